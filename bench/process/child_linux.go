@@ -1,0 +1,139 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// EndedError says that a child ended, which nobody had asked it to.
+type EndedError struct {
+	Name  string // of the child
+	Pid   int
+	State string // "exit status 2", "signal: killed"
+	Said  string // the last line on its standard error; may be empty
+}
+
+// Error is one line.
+func (e *EndedError) Error() string {
+	text := fmt.Sprintf("%s (pid %d) ended unexpectedly: %s", e.Name, e.Pid, e.State)
+	if e.Said != "" {
+		text += ": " + e.Said
+	}
+	return text
+}
+
+// Child is a running process of a Group. It is safe for concurrent use, but
+// for Send.
+type Child struct {
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser // owned here, closed by Kill and Stop
+	stdout *lines
+	stderr *lines
+	done   chan struct{} // closed when the process has been reaped
+	ended  error         // how it ended; nil for exit 0; written before done is closed
+}
+
+// start runs the process, and a goroutine that reaps it.
+func (c *Child) start() error {
+	var err error
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return fmt.Errorf("start %s: %w", c.name, err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", c.name, err)
+	}
+	go c.reap()
+	return nil
+}
+
+// reap waits for the end of the process and of its output.
+func (c *Child) reap() {
+	c.ended = c.cmd.Wait()
+	c.stdout.close()
+	c.stderr.close()
+	close(c.done)
+}
+
+// Name returns the name given in the Spec.
+func (c *Child) Name() string { return c.name }
+
+// Pid returns the process id.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
+// Done is closed when the process is gone.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Err waits for the end of a process that nobody asked to end, and describes
+// it by an *EndedError.
+func (c *Child) Err() error {
+	<-c.done
+	state := "exit status 0"
+	if c.ended != nil {
+		state = c.ended.Error()
+	}
+	return &EndedError{Name: c.name, Pid: c.Pid(), State: state, Said: c.stderr.newest()}
+}
+
+// Send writes v as one line of JSON to the child's standard input.
+func (c *Child) Send(v any) error {
+	if err := json.NewEncoder(c.stdin).Encode(v); err != nil {
+		return fmt.Errorf("tell %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Signal sends a signal.
+func (c *Child) Signal(s os.Signal) error {
+	if err := c.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("signal %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Stdout returns the next line of the child's standard output, Stderr of its
+// standard error. They wait for one, until ctx is done or the child has ended.
+// Lines that nobody asks for are dropped, the oldest first.
+func (c *Child) Stdout(ctx context.Context) (string, error) { return c.line(ctx, c.stdout) }
+
+// Stderr is documented at Stdout.
+func (c *Child) Stderr(ctx context.Context) (string, error) { return c.line(ctx, c.stderr) }
+
+func (c *Child) line(ctx context.Context, from *lines) (string, error) {
+	line, err := from.next(ctx)
+	if errors.Is(err, io.EOF) {
+		return "", c.Err()
+	}
+	return line, err
+}
+
+// Stop sends s, ends the child's standard input and waits for the end of the
+// process; one that has not ended within d is killed. The error says how it
+// ended, if not with exit status 0.
+func (c *Child) Stop(s os.Signal, d time.Duration) error {
+	_ = c.cmd.Process.Signal(s)
+	_ = c.stdin.Close()
+	select {
+	case <-c.done:
+	case <-time.After(d):
+		c.Kill()
+		return fmt.Errorf("%s did not end within %v", c.name, d)
+	}
+	if c.ended != nil {
+		return c.Err()
+	}
+	return nil
+}
+
+// Kill ends the process by force and waits until it is gone.
+func (c *Child) Kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.stdin.Close()
+	<-c.done
+}

@@ -1,0 +1,120 @@
+package report_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/bench/report"
+)
+
+func TestMedianAndRange(t *testing.T) {
+	for _, test := range []struct {
+		in                report.Sample
+		median, low, high float64
+	}{
+		{report.Sample{5}, 5, 5, 5},
+		{report.Sample{3, 1, 2}, 2, 1, 3},
+		{report.Sample{4, 1, 3, 2}, 2.5, 1, 4},
+		{report.Sample{1, 1, 100}, 1, 1, 100},
+	} {
+		before := slices.Clone(test.in)
+		low, high := test.in.Range()
+		if m := test.in.Median(); m != test.median || low != test.low || high != test.high {
+			t.Errorf("%v: got %v within %v and %v", test.in, m, low, high)
+		}
+		if !slices.Equal(before, test.in) {
+			t.Errorf("%v became %v", before, test.in)
+		}
+	}
+}
+
+func TestNothingMeasuredIsNotANumber(t *testing.T) {
+	var none report.Sample
+	low, high := none.Range()
+	for _, x := range []float64{none.Median(), low, high} {
+		if !math.IsNaN(x) || report.Ratio(x) != report.Unknown || report.Bytes(x) != report.Unknown {
+			t.Errorf("got %v, written %s and %s", x, report.Ratio(x), report.Bytes(x))
+		}
+	}
+}
+
+func TestRatiosAreOfTheSameRound(t *testing.T) {
+	// The machine becomes twice as slow; the contestant is always 1.5 of the
+	// base, which the ratio of the medians would not say.
+	base, x := report.Sample{10, 10, 5}, report.Sample{15, 15, 7.5}
+	for _, ratio := range x.Over(base) {
+		if ratio != 1.5 {
+			t.Errorf("got %v", ratio)
+		}
+	}
+	if n := len(x.Over(base[:2])); n != 2 {
+		t.Errorf("%d ratios of 2 rounds", n)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for _, test := range []struct{ got, want string }{
+		{report.Bytes(0), "0 B"},
+		{report.Bytes(999), "999 B"},
+		{report.Bytes(999.7), "1.00 kB"},
+		{report.Bytes(12_345_678_901), "12.3 GB"},
+		{report.Bytes(5e15), "5000 TB"},
+		{report.Count(0), "0"},
+		{report.Count(7.5), "7.50"},
+		{report.Count(48_234), "48.2 k"},
+		{report.Count(-1500), "-1.50 k"},
+		{report.Seconds(0.000081), "81.0 us"},
+		{report.Seconds(0.5e-9), "0.50 ns"},
+		{report.Seconds(12), "12.0 s"},
+		{report.Ratio(1.0666), "1.07"},
+		{report.Ratio(math.Inf(1)), report.Unknown},
+		{report.Exact(0), "0"},
+		{report.Exact(999), "999"},
+		{report.Exact(-999), "-999"},
+		{report.Exact(-1000), "-1,000"},
+		{report.Exact(1234567), "1,234,567"},
+		{report.Spread(report.Sample{2, 1}, report.Ratio), "1.00 .. 2.00"},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %q, want %q", test.got, test.want)
+		}
+	}
+}
+
+func TestColumnsLineUp(t *testing.T) {
+	var table report.Table
+	table.Row("", "ours", "theirs")
+	table.Row("speed", "12.3 GB/s", "1 B/s")
+	table.Row("a longer name")
+	table.Left("try", "this")
+	want := strings.Join([]string{
+		"                    ours  theirs",
+		"speed          12.3 GB/s   1 B/s",
+		"a longer name",
+		"try            this",
+	}, "\n")
+	if got := strings.Join(table.Lines(), "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestWrapKeepsWordsAndWidth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[a-zäµ]{0,12}( +[a-zäµ]{1,12}){0,20}`).Draw(t, "text")
+		width := rapid.IntRange(1, 40).Draw(t, "width")
+		lines := report.Wrap(text, width)
+		for _, l := range lines {
+			if utf8.RuneCountInString(l) > width && strings.Contains(l, " ") {
+				t.Errorf("%q is wider than %d", l, width)
+			}
+		}
+		if got, want := strings.Join(lines, " "), strings.Join(strings.Fields(text), " "); got != want {
+			t.Errorf("%q became %q", want, got)
+		}
+	})
+}

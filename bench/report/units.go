@@ -1,0 +1,78 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Unknown stands for a figure that was not measured.
+const Unknown = "-"
+
+// scaled writes x with three digits and the largest of the units, each a
+// thousand times the one before, that leaves at least 1 before the point.
+func scaled(x float64, units ...string) string {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return Unknown
+	}
+	i := 0
+	for ; math.Abs(x) >= 999.5 && i < len(units)-1; i++ {
+		x /= 1000
+	}
+	if i == 0 && x == math.Trunc(x) {
+		return strconv.FormatFloat(x, 'f', 0, 64) + units[0]
+	}
+	return digits(x) + units[i]
+}
+
+// digits writes x with three significant digits, and never in powers of ten.
+func digits(x float64) string {
+	decimals := 2
+	for limit := 9.995; math.Abs(x) >= limit && decimals > 0; limit *= 10 {
+		decimals--
+	}
+	return strconv.FormatFloat(x, 'f', decimals, 64)
+}
+
+// Bytes writes a number of bytes in decimal units: 12.3 GB.
+func Bytes(n float64) string { return scaled(n, " B", " kB", " MB", " GB", " TB") }
+
+// Count writes a large number in short: 48.2 k.
+func Count(n float64) string { return scaled(n, "", " k", " M", " G") }
+
+// Seconds writes a time given in seconds: 81 µs is 0.000081.
+func Seconds(s float64) string {
+	return scaled(s*1e9, " ns", " us", " ms", " s")
+}
+
+// Ratio writes a ratio: 1.07.
+func Ratio(x float64) string {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return Unknown
+	}
+	return strconv.FormatFloat(x, 'f', 2, 64)
+}
+
+// Exact writes n in full, its thousands apart: 1,234,567.
+func Exact(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	start := 1 // a comma may follow the first digit
+	if n < 0 {
+		start = 2
+	}
+	for i := len(s) - 3; i >= start; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Spread writes the range of a sample by means of the function that writes one
+// of its values.
+func Spread(s Sample, write func(float64) string) string {
+	low, high := s.Range()
+	return fmt.Sprintf("%s .. %s", write(low), write(high))
+}
+
+// PerSecond returns n divided by d in seconds.
+func PerSecond(n int64, d time.Duration) float64 { return float64(n) / d.Seconds() }

@@ -1,0 +1,114 @@
+package rival_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/bench/rival"
+	"github.com/penstock/penstock/internal/testutil/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// listen listens on a free port until the test ends.
+func listen(t *testing.T) *net.TCPListener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.(*net.TCPListener)
+}
+
+// joined returns the two far ends of a connection through a rival.
+func joined(t *testing.T) (client, endpoint *net.TCPConn) {
+	t.Helper()
+	behind := listen(t)
+	front := serving(t, behind.Addr().String())
+	c, err := net.Dial("tcp", front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	endpoint, err = behind.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = endpoint.Close() })
+	return c.(*net.TCPConn), endpoint
+}
+
+// serving runs a rival in front of upstream until the test ends.
+func serving(t *testing.T, upstream string) string {
+	t.Helper()
+	l := listen(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- rival.Serve(ctx, l, upstream) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// say sends a message and its end of file, and the other side must read both.
+func say(t *testing.T, from, to *net.TCPConn, message string) {
+	t.Helper()
+	if _, err := io.WriteString(from, message); err != nil {
+		t.Fatal(err)
+	}
+	if err := from.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(to); err != nil || string(got) != message {
+		t.Errorf("got %q, %v, want %q", got, err, message)
+	}
+}
+
+func TestHalfClosesArePassedOnInEitherOrder(t *testing.T) {
+	t.Run("the client first", func(t *testing.T) {
+		client, endpoint := joined(t)
+		say(t, client, endpoint, "ping")
+		say(t, endpoint, client, "pong")
+	})
+	t.Run("the endpoint first", func(t *testing.T) {
+		client, endpoint := joined(t)
+		say(t, endpoint, client, "pong")
+		say(t, client, endpoint, "ping")
+	})
+}
+
+func TestABrokenConnectionBreaksItsTwin(t *testing.T) {
+	client, endpoint := joined(t)
+	if err := client.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	_ = client.Close() // a reset
+	if _, err := io.ReadAll(endpoint); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnUnreachableTargetCostsOnlyItsConnection(t *testing.T) {
+	nobody := listen(t)
+	address := serving(t, nobody.Addr().String())
+	_ = nobody.Close()
+	for range 2 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
+			t.Errorf("got %q, %v", b, err)
+		}
+		_ = c.Close()
+	}
+}

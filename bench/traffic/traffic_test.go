@@ -1,0 +1,93 @@
+package traffic_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/bench/traffic"
+)
+
+// content returns n bytes of a seed's content.
+func content(seed uint32, n int) []byte {
+	s := traffic.NewStream(seed)
+	var b []byte
+	for len(b) < n {
+		b = append(b, s.Next(n-len(b))...)
+	}
+	return b
+}
+
+func TestCheckTakesWhatNextGaveInAnyPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint32().Draw(t, "seed")
+		b := content(seed, rapid.IntRange(0, 3*traffic.MaxChunk).Draw(t, "length"))
+		s := traffic.NewStream(seed)
+		for len(b) > 0 {
+			n := rapid.IntRange(1, len(b)).Draw(t, "piece")
+			if !s.Check(b[:n]) {
+				t.Fatal("refused")
+			}
+			b = b[n:]
+		}
+	})
+}
+
+func TestCheckSeesOneWrongByte(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := content(7, rapid.IntRange(1, 2*traffic.MaxChunk).Draw(t, "length"))
+		b[rapid.IntRange(0, len(b)-1).Draw(t, "where")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
+		if traffic.NewStream(7).Check(b) {
+			t.Fatal("not seen")
+		}
+	})
+}
+
+// Pages, pipe slots, buffers and segments are what gets lost or doubled.
+func TestCheckSeesWhatIsOutOfPlace(t *testing.T) {
+	const before, after = 1000, 64
+	for _, size := range []int{1, 1448, 4096, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			b := content(3, before+size+after)
+			lost := append(bytes.Clone(b[:before]), b[before+size:]...)
+			if traffic.NewStream(3).Check(lost) {
+				t.Error("the loss is not seen")
+			}
+			doubled := append(bytes.Clone(b[:before+size]), b[before:]...)
+			if traffic.NewStream(3).Check(doubled) {
+				t.Error("the repetition is not seen")
+			}
+		})
+	}
+}
+
+func TestSeedsDiffer(t *testing.T) {
+	seen := make(map[string]uint32)
+	for seed := range uint32(2000) {
+		b := string(content(seed, 32))
+		if other, ok := seen[b]; ok {
+			t.Fatalf("seeds %d and %d begin alike", other, seed)
+		}
+		seen[b] = seed
+	}
+}
+
+func TestCheckingDoesNotAllocate(t *testing.T) {
+	b, s := content(1, 64<<10), traffic.NewStream(1)
+	s.Check(b)
+	if n := testing.AllocsPerRun(100, func() { s.Check(b) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	data := content(1, 128<<10)
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		if !traffic.NewStream(1).Check(data) {
+			b.Fatal("refused")
+		}
+	}
+}

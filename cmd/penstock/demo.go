@@ -1,0 +1,35 @@
+package main
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+// demoCmd shows the proxy at work, and what that costs beside a plain one.
+type demoCmd struct {
+	Listen  string  `default:"127.0.0.1:0" placeholder:"ADDR" help:"Where the proxy listens (default: a free port of loopback)."`
+	Rounds  int     `default:"5" help:"Rounds in which the proxies take turns."`
+	Seconds float64 `default:"10" help:"Seconds of load in all."`
+	Stay    bool    `help:"Keep serving afterwards, until Ctrl-C."`
+}
+
+// Validate is called by kong once the flags are read.
+func (c *demoCmd) Validate() error {
+	switch {
+	case strings.HasPrefix(c.Listen, "unix:"):
+		return usagef("--listen %s: the demo's load speaks TCP", c.Listen)
+	case c.Rounds < 1:
+		return usagef("--rounds %d: write 1 or more", c.Rounds)
+	case !(c.Seconds > 0) || c.Seconds > math.MaxInt64/float64(time.Second):
+		return usagef("--seconds %v: write more than 0", c.Seconds)
+	}
+	return nil
+}
+
+// partCmd is a part of the demo in a process of its own. The demo runs it; it
+// ends with its standard input, which the demo holds.
+type partCmd struct {
+	Part     string `arg:"" enum:"origin,load,rival" help:"Which part."`
+	Upstream string `arg:"" optional:"" help:"Where the rival forwards to."`
+}

@@ -1,0 +1,131 @@
+package architecture
+
+import (
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/api")
+
+// exported are the packages whose API other programs depend on.
+var exported = []string{"pool", "pipe", "relay"}
+
+// TestExportedAPI compares what the library exports with docs/api.
+func TestExportedAPI(t *testing.T) {
+	for _, name := range exported {
+		got := apiOf(t, name)
+		golden := "docs/api/" + name + ".txt"
+		if *update {
+			if err := os.WriteFile(root+"/"+golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := strings.Split(read(t, golden), "\n")
+		now := strings.Split(got, "\n")
+		for _, line := range now {
+			if !slices.Contains(want, line) {
+				t.Errorf("%s: + %s", name, line)
+			}
+		}
+		for _, line := range want {
+			if !slices.Contains(now, line) {
+				t.Errorf("%s: - %s", name, line)
+			}
+		}
+		if !t.Failed() && got != strings.Join(want, "\n") {
+			t.Errorf("%s is not in the order that -update writes", golden)
+		}
+	}
+	if t.Failed() {
+		t.Log("if the change is meant: go test ./internal/architecture -run API -update, then say in CHANGELOG.md what changed")
+	}
+}
+
+// TestAPIChangesWithChangelog: the changelog's newest section names the digest
+// of each list in docs/api, so that neither changes without the other being
+// opened.
+func TestAPIChangesWithChangelog(t *testing.T) {
+	_, newest, _ := strings.Cut(read(t, "CHANGELOG.md"), "\n## ")
+	newest, _, _ = strings.Cut(newest, "\n## ")
+	for _, name := range exported {
+		sum := sha256.Sum256([]byte(read(t, "docs/api/"+name+".txt")))
+		if line := fmt.Sprintf("- API of `%s`: %x", name, sum[:6]); !strings.Contains(newest, line+"\n") {
+			t.Errorf("docs/api/%s.txt changed: describe the change in the newest section of CHANGELOG.md and end the section with the line\n%s", name, line)
+		}
+	}
+}
+
+// apiOf lists what a package exports on linux/amd64, one line for each name
+// that a program can write, in a fixed order.
+func apiOf(t *testing.T, name string) string {
+	t.Helper()
+	exports := make(map[string]string)
+	for _, p := range list(t, "linux", "-deps", "-export", "./"+name) {
+		exports[p.ImportPath] = p.Export
+	}
+	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
+	pkg, err := imp.Import(module + "/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, name := range pkg.Scope().Names() { // sorted
+		if ast.IsExported(name) {
+			writeObject(&b, pkg, pkg.Scope().Lookup(name))
+		}
+	}
+	return b.String()
+}
+
+func writeObject(w io.Writer, pkg *types.Package, o types.Object) {
+	relative := types.RelativeTo(pkg)
+	switch o := o.(type) {
+	case *types.Const:
+		fmt.Fprintf(w, "const %s %s = %s\n", o.Name(), types.TypeString(o.Type(), relative), o.Val().ExactString())
+	case *types.TypeName:
+		writeType(w, o, relative)
+	default:
+		fmt.Fprintln(w, types.ObjectString(o, relative))
+	}
+}
+
+func writeType(w io.Writer, o *types.TypeName, relative types.Qualifier) {
+	named, ok := o.Type().(*types.Named)
+	if !ok || o.IsAlias() {
+		fmt.Fprintln(w, types.ObjectString(o, relative))
+		return
+	}
+	head := types.TypeString(named, relative)
+	switch u := named.Underlying().(type) {
+	case *types.Struct:
+		fmt.Fprintf(w, "type %s struct\n", head)
+		for f := range u.Fields() {
+			if f.Exported() {
+				fmt.Fprintf(w, "type %s struct, %s %s\n", o.Name(), f.Name(), types.TypeString(f.Type(), relative))
+			}
+		}
+	case *types.Interface:
+		fmt.Fprintf(w, "type %s %s\n", head, types.TypeString(u, relative))
+		return // its methods are in the line
+	default:
+		fmt.Fprintf(w, "type %s %s\n", head, types.TypeString(u, relative))
+	}
+	methods := types.NewMethodSet(types.NewPointer(named))
+	for m := range methods.Methods() {
+		if f := m.Obj(); f.Exported() {
+			fmt.Fprintln(w, types.ObjectString(f, relative))
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package architecture
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDependenciesAreExplained: DEPS.md has a line for every direct dependency,
+// and none for another.
+func TestDependenciesAreExplained(t *testing.T) {
+	explained := make(map[string]bool)
+	for _, m := range regexp.MustCompile("(?m)^- `([^`]+)`: .+").FindAllStringSubmatch(read(t, "DEPS.md"), -1) {
+		explained[m[1]] = true
+	}
+	for _, path := range append(direct(t, "go.mod"), tools(t)...) {
+		if !explained[path] {
+			t.Errorf("DEPS.md does not say why %s is needed", path)
+		}
+		delete(explained, path)
+	}
+	for path := range explained {
+		t.Errorf("DEPS.md explains %s, which go.mod does not require", path)
+	}
+}
+
+// direct returns the modules that this one requires for itself.
+func direct(t *testing.T, mod string) (paths []string) {
+	for _, r := range goMod(t, mod).Require {
+		if !r.Indirect {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
+}
+
+// tools returns the modules of the tools that .ci/run builds.
+func tools(t *testing.T) (paths []string) {
+	mod := goMod(t, "tools/go.mod")
+	for _, tool := range mod.Tool {
+		for _, r := range mod.Require {
+			if tool.Path == r.Path || strings.HasPrefix(tool.Path, r.Path+"/") {
+				paths = append(paths, r.Path)
+			}
+		}
+	}
+	return paths
+}
+
+type modFile struct {
+	Require []struct {
+		Path     string
+		Indirect bool
+	}
+	Tool []struct{ Path string }
+}
+
+func goMod(t *testing.T, name string) (mod modFile) {
+	t.Helper()
+	cmd := exec.Command("go", "mod", "edit", "-json", name)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	return mod
+}
+
+var readmes = []string{"README.md", "README.zh-CN.md"}
+
+// TestReadmeCommands: both READMEs open with the same two commands, and those
+// are the first ones in them. .ci/run runs what is written there.
+func TestReadmeCommands(t *testing.T) {
+	want := "go run ./cmd/penstock demo\ngo test ./...\n"
+	for _, name := range readmes {
+		if got := blocks(read(t, name), "sh"); len(got) == 0 || commands(got[0]) != want {
+			t.Errorf("the first commands of %s are not\n%s", name, want)
+		}
+	}
+}
+
+// commands strips the comments of a block of shell commands.
+func commands(block string) string {
+	return regexp.MustCompile(`(?m) +#.*$`).ReplaceAllString(block, "")
+}
+
+// TestReadmeExample: the fifteen lines are those of a program that is built and
+// tested.
+func TestReadmeExample(t *testing.T) {
+	program := read(t, "examples/forward/main.go")
+	for _, name := range readmes {
+		code := blocks(read(t, name), "go")
+		if len(code) != 1 {
+			t.Fatalf("%s has %d blocks of Go, want one", name, len(code))
+		}
+		if !strings.Contains(program, "\n"+code[0]) {
+			t.Errorf("the Go code of %s is not in examples/forward/main.go:\n%s", name, code[0])
+		}
+		if n := strings.Count(code[0], "\n"); n > 15 {
+			t.Errorf("the Go code of %s has %d lines, want at most fifteen", name, n)
+		}
+	}
+}
+
+// TestReadmeFlags: the READMEs name exactly the flags that penstock proxy has.
+func TestReadmeFlags(t *testing.T) {
+	cmd := exec.Command("go", "run", "./cmd/penstock", "proxy", "--help")
+	cmd.Dir = root
+	help, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("penstock proxy --help: %v", err)
+	}
+	flag := regexp.MustCompile(`--[a-z][a-z-]*`)
+	has := make(map[string]bool)
+	for _, f := range flag.FindAllString(string(help), -1) {
+		has[f] = true
+	}
+	delete(has, "--help")
+	for _, name := range readmes {
+		text := read(t, name)
+		for f := range has {
+			if !strings.Contains(text, "`"+f) {
+				t.Errorf("%s does not explain %s", name, f)
+			}
+		}
+		for _, table := range regexp.MustCompile("(?m)^\\| `(--[a-z-]+)").FindAllStringSubmatch(text, -1) {
+			if !has[table[1]] {
+				t.Errorf("%s explains %s, which penstock proxy does not have", name, table[1])
+			}
+		}
+	}
+}
+
+// blocks returns the fenced blocks of a language in a Markdown text.
+func blocks(text, language string) (found []string) {
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
+
+// TestLinks: every file that a document links to is there.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, name := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+			target := filepath.Join(root, filepath.Dir(name), m[1])
+			if found, _ := filepath.Glob(target); len(found) == 0 {
+				t.Errorf("%s links to %s, which is not there", name, m[1])
+			}
+		}
+	}
+}
+
+// documents returns the Markdown files of the module.
+func documents(t *testing.T) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) == ".md" {
+			rel, err := filepath.Rel(root, path)
+			names = append(names, rel)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// absolute matches an absolute path of two elements or more that is quoted or
+// stands for itself, and captures its first element.
+var absolute = regexp.MustCompile("(?:^|[\"' =(`\t])/([a-z]+)/[a-zA-Z]")
+
+// everywhere are the directories that every Linux machine has.
+var everywhere = []string{"bin", "dev", "etc", "proc", "run", "sbin", "sys", "usr", "var"}
+
+// TestNoMachinePaths: nothing in the project depends on, or tells of, the
+// machine it was written on.
+func TestNoMachinePaths(t *testing.T) {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == ".git":
+			return filepath.SkipDir
+		case d.IsDir() || !d.Type().IsRegular():
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for line := range strings.Lines(read(t, rel)) {
+			n++
+			for _, m := range absolute.FindAllStringSubmatch(line, -1) {
+				if !slices.Contains(everywhere, m[1]) {
+					t.Errorf("%s:%d: the path of one machine: %s", rel, n, strings.TrimSpace(line))
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

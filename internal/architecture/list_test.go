@@ -1,0 +1,62 @@
+package architecture
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// root is the module's directory, seen from this package's.
+const root = "../.."
+
+// listed is what the tests read of go list's answer.
+type listed struct {
+	Dir          string
+	ImportPath   string
+	Name         string
+	Export       string
+	Standard     bool
+	Imports      []string
+	Deps         []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// list runs go list for an operating system on amd64. cgo is off, so that the
+// answer is the same on every machine.
+func list(t *testing.T, goos string, args ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=Dir,ImportPath,Name,Export,Standard,Imports,Deps,TestImports,XTestImports"}, args...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH=amd64", "CGO_ENABLED=0", "GOFLAGS=")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	var packages []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		switch err := d.Decode(&p); err {
+		case nil:
+			packages = append(packages, p)
+		case io.EOF:
+			return packages
+		default:
+			t.Fatalf("go list %s: %v", strings.Join(args, " "), err)
+		}
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(root + "/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,170 @@
+package architecture
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/penstock/penstock"
+
+// A room is a package, or with a trailing "/..." a tree of packages, and the
+// rooms that it may import. Every package of the module is in one.
+type room struct {
+	name    string
+	imports []string
+}
+
+// The rooms from the ground up: each imports rooms above it in this table only.
+var rooms = []room{
+	{"internal/sys", nil},
+	{"internal/feature", []string{"internal/sys"}},
+	{"internal/testutil/...", []string{"internal/sys", "internal/feature", "internal/testutil/..."}},
+	{"pool", []string{"internal/sys"}},
+	{"pipe", []string{"internal/sys", "internal/feature", "pool"}},
+	{"relay", []string{"internal/sys", "internal/feature", "pool", "pipe"}},
+	{"proxy/...", []string{"internal/sys", "pool", "pipe", "relay", "proxy/..."}},
+	{"bench/...", []string{"internal/sys", "pool", "pipe", "relay", "proxy/...", "bench/..."}},
+	{"cmd/penstock/...", []string{"internal/sys", "pool", "pipe", "relay", "proxy/...", "bench/...", "cmd/penstock/..."}},
+	{"examples/...", []string{"pool", "pipe", "relay"}},
+	{"internal/architecture", nil},
+	{"test/...", nil},
+}
+
+// The library half is what other programs import, and all it stands on.
+var library = []string{"internal/sys", "internal/feature", "pool", "pipe", "relay"}
+
+// forbidden lists what a room must not reach, through whatever packages, and
+// why.
+var forbidden = []struct {
+	rooms  []string
+	path   string
+	reason string
+}{
+	{library, "log", "library code never logs"},
+	{library, "log/slog", "library code never logs"},
+	{library, "flag", "its flags would be those of every program that imports the library"},
+	{library, "testing", "test helpers do not belong into other people's programs"},
+	{library, "os/exec", "library code starts no processes"},
+	{library, "os/signal", "signals belong to the program"},
+	{library, "net/http", "the library works at layer 4"},
+	{library, "crypto/tls", "a TLS connection is moved by its own Read and Write, like every wrapper"},
+	{library, "encoding/json", "the library formats nothing"},
+	{[]string{"pool"}, "net", "a pool does not know what it keeps"},
+	{[]string{"proxy/...", "cmd/penstock/..."}, "testing", "test helpers do not belong into the program"},
+}
+
+// roomOf returns the room of a package of the module.
+func roomOf(importPath string) (room, bool) {
+	i := slices.IndexFunc(rooms, func(r room) bool { return matches(r.name, importPath) })
+	if i < 0 {
+		return room{}, false
+	}
+	return rooms[i], true
+}
+
+// matches reports whether importPath is in the room of that name.
+func matches(name, importPath string) bool {
+	rel, ok := strings.CutPrefix(importPath, module+"/")
+	if tree, isTree := strings.CutSuffix(name, "/..."); isTree {
+		return ok && (rel == tree || strings.HasPrefix(rel, tree+"/"))
+	}
+	return ok && rel == name
+}
+
+func (r room) mayImport(importPath string) bool {
+	return slices.ContainsFunc(r.imports, func(name string) bool { return matches(name, importPath) })
+}
+
+func TestRoomsPointDownwards(t *testing.T) {
+	for i, r := range rooms {
+		for _, name := range r.imports {
+			j := slices.IndexFunc(rooms, func(r room) bool { return r.name == name })
+			if j < 0 || j > i || (j == i && !strings.HasSuffix(name, "/...")) {
+				t.Errorf("room %s imports %s, which is not above it in the table", r.name, name)
+			}
+		}
+	}
+}
+
+func TestImportDirection(t *testing.T) {
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		for _, p := range list(t, goos, "./...") {
+			r, ok := roomOf(p.ImportPath)
+			if !ok {
+				t.Errorf("%s: package %s has no room in the table", goos, p.ImportPath)
+				continue
+			}
+			for _, imp := range p.Imports {
+				if strings.HasPrefix(imp, module+"/") && !r.mayImport(imp) {
+					t.Errorf("%s: %s imports %s, its room %s may import %v", goos, p.ImportPath, imp, r.name, r.imports)
+				}
+			}
+			for _, imp := range slices.Concat(p.TestImports, p.XTestImports) {
+				if !mayTestImport(p.ImportPath, r, imp) {
+					t.Errorf("%s: a test of %s imports %s", goos, p.ImportPath, imp)
+				}
+			}
+		}
+	}
+}
+
+// mayTestImport: tests may import what their package may, their package, and
+// the test helpers.
+func mayTestImport(importPath string, r room, imp string) bool {
+	return !strings.HasPrefix(imp, module+"/") || imp == importPath ||
+		r.mayImport(imp) || matches("internal/testutil/...", imp)
+}
+
+func TestOnlySysImportsUnix(t *testing.T) {
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		for _, p := range list(t, goos, "./...") {
+			if matches("internal/sys", p.ImportPath) {
+				continue
+			}
+			for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+				if imp == "golang.org/x/sys/unix" || imp == "golang.org/x/sys/windows" {
+					t.Errorf("%s: %s imports %s: system calls are made in internal/sys alone", goos, p.ImportPath, imp)
+				}
+			}
+		}
+	}
+}
+
+func TestLibraryNeedsOnlySys(t *testing.T) {
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		for _, name := range library {
+			for _, p := range list(t, goos, "-deps", "./"+name) {
+				own := strings.HasPrefix(p.ImportPath, module+"/")
+				if !own && !p.Standard && !strings.HasPrefix(p.ImportPath, "golang.org/x/sys/") {
+					t.Errorf("%s: %s needs %s: the library half needs golang.org/x/sys and nothing else", goos, name, p.ImportPath)
+				}
+				if matches("internal/testutil/...", p.ImportPath) || matches("test/...", p.ImportPath) {
+					t.Errorf("%s: %s needs %s, which is for tests", goos, name, p.ImportPath)
+				}
+			}
+		}
+	}
+}
+
+func TestForbiddenImports(t *testing.T) {
+	for _, p := range list(t, "linux", "./...") {
+		for _, f := range forbidden {
+			in := slices.ContainsFunc(f.rooms, func(name string) bool { return matches(name, p.ImportPath) })
+			if in && slices.Contains(p.Deps, f.path) {
+				t.Errorf("%s reaches %s: %s", p.ImportPath, f.path, f.reason)
+			}
+		}
+	}
+}
+
+// TestNoDrawers: a package is named after what it is.
+func TestNoDrawers(t *testing.T) {
+	for _, p := range list(t, "linux", "./...") {
+		switch name := path.Base(p.ImportPath); name {
+		case "util", "utils", "common", "helper", "helpers", "misc", "shared", "base", "lib":
+			t.Errorf("package %s: %q says nothing of what is in it", p.ImportPath, name)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package sys
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flags of pipe2(2) and splice(2).
+const (
+	O_CLOEXEC  = unix.O_CLOEXEC
+	O_NONBLOCK = unix.O_NONBLOCK
+	O_APPEND   = unix.O_APPEND
+
+	SPLICE_F_MOVE     = unix.SPLICE_F_MOVE
+	SPLICE_F_NONBLOCK = unix.SPLICE_F_NONBLOCK
+	SPLICE_F_MORE     = unix.SPLICE_F_MORE
+)
+
+// Pipe2 makes a pipe with pipe2(2). The caller owns both descriptors.
+func Pipe2(flags int) (r, w int, err error) {
+	var p [2]int32
+	_, _, e := syscall.Syscall(unix.SYS_PIPE2, uintptr(unsafe.Pointer(&p)), uintptr(flags), 0)
+	if e != 0 {
+		return -1, -1, e
+	}
+	return int(p[0]), int(p[1]), nil
+}
+
+// Close closes a descriptor with close(2). The descriptor is gone whatever the
+// error says: on Linux close releases it before anything can fail, so it must
+// never be closed again, not even after EINTR.
+func Close(fd int) error {
+	_, _, e := syscall.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+	return errnoErr(e)
+}
+
+// PipeSize reads a pipe's capacity in bytes with fcntl(2) F_GETPIPE_SZ.
+func PipeSize(fd int) (int, error) {
+	return unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0)
+}
+
+// SetPipeSize asks for a capacity in bytes with fcntl(2) F_SETPIPE_SZ and
+// returns the one that the kernel set, which is rounded up to a power of two of
+// pages. EPERM: above pipe-max-size, or the user's quota of pipe pages is
+// spent; EBUSY: more is queued than would fit.
+func SetPipeSize(fd, size int) (int, error) {
+	return unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size)
+}
+
+// Splice moves at most n bytes with splice(2); one of rfd and wfd is a pipe.
+// A nil offset means the descriptor's own position.
+func Splice(rfd int, roff *int64, wfd int, woff *int64, n, flags int) (int, error) {
+	m, err := unix.Splice(rfd, roff, wfd, woff, n, flags)
+	return max(int(m), 0), err
+}
+
+func errnoErr(e syscall.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}

@@ -1,0 +1,90 @@
+package sys
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flags of recv(2) and send(2).
+const (
+	MSG_DONTWAIT = unix.MSG_DONTWAIT
+	MSG_NOSIGNAL = unix.MSG_NOSIGNAL
+	MSG_OOB      = unix.MSG_OOB
+	MSG_PEEK     = unix.MSG_PEEK
+	MSG_TRUNC    = unix.MSG_TRUNC
+)
+
+// States of a TCP socket in tcp_info.tcpi_state (include/net/tcp_states.h).
+const (
+	TCP_ESTABLISHED = unix.BPF_TCP_ESTABLISHED
+	TCP_FIN_WAIT1   = unix.BPF_TCP_FIN_WAIT1
+	TCP_FIN_WAIT2   = unix.BPF_TCP_FIN_WAIT2
+	TCP_TIME_WAIT   = unix.BPF_TCP_TIME_WAIT
+	TCP_CLOSE       = unix.BPF_TCP_CLOSE
+	TCP_CLOSE_WAIT  = unix.BPF_TCP_CLOSE_WAIT
+	TCP_LAST_ACK    = unix.BPF_TCP_LAST_ACK
+	TCP_CLOSING     = unix.BPF_TCP_CLOSING
+)
+
+// Recv receives with recvfrom(2) and no address. It returns 0 and no error at
+// the end of the stream (and for an empty p on a stream that has data).
+func Recv(fd int, p []byte, flags int) (int, error) {
+	n, _, e := syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags), 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), nil
+}
+
+// Send sends with sendto(2) and no address. Pass MSG_NOSIGNAL to get EPIPE
+// without a SIGPIPE.
+func Send(fd int, p []byte, flags int) (int, error) {
+	n, _, e := syscall.Syscall6(unix.SYS_SENDTO, uintptr(fd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags), 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), nil
+}
+
+// SIOCOUTQ returns how many bytes of the send queue the peer has not
+// acknowledged, sent or not (tcp(7)).
+func SIOCOUTQ(fd int) (int, error) { return ioctlInt(fd, unix.SIOCOUTQ) }
+
+// SIOCOUTQNSD returns how many bytes of the send queue have not been sent yet
+// (include/uapi/linux/sockios.h; TCP only).
+func SIOCOUTQNSD(fd int) (int, error) { return ioctlInt(fd, unix.SIOCOUTQNSD) }
+
+// TCPState returns tcpi_state of getsockopt(2) TCP_INFO: one of the TCP_
+// constants above.
+func TCPState(fd int) (uint8, error) {
+	// tcpi_state is the first byte of struct tcp_info, and the kernel copies out
+	// no more than was asked for.
+	var state [4]uint8
+	n := uint32(len(state))
+	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
+		uintptr(unsafe.Pointer(&state)), uintptr(unsafe.Pointer(&n)), 0)
+	return state[0], errnoErr(e)
+}
+
+// SetLinger0 sets SO_LINGER to zero seconds (socket(7)): close(2) then throws
+// away what is queued and resets the connection.
+func SetLinger0(fd int) error {
+	l := unix.Linger{Onoff: 1}
+	_, _, e := syscall.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER,
+		uintptr(unsafe.Pointer(&l)), unsafe.Sizeof(l), 0)
+	return errnoErr(e)
+}
+
+// SocketPair makes two connected, non-blocking stream sockets of the unix domain
+// with socketpair(2). The caller owns both.
+func SocketPair() (a, b int, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, -1, err
+	}
+	return fds[0], fds[1], nil
+}

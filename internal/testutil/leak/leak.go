@@ -1,0 +1,122 @@
+// Package leak fails a test binary that leaves descriptors or goroutines
+// behind. A package that owns descriptors declares
+//
+//	func TestMain(m *testing.M) { leak.Main(m) }
+package leak
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience bounds the wait for finalizers, cleanups and closing goroutines. A
+// clean binary does not wait.
+const patience = 5 * time.Second
+
+// Main runs the tests, then exits: with their code if they failed, with 1 if a
+// descriptor or a goroutine that was not there before is left, with 0 otherwise.
+// What leaked is listed on standard error.
+func Main(m *testing.M) { os.Exit(run(m.Run, os.Stderr, patience)) }
+
+// run is Main without the exit.
+func run(tests func() int, w io.Writer, patience time.Duration) int {
+	if err := startPoller(); err != nil {
+		fmt.Fprintln(w, "leak:", err)
+		return 1
+	}
+	before := Take()
+	goroutines := goleak.IgnoreCurrent()
+	if code := tests(); code != 0 {
+		return code
+	}
+	if err := goleak.Find(goroutines); err != nil {
+		fmt.Fprintln(w, "leak: goroutines:", err)
+		return 1
+	}
+	if leaked := settle(before, patience); len(leaked) > 0 {
+		fmt.Fprintln(w, "leak: descriptors left open:")
+		for _, l := range leaked {
+			fmt.Fprintln(w, "\t"+l)
+		}
+		return 1
+	}
+	return 0
+}
+
+// startPoller makes the runtime open its epoll and event descriptors, which
+// stay open for good, so that they are part of every snapshot.
+func startPoller() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	r.Close()
+	w.Close()
+	return nil
+}
+
+// settle waits until nothing is open that was not before, and returns what
+// still is when patience is over. Descriptors may be held by finalizers (the
+// standard library's splice pipes are), so each look follows a collection.
+func settle(before Snapshot, patience time.Duration) []string {
+	deadline := time.Now().Add(patience)
+	for pause := time.Millisecond; ; pause *= 2 {
+		leaked := Take().Since(before)
+		if len(leaked) == 0 || time.Now().After(deadline) {
+			return leaked
+		}
+		runtime.GC()
+		time.Sleep(pause)
+	}
+}
+
+// Snapshot is the set of open descriptors at one moment: for each number, what
+// /proc/self/fd says it is, such as "socket:[81]" or a path. It is empty on
+// systems without that directory.
+type Snapshot map[int]string
+
+// Take returns the descriptors that are open now. Descriptors opened or closed
+// by others meanwhile may or may not be in it.
+func Take() Snapshot {
+	const dir = "/proc/self/fd"
+	s := Snapshot{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return s
+	}
+	for _, e := range entries {
+		var fd int
+		if _, err := fmt.Sscan(e.Name(), &fd); err != nil {
+			continue
+		}
+		// The directory's own descriptor is listed but closed by now.
+		if what, err := os.Readlink(dir + "/" + e.Name()); err == nil {
+			s[fd] = what
+		}
+	}
+	return s
+}
+
+// Since lists, in order of their numbers, the descriptors of s that are not in
+// before or have become something else.
+func (s Snapshot) Since(before Snapshot) []string {
+	var fds []int
+	for fd, what := range s {
+		if before[fd] != what {
+			fds = append(fds, fd)
+		}
+	}
+	slices.Sort(fds)
+	var out []string
+	for _, fd := range fds {
+		out = append(out, fmt.Sprintf("%d -> %s", fd, s[fd]))
+	}
+	return out
+}

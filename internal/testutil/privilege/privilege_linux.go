@@ -1,0 +1,44 @@
+package privilege
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Ordinary reports whether the test shall go on: it does as an ordinary user. A
+// process of root's runs t in a child with that user and group id, no capabilities
+// and thus a pipe quota of its own, and returns false once the child has passed.
+// A process of anybody else's goes on as it is.
+func Ordinary(t *testing.T, uid uint32) bool {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return true
+	}
+	rerun(t, func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: uid, Gid: uid},
+			Pdeathsig:  syscall.SIGKILL,
+		}
+		cmd.Dir = "/"
+	})
+	return false
+}
+
+// Refused is Ordinary for a sandbox: the test goes on in a child in which the
+// system calls with those numbers (sys.SYS_SPLICE and so on) fail with errno. It
+// is skipped where seccomp(2) is not to be had.
+func Refused(t *testing.T, errno syscall.Errno, numbers ...uintptr) bool {
+	t.Helper()
+	if !inChild(t) {
+		rerun(t, nil)
+		return false
+	}
+	if err := sys.SeccompRefuse(errno, numbers...); err != nil {
+		t.Skipf("no sandbox: %v", os.NewSyscallError("seccomp", err))
+	}
+	return true
+}

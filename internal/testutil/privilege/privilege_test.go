@@ -1,0 +1,65 @@
+//go:build linux
+
+package privilege_test
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func TestOrdinary(t *testing.T) {
+	root := os.Getuid() == 0
+	if !privilege.Ordinary(t, 65534) {
+		if !root {
+			t.Fatal("an ordinary user was sent to a child")
+		}
+		return
+	}
+	set, err := sys.Capabilities()
+	if err != nil || set != 0 {
+		t.Fatalf("capabilities %#x, %v; want none", set, err)
+	}
+	if os.Getuid() == 0 {
+		t.Fatal("still root")
+	}
+	if err := os.WriteFile(t.TempDir()+"/f", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOrdinarySubtest(t *testing.T) {
+	for _, name := range []string{"with a space", "a|b"} {
+		t.Run(name, func(t *testing.T) {
+			if privilege.Ordinary(t, 65533) && os.Getuid() == 0 {
+				t.Fatal("still root")
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENOSYS, syscall.EPERM} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			if !privilege.Refused(t, errno, sys.SYS_SPLICE, sys.SYS_FCNTL) {
+				return
+			}
+			if _, err := sys.Splice(-1, nil, -1, nil, 1, 0); !errors.Is(err, errno) {
+				t.Errorf("splice: %v, want %v", err, errno)
+			}
+			if _, err := sys.GetFl(0); !errors.Is(err, errno) {
+				t.Errorf("fcntl: %v, want %v", err, errno)
+			}
+			if _, err := sys.FstatMode(0); err != nil {
+				t.Errorf("fstat: %v, want none", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,125 @@
+package pipe
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Intervals between attempts to get more out of the kernel than it gave last
+// time.
+const (
+	minRetry = time.Second
+	maxRetry = time.Minute
+)
+
+// budget decides how many pages of pipes may be open at once. The kernel's quota
+// is per user: other processes spend from it too, and nothing tells how much. So
+// there is a line, known from the kernel's settings and never crossed, and a
+// limit below it, which is where the kernel last refused. The limit comes down
+// to what is in use whenever the kernel refuses, and creeps up again, a step at a
+// time, only when somebody asks for more than it allows.
+//
+// Taking and returning pages is lock-free; being refused and growing are rare
+// and take mu. A budget knows nothing of the Pool above it, so that a Pool that
+// was forgotten can be collected while its idle pipes still refer to the budget.
+type budget struct {
+	line     int64 // pages
+	maxPipes int64 // by descriptors: a pipe has two
+
+	// hard: the user has a hard quota, beyond which pipe2 fails with ENFILE
+	// (fs/pipe.c, create_pipe_files), as it does when the system's table of files
+	// is full. Which of the two it was cannot be told, so it counts as both.
+	hard bool
+
+	limit atomic.Int64 // pages; at most line; written under mu
+	used  atomic.Int64 // pages of pipes that are open or being opened
+	pipes atomic.Int64 // pipes that are open or being opened
+	retry atomic.Int64 // earliest time of the next step up, since start; written under mu
+
+	now   func() time.Time
+	start time.Time
+
+	mu      sync.Mutex
+	step    int64         // the last step up, in pages; 0 after a refusal
+	wait    time.Duration // from a refusal to the next attempt
+	ceiling int64         // limit set by the last refusal
+
+	degraded, refused atomic.Int64 // pipes
+}
+
+func newBudget(line, maxPipes int64, now func() time.Time) *budget {
+	b := &budget{line: line, maxPipes: maxPipes, now: now, start: now(), wait: minRetry, ceiling: line}
+	b.limit.Store(line)
+	return b
+}
+
+// take reserves the pages of one pipe, and reports whether the budget allowed it.
+// Whoever takes must give the same back.
+func (b *budget) take(pages int64) bool {
+	if b.pipes.Add(1) > b.maxPipes {
+		b.pipes.Add(-1)
+		return false
+	}
+	for {
+		used := b.used.Load()
+		if used+pages > b.limit.Load() {
+			if b.grow(pages) {
+				continue
+			}
+			b.pipes.Add(-1)
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+pages) {
+			return true
+		}
+	}
+}
+
+// give returns what take reserved.
+func (b *budget) give(pages int64) {
+	b.used.Add(-pages)
+	b.pipes.Add(-1)
+}
+
+// grow raises the limit by a step if it is below the line and the time has come.
+// Steps double until the kernel refuses, so that a quota that has become free is
+// in use again after a few of them.
+func (b *budget) grow(pages int64) bool {
+	if b.limit.Load() >= b.line || b.elapsed() < b.retry.Load() {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.elapsed() < b.retry.Load() {
+		return false // somebody else has just done it
+	}
+	b.step = max(pages, 2*b.step)
+	b.limit.Store(min(b.line, max(b.limit.Load(), b.used.Load())+b.step))
+	b.retry.Store(b.elapsed() + int64(minRetry))
+	return b.used.Load()+pages <= b.limit.Load()
+}
+
+// deny lowers the limit to what is in use and left pages more, after the kernel
+// has refused a pipe whose own pages have been given back. Each refusal doubles
+// the time to the next attempt; success (allow) resets it.
+func (b *budget) deny(left int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ceiling = min(b.limit.Load(), b.used.Load()+left)
+	b.limit.Store(b.ceiling)
+	b.step = 0
+	b.retry.Store(b.elapsed() + int64(b.wait))
+	b.wait = min(2*b.wait, maxRetry)
+}
+
+// allow notes that the kernel gave a pipe.
+func (b *budget) allow() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used.Load() > b.ceiling {
+		b.wait = minRetry
+	}
+}
+
+func (b *budget) elapsed() int64 { return int64(b.now().Sub(b.start)) }

@@ -1,0 +1,32 @@
+package pipe
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Load writes b into p, for tests that may not splice.
+func Load(p *Pipe, b []byte) {
+	n, err := sys.Write(p.w, b)
+	if err != nil {
+		panic(err)
+	}
+	p.n += n
+}
+
+// Limits and ReadLimits stand for what the kernel allows.
+type Limits = limits
+
+var ReadLimits = readLimits
+
+// NewLimits makes limits that no kernel was asked for: pages of 4 KiB.
+func NewLimits(maxSize int, soft, hard, descriptors int64, exempt bool) *Limits {
+	return &limits{pageSize: 4096, maxSize: maxSize, soft: soft, hard: hard, descriptors: descriptors, exempt: exempt}
+}
+
+// With returns cfg with a clock, and limits unless nil, for tests.
+func With(cfg Config, now func() time.Time, l *Limits) *Config {
+	cfg.now, cfg.limits = now, l
+	return &cfg
+}

@@ -1,0 +1,187 @@
+package pipe
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/pool"
+)
+
+// classOf returns the class of the smallest pipes that have size bytes.
+func (pl *Pool) classOf(size int) int {
+	if size <= 0 {
+		size = pl.cfg.Size
+	}
+	if size <= pl.classes[0].size {
+		return 0
+	}
+	return min(bits.Len(uint(size-1))-pl.shift, len(pl.classes)-1)
+}
+
+// getNew is Get without an idle pipe of class k in reach.
+func (pl *Pool) getNew(k int) (*Pipe, error) {
+	if pl.closed.Load() {
+		return nil, errClosed
+	}
+	if err := feature.Splice(); err != nil && errors.Is(err, ErrNotSupported) {
+		return nil, err
+	}
+	trimmed := false
+	for range attempts {
+		if !pl.reserve(k) {
+			break
+		}
+		p, err := pl.open(k)
+		switch {
+		case err == nil:
+			return p, nil
+		case errors.Is(err, errDegraded), errors.Is(err, errRefused):
+			// The limit has come down; closing idle pipes of another size may help.
+		case trimmed || !outOfDescriptors(err) || pl.Trim() == 0:
+			return nil, fmt.Errorf("pipe: get: %w", err)
+		default:
+			trimmed = true
+		}
+	}
+	pl.denied.Add(1)
+	return nil, ErrBudget
+}
+
+// attempts bounds how often one Get asks the kernel: each refusal lowers the
+// limit to what is in use, so that another attempt is only made after idle pipes
+// have been closed for it.
+const attempts = 3
+
+var (
+	errClosed = fmt.Errorf("pipe: get: %w", os.ErrClosed)
+
+	errDegraded = errors.New("the kernel gave less than its default size")
+	errRefused  = errors.New("the kernel would not make the pipe larger")
+)
+
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// reserve takes the pages for a pipe of class k, if need be from idle pipes of
+// other sizes.
+func (pl *Pool) reserve(k int) bool {
+	for !pl.budget.take(pl.classes[k].pages) {
+		if !pl.yieldOne(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// yieldOne closes an idle pipe of another class than k, of a large one first.
+func (pl *Pool) yieldOne(k int) bool {
+	for j := len(pl.classes) - 1; j >= 0; j-- {
+		idle := pl.classes[j].idle.Load()
+		if j == k || idle == nil {
+			continue
+		}
+		pl.yield.Add(1) // before it becomes a hit: see Stats
+		if p, ok := idle.TryGet(); ok {
+			idle.Discard(p)
+			return true
+		}
+		pl.yield.Add(-1)
+	}
+	return false
+}
+
+// open makes a pipe of class k, whose pages are reserved; an idle pipe that has
+// turned up meanwhile serves as well. Unless the pipe is fresh the reservation is
+// given back.
+func (pl *Pool) open(k int) (*Pipe, error) {
+	p, err := pl.getOrMake(k)
+	fresh := err == nil && p.fresh
+	if !fresh {
+		pl.budget.give(pl.classes[k].pages)
+	}
+	switch {
+	case fresh:
+		pl.budget.allow()
+	case errors.Is(err, errRefused):
+		// All that is known is that so many were too many: half may not be.
+		pl.budget.deny(pl.classes[k].pages / 2)
+	case errors.Is(err, errDegraded), pl.budget.hard && errors.Is(err, syscall.ENFILE):
+		pl.budget.deny(0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.fresh, p.out = false, true
+	return p, nil
+}
+
+func (pl *Pool) getOrMake(k int) (*Pipe, error) {
+	idle, err := pl.pool(k)
+	if err != nil {
+		return nil, err
+	}
+	return idle.Get()
+}
+
+// pool returns the pool of class k, which its first user makes.
+func (pl *Pool) pool(k int) (*pool.Pool[*Pipe], error) {
+	c := &pl.classes[k]
+	if idle := c.idle.Load(); idle != nil {
+		return idle, nil
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if pl.closed.Load() {
+		return nil, os.ErrClosed
+	}
+	if idle := c.idle.Load(); idle != nil {
+		return idle, nil
+	}
+	idle, err := pl.budget.newClass(k, c.size, c.pages, &pl.cfg)
+	if err == nil {
+		c.idle.Store(idle)
+	}
+	return idle, err
+}
+
+// newClass makes the pool of one class. Its callbacks refer to the budget and not
+// to the Pool, so that a Pool that was forgotten becomes garbage.
+func (b *budget) newClass(k, size int, pages int64, cfg *Config) (*pool.Pool[*Pipe], error) {
+	return pool.New(pool.Config[*Pipe]{
+		New: func() (*Pipe, error) { return b.open(k, size) },
+		Close: func(p *Pipe) {
+			p.Close() // may have been closed by the one who leased it
+			b.give(pages)
+		},
+		MaxIdle:  cfg.MaxIdle,
+		IdleTime: cfg.IdleTime,
+	})
+}
+
+// open opens a pipe of class k, whose pages the caller has reserved. One that
+// comes out short is closed and counted.
+func (b *budget) open(k, size int) (*Pipe, error) {
+	p, err := Open(size)
+	switch {
+	case err != nil:
+		if b.hard && errors.Is(err, syscall.ENFILE) {
+			b.refused.Add(1)
+		}
+		return nil, err
+	case p.size >= size:
+		p.lease = lease{owner: b, class: k, fresh: true}
+		return p, nil
+	}
+	p.Close()
+	if p.size < slots*os.Getpagesize() {
+		b.degraded.Add(1)
+		return nil, errDegraded
+	}
+	b.refused.Add(1)
+	return nil, errRefused
+}

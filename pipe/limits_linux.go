@@ -1,0 +1,53 @@
+package pipe
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// readLimits asks the kernel. What cannot be read (a sandbox without /proc) is
+// taken to be the kernel's default; what that gets wrong, the kernel says later
+// by refusing pipes.
+func readLimits() limits {
+	l := limits{
+		pageSize: os.Getpagesize(),
+		maxSize:  int(readNumber("/proc/sys/fs/pipe-max-size", 1<<20)),
+		soft:     readNumber("/proc/sys/fs/pipe-user-pages-soft", 16384),
+		hard:     readNumber("/proc/sys/fs/pipe-user-pages-hard", 0),
+		exempt:   exempt(),
+	}
+	n, err := sys.RlimitNoFile()
+	if err != nil {
+		n = 1024
+	}
+	l.descriptors = int64(min(n, 1<<30))
+	return l
+}
+
+func readNumber(file string, otherwise int64) int64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return otherwise
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return otherwise
+	}
+	return n
+}
+
+// firstUserNamespace is what /proc/self/ns/user says outside of any container of
+// its own (PROC_USER_INIT_INO, include/linux/proc_ns.h).
+const firstUserNamespace = "user:[4026531837]"
+
+func exempt() bool {
+	set, err := sys.Capabilities()
+	if err != nil || !set.Has(sys.CAP_SYS_RESOURCE) && !set.Has(sys.CAP_SYS_ADMIN) {
+		return false
+	}
+	ns, err := os.Readlink("/proc/self/ns/user")
+	return err == nil && ns == firstUserNamespace
+}

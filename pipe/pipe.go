@@ -1,0 +1,50 @@
+// Package pipe keeps kernel pipes, the buffers that splice(2) moves bytes
+// through without copying them: a Pipe knows its real size and how many bytes it
+// holds, and a Pool lends pipes out under a budget counted in pages.
+//
+// On systems other than Linux everything is there and reports ErrNotSupported.
+package pipe
+
+import (
+	"errors"
+
+	"github.com/penstock/penstock/internal/feature"
+)
+
+// DefaultSize is the capacity in bytes of a pipe that nothing else is asked of:
+// what the kernel gives a new pipe (PIPE_DEF_BUFFERS pages of 4 KiB), and the
+// smallest size that a Pool lends.
+const DefaultSize = 64 << 10
+
+// ErrNotSupported is matched by the error of every call that the operating
+// system or a sandbox refuses for good. It wraps errors.ErrUnsupported. The
+// caller copies instead.
+var ErrNotSupported = feature.ErrNotSupported
+
+// ErrNotEmpty is what Fill returns when it moved nothing into a pipe that holds
+// bytes already: the source may be empty or the pipe may be full, and nobody can
+// tell which. Drain the pipe first. It never matches syscall.EAGAIN, so that
+// waiting for the source, with bytes left in the pipe, cannot happen by mistake.
+var ErrNotEmpty = errors.New("pipe: fill: nothing moved, and the pipe is not empty")
+
+// Pipe is one kernel pipe, both ends. It is not safe for concurrent use.
+//
+// All its bytes go in through Fill and come out through Drain or Read, so Len is
+// exact.
+type Pipe struct {
+	// r and w are owned by the Pipe, from Open until Close; then they are -1.
+	r, w int
+
+	size int // capacity in bytes, as the kernel reported it
+	n    int // bytes held
+
+	lease // whose it is
+}
+
+// Size returns the capacity in bytes that the kernel gave the pipe
+// (F_GETPIPE_SZ). It is not how many bytes fit: the kernel counts slots, one per
+// page-sized piece, and 16 pieces of 100 bytes fill a pipe of 64 KiB.
+func (p *Pipe) Size() int { return p.size }
+
+// Len returns how many bytes the pipe holds.
+func (p *Pipe) Len() int { return p.n }

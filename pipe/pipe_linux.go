@@ -1,0 +1,166 @@
+package pipe
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// spliceFlags are the flags of every splice. SPLICE_F_NONBLOCK keeps the pipe's
+// side from blocking; the other side's own O_NONBLOCK keeps that from blocking
+// (fs/splice.c passes a socket's O_NONBLOCK on as MSG_DONTWAIT, and so does
+// tcp_splice_read). SPLICE_F_MOVE is left out because it does nothing (splice(2):
+// "no-op since Linux 2.6.21"), SPLICE_F_MORE because it would hold back the tail
+// of a message for 200 ms: it sets MSG_MORE.
+const spliceFlags = sys.SPLICE_F_NONBLOCK
+
+// Open makes a pipe of at least size bytes; 0 means DefaultSize. The caller owns
+// it and closes it.
+//
+// Size may come out smaller than asked, which is not an error: the kernel gives
+// out 8 KiB, and refuses to make a pipe larger, when the user's quota
+// (pipe-user-pages-soft, pipe(7)) is spent or size is above pipe-max-size. The
+// caller looks.
+//
+// Errors: EMFILE and ENFILE (wrapped in an *os.SyscallError) when there are no
+// descriptors left, ENFILE also when the user's hard quota is spent;
+// ErrNotSupported when a sandbox refuses pipes.
+func Open(size int) (*Pipe, error) {
+	if size == 0 {
+		size = DefaultSize
+	}
+	if size < 0 {
+		return nil, os.NewSyscallError("pipe: open: size", syscall.EINVAL)
+	}
+	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
+	if err != nil {
+		return nil, openError("pipe2", err)
+	}
+	p := &Pipe{r: r, w: w}
+	if err := p.resize(size); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// resize reads the size back and asks for another if it is not the one wanted.
+// Being refused a larger one is no error.
+func (p *Pipe) resize(want int) (err error) {
+	p.size, err = sys.PipeSize(p.w)
+	if err != nil {
+		return openError("fcntl F_GETPIPE_SZ", err)
+	}
+	if p.size == want {
+		return nil
+	}
+	got, err := sys.SetPipeSize(p.w, want)
+	switch err {
+	case nil:
+		p.size = got
+		return nil
+	case syscall.EPERM:
+		return nil
+	}
+	return openError("fcntl F_SETPIPE_SZ", err)
+}
+
+// openError names the call. A sandbox answers ENOSYS or EPERM to pipe2, which
+// the kernel itself never does.
+func openError(call string, err error) error {
+	err = os.NewSyscallError(call, err)
+	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EPERM) {
+		return &feature.Error{Feature: "pipe", Err: err}
+	}
+	return err
+}
+
+// Fill moves up to max bytes from fd, a socket or a file at its own position,
+// into the pipe, by one splice(2). fd stays the caller's. A socket must be
+// non-blocking, as those of package net are; reading a file may wait for the
+// disk.
+//
+// It returns how many bytes were moved, and what the kernel said, as a bare
+// syscall.Errno and without allocating:
+//
+//   - 0 and nil: the end of the file or of the stream, or an urgent byte comes
+//     next (tcp(7)); only recv(2) with MSG_PEEK can tell.
+//   - EAGAIN: the pipe was empty, so the source is: wait for it. (An urgent byte
+//     makes splice answer EAGAIN as well, with data queued behind it.)
+//   - ErrNotEmpty: the pipe held bytes before the call, so either side may be the
+//     reason. Drain first.
+//   - EINTR: nothing was moved, call again.
+//   - EINVAL: this source cannot be spliced, or max is not positive. ENOSYS and
+//     EPERM: a sandbox refuses splice.
+//   - Anything else is an error of the source, such as ECONNRESET.
+func (p *Pipe) Fill(fd, max int) (int, error) {
+	if max <= 0 {
+		return 0, syscall.EINVAL
+	}
+	n, err := sys.Splice(fd, nil, p.w, nil, max, spliceFlags)
+	p.n += n
+	if err == syscall.EAGAIN && p.n > 0 {
+		return 0, ErrNotEmpty
+	}
+	return n, err
+}
+
+// Drain moves up to max bytes out of the pipe to fd, a socket or a file at its
+// own position, by one splice(2). fd stays the caller's. A socket must be
+// non-blocking; writing a file may wait for the disk.
+//
+// It returns how many bytes were moved, and what the kernel said, as a bare
+// syscall.Errno and without allocating. An empty pipe gives 0 and nil without a
+// system call, so that EAGAIN always means that the destination is full. After
+// any error the bytes that were not moved are still in the pipe, in order: Read
+// gets at them.
+//
+//   - EAGAIN: the destination takes nothing now: wait for it.
+//   - EINTR: nothing was moved, call again.
+//   - EINVAL: this destination cannot be spliced to; a file opened with O_APPEND
+//     cannot (splice(2)). Also max not positive.
+//   - Anything else is an error of the destination, such as EPIPE, ECONNRESET,
+//     ENOSPC. With EPIPE the kernel also raises SIGPIPE, which the Go runtime
+//     ignores for descriptors other than 1 and 2 unless the program asked for it.
+func (p *Pipe) Drain(fd, max int) (int, error) {
+	if max <= 0 {
+		return 0, syscall.EINVAL
+	}
+	if p.n == 0 {
+		return 0, nil
+	}
+	n, err := sys.Splice(p.r, nil, fd, nil, min(max, p.n), spliceFlags)
+	p.n -= n
+	return n, err
+}
+
+// Read takes bytes out of the pipe by one read(2), to move by copying what a
+// destination would not take by Drain. It returns io.EOF when the pipe is empty,
+// and otherwise a bare syscall.Errno.
+func (p *Pipe) Read(b []byte) (int, error) {
+	if p.n == 0 {
+		return 0, io.EOF
+	}
+	n, err := sys.Read(p.r, b)
+	p.n -= n
+	return n, err
+}
+
+// Close closes both ends and throws away the bytes inside. A second Close
+// returns os.ErrClosed. A pipe leased from a Pool goes back with Put instead,
+// whatever its state.
+func (p *Pipe) Close() error {
+	if p.r < 0 {
+		return os.ErrClosed
+	}
+	err := sys.Close(p.r)
+	if e := sys.Close(p.w); err == nil {
+		err = e
+	}
+	p.r, p.w = -1, -1
+	return os.NewSyscallError("close", err)
+}

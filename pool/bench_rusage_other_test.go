@@ -1,0 +1,5 @@
+//go:build !linux
+
+package pool_test
+
+func preemptions() int64 { return 0 }

@@ -1,0 +1,473 @@
+package pool_test
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/penstock/penstock/pool"
+)
+
+// An item is what the contestants of the benchmarks hold by pointer. It fills
+// two cache lines, the unit that hardware prefetches, so that items in different
+// hands never share one.
+type item struct {
+	next *item // of the rivals that link their items
+	n    int
+	_    [112]byte
+}
+
+// A contestant is one way of keeping items. Its loops are its own, so that the
+// calls within them are as direct as in a program.
+type contestant interface {
+	pairs(n int)     // n times: take an item and give it back
+	take(xs []*item) // fills xs, with new items if need be
+	give(xs []*item)
+	made() int64        // items made so far
+	cost(time.Duration) // makes items take so long to make
+}
+
+// An entrant is a contestant before it is made, with room for maxIdle items at
+// least.
+type entrant struct {
+	name string
+	make func(tb testing.TB, maxIdle int) contestant
+}
+
+// contestants lists what is compared, Penstock's pool first and sync.Pool second.
+var contestants = []entrant{
+	{"penstock", newPenstock},
+	{"syncPool", newSyncPool},
+	{"perPLocked", newPerPLocked},
+	{"haproxy", newHAProxy},
+	{"channel", newChannel},
+	{"mutexList", newMutexList},
+}
+
+// A factory counts the items that it makes.
+type factory struct {
+	n     atomic.Int64
+	sleep time.Duration // per item
+}
+
+func (f *factory) item() *item {
+	f.n.Add(1)
+	if f.sleep > 0 {
+		time.Sleep(f.sleep)
+	}
+	return new(item)
+}
+
+func (f *factory) made() int64          { return f.n.Load() }
+func (f *factory) cost(d time.Duration) { f.sleep = d }
+
+// penstock is Pool[*item].
+type penstock struct {
+	factory
+	p *pool.Pool[*item]
+}
+
+func newPenstock(tb testing.TB, maxIdle int) contestant {
+	c := new(penstock)
+	p, err := pool.New(pool.Config[*item]{
+		New:     func() (*item, error) { return c.item(), nil },
+		MaxIdle: maxIdle,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c.p = p // of memory only, without a ticker: it may be forgotten
+	return c
+}
+
+func (c *penstock) pairs(n int) {
+	for range n {
+		x, err := c.p.Get()
+		if err != nil {
+			panic(err)
+		}
+		c.p.Put(x)
+	}
+}
+
+func (c *penstock) take(xs []*item) {
+	for i := range xs {
+		x, err := c.p.Get()
+		if err != nil {
+			panic(err)
+		}
+		xs[i] = x
+	}
+}
+
+func (c *penstock) give(xs []*item) {
+	for _, x := range xs {
+		c.p.Put(x)
+	}
+}
+
+// syncPool is sync.Pool, which knows no bound.
+type syncPool struct {
+	factory
+	p sync.Pool
+}
+
+func newSyncPool(testing.TB, int) contestant {
+	c := new(syncPool)
+	c.p.New = func() any { return c.item() }
+	return c
+}
+
+func (c *syncPool) pairs(n int) {
+	for range n {
+		x := c.p.Get().(*item)
+		c.p.Put(x)
+	}
+}
+
+func (c *syncPool) take(xs []*item) {
+	for i := range xs {
+		xs[i] = c.p.Get().(*item)
+	}
+}
+
+func (c *syncPool) give(xs []*item) {
+	for _, x := range xs {
+		c.p.Put(x)
+	}
+}
+
+// cacheLines keeps what is on either side of it apart, adjacent-line prefetch
+// included.
+type cacheLines [128]byte
+
+// perPLocked has the shape of sync.Pool before Go 1.13: for each P a private
+// place that needs no lock and a slice under a mutex, from which the other Ps
+// steal. Nothing collects it.
+type perPLocked struct {
+	factory
+	local []perPShard
+}
+
+type perPShard struct {
+	private *item // owner only, pinned
+	mu      sync.Mutex
+	shared  []*item
+	_       cacheLines
+}
+
+func newPerPLocked(testing.TB, int) contestant {
+	return &perPLocked{local: make([]perPShard, runtime.GOMAXPROCS(0))}
+}
+
+func (c *perPLocked) get() *item {
+	pid := procPin()
+	l := &c.local[pid]
+	x := l.private
+	l.private = nil
+	procUnpin()
+	if x != nil {
+		return x
+	}
+	if x := l.pop(); x != nil {
+		return x
+	}
+	for i := range c.local {
+		if x := c.local[(pid+1+i)%len(c.local)].pop(); x != nil {
+			return x
+		}
+	}
+	return c.item()
+}
+
+func (l *perPShard) pop() (x *item) {
+	l.mu.Lock()
+	if n := len(l.shared); n > 0 {
+		x = l.shared[n-1]
+		l.shared[n-1] = nil
+		l.shared = l.shared[:n-1]
+	}
+	l.mu.Unlock()
+	return x
+}
+
+func (c *perPLocked) put(x *item) {
+	l := &c.local[procPin()]
+	if l.private == nil {
+		l.private, x = x, nil
+	}
+	procUnpin()
+	if x != nil {
+		l.mu.Lock()
+		l.shared = append(l.shared, x)
+		l.mu.Unlock()
+	}
+}
+
+func (c *perPLocked) pairs(n int) {
+	for range n {
+		x := c.get()
+		c.put(x)
+	}
+}
+
+func (c *perPLocked) take(xs []*item) {
+	for i := range xs {
+		xs[i] = c.get()
+	}
+}
+
+func (c *perPLocked) give(xs []*item) {
+	for _, x := range xs {
+		c.put(x)
+	}
+}
+
+// haproxy has the shape of HAProxy's pools: linked items in a list per P, without
+// any synchronisation, and one shared list under a spin lock, to and from which
+// they move by the batch.
+type haproxy struct {
+	factory
+	local []haproxyShard
+
+	_      cacheLines
+	locked atomic.Bool
+	shared itemList // batches, linked by their first items
+}
+
+type haproxyShard struct {
+	itemList
+	_ cacheLines
+}
+
+const (
+	haproxyLocal = 256 // most items of a P
+	haproxyBatch = 64
+)
+
+// An itemList is a stack through item.next.
+type itemList struct {
+	head *item
+	n    int
+}
+
+func (l *itemList) push(x *item) {
+	x.next = l.head
+	l.head = x
+	l.n++
+}
+
+func (l *itemList) pop() *item {
+	x := l.head
+	if x != nil {
+		l.head, x.next = x.next, nil
+		l.n--
+	}
+	return x
+}
+
+func newHAProxy(testing.TB, int) contestant {
+	return &haproxy{local: make([]haproxyShard, runtime.GOMAXPROCS(0))}
+}
+
+// lock spins pinned, as a thread does. The holder is pinned too, but its thread
+// may have lost its core: after a while the scheduler gets a chance.
+func (c *haproxy) lock() {
+	for i := 1; c.locked.Load() || !c.locked.CompareAndSwap(false, true); i++ {
+		if i%1000 == 0 {
+			procUnpin()
+			runtime.Gosched()
+			procPin()
+		}
+	}
+}
+
+func (c *haproxy) get() *item {
+	l := &c.local[procPin()]
+	if l.head == nil {
+		c.refill()
+		l = &c.local[procPin()]
+		procUnpin()
+	}
+	x := l.pop()
+	procUnpin()
+	if x == nil {
+		return c.item()
+	}
+	return x
+}
+
+// refill moves up to a batch from the shared list to this P's, whichever that is
+// once the lock is held.
+func (c *haproxy) refill() {
+	c.lock()
+	l := &c.local[procPin()]
+	procUnpin()
+	for range min(haproxyBatch, c.shared.n) {
+		l.push(c.shared.pop())
+	}
+	c.locked.Store(false)
+}
+
+func (c *haproxy) put(x *item) {
+	l := &c.local[procPin()]
+	l.push(x)
+	if l.n > haproxyLocal {
+		c.spill()
+	}
+	procUnpin()
+}
+
+func (c *haproxy) spill() {
+	c.lock()
+	l := &c.local[procPin()]
+	procUnpin()
+	for range min(haproxyBatch, l.n) {
+		c.shared.push(l.pop())
+	}
+	c.locked.Store(false)
+}
+
+func (c *haproxy) pairs(n int) {
+	for range n {
+		x := c.get()
+		c.put(x)
+	}
+}
+
+func (c *haproxy) take(xs []*item) {
+	for i := range xs {
+		xs[i] = c.get()
+	}
+}
+
+func (c *haproxy) give(xs []*item) {
+	for _, x := range xs {
+		c.put(x)
+	}
+}
+
+// channel is a buffered channel used as a free list. What does not fit is left
+// to the garbage collector.
+type channel struct {
+	factory
+	ch chan *item
+}
+
+func newChannel(_ testing.TB, maxIdle int) contestant {
+	return &channel{ch: make(chan *item, maxIdle)}
+}
+
+func (c *channel) get() *item {
+	select {
+	case x := <-c.ch:
+		return x
+	default:
+		return c.item()
+	}
+}
+
+func (c *channel) put(x *item) {
+	select {
+	case c.ch <- x:
+	default:
+	}
+}
+
+func (c *channel) pairs(n int) {
+	for range n {
+		x := c.get()
+		c.put(x)
+	}
+}
+
+func (c *channel) take(xs []*item) {
+	for i := range xs {
+		xs[i] = c.get()
+	}
+}
+
+func (c *channel) give(xs []*item) {
+	for _, x := range xs {
+		c.put(x)
+	}
+}
+
+// mutexList is one mutex and one list.
+type mutexList struct {
+	factory
+	mu sync.Mutex
+	itemList
+}
+
+func newMutexList(testing.TB, int) contestant { return new(mutexList) }
+
+func (c *mutexList) get() *item {
+	c.mu.Lock()
+	x := c.pop()
+	c.mu.Unlock()
+	if x == nil {
+		return c.item()
+	}
+	return x
+}
+
+func (c *mutexList) put(x *item) {
+	c.mu.Lock()
+	c.push(x)
+	c.mu.Unlock()
+}
+
+func (c *mutexList) pairs(n int) {
+	for range n {
+		x := c.get()
+		c.put(x)
+	}
+}
+
+func (c *mutexList) take(xs []*item) {
+	for i := range xs {
+		xs[i] = c.get()
+	}
+}
+
+func (c *mutexList) give(xs []*item) {
+	for _, x := range xs {
+		c.put(x)
+	}
+}
+
+// TestContestants holds that what is compared does the work: every item given is
+// had again, once, and none is made meanwhile.
+func TestContestants(t *testing.T) {
+	if unsafe.Sizeof(item{}) != 128 {
+		t.Errorf("an item has %d bytes", unsafe.Sizeof(item{}))
+	}
+	for _, c := range contestants {
+		t.Run(c.name, func(t *testing.T) {
+			// Pinned to one P, so that sync.Pool has nowhere else to look; the
+			// race detector makes it drop items at random.
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			p := c.make(t, 2000)
+			xs := make([]*item, 1000)
+			for range 3 {
+				p.take(xs)
+				seen := make(map[*item]bool)
+				for _, x := range xs {
+					seen[x] = true
+				}
+				if len(seen) != len(xs) {
+					t.Fatalf("%d of %d items are distinct", len(seen), len(xs))
+				}
+				p.give(xs)
+				p.pairs(1000)
+			}
+			if n := p.made(); n != 1000 && c.name != "syncPool" {
+				t.Errorf("made %d items for 1000 in use", n)
+			}
+		})
+	}
+}

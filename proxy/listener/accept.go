@@ -1,0 +1,128 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Serve accepts connections until ctx ends, and calls handle for each, in a
+// goroutine of its own; handle owns the connection. At the limit accepting
+// pauses, and connections wait in the kernel's accept queue. With several
+// listeners under one limit each of them may hold one connection more, which
+// waits unserved for its turn.
+//
+// When ctx ends, the path of a unix socket is unlinked, the connections in the
+// accept queue are accepted, and the listener is closed: every connection that
+// was established before is served, those above the limit when it is their turn.
+//
+// Serve returns once every handle has returned, with the error of Close. It may
+// be called once.
+func (l *Listener) Serve(ctx context.Context, handle func(net.Conn)) error {
+	var handlers sync.WaitGroup
+	serve := func(conn net.Conn) {
+		handle(conn)
+		l.cfg.Limit.release()
+	}
+	l.acceptUntil(ctx, func(conn net.Conn) {
+		l.cfg.Limit.acquire()
+		handlers.Go(func() { serve(conn) })
+	})
+	l.path.remove() // Close says if it failed
+	l.empty(func(conn net.Conn) {
+		handlers.Go(func() {
+			l.cfg.Limit.acquire()
+			serve(conn)
+		})
+	})
+	err := l.Close()
+	handlers.Wait()
+	return err
+}
+
+// acceptUntil accepts until ctx ends or the listener is closed.
+func (l *Listener) acceptUntil(ctx context.Context, take func(net.Conn)) {
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		l.sock.SetDeadline(time.Unix(1, 0))
+		close(interrupted)
+	})
+	for l.cfg.Limit.room(ctx) {
+		conn := l.accept(ctx)
+		if conn == nil {
+			break
+		}
+		take(conn)
+	}
+	if !stop() {
+		<-interrupted // lest it interrupts what comes after
+	}
+}
+
+// accept returns the next connection, or nil when ctx has ended or the listener
+// was closed. It skips connections that failed in the queue, and pauses on every
+// other error: what is wrong may go away, and cannot be put right from here.
+func (l *Listener) accept(ctx context.Context) net.Conn {
+	for {
+		conn, err := l.sock.Accept()
+		switch {
+		case err == nil:
+			l.resume()
+			return conn
+		case failedInQueue(err):
+		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case !l.pause(ctx.Done(), err):
+			return nil
+		}
+	}
+}
+
+// pause waits until accepting may work again: a connection ended, or some time
+// went by. It reports false if the listener was closed or done first.
+func (l *Listener) pause(done <-chan struct{}, err error) bool {
+	if !l.paused {
+		l.paused = true
+		l.pauses.Add(1)
+		if l.cfg.OnPause != nil {
+			l.cfg.OnPause(cause(err))
+		}
+	}
+	select {
+	case <-l.cfg.Limit.onRelease():
+	case <-l.after(pauseTime):
+	case <-done:
+		return false
+	case <-l.closed:
+		return false
+	}
+	return true
+}
+
+// resume ends an episode of pauses.
+func (l *Listener) resume() {
+	if !l.paused {
+		return
+	}
+	l.paused = false
+	if l.cfg.OnResume != nil {
+		l.cfg.OnResume()
+	}
+}
+
+// queueFailures are errors of connections that failed before they were accepted,
+// and that are gone with them: "Error handling" in accept(2).
+var queueFailures = []syscall.Errno{
+	syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.ETIMEDOUT, syscall.ENOPROTOOPT,
+	syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
+}
+
+func failedInQueue(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) && slices.Contains(queueFailures, errno)
+}

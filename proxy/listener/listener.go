@@ -1,0 +1,139 @@
+// Package listener accepts the connections that a proxy serves.
+//
+// The options of accepted sockets are set once, on the listening socket, and
+// inherited. Package net spends two system calls of its own on every connection
+// that it accepts, getsockname(2) and setsockopt(2) of TCP_NODELAY, which is on
+// already.
+package listener
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+// Config sets up a [Listener]. A nil *Config means the defaults.
+type Config struct {
+	// Limit is how many connections are served at once, shared by the listeners
+	// that have the same; nil means one of this listener's own without a bound
+	// that matters.
+	Limit *Limit
+
+	// Options are the socket options that accepted sockets inherit.
+	Options socket.Options
+
+	// OnPause is called when accepting pauses because it failed, as a rule for want
+	// of descriptors (EMFILE, ENFILE) or memory (ENOBUFS, ENOMEM): once for each
+	// episode, with the error of accept(2). OnResume is called when the first
+	// connection after it was accepted. Both are called by the goroutine of Serve,
+	// and may be nil.
+	OnPause  func(cause error)
+	OnResume func()
+}
+
+// noLimit is more connections than descriptors can be had.
+const noLimit = 1 << 30
+
+// pauseTime is how long accepting pauses when no connection of ours ends first.
+const pauseTime = 100 * time.Millisecond
+
+// A Listener is a listening socket. Make it with [Listen], then call Serve.
+type Listener struct {
+	cfg   Config
+	addr  socket.Address
+	sock  deadliner // owns the descriptor; closed by Close, once
+	path  *path     // what to unlink; nil for TCP and abstract sockets
+	after func(time.Duration) <-chan time.Time
+
+	backlog int // of the accept queue; read early, while there are descriptors
+
+	pauses  atomic.Int64
+	paused  bool // within an episode; belongs to the goroutine of Serve
+	closing sync.Once
+	closed  chan struct{}
+	err     error // of closing; read after closed
+}
+
+// deadliner is what *net.TCPListener and *net.UnixListener have in common.
+type deadliner interface {
+	net.Listener
+	SetDeadline(time.Time) error
+}
+
+// Listen listens on addr; for a name, on the first of its addresses. The error
+// names the address, wraps the cause, and is one line.
+//
+// The path of a unix socket is taken over from a process that left it behind: if
+// nobody answers there. It gets the address's mode, and never for a moment a
+// wider one.
+func Listen(ctx context.Context, addr socket.Address, cfg *Config) (*Listener, error) {
+	l := &Listener{addr: addr, after: time.After, backlog: backlog(), closed: make(chan struct{})}
+	if cfg != nil {
+		l.cfg = *cfg
+	}
+	if l.cfg.Limit == nil {
+		l.cfg.Limit = NewLimit(noLimit)
+	}
+	var err error
+	if addr.Network == "unix" {
+		err = l.listenUnix(ctx)
+	} else {
+		err = l.listenTCP(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, cause(err))
+	}
+	return l, nil
+}
+
+// listenTCP listens without MPTCP, which package net switches on by itself: an
+// MPTCP socket cannot splice as TCP's can, and inherits less.
+func (l *Listener) listenTCP(ctx context.Context) error {
+	lc := net.ListenConfig{KeepAlive: socket.NetKeepAlive, Control: l.cfg.Options.Control}
+	lc.SetMultipathTCP(false)
+	ln, err := lc.Listen(ctx, "tcp", l.addr.Name)
+	if err != nil {
+		return err
+	}
+	l.sock = ln.(*net.TCPListener)
+	return nil
+}
+
+// cause strips package net's prefix, which names the address once more.
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// Addr returns where it listens, with the port that the kernel chose for port 0,
+// in the form that [socket.Parse] takes.
+func (l *Listener) Addr() string {
+	if l.addr.Network == "unix" {
+		return "unix:" + l.addr.Name
+	}
+	return l.sock.Addr().String()
+}
+
+// Pauses returns in how many episodes accepting paused because it failed, as
+// [Config.OnPause] says. It may be called at any time.
+func (l *Listener) Pauses() int64 { return l.pauses.Load() }
+
+// Close closes the listening socket, and resets the connections that nobody has
+// accepted; a Serve that runs returns when its handlers have. Calling it again
+// does nothing. It may be called at any time by any goroutine.
+func (l *Listener) Close() error {
+	l.closing.Do(func() {
+		l.err = errors.Join(l.path.remove(), l.sock.Close())
+		close(l.closed)
+	})
+	return l.err
+}

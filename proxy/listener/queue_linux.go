@@ -1,0 +1,45 @@
+package listener
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// defaultBacklog is net.core.somaxconn since Linux 5.4.
+const defaultBacklog = 4096
+
+// backlog returns the length of accept queue that package net asks for.
+func backlog() int {
+	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
+	if err != nil {
+		return defaultBacklog
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return defaultBacklog
+	}
+	return n
+}
+
+// queued reports whether a connection waits in the accept queue; not if the
+// listener was closed.
+func (l *Listener) queued() bool {
+	raw, err := l.sock.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	var events int16
+	err = raw.Control(func(fd uintptr) {
+		for {
+			var err error
+			if events, err = sys.Poll(int(fd), sys.POLLIN); err != syscall.EINTR {
+				return
+			}
+		}
+	})
+	return err == nil && events&sys.POLLIN != 0
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package listener
+
+// backlog is how many connections to look for when the listener closes.
+func backlog() int { return 4096 }
+
+// queued has no portable way to look: trying to accept, for as long as patience
+// allows, is what says that the queue is empty.
+func (l *Listener) queued() bool { return true }

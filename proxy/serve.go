@@ -1,0 +1,149 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// Serve accepts and joins connections until ctx ends; then it accepts those that
+// were established by then, closes the listeners, and drains: it returns when
+// every session has ended. Sessions that go on for longer than the drain timeout
+// are cut, as by [Server.Cut]. It may be called once.
+//
+// The error is nil after a full drain; it wraps [ErrCut] if sessions were cut.
+func (s *Server) Serve(ctx context.Context) error {
+	var serving sync.WaitGroup
+	for _, l := range s.listeners {
+		serving.Go(func() {
+			if err := l.Serve(ctx, s.handle); err != nil {
+				s.log.Warn("closing a listener failed", "address", l.Addr(), "error", err)
+			}
+		})
+		s.log.Info("listening", "address", l.Addr())
+	}
+	ended := make(chan struct{})
+	go func() {
+		serving.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ctx.Done():
+		s.drain(ended)
+	case <-s.cut.Done():
+	}
+	<-ended
+	err := s.close()
+	if n := s.sessions.cut(); n > 0 {
+		return fmt.Errorf("%d sessions were %w", n, ErrCut)
+	}
+	return err
+}
+
+// drain waits until all sessions have ended, or cuts them.
+func (s *Server) drain(ended <-chan struct{}) {
+	s.log.Info("draining", "active", s.sessions.active(), "drain_timeout", s.cfg.DrainTimeout.String())
+	var timeout <-chan time.Time
+	if s.cfg.DrainTimeout > 0 {
+		timeout = s.after(s.cfg.DrainTimeout)
+	}
+	select {
+	case <-ended:
+		s.log.Info("drained")
+	case <-s.cut.Done():
+	case <-timeout:
+		s.log.Warn("drain timeout", "active", s.sessions.active())
+		s.Cut()
+	}
+}
+
+// Cut ends a Serve at once: its listeners are closed, and all sessions are cut,
+// which resets both their sides. It may be called at any time by any goroutine.
+func (s *Server) Cut() {
+	s.cutNow()
+	for _, l := range s.listeners {
+		l.Close()
+	}
+}
+
+// handle serves one client, from its acceptance to the end of its session.
+func (s *Server) handle(client net.Conn) {
+	s.sessions.accept()
+	endpoint, err := s.dial()
+	if err != nil {
+		s.refuse(client, err)
+		return
+	}
+	ends := ends{client.RemoteAddr(), endpoint.RemoteAddr()}
+	session := s.relay.NewSession(client, endpoint)
+	s.sessions.start(session)
+	result, err := session.Run(s.cut)
+	s.sessions.end(session, result)
+	s.logEnd(ends, result, err)
+}
+
+// dial connects to a target. A lack of descriptors may be one of our own making:
+// then it closes the idle pipes, and tries again.
+func (s *Server) dial() (net.Conn, error) {
+	conn, err := s.upstream.Dial(s.cut)
+	short := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	if short && s.trim() > 0 {
+		return s.upstream.Dial(s.cut)
+	}
+	return conn, err
+}
+
+// refuse resets a client that no target took: an orderly close would tell it that
+// its server had nothing to say. (A unix socket has no reset; there it is an end
+// of file unless the client had sent something, which makes it ECONNRESET.)
+func (s *Server) refuse(client net.Conn, cause error) {
+	if tcp, ok := client.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	client.Close()
+	s.sessions.refuse(s.cut.Err() != nil)
+	s.log.Debug("connection refused", "client", address(client.RemoteAddr()), "error", cause)
+}
+
+// ends are the two peers of a session.
+type ends struct{ client, endpoint net.Addr }
+
+func (s *Server) logEnd(e ends, r relay.Result, err error) {
+	if !s.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	attrs := []any{
+		"client", address(e.client), "endpoint", address(e.endpoint), "reason", r.Reason.String(),
+		"duration", r.Duration.String(), flow("client_to_endpoint", r.AToB), flow("endpoint_to_client", r.BToA),
+	}
+	if err != nil {
+		attrs = append(attrs, "error", err)
+	}
+	s.log.Debug("session ended", attrs...)
+}
+
+func flow(name string, f relay.Flow) slog.Attr {
+	attrs := []any{"spliced", f.Spliced, "copied", f.Copied, "lost", f.Lost}
+	for fallback, n := range f.Fallbacks.All() {
+		attrs = append(attrs, fallback.String(), n)
+	}
+	return slog.Group(name, attrs...)
+}
+
+// address names a peer; that of a unix socket has no name as a rule.
+func address(a net.Addr) string {
+	if a == nil {
+		return ""
+	}
+	if a.Network() == "unix" {
+		return "unix:" + a.String()
+	}
+	return a.String()
+}

@@ -1,0 +1,64 @@
+package socket
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// NetKeepAlive is what net.ListenConfig and net.Dialer take as KeepAlive beside
+// [Options.Control]: they set nothing of their own, as Control did.
+const NetKeepAlive = -1
+
+// Control sets the options on a socket that neither listens nor is connected
+// yet. It is a net.ListenConfig.Control and a net.Dialer.Control; networks
+// other than TCP are left alone. An option that the kernel does not know
+// (ENOPROTOOPT, EOPNOTSUPP) is left out.
+func (o Options) Control(network, _ string, conn syscall.RawConn) error {
+	if !strings.HasPrefix(network, "tcp") {
+		return nil
+	}
+	o = o.withDefaults()
+	var err error
+	if cause := conn.Control(func(fd uintptr) { err = o.set(int(fd)) }); cause != nil {
+		return cause
+	}
+	return err
+}
+
+type option struct{ level, name, value int }
+
+func (o Options) set(fd int) error {
+	for _, opt := range o.list() {
+		err := sys.SetsockoptInt(fd, opt.level, opt.name, opt.value)
+		if err != nil && !unknown(err) {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	return nil
+}
+
+func (o Options) list() []option {
+	list := []option{
+		{sys.IPPROTO_TCP, sys.TCP_NODELAY, 1},
+		{sys.SOL_SOCKET, sys.SO_OOBINLINE, 1},
+	}
+	if o.KeepAlive > 0 {
+		list = append(list,
+			option{sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1},
+			option{sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, seconds(o.KeepAlive)},
+			option{sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, seconds(keepAliveInterval)})
+	}
+	if o.UserTimeout > 0 {
+		list = append(list, option{sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(o.UserTimeout.Milliseconds())})
+	}
+	return list
+}
+
+// unknown reports whether this kernel, or what stands in for it, lacks an option.
+func unknown(err error) bool {
+	return errors.Is(err, syscall.ENOPROTOOPT) || errors.Is(err, syscall.EOPNOTSUPP)
+}

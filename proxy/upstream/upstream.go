@@ -1,0 +1,220 @@
+// Package upstream connects to the targets of a proxy.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+// Config sets up a [Group]. A nil *Config means the defaults.
+type Config struct {
+	// ConnectTimeout bounds the attempt to reach one target, from resolving its
+	// name to trying the last of its addresses, each of which gets an equal share
+	// of what is left; 0 means as long as the kernel tries.
+	ConnectTimeout time.Duration
+
+	// Options are the options of the sockets that connect.
+	Options socket.Options
+
+	// OnDown is called when a target that answered, or was never tried, cannot be
+	// reached: once, until OnUp says that it answers again. Neither is called more
+	// than about once a second for a target. Both are called by the goroutines that
+	// dial, several at a time, and may be nil.
+	OnDown func(target string, cause error)
+	OnUp   func(target string)
+}
+
+// A Group is a set of targets that serve the same. It is safe for concurrent use.
+type Group struct {
+	cfg     Config
+	targets []*target
+	turn    atomic.Uint32
+	dialer  net.Dialer
+	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// New returns a Group of targets, which are taken in turn in the order given. No
+// target is contacted. The error says which target cannot be one, and what to
+// write instead; it wraps [socket.ErrAddress].
+func New(targets []socket.Address, cfg *Config) (*Group, error) {
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("%w: there is no target", socket.ErrAddress)
+	}
+	g := &Group{lookup: net.DefaultResolver.LookupNetIP}
+	if cfg != nil {
+		g.cfg = *cfg
+	}
+	g.dialer = net.Dialer{KeepAlive: socket.NetKeepAlive, Control: g.cfg.Options.Control}
+	g.dialer.SetMultipathTCP(false)
+	for _, addr := range targets {
+		t, err := newTarget(addr)
+		if err != nil {
+			return nil, err
+		}
+		g.targets = append(g.targets, t)
+	}
+	return g, nil
+}
+
+// Targets returns the targets as they were given.
+func (g *Group) Targets() []string {
+	names := make([]string, len(g.targets))
+	for i, t := range g.targets {
+		names[i] = t.addr.String()
+	}
+	return names
+}
+
+// Dial connects to the target whose turn it is or, when that cannot be reached,
+// to the next, until each was tried once. The caller owns the connection.
+//
+// The error names every target that was tried and why it failed, in one line, and
+// wraps the causes: syscall.ECONNREFUSED, context.DeadlineExceeded for
+// [Config.ConnectTimeout], [ErrPortsExhausted], ... When the cause is this
+// process (out of descriptors or memory) or the end of ctx, no further target is
+// tried.
+func (g *Group) Dial(ctx context.Context) (net.Conn, error) {
+	n := uint32(len(g.targets))
+	first := g.turn.Add(1) - 1
+	var causes []error
+	for i := range n {
+		t := g.targets[(first+i)%n]
+		conn, err := g.dialTarget(ctx, t)
+		if err == nil {
+			g.up(t)
+			return conn, nil
+		}
+		causes = append(causes, fmt.Errorf("connect to %s: %w", t.addr, err))
+		if ctx.Err() != nil || ownFault(err) {
+			break
+		}
+		g.down(t, err)
+	}
+	return nil, line(causes)
+}
+
+// dialTarget tries every address of a target.
+func (g *Group) dialTarget(ctx context.Context, t *target) (net.Conn, error) {
+	if g.cfg.ConnectTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, g.cfg.ConnectTimeout)
+		defer cancel()
+	}
+	addrs, err := g.resolve(ctx, t)
+	if err != nil {
+		return nil, g.explain(t, err)
+	}
+	var causes []error
+	for i, addr := range addrs {
+		conn, err := g.dialShare(ctx, t.addr.Network, addr, len(addrs)-i)
+		if err == nil {
+			return conn, nil
+		}
+		err = g.explain(t, err)
+		if len(addrs) > 1 {
+			err = fmt.Errorf("%s: %w", addr, err)
+		}
+		causes = append(causes, err)
+		if ctx.Err() != nil || ownFault(err) {
+			break
+		}
+	}
+	return nil, line(causes)
+}
+
+// resolve returns the addresses of a target, as package net takes them.
+func (g *Group) resolve(ctx context.Context, t *target) ([]string, error) {
+	if t.fixed != nil {
+		return t.fixed, nil
+	}
+	ips, err := g.lookup(ctx, "ip", t.host)
+	if err != nil {
+		return nil, err
+	}
+	if len(ips) == 0 {
+		return nil, &net.DNSError{Err: "no addresses", Name: t.host, IsNotFound: true}
+	}
+	addrs := make([]string, len(ips))
+	for i, ip := range ips {
+		addrs[i] = net.JoinHostPort(ip.Unmap().String(), t.port)
+	}
+	return addrs, nil
+}
+
+// dialShare dials one of the addresses that are left, within its share of the
+// time that is left.
+func (g *Group) dialShare(ctx context.Context, network, addr string, left int) (net.Conn, error) {
+	if deadline, ok := ctx.Deadline(); ok && left > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+		defer cancel()
+	}
+	conn, err := g.dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if network == "tcp" && toItself(conn) {
+		conn.Close()
+		return nil, ErrSelfConnect
+	}
+	return conn, nil
+}
+
+// toItself reports whether a connection has the same socket at both ends: what
+// TCP's simultaneous open makes of a connect to a port of the ephemeral range on
+// which nobody listens, when the kernel chooses that same port as the source.
+func toItself(conn net.Conn) bool {
+	local, ok1 := conn.LocalAddr().(*net.TCPAddr)
+	remote, ok2 := conn.RemoteAddr().(*net.TCPAddr)
+	return ok1 && ok2 && local.Port == remote.Port && local.IP.Equal(remote.IP)
+}
+
+// up and down note what a target did, for [Config.OnUp] and [Config.OnDown].
+func (g *Group) up(t *target) {
+	if t.state.up() && g.cfg.OnUp != nil {
+		g.cfg.OnUp(t.addr.String())
+	}
+}
+
+func (g *Group) down(t *target, cause error) {
+	if t.state.down() && g.cfg.OnDown != nil {
+		g.cfg.OnDown(t.addr.String(), cause)
+	}
+}
+
+// ownFault reports whether an attempt failed for want of something in this
+// process or on this machine, which another target would need as well.
+func ownFault(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM},
+		func(errno syscall.Errno) bool { return errors.Is(err, errno) })
+}
+
+// causes are several errors in one line.
+type causes []error
+
+func line(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return causes(errs)
+}
+
+func (c causes) Unwrap() []error { return c }
+
+func (c causes) Error() string {
+	var texts []string
+	for _, err := range c {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}

@@ -1,0 +1,92 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/pipe"
+)
+
+// ErrConfig is wrapped by the error of [New] when a field of [Config] makes no
+// sense.
+var ErrConfig = errors.New("invalid relay configuration")
+
+// Config sets up a [Relay]. The zero value, and a nil *Config, mean the defaults.
+type Config struct {
+	// Engine says how bytes may be moved; EngineAuto is the default.
+	Engine Engine
+
+	// Pipes is where pipes are leased. If nil, New makes a pool with the
+	// defaults of package pipe, which Close closes; a pool that is given is not
+	// closed.
+	Pipes *pipe.Pool
+
+	// IdleTimeout ends a session in which no byte moved either way for so long;
+	// 0 means never.
+	IdleTimeout time.Duration
+	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
+	// that IdleTimeout stays in force.
+	HalfCloseTimeout time.Duration
+	// MaxLifetime ends a session of that age; 0 means never.
+	MaxLifetime time.Duration
+
+	// PromoteBytes and PromoteReads: a copying direction turns to splicing after
+	// PromoteReads reads in a row of at least PromoteBytes bytes. Defaults:
+	// 32 KiB, 2.
+	PromoteBytes, PromoteReads int
+	// DemoteBytes and DemoteReads: a splicing direction turns to copying after
+	// DemoteReads reads in a row of less than DemoteBytes bytes. Defaults:
+	// 16 KiB, 4. DemoteBytes must not exceed PromoteBytes: the gap between the
+	// two is the hysteresis.
+	DemoteBytes, DemoteReads int
+
+	// MaxPipeSize bounds the pipe that a direction grows to while it fills its
+	// pipe again and again, in bytes. Default 1 MiB; less than pipe.DefaultSize
+	// means that pipes do not grow.
+	MaxPipeSize int
+}
+
+// The defaults come from the table of docs/relay.md.
+const (
+	defaultPromoteBytes = 32 << 10
+	defaultPromoteReads = 2
+	defaultDemoteBytes  = 16 << 10
+	defaultDemoteReads  = 4
+	defaultMaxPipeSize  = 1 << 20
+
+	// bufferSize is what one copied read asks for.
+	bufferSize = 64 << 10
+)
+
+// withDefaults returns c with its zero fields filled in.
+func (c Config) withDefaults() Config {
+	setDefault(&c.PromoteBytes, defaultPromoteBytes)
+	setDefault(&c.PromoteReads, defaultPromoteReads)
+	setDefault(&c.DemoteBytes, min(defaultDemoteBytes, c.PromoteBytes))
+	setDefault(&c.DemoteReads, defaultDemoteReads)
+	setDefault(&c.MaxPipeSize, defaultMaxPipeSize)
+	return c
+}
+
+func setDefault(field *int, value int) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Engine > EngineCopy:
+		return fmt.Errorf("%w: Engine is %v", ErrConfig, c.Engine)
+	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0:
+		return fmt.Errorf("%w: a timeout is negative; write 0 for none", ErrConfig)
+	case c.PromoteBytes < 0 || c.PromoteReads < 0 || c.DemoteBytes < 0 || c.DemoteReads < 0:
+		return fmt.Errorf("%w: a threshold is negative", ErrConfig)
+	case c.PromoteBytes > bufferSize:
+		return fmt.Errorf("%w: PromoteBytes is %d, but a read delivers at most %d", ErrConfig, c.PromoteBytes, bufferSize)
+	case c.DemoteBytes > c.PromoteBytes:
+		return fmt.Errorf("%w: DemoteBytes %d is more than PromoteBytes %d", ErrConfig, c.DemoteBytes, c.PromoteBytes)
+	}
+	return nil
+}

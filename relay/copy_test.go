@@ -1,0 +1,247 @@
+package relay_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// An end of a one-way copy: where bytes are written, and where they come out.
+type copyEnd struct {
+	name string
+	// open returns a writer, the reader of what is written to it, and how the
+	// writer's end of file is made known to that reader.
+	open func(t *testing.T) (w io.Writer, r io.Reader, end func() error)
+	// plain says whether relay may move bytes beneath it.
+	plain bool
+}
+
+var copyEnds = []copyEnd{
+	{"tcp", func(t *testing.T) (io.Writer, io.Reader, func() error) {
+		far, near := tcp(t)
+		return near, far, near.(halfConn).CloseWrite
+	}, true},
+	{"unix", func(t *testing.T) (io.Writer, io.Reader, func() error) {
+		far, near := unixStream(t)
+		return near, far, near.(halfConn).CloseWrite
+	}, true},
+	{"fifo", func(t *testing.T) (io.Writer, io.Reader, func() error) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close(); w.Close() })
+		return w, r, w.Close
+	}, true},
+	{"file", func(t *testing.T) (io.Writer, io.Reader, func() error) {
+		f := tempFile(t, os.O_RDWR|os.O_CREATE)
+		return f, f, func() error { _, err := f.Seek(0, io.SeekStart); return err }
+	}, true},
+	{"wrapped", func(t *testing.T) (io.Writer, io.Reader, func() error) {
+		far, near := wrappedTCP(t)
+		return near, struct{ io.Reader }{far}, near.(halfConn).CloseWrite
+	}, false},
+}
+
+func tempFile(t *testing.T, flags int) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), flags, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestCopyMetamorphic copies every kind of end to every kind of end, through
+// every engine: the same bytes arrive, and all are counted.
+func TestCopyMetamorphic(t *testing.T) {
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		for _, from := range copyEnds {
+			for _, to := range copyEnds {
+				t.Run(e.String()+"/"+from.name+"-"+to.name, func(t *testing.T) {
+					for _, n := range []int{0, 1, 70_000, 3<<20 + 1} {
+						copyThrough(t, r, from, to, n, e)
+					}
+				})
+			}
+		}
+	}
+}
+
+func copyThrough(t *testing.T, r *relay.Relay, from, to copyEnd, n int, e relay.Engine) {
+	t.Helper()
+	want := content(uint64(n), n)
+	in, src, inEnd := from.open(t)
+	dst, out, outEnd := to.open(t)
+	feed := func() error {
+		if _, err := in.Write(want); err != nil {
+			return err
+		}
+		return inEnd()
+	}
+	fed := make(chan error, 1)
+	if from.name == "file" {
+		fed <- feed()
+	} else {
+		go func() { fed <- feed() }()
+	}
+	type got struct {
+		b   []byte
+		err error
+	}
+	read := make(chan got, 1)
+	drain := func() {
+		b, err := io.ReadAll(out)
+		read <- got{b, err}
+	}
+	if to.name != "file" {
+		go drain()
+	}
+	f, err := r.Move(dst, src)
+	if err != nil || f.Bytes() != int64(n) || !f.EOF || f.Lost != 0 {
+		t.Fatalf("%d bytes: %+v, error %v", n, f, err)
+	}
+	if err := <-fed; err != nil {
+		t.Fatal(err)
+	}
+	if err := outEnd(); err != nil {
+		t.Fatal(err)
+	}
+	if to.name == "file" {
+		drain()
+	}
+	if g := <-read; g.err != nil || !bytes.Equal(g.b, want) {
+		t.Fatalf("got %d of %d bytes, error %v", len(g.b), n, g.err)
+	}
+	if plain := from.plain && to.plain; e == relay.EngineSplice && plain && f.Copied > 0 || (!plain || e == relay.EngineCopy) && f.Spliced > 0 {
+		t.Fatalf("%d bytes by engine %v: %+v", n, e, f)
+	}
+}
+
+// TestCopyLimits: CopyN and LimitedReader take exactly their number of bytes and
+// leave the rest in the source.
+func TestCopyLimits(t *testing.T) {
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		in, src := tcp(t)
+		dst, out := tcp(t)
+		if _, err := in.Write([]byte("0123456789")); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := r.CopyN(dst, src, 4); n != 4 || err != nil {
+			t.Fatalf("CopyN: %d, %v", n, err)
+		}
+		lr := &io.LimitedReader{R: src, N: 3}
+		if n, err := r.Copy(dst, lr); n != 3 || err != nil || lr.N != 0 {
+			t.Fatalf("LimitedReader: %d, %v, %d left of the limit", n, err, lr.N)
+		}
+		if n, err := r.Copy(dst, lr); n != 0 || err != nil {
+			t.Fatalf("spent LimitedReader: %d, %v", n, err)
+		}
+		in.CloseWrite()
+		lr = &io.LimitedReader{R: src, N: 100}
+		if n, err := r.Copy(dst, lr); n != 3 || err != nil || lr.N != 97 {
+			t.Fatalf("LimitedReader past the end: %d, %v, %d left of the limit", n, err, lr.N)
+		}
+		if n, err := r.CopyN(dst, src, 1); n != 0 || err != io.EOF {
+			t.Fatalf("CopyN at the end: %d, %v, want EOF", n, err)
+		}
+		dst.CloseWrite()
+		if err := expect(out, []byte("0123456789")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCopyAppend: the kernel refuses to splice into a file opened with O_APPEND
+// (splice(2), EINVAL); the bytes are written, at the end, and the reason is kept.
+func TestCopyAppend(t *testing.T) {
+	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
+	f := tempFile(t, os.O_RDWR|os.O_CREATE|os.O_APPEND)
+	if _, err := f.WriteString("before "); err != nil {
+		t.Fatal(err)
+	}
+	in, src := tcp(t)
+	go send(in, []byte("after"), 5)
+	flow, err := r.Move(f, src)
+	if err != nil || flow.Copied != 5 || flow.Fallbacks[relay.FallbackRefused] != 1 {
+		t.Fatalf("%+v, error %v", flow, err)
+	}
+	if b, err := os.ReadFile(f.Name()); err != nil || string(b) != "before after" {
+		t.Fatalf("file holds %q, %v", b, err)
+	}
+}
+
+// TestCopyProc: a file of /proc says it has no bytes, and sends none by sendfile.
+func TestCopyProc(t *testing.T) {
+	want, err := os.ReadFile("/proc/version")
+	if err != nil {
+		t.Skipf("no /proc here: %v", err)
+	}
+	r := newRelay(t, nil)
+	for _, to := range copyEnds {
+		f, err := os.Open("/proc/version")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		dst, out, end := to.open(t)
+		if n, err := r.Copy(dst, f); err != nil || n != int64(len(want)) {
+			t.Fatalf("to %s: %d bytes, %v", to.name, n, err)
+		}
+		end()
+		if got, err := io.ReadAll(out); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("to %s: %q, %v", to.name, got, err)
+		}
+	}
+}
+
+// TestCopyDeadline: deadlines of the caller apply, and the error says so.
+func TestCopyDeadline(t *testing.T) {
+	r := newRelay(t, nil)
+	_, src := tcp(t)
+	dst, _ := tcp(t)
+	_ = src.SetReadDeadline(time.Unix(1, 0))
+	if _, err := r.Copy(dst, src); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("error %v", err)
+	}
+}
+
+// TestCopyErrors: a failure names the operation and the connection.
+func TestCopyErrors(t *testing.T) {
+	r := newRelay(t, nil)
+	in, src := tcp(t)
+	dst, _ := tcp(t)
+	abort(t, in)
+	_, err := r.Copy(dst, src)
+	var op *net.OpError
+	if !errors.Is(err, syscall.ECONNRESET) || !errors.As(err, &op) || op.Net != "tcp" || op.Addr == nil {
+		t.Fatalf("error %#v", err)
+	}
+}
+
+// TestCopyDelegates: ends that are no descriptors may save a copy as with io.Copy.
+func TestCopyDelegates(t *testing.T) {
+	r := newRelay(t, nil)
+	var b strings.Builder
+	if f, err := r.Move(&b, strings.NewReader("text")); err != nil || f.Copied != 4 || b.String() != "text" {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	var buf bytes.Buffer
+	in, src := tcp(t)
+	go send(in, []byte("text"), 2)
+	if n, err := r.Copy(&buf, src); err != nil || n != 4 || buf.String() != "text" {
+		t.Fatalf("%d, %v, %q", n, err, buf.String())
+	}
+}

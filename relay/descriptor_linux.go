@@ -1,0 +1,164 @@
+package relay
+
+import (
+	"io/fs"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// A descriptor is an end that is moved beneath Go: source and sink at once.
+type descriptor struct {
+	conn any // *net.TCPConn, *net.UnixConn or *os.File; owns fd
+	raw  syscall.RawConn
+	fd   int // borrowed from conn; valid only inside a callback of raw
+	kind kind
+
+	// shut is set before the end of file is passed on to this descriptor.
+	shut atomic.Bool
+}
+
+type kind uint8
+
+const (
+	socket kind = iota
+	tcpSocket
+	fifo
+	regular
+)
+
+// newDescriptor returns the descriptor of c, or nil if c has to be moved by its
+// own Read and Write: because it is of another type, or a file that neither is
+// regular nor waits on the runtime's poller.
+func newDescriptor(c any) *descriptor {
+	if !isPlain(c) {
+		return nil
+	}
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return nil
+	}
+	d := &descriptor{conn: c, raw: raw}
+	ok := false
+	err = raw.Control(func(fd uintptr) {
+		d.fd = int(fd)
+		d.kind, ok = kindOf(c, d.fd)
+	})
+	if err != nil || !ok {
+		return nil
+	}
+	return d
+}
+
+func kindOf(c any, fd int) (k kind, ok bool) {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return tcpSocket, true
+	case *net.UnixConn:
+		return socket, true
+	case *os.File:
+		return kindOfFile(c, fd)
+	}
+	return 0, false
+}
+
+// kindOfFile tells what an *os.File is. A FIFO or socket that blocks is not on
+// the runtime's poller, so a driver could not wait for it.
+func kindOfFile(f *os.File, fd int) (k kind, ok bool) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, false
+	}
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return regular, true
+	case mode&fs.ModeNamedPipe != 0:
+		k = fifo
+	case mode&fs.ModeSocket != 0:
+		k = socket
+	default:
+		return 0, false
+	}
+	flags, err := sys.GetFl(fd)
+	return k, err == nil && flags&sys.O_NONBLOCK != 0
+}
+
+func (d *descriptor) isSocket() bool { return d.kind <= tcpSocket }
+
+func (d *descriptor) recv(p []byte) (int, error) {
+	if d.isSocket() {
+		return sys.Recv(d.fd, p, sys.MSG_DONTWAIT)
+	}
+	return sys.Read(d.fd, p)
+}
+
+func (d *descriptor) send(p []byte) (int, error) {
+	if d.isSocket() {
+		return sys.Send(d.fd, p, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+	}
+	return sys.Write(d.fd, p)
+}
+
+func (d *descriptor) fill(c conduit, max int) (int, error) { return c.Fill(d.fd, max) }
+
+func (d *descriptor) drain(c conduit, max int) (int, error) { return c.Drain(d.fd, max) }
+
+// peek looks at one byte. A FIFO or a file has no urgent marks and no sockmap:
+// what splice said stands.
+func (d *descriptor) peek(spliceErr error) (int, error) {
+	if !d.isSocket() {
+		return 0, spliceErr
+	}
+	var b [1]byte
+	return sys.Recv(d.fd, b[:], sys.MSG_PEEK|sys.MSG_DONTWAIT)
+}
+
+// transfer sends a regular file: copy_file_range(2) into another one, which a
+// file system may do by sharing blocks, sendfile(2) into anything else.
+func (d *descriptor) transfer(dst sink, max int) (n int, op string, err error) {
+	to := dst.(*descriptor)
+	if to.kind == regular {
+		n, err = sys.CopyFileRange(d.fd, to.fd, max)
+		return n, "copy_file_range", err
+	}
+	n, err = sys.Sendfile(to.fd, d.fd, nil, max)
+	return n, "sendfile", err
+}
+
+// aborted looks for a TCP reset whose error (sk_err) a write has collected:
+// tcp_reset leaves the socket in TCP_CLOSE, and a read then returns 0
+// (net/ipv4/tcp.c, tcp_recvmsg_locked). A FIN leaves it in CLOSE_WAIT, or, if we
+// have sent ours, in states that may reach TCP_CLOSE as well; but then no write
+// was left to collect an error.
+func (d *descriptor) aborted() bool {
+	if d.kind != tcpSocket {
+		return false
+	}
+	state, err := sys.TCPState(d.fd)
+	return err == nil && state == sys.TCP_CLOSE && !d.shut.Load()
+}
+
+func (d *descriptor) queued() int {
+	if !d.isSocket() {
+		return 0
+	}
+	n, err := sys.FIONREAD(d.fd)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (d *descriptor) closeWrite() error {
+	d.shut.Store(true)
+	if c, ok := d.conn.(closeWriter); ok {
+		return c.CloseWrite()
+	}
+	if d.kind == socket {
+		return sys.ShutdownWrite(d.fd)
+	}
+	return errNoHalfClose
+}

@@ -1,0 +1,258 @@
+package relay
+
+import (
+	"errors"
+	"sync/atomic"
+	"syscall"
+)
+
+// A direction moves bytes from one source to one sink. It is a state machine:
+// step moves what can be moved at once and says what to wait for; a driver waits
+// and steps again. It knows neither goroutines nor pollers nor descriptors, so
+// that every driver, and the scripted sockets of the tests, run the same code.
+//
+// Its states, by what it holds:
+//
+//	nothing held, end not seen   next: read (fillBuffer, fillPipe or transfer)
+//	residue held                 next: deliver; the source is not read meanwhile
+//	nothing held, end seen       next: pass the end on
+//	ended                        nothing more, ever
+//
+// A read is attempted only with nothing held. That makes the pipe empty before
+// every fill, without which EAGAIN would not mean "the source is empty" (the pipe
+// may be out of slots), and it bounds what one direction holds by one lease.
+//
+// Only the driver's goroutine calls its methods; the counters may be read by any.
+type direction struct {
+	src  source
+	dst  sink
+	from lender
+
+	// mode is how the next read goes. While pinned it does not adapt.
+	mode   mode
+	pinned bool
+	tune   *Config
+	streak int // reads in a row that spoke for a change of mode
+	fills  int // fills in a row that left the source with more than the pipe took
+
+	// The residue is ahead, then buf[off:end], then what the pipe holds.
+	ahead    []byte  // read by a wrapper before the relay; borrowed
+	buf      *buffer // leased
+	off, end int
+	pipe     conduit // leased
+	pipeSize int     // what to ask for at the next lease, bytes
+
+	remain  int64 // bytes still allowed to be read; negative means no limit
+	oneWay  bool  // the end of file is not passed on to the sink
+	stalled bool  // splice moved nothing although bytes were queued
+	dry     bool  // the last lease of a pipe failed
+	noDrain bool  // the sink refused to splice: empty the pipe by reading it
+
+	eofSeen bool
+	ended   bool
+	failure failure
+
+	active  func() // notes that the direction is not idle; may be nil
+	blocked bool   // the sink took nothing at the last write
+	moves   uint64 // reads and writes that moved bytes
+	spliced atomic.Int64
+	copied  atomic.Int64
+	lost    atomic.Int64
+	eof     atomic.Bool // seen and passed on
+	fell    [numFallbacks]atomic.Uint32
+}
+
+// A failure is the error that ended a direction, and the side that it came from.
+type failure struct {
+	op   string // "read", "write", "splice", "shutdown", ...
+	side side
+	err  error
+}
+
+type side uint8
+
+const (
+	sideNone side = iota
+	sideSource
+	sideSink
+)
+
+// A mode is how a direction's next read goes.
+type mode uint8
+
+const (
+	copying      mode = iota // recv into a buffer, send
+	splicing                 // splice into a leased pipe, splice out
+	transferring             // one call from file to sink, nothing in between
+)
+
+// A wait is what a step ends with.
+type wait uint8
+
+const (
+	waitTurn   wait = iota // nothing: the turn's budget is spent, step again
+	waitSource             // until the source is readable; no lease is held
+	waitSink               // until the sink is writable; the residue is held
+	waitDone               // the direction has ended
+)
+
+// movesPerTurn bounds the reads and writes of one step, so that a busy direction
+// lets its driver look at deadlines and at other directions.
+const movesPerTurn = 32
+
+// errEndless is the failure of a source whose Read returns neither bytes nor an
+// error, again and again (io.Reader forbids it).
+var errEndless = errors.New("read returned no bytes and no error")
+
+// step moves what can be moved without waiting, and says what to wait for.
+func (d *direction) step() wait {
+	for range movesPerTurn {
+		if w := d.move(); w != waitTurn {
+			return w
+		}
+	}
+	return waitTurn
+}
+
+func (d *direction) move() wait {
+	switch {
+	case d.ended:
+		return waitDone
+	case len(d.ahead) > 0:
+		return d.deliverAhead()
+	case d.end > d.off:
+		return d.deliverBuffer()
+	case d.pipe != nil && d.pipe.Len() > 0:
+		return d.deliverPipe()
+	case d.eofSeen || d.remain == 0:
+		return d.passEnd()
+	}
+	switch d.mode {
+	case splicing:
+		return d.fillPipe()
+	case transferring:
+		return d.transfer()
+	}
+	return d.fillBuffer()
+}
+
+// clip bounds n by what the limit still allows to be read.
+func (d *direction) clip(n int) int {
+	if d.remain >= 0 && int64(n) > d.remain {
+		return int(d.remain)
+	}
+	return n
+}
+
+// took notes that n bytes left the source. Activity is noted here, before the
+// bytes can reach anybody, and after a write only if that write had to wait: one
+// look at the clock for a message, not two.
+func (d *direction) took(n int) {
+	d.moves++
+	if d.active != nil {
+		d.active()
+	}
+	if d.remain > 0 {
+		d.remain -= int64(n)
+	}
+}
+
+// residue is the number of bytes held.
+func (d *direction) residue() int {
+	n := len(d.ahead) + d.end - d.off
+	if d.pipe != nil {
+		n += d.pipe.Len()
+	}
+	return n
+}
+
+// sourceEnd handles a read of 0 bytes that was confirmed to be the end.
+func (d *direction) sourceEnd() wait {
+	if d.src.aborted() {
+		return d.fail("read", sideSource, syscall.ECONNRESET)
+	}
+	d.eofSeen = true
+	return waitTurn
+}
+
+// passEnd passes the end of file on, once everything was delivered.
+func (d *direction) passEnd() wait {
+	d.release()
+	if !d.oneWay {
+		switch err := d.dst.closeWrite(); {
+		case errors.Is(err, errNoHalfClose):
+			d.fallback(FallbackHalfClose)
+		case err != nil:
+			return d.fail("shutdown", sideSink, err)
+		}
+	}
+	d.eof.Store(d.eofSeen)
+	d.ended = true
+	return waitDone
+}
+
+// sourceError handles a failed read. Nothing is held but empty leases.
+func (d *direction) sourceError(op string, err error) wait {
+	switch err {
+	case syscall.EAGAIN:
+		d.release()
+		return waitSource
+	case syscall.EINTR:
+		return waitTurn
+	}
+	return d.fail(op, sideSource, err)
+}
+
+// sinkError handles a failed write; the residue stays held.
+func (d *direction) sinkError(op string, err error) wait {
+	switch err {
+	case syscall.EAGAIN:
+		d.blocked = true
+		return waitSink
+	case syscall.EINTR:
+		return waitTurn
+	}
+	return d.fail(op, sideSink, err)
+}
+
+// fail ends the direction. Its residue stays held until abandon.
+func (d *direction) fail(op string, s side, err error) wait {
+	if !d.ended {
+		d.ended = true
+		d.failure = failure{op: op, side: s, err: err}
+	}
+	return waitDone
+}
+
+// refused reports whether err says that the kernel or a sandbox will not do this
+// operation on these descriptors, rather than that it failed.
+func refused(err error) bool {
+	switch err {
+	case syscall.EINVAL, syscall.ENOSYS, syscall.EPERM, syscall.EOPNOTSUPP, syscall.EXDEV, syscall.EBADF:
+		return true
+	}
+	return false
+}
+
+// copyFromHere makes the direction copy until its end, for the reason f.
+func (d *direction) copyFromHere(f Fallback) wait {
+	d.fallback(f)
+	d.mode, d.pinned = copying, true
+	return waitTurn
+}
+
+func (d *direction) fallback(f Fallback) { d.fell[f].Add(1) }
+
+// flow returns the counters.
+func (d *direction) flow() Flow {
+	f := Flow{
+		Spliced: d.spliced.Load(),
+		Copied:  d.copied.Load(),
+		Lost:    d.lost.Load(),
+		EOF:     d.eof.Load(),
+	}
+	for i := range d.fell {
+		f.Fallbacks[i] = int64(d.fell[i].Load())
+	}
+	return f
+}

@@ -1,0 +1,42 @@
+// Package relay joins two connections and moves their bytes the cheapest way
+// the kernel allows.
+//
+// A [Relay] holds what sessions share: the pool of kernel pipes, the pool of
+// copy buffers, the timeouts and the thresholds. [Relay.Join] joins two
+// connections until both directions have ended; [Relay.Copy] moves one way, for
+// those who write io.Copy(dst, src) today.
+//
+// # Which bytes go how
+//
+// *net.TCPConn, stream *net.UnixConn and *os.File are moved beneath Go: small
+// reads are copied through a warm buffer, bulk is spliced (splice(2)) through a
+// leased pipe, a regular file is sent by sendfile(2) or copy_file_range(2).
+// Every other type is moved through its own Read and Write, and the result says
+// so ([FallbackWrapped]). A type that embeds one of the three counts as another
+// type: relay never goes beneath a wrapper that did not ask for it. A wrapper
+// asks by implementing [Unwrapper].
+//
+// # What is held
+//
+// A direction that waits for its source holds neither pipe nor buffer, unless
+// its source is one of the "other types", whose Read needs a buffer to wait
+// with. Bytes that a slow destination left behind stay in the one pipe or buffer
+// that they came in, and stop the source.
+//
+// # Ends
+//
+// An end of file is passed on as a half-close, in each direction and order. A
+// reset is passed on as a reset, after the bytes that had arrived before it, as
+// far as the destination takes them at once; so is every failure after which
+// the other side would miss bytes. Nothing is turned into a clean end.
+//
+// # Urgent data
+//
+// TCP urgent data never stalls a direction and never costs the bytes around it.
+// The urgent byte itself is passed on in the stream if its receiving socket has
+// SO_OOBINLINE set (penstock proxy sets it), and is dropped by the kernel
+// otherwise, as with every program that does not ask for it (tcp(7), RFC 6093).
+// The urgent mark is not passed on.
+//
+// Everything exported here is safe for concurrent use unless it says otherwise.
+package relay

@@ -1,0 +1,43 @@
+package relay
+
+import (
+	"errors"
+	"syscall"
+)
+
+// A source is where a direction reads. Its calls never wait, except recv of an
+// end that is moved by its own Read. Errors are raw: a syscall.Errno, or what
+// Read returned.
+type source interface {
+	// recv reads once; 0 and nil means end of file.
+	recv(p []byte) (int, error)
+	// fill splices once into the pipe.
+	fill(c conduit, max int) (int, error)
+	// peek tells what a fill of nothing, or of EAGAIN (in spliceErr), meant: a
+	// positive number if bytes are queued, 0 and nil for the end of file, EAGAIN
+	// if there is nothing yet.
+	peek(spliceErr error) (int, error)
+	// transfer moves bytes straight into the sink and names the system call that
+	// it made. Only a regular file has it.
+	transfer(dst sink, max int) (n int, op string, err error)
+	// aborted tells, after an end of file, whether it was in truth a reset whose
+	// error a write on the same socket has already collected.
+	aborted() bool
+	// queued returns the bytes that wait in the receive queue.
+	queued() int
+}
+
+// A sink is where a direction writes.
+type sink interface {
+	// send writes once and may take fewer bytes than offered.
+	send(p []byte) (int, error)
+	// drain splices once out of the pipe.
+	drain(c conduit, max int) (int, error)
+	// closeWrite passes on an end of file; errNoHalfClose if there is no way to.
+	closeWrite() error
+}
+
+// errNoHalfClose: the sink's type has no CloseWrite.
+var errNoHalfClose = errors.New("no half-close")
+
+func wouldBlock(err error) bool { return err == syscall.EAGAIN }

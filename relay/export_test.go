@@ -1,0 +1,33 @@
+package relay
+
+import "time"
+
+// Inside for the external tests.
+
+// SetClock makes r's sessions read the time from now and set timers by after.
+func (r *Relay) SetClock(now func() time.Duration, after func(time.Duration, func()) interface {
+	Reset(time.Duration) bool
+	Stop() bool
+},
+) {
+	r.clock = testClock{now, after}
+}
+
+type testClock struct {
+	nowFunc func() time.Duration
+	after   func(time.Duration, func()) interface {
+		Reset(time.Duration) bool
+		Stop() bool
+	}
+}
+
+func (c testClock) now() int64 { return int64(c.nowFunc()) }
+
+func (c testClock) afterFunc(d time.Duration, f func()) timer { return c.after(d, f) }
+
+// HalfOpen reports whether the session has noted that a direction ended.
+func (s *Session) HalfOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.halfOpen.Load()
+}

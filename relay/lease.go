@@ -1,0 +1,170 @@
+package relay
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/penstock/penstock/pipe"
+)
+
+// A lender is where a direction leases what it needs while bytes are in flight.
+type lender interface {
+	buffer() (*buffer, error)
+	returnBuffer(*buffer)
+	// pipe leases an empty pipe of about size bytes.
+	pipe(size int) (conduit, error)
+	returnPipe(conduit)
+}
+
+// A conduit is what a direction needs of a *pipe.Pipe.
+type conduit interface {
+	Size() int
+	Len() int
+	Fill(fd, max int) (int, error)
+	Drain(fd, max int) (int, error)
+	Read([]byte) (int, error)
+}
+
+func (r *Relay) buffer() (*buffer, error) {
+	b, err := r.buffers.Get()
+	if err != nil {
+		// Close has been called; sessions that still run go on without the pool.
+		return new(buffer), nil
+	}
+	return b, nil
+}
+
+func (r *Relay) returnBuffer(b *buffer) { r.buffers.Put(b) }
+
+func (r *Relay) pipe(size int) (conduit, error) {
+	if r.pipes == nil {
+		return nil, pipe.ErrNotSupported
+	}
+	p, err := r.pipes.Get(size)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (r *Relay) returnPipe(c conduit) { r.pipes.Put(c.(*pipe.Pipe)) }
+
+// growFills is how many fills in a row must take all that the pipe can before
+// the direction asks for one four times the size.
+const growFills = 8
+
+// leasePipe leases a pipe for the next fill. A pipe that cannot be had is counted
+// once for each stretch of reads that are copied for want of it.
+func (d *direction) leasePipe() bool {
+	p, err := d.from.pipe(d.pipeSize)
+	if err != nil && d.pipeSize > pipe.DefaultSize {
+		d.pipeSize = pipe.DefaultSize
+		p, err = d.from.pipe(d.pipeSize)
+	}
+	if err == nil {
+		d.pipe, d.dry = p, false
+		d.pipeSize = min(d.pipeSize, p.Size())
+		return true
+	}
+	if !d.dry {
+		d.dry = true
+		d.fallback(leaseFallback(err))
+	}
+	if errors.Is(err, pipe.ErrNotSupported) {
+		d.mode, d.pinned = copying, true
+	}
+	return false
+}
+
+func leaseFallback(err error) Fallback {
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return FallbackDescriptors
+	case errors.Is(err, pipe.ErrNotSupported):
+		return FallbackUnsupported
+	}
+	return FallbackBudget
+}
+
+// grow asks for a larger pipe at the next lease once fills keep taking all that
+// the pipe can; the pipe in hand goes back when it is empty.
+func (d *direction) grow(n int) {
+	if n < d.pipe.Size() {
+		d.fills = 0
+		return
+	}
+	if d.fills++; d.fills >= growFills && d.pipeSize < d.tune.MaxPipeSize {
+		d.fills = 0
+		d.pipeSize = min(4*d.pipeSize, d.tune.MaxPipeSize)
+	}
+}
+
+// release gives back what is leased and empty.
+func (d *direction) release() {
+	d.releaseBuffer()
+	d.releasePipe()
+}
+
+func (d *direction) releaseBuffer() {
+	if d.buf != nil && d.off == d.end {
+		d.from.returnBuffer(d.buf)
+		d.buf, d.off, d.end = nil, 0, 0
+	}
+}
+
+func (d *direction) releasePipe() {
+	if d.pipe != nil && d.pipe.Len() == 0 {
+		d.from.returnPipe(d.pipe)
+		d.pipe = nil
+	}
+}
+
+// flush makes the last attempt at delivering, after the driver has stopped: the
+// residue, and with all also what the source still has to give. It never waits
+// and ends at the first EAGAIN; all is for a source that is dead, whose queue
+// cannot grow.
+func (d *direction) flush(all bool) {
+	for all || d.residue() > 0 {
+		moves := d.moves
+		if w := d.move(); w != waitTurn || !all && d.moves == moves {
+			return
+		}
+	}
+}
+
+// abandon gives everything back, counts the residue as lost, and with queued also
+// what waits in the source's receive queue. It returns the sum. The pipe's pool
+// closes a pipe that holds bytes.
+func (d *direction) abandon(queued bool) int64 {
+	n := int64(d.residue())
+	if queued && !d.eofSeen && d.remain != 0 {
+		n += int64(d.src.queued())
+	}
+	d.lost.Add(n)
+	d.ended = true
+	d.ahead, d.off, d.end = nil, 0, 0
+	d.releaseBuffer()
+	if d.pipe != nil {
+		d.from.returnPipe(d.pipe)
+		d.pipe = nil
+	}
+	return n
+}
+
+// setUp gives d its thresholds, its leases and the mode to start in.
+func (r *Relay) setUp(d *direction, native bool) {
+	d.from, d.tune = r, &r.cfg
+	d.pipeSize = pipe.DefaultSize
+	switch {
+	case !native:
+		d.fallback(FallbackWrapped)
+		d.pinned = true
+	case r.cfg.Engine == EngineCopy:
+		d.pinned = true
+	case r.pipes == nil:
+		d.fallback(FallbackUnsupported)
+		d.pinned = true
+	case r.cfg.Engine == EngineSplice:
+		d.mode, d.pinned = splicing, true
+	}
+}

@@ -1,0 +1,189 @@
+package relay
+
+// The moves of a direction. Each makes one attempt at moving bytes and returns
+// waitTurn when another move may follow.
+
+// fillBuffer reads once into the buffer.
+func (d *direction) fillBuffer() wait {
+	d.releasePipe()
+	if d.buf == nil {
+		buf, err := d.from.buffer()
+		if err != nil {
+			return d.fail("lease buffer for", sideSource, err)
+		}
+		d.buf = buf
+	}
+	n, err := d.src.recv(d.buf[:d.clip(bufferSize)])
+	switch {
+	case n > 0:
+		d.off, d.end = 0, n
+		d.stalled = false
+		d.took(n)
+		d.adapt(n)
+		return waitTurn
+	case err == nil:
+		return d.sourceEnd()
+	}
+	return d.sourceError("read", err)
+}
+
+// fillPipe splices once from the source into a leased, empty pipe, or copies
+// where no pipe is to be had.
+func (d *direction) fillPipe() wait {
+	if d.pipe != nil && d.pipe.Size() < d.pipeSize {
+		d.releasePipe()
+	}
+	if d.pipe == nil && !d.leasePipe() {
+		return d.fillBuffer()
+	}
+	d.releaseBuffer()
+	n, err := d.src.fill(d.pipe, d.clip(d.pipe.Size()))
+	switch {
+	case n > 0:
+		d.stalled = false
+		d.took(n)
+		d.adapt(n)
+		return waitTurn
+	case err == nil, wouldBlock(err):
+		return d.filledNothing(err)
+	case refused(err):
+		d.releasePipe()
+		return d.copyFromHere(FallbackRefused)
+	}
+	return d.sourceError("splice", err)
+}
+
+// filledNothing finds out what a splice of 0 bytes, or EAGAIN, meant. Neither is
+// proof: tcp_splice_read stops at an urgent mark with data queued behind it
+// (net/ipv4/tcp.c, tcp_read_sock), and a socket in a sockmap answers 0. A peek
+// tells. If it shows bytes, they may have arrived only now, so splice gets one
+// more try before they are moved by recv.
+func (d *direction) filledNothing(err error) wait {
+	n, err := d.src.peek(err)
+	switch {
+	case n > 0 && d.stalled:
+		d.fallback(FallbackUrgent)
+		return d.fillBuffer()
+	case n > 0:
+		d.stalled = true
+		return waitTurn
+	case err == nil:
+		return d.sourceEnd()
+	}
+	return d.sourceError("read", err)
+}
+
+// transfer moves bytes from a regular file to the sink in one call. The end of
+// the file is confirmed by a read, because files of /proc and the like give 0 to
+// sendfile and copy_file_range while they have bytes (copy_file_range(2), BUGS).
+func (d *direction) transfer() wait {
+	n, op, err := d.src.transfer(d.dst, d.clip(transferBytes))
+	switch {
+	case n > 0:
+		d.took(n)
+		d.spliced.Add(int64(n))
+		return waitTurn
+	case err == nil:
+		d.mode, d.pinned = copying, true
+		return waitTurn
+	case refused(err):
+		return d.copyFromHere(FallbackRefused)
+	case wouldBlock(err):
+		return waitSink
+	}
+	return d.sinkError(op, err)
+}
+
+// transferBytes bounds one transfer, so that counters and deadlines keep up with
+// a fast sink.
+const transferBytes = 4 << 20
+
+func (d *direction) deliverAhead() wait {
+	n, err := d.dst.send(d.ahead)
+	if n > 0 {
+		d.copied.Add(int64(n))
+		d.ahead = d.ahead[n:]
+	}
+	return d.delivered(n, "write", err)
+}
+
+func (d *direction) deliverBuffer() wait {
+	n, err := d.dst.send(d.buf[d.off:d.end])
+	if n > 0 {
+		d.copied.Add(int64(n))
+		d.off += n
+	}
+	return d.delivered(n, "write", err)
+}
+
+func (d *direction) deliverPipe() wait {
+	if d.noDrain {
+		return d.unpipe()
+	}
+	n, err := d.dst.drain(d.pipe, d.pipe.Len())
+	if n > 0 {
+		d.spliced.Add(int64(n))
+	} else if err != nil && refused(err) {
+		d.noDrain = true
+		return d.copyFromHere(FallbackRefused)
+	}
+	return d.delivered(n, "splice", err)
+}
+
+// delivered decides what follows a write that moved n bytes. A write that moves
+// nothing and says nothing would spin; it is treated as a sink that is full.
+func (d *direction) delivered(n int, op string, err error) wait {
+	switch {
+	case err != nil:
+		return d.sinkError(op, err)
+	case n <= 0:
+		return waitSink
+	}
+	d.moves++
+	if d.blocked && d.active != nil {
+		d.active()
+	}
+	d.blocked = false
+	return waitTurn
+}
+
+// unpipe moves the residue from the pipe into a buffer, for a sink that refuses
+// to splice.
+func (d *direction) unpipe() wait {
+	if d.buf == nil {
+		buf, err := d.from.buffer()
+		if err != nil {
+			return d.fail("lease buffer for", sideSink, err)
+		}
+		d.buf = buf
+	}
+	n, err := d.pipe.Read(d.buf[:])
+	if n <= 0 {
+		return d.sinkError("read pipe for", err)
+	}
+	d.off, d.end = 0, n
+	return waitTurn
+}
+
+// adapt notes what a read delivered, and chooses how the next one goes. Streaks
+// and the gap between the two thresholds are the hysteresis.
+func (d *direction) adapt(n int) {
+	if d.pipe != nil {
+		d.grow(n)
+	}
+	if d.pinned {
+		return
+	}
+	spoke, reads, next := n >= d.tune.PromoteBytes, d.tune.PromoteReads, splicing
+	if d.mode == splicing {
+		spoke, reads, next = n < d.tune.DemoteBytes, d.tune.DemoteReads, copying
+	}
+	if !spoke {
+		d.streak = 0
+		return
+	}
+	if d.streak++; d.streak >= reads {
+		d.streak = 0
+		d.mode = next
+	}
+}

@@ -1,0 +1,77 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+)
+
+// An opaqueSource is an end that is moved by its own Read, which may wait.
+type opaqueSource struct {
+	r   io.Reader
+	err error // came together with bytes, to be returned by the next recv
+}
+
+// emptyReads is how often Read may return neither bytes nor an error.
+const emptyReads = 100
+
+func (s *opaqueSource) recv(p []byte) (int, error) {
+	for range emptyReads {
+		if err := s.err; err != nil {
+			s.err = nil
+			if errors.Is(err, io.EOF) {
+				return 0, nil
+			}
+			return 0, final(err)
+		}
+		n, err := s.r.Read(p)
+		s.err = err
+		if n > 0 {
+			return min(n, len(p)), nil
+		}
+	}
+	return 0, errEndless
+}
+
+// final keeps an EAGAIN or EINTR that a Read or Write lets through from being
+// taken for the non-blocking answer of a descriptor: nothing could wait for it.
+func final(err error) error {
+	if errno, ok := err.(syscall.Errno); ok && errno.Temporary() {
+		return os.NewSyscallError("wrapped connection", errno)
+	}
+	return err
+}
+
+// The rest is never reached: a direction with an opaque end copies.
+
+func (s *opaqueSource) fill(conduit, int) (int, error) { return 0, syscall.EINVAL }
+
+func (s *opaqueSource) peek(err error) (int, error) { return 0, err }
+
+func (s *opaqueSource) transfer(sink, int) (int, string, error) { return 0, "", syscall.EINVAL }
+
+func (s *opaqueSource) aborted() bool { return false }
+
+func (s *opaqueSource) queued() int { return 0 }
+
+// An opaqueSink is an end that is moved by its own Write, which may wait.
+type opaqueSink struct{ w io.Writer }
+
+func (s *opaqueSink) send(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	n = max(0, min(n, len(p)))
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	return n, final(err)
+}
+
+func (s *opaqueSink) drain(conduit, int) (int, error) { return 0, syscall.EINVAL }
+
+func (s *opaqueSink) closeWrite() error {
+	if c, ok := s.w.(closeWriter); ok {
+		return c.CloseWrite()
+	}
+	return errNoHalfClose
+}

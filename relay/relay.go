@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/pool"
+)
+
+// A Relay joins connections. It holds what its sessions share, and is safe for
+// concurrent use.
+type Relay struct {
+	cfg       Config
+	pipes     *pipe.Pool // nil where the system has no splice
+	ownsPipes bool
+	buffers   *pool.Pool[*buffer]
+	clock     clock
+}
+
+// A buffer is what one copied read is read into.
+type buffer [bufferSize]byte
+
+// Idle buffers beyond these are given back to the collector.
+const (
+	maxIdleBuffers = 1024
+	bufferIdleTime = 10 * time.Second
+)
+
+// New returns a Relay; a nil cfg means the defaults. The error wraps [ErrConfig]
+// for a field that makes no sense, or the cause for which no pipe pool could be
+// made. A system without splice is no error: the Relay copies, and says so by
+// [FallbackUnsupported].
+func New(cfg *Config) (*Relay, error) {
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	r := &Relay{cfg: cfg.withDefaults(), clock: systemClock{}}
+	if err := r.cfg.check(); err != nil {
+		return nil, fmt.Errorf("penstock: relay: %w", err)
+	}
+	var err error
+	r.buffers, err = pool.New(pool.Config[*buffer]{
+		New:      func() (*buffer, error) { return new(buffer), nil },
+		MaxIdle:  maxIdleBuffers,
+		IdleTime: bufferIdleTime,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("penstock: relay: buffers: %w", err)
+	}
+	if err := r.openPipes(); err != nil {
+		r.buffers.Close()
+		return nil, fmt.Errorf("penstock: relay: pipes: %w", err)
+	}
+	return r, nil
+}
+
+func (r *Relay) openPipes() error {
+	if r.cfg.Pipes != nil {
+		r.pipes = r.cfg.Pipes
+		return nil
+	}
+	if r.cfg.Engine == EngineCopy {
+		return nil
+	}
+	pipes, err := pipe.NewPool(nil)
+	switch {
+	case errors.Is(err, pipe.ErrNotSupported):
+		return nil
+	case err != nil:
+		return err
+	}
+	r.pipes, r.ownsPipes = pipes, true
+	return nil
+}
+
+// Close gives back what the Relay holds: idle buffers, and idle pipes unless
+// [Config.Pipes] was given. Sessions that still run keep their leases until they
+// end.
+func (r *Relay) Close() error {
+	err := r.buffers.Close()
+	if r.ownsPipes {
+		err = errors.Join(err, r.pipes.Close())
+	}
+	return err
+}
+
+// Stats is what a Relay holds and did.
+type Stats struct {
+	Pipes   pipe.Stats
+	Buffers pool.Stats
+}
+
+// Stats returns the statistics of the pools of pipes and buffers.
+func (r *Relay) Stats() Stats {
+	s := Stats{Buffers: r.buffers.Stats()}
+	if r.pipes != nil {
+		s.Pipes = r.pipes.Stats()
+	}
+	return s
+}
+
+// Join joins a and b until both directions have ended, and returns what it did.
+// It owns both connections from the call on and has closed them when it returns.
+// It is NewSession(a, b).Run(ctx).
+func (r *Relay) Join(ctx context.Context, a, b net.Conn) (Result, error) {
+	return r.NewSession(a, b).Run(ctx)
+}

@@ -1,0 +1,142 @@
+package relay
+
+import (
+	"fmt"
+	"iter"
+	"time"
+)
+
+// Result is what a session did, per direction, and why it ended.
+type Result struct {
+	AToB, BToA Flow
+	// Reason is ReasonNone while the session runs.
+	Reason Reason
+	// Duration is the time since Run was called; it stands still after the end.
+	Duration time.Duration
+}
+
+// Flow is what one direction did.
+type Flow struct {
+	// Spliced and Copied are the bytes that the destination's socket (or file)
+	// took: those that never entered this process (splice, sendfile,
+	// copy_file_range), and those that went through a buffer.
+	Spliced, Copied int64
+	// Lost are bytes that had reached this machine for the destination, and that
+	// the destination did not take: the residue and the source's receive queue at
+	// the end of a session that ended otherwise than by end of file. Bytes that
+	// the destination's kernel had taken are counted as moved, though a reset may
+	// discard them there.
+	Lost int64
+	// EOF is set once the source's end of file was seen and passed on.
+	EOF bool
+	// Fallbacks counts how often the direction left the path it would have
+	// taken, by reason.
+	Fallbacks Fallbacks
+}
+
+// Bytes returns Spliced + Copied.
+func (f Flow) Bytes() int64 { return f.Spliced + f.Copied }
+
+// Fallback is a reason for which a direction left the path it would have taken.
+type Fallback uint8
+
+const (
+	// FallbackWrapped: an end is neither *net.TCPConn, stream *net.UnixConn nor
+	// *os.File on the runtime's poller, so it is moved by its own Read and Write.
+	FallbackWrapped Fallback = iota
+	// FallbackUnsupported: this system has no splice at all (not Linux, or a
+	// sandbox that refuses pipes).
+	FallbackUnsupported
+	// FallbackRefused: the kernel or a sandbox refused to splice these two
+	// descriptors (EINVAL, ENOSYS, EPERM, EOPNOTSUPP, EXDEV); the direction
+	// copies from there on.
+	FallbackRefused
+	// FallbackBudget: no pipe was to be had under the budget; counted once for
+	// each stretch of copied reads.
+	FallbackBudget
+	// FallbackDescriptors: no pipe was to be had under RLIMIT_NOFILE or the
+	// system's limit; counted like FallbackBudget.
+	FallbackDescriptors
+	// FallbackUrgent: TCP urgent data kept splice from moving queued bytes, which
+	// were moved by recv and send.
+	FallbackUrgent
+	// FallbackHalfClose: the destination has no CloseWrite, so the end of file
+	// could not be passed on.
+	FallbackHalfClose
+
+	numFallbacks = iota
+)
+
+var fallbackNames = [numFallbacks]string{
+	FallbackWrapped:     "wrapped",
+	FallbackUnsupported: "unsupported",
+	FallbackRefused:     "refused",
+	FallbackBudget:      "budget",
+	FallbackDescriptors: "descriptors",
+	FallbackUrgent:      "urgent",
+	FallbackHalfClose:   "half-close",
+}
+
+// String returns the reason in one word: "wrapped", "budget", "urgent", ...
+func (f Fallback) String() string {
+	if int(f) < numFallbacks {
+		return fallbackNames[f]
+	}
+	return fmt.Sprintf("fallback(%d)", uint8(f))
+}
+
+// Fallbacks counts fallbacks, indexed by [Fallback].
+type Fallbacks [numFallbacks]int64
+
+// All yields the reasons that occurred, with their counts.
+func (f Fallbacks) All() iter.Seq2[Fallback, int64] {
+	return func(yield func(Fallback, int64) bool) {
+		for i, n := range f {
+			if n != 0 && !yield(Fallback(i), n) {
+				return
+			}
+		}
+	}
+}
+
+// Reason is why a session ended.
+type Reason uint8
+
+const (
+	// ReasonNone: it has not ended.
+	ReasonNone Reason = iota
+	// ReasonEOF: both sides sent their end of file, and both were passed on.
+	ReasonEOF
+	// ReasonReset: a side was reset, or went away while bytes were sent to it.
+	ReasonReset
+	// ReasonIdle: no byte moved for Config.IdleTimeout.
+	ReasonIdle
+	// ReasonHalfClose: one direction had ended, and no byte moved in the other
+	// for Config.HalfCloseTimeout.
+	ReasonHalfClose
+	// ReasonLifetime: the session was older than Config.MaxLifetime.
+	ReasonLifetime
+	// ReasonCanceled: the context was canceled.
+	ReasonCanceled
+	// ReasonError: a read or write failed otherwise.
+	ReasonError
+)
+
+var reasonNames = [...]string{
+	ReasonNone:      "running",
+	ReasonEOF:       "eof",
+	ReasonReset:     "reset",
+	ReasonIdle:      "idle-timeout",
+	ReasonHalfClose: "half-close-timeout",
+	ReasonLifetime:  "lifetime",
+	ReasonCanceled:  "canceled",
+	ReasonError:     "error",
+}
+
+// String returns the reason in one word: "eof", "reset", "idle-timeout", ...
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
+}

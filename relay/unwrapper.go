@@ -1,0 +1,80 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"os"
+)
+
+// An Unwrapper is a wrapper of a connection or file that allows relay to move
+// bytes beneath it, so that wrapping does not cost the zero-copy path. A wrapper
+// that changes the bytes must not implement it.
+//
+// Counting and idle timeouts are no reason to see every byte: [Session.Result]
+// counts live, and [Config] has the timeouts.
+type Unwrapper interface {
+	// RelayReader is called before the first byte is read. It returns what to read
+	// in the wrapper's place and the bytes that the wrapper has read from it but
+	// not handed out; relay delivers those first, and may read the slice until the
+	// session (or copy) has ended. A nil reader keeps the wrapper's own Read.
+	RelayReader() (beneath io.Reader, buffered []byte)
+	// RelayWriter is called before the first byte is written. It returns what to
+	// write to in the wrapper's place, after the wrapper has flushed what it holds.
+	// A nil writer keeps the wrapper's own Write.
+	RelayWriter() (beneath io.Writer)
+}
+
+// maxUnwraps bounds how deep wrappers are followed, should one return itself.
+const maxUnwraps = 16
+
+// unwrapReader returns what r allows to be read in its place, and what its
+// wrappers had read ahead, in stream order.
+func unwrapReader(r io.Reader) (beneath io.Reader, ahead []byte) {
+	for range maxUnwraps {
+		u, ok := r.(Unwrapper)
+		if !ok {
+			break
+		}
+		inner, buffered := u.RelayReader()
+		ahead = append(ahead, buffered...)
+		if inner == nil {
+			break
+		}
+		r = inner
+	}
+	return r, ahead
+}
+
+// unwrapWriter returns what w allows to be written to in its place.
+func unwrapWriter(w io.Writer) io.Writer {
+	for range maxUnwraps {
+		u, ok := w.(Unwrapper)
+		if !ok {
+			break
+		}
+		inner := u.RelayWriter()
+		if inner == nil {
+			break
+		}
+		w = inner
+	}
+	return w
+}
+
+// isPlain reports whether c is one of the types that relay knows to be nothing
+// but their descriptor. Interfaces are not asked: a struct that embeds a
+// *net.TCPConn has all its methods, SyscallConn included, and may still want to
+// see every byte.
+func isPlain(c any) bool {
+	switch c := c.(type) {
+	case *net.TCPConn, *os.File:
+		return true
+	case *net.UnixConn:
+		addr := c.LocalAddr()
+		return addr != nil && addr.Network() == "unix"
+	}
+	return false
+}
+
+// A closeWriter passes on a half-close: *net.TCPConn, *net.UnixConn, *tls.Conn.
+type closeWriter interface{ CloseWrite() error }

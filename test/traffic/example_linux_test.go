@@ -1,0 +1,45 @@
+package traffic
+
+import (
+	"bufio"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// testExample runs the fifteen lines of the README.
+func testExample(t *testing.T) {
+	cmd := exec.Command(forwarder, "127.0.0.1:0", startEcho(t))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	var log lockedBuffer
+	cmd.Stderr = &log
+	must(t, cmd.Start())
+	end := sync.OnceFunc(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	})
+	t.Cleanup(end)
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	must(t, err)
+	addr, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if !ok {
+		t.Fatalf("forward says %q", line)
+	}
+
+	c, err := net.Dial("tcp", addr)
+	must(t, err)
+	defer c.Close()
+	must(t, c.SetDeadline(time.Now().Add(patience)))
+	echo(t, c.(*net.TCPConn), randomBytes(bulkSize))
+	c.Close()
+	if !eventually(func() bool { return strings.Contains(log.String(), " eof <nil>\n") }) {
+		t.Errorf("forward does not report a session that ended by end of file:\n%s", log.String())
+	}
+	end()
+}

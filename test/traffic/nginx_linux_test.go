@@ -1,0 +1,165 @@
+package traffic
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	fileSize = 256 << 20
+	// headerBytes bounds what HTTP adds to a file.
+	headerBytes = 8 << 10
+)
+
+// testNginx fetches a large file with curl and puts it back, by every engine.
+func testNginx(t *testing.T) {
+	curl := need(t, "curl", "curl")
+	addr, dir := startNginx(t)
+	want := writeRandom(t, filepath.Join(dir, "files", "large"), fileSize)
+
+	for _, engine := range []string{"auto", "splice", "copy"} {
+		t.Run(engine, func(t *testing.T) {
+			p := startProxy(t, addr, "--engine", engine)
+			url := "http://" + p.addr + "/"
+			if got := fetch(t, curl, url+"large"); got != want {
+				t.Errorf("fetched a file with SHA-256 %s, want %s", got, want)
+			}
+			name := "put-by-" + engine
+			run(t, curl, "--silent", "--show-error", "--fail", "--noproxy", "*", "--header", "Expect:",
+				"--upload-file", filepath.Join(dir, "files", "large"), url+name)
+			if got := hashFile(t, filepath.Join(dir, "files", name)); got != want {
+				t.Errorf("put a file with SHA-256 %s, want %s", got, want)
+			}
+			s := p.stop(t)
+			s.clean(t)
+			checkBulk(t, "client to endpoint", engine, s.Bytes.ClientToEndpoint)
+			checkBulk(t, "endpoint to client", engine, s.Bytes.EndpointToClient)
+		})
+	}
+}
+
+// testNginxSlowReader has a client that reads for a second what is there at
+// once.
+func testNginxSlowReader(t *testing.T) {
+	curl := need(t, "curl", "curl")
+	addr, dir := startNginx(t)
+	want := writeRandom(t, filepath.Join(dir, "files", "small"), 32<<20)
+	p := startProxy(t, addr)
+	got := fetch(t, curl, "http://"+p.addr+"/small", "--limit-rate", "32M")
+	if got != want {
+		t.Errorf("fetched a file with SHA-256 %s, want %s", got, want)
+	}
+	s := p.stop(t)
+	s.clean(t)
+	if n := s.Bytes.EndpointToClient.total(); n < 32<<20 || n > 32<<20+headerBytes {
+		t.Errorf("%d bytes to the client, want those of the file and its header", n)
+	}
+}
+
+// checkBulk wants one file and its headers to have gone the way that engine
+// says.
+func checkBulk(t *testing.T, direction, engine string, f flow) {
+	t.Helper()
+	if f.total() < fileSize || f.total() > fileSize+2*headerBytes {
+		t.Errorf("%s: %d bytes, want those of the file and its headers", direction, f.total())
+	}
+	switch engine {
+	case "auto":
+		if f.Spliced < fileSize*9/10 {
+			t.Errorf("%s: %d of %d bytes spliced, want nearly all", direction, f.Spliced, f.total())
+		}
+	case "splice":
+		if f.Copied != 0 {
+			t.Errorf("%s: %d bytes copied by the splice engine", direction, f.Copied)
+		}
+	case "copy":
+		if f.Spliced != 0 {
+			t.Errorf("%s: %d bytes spliced by the copy engine", direction, f.Spliced)
+		}
+	}
+}
+
+// startNginx serves the directory files below dir, and lets clients put files
+// there.
+func startNginx(t *testing.T) (addr, dir string) {
+	t.Helper()
+	nginx := need(t, "nginx", "nginx")
+	dir = serviceDir(t, nil)
+	must(t, os.Mkdir(filepath.Join(dir, "files"), 0o755))
+	addr, _, _ = serviceAddr(t)
+	worker := "" // an ordinary user's workers are its own
+	if os.Getuid() == 0 {
+		worker = "user root;"
+	}
+	config := fmt.Sprintf(`
+daemon off; %s worker_processes 2; pid nginx.pid; error_log stderr;
+events {}
+http {
+	access_log off;
+	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+	uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+	client_max_body_size 0;
+	sendfile on;
+	server { listen %s; root files; location / { dav_methods PUT; } }
+}
+`, worker, addr)
+	must(t, os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(config), 0o644))
+	service{
+		command: []string{nginx, "-p", dir, "-c", "nginx.conf", "-e", "stderr"},
+		dir:     dir,
+		addr:    addr,
+		stop:    syscall.SIGTERM,
+	}.start(t)
+	return addr, dir
+}
+
+// writeRandom writes a file that no layer can compress or guess, and returns
+// its SHA-256.
+func writeRandom(t *testing.T, path string, size int64) string {
+	t.Helper()
+	f, err := os.Create(path)
+	must(t, err)
+	defer f.Close()
+	sum := sha256.New()
+	_, err = io.CopyN(io.MultiWriter(f, sum), rand.NewChaCha8([32]byte{}), size)
+	must(t, err)
+	return digest(sum)
+}
+
+func hashFile(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	sum := sha256.New()
+	_, err = io.Copy(sum, f)
+	must(t, err)
+	return digest(sum)
+}
+
+func digest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+
+// fetch returns the SHA-256 of what curl gets from url.
+func fetch(t *testing.T, curl, url string, flags ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	sum := sha256.New()
+	cmd := exec.CommandContext(ctx, curl, append(flags, "--silent", "--show-error", "--fail", "--noproxy", "*", url)...)
+	cmd.Stdout, cmd.Stderr = sum, t.Output()
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("curl %s: %v", url, err)
+	}
+	return digest(sum)
+}

@@ -1,0 +1,224 @@
+package traffic
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait for something that takes well under a second on a
+// quiet machine.
+const patience = 30 * time.Second
+
+// flow, summary: what penstock proxy --log json prints at the end and on
+// SIGUSR1.
+type flow struct{ Spliced, Copied int64 }
+
+func (f flow) total() int64 { return f.Spliced + f.Copied }
+
+type summary struct {
+	Connections struct{ Accepted, Active, Refused int64 }
+	Bytes       struct {
+		ClientToEndpoint flow `json:"client_to_endpoint"`
+		EndpointToClient flow `json:"endpoint_to_client"`
+	}
+	Lost      int64
+	Fallbacks map[string]int64
+	Pipes     struct{ Made, Reused, Leased, Idle int64 }
+}
+
+// A proxy is a running penstock proxy with one listener.
+type proxy struct {
+	addr      string
+	cmd       *exec.Cmd
+	summaries chan summary
+	exited    chan struct{} // closed once err is set
+	err       error
+	log       lockedBuffer
+}
+
+// startProxy runs penstock proxy in front of target and returns once it
+// accepts connections. The test must call stop.
+func startProxy(t *testing.T, target string, flags ...string) *proxy {
+	t.Helper()
+	args := append([]string{"proxy", "--log", "json", "--listen", "127.0.0.1:0", "--to", target}, flags...)
+	p := &proxy{
+		cmd:       exec.Command(binary, args...),
+		summaries: make(chan summary, 8),
+		exited:    make(chan struct{}),
+	}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdout, err := p.cmd.StdoutPipe()
+	must(t, err)
+	stderr, err := p.cmd.StderrPipe()
+	must(t, err)
+	must(t, p.cmd.Start())
+
+	listening := make(chan string, 1)
+	var readers sync.WaitGroup
+	readers.Go(func() { p.readLog(stderr, listening) })
+	readers.Go(func() { p.readSummaries(stdout) })
+	go func() {
+		readers.Wait()
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		<-p.exited
+		if t.Failed() {
+			t.Logf("log of penstock %s:\n%s", strings.Join(args, " "), p.log.String())
+		}
+	})
+
+	select {
+	case p.addr = <-listening:
+	case <-p.exited:
+		t.Fatalf("penstock ended before it listened: %v", p.err)
+	case <-time.After(patience):
+		t.Fatalf("penstock does not listen after %v", patience)
+	}
+	return p
+}
+
+func (p *proxy) readLog(r io.Reader, listening chan<- string) {
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		fmt.Fprintln(&p.log, lines.Text())
+		var line struct{ Msg, Address string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "listening" {
+			listening <- line.Address
+		}
+	}
+}
+
+func (p *proxy) readSummaries(r io.Reader) {
+	for objects := json.NewDecoder(r); ; {
+		var s summary
+		switch err := objects.Decode(&s); err {
+		case nil:
+			p.summaries <- s
+		case io.EOF:
+			return
+		default:
+			fmt.Fprintf(&p.log, "stdout is not a sequence of JSON objects: %v\n", err)
+			io.Copy(&p.log, io.MultiReader(objects.Buffered(), r))
+			return
+		}
+	}
+}
+
+// hostPort returns the two halves of the address that clients connect to.
+func (p *proxy) hostPort(t *testing.T) (host, port string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(p.addr)
+	must(t, err)
+	return host, port
+}
+
+// summary asks the running proxy for its summary.
+func (p *proxy) summary(t *testing.T) summary {
+	t.Helper()
+	must(t, p.cmd.Process.Signal(syscall.SIGUSR1))
+	return p.nextSummary(t)
+}
+
+func (p *proxy) nextSummary(t *testing.T) summary {
+	t.Helper()
+	select {
+	case s := <-p.summaries:
+		return s
+	case <-time.After(patience):
+		t.Fatalf("no summary after %v", patience)
+		panic("unreachable")
+	}
+}
+
+// stop ends the proxy by SIGTERM, and checks what holds for every clean end:
+// exit status 0, nothing refused, nothing active, no pipe leased.
+func (p *proxy) stop(t *testing.T) summary {
+	t.Helper()
+	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		t.Fatalf("penstock still runs %v after SIGTERM", patience)
+	}
+	if p.err != nil {
+		t.Fatalf("penstock after SIGTERM: %v", p.err)
+	}
+	s := p.nextSummary(t)
+	t.Logf("summary: %+v", s)
+	if s.Connections.Accepted == 0 || s.Connections.Active != 0 || s.Connections.Refused != 0 {
+		t.Errorf("connections %+v, want some accepted, none active, none refused", s.Connections)
+	}
+	if s.Pipes.Leased != 0 {
+		t.Errorf("%d pipes leased after the last session", s.Pipes.Leased)
+	}
+	return s
+}
+
+// clean checks that no byte was lost and that nothing fell back.
+func (s summary) clean(t *testing.T) {
+	t.Helper()
+	if s.Lost != 0 {
+		t.Errorf("%d bytes lost", s.Lost)
+	}
+	for reason, n := range s.Fallbacks {
+		if n != 0 {
+			t.Errorf("%d fallbacks for reason %q", n, reason)
+		}
+	}
+}
+
+// descriptors returns what the proxy's open descriptors are, by kind: "socket",
+// "pipe", "anon_inode", or a path.
+func (p *proxy) descriptors(t *testing.T) map[string]int {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	kinds := make(map[string]int)
+	for _, e := range entries {
+		link, err := os.Readlink(dir + "/" + e.Name())
+		if err != nil {
+			continue // closed in the meantime
+		}
+		kind, _, _ := strings.Cut(link, ":")
+		kinds[kind]++
+	}
+	return kinds
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A lockedBuffer is a strings.Builder that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,224 @@
+package traffic
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	idleSessions = 50
+	bulkSessions = 8
+	bulkSize     = 32 << 20
+)
+
+// testSystemCalls watches a running proxy with strace: pipes are made seldom,
+// splice is called often, and idle sessions hold two descriptors each and no
+// pipe.
+func testSystemCalls(t *testing.T) {
+	strace := need(t, "strace", "strace")
+	p := startProxy(t, startEcho(t))
+	warm := p.dial(t)
+	echo(t, warm, randomBytes(64<<10))
+	warm.Close()
+	before := p.settled(t, 0)
+	baseline := p.descriptors(t)
+
+	trace := attach(t, strace, p)
+	for range idleSessions {
+		echo(t, p.dial(t), randomBytes(64<<10)) // stays open, idle
+	}
+	bulk(t, p)
+	after := p.settled(t, idleSessions)
+	held := p.descriptors(t)
+	calls := trace.detach(t)
+
+	if got := held["socket"] - baseline["socket"]; got != 2*idleSessions {
+		t.Errorf("%d idle sessions hold %d sockets, want exactly two each", idleSessions, got)
+	}
+	if got, want := int64(held["pipe"]-baseline["pipe"]), 2*(after.Pipes.Idle-before.Pipes.Idle); got != want {
+		t.Errorf("%d more descriptors of pipes, want %d for the pipes that wait in the pool", got, want)
+	}
+	checkCalls(t, calls, before, after)
+	for kind, n := range held {
+		if kind != "socket" && kind != "pipe" && n != baseline[kind] {
+			t.Errorf("%d descriptors of kind %s, %d before the load", n, kind, baseline[kind])
+		}
+	}
+}
+
+// checkCalls holds what strace counted against the summary and the design.
+func checkCalls(t *testing.T, calls map[string]int64, before, after summary) {
+	t.Helper()
+	t.Logf("system calls: %v", calls)
+	made, reused := after.Pipes.Made-before.Pipes.Made, after.Pipes.Reused-before.Pipes.Reused
+	spliced := after.Bytes.ClientToEndpoint.Spliced + after.Bytes.EndpointToClient.Spliced
+	if n := calls["pipe2"] + calls["pipe"]; n != made {
+		t.Errorf("%d calls of pipe2, but the summary has %d pipes made", n, made)
+	}
+	if most := int64(4 * bulkSessions); made > most {
+		t.Errorf("%d pipes made for %d flows at a time, want at most %d", made, 2*bulkSessions, most)
+	}
+	if reused < 10*made {
+		t.Errorf("%d pipes reused and %d made, want at least ten times as many reused", reused, made)
+	}
+	// A megabyte is the most that one splice into or out of a pipe can move.
+	if n := calls["splice"]; n < 2*spliced>>20 || n < 20*made {
+		t.Errorf("splice called %d times for %d bytes and %d pipes made", n, spliced, made)
+	}
+	if want := int64(bulkSessions * bulkSize * 2 * 8 / 10); spliced < want {
+		t.Errorf("%d bytes spliced, want at least %d", spliced, want)
+	}
+}
+
+// startEcho serves connections that get back what they send.
+func startEcho(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	var serving sync.WaitGroup
+	t.Cleanup(func() { l.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				// Wrapped, so that this process does not splice itself.
+				io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// dial connects to the proxy until the end of the test.
+func (p *proxy) dial(t *testing.T) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", p.addr)
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	must(t, c.SetDeadline(time.Now().Add(2*patience)))
+	return c.(*net.TCPConn)
+}
+
+// echo sends b and wants it back.
+func echo(t *testing.T, c *net.TCPConn, b []byte) {
+	var sending sync.WaitGroup
+	sending.Go(func() { c.Write(b) })
+	defer sending.Wait()
+	sum := sha256.New()
+	if _, err := io.CopyN(sum, c, int64(len(b))); err != nil {
+		t.Errorf("echo of %d bytes: %v", len(b), err)
+		return
+	}
+	if want := sha256.Sum256(b); !bytes.Equal(sum.Sum(nil), want[:]) {
+		t.Errorf("echo of %d bytes came back changed", len(b))
+	}
+}
+
+func bulk(t *testing.T, p *proxy) {
+	t.Helper()
+	b := randomBytes(bulkSize)
+	var flows sync.WaitGroup
+	for range bulkSessions {
+		c := p.dial(t)
+		flows.Go(func() {
+			defer c.Close()
+			echo(t, c, b)
+		})
+	}
+	flows.Wait()
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+}
+
+// settled waits until the proxy has so many sessions and no pipe leased.
+func (p *proxy) settled(t *testing.T, sessions int64) (s summary) {
+	t.Helper()
+	if !eventually(func() bool {
+		s = p.summary(t)
+		return s.Connections.Active == sessions && s.Pipes.Leased == 0
+	}) {
+		t.Fatalf("the proxy does not settle at %d sessions and no pipe leased: %+v", sessions, s)
+	}
+	return s
+}
+
+// A tracer is a strace that counts the system calls of a proxy.
+type tracer struct {
+	cmd     *exec.Cmd
+	table   string
+	stopped func() error
+}
+
+// attach starts counting. Where ptrace(2) is not permitted, the test is
+// skipped.
+func attach(t *testing.T, strace string, p *proxy) *tracer {
+	t.Helper()
+	tr := &tracer{table: filepath.Join(t.TempDir(), "calls")}
+	tr.cmd = exec.Command(strace, "-f", "-c", "-U", "name,calls", "-o", tr.table,
+		"-e", "trace=pipe,pipe2,splice,read,write,recvfrom,sendto", "-p", strconv.Itoa(p.cmd.Process.Pid))
+	tr.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stderr, err := tr.cmd.StderrPipe()
+	must(t, err)
+	must(t, tr.cmd.Start())
+	said := make(chan string, 1)
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		first := make([]byte, 4<<10)
+		n, _ := stderr.Read(first)
+		said <- string(first[:n])
+		io.Copy(io.Discard, stderr)
+	}()
+	tr.stopped = sync.OnceValue(func() error {
+		tr.cmd.Process.Signal(syscall.SIGINT)
+		<-exited
+		return tr.cmd.Wait()
+	})
+	t.Cleanup(func() { tr.stopped() })
+	switch first := <-said; {
+	case strings.Contains(first, "attached"):
+		return tr
+	case strings.Contains(first, "not permitted"):
+		t.Skipf("ptrace is not permitted here: %s", first)
+	default:
+		t.Fatalf("strace: %s", first)
+	}
+	panic("unreachable")
+}
+
+// detach returns how often each system call was made.
+func (tr *tracer) detach(t *testing.T) map[string]int64 {
+	t.Helper()
+	tr.stopped() // its status is that of the signal which ends it
+	table, err := os.ReadFile(tr.table)
+	must(t, err)
+	calls := make(map[string]int64)
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) == 2 {
+			if n, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
+				calls[fields[0]] = n
+			}
+		}
+	}
+	return calls
+}
