@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/proxy"
 )
 
 // Contestant is a proxy in front of the rig's origin.
@@ -17,21 +18,21 @@ type Contestant struct {
 	child   *process.Child
 	// summary is the newest account of a contestant that keeps one, nil for
 	// one that does not.
-	summary *Summary
+	summary *proxy.Summary
 }
 
 // Summary returns the contestant's newest account of itself, nil if it keeps
 // none.
-func (c *Contestant) Summary() *Summary { return c.summary }
+func (c *Contestant) Summary() *proxy.Summary { return c.summary }
 
 // Pid returns the id of the contestant's process.
 func (c *Contestant) Pid() int { return c.child.Pid() }
 
-// Done is closed when the contestant's process is gone, and Err tells how.
+// Done is closed when the contestant's process is gone.
 func (c *Contestant) Done() <-chan struct{} { return c.child.Done() }
 
 // Err waits for the end of the contestant and describes it.
-func (c *Contestant) Err() error { return c.child.Err() }
+func (c *Contestant) Err() error { return describe(c.child.Err()) }
 
 // AddRival adds the plain proxy of package rival.
 func (r *Rig) AddRival(ctx context.Context, name string) (*Contestant, error) {
@@ -50,58 +51,56 @@ func (r *Rig) AddPenstock(ctx context.Context, name, listen string, flags ...str
 		return nil, err
 	}
 	c := &Contestant{Name: name, child: child}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.Patience)
 	defer cancel()
 	for c.Address == "" {
 		line, err := child.Stderr(ctx)
 		if err != nil {
-			return nil, notStarted(child, err)
+			return nil, r.notStarted(child, err)
 		}
 		var log struct{ Msg, Address string }
 		if json.Unmarshal([]byte(line), &log) == nil && log.Msg == "listening" {
 			c.Address = log.Address
 		}
 	}
-	c.summary = new(Summary)
+	c.summary = new(proxy.Summary)
 	return c, c.settle(ctx)
 }
 
 // settle asks a contestant that keeps an account for it until no connection is
-// left in it, so that all of what was moved is counted. Others are content.
+// left in it, so that all of what was moved is counted. It fails when ctx ends
+// before that. Others are content.
 func (c *Contestant) settle(ctx context.Context) error {
 	if c.summary == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	for pause := time.Millisecond; ; pause *= 2 {
-		s, err := c.Ask(ctx)
-		if err != nil {
+		if _, err := c.Ask(ctx); err != nil {
 			return err
 		}
-		if s.Connections.Active == 0 {
+		held := c.summary.Connections.Active
+		if held == 0 {
 			return nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return fmt.Errorf("bench: %s still holds %d connections after all were closed",
-				c.Name, s.Connections.Active)
+			return fmt.Errorf("bench: %s still holds %d connections after all were closed", c.Name, held)
 		}
 	}
 }
 
 // Ask has the contestant account for itself up to now, by SIGUSR1. Only one
 // that keeps an account answers.
-func (c *Contestant) Ask(ctx context.Context) (*Summary, error) {
+func (c *Contestant) Ask(ctx context.Context) (*proxy.Summary, error) {
 	if err := c.child.Signal(syscall.SIGUSR1); err != nil {
 		return nil, err
 	}
 	line, err := c.child.Stdout(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("bench: summary of %s: %w", c.Name, err)
 	}
-	s := new(Summary)
+	s := new(proxy.Summary)
 	if err := json.Unmarshal([]byte(line), s); err != nil {
 		return nil, fmt.Errorf("bench: summary of %s: %w", c.Name, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/proxy"
 )
 
 // culprit is how long a failed trial waits for the death of a child that
@@ -27,7 +28,7 @@ type Trial struct {
 	Pipes int
 	// Summary is the contestant's own account of the trial, nil for one that
 	// keeps none. Its bytes have been compared with the load's.
-	Summary *Summary
+	Summary *proxy.Summary
 }
 
 // Progress is where a series of trials stands.
@@ -95,11 +96,13 @@ func (r *Rig) trial(ctx context.Context, c *Contestant, plan load.Plan, p Progre
 		return t, r.blame(ctx, err, c)
 	}
 	t.Usage = after.Sub(before)
-	if err := c.settle(ctx); err != nil {
+	settling, cancel := context.WithTimeout(ctx, r.Patience)
+	defer cancel()
+	if err := c.settle(settling); err != nil {
 		return t, r.blame(ctx, err, c)
 	}
 	if summary != nil {
-		t.Summary = c.summary.Since(summary)
+		t.Summary = Since(summary, c.summary)
 	}
 	return t, t.check()
 }
@@ -139,20 +142,25 @@ func (r *Rig) blame(ctx context.Context, err error, c *Contestant) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var ended *process.EndedError
-	if errors.As(err, &ended) {
-		return err
-	}
 	select {
 	case <-c.child.Done():
-		return c.child.Err()
+		err = c.child.Err()
 	case <-r.origin.Done():
-		return r.origin.Err()
+		err = r.origin.Err()
 	case <-r.load.Done():
-		return r.load.Err()
+		err = r.load.Err()
 	case <-time.After(culprit):
-		return err
 	}
+	return describe(err)
+}
+
+// describe leaves of a child's last words only what is a complaint.
+func describe(err error) error {
+	var ended *process.EndedError
+	if errors.As(err, &ended) {
+		ended.Said = complaint(ended.Said)
+	}
+	return err
 }
 
 // check compares the contestant's account with the load's.
@@ -164,8 +172,8 @@ func (t *Trial) check() error {
 		name        string
 		load, proxy int64
 	}{
-		{"client to endpoint", t.Result.Sent, t.Summary.Bytes.ClientToEndpoint.Total()},
-		{"endpoint to client", t.Result.Received, t.Summary.Bytes.EndpointToClient.Total()},
+		{"client to endpoint", t.Result.Sent, total(t.Summary.Bytes.ClientToEndpoint)},
+		{"endpoint to client", t.Result.Received, total(t.Summary.Bytes.EndpointToClient)},
 	} {
 		if d.load != d.proxy {
 			return fmt.Errorf("bench: round %d, %s: the load counts %d bytes %s, %s counts %d",

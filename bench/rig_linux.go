@@ -5,13 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/process"
 )
 
-// startTimeout bounds how long a part may take to say that it is ready.
-const startTimeout = 10 * time.Second
+// patience is Rig.Patience of a new rig.
+const patience = 10 * time.Second
 
 // Program is how to run the program that contains the parts and the proxy.
 type Program struct {
@@ -33,6 +35,11 @@ func (p *Program) spec(name string, command []string, args ...string) process.Sp
 // Rig is an origin, a load, and the contestants added to it. It is not safe
 // for concurrent use, but for Close.
 type Rig struct {
+	// Patience is how long a child may take to say that it is ready, and a
+	// contestant to let go of connections that have ended. NewRig sets it to
+	// 10 s.
+	Patience time.Duration
+
 	program Program
 	group   *process.Group // owned here
 	origin  *process.Child
@@ -42,7 +49,7 @@ type Rig struct {
 
 // NewRig starts an origin and a load. Close must be called.
 func NewRig(ctx context.Context, program Program) (*Rig, error) {
-	r := &Rig{program: program, group: process.NewGroup()}
+	r := &Rig{Patience: patience, program: program, group: process.NewGroup()}
 	var err error
 	r.origin, r.address, err = r.serving(ctx, "the origin", PartOrigin)
 	if err == nil {
@@ -67,11 +74,11 @@ func (r *Rig) serving(ctx context.Context, name string, part ...string) (*proces
 	if err != nil {
 		return nil, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.Patience)
 	defer cancel()
 	line, err := c.Stdout(ctx)
 	if err != nil {
-		return nil, "", notStarted(c, err)
+		return nil, "", r.notStarted(c, err)
 	}
 	var l listening
 	if err := json.Unmarshal([]byte(line), &l); err != nil {
@@ -81,25 +88,30 @@ func (r *Rig) serving(ctx context.Context, name string, part ...string) (*proces
 }
 
 // notStarted says why a child is not ready: preferably in its own words.
-func notStarted(c *process.Child, err error) error {
+func (r *Rig) notStarted(c *process.Child, err error) error {
 	var ended *process.EndedError
 	switch {
-	case errors.As(err, &ended) && ended.Said != "":
-		return fmt.Errorf("%s did not start: %s", c.Name(), said(ended.Said))
+	case errors.As(err, &ended) && complaint(ended.Said) != "":
+		return fmt.Errorf("%s did not start: %s", c.Name(), complaint(ended.Said))
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s did not start within %v", c.Name(), startTimeout)
+		return fmt.Errorf("%s did not start within %v", c.Name(), r.Patience)
 	}
 	return err
 }
 
-// said takes the message out of a line that may be a JSON log.
-func said(line string) string {
-	var log struct{ Msg, Error string }
-	if json.Unmarshal([]byte(line), &log) != nil || log.Msg == "" {
-		return line
+// complaint takes the message out of what a child said last, which may be a
+// line of a JSON log. Such a line below a warning is no complaint.
+func complaint(line string) string {
+	line = strings.TrimPrefix(line, "penstock: ") // the program's name, which is ours too
+	var log struct {
+		Level slog.Level
+		Msg   string
 	}
-	if log.Error != "" {
-		return log.Msg + ": " + log.Error
+	switch err := json.Unmarshal([]byte(line), &log); {
+	case err != nil:
+		return line
+	case log.Level < slog.LevelWarn:
+		return ""
 	}
 	return log.Msg
 }

@@ -30,3 +30,6 @@ func With(cfg Config, now func() time.Time, l *Limits) *Config {
 	cfg.now, cfg.limits = now, l
 	return &cfg
 }
+
+func (l limits) Line(want int) int64 { return l.line(want) }
+func (l limits) Sizes() []int        { return l.sizes() }

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/pool"
@@ -30,22 +31,18 @@ func (pl *Pool) getNew(k int) (*Pipe, error) {
 	if err := feature.Splice(); err != nil && errors.Is(err, ErrNotSupported) {
 		return nil, err
 	}
-	trimmed := false
 	for range attempts {
 		if !pl.reserve(k) {
 			break
 		}
-		p, err := pl.open(k)
+		p, err := pl.openOrTrim(k)
 		switch {
 		case err == nil:
 			return p, nil
-		case errors.Is(err, errDegraded), errors.Is(err, errRefused):
-			// The limit has come down; closing idle pipes of another size may help.
-		case trimmed || !outOfDescriptors(err) || pl.Trim() == 0:
+		case !errors.Is(err, errDegraded) && !errors.Is(err, errRefused):
 			return nil, fmt.Errorf("pipe: get: %w", err)
-		default:
-			trimmed = true
 		}
+		// The limit has come down; closing idle pipes of another size may help.
 	}
 	pl.denied.Add(1)
 	return nil, ErrBudget
@@ -67,12 +64,12 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// reserve takes the pages for a pipe of class k, if need be from idle pipes of
-// other sizes.
+// reserve takes the pages for a pipe of class k, if need be from idle pipes.
 func (pl *Pool) reserve(k int) bool {
-	for !pl.budget.take(pl.classes[k].pages) {
+	pages := pl.classes[k].pages
+	for !pl.budget.take(pages) {
 		if !pl.yieldOne(k) {
-			return false
+			return pl.recall(pages) && pl.budget.take(pages)
 		}
 	}
 	return true
@@ -85,14 +82,54 @@ func (pl *Pool) yieldOne(k int) bool {
 		if j == k || idle == nil {
 			continue
 		}
-		pl.yield.Add(1) // before it becomes a hit: see Stats
+		pl.taken.Add(1) // before it becomes a hit: see Stats
 		if p, ok := idle.TryGet(); ok {
+			pl.yield.Add(1)
 			idle.Discard(p)
 			return true
 		}
-		pl.yield.Add(-1)
+		pl.taken.Add(-1)
 	}
 	return false
+}
+
+// recallInterval is the least time between two recalls.
+const recallInterval = time.Millisecond
+
+// recall closes idle pipes that TryGet does not reach, as many as hold the pages.
+// There are some because package pool, which knows nothing of the budget, leaves
+// a processor the few items that it is working with and lets others make their
+// own. To look for them stops the whole pool for some microseconds, so it is done
+// only once in a while: a thousand times a second at most.
+func (pl *Pool) recall(pages int64) bool {
+	now, next := pl.budget.elapsed(), pl.nextRecall.Load()
+	if now < next || !pl.nextRecall.CompareAndSwap(next, now+int64(recallInterval)) {
+		return false
+	}
+	left := pages
+	for k := range pl.classes {
+		c := &pl.classes[k]
+		idle := c.idle.Load()
+		if idle == nil || left <= 0 {
+			continue
+		}
+		have := idle.Stats().Idle
+		want := (left + c.pages - 1) / c.pages
+		n := int64(idle.Trim(int(max(have-want, 0))))
+		pl.yield.Add(n)
+		left -= n * c.pages
+	}
+	return left < pages
+}
+
+// openOrTrim is open that, when the descriptors run out, closes all idle pipes and
+// tries once more.
+func (pl *Pool) openOrTrim(k int) (*Pipe, error) {
+	p, err := pl.open(k)
+	if !outOfDescriptors(err) || pl.Trim() == 0 || !pl.reserve(k) {
+		return p, err
+	}
+	return pl.open(k)
 }
 
 // open makes a pipe of class k, whose pages are reserved; an idle pipe that has

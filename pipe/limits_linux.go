@@ -1,10 +1,12 @@
 package pipe
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"strings"
 
+	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -24,6 +26,9 @@ func readLimits() limits {
 		n = 1024
 	}
 	l.descriptors = int64(min(n, 1<<30))
+	if errors.Is(feature.PipeResize(), ErrNotSupported) {
+		l.maxSize = min(l.maxSize, slots*l.pageSize) // a sandbox
+	}
 	return l
 }
 

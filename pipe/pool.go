@@ -57,7 +57,7 @@ type Stats struct {
 	Reused int64 // leases served by an idle pipe
 	Closed int64 // pipes closed, of those made
 	Dirty  int64 // pipes that came back with bytes inside, or broken; among Closed
-	Yield  int64 // idle pipes closed for the sake of another size; among Closed
+	Yield  int64 // idle pipes closed to make room for another pipe; among Closed
 
 	Degraded int64 // pipes that the kernel made smaller than its default; not among Made
 	Refused  int64 // pipes that the kernel would not make, or make larger; not among Made
@@ -83,8 +83,10 @@ type Pool struct {
 	mu     sync.Mutex // guards the making of class pools, and closed
 	closed atomic.Bool
 
-	denied, dirty, yield atomic.Int64
-	reused               atomic.Int64 // highest value reported
+	denied, dirty atomic.Int64
+	yield, taken  atomic.Int64 // closed for another pipe's sake; of those, taken by TryGet
+	reused        atomic.Int64 // highest value reported
+	nextRecall    atomic.Int64 // budget's time
 }
 
 // class is the pipes of one size.
@@ -102,8 +104,8 @@ type lease struct {
 	out   bool // between Get and Put: the caller's
 }
 
-// NewPool makes a pool; nil means the defaults. It reads the kernel's limits, and
-// opens no pipe yet.
+// NewPool makes a pool; nil means the defaults. It reads the kernel's limits and
+// opens no pipe that it keeps.
 func NewPool(cfg *Config) (*Pool, error) {
 	pl := &Pool{}
 	if cfg != nil {
@@ -223,7 +225,7 @@ func (pl *Pool) Close() error {
 func (pl *Pool) Stats() Stats {
 	b := pl.budget
 	s := Stats{
-		Dirty: pl.dirty.Load(), Denied: pl.denied.Load(),
+		Dirty: pl.dirty.Load(), Yield: pl.yield.Load(), Denied: pl.denied.Load(),
 		Degraded: b.degraded.Load(), Refused: b.refused.Load(),
 		BudgetPages: b.limit.Load(), LinePages: b.line, UsedPages: b.used.Load(),
 	}
@@ -237,10 +239,9 @@ func (pl *Pool) Stats() Stats {
 			s.Reused += c.Hits
 		}
 	}
-	// Hits include the pipes taken to be closed. Each was counted in yield before
-	// it was in hits, and yield is read after them: s.Reused is never too high.
-	s.Yield = pl.yield.Load()
-	s.Reused = pl.raiseReused(s.Reused - s.Yield)
+	// Hits include the pipes taken to be closed. Each was counted in taken before
+	// it was in hits, and taken is read after them: s.Reused is never too high.
+	s.Reused = pl.raiseReused(s.Reused - pl.taken.Load())
 	return s
 }
 

@@ -247,9 +247,38 @@ func TestPoolYields(t *testing.T) {
 	pl.Put(c)
 }
 
+// TestPoolRecall: what TryGet would not reach is closed, as much as is needed and
+// once in a while.
+func TestPoolRecall(t *testing.T) {
+	var c clock
+	pl := newPool(t, pipe.With(pipe.Config{IdleTime: -1}, c.now, nil))
+	small := []*pipe.Pipe{get(t, pl, 0), get(t, pl, 0), get(t, pl, 0)}
+	for _, p := range small {
+		pl.Put(p)
+	}
+	pl.Put(get(t, pl, 1<<20))
+	for _, step := range []struct {
+		after       time.Duration
+		pages, idle int64
+		ok          bool
+	}{
+		{0, 32, 2, true},
+		{0, 32, 2, false},
+		{time.Millisecond - 1, 32, 2, false},
+		{1, 20, 0, true}, // the small one, and the large one for the rest
+		{time.Millisecond, 1, 0, false},
+	} {
+		c.advance(step.after)
+		ok := pl.Recall(step.pages)
+		if s := pl.Stats(); ok != step.ok || s.Idle != step.idle || s.Yield != 4-s.Idle {
+			t.Errorf("%+v: %v, %+v", step, ok, s)
+		}
+	}
+}
+
 // TestPoolDescriptors: a pool leaves most descriptors to the connections.
 func TestPoolDescriptors(t *testing.T) {
-	pl := newPool(t, pipe.With(pipe.Config{}, nil, pipe.NewLimits(1<<20, 0, 0, 16, true)))
+	pl := newPool(t, pipe.With(pipe.Config{Budget: 1000}, nil, pipe.NewLimits(1<<20, 0, 0, 16, true)))
 	p, q := get(t, pl, 0), get(t, pl, 0)
 	if _, err := pl.Get(0); err != pipe.ErrBudget {
 		t.Fatalf("third pipe with 16 descriptors: %v, want ErrBudget", err)

@@ -50,7 +50,7 @@ func alternate(b *testing.B, x, y round, ops int) {
 	kept := slices.DeleteFunc(slices.Clone(pairs), func(p [2]sample) bool {
 		return p[0].disturbed || p[1].disturbed
 	})
-	if runtime.GOMAXPROCS(0) > runtime.NumCPU() || len(kept) < max(len(pairs)/20, 20) {
+	if runtime.GOMAXPROCS(0) > runtime.NumCPU() || len(kept) < max(len(pairs)/20, 10) {
 		kept = pairs
 	}
 	report(b, kept, ops)
@@ -109,11 +109,9 @@ var workloads = []struct {
 func BenchmarkRatio(b *testing.B) {
 	for _, w := range workloads {
 		b.Run(w.name, func(b *testing.B) {
-			if runtime.GOMAXPROCS(0) < w.least {
-				b.Skipf("takes %d processors", w.least)
-			}
 			for _, rival := range contestants[1:] {
 				b.Run(rival.name, func(b *testing.B) {
+					skipBelow(b, w.least)
 					alternate(b,
 						w.round(newPenstock(b, benchIdle), w.ops),
 						w.round(rival.make(b, benchIdle), w.ops), w.ops)
@@ -198,15 +196,14 @@ func pauses(b *testing.B, hold func(testing.TB, int) holder, n int) round {
 
 // BenchmarkFalseSharing is the time of one Get and Put while a neighbour on
 // another processor does the same with items of its own, divided by the time of
-// one alone: near 1 where processors share no cache line. The control, "packed",
-// keeps one item for each P in adjacent words.
+// one alone. "words=16", processors that share nothing, is what the machine lets
+// anyone reach; "words=1" is what false sharing looks like.
 func BenchmarkFalseSharing(b *testing.B) {
-	if runtime.GOMAXPROCS(0) < 2 {
-		b.Skip("takes two processors")
-	}
 	const ops = 40_000
-	for _, c := range append(slices.Clone(contestants), entrant{"packed", newPacked}) {
+	controls := []entrant{{"words=16", newWords(16)}, {"words=1", newWords(1)}}
+	for _, c := range slices.Concat(contestants, controls) {
 		b.Run(c.name, func(b *testing.B) {
+			skipBelow(b, 2)
 			p := c.make(b, benchIdle)
 			alone, both := newTeam(1), newTeam(2)
 			pairs := func(int) { p.pairs(ops) }

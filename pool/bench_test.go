@@ -72,12 +72,10 @@ func BenchmarkPoolOverflow(b *testing.B) {
 // BenchmarkPoolCrossP takes items on one processor and gives them back on
 // another; an operation is one item. They travel in batches.
 func BenchmarkPoolCrossP(b *testing.B) {
-	if runtime.GOMAXPROCS(0) < 2 {
-		b.Skip("takes two processors")
-	}
 	for _, batch := range []int{1, 32} {
 		b.Run(sizeName("batch", batch), func(b *testing.B) {
 			eachContestant(b, func(b *testing.B, c contestant) {
+				skipBelow(b, 2)
 				x := newCrossing(c, batch)
 				x.round(10 * batch)
 				b.ResetTimer()

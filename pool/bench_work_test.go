@@ -22,6 +22,14 @@ func sizeName(what string, n int) string {
 	return fmt.Sprintf("%s=%d", what, n)
 }
 
+// skipBelow skips where there are fewer processors. Only the innermost benchmarks
+// run with the GOMAXPROCS of -cpu.
+func skipBelow(b *testing.B, processors int) {
+	if runtime.GOMAXPROCS(0) < processors {
+		b.Skipf("takes %d processors", processors)
+	}
+}
+
 func quantile[T ~int64 | ~float64](sorted []T, q float64) float64 {
 	return float64(sorted[int(q*float64(len(sorted)-1)+0.5)])
 }
@@ -217,38 +225,55 @@ func pause() time.Duration {
 	return time.Duration(m.PauseNs[(m.NumGC+255)%256])
 }
 
-// packed is what false sharing looks like: one place for each P, as in the
-// private slots of perPLocked, but all in the same cache line.
-type packed struct {
+// words keeps one item for each P and nothing else, in words that are stride
+// apart: with 1, false sharing itself; with 16, the least that a pool per P can
+// cost, and what a second busy core costs the first on this machine.
+type words struct {
 	factory
-	slots []*item
+	slots  []*item
+	stride int
 }
 
-func newPacked(testing.TB, int) contestant {
-	return &packed{slots: make([]*item, runtime.GOMAXPROCS(0))}
+func newWords(stride int) func(testing.TB, int) contestant {
+	return func(testing.TB, int) contestant {
+		return &words{slots: make([]*item, stride*(runtime.GOMAXPROCS(0)+1)), stride: stride}
+	}
 }
 
-func (c *packed) pairs(n int) {
+func (c *words) pairs(n int) {
 	for range n {
-		pid := procPin()
-		x := c.slots[pid]
-		c.slots[pid] = nil
-		procUnpin()
-		if x == nil {
-			x = c.item()
-		}
-		c.slots[procPin()] = x
-		procUnpin()
+		x := c.get()
+		c.put(x)
 	}
 }
 
-func (c *packed) take(xs []*item) {
+func (c *words) get() *item {
+	slot := &c.slots[(procPin()+1)*c.stride]
+	x := *slot
+	*slot = nil
+	procUnpin()
+	if x == nil {
+		return c.item()
+	}
+	return x
+}
+
+func (c *words) put(x *item) {
+	c.slots[(procPin()+1)*c.stride] = x
+	procUnpin()
+}
+
+func (c *words) take(xs []*item) {
 	for i := range xs {
-		xs[i] = c.item()
+		xs[i] = c.get()
 	}
 }
 
-func (c *packed) give([]*item) {}
+func (c *words) give(xs []*item) {
+	for _, x := range xs {
+		c.put(x)
+	}
+}
 
 // ratios are those of pairs of rounds.
 type ratios []float64

@@ -324,60 +324,6 @@ func collected[T any](p weak.Pointer[T]) bool {
 	return p.Value() == nil
 }
 
-// TestBytesLetGo holds that a pool which lends its headers by value keeps no copy
-// of one: a buffer that has left it is the garbage collector's.
-func TestBytesLetGo(t *testing.T) {
-	b := newBytes(t, pool.BytesConfig{})
-	// Several, so that they pass through more than one slot of the pool.
-	idle := func() []weak.Pointer[byte] {
-		var bufs [][]byte
-		var ps []weak.Pointer[byte]
-		for range 100 {
-			bufs = append(bufs, mustGet(t, b, 64<<10))
-		}
-		for _, buf := range bufs {
-			ps = append(ps, weak.Make(&buf[0]))
-			b.Put(buf)
-		}
-		return ps
-	}
-	for name, drop := range map[string]func(){
-		"discarded": func() {
-			for {
-				buf, ok := b.TryGet(64 << 10)
-				if !ok {
-					return
-				}
-				defer b.Discard(buf)
-			}
-		},
-		"trimmed": func() { b.Trim(0) },
-		"swept":   func() { b.Sweep(); b.Sweep() },
-		"lost": func() {
-			for ok := true; ok; {
-				_, ok = b.TryGet(64 << 10)
-			}
-		},
-	} {
-		ps := idle()
-		runtime.GC()
-		runtime.GC()
-		for i, p := range ps {
-			if p.Value() == nil {
-				t.Fatalf("%s: buffer %d was collected while idle", name, i)
-			}
-		}
-		drop()
-		for i, p := range ps {
-			if !collected(p) {
-				t.Errorf("%s: the pool keeps buffer %d alive", name, i)
-				break
-			}
-		}
-	}
-	runtime.KeepAlive(b)
-}
-
 func TestBytesForgotten(t *testing.T) {
 	p := func() weak.Pointer[pool.Bytes] {
 		b, err := pool.NewBytes(pool.BytesConfig{IdleTime: time.Hour})

@@ -78,14 +78,3 @@ func TestHeadersRefuseMovedArrays(t *testing.T) {
 		t.Errorf("Headers(-1) makes arrays of %d", cap(h))
 	}
 }
-
-func TestHeadersAllocs(t *testing.T) {
-	p := newHeaders(t, 16)
-	p.Put(getHeaders(t, p))
-	if n := testing.AllocsPerRun(1000, func() {
-		h := getHeaders(t, p)
-		p.Put(h)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}

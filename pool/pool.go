@@ -1,154 +1,229 @@
 // Package pool keeps things that must be closed: kernel pipes, connections,
-// mappings.
+// mappings. Unlike sync.Pool it never forgets an item without closing it, never
+// keeps more than it was told to, and has nothing to do with the garbage
+// collector: an item goes because it was not used for an interval of time.
+// Unlike a channel or a locked list it is about as fast as sync.Pool, for each
+// processor has items of its own.
 package pool
 
 import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
+	"runtime"
 	"time"
 )
 
-// ErrClosed is returned by Get once Close has been called. It is os.ErrClosed.
+// ErrClosed is what [Pool.Get] returns, wrapped, after [Pool.Close]. It is
+// os.ErrClosed.
 var ErrClosed = os.ErrClosed
 
-// Config says how a Pool makes, keeps and drops its items.
+var (
+	errGetClosed = fmt.Errorf("pool: get: %w", ErrClosed)
+	errNoNew     = errors.New("pool: new: Config.New is nil")
+)
+
+// DefaultMaxIdle is the bound of a pool whose Config does not name one.
+const DefaultMaxIdle = 1024
+
+// Config says how a [Pool] makes, keeps and drops items of type T. Only New is
+// required.
+//
+// The functions may be called by several goroutines at once and may call the
+// pool. The pool holds no lock meanwhile. One that panics takes the caller down
+// with it, but not the pool: nothing is lost, and what else was to be closed is
+// closed.
 type Config[T any] struct {
-	New      func() (T, error)
-	Close    func(T)
-	Reset    func(T) bool
-	MaxIdle  int
-	MinIdle  int
+	// New makes an item. Its error is returned by Get, wrapped.
+	New func() (T, error)
+
+	// Close is called exactly once for every item that the pool drops; nil means
+	// that there is nothing to close. It runs in the goroutine of whoever made
+	// the pool drop the item, or in one of the pool's own if that was IdleTime or
+	// the garbage collector.
+	Close func(T)
+
+	// Reset is called by Put; false refuses the item, which is then closed. Nil
+	// keeps every item.
+	Reset func(T) bool
+
+	// MaxIdle is the most idle items, never exceeded, not for a moment. 0 means
+	// DefaultMaxIdle; negative: keep none.
+	//
+	// Below about sixteen for each processor the items are not worth dividing:
+	// they are kept in one place behind a mutex.
+	MaxIdle int
+
+	// MinIdle is how many idle items Sweep and IdleTime leave, used or not.
+	MinIdle int
+
+	// IdleTime is how long an item may stay idle: one that was not used for it is
+	// closed after between one and two of them. 0 or negative: never; then the
+	// pool has no timer.
 	IdleTime time.Duration
 }
 
-// Stats is a snapshot.
-type Stats struct {
-	Made, Closed, Live, Idle, Hits, Misses, Steals, Evictions, Discards int64
-}
-
-// Pool is a temporary one behind a mutex.
+// Pool holds idle items of type T. It is safe for concurrent use and must not be
+// copied.
+//
+// An item belongs to the caller from Get or TryGet until Put or Discard, one of
+// which must follow, once. With the build tag invariants a second Put of the
+// same item panics, if T is a pointer or something like one.
+//
+// A pool that becomes unreachable without having been closed is closed by the
+// garbage collector, unless its own Config's functions refer to it.
 type Pool[T any] struct {
-	mu     sync.Mutex
-	cfg    Config[T]
-	idle   []T
-	closed bool
-	st     Stats
+	_     noCopy
+	base  []shard[T]   // core.base, one load nearer
+	reset func(T) bool // Config.Reset
+	core  *core[T]     // all else; it does not refer to the Pool, so that this can be forgotten
 }
 
-// New makes a pool.
+// New returns an empty pool. It fails only if cfg has no New.
 func New[T any](cfg Config[T]) (*Pool[T], error) {
+	return newPool(cfg, defaultSetup())
+}
+
+func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	if cfg.New == nil {
-		return nil, errors.New("pool: new: Config.New is nil")
+		return nil, errNoNew
 	}
-	if cfg.MaxIdle == 0 {
-		cfg.MaxIdle = 1024
-	}
-	return &Pool[T]{cfg: cfg}, nil
+	c := newCore(cfg, u)
+	p := &Pool[T]{base: c.base, reset: cfg.Reset, core: c}
+	// The close functions are the program's and may block.
+	runtime.AddCleanup(p, func(c *core[T]) { go c.close() }, c)
+	c.startTimer(u.afterFunc)
+	return p, nil
 }
 
-// TryGet takes an idle item.
-func (p *Pool[T]) TryGet() (x T, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.idle); n > 0 {
-		x = p.idle[n-1]
-		p.idle = p.idle[:n-1]
-		p.st.Hits++
-		return x, true
-	}
-	p.st.Misses++
-	return x, false
-}
-
-// Get takes an idle item or makes one.
+// Get returns an idle item, or makes one if there is none in reach: processors
+// take each other's surplus, but the last idle item that another processor is
+// working with stays there. It fails with New's error, or with ErrClosed after
+// Close, wrapped.
 func (p *Pool[T]) Get() (T, error) {
-	if x, ok := p.TryGet(); ok {
+	pid := procPin()
+	if pid < len(p.base) {
+		if s := &p.base[pid]; s.tryEnter() {
+			if s.loaded.n > 0 {
+				x := s.loaded.pop()
+				s.hits++
+				s.leave()
+				procUnpin()
+				if invariants {
+					p.core.ledger.out(x)
+				}
+				return x, nil
+			}
+			s.leave()
+		}
+	}
+	procUnpin()
+	return p.getSlow()
+}
+
+func (p *Pool[T]) getSlow() (T, error) {
+	// Not before the operation has ended may the pool count as forgotten.
+	defer runtime.KeepAlive(p)
+	c := p.core
+	if x, ok := c.take(); ok {
 		return x, nil
 	}
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	var zero T
-	if closed {
-		return zero, fmt.Errorf("pool: get: %w", ErrClosed)
+	if c.closed.Load() {
+		var zero T
+		return zero, errGetClosed
 	}
-	x, err := p.cfg.New()
-	if err != nil {
-		return zero, fmt.Errorf("pool: get: %w", err)
-	}
-	p.mu.Lock()
-	p.st.Made++
-	p.mu.Unlock()
-	return x, nil
+	return c.make()
 }
 
-func (p *Pool[T]) drop(x T) {
-	p.mu.Lock()
-	p.st.Closed++
-	p.mu.Unlock()
-	if p.cfg.Close != nil {
-		p.cfg.Close(x)
+// TryGet is Get without making an item.
+func (p *Pool[T]) TryGet() (T, bool) {
+	pid := procPin()
+	if pid < len(p.base) {
+		if s := &p.base[pid]; s.tryEnter() {
+			if s.loaded.n > 0 {
+				x := s.loaded.pop()
+				s.hits++
+				s.leave()
+				procUnpin()
+				if invariants {
+					p.core.ledger.out(x)
+				}
+				return x, true
+			}
+			s.leave()
+		}
 	}
+	procUnpin()
+	defer runtime.KeepAlive(p)
+	return p.core.take()
 }
 
-// Put gives an item back.
+// Put gives an item back. The pool closes it if Reset refuses it, if MaxIdle
+// items are idle, or if the pool is closed.
 func (p *Pool[T]) Put(x T) {
-	if p.cfg.Reset != nil && !p.cfg.Reset(x) {
-		p.drop(x)
+	if p.reset != nil && !p.core.accepts(x) {
 		return
 	}
-	p.mu.Lock()
-	if !p.closed && len(p.idle) < p.cfg.MaxIdle {
-		p.idle = append(p.idle, x)
-		p.mu.Unlock()
-		return
+	if invariants {
+		p.core.ledger.in(x)
 	}
-	p.mu.Unlock()
-	p.drop(x)
+	pid := procPin()
+	if pid < len(p.base) {
+		if s := &p.base[pid]; s.tryEnter() {
+			if s.loaded.n < s.loaded.lim {
+				s.loaded.push(x)
+				s.leave()
+				procUnpin()
+				return
+			}
+			s.leave()
+		}
+	}
+	procUnpin()
+	p.core.give(x)
+	runtime.KeepAlive(p)
 }
 
-// Discard closes a live item.
+// Discard closes an item that must not come back.
 func (p *Pool[T]) Discard(x T) {
-	p.mu.Lock()
-	p.st.Discards++
-	p.mu.Unlock()
-	p.drop(x)
+	p.core.discards.Add(1)
+	p.core.drop(x)
+	runtime.KeepAlive(p)
 }
 
-// Sweep ends an interval.
-func (p *Pool[T]) Sweep() int { return p.Trim(p.cfg.MinIdle) }
+// Sweep ends an interval: it closes the idle items that were not used since the
+// Sweep before, the last one to be called by anybody or by IdleTime, as far as
+// more than MinIdle remain. It returns how many it closed.
+func (p *Pool[T]) Sweep() int {
+	defer runtime.KeepAlive(p)
+	return p.core.sweep()
+}
 
-// Trim closes idle items beyond keep.
+// Trim closes the idle items beyond keep, those that were idle for longer first,
+// and returns how many it closed.
 func (p *Pool[T]) Trim(keep int) int {
-	p.mu.Lock()
-	keep = min(max(keep, 0), len(p.idle))
-	out := append([]T(nil), p.idle[keep:]...)
-	p.idle = p.idle[:keep]
-	p.st.Evictions += int64(len(out))
-	p.mu.Unlock()
-	for _, x := range out {
-		p.drop(x)
-	}
-	return len(out)
+	defer runtime.KeepAlive(p)
+	return p.core.trim(keep)
 }
 
-// Stats is a snapshot.
+// Stats returns a snapshot of a single moment. To take it costs some
+// microseconds, during which the other operations wait.
 func (p *Pool[T]) Stats() Stats {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.st
-	s.Idle = int64(len(p.idle))
-	s.Live = s.Made - s.Closed - s.Idle
-	return s
+	defer runtime.KeepAlive(p)
+	return p.core.stats()
 }
 
-// Close closes every idle item.
+// Close closes the idle items, and makes Put close what still comes back and Get
+// fail. Items that are out stay good. Calling it again does nothing. It always
+// returns nil.
 func (p *Pool[T]) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.Trim(0)
+	p.core.close()
+	runtime.KeepAlive(p)
 	return nil
 }
+
+// noCopy makes go vet report copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}

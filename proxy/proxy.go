@@ -17,7 +17,7 @@ import (
 )
 
 // ErrCut is wrapped by the error of [Server.Serve] if sessions were cut.
-var ErrCut = errors.New("cut before their end")
+var ErrCut = errors.New("sessions were cut before their end")
 
 // Config sets up a [Server]. All timeouts are off when 0.
 type Config struct {

@@ -42,7 +42,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	<-ended
 	err := s.close()
 	if n := s.sessions.cut(); n > 0 {
-		return fmt.Errorf("%d sessions were %w", n, ErrCut)
+		return fmt.Errorf("%w: %d", ErrCut, n)
 	}
 	return err
 }
@@ -64,8 +64,9 @@ func (s *Server) drain(ended <-chan struct{}) {
 	}
 }
 
-// Cut ends a Serve at once: its listeners are closed, and all sessions are cut,
-// which resets both their sides. It may be called at any time by any goroutine.
+// Cut ends a Serve at once: its listeners are closed, and all sessions end as by
+// the end of the context of [relay.Session.Run]. It may be called at any time by
+// any goroutine.
 func (s *Server) Cut() {
 	s.cutNow()
 	for _, l := range s.listeners {
@@ -89,15 +90,31 @@ func (s *Server) handle(client net.Conn) {
 	s.logEnd(ends, result, err)
 }
 
-// dial connects to a target. A lack of descriptors may be one of our own making:
-// then it closes the idle pipes, and tries again.
-func (s *Server) dial() (net.Conn, error) {
-	conn, err := s.upstream.Dial(s.cut)
-	short := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
-	if short && s.trim() > 0 {
-		return s.upstream.Dial(s.cut)
+// How often, and after what time, a dial is tried again that failed for want of a
+// descriptor.
+const (
+	dialTries = 50
+	dialPause = 100 * time.Millisecond
+)
+
+// dial connects to a target. While descriptors are short the client waits, as it
+// would have to in the accept queue: idle pipes are closed at once, and busy ones
+// and sessions come to their end.
+func (s *Server) dial() (conn net.Conn, err error) {
+	for range dialTries {
+		conn, err = s.upstream.Dial(s.cut)
+		if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+			return conn, err
+		}
+		if s.trim() > 0 {
+			continue
+		}
+		select {
+		case <-s.after(dialPause):
+		case <-s.cut.Done():
+		}
 	}
-	return conn, err
+	return nil, err
 }
 
 // refuse resets a client that no target took: an orderly close would tell it that

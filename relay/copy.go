@@ -85,6 +85,7 @@ func (r *Relay) moveAll(d *direction, in io.Reader, out io.Writer) error {
 	if err == nil && d.failure.err != nil {
 		err = opError(d.failure, in, out)
 	} else if err != nil {
+		d.finished(ReasonError)
 		err = fmt.Errorf("penstock: relay: copy: %w", err)
 	}
 	d.abandon(false)
@@ -103,7 +104,10 @@ func delegate(dst io.Writer, src io.Reader, srcDesc, dstDesc *descriptor) (Flow,
 	} else {
 		return Flow{}, nil, false
 	}
-	f := Flow{Copied: n, EOF: err == nil}
+	f := Flow{Copied: n, Reason: ReasonEOF}
+	if err != nil {
+		f.Reason = reasonOf(err)
+	}
 	f.Fallbacks[FallbackWrapped] = 1
 	return f, err, true
 }

@@ -109,7 +109,7 @@ func copyThrough(t *testing.T, r *relay.Relay, from, to copyEnd, n int, e relay.
 		go drain()
 	}
 	f, err := r.Move(dst, src)
-	if err != nil || f.Bytes() != int64(n) || !f.EOF || f.Lost != 0 {
+	if err != nil || f.Bytes() != int64(n) || f.Reason != relay.ReasonEOF || f.Lost != 0 {
 		t.Fatalf("%d bytes: %+v, error %v", n, f, err)
 	}
 	if err := <-fed; err != nil {

@@ -58,7 +58,7 @@ type direction struct {
 	spliced atomic.Int64
 	copied  atomic.Int64
 	lost    atomic.Int64
-	eof     atomic.Bool // seen and passed on
+	reason  atomic.Uint32 // a Reason: why it ended
 	fell    [numFallbacks]atomic.Uint32
 }
 
@@ -186,8 +186,11 @@ func (d *direction) passEnd() wait {
 			return d.fail("shutdown", sideSink, err)
 		}
 	}
-	d.eof.Store(d.eofSeen)
-	d.ended = true
+	if d.eofSeen {
+		d.finished(ReasonEOF)
+	} else {
+		d.finished(ReasonLimit)
+	}
 	return waitDone
 }
 
@@ -218,10 +221,23 @@ func (d *direction) sinkError(op string, err error) wait {
 // fail ends the direction. Its residue stays held until abandon.
 func (d *direction) fail(op string, s side, err error) wait {
 	if !d.ended {
-		d.ended = true
 		d.failure = failure{op: op, side: s, err: err}
+		d.finished(reasonOf(err))
 	}
 	return waitDone
+}
+
+func (d *direction) finished(r Reason) {
+	d.ended = true
+	d.reason.Store(uint32(r))
+}
+
+// reasonOf tells a peer that went away from other failures.
+func reasonOf(err error) Reason {
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN) {
+		return ReasonReset
+	}
+	return ReasonError
 }
 
 // refused reports whether err says that the kernel or a sandbox will not do this
@@ -249,7 +265,7 @@ func (d *direction) flow() Flow {
 		Spliced: d.spliced.Load(),
 		Copied:  d.copied.Load(),
 		Lost:    d.lost.Load(),
-		EOF:     d.eof.Load(),
+		Reason:  Reason(d.reason.Load()),
 	}
 	for i := range d.fell {
 		f.Fallbacks[i] = int64(d.fell[i].Load())

@@ -79,7 +79,7 @@ func checkEnd(t interface {
 		t.Fatalf("took %d, delivered %d, holds %d", src.given, len(dst.got), residue)
 	}
 	wantLost := int64(residue + queued)
-	if d.eofSeen {
+	if d.eofSeen || d.remain == 0 {
 		wantLost = int64(residue)
 	}
 	if f.Lost != wantLost {
@@ -88,7 +88,7 @@ func checkEnd(t interface {
 	if from.buffers != 0 || from.pipes != 0 {
 		t.Fatalf("%d buffers and %d pipes still leased", from.buffers, from.pipes)
 	}
-	if f.EOF {
+	if f.Reason == ReasonEOF && !d.oneWay {
 		if dst.ended != 1 || f.Lost != 0 || from.dirty != 0 {
 			t.Fatalf("clean end with %d ends passed on, %d lost, %d dirty pipes", dst.ended, f.Lost, from.dirty)
 		}
@@ -156,36 +156,39 @@ func hasAny(events []event, kinds ...eventKind) bool {
 }
 
 // TestDirectionModel leads a direction through long random scripts, with limits,
-// bytes read ahead, and pipes that are not to be had.
-func TestDirectionModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		draw := func(name string, kinds []eventKind) []event {
-			return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
-				e := event{kind: rapid.SampledFrom(kinds).Draw(t, "kind")}
-				if e.kind == evBytes {
-					e.n = rapid.SampledFrom([]int{1, 2, 3, 7, 8, 100, 4096, 65536, 200000}).Draw(t, "n")
-				}
-				return e
-			}), 0, 30).Draw(t, name)
-		}
-		source := draw("source", []eventKind{evBytes, evBytes, evBytes, evBlock, evEINTR, evUrgent, evRefuse, evReset})
-		sink := draw("sink", []eventKind{evBytes, evBytes, evBlock, evEINTR, evRefuse, evReset})
-		d, src, dst, from := scripted(rapid.SampledFrom([]mode{copying, splicing}).Draw(t, "mode"), source, sink)
-		d.pinned = rapid.Bool().Draw(t, "pinned")
-		src.urgentAs = rapid.SampledFrom([]error{nil, syscall.EAGAIN}).Draw(t, "urgentAs")
-		from.dry = rapid.SampledFrom([]error{nil, pipe.ErrBudget, pipe.ErrNotSupported, syscall.EMFILE}).Draw(t, "dry")
-		if rapid.Bool().Draw(t, "limited") {
-			d.remain = int64(rapid.IntRange(0, 300000).Draw(t, "limit"))
-			d.oneWay = true
-			lead(t, d, src, dst, from)
-			if d.remain == 0 && d.failure.err != nil && d.failure.side == sideSource {
-				t.Fatalf("read past the limit: %v", d.failure)
+// and pipes that are not to be had.
+func TestDirectionModel(t *testing.T) { rapid.Check(t, directionModel) }
+
+// FuzzDirection is TestDirectionModel, guided by coverage.
+func FuzzDirection(f *testing.F) { f.Fuzz(rapid.MakeFuzz(directionModel)) }
+
+func directionModel(t *rapid.T) {
+	draw := func(name string, kinds []eventKind) []event {
+		return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
+			e := event{kind: rapid.SampledFrom(kinds).Draw(t, "kind")}
+			if e.kind == evBytes {
+				e.n = rapid.SampledFrom([]int{1, 2, 3, 7, 8, 100, 4096, 65536, 200000}).Draw(t, "n")
 			}
-			return
-		}
+			return e
+		}), 0, 30).Draw(t, name)
+	}
+	source := draw("source", []eventKind{evBytes, evBytes, evBytes, evBlock, evEINTR, evUrgent, evRefuse, evReset})
+	sink := draw("sink", []eventKind{evBytes, evBytes, evBlock, evEINTR, evRefuse, evReset})
+	d, src, dst, from := scripted(rapid.SampledFrom([]mode{copying, splicing}).Draw(t, "mode"), source, sink)
+	d.pinned = rapid.Bool().Draw(t, "pinned")
+	src.urgentAs = rapid.SampledFrom([]error{nil, syscall.EAGAIN}).Draw(t, "urgentAs")
+	from.dry = rapid.SampledFrom([]error{nil, pipe.ErrBudget, pipe.ErrNotSupported, syscall.EMFILE}).Draw(t, "dry")
+	if rapid.Bool().Draw(t, "limited") {
+		limit := rapid.IntRange(0, 300000).Draw(t, "limit")
+		d.remain, d.oneWay = int64(limit), true
 		lead(t, d, src, dst, from)
-		checkEnd(t, d, src, dst, from)
-	})
+		if src.given+int(d.remain) != limit {
+			t.Fatalf("took %d bytes, %d are left of a limit of %d", src.given, d.remain, limit)
+		}
+	} else {
+		lead(t, d, src, dst, from)
+	}
+	checkEnd(t, d, src, dst, from)
 }
 
 // TestDirectionReset: bytes that arrived before a reset are delivered, the error
@@ -214,7 +217,7 @@ func TestDirectionUrgent(t *testing.T) {
 		src.urgentAs = as
 		lead(t, d, src, dst, from)
 		f := d.flow()
-		if f.Spliced != 170 || f.Copied != 50 || f.Fallbacks[FallbackUrgent] != 1 || !f.EOF {
+		if f.Spliced != 170 || f.Copied != 50 || f.Fallbacks[FallbackUrgent] != 1 || f.Reason != ReasonEOF {
 			t.Fatalf("splice says %v at the mark: %+v, want 170 spliced, 50 copied, 1 urgent", as, f)
 		}
 	}

@@ -141,7 +141,6 @@ func (d *direction) abandon(queued bool) int64 {
 		n += int64(d.src.queued())
 	}
 	d.lost.Add(n)
-	d.ended = true
 	d.ahead, d.off, d.end = nil, 0, 0
 	d.releaseBuffer()
 	if d.pipe != nil {

@@ -21,14 +21,16 @@ type Flow struct {
 	// took: those that never entered this process (splice, sendfile,
 	// copy_file_range), and those that went through a buffer.
 	Spliced, Copied int64
-	// Lost are bytes that had reached this machine for the destination, and that
+	// Lost are bytes that had reached this process for the destination, and that
 	// the destination did not take: the residue and the source's receive queue at
 	// the end of a session that ended otherwise than by end of file. Bytes that
 	// the destination's kernel had taken are counted as moved, though a reset may
 	// discard them there.
 	Lost int64
-	// EOF is set once the source's end of file was seen and passed on.
-	EOF bool
+	// Reason is why the direction ended, ReasonNone while it has not: ReasonEOF
+	// once the source's end of file was seen and passed on; a failure of its own;
+	// or what cut the session.
+	Reason Reason
 	// Fallbacks counts how often the direction left the path it would have
 	// taken, by reason.
 	Fallbacks Fallbacks
@@ -105,8 +107,11 @@ type Reason uint8
 const (
 	// ReasonNone: it has not ended.
 	ReasonNone Reason = iota
-	// ReasonEOF: both sides sent their end of file, and both were passed on.
+	// ReasonEOF: the source's end of file (of a session: each source's) was seen
+	// and passed on.
 	ReasonEOF
+	// ReasonLimit: a copy reached its limit.
+	ReasonLimit
 	// ReasonReset: a side was reset, or went away while bytes were sent to it.
 	ReasonReset
 	// ReasonIdle: no byte moved for Config.IdleTimeout.
@@ -125,6 +130,7 @@ const (
 var reasonNames = [...]string{
 	ReasonNone:      "running",
 	ReasonEOF:       "eof",
+	ReasonLimit:     "limit",
 	ReasonReset:     "reset",
 	ReasonIdle:      "idle-timeout",
 	ReasonHalfClose: "half-close-timeout",

@@ -191,7 +191,7 @@ func (g *rig) checkClean(aToB, bToA int) relay.Result {
 		flow relay.Flow
 		want int
 	}{{res.AToB, aToB}, {res.BToA, bToA}} {
-		if f.flow.Bytes() != int64(f.want) || f.flow.Lost != 0 || !f.flow.EOF {
+		if f.flow.Bytes() != int64(f.want) || f.flow.Lost != 0 || f.flow.Reason != relay.ReasonEOF {
 			g.t.Fatalf("flow %+v, want %d bytes, none lost, end passed on", f.flow, f.want)
 		}
 	}

@@ -91,20 +91,13 @@ func (s *Session) drive(d *direction) {
 	case err != nil:
 		s.cut(ReasonError, err)
 	case d.failure.err != nil:
-		s.cut(reasonOf(d.failure.err), s.opError(d))
+		s.cut(Reason(d.reason.Load()), s.opError(d))
 	default:
 		s.directionEnded()
 	}
 }
 
 func (s *Session) noteActivity() { s.active.Store(s.r.clock.now()) }
-
-func reasonOf(err error) Reason {
-	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN) {
-		return ReasonReset
-	}
-	return ReasonError
-}
 
 // cut ends the session: the first cause counts, and both directions stop waiting.
 func (s *Session) cut(reason Reason, cause error) {
@@ -159,7 +152,10 @@ func finish(d, other *direction, reason Reason) (resetSink bool) {
 		}
 		lost = d.abandon(held)
 	})
-	return lost > 0 || sourceFailed || reason == ReasonError && !d.eof.Load()
+	if !d.ended {
+		d.finished(reason)
+	}
+	return lost > 0 || sourceFailed || reason == ReasonError && Reason(d.reason.Load()) != ReasonEOF
 }
 
 func (s *Session) opError(d *direction) error {

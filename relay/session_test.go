@@ -231,7 +231,7 @@ func TestJoinResetDeliversFirst(t *testing.T) {
 			t.Fatalf("%v: B read %d bytes and then %v, want ECONNRESET", e, got, err)
 		}
 		f := res.AToB
-		if res.Reason != relay.ReasonReset || f.EOF || f.Lost == 0 || f.Bytes()+f.Lost > sent || got > f.Bytes() {
+		if res.Reason != relay.ReasonReset || f.Reason == relay.ReasonEOF || f.Lost == 0 || f.Bytes()+f.Lost > sent || got > f.Bytes() {
 			t.Fatalf("%v: sent %d, B got %d, %v %+v", e, sent, got, res.Reason, f)
 		}
 	}

@@ -21,13 +21,15 @@ func TestMedianAndRange(t *testing.T) {
 		{report.Sample{3, 1, 2}, 2, 1, 3},
 		{report.Sample{4, 1, 3, 2}, 2.5, 1, 4},
 		{report.Sample{1, 1, 100}, 1, 1, 100},
+		{report.Sample{math.NaN(), 2, 1}, 1.5, 1, 2},
 	} {
 		before := slices.Clone(test.in)
+		same := func(x, y float64) bool { return x == y || math.IsNaN(x) && math.IsNaN(y) }
 		low, high := test.in.Range()
 		if m := test.in.Median(); m != test.median || low != test.low || high != test.high {
 			t.Errorf("%v: got %v within %v and %v", test.in, m, low, high)
 		}
-		if !slices.Equal(before, test.in) {
+		if !slices.EqualFunc(before, test.in, same) {
 			t.Errorf("%v became %v", before, test.in)
 		}
 	}
@@ -79,6 +81,7 @@ func TestUnits(t *testing.T) {
 		{report.Exact(-1000), "-1,000"},
 		{report.Exact(1234567), "1,234,567"},
 		{report.Spread(report.Sample{2, 1}, report.Ratio), "1.00 .. 2.00"},
+		{report.Spread(nil, report.Ratio), report.Unknown},
 	} {
 		if test.got != test.want {
 			t.Errorf("got %q, want %q", test.got, test.want)

@@ -9,15 +9,22 @@ import (
 )
 
 // Sample is one figure of one contestant, a value for each round.
+// Where a round has no figure it holds NaN, which the statistics leave out.
 type Sample []float64
+
+// known returns the values that are numbers.
+func (s Sample) known() Sample {
+	return slices.DeleteFunc(slices.Clone(s), math.IsNaN)
+}
 
 // Median returns the middle value, the mean of the two middle ones of an even
 // number, and NaN of an empty sample.
 func (s Sample) Median() float64 {
-	if len(s) == 0 {
+	sorted := s.known()
+	if len(sorted) == 0 {
 		return math.NaN()
 	}
-	sorted := slices.Sorted(slices.Values(s))
+	slices.Sort(sorted)
 	half := len(sorted) / 2
 	if len(sorted)%2 == 1 {
 		return sorted[half]
@@ -27,10 +34,11 @@ func (s Sample) Median() float64 {
 
 // Range returns the least and the greatest value, NaN of an empty sample.
 func (s Sample) Range() (low, high float64) {
-	if len(s) == 0 {
+	known := s.known()
+	if len(known) == 0 {
 		return math.NaN(), math.NaN()
 	}
-	return slices.Min(s), slices.Max(s)
+	return slices.Min(known), slices.Max(known)
 }
 
 // Over returns the ratio of s to base round by round. What two contestants

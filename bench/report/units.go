@@ -71,6 +71,9 @@ func Exact(n int64) string {
 // of its values.
 func Spread(s Sample, write func(float64) string) string {
 	low, high := s.Range()
+	if math.IsNaN(low) {
+		return Unknown
+	}
 	return fmt.Sprintf("%s .. %s", write(low), write(high))
 }
 

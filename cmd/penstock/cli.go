@@ -34,7 +34,7 @@ type cli struct {
 	Proxy   proxyCmd   `cmd:"" help:"Forward connections to targets, without a configuration file."`
 	Demo    demoCmd    `cmd:"" help:"Show it at work, with nothing else on the machine: origin, load, proxy, report."`
 	Version versionCmd `cmd:"" help:"Print the version of this program."`
-	Part    partCmd    `cmd:"" hidden:"" help:"A part of the demo in a process of its own."`
+	Part    partCmd    `cmd:"" hidden:""`
 }
 
 // usageError is a command line that cannot be meant: exit code 2.

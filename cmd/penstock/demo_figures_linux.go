@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/load"
@@ -19,16 +20,16 @@ type figure struct {
 func figures(w load.Workload) []figure {
 	if w == load.Echo {
 		return []figure{
-			{"requests (more is better)", requestsPerSecond, requestRate},
+			{"requests", requestsPerSecond, requestRate},
 			{"latency, p50", func(t *bench.Trial) float64 { return t.Result.P50.Seconds() }, report.Seconds},
 			{"latency, p99", func(t *bench.Trial) float64 { return t.Result.P99.Seconds() }, report.Seconds},
-			{"proxy's CPU per request", cpuPerRequest, report.Seconds},
+			{"CPU per request", cpuPerRequest, report.Seconds},
 			{"pipes held in mid-round", pipes, report.Count},
 		}
 	}
 	return []figure{
-		{"throughput (more is better)", bytesPerSecond, byteRate},
-		{"proxy's CPU seconds per GB", cpuPerGB, report.Ratio},
+		{"throughput", bytesPerSecond, byteRate},
+		{"CPU seconds per GB", cpuPerGB, report.Ratio},
 		{"context switches per GB", switchesPerGB, report.Count},
 		{"pipes held in mid-round", pipes, report.Count},
 	}
@@ -43,10 +44,15 @@ func (f *figure) sample(trials []bench.Trial) report.Sample {
 	return s
 }
 
-// cell writes the median of s, and half of its range in percent of that.
-func (f *figure) cell(s report.Sample) string {
+// cell writes the median of s and, if wide, half of its range in percent of
+// that.
+func (f *figure) cell(s report.Sample, wide bool) string {
 	low, high := s.Range()
-	return fmt.Sprintf("%s +-%s%%", f.write(s.Median()), report.Count((high-low)/2/s.Median()*100))
+	stray := (high - low) / 2 / s.Median() * 100
+	if !wide || math.IsNaN(stray) { // of nothing, or of zeros
+		return f.write(s.Median())
+	}
+	return fmt.Sprintf("%s +-%.0f%%", f.write(s.Median()), stray)
 }
 
 func gigabytes(t *bench.Trial) float64 { return float64(t.Result.Received) / 1e9 }
@@ -67,4 +73,10 @@ func cpuPerRequest(t *bench.Trial) float64 {
 
 func switchesPerGB(t *bench.Trial) float64 { return float64(t.Usage.Switches) / gigabytes(t) }
 
-func pipes(t *bench.Trial) float64 { return float64(t.Pipes) }
+// pipes is not a number if nobody looked.
+func pipes(t *bench.Trial) float64 {
+	if t.Pipes < 0 {
+		return math.NaN()
+	}
+	return float64(t.Pipes)
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/proxy"
 )
 
 const (
@@ -87,7 +88,18 @@ func (d *demo) run(ctx context.Context) error {
 		return d.stay(ctx)
 	}
 	printNext(d.e)
-	return d.penstock.Stop(stopTimeout)
+	return d.stop(ctx)
+}
+
+// stop ends the proxy the way that an operator does, and the demo fails if it
+// does not end well. A signal cuts it short.
+func (d *demo) stop(ctx context.Context) error {
+	defer context.AfterFunc(ctx, d.rig.Close)()
+	err := d.penstock.Stop(stopTimeout)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // open starts the children. On failure none is left.
@@ -147,11 +159,11 @@ func (d *demo) stay(ctx context.Context) error {
 }
 
 // tell writes what went through since before.
-func (d *demo) tell(ctx context.Context, before *bench.Summary) error {
+func (d *demo) tell(ctx context.Context, before *proxy.Summary) error {
 	now, err := d.penstock.Ask(ctx)
 	if err != nil {
 		return err
 	}
-	printMoved(d.e, now.Since(before))
+	printMoved(d.e, bench.Since(before, now))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/proxy"
 )
 
 // invocation is how this program was called, for lines to be typed.
@@ -71,8 +72,8 @@ func reachable(listening string) (host, port string) {
 }
 
 // printMoved says what went through while penstock stayed.
-func printMoved(e *env, s *bench.Summary) {
-	moved := s.Both()
+func printMoved(e *env, s *proxy.Summary) {
+	moved := bench.Both(s)
 	newPage(e).prose("%s connections, %s spliced, %s copied, %s pipes made, %s reused.",
 		report.Exact(s.Connections.Accepted), report.Bytes(float64(moved.Spliced)), report.Bytes(float64(moved.Copied)),
 		report.Exact(s.Pipes.Made), report.Exact(s.Pipes.Reused))

@@ -40,32 +40,34 @@ func terminalWidth(w io.Writer, getenv func(string) string) (int, bool) {
 // progress shows on standard error how far the demo is: one line that changes
 // on a terminal, a line for each trial elsewhere.
 type progress struct {
-	e *env
+	w io.Writer
+	// width is asked for each time: a terminal may change its own.
+	width func() (columns int, terminal bool)
 }
 
 func newProgress(e *env) *progress {
 	fmt.Fprintln(e.stderr, "An origin, a load and two proxies, each a process of its own. Ctrl-C ends it.")
-	return &progress{e: e}
+	return &progress{w: e.stderr, width: func() (int, bool) { return terminalWidth(e.stderr, e.getenv) }}
 }
 
 // show is called as the trials go on.
 func (p *progress) show(now bench.Progress) {
 	text := fmt.Sprintf("round %d of %d  %-5s %-9s %s",
 		now.Round+1, now.Rounds, now.Plan.Workload, now.Contestant, rate(&now))
-	width, live := terminalWidth(p.e.stderr, p.e.getenv)
+	width, live := p.width()
 	switch {
 	case live:
 		text = bar(&now) + " " + text
-		fmt.Fprint(p.e.stderr, eraseLine+text[:min(len(text), max(width-1, 0))])
+		fmt.Fprint(p.w, eraseLine+text[:min(len(text), max(width-1, 0))])
 	case now.Result != nil:
-		fmt.Fprintln(p.e.stderr, text)
+		fmt.Fprintln(p.w, text)
 	}
 }
 
 // end leaves a clean line for what follows.
 func (p *progress) end() {
-	if _, live := terminalWidth(p.e.stderr, p.e.getenv); live {
-		fmt.Fprint(p.e.stderr, eraseLine)
+	if _, live := p.width(); live {
+		fmt.Fprint(p.w, eraseLine)
 	}
 }
 

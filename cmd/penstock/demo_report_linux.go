@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/proxy"
 )
 
 // page writes text for people to standard output, no wider than need be.
@@ -52,10 +53,10 @@ func (p *page) prose(format string, args ...any) {
 type demoReport struct {
 	*page
 	trials []bench.Trial
-	total  *bench.Summary // penstock's, of all trials
+	total  *proxy.Summary // penstock's, of all trials
 }
 
-func newReport(e *env, trials []bench.Trial, total *bench.Summary) *demoReport {
+func newReport(e *env, trials []bench.Trial, total *proxy.Summary) *demoReport {
 	return &demoReport{page: newPage(e), trials: trials, total: total}
 }
 
@@ -63,7 +64,8 @@ func (r *demoReport) print() {
 	r.heading("penstock proxy beside a plain io.Copy proxy")
 	r.prose(`%s, %d CPUs, loopback. The origin, the load and each proxy are processes of their own; the proxies
 		took turns, %d rounds. A figure is the median of the rounds and how far they strayed from it; a ratio is
-		penstock's figure over io.Copy's of the same round, again the median, then the least and the greatest.`,
+		penstock's figure over io.Copy's of the same round, again the median, then the least and the greatest.
+		Of throughput and requests more is better, of all else less. CPU is the proxy's own.`,
 		kernel(), runtime.NumCPU(), r.trials[len(r.trials)-1].Round+1)
 	r.compare(load.Bulk)
 	r.compare(load.Echo)
@@ -82,22 +84,37 @@ func (r *demoReport) of(contestant string, w load.Workload) []bench.Trial {
 func (r *demoReport) compare(w load.Workload) {
 	ours, theirs := r.of(penstockName, w), r.of(rivalName, w)
 	r.heading(title(&ours[0]))
-	var table report.Table
-	table.Row("", penstockName, rivalName, "ratio", "")
-	for _, f := range figures(w) {
-		a, b := f.sample(ours), f.sample(theirs)
-		ratio := a.Over(b)
-		table.Row("  "+f.name, f.cell(a), f.cell(b), report.Ratio(ratio.Median()), report.Spread(ratio, report.Ratio))
+	lines := comparison(figures(w), ours, theirs, true)
+	if slices.ContainsFunc(lines, func(l string) bool { return len(l) > r.width }) {
+		lines = comparison(figures(w), ours, theirs, false)
 	}
-	for _, l := range table.Lines() {
+	for _, l := range lines {
 		r.line(l)
 	}
+}
+
+// comparison is the lines of a table in ASCII; only a wide one has the spreads.
+func comparison(figures []figure, ours, theirs []bench.Trial, wide bool) []string {
+	var table report.Table
+	row := func(cells ...string) {
+		if !wide {
+			cells = cells[:len(cells)-1]
+		}
+		table.Row(cells...)
+	}
+	row("", penstockName, rivalName, "ratio", "min .. max")
+	for _, f := range figures {
+		a, b := f.sample(ours), f.sample(theirs)
+		ratio := a.Over(b)
+		row("  "+f.name, f.cell(a, wide), f.cell(b, wide), report.Ratio(ratio.Median()), report.Spread(ratio, report.Ratio))
+	}
+	return table.Lines()
 }
 
 // title names a workload.
 func title(t *bench.Trial) string {
 	if t.Plan.Workload == load.Echo {
-		return fmt.Sprintf("Request and response: %d bytes there and back, %d connections", t.Plan.Size, t.Plan.Connections)
+		return fmt.Sprintf("Request and response: %d bytes, %d connections", t.Plan.Size, t.Plan.Connections)
 	}
 	return fmt.Sprintf("Bulk: %d connections that stream", t.Plan.Connections)
 }
@@ -108,10 +125,12 @@ func (r *demoReport) moved() {
 	var table report.Table
 	table.Row("", "spliced", "copied", "pipes made", "pipes reused")
 	for _, w := range []load.Workload{load.Bulk, load.Echo} {
-		var moved bench.Moved
+		var moved proxy.Moved
 		var made, reused int64
 		for _, t := range r.of(penstockName, w) {
-			moved = moved.Add(t.Summary.Both())
+			both := bench.Both(t.Summary)
+			moved.Spliced += both.Spliced
+			moved.Copied += both.Copied
 			made += t.Summary.Pipes.Made
 			reused += t.Summary.Pipes.Reused
 		}
@@ -123,7 +142,7 @@ func (r *demoReport) moved() {
 	}
 	r.prose("Fallbacks to copying: %s. Pipes leased now that all is quiet: %d.",
 		fallbacks(r.total.Fallbacks), r.total.Pipes.Leased)
-	if r.total.Both().Spliced == 0 {
+	if bench.Both(r.total).Spliced == 0 {
 		r.prose("Nothing was spliced here: this kernel or sandbox does not let it.")
 		return
 	}

@@ -24,6 +24,7 @@ func processEnv() (e *env, release func()) {
 	// Room for a burst: a signal that finds the channel full is dropped, and
 	// the second SIGTERM, the one that ends at once, must not be.
 	signals := make(chan os.Signal, 16)
+	keepOnBrokenPipe()
 	signal.Notify(signals, append(stopSignals(), summarySignals()...)...)
 	e = &env{
 		args:    os.Args[1:],

@@ -4,8 +4,14 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
 )
 
 // summarySignals are the signals that ask for a summary on standard output.
 func summarySignals() []os.Signal { return []os.Signal{syscall.SIGUSR1} }
+
+// keepOnBrokenPipe keeps the Go runtime from ending the program when the reader
+// of its standard output or error is gone: a log that nobody reads must not cost
+// connections. (Not signal.Ignore, which processes that it starts inherit.)
+func keepOnBrokenPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

@@ -9,34 +9,32 @@ import (
 type versionCmd struct{}
 
 // Run prints one line: the module's version, the commit where the build knows
-// it, and the compiler.
+// it, the compiler, and the platform.
 func (*versionCmd) Run(e *env) error {
-	info, _ := debug.ReadBuildInfo()
-	_, err := fmt.Fprintf(e.stdout, "penstock %s %s %s/%s\n",
-		buildVersion(info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(e.stdout, "penstock %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }
 
-// buildVersion names the build: "v1.2.3", "(devel)", with the commit that the
-// go command recorded, and "+dirty" when the tree had changes.
-func buildVersion(info *debug.BuildInfo) string {
+// version names this build.
+func version() string {
+	info, _ := debug.ReadBuildInfo()
+	return versionOf(info)
+}
+
+// versionOf returns the module's version, "v1.2.3" or "(devel)", and the commit
+// if the go command recorded one. (It marks a tree with changes by "+dirty".)
+func versionOf(info *debug.BuildInfo) string {
 	if info == nil {
 		return "(unknown)"
 	}
-	version, revision, dirty := info.Main.Version, "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = " " + s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+dirty"
-		}
-	}
+	version := info.Main.Version
 	if version == "" {
 		version = "(devel)"
 	}
-	if revision == "" {
-		return version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			version += " " + s.Value
+		}
 	}
-	return version + revision + dirty
+	return version
 }

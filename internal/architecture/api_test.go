@@ -90,7 +90,12 @@ func apiOf(t *testing.T, name string) string {
 }
 
 func writeObject(w io.Writer, pkg *types.Package, o types.Object) {
-	relative := types.RelativeTo(pkg)
+	relative := func(other *types.Package) string {
+		if other == pkg {
+			return ""
+		}
+		return strings.TrimPrefix(other.Path(), module+"/")
+	}
 	switch o := o.(type) {
 	case *types.Const:
 		fmt.Fprintf(w, "const %s %s = %s\n", o.Name(), types.TypeString(o.Type(), relative), o.Val().ExactString())

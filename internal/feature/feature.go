@@ -33,13 +33,13 @@ func (e *Error) Error() string {
 	return "penstock: " + e.Feature + ": " + ErrNotSupported.Error() + ": " + e.Err.Error()
 }
 
-// Unwrap returns ErrNotSupported and the cause.
-func (e *Error) Unwrap() []error {
-	if e.Err == nil {
-		return []error{ErrNotSupported}
-	}
-	return []error{ErrNotSupported, e.Err}
+// Is matches ErrNotSupported and what that wraps.
+func (e *Error) Is(target error) bool {
+	return target == ErrNotSupported || target == errors.ErrUnsupported
 }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
 
 // Probe is a question with a memory. The zero value asks nothing; set Do. It is
 // safe for concurrent use.

@@ -9,13 +9,9 @@ import (
 
 // Flags of pipe2(2) and splice(2).
 const (
-	O_CLOEXEC  = unix.O_CLOEXEC
-	O_NONBLOCK = unix.O_NONBLOCK
-	O_APPEND   = unix.O_APPEND
-
-	SPLICE_F_MOVE     = unix.SPLICE_F_MOVE
+	O_CLOEXEC         = unix.O_CLOEXEC
+	O_NONBLOCK        = unix.O_NONBLOCK
 	SPLICE_F_NONBLOCK = unix.SPLICE_F_NONBLOCK
-	SPLICE_F_MORE     = unix.SPLICE_F_MORE
 )
 
 // Pipe2 makes a pipe with pipe2(2). The caller owns both descriptors.

@@ -10,9 +10,10 @@ import (
 
 // SYS_SPLICE and the like are numbers for SeccompRefuse.
 const (
-	SYS_SPLICE = unix.SYS_SPLICE
-	SYS_PIPE2  = unix.SYS_PIPE2
-	SYS_FCNTL  = unix.SYS_FCNTL
+	SYS_SPLICE   = unix.SYS_SPLICE
+	SYS_PIPE2    = unix.SYS_PIPE2
+	SYS_FCNTL    = unix.SYS_FCNTL
+	SYS_SENDFILE = unix.SYS_SENDFILE
 )
 
 // SeccompRefuse makes every system call with one of the numbers fail with errno,

@@ -16,16 +16,11 @@ const (
 	MSG_TRUNC    = unix.MSG_TRUNC
 )
 
-// States of a TCP socket in tcp_info.tcpi_state (include/net/tcp_states.h).
+// Some states of a TCP socket in tcp_info.tcpi_state (include/net/tcp_states.h).
 const (
 	TCP_ESTABLISHED = unix.BPF_TCP_ESTABLISHED
-	TCP_FIN_WAIT1   = unix.BPF_TCP_FIN_WAIT1
-	TCP_FIN_WAIT2   = unix.BPF_TCP_FIN_WAIT2
-	TCP_TIME_WAIT   = unix.BPF_TCP_TIME_WAIT
 	TCP_CLOSE       = unix.BPF_TCP_CLOSE
 	TCP_CLOSE_WAIT  = unix.BPF_TCP_CLOSE_WAIT
-	TCP_LAST_ACK    = unix.BPF_TCP_LAST_ACK
-	TCP_CLOSING     = unix.BPF_TCP_CLOSING
 )
 
 // Recv receives with recvfrom(2) and no address. It returns 0 and no error at
@@ -58,8 +53,8 @@ func SIOCOUTQ(fd int) (int, error) { return ioctlInt(fd, unix.SIOCOUTQ) }
 // (include/uapi/linux/sockios.h; TCP only).
 func SIOCOUTQNSD(fd int) (int, error) { return ioctlInt(fd, unix.SIOCOUTQNSD) }
 
-// TCPState returns tcpi_state of getsockopt(2) TCP_INFO: one of the TCP_
-// constants above.
+// TCPState returns tcpi_state of getsockopt(2) TCP_INFO, such as
+// TCP_CLOSE.
 func TCPState(fd int) (uint8, error) {
 	// tcpi_state is the first byte of struct tcp_info, and the kernel copies out
 	// no more than was asked for.

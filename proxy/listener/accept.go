@@ -26,24 +26,30 @@ import (
 func (l *Listener) Serve(ctx context.Context, handle func(net.Conn)) error {
 	var handlers sync.WaitGroup
 	serve := func(conn net.Conn) {
-		handle(conn)
-		l.cfg.Limit.release()
-	}
-	l.acceptUntil(ctx, func(conn net.Conn) {
 		l.cfg.Limit.acquire()
-		handlers.Go(func() { serve(conn) })
-	})
-	l.path.remove() // Close says if it failed
-	l.empty(func(conn net.Conn) {
 		handlers.Go(func() {
-			l.cfg.Limit.acquire()
-			serve(conn)
+			handle(conn)
+			l.cfg.Limit.release()
 		})
+	}
+	l.acceptUntil(ctx, serve)
+	l.path.remove() // Close says if it failed
+	waiting := make(chan net.Conn, min(l.backlog+1, maxWaiting))
+	handlers.Go(func() {
+		for conn := range waiting {
+			serve(conn)
+		}
 	})
+	l.empty(waiting)
+	close(waiting)
 	err := l.Close()
 	handlers.Wait()
 	return err
 }
+
+// maxWaiting is how many connections are taken out of the accept queue before
+// there is a slot for them. A longer queue is emptied as there are slots.
+const maxWaiting = 1 << 16
 
 // acceptUntil accepts until ctx ends or the listener is closed.
 func (l *Listener) acceptUntil(ctx context.Context, take func(net.Conn)) {
@@ -52,7 +58,7 @@ func (l *Listener) acceptUntil(ctx context.Context, take func(net.Conn)) {
 		l.sock.SetDeadline(time.Unix(1, 0))
 		close(interrupted)
 	})
-	for l.cfg.Limit.room(ctx) {
+	for ctx.Err() == nil && l.cfg.Limit.room(ctx) {
 		conn := l.accept(ctx)
 		if conn == nil {
 			break

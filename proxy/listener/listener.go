@@ -13,6 +13,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/proxy/socket"
@@ -47,8 +48,8 @@ const pauseTime = 100 * time.Millisecond
 type Listener struct {
 	cfg   Config
 	addr  socket.Address
-	sock  deadliner // owns the descriptor; closed by Close, once
-	path  *path     // what to unlink; nil for TCP and abstract sockets
+	sock  stream // owns the descriptor; closed by Close, once
+	path  *path  // what to unlink; nil for TCP and abstract sockets
 	after func(time.Duration) <-chan time.Time
 
 	backlog int // of the accept queue; read early, while there are descriptors
@@ -60,9 +61,10 @@ type Listener struct {
 	err     error // of closing; read after closed
 }
 
-// deadliner is what *net.TCPListener and *net.UnixListener have in common.
-type deadliner interface {
+// stream is what *net.TCPListener and *net.UnixListener have in common.
+type stream interface {
 	net.Listener
+	syscall.Conn
 	SetDeadline(time.Time) error
 }
 

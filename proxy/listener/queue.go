@@ -11,11 +11,11 @@ import (
 // is there: the bound is for a kernel that errs.
 const patience = time.Second
 
-// empty accepts what waits in the accept queue. New connections may join the
-// queue all the while, but it is first in, first out, and holds at most the
+// empty sends what waits in the accept queue to conns. New connections may join
+// the queue all the while, but it is first in, first out, and holds at most the
 // backlog and one: no connection that was established before the call is behind
 // that many others.
-func (l *Listener) empty(take func(net.Conn)) {
+func (l *Listener) empty(conns chan<- net.Conn) {
 	for range l.backlog + 1 {
 		if !l.queued() {
 			return
@@ -25,7 +25,7 @@ func (l *Listener) empty(take func(net.Conn)) {
 			return
 		}
 		if conn != nil {
-			take(conn)
+			conns <- conn
 		}
 	}
 }

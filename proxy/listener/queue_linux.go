@@ -28,7 +28,7 @@ func backlog() int {
 // queued reports whether a connection waits in the accept queue; not if the
 // listener was closed.
 func (l *Listener) queued() bool {
-	raw, err := l.sock.(syscall.Conn).SyscallConn()
+	raw, err := l.sock.SyscallConn()
 	if err != nil {
 		return false
 	}

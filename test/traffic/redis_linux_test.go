@@ -2,6 +2,9 @@ package traffic
 
 import (
 	"encoding/csv"
+	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,6 +57,34 @@ func testRedis(t *testing.T) {
 			s.clean(t)
 			checkRedis(t, s, int64(test.requests)*int64(test.valueSize), test.bulk)
 		})
+	}
+}
+
+// testRedisUnix does it over unix sockets, on both sides of the proxy.
+func testRedisUnix(t *testing.T) {
+	bench := need(t, "redis-benchmark", "redis-tools")
+	dir := serviceDir(t, nil)
+	server, client := filepath.Join(dir, "server.sock"), filepath.Join(dir, "client.sock")
+	service{
+		command: []string{
+			need(t, "redis-server", "redis-server"), "--port", "0", "--unixsocket", server,
+			"--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
+		},
+		dir:   dir,
+		ready: "ready to accept connections",
+		stop:  syscall.SIGTERM,
+	}.start(t)
+
+	p := startProxy(t, "unix:"+server, "--listen", "unix:"+client)
+	for _, valueSize := range []int{64, 1 << 20} {
+		checkBenchmark(t, run(t, bench, "-s", client, "--csv", "-t", "set,get",
+			"-n", "400", "-c", "8", "-d", strconv.Itoa(valueSize)))
+	}
+	s := p.stop(t)
+	s.clean(t)
+	checkRedis(t, s, 400*(1<<20), true)
+	if _, err := os.Lstat(client); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the path of the proxy's socket is still there: %v", err)
 	}
 }
 

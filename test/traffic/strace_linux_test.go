@@ -29,9 +29,7 @@ const (
 func testSystemCalls(t *testing.T) {
 	strace := need(t, "strace", "strace")
 	p := startProxy(t, startEcho(t))
-	warm := p.dial(t)
-	echo(t, warm, randomBytes(64<<10))
-	warm.Close()
+	bulk(t, p) // fills the pool of pipes
 	before := p.settled(t, 0)
 	baseline := p.descriptors(t)
 
@@ -67,14 +65,12 @@ func checkCalls(t *testing.T, calls map[string]int64, before, after summary) {
 	if n := calls["pipe2"] + calls["pipe"]; n != made {
 		t.Errorf("%d calls of pipe2, but the summary has %d pipes made", n, made)
 	}
-	if most := int64(4 * bulkSessions); made > most {
-		t.Errorf("%d pipes made for %d flows at a time, want at most %d", made, 2*bulkSessions, most)
-	}
-	if reused < 10*made {
-		t.Errorf("%d pipes reused and %d made, want at least ten times as many reused", reused, made)
+	// A flow that fills its pipe again and again asks for a larger one, twice.
+	if most := int64(3 * 2 * bulkSessions); made > most || reused == 0 {
+		t.Errorf("%d pipes made and %d reused for %d flows of three sizes of pipe", made, reused, 2*bulkSessions)
 	}
 	// A megabyte is the most that one splice into or out of a pipe can move.
-	if n := calls["splice"]; n < 2*spliced>>20 || n < 20*made {
+	if n := calls["splice"]; n < 2*spliced>>20 || n < 50*made {
 		t.Errorf("splice called %d times for %d bytes and %d pipes made", n, spliced, made)
 	}
 	if want := int64(bulkSessions * bulkSize * 2 * 8 / 10); spliced < want {

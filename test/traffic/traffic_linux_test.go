@@ -25,12 +25,13 @@ func TestTraffic(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	binary, forwarder = "/tmp/house/tm/tm", filepath.Join(dir, "forward")
+	binary, forwarder = filepath.Join(dir, "penstock"), filepath.Join(dir, "forward")
 
 	t.Run("iperf3", testIperf3)
 	t.Run("nginx", testNginx)
 	t.Run("nginx slow reader", testNginxSlowReader)
 	t.Run("redis", testRedis)
+	t.Run("redis on unix sockets", testRedisUnix)
 	t.Run("postgres", testPostgres)
 	t.Run("system calls", testSystemCalls)
 	t.Run("example", testExample)

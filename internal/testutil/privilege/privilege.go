@@ -41,7 +41,8 @@ func rerun(t *testing.T, prepare func(*exec.Cmd)) {
 	if d, ok := t.Deadline(); ok {
 		cmd.Args = append(cmd.Args, fmt.Sprintf("-test.timeout=%s", max(time.Until(d)-time.Second, time.Second)))
 	}
-	cmd.Env = append(os.Environ(), marker+"="+t.Name())
+	// A program with the race detector sleeps for a second before it exits.
+	cmd.Env = append(os.Environ(), marker+"="+t.Name(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=20")
 	if prepare != nil {
 		prepare(cmd)
 	}

@@ -28,6 +28,16 @@ func Ordinary(t *testing.T, uid uint32) bool {
 	return false
 }
 
+// Alone is Ordinary for a test of what a user may have in total: it needs a user
+// whose quota nothing else spends from, and so is skipped for anybody but root.
+func Alone(t *testing.T, uid uint32) bool {
+	t.Helper()
+	if os.Getuid() != 0 && !inChild(t) {
+		t.Skip("needs root, to become a user of whom no other process runs: quotas are per user")
+	}
+	return Ordinary(t, uid)
+}
+
 // Refused is Ordinary for a sandbox: the test goes on in a child in which the
 // system calls with those numbers (sys.SYS_SPLICE and so on) fail with errno. It
 // is skipped where seccomp(2) is not to be had.

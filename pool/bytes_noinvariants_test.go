@@ -1,9 +1,13 @@
 //go:build !invariants
 
+// What the bookkeeping of the tag invariants would get in the way of.
+
 package pool_test
 
 import (
+	"runtime"
 	"testing"
+	"weak"
 
 	"github.com/penstock/penstock/pool"
 )
@@ -67,4 +71,69 @@ func TestBytesAllocs(t *testing.T) {
 		t.Errorf("budget spent: %v allocations", n)
 	}
 	b.Put(buf)
+}
+
+// TestBytesLetGo holds that a pool which lends its headers by value keeps no copy
+// of one: a buffer that has left it is the garbage collector's.
+func TestBytesLetGo(t *testing.T) {
+	b := newBytes(t, pool.BytesConfig{})
+	// Several, so that they pass through more than one slot of the pool.
+	idle := func() []weak.Pointer[byte] {
+		var bufs [][]byte
+		var ps []weak.Pointer[byte]
+		for range 100 {
+			bufs = append(bufs, mustGet(t, b, 64<<10))
+		}
+		for _, buf := range bufs {
+			ps = append(ps, weak.Make(&buf[0]))
+			b.Put(buf)
+		}
+		return ps
+	}
+	for name, drop := range map[string]func(){
+		"discarded": func() {
+			for {
+				buf, ok := b.TryGet(64 << 10)
+				if !ok {
+					return
+				}
+				defer b.Discard(buf)
+			}
+		},
+		"trimmed": func() { b.Trim(0) },
+		"swept":   func() { b.Sweep(); b.Sweep() },
+		"lost": func() {
+			for ok := true; ok; {
+				_, ok = b.TryGet(64 << 10)
+			}
+		},
+	} {
+		ps := idle()
+		runtime.GC()
+		runtime.GC()
+		for i, p := range ps {
+			if p.Value() == nil {
+				t.Fatalf("%s: buffer %d was collected while idle", name, i)
+			}
+		}
+		drop()
+		for i, p := range ps {
+			if !collected(p) {
+				t.Errorf("%s: the pool keeps buffer %d alive", name, i)
+				break
+			}
+		}
+	}
+	runtime.KeepAlive(b)
+}
+
+func TestHeadersAllocs(t *testing.T) {
+	p := newHeaders(t, 16)
+	p.Put(getHeaders(t, p))
+	if n := testing.AllocsPerRun(1000, func() {
+		h := getHeaders(t, p)
+		p.Put(h)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }

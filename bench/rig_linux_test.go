@@ -1,0 +1,295 @@
+package bench_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+const (
+	// childName is the first argument of a test binary that is to be a child.
+	childName = "penstock-bench-test"
+	// faultKey names the environment variable that tells the proxy what to do
+	// wrong.
+	faultKey = "PENSTOCK_BENCH_TEST_FAULT"
+)
+
+// What a proxy may do wrong.
+const (
+	faultNone   = ""
+	faultMute   = "does not start"
+	faultSilent = "does not start, and does not say why"
+	faultLiar   = "says it moved a byte less"
+	faultLoser  = "says it lost a byte"
+	faultHeld   = "says that a connection is left"
+)
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == childName {
+		if err := child(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	leak.Main(m)
+}
+
+// child is what a child does.
+func child(args []string) error {
+	if args[0] == "part" {
+		return bench.RunPart(context.Background(), args[1], strings.Join(args[2:], ""), os.Stdin, os.Stdout)
+	}
+	switch os.Getenv(faultKey) {
+	case faultMute:
+		return errors.New(`{"time":"x","level":"ERROR","msg":"no such luck"}`)
+	case faultSilent:
+		os.Exit(1)
+	}
+	listen, err := socket.Parse(args[2])
+	if err != nil {
+		return err
+	}
+	to, err := socket.Parse(args[4])
+	if err != nil {
+		return err
+	}
+	return serve(&proxy.Config{
+		Listen: []socket.Address{listen}, To: []socket.Address{to}, MaxConnections: 100,
+		Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
+	})
+}
+
+// serve is what the program does with a proxy.
+func serve(cfg *proxy.Config) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGTERM)
+	s, err := proxy.Open(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() { served <- s.Serve(ctx) }()
+	for {
+		select {
+		case err := <-served:
+			stop()
+			return err
+		case got := <-signals:
+			if got == syscall.SIGTERM {
+				stop()
+				continue
+			}
+			if err := json.NewEncoder(os.Stdout).Encode(account(s.Summary())); err != nil {
+				stop()
+				return err
+			}
+		}
+	}
+}
+
+// account commits the fault that is asked for, once there is something to lie
+// about.
+func account(s proxy.Summary) proxy.Summary {
+	if s.Connections.Accepted == 0 {
+		return s
+	}
+	switch os.Getenv(faultKey) {
+	case faultLiar:
+		s.Bytes.EndpointToClient.Copied--
+	case faultLoser:
+		s.Lost++
+	case faultHeld:
+		s.Connections.Active++
+	}
+	return s
+}
+
+// rig starts a rig whose proxies have a fault.
+func rig(t *testing.T, fault string) *bench.Rig {
+	t.Helper()
+	r, err := bench.NewRig(t.Context(), bench.Program{
+		Path: "/proc/self/exe", Name: childName,
+		Part: []string{"part"}, Proxy: []string{"proxy"},
+		Env: append(os.Environ(), faultKey+"="+fault),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// pair adds a Penstock and a rival.
+func pair(t *testing.T, r *bench.Rig) (penstock, rival *bench.Contestant) {
+	t.Helper()
+	penstock, err := r.AddPenstock(t.Context(), "penstock", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rival, err = r.AddRival(t.Context(), "io.Copy"); err != nil {
+		t.Fatal(err)
+	}
+	return penstock, rival
+}
+
+func plans(d time.Duration) []load.Plan {
+	return []load.Plan{
+		{Workload: load.Bulk, Connections: 2, Duration: d},
+		{Workload: load.Echo, Connections: 2, Size: 64, Duration: d},
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	r := rig(t, faultNone)
+	penstock, rival := pair(t, r)
+	const rounds = 2
+	var order, told []string
+	trials, err := r.Measure(t.Context(), bench.Series{
+		Rounds: rounds, Plans: plans(300 * time.Millisecond), Contestants: []*bench.Contestant{penstock, rival},
+	}, func(p bench.Progress) {
+		if p.Result != nil {
+			told = append(told, fmt.Sprint(p.Trial, " of ", p.Trials, " ", p.Round, " ", p.Plan.Workload, " ", p.Contestant))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var received, moved int64
+	for i, x := range trials {
+		order = append(order, fmt.Sprint(i, " of ", len(trials), " ", x.Round, " ", x.Plan.Workload, " ", x.Contestant))
+		checkTrial(t, &x)
+		if x.Contestant == penstock.Name {
+			received += x.Result.Received + x.Result.Sent
+			moved += x.Summary.Bytes.EndpointToClient.Copied + x.Summary.Bytes.EndpointToClient.Spliced +
+				x.Summary.Bytes.ClientToEndpoint.Copied + x.Summary.Bytes.ClientToEndpoint.Spliced
+		}
+	}
+	want := []string{
+		"0 of 8 0 bulk penstock", "1 of 8 0 bulk io.Copy", "2 of 8 0 echo penstock", "3 of 8 0 echo io.Copy",
+		"4 of 8 1 bulk io.Copy", "5 of 8 1 bulk penstock", "6 of 8 1 echo io.Copy", "7 of 8 1 echo penstock",
+	}
+	for name, got := range map[string][]string{"trials": order, "progress": told} {
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	whole := bench.Both(penstock.Summary())
+	if moved != received || whole.Spliced+whole.Copied != received {
+		t.Errorf("the load counts %d bytes, the trials %d, the last summary %+v", received, moved, whole)
+	}
+	if err := penstock.Stop(time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkTrial checks what holds for each trial that succeeds.
+func checkTrial(t *testing.T, x *bench.Trial) {
+	t.Helper()
+	if x.Result.Received == 0 || x.Usage.CPU <= 0 || x.Usage.Switches <= 0 || x.Pipes < 0 {
+		t.Errorf("%s, %s: %+v", x.Contestant, x.Plan.Workload, x)
+	}
+	if (x.Summary == nil) != (x.Contestant == "io.Copy") {
+		t.Errorf("%s: summary %v", x.Contestant, x.Summary)
+	}
+	if x.Summary != nil && x.Summary.Connections.Accepted != int64(x.Plan.Connections) {
+		t.Errorf("%s: %d connections for %d", x.Plan.Workload, x.Summary.Connections.Accepted, x.Plan.Connections)
+	}
+}
+
+func TestMeasureDoesNotBelieveAWrongAccount(t *testing.T) {
+	for fault, want := range map[string]string{
+		faultLiar:  "penstock counts",
+		faultLoser: "penstock lost 1 bytes",
+		faultHeld:  "still holds 1 connections",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			r := rig(t, fault)
+			penstock, _ := pair(t, r)
+			if fault == faultHeld {
+				r.Patience = time.Second // for what will never happen
+			}
+			_, err := r.Measure(t.Context(), bench.Series{
+				Rounds: 1, Plans: plans(10 * time.Millisecond), Contestants: []*bench.Contestant{penstock},
+			}, nil)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+}
+
+func TestAProxyThatDoesNotStart(t *testing.T) {
+	for fault, want := range map[string]string{
+		faultMute:   "penstock proxy did not start: no such luck",
+		faultSilent: "ended unexpectedly: exit status 1",
+	} {
+		r := rig(t, fault)
+		_, err := r.AddPenstock(t.Context(), "penstock", "127.0.0.1:0")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestAProxyThatDiesInATrial(t *testing.T) {
+	for i, name := range []string{"penstock", "io.Copy"} {
+		for _, plan := range plans(time.Minute) {
+			t.Run(fmt.Sprintf("%s %s", name, plan.Workload), func(t *testing.T) {
+				r := rig(t, faultNone)
+				penstock, rival := pair(t, r)
+				victim := []*bench.Contestant{penstock, rival}[i]
+				_, err := r.Measure(t.Context(), bench.Series{
+					Rounds: 1, Plans: []load.Plan{plan}, Contestants: []*bench.Contestant{victim},
+				}, func(bench.Progress) { _ = syscall.Kill(victim.Pid(), syscall.SIGKILL) })
+				var ended *process.EndedError
+				if !errors.As(err, &ended) || ended.Pid != victim.Pid() || ended.State != "signal: killed" || ended.Said != "" {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestAnInterruptedTrialEndsAtOnce(t *testing.T) {
+	r := rig(t, faultNone)
+	penstock, rival := pair(t, r)
+	reason := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, err := r.Measure(ctx, bench.Series{
+		Rounds: 1, Plans: plans(time.Minute), Contestants: []*bench.Contestant{penstock},
+	}, func(bench.Progress) { cancel(reason) })
+	if !errors.Is(err, reason) {
+		t.Errorf("got %v", err)
+	}
+	r.Close()
+	for _, c := range []*bench.Contestant{penstock, rival} {
+		if err := syscall.Kill(c.Pid(), 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("%s is still there: %v", c.Name, err)
+		}
+	}
+}
+
+func TestRunPartThatIsNone(t *testing.T) {
+	if err := bench.RunPart(t.Context(), "umpire", "", new(bytes.Buffer), new(bytes.Buffer)); err == nil {
+		t.Error("no error")
+	}
+}

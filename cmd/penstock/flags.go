@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+// timeout is the value of a flag: a duration, 0 for none.
+type timeout time.Duration
+
+// UnmarshalText reads "5s", "1h30m" or "0".
+func (t *timeout) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if err == nil && d >= 0 {
+		*t = timeout(d)
+		return nil
+	}
+	if n, err := strconv.ParseUint(string(text), 10, 32); err == nil {
+		return fmt.Errorf("%q has no unit: write %ds, or %dms", text, n, n)
+	}
+	return fmt.Errorf("%q is not a time: write 500ms, 5s, 1m, 2h, or 0 for none", text)
+}
+
+func (t timeout) duration() time.Duration { return time.Duration(t) }
+
+// orOff is the duration for those to whom 0 means a default, and negative off.
+func (t timeout) orOff() time.Duration {
+	if t == 0 {
+		return -1
+	}
+	return time.Duration(t)
+}
+
+// addresses reads the values of a flag that repeats, of which one is required.
+func addresses(flag string, specs []string) ([]socket.Address, error) {
+	if len(specs) == 0 {
+		return nil, fmt.Errorf("%s is missing: write penstock proxy --listen :8080 --to 10.0.0.5:80", flag)
+	}
+	var addrs []socket.Address
+	for _, spec := range specs {
+		addr, err := socket.Parse(spec)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		addrs = append(addrs, addr)
+	}
+	return addrs, nil
+}
+
+// affordable returns how many connections n descriptors allow: two for each, less
+// a hundredth for everything else. Pipes are not counted: they are given back
+// when connections need the descriptors.
+func affordable(n int) int {
+	rest := min(max(n/100, 32), 1024)
+	return max((n-rest)/2, 1)
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/proxy"
+)
+
+// newLogger returns a logger of form "text" or "json" that writes one line for
+// each record. The level is one that slog knows, in small letters.
+func newLogger(w io.Writer, form, level string) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err == nil {
+		options.Level = l
+	}
+	if form == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// writeSummary writes a summary: one JSON object on one line for "json",
+// otherwise a few lines to read.
+func writeSummary(w io.Writer, form string, s proxy.Summary) error {
+	if form == "json" {
+		return json.NewEncoder(w).Encode(s)
+	}
+	_, err := fmt.Fprintf(w, `connections         accepted %d, active %d, refused %d
+client to endpoint  spliced %d bytes, copied %d bytes
+endpoint to client  spliced %d bytes, copied %d bytes
+lost                %d bytes
+fallbacks           %s
+pipes               made %d, reused %d, leased %d, idle %d
+`,
+		s.Connections.Accepted, s.Connections.Active, s.Connections.Refused,
+		s.Bytes.ClientToEndpoint.Spliced, s.Bytes.ClientToEndpoint.Copied,
+		s.Bytes.EndpointToClient.Spliced, s.Bytes.EndpointToClient.Copied,
+		s.Lost, counts(s.Fallbacks),
+		s.Pipes.Made, s.Pipes.Reused, s.Pipes.Leased, s.Pipes.Idle)
+	return err
+}
+
+// counts lists counts by name: "urgent 2, wrapped 1".
+func counts(m map[string]int64) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, fmt.Sprintf("%s %d", name, m[name]))
+	}
+	if list == nil {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,19 @@
+package pipe
+
+import "time"
+
+// Budget is the budget, for the model test.
+type Budget struct{ *budget }
+
+func NewBudget(line, maxPipes int64, now func() time.Time) *Budget {
+	return &Budget{newBudget(line, maxPipes, now)}
+}
+
+func (b *Budget) Take(pages int64) bool { return b.take(pages) }
+func (b *Budget) Give(pages int64)      { b.give(pages) }
+func (b *Budget) Deny(left int64)       { b.deny(left) }
+func (b *Budget) Allow()                { b.allow() }
+func (b *Budget) Limit() int64          { return b.limit.Load() }
+func (b *Budget) Used() int64           { return b.used.Load() }
+
+func (pl *Pool) Recall(pages int64) bool { return pl.recall(pages) }

@@ -1,0 +1,144 @@
+package pool
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// The depot is where processors exchange items, by whole magazines, and where
+// the bound is kept. Of MaxIdle slots each is at any time either free (counted
+// in free), or reserved for one magazine of a shard (counted in its lim), or
+// taken by an item in the depot:
+//
+//	MaxIdle = free + Σ shards' lim + Σ depot's n
+//
+// Items fill only reserved slots, so there are never more than MaxIdle. A shard
+// reserves for a whole magazine at once, which keeps the shared counter off the
+// fast path; when slots run out reservations that are not used are called back
+// (see reclaim), so that a Put is refused only when MaxIdle items are idle.
+//
+// Its mutex is taken last: by one who is inside a shard or inside all of them.
+// One who has entered a shard is pinned and must not block: see core.lockDepot.
+type depot[T any] struct {
+	mu    sync.Mutex
+	size  uint32        // of a magazine
+	full  []magazine[T] // with lim = n > 0; those that came first at the bottom
+	spare [][]T         // cleared arrays of magazines
+	free  int           // slots
+
+	count atomic.Int32 // len(full), readable without mu
+}
+
+// maxSpare bounds the arrays that are kept for reuse.
+const maxSpare = 64
+
+// reserve takes at most want slots. When few are left it leaves half of them, so
+// that others can have some without calling them back.
+func (d *depot[T]) reserve(want uint32) uint32 {
+	n := min(int(want), (d.free+1)/2)
+	if mutant == noBudget {
+		return want
+	}
+	d.free -= n
+	return uint32(n)
+}
+
+// unreserve gives back the free slots of m.
+func (d *depot[T]) unreserve(m *magazine[T]) {
+	d.free += int(m.lim - m.n)
+	m.lim = m.n
+}
+
+// array returns an empty array for a magazine.
+func (d *depot[T]) array() []T {
+	if n := len(d.spare); n > 0 {
+		a := d.spare[n-1]
+		d.spare[n-1] = nil
+		d.spare = d.spare[:n-1]
+		return a
+	}
+	return make([]T, d.size)
+}
+
+// store takes m over, empty or not.
+func (d *depot[T]) store(m magazine[T]) {
+	d.unreserve(&m)
+	switch {
+	case m.n > 0:
+		d.full = append(d.full, m)
+		d.count.Store(int32(len(d.full)))
+	case m.items != nil && len(d.spare) < maxSpare:
+		d.spare = append(d.spare, m.items)
+	}
+}
+
+// load replaces the two empty magazines of s by the last one that came in, if
+// there is any.
+func (d *depot[T]) load(s *shard[T]) bool {
+	n := len(d.full)
+	if n == 0 {
+		return false
+	}
+	s.size = min(2*s.size, d.size)
+	d.store(s.prev)
+	s.prev = s.loaded
+	s.loaded = d.full[n-1]
+	d.full[n-1] = magazine[T]{}
+	d.full = d.full[:n-1]
+	d.count.Store(int32(n - 1))
+	return true
+}
+
+// widen makes room in the loaded magazine of s, both of whose magazines are
+// full, if slots are free.
+func (d *depot[T]) widen(s *shard[T]) bool {
+	if d.free == 0 && mutant != noBudget {
+		return false
+	}
+	if s.loaded.lim >= s.size {
+		s.swap()
+	}
+	if s.loaded.lim >= s.size {
+		d.store(s.loaded)
+		s.loaded = magazine[T]{}
+	}
+	if s.loaded.items == nil {
+		s.loaded.items = d.array()
+	}
+	s.loaded.lim += d.reserve(s.size - s.loaded.lim)
+	return true
+}
+
+// surrender moves part of what is idle in s here: one of two magazines, or the
+// older half of what there is.
+func (d *depot[T]) surrender(s *shard[T]) {
+	s.size = max(s.size/2, min(smallMagazine, d.size))
+	if s.loaded.n == 0 {
+		s.swap()
+	}
+	if s.prev.n > 0 {
+		d.store(s.prev)
+		s.prev = magazine[T]{}
+	} else if k := (s.loaded.n + 1) / 2; k > 0 {
+		// The items take their slots along.
+		m := s.loaded.split(k, d.array())
+		s.loaded.lim -= k
+		d.store(m)
+	}
+	d.clip(&s.loaded, s.size)
+}
+
+// clip gives back the free slots of m beyond size.
+func (d *depot[T]) clip(m *magazine[T], size uint32) {
+	if size = max(size, m.n); size < m.lim {
+		d.free += int(m.lim - size)
+		m.lim = size
+	}
+}
+
+// compact removes the magazines that were emptied.
+func (d *depot[T]) compact() {
+	d.full = slices.DeleteFunc(d.full, func(m magazine[T]) bool { return m.n == 0 })
+	d.count.Store(int32(len(d.full)))
+}

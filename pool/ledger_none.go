@@ -1,0 +1,11 @@
+//go:build !invariants
+
+package pool
+
+const invariants = false
+
+// A ledger does nothing in this build: see the build tag invariants.
+type ledger[T any] struct{}
+
+func (ledger[T]) in(T)  {}
+func (ledger[T]) out(T) {}

@@ -1,0 +1,5 @@
+//go:build penstock_mutant_nobarrier
+
+package pool
+
+const mutant = noBarrier

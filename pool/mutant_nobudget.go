@@ -1,0 +1,5 @@
+//go:build penstock_mutant_nobudget
+
+package pool
+
+const mutant = noBudget

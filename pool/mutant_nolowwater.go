@@ -1,0 +1,5 @@
+//go:build penstock_mutant_nolowwater
+
+package pool
+
+const mutant = noLowWater

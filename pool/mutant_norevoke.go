@@ -1,0 +1,5 @@
+//go:build penstock_mutant_norevoke
+
+package pool
+
+const mutant = noRevoke

@@ -1,0 +1,5 @@
+//go:build penstock_mutant_noshut
+
+package pool
+
+const mutant = noShut

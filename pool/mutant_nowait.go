@@ -1,0 +1,5 @@
+//go:build penstock_mutant_nowait
+
+package pool
+
+const mutant = noWait

@@ -1,0 +1,112 @@
+//go:build !race && !penstock_portable && !penstock_nolinkname
+
+package pool
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// The biased half of the latch. It relies on more than Go's memory model, so
+// here is why it is right.
+//
+// The owner, pinned to its P:               One who holds mu, on another thread:
+//
+//	entered = 1        (O1, plain store)      state = revoked   (R1)
+//	load state         (O2)                   membarrier        (R2)
+//	open: use the shard                       load entered      (R3)
+//	entered = 0        (O3, plain store)      0: use the shard
+//
+// This is Dekker's handshake. On its own it fails, because x86 lets a load
+// overtake an earlier store: O2 may read "open" while O1 still waits in the store
+// buffer, and R3 reads 0. An owner's fence between O1 and O2 would prevent it at
+// the price of an atomic read-modify-write. Instead the other side pays:
+// membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED makes every thread of the
+// process that runs at that moment execute a full barrier, and one that does not
+// run has executed one when it was switched out (membarrier_private_expedited in
+// kernel/sched/membarrier.c). So at some point between R1 and R3 each owner passes
+// a full barrier, and there are two cases.
+//
+//   - O1 comes before its barrier: then R3, or a later load in expel, sees the 1
+//     unless O3 has followed. The holder waits until it reads 0.
+//   - O1 comes after its barrier: then so does O2, which reads "revoked".
+//
+// Both never see the other as absent. What the owner does between O2 and O3 is
+// visible to a holder that has read O3's 0, because x86 makes stores visible in
+// the order in which they were made and does not let a load be overtaken by a
+// later store. Conversely the holder's writes precede its store of "open" to
+// state, which is atomic, as is the owner's load of it.
+//
+// The compiler must keep O1 before O2 and O3 last. It does: gc threads all stores,
+// and atomic loads, on one chain of memory states and emits them in its order. A
+// store whose value an atomic operation might observe is not dropped. A plain load
+// may be moved up, but not beyond the atomic load O2, and not below a store.
+// Other compilers get the portable twin.
+//
+// There is one owner at a time: while pinned, a goroutine neither moves to another
+// P nor is preempted, nor does its P run anything else. If the P goes to another
+// thread between two entries, the runtime's hand-over, and the kernel's of the
+// core, order the one before the other. An owner inside never blocks, so it
+// leaves as soon as its thread runs.
+//
+// The race detector knows nothing of all this, which is why it gets the twin, too.
+
+// tryEnter lets the owner in unless the latch is not open. The caller is pinned.
+func (l *latch) tryEnter() bool {
+	l.entered = 1
+	if l.state.Load() == open || mutant == noRevoke {
+		return true
+	}
+	l.entered = 0
+	return false
+}
+
+// leave is the owner's way out.
+func (l *latch) leave() { l.entered = 0 }
+
+// occupied reports whether the owner is inside. The caller has revoked the latch
+// and passed a barrier.
+func (l *latch) occupied() bool { return atomic.LoadUint32(&l.entered) != 0 }
+
+// peek returns the sum of two counters of the shard without entering it, which is
+// a hint at best. False means that it can be had only from the inside.
+func (l *latch) peek(a, b *uint32) (uint32, bool) {
+	return atomic.LoadUint32(a) + atomic.LoadUint32(b), l.state.Load() != shared
+}
+
+// owners is whether membarrier works.
+var owners struct {
+	once sync.Once
+	ok   atomic.Bool
+}
+
+// canOwn reports whether latches may have owners: registered with the kernel once
+// per process, and no barrier has failed since.
+func canOwn() bool {
+	owners.once.Do(func() { owners.ok.Store(sys.RegisterMembarrier() == nil) })
+	return owners.ok.Load()
+}
+
+// barrier makes every other thread of the process execute a memory barrier.
+//
+// membarrier may cease to work after it did: a seccomp filter, or a checkpoint
+// restored without the registration. Then no latch gets an owner any more, and
+// to get rid of the present ones it is enough to stop the world: that waits for
+// everybody who is pinned, and is a barrier.
+func barrier() {
+	if mutant == noBarrier {
+		return
+	}
+	if owners.ok.Load() && membarrier() == nil {
+		return
+	}
+	owners.ok.Store(false)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+}
+
+// membarrier is a variable for tests.
+var membarrier = sys.Membarrier

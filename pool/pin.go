@@ -1,0 +1,18 @@
+//go:build !penstock_nolinkname
+
+package pool
+
+import _ "unsafe" // for go:linkname
+
+// procPin keeps the goroutine on its P, and from being preempted, until procUnpin,
+// and returns the P's number. In between it must not block.
+//
+// The runtime marks both as reachable by linkname and promises to keep them, since
+// many programs use them (go.dev/issue/67401). Their types have not changed since
+// Go 1.3. The build tag penstock_nolinkname does without.
+//
+//go:linkname procPin runtime.procPin
+func procPin() int
+
+//go:linkname procUnpin runtime.procUnpin
+func procUnpin()

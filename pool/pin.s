@@ -1,0 +1,3 @@
+//go:build !penstock_nolinkname
+
+// An assembly file, though empty, lets functions be declared without a body.

@@ -1,0 +1,14 @@
+//go:build penstock_nolinkname
+
+package pool
+
+import (
+	"math/rand/v2"
+	"runtime"
+)
+
+// procPin chooses a shard. Without the runtime's help there is no telling the P,
+// so it spreads the callers; latches have no owners then.
+func procPin() int { return rand.IntN(runtime.GOMAXPROCS(0)) }
+
+func procUnpin() {}

@@ -1,0 +1,77 @@
+package pool
+
+// steal moves what another processor has more than it needs to the depot, where
+// self and everybody can take it. It returns false if there is nothing to be had.
+//
+// To take half of a magazine or more pays: the price is shared by many items. To
+// take less is dear, and to take the last item is worse, since its processor is
+// about to use it and would only steal in turn. Yet an item that lies with a
+// processor that the program has left must not be out of reach, and surplus is to
+// be used before an item is made. So dear thefts are on an account: each item
+// made pays for dearPerItem of them. That costs at most a constant times what it
+// would have cost to know beforehand how many items are needed (it is the ski
+// rental problem): if processors really need an item each, they will soon have
+// been made, and if the program just moves between processors, none is.
+func (c *core[T]) steal(self *shard[T]) bool {
+	if c.stealFrom(self, c.depot.size/2) {
+		return true
+	}
+	if c.dear.Load() >= dearPerItem*(1+c.made.Load()) {
+		return false
+	}
+	if c.stealFrom(self, 1) || c.stealFrom(self, 0) {
+		c.dear.Add(1)
+		return true
+	}
+	return false
+}
+
+// dearPerItem is how many dear thefts an item pays for.
+const dearPerItem = 16
+
+// stealFrom takes from the first other shard that has more than least items.
+func (c *core[T]) stealFrom(self *shard[T], least uint32) bool {
+	n := c.shards()
+	first := int(c.turn.Add(1) % uint32(n))
+	for i := range n {
+		s := c.at((first + i) % n)
+		if s != self && s.hasIdle(least) && c.rob(s, least) {
+			return true
+		}
+	}
+	return false
+}
+
+// rob takes from s, if it has more than least items. Its owner, if there is one
+// about, can do that for a fraction of what it costs to lock it out, so it is
+// asked first.
+func (c *core[T]) rob(s *shard[T], least uint32) bool {
+	if least > 0 && s.ask() && c.awaitGift() {
+		c.steals.Add(1)
+		return true
+	}
+	s.lock()
+	defer s.unlock()
+	if s.idle() <= least {
+		return false
+	}
+	c.steals.Add(1)
+	c.depot.mu.Lock()
+	c.depot.surrender(s)
+	c.depot.mu.Unlock()
+	return true
+}
+
+// giftPolls is for how long one who asked waits for an answer: about as long as
+// it takes to lock the owner out.
+const giftPolls = 2000
+
+// awaitGift reports whether something has come into the depot.
+func (c *core[T]) awaitGift() bool {
+	for range giftPolls {
+		if c.depot.count.Load() > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,151 @@
+package pool
+
+import (
+	"sync"
+	"time"
+)
+
+// sweep is the end of an interval.
+func (c *core[T]) sweep() int {
+	return c.evict(c.cfg.MinIdle, func(m *magazine[T]) uint32 {
+		return m.low
+	}, func(m *magazine[T]) {
+		m.low = m.n
+	})
+}
+
+func (c *core[T]) trim(keep int) int {
+	return c.evict(keep, func(m *magazine[T]) uint32 {
+		return m.n
+	}, func(*magazine[T]) {})
+}
+
+// evict closes, of each magazine, the oldest items, as many as which says, as
+// long as more than keep remain; then it does what after says to each magazine.
+// The depot comes first and its bottom before its top: there lies what was idle
+// for longest.
+func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*magazine[T])) int {
+	c.lockAll()
+	surplus := c.idle() - max(keep, 0)
+	var out [][]T
+	n := 0
+	c.eachMagazine(func(m *magazine[T]) {
+		if k := min(int(which(m)), surplus-n); k > 0 {
+			lim := m.lim
+			out = append(out, m.shed(uint32(k)))
+			c.depot.free += int(lim - m.lim)
+			n += k
+		}
+		after(m)
+	})
+	c.depot.compact()
+	c.evictions.Add(int64(n))
+	c.forget(out)
+	c.unlockAll()
+	c.dropAll(out)
+	return n
+}
+
+// eachMagazine visits all magazines. The caller has locked all.
+func (c *core[T]) eachMagazine(f func(*magazine[T])) {
+	for i := range c.depot.full {
+		f(&c.depot.full[i])
+	}
+	for i := range c.shards() {
+		f(&c.at(i).prev)
+	}
+	for i := range c.shards() {
+		f(&c.at(i).loaded)
+	}
+}
+
+// idle returns the number of items. The caller has locked all.
+func (c *core[T]) idle() int {
+	n := 0
+	c.eachMagazine(func(m *magazine[T]) { n += int(m.n) })
+	return n
+}
+
+// close closes the pool, once.
+func (c *core[T]) close() {
+	c.timer.stop()
+	c.lockAll()
+	c.closed.Store(true)
+	for i := range c.shards() {
+		c.at(i).shut = true
+		c.at(i).share() // for good: the way in by the mutex looks at shut
+	}
+	var out [][]T
+	c.eachMagazine(func(m *magazine[T]) {
+		c.depot.unreserve(m)
+		c.depot.free += int(m.n)
+		out = append(out, m.shed(m.n))
+	})
+	c.depot.compact()
+	c.depot.spare = nil
+	c.forget(out)
+	c.unlockAll()
+	c.dropAll(out)
+}
+
+// forget lets the ledger know that batches are idle no more.
+func (c *core[T]) forget(batches [][]T) {
+	if !invariants {
+		return
+	}
+	for _, xs := range batches {
+		for _, x := range xs {
+			c.ledger.out(x)
+		}
+	}
+}
+
+// afterFunc is time.AfterFunc.
+type afterFunc func(time.Duration, func()) stopper
+
+// stopper is a *time.Timer.
+type stopper interface {
+	Stop() bool
+	Reset(time.Duration) bool
+}
+
+// A ticker ends the intervals of a pool. It is a timer that is set again after
+// each sweep, so no interval is shorter than IdleTime, and there is a goroutine
+// only during the sweep.
+type ticker struct {
+	mu      sync.Mutex
+	timer   stopper // nil if there is none
+	stopped bool
+}
+
+// startTimer lets intervals pass if there is an idle time. The timer refers to
+// the core, and not to the Pool.
+func (c *core[T]) startTimer(after afterFunc) {
+	d := c.cfg.IdleTime
+	if d <= 0 {
+		return
+	}
+	c.timer.mu.Lock()
+	defer c.timer.mu.Unlock()
+	c.timer.timer = after(d, func() {
+		c.sweep()
+		c.timer.again(d)
+	})
+}
+
+func (t *ticker) again(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stopped {
+		t.timer.Reset(d)
+	}
+}
+
+func (t *ticker) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+}

@@ -1,0 +1,205 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+func TestDrainWaitsForSessions(t *testing.T) {
+	j, log := newJournal()
+	r := serve(t, proxy.Config{Log: log}, endpoint(t, "127.0.0.1:0", echo))
+	conn := r.dial(t)
+	exchange(t, conn, "before")
+	r.stop()
+	j.wait(t, "draining")
+	exchange(t, conn, "while draining")
+	if len(r.done) != 0 {
+		t.Error("Serve returned before the session has ended")
+	}
+	finish(t, conn)
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+	want := proxy.Connections{Accepted: 1}
+	if sum := r.Summary(); sum.Connections != want || sum.Bytes.ClientToEndpoint.Copied != int64(len("beforewhile draining")) {
+		t.Errorf("the summary is %+v", sum)
+	}
+}
+
+func TestDrainRefusesNewConnections(t *testing.T) {
+	r := serve(t, proxy.Config{}, endpoint(t, "127.0.0.1:0", echo))
+	conn := r.dial(t)
+	exchange(t, conn, "before")
+	r.stop()
+	for {
+		late, err := net.Dial("tcp", r.Addresses()[0])
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			break
+		}
+		if err == nil {
+			late.Close()
+		} else if !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+	}
+	exchange(t, conn, "after")
+}
+
+func TestDrainTimeoutCuts(t *testing.T) {
+	open := func(t *testing.T, timeout time.Duration) (server *proxy.Server, asked chan time.Duration, clock chan time.Time) {
+		server, err := proxy.Open(context.Background(), &proxy.Config{
+			Listen: []socket.Address{parse(t, "127.0.0.1:0")}, To: []socket.Address{parse(t, endpoint(t, "127.0.0.1:0", echo))},
+			MaxConnections: 10, DrainTimeout: timeout,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, clock = make(chan time.Duration, 1), make(chan time.Time)
+		server.SetAfter(func(d time.Duration) <-chan time.Time {
+			asked <- d
+			return clock
+		})
+		return server, asked, clock
+	}
+	t.Run("after the time", func(t *testing.T) {
+		server, asked, clock := open(t, 30*time.Second)
+		r := run(t, server)
+		for range 3 {
+			exchange(t, r.dial(t), "hello")
+		}
+		r.stop()
+		if d := <-asked; d != 30*time.Second {
+			t.Errorf("the time is %v", d)
+		}
+		if len(r.done) != 0 {
+			t.Error("Serve returned before its time")
+		}
+		clock <- time.Time{}
+		err := <-r.done
+		if want := "sessions were cut before their end: 3"; !errors.Is(err, proxy.ErrCut) || err.Error() != want {
+			t.Errorf("error is %v, want %v", err, want)
+		}
+		if got := r.Summary().Connections; got.Active != 0 || got.Accepted != 3 {
+			t.Errorf("connections are %+v", got)
+		}
+	})
+	t.Run("0 is off", func(t *testing.T) {
+		server, asked, _ := open(t, 0)
+		r := run(t, server)
+		conn := r.dial(t)
+		exchange(t, conn, "hello")
+		r.stop()
+		exchange(t, conn, "hello")
+		finish(t, conn)
+		if err := <-r.done; err != nil || len(asked) != 0 {
+			t.Errorf("error is %v, the clock was asked %d times", err, len(asked))
+		}
+	})
+}
+
+func TestCutEndsAtOnce(t *testing.T) {
+	for name, begin := range map[string]func(*running, *journal){
+		"while serving":  func(*running, *journal) {},
+		"while draining": func(r *running, j *journal) { r.stop(); j.wait(t, "draining") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, log := newJournal()
+			r := serve(t, proxy.Config{Log: log}, endpoint(t, "127.0.0.1:0", echo))
+			conn := r.dial(t)
+			exchange(t, conn, "hello")
+			begin(r, j)
+			r.Cut()
+			if err := <-r.done; !errors.Is(err, proxy.ErrCut) {
+				t.Errorf("error is %v, want ErrCut", err)
+			}
+			if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+				t.Errorf("the client reads %d bytes, %v", n, err)
+			}
+		})
+	}
+}
+
+// A cut also ends what is only being connected, and what waits for its turn.
+func TestCutWhileConnecting(t *testing.T) {
+	mute := silent(t)
+	r := serve(t, proxy.Config{MaxConnections: 1}, mute)
+	r.dial(t)
+	r.dial(t)
+	for r.Summary().Connections.Active == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	r.stop()
+	r.Cut()
+	if err := <-r.done; !errors.Is(err, proxy.ErrCut) {
+		t.Errorf("error is %v, want ErrCut", err)
+	}
+	if got := r.Summary().Connections; got.Active != 0 || got.Refused != 0 {
+		t.Errorf("connections are %+v", got)
+	}
+}
+
+// silent returns the address of a listener that does not answer: its accept queue
+// is full.
+func silent(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	err = errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*syscall.SockaddrInet4).Port}).String()
+	conn, err := net.Dial("tcp", addr) // the one that fits
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return addr
+}
+
+// Clients that were connected before the stop are served, those above the limit
+// too.
+func TestQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
+	server, err := proxy.Open(context.Background(), &proxy.Config{
+		Listen: []socket.Address{parse(t, "127.0.0.1:0")}, To: []socket.Address{parse(t, endpoint(t, "127.0.0.1:0", echo))},
+		MaxConnections: 3,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns []net.Conn
+	for range 20 {
+		conn, err := net.Dial("tcp", server.Addresses()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns = append(conns, conn)
+	}
+	r := run(t, server)
+	r.stop()
+	for _, conn := range conns {
+		exchange(t, conn, "hello")
+		finish(t, conn)
+	}
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+	if got := r.Summary().Connections; got.Accepted != 20 || got.Refused != 0 || got.Active != 0 {
+		t.Errorf("connections are %+v", got)
+	}
+}

@@ -1,0 +1,95 @@
+package proxy_test
+
+import (
+	"io"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/relay"
+)
+
+// leaveDescriptors lets this process open n more descriptors until undo.
+func leaveDescriptors(t *testing.T, n int) (undo func()) {
+	t.Helper()
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	highest := 0
+	for fd := range leak.Take() {
+		highest = max(highest, fd)
+	}
+	var fill []*os.File // the gaps below
+	for {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill = append(fill, f)
+		if int(f.Fd()) > highest {
+			highest = int(f.Fd())
+			break
+		}
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(highest + 1 + n), Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
+			t.Error(err)
+		}
+		for _, f := range fill {
+			f.Close()
+		}
+	}
+}
+
+// There are descriptors for a client and its acceptance, but the connection to
+// the target, and its acceptance, need those of the idle pipes.
+func TestIdlePipesMakeRoomForConnections(t *testing.T) {
+	r := serve(t, proxy.Config{Engine: relay.EngineSplice}, endpoint(t, "127.0.0.1:0", echo))
+	conn := r.dial(t)
+	exchange(t, conn, string(make([]byte, 64<<10)))
+	finish(t, conn)
+	if idle := r.Summary().Pipes.Idle; idle < 1 {
+		t.Fatalf("%d pipes are idle", idle)
+	}
+	waitInactive(r)
+	defer leaveDescriptors(t, 2)()
+	exchange(t, r.dial(t), "hello")
+	if got := r.Summary().Connections; got.Accepted != 2 || got.Refused != 0 {
+		t.Errorf("connections are %+v", got)
+	}
+}
+
+func waitInactive(r *running) {
+	for r.Summary().Connections.Active > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Nothing is idle: the client waits until somebody else's connection has ended.
+func TestClientWaitsForADescriptor(t *testing.T) {
+	r := serve(t, proxy.Config{Engine: relay.EngineCopy}, endpoint(t, "127.0.0.1:0", echo))
+	first := r.dial(t)
+	exchange(t, first, "first")
+	undo := leaveDescriptors(t, 2)
+	defer undo()
+	second := r.dial(t)
+	if _, err := second.Write([]byte("second")); err != nil {
+		t.Fatal(err)
+	}
+	for r.Summary().Connections.Accepted < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	finish(t, first)
+	first.Close()
+	got := make([]byte, 6)
+	if _, err := io.ReadFull(second, got); err != nil || string(got) != "second" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

@@ -1,0 +1,216 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/relay"
+)
+
+// echoServer answers every connection with what it sends, in capitals.
+func echoServer() net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b, _ := io.ReadAll(c)
+			_, _ = io.WriteString(c, strings.ToUpper(string(b)))
+			_ = c.Close()
+		}
+	}()
+	return l
+}
+
+// ask sends a line to addr, ends its side and returns the answer.
+func ask(addr net.Addr, line string) string {
+	c, err := net.Dial("tcp", addr.String())
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, line)
+	_ = c.(*net.TCPConn).CloseWrite()
+	answer, _ := io.ReadAll(c)
+	return string(answer)
+}
+
+// A proxy for one connection: accept, dial, join.
+func ExampleRelay_Join() {
+	origin := echoServer()
+	defer origin.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+
+	r, err := relay.New(&relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		client, _ := l.Accept()
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		res, err := r.Join(context.Background(), client, endpoint) // closes both
+		fmt.Println(res.Reason, res.AToB.Bytes(), res.BToA.Bytes(), res.AToB.Lost+res.BToA.Lost, err)
+	}()
+
+	answer := ask(l.Addr(), "hello")
+	<-done
+	fmt.Println(answer)
+	// Output:
+	// eof 5 5 0 <nil>
+	// HELLO
+}
+
+// A session can be watched while it runs, from any goroutine.
+func ExampleRelay_NewSession() {
+	r, err := relay.New(&relay.Config{Engine: relay.EngineCopy})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	clientEnd, client := net.Pipe() // of a type that relay does not know
+	endpoint, endpointEnd := net.Pipe()
+	s := r.NewSession(client, endpoint)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { _, _ = s.Run(ctx); close(ended) }()
+
+	_, _ = io.WriteString(clientEnd, "ping")
+	_, _ = io.ReadFull(endpointEnd, make([]byte, 4))
+	stop()
+	<-ended
+	res := s.Result()
+	fmt.Println(res.Reason, res.AToB.Copied)
+	for reason, n := range res.AToB.Fallbacks.All() {
+		fmt.Println(reason, n)
+	}
+	// Output:
+	// canceled 4
+	// wrapped 1
+}
+
+// Copy and CopyN stand in for io.Copy and io.CopyN.
+func ExampleRelay_Copy() {
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	n, err := r.Copy(os.Stdout, strings.NewReader("moved\n"))
+	fmt.Println(n, err)
+	// Output:
+	// moved
+	// 6 <nil>
+}
+
+func ExampleRelay_CopyN() {
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	n, err := r.CopyN(io.Discard, strings.NewReader("abc"), 5)
+	fmt.Println(n, err)
+	// Output: 3 EOF
+}
+
+// Move is Copy, and tells how the bytes went.
+func ExampleRelay_Move() {
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	f, err := r.Move(io.Discard, strings.NewReader("abc"))
+	fmt.Println(f.Copied, f.Spliced, f.Reason, err)
+	// Output: 3 0 eof <nil>
+}
+
+// Several relays share one pool of pipes, for all pipes of a user count against
+// one quota.
+func ExampleNew_pipes() {
+	pipes, err := pipe.NewPool(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pipes.Close()
+	short, err := relay.New(&relay.Config{Pipes: pipes, IdleTimeout: time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer short.Close()
+	long, err := relay.New(&relay.Config{Pipes: pipes, IdleTimeout: time.Hour})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer long.Close()
+	fmt.Println(short.Stats().Pipes.Leased, long.Stats().Pipes.Leased)
+	// Output: 0 0
+}
+
+// peeked is a connection of which somebody has read the beginning, say to look at
+// a TLS server name. It lets relay go beneath it, and hands over what was read.
+type peeked struct {
+	*net.TCPConn
+	head []byte
+}
+
+func (p *peeked) RelayReader() (io.Reader, []byte) { return p.TCPConn, p.head }
+func (p *peeked) RelayWriter() io.Writer           { return p.TCPConn }
+
+func ExampleUnwrapper() {
+	origin := echoServer()
+	defer origin.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, _ := l.Accept()
+		head := make([]byte, 3)
+		_, _ = io.ReadFull(c, head)
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		_, _ = r.Join(context.Background(), &peeked{c.(*net.TCPConn), head}, endpoint)
+	}()
+	fmt.Println(ask(l.Addr(), "hello"))
+	<-done
+	// Output: HELLO
+}
+
+func ExampleParseEngine() {
+	e, err := relay.ParseEngine("splice")
+	fmt.Println(e, err)
+	_, err = relay.ParseEngine("fast")
+	fmt.Println(err)
+	// Output:
+	// splice <nil>
+	// unknown engine "fast": write auto, splice or copy
+}
