@@ -34,6 +34,7 @@ type budget struct {
 
 	limit atomic.Int64 // pages; at most line; written under mu
 	used  atomic.Int64 // pages of pipes that are open or being opened
+	large atomic.Int64 // of those, pages of pipes above the smallest size
 	pipes atomic.Int64 // pipes that are open or being opened
 	retry atomic.Int64 // earliest time of the next step up, since start; written under mu
 
@@ -54,20 +55,42 @@ func newBudget(line, maxPipes int64, now func() time.Time) *budget {
 	return b
 }
 
-// take reserves the pages of one pipe, and reports whether the budget allowed it.
+// charge is what one pipe costs.
+type charge struct {
+	pages int64
+	large bool // above the smallest size
+}
+
+// take reserves what a pipe costs, and reports whether the budget allowed it.
 // Whoever takes must give the same back.
-func (b *budget) take(pages int64) bool {
+//
+// Large pipes get half of the line at most. They make a flow faster by a fraction;
+// to have none makes it slower by more, and a few dozen large ones would leave
+// nothing to all the other flows of an ordinary user.
+func (b *budget) take(c charge) bool {
 	if b.pipes.Add(1) > b.maxPipes {
 		b.pipes.Add(-1)
 		return false
 	}
+	if c.large && b.large.Add(c.pages) > b.line/2 {
+		b.large.Add(-c.pages)
+		b.pipes.Add(-1)
+		return false
+	}
+	if !b.takePages(c.pages) {
+		b.giveShares(c)
+		return false
+	}
+	return true
+}
+
+func (b *budget) takePages(pages int64) bool {
 	for {
 		used := b.used.Load()
 		if used+pages > b.limit.Load() {
 			if b.grow(pages) {
 				continue
 			}
-			b.pipes.Add(-1)
 			return false
 		}
 		if b.used.CompareAndSwap(used, used+pages) {
@@ -77,9 +100,29 @@ func (b *budget) take(pages int64) bool {
 }
 
 // give returns what take reserved.
-func (b *budget) give(pages int64) {
-	b.used.Add(-pages)
+func (b *budget) give(c charge) {
+	b.used.Add(-c.pages)
+	b.giveShares(c)
+}
+
+func (b *budget) giveShares(c charge) {
+	if c.large {
+		b.large.Add(-c.pages)
+	}
 	b.pipes.Add(-1)
+}
+
+// lacks returns how many pages would have to be given back for a pipe, and whether
+// they must be those of large ones.
+func (b *budget) lacks(c charge) (pages int64, large bool) {
+	if n := b.large.Load() + c.pages - b.line/2; c.large && n > 0 {
+		return n, true
+	}
+	least := int64(0)
+	if b.pipes.Load() >= b.maxPipes {
+		least = 1 // any pipe's
+	}
+	return max(b.used.Load()+c.pages-b.limit.Load(), least), false
 }
 
 // grow raises the limit by a step if it is below the line and the time has come.

@@ -72,6 +72,15 @@ func (m *budgetModel) check(t *rapid.T) {
 	if m.budget.Used() > m.line {
 		t.Fatalf("%d pages in use, above the line of %d", m.budget.Used(), m.line)
 	}
+	var large int64
+	for _, pages := range m.held {
+		if pages > 16 {
+			large += pages
+		}
+	}
+	if got := m.budget.Large(); got != large || large > m.line/2 {
+		t.Fatalf("%d pages in large pipes, want %d, and at most half of %d", got, large, m.line)
+	}
 	if l := m.budget.Limit(); l > m.line || l < 0 {
 		t.Fatalf("limit %d with a line of %d", l, m.line)
 	}

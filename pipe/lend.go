@@ -64,22 +64,22 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// reserve takes the pages for a pipe of class k, if need be from idle pipes.
+// reserve takes what a pipe of class k costs, if need be from idle pipes.
 func (pl *Pool) reserve(k int) bool {
-	pages := pl.classes[k].pages
-	for !pl.budget.take(pages) {
-		if !pl.yieldOne(k) {
-			return pl.recall(pages) && pl.budget.take(pages)
+	c := pl.classes[k].charge
+	for !pl.budget.take(c) {
+		if !pl.yieldLarger(k) {
+			return pl.recall(pl.budget.lacks(c)) && pl.budget.take(c)
 		}
 	}
 	return true
 }
 
-// yieldOne closes an idle pipe of another class than k, of a large one first.
-func (pl *Pool) yieldOne(k int) bool {
-	for j := len(pl.classes) - 1; j >= 0; j-- {
+// yieldLarger closes an idle pipe of a larger class than k.
+func (pl *Pool) yieldLarger(k int) bool {
+	for j := len(pl.classes) - 1; j > k; j-- {
 		idle := pl.classes[j].idle.Load()
-		if j == k || idle == nil {
+		if idle == nil {
 			continue
 		}
 		pl.taken.Add(1) // before it becomes a hit: see Stats
@@ -96,28 +96,28 @@ func (pl *Pool) yieldOne(k int) bool {
 // recallInterval is the least time between two recalls.
 const recallInterval = time.Millisecond
 
-// recall closes idle pipes that TryGet does not reach, as many as hold the pages.
-// There are some because package pool, which knows nothing of the budget, leaves
-// a processor the few items that it is working with and lets others make their
-// own. To look for them stops the whole pool for some microseconds, so it is done
-// only once in a while: a thousand times a second at most.
-func (pl *Pool) recall(pages int64) bool {
+// recall closes idle pipes, as many as hold the pages, the largest first; of any
+// size unless they must be large. It reaches what yieldLarger does not: smaller pipes, and those that
+// package pool, which knows nothing of the budget, leaves to a processor that
+// works with them. It is done once in a while only, because many small pipes go
+// for a large one, to be made anew for the next small flow, and because to look
+// for them all stops the pool for some microseconds.
+func (pl *Pool) recall(pages int64, large bool) bool {
 	now, next := pl.budget.elapsed(), pl.nextRecall.Load()
 	if now < next || !pl.nextRecall.CompareAndSwap(next, now+int64(recallInterval)) {
 		return false
 	}
 	left := pages
-	for k := range pl.classes {
-		c := &pl.classes[k]
+	for j := len(pl.classes) - 1; j >= 0 && left > 0; j-- {
+		c := &pl.classes[j]
 		idle := c.idle.Load()
-		if idle == nil || left <= 0 {
+		if idle == nil || large && !c.charge.large {
 			continue
 		}
-		have := idle.Stats().Idle
-		want := (left + c.pages - 1) / c.pages
-		n := int64(idle.Trim(int(max(have-want, 0))))
+		want := (left + c.charge.pages - 1) / c.charge.pages
+		n := int64(idle.Trim(int(max(idle.Stats().Idle-want, 0))))
 		pl.yield.Add(n)
-		left -= n * c.pages
+		left -= n * c.charge.pages
 	}
 	return left < pages
 }
@@ -132,21 +132,21 @@ func (pl *Pool) openOrTrim(k int) (*Pipe, error) {
 	return pl.open(k)
 }
 
-// open makes a pipe of class k, whose pages are reserved; an idle pipe that has
+// open makes a pipe of class k, whose cost is reserved; an idle pipe that has
 // turned up meanwhile serves as well. Unless the pipe is fresh the reservation is
 // given back.
 func (pl *Pool) open(k int) (*Pipe, error) {
 	p, err := pl.getOrMake(k)
 	fresh := err == nil && p.fresh
 	if !fresh {
-		pl.budget.give(pl.classes[k].pages)
+		pl.budget.give(pl.classes[k].charge)
 	}
 	switch {
 	case fresh:
 		pl.budget.allow()
 	case errors.Is(err, errRefused):
 		// All that is known is that so many were too many: half may not be.
-		pl.budget.deny(pl.classes[k].pages / 2)
+		pl.budget.deny(pl.classes[k].charge.pages / 2)
 	case errors.Is(err, errDegraded), pl.budget.hard && errors.Is(err, syscall.ENFILE):
 		pl.budget.deny(0)
 	}
@@ -179,7 +179,7 @@ func (pl *Pool) pool(k int) (*pool.Pool[*Pipe], error) {
 	if idle := c.idle.Load(); idle != nil {
 		return idle, nil
 	}
-	idle, err := pl.budget.newClass(k, c.size, c.pages, &pl.cfg)
+	idle, err := pl.budget.newClass(k, c, &pl.cfg)
 	if err == nil {
 		c.idle.Store(idle)
 	}
@@ -188,19 +188,20 @@ func (pl *Pool) pool(k int) (*pool.Pool[*Pipe], error) {
 
 // newClass makes the pool of one class. Its callbacks refer to the budget and not
 // to the Pool, so that a Pool that was forgotten becomes garbage.
-func (b *budget) newClass(k, size int, pages int64, cfg *Config) (*pool.Pool[*Pipe], error) {
+func (b *budget) newClass(k int, c *class, cfg *Config) (*pool.Pool[*Pipe], error) {
+	size, cost := c.size, c.charge
 	return pool.New(pool.Config[*Pipe]{
 		New: func() (*Pipe, error) { return b.open(k, size) },
 		Close: func(p *Pipe) {
 			p.Close() // may have been closed by the one who leased it
-			b.give(pages)
+			b.give(cost)
 		},
 		MaxIdle:  cfg.MaxIdle,
 		IdleTime: cfg.IdleTime,
 	})
 }
 
-// open opens a pipe of class k, whose pages the caller has reserved. One that
+// open opens a pipe of class k, whose cost the caller has reserved. One that
 // comes out short is closed and counted.
 func (b *budget) open(k, size int) (*Pipe, error) {
 	p, err := Open(size)

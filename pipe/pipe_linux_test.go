@@ -115,7 +115,7 @@ func TestOpenSizes(t *testing.T) {
 
 // TestOpenAboveMax: what the kernel refuses is seen in the size, not in an error.
 func TestOpenAboveMax(t *testing.T) {
-	if !privilege.Ordinary(t, ordinaryUser) {
+	if !privilege.Ordinary(t, 65534) {
 		return
 	}
 	if p := open(t, 1<<30); p.Size() != pipe.DefaultSize {
@@ -292,102 +292,6 @@ func TestUrgent(t *testing.T) {
 	if n, err := p.Fill(fd, 100); n != 0 || err != nil && err != syscall.EAGAIN {
 		t.Skipf("this kernel splices past an urgent byte: %d, %v", n, err)
 	}
-}
-
-// block makes the socket fd take nothing more, and returns how much it took.
-func block(t testing.TB, fd int) int {
-	t.Helper()
-	total, b := 0, make([]byte, 64<<10)
-	for {
-		n, err := sys.Send(fd, b, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
-		total += n
-		if err == nil {
-			continue
-		}
-		if err != syscall.EAGAIN {
-			t.Fatal(err)
-		}
-		// What is in flight may still be acknowledged and make room.
-		unsent := -1
-		await(t, "a send queue at rest", func() bool {
-			was := unsent
-			unsent, _ = sys.SIOCOUTQ(fd)
-			return was == unsent
-		})
-		if n, err := sys.Send(fd, b[:1], sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL); err == syscall.EAGAIN {
-			return total
-		} else {
-			total += n
-		}
-	}
-}
-
-// TestSmallSegments sends 1,000 segments of 100 bytes to a destination that takes
-// nothing. A pipe of 64 KiB has 16 slots: it refuses the 17th segment, holding
-// 1,600 bytes, and that says nothing about the source. Once the destination reads,
-// all arrive in order.
-func TestSmallSegments(t *testing.T) {
-	const segments, size = 1000, 100
-	p := open(t, 0)
-	far, _, src := tcp(t)
-	far.SetNoDelay(true)
-	reader, _, dst := tcp(t)
-	dead := block(t, dst)
-	in := random(segments * size)
-
-	sent := 0
-	for range 16 {
-		send(t, far, src, in[sent:sent+size])
-		if n, err := p.Fill(src, p.Size()); n != size || err != nil {
-			t.Fatalf("fill of segment %d: %d, %v", sent/size, n, err)
-		}
-		sent += size
-	}
-	for ; sent < len(in); sent += size {
-		if _, err := far.Write(in[sent : sent+size]); err != nil {
-			t.Fatal(err)
-		}
-		if sent == 16*size {
-			arrived(t, src, size)
-			n, err := p.Fill(src, p.Size())
-			wantErr(t, n, err, pipe.ErrNotEmpty)
-			n, err = p.Drain(dst, p.Len())
-			wantErr(t, n, err, syscall.EAGAIN)
-			if p.Len() != 16*size {
-				t.Fatalf("holds %d bytes, want %d", p.Len(), 16*size)
-			}
-		}
-	}
-
-	got := make(chan []byte, 1)
-	go func() {
-		io.CopyN(io.Discard, reader, int64(dead))
-		b := make([]byte, len(in))
-		io.ReadFull(reader, b)
-		got <- b
-	}()
-	move(t, p, src, dst, len(in)-p.Len())
-	if !bytes.Equal(<-got, in) {
-		t.Fatal("other bytes")
-	}
-}
-
-// move fills left bytes from src and drains all to dst.
-func move(t *testing.T, p *pipe.Pipe, src, dst, left int) {
-	t.Helper()
-	await(t, "all moved", func() bool {
-		if left > 0 {
-			n, err := p.Fill(src, p.Size())
-			if err != nil && err != syscall.EAGAIN && err != pipe.ErrNotEmpty {
-				t.Fatal(err)
-			}
-			left -= n
-		}
-		if _, err := p.Drain(dst, p.Size()); err != nil && err != syscall.EAGAIN {
-			t.Fatal(err)
-		}
-		return left == 0 && p.Len() == 0
-	})
 }
 
 // TestBrokenDestination: after an error of the destination the bytes are still

@@ -19,8 +19,8 @@ var ErrBudget = errors.New("pipe: get: budget is spent")
 
 // Defaults of Config.
 const (
-	DefaultIdleTime = time.Minute
-	DefaultMaxIdle  = 4096
+	defaultIdleTime = time.Minute
+	defaultMaxIdle  = 4096
 )
 
 // Config says how much a Pool may hold. The zero value and nil mean the defaults.
@@ -37,13 +37,12 @@ type Config struct {
 	// to 1 GiB. Negative: none, so that every Get returns ErrBudget.
 	Budget int
 
-	// MaxIdle is the most idle pipes to keep of each size. Default
-	// DefaultMaxIdle; negative: keep none.
+	// MaxIdle is the most idle pipes to keep of each size. Default 4096, more than
+	// an ordinary user's budget allows; negative: keep none.
 	MaxIdle int
 
 	// IdleTime is how long a pipe may lie idle: it is closed after between one
-	// and two of them. Default DefaultIdleTime; negative: for ever, and without
-	// the goroutine that watches.
+	// and two of them. Default one minute; negative: for ever, and without a timer.
 	IdleTime time.Duration
 
 	now    func() time.Time // for tests
@@ -91,9 +90,9 @@ type Pool struct {
 
 // class is the pipes of one size.
 type class struct {
-	size  int
-	pages int64
-	idle  atomic.Pointer[pool.Pool[*Pipe]] // nil until somebody asks for the size
+	size   int
+	charge charge
+	idle   atomic.Pointer[pool.Pool[*Pipe]] // nil until somebody asks for the size
 }
 
 // lease is a Pipe's part in a Pool.
@@ -115,8 +114,11 @@ func NewPool(cfg *Config) (*Pool, error) {
 		return nil, err
 	}
 	l := pl.cfg.limits
-	for _, size := range l.sizes() {
-		pl.classes = append(pl.classes, class{size: size, pages: int64(size / l.pageSize)})
+	sizes := l.sizes()
+	pl.classes = make([]class, len(sizes))
+	for k, size := range sizes {
+		pl.classes[k].size = size
+		pl.classes[k].charge = charge{pages: int64(size / l.pageSize), large: k > 0}
 	}
 	pl.shift = bits.Len(uint(pl.classes[0].size)) - 1
 	pl.budget = newBudget(l.line(pl.cfg.Budget), l.pipes(), pl.cfg.now)
@@ -132,11 +134,11 @@ func (c *Config) setDefaults() error {
 		c.Size = DefaultSize
 	}
 	if c.MaxIdle == 0 {
-		c.MaxIdle = DefaultMaxIdle
+		c.MaxIdle = defaultMaxIdle
 	}
 	switch {
 	case c.IdleTime == 0:
-		c.IdleTime = DefaultIdleTime
+		c.IdleTime = defaultIdleTime
 	case c.IdleTime < 0:
 		c.IdleTime = 0 // as package pool says never
 	}

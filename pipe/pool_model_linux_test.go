@@ -63,22 +63,30 @@ func (m *poolModel) close(t *rapid.T) {
 	}
 }
 
-func (m *poolModel) outPages() (n int64) {
+func (m *poolModel) outPages() (n int64) { return m.outOver(0) }
+
+// outOver sums up the pages of the pipes above a size that are out.
+func (m *poolModel) outOver(size int) (n int64) {
 	for _, p := range m.out {
-		n += pages(p)
+		if p.Size() > size {
+			n += pages(p)
+		}
 	}
 	return n
 }
 
 func (m *poolModel) get(t *rapid.T) {
 	size := pipe.DefaultSize << rapid.IntRange(0, 4).Draw(t, "class")
+	m.clock.advance(time.Millisecond) // recalls are rare in time
 	p, err := m.pool.Get(size)
 	switch {
 	case err == pipe.ErrBudget && m.pool.Stats().Refused+m.pool.Stats().Degraded > 0:
 		// The machine's quota, not the model's: the ordinary user who runs this has
 		// spent it.
 	case err == pipe.ErrBudget:
-		if need := int64(size / 4096); m.outPages()+need <= m.line {
+		need := int64(size / 4096)
+		crowded := size > pipe.DefaultSize && m.outOver(pipe.DefaultSize)+need > m.line/2
+		if m.outPages()+need <= m.line && !crowded {
 			t.Fatalf("refused %d pages with %d of %d out: %+v", need, m.outPages(), m.line, m.pool.Stats())
 		}
 	case err != nil:

@@ -140,9 +140,9 @@ func BenchmarkRatioWithPool(b *testing.B) {
 			{"syncPool", func() { withSyncPool(&s, gc.objects, gc.n) }},
 		} {
 			b.Run(gc.name+"/"+rival.name, func(b *testing.B) {
+				alternate(b, timed(with), timed(rival.run), gc.objects)
 				b.ReportMetric(bytesOf(with)/float64(gc.objects), "B/op")
 				b.ReportMetric(bytesOf(rival.run)/float64(gc.objects), "rival-B/op")
-				alternate(b, timed(with), timed(rival.run), gc.objects)
 			})
 		}
 	}
@@ -166,31 +166,29 @@ func BenchmarkRatioSTW(b *testing.B) {
 	for _, n := range []int{1e3, 1e5, 1e6} {
 		for _, rival := range stopped[1:] {
 			b.Run(sizeName("idle", n)+"/"+rival.name, func(b *testing.B) {
-				alternate(b, pauses(b, stopped[0].hold, n), pauses(b, rival.hold, n), pausesOfRound)
+				alternate(b, pauses(b, stopped[0].hold, n), pauses(b, rival.hold, n), 1)
 			})
 		}
 	}
 	b.Run("idle=1e+06/1e3", func(b *testing.B) {
-		alternate(b, pauses(b, stopped[0].hold, 1e6), pauses(b, stopped[0].hold, 1e3), pausesOfRound)
+		alternate(b, pauses(b, stopped[0].hold, 1e6), pauses(b, stopped[0].hold, 1e3), 1)
 	})
 }
 
-const pausesOfRound = 5
-
 // pauses returns a round of collections that meet n items, which live as long as
-// the round.
+// the round. It is worth the median of its pauses.
 func pauses(b *testing.B, hold func(testing.TB, int) holder, n int) round {
 	return func() sample {
 		h := hold(b, n)
 		h.refill()
 		runtime.GC()
-		var sum time.Duration
-		for range pausesOfRound {
+		var ds []time.Duration
+		for range 7 {
 			h.refill()
-			sum += pause()
+			ds = append(ds, pause())
 		}
 		runtime.KeepAlive(h)
-		return sample{time: sum}
+		return sample{time: time.Duration(median(ds))}
 	}
 }
 

@@ -63,6 +63,13 @@ func (t *team) run(work func(worker int)) sample {
 	return sample{time.Duration(now() - t.begun.Load()), preemptions() != t.lost.Load()}
 }
 
+// runWaiting is run for work in which the workers may wait for each other. They
+// yield then, which the kernel counts like a loss of the core, so nothing is
+// said of that: to leave such rounds out would be to choose the result.
+func (t *team) runWaiting(work func(worker int)) sample {
+	return sample{time: t.run(work).time}
+}
+
 // meet waits for all workers. It keeps its processor meanwhile, so that each
 // worker has one of its own, unless that would starve the others.
 func (t *team) meet() {
@@ -97,7 +104,7 @@ func newOverflow(c contestant, workers int) *overflow {
 
 // round has each worker give its items and take as many again, n times.
 func (o *overflow) round(n int) sample {
-	return o.run(func(w int) {
+	return o.runWaiting(func(w int) {
 		xs := o.items[w]
 		for range n {
 			o.c.give(xs)
@@ -132,7 +139,7 @@ func newCrossing(c contestant, batch int) *crossing {
 // round moves n items, rounded up to whole batches.
 func (x *crossing) round(n int) sample {
 	batches := (n + len(x.slots[0]) - 1) / len(x.slots[0])
-	return x.run(func(w int) {
+	return x.runWaiting(func(w int) {
 		if w == 0 {
 			x.produce(batches)
 		} else {
@@ -184,17 +191,17 @@ var stopped = []struct {
 	{"slice", func(_ testing.TB, n int) holder { return newHeld(n) }},
 }
 
-// idle holds items in a contestant. The slice that they pass through stays, so
+// stock holds items in a contestant. The slice that they pass through stays, so
 // that each contestant is measured beside as much other memory.
-type idle struct {
+type stock struct {
 	c  contestant
 	xs []*item
 }
 
-func holdIn(c contestant, n int) *idle { return &idle{c: c, xs: make([]*item, n)} }
+func holdIn(c contestant, n int) *stock { return &stock{c: c, xs: make([]*item, n)} }
 
 // refill makes all items idle, again if the contestant has dropped any.
-func (h *idle) refill() {
+func (h *stock) refill() {
 	h.c.take(h.xs)
 	h.c.give(h.xs)
 	clear(h.xs)
@@ -217,8 +224,11 @@ func (h held) refill() {
 	}
 }
 
-// pause collects and returns how long the world was stopped for it.
+// pause collects and returns how long the world was stopped for it. Before that
+// it lets the processors come to rest: what they just did, which differs, would
+// decide how soon they stop.
 func pause() time.Duration {
+	time.Sleep(time.Millisecond)
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -229,14 +239,14 @@ func pause() time.Duration {
 // apart: with 1, false sharing itself; with 16, the least that a pool per P can
 // cost, and what a second busy core costs the first on this machine.
 type words struct {
-	factory
+	*factory
 	slots  []*item
 	stride int
 }
 
 func newWords(stride int) func(testing.TB, int) contestant {
 	return func(testing.TB, int) contestant {
-		return &words{slots: make([]*item, stride*(runtime.GOMAXPROCS(0)+1)), stride: stride}
+		return &words{new(factory), make([]*item, stride*(runtime.GOMAXPROCS(0)+1)), stride}
 	}
 }
 

@@ -70,8 +70,9 @@ type Bytes struct {
 // A bytesClass holds the buffers of one capacity. Headers are pooled by value:
 // neither Get nor Put allocates one.
 type bytesClass struct {
-	size int64
-	pool *Pool[[]byte]
+	size  int64
+	count *atomic.Int64 // buffers charged to the budget, leased and idle
+	pool  *Pool[[]byte]
 }
 
 // NewBytes returns an empty pool of buffers. The error says which field of cfg
@@ -121,21 +122,26 @@ func (c *BytesConfig) check() error {
 	return nil
 }
 
-// newBytesClass returns the class of buffers of size bytes. Its pool refers to
-// the budget, not to the Bytes, which can thus be forgotten without Close.
+// newBytesClass returns the class of buffers of size bytes. Its pool's functions
+// do not refer to the pool, which can thus be forgotten without Close.
 func newBytesClass(size int64, budget *budget, idle time.Duration) (*bytesClass, error) {
+	count := new(atomic.Int64)
 	p, err := New(Config[[]byte]{
 		New: func() ([]byte, error) {
 			if !budget.take(size) {
 				return nil, ErrBudget
 			}
+			count.Add(1)
 			return make([]byte, size), nil
 		},
-		Close:    func([]byte) { budget.give(size) },
+		Close: func([]byte) {
+			count.Add(-1)
+			budget.give(size)
+		},
 		MaxIdle:  int(min(budget.limit/size, maxClassIdle)),
 		IdleTime: idle,
 	})
-	return &bytesClass{size: size, pool: p}, err
+	return &bytesClass{size: size, count: count, pool: p}, err
 }
 
 // shiftFor returns the least s with n ≤ 1<<s, for n > 0.

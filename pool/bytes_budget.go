@@ -83,7 +83,7 @@ func (b *Bytes) free(need int64) int64 {
 	var freed int64
 	for i := len(b.classes) - 1; i >= 0 && freed < need; i-- {
 		c := b.classes[i]
-		idle := c.pool.Stats().Idle
+		idle := c.idle()
 		if idle == 0 {
 			continue
 		}
@@ -97,7 +97,16 @@ func (b *Bytes) free(need int64) int64 {
 func (b *Bytes) idle() int64 {
 	var n int64
 	for _, c := range b.classes {
-		n += c.pool.Stats().Idle * c.size
+		n += c.idle() * c.size
 	}
 	return n
+}
+
+// idle returns the number of idle buffers. It does not trouble the pool of a
+// class that is not in use.
+func (c *bytesClass) idle() int64 {
+	if c.count.Load() == 0 {
+		return 0
+	}
+	return c.pool.Stats().Idle
 }

@@ -9,6 +9,7 @@ const (
 	noWait     // or may not have left
 	noRevoke   // or does not look
 	noLowWater // what was used counts as idle for the whole interval
+	noPin      // an owner may move to another P, or be stopped, inside
 	noBudget   // slots are filled without being reserved
 	noShut     // a closed pool takes items
 )

@@ -1,4 +1,4 @@
-//go:build !penstock_nolinkname
+//go:build !penstock_nolinkname && !penstock_mutant_nopin
 
 package pool
 

@@ -47,7 +47,8 @@ var contestants = []entrant{
 	{"mutexList", newMutexList},
 }
 
-// A factory counts the items that it makes.
+// A factory counts the items that it makes. It is apart from its contestant: a
+// pool is not forgotten while its own New refers to it.
 type factory struct {
 	n     atomic.Int64
 	sleep time.Duration // per item
@@ -61,19 +62,20 @@ func (f *factory) item() *item {
 	return new(item)
 }
 
+func (f *factory) new() (*item, error)  { return f.item(), nil }
 func (f *factory) made() int64          { return f.n.Load() }
 func (f *factory) cost(d time.Duration) { f.sleep = d }
 
 // penstock is Pool[*item].
 type penstock struct {
-	factory
+	*factory
 	p *pool.Pool[*item]
 }
 
 func newPenstock(tb testing.TB, maxIdle int) contestant {
-	c := new(penstock)
+	c := &penstock{factory: new(factory)}
 	p, err := pool.New(pool.Config[*item]{
-		New:     func() (*item, error) { return c.item(), nil },
+		New:     c.factory.new,
 		MaxIdle: maxIdle,
 	})
 	if err != nil {
@@ -111,12 +113,12 @@ func (c *penstock) give(xs []*item) {
 
 // syncPool is sync.Pool, which knows no bound.
 type syncPool struct {
-	factory
+	*factory
 	p sync.Pool
 }
 
 func newSyncPool(testing.TB, int) contestant {
-	c := new(syncPool)
+	c := &syncPool{factory: new(factory)}
 	c.p.New = func() any { return c.item() }
 	return c
 }
@@ -148,7 +150,7 @@ type cacheLines [128]byte
 // place that needs no lock and a slice under a mutex, from which the other Ps
 // steal. Nothing collects it.
 type perPLocked struct {
-	factory
+	*factory
 	local []perPShard
 }
 
@@ -160,7 +162,7 @@ type perPShard struct {
 }
 
 func newPerPLocked(testing.TB, int) contestant {
-	return &perPLocked{local: make([]perPShard, runtime.GOMAXPROCS(0))}
+	return &perPLocked{factory: new(factory), local: make([]perPShard, runtime.GOMAXPROCS(0))}
 }
 
 func (c *perPLocked) get() *item {
@@ -230,7 +232,7 @@ func (c *perPLocked) give(xs []*item) {
 // any synchronisation, and one shared list under a spin lock, to and from which
 // they move by the batch.
 type haproxy struct {
-	factory
+	*factory
 	local []haproxyShard
 
 	_      cacheLines
@@ -270,7 +272,7 @@ func (l *itemList) pop() *item {
 }
 
 func newHAProxy(testing.TB, int) contestant {
-	return &haproxy{local: make([]haproxyShard, runtime.GOMAXPROCS(0))}
+	return &haproxy{factory: new(factory), local: make([]haproxyShard, runtime.GOMAXPROCS(0))}
 }
 
 // lock spins pinned, as a thread does. The holder is pinned too, but its thread
@@ -353,12 +355,12 @@ func (c *haproxy) give(xs []*item) {
 // channel is a buffered channel used as a free list. What does not fit is left
 // to the garbage collector.
 type channel struct {
-	factory
+	*factory
 	ch chan *item
 }
 
 func newChannel(_ testing.TB, maxIdle int) contestant {
-	return &channel{ch: make(chan *item, maxIdle)}
+	return &channel{factory: new(factory), ch: make(chan *item, maxIdle)}
 }
 
 func (c *channel) get() *item {
@@ -398,12 +400,12 @@ func (c *channel) give(xs []*item) {
 
 // mutexList is one mutex and one list.
 type mutexList struct {
-	factory
+	*factory
 	mu sync.Mutex
 	itemList
 }
 
-func newMutexList(testing.TB, int) contestant { return new(mutexList) }
+func newMutexList(testing.TB, int) contestant { return &mutexList{factory: new(factory)} }
 
 func (c *mutexList) get() *item {
 	c.mu.Lock()

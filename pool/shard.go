@@ -15,7 +15,7 @@ type shard[T any] struct {
 	prev   magazine[T]
 	size   uint32 // how many slots to reserve for a magazine: see depot.surrender
 	shut   bool   // the pool is closed: nothing comes in any more
-	_      [8]byte
+	_      [16]byte
 }
 
 func (s *shard[T]) swap() { s.loaded, s.prev = s.prev, s.loaded }

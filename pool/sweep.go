@@ -144,8 +144,8 @@ func (t *ticker) again(d time.Duration) {
 func (t *ticker) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stopped = true
-	if t.timer != nil {
+	if t.timer != nil && !t.stopped {
 		t.timer.Stop()
 	}
+	t.stopped = true
 }

@@ -90,31 +90,34 @@ func (s *Server) handle(client net.Conn) {
 	s.logEnd(ends, result, err)
 }
 
-// How often, and after what time, a dial is tried again that failed for want of a
-// descriptor.
-const (
-	dialTries = 50
-	dialPause = 100 * time.Millisecond
-)
+// dialPause is how long a connection that lacks a descriptor waits when none of
+// the others ends first.
+const dialPause = 100 * time.Millisecond
 
 // dial connects to a target. While descriptors are short the client waits, as it
-// would have to in the accept queue: idle pipes are closed at once, and busy ones
-// and sessions come to their end.
-func (s *Server) dial() (conn net.Conn, err error) {
-	for range dialTries {
-		conn, err = s.upstream.Dial(s.cut)
-		if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
-			return conn, err
-		}
-		if s.trim() > 0 {
-			continue
-		}
-		select {
-		case <-s.after(dialPause):
-		case <-s.cut.Done():
-		}
+// would in the accept queue, and nobody else is accepted.
+func (s *Server) dial() (net.Conn, error) {
+	conn, err := s.upstream.Dial(s.cut)
+	if !lacksDescriptor(err) {
+		return conn, err
 	}
-	return nil, err
+	defer s.limit.Hold()()
+	for lacksDescriptor(err) {
+		if s.trim() == 0 {
+			select {
+			case <-s.limit.Released():
+			case <-s.after(dialPause):
+			case <-s.cut.Done():
+				return nil, err
+			}
+		}
+		conn, err = s.upstream.Dial(s.cut)
+	}
+	return conn, err
+}
+
+func lacksDescriptor(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // refuse resets a client that no target took: an orderly close would tell it that

@@ -33,7 +33,8 @@ type direction struct {
 	pinned bool
 	tune   *Config
 	streak int // reads in a row that spoke for a change of mode
-	fills  int // fills in a row that left the source with more than the pipe took
+	burst  int // fills since the source last ran dry
+	fills  int // fills that found bytes right after a drain
 
 	// The residue is ahead, then buf[off:end], then what the pipe holds.
 	ahead    []byte  // read by a wrapper before the relay; borrowed
@@ -198,6 +199,7 @@ func (d *direction) passEnd() wait {
 func (d *direction) sourceError(op string, err error) wait {
 	switch err {
 	case syscall.EAGAIN:
+		d.ranDry()
 		d.release()
 		return waitSource
 	case syscall.EINTR:

@@ -262,6 +262,24 @@ func TestDirectionGrows(t *testing.T) {
 	}
 }
 
+// TestDirectionDoesNotGrow: a source that runs dry after each fill needs no larger
+// pipe, however often it delivers; nor does a single burst of two.
+func TestDirectionDoesNotGrow(t *testing.T) {
+	var source []event
+	for i := range 100 {
+		source = append(source, event{evBytes, 30000}, event{evBlock, 0})
+		if i%2 == 0 {
+			source = append(source, event{evBytes, 30000}, event{evBytes, 30000}, event{evBlock, 0})
+		}
+	}
+	d, src, dst, from := scripted(splicing, source, nil)
+	d.pinned = true
+	lead(t, d, src, dst, from)
+	if slices.Max(from.sizes) != pipe.DefaultSize {
+		t.Fatalf("asked for pipes of up to %d bytes", slices.Max(from.sizes))
+	}
+}
+
 // TestDirectionDry: without a pipe a direction copies, says why once for each
 // stretch, and splices again as soon as it gets one.
 func TestDirectionDry(t *testing.T) {

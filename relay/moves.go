@@ -42,6 +42,7 @@ func (d *direction) fillPipe() wait {
 	case n > 0:
 		d.stalled = false
 		d.took(n)
+		d.grow()
 		d.adapt(n)
 		return waitTurn
 	case err == nil, wouldBlock(err):
@@ -168,9 +169,6 @@ func (d *direction) unpipe() wait {
 // adapt notes what a read delivered, and chooses how the next one goes. Streaks
 // and the gap between the two thresholds are the hysteresis.
 func (d *direction) adapt(n int) {
-	if d.pipe != nil {
-		d.grow(n)
-	}
 	if d.pinned {
 		return
 	}

@@ -42,11 +42,17 @@ func (c *proxyCmd) Run(e *env) error {
 		return c.fail(cfg.Log, err)
 	}
 	c.logStart(cfg)
-	return c.fail(cfg.Log, c.serve(e, server))
+	return c.fail(cfg.Log, c.serve(e, server, cfg.Log))
 }
 
-// serve runs the server until it has ended, and obeys signals meanwhile.
-func (c *proxyCmd) serve(e *env, server *proxy.Server) error {
+// serve runs the server until it has ended, and obeys signals meanwhile. A reader
+// of summaries that has gone is no failure of the proxy's.
+func (c *proxyCmd) serve(e *env, server *proxy.Server, log *slog.Logger) error {
+	summarize := func() {
+		if err := writeSummary(e.stdout, c.Log, server.Summary()); err != nil {
+			log.Warn("summary not written", "error", err)
+		}
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	served := make(chan error, 1)
@@ -54,17 +60,17 @@ func (c *proxyCmd) serve(e *env, server *proxy.Server) error {
 	for {
 		select {
 		case err := <-served:
-			return errors.Join(err, writeSummary(e.stdout, c.Log, server.Summary()))
+			summarize()
+			return err
 		case s := <-e.signals:
-			if isSummary(s) {
-				// A reader that went away is no reason to end; the next one may be told.
-				_ = writeSummary(e.stdout, c.Log, server.Summary())
-				continue
-			}
-			if ctx.Err() != nil {
+			switch {
+			case isSummary(s):
+				summarize()
+			case ctx.Err() != nil:
 				server.Cut()
+			default:
+				stop()
 			}
-			stop()
 		}
 	}
 }

@@ -100,12 +100,27 @@ func (l *Listener) pause(done <-chan struct{}, err error) bool {
 		}
 	}
 	select {
-	case <-l.cfg.Limit.onRelease():
+	case <-l.cfg.Limit.Released():
 	case <-l.after(pauseTime):
 	case <-done:
 		return false
 	case <-l.closed:
 		return false
+	}
+	return l.unheld(done)
+}
+
+// unheld waits until nobody holds the limit. It reports false if the listener was
+// closed or done first.
+func (l *Listener) unheld(done <-chan struct{}) bool {
+	for held := l.cfg.Limit.holding(); held != nil; held = l.cfg.Limit.holding() {
+		select {
+		case <-held:
+		case <-done:
+			return false
+		case <-l.closed:
+			return false
+		}
 	}
 	return true
 }

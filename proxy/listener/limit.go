@@ -12,6 +12,8 @@ type Limit struct {
 
 	mu    sync.Mutex
 	freed chan struct{} // closed by the next release; nil when nobody waits
+	holds int
+	held  chan struct{} // closed when holds is 0 again; nil while it is
 }
 
 // NewLimit returns a Limit of n connections, at least one.
@@ -37,9 +39,55 @@ func (l *Limit) release() {
 	}
 }
 
-// room waits until a slot is free, without taking it, and reports false if ctx
-// ended first.
+// Released returns a channel that is closed when a connection has ended.
+func (l *Limit) Released() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.freed == nil {
+		l.freed = make(chan struct{})
+	}
+	return l.freed
+}
+
+// Hold keeps the listeners from accepting until resume is called, which must be
+// done once. Who serves a connection calls it while that lacks a descriptor: the
+// next to be free is not for one more connection.
+func (l *Limit) Hold() (resume func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holds++; l.holds == 1 {
+		l.held = make(chan struct{})
+	}
+	return l.resume
+}
+
+func (l *Limit) resume() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holds--; l.holds == 0 {
+		close(l.held)
+		l.held = nil
+	}
+}
+
+// holding returns a channel that is closed when accepting is not held any more,
+// or nil if it is not now.
+func (l *Limit) holding() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
+// room waits until a slot is free, without taking it, and nobody holds. It
+// reports false if ctx ended first.
 func (l *Limit) room(ctx context.Context) bool {
+	for held := l.holding(); held != nil; held = l.holding() {
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return false
+		}
+	}
 	select {
 	case l.slots <- struct{}{}:
 		<-l.slots // and not release: no descriptor was freed
@@ -47,14 +95,4 @@ func (l *Limit) room(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// onRelease returns a channel that is closed when a connection has ended.
-func (l *Limit) onRelease() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.freed == nil {
-		l.freed = make(chan struct{})
-	}
-	return l.freed
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package listener_test
 
 import (
@@ -154,6 +156,39 @@ func TestExhaustionWhileTheQueueIsEmptied(t *testing.T) {
 	if s.Pauses() != 1 {
 		t.Errorf("%d pauses of one episode", s.Pauses())
 	}
+	s.end(t)
+}
+
+// While somebody who is served lacks a descriptor, nobody else is accepted.
+func TestHeldLimitKeepsFromAccepting(t *testing.T) {
+	limit := listener.NewLimit(10)
+	resume, again := limit.Hold(), limit.Hold()
+	l := listen(t, "127.0.0.1:0", &listener.Config{Limit: limit})
+	calls := make(chan struct{}, 100)
+	l.WrapAccept(func(accept func() (net.Conn, error)) (net.Conn, error) {
+		calls <- struct{}{}
+		return accept()
+	})
+	dial(t, l)
+	s := start(t, l)
+	resume()
+	if len(calls) != 0 || !s.Queued() {
+		t.Error("a connection was accepted while accepting was held")
+	}
+	again()
+	<-s.conns
+	s.end(t)
+
+	resume = limit.Hold()
+	l = listen(t, "127.0.0.1:0", &listener.Config{Limit: limit})
+	dial(t, l)
+	s = start(t, l)
+	s.stop()
+	if len(s.conns) != 0 || !s.Queued() {
+		t.Error("the queue was emptied while accepting was held")
+	}
+	resume()
+	<-s.conns
 	s.end(t)
 }
 

@@ -17,7 +17,7 @@ const patience = time.Second
 // that many others.
 func (l *Listener) empty(conns chan<- net.Conn) {
 	for range l.backlog + 1 {
-		if !l.queued() {
+		if !l.queued() || !l.unheld(nil) {
 			return
 		}
 		conn, ok := l.acceptQueued()

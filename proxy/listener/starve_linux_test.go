@@ -56,7 +56,12 @@ func starve() {
 	fmt.Println("end", len(handled), l.Pauses(), calls, time.Since(begin).Milliseconds())
 }
 
-func TestOutOfDescriptors(t *testing.T) {
+func TestOutOfDescriptors(t *testing.T) { testOutOfDescriptors(t, false) }
+
+// The queue is longer than there are descriptors when accepting is stopped.
+func TestOutOfDescriptorsAtTheStop(t *testing.T) { testOutOfDescriptors(t, true) }
+
+func testOutOfDescriptors(t *testing.T, stopped bool) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), child+"=starve")
 	cmd.Stderr = os.Stderr
@@ -102,6 +107,9 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	if got := next(); !strings.HasPrefix(got, "paused ") || !strings.Contains(got, syscall.EMFILE.Error()) {
 		t.Fatal(got)
+	}
+	if stopped {
+		stdin.Close()
 	}
 	// Each gets its byte in turn, as those before it make room.
 	for i, conn := range conns {

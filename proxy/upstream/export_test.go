@@ -1,3 +1,5 @@
+//go:build linux
+
 package upstream
 
 import (
@@ -5,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 )
 
 // SetLookup makes g resolve names by f.
@@ -25,3 +28,6 @@ func (g *Group) AddControl(f func(network, address string, c syscall.RawConn) er
 
 // SetSource makes g's sockets connect from addr.
 func (g *Group) SetSource(addr netip.AddrPort) { g.dialer.LocalAddr = net.TCPAddrFromAddrPort(addr) }
+
+// SetNow replaces the clock.
+func (g *Group) SetNow(f func() time.Time) { g.now = f }

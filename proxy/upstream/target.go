@@ -56,22 +56,17 @@ type health struct {
 	since  time.Time // of the last change that was told
 }
 
-// down notes a failure and reports whether it is news.
-func (h *health) down() bool { return h.turn(true) }
-
-// up notes a success and reports whether it is news: the end of an episode.
-func (h *health) up() bool { return h.turn(false) }
-
-func (h *health) turn(down bool) bool {
+// turn notes what a target did, and reports whether it is news.
+func (h *health) turn(down bool, now func() time.Time) bool {
 	if down == h.isDown.Load() {
 		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if down == h.isDown.Load() || time.Since(h.since) < settled {
+	if down == h.isDown.Load() || now().Sub(h.since) < settled {
 		return false
 	}
 	h.isDown.Store(down)
-	h.since = time.Now()
+	h.since = now()
 	return true
 }

@@ -41,6 +41,7 @@ type Group struct {
 	turn    atomic.Uint32
 	dialer  net.Dialer
 	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	now     func() time.Time
 }
 
 // New returns a Group of targets, which are taken in turn in the order given. No
@@ -50,7 +51,7 @@ func New(targets []socket.Address, cfg *Config) (*Group, error) {
 	if len(targets) == 0 {
 		return nil, fmt.Errorf("%w: there is no target", socket.ErrAddress)
 	}
-	g := &Group{lookup: net.DefaultResolver.LookupNetIP}
+	g := &Group{lookup: net.DefaultResolver.LookupNetIP, now: time.Now}
 	if cfg != nil {
 		g.cfg = *cfg
 	}
@@ -181,13 +182,13 @@ func toItself(conn net.Conn) bool {
 
 // up and down note what a target did, for [Config.OnUp] and [Config.OnDown].
 func (g *Group) up(t *target) {
-	if t.state.up() && g.cfg.OnUp != nil {
+	if t.state.turn(false, g.now) && g.cfg.OnUp != nil {
 		g.cfg.OnUp(t.addr.String())
 	}
 }
 
 func (g *Group) down(t *target, cause error) {
-	if t.state.down() && g.cfg.OnDown != nil {
+	if t.state.turn(true, g.now) && g.cfg.OnDown != nil {
 		g.cfg.OnDown(t.addr.String(), cause)
 	}
 }

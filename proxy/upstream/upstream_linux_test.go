@@ -73,18 +73,6 @@ func TestPortExhaustionIsNamed(t *testing.T) {
 	}
 }
 
-func TestNoAddressToConnectFromIsNoPortExhaustion(t *testing.T) {
-	const scoped = "[fe80::1%lo]:80" // no such neighbour: lo has no link-local address
-	_, plain := net.Dial("tcp", scoped)
-	if !errors.Is(plain, syscall.EADDRNOTAVAIL) {
-		t.Skipf("needs an address that EADDRNOTAVAIL answers; here %s says %v", scoped, plain)
-	}
-	_, err := group(t, nil, scoped).Dial(context.Background())
-	if !errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, upstream.ErrPortsExhausted) {
-		t.Errorf("error is %v, want EADDRNOTAVAIL but no ErrPortsExhausted", err)
-	}
-}
-
 func TestDialedSocketHasTheOptions(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		ln := serve(t, "tcp", addr)

@@ -28,14 +28,15 @@ func Ordinary(t *testing.T, uid uint32) bool {
 	return false
 }
 
-// Alone is Ordinary for a test of what a user may have in total: it needs a user
-// whose quota nothing else spends from, and so is skipped for anybody but root.
-func Alone(t *testing.T, uid uint32) bool {
+// Alone is Ordinary for a test of what a user may have in total: as a user of its
+// own, of whom no other process runs, other runs of the same test included. It is
+// skipped for anybody but root.
+func Alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 && !inChild(t) {
 		t.Skip("needs root, to become a user of whom no other process runs: quotas are per user")
 	}
-	return Ordinary(t, uid)
+	return Ordinary(t, uint32(60000+os.Getpid()%5000))
 }
 
 // Refused is Ordinary for a sandbox: the test goes on in a child in which the

@@ -1,10 +1,10 @@
-//go:build linux
-
 package privilege_test
 
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -61,5 +61,22 @@ func TestRefused(t *testing.T) {
 				t.Errorf("fstat: %v, want none", err)
 			}
 		})
+	}
+}
+
+func TestAlone(t *testing.T) {
+	if !privilege.Alone(t) {
+		return
+	}
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range procs {
+		// A process may have gone meanwhile.
+		if info, err := os.Stat(dir); err == nil && filepath.Base(dir) != strconv.Itoa(os.Getpid()) &&
+			info.Sys().(*syscall.Stat_t).Uid == uint32(os.Getuid()) {
+			t.Errorf("process %s has the same user", dir)
+		}
 	}
 }

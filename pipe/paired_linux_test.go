@@ -23,9 +23,9 @@ func timed(name string, op func()) contestant {
 	}}
 }
 
-// slice is how long a contestant runs at a time: short, since a shared machine
-// drifts within seconds, and long against the clock's own cost.
-const slice = 2 * time.Millisecond
+// slice is how long a contestant runs at a time: so short that on a busy machine
+// most slices pass undisturbed, and long against the clock's own cost.
+const slice = 400 * time.Microsecond
 
 // paired lets contestants run by turns, one round for each of the benchmark's
 // iterations, and reports for every rival how much time the first one took per

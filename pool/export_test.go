@@ -1,0 +1,103 @@
+package pool
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+)
+
+// A Variant is one way of entering shards.
+type Variant struct {
+	Name  string
+	setup setup
+}
+
+// Variants lists those that this build has on this machine.
+func Variants() []Variant {
+	mutex := defaultSetup()
+	mutex.shared = true
+	vs := []Variant{{"mutex", mutex}}
+	if canOwn() {
+		vs = append(vs, Variant{"owner", defaultSetup()})
+	}
+	return vs
+}
+
+// WithClock returns v with another time.AfterFunc.
+func (v Variant) WithClock(f func(time.Duration, func()) Stopper) Variant {
+	v.setup.afterFunc = f
+	return v
+}
+
+type Stopper = stopper
+
+// NewVariant is New for a variant.
+func NewVariant[T any](v Variant, cfg Config[T]) (*Pool[T], error) { return newPool(cfg, v.setup) }
+
+// Owned reports whether shards of p are entered by owners.
+func (p *Pool[T]) Owned() bool { return !p.core.base[0].isShared() }
+
+// Divided reports whether each P has a shard.
+func (p *Pool[T]) Divided() bool { return p.core.divided }
+
+// MagazineSize returns how many items a magazine of p has.
+func (p *Pool[T]) MagazineSize() int { return int(p.core.depot.size) }
+
+// Check returns an error if the state of p is not what the comments promise.
+func (p *Pool[T]) Check() error {
+	c := p.core
+	c.lockAll()
+	defer c.unlockAll()
+	slots := c.depot.free
+	for i := range c.shards() {
+		s := c.at(i)
+		slots += int(s.loaded.lim + s.prev.lim)
+	}
+	for _, m := range c.depot.full {
+		if m.n == 0 || m.lim != m.n {
+			return fmt.Errorf("depot has a magazine with n %d, lim %d", m.n, m.lim)
+		}
+		slots += int(m.n)
+	}
+	if slots != c.cfg.MaxIdle || c.depot.free < 0 {
+		return fmt.Errorf("%d slots, %d of them free, where MaxIdle is %d", slots, c.depot.free, c.cfg.MaxIdle)
+	}
+	if n := int(c.depot.count.Load()); n != len(c.depot.full) {
+		return fmt.Errorf("depot counts %d of %d magazines", n, len(c.depot.full))
+	}
+	var err error
+	c.eachMagazine(func(m *magazine[T]) {
+		if m.low > m.n || m.n > m.lim || int(m.lim) > len(m.items) {
+			err = fmt.Errorf("magazine has low %d, n %d, lim %d, len %d", m.low, m.n, m.lim, len(m.items))
+		}
+	})
+	return err
+}
+
+// Beyond calls f with what magazines hold beyond their items, and spare ones hold.
+func (p *Pool[T]) Beyond(f func(T)) {
+	c := p.core
+	c.lockAll()
+	defer c.unlockAll()
+	c.eachMagazine(func(m *magazine[T]) {
+		for _, x := range m.items[m.n:] {
+			f(x)
+		}
+	})
+	for _, a := range c.depot.spare {
+		for _, x := range a {
+			f(x)
+		}
+	}
+}
+
+// ShardSize returns the size of a shard in bytes.
+func ShardSize[T any]() uintptr { return unsafe.Sizeof(shard[T]{}) }
+
+// Pin and Unpin are procPin and procUnpin.
+func Pin() int { return procPin() }
+
+func Unpin() { procUnpin() }
+
+// Invariants is whether the build tag is set.
+const Invariants = invariants

@@ -1,0 +1,338 @@
+package pool_test
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/pool"
+)
+
+// What the tests of sync.Pool check of collections these check of intervals.
+
+// A clock is a time.AfterFunc that is wound by hand. It has one timer.
+type clock struct {
+	now, due time.Duration
+	f        func()
+	stopped  atomic.Bool
+}
+
+func (c *clock) afterFunc(d time.Duration, f func()) pool.Stopper {
+	c.due, c.f = c.now+d, f
+	return c
+}
+
+func (c *clock) Stop() bool {
+	c.stopped.Store(true)
+	return true
+}
+
+func (c *clock) Reset(d time.Duration) bool {
+	c.due = c.now + d
+	return true
+}
+
+// advance lets time pass.
+func (c *clock) advance(d time.Duration) {
+	for end := c.now + d; ; c.f() {
+		if c.due > end || c.stopped.Load() {
+			c.now = end
+			return
+		}
+		c.now = c.due
+	}
+}
+
+// withClock returns a pool whose intervals are a second long.
+func withClock(t *testing.T, v pool.Variant, cfg pool.Config[*probe]) (*pool.Pool[*probe], *clock) {
+	c := new(clock)
+	cfg.IdleTime = time.Second
+	return newPool(t, v.WithClock(c.afterFunc), cfg), c
+}
+
+// eachSize runs a test with a small pool, which has one shard, and with a large one.
+func eachSize(t *testing.T, f func(t *testing.T, v pool.Variant, maxIdle int)) {
+	eachVariant(t, func(t *testing.T, v pool.Variant) {
+		t.Run("small", func(t *testing.T) { f(t, v, 10) })
+		t.Run("large", func(t *testing.T) { f(t, v, 2000) })
+	})
+}
+
+// TestIdleTime puts an item at each of several times within an interval and looks
+// when it goes: after more than one idle time and not more than two.
+func TestIdleTime(t *testing.T) {
+	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
+		const step = 100 * time.Millisecond
+		for put := time.Duration(0); put < time.Second; put += step {
+			var m maker
+			p, c := withClock(t, v, m.config(maxIdle))
+			x := get(t, p)
+			c.advance(put)
+			p.Put(x)
+			var idle time.Duration
+			for x.state.Load() != closed && idle < 10*time.Second {
+				c.advance(step)
+				idle += step
+			}
+			if idle <= time.Second && put != 0 || idle < time.Second || idle > 2*time.Second {
+				t.Errorf("put at %v, closed after %v", put, idle)
+			}
+		}
+	})
+}
+
+// TestUsedItemsStay uses some of the items in each interval: just the others go,
+// however often and in whatever order they are used.
+func TestUsedItemsStay(t *testing.T) {
+	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
+		var m maker
+		p, c := withClock(t, v, m.config(maxIdle))
+		n := maxIdle / 2
+		give(p, take(t, p, n))
+		c.advance(time.Second)
+		used := n / 3
+		for range 5 {
+			c.advance(time.Second / 2)
+			for range 3 {
+				give(p, take(t, p, used))
+			}
+			c.advance(time.Second / 2)
+			if st := p.Stats(); st.Idle != int64(used) || st.Evictions != int64(n-used) {
+				t.Fatalf("%d items were used: %+v", used, st)
+			}
+		}
+		c.advance(2 * time.Second)
+		if st := p.Stats(); st.Idle != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestMinIdle(t *testing.T) {
+	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
+		var m maker
+		cfg := m.config(maxIdle)
+		cfg.MinIdle = 3
+		p, c := withClock(t, v, cfg)
+		give(p, take(t, p, 5))
+		c.advance(10 * time.Second)
+		if st := p.Stats(); st.Idle != 3 || st.Evictions != 2 {
+			t.Errorf("%+v", st)
+		}
+		// They did not become any younger.
+		p.Put(take(t, p, 1)[0])
+		if n := p.Trim(0); n != 3 {
+			t.Errorf("%d items trimmed", n)
+		}
+	})
+}
+
+// TestSweepAlone ends intervals by hand.
+func TestSweepAlone(t *testing.T) {
+	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
+		var m maker
+		p := newPool(t, v, m.config(maxIdle))
+		x, y := get(t, p), get(t, p)
+		p.Put(x)
+		for i, want := range []int{0, 1, 0, 1} {
+			if n := p.Sweep(); n != want {
+				t.Errorf("sweep %d closed %d items", i, n)
+			}
+			if i == 1 {
+				p.Put(y)
+			}
+		}
+	})
+}
+
+// TestCollectionsDoNotMatter is where sync.Pool differs.
+func TestCollectionsDoNotMatter(t *testing.T) {
+	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
+		var m maker
+		p := newPool(t, v, m.config(maxIdle))
+		give(p, take(t, p, 10))
+		for range 4 {
+			runtime.GC()
+		}
+		take(t, p, 10)
+		if n := m.made.Load(); n != 10 {
+			t.Errorf("%d items made", n)
+		}
+	})
+}
+
+// TestTimer uses the real timer, in a bubble in which time passes by itself.
+func TestTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m maker
+		cfg := m.config(0)
+		cfg.IdleTime = time.Minute
+		p, err := pool.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Second)
+		x := get(t, p)
+		p.Put(x)
+		begin := time.Now()
+		for x.state.Load() != closed {
+			time.Sleep(time.Second)
+		}
+		if d := time.Since(begin); d < time.Minute || d > 2*time.Minute {
+			t.Errorf("closed after %v", d)
+		}
+		p.Close()
+		synctest.Wait()
+	})
+}
+
+func TestCloseStopsTimer(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v pool.Variant) {
+		var m maker
+		p, c := withClock(t, v, m.config(0))
+		p.Close()
+		if !c.stopped.Load() {
+			t.Error("the timer runs on")
+		}
+	})
+}
+
+// TestNoTimerWithoutIdleTime: none is even made.
+func TestNoTimerWithoutIdleTime(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v pool.Variant) {
+		var m maker
+		c := new(clock)
+		before := runtime.NumGoroutine()
+		p := newPool(t, v.WithClock(c.afterFunc), m.config(0))
+		give(p, take(t, p, 100))
+		if c.f != nil {
+			t.Error("there is a timer")
+		}
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines more", n-before)
+		}
+	})
+}
+
+// TestForgottenPool lets a pool become garbage: its items are closed and its timer
+// stops.
+func TestForgottenPool(t *testing.T) {
+	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
+		m, c := new(maker), new(clock)
+		func() {
+			cfg := m.config(maxIdle)
+			cfg.IdleTime = time.Second
+			p, err := pool.NewVariant(v.WithClock(c.afterFunc), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			give(p, take(t, p, 7))
+			if n := m.closed.Load(); n != 0 {
+				t.Fatalf("%d items closed too early", n)
+			}
+		}()
+		eventually(t, "the items to be closed", func() bool { return m.closed.Load() == 7 })
+		eventually(t, "the timer to be stopped", c.stopped.Load)
+	})
+}
+
+// TestEachItemOnce sends items from many producers to many consumers through the
+// pool alone: each arrives once.
+func TestEachItemOnce(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v pool.Variant) {
+		setProcs(t, 4)
+		const n, workers = 20_000, 4
+		var next atomic.Int64
+		p := newPool(t, v, pool.Config[int64]{
+			New:     func() (int64, error) { return next.Add(1) - 1, nil },
+			MaxIdle: n * workers,
+		})
+		xs := take(t, p, n*workers)
+		var seen [n * workers]atomic.Int32
+		var arrived atomic.Int64
+		var done sync.WaitGroup
+		for w := range workers {
+			done.Go(func() { give(p, xs[w*n:][:n]) })
+			done.Go(func() {
+				for arrived.Load() < n*workers {
+					if x, ok := p.TryGet(); ok {
+						seen[x].Add(1)
+						arrived.Add(1)
+					} else {
+						runtime.Gosched()
+					}
+				}
+			})
+		}
+		done.Wait()
+		for i := range seen {
+			if k := seen[i].Load(); k != 1 {
+				t.Fatalf("item %d arrived %d times", i, k)
+			}
+		}
+	})
+}
+
+// TestPointerFreeItemsAreNotScanned compares what a collection has to scan before
+// and after a million idle integers.
+func TestPointerFreeItemsAreNotScanned(t *testing.T) {
+	scannable := func() uint64 {
+		runtime.GC()
+		s := []metrics.Sample{{Name: "/gc/scan/heap:bytes"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	const n = 1_000_000
+	p := newPool(t, pool.Variants()[0], pool.Config[int64]{
+		New:     func() (int64, error) { return 0, nil },
+		MaxIdle: n,
+	})
+	xs := take(t, p, n)
+	before := scannable()
+	give(p, xs)
+	after := scannable()
+	if after > before && after-before > 8*n/4 {
+		t.Errorf("%d bytes more to scan", after-before)
+	}
+	if st := p.Stats(); st.Idle != n {
+		t.Errorf("%+v", st)
+	}
+	runtime.KeepAlive(xs)
+}
+
+// TestGrow uses more processors than the machine has, and then fewer than items
+// lie with: all are found.
+func TestGrow(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v pool.Variant) {
+		var m maker
+		setProcs(t, 2)
+		p := newPool(t, v, m.config(5000))
+		for _, procs := range []int{2, runtime.NumCPU() + 7, runtime.NumCPU() + 14, 1} {
+			runtime.GOMAXPROCS(procs)
+			var done sync.WaitGroup
+			for range 4 * procs {
+				done.Go(func() {
+					for range 20 {
+						give(p, take(t, p, 20))
+						runtime.Gosched()
+					}
+				})
+			}
+			done.Wait()
+			if err := p.Check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		st := p.Stats()
+		if st.Live != 0 || st.Idle != m.made.Load() {
+			t.Errorf("%+v", st)
+		}
+		if n := p.Trim(0); int64(n) != st.Idle {
+			t.Errorf("%d of %d trimmed", n, st.Idle)
+		}
+	})
+}

@@ -1,0 +1,83 @@
+package pool_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMutants builds the package once without each of its safety mechanisms
+// (mutant.go lists them) and expects the ownership stress to fail within a
+// minute. CI runs it with
+//
+//	PENSTOCK_MUTANTS=1 go test -timeout 20m -v -run '^TestMutants$' ./pool
+//
+// and a single mutant by hand with
+//
+//	PENSTOCK_STRESS=55s go test -timeout 60s -tags penstock_mutant_nobarrier -run '^TestOwnershipStress$' ./pool
+func TestMutants(t *testing.T) {
+	if os.Getenv("PENSTOCK_MUTANTS") == "" {
+		t.Skip("takes minutes; set PENSTOCK_MUTANTS=1")
+	}
+	files, err := filepath.Glob("mutant_no*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".go")
+		if name == "mutant_none" {
+			continue
+		}
+		n++
+		t.Run(strings.TrimPrefix(name, "mutant_"), func(t *testing.T) { kill(t, "penstock_"+name) })
+	}
+	if n == 0 {
+		t.Error("no mutants found")
+	}
+	t.Run("none", survive)
+}
+
+// kill expects the stress to fail in the build with the tag.
+func kill(t *testing.T, tag string) {
+	begin := time.Now()
+	out, err := stressed(t, "-tags", tag)
+	if err == nil {
+		t.Fatalf("the stress did not notice\n%s", out)
+	}
+	t.Logf("found after %.1f s: %s", time.Since(begin).Seconds(), complaint(out))
+}
+
+// survive expects the stress to pass in the build that is right: what kills the
+// others is not the stress itself.
+func survive(t *testing.T) {
+	if out, err := stressed(t); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// stressed builds the test binary and runs the stress for less than a minute.
+func stressed(t *testing.T, flags ...string) (string, error) {
+	binary := filepath.Join(t.TempDir(), "stress.test")
+	build := exec.Command("go", append(append([]string{"test", "-c", "-o", binary}, flags...), ".")...)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.Command(binary, "-test.run", "^TestOwnershipStress$", "-test.timeout", "60s")
+	cmd.Env = append(os.Environ(), "PENSTOCK_STRESS=55s", "GOTRACEBACK=single")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// complaint returns the line of the output that says what is wrong.
+func complaint(out string) string {
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "episode") || strings.Contains(line, "panic:") || strings.Contains(line, "fatal error:") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return out
+}

@@ -1,0 +1,247 @@
+package pool_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/pool"
+)
+
+// stressTime is for how long the ownership stress runs with each variant;
+// PENSTOCK_STRESS overrides it.
+func stressTime(t *testing.T) time.Duration {
+	if s := os.Getenv("PENSTOCK_STRESS"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	if testing.Short() {
+		return 500 * time.Millisecond
+	}
+	return 3 * time.Second
+}
+
+// TestOwnershipStress lets many goroutines use a pool in every way, while
+// processors come and go, until it is closed under their hands. No item may be in
+// two hands, closed twice, closed before its time, or lost, and there may never
+// be too many idle ones. It runs in episodes of some milliseconds.
+func TestOwnershipStress(t *testing.T) {
+	setProcs(t, runtime.GOMAXPROCS(0))
+	end := time.Now().Add(stressTime(t))
+	for n := 0; n < len(plots) || time.Now().Before(end); n++ {
+		for _, v := range pool.Variants() {
+			s := &stress{plot: plots[n%len(plots)]}
+			s.run(t, v)
+			if what := s.wrong.Load(); what != nil {
+				t.Fatalf("episode %d, %s, %+v: %s", n, v.Name, s.plot, *what)
+			}
+		}
+	}
+}
+
+// A plot is what happens in an episode.
+type plot struct {
+	procs   int // at first
+	workers int
+	maxIdle int
+	hold    int  // items that a worker has at most
+	sweep   bool // sweeps, else trims
+	resize  bool // GOMAXPROCS changes
+	collect bool
+	tight   bool // nothing but Get and Put, as fast as can be
+}
+
+var plots = []plot{
+	{procs: 2, workers: 2, maxIdle: 1000, hold: 1, tight: true},
+	{procs: 2, workers: 4, maxIdle: 1000, hold: 1, sweep: true, resize: true, tight: true},
+	{procs: 2, workers: 2, maxIdle: 1000, hold: 1, sweep: true},
+	{procs: 4, workers: 4, maxIdle: 1000, hold: 40, sweep: true, collect: true},
+	{procs: 2, workers: 3, maxIdle: 40, hold: 20, sweep: true},
+	{procs: 3, workers: 5, maxIdle: 100, hold: 30},
+	{procs: 8, workers: 16, maxIdle: 300, hold: 50, resize: true, collect: true},
+	{procs: 2, workers: 8, maxIdle: 200, hold: 200, sweep: true, resize: true},
+	{procs: 4, workers: 4, maxIdle: 1, hold: 2},
+	{procs: 4, workers: 4, maxIdle: 3, hold: 4, sweep: true, resize: true},
+}
+
+const episode = 15 * time.Millisecond
+
+type stress struct {
+	plot
+	maker
+	p        *pool.Pool[*probe]
+	team     []*worker
+	interval atomic.Int64
+	ending   atomic.Bool // Close is about to be called
+	stop     atomic.Bool
+}
+
+func (s *stress) run(t *testing.T, v pool.Variant) {
+	runtime.GOMAXPROCS(s.procs)
+	cfg := s.config(s.maxIdle)
+	cfg.Close = s.closeProbe
+	if !s.tight {
+		cfg.Reset = func(*probe) bool { return rand.IntN(50) > 0 }
+	}
+	s.p = newPool(t, v, cfg)
+	for range s.workers {
+		s.team = append(s.team, &worker{stress: s, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))})
+	}
+
+	var workers, others sync.WaitGroup
+	for _, w := range s.team {
+		workers.Go(w.work)
+	}
+	others.Go(func() { s.until(s.disturb) })
+	if s.resize {
+		others.Go(func() { s.until(func() { runtime.GOMAXPROCS(1 + rand.IntN(8)) }) })
+	}
+	if s.collect {
+		others.Go(func() { s.until(runtime.GC) })
+	}
+	time.Sleep(episode)
+	s.ending.Store(true)
+	s.p.Close() // the workers are at it
+	s.stop.Store(true)
+	workers.Wait()
+	others.Wait()
+	s.settle()
+}
+
+func (s *stress) until(f func()) {
+	for !s.stop.Load() && s.wrong.Load() == nil {
+		f()
+	}
+}
+
+// disturb looks at everything, and drops what is idle.
+func (s *stress) disturb() {
+	st := s.p.Stats()
+	switch {
+	case st.Idle > int64(s.maxIdle):
+		s.fail("more than MaxIdle items are idle")
+	case st.Live < 0 || st.Idle < 0:
+		s.fail("a negative number of items")
+	}
+	if !s.sweep {
+		s.p.Trim(rand.IntN(s.maxIdle))
+		return
+	}
+	s.p.Sweep()
+	s.interval.Add(1) // not before the sweep is over
+}
+
+// closeProbe is maker's close, and looks at the age of what is swept: an item
+// that was put after the sweep before must stay.
+func (s *stress) closeProbe(x *probe) {
+	s.close(x)
+	if s.sweep && !s.ending.Load() && !s.inPut(x) && x.since.Load() == s.interval.Load() {
+		s.fail("an item was swept before its time")
+	}
+}
+
+// inPut reports whether x is closed by Put or Discard. It may be wrong about an
+// item that Put has just handed over.
+func (s *stress) inPut(x *probe) bool {
+	for _, w := range s.team {
+		if w.giving.Load() == x {
+			return true
+		}
+	}
+	return false
+}
+
+// settle verifies that everything has been closed. The pool is closed and nobody
+// has an item.
+func (s *stress) settle() {
+	st := s.p.Stats()
+	switch made := s.made.Load(); {
+	case s.closed.Load() < made:
+		s.fail("an item was lost")
+	case st.Made != made || st.Closed != made || st.Live != 0 || st.Idle != 0:
+		s.fail("the statistics are wrong")
+	}
+	if err := s.p.Check(); err != nil {
+		s.fail(err.Error())
+	}
+}
+
+// A worker takes and gives.
+type worker struct {
+	*stress
+	r      *rand.Rand
+	hand   []*probe
+	giving atomic.Pointer[probe] // what Put or Discard has been called with
+}
+
+func (w *worker) work() {
+	if w.tight {
+		w.until(w.pairs)
+		return
+	}
+	target := 0
+	w.until(func() {
+		if len(w.hand) == target {
+			target = w.r.IntN(w.hold + 1)
+		}
+		if len(w.hand) <= target {
+			w.take()
+		} else {
+			w.give()
+		}
+	})
+	for len(w.hand) > 0 {
+		w.give()
+	}
+}
+
+func (w *worker) pairs() {
+	for range 100 {
+		x, err := w.p.Get()
+		if err != nil {
+			return
+		}
+		w.got(x)
+		w.gives(x, w.interval.Load())
+		w.giving.Store(x)
+		w.p.Put(x)
+	}
+	w.giving.Store(nil)
+}
+
+func (w *worker) take() {
+	var x *probe
+	ok := false
+	if w.r.IntN(4) == 0 {
+		x, ok = w.p.TryGet()
+	} else {
+		var err error
+		x, err = w.p.Get()
+		ok = err == nil // else the pool is closed
+	}
+	if ok {
+		w.got(x)
+		w.hand = append(w.hand, x)
+	}
+}
+
+func (w *worker) give() {
+	last := len(w.hand) - 1
+	x := w.hand[last]
+	w.hand = w.hand[:last]
+	w.gives(x, w.interval.Load())
+	w.giving.Store(x)
+	if w.r.IntN(200) == 0 {
+		w.p.Discard(x)
+	} else {
+		w.p.Put(x)
+	}
+	w.giving.Store(nil)
+}
