@@ -188,17 +188,17 @@ var stopped = []struct {
 }{
 	{"penstock", func(tb testing.TB, n int) holder { return holdIn(newPenstock(tb, n), n) }},
 	{"syncPool", func(tb testing.TB, n int) holder { return holdIn(newSyncPool(tb, n), n) }},
-	{"slice", func(_ testing.TB, n int) holder { return newHeld(n) }},
+	{"slice", func(_ testing.TB, n int) holder { return holdIn(newStack(n), n) }},
 }
 
 // stock holds items in a contestant. The slice that they pass through stays, so
 // that each contestant is measured beside as much other memory.
 type stock struct {
-	c  contestant
+	c  keeper
 	xs []*item
 }
 
-func holdIn(c contestant, n int) *stock { return &stock{c: c, xs: make([]*item, n)} }
+func holdIn(c keeper, n int) *stock { return &stock{c: c, xs: make([]*item, n)} }
 
 // refill makes all items idle, again if the contestant has dropped any.
 func (h *stock) refill() {
@@ -207,21 +207,38 @@ func (h *stock) refill() {
 	clear(h.xs)
 }
 
-// held is a plain slice of items.
-type held []*item
+// stack is what a program without any pool keeps its items in.
+type stack struct{ xs []*item }
 
-func newHeld(n int) held {
-	h := make(held, n)
-	for i := range h {
-		h[i] = new(item)
+func newStack(n int) *stack {
+	s := &stack{make([]*item, n)}
+	for i := range s.xs {
+		s.xs[i] = new(item)
 	}
-	return h
+	return s
 }
 
-func (h held) refill() {
-	for _, x := range h {
-		x.n++
+func (s *stack) take(xs []*item) {
+	n := len(s.xs) - len(xs)
+	copy(xs, s.xs[n:])
+	clear(s.xs[n:])
+	s.xs = s.xs[:n]
+}
+
+func (s *stack) give(xs []*item) { s.xs = append(s.xs, xs...) }
+
+// divided holds so many items in a pool, and the rest in a stack.
+type divided struct{ pool, rest *stock }
+
+func holdDivided(pooled int) func(testing.TB, int) holder {
+	return func(tb testing.TB, n int) holder {
+		return divided{holdIn(newPenstock(tb, pooled), pooled), holdIn(newStack(n-pooled), n-pooled)}
 	}
+}
+
+func (d divided) refill() {
+	d.pool.refill()
+	d.rest.refill()
 }
 
 // pause collects and returns how long the world was stopped for it. Before that

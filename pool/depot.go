@@ -73,8 +73,8 @@ func (d *depot[T]) store(m magazine[T]) {
 	}
 }
 
-// load replaces the two empty magazines of s by the last one that came in, if
-// there is any.
+// load replaces one of the two empty magazines of s by the last one that came in,
+// if there is any.
 func (d *depot[T]) load(s *shard[T]) bool {
 	n := len(d.full)
 	if n == 0 {
@@ -111,7 +111,9 @@ func (d *depot[T]) widen(s *shard[T]) bool {
 }
 
 // surrender moves part of what is idle in s here: one of two magazines, or the
-// older half of what there is.
+// older half of what there is. It makes the magazines of s smaller: the next items
+// shall come here without anybody asking. They become larger when s itself loads
+// what is here.
 func (d *depot[T]) surrender(s *shard[T]) {
 	s.size = max(s.size/2, min(smallMagazine, d.size))
 	if s.loaded.n == 0 {

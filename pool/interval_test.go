@@ -88,6 +88,8 @@ func TestIdleTime(t *testing.T) {
 // TestUsedItemsStay uses some of the items in each interval: just the others go,
 // however often and in whatever order they are used.
 func TestUsedItemsStay(t *testing.T) {
+	// On one processor: others have to disturb what they steal.
+	setProcs(t, 1)
 	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
 		var m maker
 		p, c := withClock(t, v, m.config(maxIdle))

@@ -14,9 +14,9 @@ import (
 //   - Everybody else, and an owner where that file does not serve, locks mu. One
 //     who holds mu then keeps the owner out: revoke, barrier, expel.
 type latch struct {
-	entered uint32        // 1 while the owner is, or tries to be, inside; only the owner writes it
-	state   atomic.Uint32 // open, asked, revoked or shared
-	mu      sync.Mutex
+	owner
+	state atomic.Uint32 // open, asked, revoked or shared
+	mu    sync.Mutex
 }
 
 // The states of a latch.

@@ -4,9 +4,10 @@ package pool
 // price of one visit to the depot.
 const magazineSize = 64
 
-// smallMagazine is to how many items that is reduced for a processor that others
-// have to take from.
-const smallMagazine = 8
+// smallMagazine is to how few items that is reduced for a processor that others
+// have to take from, so that it sends them sooner what it does not need.
+// BenchmarkRatio/crossP/batch=1 shows the difference.
+const smallMagazine = 16
 
 // A magazine is a stack of idle items. Whoever holds what it lies in (a shard or
 // the depot) may use it.

@@ -54,6 +54,11 @@ import (
 //
 // The race detector knows nothing of all this, which is why it gets the twin, too.
 
+// owner is the owner's part of a latch.
+type owner struct {
+	entered uint32 // 1 while the owner is, or tries to get, inside; only the owner writes it
+}
+
 // tryEnter lets the owner in unless the latch is not open. The caller is pinned.
 func (l *latch) tryEnter() bool {
 	l.entered = 1
@@ -65,11 +70,11 @@ func (l *latch) tryEnter() bool {
 }
 
 // leave is the owner's way out.
-func (l *latch) leave() { l.entered = 0 }
+func (o *owner) leave() { o.entered = 0 }
 
 // occupied reports whether the owner is inside. The caller has revoked the latch
 // and passed a barrier.
-func (l *latch) occupied() bool { return atomic.LoadUint32(&l.entered) != 0 }
+func (o *owner) occupied() bool { return atomic.LoadUint32(&o.entered) != 0 }
 
 // peek returns the sum of two counters of the shard without entering it, which is
 // a hint at best. False means that it can be had only from the inside.

@@ -66,7 +66,9 @@ var plots = []plot{
 	{procs: 2, workers: 3, maxIdle: 40, hold: 20, sweep: true},
 	{procs: 3, workers: 5, maxIdle: 100, hold: 30},
 	{procs: 8, workers: 16, maxIdle: 300, hold: 50, resize: true, collect: true},
+	{procs: 2, workers: 1, maxIdle: 1000, hold: 1, tight: true},
 	{procs: 2, workers: 8, maxIdle: 200, hold: 200, sweep: true, resize: true},
+	{procs: 3, workers: 2, maxIdle: 1000, hold: 1, tight: true},
 	{procs: 4, workers: 4, maxIdle: 1, hold: 2},
 	{procs: 4, workers: 4, maxIdle: 3, hold: 4, sweep: true, resize: true},
 }
@@ -81,6 +83,13 @@ type stress struct {
 	interval atomic.Int64
 	ending   atomic.Bool // Close is about to be called
 	stop     atomic.Bool
+
+	// line is a cache line for which everybody fights, each for a word of its
+	// own. A store to it takes long, and the processor's next stores wait behind
+	// it, while its loads go on: which is what a barrier is for.
+	_    [64]byte
+	line [8]int64
+	_    [64]byte
 }
 
 func (s *stress) run(t *testing.T, v pool.Variant) {
@@ -91,8 +100,8 @@ func (s *stress) run(t *testing.T, v pool.Variant) {
 		cfg.Reset = func(*probe) bool { return rand.IntN(50) > 0 }
 	}
 	s.p = newPool(t, v, cfg)
-	for range s.workers {
-		s.team = append(s.team, &worker{stress: s, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))})
+	for i := range s.workers {
+		s.team = append(s.team, &worker{stress: s, word: i % (len(s.line) - 1), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))})
 	}
 
 	var workers, others sync.WaitGroup
@@ -123,6 +132,7 @@ func (s *stress) until(f func()) {
 
 // disturb looks at everything, and drops what is idle.
 func (s *stress) disturb() {
+	s.line[len(s.line)-1]++
 	st := s.p.Stats()
 	switch {
 	case st.Idle > int64(s.maxIdle):
@@ -131,7 +141,10 @@ func (s *stress) disturb() {
 		s.fail("a negative number of items")
 	}
 	if !s.sweep {
-		s.p.Trim(rand.IntN(s.maxIdle))
+		for range 10 {
+			s.line[len(s.line)-1]++
+			s.p.Trim(rand.IntN(s.maxIdle))
+		}
 		return
 	}
 	s.p.Sweep()
@@ -177,6 +190,7 @@ func (s *stress) settle() {
 type worker struct {
 	*stress
 	r      *rand.Rand
+	word   int // of stress.line
 	hand   []*probe
 	giving atomic.Pointer[probe] // what Put or Discard has been called with
 }
@@ -204,6 +218,7 @@ func (w *worker) work() {
 
 func (w *worker) pairs() {
 	for range 100 {
+		w.line[w.word]++
 		x, err := w.p.Get()
 		if err != nil {
 			return
@@ -211,6 +226,7 @@ func (w *worker) pairs() {
 		w.got(x)
 		w.gives(x, w.interval.Load())
 		w.giving.Store(x)
+		w.line[w.word]++
 		w.p.Put(x)
 	}
 	w.giving.Store(nil)

@@ -90,19 +90,22 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	}
 	c := newCore(cfg, u)
 	p := &Pool[T]{base: c.base, reset: cfg.Reset, core: c}
-	// The close functions are the program's and may block.
-	runtime.AddCleanup(p, func(c *core[T]) { go c.close() }, c)
+	runtime.AddCleanup(p, func(c *core[T]) {
+		if !c.closed.Load() {
+			go c.close() // Config.Close may block
+		}
+	}, c)
 	c.startTimer(u.afterFunc)
 	return p, nil
 }
 
 // Get returns an idle item, or makes one if there is none in reach: processors
-// take each other's surplus, but the last idle item that another processor is
-// working with stays there. It fails with New's error, or with ErrClosed after
-// Close, wrapped.
+// take each other's surplus, but may leave alone the last few that another one is
+// working with, if to take them again and again would cost more than to make an
+// item. It fails with New's error, or with ErrClosed after Close, wrapped.
 func (p *Pool[T]) Get() (T, error) {
 	pid := procPin()
-	if pid < len(p.base) {
+	if uint(pid) < uint(len(p.base)) {
 		if s := &p.base[pid]; s.tryEnter() {
 			if s.loaded.n > 0 {
 				x := s.loaded.pop()
@@ -135,10 +138,10 @@ func (p *Pool[T]) getSlow() (T, error) {
 	return c.make()
 }
 
-// TryGet is Get without making an item.
+// TryGet is Get without making an item: false means that there is none in reach.
 func (p *Pool[T]) TryGet() (T, bool) {
 	pid := procPin()
-	if pid < len(p.base) {
+	if uint(pid) < uint(len(p.base)) {
 		if s := &p.base[pid]; s.tryEnter() {
 			if s.loaded.n > 0 {
 				x := s.loaded.pop()
@@ -168,7 +171,7 @@ func (p *Pool[T]) Put(x T) {
 		p.core.ledger.in(x)
 	}
 	pid := procPin()
-	if pid < len(p.base) {
+	if uint(pid) < uint(len(p.base)) {
 		if s := &p.base[pid]; s.tryEnter() {
 			if s.loaded.n < s.loaded.lim {
 				s.loaded.push(x)
@@ -199,8 +202,8 @@ func (p *Pool[T]) Sweep() int {
 	return p.core.sweep()
 }
 
-// Trim closes the idle items beyond keep, those that were idle for longer first,
-// and returns how many it closed.
+// Trim closes the idle items beyond keep, by and large those that were idle for
+// longest, and returns how many it closed.
 func (p *Pool[T]) Trim(keep int) int {
 	defer runtime.KeepAlive(p)
 	return p.core.trim(keep)

@@ -25,12 +25,13 @@ func TestGetReturnsWhatWasPut(t *testing.T) {
 			var m maker
 			p := newPool(t, v, m.config(maxIdle))
 			x := get(t, p)
-			for range 1000 {
+			for i := range 20 {
 				p.Put(x)
-				runtime.Gosched() // may go to another processor
-				if y := get(t, p); y != x {
-					t.Fatalf("MaxIdle %d: another item", maxIdle)
-				}
+				scatter(i, func() {
+					if y := get(t, p); y != x {
+						t.Errorf("MaxIdle %d: another item", maxIdle)
+					}
+				})
 			}
 			if y, ok := p.TryGet(); ok {
 				t.Fatalf("MaxIdle %d: TryGet made %v", maxIdle, y)

@@ -16,18 +16,21 @@ import (
 // hands never share one.
 type item struct {
 	next *item // of the rivals that link their items
-	n    int
-	_    [112]byte
+	_    [120]byte
 }
 
 // A contestant is one way of keeping items. Its loops are its own, so that the
 // calls within them are as direct as in a program.
 type contestant interface {
-	pairs(n int)     // n times: take an item and give it back
-	take(xs []*item) // fills xs, with new items if need be
-	give(xs []*item)
+	keeper
+	pairs(n int)        // n times: take an item and give it back
 	made() int64        // items made so far
 	cost(time.Duration) // makes items take so long to make
+}
+
+type keeper interface {
+	take(xs []*item) // fills xs, with new items if need be
+	give(xs []*item)
 }
 
 // An entrant is a contestant before it is made, with room for maxIdle items at

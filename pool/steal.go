@@ -11,7 +11,8 @@ package pool
 // made pays for dearPerItem of them. That costs at most a constant times what it
 // would have cost to know beforehand how many items are needed (it is the ski
 // rental problem): if processors really need an item each, they will soon have
-// been made, and if the program just moves between processors, none is.
+// been made, and if the program just moves between processors, none is. Where
+// shards have no owners to lock out, no theft is dear.
 func (c *core[T]) steal(self *shard[T]) bool {
 	if c.stealFrom(self, c.depot.size/2) {
 		return true
@@ -19,11 +20,13 @@ func (c *core[T]) steal(self *shard[T]) bool {
 	if c.dear.Load() >= dearPerItem*(1+c.made.Load()) {
 		return false
 	}
-	if c.stealFrom(self, 1) || c.stealFrom(self, 0) {
-		c.dear.Add(1)
-		return true
+	if !c.stealFrom(self, 1) && !c.stealFrom(self, 0) {
+		return false
 	}
-	return false
+	if !self.isShared() {
+		c.dear.Add(1)
+	}
+	return true
 }
 
 // dearPerItem is how many dear thefts an item pays for.

@@ -22,8 +22,8 @@ func (c *core[T]) trim(keep int) int {
 
 // evict closes, of each magazine, the oldest items, as many as which says, as
 // long as more than keep remain; then it does what after says to each magazine.
-// The depot comes first and its bottom before its top: there lies what was idle
-// for longest.
+// The depot comes first and its bottom before its top: by and large, there lies
+// what was idle for longest.
 func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*magazine[T])) int {
 	c.lockAll()
 	surplus := c.idle() - max(keep, 0)
@@ -66,7 +66,7 @@ func (c *core[T]) idle() int {
 	return n
 }
 
-// close closes the pool, once.
+// close closes the pool. A second call finds nothing to do.
 func (c *core[T]) close() {
 	c.timer.stop()
 	c.lockAll()

@@ -90,9 +90,14 @@ func (s *Server) handle(client net.Conn) {
 	s.logEnd(ends, result, err)
 }
 
-// dialPause is how long a connection that lacks a descriptor waits when none of
-// the others ends first.
-const dialPause = 100 * time.Millisecond
+// How long a connection that lacks a descriptor waits for one: dialPause at a time
+// when no other connection ends first, and dialPatience in all. Without the
+// latter, connections that were accepted with the last descriptors would wait for
+// each other.
+const (
+	dialPause    = 100 * time.Millisecond
+	dialPatience = 5 * time.Second
+)
 
 // dial connects to a target. While descriptors are short the client waits, as it
 // would in the accept queue, and nobody else is accepted.
@@ -102,16 +107,18 @@ func (s *Server) dial() (net.Conn, error) {
 		return conn, err
 	}
 	defer s.limit.Hold()()
-	for lacksDescriptor(err) {
-		if s.trim() == 0 {
-			select {
-			case <-s.limit.Released():
-			case <-s.after(dialPause):
-			case <-s.cut.Done():
-				return nil, err
-			}
+	for end := s.after(dialPatience); lacksDescriptor(err); conn, err = s.upstream.Dial(s.cut) {
+		if s.trim() > 0 {
+			continue
 		}
-		conn, err = s.upstream.Dial(s.cut)
+		select {
+		case <-s.limit.Released():
+		case <-s.after(dialPause):
+		case <-end:
+			return nil, err
+		case <-s.cut.Done():
+			return nil, err
+		}
 	}
 	return conn, err
 }

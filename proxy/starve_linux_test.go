@@ -1,6 +1,8 @@
 package proxy_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -91,5 +94,38 @@ func TestClientWaitsForADescriptor(t *testing.T) {
 	got := make([]byte, 6)
 	if _, err := io.ReadFull(second, got); err != nil || string(got) != "second" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// Nothing ends, either: the client is reset after some time, and the descriptor
+// that it had goes to the next.
+func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
+	server, err := proxy.Open(context.Background(), &proxy.Config{
+		Listen: []socket.Address{parse(t, "127.0.0.1:0")}, To: []socket.Address{parse(t, endpoint(t, "127.0.0.1:0", echo))},
+		MaxConnections: 10, Engine: relay.EngineCopy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pauses, patience := make(chan time.Time), make(chan time.Time)
+	server.SetAfter(func(d time.Duration) <-chan time.Time {
+		if d == 5*time.Second {
+			return patience
+		}
+		return pauses
+	})
+	r := run(t, server)
+	defer leaveDescriptors(t, 2)()
+	conn := r.dial(t)
+	for range 3 {
+		pauses <- time.Time{}
+	}
+	patience <- time.Time{}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the client gets %v, want a reset", err)
+	}
+	waitInactive(r)
+	if got := r.Summary().Connections; got.Refused != 1 {
+		t.Errorf("connections are %+v", got)
 	}
 }

@@ -5,7 +5,6 @@ package proxy_test
 import (
 	"encoding/json"
 	"net"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -33,7 +32,7 @@ func TestSummaryHasLiveSessions(t *testing.T) {
 	want := proxy.Bytes{ClientToEndpoint: moved, EndpointToClient: moved}
 	live := r.Summary()
 	for begin := time.Now(); live.Bytes != want && time.Since(begin) < time.Minute; live = r.Summary() {
-		runtime.Gosched()
+		time.Sleep(time.Millisecond)
 	}
 	if live.Connections.Active != 1 || live.Bytes != want {
 		t.Errorf("the live summary is %+v", live)
@@ -82,7 +81,7 @@ func TestSummaryCountsEachSessionOnce(t *testing.T) {
 		select {
 		case <-ended:
 			more = false
-		default:
+		case <-time.After(100 * time.Microsecond): // a sample
 		}
 		sum := r.Summary()
 		if now, before := sum.Bytes.EndpointToClient.Copied, last.Bytes.EndpointToClient.Copied; now < before || now > clients*turns*size {

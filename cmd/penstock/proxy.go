@@ -21,7 +21,7 @@ type proxyCmd struct {
 	DrainTimeout     timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT; a second signal cuts them at once. (default: ${default})"`
 	UserTimeout      timeout `default:"15m" placeholder:"TIME" help:"TCP_USER_TIMEOUT: how long a peer may leave bytes unacknowledged, or its window shut. (default: ${default})"`
 
-	MaxConnections int `default:"0" placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default: what RLIMIT_NOFILE allows)"`
+	MaxConnections int `default:"0" placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default, and most: what RLIMIT_NOFILE allows)"`
 
 	Log      string `enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the log on standard error, and of the summary on standard output. (default: ${default})"`
 	LogLevel string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Least level to log: debug (a line for each session), info, warn or error. (default: ${default})"`
@@ -95,11 +95,12 @@ func (c *proxyCmd) config() (*proxy.Config, error) {
 	if cfg.Engine, err = relay.ParseEngine(c.Engine); err != nil {
 		return nil, err
 	}
-	switch {
-	case c.MaxConnections < 0:
+	if c.MaxConnections < 0 {
 		return nil, errors.New("--max-connections: write 1 or more, or leave it away for what RLIMIT_NOFILE allows")
-	case c.MaxConnections == 0:
-		cfg.MaxConnections = affordable(descriptors())
+	}
+	cfg.MaxConnections = affordable(descriptors())
+	if c.MaxConnections > 0 {
+		cfg.MaxConnections = min(cfg.MaxConnections, c.MaxConnections)
 	}
 	return cfg, nil
 }
@@ -109,9 +110,9 @@ func (c *proxyCmd) logStart(cfg *proxy.Config) {
 	have := descriptors()
 	cfg.Log.Info("starting", "version", version(), "engine", cfg.Engine.String(), "to", c.To,
 		"max_connections", cfg.MaxConnections, "rlimit_nofile", have)
-	if most := affordable(have); cfg.MaxConnections > most {
-		cfg.Log.Warn("more connections than descriptors", "max_connections", cfg.MaxConnections,
-			"affordable", most, "rlimit_nofile", have)
+	if c.MaxConnections > cfg.MaxConnections {
+		cfg.Log.Warn("max-connections lowered to what RLIMIT_NOFILE allows", "asked", c.MaxConnections,
+			"max_connections", cfg.MaxConnections, "rlimit_nofile", have)
 	}
 }
 

@@ -172,6 +172,10 @@ func (p *proxy) stop(t *testing.T) summary {
 	return s
 }
 
+func (s summary) spliced() int64 {
+	return s.Bytes.ClientToEndpoint.Spliced + s.Bytes.EndpointToClient.Spliced
+}
+
 // clean checks that no byte was lost and that nothing fell back.
 func (s summary) clean(t *testing.T) {
 	t.Helper()

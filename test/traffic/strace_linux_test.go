@@ -61,7 +61,7 @@ func checkCalls(t *testing.T, calls map[string]int64, before, after summary) {
 	t.Helper()
 	t.Logf("system calls: %v", calls)
 	made, reused := after.Pipes.Made-before.Pipes.Made, after.Pipes.Reused-before.Pipes.Reused
-	spliced := after.Bytes.ClientToEndpoint.Spliced + after.Bytes.EndpointToClient.Spliced
+	spliced := after.spliced() - before.spliced()
 	if n := calls["pipe2"] + calls["pipe"]; n != made {
 		t.Errorf("%d calls of pipe2, but the summary has %d pipes made", n, made)
 	}
