@@ -2,6 +2,9 @@ package pool
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -98,6 +101,91 @@ func ShardSize[T any]() uintptr { return unsafe.Sizeof(shard[T]{}) }
 func Pin() int { return procPin() }
 
 func Unpin() { procUnpin() }
+
+// Duel lets the owners of a latch and somebody else enter it for a time while the
+// world is stopped again and again. It reports whether each was alone inside.
+//
+// Each stores to a contended cache line before it tries. The next store waits in
+// the store buffer behind it, while loads go on: this is what a barrier is for.
+func (v Variant) Duel(d time.Duration) bool {
+	var l duel
+	if v.setup.shared {
+		l.share()
+	}
+	var done sync.WaitGroup
+	for range 3 {
+		done.Go(l.own)
+	}
+	done.Go(l.rival)
+	done.Go(func() {
+		for !l.stop.Load() {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			time.Sleep(20 * time.Microsecond)
+		}
+	})
+	time.Sleep(d)
+	l.stop.Store(true)
+	done.Wait()
+	return !l.clash.Load() && l.count == l.entered.Load()
+}
+
+type duel struct {
+	latch
+	busy  bool
+	count int64
+	_     [128]byte
+	line  [4]int64
+	_     [64]byte
+
+	stop, clash atomic.Bool
+	entered     atomic.Int64
+}
+
+// own enters the latch as its owner, who is whoever runs on the first P.
+func (l *duel) own() {
+	n := int64(0)
+	for !l.stop.Load() {
+		if procPin() == 0 {
+			l.line[0]++
+			if l.tryEnter() {
+				l.inside()
+				l.leave()
+				n++
+			}
+		}
+		procUnpin()
+	}
+	l.entered.Add(n)
+}
+
+// rival enters it by the lock.
+func (l *duel) rival() {
+	n := int64(0)
+	for ; !l.stop.Load(); n++ {
+		l.line[1]++
+		l.lock()
+		l.inside()
+		l.unlock()
+		for range n % 64 { // not always when the owner has just seen this
+			spin()
+		}
+	}
+	l.entered.Add(n)
+}
+
+func (l *duel) inside() {
+	if l.busy {
+		l.clash.Store(true)
+	}
+	l.busy = true
+	l.count++
+	spin()
+	l.busy = false
+}
+
+//go:noinline
+func spin() {}
 
 // Invariants is whether the build tag is set.
 const Invariants = invariants

@@ -66,14 +66,16 @@ var plots = []plot{
 	{procs: 2, workers: 3, maxIdle: 40, hold: 20, sweep: true},
 	{procs: 3, workers: 5, maxIdle: 100, hold: 30},
 	{procs: 8, workers: 16, maxIdle: 300, hold: 50, resize: true, collect: true},
-	{procs: 2, workers: 1, maxIdle: 1000, hold: 1, tight: true},
 	{procs: 2, workers: 8, maxIdle: 200, hold: 200, sweep: true, resize: true},
-	{procs: 3, workers: 2, maxIdle: 1000, hold: 1, tight: true},
 	{procs: 4, workers: 4, maxIdle: 1, hold: 2},
 	{procs: 4, workers: 4, maxIdle: 3, hold: 4, sweep: true, resize: true},
 }
 
-const episode = 15 * time.Millisecond
+// An episode begins with a duel for a single latch.
+const (
+	episode = 15 * time.Millisecond
+	duel    = 5 * time.Millisecond
+)
 
 type stress struct {
 	plot
@@ -83,25 +85,22 @@ type stress struct {
 	interval atomic.Int64
 	ending   atomic.Bool // Close is about to be called
 	stop     atomic.Bool
-
-	// line is a cache line for which everybody fights, each for a word of its
-	// own. A store to it takes long, and the processor's next stores wait behind
-	// it, while its loads go on: which is what a barrier is for.
-	_    [64]byte
-	line [8]int64
-	_    [64]byte
 }
 
 func (s *stress) run(t *testing.T, v pool.Variant) {
 	runtime.GOMAXPROCS(s.procs)
+	if !v.Duel(duel) {
+		s.fail("a latch let two in at once")
+		return
+	}
 	cfg := s.config(s.maxIdle)
 	cfg.Close = s.closeProbe
 	if !s.tight {
 		cfg.Reset = func(*probe) bool { return rand.IntN(50) > 0 }
 	}
 	s.p = newPool(t, v, cfg)
-	for i := range s.workers {
-		s.team = append(s.team, &worker{stress: s, word: i % (len(s.line) - 1), r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))})
+	for range s.workers {
+		s.team = append(s.team, &worker{stress: s, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))})
 	}
 
 	var workers, others sync.WaitGroup
@@ -132,7 +131,6 @@ func (s *stress) until(f func()) {
 
 // disturb looks at everything, and drops what is idle.
 func (s *stress) disturb() {
-	s.line[len(s.line)-1]++
 	st := s.p.Stats()
 	switch {
 	case st.Idle > int64(s.maxIdle):
@@ -142,7 +140,6 @@ func (s *stress) disturb() {
 	}
 	if !s.sweep {
 		for range 10 {
-			s.line[len(s.line)-1]++
 			s.p.Trim(rand.IntN(s.maxIdle))
 		}
 		return
@@ -190,7 +187,6 @@ func (s *stress) settle() {
 type worker struct {
 	*stress
 	r      *rand.Rand
-	word   int // of stress.line
 	hand   []*probe
 	giving atomic.Pointer[probe] // what Put or Discard has been called with
 }
@@ -218,7 +214,6 @@ func (w *worker) work() {
 
 func (w *worker) pairs() {
 	for range 100 {
-		w.line[w.word]++
 		x, err := w.p.Get()
 		if err != nil {
 			return
@@ -226,7 +221,6 @@ func (w *worker) pairs() {
 		w.got(x)
 		w.gives(x, w.interval.Load())
 		w.giving.Store(x)
-		w.line[w.word]++
 		w.p.Put(x)
 	}
 	w.giving.Store(nil)

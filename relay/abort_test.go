@@ -63,6 +63,25 @@ func TestJoinClosedUnderneath(t *testing.T) {
 	}
 }
 
+// TestJoinResetAccount: bytes that the reset threw away from the destination's send
+// queue are lost, not delivered.
+func TestJoinResetAccount(t *testing.T) {
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		g := newRig(t, r, tcp, tcp)
+		want := content(1, 2<<20)
+		if _, err := g.A.Write(want); err != nil {
+			t.Fatal(err)
+		}
+		g.until("all moved", func(res relay.Result) bool { return res.AToB.Bytes() == int64(len(want)) })
+		abort(t, g.A)
+		res, _ := g.wait()
+		if _, n, _ := receive(g.B); n+res.AToB.Lost != int64(len(want)) {
+			t.Fatalf("%v: sent %d, B got %d, lost %d", e, len(want), n, res.AToB.Lost)
+		}
+	}
+}
+
 // TestJoinBrokenPipe: a unix socket whose peer is gone answers EPIPE, which ends
 // the session as a reset of the other side.
 func TestJoinBrokenPipe(t *testing.T) {

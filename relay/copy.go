@@ -1,21 +1,23 @@
 package relay
 
 import (
-	"fmt"
 	"io"
+	"net"
+	"syscall"
 )
 
 // Copy moves bytes from src to dst until the end of src, as [io.Copy] does, and
 // returns how many dst took. Two descriptors (see the package comment for which)
 // are spliced, or sent by sendfile or copy_file_range, as [Config.Engine] allows;
 // an [*io.LimitedReader] around src is honoured, and its N lowered by what was
-// read. For other types it uses io.WriterTo and io.ReaderFrom as io.Copy does.
+// read. For types that are no connection it uses io.WriterTo and io.ReaderFrom as
+// io.Copy does.
 //
 // Neither end is closed, and the end of src is not passed on. Deadlines of the
 // two apply, the timeouts of [Config] do not. Reaching the end of src is no
-// error; other errors are those of [Session.Run]. Bytes that were read and that
-// dst did not take are gone after an error, as with io.Copy; [Relay.Move] counts
-// them.
+// error; other errors are those of [Session.Run]. After an error of src all that
+// was read has been delivered. After one of dst the bytes that were read and not
+// taken are gone, as with io.Copy; [Relay.Move] counts them.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 	f, err := r.Move(dst, src)
 	return f.Bytes(), err
@@ -25,7 +27,10 @@ func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 // does.
 func (r *Relay) CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 	moved, err := r.Copy(dst, io.LimitReader(src, n))
-	if err == nil && moved < n {
+	switch {
+	case moved == n:
+		return n, nil
+	case err == nil:
 		err = io.EOF
 	}
 	return moved, err
@@ -36,28 +41,26 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	limit, remain := (*io.LimitedReader)(nil), int64(-1)
 	if l, ok := src.(*io.LimitedReader); ok {
 		if l.N <= 0 {
-			return Flow{}, nil
+			return Flow{Reason: ReasonLimit}, nil
 		}
 		limit, remain, src = l, l.N, l.R
 	}
 	in, ahead := unwrapReader(src)
-	out := unwrapWriter(dst)
-	srcDesc, dstDesc := newDescriptor(in), newDescriptor(out)
+	from := end{in, nil, new(legState)}
+	to := end{unwrapWriter(dst), nil, new(legState)}
+	from.desc, to.desc = newDescriptor(from.rw, from.leg), newDescriptor(to.rw, to.leg)
 	if limit == nil && len(ahead) == 0 {
-		if f, err, ok := delegate(out, in, srcDesc, dstDesc); ok {
+		if f, err, ok := delegate(to, from); ok {
 			return f, err
 		}
 	}
-	d := &direction{
-		src: newSource(in, srcDesc), dst: newSink(out, dstDesc),
-		ahead: ahead, remain: remain, oneWay: true,
-	}
+	d := &direction{ahead: ahead, remain: remain, oneWay: true}
 	d.limitAhead()
-	r.setUp(d, srcDesc != nil && dstDesc != nil)
-	if d.sendsFile(srcDesc) {
+	r.connect(d, from, to)
+	if d.sendsFile() {
 		d.mode, d.pinned = transferring, true
 	}
-	err := r.moveAll(d, in, out)
+	err := r.moveAll(d, from.rw, to.rw)
 	if limit != nil {
 		limit.N = d.remain
 	}
@@ -75,32 +78,34 @@ func (d *direction) limitAhead() {
 }
 
 // sendsFile reports whether d may move its source's bytes without a pipe.
-func (d *direction) sendsFile(src *descriptor) bool {
-	return !d.pinned && src != nil && src.kind == regular
+func (d *direction) sendsFile() bool {
+	src, ok := d.src.(*descriptor)
+	return ok && src.kind == regular && !d.waits && (!d.pinned || d.mode == splicing)
 }
 
 // moveAll drives d to its end and gives back what it held.
-func (r *Relay) moveAll(d *direction, in io.Reader, out io.Writer) error {
-	err := newDriver(d).run()
-	if err == nil && d.failure.err != nil {
-		err = opError(d.failure, in, out)
-	} else if err != nil {
-		d.finished(ReasonError)
-		err = fmt.Errorf("penstock: relay: copy: %w", err)
+func (r *Relay) moveAll(d *direction, in, out any) error {
+	defer d.abandon(false)
+	newDriver(d).run()
+	if d.failure.err != nil {
+		return opError(d.failure, in, out)
 	}
-	d.abandon(false)
-	return err
+	// At a limit, as io.Copy: an error that came together with the last bytes.
+	if src, ok := d.src.(*opaqueSource); ok && src.err != nil && src.err != io.EOF {
+		return opError(failure{op: "read", side: sideSource, err: src.err}, in, out)
+	}
+	return nil
 }
 
 // delegate lets two ends that are no descriptors use WriteTo and ReadFrom, which
-// may save a copy. A plain connection's own are not used: relay is better at it.
-func delegate(dst io.Writer, src io.Reader, srcDesc, dstDesc *descriptor) (Flow, error, bool) {
+// may save a copy.
+func delegate(to, from end) (Flow, error, bool) {
 	var n int64
 	var err error
-	if wt, ok := src.(io.WriterTo); ok && srcDesc == nil && !isPlain(src) {
-		n, err = wt.WriteTo(dst)
-	} else if rf, ok := dst.(io.ReaderFrom); ok && dstDesc == nil && !isPlain(dst) {
-		n, err = rf.ReadFrom(src)
+	if wt, ok := from.rw.(io.WriterTo); ok && from.mayDelegate() {
+		n, err = wt.WriteTo(to.rw.(io.Writer))
+	} else if rf, ok := to.rw.(io.ReaderFrom); ok && to.mayDelegate() {
+		n, err = rf.ReadFrom(from.rw.(io.Reader))
 	} else {
 		return Flow{}, nil, false
 	}
@@ -110,4 +115,16 @@ func delegate(dst io.Writer, src io.Reader, srcDesc, dstDesc *descriptor) (Flow,
 	}
 	f.Fallbacks[FallbackWrapped] = 1
 	return f, err, true
+}
+
+// mayDelegate reports whether the end's WriteTo and ReadFrom are its own. Those of
+// a type that embeds a connection may be the connection's, and go around a Read or
+// Write that wants to see every byte.
+func (e end) mayDelegate() bool {
+	if isPlain(e.rw) {
+		return e.desc == nil // package net or os does what can be done here
+	}
+	_, conn := e.rw.(net.Conn)
+	_, sys := e.rw.(syscall.Conn)
+	return !conn && !sys
 }

@@ -3,11 +3,13 @@ package relay_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -243,5 +245,205 @@ func TestCopyDelegates(t *testing.T) {
 	go send(in, []byte("text"), 2)
 	if n, err := r.Copy(&buf, src); err != nil || n != 4 || buf.String() != "text" {
 		t.Fatalf("%d, %v, %q", n, err, buf.String())
+	}
+}
+
+// seeing is a wrapper that embeds a connection and wants to see every byte.
+type seeing struct {
+	*net.TCPConn
+	read, written int
+}
+
+func (s *seeing) Read(p []byte) (int, error) {
+	n, err := s.TCPConn.Read(p)
+	s.read += n
+	return n, err
+}
+
+func (s *seeing) Write(p []byte) (int, error) {
+	n, err := s.TCPConn.Write(p)
+	s.written += n
+	return n, err
+}
+
+// TestCopyBypassesNobody: a wrapper that did not ask sees every byte, though it
+// has the WriteTo and ReadFrom of the connection inside.
+func TestCopyBypassesNobody(t *testing.T) {
+	r := newRelay(t, nil)
+	in, src := tcp(t)
+	dst, out := tcp(t)
+	from, to := &seeing{TCPConn: src.(*net.TCPConn)}, &seeing{TCPConn: dst.(*net.TCPConn)}
+	go func() { _ = send(in, content(1, 100_000), 10_000) }()
+	received := make(chan error, 1)
+	go func() { received <- expect(out, content(1, 100_000)) }()
+	f, err := r.Move(to, from)
+	if err != nil || from.read != 100_000 || to.written != 100_000 || f.Fallbacks[relay.FallbackWrapped] != 1 {
+		t.Fatalf("wrappers saw %d and %d of 100000 bytes: %+v, %v", from.read, to.written, f, err)
+	}
+	_ = to.CloseWrite()
+	if err := <-received; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCopyStoppedByDeadline: a read deadline stops a copy without losing what it
+// had read, so that the caller can go on where it ended.
+func TestCopyStoppedByDeadline(t *testing.T) {
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		in, src := tcp(t)
+		dst, out := tcp(t)
+		stopped := make(chan error, 1)
+		go func() { _, err := r.Copy(dst, src); stopped <- err }()
+		sent := fillUp(t, in) // the copy holds a residue now
+		_ = src.SetReadDeadline(time.Unix(1, 0))
+		got := make(chan int64, 1)
+		go func() { _, n, _ := receive(out); got <- n }()
+		if err := <-stopped; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("%v: stopped by %v", e, err)
+		}
+		_ = src.SetReadDeadline(time.Time{})
+		_ = in.CloseWrite()
+		if _, err := io.Copy(dst, src); err != nil {
+			t.Fatal(err)
+		}
+		_ = dst.CloseWrite()
+		if n := <-got; n != sent {
+			t.Fatalf("%v: sent %d bytes, %d arrived", e, sent, n)
+		}
+	}
+}
+
+// TestCopyLocksNothing: while a copy waits in a wrapper's Read, others may write
+// to its destination, the Read itself included.
+func TestCopyLocksNothing(t *testing.T) {
+	r := newRelay(t, nil)
+	dst, out := tcp(t)
+	n, err := r.Copy(dst, io.TeeReader(strings.NewReader("twice "), dst))
+	if n != 6 || err != nil {
+		t.Fatal(n, err)
+	}
+	_ = dst.CloseWrite()
+	if err := expect(out, []byte("twice twice ")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCopyTogether: several copies may share their two ends; every byte goes once.
+func TestCopyTogether(t *testing.T) {
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		in, src := tcp(t)
+		dst, out := tcp(t)
+		var copies sync.WaitGroup
+		for range 4 {
+			copies.Go(func() {
+				if _, err := r.Copy(dst, src); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		go func() { _ = send(in, make([]byte, 10<<20), 100_000) }()
+		got := make(chan int64, 1)
+		go func() { _, n, _ := receive(out); got <- n }()
+		copies.Wait()
+		_ = dst.CloseWrite()
+		if n := <-got; n != 10<<20 {
+			t.Fatalf("%v: %d bytes arrived", e, n)
+		}
+	}
+}
+
+// failing returns its bytes together with its error.
+type failing struct {
+	b   string
+	err error
+}
+
+func (f *failing) Read(p []byte) (int, error) {
+	n := copy(p, f.b)
+	f.b = f.b[n:]
+	return n, f.err
+}
+
+// TestCopyReaderContract: errors are passed on as io.Copy passes them on.
+func TestCopyReaderContract(t *testing.T) {
+	r := newRelay(t, nil)
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		name  string
+		err   error
+		limit int64
+	}{
+		{"error with the last bytes", broken, -1},
+		{"end with the last bytes", io.EOF, -1},
+		{"wrapped end", errors.Join(broken, io.EOF), -1},
+		{"error at the limit", broken, 4},
+		{"end at the limit", io.EOF, 4},
+		{"error before the limit", broken, 10},
+		{"spent limit", broken, 0},
+	} {
+		var results [2]string
+		for i, copy := range []func(io.Writer, io.Reader) (int64, error){io.Copy, r.Copy} {
+			var src io.Reader = &failing{b: "text", err: c.err}
+			if c.limit >= 0 {
+				src = &io.LimitedReader{R: src, N: c.limit}
+			}
+			var b strings.Builder
+			n, err := copy(struct{ io.Writer }{&b}, src)
+			results[i] = fmt.Sprint(n, err != nil && errors.Is(err, broken), err == nil, b.String())
+		}
+		if results[0] != results[1] {
+			t.Errorf("%s: io.Copy %s, relay %s", c.name, results[0], results[1])
+		}
+	}
+	if f, _ := r.Move(io.Discard, io.LimitReader(strings.NewReader("x"), 0)); f.Reason != relay.ReasonLimit {
+		t.Errorf("spent limit: %+v", f)
+	}
+}
+
+// shortWriter takes half of what it is given and says nothing.
+type shortWriter struct{}
+
+func (shortWriter) Write(p []byte) (int, error) { return len(p) / 2, nil }
+
+// eagain answers as a descriptor does that would block.
+type eagain struct{}
+
+func (eagain) Read([]byte) (int, error) { return 0, syscall.EAGAIN }
+
+// TestCopyOddEnds: a writer that writes short, and a reader that lets EAGAIN
+// through, are errors and no endless loop.
+func TestCopyOddEnds(t *testing.T) {
+	r := newRelay(t, nil)
+	if _, err := r.Copy(shortWriter{}, struct{ io.Reader }{strings.NewReader("text")}); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("short write: %v", err)
+	}
+	if _, err := r.Copy(struct{ io.Writer }{io.Discard}, eagain{}); !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("EAGAIN: %v", err)
+	}
+}
+
+// head is a wrapper that has read ahead, and returns itself.
+type head struct {
+	io.Reader
+	ahead []byte
+}
+
+func (h *head) RelayReader() (io.Reader, []byte) { return h, h.ahead }
+func (h *head) RelayWriter() io.Writer           { return nil }
+
+// TestCopyReadAhead: bytes read ahead go first, once, and count against the limit.
+func TestCopyReadAhead(t *testing.T) {
+	r := newRelay(t, nil)
+	for _, c := range []struct {
+		limit int64
+		want  string
+	}{{100, "HEADbody"}, {6, "HEADbo"}, {3, "HEA"}} {
+		var b strings.Builder
+		n, err := r.Copy(struct{ io.Writer }{&b}, io.LimitReader(&head{strings.NewReader("body"), []byte("HEAD")}, c.limit))
+		if b.String() != c.want || n != int64(len(c.want)) || err != nil {
+			t.Errorf("limit %d: %q, %d, %v", c.limit, b.String(), n, err)
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -16,9 +15,7 @@ type descriptor struct {
 	raw  syscall.RawConn
 	fd   int // borrowed from conn; valid only inside a callback of raw
 	kind kind
-
-	// shut is set before the end of file is passed on to this descriptor.
-	shut atomic.Bool
+	leg  *legState
 }
 
 type kind uint8
@@ -33,7 +30,7 @@ const (
 // newDescriptor returns the descriptor of c, or nil if c has to be moved by its
 // own Read and Write: because it is of another type, or a file that neither is
 // regular nor waits on the runtime's poller.
-func newDescriptor(c any) *descriptor {
+func newDescriptor(c any, leg *legState) *descriptor {
 	if !isPlain(c) {
 		return nil
 	}
@@ -41,7 +38,7 @@ func newDescriptor(c any) *descriptor {
 	if err != nil {
 		return nil
 	}
-	d := &descriptor{conn: c, raw: raw}
+	d := &descriptor{conn: c, raw: raw, leg: leg}
 	ok := false
 	err = raw.Control(func(fd uintptr) {
 		d.fd = int(fd)
@@ -79,6 +76,9 @@ func kindOfFile(f *os.File, fd int) (k kind, ok bool) {
 		k = fifo
 	case mode&fs.ModeSocket != 0:
 		k = socket
+		if _, err := sys.TCPState(fd); err == nil {
+			k = tcpSocket
+		}
 	default:
 		return 0, false
 	}
@@ -128,17 +128,8 @@ func (d *descriptor) transfer(dst sink, max int) (n int, op string, err error) {
 	return n, "sendfile", err
 }
 
-// aborted looks for a TCP reset whose error (sk_err) a write has collected:
-// tcp_reset leaves the socket in TCP_CLOSE, and a read then returns 0
-// (net/ipv4/tcp.c, tcp_recvmsg_locked). A FIN leaves it in CLOSE_WAIT, or, if we
-// have sent ours, in states that may reach TCP_CLOSE as well; but then no write
-// was left to collect an error.
 func (d *descriptor) aborted() bool {
-	if d.kind != tcpSocket {
-		return false
-	}
-	state, err := sys.TCPState(d.fd)
-	return err == nil && state == sys.TCP_CLOSE && !d.shut.Load()
+	return d.kind == tcpSocket && d.leg.tcpAborted(d.fd)
 }
 
 func (d *descriptor) queued() int {
@@ -152,8 +143,20 @@ func (d *descriptor) queued() int {
 	return n
 }
 
+// unsent returns the bytes of the send queue that a reset throws away for sure.
+func (d *descriptor) unsent() int {
+	if d.kind != tcpSocket {
+		return 0
+	}
+	n, err := sys.SIOCOUTQNSD(d.fd)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 func (d *descriptor) closeWrite() error {
-	d.shut.Store(true)
+	d.leg.shut.Store(true)
 	if c, ok := d.conn.(closeWriter); ok {
 		return c.CloseWrite()
 	}

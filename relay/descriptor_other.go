@@ -17,4 +17,8 @@ type kind uint8
 
 const regular kind = iota
 
-func newDescriptor(any) *descriptor { return nil }
+func newDescriptor(any, *legState) *descriptor { return nil }
+
+func (*descriptor) unsent() int { return 0 }
+
+func (l *legState) aborted(any) bool { return l != nil && l.gone.Load() }

@@ -54,6 +54,7 @@ type direction struct {
 	failure failure
 
 	active  func() // notes that the direction is not idle; may be nil
+	waits   bool   // the sink's writes may wait inside
 	blocked bool   // the sink took nothing at the last write
 	moves   uint64 // reads and writes that moved bytes
 	spliced atomic.Int64
@@ -135,6 +136,11 @@ func (d *direction) move() wait {
 		return d.transfer()
 	}
 	return d.fillBuffer()
+}
+
+// wantsRead reports whether the next move reads.
+func (d *direction) wantsRead() bool {
+	return !d.ended && !d.eofSeen && d.remain != 0 && d.residue() == 0
 }
 
 // clip bounds n by what the limit still allows to be read.
@@ -233,6 +239,9 @@ func (d *direction) finished(r Reason) {
 	d.ended = true
 	d.reason.Store(uint32(r))
 }
+
+// atEOF reports whether the direction ended by end of file.
+func (d *direction) atEOF() bool { return Reason(d.reason.Load()) == ReasonEOF }
 
 // reasonOf tells a peer that went away from other failures.
 func reasonOf(err error) Reason {

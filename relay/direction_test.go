@@ -208,6 +208,50 @@ func TestDirectionReset(t *testing.T) {
 	}
 }
 
+// TestDirectionFlush: the last attempt survives an interrupted call and a refusal,
+// delivers all that a dead source had sent, and nothing but the residue of one
+// that lives.
+func TestDirectionFlush(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		mode      mode
+		then      event
+		all       bool
+		got, lost int
+	}{
+		{"interrupted", copying, event{evEINTR, 0}, false, 100, 70},
+		{"refused", splicing, event{evRefuse, 0}, false, 100, 70},
+		{"all", copying, event{evEINTR, 0}, true, 170, 0},
+		{"all spliced", splicing, event{evRefuse, 0}, true, 170, 0},
+		{"blocked", copying, event{evBlock, 0}, true, 0, 170},
+	} {
+		source := []event{{evBytes, 100}, {evBlock, 0}, {evBytes, 70}, {evReset, 0}}
+		d, src, dst, from := scripted(c.mode, source, []event{{evBlock, 0}, c.then})
+		d.pinned = true
+		for d.step() != waitSink {
+		}
+		src.wake()
+		dst.wake()
+		d.flush(c.all)
+		d.abandon(true)
+		if len(dst.got) != c.got || d.flow().Lost != int64(c.lost) || from.buffers+from.pipes != 0 {
+			t.Errorf("%s: delivered %d, lost %d, %d leases; want %d, %d, 0", c.name, len(dst.got), d.flow().Lost, from.buffers+from.pipes, c.got, c.lost)
+		}
+	}
+}
+
+// TestDirectionAborted: an end of file that was in truth a reset is one.
+func TestDirectionAborted(t *testing.T) {
+	for _, m := range []mode{copying, splicing} {
+		d, src, dst, from := scripted(m, []event{{evBytes, 100}}, nil)
+		src.dead = true
+		lead(t, d, src, dst, from)
+		if len(dst.got) != 100 || dst.ended != 0 || d.failure.err != syscall.ECONNRESET {
+			t.Fatalf("delivered %d bytes and %d ends, failure %v", len(dst.got), dst.ended, d.failure)
+		}
+	}
+}
+
 // TestDirectionUrgent: a mark that stops splice costs one recv, is counted, and
 // the direction goes on splicing; the same bytes without a mark are all spliced.
 func TestDirectionUrgent(t *testing.T) {

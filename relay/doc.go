@@ -12,7 +12,8 @@
 // reads are copied through a warm buffer, bulk is spliced (splice(2)) through a
 // leased pipe, a regular file is sent by sendfile(2) or copy_file_range(2).
 // Every other type is moved through its own Read and Write, and the result says
-// so ([FallbackWrapped]). A type that embeds one of the three counts as another
+// so ([FallbackWrapped]); other systems than Linux move everything so
+// ([FallbackUnsupported]). A type that embeds one of the three counts as another
 // type: relay never goes beneath a wrapper that did not ask for it. A wrapper
 // asks by implementing [Unwrapper].
 //
@@ -25,10 +26,17 @@
 //
 // # Ends
 //
-// An end of file is passed on as a half-close, in each direction and order. A
-// reset is passed on as a reset, after the bytes that had arrived before it, as
-// far as the destination takes them at once; so is every failure after which
-// the other side would miss bytes. Nothing is turned into a clean end.
+// An end of file is passed on as a half-close, in each direction and order. It is
+// the only thing that is passed on as a clean end: a reset, a failure, a timeout
+// and a canceled context reset the sides whose other side had not ended, after the
+// bytes that had arrived, as far as the destination takes them at once. The TCP
+// connection beneath a TLS one is reset likewise. A unix socket knows no reset: its
+// peer sees ECONNRESET only if it had sent bytes that nobody read, and an end of
+// file otherwise.
+//
+// A reset is met by the next read or write. While neither goes on (one direction
+// is blocked by a slow destination and the other has ended, or has nothing to send)
+// it stays unnoticed until a timeout.
 //
 // # Urgent data
 //

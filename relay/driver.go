@@ -1,13 +1,20 @@
 package relay
 
-import "syscall"
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+)
 
 // A driver runs one direction on a goroutine, waiting with the runtime's poller.
 //
-// A step runs with both descriptors held: inside the callbacks of both RawConns,
-// which keep the numbers from being closed and reused, and keep other readers of
-// the source and writers of the sink out. The one to wait for is the outer:
-// returning false from its callback waits, with the inner let go.
+// Between two descriptors a step runs with both held. The one to wait for is held
+// by RawConn.Read or Write: returning false from its callback waits. The other is
+// pinned by RawConn.Control, which keeps its number from being closed and reused
+// but takes no lock and knows no deadlines; so no two locks are ever held at once,
+// and a residue is never in the way of the source's deadline: that is met only
+// when there is something to wait for.
 //
 // RawConn.Read discards the readiness that the poller has stored before it calls
 // back (internal/poll, prepareRead), and the poller is edge-triggered. So false
@@ -15,18 +22,17 @@ import "syscall"
 // answers waitSource has just read and met EAGAIN; one that answers waitSink has
 // just written and met EAGAIN.
 //
-// Lock order: the directions of one session never hold the same of the four
-// locks (read and write of each descriptor), so the order does not matter.
+// An end that is moved by its own Read or Write may wait inside of it. Nothing is
+// held meanwhile: neither a lock nor the other end's number.
 type driver struct {
 	dir      *direction
 	src, dst syscall.RawConn // nil for an end moved by its own Read or Write
 
-	w       wait
-	stopped error // why a descriptor could not be held
-
-	// The callbacks, made once so that a step allocates nothing.
-	onSource, onSourceInner func(uintptr) bool
-	onSink, onSinkInner     func(uintptr) bool
+	w        wait
+	onSource func(uintptr) bool // holds the source, pins the sink, steps
+	onSink   func(uintptr) bool // holds the sink, pins the source, steps
+	pinned   func(uintptr)      // steps
+	onlyRead func(uintptr) bool // holds the source, reads
 }
 
 func newDriver(d *direction) *driver {
@@ -37,68 +43,75 @@ func newDriver(d *direction) *driver {
 	if s, ok := d.dst.(*descriptor); ok {
 		dr.dst = s.raw
 	}
-	dr.onSource = func(uintptr) bool { return dr.stepHolding(dr.holdSink) != waitSource }
-	dr.onSink = func(uintptr) bool { return dr.stepHolding(dr.holdSource) != waitSink }
-	dr.onSourceInner = dr.stepInner
-	dr.onSinkInner = dr.stepInner
+	dr.pinned = func(uintptr) { dr.w = d.step() }
+	dr.onSource = func(uintptr) bool { return dr.pin(dr.dst, sideSink) != waitSource }
+	dr.onSink = func(uintptr) bool { return dr.pin(dr.src, sideSource) != waitSink }
+	dr.onlyRead = func(uintptr) bool { dr.w = d.move(); return dr.w != waitSource }
 	return dr
 }
 
-// run drives the direction until it has ended, or until a descriptor is closed or
-// its deadline passes: then it returns that error, and the direction may hold
-// leases.
-func (dr *driver) run() error {
-	for dr.w != waitDone {
-		var err error
-		if dr.w == waitSink && dr.dst != nil {
-			err = dr.dst.Write(dr.onSink)
-		} else if dr.src != nil {
-			err = dr.src.Read(dr.onSource)
-		} else {
-			dr.stepHolding(dr.holdSink)
-		}
-		if err == nil {
-			err = dr.stopped
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stepHolding steps with the other descriptor held too, and returns what to wait
-// for; waitDone if that descriptor cannot be held any more.
-func (dr *driver) stepHolding(hold func() error) wait {
-	if err := hold(); err != nil {
-		dr.stopped = err
-		return waitDone
+// pin steps with raw pinned, and returns what to wait for.
+func (dr *driver) pin(raw syscall.RawConn, s side) wait {
+	if err := raw.Control(dr.pinned); err != nil {
+		dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
 	}
 	return dr.w
 }
 
-func (dr *driver) holdSink() error {
-	if dr.dst == nil {
-		dr.w = dr.dir.step()
-		return nil
+// run drives the direction to its end. A descriptor that is closed, or whose
+// deadline passes, is a failure of the direction, which may then hold a residue.
+func (dr *driver) run() {
+	for dr.w != waitDone {
+		switch {
+		case dr.src != nil && dr.dst != nil:
+			dr.runNative()
+		case dr.src != nil && dr.dir.wantsRead():
+			dr.held(dr.src.Read(dr.onlyRead), sideSource)
+		case dr.src != nil:
+			dr.w = dr.dir.move()
+		default:
+			dr.w = dr.dir.step()
+		}
 	}
-	return dr.dst.Write(dr.onSinkInner)
 }
 
-func (dr *driver) holdSource() error {
-	if dr.src == nil {
-		dr.w = dr.dir.step()
-		return nil
+// runNative waits for the end that the direction needs, and steps.
+func (dr *driver) runNative() {
+	if dr.w == waitSink || dr.dir.residue() > 0 {
+		dr.held(dr.dst.Write(dr.onSink), sideSink)
+	} else {
+		dr.held(dr.src.Read(dr.onSource), sideSource)
 	}
-	return dr.src.Read(dr.onSourceInner)
 }
 
-func (dr *driver) stepInner(uintptr) bool {
-	dr.w = dr.dir.step()
-	return true
+// held notes that one end could not be held any more.
+func (dr *driver) held(err error, s side) {
+	if err != nil {
+		dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
+	}
 }
 
-// hold calls f with both descriptors of d held, deadlines or not; or with false
+func opOf(s side) string {
+	if s == sideSink {
+		return "write"
+	}
+	return "read"
+}
+
+// rawCause strips what RawConn says of itself: the caller knows no "raw-read".
+func rawCause(err error) error {
+	var op *net.OpError
+	var path *os.PathError
+	switch {
+	case errors.As(err, &op):
+		return op.Err
+	case errors.As(err, &path):
+		return path.Err
+	}
+	return err
+}
+
+// hold calls f with the descriptors of d pinned, deadlines or not; or with false
 // if one of them is closed.
 func hold(d *direction, f func(held bool)) {
 	held := holdEnd(d.src, func() {
@@ -111,7 +124,7 @@ func hold(d *direction, f func(held bool)) {
 	}
 }
 
-// holdEnd calls f with one end held, or returns false.
+// holdEnd calls f with one end pinned, or returns false.
 func holdEnd(end any, f func()) bool {
 	desc, ok := end.(*descriptor)
 	if !ok {

@@ -37,9 +37,9 @@ func (s *Session) HalfOpen() bool {
 
 // CopyFileThroughPipe is Copy of a file by the way not taken: a leased pipe.
 func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error) {
-	from, to := newDescriptor(src), newDescriptor(dst)
-	d := &direction{src: from, dst: to, remain: -1, oneWay: true}
-	r.setUp(d, true)
+	d := &direction{remain: -1, oneWay: true}
+	st := new(legState)
+	r.connect(d, end{src, newDescriptor(src, st), st}, end{dst, newDescriptor(dst, st), st})
 	d.mode, d.pinned = splicing, true
 	err := r.moveAll(d, src, dst)
 	return d.flow().Bytes(), err

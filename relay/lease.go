@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"os"
 	"syscall"
 
 	"github.com/penstock/penstock/pipe"
@@ -29,12 +30,16 @@ func (r *Relay) buffer() (*buffer, error) {
 	b, err := r.buffers.Get()
 	if err != nil {
 		// Close has been called; sessions that still run go on without the pool.
-		return new(buffer), nil
+		return &buffer{unpooled: true}, nil
 	}
 	return b, nil
 }
 
-func (r *Relay) returnBuffer(b *buffer) { r.buffers.Put(b) }
+func (r *Relay) returnBuffer(b *buffer) {
+	if !b.unpooled {
+		r.buffers.Put(b)
+	}
+}
 
 func (r *Relay) pipe(size int) (conduit, error) {
 	if r.pipes == nil {
@@ -82,6 +87,8 @@ func leaseFallback(err error) Fallback {
 		return FallbackDescriptors
 	case errors.Is(err, pipe.ErrNotSupported):
 		return FallbackUnsupported
+	case errors.Is(err, os.ErrClosed):
+		return FallbackClosed
 	}
 	return FallbackBudget
 }
@@ -129,22 +136,24 @@ func (d *direction) releasePipe() {
 }
 
 // flush makes the last attempt at delivering, after the driver has stopped: the
-// residue, and with all also what the source still has to give. It never waits
-// and ends at the first EAGAIN; all is for a source that is dead, whose queue
-// cannot grow.
+// residue, and with all also what the source still has to give. It never waits:
+// it ends at the first EAGAIN. all is for a source that is dead, whose queue
+// cannot grow; the bound is for one that only seems so.
 func (d *direction) flush(all bool) {
-	for all || d.residue() > 0 {
-		moves := d.moves
-		if w := d.move(); w != waitTurn || !all && d.moves == moves {
+	for moves := 0; moves < flushMoves && (all || d.residue() > 0); moves++ {
+		if d.move() != waitTurn {
 			return
 		}
 	}
 }
 
+// flushMoves is far more than a receive queue and a pipe take.
+const flushMoves = 1 << 14
+
 // abandon gives everything back, counts the residue as lost, and with queued also
-// what waits in the source's receive queue. It returns the sum. The pipe's pool
-// closes a pipe that holds bytes.
-func (d *direction) abandon(queued bool) int64 {
+// what waits in the source's receive queue. The pipe's pool closes a pipe that
+// holds bytes.
+func (d *direction) abandon(queued bool) {
 	n := int64(d.residue())
 	if queued && !d.eofSeen && d.remain != 0 {
 		n += int64(d.src.queued())
@@ -155,24 +164,5 @@ func (d *direction) abandon(queued bool) int64 {
 	if d.pipe != nil {
 		d.from.returnPipe(d.pipe)
 		d.pipe = nil
-	}
-	return n
-}
-
-// setUp gives d its thresholds, its leases and the mode to start in.
-func (r *Relay) setUp(d *direction, native bool) {
-	d.from, d.tune = r, &r.cfg
-	d.pipeSize = pipe.DefaultSize
-	switch {
-	case !native:
-		d.fallback(FallbackWrapped)
-		d.pinned = true
-	case r.cfg.Engine == EngineCopy:
-		d.pinned = true
-	case r.pipes == nil:
-		d.fallback(FallbackUnsupported)
-		d.pinned = true
-	case r.cfg.Engine == EngineSplice:
-		d.mode, d.pinned = splicing, true
 	}
 }

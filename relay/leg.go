@@ -1,8 +1,11 @@
 package relay
 
 import (
+	"errors"
 	"io"
 	"net"
+	"reflect"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,56 +15,109 @@ type leg struct {
 	src   io.Reader
 	dst   io.Writer
 	ahead []byte // what the wrappers had read
+	state *legState
 
 	srcDesc, dstDesc *descriptor // nil for an end moved by its own Read or Write
+	closed           bool
+}
+
+// A legState is what the two directions must know of each other's doings with one
+// connection.
+type legState struct {
+	shut atomic.Bool // set before the end of file is passed on to it
+	gone atomic.Bool // a write to it has failed
 }
 
 func newLeg(conn net.Conn) leg {
-	l := leg{conn: conn, dst: unwrapWriter(conn)}
-	l.src, l.ahead = unwrapReader(conn)
-	l.srcDesc = newDescriptor(l.src)
-	if l.dstDesc = l.srcDesc; any(l.dst) != any(l.src) {
-		l.dstDesc = newDescriptor(l.dst)
+	if isNil(conn) {
+		return leg{closed: true}
 	}
+	l := leg{conn: conn, dst: unwrapWriter(conn), state: new(legState)}
+	l.src, l.ahead = unwrapReader(conn)
+	l.srcDesc = newDescriptor(l.src, l.state)
+	l.dstDesc = newDescriptor(l.dst, l.state)
 	return l
 }
 
-// newSource returns r, or its descriptor if it has one, as a source.
-func newSource(r io.Reader, desc *descriptor) source {
-	if desc != nil {
-		return desc
-	}
-	return &opaqueSource{r: r}
-}
+// absent reports whether there is no connection.
+func (l *leg) absent() bool { return l.conn == nil }
 
-// newSink returns w, or its descriptor if it has one, as a sink.
-func newSink(w io.Writer, desc *descriptor) sink {
-	if desc != nil {
-		return desc
-	}
-	return &opaqueSink{w: w}
+func isNil(conn net.Conn) bool {
+	v := reflect.ValueOf(conn)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // longAgo is a deadline that has passed on any clock.
 var longAgo = time.Unix(1, 0)
 
+type deadliner interface{ SetDeadline(time.Time) error }
+
 // interrupt makes every Read, Write and wait of the leg fail from now on. A
-// connection that has no deadlines is closed instead.
+// connection that has no deadlines is aborted instead.
 func (l *leg) interrupt() {
+	err := l.conn.SetDeadline(longAgo)
 	for _, end := range []any{l.src, l.dst} {
-		d, ok := end.(interface{ SetDeadline(time.Time) error })
-		if !ok || d.SetDeadline(longAgo) != nil {
-			l.conn.Close()
+		if d, ok := end.(deadliner); ok && isPlain(end) {
+			err = errors.Join(err, d.SetDeadline(longAgo))
 		}
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		l.reset()
+		l.close()
 	}
 }
 
-// reset makes the coming close abort the connection, so that the peer gets RST
-// and not a clean end (socket(7): SO_LINGER with a linger time of 0). Kinds of
-// connection that know no reset are closed as they are.
-func (l *leg) reset() {
-	if c, ok := l.dst.(interface{ SetLinger(sec int) error }); ok {
-		// It fails only on a socket that is gone already.
-		_ = c.SetLinger(0)
+// abort resets the connection and returns the bytes of its send queue that are
+// lost by that.
+func (l *leg) abort() (lost int64) {
+	if l.dstDesc != nil && !l.closed {
+		_ = l.dstDesc.raw.Control(func(uintptr) { lost = int64(l.dstDesc.unsent()) })
 	}
+	l.reset()
+	return lost
+}
+
+// close closes the connection, once.
+func (l *leg) close() {
+	if !l.closed {
+		l.closed = true
+		_ = l.conn.Close()
+	}
+}
+
+// A lingerer can be told to reset its connection when it is closed.
+type lingerer interface {
+	SetLinger(sec int) error
+	Close() error
+}
+
+// reset aborts the connection, so that the peer gets RST and not a clean end
+// (socket(7): SO_LINGER with a linger time of 0). The TCP connection inside of a
+// TLS one is closed first, lest TLS call this an orderly end. Kinds of connection
+// that know no reset are closed by close, as they are.
+func (l *leg) reset() {
+	for _, c := range []any{l.dst, l.conn} {
+		inner, ok := innermost(c).(lingerer)
+		if !ok {
+			continue
+		}
+		// It fails only on a socket that is gone already.
+		_ = inner.SetLinger(0)
+		if !same(inner, l.conn) {
+			_ = inner.Close()
+		}
+		return
+	}
+}
+
+// innermost follows NetConn, as *tls.Conn has it, down to the transport.
+func innermost(c any) any {
+	for range maxUnwraps {
+		n, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = n.NetConn()
+	}
+	return c
 }

@@ -13,7 +13,7 @@ func (d *direction) fillBuffer() wait {
 		}
 		d.buf = buf
 	}
-	n, err := d.src.recv(d.buf[:d.clip(bufferSize)])
+	n, err := d.src.recv(d.buf.b[:d.clip(bufferSize)])
 	switch {
 	case n > 0:
 		d.off, d.end = 0, n
@@ -109,7 +109,7 @@ func (d *direction) deliverAhead() wait {
 }
 
 func (d *direction) deliverBuffer() wait {
-	n, err := d.dst.send(d.buf[d.off:d.end])
+	n, err := d.dst.send(d.buf.b[d.off:d.end])
 	if n > 0 {
 		d.copied.Add(int64(n))
 		d.off += n
@@ -141,7 +141,7 @@ func (d *direction) delivered(n int, op string, err error) wait {
 		return waitSink
 	}
 	d.moves++
-	if d.blocked && d.active != nil {
+	if (d.blocked || d.waits) && d.active != nil {
 		d.active()
 	}
 	d.blocked = false
@@ -158,7 +158,7 @@ func (d *direction) unpipe() wait {
 		}
 		d.buf = buf
 	}
-	n, err := d.pipe.Read(d.buf[:])
+	n, err := d.pipe.Read(d.buf.b[:])
 	if n <= 0 {
 		return d.sinkError("read pipe for", err)
 	}

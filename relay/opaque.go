@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -10,6 +9,7 @@ import (
 // An opaqueSource is an end that is moved by its own Read, which may wait.
 type opaqueSource struct {
 	r   io.Reader
+	leg *legState
 	err error // came together with bytes, to be returned by the next recv
 }
 
@@ -20,7 +20,7 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 	for range emptyReads {
 		if err := s.err; err != nil {
 			s.err = nil
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF { // as io.Copy: wrapped, it is an error
 				return 0, nil
 			}
 			return 0, final(err)
@@ -51,12 +51,16 @@ func (s *opaqueSource) peek(err error) (int, error) { return 0, err }
 
 func (s *opaqueSource) transfer(sink, int) (int, string, error) { return 0, "", syscall.EINVAL }
 
-func (s *opaqueSource) aborted() bool { return false }
+// aborted: what is beneath may be a TCP socket whose reset a Write has collected.
+func (s *opaqueSource) aborted() bool { return s.leg.aborted(s.r) }
 
 func (s *opaqueSource) queued() int { return 0 }
 
 // An opaqueSink is an end that is moved by its own Write, which may wait.
-type opaqueSink struct{ w io.Writer }
+type opaqueSink struct {
+	w   io.Writer
+	leg *legState
+}
 
 func (s *opaqueSink) send(p []byte) (int, error) {
 	n, err := s.w.Write(p)
@@ -64,14 +68,19 @@ func (s *opaqueSink) send(p []byte) (int, error) {
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}
+	if err != nil {
+		s.leg.gone.Store(true)
+	}
 	return n, final(err)
 }
 
 func (s *opaqueSink) drain(conduit, int) (int, error) { return 0, syscall.EINVAL }
 
 func (s *opaqueSink) closeWrite() error {
-	if c, ok := s.w.(closeWriter); ok {
-		return c.CloseWrite()
+	c, ok := s.w.(closeWriter)
+	if !ok {
+		return errNoHalfClose
 	}
-	return errNoHalfClose
+	s.leg.shut.Store(true)
+	return c.CloseWrite()
 }

@@ -22,7 +22,10 @@ type Relay struct {
 }
 
 // A buffer is what one copied read is read into.
-type buffer [bufferSize]byte
+type buffer struct {
+	b        [bufferSize]byte
+	unpooled bool // made after the pool was closed
+}
 
 // Idle buffers beyond these are given back to the collector.
 const (

@@ -23,9 +23,9 @@ type Flow struct {
 	Spliced, Copied int64
 	// Lost are bytes that had reached this process for the destination, and that
 	// the destination did not take: the residue and the source's receive queue at
-	// the end of a session that ended otherwise than by end of file. Bytes that
-	// the destination's kernel had taken are counted as moved, though a reset may
-	// discard them there.
+	// the end of a session that ended otherwise than by end of file; and what a
+	// destination that is reset had in its send queue and not sent, which is counted
+	// as moved, too.
 	Lost int64
 	// Reason is why the direction ended, ReasonNone while it has not: ReasonEOF
 	// once the source's end of file was seen and passed on; a failure of its own;
@@ -50,7 +50,7 @@ const (
 	// sandbox that refuses pipes).
 	FallbackUnsupported
 	// FallbackRefused: the kernel or a sandbox refused to splice these two
-	// descriptors (EINVAL, ENOSYS, EPERM, EOPNOTSUPP, EXDEV); the direction
+	// descriptors (EINVAL, ENOSYS, EPERM, EOPNOTSUPP, EXDEV, EBADF); the direction
 	// copies from there on.
 	FallbackRefused
 	// FallbackBudget: no pipe was to be had under the budget; counted once for
@@ -59,11 +59,15 @@ const (
 	// FallbackDescriptors: no pipe was to be had under RLIMIT_NOFILE or the
 	// system's limit; counted like FallbackBudget.
 	FallbackDescriptors
+	// FallbackClosed: the relay or its pool of pipes was closed while the direction
+	// went on.
+	FallbackClosed
 	// FallbackUrgent: TCP urgent data kept splice from moving queued bytes, which
 	// were moved by recv and send.
 	FallbackUrgent
-	// FallbackHalfClose: the destination has no CloseWrite, so the end of file
-	// could not be passed on.
+	// FallbackHalfClose: the destination has no CloseWrite, so the end of file is
+	// passed on only when the session ends: at the latest when no byte has moved the
+	// other way for Config.HalfCloseTimeout, or a minute if that is 0.
 	FallbackHalfClose
 
 	numFallbacks = iota
@@ -75,6 +79,7 @@ var fallbackNames = [numFallbacks]string{
 	FallbackRefused:     "refused",
 	FallbackBudget:      "budget",
 	FallbackDescriptors: "descriptors",
+	FallbackClosed:      "closed",
 	FallbackUrgent:      "urgent",
 	FallbackHalfClose:   "half-close",
 }
@@ -117,7 +122,7 @@ const (
 	// ReasonIdle: no byte moved for Config.IdleTimeout.
 	ReasonIdle
 	// ReasonHalfClose: one direction had ended, and no byte moved in the other
-	// for Config.HalfCloseTimeout.
+	// for Config.HalfCloseTimeout (see FallbackHalfClose for another bound).
 	ReasonHalfClose
 	// ReasonLifetime: the session was older than Config.MaxLifetime.
 	ReasonLifetime

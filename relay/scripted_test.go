@@ -103,6 +103,7 @@ type scriptedSource struct {
 	given int // bytes handed out: the position in the pattern
 	// urgentAs is what splice says at an urgent mark.
 	urgentAs error
+	dead     bool // its end of file is in truth a reset
 	calls    int
 }
 
@@ -199,7 +200,7 @@ func (s *scriptedSource) transfer(dst sink, max int) (int, string, error) {
 	return n, "sendfile", err
 }
 
-func (s *scriptedSource) aborted() bool { return false }
+func (s *scriptedSource) aborted() bool { return s.dead }
 
 func (s *scriptedSource) queued() int {
 	n := 0

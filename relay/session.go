@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -26,42 +25,65 @@ type Session struct {
 	active   atomic.Int64 // clock time of the last byte moved
 	halfOpen atomic.Bool  // one direction has ended
 
-	mu     sync.Mutex
-	timer  timer // nil without timeouts and after the end
-	reason Reason
-	cause  error
+	// cutting is held while a cut interrupts the legs, and keeps cuts out once the
+	// session settles: nothing touches the connections after Run.
+	cutting sync.Mutex
+	settled bool
+
+	mu        sync.Mutex
+	timer     timer         // nil without timeouts and after the end
+	halfClose time.Duration // the quiet timeout once half open
+	reason    Reason
+	cause     error
 }
 
 // ErrRan is returned by a second Run of the same session.
 var ErrRan = errors.New("penstock: relay: session has been run already")
 
-// NewSession prepares to join a and b. It moves nothing yet; the session owns
-// both connections from its Run on.
+// errNilConn is returned by Run if a connection is nil.
+var errNilConn = fmt.Errorf("penstock: relay: join a nil connection: %w", os.ErrInvalid)
+
+// errPanicked cuts a session in which a Read or Write of a wrapper panicked.
+var errPanicked = errors.New("penstock: relay: a wrapped connection panicked")
+
+// NewSession prepares to join a and b. It moves nothing yet; the session owns both connections from its Run on. What the
+// wrappers of a and b have read ahead is handed over here.
 func (r *Relay) NewSession(a, b net.Conn) *Session {
 	s := &Session{r: r, a: newLeg(a), b: newLeg(b)}
-	s.r.aim(&s.ab, &s.a, &s.b)
-	s.r.aim(&s.ba, &s.b, &s.a)
+	if !s.a.absent() && !s.b.absent() {
+		s.r.aim(&s.ab, &s.a, &s.b)
+		s.r.aim(&s.ba, &s.b, &s.a)
+	}
 	return s
 }
 
 // aim sets up d to move from one leg to the other.
 func (r *Relay) aim(d *direction, from, to *leg) {
-	d.src, d.dst = newSource(from.src, from.srcDesc), newSink(to.dst, to.dstDesc)
 	d.ahead = from.ahead
 	d.remain = -1
-	r.setUp(d, from.srcDesc != nil && to.dstDesc != nil)
+	r.connect(d, end{from.src, from.srcDesc, from.state}, end{to.dst, to.dstDesc, to.state})
 }
 
 // Run joins the two connections until both directions have ended or something
 // cuts the session: ctx, a timeout, a reset, an error. It owns both connections
-// and has closed them when it returns; the ones that would miss bytes, or whose
-// other side was reset, are reset. The error is nil if both directions ended by
-// end of file. Otherwise it wraps the cause: the *net.OpError of the operation
-// that failed, [context.Cause], or os.ErrDeadlineExceeded for a timeout; the
-// result's Reason says the same in one word.
-func (s *Session) Run(ctx context.Context) (Result, error) {
+// and has closed them when it returns. A side gets a clean end only if the other
+// side's end of file was seen; otherwise it is reset. The error is nil if both
+// directions ended by end of file. Otherwise it wraps the cause: the *net.OpError
+// of the operation that failed, [context.Cause], or os.ErrDeadlineExceeded for a
+// timeout; the result's Reason says the same in one word. Run of a nil connection
+// closes the other one and returns os.ErrInvalid, and a second Run returns
+// [ErrRan].
+//
+// If a Read or Write of a wrapped connection panics, Run cleans up and panics in
+// turn.
+func (s *Session) Run(ctx context.Context) (res Result, err error) {
 	if s.ran.Swap(true) {
 		return s.Result(), ErrRan
+	}
+	if s.a.absent() || s.b.absent() {
+		s.a.close()
+		s.b.close()
+		return s.Result(), errNilConn
 	}
 	now := max(1, s.r.clock.now())
 	s.active.Store(now)
@@ -71,38 +93,63 @@ func (s *Session) Run(ctx context.Context) (Result, error) {
 		defer stop()
 	}
 	s.startTimer()
-
-	var wg sync.WaitGroup
-	wg.Go(func() { s.drive(&s.ba) })
-	s.drive(&s.ab)
-	wg.Wait()
-
-	s.settle()
+	s.driveBoth()
 	return s.Result(), s.err()
+}
+
+// driveBoth drives both directions to their ends, and settles.
+func (s *Session) driveBoth() {
+	var panicked any
+	defer func() {
+		if panicked != nil {
+			panic(panicked)
+		}
+	}()
+	defer s.settle()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	drive := func(d *direction) {
+		defer func() {
+			if p := recover(); p != nil {
+				s.cut(ReasonError, errPanicked) // the first cut lets one of them in here
+				panicked = p
+			}
+		}()
+		s.drive(d)
+	}
+	wg.Go(func() { drive(&s.ba) })
+	drive(&s.ab)
 }
 
 // drive runs one direction to its end.
 func (s *Session) drive(d *direction) {
-	if s.r.cfg.IdleTimeout > 0 || s.r.cfg.HalfCloseTimeout > 0 {
+	if s.hasQuietTimeout() {
 		d.active = s.noteActivity
 	}
-	err := newDriver(d).run()
+	newDriver(d).run()
 	switch {
-	case err != nil:
-		s.cut(ReasonError, err)
-	case d.failure.err != nil:
-		s.cut(Reason(d.reason.Load()), s.opError(d))
-	default:
-		s.directionEnded()
+	case d.failure.err == nil:
+		s.directionEnded(d)
+	case !s.cut(Reason(d.reason.Load()), s.opError(d)) && interrupted(d.failure.err):
+		// Not a failure, but how the cut stopped the direction.
+		d.failure = failure{}
+		d.finished(s.Result().Reason)
 	}
+}
+
+func interrupted(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
 }
 
 func (s *Session) noteActivity() { s.active.Store(s.r.clock.now()) }
 
-// cut ends the session: the first cause counts, and both directions stop waiting.
-func (s *Session) cut(reason Reason, cause error) {
+// cut ends the session, and reports whether this was the first cause, which
+// counts: both directions stop waiting.
+func (s *Session) cut(reason Reason, cause error) bool {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
 	s.mu.Lock()
-	first := s.reason == ReasonNone
+	first := s.reason == ReasonNone && !s.settled
 	if first {
 		s.reason, s.cause = reason, cause
 	}
@@ -111,51 +158,54 @@ func (s *Session) cut(reason Reason, cause error) {
 		s.a.interrupt()
 		s.b.interrupt()
 	}
+	return first
 }
 
 // settle runs after both directions have stopped: it delivers what a reset side
 // had sent, counts what is lost, and closes both connections.
 func (s *Session) settle() {
+	s.cutting.Lock()
+	s.settled = true
+	s.cutting.Unlock()
 	s.mu.Lock()
 	if s.timer != nil {
 		s.timer.Stop()
 		s.timer = nil
 	}
-	if s.reason == ReasonNone {
-		s.reason = ReasonEOF
+	if s.ab.atEOF() && s.ba.atEOF() {
+		s.reason, s.cause = ReasonEOF, nil
 	}
 	reason := s.reason
 	s.mu.Unlock()
 	resetB := finish(&s.ab, &s.ba, reason)
 	resetA := finish(&s.ba, &s.ab, reason)
 	if resetA {
-		s.a.reset()
+		s.ba.lost.Add(s.a.abort())
 	}
 	if resetB {
-		s.b.reset()
+		s.ab.lost.Add(s.b.abort())
 	}
-	s.a.conn.Close()
-	s.b.conn.Close()
+	s.a.close()
+	s.b.close()
 	s.finished.Store(max(1, s.r.clock.now()))
 }
 
 // finish flushes and abandons d, and reports whether the connection that it
-// writes to must be reset: because bytes for it were lost, or because its
-// counterpart failed rather than ended. other is the opposite direction.
+// writes to must be reset: because the source's end of file was not passed on, or
+// because the source has failed since. other is the opposite direction.
 func finish(d, other *direction, reason Reason) (resetSink bool) {
 	sinkFailed := d.failure.side == sideSink || other.failure.side == sideSource
 	sourceFailed := d.failure.side == sideSource || other.failure.side == sideSink
-	var lost int64
 	hold(d, func(held bool) {
 		if held && !sinkFailed && reason != ReasonEOF {
 			d.flush(sourceFailed)
 		}
-		lost = d.abandon(held)
+		d.abandon(held)
 	})
 	if !d.ended {
 		d.finished(reason)
 	}
-	return lost > 0 || sourceFailed || reason == ReasonError && Reason(d.reason.Load()) != ReasonEOF
+	return sourceFailed || !d.atEOF()
 }
 
 func (s *Session) opError(d *direction) error {
@@ -164,27 +214,6 @@ func (s *Session) opError(d *direction) error {
 		from, to = to, from
 	}
 	return opError(d.failure, from, to)
-}
-
-// opError dresses a raw failure with the connection it came from.
-func opError(f failure, from, to any) error {
-	at := from
-	if f.side == sideSink {
-		at = to
-	}
-	err := f.err
-	if errno, ok := err.(syscall.Errno); ok {
-		err = os.NewSyscallError(f.op, errno)
-	}
-	c, ok := at.(net.Conn)
-	if !ok {
-		return fmt.Errorf("penstock: relay: %s: %w", f.op, err)
-	}
-	op := &net.OpError{Op: f.op, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
-	if op.Addr != nil {
-		op.Net = op.Addr.Network()
-	}
-	return fmt.Errorf("penstock: relay: %w", op)
 }
 
 func (s *Session) err() error {

@@ -341,29 +341,38 @@ func TestJoinUnwrapper(t *testing.T) {
 	}
 }
 
-// TestJoinCancel: canceling ends both directions, with the cause; a side that
-// would miss bytes is reset.
+// TestJoinCancel: canceling ends both directions, with the cause. A side whose
+// other side has not ended is reset, idle or not: what it got may be the half of
+// something. One whose other side has ended gets its clean end.
 func TestJoinCancel(t *testing.T) {
+	why := errors.New("maintenance")
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
-		g := newRig(t, r, tcp, wrappedTCP)
-		quiet := newRig(t, r, tcp, tcp)
-		sent := fillUp(t, g.A)
-		why := errors.New("maintenance")
-		g.cancel(why)
-		quiet.cancel(why)
-		res, err := g.wait()
-		if res.Reason != relay.ReasonCanceled || !errors.Is(err, why) {
-			t.Fatalf("ended by %v, error %v", res.Reason, err)
-		}
-		if _, n, err := receive(g.B); !errors.Is(err, syscall.ECONNRESET) || n > sent {
-			t.Fatalf("%v: busy B got %d of %d bytes, then %v; want ECONNRESET", e, n, sent, err)
-		}
-		if _, err := quiet.wait(); !errors.Is(err, why) {
-			t.Fatal(err)
-		}
-		if err := expect(quiet.B, nil); err != nil {
-			t.Fatalf("%v: an idle side that misses nothing: %v, want a clean end", e, err)
+		for name, n := range networks {
+			g := newRig(t, r, tcp, n)
+			sent := fillUp(t, g.A)
+			g.cancel(why)
+			res, err := g.wait()
+			if res.Reason != relay.ReasonCanceled || res.AToB.Reason != relay.ReasonCanceled || !errors.Is(err, why) {
+				t.Fatalf("%v/%s: ended by %v (A to B: %v), error %v", e, name, res.Reason, res.AToB.Reason, err)
+			}
+			if _, n, err := receive(g.B); name != "unix" && !errors.Is(err, syscall.ECONNRESET) || n > sent {
+				t.Fatalf("%v/%s: busy B got %d of %d bytes, then %v; want ECONNRESET", e, name, n, sent, err)
+			}
+			quiet := newRig(t, r, n, tcp)
+			if err := quiet.A.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if err := expect(quiet.B, nil); err != nil {
+				t.Fatal(err)
+			}
+			quiet.cancel(why)
+			if res, err := quiet.wait(); !errors.Is(err, why) || res.BToA.Reason != relay.ReasonCanceled {
+				t.Fatalf("%v/%s: error %v, B to A ended by %v", e, name, err, res.BToA.Reason)
+			}
+			if _, _, err := receive(quiet.A); name != "unix" && !errors.Is(err, syscall.ECONNRESET) {
+				t.Fatalf("%v/%s: A, whose other side has not ended, sees %v; want ECONNRESET", e, name, err)
+			}
 		}
 	}
 }

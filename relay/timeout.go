@@ -19,19 +19,24 @@ func (s *Session) startTimer() {
 	}
 }
 
-// directionEnded starts the half-close timeout when the first direction ends.
-func (s *Session) directionEnded() {
-	if s.r.cfg.HalfCloseTimeout == 0 {
-		return
-	}
+// untoldTimeout is the half-close timeout of a session without one, if an end of
+// file could not be passed on: the other side does not know, and may wait for ever.
+const untoldTimeout = time.Minute
+
+// directionEnded starts the half-close timeout when the first direction, d, ends.
+func (s *Session) directionEnded(d *direction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.halfOpen.Swap(true) || s.reason != ReasonNone {
+	s.halfClose = s.r.cfg.HalfCloseTimeout
+	if s.halfClose == 0 && d.fell[FallbackHalfClose].Load() > 0 {
+		s.halfClose = untoldTimeout
+	}
+	if s.halfClose == 0 || s.halfOpen.Swap(true) || s.reason != ReasonNone {
 		return
 	}
 	s.active.Store(s.r.clock.now())
 	if s.timer == nil {
-		s.timer = s.r.clock.afterFunc(s.r.cfg.HalfCloseTimeout, s.onTimer)
+		s.timer = s.r.clock.afterFunc(s.halfClose, s.onTimer)
 		return
 	}
 	if d, ok := s.untilTimeout(); ok {
@@ -53,7 +58,7 @@ func (s *Session) onTimer() {
 	}
 	reason := s.overdue()
 	s.mu.Unlock()
-	s.cut(reason, fmt.Errorf("penstock: relay: %v: %w", reason, os.ErrDeadlineExceeded))
+	_ = s.cut(reason, fmt.Errorf("penstock: relay: %v: %w", reason, os.ErrDeadlineExceeded))
 }
 
 // untilTimeout returns the time until the next timeout, if there is any.
@@ -71,10 +76,17 @@ func (s *Session) untilTimeout() (d time.Duration, ok bool) {
 	return d, ok
 }
 
+// hasQuietTimeout reports whether it may ever matter when bytes last moved.
+func (s *Session) hasQuietTimeout() bool {
+	_, a := s.a.dst.(closeWriter)
+	_, b := s.b.dst.(closeWriter)
+	return s.r.cfg.IdleTimeout > 0 || s.r.cfg.HalfCloseTimeout > 0 || !a || !b
+}
+
 // quietTimeout is how long no byte may move, in the state the session is in.
 func (s *Session) quietTimeout() time.Duration {
-	if s.halfOpen.Load() && s.r.cfg.HalfCloseTimeout > 0 {
-		return s.r.cfg.HalfCloseTimeout
+	if s.halfOpen.Load() {
+		return s.halfClose
 	}
 	return s.r.cfg.IdleTimeout
 }
@@ -85,7 +97,7 @@ func (s *Session) overdue() Reason {
 	switch {
 	case life > 0 && s.r.clock.now()-s.started.Load() >= int64(life):
 		return ReasonLifetime
-	case s.halfOpen.Load() && s.r.cfg.HalfCloseTimeout > 0:
+	case s.halfOpen.Load():
 		return ReasonHalfClose
 	}
 	return ReasonIdle

@@ -2,8 +2,11 @@ package relay_test
 
 import (
 	"errors"
+	"io"
+	"net"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,8 +125,11 @@ func TestIdleTimeout(t *testing.T) {
 			running(t, g)
 			c.advance(1)
 			expectTimeout(t, g, relay.ReasonIdle)
-			if err := expect(g.A, nil); err != nil {
-				t.Fatalf("idle side: %v, want a clean end", err)
+			if res := g.session.Result(); res.AToB.Reason != relay.ReasonIdle || res.BToA.Reason != relay.ReasonIdle {
+				t.Fatalf("directions ended by %v and %v", res.AToB.Reason, res.BToA.Reason)
+			}
+			if _, _, err := receive(g.B); !errors.Is(err, syscall.ECONNRESET) {
+				t.Fatalf("B, whose other side has not ended, sees %v; want ECONNRESET", err)
 			}
 		})
 	}
@@ -150,6 +156,92 @@ func TestHalfCloseTimeout(t *testing.T) {
 	running(t, g)
 	c.advance(time.Second)
 	expectTimeout(t, g, relay.ReasonHalfClose)
+}
+
+// TestHalfCloseTimeoutAlone: it needs no other timeout.
+func TestHalfCloseTimeoutAlone(t *testing.T) {
+	r, c := clockedRelay(t, relay.Config{HalfCloseTimeout: 10 * time.Second})
+	g := newRig(t, r, tcp, tcp)
+	c.advance(time.Hour)
+	g.echo(t)
+	g.B.CloseWrite()
+	if err := expect(g.A, nil); err != nil {
+		t.Fatal(err)
+	}
+	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
+	c.advance(10*time.Second - 1)
+	running(t, g)
+	c.advance(1)
+	expectTimeout(t, g, relay.ReasonHalfClose)
+}
+
+// TestNoHalfClose: an end that cannot be passed on ends the session after a quiet
+// minute, even without any timeout; the other side gets its end then.
+func TestNoHalfClose(t *testing.T) {
+	r, c := clockedRelay(t, relay.Config{})
+	g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
+		far, near := tcp(t)
+		return far, struct{ net.Conn }{near}
+	})
+	g.echo(t)
+	g.A.CloseWrite()
+	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
+	c.advance(time.Minute - 1)
+	if err := ping(g.B, g.A, 1); err != nil {
+		t.Fatal(err)
+	}
+	c.advance(time.Minute - 1)
+	running(t, g)
+	c.advance(1)
+	expectTimeout(t, g, relay.ReasonHalfClose)
+	if err := expect(g.B, nil); err != nil {
+		t.Fatalf("B, whose other side has ended: %v, want a clean end", err)
+	}
+	if f := g.result.AToB; f.Fallbacks[relay.FallbackHalfClose] != 1 {
+		t.Fatalf("%+v", f)
+	}
+}
+
+// TestIdleTimeoutSlowWrite: bytes that a wrapper's Write moved only after a while
+// count as activity.
+func TestIdleTimeoutSlowWrite(t *testing.T) {
+	r, c := clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second})
+	var w *gatedWriter
+	g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
+		far, near := tcp(t)
+		w = &gatedWriter{TCPConn: near.(*net.TCPConn), entered: make(chan struct{}, 10), gate: make(chan struct{}, 10)}
+		return far, w
+	})
+	if _, err := g.A.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	<-w.entered
+	c.advance(9 * time.Second)
+	w.gate <- struct{}{}
+	if _, err := io.ReadFull(g.B, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	// The next write is entered only after the last one was noted.
+	if _, err := g.A.Write([]byte("y")); err != nil {
+		t.Fatal(err)
+	}
+	<-w.entered
+	c.advance(2 * time.Second)
+	running(t, g)
+	close(w.gate)
+	g.cancel(errors.New("over"))
+}
+
+// A gatedWriter says when Write is entered, and waits to be let through.
+type gatedWriter struct {
+	*net.TCPConn
+	entered, gate chan struct{}
+}
+
+func (w *gatedWriter) Write(p []byte) (int, error) {
+	w.entered <- struct{}{}
+	<-w.gate
+	return w.TCPConn.Write(p)
 }
 
 // TestMaxLifetime: counts from the start, however busy the session is.

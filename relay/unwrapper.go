@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 )
 
 // An Unwrapper is a wrapper of a connection or file that allows relay to move
@@ -24,7 +25,7 @@ type Unwrapper interface {
 	RelayWriter() (beneath io.Writer)
 }
 
-// maxUnwraps bounds how deep wrappers are followed, should one return itself.
+// maxUnwraps bounds how deep wrappers are followed, should they go in a circle.
 const maxUnwraps = 16
 
 // unwrapReader returns what r allows to be read in its place, and what its
@@ -37,7 +38,7 @@ func unwrapReader(r io.Reader) (beneath io.Reader, ahead []byte) {
 		}
 		inner, buffered := u.RelayReader()
 		ahead = append(ahead, buffered...)
-		if inner == nil {
+		if inner == nil || same(inner, r) {
 			break
 		}
 		r = inner
@@ -53,12 +54,18 @@ func unwrapWriter(w io.Writer) io.Writer {
 			break
 		}
 		inner := u.RelayWriter()
-		if inner == nil {
+		if inner == nil || same(inner, w) {
 			break
 		}
 		w = inner
 	}
 	return w
+}
+
+// same reports whether a wrapper returned itself. Values that cannot be compared
+// are not the same.
+func same(a, b any) bool {
+	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
 // isPlain reports whether c is one of the types that relay knows to be nothing
@@ -67,8 +74,10 @@ func unwrapWriter(w io.Writer) io.Writer {
 // see every byte.
 func isPlain(c any) bool {
 	switch c := c.(type) {
-	case *net.TCPConn, *os.File:
-		return true
+	case *net.TCPConn:
+		return c != nil
+	case *os.File:
+		return c != nil
 	case *net.UnixConn:
 		addr := c.LocalAddr()
 		return addr != nil && addr.Network() == "unix"

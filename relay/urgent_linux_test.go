@@ -68,6 +68,9 @@ func testUrgent(t *testing.T, e relay.Engine, n, at int, inline bool) {
 	}
 	g.B.CloseWrite()
 	res := g.checkClean(len(want), 0)
+	if n := res.AToB.Fallbacks[relay.FallbackUrgent]; n > 3 {
+		t.Fatalf("one urgent byte made the direction fall back %d times", n)
+	}
 	if e == relay.EngineCopy && res.AToB.Fallbacks[relay.FallbackUrgent] != 0 {
 		t.Fatalf("copying fell back: %+v", res.AToB)
 	}

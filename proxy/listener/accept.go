@@ -25,19 +25,25 @@ import (
 // be called once.
 func (l *Listener) Serve(ctx context.Context, handle func(net.Conn)) error {
 	var handlers sync.WaitGroup
-	serve := func(conn net.Conn) {
-		l.cfg.Limit.acquire()
+	serve := func(conn net.Conn) { // which has a slot
 		handlers.Go(func() {
 			handle(conn)
 			l.cfg.Limit.release()
 		})
 	}
-	l.acceptUntil(ctx, serve)
+	take := func(conn net.Conn) {
+		l.cfg.Limit.acquire(context.Background())
+		serve(conn)
+	}
+	left := l.acceptUntil(ctx, serve)
 	l.path.remove() // Close says if it failed
 	waiting := make(chan net.Conn, min(l.backlog+1, maxWaiting))
 	handlers.Go(func() {
+		if left != nil {
+			take(left)
+		}
 		for conn := range waiting {
-			serve(conn)
+			take(conn)
 		}
 	})
 	l.empty(waiting)
@@ -51,8 +57,14 @@ func (l *Listener) Serve(ctx context.Context, handle func(net.Conn)) error {
 // there is a slot for them. A longer queue is emptied as there are slots.
 const maxWaiting = 1 << 16
 
-// acceptUntil accepts until ctx ends or the listener is closed.
-func (l *Listener) acceptUntil(ctx context.Context, take func(net.Conn)) {
+// acceptUntil accepts until ctx ends or the listener is closed, and passes the
+// connections on, each with a slot of the limit. One that got none before ctx
+// ended is returned.
+//
+// A slot is taken after accept(2): a listener that took one before would keep it
+// from the others while nobody connects to it. room, before, makes that a matter
+// of two listeners that accept at once.
+func (l *Listener) acceptUntil(ctx context.Context, serve func(net.Conn)) (left net.Conn) {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		l.sock.SetDeadline(time.Unix(1, 0))
@@ -63,11 +75,16 @@ func (l *Listener) acceptUntil(ctx context.Context, take func(net.Conn)) {
 		if conn == nil {
 			break
 		}
-		take(conn)
+		if !l.cfg.Limit.acquire(ctx) {
+			left = conn
+			break
+		}
+		serve(conn)
 	}
 	if !stop() {
 		<-interrupted // lest it interrupts what comes after
 	}
+	return left
 }
 
 // accept returns the next connection, or nil when ctx has ended or the listener

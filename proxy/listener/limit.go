@@ -10,10 +10,12 @@ import (
 type Limit struct {
 	slots chan struct{} // one element for each connection served
 
-	mu    sync.Mutex
-	freed chan struct{} // closed by the next release; nil when nobody waits
-	holds int
-	held  chan struct{} // closed when holds is 0 again; nil while it is
+	mu      sync.Mutex
+	freed   chan struct{} // closed by the next release; nil when nobody waits
+	holds   int
+	held    chan struct{} // closed when holds is 0 again; nil while it is
+	waiting int           // listeners that wait for a slot
+	tell    func(full bool)
 }
 
 // NewLimit returns a Limit of n connections, at least one.
@@ -27,7 +29,39 @@ func (l *Limit) Active() int { return len(l.slots) }
 // Max returns how many there may be.
 func (l *Limit) Max() int { return cap(l.slots) }
 
-func (l *Limit) acquire() { l.slots <- struct{}{} }
+// Tell makes the limit call f with true when a listener begins to wait for room,
+// and with false when none does any more. It is called before the limit is used;
+// f must not block, nor use the limit.
+func (l *Limit) Tell(f func(full bool)) { l.tell = f }
+
+// acquire takes a slot, as soon as there is one. It reports false if ctx ended
+// first.
+func (l *Limit) acquire(ctx context.Context) bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+	}
+	l.wait(1)
+	defer l.wait(-1)
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// wait notes that n more listeners wait for a slot.
+func (l *Limit) wait(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.waiting > 0
+	l.waiting += n
+	if now := l.waiting > 0; now != before && l.tell != nil {
+		l.tell(now)
+	}
+}
 
 func (l *Limit) release() {
 	<-l.slots
@@ -88,11 +122,9 @@ func (l *Limit) room(ctx context.Context) bool {
 			return false
 		}
 	}
-	select {
-	case l.slots <- struct{}{}:
-		<-l.slots // and not release: no descriptor was freed
-		return true
-	case <-ctx.Done():
+	if !l.acquire(ctx) {
 		return false
 	}
+	<-l.slots // and not release: no descriptor was freed
+	return true
 }

@@ -252,6 +252,55 @@ func TestQueuedConnectionsAboveTheLimitAreServed(t *testing.T) {
 	}
 }
 
+// A listener that has accepted a connection for which there is no slot, because
+// another took the last, stops accepting all the same.
+func TestStopWithAConnectionInHand(t *testing.T) {
+	cfg := &listener.Config{Limit: listener.NewLimit(1)}
+	told := make(chan bool, 10)
+	cfg.Limit.Tell(func(full bool) { told <- full })
+	a, b := start(t, listen(t, "127.0.0.1:0", cfg)), start(t, listen(t, "127.0.0.1:0", cfg))
+	dial(t, a.Listener)
+	<-a.conns
+	if full := <-told; !full { // a waits for room
+		t.Error("told that there is room")
+	}
+	dial(t, b.Listener)
+	for b.Queued() {
+		time.Sleep(time.Millisecond)
+	}
+	a.stop()
+	b.stop()
+	for _, s := range []*server{a, b} {
+		waitClosed(t, s)
+	}
+	a.finish <- struct{}{}
+	<-b.conns
+	b.finish <- struct{}{}
+	if err := errors.Join(<-a.done, <-b.done); err != nil {
+		t.Error(err)
+	}
+	if full := <-told; full || len(told) != 0 && <-told {
+		t.Error("not told at the end that there is room")
+	}
+}
+
+// waitClosed waits until nobody listens any more.
+func waitClosed(t *testing.T, s *server) {
+	t.Helper()
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; {
+		conn, err := net.Dial("tcp", s.Addr())
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return
+		}
+		if err == nil {
+			conn.Close() // it may have been in time: then it is served
+		} else if !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("it still listens")
+}
+
 // The queue is emptied of what it may have held, not for as long as somebody
 // connects.
 func TestEmptyingTheQueueIsBounded(t *testing.T) {

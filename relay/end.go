@@ -1,0 +1,75 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/pipe"
+)
+
+// An end is what a direction reads (an io.Reader) or writes (an io.Writer).
+type end struct {
+	rw   any
+	desc *descriptor // nil for an end moved by its own Read or Write
+	leg  *legState
+}
+
+// connect gives d its ends, its thresholds, its leases and the mode to start in.
+// A descriptor that is written from an end moved by its own Read is moved by its
+// own Write: the direction waits in Read, and must hold nothing there.
+func (r *Relay) connect(d *direction, from, to end) {
+	if from.desc == nil {
+		d.src = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg}
+		to.desc = nil
+	} else {
+		d.src = from.desc
+	}
+	if to.desc == nil {
+		d.dst = &opaqueSink{w: to.rw.(io.Writer), leg: to.leg}
+		d.waits = true
+	} else {
+		d.dst = to.desc
+	}
+	d.from, d.tune, d.pipeSize = r, &r.cfg, pipe.DefaultSize
+	d.chooseMode(r, isPlain(from.rw) && isPlain(to.rw))
+}
+
+// chooseMode sets the mode to start in, and whether it may change.
+func (d *direction) chooseMode(r *Relay, plain bool) {
+	d.pinned = true
+	switch {
+	case d.waits && !plain:
+		d.fallback(FallbackWrapped)
+	case r.cfg.Engine == EngineCopy:
+	case d.waits || r.pipes == nil:
+		d.fallback(FallbackUnsupported)
+	case r.cfg.Engine == EngineSplice:
+		d.mode = splicing
+	default:
+		d.pinned = false
+	}
+}
+
+// opError dresses a raw failure with the connection it came from.
+func opError(f failure, from, to any) error {
+	at := from
+	if f.side == sideSink {
+		at = to
+	}
+	err := f.err
+	if errno, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError(f.op, errno)
+	}
+	c, ok := at.(net.Conn)
+	if !ok {
+		return fmt.Errorf("penstock: relay: %s: %w", f.op, err)
+	}
+	op := &net.OpError{Op: f.op, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+	if op.Addr != nil {
+		op.Net = op.Addr.Network()
+	}
+	return fmt.Errorf("penstock: relay: %w", op)
+}
