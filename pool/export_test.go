@@ -102,28 +102,26 @@ func Pin() int { return procPin() }
 
 func Unpin() { procUnpin() }
 
-// Duel lets the owners of a latch and somebody else enter it for a time while the
-// world is stopped again and again. It reports whether each was alone inside.
+// Duel lets an owner and somebody else enter a latch for a time, and reports
+// whether each was alone inside. Several owners take turns, since only who runs
+// on the first P is one; then the world is stopped again and again, so that they
+// change.
 //
 // Each stores to a contended cache line before it tries. The next store waits in
 // the store buffer behind it, while loads go on: this is what a barrier is for.
-func (v Variant) Duel(d time.Duration) bool {
-	var l duel
+func (v Variant) Duel(owners int, d time.Duration) bool {
+	l := duel{turns: owners > 1}
 	if v.setup.shared {
 		l.share()
 	}
 	var done sync.WaitGroup
-	for range 3 {
-		done.Go(l.own)
+	for i := range owners {
+		done.Go(func() { l.own(&l.line[i]) })
 	}
-	done.Go(l.rival)
-	done.Go(func() {
-		for !l.stop.Load() {
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			time.Sleep(20 * time.Microsecond)
-		}
-	})
+	done.Go(func() { l.rival(&l.line[owners]) })
+	if l.turns {
+		done.Go(l.stopWorld)
+	}
 	time.Sleep(d)
 	l.stop.Store(true)
 	done.Wait()
@@ -135,19 +133,20 @@ type duel struct {
 	busy  bool
 	count int64
 	_     [128]byte
-	line  [4]int64
+	line  [8]int64
 	_     [64]byte
 
+	turns       bool
 	stop, clash atomic.Bool
 	entered     atomic.Int64
 }
 
-// own enters the latch as its owner, who is whoever runs on the first P.
-func (l *duel) own() {
+// own enters the latch as its owner.
+func (l *duel) own(word *int64) {
 	n := int64(0)
 	for !l.stop.Load() {
-		if procPin() == 0 {
-			l.line[0]++
+		if pid := procPin(); pid == 0 || !l.turns {
+			*word++
 			if l.tryEnter() {
 				l.inside()
 				l.leave()
@@ -160,10 +159,10 @@ func (l *duel) own() {
 }
 
 // rival enters it by the lock.
-func (l *duel) rival() {
+func (l *duel) rival(word *int64) {
 	n := int64(0)
 	for ; !l.stop.Load(); n++ {
-		l.line[1]++
+		*word++
 		l.lock()
 		l.inside()
 		l.unlock()
@@ -172,6 +171,13 @@ func (l *duel) rival() {
 		}
 	}
 	l.entered.Add(n)
+}
+
+func (l *duel) stopWorld() {
+	for !l.stop.Load() {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+	}
 }
 
 func (l *duel) inside() {

@@ -46,25 +46,46 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 		limit, remain, src = l, l.N, l.R
 	}
 	in, ahead := unwrapReader(src)
-	from := end{in, nil, new(legState)}
-	to := end{unwrapWriter(dst), nil, new(legState)}
-	from.desc, to.desc = newDescriptor(from.rw, from.leg), newDescriptor(to.rw, to.leg)
+	leg := new(legState)
+	from, to := end{rw: in, leg: leg}, end{rw: unwrapWriter(dst), leg: leg}
+	from.desc, to.desc = newDescriptor(from.rw, leg), newDescriptor(to.rw, leg)
 	if limit == nil && len(ahead) == 0 {
 		if f, err, ok := delegate(to, from); ok {
 			return f, err
 		}
 	}
-	d := &direction{ahead: ahead, remain: remain, oneWay: true}
+	j := r.newCopyJob()
+	d := &j.dir
+	d.ahead, d.remain, d.oneWay = ahead, remain, true
 	d.limitAhead()
 	r.connect(d, from, to)
 	if d.sendsFile() {
 		d.mode, d.pinned = transferring, true
 	}
-	err := r.moveAll(d, from.rw, to.rw)
+	err := j.run(from.rw, to.rw)
 	if limit != nil {
 		limit.N = d.remain
 	}
-	return d.flow(), err
+	f := d.flow()
+	r.jobs.Put(j)
+	return f, err
+}
+
+// A copyJob is what a copy needs besides its ends, used again so that short copies
+// do not pay for it.
+type copyJob struct {
+	dir direction
+	drv *driver
+}
+
+func (r *Relay) newCopyJob() *copyJob {
+	j, ok := r.jobs.Get().(*copyJob)
+	if !ok {
+		j = new(copyJob)
+		j.drv = newDriver(&j.dir)
+	}
+	j.dir = direction{}
+	return j
 }
 
 // limitAhead takes the bytes that were read ahead off the limit. What exceeds it
@@ -83,10 +104,12 @@ func (d *direction) sendsFile() bool {
 	return ok && src.kind == regular && !d.waits && (!d.pinned || d.mode == splicing)
 }
 
-// moveAll drives d to its end and gives back what it held.
-func (r *Relay) moveAll(d *direction, in, out any) error {
+// run drives the copy to its end and gives back what it held.
+func (j *copyJob) run(in, out any) error {
+	d := &j.dir
 	defer d.abandon(false)
-	newDriver(d).run()
+	j.drv.take(d)
+	j.drv.run()
 	if d.failure.err != nil {
 		return opError(d.failure, in, out)
 	}

@@ -1,19 +1,18 @@
 package relay
 
 import (
-	"io/fs"
 	"net"
-	"os"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A descriptor is an end that is moved beneath Go: source and sink at once.
+// A descriptor is an end that is moved beneath Go: source and sink at once. One
+// direction has it, in one of the two parts.
 type descriptor struct {
 	conn any // *net.TCPConn, *net.UnixConn or *os.File; owns fd
 	raw  syscall.RawConn
-	fd   int // borrowed from conn; valid only inside a callback of raw
+	fd   int // borrowed from conn; set and valid inside a callback of raw
 	kind kind
 	leg  *legState
 }
@@ -39,42 +38,33 @@ func newDescriptor(c any, leg *legState) *descriptor {
 		return nil
 	}
 	d := &descriptor{conn: c, raw: raw, leg: leg}
-	ok := false
-	err = raw.Control(func(fd uintptr) {
-		d.fd = int(fd)
-		d.kind, ok = kindOf(c, d.fd)
-	})
-	if err != nil || !ok {
-		return nil
+	switch c.(type) {
+	case *net.TCPConn:
+		d.kind = tcpSocket
+	case *net.UnixConn:
+		d.kind = socket
+	default:
+		ok := false
+		if err := raw.Control(func(fd uintptr) { d.kind, ok = kindOfFile(int(fd)) }); err != nil || !ok {
+			return nil
+		}
 	}
 	return d
 }
 
-func kindOf(c any, fd int) (k kind, ok bool) {
-	switch c := c.(type) {
-	case *net.TCPConn:
-		return tcpSocket, true
-	case *net.UnixConn:
-		return socket, true
-	case *os.File:
-		return kindOfFile(c, fd)
-	}
-	return 0, false
-}
-
 // kindOfFile tells what an *os.File is. A FIFO or socket that blocks is not on
 // the runtime's poller, so a driver could not wait for it.
-func kindOfFile(f *os.File, fd int) (k kind, ok bool) {
-	info, err := f.Stat()
+func kindOfFile(fd int) (k kind, ok bool) {
+	mode, err := sys.FstatMode(fd)
 	if err != nil {
 		return 0, false
 	}
-	switch mode := info.Mode(); {
-	case mode.IsRegular():
+	switch mode & sys.S_IFMT {
+	case sys.S_IFREG:
 		return regular, true
-	case mode&fs.ModeNamedPipe != 0:
+	case sys.S_IFIFO:
 		k = fifo
-	case mode&fs.ModeSocket != 0:
+	case sys.S_IFSOCK:
 		k = socket
 		if _, err := sys.TCPState(fd); err == nil {
 			k = tcpSocket

@@ -10,6 +10,7 @@ type descriptor struct {
 	source
 	sink
 	raw  syscall.RawConn
+	fd   int
 	kind kind
 }
 

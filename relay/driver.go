@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"syscall"
 )
 
 // A driver runs one direction on a goroutine, waiting with the runtime's poller.
@@ -26,33 +25,45 @@ import (
 // held meanwhile: neither a lock nor the other end's number.
 type driver struct {
 	dir      *direction
-	src, dst syscall.RawConn // nil for an end moved by its own Read or Write
-
+	src, dst *descriptor // nil for an end moved by its own Read or Write
 	w        wait
-	onSource func(uintptr) bool // holds the source, pins the sink, steps
-	onSink   func(uintptr) bool // holds the sink, pins the source, steps
-	pinned   func(uintptr)      // steps
-	onlyRead func(uintptr) bool // holds the source, reads
+
+	// The callbacks, made once.
+	onSource, onSink, onlyRead func(fd uintptr) bool
+	withSource, withSink       func(fd uintptr)
 }
 
 func newDriver(d *direction) *driver {
-	dr := &driver{dir: d}
-	if s, ok := d.src.(*descriptor); ok {
-		dr.src = s.raw
+	dr := new(driver)
+	dr.onSource = func(fd uintptr) bool {
+		dr.src.fd = int(fd)
+		return dr.pin(dr.dst, dr.withSink, sideSink) != waitSource
 	}
-	if s, ok := d.dst.(*descriptor); ok {
-		dr.dst = s.raw
+	dr.onSink = func(fd uintptr) bool {
+		dr.dst.fd = int(fd)
+		return dr.pin(dr.src, dr.withSource, sideSource) != waitSink
 	}
-	dr.pinned = func(uintptr) { dr.w = d.step() }
-	dr.onSource = func(uintptr) bool { return dr.pin(dr.dst, sideSink) != waitSource }
-	dr.onSink = func(uintptr) bool { return dr.pin(dr.src, sideSource) != waitSink }
-	dr.onlyRead = func(uintptr) bool { dr.w = d.move(); return dr.w != waitSource }
+	dr.onlyRead = func(fd uintptr) bool {
+		dr.src.fd = int(fd)
+		dr.w = dr.dir.move()
+		return dr.w != waitSource
+	}
+	dr.withSource = func(fd uintptr) { dr.src.fd = int(fd); dr.w = dr.dir.step() }
+	dr.withSink = func(fd uintptr) { dr.dst.fd = int(fd); dr.w = dr.dir.step() }
+	dr.take(d)
 	return dr
 }
 
-// pin steps with raw pinned, and returns what to wait for.
-func (dr *driver) pin(raw syscall.RawConn, s side) wait {
-	if err := raw.Control(dr.pinned); err != nil {
+// take makes dr the driver of d.
+func (dr *driver) take(d *direction) {
+	dr.dir, dr.w = d, waitTurn
+	dr.src, _ = d.src.(*descriptor)
+	dr.dst, _ = d.dst.(*descriptor)
+}
+
+// pin steps with one end pinned, and returns what to wait for.
+func (dr *driver) pin(end *descriptor, step func(uintptr), s side) wait {
+	if err := end.raw.Control(step); err != nil {
 		dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
 	}
 	return dr.w
@@ -66,7 +77,7 @@ func (dr *driver) run() {
 		case dr.src != nil && dr.dst != nil:
 			dr.runNative()
 		case dr.src != nil && dr.dir.wantsRead():
-			dr.held(dr.src.Read(dr.onlyRead), sideSource)
+			dr.held(dr.src.raw.Read(dr.onlyRead), sideSource)
 		case dr.src != nil:
 			dr.w = dr.dir.move()
 		default:
@@ -78,9 +89,9 @@ func (dr *driver) run() {
 // runNative waits for the end that the direction needs, and steps.
 func (dr *driver) runNative() {
 	if dr.w == waitSink || dr.dir.residue() > 0 {
-		dr.held(dr.dst.Write(dr.onSink), sideSink)
+		dr.held(dr.dst.raw.Write(dr.onSink), sideSink)
 	} else {
-		dr.held(dr.src.Read(dr.onSource), sideSource)
+		dr.held(dr.src.raw.Read(dr.onSource), sideSource)
 	}
 }
 
@@ -131,5 +142,5 @@ func holdEnd(end any, f func()) bool {
 		f()
 		return true
 	}
-	return desc.raw.Control(func(uintptr) { f() }) == nil
+	return desc.raw.Control(func(fd uintptr) { desc.fd = int(fd); f() }) == nil
 }

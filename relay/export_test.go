@@ -37,10 +37,12 @@ func (s *Session) HalfOpen() bool {
 
 // CopyFileThroughPipe is Copy of a file by the way not taken: a leased pipe.
 func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error) {
-	d := &direction{remain: -1, oneWay: true}
-	st := new(legState)
-	r.connect(d, end{src, newDescriptor(src, st), st}, end{dst, newDescriptor(dst, st), st})
+	j := r.newCopyJob()
+	d := &j.dir
+	d.remain, d.oneWay = -1, true
+	leg := new(legState)
+	r.connect(d, end{src, newDescriptor(src, leg), leg}, end{dst, newDescriptor(dst, leg), leg})
 	d.mode, d.pinned = splicing, true
-	err := r.moveAll(d, src, dst)
+	err := j.run(src, dst)
 	return d.flow().Bytes(), err
 }

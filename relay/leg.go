@@ -71,7 +71,10 @@ func (l *leg) interrupt() {
 // lost by that.
 func (l *leg) abort() (lost int64) {
 	if l.dstDesc != nil && !l.closed {
-		_ = l.dstDesc.raw.Control(func(uintptr) { lost = int64(l.dstDesc.unsent()) })
+		_ = l.dstDesc.raw.Control(func(fd uintptr) {
+			l.dstDesc.fd = int(fd)
+			lost = int64(l.dstDesc.unsent())
+		})
 	}
 	l.reset()
 	return lost

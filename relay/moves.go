@@ -74,8 +74,8 @@ func (d *direction) filledNothing(err error) wait {
 	return d.sourceError("read", err)
 }
 
-// transfer moves bytes from a regular file to the sink in one call. The end of
-// the file is confirmed by a read, because files of /proc and the like give 0 to
+// transfer moves bytes from a regular file to the sink in one call. A first answer
+// of 0 is confirmed by a read, because files of /proc and the like give 0 to
 // sendfile and copy_file_range while they have bytes (copy_file_range(2), BUGS).
 func (d *direction) transfer() wait {
 	n, op, err := d.src.transfer(d.dst, d.clip(transferBytes))
@@ -84,8 +84,10 @@ func (d *direction) transfer() wait {
 		d.took(n)
 		d.spliced.Add(int64(n))
 		return waitTurn
+	case err == nil && d.moves > 0:
+		return d.sourceEnd()
 	case err == nil:
-		d.mode, d.pinned = copying, true
+		d.mode = copying
 		return waitTurn
 	case refused(err):
 		return d.copyFromHere(FallbackRefused)

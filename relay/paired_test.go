@@ -64,6 +64,50 @@ func BenchmarkCopyPaired(b *testing.B) {
 	}
 }
 
+// BenchmarkCopySmallPaired is BenchmarkCopyPaired for copies so small that setting
+// one up counts: 4 KiB, again and again between the same two ends, a thousand of
+// them a round.
+func BenchmarkCopySmallPaired(b *testing.B) {
+	const n, times = 4 << 10, 1000
+	path := filepath.Join(b.TempDir(), "in")
+	if err := os.WriteFile(path, make([]byte, n), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	r := newRelay(b, nil)
+	in, src := sockets.TCPPair(b)
+	block := make([]byte, n)
+	for _, c := range []struct {
+		name string
+		src  func() io.Reader
+	}{
+		{"socket-socket", func() io.Reader {
+			if _, err := in.Write(block); err != nil {
+				b.Fatal(err)
+			}
+			return io.LimitReader(src, n)
+		}},
+		{"file-socket", func() io.Reader { _, _ = file.Seek(0, io.SeekStart); return file }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			dst, out := drainTo(b)
+			defer out()
+			round := func(copy oneWay) (sum time.Duration) {
+				for range times {
+					src := c.src()
+					sum += timed(b, copy, dst, src, n)
+				}
+				return sum
+			}
+			paired(b, func() time.Duration { return round(r.Copy) }, func() time.Duration { return round(io.Copy) })
+		})
+	}
+}
+
 // BenchmarkFileEngines compares the two ways of sending a file: sendfile, which
 // Relay.Copy uses, in the time of a leased pipe.
 func BenchmarkFileEngines(b *testing.B) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/pipe"
@@ -19,6 +20,7 @@ type Relay struct {
 	ownsPipes bool
 	buffers   *pool.Pool[*buffer]
 	clock     clock
+	jobs      sync.Pool // *copyJob: memory only, nothing to close
 }
 
 // A buffer is what one copied read is read into.

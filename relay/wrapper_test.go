@@ -286,6 +286,7 @@ func TestJoinRelayClosed(t *testing.T) {
 	if err := ping(g.A, g.B, 1); err != nil {
 		t.Fatal(err)
 	}
+	g.until("the lease to be back", func(relay.Result) bool { return r.Stats().Pipes.Leased == 0 })
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
