@@ -10,9 +10,10 @@ import (
 //
 //   - The owner is whoever runs on the shard's P. It enters by tryEnter and leaves
 //     by leave, pinned to the P throughout, so that there is never more than one.
-//     This takes no atomic read-modify-write: see owner_biased_linux_amd64.go.
-//   - Everybody else, and an owner where that file does not serve, locks mu. One
-//     who holds mu then keeps the owner out: revoke, barrier, expel.
+//     This takes no atomic read-modify-write: see owner_biased_linux_amd64.go; or
+//     one, where that cannot be: see owner_portable.go.
+//   - Everybody else locks mu and keeps the owner out: revoke, barrier, expel. A
+//     shared latch has no owner; then mu is enough.
 type latch struct {
 	owner
 	state atomic.Uint32 // open, asked, revoked or shared

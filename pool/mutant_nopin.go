@@ -4,7 +4,10 @@ package pool
 
 import _ "unsafe" // for go:linkname
 
-const mutant = noPin
+const (
+	mutant = noPin
+	canPin = true
+)
 
 //go:linkname runtimePin runtime.procPin
 func runtimePin() int

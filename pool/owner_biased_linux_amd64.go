@@ -1,4 +1,4 @@
-//go:build !race && !penstock_portable && !penstock_nolinkname
+//go:build gc && !race && !penstock_portable && !penstock_nolinkname
 
 package pool
 
@@ -92,7 +92,7 @@ var owners struct {
 // per process, and no barrier has failed since.
 func canOwn() bool {
 	owners.once.Do(func() { owners.ok.Store(sys.RegisterMembarrier() == nil) })
-	return owners.ok.Load()
+	return canPin && owners.ok.Load()
 }
 
 // barrier makes every other thread of the process execute a memory barrier.

@@ -1,21 +1,49 @@
-//go:build race || penstock_portable || penstock_nolinkname || !linux || !amd64
+//go:build !gc || race || penstock_portable || penstock_nolinkname || !linux || !amd64
 
 package pool
 
-// The portable half of the latch: there are no owners, everybody takes the
-// mutex. What the functions below would do is done only for a latch that has an
-// owner, so they do nothing, and the compiler drops the code that calls them.
+import "sync/atomic"
 
-type owner struct{}
+// The portable half of the latch is the same handshake within Go's memory model:
+//
+//	The owner:                            One who holds mu:
+//
+//	swap entered, 1       (O1)            state = revoked   (R1)
+//	load state            (O2)
+//	open: use the shard                   load entered      (R3)
+//	entered = 0           (O3)            0: use the shard
+//
+// All of these are atomic, and Go's atomics are sequentially consistent: of O1 and
+// R1 one comes first, and the other side sees it. That takes the place of the
+// barrier. O1 is a swap, and not a store, so that it observes the O3 of the
+// owner before, which may have been another goroutine.
 
-func canOwn() bool { return false }
+// owner is the owner's part of a latch.
+type owner struct {
+	entered atomic.Uint32 // 1 while the owner is, or tries to get, inside; only the owner writes it
+}
 
-func (l *latch) tryEnter() bool { return false }
+// canOwn reports whether latches may have owners, of whom there must be one at a
+// time.
+func canOwn() bool { return canPin }
 
-func (*owner) leave() {}
+// tryEnter lets the owner in unless the latch is not open. The caller is pinned.
+func (l *latch) tryEnter() bool {
+	l.entered.Swap(1)
+	if l.state.Load() == open || mutant == noRevoke {
+		return true
+	}
+	l.entered.Store(0)
+	return false
+}
 
-func (*owner) occupied() bool { return false }
+// leave is the owner's way out.
+func (o *owner) leave() { o.entered.Store(0) }
 
+// occupied reports whether the owner is inside. The caller has revoked the latch.
+func (o *owner) occupied() bool { return o.entered.Load() != 0 }
+
+// peek would be a data race here: the counters can only be had from the inside.
 func (l *latch) peek(_, _ *uint32) (uint32, bool) { return 0, false }
 
 func barrier() {}

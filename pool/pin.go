@@ -4,6 +4,8 @@ package pool
 
 import _ "unsafe" // for go:linkname
 
+const canPin = true
+
 // procPin keeps the goroutine on its P, and from being preempted, until procUnpin,
 // and returns the P's number. In between it must not block.
 //

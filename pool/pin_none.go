@@ -7,6 +7,8 @@ import (
 	"runtime"
 )
 
+const canPin = false
+
 // procPin chooses a shard. Without the runtime's help there is no telling the P,
 // so it spreads the callers; latches have no owners then.
 func procPin() int { return rand.IntN(runtime.GOMAXPROCS(0)) }

@@ -3,13 +3,11 @@ package relay_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"sync"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/privilege"
-	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -78,20 +76,6 @@ func fillAll(t *testing.T, r *relay.Relay, rigs []*rig, sent []int64) relay.Stat
 	}
 	t.Fatalf("%d blocked pairs hold %+v", len(rigs), s)
 	panic("unreachable")
-}
-
-// smallTCP is tcp with small kernel buffers, so that a thousand pairs fit.
-func smallTCP(t testing.TB) (halfConn, net.Conn) {
-	far, near := sockets.TCPPair(t)
-	for _, c := range []*net.TCPConn{far, near} {
-		if err := c.SetReadBuffer(128 << 10); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.SetWriteBuffer(128 << 10); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return far, near
 }
 
 // BenchmarkBusyPairs moves 256 KiB through each of many joined pairs at once, over

@@ -75,6 +75,20 @@ func unixStream(t testing.TB) (halfConn, net.Conn) {
 	return c, s
 }
 
+// smallTCP is tcp with small kernel buffers, so that a thousand pairs fit.
+func smallTCP(t testing.TB) (halfConn, net.Conn) {
+	far, near := sockets.TCPPair(t)
+	for _, c := range []*net.TCPConn{far, near} {
+		if err := c.SetReadBuffer(128 << 10); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetWriteBuffer(128 << 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return far, near
+}
+
 // newRig starts a session. The test must end it; wait returns what it did.
 func newRig(t testing.TB, r *relay.Relay, a, b network) *rig {
 	t.Helper()

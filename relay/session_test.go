@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -117,41 +118,81 @@ func TestJoinSizes(t *testing.T) {
 }
 
 // TestJoinHalfClose: either side may end first, and the other direction goes on
-// until it ends too.
+// until it ends too: the same order of ends through every engine and kind of
+// connection.
 func TestJoinHalfClose(t *testing.T) {
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
-		for _, swap := range []bool{false, true} {
-			g := newRig(t, r, tcp, unixStream)
-			first, second := g.A, g.B
-			if swap {
-				first, second = g.B, g.A
-			}
-			if err := send(first, []byte("request"), 3); err != nil {
-				t.Fatal(err)
-			}
-			if err := expect(second, []byte("request")); err != nil {
-				t.Fatal(err)
-			}
-			// The end has arrived, so this direction is over; the other is not.
-			for i := range 100 {
-				if err := ping(second, first, byte(i)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := second.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
-			if err := expect(first, nil); err != nil {
-				t.Fatal(err)
-			}
-			if swap {
-				g.checkClean(100, len("request"))
-			} else {
+		for name, n := range networks {
+			t.Run(e.String()+"/"+name, func(t *testing.T) {
+				g := newRig(t, r, n, unixStream)
+				halfClose(t, g.A, g.B)
 				g.checkClean(len("request"), 100)
-			}
+				g = newRig(t, r, n, unixStream)
+				halfClose(t, g.B, g.A)
+				g.checkClean(100, len("request"))
+			})
 		}
 	}
+}
+
+// halfClose ends first's side after a request, then second's after 100 bytes.
+func halfClose(t *testing.T, first, second halfConn) {
+	t.Helper()
+	if err := send(first, []byte("request"), 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := expect(second, []byte("request")); err != nil {
+		t.Fatal(err)
+	}
+	// The end has arrived, so this direction is over; the other is not.
+	for i := range 100 {
+		if err := ping(second, first, byte(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := second.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if err := expect(first, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestJoinSlowReaders: readers that take a few bytes at a time, through small
+// kernel buffers, get every byte.
+func TestJoinSlowReaders(t *testing.T) {
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		for name, n := range networks {
+			t.Run(e.String()+"/"+name, func(t *testing.T) {
+				g := newRig(t, r, n, smallTCP)
+				var wg sync.WaitGroup
+				for _, way := range []struct{ from, to halfConn }{{g.A, g.B}, {g.B, g.A}} {
+					wg.Go(func() {
+						if err := send(way.from, content(3, 300_000), 7_001); err != nil {
+							t.Error(err)
+						}
+					})
+					wg.Go(func() {
+						if err := expect(trickle{way.to}, content(3, 300_000)); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				wg.Wait()
+				g.checkClean(300_000, 300_000)
+			})
+		}
+	}
+}
+
+// trickle reads at most 97 bytes at a time, and lets others run in between.
+type trickle struct{ io.Reader }
+
+func (r trickle) Read(p []byte) (int, error) {
+	runtime.Gosched()
+	return r.Reader.Read(p[:min(len(p), 97)])
 }
 
 // ping sends one byte from one end and receives it at the other.
