@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/pipe"
@@ -59,7 +61,14 @@ type Server struct {
 	upstream  *upstream.Group
 	limit     *listener.Limit
 	listeners []*listener.Listener
+	local     []netip.Addr // this machine's
+	spares    spares
+	dial      func(context.Context) (net.Conn, error) // upstream's
 	after     func(time.Duration) <-chan time.Time
+
+	full    episode    // the limit is reached
+	refused episode    // clients are, for want of descriptors
+	pauses  []*episode // of accepting
 
 	sessions sessions
 	cut      context.Context // ends when sessions are cut
@@ -92,10 +101,11 @@ func (s *Server) open(ctx context.Context) error {
 	if s.upstream, err = upstream.New(s.cfg.To, s.upstreamConfig()); err != nil {
 		return err
 	}
+	s.dial = s.upstream.Dial
 	if err := s.openRelay(); err != nil {
 		return err
 	}
-	s.limit = listener.NewLimit(s.cfg.MaxConnections)
+	s.openLimit()
 	for _, addr := range s.cfg.Listen {
 		l, err := s.listen(ctx, addr)
 		if err != nil {
@@ -103,18 +113,28 @@ func (s *Server) open(ctx context.Context) error {
 		}
 		s.listeners = append(s.listeners, l)
 	}
-	return nil
+	s.local = localAddresses()
+	return s.checkTargets()
 }
 
 func (s *Server) upstreamConfig() *upstream.Config {
 	return &upstream.Config{
 		ConnectTimeout: s.cfg.ConnectTimeout,
 		Options:        s.cfg.Socket,
+		Own:            s.listensOn,
 		OnDown: func(target string, cause error) {
-			s.log.Warn("target down", "target", target, "error", cause)
+			s.log.Warn(downMessage(cause), "target", target, "error", cause)
 		},
 		OnUp: func(target string) { s.log.Info("target up", "target", target) },
 	}
+}
+
+// downMessage says whose fault it is that a target was not reached.
+func downMessage(cause error) string {
+	if errors.Is(cause, upstream.ErrPortsExhausted) {
+		return "target not reached, local ports are exhausted"
+	}
+	return "target down"
 }
 
 // openRelay makes the pool of pipes, unless nothing will be spliced, and the
@@ -137,16 +157,38 @@ func (s *Server) openRelay() error {
 	return err
 }
 
+// openLimit makes the limit, which tells when it is reached.
+func (s *Server) openLimit() {
+	s.full.over = func() { s.log.Info("below max-connections again") }
+	s.refused.over = func() {}
+	s.limit = listener.NewLimit(s.cfg.MaxConnections)
+	s.limit.Tell(func(full bool) {
+		if !full {
+			s.full.end()
+			return
+		}
+		s.full.begin(func() {
+			s.log.Warn("max-connections reached, further clients wait", "max_connections", s.limit.Max())
+		})
+	})
+}
+
 func (s *Server) listen(ctx context.Context, addr socket.Address) (*listener.Listener, error) {
 	var l *listener.Listener
+	pause := &episode{over: func() { s.log.Info("accepting resumed", "address", l.Addr()) }}
+	s.pauses = append(s.pauses, pause)
 	cfg := &listener.Config{
 		Limit:   s.limit,
 		Options: s.cfg.Socket,
+		Reserve: s.spares.reserve,
 		OnPause: func(cause error) {
-			s.log.Warn("accepting paused", "address", l.Addr(), "error", cause,
-				"active", s.limit.Active(), "pauses", l.Pauses(), "pipes_closed", s.trim())
+			closed := s.trim()
+			pause.begin(func() {
+				s.log.Warn("accepting paused", "address", l.Addr(), "error", cause,
+					"active", s.limit.Active(), "pauses", l.Pauses(), "pipes_closed", closed)
+			})
+			pause.end() // unless it fails again, which it soon would
 		},
-		OnResume: func() { s.log.Info("accepting resumed", "address", l.Addr()) },
 	}
 	var err error
 	l, err = listener.Listen(ctx, addr, cfg)
@@ -177,6 +219,10 @@ func (s *Server) close() error {
 	var errs []error
 	for _, l := range s.listeners {
 		errs = append(errs, l.Close())
+	}
+	s.spares.close()
+	for _, e := range append(s.pauses, &s.full, &s.refused) {
+		e.close()
 	}
 	if s.relay != nil {
 		errs = append(errs, s.relay.Close())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/upstream"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -91,10 +93,10 @@ func TestListensOnEveryAddress(t *testing.T) {
 }
 
 func TestOpenLeavesNothingBehind(t *testing.T) {
-	taken := serve(t, proxy.Config{}, refusing(t))
+	taken := endpoint(t, "127.0.0.1:0", echo)
 	before := leak.Take()
 	_, err := proxy.Open(context.Background(), &proxy.Config{
-		Listen: []socket.Address{parse(t, "127.0.0.1:0"), parse(t, taken.Addresses()[0])},
+		Listen: []socket.Address{parse(t, "127.0.0.1:0"), parse(t, taken)},
 		To:     []socket.Address{parse(t, "127.0.0.1:1")},
 	})
 	if !errors.Is(err, syscall.EADDRINUSE) || strings.Contains(err.Error(), "\n") {
@@ -149,6 +151,16 @@ func TestTargetDown(t *testing.T) {
 	}
 }
 
+// That this machine has no port left is not the target's fault.
+func TestPortExhaustionIsToldAsSuch(t *testing.T) {
+	if got := proxy.DownMessage(fmt.Errorf("x: %w", upstream.ErrPortsExhausted)); !strings.Contains(got, "ports are exhausted") {
+		t.Errorf("told %q", got)
+	}
+	if got := proxy.DownMessage(syscall.ECONNREFUSED); got != "target down" {
+		t.Errorf("told %q", got)
+	}
+}
+
 func TestNextTargetWhenOneRefuses(t *testing.T) {
 	r := serve(t, proxy.Config{}, refusing(t), endpoint(t, "127.0.0.1:0", echo))
 	for range 4 {
@@ -175,7 +187,8 @@ func TestSessionsAreLoggedAtDebug(t *testing.T) {
 }
 
 func TestAtTheLimitClientsWait(t *testing.T) {
-	r := serve(t, proxy.Config{MaxConnections: 1}, endpoint(t, "127.0.0.1:0", echo))
+	j, log := newJournal()
+	r := serve(t, proxy.Config{MaxConnections: 1, Log: log}, endpoint(t, "127.0.0.1:0", echo))
 	first, second := r.dial(t), r.dial(t)
 	exchange(t, first, "first")
 	if _, err := second.Write([]byte("second")); err != nil {
@@ -184,9 +197,14 @@ func TestAtTheLimitClientsWait(t *testing.T) {
 	if got := r.Summary().Connections; got.Accepted != 1 || got.Active != 1 {
 		t.Errorf("connections are %+v, want one", got)
 	}
+	if got := attr(j.wait(t, "max-connections reached, further clients wait"), "max_connections"); got != "1" {
+		t.Errorf("max_connections is %s", got)
+	}
 	finish(t, first)
 	got := make([]byte, 6)
 	if _, err := io.ReadFull(second, got); err != nil || string(got) != "second" {
 		t.Errorf("got %q, %v", got, err)
 	}
+	finish(t, second)
+	j.wait(t, "below max-connections again")
 }

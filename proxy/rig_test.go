@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,7 +40,11 @@ func endpoint(t *testing.T, spec string, serve func(net.Conn)) string {
 	running.Go(func() {
 		for {
 			conn, err := ln.Accept()
-			if err != nil {
+			switch {
+			case errors.Is(err, syscall.EMFILE): // it shares the proxy's descriptors
+				time.Sleep(time.Millisecond)
+				continue
+			case err != nil:
 				return
 			}
 			running.Go(func() {

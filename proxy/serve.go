@@ -77,7 +77,7 @@ func (s *Server) Cut() {
 // handle serves one client, from its acceptance to the end of its session.
 func (s *Server) handle(client net.Conn) {
 	s.sessions.accept()
-	endpoint, err := s.dial()
+	endpoint, err := s.connect()
 	if err != nil {
 		s.refuse(client, err)
 		return
@@ -99,15 +99,16 @@ const (
 	dialPatience = 5 * time.Second
 )
 
-// dial connects to a target. While descriptors are short the client waits, as it
+// connect connects to a target, with the descriptor that was kept for it. While descriptors are short the client waits, as it
 // would in the accept queue, and nobody else is accepted.
-func (s *Server) dial() (net.Conn, error) {
-	conn, err := s.upstream.Dial(s.cut)
+func (s *Server) connect() (net.Conn, error) {
+	s.spares.spend()
+	conn, err := s.dial(s.cut)
 	if !lacksDescriptor(err) {
 		return conn, err
 	}
 	defer s.limit.Hold()()
-	for end := s.after(dialPatience); lacksDescriptor(err); conn, err = s.upstream.Dial(s.cut) {
+	for end := s.after(dialPatience); lacksDescriptor(err); conn, err = s.dial(s.cut) {
 		if s.trim() > 0 {
 			continue
 		}
@@ -136,6 +137,10 @@ func (s *Server) refuse(client net.Conn, cause error) {
 	}
 	client.Close()
 	s.sessions.refuse(s.cut.Err() != nil)
+	if lacksDescriptor(cause) {
+		s.refused.begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
+		s.refused.end()
+	}
 	s.log.Debug("connection refused", "client", address(client.RemoteAddr()), "error", cause)
 }
 

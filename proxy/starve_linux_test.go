@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"syscall"
 	"testing"
@@ -51,8 +52,8 @@ func leaveDescriptors(t *testing.T, n int) (undo func()) {
 	}
 }
 
-// There are descriptors for a client and its acceptance, but the connection to
-// the target, and its acceptance, need those of the idle pipes.
+// There are descriptors for a client and its acceptance, but the connection's
+// acceptance by the target needs those of the idle pipes.
 func TestIdlePipesMakeRoomForConnections(t *testing.T) {
 	r := serve(t, proxy.Config{Engine: relay.EngineSplice}, endpoint(t, "127.0.0.1:0", echo))
 	conn := r.dial(t)
@@ -75,19 +76,21 @@ func waitInactive(r *running) {
 	}
 }
 
-// Nothing is idle: the client waits until somebody else's connection has ended.
+// Nothing is idle: the client waits in the accept queue until somebody else's
+// connection has ended.
 func TestClientWaitsForADescriptor(t *testing.T) {
-	r := serve(t, proxy.Config{Engine: relay.EngineCopy}, endpoint(t, "127.0.0.1:0", echo))
+	j, log := newJournal()
+	r := serve(t, proxy.Config{Engine: relay.EngineCopy, Log: log}, endpoint(t, "127.0.0.1:0", echo))
 	first := r.dial(t)
 	exchange(t, first, "first")
-	undo := leaveDescriptors(t, 2)
-	defer undo()
+	defer leaveDescriptors(t, 1)()
 	second := r.dial(t)
 	if _, err := second.Write([]byte("second")); err != nil {
 		t.Fatal(err)
 	}
-	for r.Summary().Connections.Accepted < 2 {
-		time.Sleep(time.Millisecond)
+	j.wait(t, "accepting paused")
+	if got := r.Summary().Connections.Accepted; got != 1 {
+		t.Errorf("%d connections are accepted", got)
 	}
 	finish(t, first)
 	first.Close()
@@ -100,8 +103,9 @@ func TestClientWaitsForADescriptor(t *testing.T) {
 // Nothing ends, either: the client is reset after some time, and the descriptor
 // that it had goes to the next.
 func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
+	j, log := newJournal()
 	server, err := proxy.Open(context.Background(), &proxy.Config{
-		Listen: []socket.Address{parse(t, "127.0.0.1:0")}, To: []socket.Address{parse(t, endpoint(t, "127.0.0.1:0", echo))},
+		Log: log, Listen: []socket.Address{parse(t, "127.0.0.1:0")}, To: []socket.Address{parse(t, endpoint(t, "127.0.0.1:0", echo))},
 		MaxConnections: 10, Engine: relay.EngineCopy,
 	})
 	if err != nil {
@@ -114,8 +118,8 @@ func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
 		}
 		return pauses
 	})
+	server.SetDial(func(context.Context) (net.Conn, error) { return nil, syscall.EMFILE })
 	r := run(t, server)
-	defer leaveDescriptors(t, 2)()
 	conn := r.dial(t)
 	for range 3 {
 		pauses <- time.Time{}
@@ -128,4 +132,5 @@ func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
 	if got := r.Summary().Connections; got.Refused != 1 {
 		t.Errorf("connections are %+v", got)
 	}
+	j.wait(t, "client refused for want of descriptors")
 }

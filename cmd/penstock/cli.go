@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -83,11 +84,7 @@ func dispatch(e *env) error {
 	if err != nil {
 		return err
 	}
-	args := e.args
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
-	ctx, err := k.Parse(args)
+	ctx, err := k.Parse(spelled(e.args))
 	switch {
 	case helped: // kong goes on after Exit, and complains of what is missing
 		return nil
@@ -97,6 +94,26 @@ func dispatch(e *env) error {
 	return ctx.Run()
 }
 
+// spelled spells out what people write to ask for help or for the version.
+func spelled(args []string) []string {
+	if len(args) == 0 {
+		return []string{"--help"}
+	}
+	switch args[0] {
+	case "help":
+		return append(args[1:len(args):len(args)], "--help")
+	case "--version", "-version", "-v", "-V":
+		return append([]string{"version"}, args[1:]...)
+	}
+	return args
+}
+
+// What kong says of a flag without a value, and of a value that looks like a flag.
+var (
+	noValue   = regexp.MustCompile(`expected \S+ value but got "EOL" \(<EOL>\)`)
+	flagValue = regexp.MustCompile(`expected \S+ value but got "(-[^"]*)" \([^)]*\); perhaps try (.*)\?`)
+)
+
 // explain adds to kong's parse error where to find what to write instead.
 func explain(err error) error {
 	help := "penstock --help"
@@ -105,5 +122,7 @@ func explain(err error) error {
 		help = "penstock " + parse.Context.Selected().Name + " --help"
 	}
 	line := strings.ReplaceAll(err.Error(), "\n", " ")
+	line = noValue.ReplaceAllString(line, "a value is missing")
+	line = flagValue.ReplaceAllString(line, `"$1" looks like a flag: write $2 if it is a value`)
 	return fmt.Errorf("%s (see: %s)", line, help)
 }

@@ -27,7 +27,13 @@ func TestExitCodes(t *testing.T) {
 		{"--help", exitOK},
 		{"proxy --help", exitOK},
 		{"version", exitOK},
+		{"help", exitOK},
+		{"help proxy", exitOK},
+		{"--version", exitOK},
+		{"-v", exitOK},
 		{"version now", exitUsage},
+		{"demo --seconds 1e300", exitUsage},
+		{"demo --listen foo", exitUsage},
 		{"proxy", exitUsage},
 		{"proxy --listen unix:/dev/null/s --to 127.0.0.1:1", exitError},
 	} {
@@ -75,9 +81,11 @@ func TestVersionOf(t *testing.T) {
 		return &debug.BuildInfo{Main: debug.Module{Version: version}, Settings: settings}
 	}
 	for want, info := range map[string]*debug.BuildInfo{
-		"(unknown)":      nil,
-		"(devel)":        build(""),
-		"v1.2.3":         build("v1.2.3"),
+		"(unknown)": nil,
+		"(devel)":   build(""),
+		"v1.2.3":    build("v1.2.3"),
+		"v0.0.0-20260102030405-0123456789ab+dirty": build("v0.0.0-20260102030405-0123456789ab+dirty",
+			debug.BuildSetting{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"}),
 		"(devel) 01d57a": build("(devel)", debug.BuildSetting{Key: "vcs", Value: "git"}, debug.BuildSetting{Key: "vcs.revision", Value: "01d57a"}),
 	} {
 		if got := versionOf(info); got != want {

@@ -1,10 +1,13 @@
 package main
 
 import (
-	"math"
 	"strings"
-	"time"
+
+	"github.com/penstock/penstock/proxy/socket"
 )
+
+// maxSeconds is a week.
+const maxSeconds = 7 * 24 * 60 * 60
 
 // demoCmd shows the proxy at work, and what that costs beside a plain one.
 type demoCmd struct {
@@ -16,13 +19,16 @@ type demoCmd struct {
 
 // Validate is called by kong once the flags are read.
 func (c *demoCmd) Validate() error {
+	_, err := socket.Parse(c.Listen)
 	switch {
+	case err != nil:
+		return usagef("--listen: %w", err)
 	case strings.HasPrefix(c.Listen, "unix:"):
 		return usagef("--listen %s: the demo's load speaks TCP", c.Listen)
 	case c.Rounds < 1:
 		return usagef("--rounds %d: write 1 or more", c.Rounds)
-	case !(c.Seconds > 0) || c.Seconds > math.MaxInt64/float64(time.Second):
-		return usagef("--seconds %v: write more than 0", c.Seconds)
+	case !(c.Seconds > 0) || c.Seconds > maxSeconds:
+		return usagef("--seconds %v: write more than 0, and at most %v", c.Seconds, float64(maxSeconds))
 	}
 	return nil
 }

@@ -57,11 +57,10 @@ func (c *demoCmd) Run(e *env) error {
 func (d *demo) watch(ctx context.Context, interrupt context.CancelCauseFunc) {
 	for {
 		select {
-		case s := <-d.e.signals:
-			if !isSummary(s) {
-				interrupt(errInterrupted)
-				return
-			}
+		case <-d.e.stops:
+			interrupt(errInterrupted)
+			return
+		case <-d.e.asks:
 			select {
 			case d.summaries <- struct{}{}:
 			default: // one is under way
@@ -147,6 +146,9 @@ func (d *demo) stay(ctx context.Context) error {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 			defer cancel()
+			if _, terminal := terminalWidth(d.e.stdout, d.e.getenv); terminal {
+				newPage(d.e).line("") // it has written ^C
+			}
 			return d.tell(last, before)
 		case <-d.penstock.Done():
 			return d.penstock.Err()

@@ -63,14 +63,23 @@ func newReport(e *env, trials []bench.Trial, total *proxy.Summary) *demoReport {
 func (r *demoReport) print() {
 	r.heading("penstock proxy beside a plain io.Copy proxy")
 	r.prose(`%s, %d CPUs, loopback. The origin, the load and each proxy are processes of their own; the proxies
-		took turns, %d rounds. A figure is the median of the rounds and how far they strayed from it; a ratio is
-		penstock's figure over io.Copy's of the same round, again the median, then the least and the greatest.
-		Of throughput and requests more is better, of all else less. CPU is the proxy's own.`,
-		kernel(), runtime.NumCPU(), r.trials[len(r.trials)-1].Round+1)
+		took turns, %s Of throughput and requests more is better, of all else less. CPU is the proxy's own.`,
+		kernel(), runtime.NumCPU(), turns(r.rounds()))
 	r.compare(load.Bulk)
 	r.compare(load.Echo)
 	r.moved()
 	r.checked()
+}
+
+func (r *demoReport) rounds() int { return r.trials[len(r.trials)-1].Round + 1 }
+
+// turns says what figures of so many rounds are.
+func turns(rounds int) string {
+	if rounds == 1 {
+		return "one round, which says nothing of how far figures stray. A ratio is penstock's figure over io.Copy's."
+	}
+	return fmt.Sprintf(`%d rounds. A figure is the median of the rounds and how far they strayed from it; a ratio is
+		penstock's figure over io.Copy's of the same round, again the median, then the least and the greatest.`, rounds)
 }
 
 // of returns the trials of one contestant under one workload.
@@ -84,7 +93,7 @@ func (r *demoReport) of(contestant string, w load.Workload) []bench.Trial {
 func (r *demoReport) compare(w load.Workload) {
 	ours, theirs := r.of(penstockName, w), r.of(rivalName, w)
 	r.heading(title(&ours[0]))
-	lines := comparison(figures(w), ours, theirs, true)
+	lines := comparison(figures(w), ours, theirs, r.rounds() > 1)
 	if slices.ContainsFunc(lines, func(l string) bool { return len(l) > r.width }) {
 		lines = comparison(figures(w), ours, theirs, false)
 	}

@@ -15,25 +15,33 @@ type env struct {
 	stderr io.Writer
 	getenv func(string) string
 
-	// signals delivers SIGINT, SIGTERM and, where there is one, SIGUSR1.
-	signals <-chan os.Signal
+	// stops delivers the signals that stop the program, asks those that ask for a
+	// summary, of which many must not push one of the others out.
+	stops, asks <-chan os.Signal
 }
 
 // processEnv returns the env of this process and what releases it.
 func processEnv() (e *env, release func()) {
-	// Room for a burst: a signal that finds the channel full is dropped, and
-	// the second SIGTERM, the one that ends at once, must not be.
-	signals := make(chan os.Signal, 16)
+	// Room for a second signal while the first is being obeyed: one that finds
+	// the channel full is dropped.
+	stops, asks := make(chan os.Signal, 2), make(chan os.Signal, 1)
 	keepOnBrokenPipe()
-	signal.Notify(signals, append(stopSignals(), summarySignals()...)...)
-	e = &env{
-		args:    os.Args[1:],
-		stdout:  os.Stdout,
-		stderr:  os.Stderr,
-		getenv:  os.Getenv,
-		signals: signals,
+	signal.Notify(stops, stopSignals()...)
+	if asking := summarySignals(); asking != nil { // none would mean all
+		signal.Notify(asks, asking...)
 	}
-	return e, func() { signal.Stop(signals) }
+	e = &env{
+		args:   os.Args[1:],
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		getenv: os.Getenv,
+		stops:  stops,
+		asks:   asks,
+	}
+	return e, func() {
+		signal.Stop(stops)
+		signal.Stop(asks)
+	}
 }
 
 // complain writes the one line that says why the program ends.

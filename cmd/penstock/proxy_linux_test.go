@@ -153,6 +153,61 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
+// Clients that stay take every descriptor: as many are served as there are
+// descriptors for, at once, and the rest waits in the accept queue.
+func TestShortOfDescriptorsTheRestWaits(t *testing.T) {
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		t.Skip("needs prlimit of util-linux: ", err)
+	}
+	t.Setenv("GOMAXPROCS", "1") // the burst is accepted before anybody is served
+	s, variables := stageOf(t)
+	play(t,
+		func() error { return s.origin([]string{"ORIGIN"}) },
+		func() error {
+			return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--engine", "copy", "--log", "json"})
+		},
+	)
+	p := s.processes["p"]
+	if out, err := exec.Command(prlimit, "--pid", strconv.Itoa(p.cmd.Process.Pid), "--nofile=64:").CombinedOutput(); err != nil {
+		t.Fatalf("prlimit: %v: %s", err, out)
+	}
+	const clients, atOnce = 80, 20
+	play(t,
+		func() error { return p.cmd.Process.Signal(syscall.SIGSTOP) },
+		func() error { return greet(s, variables["p_ADDR"], clients) },
+		func() error { return p.cmd.Process.Signal(syscall.SIGCONT) },
+	)
+	answers := make(chan net.Conn, clients)
+	for _, conn := range s.clients {
+		go func() {
+			got := make([]byte, 5)
+			if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
+				t.Errorf("got %q, %v", got, err)
+			}
+			answers <- conn
+		}()
+	}
+	var stay []net.Conn
+	for range atOnce {
+		stay = append(stay, <-answers)
+	}
+	for _, conn := range stay {
+		conn.Close()
+	}
+	for range clients - atOnce {
+		(<-answers).Close()
+	}
+	play(t,
+		func() error { return s.signal([]string{"p", "TERM"}) },
+		func() error { return s.ended([]string{"p", "0"}) },
+	)
+	log, _ := p.stderr.text()
+	if n := strings.Count(log, `"msg":"accepting paused"`); n != 1 {
+		t.Errorf("told %d times that accepting paused: %s", n, log)
+	}
+}
+
 // The reader of the log and of the summaries goes away: connections go on.
 func TestBrokenPipesCostNoConnection(t *testing.T) {
 	s, variables := stageOf(t)

@@ -34,7 +34,7 @@ const patience = 30 * time.Second
 //	start NAME [ulimit=N] args...
 //	                          run penstock args... in the background, until it listens;
 //	                          NAME_ADDR is then where, NAME_ADDR2 the second address
-//	signal NAME SIGNAL        TERM, INT, USR1, KILL
+//	signal NAME SIGNAL        TERM, INT, HUP, USR1, KILL
 //	stderr-has NAME regexp    wait until its standard error matches; likewise stdout-has
 //	summary NAME regexp       send USR1 until the summary matches
 //	ended NAME code           wait for its end and compare its exit code (-1: killed); its output is

@@ -2,7 +2,14 @@
 
 package main
 
-import "os"
+import (
+	"os"
+	"syscall"
+)
+
+// stopSignals are the signals that stop accepting and drain; the second one
+// that arrives ends the program at once.
+func stopSignals() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTERM} }
 
 // summarySignals is empty: there is no SIGUSR1 here.
 func summarySignals() []os.Signal { return nil }

@@ -8,6 +8,17 @@ import (
 	"syscall"
 )
 
+// stopSignals are the signals that stop accepting and drain; the second one
+// that arrives ends the program at once. SIGHUP is one of them, for a terminal
+// that goes away, unless it was ignored from the beginning: see nohup(1).
+func stopSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
+}
+
 // summarySignals are the signals that ask for a summary on standard output.
 func summarySignals() []os.Signal { return []os.Signal{syscall.SIGUSR1} }
 

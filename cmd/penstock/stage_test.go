@@ -156,7 +156,7 @@ func (s *stage) start(args []string) error {
 }
 
 func (s *stage) signal(args []string) error {
-	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "USR1": syscall.SIGUSR1, "KILL": syscall.SIGKILL}
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "USR1": syscall.SIGUSR1, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL}
 	return s.processes[args[0]].cmd.Process.Signal(signals[args[1]])
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
 type versionCmd struct{}
@@ -32,7 +33,8 @@ func versionOf(info *debug.BuildInfo) string {
 		version = "(devel)"
 	}
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
+		// A pseudo-version ends with the beginning of the commit.
+		if s.Key == "vcs.revision" && !strings.Contains(version, s.Value[:min(12, len(s.Value))]) {
 			version += " " + s.Value
 		}
 	}

@@ -62,8 +62,9 @@ const maxWaiting = 1 << 16
 // ended is returned.
 //
 // A slot is taken after accept(2): a listener that took one before would keep it
-// from the others while nobody connects to it. room, before, makes that a matter
-// of two listeners that accept at once.
+// from the others while nobody connects to it. room comes before, so that a
+// connection without a slot is one that was waited for while another listener
+// took the last.
 func (l *Listener) acceptUntil(ctx context.Context, serve func(net.Conn)) (left net.Conn) {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -92,10 +93,9 @@ func (l *Listener) acceptUntil(ctx context.Context, serve func(net.Conn)) (left 
 // other error: what is wrong may go away, and cannot be put right from here.
 func (l *Listener) accept(ctx context.Context) net.Conn {
 	for {
-		conn, err := l.sock.Accept()
+		conn, err := l.tryAccept()
 		switch {
 		case err == nil:
-			l.resume()
 			return conn
 		case failedInQueue(err):
 		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
@@ -106,15 +106,27 @@ func (l *Listener) accept(ctx context.Context) net.Conn {
 	}
 }
 
+// tryAccept accepts, once there is what the connection will need.
+func (l *Listener) tryAccept() (net.Conn, error) {
+	if !l.reserved && l.cfg.Reserve != nil {
+		if err := l.cfg.Reserve(); err != nil {
+			return nil, err
+		}
+		l.reserved = true
+	}
+	conn, err := l.sock.Accept()
+	if err == nil {
+		l.reserved = false
+	}
+	return conn, err
+}
+
 // pause waits until accepting may work again: a connection ended, or some time
 // went by. It reports false if the listener was closed or done first.
 func (l *Listener) pause(done <-chan struct{}, err error) bool {
-	if !l.paused {
-		l.paused = true
-		l.pauses.Add(1)
-		if l.cfg.OnPause != nil {
-			l.cfg.OnPause(cause(err))
-		}
+	l.pauses.Add(1)
+	if l.cfg.OnPause != nil {
+		l.cfg.OnPause(cause(err))
 	}
 	select {
 	case <-l.cfg.Limit.Released():
@@ -140,17 +152,6 @@ func (l *Listener) unheld(done <-chan struct{}) bool {
 		}
 	}
 	return true
-}
-
-// resume ends an episode of pauses.
-func (l *Listener) resume() {
-	if !l.paused {
-		return
-	}
-	l.paused = false
-	if l.cfg.OnResume != nil {
-		l.cfg.OnResume()
-	}
 }
 
 // queueFailures are errors of connections that failed before they were accepted,

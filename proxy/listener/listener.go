@@ -29,13 +29,17 @@ type Config struct {
 	// Options are the socket options that accepted sockets inherit.
 	Options socket.Options
 
-	// OnPause is called when accepting pauses because it failed, as a rule for want
-	// of descriptors (EMFILE, ENFILE) or memory (ENOBUFS, ENOMEM): once for each
-	// episode, with the error of accept(2). OnResume is called when the first
-	// connection after it was accepted. Both are called by the goroutine of Serve,
+	// Reserve is called once for each connection, before it is accepted: it gets
+	// hold of what serving it will need. That it fails is as if accept(2) had. It
+	// may be nil.
+	Reserve func() error
+
+	// OnPause is called each time that accepting failed and therefore pauses, as a
+	// rule for want of descriptors (EMFILE, ENFILE) or memory (ENOBUFS, ENOMEM),
+	// with the error of accept(2): every tenth of a second or when a connection of
+	// ours ends, for as long as that lasts. It is called by the goroutine of Serve,
 	// and may be nil.
-	OnPause  func(cause error)
-	OnResume func()
+	OnPause func(cause error)
 }
 
 // noLimit is more connections than descriptors can be had.
@@ -54,11 +58,11 @@ type Listener struct {
 
 	backlog int // of the accept queue; read early, while there are descriptors
 
-	pauses  atomic.Int64
-	paused  bool // within an episode; belongs to the goroutine of Serve
-	closing sync.Once
-	closed  chan struct{}
-	err     error // of closing; read after closed
+	reserved bool // for the next connection; belongs to the goroutine of Serve
+	pauses   atomic.Int64
+	closing  sync.Once
+	closed   chan struct{}
+	err      error // of closing; read after closed
 }
 
 // stream is what *net.TCPListener and *net.UnixListener have in common.
@@ -125,8 +129,8 @@ func (l *Listener) Addr() string {
 	return l.sock.Addr().String()
 }
 
-// Pauses returns in how many episodes accepting paused because it failed, as
-// [Config.OnPause] says. It may be called at any time.
+// Pauses returns how often accepting paused, as [Config.OnPause] says. It may be
+// called at any time.
 func (l *Listener) Pauses() int64 { return l.pauses.Load() }
 
 // Close closes the listening socket, and resets the connections that nobody has

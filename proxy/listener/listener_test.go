@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -256,16 +257,21 @@ func TestQueuedConnectionsAboveTheLimitAreServed(t *testing.T) {
 // another took the last, stops accepting all the same.
 func TestStopWithAConnectionInHand(t *testing.T) {
 	cfg := &listener.Config{Limit: listener.NewLimit(1)}
-	told := make(chan bool, 10)
-	cfg.Limit.Tell(func(full bool) { told <- full })
-	a, b := start(t, listen(t, "127.0.0.1:0", cfg)), start(t, listen(t, "127.0.0.1:0", cfg))
+	var full atomic.Bool
+	cfg.Limit.Tell(full.Store)
+	second := listen(t, "127.0.0.1:0", cfg)
+	accepts := make(chan struct{}, 10)
+	second.WrapAccept(func(accept func() (net.Conn, error)) (net.Conn, error) {
+		accepts <- struct{}{}
+		return accept()
+	})
+	b := start(t, second)
+	<-accepts
+	a := start(t, listen(t, "127.0.0.1:0", cfg))
 	dial(t, a.Listener)
 	<-a.conns
-	if full := <-told; !full { // a waits for room
-		t.Error("told that there is room")
-	}
 	dial(t, b.Listener)
-	for b.Queued() {
+	for b.Queued() || !full.Load() {
 		time.Sleep(time.Millisecond)
 	}
 	a.stop()
@@ -273,13 +279,13 @@ func TestStopWithAConnectionInHand(t *testing.T) {
 	for _, s := range []*server{a, b} {
 		waitClosed(t, s)
 	}
-	a.finish <- struct{}{}
+	close(a.finish)
 	<-b.conns
-	b.finish <- struct{}{}
+	close(b.finish)
 	if err := errors.Join(<-a.done, <-b.done); err != nil {
 		t.Error(err)
 	}
-	if full := <-told; full || len(told) != 0 && <-told {
+	if full.Load() {
 		t.Error("not told at the end that there is room")
 	}
 }

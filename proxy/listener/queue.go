@@ -36,10 +36,9 @@ func (l *Listener) acceptQueued() (net.Conn, bool) {
 	for {
 		// A deadline that has passed would keep package net from asking the kernel.
 		l.sock.SetDeadline(time.Now().Add(patience))
-		conn, err := l.sock.Accept()
+		conn, err := l.tryAccept()
 		switch {
 		case err == nil:
-			l.resume()
 			return conn, true
 		case failedInQueue(err):
 			return nil, true

@@ -22,7 +22,7 @@ func (l *Listener) listenUnix(ctx context.Context) error {
 	if l.addr.Abstract() {
 		return l.bindUnix(ctx)
 	}
-	unlock, err := lock(filepath.Dir(l.addr.Name))
+	unlock, err := lock(ctx, filepath.Dir(l.addr.Name))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/proxy/listener"
 	"github.com/penstock/penstock/proxy/socket"
@@ -217,5 +218,43 @@ func TestOneOfManyTakesAStalePathOver(t *testing.T) {
 			t.Error("the path is not the winner's")
 		}
 		l.Close()
+	}
+}
+
+// A directory can be locked by everybody who may read it, for ever.
+func TestLockedDirectoryDoesNotKeepFromListening(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := listener.Listen(ctx, parse(t, "unix:"+dir+"/s"), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want the context's", err)
+	}
+	opened := make(chan *listener.Listener)
+	go func() { opened <- listen(t, "unix:"+dir+"/s", nil) }()
+	select {
+	case l := <-opened:
+		dial(t, l)
+	case <-time.After(10 * time.Second):
+		f.Close() // which unlocks it
+		<-opened
+		t.Error("it waits for the lock")
+	}
+}
+
+func TestDirectoryThatIsAPipeIsNamed(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listener.Listen(context.Background(), parse(t, "unix:"+pipe+"/s"), nil); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("error is %v, want ENOTDIR", err)
 	}
 }

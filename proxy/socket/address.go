@@ -85,6 +85,9 @@ func suggestion(spec string) string {
 	if n, err := strconv.Atoi(spec); err == nil && n >= 0 && n <= 65535 {
 		return fmt.Sprintf(":%d, or 127.0.0.1:%d for this machine alone", n, n)
 	}
+	if i := strings.LastIndexByte(spec, ':'); i > 0 && net.ParseIP(spec[:i]) != nil && strings.Contains(spec[:i], ":") {
+		return net.JoinHostPort(spec[:i], spec[i+1:])
+	}
 	if ip := net.ParseIP(spec); ip != nil {
 		return net.JoinHostPort(spec, "8080") + " (with the port you want)"
 	}

@@ -1,6 +1,9 @@
 package socket
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Options are the options of a proxied TCP socket beside the ones that are always
 // on: TCP_NODELAY, since a proxy passes on what it got when it got it, and
@@ -18,7 +21,8 @@ type Options struct {
 	// UserTimeout is how long sent bytes may stay unacknowledged, probes of an
 	// idle connection unanswered, or the peer's window shut, before the kernel
 	// gives the connection up with ETIMEDOUT (TCP_USER_TIMEOUT, tcp(7)): 0 means
-	// DefaultUserTimeout, negative leaves it to the kernel.
+	// DefaultUserTimeout, negative leaves it to the kernel, and more than
+	// MaxUserTimeout is that.
 	//
 	// It must be longer than a live peer ever stops reading: the kernel counts the
 	// time in which the window was shut although the peer answers every probe
@@ -35,6 +39,9 @@ const (
 	// earlier than without a proxy; but an idle one that died is, two hours
 	// earlier.
 	DefaultUserTimeout = 15 * time.Minute
+
+	// MaxUserTimeout is the longest that the kernel takes: a C int of milliseconds.
+	MaxUserTimeout = math.MaxInt32 * time.Millisecond
 
 	// keepAliveInterval is the time between two unanswered probes.
 	keepAliveInterval = 10 * time.Second
@@ -53,4 +60,9 @@ func (o Options) withDefaults() Options {
 // seconds rounds up: an option of 0 would mean something else.
 func seconds(d time.Duration) int {
 	return int((d + time.Second - 1) / time.Second)
+}
+
+// milliseconds rounds up as well.
+func milliseconds(d time.Duration) int {
+	return int((min(d, MaxUserTimeout) + time.Millisecond - 1) / time.Millisecond)
 }

@@ -53,7 +53,7 @@ func (o Options) list() []option {
 			option{sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, seconds(keepAliveInterval)})
 	}
 	if o.UserTimeout > 0 {
-		list = append(list, option{sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(o.UserTimeout.Milliseconds())})
+		list = append(list, option{sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, milliseconds(o.UserTimeout)})
 	}
 	return list
 }

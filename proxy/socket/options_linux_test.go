@@ -3,6 +3,7 @@ package socket_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"syscall"
 	"testing"
@@ -41,6 +42,8 @@ func TestOptions(t *testing.T) {
 	}{
 		"defaults": {keepAlive: 1, idle: tcp[sys.TCP_KEEPIDLE], limit: tcp[sys.TCP_USER_TIMEOUT]},
 		"chosen":   {options: socket.Options{KeepAlive: 41500 * time.Millisecond, UserTimeout: 43 * time.Second}, keepAlive: 1, idle: 42, limit: 43_000},
+		"short":    {options: socket.Options{UserTimeout: 1}, keepAlive: 1, idle: 60, limit: 1},
+		"long":     {options: socket.Options{UserTimeout: 600 * time.Hour}, keepAlive: 1, idle: 60, limit: math.MaxInt32},
 		"off":      {options: socket.Options{KeepAlive: -1, UserTimeout: -1}, keepAlive: 0, idle: -1, limit: 0},
 	} {
 		t.Run(name, func(t *testing.T) {

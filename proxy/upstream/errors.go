@@ -13,6 +13,10 @@ import (
 // ends; it was closed. Nobody listens there: it is a syscall.ECONNREFUSED.
 var ErrSelfConnect = fmt.Errorf("%w (nobody listens, and the kernel connected the socket to itself)", syscall.ECONNREFUSED)
 
+// ErrOwnListener is the error of a target that is the proxy itself, see
+// [Config.Own]: there is no server there. It is a syscall.ECONNREFUSED.
+var ErrOwnListener = fmt.Errorf("%w (the proxy itself listens there)", syscall.ECONNREFUSED)
+
 // ErrPortsExhausted is the error of a connect for which the kernel had no local
 // port: all of net.ipv4.ip_local_port_range are taken by connections to the same
 // address. It is a syscall.EADDRNOTAVAIL.

@@ -26,6 +26,10 @@ type Config struct {
 	// Options are the options of the sockets that connect.
 	Options socket.Options
 
+	// Own reports whether an address, as package net takes it, is one on which this
+	// process itself listens to serve the group: it is not dialed. Nil means none.
+	Own func(network, addr string) bool
+
 	// OnDown is called when a target that answered, or was never tried, cannot be
 	// reached: once, until OnUp says that it answers again. Neither is called more
 	// than about once a second for a target. Both are called by the goroutines that
@@ -159,6 +163,9 @@ func (g *Group) dialShare(ctx context.Context, network, addr string, left int) (
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
 		defer cancel()
+	}
+	if g.cfg.Own != nil && g.cfg.Own(network, addr) {
+		return nil, ErrOwnListener
 	}
 	conn, err := g.dialer.DialContext(ctx, network, addr)
 	if err != nil {

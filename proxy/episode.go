@@ -1,0 +1,65 @@
+package proxy
+
+import (
+	"sync"
+	"time"
+)
+
+// quiet is how long a condition must be gone before it is told to be over. One
+// that comes and goes is told of once.
+const quiet = time.Second
+
+// An episode is a condition that an operator is told of when it begins, and when
+// it is over.
+type episode struct {
+	over func() // tells that it is; called under mu
+
+	mu    sync.Mutex
+	told  bool
+	on    bool
+	timer *time.Timer // of the end; nil before the first
+}
+
+// begin notes that the condition is there; tell tells of it, unless that was done.
+func (e *episode) begin(tell func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.on = true
+	if !e.told {
+		e.told = true
+		tell()
+	}
+}
+
+// end notes that the condition is gone.
+func (e *episode) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.on = false
+	if e.timer == nil {
+		e.timer = time.AfterFunc(quiet, e.settle)
+	} else {
+		e.timer.Reset(quiet)
+	}
+}
+
+// settle tells that the episode is over, unless it is not.
+func (e *episode) settle() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.told && !e.on {
+		e.told = false
+		e.over()
+	}
+}
+
+// close tells that the episode is over if it is, without waiting. Nothing is
+// told afterwards.
+func (e *episode) close() {
+	e.settle()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+}
