@@ -69,6 +69,19 @@ func BenchmarkPoolOverflow(b *testing.B) {
 	})
 }
 
+// BenchmarkPoolAtBound is BenchmarkPoolOverflow with a bound that just holds the
+// items of all processors, where slots that one has reserved and does not fill
+// have to be called back for another.
+func BenchmarkPoolAtBound(b *testing.B) {
+	ps := runtime.GOMAXPROCS(0)
+	c := newPenstock(b, 100*ps)
+	o := newOverflow(c, ps)
+	o.round(10)
+	b.ReportAllocs()
+	b.ResetTimer()
+	o.round(b.N/o.size + 1)
+}
+
 // BenchmarkPoolCrossP takes items on one processor and gives them back on
 // another; an operation is one item. They travel in batches.
 func BenchmarkPoolCrossP(b *testing.B) {

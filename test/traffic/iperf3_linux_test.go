@@ -64,15 +64,16 @@ func parseIperf3(t *testing.T, out string) iperf3Report {
 
 // checkIperf3 holds the proxy's account of the bulk direction against iperf3's.
 // The receiver closes its sockets when it has seen enough, so what the sender
-// had sent by then and the receiver had not read may be lost, and no more.
+// had sent by then and the receiver had not read may be lost, and no more. What
+// the reset threw out of the proxy's send queue counts as moved and as lost.
 func checkIperf3(t *testing.T, r iperf3Report, bulk flow, lost int64) {
 	t.Helper()
 	sent, received := r.End.Sent.Bytes, r.End.Received.Bytes
 	if received < 1<<29 || sent < received {
 		t.Errorf("iperf3 sent %d bytes and received %d, want about 1 GiB", sent, received)
 	}
-	if n := bulk.total(); n < received || n+lost > sent+controlBytes {
-		t.Errorf("summary has %d bytes moved and %d lost, iperf3 received %d of %d", n, lost, received, sent)
+	if n := bulk.total(); n < received || n > sent+controlBytes {
+		t.Errorf("summary has %d bytes moved, iperf3 received %d of %d", n, received, sent)
 	}
 	if lost > sent-received {
 		t.Errorf("%d bytes lost, but iperf3 received all but %d", lost, sent-received)
