@@ -163,8 +163,8 @@ func bytesOf(f func()) float64 {
 // have a million items, the one all of them in the pool and the other a thousand:
 // a pause grows with the heap, whatever that holds. In "touched" the program has
 // taken and given all items just before each collection, without which sync.Pool
-// would have dropped them; what that leaves in the caches differs, and shows. One
-// operation is one pause.
+// would have dropped them; what that leaves in the caches differs, and shows.
+// "null" compares a slice with itself. One operation is one pause.
 func BenchmarkRatioSTW(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	compare := func(name string, x, y round) {
@@ -176,6 +176,7 @@ func BenchmarkRatioSTW(b *testing.B) {
 		compare(sizeName("touched", n)+"/slice", pauses(b, ours, n, true), pauses(b, slice, n, true))
 		compare(sizeName("touched", n)+"/syncPool", pauses(b, ours, n, true), pauses(b, syncPool, n, true))
 	}
+	compare("null=1e+05/slice", pauses(b, slice, 1e5, false), pauses(b, slice, 1e5, false))
 	compare("idle=1e+06/1e3", pauses(b, holdDivided(1e6), 1e6, false), pauses(b, holdDivided(1e3), 1e6, false))
 }
 

@@ -90,11 +90,16 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	}
 	c := newCore(cfg, u)
 	p := &Pool[T]{base: c.base, reset: cfg.Reset, core: c}
-	runtime.AddCleanup(p, func(c *core[T]) {
-		if !c.closed.Load() {
-			go c.close() // Config.Close may block
-		}
-	}, c)
+	// The cleanup keeps the core alive, and what Config's functions refer to: where
+	// there is nothing to close and no timer to stop, a forgotten pool that its own
+	// New refers to is plain garbage without it.
+	if cfg.Close != nil || cfg.IdleTime > 0 {
+		runtime.AddCleanup(p, func(c *core[T]) {
+			if !c.closed.Load() {
+				go c.close() // Config.Close may block
+			}
+		}, c)
+	}
 	c.startTimer(u.afterFunc)
 	return p, nil
 }
