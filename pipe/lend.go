@@ -103,6 +103,9 @@ const recallInterval = time.Millisecond
 // for a large one, to be made anew for the next small flow, and because to look
 // for them all stops the pool for some microseconds.
 func (pl *Pool) recall(pages int64, large bool) bool {
+	if pages <= 0 {
+		return true // others have given back meanwhile
+	}
 	now, next := pl.budget.elapsed(), pl.nextRecall.Load()
 	if now < next || !pl.nextRecall.CompareAndSwap(next, now+int64(recallInterval)) {
 		return false

@@ -58,7 +58,8 @@ func (p *Pipe) resize(want int) (err error) {
 	if p.size == want {
 		return nil
 	}
-	got, err := sys.SetPipeSize(p.w, want)
+	// The kernel takes 32 bits and refuses more than half of them (round_pipe_size).
+	got, err := sys.SetPipeSize(p.w, min(want, 1<<31))
 	switch err {
 	case nil:
 		p.size = got
@@ -154,7 +155,7 @@ func (p *Pipe) Read(b []byte) (int, error) {
 // returns os.ErrClosed. A pipe leased from a Pool goes back with Put instead,
 // whatever its state.
 func (p *Pipe) Close() error {
-	if p.r < 0 {
+	if p.r == p.w { // both -1, or both 0: a Pipe that Open has not made
 		return os.ErrClosed
 	}
 	err := sys.Close(p.r)

@@ -398,3 +398,10 @@ func TestNoAllocations(t *testing.T) {
 		t.Fatalf("%v allocations per round, want none", allocs)
 	}
 }
+
+// TestZeroPipe: a Pipe that Open has not made owns no descriptor, least of all 0.
+func TestZeroPipe(t *testing.T) {
+	if err := new(pipe.Pipe).Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("closed a pipe that was never opened: %v", err)
+	}
+}

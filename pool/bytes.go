@@ -102,7 +102,10 @@ func (c BytesConfig) withDefaults() BytesConfig {
 	}
 	switch {
 	case c.Budget == 0:
-		c.Budget = max(defaultBudget, int64(c.MaxSize))
+		c.Budget = defaultBudget
+		if c.MaxSize > 1 && c.MaxSize <= 1<<(bits.UintSize-2) {
+			c.Budget = max(c.Budget, int64(1)<<bits.Len(uint(c.MaxSize-1))) // its class
+		}
 	case c.Budget < 0:
 		c.Budget = math.MaxInt64
 	}

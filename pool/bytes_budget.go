@@ -66,6 +66,8 @@ func (s Stats) plus(t Stats) Stats {
 	s.Steals += t.Steals
 	s.Evictions += t.Evictions
 	s.Discards += t.Discards
+	s.Refusals += t.Refusals
+	s.Overflows += t.Overflows
 	return s
 }
 

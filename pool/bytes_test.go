@@ -337,3 +337,23 @@ func TestBytesForgotten(t *testing.T) {
 		t.Error("something keeps a forgotten Bytes with an idle time alive")
 	}
 }
+
+// TestBytesStatsSumUp: closed buffers are counted by reason, whatever the reason.
+func TestBytesStatsSumUp(t *testing.T) {
+	b, err := pool.NewBytes(pool.BytesConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := b.Get(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.Put(p)
+	s := b.Stats()
+	if s.Closed != 1 || s.Closed != s.Evictions+s.Discards+s.Refusals+s.Overflows {
+		t.Errorf("%+v", s)
+	}
+}

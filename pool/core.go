@@ -49,12 +49,15 @@ const (
 )
 
 func newCore[T any](cfg Config[T], u setup) *core[T] {
+	procs := runtime.GOMAXPROCS(0)
 	if cfg.MaxIdle == 0 {
-		cfg.MaxIdle = DefaultMaxIdle
+		cfg.MaxIdle = max(DefaultMaxIdle, minMagazine*magazinesPerP*procs)
 	}
 	cfg.MaxIdle = max(cfg.MaxIdle, 0)
-	ps := max(runtime.GOMAXPROCS(0), runtime.NumCPU())
-	size := min(cfg.MaxIdle/(magazinesPerP*ps), magazineSize)
+	// The bound is divided by the Ps that run, not by the machine's: a container
+	// with two of ninety-six has two. The depot keeps it if more run later.
+	ps := max(procs, runtime.NumCPU())
+	size := min(cfg.MaxIdle/(magazinesPerP*procs), magazineSize)
 	c := &core[T]{cfg: cfg, divided: size >= minMagazine}
 	if !c.divided {
 		ps, size, u.shared = 1, cfg.MaxIdle, true

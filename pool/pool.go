@@ -48,7 +48,7 @@ type Config[T any] struct {
 	Reset func(T) bool
 
 	// MaxIdle is the most idle items, never exceeded, not for a moment. 0 means
-	// DefaultMaxIdle; negative: keep none.
+	// DefaultMaxIdle, or sixteen for each P where that is more; negative: keep none.
 	//
 	// Below about sixteen for each processor the items are not worth dividing:
 	// they are kept in one place behind a mutex.

@@ -109,9 +109,9 @@ type stopper interface {
 	Reset(time.Duration) bool
 }
 
-// A ticker ends the intervals of a pool. It is a timer that is set again after
-// each sweep, so no interval is shorter than IdleTime, and there is a goroutine
-// only during the sweep.
+// A ticker ends the intervals of a pool. It is a timer that is set again at the
+// start of each sweep, so an interval does not wait for Config.Close, and there is
+// a goroutine only during the sweep.
 type ticker struct {
 	mu      sync.Mutex
 	timer   stopper // nil if there is none
@@ -128,8 +128,9 @@ func (c *core[T]) startTimer(after afterFunc) {
 	c.timer.mu.Lock()
 	defer c.timer.mu.Unlock()
 	c.timer.timer = after(d, func() {
-		c.sweep()
+		// First, for Close may take long: sweeps may overlap.
 		c.timer.again(d)
+		c.sweep()
 	})
 }
 
