@@ -65,15 +65,6 @@ func TCPState(fd int) (uint8, error) {
 	return state[0], errnoErr(e)
 }
 
-// SetLinger0 sets SO_LINGER to zero seconds (socket(7)): close(2) then throws
-// away what is queued and resets the connection.
-func SetLinger0(fd int) error {
-	l := unix.Linger{Onoff: 1}
-	_, _, e := syscall.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER,
-		uintptr(unsafe.Pointer(&l)), unsafe.Sizeof(l), 0)
-	return errnoErr(e)
-}
-
 // SocketPair makes two connected, non-blocking stream sockets of the unix domain
 // with socketpair(2). The caller owns both.
 func SocketPair() (a, b int, err error) {

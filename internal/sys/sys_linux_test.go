@@ -1,7 +1,6 @@
 package sys_test
 
 import (
-	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -164,17 +163,6 @@ func TestSendQueue(t *testing.T) {
 	unsent, err := sys.SIOCOUTQNSD(fd)
 	if err != nil || unsent == 0 || unsent > all {
 		t.Errorf("SIOCOUTQNSD: %d of %d, %v; want some", unsent, all, err)
-	}
-}
-
-func TestLinger0(t *testing.T) {
-	c, s := sockets.TCPPair(t)
-	if err := sys.SetLinger0(sockets.FD(t, c)); err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("%v, want ECONNRESET", err)
 	}
 }
 
