@@ -10,14 +10,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// spliceFlags are the flags of every splice. SPLICE_F_NONBLOCK keeps the pipe's
-// side from blocking; the other side's own O_NONBLOCK keeps that from blocking
-// (fs/splice.c passes a socket's O_NONBLOCK on as MSG_DONTWAIT, and so does
-// tcp_splice_read). SPLICE_F_MOVE is left out because it does nothing (splice(2):
-// "no-op since Linux 2.6.21"), SPLICE_F_MORE because it would hold back the tail
-// of a message for 200 ms: it sets MSG_MORE.
-const spliceFlags = sys.SPLICE_F_NONBLOCK
-
 // Open makes a pipe of at least size bytes; 0 means DefaultSize. The caller owns
 // it and closes it.
 //
@@ -83,7 +75,9 @@ func openError(call string, err error) error {
 // Fill moves up to max bytes from fd, a socket or a file at its own position,
 // into the pipe, by one splice(2). fd stays the caller's. A socket must be
 // non-blocking, as those of package net are; reading a file may wait for the
-// disk.
+// disk. SPLICE_F_MOVE is left out because it does nothing (splice(2): "no-op
+// since Linux 2.6.21"), SPLICE_F_MORE because it would hold back the tail of a
+// message for 200 ms: it sets MSG_MORE.
 //
 // It returns how many bytes were moved, and what the kernel said, as a bare
 // syscall.Errno and without allocating:
@@ -102,7 +96,7 @@ func (p *Pipe) Fill(fd, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
 	}
-	n, err := sys.Splice(fd, nil, p.w, nil, max, spliceFlags)
+	n, err := sys.SpliceNonblock(fd, p.w, fd, max)
 	p.n += n
 	if err == syscall.EAGAIN && p.n > 0 {
 		return 0, ErrNotEmpty
@@ -134,7 +128,7 @@ func (p *Pipe) Drain(fd, max int) (int, error) {
 	if p.n == 0 {
 		return 0, nil
 	}
-	n, err := sys.Splice(p.r, nil, fd, nil, min(max, p.n), spliceFlags)
+	n, err := sys.SpliceNonblock(p.r, fd, fd, min(max, p.n))
 	p.n -= n
 	return n, err
 }

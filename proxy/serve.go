@@ -69,25 +69,36 @@ func (s *Server) drain(ended <-chan struct{}) {
 // any goroutine.
 func (s *Server) Cut() {
 	s.cutNow()
+	s.sessions.cutAll(context.Cause(s.cut))
 	for _, l := range s.listeners {
 		l.Close()
 	}
 }
 
-// handle serves one client, from its acceptance to the end of its session.
-func (s *Server) handle(client net.Conn) {
+// handle serves one client, from its acceptance to the start of its session, which
+// goes on without the goroutine that handle is called on: the stack that dialing has
+// grown is not kept for as long as the session lasts.
+func (s *Server) handle(client net.Conn, release func()) {
 	s.sessions.accept()
 	endpoint, err := s.connect()
 	if err != nil {
 		s.refuse(client, err)
+		release()
 		return
 	}
-	ends := ends{client.RemoteAddr(), endpoint.RemoteAddr()}
 	session := s.relay.NewSession(client, endpoint)
 	s.sessions.start(session)
-	result, err := session.Run(s.cut)
-	s.sessions.end(session, result)
-	s.logEnd(ends, result, err)
+	ended := func(result relay.Result, err error) {
+		s.sessions.end(session, result)
+		s.logEnd(client, endpoint, result, err)
+		release()
+	}
+	if s.cut.Err() != nil {
+		session.Cut(context.Cause(s.cut))
+	}
+	if err := session.Start(ended); err != nil {
+		ended(session.Result(), err) // two connections, and a new session: it does not happen
+	}
 }
 
 // How long a connection that lacks a descriptor waits for one: dialPause at a time
@@ -144,15 +155,13 @@ func (s *Server) refuse(client net.Conn, cause error) {
 	s.log.Debug("connection refused", "client", address(client.RemoteAddr()), "error", cause)
 }
 
-// ends are the two peers of a session.
-type ends struct{ client, endpoint net.Addr }
-
-func (s *Server) logEnd(e ends, r relay.Result, err error) {
+func (s *Server) logEnd(client, endpoint net.Conn, r relay.Result, err error) {
 	if !s.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
+	// A connection of package net knows its addresses when it is closed, too.
 	attrs := []any{
-		"client", address(e.client), "endpoint", address(e.endpoint), "reason", r.Reason.String(),
+		"client", address(client.RemoteAddr()), "endpoint", address(endpoint.RemoteAddr()), "reason", r.Reason.String(),
 		"duration", r.Duration.String(), flow("client_to_endpoint", r.AToB), flow("endpoint_to_client", r.BToA),
 	}
 	if err != nil {

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/penstock/penstock/relay"
@@ -122,6 +124,16 @@ func (b *sessions) end(s *relay.Session, r relay.Result) {
 	b.ended.add(r)
 	if r.Reason == relay.ReasonCanceled {
 		b.canceled++
+	}
+}
+
+// cutAll cuts the sessions that have been started.
+func (b *sessions) cutAll(cause error) {
+	b.mu.Lock()
+	live := slices.Collect(maps.Keys(b.live))
+	b.mu.Unlock()
+	for _, s := range live {
+		s.Cut(cause)
 	}
 }
 

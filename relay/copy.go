@@ -56,7 +56,8 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	}
 	j := r.newCopyJob()
 	d := &j.dir
-	d.ahead, d.remain, d.oneWay = ahead, remain, true
+	d.setAhead(ahead)
+	d.remain, d.oneWay = remain, true
 	d.limitAhead()
 	r.connect(d, from, to)
 	if d.sendsFile() {
@@ -94,8 +95,11 @@ func (d *direction) limitAhead() {
 	if d.remain < 0 {
 		return
 	}
-	n := min(int64(len(d.ahead)), d.remain)
-	d.ahead, d.remain = d.ahead[:n], d.remain-n
+	n := min(int64(d.readAhead()), d.remain)
+	if d.ahead != nil {
+		*d.ahead = (*d.ahead)[:n]
+	}
+	d.remain -= n
 }
 
 // sendsFile reports whether d may move its source's bytes without a pipe.
@@ -110,8 +114,8 @@ func (j *copyJob) run(in, out any) error {
 	defer d.abandon(false)
 	j.drv.take(d)
 	j.drv.run()
-	if d.failure.err != nil {
-		return opError(d.failure, in, out)
+	if d.failure != nil {
+		return opError(*d.failure, in, out)
 	}
 	// At a limit, as io.Copy: an error that came together with the last bytes.
 	if src, ok := d.src.(*opaqueSource); ok && src.err != nil && src.err != io.EOF {

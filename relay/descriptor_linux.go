@@ -10,11 +10,10 @@ import (
 // A descriptor is an end that is moved beneath Go: source and sink at once. One
 // direction has it, in one of the two parts.
 type descriptor struct {
-	conn any // *net.TCPConn, *net.UnixConn or *os.File; owns fd
-	raw  syscall.RawConn
-	fd   int // borrowed from conn; set and valid inside a callback of raw
-	kind kind
+	raw  syscall.RawConn // of a *net.TCPConn, *net.UnixConn or *os.File, which owns fd
 	leg  *legState
+	fd   int // borrowed; set and valid inside a callback of raw
+	kind kind
 }
 
 type kind uint8
@@ -37,7 +36,7 @@ func newDescriptor(c any, leg *legState) *descriptor {
 	if err != nil {
 		return nil
 	}
-	d := &descriptor{conn: c, raw: raw, leg: leg}
+	d := &descriptor{raw: raw, leg: leg}
 	switch c.(type) {
 	case *net.TCPConn:
 		d.kind = tcpSocket
@@ -147,11 +146,8 @@ func (d *descriptor) unsent() int {
 
 func (d *descriptor) closeWrite() error {
 	d.leg.shut.Store(true)
-	if c, ok := d.conn.(closeWriter); ok {
-		return c.CloseWrite()
+	if !d.isSocket() {
+		return errNoHalfClose
 	}
-	if d.kind == socket {
-		return sys.ShutdownWrite(d.fd)
-	}
-	return errNoHalfClose
+	return sys.ShutdownWrite(d.fd)
 }

@@ -31,13 +31,13 @@ type direction struct {
 	// mode is how the next read goes. While pinned it does not adapt.
 	mode   mode
 	pinned bool
+	streak int32 // reads in a row that spoke for a change of mode
+	burst  int32 // fills since the source last ran dry
+	fills  int32 // fills that found bytes right after a drain
 	tune   *Config
-	streak int // reads in a row that spoke for a change of mode
-	burst  int // fills since the source last ran dry
-	fills  int // fills that found bytes right after a drain
 
 	// The residue is ahead, then buf[off:end], then what the pipe holds.
-	ahead    []byte  // read by a wrapper before the relay; borrowed
+	ahead    *[]byte // read by a wrapper before the relay; borrowed; nil if nothing was
 	buf      *buffer // leased
 	off, end int
 	pipe     conduit // leased
@@ -48,14 +48,13 @@ type direction struct {
 	stalled bool  // splice moved nothing although bytes were queued
 	dry     bool  // the last lease of a pipe failed
 	noDrain bool  // the sink refused to splice: empty the pipe by reading it
-
+	waits   bool  // the sink's writes may wait inside
+	blocked bool  // the sink took nothing at the last write
 	eofSeen bool
 	ended   bool
-	failure failure
+	failure *failure // nil if it did not fail
 
 	active  func() // notes that the direction is not idle; may be nil
-	waits   bool   // the sink's writes may wait inside
-	blocked bool   // the sink took nothing at the last write
 	moves   uint64 // reads and writes that moved bytes
 	spliced atomic.Int64
 	copied  atomic.Int64
@@ -120,7 +119,7 @@ func (d *direction) move() wait {
 	switch {
 	case d.ended:
 		return waitDone
-	case len(d.ahead) > 0:
+	case d.readAhead() > 0:
 		return d.deliverAhead()
 	case d.end > d.off:
 		return d.deliverBuffer()
@@ -166,7 +165,7 @@ func (d *direction) took(n int) {
 
 // residue is the number of bytes held.
 func (d *direction) residue() int {
-	n := len(d.ahead) + d.end - d.off
+	n := d.readAhead() + d.end - d.off
 	if d.pipe != nil {
 		n += d.pipe.Len()
 	}
@@ -229,10 +228,28 @@ func (d *direction) sinkError(op string, err error) wait {
 // fail ends the direction. Its residue stays held until abandon.
 func (d *direction) fail(op string, s side, err error) wait {
 	if !d.ended {
-		d.failure = failure{op: op, side: s, err: err}
+		d.failure = &failure{op: op, side: s, err: err}
 		d.finished(reasonOf(err))
 	}
 	return waitDone
+}
+
+// failedAt reports whether the direction failed at that side.
+func (d *direction) failedAt(s side) bool { return d.failure != nil && d.failure.side == s }
+
+// setAhead notes what a wrapper had read before the relay.
+func (d *direction) setAhead(b []byte) {
+	if len(b) > 0 {
+		d.ahead = &b
+	}
+}
+
+// readAhead is how much of that is left.
+func (d *direction) readAhead() int {
+	if d.ahead == nil {
+		return 0
+	}
+	return len(*d.ahead)
 }
 
 func (d *direction) finished(r Reason) {

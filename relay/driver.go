@@ -28,30 +28,39 @@ type driver struct {
 	src, dst *descriptor // nil for an end moved by its own Read or Write
 	w        wait
 
-	// The callbacks, made once.
-	onSource, onSink, onlyRead func(fd uintptr) bool
-	withSource, withSink       func(fd uintptr)
+	// The end that is waited for, and the one that is pinned meanwhile. An idle
+	// session keeps its drivers, so they are small: two callbacks, made once, serve
+	// either way.
+	waiting, pinned *descriptor
+	onReady         func(fd uintptr) (done bool)
+	withPinned      func(fd uintptr)
 }
 
 func newDriver(d *direction) *driver {
 	dr := new(driver)
-	dr.onSource = func(fd uintptr) bool {
-		dr.src.fd = int(fd)
-		return dr.pin(dr.dst, dr.withSink, sideSink) != waitSource
+	dr.onReady = func(fd uintptr) bool {
+		dr.waiting.fd = int(fd)
+		if dr.pinned == nil {
+			dr.w = dr.dir.move()
+		} else if err := dr.pinned.raw.Control(dr.withPinned); err != nil {
+			s := dr.sideOf(dr.pinned)
+			dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
+		}
+		if dr.waiting == dr.src {
+			return dr.w != waitSource
+		}
+		return dr.w != waitSink
 	}
-	dr.onSink = func(fd uintptr) bool {
-		dr.dst.fd = int(fd)
-		return dr.pin(dr.src, dr.withSource, sideSource) != waitSink
-	}
-	dr.onlyRead = func(fd uintptr) bool {
-		dr.src.fd = int(fd)
-		dr.w = dr.dir.move()
-		return dr.w != waitSource
-	}
-	dr.withSource = func(fd uintptr) { dr.src.fd = int(fd); dr.w = dr.dir.step() }
-	dr.withSink = func(fd uintptr) { dr.dst.fd = int(fd); dr.w = dr.dir.step() }
+	dr.withPinned = func(fd uintptr) { dr.pinned.fd = int(fd); dr.w = dr.dir.step() }
 	dr.take(d)
 	return dr
+}
+
+func (dr *driver) sideOf(d *descriptor) side {
+	if d == dr.dst {
+		return sideSink
+	}
+	return sideSource
 }
 
 // take makes dr the driver of d.
@@ -59,14 +68,6 @@ func (dr *driver) take(d *direction) {
 	dr.dir, dr.w = d, waitTurn
 	dr.src, _ = d.src.(*descriptor)
 	dr.dst, _ = d.dst.(*descriptor)
-}
-
-// pin steps with one end pinned, and returns what to wait for.
-func (dr *driver) pin(end *descriptor, step func(uintptr), s side) wait {
-	if err := end.raw.Control(step); err != nil {
-		dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
-	}
-	return dr.w
 }
 
 // run drives the direction to its end. A descriptor that is closed, or whose
@@ -77,7 +78,8 @@ func (dr *driver) run() {
 		case dr.src != nil && dr.dst != nil:
 			dr.runNative()
 		case dr.src != nil && dr.dir.wantsRead():
-			dr.held(dr.src.raw.Read(dr.onlyRead), sideSource)
+			dr.waiting, dr.pinned = dr.src, nil
+			dr.held(dr.src.raw.Read(dr.onReady), sideSource)
 		case dr.src != nil:
 			dr.w = dr.dir.move()
 		default:
@@ -89,9 +91,11 @@ func (dr *driver) run() {
 // runNative waits for the end that the direction needs, and steps.
 func (dr *driver) runNative() {
 	if dr.w == waitSink || dr.dir.residue() > 0 {
-		dr.held(dr.dst.raw.Write(dr.onSink), sideSink)
+		dr.waiting, dr.pinned = dr.dst, dr.src
+		dr.held(dr.dst.raw.Write(dr.onReady), sideSink)
 	} else {
-		dr.held(dr.src.raw.Read(dr.onSource), sideSource)
+		dr.waiting, dr.pinned = dr.src, dr.dst
+		dr.held(dr.src.raw.Read(dr.onReady), sideSource)
 	}
 }
 

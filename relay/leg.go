@@ -14,7 +14,6 @@ type leg struct {
 	conn  net.Conn // as given; owns the descriptor, closed by the session
 	src   io.Reader
 	dst   io.Writer
-	ahead []byte // what the wrappers had read
 	state *legState
 
 	srcDesc, dstDesc *descriptor // nil for an end moved by its own Read or Write
@@ -28,15 +27,16 @@ type legState struct {
 	gone atomic.Bool // a write to it has failed
 }
 
-func newLeg(conn net.Conn) leg {
+// newLeg returns the leg of conn, and what its wrappers have read ahead.
+func newLeg(conn net.Conn) (l leg, ahead []byte) {
 	if isNil(conn) {
-		return leg{closed: true}
+		return leg{closed: true}, nil
 	}
-	l := leg{conn: conn, dst: unwrapWriter(conn), state: new(legState)}
-	l.src, l.ahead = unwrapReader(conn)
+	l = leg{conn: conn, dst: unwrapWriter(conn), state: new(legState)}
+	l.src, ahead = unwrapReader(conn)
 	l.srcDesc = newDescriptor(l.src, l.state)
 	l.dstDesc = newDescriptor(l.dst, l.state)
-	return l
+	return l, ahead
 }
 
 // absent reports whether there is no connection.

@@ -102,10 +102,10 @@ func (d *direction) transfer() wait {
 const transferBytes = 4 << 20
 
 func (d *direction) deliverAhead() wait {
-	n, err := d.dst.send(d.ahead)
+	n, err := d.dst.send(*d.ahead)
 	if n > 0 {
 		d.copied.Add(int64(n))
-		d.ahead = d.ahead[n:]
+		*d.ahead = (*d.ahead)[n:]
 	}
 	return d.delivered(n, "write", err)
 }
@@ -182,7 +182,7 @@ func (d *direction) adapt(n int) {
 		d.streak = 0
 		return
 	}
-	if d.streak++; d.streak >= reads {
+	if d.streak++; int(d.streak) >= reads {
 		d.streak = 0
 		d.mode = next
 	}

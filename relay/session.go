@@ -20,21 +20,26 @@ type Session struct {
 	ba   direction
 
 	ran      atomic.Bool
+	halfOpen atomic.Bool  // one direction has ended
+	driving  atomic.Int32 // directions that have not stopped
 	started  atomic.Int64 // clock time of Run; 0 before
 	finished atomic.Int64
 	active   atomic.Int64 // clock time of the last byte moved
-	halfOpen atomic.Bool  // one direction has ended
+
+	ended func(Result, error) // called after all is settled, by Start's session
+	done  chan struct{}       // closed then, by Run's
 
 	// cutting is held while a cut interrupts the legs, and keeps cuts out once the
 	// session settles: nothing touches the connections after Run.
 	cutting sync.Mutex
 	settled bool
 
-	mu        sync.Mutex
-	timer     timer         // nil without timeouts and after the end
-	halfClose time.Duration // the quiet timeout once half open
+	mu        sync.Mutex // guards what follows
 	reason    Reason
 	cause     error
+	panicked  any           // by a wrapper
+	timer     timer         // nil without timeouts and after the end
+	halfClose time.Duration // the quiet timeout once half open
 }
 
 // ErrRan is returned by a second Run of the same session.
@@ -49,17 +54,21 @@ var errPanicked = errors.New("penstock: relay: a wrapped connection panicked")
 // NewSession prepares to join a and b. It moves nothing yet; the session owns both connections from its Run on. What the
 // wrappers of a and b have read ahead is handed over here.
 func (r *Relay) NewSession(a, b net.Conn) *Session {
-	s := &Session{r: r, a: newLeg(a), b: newLeg(b)}
+	s := &Session{r: r}
+	var fromA, fromB []byte
+	s.a, fromA = newLeg(a)
+	s.b, fromB = newLeg(b)
 	if !s.a.absent() && !s.b.absent() {
-		s.r.aim(&s.ab, &s.a, &s.b)
-		s.r.aim(&s.ba, &s.b, &s.a)
+		s.r.aim(&s.ab, &s.a, &s.b, fromA)
+		s.r.aim(&s.ba, &s.b, &s.a, fromB)
 	}
 	return s
 }
 
-// aim sets up d to move from one leg to the other.
-func (r *Relay) aim(d *direction, from, to *leg) {
-	d.ahead = from.ahead
+// aim sets up d to move from one leg to the other, beginning with what the first
+// one's wrappers have read ahead.
+func (r *Relay) aim(d *direction, from, to *leg, ahead []byte) {
+	d.setAhead(ahead)
 	d.remain = -1
 	r.connect(d, end{from.src, from.srcDesc, from.state}, end{to.dst, to.dstDesc, to.state})
 }
@@ -77,62 +86,125 @@ func (r *Relay) aim(d *direction, from, to *leg) {
 // If a Read or Write of a wrapped connection panics, Run cleans up and panics in
 // turn.
 func (s *Session) Run(ctx context.Context) (res Result, err error) {
+	if err := s.begin(); err != nil {
+		return s.Result(), err
+	}
+	s.done = make(chan struct{})
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() { s.Cut(context.Cause(ctx)) })()
+	}
+	go s.drive(newDriver(&s.ba))
+	s.drive(newDriver(&s.ab))
+	<-s.done
+	if s.panicked != nil {
+		panic(s.panicked)
+	}
+	return s.Result(), s.err()
+}
+
+// Start is Run for callers that have other things to do than to wait: it returns
+// at once, and ended, which must not be nil, is called once, when Run would have
+// returned, with what it would have returned. An error of Start itself is
+// os.ErrInvalid or [ErrRan]; then ended is never called. [Session.Cut] takes the
+// place of the context.
+//
+// The two goroutines that drive the session are made for it, and while it is idle
+// they keep 2 KiB of stack each; a goroutine that has dialed before it calls Run
+// keeps four times as much. A panic of a wrapped connection ends the program, after
+// ended has been called.
+func (s *Session) Start(ended func(Result, error)) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	s.ended = ended
+	go s.drive(newDriver(&s.ba))
+	go s.drive(newDriver(&s.ab))
+	return nil
+}
+
+// begin prepares both directions to be driven.
+func (s *Session) begin() error {
 	if s.ran.Swap(true) {
-		return s.Result(), ErrRan
+		return ErrRan
 	}
 	if s.a.absent() || s.b.absent() {
 		s.a.close()
 		s.b.close()
-		return s.Result(), errNilConn
+		return errNilConn
 	}
 	now := max(1, s.r.clock.now())
 	s.active.Store(now)
 	s.started.Store(now)
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { s.cut(ReasonCanceled, context.Cause(ctx)) })
-		defer stop()
+	s.driving.Store(2)
+	if s.hasQuietTimeout() {
+		s.ab.active = s.noteActivity
+		s.ba.active = s.ab.active
 	}
 	s.startTimer()
-	s.driveBoth()
-	return s.Result(), s.err()
+	return nil
 }
 
-// driveBoth drives both directions to their ends, and settles.
-func (s *Session) driveBoth() {
-	var panicked any
+// drive runs one direction to its end, and settles if it is the last one. Its
+// goroutine is where an idle session waits, so it and all that run calls must stay
+// small: what fits into a new goroutine's 2 KiB is never outgrown (TestIdleStacks).
+func (s *Session) drive(dr *driver) {
+	defer s.stopped(dr.dir)
+	dr.run()
+}
+
+// stopped is deferred by drive.
+func (s *Session) stopped(d *direction) {
+	if p := recover(); p != nil {
+		s.panics(p)
+	} else {
+		s.conclude(d)
+	}
+	if s.driving.Add(-1) == 0 {
+		s.settleAnyway()
+		s.tell()
+	}
+}
+
+// tell tells who waits for the end.
+func (s *Session) tell() {
+	if s.done != nil {
+		close(s.done)
+		return
+	}
+	s.ended(s.Result(), s.err())
+	if s.panicked != nil {
+		panic(s.panicked)
+	}
+}
+
+// panics notes that a Read or Write of a wrapper panicked. The first one counts.
+func (s *Session) panics(p any) {
+	s.mu.Lock()
+	if s.panicked == nil {
+		s.panicked = p
+	}
+	s.mu.Unlock()
+	s.cut(ReasonError, errPanicked)
+}
+
+// settleAnyway settles, whatever a wrapper does meanwhile.
+func (s *Session) settleAnyway() {
 	defer func() {
-		if panicked != nil {
-			panic(panicked)
+		if p := recover(); p != nil {
+			s.panics(p)
 		}
 	}()
-	defer s.settle()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	drive := func(d *direction) {
-		defer func() {
-			if p := recover(); p != nil {
-				s.cut(ReasonError, errPanicked) // the first cut lets one of them in here
-				panicked = p
-			}
-		}()
-		s.drive(d)
-	}
-	wg.Go(func() { drive(&s.ba) })
-	drive(&s.ab)
+	s.settle()
 }
 
-// drive runs one direction to its end.
-func (s *Session) drive(d *direction) {
-	if s.hasQuietTimeout() {
-		d.active = s.noteActivity
-	}
-	newDriver(d).run()
+// conclude tells the session of the end of a direction.
+func (s *Session) conclude(d *direction) {
 	switch {
-	case d.failure.err == nil:
+	case d.failure == nil:
 		s.directionEnded(d)
 	case !s.cut(Reason(d.reason.Load()), s.opError(d)) && interrupted(d.failure.err):
 		// Not a failure, but how the cut stopped the direction.
-		d.failure = failure{}
+		d.failure = nil
 		d.finished(s.Result().Reason)
 	}
 }
@@ -142,6 +214,13 @@ func interrupted(err error) bool {
 }
 
 func (s *Session) noteActivity() { s.active.Store(s.r.clock.now()) }
+
+// Cut ends the session for a cause, as the end of Run's context does: sides whose
+// other side has not ended are reset, the result's Reason is [ReasonCanceled] and
+// the error is cause. It does not wait for the end. Of several cuts, and of what
+// else may end the session, the first one counts. It may be called at any time by
+// any goroutine; before the session runs it makes it end as it begins.
+func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cause) }
 
 // cut ends the session, and reports whether this was the first cause, which
 // counts: both directions stop waiting.
@@ -154,7 +233,7 @@ func (s *Session) cut(reason Reason, cause error) bool {
 		s.reason, s.cause = reason, cause
 	}
 	s.mu.Unlock()
-	if first {
+	if first && !s.a.absent() && !s.b.absent() {
 		s.a.interrupt()
 		s.b.interrupt()
 	}
@@ -167,6 +246,7 @@ func (s *Session) settle() {
 	s.cutting.Lock()
 	s.settled = true
 	s.cutting.Unlock()
+	defer s.closeBoth()
 	s.mu.Lock()
 	if s.timer != nil {
 		s.timer.Stop()
@@ -185,6 +265,9 @@ func (s *Session) settle() {
 	if resetB {
 		s.ab.lost.Add(s.b.abort())
 	}
+}
+
+func (s *Session) closeBoth() {
 	s.a.close()
 	s.b.close()
 	s.finished.Store(max(1, s.r.clock.now()))
@@ -194,8 +277,8 @@ func (s *Session) settle() {
 // writes to must be reset: because the source's end of file was not passed on, or
 // because the source has failed since. other is the opposite direction.
 func finish(d, other *direction, reason Reason) (resetSink bool) {
-	sinkFailed := d.failure.side == sideSink || other.failure.side == sideSource
-	sourceFailed := d.failure.side == sideSource || other.failure.side == sideSink
+	sinkFailed := d.failedAt(sideSink) || other.failedAt(sideSource)
+	sourceFailed := d.failedAt(sideSource) || other.failedAt(sideSink)
 	hold(d, func(held bool) {
 		if held && !sinkFailed && reason != ReasonEOF {
 			d.flush(sourceFailed)
@@ -213,7 +296,7 @@ func (s *Session) opError(d *direction) error {
 	if d == &s.ba {
 		from, to = to, from
 	}
-	return opError(d.failure, from, to)
+	return opError(*d.failure, from, to)
 }
 
 func (s *Session) err() error {

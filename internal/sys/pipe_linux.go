@@ -52,6 +52,25 @@ func Splice(rfd int, roff *int64, wfd int, woff *int64, n, flags int) (int, erro
 	return max(int(m), 0), err
 }
 
+// SpliceNonblock is Splice with SPLICE_F_NONBLOCK and without offsets. One of
+// rfd and wfd is a pipe, the other one is fd. If that is O_NONBLOCK as well, the
+// call is a raw one, see the package's documentation: the flag covers the pipe's
+// side alone, and a socket is waited for or not by its own O_NONBLOCK (fs/splice.c,
+// splice_to_socket; net/ipv4/tcp.c, tcp_splice_read). It is looked at each time,
+// because a descriptor's other holders may change it (os.File.Fd does), and a
+// thread that waits in a raw call hangs the process.
+func SpliceNonblock(rfd, wfd, fd, n int) (int, error) {
+	var m uintptr
+	var e syscall.Errno
+	flags, _, _ := syscall.RawSyscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GETFL, 0)
+	if int(flags) >= 0 && flags&O_NONBLOCK != 0 {
+		m, _, e = syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(rfd), 0, uintptr(wfd), 0, uintptr(n), SPLICE_F_NONBLOCK)
+	} else {
+		m, _, e = syscall.Syscall6(unix.SYS_SPLICE, uintptr(rfd), 0, uintptr(wfd), 0, uintptr(n), SPLICE_F_NONBLOCK)
+	}
+	return count(m, e)
+}
+
 func errnoErr(e syscall.Errno) error {
 	if e == 0 {
 		return nil

@@ -24,21 +24,38 @@ const (
 )
 
 // Recv receives with recvfrom(2) and no address. It returns 0 and no error at
-// the end of the stream (and for an empty p on a stream that has data).
+// the end of the stream (and for an empty p on a stream that has data). With
+// MSG_DONTWAIT it is a raw call, see the package's documentation.
 func Recv(fd int, p []byte, flags int) (int, error) {
-	n, _, e := syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd),
-		uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags), 0, 0)
-	if e != 0 {
-		return 0, e
+	var n uintptr
+	var e syscall.Errno
+	if flags&MSG_DONTWAIT != 0 {
+		n, _, e = syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd),
+			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags), 0, 0)
+	} else {
+		n, _, e = syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd),
+			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags), 0, 0)
 	}
-	return int(n), nil
+	return count(n, e)
 }
 
 // Send sends with sendto(2) and no address. Pass MSG_NOSIGNAL to get EPIPE
-// without a SIGPIPE.
+// without a SIGPIPE. With MSG_DONTWAIT it is a raw call.
 func Send(fd int, p []byte, flags int) (int, error) {
-	n, _, e := syscall.Syscall6(unix.SYS_SENDTO, uintptr(fd),
-		uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags), 0, 0)
+	var n uintptr
+	var e syscall.Errno
+	if flags&MSG_DONTWAIT != 0 {
+		n, _, e = syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd),
+			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags), 0, 0)
+	} else {
+		n, _, e = syscall.Syscall6(unix.SYS_SENDTO, uintptr(fd),
+			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(flags), 0, 0)
+	}
+	return count(n, e)
+}
+
+// count is the answer of a call that moves bytes.
+func count(n uintptr, e syscall.Errno) (int, error) {
 	if e != 0 {
 		return 0, e
 	}

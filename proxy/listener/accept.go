@@ -12,7 +12,8 @@ import (
 )
 
 // Serve accepts connections until ctx ends, and calls handle for each, in a
-// goroutine of its own; handle owns the connection. At the limit accepting
+// goroutine of its own; handle owns the connection, and it or who it leaves that
+// to calls release, once, when the connection has ended. At the limit accepting
 // pauses, and connections wait in the kernel's accept queue. With several
 // listeners under one limit each of them may hold one connection more, which
 // waits unserved for its turn.
@@ -21,15 +22,17 @@ import (
 // accept queue are accepted, and the listener is closed: every connection that
 // was established before is served, those above the limit when it is their turn.
 //
-// Serve returns once every handle has returned, with the error of Close. It may
-// be called once.
-func (l *Listener) Serve(ctx context.Context, handle func(net.Conn)) error {
+// Serve returns once every connection has been released, with the error of Close.
+// It may be called once.
+func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release func())) error {
 	var handlers sync.WaitGroup
+	release := func() {
+		l.cfg.Limit.release()
+		handlers.Done()
+	}
 	serve := func(conn net.Conn) { // which has a slot
-		handlers.Go(func() {
-			handle(conn)
-			l.cfg.Limit.release()
-		})
+		handlers.Add(1)
+		go handle(conn, release)
 	}
 	take := func(conn net.Conn) {
 		l.cfg.Limit.acquire(context.Background())

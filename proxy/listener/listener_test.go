@@ -66,7 +66,8 @@ func start(t *testing.T, l *listener.Listener) *server {
 		Listener: l, conns: make(chan net.Conn, 1000), finish: make(chan struct{}), stop: stop, done: make(chan error, 1),
 	}
 	go func() {
-		s.done <- l.Serve(ctx, func(conn net.Conn) {
+		s.done <- l.Serve(ctx, func(conn net.Conn, release func()) {
+			defer release()
 			defer conn.Close()
 			s.conns <- conn
 			<-s.finish
@@ -319,7 +320,8 @@ func TestEmptyingTheQueueIsBounded(t *testing.T) {
 	stop()
 	var mu sync.Mutex
 	handled := 0
-	err := l.Serve(ctx, func(conn net.Conn) {
+	err := l.Serve(ctx, func(conn net.Conn, release func()) {
+		defer release()
 		mu.Lock()
 		defer mu.Unlock()
 		handled++
@@ -338,9 +340,10 @@ func TestStopAtAnyMomentLosesNoConnection(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		served := make(chan error, 1)
 		go func() {
-			served <- l.Serve(ctx, func(conn net.Conn) {
+			served <- l.Serve(ctx, func(conn net.Conn, release func()) {
 				conn.Write([]byte("x"))
 				conn.Close()
+				release()
 			})
 		}()
 		var early []net.Conn

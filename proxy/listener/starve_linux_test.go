@@ -46,7 +46,8 @@ func starve() {
 		stop()
 	}()
 	handled := make(chan struct{}, 1000)
-	must(l.Serve(ctx, func(conn net.Conn) {
+	must(l.Serve(ctx, func(conn net.Conn, release func()) {
+		defer release()
 		conn.Write([]byte("x"))
 		io.Copy(io.Discard, conn)
 		conn.Close()

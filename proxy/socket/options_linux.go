@@ -32,7 +32,8 @@ func (o Options) Control(network, _ string, conn syscall.RawConn) error {
 type option struct{ level, name, value int }
 
 func (o Options) set(fd int) error {
-	for _, opt := range o.list() {
+	list, n := o.list()
+	for _, opt := range list[:n] {
 		err := sys.SetsockoptInt(fd, opt.level, opt.name, opt.value)
 		if err != nil && !unknown(err) {
 			return os.NewSyscallError("setsockopt", err)
@@ -41,21 +42,23 @@ func (o Options) set(fd int) error {
 	return nil
 }
 
-func (o Options) list() []option {
-	list := []option{
-		{sys.IPPROTO_TCP, sys.TCP_NODELAY, 1},
-		{sys.SOL_SOCKET, sys.SO_OOBINLINE, 1},
+// list is an array so that a connection to a target makes no garbage of it.
+func (o Options) list() (list [6]option, n int) {
+	add := func(level, name, value int) {
+		list[n] = option{level, name, value}
+		n++
 	}
+	add(sys.IPPROTO_TCP, sys.TCP_NODELAY, 1)
+	add(sys.SOL_SOCKET, sys.SO_OOBINLINE, 1)
 	if o.KeepAlive > 0 {
-		list = append(list,
-			option{sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1},
-			option{sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, seconds(o.KeepAlive)},
-			option{sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, seconds(keepAliveInterval)})
+		add(sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1)
+		add(sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, seconds(o.KeepAlive))
+		add(sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, seconds(keepAliveInterval))
 	}
 	if o.UserTimeout > 0 {
-		list = append(list, option{sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, milliseconds(o.UserTimeout)})
+		add(sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, milliseconds(o.UserTimeout))
 	}
-	return list
+	return list, n
 }
 
 // unknown reports whether this kernel, or what stands in for it, lacks an option.

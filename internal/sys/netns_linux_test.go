@@ -1,0 +1,93 @@
+package sys_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+// apart runs f on a thread of its own, in a new network namespace; it skips
+// the test for those who may not have one.
+func apart(t *testing.T, f func()) {
+	t.Helper()
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with f
+		if err = sys.Unshare(sys.CLONE_NEWNET); err == nil {
+			f()
+		}
+	}()
+	<-done
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip("no network namespace: unshare:", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInterfaceUpInANamespaceOfItsOwn(t *testing.T) {
+	flags := func() net.Flags {
+		lo, err := net.InterfaceByName("lo")
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		return lo.Flags
+	}
+	apart(t, func() {
+		if flags()&net.FlagUp != 0 {
+			t.Error("a new namespace has its loopback up")
+		}
+		if err := sys.InterfaceUp("lo"); err != nil {
+			t.Error(err)
+		}
+		if flags()&net.FlagUp == 0 {
+			t.Error("it is still down")
+		}
+	})
+}
+
+func TestInterfaceUpOfWhatIsNone(t *testing.T) {
+	for name, want := range map[string]error{
+		"no-such-one": syscall.ENODEV, strings.Repeat("x", 16): syscall.EINVAL,
+	} {
+		if err := sys.InterfaceUp(name); err != want {
+			t.Errorf("%s: got %v, want %v", name, err, want)
+		}
+	}
+}
+
+func TestUnshareIsNotForEverybody(t *testing.T) {
+	if !privilege.Ordinary(t, 65534) {
+		return
+	}
+	if err := sys.Unshare(sys.CLONE_NEWNET); err != syscall.EPERM {
+		t.Errorf("got %v, want EPERM", err)
+	}
+}
+
+func TestGettidIsOfTheThread(t *testing.T) {
+	ids := make(chan int, 1)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	go func() { ids <- sys.Gettid() }()
+	mine, other := sys.Gettid(), <-ids
+	for _, id := range []int{mine, other} {
+		if _, err := os.Stat("/proc/self/task/" + itoa(id)); err != nil {
+			t.Error(err)
+		}
+	}
+	if mine == other {
+		t.Errorf("two threads are %d", mine)
+	}
+}
