@@ -5,55 +5,44 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
+	"runtime"
+	"strconv"
 	"time"
 
+	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 )
 
 // patience is Rig.Patience of a new rig.
 const patience = 10 * time.Second
 
-// Program is how to run the program that contains the parts and the proxy.
-type Program struct {
-	Path string // of the executable
-	Name string // its first argument
-	// Part and Proxy are the arguments that lead to RunPart (the part's name
-	// and upstream follow) and to the proxy (its flags follow).
-	Part, Proxy []string
-	// Env is the children's environment; nil for this process's own.
-	Env []string
-}
-
-// spec is the program with some arguments.
-func (p *Program) spec(name string, command []string, args ...string) process.Spec {
-	all := append([]string{p.Name}, command...)
-	return process.Spec{Name: name, Path: p.Path, Args: append(all, args...), Env: p.Env}
-}
-
-// Rig is an origin, a load, and the contestants added to it. It is not safe
-// for concurrent use, but for Close.
+// Rig is a load and a server that it drives traffic to, through contestants
+// that are started in between. It is not safe for concurrent use, but for
+// Close.
 type Rig struct {
 	// Patience is how long a child may take to say that it is ready, and a
 	// contestant to let go of connections that have ended. NewRig sets it to
 	// 10 s.
 	Patience time.Duration
 
-	program Program
-	group   *process.Group // owned here
-	origin  *process.Child
+	setting contestant.Setting // its Group is owned here
+	server  *process.Child
 	load    *process.Child
-	address string // of the origin
+	// accounts are the newest of the contestants that keep one.
+	accounts map[*contestant.Contestant]*contestant.Account
 }
 
-// NewRig starts an origin and a load. Close must be called.
-func NewRig(ctx context.Context, program Program) (*Rig, error) {
-	r := &Rig{Patience: patience, program: program, group: process.NewGroup()}
+// NewRig starts a load and a server, which is PartOrigin or PartSink, in
+// group, which the rig owns from here on, also if it fails. Of the setting it
+// takes the program, Dir and Binaries; Group and Upstream are filled in. Close
+// must be called.
+func NewRig(ctx context.Context, group *process.Group, server string, setting contestant.Setting) (*Rig, error) {
+	r := &Rig{Patience: patience, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account)}
+	r.setting.Group = group
 	var err error
-	r.origin, r.address, err = r.serving(ctx, "the origin", PartOrigin)
+	r.server, r.setting.Upstream, err = r.serving(ctx, "the "+server, server)
 	if err == nil {
-		r.load, err = r.group.Start(program.spec("the load", program.Part, PartLoad))
+		r.load, err = group.Start(setting.Program.Spec("the load", setting.Program.Part, PartLoad))
 	}
 	if err != nil {
 		r.Close()
@@ -62,23 +51,51 @@ func NewRig(ctx context.Context, program Program) (*Rig, error) {
 	return r, nil
 }
 
-// Origin returns the address at which the origin serves.
-func (r *Rig) Origin() string { return r.address }
+// Upstream returns the address at which the rig's server serves.
+func (r *Rig) Upstream() string { return r.setting.Upstream }
 
 // Close kills all that the rig started and waits until it is gone.
-func (r *Rig) Close() { r.group.Close() }
+func (r *Rig) Close() { r.setting.Group.Close() }
+
+// Start adds a contestant, which listens at listen, an IPv4 address and a port,
+// or where it likes if that is empty.
+func (r *Rig) Start(ctx context.Context, k *contestant.Kind, listen string) (*contestant.Contestant, error) {
+	s := r.setting
+	s.Listen, s.Patience = listen, r.Patience
+	c, err := k.Start(ctx, &s)
+	if err != nil {
+		return nil, err
+	}
+	account, err := c.Account(ctx)
+	if err != nil {
+		c.Kill()
+		return nil, r.blame(ctx, err, c)
+	}
+	r.accounts[c] = account
+	return c, nil
+}
+
+// Stop ends a contestant the polite way, or by force.
+func (r *Rig) Stop(c *contestant.Contestant) {
+	delete(r.accounts, c)
+	_ = c.Stop(r.Patience) // however it ends
+}
+
+// Account is the newest account of c, nil if it keeps none.
+func (r *Rig) Account(c *contestant.Contestant) *contestant.Account { return r.accounts[c] }
 
 // serving starts a part that serves, and waits until it does.
-func (r *Rig) serving(ctx context.Context, name string, part ...string) (*process.Child, string, error) {
-	c, err := r.group.Start(r.program.spec(name, r.program.Part, part...))
+func (r *Rig) serving(ctx context.Context, name, part string) (*process.Child, string, error) {
+	p := &r.setting.Program
+	c, err := r.setting.Group.Start(p.Spec(name, p.Part, part, strconv.Itoa(runtime.NumCPU())))
 	if err != nil {
 		return nil, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.Patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Patience, fmt.Errorf("%s did not start within %v", name, r.Patience))
 	defer cancel()
 	line, err := c.Stdout(ctx)
 	if err != nil {
-		return nil, "", r.notStarted(c, err)
+		return nil, "", contestant.Describe(err)
 	}
 	var l listening
 	if err := json.Unmarshal([]byte(line), &l); err != nil {
@@ -87,31 +104,30 @@ func (r *Rig) serving(ctx context.Context, name string, part ...string) (*proces
 	return c, l.Address, nil
 }
 
-// notStarted says why a child is not ready: preferably in its own words.
-func (r *Rig) notStarted(c *process.Child, err error) error {
-	var ended *process.EndedError
-	switch {
-	case errors.As(err, &ended) && complaint(ended.Said) != "":
-		return fmt.Errorf("%s did not start: %s", c.Name(), complaint(ended.Said))
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s did not start within %v", c.Name(), r.Patience)
+// blame finds the child whose death explains err, if there is one.
+func (r *Rig) blame(ctx context.Context, err error, c *contestant.Contestant) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return err
+	select {
+	case <-c.Done():
+		return c.Err()
+	case <-r.server.Done():
+		return brokenError{r.server.Err()}
+	case <-r.load.Done():
+		return brokenError{r.load.Err()}
+	case <-time.After(culprit):
+	}
+	return contestant.Describe(err)
 }
 
-// complaint takes the message out of what a child said last, which may be a
-// line of a JSON log. Such a line below a warning is no complaint.
-func complaint(line string) string {
-	line = strings.TrimPrefix(line, "penstock: ") // the program's name, which is ours too
-	var log struct {
-		Level slog.Level
-		Msg   string
-	}
-	switch err := json.Unmarshal([]byte(line), &log); {
-	case err != nil:
-		return line
-	case log.Level < slog.LevelWarn:
-		return ""
-	}
-	return log.Msg
+// brokenError is the end of the rig itself: nothing more can be measured.
+type brokenError struct{ error }
+
+func (e brokenError) Unwrap() error { return e.error }
+
+// broken reports whether err, or the end of ctx, is the end of measuring.
+func broken(ctx context.Context, err error) bool {
+	var b brokenError
+	return ctx.Err() != nil || errors.As(err, &b)
 }

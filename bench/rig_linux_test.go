@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -15,8 +16,10 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/socket"
@@ -38,6 +41,8 @@ const (
 	faultLiar   = "says it moved a byte less"
 	faultLoser  = "says it lost a byte"
 	faultHeld   = "says that a connection is left"
+	faultDies   = "ends when asked what it has done"
+	faultMeek   = "turns a reset into a clean end"
 )
 
 func TestMain(m *testing.M) {
@@ -54,13 +59,15 @@ func TestMain(m *testing.M) {
 // child is what a child does.
 func child(args []string) error {
 	if args[0] == "part" {
-		return bench.RunPart(context.Background(), args[1], strings.Join(args[2:], ""), os.Stdin, os.Stdout)
+		return bench.RunPart(context.Background(), args[1], args[2:], os.Stdin, os.Stdout)
 	}
 	switch os.Getenv(faultKey) {
 	case faultMute:
 		return errors.New(`{"time":"x","level":"ERROR","msg":"no such luck"}`)
 	case faultSilent:
 		os.Exit(1)
+	case faultMeek:
+		return meek(args[4])
 	}
 	listen, err := socket.Parse(args[2])
 	if err != nil {
@@ -74,6 +81,23 @@ func child(args []string) error {
 		Listen: []socket.Address{listen}, To: []socket.Address{to}, MaxConnections: 100,
 		Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
 	})
+}
+
+// meek is a proxy that answers like Penstock and forwards like others.
+func meek(upstream string) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	slog.New(slog.NewJSONHandler(os.Stderr, nil)).Info("listening", "address", l.Addr().String())
+	go func() {
+		for range signals {
+			_ = json.NewEncoder(os.Stdout).Encode(proxy.Summary{})
+		}
+	}()
+	return rival.Serve(context.Background(), l, upstream)
 }
 
 // serve is what the program does with a proxy.
@@ -118,18 +142,26 @@ func account(s proxy.Summary) proxy.Summary {
 		s.Lost++
 	case faultHeld:
 		s.Connections.Active++
+	case faultDies:
+		fmt.Fprintln(os.Stderr, "so long")
+		os.Exit(3)
 	}
 	return s
+}
+
+// program is this test binary, whose proxies have a fault.
+func program(fault string) contestant.Program {
+	return contestant.Program{
+		Path: "/proc/self/exe", Name: childName,
+		Part: []string{"part"}, Proxy: []string{"proxy"},
+		Env: append(os.Environ(), faultKey+"="+fault),
+	}
 }
 
 // rig starts a rig whose proxies have a fault.
 func rig(t *testing.T, fault string) *bench.Rig {
 	t.Helper()
-	r, err := bench.NewRig(t.Context(), bench.Program{
-		Path: "/proc/self/exe", Name: childName,
-		Part: []string{"part"}, Proxy: []string{"proxy"},
-		Env: append(os.Environ(), faultKey+"="+fault),
-	})
+	r, err := bench.NewRig(t.Context(), process.NewGroup(), bench.PartOrigin, contestant.Setting{Program: program(fault)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,22 +169,43 @@ func rig(t *testing.T, fault string) *bench.Rig {
 	return r
 }
 
-// pair adds a Penstock and a rival.
-func pair(t *testing.T, r *bench.Rig) (penstock, rival *bench.Contestant) {
+// kind is the contestant of that name.
+func kind(t *testing.T, name string) *contestant.Kind {
 	t.Helper()
-	penstock, err := r.AddPenstock(t.Context(), "penstock", "127.0.0.1:0")
+	k, err := contestant.Named(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rival, err = r.AddRival(t.Context(), "io.Copy"); err != nil {
+	return k
+}
+
+// pair adds a Penstock and a rival.
+func pair(t *testing.T, r *bench.Rig) (penstock, rival *contestant.Contestant) {
+	t.Helper()
+	var pair [2]*contestant.Contestant
+	for i, name := range []string{"penstock", "io.Copy"} {
+		c, err := r.Start(t.Context(), kind(t, name), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair[i] = c
+	}
+	return pair[0], pair[1]
+}
+
+// pid is that of the contestant's first process.
+func pid(t *testing.T, c *contestant.Contestant) int {
+	t.Helper()
+	pids, err := c.Pids()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return penstock, rival
+	return pids[0]
 }
 
 func plans(d time.Duration) []load.Plan {
 	return []load.Plan{
-		{Workload: load.Bulk, Connections: 2, Duration: d},
+		{Workload: load.Bulk, Connections: 2, Duration: d, Check: true},
 		{Workload: load.Echo, Connections: 2, Size: 64, Duration: d},
 	}
 }
@@ -163,7 +216,7 @@ func TestMeasure(t *testing.T) {
 	const rounds = 2
 	var order, told []string
 	trials, err := r.Measure(t.Context(), bench.Series{
-		Rounds: rounds, Plans: plans(300 * time.Millisecond), Contestants: []*bench.Contestant{penstock, rival},
+		Rounds: rounds, Plans: plans(300 * time.Millisecond), Contestants: []*contestant.Contestant{penstock, rival},
 	}, func(p bench.Progress) {
 		if p.Result != nil {
 			told = append(told, fmt.Sprint(p.Trial, " of ", p.Trials, " ", p.Round, " ", p.Plan.Workload, " ", p.Contestant))
@@ -191,7 +244,7 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	whole := bench.Both(penstock.Summary())
+	whole := bench.Both(r.Account(penstock).Summary)
 	if moved != received || whole.Spliced+whole.Copied != received {
 		t.Errorf("the load counts %d bytes, the trials %d, the last summary %+v", received, moved, whole)
 	}
@@ -228,7 +281,7 @@ func TestMeasureDoesNotBelieveAWrongAccount(t *testing.T) {
 				r.Patience = time.Second // for what will never happen
 			}
 			_, err := r.Measure(t.Context(), bench.Series{
-				Rounds: 1, Plans: plans(10 * time.Millisecond), Contestants: []*bench.Contestant{penstock},
+				Rounds: 1, Plans: plans(10 * time.Millisecond), Contestants: []*contestant.Contestant{penstock},
 			}, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)
@@ -239,11 +292,11 @@ func TestMeasureDoesNotBelieveAWrongAccount(t *testing.T) {
 
 func TestAProxyThatDoesNotStart(t *testing.T) {
 	for fault, want := range map[string]string{
-		faultMute:   "penstock proxy did not start: no such luck",
+		faultMute:   "penstock did not start: no such luck",
 		faultSilent: "ended unexpectedly: exit status 1",
 	} {
 		r := rig(t, fault)
-		_, err := r.AddPenstock(t.Context(), "penstock", "127.0.0.1:0")
+		_, err := r.Start(t.Context(), kind(t, "penstock"), "")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -256,12 +309,13 @@ func TestAProxyThatDiesInATrial(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %s", name, plan.Workload), func(t *testing.T) {
 				r := rig(t, faultNone)
 				penstock, rival := pair(t, r)
-				victim := []*bench.Contestant{penstock, rival}[i]
+				victim := []*contestant.Contestant{penstock, rival}[i]
+				id := pid(t, victim)
 				_, err := r.Measure(t.Context(), bench.Series{
-					Rounds: 1, Plans: []load.Plan{plan}, Contestants: []*bench.Contestant{victim},
-				}, func(bench.Progress) { _ = syscall.Kill(victim.Pid(), syscall.SIGKILL) })
+					Rounds: 1, Plans: []load.Plan{plan}, Contestants: []*contestant.Contestant{victim},
+				}, func(bench.Progress) { _ = syscall.Kill(id, syscall.SIGKILL) })
 				var ended *process.EndedError
-				if !errors.As(err, &ended) || ended.Pid != victim.Pid() || ended.State != "signal: killed" || ended.Said != "" {
+				if !errors.As(err, &ended) || ended.Pid != id || ended.State != "signal: killed" || ended.Said != "" {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -273,23 +327,34 @@ func TestAnInterruptedTrialEndsAtOnce(t *testing.T) {
 	r := rig(t, faultNone)
 	penstock, rival := pair(t, r)
 	reason := errors.New("enough")
+	ids := map[string]int{"penstock": pid(t, penstock), "io.Copy": pid(t, rival)}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	_, err := r.Measure(ctx, bench.Series{
-		Rounds: 1, Plans: plans(time.Minute), Contestants: []*bench.Contestant{penstock},
+		Rounds: 1, Plans: plans(time.Minute), Contestants: []*contestant.Contestant{penstock},
 	}, func(bench.Progress) { cancel(reason) })
 	if !errors.Is(err, reason) {
 		t.Errorf("got %v", err)
 	}
 	r.Close()
-	for _, c := range []*bench.Contestant{penstock, rival} {
-		if err := syscall.Kill(c.Pid(), 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("%s is still there: %v", c.Name, err)
+	for name, id := range ids {
+		if err := syscall.Kill(id, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("%s is still there: %v", name, err)
 		}
 	}
 }
 
-func TestRunPartThatIsNone(t *testing.T) {
-	if err := bench.RunPart(t.Context(), "umpire", "", new(bytes.Buffer), new(bytes.Buffer)); err == nil {
-		t.Error("no error")
+func TestRunPartWithWrongArguments(t *testing.T) {
+	for _, args := range [][]string{
+		{"umpire"},
+		{bench.PartRival},
+		{bench.PartRival, "127.0.0.1:1"},
+		{bench.PartRival, "127.0.0.1:1", "by hand"},
+		{bench.PartSink},
+		{bench.PartSink, "0"},
+		{bench.PartSink, "many"},
+	} {
+		if err := bench.RunPart(t.Context(), args[0], args[1:], new(bytes.Buffer), new(bytes.Buffer)); err == nil {
+			t.Errorf("%q: no error", args)
+		}
 	}
 }

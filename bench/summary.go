@@ -35,6 +35,3 @@ func Since(before, s *proxy.Summary) *proxy.Summary {
 func moved(before, m proxy.Moved) proxy.Moved {
 	return proxy.Moved{Spliced: m.Spliced - before.Spliced, Copied: m.Copied - before.Copied}
 }
-
-// total is the bytes of a direction, whichever way they went.
-func total(m proxy.Moved) int64 { return m.Spliced + m.Copied }

@@ -1,7 +1,10 @@
-// Package load drives traffic through a proxy and checks every byte of it.
+// Package load drives traffic through a proxy and checks what comes of it.
 //
 // A Runner carries out one Plan at a time. Serve puts one behind a stream of
-// JSON, so that the load can live in a process of its own.
+// JSON, so that the load can live in a process of its own. What is measured
+// (Bulk, Echo, Connect, Idle) is one epoll loop on one thread, because on a
+// machine with few processors what the load costs hides what the proxies cost;
+// what is checked (Correct, Mix) are ordinary connections with goroutines.
 package load
 
 import (
@@ -14,12 +17,31 @@ import (
 // Workload is a shape of traffic.
 type Workload string
 
+// The workloads. Bulk and Echo run against an origin and against a sink; the
+// others need a sink (packages origin and sink).
 const (
-	// Bulk is a few connections on which the origin streams as fast as it can.
+	// Bulk is a few connections on which the server streams as fast as it can.
 	Bulk Workload = "bulk"
 	// Echo is a closed loop of small messages: each connection sends the next
 	// one when the last one has come back.
 	Echo Workload = "echo"
+	// Connect is a closed loop of connections: open one, have one message of
+	// ConnectSize bytes echoed, see the server's end of file, close.
+	Connect Workload = "connect"
+	// Idle is connections that have carried IdleSize bytes each way and then are
+	// quiet, until a Plan with Release says to close them.
+	Idle Workload = "idle"
+	// Correct is a list of checks, one after the other; Connections and Duration
+	// are ignored.
+	Correct Workload = "correct"
+	// Mix is five behaviours at once for Duration; Connections is ignored.
+	Mix Workload = "mix"
+)
+
+// Sizes of what two of the workloads carry, in bytes each way.
+const (
+	ConnectSize = 64
+	IdleSize    = 64 << 10
 )
 
 // Plan is one measurement to make.
@@ -27,19 +49,32 @@ type Plan struct {
 	Workload    Workload `json:"workload"`
 	Address     string   `json:"address"` // of the proxy, TCP
 	Connections int      `json:"connections"`
-	// Size is the length of an Echo message in bytes; Bulk ignores it.
-	Size     int           `json:"size,omitempty"`
-	Duration time.Duration `json:"duration"` // nanoseconds
+	// Size is the length of an Echo message in bytes; the others ignore it.
+	Size int `json:"size,omitempty"`
+	// Duration is how long Bulk, Echo, Connect and Mix go on, in nanoseconds;
+	// the others ignore it.
+	Duration time.Duration `json:"duration"`
+	// Check makes Bulk compare every byte. Without it the bytes are thrown away
+	// by the kernel and only their number is verified, against the trailer, so
+	// that the load costs little. Echo and the others always compare.
+	Check bool `json:"check,omitempty"`
+	// Release ends the Idle plan that is holding its connections; everything
+	// else in such a Plan is ignored, and it has no Event of its own.
+	Release bool `json:"release,omitempty"`
 }
 
 // check says what is wrong with the plan.
 func (p *Plan) check() error {
+	needs, ok := map[Workload]struct{ connections, duration bool }{
+		Bulk: {true, true}, Echo: {true, true}, Connect: {true, true},
+		Idle: {true, false}, Correct: {false, false}, Mix: {false, true},
+	}[p.Workload]
 	switch {
-	case p.Workload != Bulk && p.Workload != Echo:
+	case !ok:
 		return fmt.Errorf("load: no workload %q", p.Workload)
-	case p.Connections < 1:
+	case needs.connections && p.Connections < 1:
 		return fmt.Errorf("load: %d connections", p.Connections)
-	case p.Duration <= 0:
+	case needs.duration && p.Duration <= 0:
 		return fmt.Errorf("load: a duration of %v", p.Duration)
 	case p.Workload == Echo && (p.Size < 1 || p.Size > traffic.MaxChunk):
 		return fmt.Errorf("load: messages of %d bytes, not within 1 and %d", p.Size, traffic.MaxChunk)
@@ -47,14 +82,56 @@ func (p *Plan) check() error {
 	return nil
 }
 
-// Result is what a Plan came to. Every received byte has been compared with
-// what the origin was asked for, and each connection has ended with an end of
-// file after the load's own.
+// Result is what a Plan came to. In all but Correct and Mix, which list what
+// went wrong, a connection that fails is the end of the plan, so here every
+// connection has ended with an end of file on both sides.
 type Result struct {
-	Sent     int64         `json:"sent"`     // bytes
-	Received int64         `json:"received"` // bytes
-	Requests int64         `json:"requests"` // echoes completed
+	// Sent and Received count every byte of the plan, also those of Failed
+	// connections, as this side of the proxy saw them.
+	Sent     int64         `json:"sent"`
+	Received int64         `json:"received"`
+	Requests int64         `json:"requests"` // Echo, Mix: messages that came back
 	Elapsed  time.Duration `json:"elapsed"`  // from the first request to the last end of file
-	P50      time.Duration `json:"p50"`      // of an echo's latency
-	P99      time.Duration `json:"p99"`
+	// Connections counts those that ended well; Failed the others (Mix) or the
+	// checks that failed (Correct).
+	Connections int64 `json:"connections"`
+	Failed      int64 `json:"failed"`
+	// P50, P99 and Mean are of an Echo's latency, or of a whole connection's
+	// time (Connect).
+	P50     time.Duration `json:"p50"`
+	P99     time.Duration `json:"p99"`
+	Mean    time.Duration `json:"mean"`
+	Checks  []Check       `json:"checks,omitempty"`  // Correct
+	Classes []Class       `json:"classes,omitempty"` // Mix
+}
+
+// Check is one question that Correct asks of a proxy.
+type Check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Said string `json:"said,omitempty"` // what went wrong
+}
+
+// Class is one of the behaviours in a Mix.
+type Class struct {
+	Name   string        `json:"name"` // short, bulk, chat, idle or abrupt
+	Done   int64         `json:"done"` // connections (short, bulk, idle, abrupt) or messages (chat)
+	Failed int64         `json:"failed"`
+	Said   string        `json:"said,omitempty"` // what went wrong first
+	P50    time.Duration `json:"p50"`            // of one of Done; 0 for bulk and idle
+	P99    time.Duration `json:"p99"`
+	// BytesPerSecond counts both directions.
+	BytesPerSecond float64 `json:"bytes_per_second"`
+}
+
+// Event is what a load in a process of its own says: how far the plan under
+// way is, and at its end either the result or what went wrong.
+type Event struct {
+	Received int64         `json:"received,omitempty"` // bytes so far
+	Elapsed  time.Duration `json:"elapsed,omitempty"`  // so far
+	// Holding says that all connections of an Idle plan have carried their bytes
+	// and are quiet. They stay so until a Plan with Release comes.
+	Holding bool    `json:"holding,omitempty"`
+	Result  *Result `json:"result,omitempty"`
+	Error   string  `json:"error,omitempty"`
 }

@@ -8,7 +8,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
+	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // EndedError says that a child ended, which nobody had asked it to.
@@ -28,7 +32,8 @@ func (e *EndedError) Error() string {
 	return text
 }
 
-// Child is a running process of a Group. It is safe for concurrent use, but
+// Child is a running process of a Group, with the processes that it has
+// started. It is safe for concurrent use, but
 // for Send.
 type Child struct {
 	name   string
@@ -38,6 +43,9 @@ type Child struct {
 	stderr *lines
 	done   chan struct{} // closed when the process has been reaped
 	ended  error         // how it ended; nil for exit 0; written before done is closed
+
+	mu   sync.Mutex
+	over bool // the process has ended: its id, and the group's, may be somebody else's soon
 }
 
 // start runs the process, and a goroutine that reaps it.
@@ -53,12 +61,29 @@ func (c *Child) start() error {
 	return nil
 }
 
-// reap waits for the end of the process and of its output.
+// reap waits for the end of the process, ends what it leaves behind, and waits
+// for the end of its output.
 func (c *Child) reap() {
+	for sys.WaitExited(c.Pid()) == syscall.EINTR {
+	}
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.clear()
 	c.ended = c.cmd.Wait()
 	c.stdout.close()
 	c.stderr.close()
 	close(c.done)
+}
+
+// clear kills what a process that has ended, but not been reaped, leaves in
+// its group, and waits until that is gone, or too long.
+func (c *Child) clear() {
+	deadline := time.Now().Add(lateOutput)
+	for pause := time.Millisecond; len(members(c.Pid())) > 0 && time.Now().Before(deadline); pause *= 2 {
+		_ = syscall.Kill(-c.Pid(), syscall.SIGKILL)
+		time.Sleep(pause)
+	}
 }
 
 // Name returns the name given in the Spec.
@@ -131,9 +156,18 @@ func (c *Child) Stop(s os.Signal, d time.Duration) error {
 	return nil
 }
 
-// Kill ends the process by force and waits until it is gone.
+// kill sends SIGKILL to the process and all of its group.
+func (c *Child) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		_ = syscall.Kill(-c.Pid(), syscall.SIGKILL)
+	}
+}
+
+// Kill ends the process and its group by force and waits until it is gone.
 func (c *Child) Kill() {
-	_ = c.cmd.Process.Kill()
+	c.kill()
 	_ = c.stdin.Close()
 	<-c.done
 }

@@ -1,12 +1,16 @@
 package process
 
 import (
+	"cmp"
 	"errors"
+	"os"
 	"os/exec"
 	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // ErrClosed is returned by Start on a Group that has been closed.
@@ -25,7 +29,7 @@ const lateOutput = time.Second
 //
 // A Group is safe for concurrent use.
 type Group struct {
-	starts chan func() // run on the group's thread
+	work   chan func() // done on the group's thread
 	closed chan struct{}
 	once   sync.Once
 	thread sync.WaitGroup
@@ -35,21 +39,85 @@ type Group struct {
 }
 
 // NewGroup returns a group without children. Close must be called.
+//
+// It makes this process hand its own limit of descriptors on to children,
+// which the runtime has raised as far as it may be (syscall.Setrlimit); else
+// they would be given the lower one with which this process was started.
 func NewGroup() *Group {
-	g := &Group{starts: make(chan func()), closed: make(chan struct{})}
-	g.thread.Go(func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		for {
-			select {
-			case start := <-g.starts:
-				start()
-			case <-g.closed:
-				return
-			}
-		}
-	})
+	g, _ := newGroup(func() error { return nil })
 	return g
+}
+
+// newGroup returns a group on whose thread prepare has run.
+func newGroup(prepare func() error) (*Group, error) {
+	keepLimit()
+	g := &Group{work: make(chan func()), closed: make(chan struct{})}
+	prepared := make(chan error)
+	g.thread.Go(func() {
+		offMain(func() {
+			prepared <- prepare()
+			g.run()
+		})
+	})
+	if err := <-prepared; err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// offMain runs f on a thread of its own that ends with f, because it is never
+// unlocked. That must not be the main thread, which does not end before the
+// process, and whose namespaces /proc/self shows.
+func offMain(f func()) {
+	runtime.LockOSThread()
+	if sys.Gettid() != syscall.Getpid() {
+		f()
+		return
+	}
+	defer runtime.UnlockOSThread()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		offMain(f) // not here: this thread is taken
+	}()
+	<-done
+}
+
+// keepLimit sets the limit of descriptors to what it is, after which the
+// runtime does not lower it in children.
+func keepLimit() {
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) == nil {
+		l.Cur = l.Max
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
+	}
+}
+
+// run does what it is given until the group is closed.
+func (g *Group) run() {
+	for {
+		select {
+		case f := <-g.work:
+			f()
+		case <-g.closed:
+			return
+		}
+	}
+}
+
+// Do runs f on the group's thread and waits for it. A socket that f makes is of
+// the network namespace in which the children live, and may be used anywhere
+// afterwards. Children cannot be started meanwhile. The error is ErrClosed.
+func (g *Group) Do(f func()) error {
+	done := make(chan struct{})
+	select {
+	case g.work <- func() { defer close(done); f() }:
+		<-done
+		return nil
+	case <-g.closed:
+		return ErrClosed
+	}
 }
 
 // Spec says what to run.
@@ -58,28 +126,35 @@ type Spec struct {
 	Path string   // of the executable
 	Args []string // its arguments, the first being its name
 	Env  []string // its environment; nil for this process's own
+	Dir  string   // its working directory; "" for this process's own
+	// Files become its descriptors 3, 4 and so on. They stay the caller's, who
+	// may close them after Start.
+	Files []*os.File
+	// Orphan is the signal that the kernel sends it should this process die
+	// without closing the group; 0 is SIGKILL. It reaches this one process
+	// only: one that has workers is better asked to end them.
+	Orphan syscall.Signal
 }
 
 // Start runs a child in a process group of its own, so that a terminal's
-// Ctrl-C reaches the parent only, which then decides.
+// Ctrl-C reaches the parent only, which then decides. What the child starts is
+// taken to stay in that process group: it counts and ends with it.
 func (g *Group) Start(s Spec) (*Child, error) {
 	c := &Child{name: s.Name, stdout: newLines(), stderr: newLines(), done: make(chan struct{})}
 	c.cmd = &exec.Cmd{
-		Path: s.Path, Args: s.Args, Env: s.Env,
+		Path: s.Path, Args: s.Args, Env: s.Env, Dir: s.Dir, ExtraFiles: s.Files,
 		Stdout: c.stdout, Stderr: c.stderr,
 		WaitDelay:   lateOutput,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: cmp.Or(s.Orphan, syscall.SIGKILL)},
 	}
-	started := make(chan error)
-	select {
-	case g.starts <- func() { started <- g.adopt(c) }:
-		if err := <-started; err != nil {
-			return nil, err
-		}
-		return c, nil
-	case <-g.closed:
-		return nil, ErrClosed
+	var started error
+	if err := g.Do(func() { started = g.adopt(c) }); err != nil {
+		return nil, err
 	}
+	if started != nil {
+		return nil, started
+	}
+	return c, nil
 }
 
 // adopt starts c and remembers to end it. It runs on the group's thread, which
@@ -97,7 +172,7 @@ func (g *Group) Close() {
 	g.once.Do(func() { close(g.closed) })
 	g.thread.Wait()
 	for _, c := range g.children {
-		_ = c.cmd.Process.Kill() // all at once, then wait
+		c.kill() // all at once, then wait
 	}
 	for _, c := range g.children {
 		c.Kill()

@@ -2,8 +2,10 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
+	"strings"
 	"sync"
 )
 
@@ -20,6 +22,7 @@ type lines struct {
 	partial []byte   // a line without its newline yet
 	kept    []string // oldest first
 	last    string   // the newest one, read or not; empty lines do not count
+	panic   string   // the one with which the Go runtime begins its last words
 	closed  bool
 	changed chan struct{} // closed and replaced when kept or closed changes
 }
@@ -51,6 +54,9 @@ func (l *lines) add() {
 	l.partial = l.partial[:0]
 	if line != "" {
 		l.last = line
+	}
+	if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+		l.panic = line
 	}
 	if len(l.kept) == keptLines {
 		l.kept = append(l.kept[:0], l.kept[1:]...)
@@ -99,9 +105,10 @@ func (l *lines) next(ctx context.Context) (string, error) {
 	}
 }
 
-// newest returns the last line that was not empty, read or not.
+// newest returns the last line that was not empty, read or not; of a panic, the
+// one that says what it is, and not the end of its stack.
 func (l *lines) newest() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.last
+	return cmp.Or(l.panic, l.last)
 }

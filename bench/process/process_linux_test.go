@@ -1,11 +1,14 @@
 package process_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"strings"
@@ -47,6 +50,7 @@ var children = map[string]func(){
 		fmt.Fprint(os.Stderr, "first\nno such luck")
 		os.Exit(3)
 	},
+	"panic": func() { panic("no such luck") },
 	// takes no notice of SIGTERM or of its standard input.
 	"deaf": func() {
 		signal.Ignore(syscall.SIGTERM)
@@ -76,6 +80,54 @@ var children = map[string]func(){
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		runtime.KeepAlive(ends)
 	},
+	// has two workers in its process group, and waits.
+	"master": func() {
+		for range 2 {
+			w := exec.Command("/proc/self/exe")
+			w.Args = []string{childName, "worker"}
+			out, _ := w.StdoutPipe()
+			if w.Start() != nil {
+				os.Exit(1)
+			}
+			_, _ = out.Read(make([]byte, 1))
+		}
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	// has used a known time of the processor and holds known memory.
+	"worker": func() {
+		burn(burned)
+		held := bytes.Repeat([]byte{1}, heldBytes)
+		fmt.Println("ready")
+		time.Sleep(forever)
+		runtime.KeepAlive(held)
+	},
+	// has waited for a process that has used the processor.
+	"waiter": func() {
+		w := exec.Command("/proc/self/exe")
+		w.Args = []string{childName, "burner"}
+		if w.Run() != nil {
+			os.Exit(1)
+		}
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	"burner": func() { burn(burned) },
+	// says its limit of descriptors, the soft one as it was handed on.
+	"limited": func() {
+		out, _ := exec.Command("/bin/sh", "-c", "ulimit -n; ulimit -Hn").Output()
+		fmt.Println(strings.Join(strings.Fields(string(out)), " "))
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	// listens, and says where.
+	"listener": func() {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			os.Exit(1)
+		}
+		fmt.Println(l.Addr())
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
 	// starts a deaf child, says its process id, and waits.
 	"parent": func() {
 		g := process.NewGroup()
@@ -89,6 +141,26 @@ var children = map[string]func(){
 		fmt.Println(c.Pid())
 		time.Sleep(forever)
 	},
+}
+
+const (
+	burned    = 100 * time.Millisecond
+	heldBytes = 16 << 20
+)
+
+// burn uses the processor until this process has done so for d.
+func burn(d time.Duration) {
+	for used() < d {
+	}
+}
+
+// used is what this process has used of the processor.
+func used() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func spec(kind string) process.Spec {
@@ -177,6 +249,13 @@ func TestAChildThatEndsByItselfSaysWhy(t *testing.T) {
 	}
 	if err := c.Send("hello"); err == nil {
 		t.Error("Send to nobody succeeded")
+	}
+}
+
+func TestAPanicIsDescribedByWhatItSays(t *testing.T) {
+	var ended *process.EndedError
+	if err := start(t, "panic").Err(); !errors.As(err, &ended) || ended.Said != "panic: no such luck" {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Usage is what a process has used since it began.
+// Usage is what a child's processes have used since they began.
 type Usage struct {
 	CPU      time.Duration // of the processor, all threads, user and system
 	Switches int64         // context switches of the threads that live, voluntary or not
@@ -26,19 +26,43 @@ func (u Usage) Sub(before Usage) Usage {
 	return Usage{CPU: u.CPU - before.CPU, Switches: u.Switches - before.Switches}
 }
 
-// Usage returns what the process has used so far. The processor time is exact
-// and includes threads that have ended; the switches are of living threads
-// only (proc(5), /proc/pid/task/tid/status), and Go ends threads rarely.
+// Usage returns what the child's processes (see Pids) have used so far. The
+// processor time is exact and includes threads that have ended, and processes
+// that have been waited for; the switches are of living threads only (proc(5),
+// /proc/pid/task/tid/status), and proxies end threads rarely. The error is
+// os.ErrProcessDone when the child is gone.
 func (c *Child) Usage() (Usage, error) {
-	cpu, err := sys.ProcessCPUTime(c.Pid())
+	var u Usage
+	err := c.each(func(pid int) error {
+		one, err := usage(pid)
+		u.CPU += one.CPU
+		u.Switches += one.Switches
+		return err
+	})
 	if err != nil {
-		return Usage{}, fmt.Errorf("processor time of %s: %w", c.name, err)
+		return Usage{}, fmt.Errorf("usage of %s: %w", c.name, err)
 	}
-	switches, err := contextSwitches(c.Pid())
+	return u, nil
+}
+
+// usage is that of one process.
+func usage(pid int) (Usage, error) {
+	cpu, err := sys.ProcessCPUTime(pid)
+	if errors.Is(err, syscall.EINVAL) {
+		return Usage{}, os.ErrProcessDone
+	}
 	if err != nil {
-		return Usage{}, fmt.Errorf("context switches of %s: %w", c.name, err)
+		return Usage{}, err
 	}
-	return Usage{CPU: cpu, Switches: switches}, nil
+	s, err := readStat(pid)
+	if err != nil {
+		return Usage{}, err
+	}
+	switches, err := contextSwitches(pid)
+	if err != nil {
+		return Usage{}, err
+	}
+	return Usage{CPU: cpu + s.waited, Switches: switches}, nil
 }
 
 // contextSwitches adds up the threads of a process.
@@ -74,35 +98,7 @@ func contextSwitches(pid int) (int64, error) {
 	return sum, nil
 }
 
-// Pipes returns how many kernel pipes the process holds both ends of at this
-// moment (proc(5), /proc/pid/fd). Its standard streams are not among them: of
-// those it holds one end.
-func (c *Child) Pipes() (int, error) {
-	dir := fmt.Sprintf("/proc/%d/fd", c.Pid())
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0, fmt.Errorf("descriptors of %s: %w", c.name, err)
-	}
-	ends, pipes := make(map[string]int, len(entries)), 0
-	for _, e := range entries {
-		target, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if gone(err) {
-			continue // closed since
-		}
-		if err != nil {
-			return 0, fmt.Errorf("descriptors of %s: %w", c.name, err)
-		}
-		if !strings.HasPrefix(target, "pipe:") {
-			continue
-		}
-		if ends[target]++; ends[target] == 2 {
-			pipes++
-		}
-	}
-	return pipes, nil
-}
-
-// gone reports that an entry of /proc has ceased to exist.
+// gone reports that a process or an entry of /proc has ceased to exist.
 func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrProcessDone)
 }

@@ -70,7 +70,7 @@ func TestUnits(t *testing.T) {
 		{report.Count(7.5), "7.50"},
 		{report.Count(48_234), "48.2 k"},
 		{report.Count(-1500), "-1.50 k"},
-		{report.Seconds(0.000081), "81.0 us"},
+		{report.Seconds(0.000081), "81.0 µs"},
 		{report.Seconds(0.5e-9), "0.50 ns"},
 		{report.Seconds(12), "12.0 s"},
 		{report.Ratio(1.0666), "1.07"},

@@ -41,6 +41,22 @@ func (s Sample) Range() (low, high float64) {
 	return slices.Min(known), slices.Max(known)
 }
 
+// few is the number of values below which percentiles say nothing.
+const few = 10
+
+// Stray returns how far the values stray: from the 10th to the 90th
+// percentile, of fewer than ten values from the least to the greatest, NaN of
+// an empty sample.
+func (s Sample) Stray() (low, high float64) {
+	known := s.known()
+	if len(known) < few {
+		return known.Range()
+	}
+	slices.Sort(known)
+	at := func(share float64) float64 { return known[int(math.Round(share*float64(len(known)-1)))] }
+	return at(0.1), at(0.9)
+}
+
 // Over returns the ratio of s to base round by round. What two contestants
 // did in the same round they did on a machine in the same mood, so the median
 // of these ratios says more than the ratio of the medians. Rounds that only

@@ -86,3 +86,38 @@ func Wrap(text string, width int) []string {
 	}
 	return lines
 }
+
+// Width returns how many characters the longest line takes.
+func (t *Table) Width() int {
+	width := 0
+	for _, l := range t.Lines() {
+		width = max(width, utf8.RuneCountInString(l))
+	}
+	return width
+}
+
+// Markdown returns the rows as a table in Markdown, whose head is the first.
+func (t *Table) Markdown() []string {
+	var lines []string
+	for i, r := range t.rows {
+		line := "|"
+		for _, cell := range r.cells {
+			line += " " + escaped(cell) + " |"
+		}
+		lines = append(lines, line)
+		if i == 0 {
+			lines = append(lines, r.rule())
+		}
+	}
+	return lines
+}
+
+// rule is the line of dashes below a head, which tells the columns' sides.
+func (r *row) rule() string {
+	line := "|---|"
+	side := "---|"
+	if r.right {
+		side = "---:|"
+	}
+	return line + strings.Repeat(side, len(r.cells)-1)
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // Unknown stands for a figure that was not measured.
-const Unknown = "-"
+const Unknown = "–"
 
 // scaled writes x with three digits and the largest of the units, each a
 // thousand times the one before, that leaves at least 1 before the point.
@@ -25,6 +25,9 @@ func scaled(x float64, units ...string) string {
 	}
 	return digits(x) + units[i]
 }
+
+// Digits writes a number as it is, with three digits: 0.31, 12.3, 4512.
+func Digits(x float64) string { return scaled(x, "") }
 
 // digits writes x with three significant digits, and never in powers of ten.
 func digits(x float64) string {
@@ -43,7 +46,7 @@ func Count(n float64) string { return scaled(n, "", " k", " M", " G") }
 
 // Seconds writes a time given in seconds: 81 µs is 0.000081.
 func Seconds(s float64) string {
-	return scaled(s*1e9, " ns", " us", " ms", " s")
+	return scaled(s*1e9, " ns", " µs", " ms", " s")
 }
 
 // Ratio writes a ratio: 1.07.

@@ -3,6 +3,10 @@
 // is written as well as that can be done: half-closes are passed on, and both
 // ends stay *net.TCPConn, with which io.Copy splices through the pipes that
 // the net package keeps (internal/poll, splice_linux.go).
+//
+// Its other form hides the connections' types, as programs do that wrap them
+// to count or log: io.Copy then copies through a buffer of its own, 32 KiB for
+// each direction.
 package rival
 
 import (
@@ -13,17 +17,35 @@ import (
 	"github.com/penstock/penstock/bench/service"
 )
 
+// copier is a form of io.Copy.
+type copier func(dst, src *net.TCPConn) error
+
 // Serve forwards each connection accepted from l, which it owns, to the
 // address upstream, until ctx is done.
 func Serve(ctx context.Context, l net.Listener, upstream string) error {
+	return serve(ctx, l, upstream, func(dst, src *net.TCPConn) error {
+		_, err := io.Copy(dst, src)
+		return err
+	})
+}
+
+// ServeCopying is Serve that is forced to copy.
+func ServeCopying(ctx context.Context, l net.Listener, upstream string) error {
+	return serve(ctx, l, upstream, func(dst, src *net.TCPConn) error {
+		_, err := io.Copy(struct{ io.Writer }{dst}, struct{ io.Reader }{src})
+		return err
+	})
+}
+
+func serve(ctx context.Context, l net.Listener, upstream string, move copier) error {
 	return service.Serve(ctx, l, func(ctx context.Context, client *net.TCPConn) {
-		forward(ctx, client, upstream)
+		forward(ctx, client, upstream, move)
 	})
 }
 
 // forward joins client to a new connection to upstream. A target that cannot
 // be reached costs this client its connection.
-func forward(ctx context.Context, client *net.TCPConn, upstream string) {
+func forward(ctx context.Context, client *net.TCPConn, upstream string, move copier) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "tcp", upstream)
 	if err != nil {
@@ -36,16 +58,16 @@ func forward(ctx context.Context, client *net.TCPConn, upstream string) {
 	back := make(chan struct{})
 	go func() {
 		defer close(back)
-		pass(client, endpoint)
+		pass(client, endpoint, move)
 	}()
-	pass(endpoint, client)
+	pass(endpoint, client, move)
 	<-back
 }
 
-// pass copies src to dst and then its end of file; a failed direction breaks
+// pass moves src to dst and then its end of file; a failed direction breaks
 // both connections, so that its twin ends too.
-func pass(dst, src *net.TCPConn) {
-	if _, err := io.Copy(dst, src); err != nil {
+func pass(dst, src *net.TCPConn, move copier) {
+	if err := move(dst, src); err != nil {
 		_ = src.Close()
 		_ = dst.Close()
 		return

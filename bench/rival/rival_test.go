@@ -25,11 +25,20 @@ func listen(t *testing.T) *net.TCPListener {
 	return l.(*net.TCPListener)
 }
 
+// form is Serve or ServeCopying.
+type form func(ctx context.Context, l net.Listener, upstream string) error
+
+// forms runs a test with either.
+func forms(t *testing.T, test func(t *testing.T, serve form)) {
+	t.Run("splicing", func(t *testing.T) { test(t, rival.Serve) })
+	t.Run("copying", func(t *testing.T) { test(t, rival.ServeCopying) })
+}
+
 // joined returns the two far ends of a connection through a rival.
-func joined(t *testing.T) (client, endpoint *net.TCPConn) {
+func joined(t *testing.T, serve form) (client, endpoint *net.TCPConn) {
 	t.Helper()
 	behind := listen(t)
-	front := serving(t, behind.Addr().String())
+	front := serving(t, serve, behind.Addr().String())
 	c, err := net.Dial("tcp", front)
 	if err != nil {
 		t.Fatal(err)
@@ -44,12 +53,12 @@ func joined(t *testing.T) (client, endpoint *net.TCPConn) {
 }
 
 // serving runs a rival in front of upstream until the test ends.
-func serving(t *testing.T, upstream string) string {
+func serving(t *testing.T, serve form, upstream string) string {
 	t.Helper()
 	l := listen(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- rival.Serve(ctx, l, upstream) }()
+	go func() { done <- serve(ctx, l, upstream) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -74,41 +83,47 @@ func say(t *testing.T, from, to *net.TCPConn, message string) {
 }
 
 func TestHalfClosesArePassedOnInEitherOrder(t *testing.T) {
-	t.Run("the client first", func(t *testing.T) {
-		client, endpoint := joined(t)
-		say(t, client, endpoint, "ping")
-		say(t, endpoint, client, "pong")
-	})
-	t.Run("the endpoint first", func(t *testing.T) {
-		client, endpoint := joined(t)
-		say(t, endpoint, client, "pong")
-		say(t, client, endpoint, "ping")
+	forms(t, func(t *testing.T, serve form) {
+		t.Run("the client first", func(t *testing.T) {
+			client, endpoint := joined(t, serve)
+			say(t, client, endpoint, "ping")
+			say(t, endpoint, client, "pong")
+		})
+		t.Run("the endpoint first", func(t *testing.T) {
+			client, endpoint := joined(t, serve)
+			say(t, endpoint, client, "pong")
+			say(t, client, endpoint, "ping")
+		})
 	})
 }
 
 func TestABrokenConnectionBreaksItsTwin(t *testing.T) {
-	client, endpoint := joined(t)
-	if err := client.SetLinger(0); err != nil {
-		t.Fatal(err)
-	}
-	_ = client.Close() // a reset
-	if _, err := io.ReadAll(endpoint); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("got %v", err)
-	}
+	forms(t, func(t *testing.T, serve form) {
+		client, endpoint := joined(t, serve)
+		if err := client.SetLinger(0); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Close() // a reset
+		if _, err := io.ReadAll(endpoint); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestAnUnreachableTargetCostsOnlyItsConnection(t *testing.T) {
-	nobody := listen(t)
-	address := serving(t, nobody.Addr().String())
-	_ = nobody.Close()
-	for range 2 {
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
+	forms(t, func(t *testing.T, serve form) {
+		nobody := listen(t)
+		address := serving(t, serve, nobody.Addr().String())
+		_ = nobody.Close()
+		for range 2 {
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
+				t.Errorf("got %q, %v", b, err)
+			}
+			_ = c.Close()
 		}
-		if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
-			t.Errorf("got %q, %v", b, err)
-		}
-		_ = c.Close()
-	}
+	})
 }

@@ -7,11 +7,20 @@ import (
 	"strconv"
 )
 
-// bulkWord begins the line that asks for an endless stream of content.
-const bulkWord = "bulk "
+// The words that begin a request.
+const (
+	bulkWord   = "bulk "
+	onceWord   = "once "
+	scriptWord = "script "
+	tellWord   = "tell "
+)
 
-// MaxRequest is the longest bulk request, in bytes, its newline included.
-const MaxRequest = len(bulkWord) + len("4294967295\n")
+// MaxRequest is the longest bulk request, in bytes, its newline included, and
+// MaxLine the longest line of any kind.
+const (
+	MaxRequest = len(bulkWord) + len("4294967295\n")
+	MaxLine    = 256
+)
 
 // TrailerSize is the length of what ends a bulk stream, in bytes.
 const TrailerSize = 8
@@ -23,48 +32,88 @@ func AppendTrailer(b []byte, n int64) []byte { return binary.BigEndian.AppendUin
 // ParseTrailer reads what AppendTrailer wrote; b holds TrailerSize bytes.
 func ParseTrailer(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
 
-// AppendBulk appends the line that asks the origin for the endless content of
-// seed; when the client half-closes, the origin ends the stream by a trailer.
-func AppendBulk(b []byte, seed uint32) []byte {
-	return append(strconv.AppendUint(append(b, bulkWord...), uint64(seed), 10), '\n')
-}
+// AppendBulk appends the line that asks the server for the endless content of
+// seed; when the client half-closes, the server ends the stream by a trailer.
+func AppendBulk(b []byte, seed uint32) []byte { return appendNumber(b, bulkWord, uint64(seed)) }
 
 // ParseBulk reads the line that AppendBulk wrote.
 func ParseBulk(line []byte) (seed uint32, err error) {
-	word, found := bytes.CutPrefix(line, []byte(bulkWord))
-	if !found {
-		return 0, fmt.Errorf("bench: %q is not a bulk request", line)
-	}
-	n, err := strconv.ParseUint(string(bytes.TrimRight(word, "\r\n")), 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("bench: seed of a bulk request: %w", err)
-	}
-	return uint32(n), nil
+	n, err := parseNumber(line, bulkWord, 32)
+	return uint32(n), err
 }
 
-// Kind is what a client asks of the origin.
+// AppendOnce appends the line that asks a sink to send back n bytes, of which
+// the line is the beginning, and then to close the connection, first.
+func AppendOnce(b []byte, n uint32) []byte { return appendNumber(b, onceWord, uint64(n)) }
+
+// ParseOnce reads the line that AppendOnce wrote.
+func ParseOnce(line []byte) (n uint32, err error) {
+	v, err := parseNumber(line, onceWord, 32)
+	return uint32(v), err
+}
+
+// AppendTell appends the line that asks a sink for its Report of the connection
+// whose Script had that token; the answer is followed by the end of file.
+func AppendTell(b []byte, token uint64) []byte { return appendNumber(b, tellWord, token) }
+
+// ParseTell reads the line that AppendTell wrote.
+func ParseTell(line []byte) (token uint64, err error) { return parseNumber(line, tellWord, 64) }
+
+// appendNumber appends a line of a word and a number.
+func appendNumber(b []byte, word string, n uint64) []byte {
+	return append(strconv.AppendUint(append(b, word...), n, 10), '\n')
+}
+
+// parseNumber reads the line that appendNumber wrote.
+func parseNumber(line []byte, word string, bits int) (uint64, error) {
+	number, found := bytes.CutPrefix(line, []byte(word))
+	if !found {
+		return 0, fmt.Errorf("bench: %q does not begin with %q", line, word)
+	}
+	n, err := strconv.ParseUint(string(bytes.TrimRight(number, "\r\n")), 10, bits)
+	if err != nil {
+		return 0, fmt.Errorf("bench: the number in %q: %w", line, err)
+	}
+	return n, nil
+}
+
+// Kind is what a client asks for.
 type Kind uint8
 
-// What the first bytes of a connection say.
+// What the first bytes of a connection say. An origin knows Bulk, HTTP and Echo,
+// a sink all but HTTP; to both, what they do not know is Echo.
 const (
 	KindUnknown Kind = iota // too few bytes to tell
 	KindBulk                // an endless stream of content
+	KindOnce                // some bytes come back, then the server closes
+	KindScript              // a Script
+	KindTell                // a Report
 	KindHTTP                // an HTTP GET or HEAD, for people with curl
 	KindEcho                // anything else comes back as it is
 )
+
+// words are the beginnings of all kinds but Echo.
+var words = []struct {
+	word string
+	kind Kind
+}{
+	{bulkWord, KindBulk},
+	{onceWord, KindOnce},
+	{scriptWord, KindScript},
+	{tellWord, KindTell},
+	{"GET ", KindHTTP},
+	{"HEAD ", KindHTTP},
+}
 
 // Classify tells what a connection that begins with b wants. It answers
 // KindUnknown as long as more bytes could still change the answer.
 func Classify(b []byte) Kind {
 	kind := KindEcho
-	for _, c := range []struct {
-		word string
-		kind Kind
-	}{{bulkWord, KindBulk}, {"GET ", KindHTTP}, {"HEAD ", KindHTTP}} {
+	for _, w := range words {
 		switch {
-		case len(b) >= len(c.word) && string(b[:len(c.word)]) == c.word:
-			return c.kind
-		case len(b) < len(c.word) && string(b) == c.word[:len(b)]:
+		case len(b) >= len(w.word) && string(b[:len(w.word)]) == w.word:
+			return w.kind
+		case len(b) < len(w.word) && string(b) == w.word[:len(b)]:
 			kind = KindUnknown
 		}
 	}

@@ -58,6 +58,9 @@ func (s *Stream) Next(n int) []byte {
 	return b
 }
 
+// Back moves back over the last n bytes of content.
+func (s *Stream) Back(n int) { s.at = ((s.at-n)%Period + Period) % Period }
+
 // Check reports whether b is the next len(b) bytes of content, and moves past
 // them.
 func (s *Stream) Check(b []byte) bool {

@@ -63,6 +63,19 @@ func TestCheckSeesWhatIsOutOfPlace(t *testing.T) {
 	}
 }
 
+func TestBackUndoesNext(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint32().Draw(t, "seed")
+		s := traffic.NewStream(seed)
+		n := len(s.Next(rapid.IntRange(1, traffic.MaxChunk).Draw(t, "next")))
+		back := rapid.IntRange(0, n).Draw(t, "back")
+		s.Back(back)
+		if want := content(seed, n+10)[n-back:]; !s.Check(want) {
+			t.Fatal("the content does not go on where it should")
+		}
+	})
+}
+
 func TestSeedsDiffer(t *testing.T) {
 	seen := make(map[string]uint32)
 	for seed := range uint32(2000) {

@@ -34,6 +34,8 @@ Every flag of a command:
 type cli struct {
 	Proxy   proxyCmd   `cmd:"" help:"Forward connections to targets, without a configuration file."`
 	Demo    demoCmd    `cmd:"" help:"Show it at work, with nothing else on the machine: origin, load, proxy, report."`
+	Bench   benchCmd   `cmd:"" help:"Measure proxies side by side; switches and claims are its parts."`
+	Doctor  doctorCmd  `cmd:"" help:"What this host and this process can do, what is missing, what that costs, what mends it."`
 	Version versionCmd `cmd:"" help:"Print the version of this program."`
 	Part    partCmd    `cmd:"" hidden:""`
 }
@@ -101,7 +103,11 @@ func spelled(args []string) []string {
 	}
 	switch args[0] {
 	case "help":
-		return append(args[1:len(args):len(args)], "--help")
+		return spelled(append(args[1:len(args):len(args)], "--help"))
+	case "bench":
+		if len(args) == 2 && (args[1] == "--help" || args[1] == "-h") {
+			return []string{"bench", "run", "--help"} // whose flags bench takes
+		}
 	case "--version", "-version", "-v", "-V":
 		return append([]string{"version"}, args[1:]...)
 	}
@@ -119,7 +125,7 @@ func explain(err error) error {
 	help := "penstock --help"
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		help = "penstock " + parse.Context.Selected().Name + " --help"
+		help = parse.Context.Selected().FullPath() + " --help"
 	}
 	line := strings.ReplaceAll(err.Error(), "\n", " ")
 	line = noValue.ReplaceAllString(line, "a value is missing")

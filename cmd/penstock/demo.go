@@ -36,6 +36,6 @@ func (c *demoCmd) Validate() error {
 // partCmd is a part of the demo in a process of its own. The demo runs it; it
 // ends with its standard input, which the demo holds.
 type partCmd struct {
-	Part     string `arg:"" enum:"origin,load,rival" help:"Which part."`
-	Upstream string `arg:"" optional:"" help:"Where the rival forwards to."`
+	Part string   `arg:"" help:"Which part."`
+	Args []string `arg:"" optional:"" help:"Its arguments: where the rival forwards to."`
 }

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/proxy"
 )
 
@@ -36,8 +38,8 @@ type demo struct {
 	*demoCmd
 	e         *env
 	rig       *bench.Rig
-	penstock  *bench.Contestant
-	rival     *bench.Contestant
+	penstock  *contestant.Contestant
+	rival     *contestant.Contestant
 	summaries chan struct{} // a signal asks for a summary
 }
 
@@ -82,7 +84,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	newReport(d.e, trials, d.penstock.Summary()).print()
+	newReport(d.e, trials, d.rig.Account(d.penstock).Summary).print()
 	if d.Stay {
 		return d.stay(ctx)
 	}
@@ -107,11 +109,11 @@ func (d *demo) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.rig, err = bench.NewRig(ctx, program); err != nil {
+	if d.rig, err = bench.NewRig(ctx, process.NewGroup(), bench.PartOrigin, contestant.Setting{Program: program}); err != nil {
 		return err
 	}
-	if d.penstock, err = d.rig.AddPenstock(ctx, penstockName, d.Listen); err == nil {
-		d.rival, err = d.rig.AddRival(ctx, rivalName)
+	if d.penstock, err = d.start(ctx, penstockName, d.Listen); err == nil {
+		d.rival, err = d.start(ctx, rivalName, "")
 	}
 	if err != nil {
 		d.rig.Close()
@@ -119,9 +121,18 @@ func (d *demo) open(ctx context.Context) error {
 	return err
 }
 
+// start starts the contestant of that name.
+func (d *demo) start(ctx context.Context, name, listen string) (*contestant.Contestant, error) {
+	kind, err := contestant.Named(name)
+	if err != nil {
+		return nil, err
+	}
+	return d.rig.Start(ctx, kind, listen)
+}
+
 // series shares the seconds out among the trials.
 func (d *demo) series() bench.Series {
-	contestants := []*bench.Contestant{d.penstock, d.rival}
+	contestants := []*contestant.Contestant{d.penstock, d.rival}
 	turns := float64(d.Rounds * len(contestants))
 	each := func(share float64) time.Duration {
 		return max(time.Duration(d.Seconds*share/turns*float64(time.Second)), time.Millisecond)
@@ -130,8 +141,8 @@ func (d *demo) series() bench.Series {
 		Rounds:      d.Rounds,
 		Contestants: contestants,
 		Plans: []load.Plan{
-			{Workload: load.Bulk, Connections: bulkConnections, Duration: each(bulkShare)},
-			{Workload: load.Echo, Connections: echoConnections, Size: echoSize, Duration: each(1 - bulkShare)},
+			{Workload: load.Bulk, Connections: bulkConnections, Duration: each(bulkShare), Check: true},
+			{Workload: load.Echo, Connections: echoConnections, Size: echoSize, Duration: each(1 - bulkShare), Check: true},
 		},
 	}
 }
@@ -140,7 +151,7 @@ func (d *demo) series() bench.Series {
 // when SIGUSR1 asks for it, and at the end.
 func (d *demo) stay(ctx context.Context) error {
 	printStay(d.e, d.penstock)
-	before := d.penstock.Summary()
+	before := d.rig.Account(d.penstock).Summary
 	for {
 		select {
 		case <-ctx.Done():
@@ -162,10 +173,10 @@ func (d *demo) stay(ctx context.Context) error {
 
 // tell writes what went through since before.
 func (d *demo) tell(ctx context.Context, before *proxy.Summary) error {
-	now, err := d.penstock.Ask(ctx)
+	now, err := d.penstock.Account(ctx)
 	if err != nil {
 		return err
 	}
-	printMoved(d.e, bench.Since(before, now))
+	printMoved(d.e, bench.Since(before, now.Summary))
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/internal/feature"
 )
 
@@ -36,7 +37,7 @@ func buildProgram(t *testing.T) string {
 	return path
 }
 
-// demoRun is a demo that runs.
+// demoRun is a demo, or a bench, that runs.
 type demoRun struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -48,23 +49,35 @@ type demoRun struct {
 // startDemo runs the demo of the program at path, with flags.
 func startDemo(t *testing.T, path string, flags ...string) *demoRun {
 	t.Helper()
-	d := &demoRun{t: t, cmd: exec.Command(path, append([]string{"demo"}, flags...)...)}
+	return startProgram(t, path, append([]string{"demo"}, flags...)...)
+}
+
+// startProgram runs the program at path.
+func startProgram(t *testing.T, path string, args ...string) *demoRun {
+	t.Helper()
+	d := &demoRun{t: t, cmd: exec.Command(path, args...)}
+	d.start()
+	return d
+}
+
+// start runs d.cmd.
+func (d *demoRun) start() {
+	d.t.Helper()
 	d.mark = "PENSTOCK_DEMO_TEST=" + rand.Text()
 	d.cmd.Env = append(os.Environ(), d.mark)
 	stdout, err := d.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	d.stdout, d.stderr = bufio.NewReader(stdout), bufio.NewReader(stderr)
 	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = d.cmd.Process.Kill() })
-	return d
+	d.t.Cleanup(func() { _ = d.cmd.Process.Kill() })
 }
 
 // end waits for the end, and returns what it printed since last asked and its
@@ -185,7 +198,7 @@ func demoReports(t *testing.T, path string) {
 	}
 	for _, row := range []string{"throughput", "CPU seconds per GB", "requests", "latency, p50", "latency, p99", "CPU per request"} {
 		for _, cell := range fields(find(t, stdout, `(?m)^  (`+row+` .*)$`))[1:] {
-			if strings.HasPrefix(cell, "0 ") || strings.HasPrefix(cell, "-") {
+			if strings.HasPrefix(cell, "0 ") || strings.HasPrefix(cell, report.Unknown) {
 				t.Errorf("%s: no figure: %q", row, cell)
 			}
 		}
@@ -267,7 +280,7 @@ func demoLosesAChild(t *testing.T, path string) {
 		"part origin": "the origin",
 		"part load":   "the load",
 		"part rival":  "io.Copy",
-		" proxy ":     "penstock proxy",
+		" proxy ":     "penstock",
 	} {
 		d := measuring(t, path)
 		if err := syscall.Kill(d.child(part), syscall.SIGKILL); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/proxy"
 )
@@ -45,7 +46,7 @@ func printNext(e *env) {
 }
 
 // printStay says what to do with a proxy that stays.
-func printStay(e *env, c *bench.Contestant) {
+func printStay(e *env, c *contestant.Contestant) {
 	p := newPage(e)
 	host, port := reachable(c.Address)
 	p.heading("penstock stays at " + c.Address)

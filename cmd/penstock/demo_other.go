@@ -4,9 +4,9 @@ package main
 
 import "errors"
 
-// errLinux says where the demo runs: it reads what its children use from the
-// kernel, and shows a system call of Linux.
-var errLinux = errors.New("demo: runs on Linux only")
+// errLinux says where the demo and the bench run: they read what their children
+// use from the kernel, and show a system call of Linux.
+var errLinux = errors.New("demo and bench run on Linux only")
 
 // Run fails.
 func (*demoCmd) Run() error { return errLinux }

@@ -57,8 +57,8 @@ func (p *progress) show(now bench.Progress) {
 	width, live := p.width()
 	switch {
 	case live:
-		text = bar(&now) + " " + text
-		fmt.Fprint(p.w, eraseLine+text[:min(len(text), max(width-1, 0))])
+		runes := []rune(bar(&now) + " " + text)
+		fmt.Fprint(p.w, eraseLine+string(runes[:min(len(runes), max(width-1, 0))]))
 	case now.Result != nil:
 		fmt.Fprintln(p.w, text)
 	}
@@ -71,7 +71,7 @@ func (p *progress) end() {
 	}
 }
 
-// bar draws how many of the trials are done, in ASCII, like all of progress.
+// bar draws how many of the trials are done.
 func bar(now *bench.Progress) string {
 	done := float64(now.Trial)
 	if now.Result != nil {
@@ -79,7 +79,12 @@ func bar(now *bench.Progress) string {
 	} else {
 		done += min(1, now.Elapsed.Seconds()/now.Plan.Duration.Seconds())
 	}
-	n := int(done / float64(now.Trials) * barWidth)
+	return fraction(done / float64(now.Trials))
+}
+
+// fraction draws a part of 1, in ASCII.
+func fraction(done float64) string {
+	n := int(min(max(done, 0), 1) * barWidth)
 	return "[" + strings.Repeat("#", n) + strings.Repeat(".", barWidth-n) + "]"
 }
 

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/load"
@@ -94,7 +95,7 @@ func (r *demoReport) compare(w load.Workload) {
 	ours, theirs := r.of(penstockName, w), r.of(rivalName, w)
 	r.heading(title(&ours[0]))
 	lines := comparison(figures(w), ours, theirs, r.rounds() > 1)
-	if slices.ContainsFunc(lines, func(l string) bool { return len(l) > r.width }) {
+	if slices.ContainsFunc(lines, func(l string) bool { return utf8.RuneCountInString(l) > r.width }) {
 		lines = comparison(figures(w), ours, theirs, false)
 	}
 	for _, l := range lines {
@@ -102,7 +103,7 @@ func (r *demoReport) compare(w load.Workload) {
 	}
 }
 
-// comparison is the lines of a table in ASCII; only a wide one has the spreads.
+// comparison is the lines of a table; only a wide one has the spreads.
 func comparison(figures []figure, ours, theirs []bench.Trial, wide bool) []string {
 	var table report.Table
 	row := func(cells ...string) {

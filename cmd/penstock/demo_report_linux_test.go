@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/load"
@@ -76,7 +77,7 @@ func TestReport(t *testing.T) {
 		"Bulk: 4 connections that stream",
 		"                                  penstock          io.Copy  ratio    min .. max",
 		"  throughput               3.00 GB/s +-33%  1.50 GB/s +-33%   2.00  2.00 .. 2.00",
-		"  pipes held in mid-round               -               -      -             -",
+		"  pipes held in mid-round               –               –      –             –",
 		"Request and response: 64 bytes, 16 connections",
 		"        spliced  copied  pipes made  pipes reused",
 		"  bulk  6.00 GB    80 B           8         2,000",
@@ -97,8 +98,8 @@ func TestReportFitsItsPage(t *testing.T) {
 	for _, width := range []int{60, 80} {
 		text := reported(trials(), new(proxy.Summary), width, false)
 		for line := range strings.Lines(text) {
-			if len(line) > width+1 {
-				t.Errorf("%d columns, not %d: %s", len(line)-1, width, line)
+			if n := utf8.RuneCountInString(line) - 1; n > width {
+				t.Errorf("%d columns, not %d: %s", n, width, line)
 			}
 		}
 	}

@@ -1,0 +1,344 @@
+package claims_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/claims"
+	"github.com/penstock/penstock/internal/testutil/leak"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	leak.Main(m)
+}
+
+var update = flag.Bool("update", false, "write docs/claims.md anew from the rows and recorded.json")
+
+const page = "../../docs/claims.md"
+
+// recorded reads the last run that was kept. To record another:
+//
+//	penstock bench claims --json bench/claims/recorded.json
+//	go test ./bench/claims -update
+func recorded(t *testing.T) *claims.Record {
+	t.Helper()
+	f, err := os.Open("recorded.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rec, err := claims.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// TestPage: the page says what the rows and the record say.
+func TestPage(t *testing.T) {
+	want := claims.Markdown(claims.All(), recorded(t))
+	if *update {
+		if err := os.WriteFile(filepath.FromSlash(page), []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(filepath.FromSlash(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) == want {
+		return
+	}
+	w, g := strings.Split(want, "\n"), strings.Split(string(got), "\n")
+	for i := range min(len(w), len(g)) {
+		if w[i] != g[i] {
+			t.Fatalf("docs/claims.md is not what the rows say (go test ./bench/claims -update writes it); line %d is\n%s\nand not\n%s", i+1, g[i], w[i])
+		}
+	}
+	t.Fatalf("docs/claims.md has %d lines, the rows make %d (go test ./bench/claims -update writes it)", len(g), len(w))
+}
+
+// TestRecordIsWhole: the record has every row that is measured, and no other.
+func TestRecordIsWhole(t *testing.T) {
+	var want, got []string
+	for _, c := range claims.All() {
+		if c.Measured() {
+			want = append(want, c.ID)
+		}
+	}
+	for _, r := range recorded(t).Results {
+		got = append(got, r.ID)
+		if len(r.Figures) == 0 {
+			t.Errorf("%s has no figures", r.ID)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the record has %v, the rows %v", got, want)
+	}
+}
+
+// TestEveryFigureHasARow: what was published, and which row has it.
+func TestEveryFigureHasARow(t *testing.T) {
+	for id, figures := range map[string][]string{
+		"pipe-pool":                {"1.36 µs → 0.02 µs", "24 B → 0"},
+		"pipe-pool-parallel":       {"747 ns → 4 ns", "24 B → 0"},
+		"object-pool":              {"3.02 ms → 1.36 ms", "10,000"},
+		"stop-timer":               {"3.02 ms → 1.36 ms"},
+		"pool-across-collections":  {"993 ms → 1.03 s"},
+		"pool-private":             {"3.00 ns → 2.21 ns"},
+		"pool-overflow":            {"600 ns → 587 ns"},
+		"pool-pause":               {"71 µs → 5.6 µs", "p95 73.1 µs → 6.7 µs"},
+		"pool-expensive-new":       {"+17.7 %", "33.9 → 40.0"},
+		"one-connection":           {"1.3 → 8.2 Gbit/s", "125 k → 8.3 k", "42 % → 19 %"},
+		"ten-thousand-connections": {"24,800 → 1,920", "12.7 ms → 3.1 ms", "10,000"},
+		"slice-headers":            {"127 / 9 / 3", "2.1 / 1.8 / 0.4 GiB", "38 / 62 / 11 %"},
+		"million-connections":      {"64 MB", "9.3 µs", "1.2 GB", "42 µs"},
+		"one-call":                 {"one call instead of three"},
+		"iovec-limit":              {"EINVAL"},
+		"splice-move":              {"move pages"},
+		"configuration":            {"95.7 %", "42 s"},
+		"traces":                   {"99.3 %"},
+	} {
+		found, err := claims.Find([]string{id})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, f := range figures {
+			if !strings.Contains(found[0].Published, f) {
+				t.Errorf("%s: %q does not have %q", id, found[0].Published, f)
+			}
+		}
+	}
+}
+
+// TestRowsAreWhole: every row has all its columns, a command that exists, and
+// figures or a milestone.
+func TestRowsAreWhole(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range claims.All() {
+		if seen[c.ID] || !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(c.ID) {
+			t.Errorf("%q is no name, or that of two rows", c.ID)
+		}
+		seen[c.ID] = true
+		for _, s := range []string{c.Title, c.Published, c.Measures, c.Source, c.Command, c.Honest} {
+			if s == "" || strings.Contains(s, "\n") {
+				t.Errorf("%s: a column is empty, or has two lines: %q", c.ID, s)
+			}
+		}
+		if !c.Measured() && c.Milestone == "" {
+			t.Errorf("%s is not measured and waits for nothing", c.ID)
+		}
+		if c.Measured() && !strings.Contains(c.Command, "penstock bench claims "+c.ID) {
+			t.Errorf("%s: the command %q does not measure it", c.ID, c.Command)
+		}
+	}
+}
+
+// TestBenchmarksExist: the benchmarks that commands name are there.
+func TestBenchmarksExist(t *testing.T) {
+	command := regexp.MustCompile(`go test \./(\w+) -run '\^\$' -bench ('[^']*'|[^ ,]+)`)
+	for _, c := range claims.All() {
+		for _, m := range command.FindAllStringSubmatch(c.Command, -1) {
+			for name := range strings.SplitSeq(strings.Trim(m[2], "'"), "|") {
+				name, _, _ = strings.Cut(name, "/")
+				name = strings.TrimPrefix(strings.TrimSuffix(name, "$"), "^Benchmark")
+				if !declared(t, m[1], name) {
+					t.Errorf("%s: no benchmark of %s matches %q", c.ID, m[1], name)
+				}
+			}
+		}
+	}
+}
+
+func declared(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declaration := regexp.MustCompile(`func Benchmark\w*` + name + `\w*\(`)
+	return slices.ContainsFunc(files, func(path string) bool {
+		text, err := os.ReadFile(path)
+		return err == nil && declaration.Match(text)
+	})
+}
+
+func TestFind(t *testing.T) {
+	if all, err := claims.Find(nil); err != nil || len(all) != len(claims.All()) {
+		t.Errorf("%d claims, %v", len(all), err)
+	}
+	found, err := claims.Find([]string{"traces", "pipe-pool"})
+	if err != nil || len(found) != 2 || found[0].ID != "traces" || found[1].ID != "pipe-pool" {
+		t.Errorf("got %v, %v", found, err)
+	}
+	if _, err := claims.Find([]string{"perpetuum"}); err == nil || !strings.Contains(err.Error(), "write one of pipe-pool, ") {
+		t.Errorf("a claim that nobody made: %v", err)
+	}
+}
+
+// figure returns a figure of a claim that is measured now.
+func measured(t *testing.T, id string) map[string]claims.Figure {
+	t.Helper()
+	found, err := claims.Find([]string{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := found[0].Measure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := map[string]claims.Figure{}
+	for _, f := range r.Figures {
+		figures[strings.TrimPrefix(f.Of+": "+f.Name, ": ")] = f
+		if f.Value < 0 {
+			t.Errorf("%s", f)
+		}
+	}
+	return figures
+}
+
+func value(t *testing.T, figures map[string]claims.Figure, name string) float64 {
+	t.Helper()
+	f, ok := figures[name]
+	if !ok {
+		t.Fatalf("no figure %q in %v", name, figures)
+	}
+	return f.Value
+}
+
+// raced is whether the race detector is on.
+var raced bool
+
+// What the kernel does is the same on every machine, unlike how fast it is.
+
+func TestAnIovecTooLongIsAShortWrite(t *testing.T) {
+	f := measured(t, "iovec-limit")
+	most := float64(0x7fffffff &^ (os.Getpagesize() - 1))
+	for _, name := range []string{"written, as one iovec", "as two"} {
+		if n := value(t, f, name); n != most {
+			t.Errorf("%s: %.0f, want %.0f", name, n, most)
+		}
+	}
+}
+
+func TestAGatheredWriteCopies(t *testing.T) {
+	f := measured(t, "one-call")
+	if n := value(t, f, "of 65,536 bytes overwritten after writev arrived so"); n != 0 {
+		t.Errorf("%.0f bytes that were written afterwards arrived", n)
+	}
+}
+
+func TestLeasedPipesAllocateNothing(t *testing.T) {
+	if raced {
+		t.Skip("with the race detector sync.Pool drops items at random, and Go's design leaves their pipes to the collector: descriptors run out")
+	}
+	f := measured(t, "pipe-pool")
+	if n := value(t, f, "leased: allocated"); n > 0.5 { // the runtime allocates now and then
+		t.Errorf("%v bytes per lease", n)
+	}
+	if n := value(t, f, "made like Go: allocated"); n < 24 {
+		t.Errorf("%v bytes per pipe that is made as Go does", n)
+	}
+}
+
+func TestCollectionsDoNotEmptyOurPool(t *testing.T) {
+	f := measured(t, "pool-across-collections")
+	for name, want := range map[string]float64{
+		"of 1,000 idle during three collections are left: sync.Pool": 0,
+		"of 1,000 idle during three collections are left: Penstock":  1000,
+		"Penstock closes in the end":                                 1000,
+	} {
+		if n := value(t, f, name); n != want {
+			t.Errorf("%s: %.0f, want %.0f", name, n, want)
+		}
+	}
+}
+
+func TestMessagesThatAreMadeAreCollected(t *testing.T) {
+	f := measured(t, "slice-headers")
+	if made, headers := value(t, f, "made: collections"), value(t, f, "headers: collections"); made < 10 || headers > made/5 {
+		t.Errorf("%.0f collections with messages that are made, %.0f with headers from a pool", made, headers)
+	}
+}
+
+// TestOneConnection: every way moves bytes by calls, the larger the buffer the
+// fewer.
+func TestOneConnection(t *testing.T) {
+	found, err := claims.Find([]string{"one-connection"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := found[0].Measure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []float64
+	for _, f := range r.Figures {
+		if f.Name == "a call" {
+			sizes = append(sizes, f.Value)
+		}
+	}
+	if len(sizes) != 3 || !(sizes[0] <= 2600 && sizes[0] < sizes[1]) {
+		t.Errorf("bytes per call: %v", sizes)
+	}
+}
+
+func TestSplicesFlagIsMeasured(t *testing.T) {
+	if r := value(t, measured(t, "splice-move"), "to a file, MOVE / to a file"); !(r > 0) {
+		t.Errorf("ratio %v", r)
+	}
+}
+
+func TestAnIdleSessionIsMoreThanTheClaim(t *testing.T) {
+	f := measured(t, "million-connections")
+	if g := value(t, f, "a goroutine that waits"); g < 2000 {
+		t.Errorf("a goroutine takes %.0f bytes", g) // its stack alone has 2 KiB
+	}
+	if s := value(t, f, "an idle session of today's driver"); s < 67 {
+		t.Errorf("a session takes %.0f bytes", s)
+	}
+}
+
+func TestMeasuringStopsWithItsContext(t *testing.T) {
+	enough := errors.New("enough")
+	for _, patience := range []time.Duration{0, 50 * time.Millisecond} {
+		found, err := claims.Find([]string{"traces", "million-connections", "pool-private"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), patience, enough)
+		rec, err := claims.Run(ctx, found, "", func(*claims.Claim) {})
+		cancel()
+		if !errors.Is(err, enough) || len(rec.Results) > 1 {
+			t.Errorf("after %v: %d results, %v", patience, len(rec.Results), err)
+		}
+	}
+}
+
+func TestRecordSurvivesJSON(t *testing.T) {
+	rec := recorded(t)
+	var b strings.Builder
+	if err := rec.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	again, err := claims.Read(strings.NewReader(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if claims.Markdown(claims.All(), again) != claims.Markdown(claims.All(), rec) {
+		t.Error("a record that was written and read says something else")
+	}
+	if _, err := claims.Read(strings.NewReader(`{"results": 1}`)); err == nil {
+		t.Error("something else was read as a record")
+	}
+}

@@ -1,0 +1,79 @@
+package claims
+
+import (
+	"runtime"
+	"sync"
+	_ "unsafe" // for go:linkname
+)
+
+// item is what the pools of pooling keep: two cache lines, so that items in
+// different hands never share one.
+type item [128]byte
+
+// locked has the shape of sync.Pool before Go 1.13: for each P a private place
+// that needs no lock and a slice under a mutex, from which the other Ps steal.
+// No collection empties it.
+type locked struct {
+	local []shard
+	make  func() *item
+}
+
+type shard struct {
+	private *item // owner only, pinned
+	mu      sync.Mutex
+	shared  []*item
+	_       [128]byte
+}
+
+func newLocked(make_ func() *item) *locked {
+	return &locked{make([]shard, runtime.GOMAXPROCS(0)), make_}
+}
+
+// While a goroutine is pinned it is neither moved to another P nor stopped, so it
+// must not block. Package pool says why both may be used.
+//
+//go:linkname procPin runtime.procPin
+func procPin() int
+
+//go:linkname procUnpin runtime.procUnpin
+func procUnpin()
+
+func (c *locked) get() *item {
+	p := procPin()
+	l := &c.local[p]
+	x := l.private
+	l.private = nil
+	procUnpin()
+	if x != nil {
+		return x
+	}
+	for i := range c.local { // its own first
+		if x := c.local[(p+i)%len(c.local)].pop(); x != nil {
+			return x
+		}
+	}
+	return c.make()
+}
+
+func (l *shard) pop() (x *item) {
+	l.mu.Lock()
+	if n := len(l.shared); n > 0 {
+		x, l.shared[n-1] = l.shared[n-1], nil
+		l.shared = l.shared[:n-1]
+	}
+	l.mu.Unlock()
+	return x
+}
+
+func (c *locked) put(x *item) {
+	l := &c.local[procPin()]
+	if l.private == nil {
+		l.private, x = x, nil
+	}
+	procUnpin()
+	if x != nil {
+		l.mu.Lock()
+		l.shared = append(l.shared, x)
+		l.mu.Unlock()
+	}
+}

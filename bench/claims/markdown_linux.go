@@ -1,0 +1,50 @@
+package claims
+
+import (
+	"fmt"
+	"strings"
+)
+
+const intro = `# What is claimed, and what it comes to
+
+Penstock implements ideas that were published with figures. This page has one row for each figure, and below a section with what it measures, where it stands, and where it is wrong or misleads, the honest version. It is written by the program's own tests from the same data that
+
+    penstock bench claims
+
+prints, with fresh figures of the machine it runs on, in less than a minute; penstock bench claims NAME measures one row and tells all there is to it.
+
+Contestants take turns in rounds of about a millisecond; a time is the median of its rounds, and a ratio the median of those within the rounds, with the 10th and 90th percentile: below 1 the first one is faster. Where all processors work, a time is the time elapsed divided by what all of them did, as Go's benchmarks have it.
+`
+
+// Markdown writes docs/claims.md: the claims, with the results of the record.
+func Markdown(claims []*Claim, rec *Record) string {
+	var b strings.Builder
+	b.WriteString(intro)
+	fmt.Fprintf(&b, "\nOur results: %s, %s.\n\n", rec.Date, rec.Machine)
+	b.WriteString("| claim | published | our result | command |\n|---|---|---|---|\n")
+	for _, c := range claims {
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", c.Title, c.ID, c.Published, rec.Of(c), c.command())
+	}
+	for _, c := range claims {
+		c.section(&b)
+	}
+	return b.String()
+}
+
+// section writes what does not fit into a row.
+func (c *Claim) section(b *strings.Builder) {
+	fmt.Fprintf(b, "\n## %s\n\n%s: %s\n\n", c.ID, c.Title, c.Published)
+	fmt.Fprintf(b, "- **What it measures.** %s\n", c.Measures)
+	fmt.Fprintf(b, "- **Source.** %s\n", c.Source)
+	fmt.Fprintf(b, "- **The honest version.** %s\n", c.Honest)
+}
+
+// command is the commands as code, for a cell of a table.
+func (c *Claim) command() string {
+	if c.Command == noCommand {
+		return c.Command
+	}
+	s := strings.ReplaceAll(c.Command, "|", `\|`)
+	s = strings.Replace(s, ", or, with processes of their own, ", "`, or, with processes of their own, `", 1)
+	return "`" + strings.Replace(s, ", or go", "`, or `go", 1) + "`"
+}

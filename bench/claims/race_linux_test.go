@@ -1,0 +1,5 @@
+//go:build race
+
+package claims_test
+
+func init() { raced = true }

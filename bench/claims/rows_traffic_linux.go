@@ -1,0 +1,120 @@
+package claims
+
+// recipe is where the figures about whole proxies come from. They are all that
+// is known of how they were measured.
+const recipe = "A recipe for fast proxies in Go (epoll, unsafe slices, iovec, rings, huge pages, tracing)."
+
+var trafficClaims = []*Claim{
+	{
+		ID:        "one-connection",
+		Title:     "One connection, spliced instead of copied",
+		Published: "1.3 → 8.2 Gbit/s, 125 k → 8.3 k system calls/s, 42 % → 19 % user CPU",
+		Measures:  "A stream through a proxy. Which buffers, which network, how much CPU in all: not known.",
+		Source:    recipe,
+		Command:   claimCommand + "one-connection, or, with processes of their own, penstock bench --scenarios bulk-1",
+		Honest: "1.3 Gbit/s in 125 k calls are 1,300 bytes a call, 8.2 in 8.3 k are 123 kB: what is compared is first of all a small buffer with a large pipe. " +
+			"So here copying runs with a buffer of 2,600 bytes, which makes such calls, and with one of 64 KiB, which has most of the gain without splice. " +
+			"And copying is the kernel's work, system time; the user's CPU was spent on something else. What counts is all CPU per GB. " +
+			"Here all is in one process; the moving thread's own time; sockets block, so that nothing else makes calls.",
+		measure: measureConnection,
+	},
+	{
+		ID:        "ten-thousand-connections",
+		Title:     "Loops of our own instead of goroutines",
+		Published: "24,800 → 1,920 system calls/s, 12.7 ms → 3.1 ms, over 10,000 connections",
+		Measures:  "Goroutines against epoll loops, by the system calls and a latency. How many requests per second: not known.",
+		Source:    recipe,
+		Command:   "penstock bench switches",
+		Honest: "1,920 calls a second over 10,000 connections are one call for each in five seconds: they were idle, or not all was counted. " +
+			"Calls per second say nothing without requests per second; a loop that serves fewer makes fewer. Ours come per request.",
+		Milestone: withLoops,
+	},
+	{
+		ID:        "slice-headers",
+		Title:     "Slice headers instead of arrays",
+		Published: "127 / 9 / 3 collections, 2.1 / 1.8 / 0.4 GiB, 38 / 62 / 11 % fragmentation",
+		Measures:  "It seems: buffers made each time, arrays from a pool, and slice headers upon memory of their own. Under which load, and what fragmentation is: not known.",
+		Source:    recipe,
+		Command:   claimCommand + "slice-headers",
+		Honest: "What saves collections is to use memory again, and arrays do that as well as headers do. " +
+			"Headers save room: an array has the size of the largest message whatever it holds, a header points at a buffer of a fitting class. " +
+			"Here 20,000 messages of 1 B to 64 KiB, 64 at a time; for fragmentation, the part of the room that no message fills.",
+		Milestone: withArenas,
+		measure:   measureHeaders,
+	},
+	{
+		ID:        "million-connections",
+		Title:     "A million connections in 64 MB",
+		Published: "64 MB and 9.3 µs against 1.2 GB and 42 µs",
+		Measures:  "Memory of a million connections, and a latency. What counts as memory, and how many of them do anything: not known.",
+		Source:    recipe,
+		Command:   claimCommand + "million-connections, or, with processes of their own, penstock bench --scenarios idle",
+		Honest: "64 MiB are 67 bytes for each. No goroutine fits in, no buffer, and not the kernel's socket, which takes kilobytes and can be in neither figure. " +
+			"So it can only mean that idle connections own nothing of the process's memory but an entry in a table, which is the right goal. " +
+			"1.2 GB, on the other side, is less than half of what a million waiting goroutines take.",
+		Milestone: withLoops,
+		measure:   measureIdle,
+	},
+}
+
+var callClaims = []*Claim{
+	{
+		ID:        "one-call",
+		Title:     "Header, payload and trailer in one call",
+		Published: "one call instead of three, without copying",
+		Measures:  "writev(2) of three parts against three times write(2).",
+		Source:    recipe,
+		Command:   claimCommand + "one-call",
+		Honest: "writev saves two calls, and does not avoid the copy into the kernel, which is over when it returns: what is written to the parts afterwards does not arrive. " +
+			"(With splice and MSG_ZEROCOPY it would, which is their price.) More parts of the same bytes take no less time either. " +
+			"Here a message of 64 + 1,024 + 16 bytes through a unix socket, the reading of it included.",
+		Milestone: withWrites,
+		measure:   measureGathered,
+	},
+	{
+		ID:        "iovec-limit",
+		Title:     "An iovec longer than 0x7ffff000 bytes",
+		Published: "fails with EINVAL",
+		Measures:  "What writev(2) does with more bytes than one call moves (MAX_RW_COUNT).",
+		Source:    recipe,
+		Command:   claimCommand + "iovec-limit",
+		Honest: "It is a short write of 0x7ffff000 bytes and no error, in one iovec or in several (lib/iov_iter.c, __import_iovec). " +
+			"EINVAL is for a length that is negative as a signed number and for more than 1,024 iovecs. So code has to go on after a short write, as always, and need not cut iovecs.",
+		measure: measureLimit,
+	},
+	{
+		ID:        "splice-move",
+		Title:     "SPLICE_F_MOVE",
+		Published: "makes splice move pages instead of copying them",
+		Measures:  "splice(2) with the flag and without it: 64 KiB from a file to a socket, and to another file.",
+		Source:    recipe,
+		Command:   claimCommand + "splice-move",
+		Honest:    "It has done nothing since Linux 2.6.21 (splice(2)). Penstock does not set it.",
+		measure:   measureMove,
+	},
+}
+
+var laterClaims = []*Claim{
+	{
+		ID:        "configuration",
+		Title:     "A new configuration in force",
+		Published: "95.7 % sooner than in 42 s, so in 1.8 s",
+		Measures:  "It seems: from a change until all proxies follow it. What happened to open connections: not known.",
+		Source:    recipe,
+		Command:   noCommand,
+		Honest: "42 s and 1.8 s are how a configuration travels, and no speed of a proxy. " +
+			"Ours will be the time from a change until no new session meets the old configuration, beside the number of sessions that were cut by it, which must be none.",
+		Milestone: withBalancer,
+	},
+	{
+		ID:        "traces",
+		Title:     "Traces",
+		Published: "for 99.3 % of requests",
+		Measures:  "The part of the requests of which there was a trace. Under which load, and what became of the others: not known.",
+		Source:    recipe,
+		Command:   noCommand,
+		Honest: "A part says little without a load and a cost: all requests are traced by what may be slow. " +
+			"Ours will be the part that arrived, the part that was dropped and counted, and the CPU per request with tracing and without.",
+		Milestone: withTracing,
+	},
+}

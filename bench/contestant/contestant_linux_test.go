@@ -1,0 +1,234 @@
+package contestant_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+// processes is how many a kind has; one unless it is here.
+var processes = map[string]int{"direct": 0, "nginx": workers + 1}
+
+func TestEveryKindCarriesBytes(t *testing.T) { everyKind(t) }
+
+func TestEveryKindCarriesBytesForAnOrdinaryUser(t *testing.T) {
+	if privilege.Ordinary(t, 65534) {
+		everyKind(t)
+	}
+}
+
+func everyKind(t *testing.T) {
+	for _, k := range contestant.Kinds() {
+		if err := k.Available(&contestant.Setting{}); err != nil && k.Name == "envoy" {
+			t.Log(err) // and no subtest: to skip one would look like skipping all
+			continue
+		}
+		t.Run(k.Name, func(t *testing.T) {
+			s := setting(t)
+			c := start(t, k.Name, s)
+			const n = 300_000
+			for range 4 {
+				carry(t, s, c, n)
+			}
+			checkAccount(t, c, 4*n)
+			checkResources(t, c)
+			if err := c.Stop(forever); err != nil {
+				t.Error(err)
+			}
+			if pids, err := c.Pids(); k.Name != "direct" && !errors.Is(err, os.ErrProcessDone) {
+				t.Errorf("after Stop: %v, %v", pids, err)
+			}
+		})
+	}
+}
+
+// checkAccount checks the account after n bytes have gone each way.
+func checkAccount(t *testing.T, c *contestant.Contestant, n int64) {
+	t.Helper()
+	a, err := c.Settle(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeps := strings.HasPrefix(c.Name, "penstock") || strings.HasPrefix(c.Name, "haproxy")
+	switch {
+	case (a != nil) != keeps:
+		t.Errorf("account %+v", a)
+	case a == nil:
+	case a.ClientToEndpoint != n || a.EndpointToClient != n || a.Spliced+a.Copied != 2*n || a.Active != 0:
+		t.Errorf("account %+v, want %d bytes each way", a, n)
+	case (a.Summary != nil) != strings.HasPrefix(c.Name, "penstock"):
+		t.Errorf("summary %+v", a.Summary)
+	}
+}
+
+func checkResources(t *testing.T, c *contestant.Contestant) {
+	t.Helper()
+	want, isNamed := processes[c.Name]
+	if !isNamed {
+		want = 1
+	}
+	pids, err := c.Pids()
+	if err != nil || len(pids) != want {
+		t.Errorf("processes %v, %v, want %d", pids, err, want)
+	}
+	u, err := c.Usage()
+	if err != nil || (u.CPU > 0) != (want > 0) || (u.Switches > 0) != (want > 0) {
+		t.Errorf("usage %+v, %v", u, err)
+	}
+	m, err := c.Memory()
+	if err != nil || (m.RssAnon > 0) != (want > 0) || (m.Descriptors > 0) != (want > 0) {
+		t.Errorf("memory %+v, %v", m, err)
+	}
+	t.Logf("%+v %+v", u, m)
+}
+
+func TestTheAccountTellsWhoSplices(t *testing.T) {
+	for name, splices := range map[string]bool{
+		"penstock-splice": true, "penstock-copy": false,
+		"haproxy-1": false, "haproxy-2": false,
+		"haproxy-splice-1": true, "haproxy-splice-2": true,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := setting(t)
+			c := start(t, name, s)
+			const n = 8 << 20
+			carry(t, s, c, n)
+			a, err := c.Settle(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if splices && a.Spliced < n || !splices && a.Spliced != 0 || a.Spliced+a.Copied != 2*n {
+				t.Errorf("got %+v", a)
+			}
+		})
+	}
+}
+
+// TestTheRivalSplicesUnlessItsTypesAreHidden: io.Copy holds a pipe for each
+// direction for as long as it splices.
+func TestTheRivalSplicesUnlessItsTypesAreHidden(t *testing.T) {
+	for name, pipes := range map[string]int{"io.Copy": 2, "io.Copy-copying": 0} {
+		s := setting(t)
+		c := start(t, name, s)
+		conn := dial(t, s.Group, c.Address)
+		exchange(t, conn)
+		if n, err := c.Pipes(); err != nil || n != pipes {
+			t.Errorf("%s: %d pipes, %v, want %d", name, n, err, pipes)
+		}
+	}
+}
+
+// exchange sends a byte and waits for its echo.
+func exchange(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if _, err := conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheAccountWhileConnectionsAreOpen(t *testing.T) {
+	for _, name := range []string{"penstock", "haproxy-1"} {
+		t.Run(name, func(t *testing.T) {
+			s := setting(t)
+			c := start(t, name, s)
+			conn := dial(t, s.Group, c.Address)
+			exchange(t, conn)
+			if a, err := c.Account(t.Context()); err != nil || a.Active != 1 {
+				t.Errorf("got %+v, %v", a, err)
+			}
+			soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err := c.Settle(soon)
+			wantText(t, err, name+" still holds 1 connections")
+			_ = conn.Close()
+			if name != "penstock" { // whose late answer is still to come
+				checkAccount(t, c, 1)
+			}
+		})
+	}
+}
+
+// TestADeathIsNoticed kills the first process of each kind.
+func TestADeathIsNoticed(t *testing.T) {
+	for _, name := range []string{"penstock", "io.Copy", "haproxy-1", "nginx", "envoy"} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, name, setting(t))
+			pids, err := c.Pids()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			<-c.Done()
+			var ended *process.EndedError
+			if err := c.Err(); !errors.As(err, &ended) || ended.State != "signal: killed" || ended.Name != name {
+				t.Errorf("got %v", err)
+			}
+			for _, pid := range pids {
+				if exists(pid) {
+					t.Errorf("process %d of %v is still there", pid, pids)
+				}
+			}
+			if _, err := c.Usage(); !errors.Is(err, os.ErrProcessDone) {
+				t.Errorf("Usage: %v", err)
+			}
+		})
+	}
+}
+
+// TestNothingOutlivesAKilledBenchmark: nginx has workers, which no signal of
+// the kernel's reaches.
+func TestNothingOutlivesAKilledBenchmark(t *testing.T) {
+	for _, name := range []string{"penstock", "haproxy-2", "nginx"} {
+		t.Run(name, func(t *testing.T) {
+			s := setting(t)
+			start(t, name, s).Kill() // it is there
+			parent, err := s.Group.Start(s.Program.Spec("the benchmark", []string{"parent", name, s.Dir, s.Upstream}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, err := parent.Stdout(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pids []int
+			if err := json.Unmarshal([]byte(line), &pids); err != nil || len(pids) == 0 || !exists(pids[0]) {
+				t.Fatalf("processes %q, %v", line, err)
+			}
+			parent.Kill()
+			deadline := time.Now().Add(forever)
+			for slices.ContainsFunc(pids, exists) {
+				if time.Now().After(deadline) {
+					t.Fatalf("some of %v are still there", pids)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+// exists reports whether there is a process that is no zombie.
+func exists(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z")
+}

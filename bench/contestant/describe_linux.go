@@ -1,0 +1,38 @@
+package contestant
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+
+	"github.com/penstock/penstock/bench/process"
+)
+
+// Describe leaves of the last words in an error of package process (of a child
+// of this program, or of a contestant) only what is a complaint. Other errors,
+// and nil, are returned as they are.
+func Describe(err error) error {
+	var ended *process.EndedError
+	if errors.As(err, &ended) {
+		ended.Said = complaint(ended.Said)
+	}
+	return err
+}
+
+// complaint takes the message out of what a child said last, which may be a
+// line of a JSON log. Such a line below a warning is no complaint.
+func complaint(line string) string {
+	line = strings.TrimPrefix(line, "penstock: ") // the program's name, which is ours too
+	var log struct {
+		Level slog.Level
+		Msg   string
+	}
+	switch err := json.Unmarshal([]byte(line), &log); {
+	case err != nil:
+		return line
+	case log.Level < slog.LevelWarn:
+		return ""
+	}
+	return log.Msg
+}

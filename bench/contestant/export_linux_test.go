@@ -1,0 +1,9 @@
+package contestant
+
+// SetPlaces replaces the directories in which servers are looked for besides
+// PATH, until the function it returns is called.
+func SetPlaces(dirs ...string) (restore func()) {
+	before := sbin
+	sbin = dirs
+	return func() { sbin = before }
+}

@@ -1,0 +1,169 @@
+package contestant
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+)
+
+const (
+	haproxySocket   = "stats.sock"
+	haproxyFrontend = "bench"
+	// haproxyReserve is descriptors for everything but connections and pipes.
+	haproxyReserve = 256
+	// haproxyPipes is the most pipes; one is held only while bytes are in it.
+	haproxyPipes = 1024
+)
+
+// haproxy is HAProxy with so many threads.
+func haproxy(threads int, splice bool) *server {
+	return &server{
+		binary: "haproxy", install: "apt-get install haproxy", file: "haproxy.cfg",
+		text: func(s *Setting, listen string) string {
+			return haproxyConfig(listen, s.Upstream, threads, splice)
+		},
+		// -db: in the foreground, without a master process.
+		args:    func(_ *Setting, file string) []string { return []string{"-db", "-f", file} },
+		sockets: one, processes: one,
+		ask: askHAProxy,
+	}
+}
+
+// haproxyText is tuned as HAProxy's configuration manual advises.
+var haproxyText = template.Must(template.New("haproxy").Parse(`global
+    nbthread {{.Threads}}
+    # Two descriptors for a connection and for a pipe, within RLIMIT_NOFILE.
+    maxconn {{.Connections}}
+{{- if .Pipes}}
+    maxpipes {{.Pipes}}
+    # Larger pipes than the system's 64 KiB mean fewer calls of splice(). An
+    # ordinary user's quota is 64 MiB of them; root has none.
+    tune.pipesize {{.PipeSize}}
+{{- end}}
+    # Where it is asked for bytes, and for spliced bytes, after a trial.
+    stats socket unix@{{.Socket}} mode 600 level user
+
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+    maxconn {{.Connections}}
+
+listen {{.Frontend}}
+    # The queue is as long as the system allows (somaxconn).
+    bind {{.Listen}} backlog 65535
+{{- if .Pipes}}
+    # The first leaves it to heuristics whether to splice; the others insist,
+    # which takes less processor time on bulk.
+    option splice-auto
+    option splice-request
+    option splice-response
+{{- end}}
+    server upstream {{.Upstream}}
+`))
+
+func haproxyConfig(listen, upstream string, threads int, splice bool) string {
+	free, pipes := max(descriptors()-haproxyReserve, 64), 0
+	if splice {
+		pipes = min(haproxyPipes, free/8)
+	}
+	size := 1 << 20 // what /proc/sys/fs/pipe-max-size is by default
+	if os.Geteuid() != 0 {
+		size = 256 << 10
+	}
+	return execute(haproxyText, map[string]any{
+		"Threads": threads, "Connections": free/2 - pipes, "Pipes": pipes, "PipeSize": size,
+		"Socket": haproxySocket, "Frontend": haproxyFrontend, "Listen": listen, "Upstream": upstream,
+	})
+}
+
+// askHAProxy asks the stats socket in dir.
+func askHAProxy(ctx context.Context, dir string) (*Account, error) {
+	stat, err := haproxyCommand(ctx, dir, "show stat")
+	if err != nil {
+		return nil, err
+	}
+	a, err := parseStat(stat)
+	if err != nil {
+		return nil, err
+	}
+	info, err := haproxyCommand(ctx, dir, "show info")
+	if err != nil {
+		return nil, err
+	}
+	if a.Spliced, err = parseSpliced(info); err != nil {
+		return nil, err
+	}
+	a.Copied = a.ClientToEndpoint + a.EndpointToClient - a.Spliced
+	return a, nil
+}
+
+// haproxyCommand sends a command and returns the answer.
+func haproxyCommand(ctx context.Context, dir, command string) (string, error) {
+	// A path of a unix socket must be short, and that of dir may be long.
+	d, err := os.Open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unix", filepath.Join("/proc/self/fd", strconv.Itoa(int(d.Fd())), haproxySocket))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := io.WriteString(c, command+"\n"); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(c)
+	return string(answer), err
+}
+
+// parseStat reads the frontend's line of "show stat" (HAProxy's management
+// guide, 9.1, CSV format).
+func parseStat(text string) (*Account, error) {
+	rows, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "# "))).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("show stat: %w", err)
+	}
+	for _, row := range rows {
+		if len(rows[0]) != len(row) || row[0] != haproxyFrontend || row[1] != "FRONTEND" {
+			continue
+		}
+		a := new(Account)
+		for i, column := range rows[0] {
+			into := map[string]*int64{"scur": &a.Active, "bin": &a.ClientToEndpoint, "bout": &a.EndpointToClient}[column]
+			if into == nil {
+				continue
+			}
+			if *into, err = strconv.ParseInt(row[i], 10, 64); err != nil {
+				return nil, fmt.Errorf("show stat: %s: %w", column, err)
+			}
+		}
+		return a, nil
+	}
+	return nil, fmt.Errorf("show stat has no frontend %s", haproxyFrontend)
+}
+
+// parseSpliced reads the spliced bytes of both directions from "show info".
+// Versions up to 2.6 and later ones spell the name differently.
+func parseSpliced(text string) (int64, error) {
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		if name == "TotalSplicedBytesOut" || name == "TotalSplicdedBytesOut" {
+			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("show info does not say how many bytes were spliced")
+}

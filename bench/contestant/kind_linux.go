@@ -1,0 +1,74 @@
+package contestant
+
+import (
+	"context"
+	"fmt"
+)
+
+// Kind is a contestant that can be started any number of times.
+type Kind struct {
+	Name  string // as in --peers: "haproxy-splice-2"
+	About string // one line
+
+	starter starter
+}
+
+// starter is what kinds differ in.
+type starter interface {
+	// available returns nil, or why not and what to install.
+	available(s *Setting) error
+	// config returns the configuration file, or "".
+	config(s *Setting) string
+	// start returns a contestant that accepts connections; name is the kind's.
+	start(ctx context.Context, name string, s *Setting) (*Contestant, error)
+}
+
+// Kinds returns every kind, in the order of a report. The first is no proxy.
+func Kinds() []*Kind {
+	return []*Kind{
+		{"direct", "no proxy: the ceiling", direct{}},
+		Penstock("penstock", "Penstock, which chooses how to move bytes"),
+		Penstock("penstock-splice", "Penstock, splicing", "--engine", "splice"),
+		Penstock("penstock-copy", "Penstock, copying", "--engine", "copy"),
+		{"io.Copy", "a Go proxy by io.Copy, which splices", rivalStarter{form: RivalSplice}},
+		{"io.Copy-copying", "the same with its connections' types hidden, so that it copies", rivalStarter{form: RivalCopy}},
+		{"haproxy-1", "HAProxy, 1 thread", haproxy(1, false)},
+		{"haproxy-2", "HAProxy, 2 threads", haproxy(2, false)},
+		{"haproxy-splice-1", "HAProxy, splicing, 1 thread", haproxy(1, true)},
+		{"haproxy-splice-2", "HAProxy, splicing, 2 threads", haproxy(2, true)},
+		{"nginx", "nginx with its stream module, a worker for each processor", nginx()},
+		{"envoy", "Envoy's TCP proxy, a thread for each processor", envoy()},
+	}
+}
+
+// Named returns the kind of that name.
+func Named(name string) (*Kind, error) {
+	for _, k := range Kinds() {
+		if k.Name == name {
+			return k, nil
+		}
+	}
+	return nil, fmt.Errorf("no contestant is called %q", name)
+}
+
+// Penstock returns a kind of its own: `penstock proxy` with further flags.
+func Penstock(name, about string, flags ...string) *Kind {
+	return &Kind{name, about, penstock{flags: flags}}
+}
+
+// Available returns nil if the kind can be started, and else an error of one
+// line that says why not and what to install. It may run the contestant's
+// program, and needs nothing of s but Binaries.
+func (k *Kind) Available(s *Setting) error { return k.starter.available(s) }
+
+// Config returns the configuration file that Start would write, with ports that
+// are still to be chosen as 0; "" for kinds that have none.
+func (k *Kind) Config(s *Setting) string { return k.starter.config(s) }
+
+// Start starts the kind and returns once it accepts connections. The error says
+// what the program said last, if it ended instead.
+func (k *Kind) Start(ctx context.Context, s *Setting) (*Contestant, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.patience(), fmt.Errorf("%s did not start within %v", k.Name, s.patience()))
+	defer cancel()
+	return k.starter.start(ctx, k.Name, s)
+}

@@ -1,0 +1,264 @@
+package contestant_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/rival"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/relay"
+)
+
+const (
+	// childName is the first argument of a test binary that is to be a child.
+	childName = "penstock-contestant-test"
+	// forever is longer than anything in a test may take.
+	forever = time.Minute
+	// workers is how many nginx and Envoy are to have.
+	workers = 2
+)
+
+// self is this program.
+var self = contestant.Program{
+	Path: "/proc/self/exe", Name: childName, Part: []string{"part"}, Proxy: []string{"proxy"},
+}
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == childName {
+		if err := child(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	leak.Main(m)
+}
+
+// child is what the program would do with these arguments.
+func child(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if args[0] == "part" && args[1] == contestant.PartRival {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Printf("{\"address\":%q}\n", l.Addr())
+		if args[3] == contestant.RivalCopy {
+			return rival.ServeCopying(ctx, l, args[2])
+		}
+		return rival.Serve(ctx, l, args[2])
+	}
+	if args[0] == "parent" {
+		return parent(ctx, args[1], args[2], args[3])
+	}
+	return serve(ctx, args[1:])
+}
+
+// parent starts a contestant, says its process ids, and waits.
+func parent(ctx context.Context, name, dir, upstream string) error {
+	g := process.NewGroup()
+	defer g.Close()
+	k, err := contestant.Named(name)
+	if err != nil {
+		return err
+	}
+	c, err := k.Start(ctx, &contestant.Setting{
+		Group: g, Upstream: upstream, Dir: dir, Threads: workers, Patience: forever, Program: self,
+	})
+	if err != nil {
+		return err
+	}
+	pids, err := c.Pids()
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(pids); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// serve is a proxy with the flags of the program.
+func serve(ctx context.Context, args []string) error {
+	flags := map[string]string{"--engine": "auto"}
+	for i := 0; i+1 < len(args); i += 2 {
+		flags[args[i]] = args[i+1]
+	}
+	listen, err := socket.Parse(flags["--listen"])
+	if err != nil {
+		return err
+	}
+	to, err := socket.Parse(flags["--to"])
+	if err != nil {
+		return err
+	}
+	engine, err := relay.ParseEngine(flags["--engine"])
+	if err != nil {
+		return err
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	s, err := proxy.Open(ctx, &proxy.Config{
+		Listen: []socket.Address{listen}, To: []socket.Address{to}, Engine: engine, MaxConnections: 100,
+		Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	go func() {
+		for range asked {
+			_ = json.NewEncoder(os.Stdout).Encode(s.Summary())
+		}
+	}()
+	return s.Serve(ctx)
+}
+
+// setting is a group, isolated where that may be, with an echo server.
+func setting(t *testing.T) *contestant.Setting {
+	t.Helper()
+	g, err := process.NewIsolatedGroup()
+	if errors.Is(err, syscall.EPERM) {
+		t.Log("without a network namespace:", err)
+		g, err = process.NewGroup(), nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return &contestant.Setting{
+		Group: g, Upstream: echo(t, g), Dir: t.TempDir(), Threads: workers, Patience: forever, Program: self,
+	}
+}
+
+// echo serves an echo in the group's network namespace until the test ends.
+func echo(t *testing.T, g *process.Group) string {
+	t.Helper()
+	l := listen(t, g, "127.0.0.1:0")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// listen listens in the group's network namespace until the test ends.
+func listen(t *testing.T, g *process.Group, at string) net.Listener {
+	t.Helper()
+	var l net.Listener
+	var err error
+	if closed := g.Do(func() { l, err = net.Listen("tcp", at) }); err != nil || closed != nil {
+		t.Fatal(err, closed)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// dial connects in the group's network namespace.
+func dial(t *testing.T, g *process.Group, to string) *net.TCPConn {
+	t.Helper()
+	var c net.Conn
+	var err error
+	if closed := g.Do(func() { c, err = net.Dial("tcp", to) }); err != nil || closed != nil {
+		t.Fatal(err, closed)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(forever)); err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn)
+}
+
+// carry sends n bytes and their end through a contestant and checks what the
+// echo returns.
+func carry(t *testing.T, s *contestant.Setting, c *contestant.Contestant, n int) {
+	t.Helper()
+	conn := dial(t, s.Group, c.Address)
+	defer conn.Close()
+	message := bytes.Repeat([]byte("0123456789abcde"), n/15+1)[:n]
+	sent := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(message)
+		sent <- errors.Join(err, conn.CloseWrite())
+	}()
+	got, err := io.ReadAll(conn)
+	if err := errors.Join(err, <-sent); err != nil {
+		t.Errorf("%s: %v", c.Name, err)
+	}
+	if !bytes.Equal(got, message) {
+		t.Errorf("%s: %d bytes went out, %d came back, or others", c.Name, len(message), len(got))
+	}
+}
+
+// start starts a kind. Without its program the test is skipped; it fails where
+// CI is set, but for Envoy.
+func start(t *testing.T, name string, s *contestant.Setting) *contestant.Contestant {
+	t.Helper()
+	k, err := contestant.Named(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Available(s); err != nil {
+		if os.Getenv("CI") != "" && name != "envoy" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	c, err := k.Start(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	return c
+}
+
+// script writes an executable that does what the shell's commands say.
+func script(t *testing.T, commands string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+commands+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// installed returns where a server is.
+func installed(t *testing.T, name string) string {
+	t.Helper()
+	for _, candidate := range []string{name, "/usr/sbin/" + name} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s is not installed", name)
+	}
+	t.Skipf("%s is not installed", name)
+	return ""
+}

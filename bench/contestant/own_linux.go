@@ -1,0 +1,110 @@
+package contestant
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/proxy"
+)
+
+// own is what the kinds have in common that need nothing installed.
+type own struct{}
+
+func (own) available(*Setting) error { return nil }
+func (own) config(*Setting) string   { return "" }
+
+// direct is no proxy.
+type direct struct{ own }
+
+func (direct) start(_ context.Context, name string, s *Setting) (*Contestant, error) {
+	return &Contestant{Name: name, Address: s.Upstream}, nil
+}
+
+// rivalStarter starts package rival in one of its forms.
+type rivalStarter struct {
+	own
+	form string
+}
+
+func (r rivalStarter) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
+	child, err := s.Group.Start(s.Program.Spec(name, s.Program.Part, PartRival, s.Upstream, r.form))
+	if err != nil {
+		return nil, err
+	}
+	line, err := child.Stdout(ctx)
+	if err != nil {
+		child.Kill()
+		return nil, notStarted(name, err)
+	}
+	var listening struct{ Address string }
+	if err := json.Unmarshal([]byte(line), &listening); err != nil {
+		child.Kill()
+		return nil, fmt.Errorf("%s said %q: %w", name, line, err)
+	}
+	return &Contestant{Name: name, Address: listening.Address, child: child}, nil
+}
+
+// penstock starts `penstock proxy` with further flags.
+type penstock struct {
+	own
+	flags []string
+}
+
+func (p penstock) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
+	args := append([]string{"--listen", s.listen(), "--to", s.Upstream, "--log", "json"}, p.flags...)
+	child, err := s.Group.Start(s.Program.Spec(name, s.Program.Proxy, args...))
+	if err != nil {
+		return nil, err
+	}
+	c := &Contestant{Name: name, child: child}
+	c.ask = c.summary
+	for c.Address == "" {
+		line, err := child.Stderr(ctx)
+		if err != nil {
+			child.Kill()
+			return nil, notStarted(name, err)
+		}
+		var log struct{ Msg, Address string }
+		if json.Unmarshal([]byte(line), &log) == nil && log.Msg == "listening" {
+			c.Address = log.Address
+		}
+	}
+	return c, nil
+}
+
+// summary asks for Penstock's account by SIGUSR1.
+func (c *Contestant) summary(ctx context.Context) (*Account, error) {
+	if err := c.child.Signal(syscall.SIGUSR1); err != nil {
+		return nil, err
+	}
+	line, err := c.child.Stdout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := new(proxy.Summary)
+	if err := json.Unmarshal([]byte(line), s); err != nil {
+		return nil, fmt.Errorf("%q: %w", line, err)
+	}
+	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
+	return &Account{
+		Active:           s.Connections.Active,
+		ClientToEndpoint: there.Spliced + there.Copied,
+		EndpointToClient: back.Spliced + back.Copied,
+		Spliced:          there.Spliced + back.Spliced,
+		Copied:           there.Copied + back.Copied,
+		Summary:          s,
+	}, nil
+}
+
+// notStarted says why a child is not ready: preferably in its own words.
+func notStarted(name string, err error) error {
+	var ended *process.EndedError
+	if errors.As(Describe(err), &ended) && ended.Said != "" {
+		return fmt.Errorf("%s did not start: %s", name, ended.Said)
+	}
+	return err
+}

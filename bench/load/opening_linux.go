@@ -1,0 +1,76 @@
+package load
+
+import (
+	"os"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// starter is a connection of a workload that begins when all are connected.
+type starter interface {
+	Ready(events uint32)
+	link() *conn
+	start()
+}
+
+// opening connects a workload's connections, and starts them all at once, so
+// that none has the proxy for itself while others still connect.
+type opening[T starter] struct {
+	*drive
+	all     []T
+	missing int // connections that are not connected yet
+}
+
+// connectAll begins to connect.
+func (o *opening[T]) connectAll() error {
+	o.missing = len(o.all)
+	for _, s := range o.all {
+		if err := s.link().dial(sys.EPOLLOUT, &opener[T]{o, s}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stuck implements behaviour.
+func (o *opening[T]) stuck() error {
+	for _, s := range o.all {
+		if c := s.link(); c.fd >= 0 {
+			return failed(o.plan, c.index, errNotEnded)
+		}
+	}
+	return nil
+}
+
+// opener is a connection that is being made.
+type opener[T starter] struct {
+	o *opening[T]
+	s T
+}
+
+// Ready implements reactor.Handler.
+func (p *opener[T]) Ready(uint32) {
+	c := p.s.link()
+	if !c.connected() {
+		return
+	}
+	if err := sys.SetsockoptInt(c.fd, sys.IPPROTO_TCP, sys.TCP_NODELAY, 1); err != nil {
+		c.fail(os.NewSyscallError("setsockopt", err))
+		return
+	}
+	c.d.loop.Hand(c.fd, p.s)
+	c.want(readable)
+	if p.o.missing--; p.o.missing == 0 {
+		p.o.startAll()
+	}
+}
+
+// startAll starts all connections.
+func (o *opening[T]) startAll() {
+	o.drive.start = time.Now()
+	o.since = o.drive.start
+	for _, s := range o.all {
+		s.start()
+	}
+}

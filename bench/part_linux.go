@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/origin"
+	"github.com/penstock/penstock/bench/rival"
+	"github.com/penstock/penstock/bench/sink"
+	"github.com/penstock/penstock/bench/switches"
+)
+
+// The names of the parts that a Rig runs by calling its own program again.
+const (
+	PartOrigin = "origin"
+	PartSink   = "sink"
+	PartRival  = "rival"
+	PartLoad   = "load"
+)
+
+// Forms of PartRival.
+const (
+	rivalSplice = "splice"
+	rivalCopy   = "copy"
+)
+
+// listening is the first line that a serving part prints.
+type listening struct {
+	Address string `json:"address"`
+}
+
+// RunPart is one part of a Rig; it runs until ctx is done or in ends, which is
+// how it learns that the Rig is gone. PartOrigin and PartSink take the number of
+// threads to serve with (the origin ignores it), PartRival the address to
+// forward to and "splice" or "copy"; PartLoad and those of package switches take
+// nothing. The program that a Rig runs must call it when asked to by the
+// arguments that Program.Part gives.
+func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
+	switch part {
+	case PartLoad:
+		return load.Serve(ctx, in, out)
+	case PartOrigin:
+		return serve(ctx, in, out, origin.Serve)
+	case PartSink:
+		return runSink(ctx, args, in, out)
+	case PartRival:
+		return runRival(ctx, args, in, out)
+	case switches.PartThreads, switches.PartGoroutines:
+		return switches.RunPart(ctx, part, in, out)
+	}
+	return fmt.Errorf("bench: no part %q", part)
+}
+
+func runSink(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	threads, err := strconv.Atoi(strings.Join(args, " "))
+	if err != nil || threads < 1 {
+		return fmt.Errorf("bench: %s takes a number of threads, not %q", PartSink, args)
+	}
+	return serve(ctx, in, out, func(ctx context.Context, l net.Listener) error {
+		return sink.Serve(ctx, l.(*net.TCPListener), threads)
+	})
+}
+
+func runRival(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if len(args) != 2 || args[1] != rivalSplice && args[1] != rivalCopy {
+		return fmt.Errorf("bench: %s takes an address and %s or %s, not %q", PartRival, rivalSplice, rivalCopy, args)
+	}
+	run := rival.Serve
+	if args[1] == rivalCopy {
+		run = rival.ServeCopying
+	}
+	return serve(ctx, in, out, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })
+}
+
+// serve listens on a free port of loopback, says which, and serves it.
+func serve(ctx context.Context, in io.Reader, out io.Writer, f func(context.Context, net.Listener) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	if err := json.NewEncoder(out).Encode(listening{l.Addr().String()}); err != nil {
+		_ = l.Close()
+		return err
+	}
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, in)
+	}()
+	return f(ctx, l)
+}

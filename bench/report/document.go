@@ -1,0 +1,195 @@
+package report
+
+import "time"
+
+// Format is the number of the document's form. A field may be added to a
+// form; a change of what a field means, or its loss, is a new number.
+const Format = 1
+
+// Document is what a run of penstock bench came to, and what its --json
+// writes. A unit is part of the field's name; GB and MB are decimal; a figure
+// that nobody measured is null.
+type Document struct {
+	Format         int       `json:"format"`
+	Penstock       string    `json:"penstock"` // the version of the program
+	Command        string    `json:"command"`
+	Began          time.Time `json:"began"`
+	ElapsedSeconds Number    `json:"elapsed_seconds"`
+	Interrupted    bool      `json:"interrupted"` // what follows is then what was measured until that
+	Machine        Machine   `json:"machine"`
+	Method         Method    `json:"method"`
+	// Contestants are those that took part, LeftOut those that could not.
+	Contestants []Contestant `json:"contestants"`
+	LeftOut     []LeftOut    `json:"left_out,omitempty"`
+	Scenarios   []*Scenario  `json:"scenarios"`
+	// Failures say why the exit code is 1: thresholds that were missed,
+	// failures of Penstock's own engines. Empty if it is 0.
+	Failures []string `json:"failures,omitempty"`
+}
+
+// Machine is what it was measured on. An empty text is unknown.
+type Machine struct {
+	CPU         string `json:"cpu"`
+	CPUs        int    `json:"cpus"` // that this process may run on
+	MemoryBytes int64  `json:"memory_bytes"`
+	Kernel      string `json:"kernel"`
+	Go          string `json:"go"`
+	Governor    string `json:"governor,omitempty"` // of frequency scaling
+	User        string `json:"user"`               // "root", or "ordinary user"
+}
+
+// Method is how it was measured.
+type Method struct {
+	Baseline     string `json:"baseline"`
+	Rounds       int    `json:"rounds"`
+	TrialSeconds Number `json:"trial_seconds"`
+	// NetworkNamespace: the run had one of its own. If not, NamespaceMissing
+	// says why.
+	NetworkNamespace bool   `json:"network_namespace"`
+	NamespaceMissing string `json:"namespace_missing,omitempty"`
+	// SystemCallCounter is the tool that counted system calls, empty if none did.
+	// If there was none, SystemCallsMissing says why.
+	SystemCallCounter  string `json:"system_call_counter,omitempty"`
+	SystemCallsMissing string `json:"system_calls_missing,omitempty"`
+	IdleSessions       int    `json:"idle_sessions"`
+}
+
+// Contestant is one that took part.
+type Contestant struct {
+	Name    string `json:"name"`
+	About   string `json:"about"`
+	Version string `json:"version,omitempty"`
+}
+
+// LeftOut is one that could not.
+type LeftOut struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// Scenario is a workload and what the contestants made of it.
+type Scenario struct {
+	Name         string `json:"name"`
+	Title        string `json:"title"`
+	Workload     string `json:"workload"` // bulk, echo, connect, idle, correct, mix
+	Connections  int    `json:"connections,omitempty"`
+	MessageBytes int    `json:"message_bytes,omitempty"`
+	Rounds       int    `json:"rounds"`
+	TrialSeconds Number `json:"trial_seconds"` // planned
+	// Cells are what the trials come to, the baseline first. Trials are all
+	// that was measured, in the order of time.
+	Cells  []*Cell  `json:"cells"`
+	Trials []*Trial `json:"trials"`
+}
+
+// Role is the part that a contestant plays in a trial or a cell.
+type Role string
+
+const (
+	// Contender is measured beside the baseline.
+	Contender Role = "contestant"
+	// Baseline is what the others are measured beside.
+	Baseline Role = "baseline"
+	// Again is the baseline measured beside itself, as if it were another
+	// contestant: what its ratios stray from 1 is the noise of this run.
+	Again Role = "again"
+	// Counting is a trial that only counts system calls. Whoever counts them
+	// slows the contestant, so nothing else of it is used.
+	Counting Role = "counting"
+)
+
+// Cell is one contestant under one scenario.
+type Cell struct {
+	Contestant string `json:"contestant"`
+	Role       Role   `json:"role"` // Contender, Baseline or Again
+	// Figures are by name, see Figures; empty for a cell without any.
+	Figures map[string]Summary `json:"figures,omitempty"`
+	// Rounds are the ratios of the trials to the baseline's beside them.
+	Rounds []Round `json:"rounds,omitempty"`
+	Checks []Check `json:"checks,omitempty"`
+	// Failed is why the contestant lost this cell, in its own last words.
+	Failed string `json:"failed,omitempty"`
+	// Void is why what was measured does not count.
+	Void  string   `json:"void,omitempty"`
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Summary is one figure of a cell over its rounds.
+type Summary struct {
+	Median Number `json:"median"`
+	Low    Number `json:"low"` // the least; from ten rounds on, the 10th percentile
+	High   Number `json:"high"`
+	Values int    `json:"values"` // trials that tell it
+	// Ratio is to the baseline's trial beside each; null for the baseline itself.
+	Ratio *Band `json:"ratio"`
+}
+
+// Band is a median and how far the values stray.
+type Band struct {
+	Median Number `json:"median"`
+	Low    Number `json:"low"`
+	High   Number `json:"high"`
+	Values int    `json:"values"`
+}
+
+// Round is one pair of trials.
+type Round struct {
+	Round         int               `json:"round"`          // from 1
+	BaselineFirst bool              `json:"baseline_first"` // the baseline's trial came first
+	Ratios        map[string]Number `json:"ratios"`         // by the figure's name
+}
+
+// Check is one of the correctness scenario.
+type Check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Said string `json:"said,omitempty"` // what went wrong
+}
+
+// Class is one of the behaviours of the mix.
+type Class struct {
+	Name              string `json:"name"`
+	Done              int64  `json:"done"`
+	Failed            int64  `json:"failed"`
+	Said              string `json:"said,omitempty"` // what went wrong first
+	LatencyP50Seconds Number `json:"latency_p50_seconds"`
+	LatencyP99Seconds Number `json:"latency_p99_seconds"`
+	BytesPerSecond    Number `json:"bytes_per_second"`
+}
+
+// Trial is one contestant under one plan, once, in raw numbers. Those of the
+// contestant are of all its processes and threads; those of the machine of all
+// its processors.
+type Trial struct {
+	Contestant string `json:"contestant"`
+	Role       Role   `json:"role"`
+	Round      int    `json:"round"` // from 1
+	// Beside tells pairs apart: a Baseline's trial is beside that contestant
+	// ("again" for itself), or beside all of its round if empty.
+	Beside            string  `json:"beside,omitempty"`
+	StartSeconds      Number  `json:"start_seconds"` // since the run began
+	ElapsedSeconds    Number  `json:"elapsed_seconds"`
+	SentBytes         int64   `json:"sent_bytes"`     // by the load
+	ReceivedBytes     int64   `json:"received_bytes"` // by the load
+	Requests          int64   `json:"requests,omitempty"`
+	Connections       int64   `json:"connections,omitempty"`
+	Failed            int64   `json:"failed"`
+	LatencyP50Seconds Number  `json:"latency_p50_seconds"`
+	LatencyP99Seconds Number  `json:"latency_p99_seconds"`
+	CPUSeconds        Number  `json:"cpu_seconds"`
+	MachineCPUSeconds Number  `json:"machine_cpu_seconds"`
+	ContextSwitches   Number  `json:"context_switches"`
+	SystemCalls       Number  `json:"system_calls"`
+	SplicedBytes      Number  `json:"spliced_bytes"` // by the contestant's own account
+	Idle              *Idle   `json:"idle,omitempty"`
+	Classes           []Class `json:"classes,omitempty"`
+}
+
+// Idle is what sessions hold that carried 64 KiB both ways and then rested:
+// with them, less without them.
+type Idle struct {
+	Sessions     int    `json:"sessions"`
+	RssAnonBytes Number `json:"rss_anon_bytes"` // of the contestant
+	SlabBytes    Number `json:"slab_bytes"`     // of the kernel, for all ends of all sessions
+	Descriptors  Number `json:"descriptors"`    // of the contestant
+}

@@ -1,0 +1,138 @@
+package report
+
+// Figure is something that is computed of a trial and compared.
+type Figure struct {
+	Name  string // in the JSON document
+	Title string // over its column
+	Label string // in words
+	Write func(float64) string
+	More  bool // more is better, otherwise less
+	// Main: its spread and that of its ratio are shown. Plain: its ratio is not.
+	Main, Plain bool
+	of          func(*Trial) float64
+}
+
+// counted are the figures that Counting trials, and only those, tell.
+var counted = map[string]bool{"system_calls_per_mb": true, "system_calls_per_request": true, "system_calls_per_connection": true}
+
+// Figures returns what is compared under a workload, the most telling first.
+// Their names are keys of the JSON document.
+func Figures(workload string) []Figure {
+	switch workload {
+	case "bulk":
+		return bulkFigures
+	case "echo":
+		return append(echoFigures, perOperation("request", "req", func(t *Trial) int64 { return t.Requests })...)
+	case "connect":
+		return append(connectFigures, perOperation("connection", "conn", func(t *Trial) int64 { return t.Connections })...)
+	case "idle":
+		return idleFigures
+	case "mix":
+		return mixFigures
+	}
+	return nil
+}
+
+var bulkFigures = []Figure{
+	{Name: "gigabytes_per_second", Title: "GB/s", Label: "throughput", Write: Digits, More: true, Main: true, of: func(t *Trial) float64 { return t.gigabytes() / float64(t.ElapsedSeconds) }},
+	{Name: "cpu_seconds_per_gb", Title: "CPU s/GB", Label: "the proxy's CPU per GB", Write: Digits, Main: true, of: func(t *Trial) float64 { return float64(t.CPUSeconds) / t.gigabytes() }},
+	{Name: "machine_cpu_seconds_per_gb", Title: "machine s/GB", Label: "the machine's CPU per GB", Write: Digits, of: func(t *Trial) float64 { return float64(t.MachineCPUSeconds) / t.gigabytes() }},
+	{Name: "context_switches_per_gb", Title: "switches/GB", Label: "context switches per GB", Write: Count, Plain: true, of: func(t *Trial) float64 { return float64(t.ContextSwitches) / t.gigabytes() }},
+	{Name: "system_calls_per_mb", Title: "calls/MB", Label: "system calls per MB", Write: Count, Plain: true, of: func(t *Trial) float64 { return float64(t.SystemCalls) / t.gigabytes() / 1e3 }},
+}
+
+var echoFigures = append([]Figure{
+	{Name: "requests_per_second", Title: "req/s", Label: "requests per second", Write: Count, More: true, Main: true, of: func(t *Trial) float64 { return float64(t.Requests) / float64(t.ElapsedSeconds) }},
+}, latencies...)
+
+var connectFigures = append([]Figure{
+	{Name: "connections_per_second", Title: "conn/s", Label: "connections per second", Write: Count, More: true, Main: true, of: func(t *Trial) float64 { return float64(t.Connections) / float64(t.ElapsedSeconds) }},
+}, latencies...)
+
+var latencies = []Figure{
+	{Name: "latency_p50_seconds", Title: "p50", Label: "median latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP50Seconds) }},
+	{Name: "latency_p99_seconds", Title: "p99", Label: "99th percentile of latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP99Seconds) }},
+}
+
+// perOperation are the costs of an operation.
+func perOperation(name, short string, n func(*Trial) int64) []Figure {
+	per := func(x func(*Trial) Number) func(*Trial) float64 {
+		return func(t *Trial) float64 { return float64(x(t)) / float64(n(t)) }
+	}
+	return []Figure{
+		{Name: "cpu_seconds_per_" + name, Title: "CPU/" + short, Label: "the proxy's CPU per " + name, Write: Seconds, Main: true, of: per(func(t *Trial) Number { return t.CPUSeconds })},
+		{Name: "machine_cpu_seconds_per_" + name, Title: "machine", Label: "the machine's CPU per " + name, Write: Seconds, Plain: true, of: per(func(t *Trial) Number { return t.MachineCPUSeconds })},
+		{Name: "context_switches_per_" + name, Title: "switches", Label: "context switches per " + name, Write: Count, Plain: true, of: per(func(t *Trial) Number { return t.ContextSwitches })},
+		{Name: "system_calls_per_" + name, Title: "calls", Label: "system calls per " + name, Write: Count, Plain: true, of: per(func(t *Trial) Number { return t.SystemCalls })},
+	}
+}
+
+var idleFigures = []Figure{
+	{Name: "rss_anon_bytes_per_session", Title: "user memory", Label: "user memory per idle session", Write: Bytes, Main: true, of: perSession(func(i *Idle) Number { return i.RssAnonBytes })},
+	{Name: "slab_bytes_per_session", Title: "kernel slab", Label: "kernel slab per idle session", Write: Bytes, Main: true, of: perSession(func(i *Idle) Number { return i.SlabBytes })},
+	{Name: "descriptors_per_session", Title: "descriptors", Label: "descriptors per idle session", Write: Digits, of: perSession(func(i *Idle) Number { return i.Descriptors })},
+}
+
+func perSession(x func(*Idle) Number) func(*Trial) float64 {
+	return func(t *Trial) float64 {
+		if t.Idle == nil {
+			return float64(Unmeasured())
+		}
+		return float64(x(t.Idle)) / float64(t.Idle.Sessions)
+	}
+}
+
+var mixFigures = []Figure{
+	{Name: "chat_latency_p99_seconds", Title: "chat p99", Label: "99th percentile of a chat's latency", Write: Seconds, Main: true, of: class("chat", func(c *Class, _ *Trial) Number { return c.LatencyP99Seconds })},
+	{Name: "bulk_gigabytes_per_second", Title: "bulk GB/s", Label: "throughput of the streams", Write: Digits, More: true, Main: true, of: class("bulk", func(c *Class, _ *Trial) Number { return c.BytesPerSecond / 1e9 })},
+	{Name: "short_connections_per_second", Title: "short/s", Label: "short connections per second", Write: Count, More: true, of: class("short", func(c *Class, t *Trial) Number { return Number(c.Done) / t.ElapsedSeconds })},
+	{Name: "short_latency_p99_seconds", Title: "short p99", Label: "99th percentile of a short connection's time", Write: Seconds, Plain: true, of: class("short", func(c *Class, _ *Trial) Number { return c.LatencyP99Seconds })},
+	{Name: "cpus", Title: "CPUs", Label: "processors that the proxy keeps busy", Write: Digits, Plain: true, of: func(t *Trial) float64 { return float64(t.CPUSeconds / t.ElapsedSeconds) }},
+	{Name: "machine_cpus", Title: "machine", Label: "processors busy", Write: Digits, Plain: true, of: func(t *Trial) float64 { return float64(t.MachineCPUSeconds / t.ElapsedSeconds) }},
+	{Name: "failed", Title: "failed", Label: "failures", Write: Digits, Plain: true, of: func(t *Trial) float64 { return float64(t.Failures()) }},
+}
+
+// class is a figure of one class of the mix.
+func class(name string, x func(*Class, *Trial) Number) func(*Trial) float64 {
+	return func(t *Trial) float64 {
+		for i := range t.Classes {
+			if t.Classes[i].Name == name {
+				return float64(x(&t.Classes[i], t))
+			}
+		}
+		return float64(Unmeasured())
+	}
+}
+
+// gigabytes are those received.
+func (t *Trial) gigabytes() float64 { return float64(t.ReceivedBytes) / 1e9 }
+
+// Failures are the trial's own and its classes'.
+func (t *Trial) Failures() int64 {
+	if len(t.Classes) == 0 {
+		return t.Failed
+	}
+	var sum int64
+	for _, c := range t.Classes {
+		sum += c.Failed
+	}
+	return sum
+}
+
+// value is the figure of the trial; a Counting trial tells only of system calls.
+func (f *Figure) value(t *Trial) float64 {
+	if (t.Role == Counting) != counted[f.Name] {
+		return float64(Unmeasured())
+	}
+	return f.of(t)
+}
+
+// Headline is the first figure of a trial under a workload, in words; false if
+// the trial does not tell it.
+func Headline(workload string, t *Trial) (string, bool) {
+	for _, f := range Figures(workload) {
+		x := Number(f.value(t))
+		return f.Write(float64(x)) + " " + f.Title, x.Known()
+	}
+	return "", false
+}

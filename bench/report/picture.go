@@ -1,0 +1,188 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+)
+
+// The picture's measures in pixels.
+const (
+	pictureWidth = 1000.0
+	margin       = 24.0
+	nameWidth    = 150.0 // of the contestants' names
+	betweenPanes = 36.0
+	valueWidth   = 48.0 // of the ratio written behind a bar
+	barPitch     = 18.0
+	barHeight    = 11.0
+	paneHead     = 56.0 // the scenario's title and the panes' own
+	paneFoot     = 30.0 // the axis
+	headHeight   = 92.0
+	footHeight   = 50.0
+	// farthest is where an axis ends at most; a longer bar is cut, and its
+	// value written all the same.
+	farthest = 4.0
+)
+
+// pane is one figure of a scenario: a bar for each contestant.
+type pane struct {
+	figure *Figure
+	bars   []bar
+}
+
+// bar is a ratio to the baseline.
+type bar struct {
+	name  string
+	role  Role
+	ours  bool
+	ratio *Band // nil if unknown
+}
+
+// WriteSVG draws the ratios of the document: for each scenario its two main
+// figures, a bar for each contestant, with whiskers for the spread. The picture
+// needs nothing but itself.
+func (d *Document) WriteSVG(w io.Writer) error {
+	_, err := w.Write(d.picture())
+	return err
+}
+
+func (d *Document) picture() []byte {
+	s := new(svg)
+	s.text(margin, 36, "penstock bench: ratios to "+d.Method.Baseline, style{20, inkColor, "start", true})
+	m := &d.Machine
+	s.text(margin, 58, clip(fmt.Sprintf("%s, %d CPUs, %s, %s", known(m.CPU), m.CPUs, m.Kernel, m.Go), 12, pictureWidth-2*margin), style{12, quietColor, "start", false})
+	s.text(margin, 75, clip(fmt.Sprintf("%s; %s; %s", d.Began.Format("2006-01-02"), d.Method.network(), d.Method.text()), 12, pictureWidth-2*margin), style{12, quietColor, "start", false})
+	y := headHeight
+	for _, sc := range d.Scenarios {
+		y = d.drawScenario(s, sc, y)
+	}
+	s.text(margin, y+20, "Bar: median of the ratios of paired trials. Whisker: how far they stray. Dashed: the baseline. Grey: the baseline beside itself, which is the noise. Cut: the bar is longer.",
+		style{11, quietColor, "start", false})
+	return s.document(pictureWidth, y+footHeight, "penstock bench: ratios to "+d.Method.Baseline)
+}
+
+// drawScenario returns where the next one begins; a scenario without ratios
+// takes no room.
+func (d *Document) drawScenario(s *svg, sc *Scenario, y float64) float64 {
+	panes := sc.panes()
+	if len(panes) == 0 {
+		return y
+	}
+	s.line(margin, y, pictureWidth-margin, y, gridColor, 1, false)
+	s.text(margin, y+22, clip(sc.Name+": "+sc.Title, 14, pictureWidth-2*margin), style{14, inkColor, "start", true})
+	top := y + paneHead
+	width := (pictureWidth - 2*margin - nameWidth - betweenPanes) / 2
+	for i, b := range panes[0].bars {
+		st := style{12, inkColor, "end", b.ours}
+		s.text(margin+nameWidth-8, top+float64(i)*barPitch+13, clip(b.name, 12, nameWidth-8), st)
+	}
+	for i := range panes {
+		panes[i].draw(s, margin+nameWidth+float64(i)*(width+betweenPanes), top, width-valueWidth)
+	}
+	return top + float64(len(panes[0].bars))*barPitch + paneFoot
+}
+
+// panes are the scenario's two first figures of which there are ratios.
+func (s *Scenario) panes() []pane {
+	var panes []pane
+	figures := Figures(s.Workload)
+	for i := range figures {
+		if len(panes) == 2 || !figures[i].Main {
+			continue
+		}
+		p := pane{figure: &figures[i]}
+		found := false
+		for _, c := range s.Cells {
+			if c.Role == Baseline {
+				continue
+			}
+			ratio := c.Figures[p.figure.Name].Ratio
+			found = found || ratio != nil
+			p.bars = append(p.bars, bar{name: c.pictured(), role: c.Role, ours: c.ours(), ratio: ratio})
+		}
+		if found {
+			panes = append(panes, p)
+		}
+	}
+	return panes
+}
+
+func (c *Cell) pictured() string {
+	if c.Role == Again {
+		return c.Contestant + " again"
+	}
+	return c.Contestant
+}
+
+// draw draws the bars from x, y on, in a width.
+func (p *pane) draw(s *svg, x, y, width float64) {
+	end := p.axisEnd()
+	at := func(ratio float64) float64 { return x + min(max(ratio, 0), end)/end*width }
+	bottom := y + float64(len(p.bars))*barPitch
+	better := "less is better"
+	if p.figure.More {
+		better = "more is better"
+	}
+	s.text(x, y-12, p.figure.Label+" ("+better+")", style{12, inkColor, "start", false})
+	for tick := 0.0; tick <= end+1e-9; tick += axisStep(end) {
+		s.line(at(tick), y-2, at(tick), bottom+3, gridColor, 1, false)
+		s.text(at(tick), bottom+16, Digits(tick), style{11, quietColor, "middle", false})
+	}
+	for i := range p.bars {
+		p.bars[i].draw(s, x, y+float64(i)*barPitch, at)
+	}
+	s.line(at(1), y-4, at(1), bottom+4, inkColor, 1.2, true)
+}
+
+// draw draws one bar; at is the place of a ratio.
+func (b *bar) draw(s *svg, x, y float64, at func(float64) float64) {
+	if b.ratio == nil {
+		s.text(x+4, y+13, Unknown, style{12, quietColor, "start", false})
+		return
+	}
+	color := otherColor
+	switch {
+	case b.role == Again:
+		color = floorColor
+	case b.ours:
+		color = ourColor
+	}
+	median, low, high := float64(b.ratio.Median), float64(b.ratio.Low), float64(b.ratio.High)
+	middle := y + barPitch/2
+	s.rect(x, middle-barHeight/2, at(median)-x, barHeight, color)
+	if far := x + (at(1)-x)*median; far > at(median)+1 { // the axis ends before the bar does
+		for _, back := range []float64{10, 15} {
+			s.line(at(median)-back-3, middle+barHeight/2, at(median)-back+3, middle-barHeight/2, groundColor, 2, false)
+		}
+	}
+	if b.ratio.Values > 1 {
+		s.line(at(low), middle, at(high), middle, whiskColor, 1.2, false)
+		s.line(at(low), middle-3, at(low), middle+3, whiskColor, 1.2, false)
+		s.line(at(high), middle-3, at(high), middle+3, whiskColor, 1.2, false)
+	}
+	s.text(max(at(high), at(median), at(1))+6, y+13, Ratio(median), style{12, inkColor, "start", b.ours})
+}
+
+// axisEnd is a whole number of steps that holds every bar, but not too far.
+func (p *pane) axisEnd() float64 {
+	far := 1.2
+	for _, b := range p.bars {
+		if b.ratio != nil {
+			far = max(far, float64(b.ratio.High))
+		}
+	}
+	far = min(far, farthest)
+	step := axisStep(far)
+	return math.Ceil(far/step-1e-9) * step
+}
+
+// axisStep is the distance of ticks on an axis that ends there.
+func axisStep(end float64) float64 {
+	switch {
+	case end <= 1.25:
+		return 0.25
+	case end <= 2.5:
+		return 0.5
+	}
+	return 1
+}

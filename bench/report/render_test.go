@@ -1,0 +1,148 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/bench/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares got with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (go test -update writes it anew):\n%s", name, diff)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	text, err := json.MarshalIndent(document(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "document.json", append(text, '\n'))
+	var back report.Document
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.MarshalIndent(&back, "", "  ")
+	if err != nil || !bytes.Equal(text, again) {
+		t.Errorf("read and written again it differs, %v:\n%s", err, cmp.Diff(string(text), string(again)))
+	}
+}
+
+func TestTextAndMarkdown(t *testing.T) {
+	var text, markdown bytes.Buffer
+	if err := document().WriteText(&text, 120); err != nil {
+		t.Fatal(err)
+	}
+	if err := document().WriteMarkdown(&markdown); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "document.txt", text.Bytes())
+	golden(t, "document.md", markdown.Bytes())
+}
+
+func TestTextFitsItsPage(t *testing.T) {
+	for _, width := range []int{80, 100, 120, 200} {
+		var text bytes.Buffer
+		if err := document().WriteText(&text, width); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text.String()) {
+			if n := utf8.RuneCountInString(line) - 1; n > width {
+				t.Errorf("%d columns, not %d: %s", n, width, line)
+			}
+		}
+	}
+}
+
+// full is a disk.
+type full struct{}
+
+var errFull = errors.New("full")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	for name, err := range map[string]error{
+		"text": document().WriteText(full{}, 80), "markdown": document().WriteMarkdown(full{}), "svg": document().WriteSVG(full{}),
+	} {
+		if !errors.Is(err, errFull) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// elements parses a picture, and returns how often each element occurs and all
+// of its text.
+func elements(t *testing.T, picture []byte) (counts map[string]int, text string) {
+	t.Helper()
+	counts = make(map[string]int)
+	for d := xml.NewDecoder(bytes.NewReader(picture)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return counts, text
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, picture)
+		}
+		switch x := token.(type) {
+		case xml.StartElement:
+			counts[x.Name.Local]++
+		case xml.CharData:
+			text += string(x) + "\n"
+		}
+	}
+}
+
+func TestSVG(t *testing.T) {
+	var picture bytes.Buffer
+	if err := document().WriteSVG(&picture); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "document.svg", picture.Bytes())
+	counts, text := elements(t, picture.Bytes())
+	if counts["script"] != 0 || counts["image"] != 0 || counts["svg"] != 1 {
+		t.Errorf("elements: %v", counts)
+	}
+	for _, want := range []string{`<rival> & "co"`, "A <fast> CPU", "bulk-8: 8 connections that stream", "1.10", "2.00", "throughput (more is better)"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the picture's text", want)
+		}
+	}
+	if strings.Contains(text, "correctness") {
+		t.Error("a scenario without ratios is in the picture")
+	}
+}
+
+func TestSVGOfNothing(t *testing.T) {
+	var picture bytes.Buffer
+	if err := new(report.Document).WriteSVG(&picture); err != nil {
+		t.Fatal(err)
+	}
+	elements(t, picture.Bytes())
+}

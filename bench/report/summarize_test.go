@@ -1,0 +1,133 @@
+package report_test
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/bench/report"
+)
+
+// figure is one figure of the cell of that name and role.
+func figure(t *testing.T, s *report.Scenario, contestant string, role report.Role, name string) report.Summary {
+	t.Helper()
+	for _, c := range s.Cells {
+		if c.Contestant == contestant && c.Role == role {
+			return c.Figures[name]
+		}
+	}
+	t.Fatalf("no cell of %s, %s", contestant, role)
+	return report.Summary{}
+}
+
+func near(x report.Number, want float64) bool { return math.Abs(float64(x)-want) < 1e-9 }
+
+// The machine becomes half as fast in the second round, which moves medians and
+// leaves ratios alone.
+func TestRatiosAreOfPairs(t *testing.T) {
+	s := bulkScenario()
+	s.Summarize()
+	f := figure(t, s, "penstock", report.Contender, "gigabytes_per_second")
+	if !near(f.Median, 1.65) || !near(f.Low, 1.1) || !near(f.High, 2.2) {
+		t.Errorf("throughput: %+v", f)
+	}
+	if r := f.Ratio; r == nil || !near(r.Median, 1.1) || !near(r.Low, 1.1) || !near(r.High, 1.1) || r.Values != 2 {
+		t.Errorf("ratio: %+v", r)
+	}
+	if f := figure(t, s, "io.Copy", report.Baseline, "gigabytes_per_second"); f.Ratio != nil || !near(f.Median, 1.5) {
+		t.Errorf("the baseline: %+v", f)
+	}
+	if f := figure(t, s, "io.Copy", report.Again, "gigabytes_per_second"); f.Ratio == nil || !near(f.Ratio.Median, 1.05) {
+		t.Errorf("the noise floor: %+v", f)
+	}
+}
+
+func TestRoundsTellWhoCameFirst(t *testing.T) {
+	s := bulkScenario()
+	s.Summarize()
+	for _, c := range s.Cells {
+		if c.Contestant != "penstock" {
+			continue
+		}
+		if len(c.Rounds) != 2 || !c.Rounds[0].BaselineFirst || c.Rounds[1].BaselineFirst {
+			t.Errorf("rounds: %+v", c.Rounds)
+		}
+	}
+}
+
+func TestSystemCallsComeFromCountingTrialsAlone(t *testing.T) {
+	s := bulkScenario()
+	s.Summarize()
+	f := figure(t, s, "penstock", report.Contender, "system_calls_per_mb")
+	if !near(f.Median, 2) || f.Ratio == nil || !near(f.Ratio.Median, 0.5) {
+		t.Errorf("system calls: %+v, %+v", f, f.Ratio)
+	}
+	if f := figure(t, s, "penstock", report.Contender, "cpu_seconds_per_gb"); float64(f.High) > 1 {
+		t.Errorf("the counting trial's CPU is among the figures: %+v", f)
+	}
+	if _, ok := s.Cells[1].Figures["system_calls_per_mb"]; ok {
+		t.Error("a figure of a contestant whose calls nobody counted")
+	}
+}
+
+func TestVoidAndFailedCellsHaveNoFigures(t *testing.T) {
+	s := bulkScenario()
+	s.Cells[2].Void = "it spliced nothing"
+	s.Cells[3].Failed = "it fell over"
+	s.Summarize()
+	for _, c := range s.Cells[2:4] {
+		if c.Figures != nil || c.Rounds != nil {
+			t.Errorf("%s: %+v", c.Contestant, c)
+		}
+	}
+}
+
+func TestATrialWithoutBaselineHasNoRatio(t *testing.T) {
+	s := bulkScenario()
+	s.Trials = s.Trials[1:2] // penstock's... and nobody beside it
+	s.Trials[0].Contestant, s.Trials[0].Beside = "penstock", "penstock"
+	s.Summarize()
+	if f := figure(t, s, "penstock", report.Contender, "gigabytes_per_second"); f.Ratio != nil || !f.Median.Known() {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestIdleIsPerSession(t *testing.T) {
+	s := idleScenario()
+	s.Summarize()
+	f := figure(t, s, "penstock", report.Contender, "rss_anon_bytes_per_session")
+	if !near(f.Median, 2500) || f.Ratio == nil || !near(f.Ratio.Median, 0.25) {
+		t.Errorf("got %+v, %+v", f, f.Ratio)
+	}
+	if f := figure(t, s, "direct", report.Contender, "slab_bytes_per_session"); f.Ratio == nil || !near(f.Ratio.Median, 0.25) {
+		t.Errorf("the floor: %+v", f)
+	}
+}
+
+func TestStray(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := report.Sample(rapid.SliceOf(rapid.Float64Range(-10, 10)).Draw(t, "sample"))
+		low, high := s.Stray()
+		if len(s) == 0 {
+			if !math.IsNaN(low) || !math.IsNaN(high) {
+				t.Fatalf("of nothing: %v, %v", low, high)
+			}
+			return
+		}
+		least, greatest := s.Range()
+		if m := s.Median(); !(least <= low && low <= m && m <= high && high <= greatest) {
+			t.Fatalf("%v <= %v <= %v <= %v <= %v", least, low, m, high, greatest)
+		}
+		if len(s) < 10 && (low != least || high != greatest) {
+			t.Fatalf("few values: %v, %v of %v", low, high, s)
+		}
+	})
+	hundred := make(report.Sample, 101)
+	for i := range hundred {
+		hundred[i] = float64(i)
+	}
+	if low, high := hundred.Stray(); low != 10 || high != 90 {
+		t.Errorf("percentiles %v and %v", low, high)
+	}
+}

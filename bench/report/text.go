@@ -1,0 +1,218 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// WriteText writes the document for people, in lines of at most width
+// characters as far as names allow.
+func (d *Document) WriteText(w io.Writer, width int) error {
+	p := &printer{w: w, width: width}
+	p.print(d)
+	return p.err
+}
+
+// WriteMarkdown writes the same in Markdown.
+func (d *Document) WriteMarkdown(w io.Writer) error {
+	p := &printer{w: w, width: math.MaxInt, markdown: true}
+	p.print(d)
+	return p.err
+}
+
+// printer writes a document, until something cannot be written.
+type printer struct {
+	w        io.Writer
+	width    int
+	markdown bool
+	err      error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+func (p *printer) print(d *Document) {
+	p.header(d)
+	for _, s := range d.Scenarios {
+		p.scenario(d, s)
+	}
+	p.legend(d)
+	p.list("Failed:", d.Failures)
+}
+
+// heading is preceded by an empty line.
+func (p *printer) heading(text string) {
+	p.line("")
+	if p.markdown {
+		p.line("### %s\n", escaped(text))
+		return
+	}
+	p.line("%s", text)
+}
+
+// prose writes a paragraph.
+func (p *printer) prose(text string) {
+	if p.markdown {
+		p.line("%s", escaped(text))
+		return
+	}
+	for _, l := range Wrap(text, p.width) {
+		p.line("%s", l)
+	}
+}
+
+// list writes a heading and an item for each text, nothing if there is none.
+func (p *printer) list(heading string, items []string) {
+	if len(items) == 0 {
+		return
+	}
+	p.heading(heading)
+	p.items(items)
+}
+
+func (p *printer) items(items []string) {
+	for _, text := range items {
+		if p.markdown {
+			p.line("- %s", escaped(text))
+			continue
+		}
+		for i, l := range Wrap(text, p.width-2) {
+			p.line("%s%s", [2]string{"- ", "  "}[min(i, 1)], l)
+		}
+	}
+}
+
+// table writes the widest of the tables that fits, which are tried in turn.
+func (p *printer) table(levels int, make func(level int) *Table) {
+	var lines []string
+	for level := levels; level >= 0; level-- {
+		t := make(level)
+		if p.markdown {
+			lines = t.Markdown()
+			break
+		}
+		if lines = t.Lines(); t.Width() <= p.width {
+			break
+		}
+	}
+	for _, l := range lines {
+		p.line("%s", l)
+	}
+}
+
+// header says what was measured where.
+func (p *printer) header(d *Document) {
+	var t Table
+	row := func(name, format string, args ...any) { t.Left(name, fmt.Sprintf(format, args...)) }
+	m := &d.Machine
+	governor := ""
+	if m.Governor != "" {
+		governor = ", governor " + m.Governor
+	}
+	if p.markdown {
+		t.Left("", "")
+	}
+	row("penstock", "%s, %s", d.Penstock, m.Go)
+	row("machine", "%s, %d CPUs%s, %s memory", known(m.CPU), m.CPUs, governor, Bytes(float64(m.MemoryBytes)))
+	row("kernel", "%s", m.Kernel)
+	row("run by", "%s, %s", m.User, d.Method.network())
+	row("date", "%s, %.0f s", d.Began.Format("2006-01-02 15:04 MST"), float64(d.ElapsedSeconds))
+	row("command", "%s", d.Command)
+	row("method", "%s", d.Method.text())
+	row("system calls", "%s", d.Method.counter())
+	for i, c := range d.Contestants {
+		version := ""
+		if c.Version != "" {
+			version = " (" + c.Version + ")"
+		}
+		row([2]string{"contestants", ""}[min(i, 1)], "%s: %s%s", c.Name, c.About, version)
+	}
+	for i, l := range d.LeftOut {
+		row([2]string{"left out", ""}[min(i, 1)], "%s: %s", l.Name, l.Reason)
+	}
+	p.wrapped(&t)
+	if d.Interrupted {
+		p.line("")
+		p.prose("Interrupted: what follows is what was measured until then.")
+	}
+}
+
+// wrapped writes rows of two cells, of which the second may take more lines.
+func (p *printer) wrapped(t *Table) {
+	if p.markdown {
+		for _, l := range t.Markdown() {
+			p.line("%s", l)
+		}
+		return
+	}
+	var narrow Table
+	const first = len("system calls")
+	for _, r := range t.rows {
+		for i, l := range Wrap(r.cells[1], p.width-first-len(gap)) {
+			narrow.Left([2]string{r.cells[0], ""}[min(i, 1)], l)
+		}
+	}
+	for _, l := range narrow.Lines() {
+		p.line("%s", l)
+	}
+}
+
+func (m *Method) network() string {
+	switch {
+	case m.NetworkNamespace:
+		return "in a network namespace of the run's own"
+	case m.NamespaceMissing != "":
+		return "on the host's loopback, without a network namespace: " + m.NamespaceMissing
+	}
+	return "on the host's loopback, without a network namespace"
+}
+
+func (m *Method) text() string {
+	rounds := "1 round"
+	if m.Rounds != 1 {
+		rounds = fmt.Sprintf("%d rounds", m.Rounds)
+	}
+	return fmt.Sprintf("%s, trials of %s; each contestant right beside %s, in alternating order",
+		rounds, Seconds(float64(m.TrialSeconds)), m.Baseline)
+}
+
+func (m *Method) counter() string {
+	switch {
+	case m.SystemCallCounter != "":
+		return "counted by " + m.SystemCallCounter + " in separate, untimed trials"
+	case m.SystemCallsMissing != "":
+		return "not counted: " + m.SystemCallsMissing
+	}
+	return "not counted"
+}
+
+// known is text, or Unknown.
+func known(text string) string {
+	if text == "" {
+		return Unknown
+	}
+	return text
+}
+
+// legend explains what the tables hold.
+func (p *printer) legend(d *Document) {
+	if len(d.Scenarios) == 0 {
+		return
+	}
+	p.heading("How to read it")
+	p.prose(fmt.Sprintf(`A figure is the median of the rounds ± half of their spread; a ratio is the median of the ratios to
+		%s's trial right beside, in brackets how far those stray (the least and the greatest; from ten rounds on, the 10th and
+		90th percentile). "%s" is the baseline measured beside itself: what its ratios stray from 1 is noise. CPU is of all
+		processes and threads of the contestant; machine is the busy time of all processors, kernel threads, load and sink
+		included. Kernel slab is the machine's, too: whatever else grows or shrinks there counts. %s is unknown.`, d.Method.Baseline, againName, Unknown))
+}
+
+// escaped keeps Markdown from reading more into text than is there.
+func escaped(text string) string {
+	return strings.NewReplacer("|", `\|`, "*", `\*`, "_", `\_`, "<", "&lt;").Replace(strings.Join(strings.Fields(text), " "))
+}

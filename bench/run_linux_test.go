@@ -1,0 +1,321 @@
+package bench_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+// small is a run that takes a moment, with proxies that have a fault.
+func small(t *testing.T, fault string, scenarios []string, peers ...string) *bench.Run {
+	t.Helper()
+	chosen, err := bench.ChooseScenarios(scenarios)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &bench.Run{
+		Program: program(fault), Scenarios: chosen, Baseline: kind(t, "io.Copy"),
+		Rounds: 2, Trial: 50 * time.Millisecond, Idle: 10, Quiet: 50 * time.Millisecond,
+	}
+	for _, name := range peers {
+		r.Contestants = append(r.Contestants, kind(t, name))
+	}
+	return r
+}
+
+// do runs r, which must not fail.
+func do(t *testing.T, r *bench.Run, watch func(bench.Step)) *report.Document {
+	t.Helper()
+	if watch == nil {
+		watch = func(bench.Step) {}
+	}
+	doc := new(report.Document)
+	if err := r.Do(t.Context(), doc, watch); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestRun(t *testing.T) {
+	runAll(t, append(paired, "idle", "correctness"))
+}
+
+func TestRunAsAnOrdinaryUser(t *testing.T) {
+	if privilege.Ordinary(t, 65534) {
+		runAll(t, []string{"bulk-8", "idle"})
+	}
+}
+
+// paired are the scenarios measured in pairs.
+var paired = []string{"bulk-8", "echo-64-64", "connections", "mix"}
+
+func runAll(t *testing.T, scenarios []string) {
+	var last bench.Step
+	r := small(t, faultNone, scenarios, "direct", "penstock", "io.Copy")
+	doc := do(t, r, func(s bench.Step) { last = s })
+	if len(doc.Scenarios) != len(scenarios) || len(doc.Failures) > 0 {
+		t.Errorf("%d scenarios, failures %v", len(doc.Scenarios), doc.Failures)
+	}
+	if isRoot := os.Getuid() == 0; doc.Method.NetworkNamespace != isRoot || (doc.Method.NamespaceMissing == "") != isRoot {
+		t.Errorf("root %v: network namespace %v, %q", isRoot, doc.Method.NetworkNamespace, doc.Method.NamespaceMissing)
+	}
+	if last.Done != last.Planned {
+		t.Errorf("%v done of %v", last.Done, last.Planned)
+	}
+	for _, s := range doc.Scenarios {
+		t.Run(s.Name, func(t *testing.T) {
+			switch {
+			case slices.Contains(paired, s.Name):
+				checkPaired(t, s)
+			case s.Name == "idle":
+				checkIdle(t, s)
+			default:
+				checkCorrect(t, s)
+			}
+		})
+	}
+}
+
+// names are the scenario's cells.
+func names(s *report.Scenario) string {
+	var list []string
+	for _, c := range s.Cells {
+		list = append(list, fmt.Sprintf("%s %s", c.Contestant, c.Role))
+	}
+	return strings.Join(list, ", ")
+}
+
+const allCells = "io.Copy baseline, direct contestant, penstock contestant, io.Copy again"
+
+func checkPaired(t *testing.T, s *report.Scenario) {
+	t.Helper()
+	if got := names(s); got != allCells {
+		t.Errorf("cells: %s", got)
+	}
+	var order []string
+	for _, x := range s.Trials {
+		order = append(order, fmt.Sprintf("%d %s %s beside %s", x.Round, x.Contestant, x.Role, x.Beside))
+	}
+	want := []string{
+		"1 io.Copy baseline beside direct", "1 direct contestant beside direct",
+		"1 io.Copy baseline beside penstock", "1 penstock contestant beside penstock",
+		"1 io.Copy baseline beside again", "1 io.Copy again beside again",
+		"2 direct contestant beside direct", "2 io.Copy baseline beside direct",
+		"2 penstock contestant beside penstock", "2 io.Copy baseline beside penstock",
+		"2 io.Copy again beside again", "2 io.Copy baseline beside again",
+	}
+	if want = want[:6*s.Rounds]; strings.Join(order, "\n") != strings.Join(want, "\n") {
+		t.Errorf("trials:\n%s\nwant\n%s", strings.Join(order, "\n"), strings.Join(want, "\n"))
+	}
+	first := report.Figures(s.Workload)[0].Name
+	if s.Workload == "mix" {
+		first = "machine_cpus" // in so short a time not every class gets its turn
+	}
+	for _, c := range s.Cells {
+		f := c.Figures[first]
+		if !(f.Median > 0) || f.Low > f.Median || f.High < f.Median {
+			t.Errorf("%s %s: %s %+v", c.Contestant, c.Role, first, f)
+		}
+		if ratios := f.Ratio != nil; ratios != (c.Role != report.Baseline) || ratios && f.Ratio.Values != s.Rounds {
+			t.Errorf("%s %s: ratio %+v", c.Contestant, c.Role, f.Ratio)
+		}
+	}
+	checkUse(t, s)
+}
+
+// checkUse checks that what was used is known where it can be.
+func checkUse(t *testing.T, s *report.Scenario) {
+	t.Helper()
+	for _, x := range s.Trials {
+		if !x.MachineCPUSeconds.Known() || x.CPUSeconds.Known() == (x.Contestant == "direct") || x.Failed != 0 {
+			t.Errorf("%s: machine %v, contestant %v, %d failed", x.Contestant, x.MachineCPUSeconds, x.CPUSeconds, x.Failed)
+		}
+		if x.SplicedBytes.Known() != (x.Contestant == "penstock") {
+			t.Errorf("%s: spliced %v", x.Contestant, x.SplicedBytes)
+		}
+	}
+}
+
+func checkIdle(t *testing.T, s *report.Scenario) {
+	t.Helper()
+	if got := names(s); got != allCells {
+		t.Errorf("cells: %s", got)
+	}
+	for _, x := range s.Trials {
+		if x.Idle == nil || x.Idle.Sessions != 10 || x.Idle.Descriptors.Known() == (x.Contestant == "direct") {
+			t.Errorf("%s: %+v", x.Contestant, x.Idle)
+		}
+		// Two for each session, and perhaps an idle pipe for all of them.
+		if n := x.Idle.Descriptors; x.Contestant == "penstock" && (n < 20 || n > 24) {
+			t.Errorf("penstock holds %v descriptors for 10 idle sessions", n)
+		}
+	}
+	if len(s.Trials) != len(s.Cells) {
+		t.Errorf("%d trials of %d cells", len(s.Trials), len(s.Cells))
+	}
+}
+
+func checkCorrect(t *testing.T, s *report.Scenario) {
+	t.Helper()
+	for _, c := range s.Cells {
+		if len(c.Checks) == 0 {
+			t.Errorf("%s: nothing checked", c.Contestant)
+		}
+		for _, k := range c.Checks {
+			if c.Contestant != "io.Copy" && !k.OK {
+				t.Errorf("%s: %s: %s", c.Contestant, k.Name, k.Said)
+			}
+		}
+	}
+}
+
+func TestAContestantThatFailsLosesItsCellAlone(t *testing.T) {
+	for fault, want := range map[string]string{
+		faultMute:  "no such luck",
+		faultLiar:  "penstock counts",
+		faultLoser: "lost 1 bytes",
+		faultDies:  "ended unexpectedly: exit status 3: so long",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			var told string
+			r := small(t, fault, []string{"bulk-8", "echo-64-64"}, "penstock", "direct")
+			doc := do(t, r, func(s bench.Step) { told += s.Failed })
+			if len(doc.Failures) != 2 || !strings.Contains(doc.Failures[0], want) || !strings.Contains(doc.Failures[1], "echo-64-64, penstock: ") {
+				t.Errorf("failures: %q", doc.Failures)
+			}
+			if !strings.Contains(told, want) {
+				t.Errorf("told %q", told)
+			}
+			for _, s := range doc.Scenarios {
+				for _, c := range s.Cells {
+					if lost := c.Contestant == "penstock"; lost != strings.Contains(c.Failed, want) || lost == (c.Figures != nil) {
+						t.Errorf("%s, %s: failed %q, figures %v", s.Name, c.Contestant, c.Failed, c.Figures)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A check that fails is a figure; of Penstock it is a failure of the run.
+func TestAFailedCheckOfPenstockFailsTheRun(t *testing.T) {
+	r := small(t, faultMeek, []string{"correctness"}, "penstock", "io.Copy")
+	doc := do(t, r, nil)
+	for _, c := range doc.Scenarios[0].Cells {
+		if !slices.ContainsFunc(c.Checks, func(k report.Check) bool { return !k.OK && k.Said != "" }) {
+			t.Errorf("%s: every check passed", c.Contestant)
+		}
+	}
+	if len(doc.Failures) == 0 {
+		t.Error("no failures")
+	}
+	for _, f := range doc.Failures {
+		if !strings.HasPrefix(f, "correctness, penstock: ") {
+			t.Errorf("failure %q", f)
+		}
+	}
+}
+
+func TestWhoSplicedNothing(t *testing.T) {
+	s := &report.Scenario{Trials: []*report.Trial{
+		{Contestant: "a", SplicedBytes: 0},
+		{Contestant: "a", SplicedBytes: 1},
+		{Contestant: "b", SplicedBytes: 0},
+		{Contestant: "c", SplicedBytes: report.Unmeasured()},
+	}}
+	for name, want := range map[string]bool{"a": false, "b": true, "c": true, "d": true} {
+		if got := bench.SplicedNothing(s, name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestABaselineThatFailsCostsTheRatios(t *testing.T) {
+	r := small(t, faultDies, []string{"bulk-8"}, "direct", "io.Copy")
+	r.Baseline = kind(t, "penstock")
+	doc := do(t, r, nil)
+	for _, c := range doc.Scenarios[0].Cells {
+		f, ok := c.Figures["gigabytes_per_second"]
+		if ok != (c.Contestant != "penstock") || f.Ratio != nil {
+			t.Errorf("%s: %+v, %+v", c.Contestant, f, f.Ratio)
+		}
+	}
+}
+
+func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
+	enough := errors.New("enough")
+	for _, scenario := range []string{"bulk-8", "idle"} {
+		t.Run(scenario, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			r := small(t, faultNone, []string{"bulk-1", scenario}, "penstock")
+			r.Quiet = time.Minute
+			doc := new(report.Document)
+			err := r.Do(ctx, doc, func(s bench.Step) {
+				if s.Scenario == scenario {
+					cancel(enough)
+				}
+			})
+			if !errors.Is(err, enough) || len(doc.Scenarios) != 2 || doc.Scenarios[0].Cells[0].Figures == nil {
+				t.Errorf("%v, %+v", err, doc.Scenarios)
+			}
+		})
+	}
+}
+
+func TestTheRigItselfFails(t *testing.T) {
+	r := small(t, faultNone, []string{"bulk-8"}, "penstock")
+	r.Program.Part = []string{"part", "of", "nothing"}
+	err := r.Do(t.Context(), new(report.Document), func(bench.Step) {})
+	if err == nil || !strings.Contains(err.Error(), "the sink") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSystemCallsAreCounted(t *testing.T) {
+	r := small(t, faultNone, []string{"echo-64-64"}, "penstock", "direct")
+	r.Calls, r.Rounds = true, 1
+	doc := do(t, r, nil)
+	if doc.Method.SystemCallCounter == "" {
+		if doc.Method.SystemCallsMissing == "" {
+			t.Error("nobody says why system calls were not counted")
+		}
+		t.Skipf("nothing counts system calls here: %s", doc.Method.SystemCallsMissing)
+	}
+	for _, c := range doc.Scenarios[0].Cells {
+		calls, ok := c.Figures["system_calls_per_request"]
+		if want := c.Contestant != "direct" && c.Role != report.Again; ok != want || ok && !(calls.Median >= 1) {
+			t.Errorf("%s %s: %+v", c.Contestant, c.Role, calls)
+		}
+	}
+}
+
+func TestEstimateGrows(t *testing.T) {
+	r := small(t, faultNone, []string{"bulk", "idle"}, "penstock")
+	before := r.Estimate()
+	r.Contestants = append(r.Contestants, kind(t, "direct"))
+	more := r.Estimate()
+	r.Rounds *= 2
+	if !(0 < before && before < more && more < r.Estimate()) {
+		t.Errorf("%v, %v, %v", before, more, r.Estimate())
+	}
+}
+
+func TestBaselineIsMeasuredOnce(t *testing.T) {
+	r := small(t, faultNone, []string{"bulk"}, "penstock")
+	without := r.Estimate()
+	r.Contestants = append(r.Contestants, kind(t, "io.Copy"))
+	if with := r.Estimate(); with != without {
+		t.Errorf("%v with the baseline among the contestants, %v without", with, without)
+	}
+}

@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/penstock/penstock/bench/load"
+)
+
+// Scenario is a workload that contestants are measured under.
+type Scenario struct {
+	Name     string
+	Title    string // in words
+	Workload load.Workload
+	// Connections that live at a time, and the bytes of an Echo's message.
+	Connections, Size int
+}
+
+// connectionsAtOnce is how many connections the scenario "connections" has
+// under way.
+const connectionsAtOnce = 16
+
+// Scenarios returns all of them in the order of a report. How many sessions
+// "idle" has is for Run.Idle to say.
+func Scenarios() []Scenario {
+	return []Scenario{
+		{Name: "bulk-1", Title: "1 connection that streams", Workload: load.Bulk, Connections: 1},
+		{Name: "bulk-8", Title: "8 connections that stream", Workload: load.Bulk, Connections: 8},
+		{Name: "bulk-64", Title: "64 connections that stream", Workload: load.Bulk, Connections: 64},
+		{Name: "echo-64-1", Title: "64 bytes there and back, 1 connection", Workload: load.Echo, Connections: 1, Size: 64},
+		{Name: "echo-64-64", Title: "64 bytes there and back, 64 connections", Workload: load.Echo, Connections: 64, Size: 64},
+		{Name: "echo-4096-1", Title: "4 KiB there and back, 1 connection", Workload: load.Echo, Connections: 1, Size: 4096},
+		{Name: "echo-4096-64", Title: "4 KiB there and back, 64 connections", Workload: load.Echo, Connections: 64, Size: 4096},
+		{Name: "connections", Title: fmt.Sprintf("open, 64 bytes there and back, close; %d at once", connectionsAtOnce), Workload: load.Connect, Connections: connectionsAtOnce},
+		{Name: "idle", Title: "sessions that have carried 64 KiB both ways and rest", Workload: load.Idle},
+		{Name: "correctness", Title: "every byte and every end, checked", Workload: load.Correct},
+		{Name: "mix", Title: "short, bulk, chat, idle and abrupt clients at once", Workload: load.Mix},
+	}
+}
+
+// ChooseScenarios returns those of that name, or whose name begins with it as
+// far as a dash: "echo-64" are two. They keep the order of a report.
+func ChooseScenarios(names []string) ([]Scenario, error) {
+	all := Scenarios()
+	chosen := make([]bool, len(all))
+	for _, name := range names {
+		found := false
+		for i, s := range all {
+			if s.Name == name || strings.HasPrefix(s.Name, name+"-") {
+				chosen[i], found = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("no scenario %q: write %s, or the beginning of a name for all that share it (bulk, echo-64)",
+				name, strings.Join(scenarioNames(all), ", "))
+		}
+	}
+	var list []Scenario
+	for i, s := range all {
+		if chosen[i] {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+func scenarioNames(list []Scenario) []string {
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = s.Name
+	}
+	return names
+}

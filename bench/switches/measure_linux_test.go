@@ -1,0 +1,231 @@
+package switches
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+)
+
+// few is enough connections to tell one thread per connection from a handful.
+const few = 40
+
+// setup is a comparison that takes a second.
+func setup(t *testing.T) Setup {
+	t.Helper()
+	g := process.NewGroup()
+	t.Cleanup(g.Close)
+	return Setup{
+		Group: g, Load: spec(partLoad), Server: spec,
+		Connections: []int{few}, Rounds: 2, Window: 100 * time.Millisecond,
+		Watch: func(Progress) {},
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	s := setup(t)
+	var turns []string
+	s.Watch = func(p Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Server)) }
+	r, err := Measure(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"1 threads", "1 goroutines", "2 goroutines", "2 threads"}; !slices.Equal(turns, want) {
+		t.Errorf("turns %q, want %q", turns, want)
+	}
+	checkJSON(t, r)
+	rows := r.Groups[0].Rows
+	for i := range rows[:2] {
+		row := &rows[i]
+		if len(row.Trials) != s.Rounds || row.Median == nil || row.Missing != "" {
+			t.Fatalf("%s: %+v", row.Server, row)
+		}
+		for j, f := range row.Median.figures()[:8] { // threads are looked at below
+			if !(*f > 0) {
+				t.Errorf("%s: figure %d is %v", row.Server, j, *f)
+			}
+		}
+		if m := row.Median; m.P50 > m.P99 || m.Mean > m.P99 {
+			t.Errorf("%s: latencies %v, %v, %v", row.Server, m.Mean, m.P50, m.P99)
+		}
+		if row.CallsPerRequest.Known() || row.CallsFailed != "" {
+			t.Errorf("%s: system calls that nobody counted", row.Server)
+		}
+		// Little's law holds in a closed loop: what is measured at the server and
+		// at the load must fit together. The window is a part of the trial only,
+		// on a machine that drifts.
+		if n := float64(row.Median.Mean * row.Median.RequestsPerSecond); n < few/10 || n > few*10 {
+			t.Errorf("%s: %v requests under way on %d connections", row.Server, n, few)
+		}
+	}
+	// The Go runtime has threads of its own besides.
+	if n := rows[0].Median.ThreadsPerConnection; n < 1 {
+		t.Errorf("%v threads per connection", n)
+	}
+	if n := rows[1].Median.ThreadsPerConnection; n >= rows[0].Median.ThreadsPerConnection {
+		t.Errorf("%v threads per goroutine", n)
+	}
+	if rows[0].Ratio != nil || rows[1].Ratio == nil || !(rows[1].Ratio.RequestsPerSecond > 0) {
+		t.Errorf("ratios %v, %v", rows[0].Ratio, rows[1].Ratio)
+	}
+	if loops := rows[2]; loops.Server != "loops" || loops.Missing != "not built yet" || loops.Median != nil {
+		t.Errorf("loops: %+v", loops)
+	}
+}
+
+// tool counts as a tool of the operating system would, or fails.
+type tool struct {
+	pids  []int
+	calls int64
+	err   error
+}
+
+func (c *tool) Tool() string { return "a test" }
+
+func (c *tool) Count(_ context.Context, pids []int, during func() error) (int64, error) {
+	c.pids = append(c.pids, pids...)
+	if c.err != nil {
+		return 0, c.err
+	}
+	return c.calls, during()
+}
+
+func TestSystemCallsAreCountedInARunOfTheirOwn(t *testing.T) {
+	s, c := setup(t), &tool{calls: 1_000_000}
+	s.Rounds, s.Counter = 1, c
+	r, err := Measure(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.SystemCallCounter != "a test" || len(c.pids) != 2 || c.pids[0] == c.pids[1] {
+		t.Errorf("counted by %q of %v", r.SystemCallCounter, c.pids)
+	}
+	for _, row := range r.Groups[0].Rows[:2] {
+		if row.CallsFailed != "" || !(row.CallsPerRequest > 0) {
+			t.Errorf("%s: %v calls per request, %q", row.Server, row.CallsPerRequest, row.CallsFailed)
+		}
+		if row.CallsPerSecond != row.CallsPerRequest*row.Median.RequestsPerSecond {
+			t.Errorf("%s: %v calls per second", row.Server, row.CallsPerSecond)
+		}
+	}
+}
+
+func TestAToolThatFailsCostsItsFigureOnly(t *testing.T) {
+	s := setup(t)
+	s.Rounds, s.Counter = 1, &tool{err: errors.New("not permitted")}
+	r, err := Measure(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Groups[0].Rows[:2] {
+		if row.CallsFailed != "not permitted" || row.CallsPerRequest.Known() || row.Median == nil {
+			t.Errorf("%s: %+v", row.Server, row)
+		}
+	}
+}
+
+func TestAServerWithoutThreadsIsLeftOut(t *testing.T) {
+	s := setup(t)
+	s.Rounds = 1
+	s.Server = func(part string) process.Spec {
+		if part == PartThreads {
+			part = partMute
+		}
+		return spec(part)
+	}
+	r, err := Measure(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := r.Groups[0].Rows
+	if want := "the kernel refused a thread: failed to create"; !strings.HasPrefix(rows[0].Missing, want) || rows[0].Median != nil {
+		t.Errorf("threads: %+v", rows[0])
+	}
+	if rows[1].Median == nil || rows[1].Ratio != nil {
+		t.Errorf("goroutines: %+v", rows[1])
+	}
+}
+
+func TestMoreConnectionsThanDescriptorsAreLeftOut(t *testing.T) {
+	s := setup(t)
+	s.Rounds, s.Connections = 1, []int{math.MaxInt32, few}
+	r, err := Measure(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Groups[0].Rows[:2] {
+		if !strings.Contains(row.Missing, " allows ") || row.Trials != nil {
+			t.Errorf("%s: %+v", row.Server, row)
+		}
+	}
+	if r.Groups[1].Rows[0].Median == nil {
+		t.Error("the number that is allowed was left out as well")
+	}
+}
+
+func TestMeasureEndsWithItsContext(t *testing.T) {
+	s := setup(t)
+	s.Window = time.Hour
+	reason := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(300*time.Millisecond, func() { cancel(reason) })
+	if _, err := Measure(ctx, s); !errors.Is(err, reason) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestADeadServerIsNamed(t *testing.T) {
+	s := setup(t)
+	s.Server = func(string) process.Spec {
+		return process.Spec{Name: "server", Path: "/bin/false", Args: []string{"false"}}
+	}
+	_, err := Measure(t.Context(), s)
+	var ended *process.EndedError
+	if !errors.As(err, &ended) || ended.Name != "server" || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// checkJSON compares a report with what is documented of its JSON.
+func checkJSON(t *testing.T, r *Report) {
+	t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Groups []struct {
+			Connections int
+			Servers     []map[string]any
+		}
+	}
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	servers := got.Groups[0].Servers
+	if got.Groups[0].Connections != few || len(servers) != 3 {
+		t.Fatalf("got %s", text)
+	}
+	median, _ := servers[0]["median"].(map[string]any)
+	for _, name := range []string{
+		"requests_per_second", "switches_per_second", "switches_per_request", "cpu_seconds_per_request",
+		"mean_seconds", "p50_seconds", "p99_seconds", "memory_bytes_per_connection", "threads_per_connection",
+	} {
+		if x, ok := median[name].(float64); !ok || x <= 0 {
+			t.Errorf("%s is %v", name, median[name])
+		}
+	}
+	if calls, ok := servers[0]["system_calls_per_request"]; !ok || calls != nil {
+		t.Errorf("system_calls_per_request is %v, want null", calls)
+	}
+	if missing := servers[2]["missing"]; missing != "not built yet" {
+		t.Errorf("the loops are missing because %v", missing)
+	}
+}

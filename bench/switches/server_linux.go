@@ -1,0 +1,39 @@
+package switches
+
+import (
+	"context"
+	"fmt"
+	"net"
+)
+
+// A server is one way to serve many connections.
+type server struct {
+	name, about string
+	// threaded says that it has a thread for each connection.
+	threaded bool
+	// serve echoes on every connection of the listener, which it owns, until
+	// ctx is done; all of its connections are in open. It is nil for what is
+	// not built yet.
+	serve func(ctx context.Context, l *net.TCPListener, open *census) error
+}
+
+// servers are those that are compared, in the report's order; the first is
+// what the others are divided by.
+var servers = []server{
+	{"threads", "a thread per connection, blocking in recv and send", true, serveThreads},
+	{"goroutines", "a goroutine per connection, on the runtime's poller", false, serveGoroutines},
+	{"loops", "Penstock's event loops", false, nil},
+}
+
+// part is the name of the part that runs the server.
+func (s *server) part() string { return "switches-" + s.name }
+
+// builtServer returns the server that a part runs.
+func builtServer(part string) (*server, error) {
+	for i := range servers {
+		if s := &servers[i]; s.part() == part && s.serve != nil {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("switches: no part %q", part)
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/report"
+)
+
+const (
+	// reportWidth is that of a report which goes to no terminal.
+	reportWidth = 120
+	// quiet is how long idle sessions rest before they are looked at.
+	quiet = 10 * time.Second
+)
+
+// Run measures, reports and judges.
+func (c *benchRunCmd) Run(e *env) error {
+	run, doc, err := c.plan()
+	if err != nil {
+		return err
+	}
+	doc.Command = commandLine(e.args)
+	if c.PrintConfigs {
+		return c.printConfigs(e, run)
+	}
+	files, err := c.open(e)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	ctx, interrupt := context.WithCancelCause(context.Background())
+	defer interrupt(nil)
+	go interruptOn(ctx, e.stops, interrupt)
+	progress := newBenchProgress(e, run.Estimate())
+	failed := run.Do(ctx, doc, progress.show)
+	progress.end()
+	doc.Interrupted = errors.Is(failed, errInterrupted)
+	thresholds := bench.Thresholds{Failed: c.MaxFailed, ChatP99: c.MaxChatP99.duration(), Bulk: c.MinBulk * 1e6}
+	doc.Failures = append(doc.Failures, thresholds.Missed(doc)...)
+	if failed != nil && !doc.Interrupted {
+		doc.Failures = append(doc.Failures, failed.Error())
+	}
+	return c.conclude(files, doc, failed)
+}
+
+// interruptOn ends ctx with the first signal.
+func interruptOn(ctx context.Context, stops <-chan os.Signal, interrupt context.CancelCauseFunc) {
+	select {
+	case <-stops:
+		interrupt(errInterrupted)
+	case <-ctx.Done():
+	}
+}
+
+// conclude writes what came out, and finds the exit code.
+func (c *benchRunCmd) conclude(files *outputs, doc *report.Document, failed error) error {
+	switch err := errors.Join(files.write(doc), failed); {
+	case err != nil:
+		return fmt.Errorf("bench: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	case len(doc.Failures) > 0:
+		return fmt.Errorf("bench: %s", strings.Join(doc.Failures, "; "))
+	}
+	return nil
+}
+
+// commandLine is what was typed.
+func commandLine(args []string) string {
+	return strings.Join(append([]string{"penstock"}, args...), " ")
+}
+
+// What is measured unless the flags say otherwise.
+var (
+	usualPeers     = []string{"direct", "penstock", "io.Copy", "io.Copy-copying", "haproxy-2", "haproxy-splice-2", "nginx", "envoy"}
+	quickPeers     = []string{"direct", "penstock", "io.Copy", "haproxy-splice-2"}
+	quickScenarios = []string{"bulk-8", "echo-64-64", "connections", "correctness"}
+)
+
+// plan is what the flags ask for, and a document that says so.
+func (c *benchRunCmd) plan() (*bench.Run, *report.Document, error) {
+	rounds, seconds := 6, 0.5
+	scenarios, peers := scenarioNames(), usualPeers
+	if c.Quick {
+		rounds, seconds, scenarios, peers = 4, 0.4, quickScenarios, quickPeers
+	}
+	run := &bench.Run{Binaries: c.Binary, Calls: c.Syscalls, Quiet: quiet, Rounds: given(c.Rounds, rounds)}
+	err := c.check(run, given(c.Seconds, seconds))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(c.Scenarios) > 0 {
+		scenarios = c.Scenarios
+	}
+	if run.Scenarios, err = bench.ChooseScenarios(scenarios); err != nil {
+		return nil, nil, usagef("--scenarios: %w", err)
+	}
+	doc := &report.Document{
+		Format: report.Format, Penstock: version(), Machine: bench.Machine(),
+		Method: report.Method{Rounds: run.Rounds, TrialSeconds: report.Number(run.Trial.Seconds()), IdleSessions: run.Idle},
+	}
+	if err := c.choosePeers(run, doc, peers); err != nil {
+		return nil, nil, err
+	}
+	run.Program, err = thisProgram()
+	return run, doc, err
+}
+
+// given is the flag's value if there is one.
+func given[T any](flag *T, otherwise T) T {
+	if flag != nil {
+		return *flag
+	}
+	return otherwise
+}
+
+// sessionDescriptors is what the greediest contestant, io.Copy, holds for an
+// idle session.
+const sessionDescriptors = 6
+
+// check looks at the numbers, and fills them in.
+func (c *benchRunCmd) check(run *bench.Run, seconds float64) error {
+	allowed := max((descriptors()-500)/sessionDescriptors, 1)
+	run.Idle = given(c.IdleSessions, min(2000, allowed))
+	run.Trial = time.Duration(seconds * float64(time.Second))
+	switch {
+	case run.Rounds < 1:
+		return usagef("--rounds %d: write 1 or more", run.Rounds)
+	case !(seconds >= 0.01) || seconds > 3600:
+		return usagef("--seconds %v: write 0.01 or more, and at most 3600", seconds)
+	case run.Idle < 1 || run.Idle > allowed:
+		return usagef("--idle-sessions %d: write 1 or more, and at most %d: RLIMIT_NOFILE is %d, and a session takes up to %d descriptors",
+			run.Idle, allowed, descriptors(), sessionDescriptors)
+	case c.MaxFailed < 0:
+		return usagef("--max-failed %d: write 0 or more", c.MaxFailed)
+	case !(c.MinBulk >= 0):
+		return usagef("--min-bulk %v: write 0 or more", c.MinBulk)
+	case c.JSON == "-" && c.SVG == "-":
+		return usagef("--json and --svg cannot both be standard output")
+	}
+	for name, path := range c.Binary {
+		switch {
+		case !slices.Contains([]string{"haproxy", "nginx", "envoy"}, name):
+			return usagef("--binary %s=%s: write haproxy=PATH, nginx=PATH or envoy=PATH", name, path)
+		case path == "":
+			return usagef("--binary %s=: write %s=PATH", name, name)
+		}
+	}
+	return nil
+}
+
+func scenarioNames() []string {
+	var names []string
+	for _, s := range bench.Scenarios() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func peerNames() []string {
+	var names []string
+	for _, k := range contestant.Kinds() {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// choosePeers fills in who takes part. Whom the flags name must be here.
+func (c *benchRunCmd) choosePeers(run *bench.Run, doc *report.Document, peers []string) error {
+	named := slices.DeleteFunc(slices.Clone(c.Peers), func(name string) bool { return name == "all" })
+	switch {
+	case len(named) < len(c.Peers):
+		peers = peerNames()
+	case len(named) > 0:
+		peers = named
+	}
+	for _, name := range append(named, c.Baseline) {
+		if !slices.Contains(peerNames(), name) {
+			return usagef("no contestant %q: write %s, or --peers all", name, strings.Join(peerNames(), ", "))
+		}
+	}
+	for _, k := range contestant.Kinds() {
+		if k.Name != c.Baseline && !slices.Contains(peers, k.Name) {
+			continue
+		}
+		setting := &contestant.Setting{Binaries: c.Binary}
+		err := k.Available(setting)
+		switch {
+		case err != nil && (k.Name == c.Baseline || slices.Contains(named, k.Name)):
+			return usagef("%s cannot be measured: %w", k.Name, err)
+		case err != nil:
+			doc.LeftOut = append(doc.LeftOut, report.LeftOut{Name: k.Name, Reason: err.Error()})
+			continue
+		case k.Name == c.Baseline:
+			run.Baseline = k
+		}
+		run.Contestants = append(run.Contestants, k)
+		doc.Contestants = append(doc.Contestants, report.Contestant{Name: k.Name, About: k.About, Version: k.Version(setting)})
+	}
+	doc.Method.Baseline = c.Baseline
+	return nil
+}
+
+// printConfigs prints what contestants would be configured with.
+func (c *benchRunCmd) printConfigs(e *env, run *bench.Run) error {
+	for _, k := range run.Contestants {
+		text := k.Config(&contestant.Setting{Binaries: c.Binary, Upstream: "127.0.0.1:0", Program: run.Program})
+		if text == "" {
+			text = "# No configuration file."
+		}
+		if _, err := fmt.Fprintf(e.stdout, "# %s: %s\n%s\n\n", k.Name, k.About, strings.TrimSpace(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

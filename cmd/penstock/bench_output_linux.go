@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/penstock/penstock/bench/report"
+)
+
+// outputs is where the results go.
+type outputs struct {
+	json, svg io.Writer // nil: nowhere
+	report    io.Writer
+	width     int
+	markdown  bool
+	closers   []io.Closer // owned here
+}
+
+// open opens the files before anything is measured, and leaves what is in them
+// until it is replaced.
+func (c *benchRunCmd) open(e *env) (*outputs, error) {
+	o := &outputs{report: e.stdout, markdown: c.Format == "markdown", width: reportWidth}
+	if c.JSON == "-" || c.SVG == "-" {
+		o.report = e.stderr
+	}
+	if width, terminal := terminalWidth(o.report, e.getenv); terminal {
+		o.width = width
+	}
+	var err error
+	if o.json, err = o.file(e, c.JSON); err != nil {
+		return nil, err
+	}
+	if o.svg, err = o.file(e, c.SVG); err != nil {
+		o.close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// file opens one, nil for "".
+func (o *outputs) file(e *env, name string) (io.Writer, error) {
+	switch name {
+	case "":
+		return nil, nil
+	case "-":
+		return e.stdout, nil
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	o.closers = append(o.closers, f)
+	return emptied{f}, nil
+}
+
+// emptied is a file that is emptied by the first write. There is one write.
+type emptied struct{ *os.File }
+
+func (f emptied) Write(b []byte) (int, error) {
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := f.Truncate(0); err != nil {
+			return 0, err
+		}
+	}
+	return f.File.Write(b)
+}
+
+func (o *outputs) close() error {
+	var errs []error
+	for _, c := range o.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// write writes all of them, and closes the files.
+func (o *outputs) write(d *report.Document) error {
+	var errs []error
+	if o.markdown {
+		errs = append(errs, d.WriteMarkdown(o.report))
+	} else {
+		errs = append(errs, d.WriteText(o.report, o.width))
+	}
+	if o.json != nil {
+		text, err := json.MarshalIndent(d, "", "  ")
+		if err == nil {
+			_, err = o.json.Write(append(text, '\n'))
+		}
+		errs = append(errs, err)
+	}
+	if o.svg != nil {
+		errs = append(errs, d.WriteSVG(o.svg))
+	}
+	return errors.Join(append(errs, o.close())...)
+}

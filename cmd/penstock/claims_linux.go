@@ -1,0 +1,117 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/penstock/penstock/bench/claims"
+	"github.com/penstock/penstock/bench/report"
+)
+
+// Validate is called by kong once the arguments are read.
+func (c *claimsCmd) Validate() error {
+	if _, err := claims.Find(c.Claims); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// Run measures the claims one after the other and prints them. A signal ends it.
+func (c *claimsCmd) Run(e *env) error {
+	ctx, interrupt := context.WithCancelCause(context.Background())
+	defer interrupt(nil)
+	go func() {
+		select {
+		case <-e.stops:
+			interrupt(errInterrupted)
+		case <-ctx.Done():
+		}
+	}()
+	if err := c.run(ctx, e); err != nil {
+		return fmt.Errorf("bench claims: %w", err)
+	}
+	return nil
+}
+
+func (c *claimsCmd) run(ctx context.Context, e *env) error {
+	chosen, err := claims.Find(c.Claims)
+	if err != nil {
+		return usageError{err}
+	}
+	var figures *os.File // opened first: a wrong name should not cost a measurement
+	if c.JSON != "" {
+		if figures, err = os.Create(c.JSON); err != nil {
+			return err
+		}
+		defer figures.Close()
+	}
+	rec, err := claims.Run(ctx, chosen, thisMachine(), func(m *claims.Claim) {
+		fmt.Fprintf(e.stderr, "penstock: measuring %s\n", m.ID)
+	})
+	if err != nil {
+		return err
+	}
+	newClaimsPage(e).print(chosen, rec, len(c.Claims) > 0)
+	if figures == nil {
+		return nil
+	}
+	return cmp.Or(rec.Write(figures), figures.Close())
+}
+
+// thisMachine says where figures come from, without what a distribution adds to
+// the kernel's version.
+func thisMachine() string {
+	version, _, _ := strings.Cut(kernel(), "-")
+	return fmt.Sprintf("%d CPUs, %s, %s %s/%s", runtime.NumCPU(), version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// claimsPage writes claims for people.
+type claimsPage struct{ *page }
+
+// claimsWidth is the most that a line takes.
+const claimsWidth = 120
+
+func newClaimsPage(e *env) claimsPage {
+	p := newPage(e)
+	width, terminal := terminalWidth(e.stdout, e.getenv)
+	if !terminal || width <= 0 {
+		width = claimsWidth
+	}
+	p.width = max(min(width, claimsWidth), 60)
+	return claimsPage{p}
+}
+
+// print writes a table, or with details all that there is to say.
+func (p claimsPage) print(chosen []*claims.Claim, rec *claims.Record, details bool) {
+	p.prose("What was published, and what it comes to here: %s, %s. Times are medians of rounds by turns; a ratio is the median of those within the rounds (p10–p90), below 1 the first is faster.", rec.Machine, rec.Date)
+	for _, c := range chosen {
+		p.heading(c.ID + ": " + c.Title)
+		p.item("published", c.Published)
+		p.item("here", rec.Of(c))
+		if details {
+			p.item("measures", c.Measures)
+			p.item("source", c.Source)
+			p.item("command", c.Command)
+		}
+		p.item("honestly", c.Honest)
+	}
+	if !details {
+		p.line("")
+		p.prose("What each figure measures, and where it stands: penstock bench claims NAME, or docs/claims.md.")
+	}
+}
+
+// item writes text beside its name.
+func (p claimsPage) item(name, text string) {
+	const indent = 12
+	for i, l := range report.Wrap(text, p.width-indent) {
+		if i > 0 {
+			name = ""
+		}
+		p.line(fmt.Sprintf("  %-*s%s", indent-2, name, l))
+	}
+}

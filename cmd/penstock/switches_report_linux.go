@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/switches"
+)
+
+// switchesWidth is the columns of the report, which fit on a page.
+const switchesWidth = 100
+
+// switchesFormat is the number of the document's form. A field may be added to
+// a form; a change of what a field means, or its loss, is a new number.
+const switchesFormat = 1
+
+// switchesDocument is what --json writes.
+type switchesDocument struct {
+	Format         int            `json:"format"`
+	Penstock       string         `json:"penstock"` // the version of the program
+	Command        string         `json:"command"`
+	Began          time.Time      `json:"began"`
+	ElapsedSeconds report.Number  `json:"elapsed_seconds"`
+	Machine        report.Machine `json:"machine"`
+	// NetworkNamespace: the run had one of its own. If not, NamespaceMissing
+	// says why.
+	NetworkNamespace bool   `json:"network_namespace"`
+	NamespaceMissing string `json:"namespace_missing,omitempty"`
+	// CounterMissing says why nothing counted system calls.
+	CounterMissing string `json:"system_call_counter_missing,omitempty"`
+	*switches.Report
+}
+
+// printTrial writes a line of progress.
+func printTrial(e *env, p *switches.Progress) {
+	what := fmt.Sprintf("round %d of %d", p.Round, p.Rounds)
+	done := report.Count(float64(p.Figures.RequestsPerSecond)) + "/s"
+	if p.Round == 0 {
+		what, done = "system calls", "counting"
+	}
+	fmt.Fprintf(e.stderr, "%6s connections  %-14s %-10s %s\n", report.Exact(int64(p.Connections)), what, p.Server, done)
+}
+
+// switchesReport writes the document for people.
+type switchesReport struct {
+	*page
+	*switchesDocument
+}
+
+func newSwitchesReport(e *env, d *switchesDocument) *switchesReport {
+	p := newPage(e)
+	p.width = switchesWidth
+	return &switchesReport{p, d}
+}
+
+func (r *switchesReport) print() {
+	r.heading("Many active connections: a thread each, a goroutine each, loops")
+	r.header()
+	for i := range r.Groups {
+		r.group(&r.Groups[i])
+	}
+	r.legend()
+}
+
+// header says what was measured where.
+func (r *switchesReport) header() {
+	network := "in a network namespace of the run's own"
+	if !r.NetworkNamespace {
+		network = "on the host's loopback, without a network namespace: " + r.NamespaceMissing
+	}
+	calls := "counted by " + r.SystemCallCounter + " in separate, untimed runs"
+	if r.SystemCallCounter == "" {
+		calls = "not counted: " + r.CounterMissing
+	}
+	var t report.Table
+	row := func(name, format string, args ...any) {
+		for i, l := range report.Wrap(fmt.Sprintf(format, args...), r.width-len("system calls")-2) {
+			t.Left([2]string{name, ""}[min(i, 1)], l)
+		}
+	}
+	row("penstock", "%s, %s", r.Penstock, r.Machine.Go)
+	row("machine", "%s, %d CPUs, %s memory", r.Machine.CPU, r.Machine.CPUs, report.Bytes(float64(r.Machine.MemoryBytes)))
+	row("kernel", "%s", r.Machine.Kernel)
+	row("run by", "%s, %s", r.Machine.User, network)
+	row("date", "%s, %.0f s", r.Began.Format("2006-01-02 15:04 MST"), float64(r.ElapsedSeconds))
+	row("command", "%s", r.Command)
+	row("method", `%s; the servers take turns in alternating order; windows of %s; medians; a ratio is to the threads of
+		the same round`, rounds(r.Rounds), report.Seconds(float64(r.WindowSeconds)))
+	row("system calls", "%s", calls)
+	for _, s := range r.Groups[0].Rows {
+		row(s.Server, "%s", s.About)
+	}
+	r.table(&t)
+}
+
+// rounds counts them.
+func rounds(n int) string {
+	if n == 1 {
+		return "1 round"
+	}
+	return fmt.Sprintf("%d rounds", n)
+}
+
+func (r *switchesReport) table(t *report.Table) {
+	for _, l := range t.Lines() {
+		r.line(l)
+	}
+}
+
+// group writes the table of one number of connections, and what is missing in it.
+func (r *switchesReport) group(g *switches.Group) {
+	r.heading(report.Exact(int64(g.Connections)) + " connections")
+	var t report.Table
+	if slices.ContainsFunc(g.Rows, func(row switches.Row) bool { return row.Median != nil }) {
+		t.Row("", "req/s", "calls/s", "sw/s", "sw/req", "CPU/req", "mean", "p50", "p99", "RssAnon", "threads")
+	}
+	for i := range g.Rows {
+		row := &g.Rows[i]
+		if row.Median != nil {
+			t.Row(switchesRow(row)...)
+		}
+		if row.Ratio != nil {
+			t.Row(ratioRow(row, &g.Rows[0])...)
+		}
+	}
+	r.table(&t)
+	for i := range g.Rows {
+		row := &g.Rows[i]
+		if row.Missing != "" {
+			r.prose("%s: %s", row.Server, row.Missing)
+		}
+		if row.CallsFailed != "" {
+			r.prose("%s: system calls not counted: %s", row.Server, row.CallsFailed)
+		}
+	}
+}
+
+// switchesRow is the medians of a server.
+func switchesRow(row *switches.Row) []string {
+	m := row.Median
+	count := func(n report.Number) string { return report.Count(float64(n)) }
+	seconds := func(n report.Number) string { return report.Seconds(float64(n)) }
+	return []string{
+		row.Server, count(m.RequestsPerSecond), count(row.CallsPerSecond),
+		count(m.SwitchesPerSecond), report.Ratio(float64(m.SwitchesPerRequest)), seconds(m.CPUPerRequest),
+		seconds(m.Mean), seconds(m.P50), seconds(m.P99),
+		report.Bytes(float64(m.MemoryPerConnection)), report.Ratio(float64(m.ThreadsPerConnection)),
+	}
+}
+
+// ratioRow is a server's ratios to the threads.
+func ratioRow(row, threads *switches.Row) []string {
+	ratio := func(n report.Number) string { return report.Ratio(float64(n)) }
+	q := row.Ratio
+	return []string{
+		"  ratio", ratio(q.RequestsPerSecond), ratio(row.CallsPerSecond / threads.CallsPerSecond),
+		ratio(q.SwitchesPerSecond), ratio(q.SwitchesPerRequest), ratio(q.CPUPerRequest),
+		ratio(q.Mean), ratio(q.P50), ratio(q.P99), ratio(q.MemoryPerConnection), ratio(q.ThreadsPerConnection),
+	}
+}
+
+// legend explains what the tables hold.
+func (r *switchesReport) legend() {
+	r.heading("How to read it")
+	r.prose(`Each connection sends %d bytes, waits for their return, and sends again: a closed loop. So the mean
+		latency is the connections divided by the requests per second, and says nothing that those do not; p50
+		and p99 tell how evenly the connections are served.`, r.MessageBytes)
+	r.prose(`calls/s: the server's system calls. They are counted per request in a run of their own, which the
+		counting slows down, and multiplied by req/s. sw: context switches of the server's threads, counted by
+		the kernel. CPU: the server's own. RssAnon: per connection, without what the idle server had; a
+		thread's kernel stack (16 KiB on amd64) is not in it. threads: all of the server's, per connection.`)
+	r.prose(`The threads are Go's, with GOMAXPROCS raised so that the kernel schedules them; what the runtime
+		does at each system call is in their CPU, and a server without a runtime would not have it.`)
+}

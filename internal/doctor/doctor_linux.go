@@ -1,0 +1,148 @@
+package doctor
+
+import (
+	"os"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Options says what the doctor has to know of the program it is part of. All of it
+// may be left out.
+type Options struct {
+	// Sessions returns how many sessions that many descriptors allow. The default
+	// is two for each.
+	Sessions func(descriptors int) int
+
+	// Counter finds the tool that counts system calls for the benchmark, by trying
+	// it. Without it nothing is said of that.
+	Counter func() (tool string, err error)
+}
+
+// Examine finds out what this host and this process can do. Each of its probes is
+// bounded in time, closes what it opens, and changes nothing on the host; for some
+// milliseconds up to 80 pipes of 1 MiB are charged to the user. It never fails:
+// what cannot be found out is Unknown.
+func Examine(o Options) *Report { return examine(o, host{os.DirFS("/")}) }
+
+// fewDescriptors is how many a proxy needs for its only session, beside those that
+// every program of Go's has: the poller's two, a listener, the session's two. With
+// fewer the runtime may not even get its poller, without which it ends the process,
+// so nothing else is tried.
+const fewDescriptors = 5
+
+func examine(o Options, h host) *Report {
+	free := freeDescriptors() // before the runtime makes its poller, to read a file
+	few := free.known && free.value < fewDescriptors
+	if few {
+		h = host{nowhere{}}
+	}
+	p := newPatient(o, h)
+	p.free = free
+	first := p.check(topic{"descriptors", lookDescriptors})
+	if few {
+		return newReport([]Check{first})
+	}
+	var checks []Check
+	for i, t := range topics {
+		if c := p.check(t); c.Figures != nil {
+			checks = append(checks, c)
+		}
+		if i == 0 {
+			checks = append(checks, first)
+		}
+	}
+	return newReport(checks)
+}
+
+// A topic is one thing to find out about: look has the side effects, and the facts
+// that it returns judge themselves without any.
+type topic struct {
+	name string
+	look func(p *patient) facts
+}
+
+// facts are the figures of one topic.
+type facts interface{ judge() finding }
+
+// A finding is the verdict on facts.
+type finding struct {
+	state  State
+	found  string
+	cost   string
+	mend   []string
+	unable bool
+}
+
+// The topics in the order of the report, without the descriptors, which come after
+// the first one. Seccomp comes last: it tells what was refused before.
+var topics = []topic{
+	{"loopback", lookLoopback},
+	{"splice", lookSplice},
+	{"pipe-size", lookPipeSize},
+	{"pipe-quota", lookPipeQuota},
+	{"backlog", lookBacklog},
+	{"syn-backlog", lookSynBacklog},
+	{"ports", lookPorts},
+	{"tcp-buffers", lookBuffers},
+	{"rcvlowat", lookLowat},
+	{"user-timeout", lookUserTimeout},
+	{"reuseport", lookReuseport},
+	{"zerocopy", lookZerocopy},
+	{"cpus", lookCPUs},
+	{"memory", lookMemory},
+	{"numa", lookNUMA},
+	{"clock", lookClock},
+	{"membarrier", lookMembarrier},
+	{"huge-pages", lookHugePages},
+	{"io_uring", lookIoUring},
+	{"bpf", lookBPF},
+	{"syscall-counter", lookCounter},
+	{"capabilities", lookCapabilities},
+	{"seccomp", lookSeccomp},
+}
+
+func (p *patient) check(t topic) Check {
+	figures := t.look(p)
+	if figures == nil { // nobody asks
+		return Check{}
+	}
+	f := figures.judge()
+	if f.mend == nil {
+		f.mend = []string{} // and not null
+	}
+	return Check{Name: t.name, State: f.state, Found: f.found, Cost: f.cost, Mend: f.mend, Figures: figures, unable: f.unable}
+}
+
+// A patient is the process that is examined, and what earlier probes have found
+// that later ones build on.
+type patient struct {
+	host
+	Options
+	place
+
+	capabilities      sys.CapSet
+	capabilitiesKnown bool
+
+	free        number   // how many descriptors could be had at first
+	descriptors int      // how many the process may have
+	lent        int64    // pages that Penstock's pipes may take
+	refused     []string // calls that a sandbox refused
+}
+
+func newPatient(o Options, h host) *patient {
+	if o.Sessions == nil {
+		o.Sessions = func(n int) int { return n / 2 }
+	}
+	mode, _ := h.field("proc/self/status", "Seccomp")
+	p := &patient{host: h, Options: o, place: place{container: h.contained(), nested: h.namespaced(), seccomp: parse(mode)}}
+	set, err := sys.Capabilities()
+	p.capabilities, p.capabilitiesKnown = set, err == nil
+	return p
+}
+
+// sandbox notes it if a call failed as it does in a sandbox.
+func (p *patient) sandbox(call string, err error) {
+	if p.filtered() && forbidden(err) {
+		p.refused = append(p.refused, call)
+	}
+}

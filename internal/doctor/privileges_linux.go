@@ -1,0 +1,189 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// errInvalid is EINVAL, which membarrier(2) answers for a command it does not know.
+const errInvalid = syscall.EINVAL
+
+// purposes are the capabilities that Penstock can make something of.
+var purposes = []struct {
+	bit  int
+	name string
+	now  bool // in this release
+	use  string
+}{
+	{sys.CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE", true, "listening on ports below %s"},
+	{sys.CAP_SYS_RESOURCE, "SYS_RESOURCE", true, "pipes beyond the user's quota, descriptors beyond the hard limit"},
+	{sys.CAP_SYS_ADMIN, "SYS_ADMIN", false, "network namespaces of penstock bench"},
+	{sys.CAP_SYS_PTRACE, "SYS_PTRACE", false, "counting system calls in penstock bench"},
+	{sys.CAP_NET_ADMIN, "NET_ADMIN", false, "maps of sockets, transparent proxying"},
+	{sys.CAP_NET_RAW, "NET_RAW", false, "binding to addresses of others"},
+	{sys.CAP_BPF, "BPF", false, "BPF programs"},
+}
+
+// privileges are the capabilities in force.
+type privileges struct {
+	Effective string   `json:"effective,omitempty"` // as /proc/self/status writes it
+	Has       []string `json:"has"`                 // of those that Penstock can make something of
+	Lacks     []string `json:"lacks"`
+	Unbound   number   `json:"ip_unprivileged_port_start,omitzero"`
+	User      int      `json:"uid"`
+	Nested    bool     `json:"nested_user_namespace"`
+
+	set   sys.CapSet
+	known bool
+	place
+}
+
+func lookCapabilities(p *patient) facts {
+	f := privileges{
+		Unbound: p.parameter("net.ipv4.ip_unprivileged_port_start"), User: os.Getuid(), Nested: p.nested,
+		set: p.capabilities, known: p.capabilitiesKnown, place: p.place, Has: []string{}, Lacks: []string{},
+	}
+	if !f.known {
+		return f
+	}
+	f.Effective = fmt.Sprintf("%016x", uint64(f.set))
+	for _, c := range purposes {
+		if f.set.Has(c.bit) {
+			f.Has = append(f.Has, c.name)
+		} else {
+			f.Lacks = append(f.Lacks, c.name)
+		}
+	}
+	return f
+}
+
+func (f privileges) judge() finding {
+	if !f.known {
+		return finding{state: Unknown, found: "capget is refused", cost: "see pipe-quota, descriptors and ports"}
+	}
+	found := fmt.Sprintf("uid %d: %s", f.User, list(f.Has, "none"))
+	if len(f.Lacks) > 0 {
+		found += "; without " + list(f.Lacks, "")
+	}
+	if f.Nested {
+		found += "; in a user namespace of its own"
+	}
+	var costs, names []string
+	for _, c := range purposes {
+		if c.now && f.misses(c.bit) {
+			names = append(names, c.name)
+			costs = append(costs, fmt.Sprintf("no "+strings.Replace(c.use, "%s", f.lowPorts(), 1)+" (CAP_%s)", c.name))
+		}
+	}
+	if len(names) == 0 {
+		return finding{state: OK, found: found}
+	}
+	return finding{state: Degraded, found: found, cost: strings.Join(costs, "; "), mend: f.grant(names...)}
+}
+
+// misses tells whether the lack of a capability has a consequence: CAP_SYS_ADMIN
+// lifts the quota of pipes too, either of them in the first user namespace only,
+// and ports may be free to all.
+func (f privileges) misses(bit int) bool {
+	switch {
+	case bit == sys.CAP_SYS_RESOURCE:
+		return f.Nested || !f.set.Has(bit) && !f.set.Has(sys.CAP_SYS_ADMIN)
+	case f.set.Has(bit):
+		return false
+	case bit == sys.CAP_NET_BIND_SERVICE:
+		return !f.Unbound.known || f.Unbound.value > 0
+	}
+	return true
+}
+
+func (f privileges) lowPorts() string {
+	if !f.Unbound.known {
+		return "1024"
+	}
+	return fmt.Sprint(f.Unbound.value)
+}
+
+func list(names []string, none string) string {
+	if len(names) == 0 {
+		return none
+	}
+	return strings.Join(names, ", ")
+}
+
+// seccomp is which sandbox there is.
+type seccomp struct {
+	Mode       number   `json:"mode,omitzero"` // 0: none, 1: strict, 2: a filter
+	Filters    number   `json:"filters,omitzero"`
+	NoNewPrivs number   `json:"no_new_privs,omitzero"`
+	Refused    []string `json:"refused"` // of the calls that were tried
+
+	place
+}
+
+func lookSeccomp(p *patient) facts {
+	field := func(name string) number {
+		text, _ := p.field("proc/self/status", name)
+		return parse(text)
+	}
+	return seccomp{
+		Mode: field("Seccomp"), Filters: field("Seccomp_filters"), NoNewPrivs: field("NoNewPrivs"),
+		Refused: append([]string{}, p.refused...), place: p.place,
+	}
+}
+
+func (f seccomp) judge() finding {
+	switch {
+	case !f.Mode.known:
+		return finding{state: Unknown, found: "/proc/self/status does not tell", cost: "what was refused above may be a sandbox's doing"}
+	case f.Mode.value == 0:
+		return finding{state: OK, found: "no filter"}
+	case len(f.Refused) == 0:
+		return finding{state: OK, found: "a filter, which refused nothing that was tried"}
+	}
+	return finding{
+		state: Degraded, found: "a filter, which refused " + strings.Join(f.Refused, ", "),
+		cost: "see there", mend: f.allow(strings.Join(f.Refused, " ")),
+	}
+}
+
+// counter is what can count system calls.
+type counter struct {
+	Tool     string `json:"tool,omitempty"`
+	Ptrace   number `json:"yama_ptrace_scope,omitzero"`
+	Paranoid number `json:"perf_event_paranoid,omitzero"`
+
+	err error
+	place
+}
+
+func lookCounter(p *patient) facts {
+	if p.Counter == nil {
+		return nil
+	}
+	f := counter{Ptrace: p.parameter("kernel.yama.ptrace_scope"), Paranoid: p.parameter("kernel.perf_event_paranoid"), place: p.place}
+	f.Tool, f.err = p.Counter()
+	return f
+}
+
+func (f counter) judge() finding {
+	if f.err == nil {
+		return finding{state: OK, found: f.Tool + " counts system calls for penstock bench"}
+	}
+	verdict := finding{
+		state: Missing, found: cause(f.err),
+		cost: "penstock bench shows no system calls; serving is not concerned",
+		mend: []string{"apt-get install strace"},
+	}
+	if f.Ptrace.value > 0 {
+		verdict.mend = append(verdict.mend, f.sysctl("kernel.yama.ptrace_scope", "0")[0])
+	}
+	if errors.Is(f.err, syscall.EPERM) {
+		verdict.mend = f.grant("SYS_PTRACE")
+	}
+	return verdict
+}

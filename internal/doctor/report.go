@@ -1,0 +1,57 @@
+package doctor
+
+import "slices"
+
+// State is the verdict of one check.
+type State string
+
+// The states, from the best to the worst but for Unknown, which says that it could
+// not be found out.
+const (
+	OK       State = "ok"
+	Degraded State = "degraded"
+	Missing  State = "missing"
+	Unknown  State = "unknown"
+)
+
+// Check is what was found out about one thing.
+type Check struct {
+	Name  string   `json:"name"`
+	State State    `json:"state"`
+	Found string   `json:"found"` // what was found, with its figures
+	Cost  string   `json:"cost"`  // what the state costs; empty if it is OK
+	Mend  []string `json:"mend"`  // commands or settings, any of which mends it
+
+	// Figures are the measured values that Found speaks of. A value that could not
+	// be had is left out. See the package's documentation for their names.
+	Figures any `json:"figures"`
+
+	unable bool // Penstock cannot run
+}
+
+// Report is the whole of what was found.
+type Report struct {
+	Checks []Check `json:"checks"`
+
+	// Able is whether Penstock can run here at all.
+	Able bool `json:"able"`
+}
+
+// newReport gathers checks.
+func newReport(checks []Check) *Report {
+	return &Report{
+		Checks: checks,
+		Able:   !slices.ContainsFunc(checks, func(c Check) bool { return c.unable }),
+	}
+}
+
+// count returns how many checks have that state.
+func (r *Report) count(s State) int {
+	n := 0
+	for _, c := range r.Checks {
+		if c.State == s {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,86 @@
+package feature_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+func TestSandboxForbidsLaterFeatures(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		errno  syscall.Errno
+		number uintptr
+		probe  func() error
+		answer bool
+	}{
+		{"io_uring forbidden", syscall.EPERM, sys.SYS_IO_URING_SETUP, feature.IoUring, true},
+		{"io_uring unknown", syscall.ENOSYS, sys.SYS_IO_URING_SETUP, feature.IoUring, true},
+		{"no memory for io_uring", syscall.ENOMEM, sys.SYS_IO_URING_SETUP, feature.IoUring, false},
+		{"bpf forbidden", syscall.EPERM, sys.SYS_BPF, feature.BPF, true},
+		{"sockmap forbidden", syscall.EPERM, sys.SYS_BPF, feature.Sockmap, true},
+		{"no descriptor for bpf", syscall.EMFILE, sys.SYS_BPF, feature.BPF, false},
+		{"madvise forbidden", syscall.EPERM, sys.SYS_MADVISE, feature.TransparentHugePages, true},
+		{"huge pages not built in", syscall.EINVAL, sys.SYS_MADVISE, feature.TransparentHugePages, true},
+		{"no memory for huge pages", syscall.ENOMEM, sys.SYS_MADVISE, feature.TransparentHugePages, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if !privilege.Refused(t, c.errno, c.number) {
+				return
+			}
+			err := c.probe()
+			if !errors.Is(err, c.errno) || errors.Is(err, feature.ErrNotSupported) != c.answer {
+				t.Errorf("%v, want %v, conclusive: %v", err, c.errno, c.answer)
+			}
+		})
+	}
+}
+
+// TestTransparentHugePagesFollowTheSetting: where they are switched off the probe
+// says that there are none, without taking it for an answer for good.
+func TestTransparentHugePagesFollowTheSetting(t *testing.T) {
+	setting, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
+	if err != nil {
+		t.Skipf("this kernel has none: %v", err)
+	}
+	err = feature.TransparentHugePages()
+	t.Logf("%s%v", setting, err)
+	switch {
+	case strings.Contains(string(setting), "[never]") && err == nil:
+		t.Error("huge pages although they are switched off")
+	case errors.Is(err, feature.ErrNotSupported):
+		t.Errorf("there is a setting, but %v", err)
+	}
+}
+
+// TestHugePagesAreThoseSetAside: with none set aside there is none to have, and
+// with a free one there is.
+func TestHugePagesAreThoseSetAside(t *testing.T) {
+	text, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+	if err != nil {
+		t.Skipf("this kernel has no pages of 2 MiB: %v", err)
+	}
+	none := strings.TrimSpace(string(text)) == "0"
+	if err := feature.HugePages(); none && !errors.Is(err, syscall.ENOMEM) {
+		t.Skipf("%v: the kernel may make surplus pages", err)
+	} else if !none && errors.Is(err, feature.ErrNotSupported) {
+		t.Errorf("%s free, but %v", text, err)
+	}
+}
+
+// TestOrdinaryUsersSockmap: without capabilities a map of sockets is refused for
+// good, on every kernel.
+func TestOrdinaryUsersSockmap(t *testing.T) {
+	if !privilege.Ordinary(t, 65534) {
+		return
+	}
+	if err := feature.Sockmap(); !errors.Is(err, feature.ErrNotSupported) {
+		t.Errorf("%v, want a refusal", err)
+	}
+}
