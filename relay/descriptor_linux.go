@@ -117,6 +117,18 @@ func (d *descriptor) transfer(dst sink, max int) (n int, op string, err error) {
 	return n, "sendfile", err
 }
 
+// raiseMark: of other kinds than TCP poll knows no such mark.
+func (d *descriptor) raiseMark(n int) bool {
+	return d.kind == tcpSocket && sys.SetsockoptInt(d.fd, sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) == nil
+}
+
+// lowerMark fails only on a connection that is closed.
+func (d *descriptor) lowerMark() {
+	_ = d.raw.Control(func(fd uintptr) {
+		_ = sys.SetsockoptInt(int(fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
+	})
+}
+
 func (d *descriptor) aborted() bool {
 	return d.kind == tcpSocket && d.leg.tcpAborted(d.fd)
 }

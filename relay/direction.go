@@ -31,9 +31,10 @@ type direction struct {
 	// mode is how the next read goes. While pinned it does not adapt.
 	mode   mode
 	pinned bool
+	burst  bool  // the source has been filled from since it last ran dry
+	again  bool  // and more than once
+	fills  uint8 // fills that found bytes right after a drain, up to growFills
 	streak int32 // reads in a row that spoke for a change of mode
-	burst  int32 // fills since the source last ran dry
-	fills  int32 // fills that found bytes right after a drain
 	tune   *Config
 
 	// The residue is ahead, then buf[off:end], then what the pipe holds.
@@ -42,6 +43,7 @@ type direction struct {
 	off, end int
 	pipe     conduit // leased
 	pipeSize int     // what to ask for at the next lease, bytes
+	mark     *mark   // the source's low-water mark; nil before proven bulk
 
 	remain  int64 // bytes still allowed to be read; negative means no limit
 	oneWay  bool  // the end of file is not passed on to the sink
@@ -206,6 +208,7 @@ func (d *direction) sourceError(op string, err error) wait {
 	case syscall.EAGAIN:
 		d.ranDry()
 		d.release()
+		d.raiseMark()
 		return waitSource
 	case syscall.EINTR:
 		return waitTurn

@@ -20,6 +20,10 @@ type source interface {
 	// transfer moves bytes straight into the sink and names the system call that
 	// it made. Only a regular file has it.
 	transfer(dst sink, max int) (n int, op string, err error)
+	// raiseMark makes the source readable only once n bytes are queued, and reports
+	// whether it can. lowerMark undoes that; it is called from other goroutines.
+	raiseMark(n int) bool
+	lowerMark()
 	// aborted tells, after an end of file, whether it was in truth a reset whose
 	// error a write on the same socket has already collected.
 	aborted() bool

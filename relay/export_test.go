@@ -14,6 +14,7 @@ func (r *Relay) SetClock(now func() time.Duration, after func(time.Duration, fun
 },
 ) {
 	r.clock = testClock{now, after}
+	r.guard.clock = r.clock
 }
 
 type testClock struct {
@@ -27,6 +28,13 @@ type testClock struct {
 func (c testClock) now() int64 { return int64(c.nowFunc()) }
 
 func (c testClock) afterFunc(d time.Duration, f func()) timer { return c.after(d, f) }
+
+// Raised is how many directions have their low-water mark raised.
+func (r *Relay) Raised() int {
+	r.guard.mu.Lock()
+	defer r.guard.mu.Unlock()
+	return len(r.guard.raised)
+}
 
 // HalfOpen reports whether the session has noted that a direction ended.
 func (s *Session) HalfOpen() bool {

@@ -12,6 +12,9 @@ import (
 type lender interface {
 	buffer() (*buffer, error)
 	returnBuffer(*buffer)
+	// guardMark sees to it that the direction's mark, which it has raised, does not
+	// stay so while nothing moves.
+	guardMark(*direction)
 	// pipe leases an empty pipe of about size bytes.
 	pipe(size int) (conduit, error)
 	returnPipe(conduit)
@@ -51,6 +54,8 @@ func (r *Relay) pipe(size int) (conduit, error) {
 	}
 	return p, nil
 }
+
+func (r *Relay) guardMark(d *direction) { r.guard.add(d) }
 
 func (r *Relay) returnPipe(c conduit) { r.pipes.Put(c.(*pipe.Pipe)) }
 
@@ -97,9 +102,10 @@ func leaseFallback(err error) Fallback {
 // source running dry; the one in hand goes back when it is empty. That the pipe was
 // full cannot be told from bytes: 16 segments of 1,448 bytes fill 64 KiB.
 func (d *direction) grow() {
-	if d.burst++; d.burst > 1 {
+	if d.again = d.burst; d.again && d.fills < growFills {
 		d.fills++
 	}
+	d.burst = true
 	if d.fills >= growFills && d.pipeSize < d.tune.MaxPipeSize {
 		d.fills = 0
 		d.pipeSize = min(4*d.pipeSize, d.tune.MaxPipeSize)
@@ -109,10 +115,10 @@ func (d *direction) grow() {
 // ranDry notes that the source had no more. A burst of one fill says that the
 // pipe is large enough.
 func (d *direction) ranDry() {
-	if d.burst <= 1 {
+	if !d.again {
 		d.fills = 0
 	}
-	d.burst = 0
+	d.burst, d.again = false, false
 }
 
 // release gives back what is leased and empty.

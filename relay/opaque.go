@@ -51,6 +51,10 @@ func (s *opaqueSource) peek(err error) (int, error) { return 0, err }
 
 func (s *opaqueSource) transfer(sink, int) (int, string, error) { return 0, "", syscall.EINVAL }
 
+func (s *opaqueSource) raiseMark(int) bool { return false }
+
+func (s *opaqueSource) lowerMark() {}
+
 // aborted: what is beneath may be a TCP socket whose reset a Write has collected.
 func (s *opaqueSource) aborted() bool { return s.leg.aborted(s.r) }
 

@@ -20,6 +20,7 @@ type Relay struct {
 	ownsPipes bool
 	buffers   *pool.Pool[*buffer]
 	clock     clock
+	guard     guard
 	jobs      sync.Pool // *copyJob: memory only, nothing to close
 }
 
@@ -43,7 +44,7 @@ func New(cfg *Config) (*Relay, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	r := &Relay{cfg: cfg.withDefaults(), clock: systemClock{}}
+	r := &Relay{cfg: cfg.withDefaults(), clock: systemClock{}, guard: guard{clock: systemClock{}}}
 	if err := r.cfg.check(); err != nil {
 		return nil, fmt.Errorf("penstock: relay: %w", err)
 	}

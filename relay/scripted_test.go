@@ -105,6 +105,8 @@ type scriptedSource struct {
 	urgentAs error
 	dead     bool // its end of file is in truth a reset
 	calls    int
+	marks    []int // that it was given, 1 for a lowered one
+	noMark   bool  // it has none
 }
 
 func (s *scriptedSource) recv(p []byte) (int, error) {
@@ -202,6 +204,13 @@ func (s *scriptedSource) transfer(dst sink, max int) (int, string, error) {
 
 func (s *scriptedSource) aborted() bool { return s.dead }
 
+func (s *scriptedSource) raiseMark(n int) bool {
+	s.marks = append(s.marks, n)
+	return !s.noMark
+}
+
+func (s *scriptedSource) lowerMark() { s.marks = append(s.marks, 1) }
+
 func (s *scriptedSource) queued() int {
 	n := 0
 	for _, e := range s.events {
@@ -272,7 +281,10 @@ type scriptedLender struct {
 	dry            error
 	sizes          []int // asked for
 	spare          *buffer
+	guarded        []*direction
 }
+
+func (l *scriptedLender) guardMark(d *direction) { l.guarded = append(l.guarded, d) }
 
 func (l *scriptedLender) buffer() (*buffer, error) {
 	l.buffers++

@@ -1,0 +1,121 @@
+package relay
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A mark is a source's low-water mark (SO_RCVLOWAT, socket(7)): how many bytes
+// have to be queued before the source counts as readable. A direction whose source
+// runs dry in the middle of proven bulk raises it, so that it is woken for half a
+// pipe at a time and not for every few segments. Nothing else changes: what is
+// queued can be read at any time, an end of file or a reset wakes at once, and the
+// kernel wakes as well when the window is about to shut (net/ipv4/tcp.c,
+// tcp_epollin_ready).
+//
+// What could wait for ever is the tail of a stream that goes on without an end of
+// file. So while a mark is raised the relay's guard looks at the direction every
+// markTick, and lowers the mark of one that has moved nothing since: no byte waits
+// for more than two ticks.
+type mark struct {
+	raised atomic.Bool // set by the direction, cleared by the guard
+
+	// Written by the direction before it sets raised, by the guard before it
+	// clears it.
+	since int64 // bytes moved when it was lowered
+	proof int64 // bytes to be moved after that before it is raised
+
+	seen int64 // bytes moved at the guard's last look; the guard's own
+}
+
+const (
+	// markPipe is the pipe from which on the mark pays: with one of 256 KiB it
+	// brought nothing.
+	markPipe = 1 << 20
+	// markProof is how much a direction moves before it counts as proven bulk. It
+	// doubles each time that the guard has to lower the mark: a flow of bursts, or
+	// one that is slower than a half pipe in a tick, is left alone.
+	markProof = 16 << 20
+	markTick  = time.Millisecond
+)
+
+// raiseMark is called when the source has run dry, before it is waited for.
+func (d *direction) raiseMark() {
+	if d.pipeSize < markPipe || d.mode != splicing || d.oneWay {
+		return
+	}
+	if d.mark == nil {
+		d.mark = &mark{proof: markProof}
+	}
+	m := d.mark
+	if m.raised.Load() || d.spliced.Load()-m.since < m.proof {
+		return
+	}
+	if !d.src.raiseMark(d.pipeSize / 2) {
+		m.proof = math.MaxInt64
+		return
+	}
+	m.seen = d.spliced.Load()
+	m.raised.Store(true)
+	d.from.guardMark(d)
+}
+
+// lowerMark lets the source be readable for every byte again. The kernel wakes
+// who waits if there are any (tcp_set_rcvlowat).
+func (d *direction) lowerMark() {
+	m := d.mark
+	m.since = d.spliced.Load()
+	if m.proof < math.MaxInt64/2 {
+		m.proof *= 2
+	}
+	d.src.lowerMark()
+	m.raised.Store(false)
+}
+
+// A guard looks after the directions that have raised their marks. Its timer runs
+// while there are any.
+type guard struct {
+	clock  clock
+	mu     sync.Mutex
+	raised []*direction
+	timer  timer // nil until the first mark is raised
+	runs   bool
+}
+
+func (g *guard) add(d *direction) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.raised = append(g.raised, d)
+	switch {
+	case g.runs:
+		return
+	case g.timer == nil:
+		g.timer = g.clock.afterFunc(markTick, g.look)
+	default:
+		g.timer.Reset(markTick)
+	}
+	g.runs = true
+}
+
+// look lowers the marks of those that have moved nothing since the last look.
+// One that has ended is among them.
+func (g *guard) look() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	kept := g.raised[:0]
+	for _, d := range g.raised {
+		if moved := d.spliced.Load(); moved != d.mark.seen {
+			d.mark.seen = moved
+			kept = append(kept, d)
+			continue
+		}
+		d.lowerMark()
+	}
+	clear(g.raised[len(kept):])
+	g.raised = kept
+	if g.runs = len(kept) > 0; g.runs {
+		g.timer.Reset(markTick)
+	}
+}
