@@ -182,6 +182,7 @@ func (s *Server) listen(ctx context.Context, addr socket.Address) (*listener.Lis
 		Options: s.cfg.Socket,
 		Reserve: s.spares.reserve,
 		OnPause: func(cause error) {
+			s.spares.trim()
 			closed := s.trim()
 			pause.begin(func() {
 				s.log.Warn("accepting paused", "address", l.Addr(), "error", cause,

@@ -110,11 +110,15 @@ const (
 	dialPatience = 5 * time.Second
 )
 
-// connect connects to a target, with the descriptor that was kept for it. While descriptors are short the client waits, as it
-// would in the accept queue, and nobody else is accepted.
+// connect connects to a target, if need be with the descriptor that was kept for
+// it. While descriptors are short the client waits, as it would in the accept queue,
+// and nobody else is accepted.
 func (s *Server) connect() (net.Conn, error) {
-	s.spares.spend()
+	defer s.spares.release()
 	conn, err := s.dial(s.cut)
+	if lacksDescriptor(err) && s.spares.claim() {
+		conn, err = s.dial(s.cut)
+	}
 	if !lacksDescriptor(err) {
 		return conn, err
 	}
