@@ -96,7 +96,26 @@ func (p *Pipe) Fill(fd, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
 	}
-	n, err := sys.SpliceNonblock(fd, p.w, fd, max)
+	n, err := sys.Splice(fd, nil, p.w, nil, max, sys.SPLICE_F_NONBLOCK)
+	return p.filled(n, err)
+}
+
+// FillSocket is Fill from a non-blocking TCP or unix stream socket, and from
+// nothing else. It costs less, because Go's scheduler is not told of a call that
+// does not wait. (A FIFO's may, with O_NONBLOCK as well: for its lock, which
+// another process holds while it waits in a splice of its own.) If the socket is
+// made blocking, by [os.File.Fd] of a duplicate for example, while the call is
+// under way, no goroutine may go on until bytes come.
+func (p *Pipe) FillSocket(fd, max int) (int, error) {
+	if max <= 0 {
+		return 0, syscall.EINVAL
+	}
+	n, err := sys.SpliceSocket(fd, p.w, fd, max)
+	return p.filled(n, err)
+}
+
+// filled counts what a splice into the pipe moved.
+func (p *Pipe) filled(n int, err error) (int, error) {
 	p.n += n
 	if err == syscall.EAGAIN && p.n > 0 {
 		return 0, ErrNotEmpty
@@ -128,7 +147,21 @@ func (p *Pipe) Drain(fd, max int) (int, error) {
 	if p.n == 0 {
 		return 0, nil
 	}
-	n, err := sys.SpliceNonblock(p.r, fd, fd, min(max, p.n))
+	n, err := sys.Splice(p.r, nil, fd, nil, min(max, p.n), sys.SPLICE_F_NONBLOCK)
+	p.n -= n
+	return n, err
+}
+
+// DrainSocket is Drain to a non-blocking TCP or unix stream socket, and to nothing
+// else, as [Pipe.FillSocket] is Fill.
+func (p *Pipe) DrainSocket(fd, max int) (int, error) {
+	if max <= 0 {
+		return 0, syscall.EINVAL
+	}
+	if p.n == 0 {
+		return 0, nil
+	}
+	n, err := sys.SpliceSocket(p.r, fd, fd, min(max, p.n))
 	p.n -= n
 	return n, err
 }

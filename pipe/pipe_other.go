@@ -12,8 +12,14 @@ func Open(int) (*Pipe, error) { return nil, errOther }
 // Fill returns an error that matches ErrNotSupported.
 func (p *Pipe) Fill(fd, max int) (int, error) { return 0, errOther }
 
+// FillSocket returns an error that matches ErrNotSupported.
+func (p *Pipe) FillSocket(fd, max int) (int, error) { return 0, errOther }
+
 // Drain returns an error that matches ErrNotSupported.
 func (p *Pipe) Drain(fd, max int) (int, error) { return 0, errOther }
+
+// DrainSocket returns an error that matches ErrNotSupported.
+func (p *Pipe) DrainSocket(fd, max int) (int, error) { return 0, errOther }
 
 // Read returns an error that matches ErrNotSupported.
 func (p *Pipe) Read([]byte) (int, error) { return 0, errOther }

@@ -91,9 +91,19 @@ func (d *descriptor) send(p []byte) (int, error) {
 	return sys.Write(d.fd, p)
 }
 
-func (d *descriptor) fill(c conduit, max int) (int, error) { return c.Fill(d.fd, max) }
+func (d *descriptor) fill(c conduit, max int) (int, error) {
+	if d.isSocket() {
+		return c.FillSocket(d.fd, max)
+	}
+	return c.Fill(d.fd, max)
+}
 
-func (d *descriptor) drain(c conduit, max int) (int, error) { return c.Drain(d.fd, max) }
+func (d *descriptor) drain(c conduit, max int) (int, error) {
+	if d.isSocket() {
+		return c.DrainSocket(d.fd, max)
+	}
+	return c.Drain(d.fd, max)
+}
 
 // peek looks at one byte. A FIFO or a file has no urgent marks and no sockmap:
 // what splice said stands.

@@ -232,8 +232,12 @@ func TestDirectionFlush(t *testing.T) {
 		}
 		src.wake()
 		dst.wake()
+		d.fail("read", sideSource, syscall.ETIMEDOUT) // as by a cut
 		d.flush(c.all)
 		d.abandon(true)
+		if !d.ended || d.failure.err != syscall.ETIMEDOUT || d.flow().Reason != ReasonError || dst.ended != 0 {
+			t.Errorf("%s: how it ended has changed: %v, %v, %d ends passed on", c.name, d.failure, d.flow().Reason, dst.ended)
+		}
 		if len(dst.got) != c.got || d.flow().Lost != int64(c.lost) || from.buffers+from.pipes != 0 {
 			t.Errorf("%s: delivered %d, lost %d, %d leases; want %d, %d, 0", c.name, len(dst.got), d.flow().Lost, from.buffers+from.pipes, c.got, c.lost)
 		}

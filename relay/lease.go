@@ -25,7 +25,9 @@ type conduit interface {
 	Size() int
 	Len() int
 	Fill(fd, max int) (int, error)
+	FillSocket(fd, max int) (int, error)
 	Drain(fd, max int) (int, error)
+	DrainSocket(fd, max int) (int, error)
 	Read([]byte) (int, error)
 }
 
@@ -145,12 +147,21 @@ func (d *direction) releasePipe() {
 // residue, and with all also what the source still has to give. It never waits:
 // it ends at the first EAGAIN. all is for a source that is dead, whose queue
 // cannot grow; the bound is for one that only seems so.
+//
+// The direction has ended, and how it ended stays as it is: an end of file that is
+// met here is not passed on, nor does a failure count.
 func (d *direction) flush(all bool) {
-	for moves := 0; moves < flushMoves && (all || d.residue() > 0); moves++ {
-		if d.move() != waitTurn {
-			return
-		}
+	ended, reason, failure := d.ended, d.reason.Load(), d.failure
+	d.ended = false
+	for moves := 0; moves < flushMoves && d.mayFlush(all) && d.move() == waitTurn; moves++ {
 	}
+	d.ended, d.failure = ended, failure
+	d.reason.Store(reason)
+}
+
+// mayFlush reports whether there may be something to deliver.
+func (d *direction) mayFlush(all bool) bool {
+	return d.residue() > 0 || all && !d.eofSeen && d.remain != 0
 }
 
 // flushMoves is far more than a receive queue and a pipe take.

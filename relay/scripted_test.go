@@ -268,6 +268,9 @@ func (p *scriptedPipe) Len() int                    { return len(p.bytes) }
 func (p *scriptedPipe) Fill(int, int) (int, error)  { panic("a scripted pipe has no descriptor") }
 func (p *scriptedPipe) Drain(int, int) (int, error) { panic("a scripted pipe has no descriptor") }
 
+func (p *scriptedPipe) FillSocket(fd, max int) (int, error)  { return p.Fill(fd, max) }
+func (p *scriptedPipe) DrainSocket(fd, max int) (int, error) { return p.Drain(fd, max) }
+
 func (p *scriptedPipe) Read(b []byte) (int, error) {
 	n := copy(b, p.bytes)
 	p.bytes = p.bytes[n:]

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Session is two connections that are, or are about to be, joined. Run it
-// once; Result may be called at any time from any goroutine.
+// A Session is two connections that are, or are about to be, joined. Run or Start
+// it once; Result and Cut may be called at any time from any goroutine.
 type Session struct {
 	r    *Relay
 	a, b leg
@@ -42,17 +42,15 @@ type Session struct {
 	halfClose time.Duration // the quiet timeout once half open
 }
 
-// ErrRan is returned by a second Run of the same session.
+// ErrRan is returned by a second Run or Start of the same session.
 var ErrRan = errors.New("penstock: relay: session has been run already")
 
-// errNilConn is returned by Run if a connection is nil.
+// errNilConn is returned by Run and Start if a connection is nil.
 var errNilConn = fmt.Errorf("penstock: relay: join a nil connection: %w", os.ErrInvalid)
 
-// errPanicked cuts a session in which a Read or Write of a wrapper panicked.
-var errPanicked = errors.New("penstock: relay: a wrapped connection panicked")
-
-// NewSession prepares to join a and b. It moves nothing yet; the session owns both connections from its Run on. What the
-// wrappers of a and b have read ahead is handed over here.
+// NewSession prepares to join a and b. It moves nothing yet; the session owns both
+// connections from its Run or Start on. What the wrappers of a and b have read ahead
+// is handed over here.
 func (r *Relay) NewSession(a, b net.Conn) *Session {
 	s := &Session{r: r}
 	var fromA, fromB []byte
@@ -154,15 +152,35 @@ func (s *Session) drive(dr *driver) {
 
 // stopped is deferred by drive.
 func (s *Session) stopped(d *direction) {
+	defer s.settleLast()
 	if p := recover(); p != nil {
-		s.panics(p)
-	} else {
-		s.conclude(d)
+		s.notePanic(p)
+		s.cut(ReasonError, errPanicked)
+		return
 	}
-	if s.driving.Add(-1) == 0 {
-		s.settleAnyway()
-		s.tell()
+	switch {
+	case !d.ended:
+		s.cut(ReasonError, errLeft)
+	case !s.guarded(func() { s.conclude(d) }):
+		s.cut(ReasonError, errPanicked)
 	}
+}
+
+// settleLast is called when a direction has stopped; the last one settles.
+func (s *Session) settleLast() {
+	if s.driving.Add(-1) > 0 {
+		return
+	}
+	if !s.guarded(s.settle) { // nobody knows what was a clean end
+		s.ab.abandon(false)
+		s.ba.abandon(false)
+		s.guarded(s.a.reset)
+		s.guarded(s.b.reset)
+	}
+	s.guarded(s.a.close)
+	s.guarded(s.b.close)
+	s.finished.Store(max(1, s.r.clock.now()))
+	s.tell()
 }
 
 // tell tells who waits for the end.
@@ -175,26 +193,6 @@ func (s *Session) tell() {
 	if s.panicked != nil {
 		panic(s.panicked)
 	}
-}
-
-// panics notes that a Read or Write of a wrapper panicked. The first one counts.
-func (s *Session) panics(p any) {
-	s.mu.Lock()
-	if s.panicked == nil {
-		s.panicked = p
-	}
-	s.mu.Unlock()
-	s.cut(ReasonError, errPanicked)
-}
-
-// settleAnyway settles, whatever a wrapper does meanwhile.
-func (s *Session) settleAnyway() {
-	defer func() {
-		if p := recover(); p != nil {
-			s.panics(p)
-		}
-	}()
-	s.settle()
 }
 
 // conclude tells the session of the end of a direction.
@@ -219,7 +217,8 @@ func (s *Session) noteActivity() { s.active.Store(s.r.clock.now()) }
 // other side has not ended are reset, the result's Reason is [ReasonCanceled] and
 // the error is cause. It does not wait for the end. Of several cuts, and of what
 // else may end the session, the first one counts. It may be called at any time by
-// any goroutine; before the session runs it makes it end as it begins.
+// any goroutine. Before the session runs it makes it end as it begins, and already
+// then sets the connections' deadlines, which must not be changed any more.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cause) }
 
 // cut ends the session, and reports whether this was the first cause, which
@@ -234,19 +233,26 @@ func (s *Session) cut(reason Reason, cause error) bool {
 	}
 	s.mu.Unlock()
 	if first && !s.a.absent() && !s.b.absent() {
-		s.a.interrupt()
-		s.b.interrupt()
+		s.interrupt(&s.a)
+		s.interrupt(&s.b)
 	}
 	return first
 }
 
+// interrupt makes a leg's calls return. One that cannot be told to is closed.
+func (s *Session) interrupt(l *leg) {
+	if !s.guarded(l.interrupt) {
+		s.guarded(l.reset)
+		s.guarded(l.close)
+	}
+}
+
 // settle runs after both directions have stopped: it delivers what a reset side
-// had sent, counts what is lost, and closes both connections.
+// had sent, counts what is lost, and resets the sides that have to be.
 func (s *Session) settle() {
 	s.cutting.Lock()
 	s.settled = true
 	s.cutting.Unlock()
-	defer s.closeBoth()
 	s.mu.Lock()
 	if s.timer != nil {
 		s.timer.Stop()
@@ -265,12 +271,6 @@ func (s *Session) settle() {
 	if resetB {
 		s.ab.lost.Add(s.b.abort())
 	}
-}
-
-func (s *Session) closeBoth() {
-	s.a.close()
-	s.b.close()
-	s.finished.Store(max(1, s.r.clock.now()))
 }
 
 // finish flushes and abandons d, and reports whether the connection that it

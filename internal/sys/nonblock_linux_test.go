@@ -10,23 +10,23 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-func TestSpliceNonblock(t *testing.T) {
+func TestSpliceSocket(t *testing.T) {
 	r, w := newPipe(t)
 	near, far := sockets.TCPPair(t)
 	fd := sockets.FD(t, near)
-	n, err := sys.SpliceNonblock(fd, w, fd, 10)
+	n, err := sys.SpliceSocket(fd, w, fd, 10)
 	want(t, "from an empty socket", n, err, 0, error(syscall.EAGAIN))
 	if _, err := far.Write([]byte("abc")); err != nil {
 		t.Fatal(err)
 	}
 	await(t, fd)
-	n, err = sys.SpliceNonblock(fd, w, fd, 10)
+	n, err = sys.SpliceSocket(fd, w, fd, 10)
 	want(t, "from a socket", n, err, 3, nil)
-	n, err = sys.SpliceNonblock(r, fd, fd, 10)
+	n, err = sys.SpliceSocket(r, fd, fd, 10)
 	want(t, "to a socket", n, err, 3, nil)
-	n, err = sys.SpliceNonblock(-1, w, -1, 10)
+	n, err = sys.SpliceSocket(-1, w, -1, 10)
 	want(t, "from nothing", n, err, 0, error(syscall.EBADF))
-	if n := testing.AllocsPerRun(50, func() { sys.SpliceNonblock(fd, w, fd, 1) }); n != 0 {
+	if n := testing.AllocsPerRun(50, func() { sys.SpliceSocket(fd, w, fd, 1) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -42,9 +42,9 @@ func await(t *testing.T, fd int) {
 	t.Fatal("nothing arrived")
 }
 
-// TestSpliceNonblockThatWaits: a socket that somebody has made blocking waits. A
+// TestSpliceSocketThatWaits: a socket that somebody has made blocking waits. A
 // stop-the-world must go on meanwhile.
-func TestSpliceNonblockThatWaits(t *testing.T) {
+func TestSpliceSocketThatWaits(t *testing.T) {
 	_, w := newPipe(t)
 	near, far := sockets.TCPPair(t)
 	fd := sockets.FD(t, near)
@@ -53,7 +53,7 @@ func TestSpliceNonblockThatWaits(t *testing.T) {
 	}
 	spliced := make(chan int, 1)
 	go func() {
-		n, _ := sys.SpliceNonblock(fd, w, fd, 10)
+		n, _ := sys.SpliceSocket(fd, w, fd, 10)
 		spliced <- n
 	}()
 	collected := make(chan struct{})

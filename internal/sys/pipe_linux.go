@@ -52,14 +52,17 @@ func Splice(rfd int, roff *int64, wfd int, woff *int64, n, flags int) (int, erro
 	return max(int(m), 0), err
 }
 
-// SpliceNonblock is Splice with SPLICE_F_NONBLOCK and without offsets. One of
-// rfd and wfd is a pipe, the other one is fd. If that is O_NONBLOCK as well, the
-// call is a raw one, see the package's documentation: the flag covers the pipe's
-// side alone, and a socket is waited for or not by its own O_NONBLOCK (fs/splice.c,
-// splice_to_socket; net/ipv4/tcp.c, tcp_splice_read). It is looked at each time,
-// because a descriptor's other holders may change it (os.File.Fd does), and a
-// thread that waits in a raw call hangs the process.
-func SpliceNonblock(rfd, wfd, fd, n int) (int, error) {
+// SpliceSocket is Splice with SPLICE_F_NONBLOCK and without offsets, between a
+// pipe that nobody else has and the socket fd, TCP or unix stream. It is a raw call,
+// see the package's documentation, if the socket is O_NONBLOCK: the flag covers the
+// pipe's side alone, and a socket is waited for or not by its own O_NONBLOCK
+// (fs/splice.c, splice_to_socket; net/ipv4/tcp.c, tcp_splice_read). It is looked at
+// each time, because a descriptor's other holders may change it (os.File.Fd does).
+//
+// Not for FIFOs: O_NONBLOCK or not, splice waits for a pipe's lock (pipe_double_lock,
+// ipipe_prep), and who splices between it and a blocking socket holds that while it
+// waits. Nor for files, which know no O_NONBLOCK.
+func SpliceSocket(rfd, wfd, fd, n int) (int, error) {
 	var m uintptr
 	var e syscall.Errno
 	flags, _, _ := syscall.RawSyscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GETFL, 0)

@@ -10,15 +10,19 @@
 // Callers outside the hot path wrap it with os.NewSyscallError.
 //
 // Calls go through Syscall and Syscall6, which tell the scheduler, except for
-// those that cannot wait and are made for every piece of traffic: recvfrom(2) and
-// sendto(2) with MSG_DONTWAIT, splice(2) between descriptors that are both
-// O_NONBLOCK. A thread that waits in a RawSyscall cannot be stopped, and the next
-// stop-the-world hangs the process; one that only works there, for as long as
-// TCP takes, does no harm. Telling the scheduler costs more than its two
-// transitions: a call of more than 20 µs has its P taken away by sysmon, which
-// goes on looking every 20 µs, and moves the goroutines to another thread. Echoes
-// of 64 B over 64 connections cost a proxy a quarter less CPU without that, with a
-// third of the context switches; bulk a tenth to a third less (docs/performance.md).
+// those that do not wait and are made for every piece of traffic: recvfrom(2) and
+// sendto(2) with MSG_DONTWAIT, splice(2) between a pipe of our own and a
+// non-blocking TCP or unix stream socket. A thread that waits in a RawSyscall cannot
+// be stopped, and the next stop-the-world hangs the process. One that works there
+// keeps its P meanwhile, as any code does: for as long as TCP takes, and as a page
+// fault or a socket's lock may take. Telling the scheduler costs more than its two
+// transitions: a call of more than 20 µs has its P taken away by sysmon, which goes
+// on looking every 20 µs, and moves the goroutines to another thread. Echoes of 64 B
+// over 64 connections cost a proxy a quarter less CPU without that, with a third of
+// the context switches (docs/performance.md).
+//
+// A sandbox that hands these calls to a supervisor (seccomp_unotify(2)) makes them
+// wait for it; a supervisor within the same process must not.
 //
 // Descriptors are borrowed for the length of the call; only Pipe2 hands out new
 // ones and only Close takes one. All functions are safe for concurrent use as
