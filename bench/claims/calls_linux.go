@@ -77,13 +77,14 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 	defer w.close()
 	message := [][]byte{filled('h', 64), filled('b', 1024), filled('t', 16)}
 	large := filled('l', 64<<10)
+	whole, quarters := [][]byte{large}, slices.Collect(slices.Chunk(large, 16<<10))
 	var fails failure
 	times, err := alternate(
 		ctx, 150,
 		contestant{"three calls", loop(func() { fails.note(w.each(message)) })},
 		contestant{"one call", loop(func() { fails.note(w.gathered(message)) })},
-		contestant{"64 KiB in one part", loop(func() { fails.note(w.gathered([][]byte{large})) })},
-		contestant{"64 KiB in four", loop(func() { fails.note(w.gathered(slices.Collect(slices.Chunk(large, 16<<10)))) })},
+		contestant{"64 KiB in one part", loop(func() { fails.note(w.gathered(whole)) })},
+		contestant{"64 KiB in four", loop(func() { fails.note(w.gathered(quarters)) })},
 	)
 	if err == nil {
 		err = fails.err()

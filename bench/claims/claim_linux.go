@@ -17,8 +17,9 @@ type Claim struct {
 	Command   string // what repeats it here
 	Honest    string // where it is wrong or misleads, or what it leaves out
 
-	// Milestone is with what the rest of the row comes; empty if it is all here.
-	Milestone string
+	// Rest is what of the row is still to come, a plural, empty for all of it;
+	// Milestone is with what it comes, empty if the row is whole.
+	Rest, Milestone string
 
 	measure func(context.Context) (Result, error) // nil: nothing to measure yet
 }

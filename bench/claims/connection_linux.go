@@ -20,8 +20,11 @@ import (
 // blocking call waits in the kernel.
 type mover func(src, dst int) (bytes, calls int64, err error)
 
-// trial is how long a mover moves at a time.
-const trial = 200 * time.Millisecond
+// connectionRounds is how many rounds the movers get, and trial is how long a mover moves at a time.
+const (
+	connectionRounds = 5
+	trial            = 200 * time.Millisecond
+)
 
 // measureConnection has one connection moved by copying through a small buffer,
 // through one of 64 KiB, and by splice through a pipe of 1 MiB.
@@ -36,7 +39,7 @@ func measureConnection(ctx context.Context) (r Result, err error) {
 		{name: "copy, 64 KiB buffer", move: copying(make([]byte, 64<<10))},
 		{name: "splice, 1 MiB pipe", move: splicing(p)},
 	}
-	for round := range 5 {
+	for round := range connectionRounds {
 		for i := range ways {
 			if ctx.Err() != nil {
 				return r, context.Cause(ctx)
@@ -65,7 +68,7 @@ func (w *way) figures() []Figure {
 		spread("", Bits, w.bits),
 		spread("calls", Rate, w.calls),
 		spread("a call", Bytes, w.size),
-		Figure{Name: "user CPU", Unit: Percent, Value: 100 * w.user / w.elapsed},
+		Figure{Name: "user CPU", Unit: Sampled, Value: 100 * w.user / w.elapsed},
 		Figure{Name: "CPU per GB", Unit: Seconds, Value: (w.user + w.system) / w.n * 1e9},
 	)
 }

@@ -39,12 +39,12 @@ func (f *factory) item() *item {
 
 func newLockedKeeper(cost time.Duration) keeper {
 	f := &factory{cost: cost}
-	c := newLocked(f.item)
+	c := newLocked(func() any { return f.item() })
 	return keeper{
 		name: locks, made: &f.made,
 		take: func(xs []*item) {
 			for i := range xs {
-				xs[i] = c.get()
+				xs[i] = c.get().(*item)
 			}
 		},
 		give: func(xs []*item) {
@@ -54,7 +54,7 @@ func newLockedKeeper(cost time.Duration) keeper {
 		},
 		pairs: func(n int) {
 			for range n {
-				c.put(c.get())
+				c.put(c.get().(*item))
 			}
 		},
 	}

@@ -12,21 +12,22 @@ type item [128]byte
 
 // locked has the shape of sync.Pool before Go 1.13: for each P a private place
 // that needs no lock and a slice under a mutex, from which the other Ps steal.
-// No collection empties it.
+// Its methods take and return what sync.Pool's do, so that a comparison with
+// today's is one of the shapes alone. No collection empties it.
 type locked struct {
 	local []shard
-	make  func() *item
+	new   func() any
 }
 
 type shard struct {
-	private *item // owner only, pinned
+	private any // owner only, pinned
 	mu      sync.Mutex
-	shared  []*item
+	shared  []any
 	_       [128]byte
 }
 
-func newLocked(make_ func() *item) *locked {
-	return &locked{make([]shard, runtime.GOMAXPROCS(0)), make_}
+func newLocked(new_ func() any) *locked {
+	return &locked{make([]shard, runtime.GOMAXPROCS(0)), new_}
 }
 
 // While a goroutine is pinned it is neither moved to another P nor stopped, so it
@@ -38,9 +39,17 @@ func procPin() int
 //go:linkname procUnpin runtime.procUnpin
 func procUnpin()
 
-func (c *locked) get() *item {
+// pin pins the goroutine and returns its P's shard. It is a call, as it was in
+// sync.Pool and is.
+//
+//go:noinline
+func (c *locked) pin() (*shard, int) {
 	p := procPin()
-	l := &c.local[p]
+	return &c.local[p], p
+}
+
+func (c *locked) get() any {
+	l, p := c.pin()
 	x := l.private
 	l.private = nil
 	procUnpin()
@@ -52,10 +61,10 @@ func (c *locked) get() *item {
 			return x
 		}
 	}
-	return c.make()
+	return c.new()
 }
 
-func (l *shard) pop() (x *item) {
+func (l *shard) pop() (x any) {
 	l.mu.Lock()
 	if n := len(l.shared); n > 0 {
 		x, l.shared[n-1] = l.shared[n-1], nil
@@ -65,8 +74,8 @@ func (l *shard) pop() (x *item) {
 	return x
 }
 
-func (c *locked) put(x *item) {
-	l := &c.local[procPin()]
+func (c *locked) put(x any) {
+	l, _ := c.pin()
 	if l.private == nil {
 		l.private, x = x, nil
 	}

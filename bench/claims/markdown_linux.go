@@ -13,7 +13,9 @@ Penstock implements ideas that were published with figures. This page has one ro
 
 prints, with fresh figures of the machine it runs on, in less than a minute; penstock bench claims NAME measures one row and tells all there is to it.
 
-Contestants take turns in rounds of about a millisecond; a time is the median of its rounds, and a ratio the median of those within the rounds, with the 10th and 90th percentile: below 1 the first one is faster. Where all processors work, a time is the time elapsed divided by what all of them did, as Go's benchmarks have it.
+Where times are compared, contestants take turns, in each round another one first. A turn is about a millisecond, but in stop-timer 100 objects with the timer stopped and 10,000 timed whole, in pool-across-collections ten collections, in pool-pause one, in pool-expensive-new 100 operations on each P, in one-connection 200 ms. A time is the median of its rounds, and a ratio the median of those within the rounds, with the 10th and 90th percentile: below 1 the first one is faster. Where all processors work, a time is the time elapsed divided by what all of them did, as Go's benchmarks have it.
+
+What is counted takes no turns: bytes allocated are the least of several passes, for others in the process allocate, too; those of slice-headers and its collections the median of three; memory in million-connections is measured once; CPU in one-connection is that of all rounds. The figures of ten-thousand-connections are a run of penstock bench switches, recorded apart: the median of its rounds, if it had more than one.
 `
 
 // Markdown writes docs/claims.md: the claims, with the results of the record.

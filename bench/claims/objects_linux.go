@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,12 +145,13 @@ func measureStopTimer(ctx context.Context) (r Result, err error) {
 	nothing := contestant{"nothing", loop(func() {})}
 	ways := append([]contestant{nothing}, s.ways(func() {})[:2]...)
 	stopped := make([]interruption, len(ways))
-	for range 20 {
-		for i, w := range ways {
+	for round := range 20 {
+		for i := range ways {
 			if ctx.Err() != nil {
 				return r, context.Cause(ctx)
 			}
-			stopped[i].measure(w)
+			k := (i + round) % len(ways)
+			stopped[k].measure(ways[k])
 		}
 	}
 	for i, w := range ways {
@@ -157,6 +159,7 @@ func measureStopTimer(ctx context.Context) (r Result, err error) {
 			w.name,
 			spread("timer stopped", Seconds, stopped[i].counted),
 			spread("elapsed for that", Seconds, stopped[i].elapsed),
+			Figure{Name: "allocated", Unit: Bytes, Value: slices.Min(stopped[i].allocated)},
 			spread("timed whole", Seconds, stopped[i].whole),
 		)...)
 	}
@@ -169,16 +172,18 @@ func measureStopTimer(ctx context.Context) (r Result, err error) {
 }
 
 // An interruption is what a contestant took by a timer that stops for each
-// operation, what passed meanwhile, and what it takes: seconds for so many
-// objects, a value for each round.
-type interruption struct{ counted, elapsed, whole report.Sample }
+// operation, what passed and was allocated meanwhile, and what it takes: seconds
+// and bytes for so many objects, a value for each round.
+type interruption struct{ counted, elapsed, allocated, whole report.Sample }
 
 func (i *interruption) measure(c contestant) {
 	const few, many = 100, 10_000
 	var counted time.Duration
-	elapsed := stopwatch(func() { counted = interrupted(few, c.run) })
+	var elapsed time.Duration
+	bytes := allocations(func() { elapsed = stopwatch(func() { counted = interrupted(few, c.run) }) })
 	whole := stopwatch(func() { c.run(many) })
 	i.counted = append(i.counted, counted.Seconds()/few*objects)
 	i.elapsed = append(i.elapsed, elapsed.Seconds()/few*objects)
+	i.allocated = append(i.allocated, bytes/few*objects)
 	i.whole = append(i.whole, whole.Seconds()/many*objects)
 }

@@ -63,29 +63,30 @@ func measureKeepers(ctx context.Context, work func(keeper) contestant) (r Result
 const idleItems = 100_000
 
 // measurePauses forces collections while items lie idle in a pool that was filled
-// just before, or in a slice. One P does it: with more, most of a pause is to wake
-// their threads.
+// just before, or in a slice; each is alone in the heap. One P does it: with more,
+// most of a pause is to wake their threads.
 func measurePauses(ctx context.Context) (r Result, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	ours, err := newPenstockKeeper(0, idleItems)
-	if err != nil {
-		return r, err
-	}
 	pauses := map[string]report.Sample{}
 	held := make([]*item, idleItems)
-	for range 30 {
-		if ctx.Err() != nil {
-			return r, context.Cause(ctx)
-		}
-		ks := []keeper{newSyncKeeper(0), ours, newSliceKeeper()}
-		for _, k := range ks {
+	for round := range 30 {
+		for i := range 3 {
+			if ctx.Err() != nil {
+				return r, context.Cause(ctx)
+			}
+			k, err := pausedKeeper((i + round) % 3)
+			if err != nil {
+				return r, err
+			}
 			k.take(held)
 			k.give(held)
 			clear(held)
 			pauses[k.name] = append(pauses[k.name], pause().Seconds())
+			runtime.KeepAlive(k)
+			runtime.GC() // the first of two that a sync.Pool takes to go
+			runtime.GC()
 		}
-		runtime.KeepAlive(ks) // all of them are in each pause's heap
 	}
 	overSlice := spread(penstock+" / "+plainSlice, Ratio, pauses[penstock].Over(pauses[plainSlice]))
 	for _, name := range []string{syncPool, penstock, plainSlice} {
@@ -97,6 +98,17 @@ func measurePauses(ctx context.Context) (r Result, err error) {
 	}
 	r.Figures = append(r.Figures, overSlice)
 	return r, nil
+}
+
+// pausedKeeper makes one of the three that measurePauses has.
+func pausedKeeper(which int) (keeper, error) {
+	switch which {
+	case 0:
+		return newSyncKeeper(0), nil
+	case 1:
+		return newPenstockKeeper(0, idleItems)
+	}
+	return newSliceKeeper(), nil
 }
 
 // pause collects, once the processors have come to rest, and returns how long the
@@ -122,7 +134,7 @@ func measureExpensive(ctx context.Context) (r Result, err error) {
 	defer runtime.KeepAlive(ballast)
 	times := map[string]report.Sample{}
 	news := map[string]report.Sample{}
-	for range 5 {
+	for round := range 6 {
 		if ctx.Err() != nil {
 			return r, context.Cause(ctx)
 		}
@@ -130,7 +142,9 @@ func measureExpensive(ctx context.Context) (r Result, err error) {
 		if err != nil {
 			return r, err
 		}
-		for _, k := range []keeper{ours, newSyncKeeper(time.Millisecond)} {
+		ks := []keeper{ours, newSyncKeeper(time.Millisecond)}
+		for i := range ks {
+			k := ks[(i+round)%len(ks)]
 			took := stopwatch(func() { onAllPs("", func(_, n int) { k.hold(n) }).run(ops) })
 			all := float64(ops * runtime.GOMAXPROCS(0))
 			times[k.name] = append(times[k.name], took.Seconds()/all)

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/penstock/penstock/bench/report"
 )
 
 // Record is a run: the results of some claims, and where they come from.
@@ -67,14 +65,17 @@ func (rec *Record) Of(c *Claim) string {
 		parts = append(parts, rec.Results[i].String())
 	}
 	switch {
-	case c.Milestone != "" && c.Measured():
-		parts = append(parts, "the rest comes "+c.Milestone)
-	case c.Milestone != "" && c.Command != noCommand:
-		parts = append(parts, "see "+c.Command+"; ours comes "+c.Milestone)
+	case len(parts) > 0:
+	case c.Measured():
+		parts = append(parts, "not measured")
+	case c.Command != noCommand:
+		parts = append(parts, "measured by "+c.Command)
+	}
+	switch {
+	case c.Rest != "":
+		parts = append(parts, c.Rest+" come "+c.Milestone)
 	case c.Milestone != "":
 		parts = append(parts, "not built yet: comes "+c.Milestone)
-	case len(parts) == 0:
-		parts = append(parts, report.Unknown)
 	}
 	return strings.Join(parts, "; ")
 }

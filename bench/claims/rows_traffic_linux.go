@@ -15,6 +15,7 @@ var trafficClaims = []*Claim{
 		Honest: "1.3 Gbit/s in 125 k calls are 1,300 bytes a call, 8.2 in 8.3 k are 123 kB: what is compared is first of all a small buffer with a large pipe. " +
 			"So here copying runs with a buffer of 2,600 bytes, which makes such calls, and with one of 64 KiB, which has most of the gain without splice. " +
 			"And copying is the kernel's work, system time; the user's CPU was spent on something else. What counts is all CPU per GB. " +
+			"Besides, most kernels guess how CPU time splits into user and system: they look once a tick (CONFIG_TICK_CPU_ACCOUNTING), a few hundred times in this second, so ours are whole percents at best. " +
 			"Here all is in one process; the moving thread's own time; sockets block, so that nothing else makes calls.",
 		measure: measureConnection,
 	},
@@ -26,7 +27,10 @@ var trafficClaims = []*Claim{
 		Source:    recipe,
 		Command:   "penstock bench switches",
 		Honest: "1,920 calls a second over 10,000 connections are one call for each in five seconds: they were idle, or not all was counted. " +
-			"Calls per second say nothing without requests per second; a loop that serves fewer makes fewer. Ours come per request.",
+			"Likewise a mean of 12.7 ms over 10,000 connections that all wait for an answer would be 787,000 requests a second (Little's law), which nobody serves with 24,800 calls. " +
+			"Calls per second say nothing without requests per second; a loop that serves fewer makes fewer. Ours come with them. " +
+			"Here all connections are active: 64 bytes go to an echo server in a process of its own and back, then again, so that the latency is queueing, the same for all of a throughput. The load takes its share of the machine.",
+		Rest:      "Penstock's loops",
 		Milestone: withLoops,
 	},
 	{
@@ -38,7 +42,8 @@ var trafficClaims = []*Claim{
 		Command:   claimCommand + "slice-headers",
 		Honest: "What saves collections is to use memory again, and arrays do that as well as headers do. " +
 			"Headers save room: an array has the size of the largest message whatever it holds, a header points at a buffer of a fitting class. " +
-			"Here 20,000 messages of 1 B to 64 KiB, 64 at a time; for fragmentation, the part of the room that no message fills.",
+			"Here 20,000 messages of 1 B to 64 KiB, 64 at a time; for fragmentation, the part of the room that no message fills, where the room of a message that is made is what the allocator's size class has.",
+		Rest:      "buffers cut from huge pages, outside the collector's heap,",
 		Milestone: withArenas,
 		measure:   measureHeaders,
 	},
@@ -52,6 +57,7 @@ var trafficClaims = []*Claim{
 		Honest: "64 MiB are 67 bytes for each. No goroutine fits in, no buffer, and not the kernel's socket, which takes kilobytes and can be in neither figure. " +
 			"So it can only mean that idle connections own nothing of the process's memory but an entry in a table, which is the right goal. " +
 			"1.2 GB, on the other side, is less than half of what a million waiting goroutines take.",
+		Rest:      "idle connections without a goroutine, and the latency,",
 		Milestone: withLoops,
 		measure:   measureIdle,
 	},
@@ -68,6 +74,7 @@ var callClaims = []*Claim{
 		Honest: "writev saves two calls, and does not avoid the copy into the kernel, which is over when it returns: what is written to the parts afterwards does not arrive. " +
 			"(With splice and MSG_ZEROCOPY it would, which is their price.) More parts of the same bytes take no less time either. " +
 			"Here a message of 64 + 1,024 + 16 bytes through a unix socket, the reading of it included.",
+		Rest:      "messages of Penstock's own that are sent so",
 		Milestone: withWrites,
 		measure:   measureGathered,
 	},
@@ -89,7 +96,7 @@ var callClaims = []*Claim{
 		Measures:  "splice(2) with the flag and without it: 64 KiB from a file to a socket, and to another file.",
 		Source:    recipe,
 		Command:   claimCommand + "splice-move",
-		Honest:    "It has done nothing since Linux 2.6.21 (splice(2)). Penstock does not set it.",
+		Honest:    "It has done nothing since Linux 2.6.21 (splice(2)), except into /dev/fuse, which takes whole pages over if it can (fs/fuse/dev.c, fuse_dev_splice_write). Penstock moves bytes between sockets and does not set it.",
 		measure:   measureMove,
 	},
 }

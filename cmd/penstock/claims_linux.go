@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 
@@ -20,7 +19,8 @@ func (c *claimsCmd) Validate() error {
 	return nil
 }
 
-// Run measures the claims one after the other and prints them. A signal ends it.
+// Run measures the claims one after the other and prints them. A signal ends it,
+// with those that were measured until then.
 func (c *claimsCmd) Run(e *env) error {
 	ctx, interrupt := context.WithCancelCause(context.Background())
 	defer interrupt(nil)
@@ -42,24 +42,25 @@ func (c *claimsCmd) run(ctx context.Context, e *env) error {
 	if err != nil {
 		return usageError{err}
 	}
-	var figures *os.File // opened first: a wrong name should not cost a measurement
-	if c.JSON != "" {
-		if figures, err = os.Create(c.JSON); err != nil {
-			return err
-		}
-		defer figures.Close()
+	o := new(outputs)
+	if o.json, err = o.file(e, c.JSON); err != nil { // first: a wrong name should not cost a measurement
+		return err
 	}
 	rec, err := claims.Run(ctx, chosen, thisMachine(), func(m *claims.Claim) {
 		fmt.Fprintf(e.stderr, "penstock: measuring %s\n", m.ID)
 	})
-	if err != nil {
-		return err
+	if err != nil && len(rec.Results) == 0 {
+		return cmp.Or(err, o.close())
 	}
-	newClaimsPage(e).print(chosen, rec, len(c.Claims) > 0)
-	if figures == nil {
-		return nil
+	to := *e
+	if c.JSON == "-" {
+		to.stdout = e.stderr
 	}
-	return cmp.Or(rec.Write(figures), figures.Close())
+	newClaimsPage(&to).print(chosen, rec, len(c.Claims) > 0) // if it was interrupted, what there is
+	if o.json != nil {
+		err = cmp.Or(err, rec.Write(o.json))
+	}
+	return cmp.Or(err, o.close())
 }
 
 // thisMachine says where figures come from, without what a distribution adds to
@@ -85,9 +86,9 @@ func newClaimsPage(e *env) claimsPage {
 	return claimsPage{p}
 }
 
-// print writes a table, or with details all that there is to say.
+// print writes the claims in short, or with details all that there is to say.
 func (p claimsPage) print(chosen []*claims.Claim, rec *claims.Record, details bool) {
-	p.prose("What was published, and what it comes to here: %s, %s. Times are medians of rounds by turns; a ratio is the median of those within the rounds (p10–p90), below 1 the first is faster.", rec.Machine, rec.Date)
+	p.prose("What was published, and what it comes to here: %s, %s. Times are medians of rounds, by turns where several are compared; a ratio is the median of those within the rounds (p10–p90), below 1 the first is faster.", rec.Machine, rec.Date)
 	for _, c := range chosen {
 		p.heading(c.ID + ": " + c.Title)
 		p.item("published", c.Published)

@@ -27,6 +27,7 @@ func lookBacklog(p *patient) facts {
 	l, err := listen(either(), nil)
 	if err != nil {
 		f.err = err
+		p.sandbox(err)
 		return f
 	}
 	defer l.Close()
@@ -57,9 +58,25 @@ func (f backlog) judge() finding {
 	}
 	return finding{
 		state: Degraded, found: found,
-		cost: fmt.Sprintf("of a burst of more than %s clients the others try again after 1 s, 3 s and 7 s", f.Penstock),
-		mend: f.netSysctl("net.core.somaxconn", fmt.Sprint(enoughBacklog)),
+		cost: fmt.Sprintf("of a burst of more than %s clients the others try again after 1 s or more", f.Penstock),
+		mend: f.mend(),
 	}
+}
+
+// mend says how to get a longer backlog: by a larger limit, and by letting the
+// listener read it, which otherwise asks for 128 (package net).
+func (f backlog) mend() []string {
+	read := f.letRead("/proc/sys/net/core/somaxconn")
+	if f.Largest.value >= enoughBacklog {
+		return []string{read}
+	}
+	mend := f.netSysctl(setting{"net.core.somaxconn", fmt.Sprint(enoughBacklog)})
+	if !f.Somaxconn.known {
+		for i := range mend {
+			mend[i] += "; besides, " + read
+		}
+	}
+	return mend
 }
 
 // synBacklog is how many connections may be in the middle of their handshake.
@@ -78,7 +95,7 @@ func lookSynBacklog(p *patient) facts {
 }
 
 func (f synBacklog) judge() finding {
-	cost := "handshakes beyond it are dropped: the client tries again after 1 s, 3 s and 7 s"
+	cost := "handshakes beyond it are dropped: the client tries again after 1 s or more"
 	switch {
 	case !f.Max.known:
 		return finding{state: Unknown, found: "tcp_max_syn_backlog cannot be read", cost: cost}
@@ -89,6 +106,6 @@ func (f synBacklog) judge() finding {
 	}
 	return finding{
 		state: Degraded, found: fmt.Sprintf("%s handshakes at once, and no SYN cookies", f.Max), cost: cost,
-		mend: f.netSysctl("net.ipv4.tcp_syncookies", "1"),
+		mend: f.netSysctl(setting{"net.ipv4.tcp_syncookies", "1"}),
 	}
 }

@@ -37,17 +37,17 @@ func (f buffers) judge() finding {
 	if receive && send {
 		return finding{state: OK, found: found}
 	}
-	var mend []string
+	var larger []setting
 	if !receive {
-		mend = f.netSysctl("net.ipv4.tcp_rmem", fmt.Sprintf("%d %d %d", f.receive[0], f.receive[1], 6<<20))
+		larger = append(larger, setting{"net.ipv4.tcp_rmem", fmt.Sprintf("%d %d %d", f.receive[0], f.receive[1], 6<<20)})
 	}
 	if !send {
-		mend = append(mend, f.netSysctl("net.ipv4.tcp_wmem", fmt.Sprintf("%d %d %d", f.send[0], f.send[1], 4<<20))...)
+		larger = append(larger, setting{"net.ipv4.tcp_wmem", fmt.Sprintf("%d %d %d", f.send[0], f.send[1], 4<<20)})
 	}
 	return finding{
 		state: Degraded, found: found,
 		cost: fmt.Sprintf("one fill of a 1 MiB pipe finds %s at most; 64 KiB at a time take 0.86 of copying's time, 128 KiB 0.56, 256 KiB 0.41",
 			size(min(f.ReceiveMax.value, f.SendMax.value)/2)),
-		mend: mend,
+		mend: f.netSysctl(larger...),
 	}
 }

@@ -107,19 +107,16 @@ func (f descriptors) raise() []string {
 	}
 	mend := []string{
 		fmt.Sprintf("systemd: LimitNOFILE=%d", n),
-		fmt.Sprintf("as root: ulimit -n %d", n),
 		fmt.Sprintf("echo '* - nofile %d' >> /etc/security/limits.d/penstock.conf, and log in anew", n),
 	}
-	if f.Soft.value < f.Hard.value {
+	switch {
+	case f.Raises:
+		return append([]string{fmt.Sprintf("ulimit -n %d", n)}, mend...)
+	case f.Soft.value < f.Hard.value:
 		return append([]string{fmt.Sprintf("ulimit -n %d", f.Hard.value)}, mend...)
 	}
 	return mend
 }
 
 // sessions is a number of them.
-func sessions(n int) string {
-	if n == 1 {
-		return "1 session"
-	}
-	return exact(n) + " sessions"
-}
+func sessions(n int) string { return several(n, "session", "sessions") }

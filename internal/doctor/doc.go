@@ -12,7 +12,7 @@
 // (it could not be found out). Any one of mend is enough, unless it says otherwise.
 // Figures that are not known are left out. They are, by check:
 //
-//	loopback         ipv4, ipv6
+//	loopback         ipv4, ipv6, interfaces_up: any, the loopback one included
 //	descriptors      soft, hard, nr_open, raisable: hard by this process, free: had, of 64,
 //	                 sessions: that soft allows
 //	splice           moved_bytes
@@ -25,7 +25,7 @@
 //	backlog          somaxconn, listener_backlog: that Penstock gets, largest_backlog
 //	syn-backlog      tcp_max_syn_backlog, tcp_syncookies
 //	ports            lowest, highest, reserved: between them, usable, new_per_second_and_target,
-//	                 tcp_tw_reuse, bind_address_no_port, sessions: that the descriptors allow
+//	                 tcp_tw_reuse, tcp_timestamps, bind_address_no_port, sessions: that the descriptors allow
 //	tcp-buffers      tcp_rmem_max, tcp_wmem_max
 //	rcvlowat, user-timeout, reuseport
 //	                 works

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"os"
+	"slices"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -51,6 +52,7 @@ func examine(o Options, h host) *Report {
 			checks = append(checks, first)
 		}
 	}
+	p.grantAll(checks)
 	return newReport(checks)
 }
 
@@ -70,6 +72,7 @@ type finding struct {
 	found  string
 	cost   string
 	mend   []string
+	needs  []string // capabilities, which together mend it too
 	unable bool
 }
 
@@ -110,7 +113,7 @@ func (p *patient) check(t topic) Check {
 	if f.mend == nil {
 		f.mend = []string{} // and not null
 	}
-	return Check{Name: t.name, State: f.state, Found: f.found, Cost: f.cost, Mend: f.mend, Figures: figures, unable: f.unable}
+	return Check{Name: t.name, State: f.state, Found: f.found, Cost: f.cost, Mend: f.mend, Figures: figures, needs: f.needs, unable: f.unable}
 }
 
 // A patient is the process that is examined, and what earlier probes have found
@@ -119,9 +122,6 @@ type patient struct {
 	host
 	Options
 	place
-
-	capabilities      sys.CapSet
-	capabilitiesKnown bool
 
 	free        number   // how many descriptors could be had at first
 	descriptors int      // how many the process may have
@@ -133,16 +133,23 @@ func newPatient(o Options, h host) *patient {
 	if o.Sessions == nil {
 		o.Sessions = func(n int) int { return n / 2 }
 	}
-	mode, _ := h.field("proc/self/status", "Seccomp")
-	p := &patient{host: h, Options: o, place: place{container: h.contained(), nested: h.namespaced(), seccomp: parse(mode)}}
-	set, err := sys.Capabilities()
-	p.capabilities, p.capabilitiesKnown = set, err == nil
-	return p
+	return &patient{host: h, Options: o, place: h.place()}
 }
 
-// sandbox notes it if a call failed as it does in a sandbox.
-func (p *patient) sandbox(call string, err error) {
-	if p.filtered() && forbidden(err) {
+// place finds out where this process runs.
+func (h host) place() place {
+	set, err := sys.Capabilities()
+	bound, _ := h.field("proc/self/status", "CapBnd")
+	return place{
+		container: h.contained(), nested: h.namespaced(), seccomp: h.status("Seccomp"), user: os.Getuid(),
+		effective: capabilities{set, err == nil}, bound: parseCapabilities(bound),
+		noNewPrivs: h.status("NoNewPrivs").value == 1,
+	}
+}
+
+// sandbox notes the call that failed as it does in a sandbox.
+func (p *patient) sandbox(err error) {
+	if call := callOf(err); p.filtered() && forbidden(err) && call != "" && !slices.Contains(p.refused, call) {
 		p.refused = append(p.refused, call)
 	}
 }

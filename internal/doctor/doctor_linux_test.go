@@ -130,7 +130,7 @@ func TestSandbox(t *testing.T) {
 		{"splice unknown", syscall.ENOSYS, sys.SYS_SPLICE, "splice", Missing, "splice"},
 		{"io_uring forbidden", syscall.EPERM, sys.SYS_IO_URING_SETUP, "io_uring", Missing, "io_uring_setup"},
 		{"membarrier forbidden", syscall.EPERM, sys.SYS_MEMBARRIER, "membarrier", Degraded, "membarrier"},
-		{"pipes forbidden", syscall.EPERM, sys.SYS_PIPE2, "splice", Missing, "splice"},
+		{"pipes forbidden", syscall.EPERM, sys.SYS_PIPE2, "splice", Missing, "pipe2"},
 		{"bpf forbidden", syscall.EPERM, sys.SYS_BPF, "bpf", Missing, "bpf"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestSandbox(t *testing.T) {
 			if c.check == "bpf" && !r.of(t, "bpf").Figures.(bpf).CapBPF {
 				t.Skip("refused for want of CAP_BPF already")
 			}
-			r.want(t, c.check, c.state, "seccomp=")
+			r.want(t, c.check, c.state, "allows "+c.call+",")
 			if f := r.of(t, "seccomp").Figures.(seccomp); f.Mode != known(2) || !slices.Contains(f.Refused, c.call) {
 				t.Errorf("mode %v, refused %v; want a filter and %s", f.Mode, f.Refused, c.call)
 			}
@@ -185,7 +185,49 @@ func TestNoSockets(t *testing.T) {
 		t.Error("able")
 	}
 	r.want(t, "loopback", Missing, "socket")
-	r.want(t, "backlog", Unknown, "")
+	for _, name := range needSockets {
+		r.want(t, name, Unknown, "")
+	}
+	if f := r.of(t, "ports").Figures.(ports); f.LatePort.known {
+		t.Errorf("bind_address_no_port: %v, although nothing could be tried", f.LatePort.yes)
+	}
+}
+
+// needSockets are the checks that make connections to try something else.
+var needSockets = []string{"splice", "backlog", "rcvlowat", "user-timeout", "reuseport", "zerocopy"}
+
+// TestScaffolding: a call that the probes need around what they try is refused. It is
+// named once, nothing else is blamed, and Penstock cannot run only if it listens with
+// that call.
+func TestScaffolding(t *testing.T) {
+	for _, c := range []struct {
+		call   string
+		number uintptr
+		able   bool
+		state  State
+	}{
+		{"accept4", syscall.SYS_ACCEPT4, false, Missing},
+		{"listen", syscall.SYS_LISTEN, false, Missing},
+		{"setsockopt", sys.SYS_SETSOCKOPT, false, Missing},
+		{"connect", syscall.SYS_CONNECT, true, Degraded},
+	} {
+		t.Run(c.call, func(t *testing.T) {
+			if !privilege.Refused(t, syscall.EPERM, c.number) {
+				return
+			}
+			r := examined(t)
+			if r.Able != c.able {
+				t.Errorf("able: %v, want %v", r.Able, c.able)
+			}
+			r.want(t, "loopback", c.state, "allows "+c.call+",")
+			for _, name := range []string{"splice", "rcvlowat", "zerocopy"} {
+				r.want(t, name, Unknown, "")
+			}
+			if got := r.of(t, "seccomp").Figures.(seccomp).Refused; !slices.Equal(got, []string{c.call}) {
+				t.Errorf("refused %v, want %s alone", got, c.call)
+			}
+		})
+	}
 }
 
 // TestFewDescriptors: with 64 there is room for some sessions, with 8, of which a

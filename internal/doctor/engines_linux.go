@@ -21,7 +21,7 @@ func lookIoUring(p *patient) facts {
 	f := ioUring{Disabled: p.parameter("kernel.io_uring_disabled"), err: feature.IoUring(), place: p.place}
 	f.Works = f.err == nil
 	if f.Disabled.value == 0 {
-		p.sandbox("io_uring_setup", f.err)
+		p.sandbox(f.err)
 	}
 	return f
 }
@@ -29,17 +29,17 @@ func lookIoUring(p *patient) facts {
 func (f ioUring) judge() finding {
 	verdict := finding{
 		state: Missing,
-		cost:  "nothing in this release, which does not use it; tried, it moved bulk at 0.4 to 0.8 of HAProxy's speed with splicing",
+		cost:  "nothing in this release, which does not use it",
 	}
 	switch {
 	case f.Works:
 		return finding{state: OK, found: "rings can be made; this release makes none"}
 	case f.Disabled.value > 0 && errors.Is(f.err, feature.ErrNotSupported):
 		verdict.found = fmt.Sprintf("forbidden by kernel.io_uring_disabled = %s", f.Disabled)
-		verdict.mend = f.sysctl("kernel.io_uring_disabled", "0")
+		verdict.mend = f.sysctl(setting{"kernel.io_uring_disabled", "0"})
 	case errors.Is(f.err, feature.ErrNotSupported):
 		verdict.found = "refused: " + cause(f.err)
-		verdict.mend = f.allow("io_uring_setup")
+		verdict.mend = f.allow(callOf(f.err))
 	default:
 		verdict.state, verdict.found = Unknown, "could not be tried: "+cause(f.err)
 	}
@@ -60,12 +60,12 @@ type bpf struct {
 func lookBPF(p *patient) facts {
 	f := bpf{
 		Unprivileged: p.parameter("kernel.unprivileged_bpf_disabled"), place: p.place,
-		CapBPF: !p.nested && (p.capabilities.Has(sys.CAP_BPF) || p.capabilities.Has(sys.CAP_SYS_ADMIN)),
+		CapBPF: !p.nested && (p.effective.set.Has(sys.CAP_BPF) || p.effective.set.Has(sys.CAP_SYS_ADMIN)),
 		maps:   feature.BPF(), sockmap: feature.Sockmap(),
 	}
 	f.Maps, f.Sockmap = f.maps == nil, f.sockmap == nil
 	if f.CapBPF {
-		p.sandbox("bpf", f.maps)
+		p.sandbox(f.maps)
 	}
 	return f
 }
@@ -73,7 +73,7 @@ func lookBPF(p *patient) facts {
 func (f bpf) judge() finding {
 	verdict := finding{
 		state: Missing,
-		cost:  "nothing in this release, which does not use it; a sockmap costs a proxy no CPU, but knows no backpressure",
+		cost:  "nothing in this release, which does not use it",
 	}
 	err := f.maps
 	if f.Maps {
@@ -88,13 +88,13 @@ func (f bpf) judge() finding {
 		verdict.state, verdict.found = Unknown, "could not be tried: "+cause(err)
 	case f.CapBPF && !f.Maps:
 		verdict.found = "refused: " + cause(err)
-		verdict.mend = f.allow("bpf")
+		verdict.mend = f.allow(callOf(err))
 	default:
 		if verdict.found == "" {
 			verdict.found = "refused for want of CAP_BPF: "
 		}
 		verdict.found += cause(err)
-		verdict.mend = f.grant("BPF", "NET_ADMIN")
+		verdict.needs = []string{"BPF", "NET_ADMIN"}
 	}
 	return verdict
 }

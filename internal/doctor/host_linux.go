@@ -56,6 +56,12 @@ func (h host) field(path, name string) (string, bool) {
 	return "", false
 }
 
+// status returns a number of /proc/self/status.
+func (h host) status(name string) number {
+	text, _ := h.field("proc/self/status", name)
+	return parse(text)
+}
+
 // contained tells whether this process runs in a container of Docker's, Podman's or
 // Kubernetes'.
 func (h host) contained() bool {

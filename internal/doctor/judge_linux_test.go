@@ -29,6 +29,9 @@ func judgeAll(t *testing.T, verdicts []verdict) {
 			t.Errorf("%s: %s, unable %v; want %s, %v", v.name, got.state, got.unable, v.state, v.unable)
 		}
 		mend := strings.Join(got.mend, "\n")
+		if len(got.needs) > 0 {
+			mend += "\n" + capNames(got.needs)
+		}
 		for what, part := range map[string][2]string{"found": {got.found, v.found}, "cost": {got.cost, v.cost}, "mend": {mend, v.mend}} {
 			if !strings.Contains(part[0], part[1]) {
 				t.Errorf("%s: %s is %q, want %q in it", v.name, what, part[0], part[1])
@@ -55,20 +58,42 @@ func refusal(call string, err syscall.Errno) error {
 	return &feature.Error{Feature: "it", Err: os.NewSyscallError(call, err)}
 }
 
+// with is a copy of facts with something else.
+func with[T any](f T, change func(*T)) T {
+	change(&f)
+	return f
+}
+
+// over is a loopback on which a call fails.
+func over(call string, err syscall.Errno, up number, p place) loopback {
+	failed := os.NewSyscallError(call, err)
+	return loopback{ipv4: failed, ipv6: failed, Up: up, place: p}
+}
+
 func TestJudgeTraffic(t *testing.T) {
 	eperm := refusal("splice", syscall.EPERM)
 	judgeAll(t, []verdict{
 		{"both", loopback{IPv4: true, IPv6: true}, OK, false, "127.0.0.1 and ::1", "", ""},
-		{"IPv4 only", loopback{IPv4: true, err: syscall.EADDRNOTAVAIL}, OK, false, "IPv6 is off", "", ""},
-		{"IPv6 only", loopback{IPv6: true, err: syscall.EADDRNOTAVAIL}, OK, false, "IPv4 is off", "", ""},
-		{"neither", loopback{err: os.NewSyscallError("socket", syscall.EPERM)}, Missing, true, "socket: operation not permitted", "cannot run", "sandbox"},
+		{"IPv4 only", loopback{IPv4: true, ipv6: syscall.EADDRNOTAVAIL}, OK, false, "IPv6 is off", "", ""},
+		{"IPv6 only", loopback{IPv6: true, ipv4: syscall.EADDRNOTAVAIL}, OK, false, "IPv4 is off", "", ""},
+		{"no sockets", over("socket", syscall.EPERM, known(2), docker), Missing, true, "socket: operation not permitted", "cannot run", "allows socket,"},
+		{"no accepting", over("accept4", syscall.ENOSYS, number{}, docker), Missing, true, "accept4: function not implemented", "accept no connection", "allows accept4"},
+		{"no network", loopback{ipv4: os.NewSyscallError("socket", syscall.EAFNOSUPPORT), ipv6: os.NewSyscallError("socket", syscall.EAFNOSUPPORT), Up: known(2)}, Missing, true, "not supported", "", ""},
+		{"IPv6 alone, refused", loopback{ipv4: os.NewSyscallError("socket", syscall.EAFNOSUPPORT), ipv6: os.NewSyscallError("bind", syscall.EACCES), Up: known(2)}, Missing, true, "bind", "", ""},
+		{"nothing is up", with(over("connect", syscall.ENETUNREACH, known(0), bare), func(f *loopback) { f.down = true }), Missing, true, "unreachable", "cannot run", "ip link set lo up"},
+		{"another interface is up", with(over("connect", syscall.ENETUNREACH, known(1), bare), func(f *loopback) { f.down = true }), Degraded, false, "unreachable", "other interfaces are served", "ip link set lo up"},
+		{"connect is refused", over("connect", syscall.EPERM, known(2), docker), Degraded, false, "connect: operation not permitted", "", "allows connect"},
+		{"a firewall", over("connect", syscall.ETIMEDOUT, known(2), bare), Degraded, false, "", "", "firewall"},
 
 		{"spliced", splice{Moved: 16384}, OK, false, "16 KiB", "", ""},
 		{"docker refuses splice", splice{err: eperm, place: docker}, Missing, false, "splice: operation not permitted", "2.4 times", "docker run --security-opt seccomp=FILE"},
-		{"systemd refuses splice", splice{err: eperm, place: service}, Missing, false, "", "1.2 times", "SystemCallFilter=splice"},
+		{"systemd refuses splice", splice{err: eperm, place: service}, Missing, false, "", "1.2 times", "SystemCallFilter=splice, added to"},
 		{"a security module refuses splice", splice{err: eperm, place: bare}, Missing, false, "", "", "security modules, that allow splice"},
-		{"unknown sandbox refuses splice", splice{err: eperm}, Missing, false, "", "", "SystemCallFilter=splice\ndocker run"},
+		{"unknown sandbox refuses splice", splice{err: eperm}, Missing, false, "", "", "(alone it forbids all others)\ndocker run"},
 		{"out of memory", splice{err: syscall.ENOMEM, place: bare}, Unknown, false, "cannot allocate", "", ""},
+		{"no pipes", splice{err: refusal("pipe2", syscall.EPERM), place: docker}, Missing, false, "pipe2: operation", "", "allows pipe2,"},
+		{"between connections", splice{err: answered("splice", syscall.EPERM), place: docker}, Missing, false, "splice: operation", "", "allows splice,"},
+		{"no connections", splice{err: os.NewSyscallError("accept4", syscall.EPERM), place: docker}, Unknown, false, "accept4", "if it is missing", ""},
 	})
 }
 
@@ -77,16 +102,15 @@ func TestJudgePipes(t *testing.T) {
 		Soft: known(16384), Hard: known(0), Whole: 64, End: endDegraded, Degraded: 8192,
 		Budget: 14336, Pipes: 2500, PageSize: 4096, Resized: true, place: bare,
 	}
-	with := func(f func(*pipeQuota)) pipeQuota {
-		q := bound
-		f(&q)
-		return q
-	}
+	with := func(f func(*pipeQuota)) pipeQuota { return with(bound, f) }
 	judgeAll(t, []verdict{
 		{"1 MiB", pipeSize{Max: known(1 << 20), Largest: 1 << 20, err: syscall.EPERM}, OK, false, "1 MiB", "", ""},
 		{"more", pipeSize{Max: known(1 << 20), Largest: 8 << 20}, OK, false, "8 MiB", "", ""},
 		{"lowered", pipeSize{Max: known(1 << 16), Largest: 1 << 16, err: syscall.EPERM, place: bare}, Degraded, false, "64 KiB at most", "2.0 times", "sysctl -w fs.pipe-max-size=1048576"},
-		{"quota spent", pipeSize{Max: known(1 << 20), Largest: 1 << 16, err: syscall.EPERM}, Degraded, false, "quota is spent", "2.0", "pipe-quota"},
+		{"quota spent", pipeSize{Max: known(1 << 20), Largest: 1 << 16, err: syscall.EPERM}, Degraded, false, "quota is spent", "of 64 KiB instead", "pipe-quota"},
+		{"quota spent at 256 KiB", pipeSize{Max: known(1 << 20), Largest: 1 << 18, err: syscall.EPERM}, Degraded, false, "quota is spent", "of 256 KiB instead", "pipe-quota"},
+		{"quota spent altogether", pipeSize{Max: known(1 << 20), Largest: 1 << 13, err: syscall.EPERM}, Degraded, false, "8 KiB at most", "uses none as small as that: every byte is copied", "pipe-quota"},
+		{"no size", pipeSize{err: refusal("fcntl F_GETPIPE_SZ", syscall.EPERM), place: docker}, Degraded, false, "cannot be resized", "64 KiB instead", "allows fcntl,"},
 		{"no resizing", pipeSize{Max: known(1 << 20), Largest: 1 << 16, err: refusal("fcntl F_SETPIPE_SZ", syscall.EPERM), place: docker}, Degraded, false, "cannot be resized", "2.0", "allows fcntl"},
 		{"no pipe", pipeSize{err: os.NewSyscallError("pipe2", syscall.EMFILE)}, Unknown, false, "too many open files", "", ""},
 
@@ -96,12 +120,17 @@ func TestJudgePipes(t *testing.T) {
 		{"raised, not enough", with(func(q *pipeQuota) { q.Soft = known(32768); q.Whole = 80; q.End = endNone; q.Budget = 28672 }), Degraded, false, "no more were tried", "1,792", "=131072"},
 		{"exempt", with(func(q *pipeQuota) { q.Whole = 80; q.End = endNone; q.Budget = 40000 }), OK, false, "exempt", "", ""},
 		{"others", with(func(q *pipeQuota) { q.Whole = 40; q.End = endRefused; q.err = syscall.EPERM }), Degraded, false, "others of this user hold about 6,144", "", "sysctl"},
-		{"hard", with(func(q *pipeQuota) { q.Hard = known(16384); q.End = endFiles; q.err = syscall.ENFILE }), Degraded, false, "16,384 hard", "", "fs.pipe-user-pages-hard=65536 fs.pipe-user-pages-soft=65536"},
+		{"hard", with(func(q *pipeQuota) { q.Hard = known(16384); q.End = endFiles; q.err = syscall.ENFILE }), Degraded, false, "16,384 hard", "", "sysctl -w fs.pipe-user-pages-soft=65536 fs.pipe-user-pages-hard=65536\n"},
+		{"hard enough", with(func(q *pipeQuota) { q.Hard = known(1 << 20) }), Degraded, false, "1,048,576 hard", "", "sysctl -w fs.pipe-user-pages-soft=65536\n"},
+		{"spent", with(func(q *pipeQuota) { q.Whole = 0 }), Degraded, false, "0 pipes of 1 MiB, then one of 8 KiB; quota 16,384 pages (others of this user hold nearly all", "no flow gets a pipe now: every byte is copied", "sysctl"},
+		{"spent but for a small one", with(func(q *pipeQuota) { q.Whole = 0; q.End = endRefused; q.err = syscall.EPERM }), Degraded, false, "", "busy at once beyond 1, flows are copied", "sysctl"},
+		{"one whole", with(func(q *pipeQuota) { q.Whole = 1 }), Degraded, false, "1 pipe of 1 MiB, then", "beyond 1, pipes of 64 KiB (a read of 256 KiB takes 2.0 times as long); beyond 16, copying", "sysctl"},
 		{"descriptors first", with(func(q *pipeQuota) { q.Whole = 28; q.End = endDescriptors; q.Pipes = 8 }), OK, false, "28 pipes of 1 MiB, then no descriptor; budget 8 of 64 KiB", "", ""},
-		{"in a container", with(func(q *pipeQuota) { q.place = container }), Degraded, false, "", "", "on the host: sysctl -w fs.pipe-user-pages-soft=65536\ndocker run --cap-add SYS_RESOURCE"},
+		{"in a container", with(func(q *pipeQuota) { q.place = container }), Degraded, false, "", "", "on the host: sysctl -w fs.pipe-user-pages-soft=65536\nCAP_SYS_RESOURCE"},
 		{"nested", with(func(q *pipeQuota) { q.place = place{nested: true, container: true} }), Degraded, false, "", "", "on the host: sysctl -w fs.pipe-user-pages-soft=65536"},
 		{"no resizing", with(func(q *pipeQuota) { q.Whole = 0; q.Resized = false; q.End = endRefused; q.err = syscall.EPERM }), Unknown, false, "0 pipes", "", ""},
-		{"no files of /proc", with(func(q *pipeQuota) { q.Soft, q.Hard = number{}, number{} }), Degraded, false, "quota unknown", "", "sysctl"},
+		{"no files of /proc", with(func(q *pipeQuota) { q.Soft, q.Hard = number{}, number{} }), Degraded, false, "quota unknown", "beyond 896", "=65536; besides, let Penstock read /proc/sys/fs/pipe-user-pages-*"},
+		{"a quota that is not in force", with(func(q *pipeQuota) { q.Soft, q.Hard = number{}, number{}; q.Whole = 80; q.End = endNone }), Degraded, false, "80 pipes of 1 MiB", "beyond 896", "let Penstock read /proc/sys/fs/pipe-user-pages-*"},
 	})
 }
 
@@ -110,7 +139,8 @@ func TestJudgeDescriptors(t *testing.T) {
 		{"many", descriptors{Soft: known(20000), Hard: known(20000), Free: known(64), Sessions: 9900}, OK, false, "20,000 descriptors, soft and hard: 9,900 sessions", "", ""},
 		{"raisable", descriptors{Soft: known(20000), Hard: known(20000), Free: known(64), Sessions: 9900, Raises: true}, OK, false, "may be raised", "", ""},
 		{"few", descriptors{Soft: known(1024), Hard: known(1024), NrOpen: known(1 << 20), Free: known(64), Sessions: 496, place: bare}, Degraded, false, "496 sessions", "128 of them", "systemd: LimitNOFILE=1048576"},
-		{"soft is lower", descriptors{Soft: known(1024), Hard: known(4096), Free: known(64), Sessions: 496, place: bare}, Degraded, false, "hard limit 4,096", "496", "ulimit -n 4096"},
+		{"soft is lower", descriptors{Soft: known(1024), Hard: known(4096), Free: known(64), Sessions: 496, place: bare}, Degraded, false, "hard limit 4,096", "496", "ulimit -n 4096\n"},
+		{"few, raisable", descriptors{Soft: known(1024), Hard: known(1024), Free: known(64), Sessions: 496, Raises: true, place: bare}, Degraded, false, "may be raised", "", "ulimit -n 1048576\nsystemd"},
 		{"container", descriptors{Soft: known(64), Hard: known(64), NrOpen: known(65536), Free: known(54), Sessions: 16, place: container}, Degraded, false, "16 sessions", "8 of them", "docker run --ulimit nofile=65536:65536"},
 		{"one session", descriptors{Soft: known(34), Hard: known(34), Free: known(24), Sessions: 1, place: bare}, Degraded, false, ": 1 session,", "accepting pauses at 1 session;", ""},
 		{"enough for one", descriptors{Soft: known(10), Hard: known(10), Free: known(5), Sessions: 1, place: bare}, Degraded, false, "1 session", "", ""},
@@ -124,7 +154,9 @@ func TestJudgeNetwork(t *testing.T) {
 	judgeAll(t, []verdict{
 		{"backlog", backlog{Somaxconn: known(4096), Penstock: known(4096), Largest: known(4096)}, OK, false, "4,096", "", ""},
 		{"short", backlog{Somaxconn: known(128), Penstock: known(128), Largest: known(128), place: bare}, Degraded, false, "128 connections", "more than 128 clients", "sysctl -w net.core.somaxconn=4096"},
-		{"short in a container", backlog{Somaxconn: known(128), Penstock: known(128), place: container}, Degraded, false, "", "1 s, 3 s", "docker run --sysctl net.core.somaxconn=4096"},
+		{"short in a container", backlog{Penstock: known(128), place: container}, Degraded, false, "", "after 1 s or more", "docker run --sysctl net.core.somaxconn=4096; besides, let"},
+		{"somaxconn is hidden", backlog{Penstock: known(128), Largest: known(4096), place: bare}, Degraded, false, "somaxconn unknown", "128 clients", "let Penstock read /proc/sys/net/core/somaxconn: in a chroot"},
+		{"short, and hidden", backlog{Penstock: known(128), Largest: known(128), place: bare}, Degraded, false, "", "", "somaxconn=4096; besides, let Penstock read"},
 		{"no listener", backlog{err: syscall.EMFILE}, Unknown, false, "too many open files", "", ""},
 
 		{"cookies", synBacklog{Max: known(128), Cookies: known(1)}, OK, false, "SYN cookies beyond", "", ""},
@@ -132,8 +164,11 @@ func TestJudgeNetwork(t *testing.T) {
 		{"long enough", synBacklog{Max: known(4096), Cookies: known(0)}, OK, false, "no SYN cookies", "", ""},
 		{"unknown", synBacklog{}, Unknown, false, "", "", ""},
 
-		{"usual ports", ports{Lowest: known(32768), Highest: known(60999), Usable: known(28232), PerSecond: known(470), LatePort: true, Sessions: 9900}, OK, false, "28,232 ports: as many sessions to one target, 470 new", "", ""},
-		{"more sessions", ports{Lowest: known(32768), Highest: known(60999), Usable: known(28232), PerSecond: known(470), Sessions: 100_000, place: bare}, Degraded, false, "IP_BIND_ADDRESS_NO_PORT", "100,000 sessions", `sysctl -w net.ipv4.ip_local_port_range="1024 65535"`},
+		{"usual ports", ports{Lowest: known(32768), Highest: known(60999), Usable: known(28232), PerSecond: known(470), LatePort: works(nil), Sessions: 9900}, OK, false, "28,232 ports: as many sessions to one target, 470 new ones per second", "", ""},
+		{"ports are taken again", ports{Usable: known(28232), PerSecond: known(28232), Reuse: known(1), Stamps: known(1), Sessions: 9900}, OK, false, "28,232 new ones per second (tcp_tw_reuse)", "", ""},
+		{"on loopback alone", ports{Usable: known(28232), PerSecond: known(470), Reuse: known(2), Sessions: 9900}, OK, false, "470 new ones per second (more on loopback", "", ""},
+		{"not without timestamps", ports{Usable: known(100), PerSecond: known(1), Reuse: known(1), Stamps: known(0), Sessions: 9900}, Degraded, false, "1 new one per second", "out of use for 60 s", ""},
+		{"more sessions", ports{Lowest: known(32768), Highest: known(60999), Usable: known(28232), PerSecond: known(470), LatePort: works(answered("setsockopt", syscall.ENOPROTOOPT)), Sessions: 100_000, place: bare}, Degraded, false, "IP_BIND_ADDRESS_NO_PORT", "100,000 sessions", `sysctl -w net.ipv4.ip_local_port_range="1024 65535"`},
 		{"all ports", ports{Lowest: known(1024), Highest: known(65535), Usable: known(64512), PerSecond: known(1075), Sessions: 500_000}, OK, false, "64,512", "", ""},
 		{"few ports", ports{Lowest: known(60000), Highest: known(60999), Usable: known(1000), PerSecond: known(16), Sessions: 500, place: container}, Degraded, false, "", "beyond 16 per second", `--sysctl net.ipv4.ip_local_port_range="1024 65535"`},
 		{"unknown ports", ports{Sessions: 500}, Unknown, false, "", "", ""},
@@ -141,14 +176,17 @@ func TestJudgeNetwork(t *testing.T) {
 		{"buffers", buffers{ReceiveMax: known(6 << 20), SendMax: known(4 << 20)}, OK, false, "6 MiB to receive, 4 MiB to send", "", ""},
 		{"small receive buffers", buffers{ReceiveMax: known(1 << 18), SendMax: known(4 << 20), receive: []int64{4096, 131072, 1 << 18}, place: bare}, Degraded, false, "256 KiB", "finds 128 KiB", `sysctl -w net.ipv4.tcp_rmem="4096 131072 6291456"`},
 		{"small send buffers", buffers{ReceiveMax: known(6 << 20), SendMax: known(1 << 20), send: []int64{4096, 16384, 1 << 20}, place: bare}, Degraded, false, "1 MiB to send", "512 KiB", `sysctl -w net.ipv4.tcp_wmem="4096 16384 4194304"`},
+		{"small buffers", buffers{ReceiveMax: known(1 << 18), SendMax: known(1 << 20), receive: []int64{4096, 131072, 1 << 18}, send: []int64{4096, 16384, 1 << 20}, place: bare}, Degraded, false, "", "128 KiB", `sysctl -w net.ipv4.tcp_rmem="4096 131072 6291456" net.ipv4.tcp_wmem="4096 16384 4194304"`},
 		{"unknown buffers", buffers{ReceiveMax: known(1)}, Unknown, false, "", "", ""},
 
-		{"option", option{Works: true, works: "it does"}, OK, false, "it does", "", ""},
-		{"no such option", option{err: syscall.ENOPROTOOPT, cost: "much"}, Missing, false, "this kernel", "much", "newer"},
+		{"option", option{seen: "it does"}, OK, false, "it does", "", ""},
+		{"no such option", option{err: answered("setsockopt SO_X", syscall.ENOPROTOOPT), cost: "much"}, Missing, false, "this kernel", "much", "newer"},
 		{"no effect", option{err: errNoEffect, cost: "much"}, Missing, false, "no effect", "", ""},
-		{"forbidden option", option{err: syscall.EPERM, cost: "much", place: docker}, Missing, false, "refused", "", "allows setsockopt"},
+		{"forbidden option", option{err: answered("setsockopt SO_X", syscall.EPERM), cost: "much", place: docker}, Missing, false, "refused: setsockopt SO_X", "", "allows setsockopt,"},
+		{"no listener for the option", option{err: os.NewSyscallError("setsockopt", syscall.EPERM), cost: "much", place: docker}, Unknown, false, "setsockopt: operation", "much", ""},
+		{"no memory for the option", option{err: answered("setsockopt SO_X", syscall.ENOBUFS), cost: "much"}, Unknown, false, "", "much", ""},
 		{"no socket", option{err: syscall.EMFILE, cost: "much"}, Unknown, false, "", "much", ""},
-		{"zerocopy", zerocopy{option: option{err: syscall.EINVAL, cost: "nothing"}}, Missing, false, "", "nothing", ""},
+		{"zerocopy", zerocopy{option: option{err: answered("sendto MSG_ZEROCOPY", syscall.EINVAL), cost: "nothing"}}, Missing, false, "", "nothing", ""},
 	})
 }
 
@@ -161,7 +199,7 @@ func TestJudgeMachine(t *testing.T) {
 		{"half a CPU", cpus{Allowed: 2, GOMAXPROCS: 2, Quota: known(50000), Period: known(100000), place: container}, Degraded, false, "allows 0.5", "75 ms", "GOMAXPROCS=1\ndocker run --cpus=2"},
 
 		{"enough memory", memory{Total: known(8 << 30), Sessions: 9900, Pipes: 160 << 20}, OK, false, "8 GiB, no limit", "", ""},
-		{"limited", memory{Total: known(8 << 30), Limit: known(64 << 20), Sessions: 9900, Pipes: 56 << 20, place: container}, Degraded, false, "allows 64 MiB", "9,900 sessions", "--max-connections 838\ndocker run --memory=245M"},
+		{"limited", memory{Total: known(8 << 30), Limit: known(64 << 20), Sessions: 9900, Pipes: 56 << 20, place: container}, Degraded, false, "allows 64 MiB", "9,900 sessions", "--max-connections 1677\ndocker run --memory=151M"},
 		{"limit above the machine's", memory{Total: known(1 << 30), Limit: known(2 << 30), Sessions: 100, Pipes: 0}, OK, false, "1 GiB, no limit", "", ""},
 		{"limit alone", memory{Limit: known(2 << 30), Sessions: 100}, OK, false, "2 GiB", "", ""},
 		{"memory unknown", memory{Sessions: 100}, Unknown, false, "", "", ""},
@@ -177,7 +215,7 @@ func TestJudgeMachine(t *testing.T) {
 
 		{"membarrier", membarrier{Works: true, Needed: true}, OK, false, "without an atomic", "", ""},
 		{"not needed", membarrier{err: syscall.ENOSYS}, OK, false, "not used", "", ""},
-		{"refused", membarrier{Needed: true, err: syscall.EPERM, place: docker}, Degraded, false, "refused", "4 ns", "allows membarrier"},
+		{"refused", membarrier{Needed: true, err: syscall.EPERM, place: docker}, Degraded, false, "refused", "0.92 of sync.Pool", "allows membarrier"},
 		{"not built", membarrier{Needed: true, err: syscall.ENOSYS, place: bare}, Degraded, false, "", "", "CONFIG_MEMBARRIER=y"},
 		{"strange", membarrier{Needed: true, err: syscall.ENOMEM, place: bare}, Unknown, false, "", "", ""},
 	})
@@ -194,20 +232,22 @@ func TestJudgeLaterFeatures(t *testing.T) {
 		{"no smaps", hugePages{hugeTLB: enomem, transparent: fs.ErrNotExist, place: bare}, Unknown, false, "", "", ""},
 
 		{"ring", ioUring{Works: true}, OK, false, "rings can be made", "", ""},
-		{"disabled", ioUring{Disabled: known(2), err: refusal("io_uring_setup", syscall.EPERM), place: bare}, Missing, false, "io_uring_disabled = 2", "0.4 to 0.8", "sysctl -w kernel.io_uring_disabled=0"},
+		{"disabled", ioUring{Disabled: known(2), err: refusal("io_uring_setup", syscall.EPERM), place: bare}, Missing, false, "io_uring_disabled = 2", "nothing", "sysctl -w kernel.io_uring_disabled=0"},
 		{"sandbox", ioUring{Disabled: known(0), err: refusal("io_uring_setup", syscall.EPERM), place: docker}, Missing, false, "refused", "nothing in this release", "allows io_uring_setup"},
 		{"not built", ioUring{err: refusal("io_uring_setup", syscall.ENOSYS), place: bare}, Missing, false, "not implemented", "", "CONFIG_IO_URING=y"},
 		{"no memory", ioUring{err: syscall.ENOMEM}, Unknown, false, "cannot allocate", "", ""},
 
 		{"maps", bpf{Maps: true, Sockmap: true}, OK, false, "also of sockets", "", ""},
-		{"no capability", bpf{maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), Unprivileged: known(2), place: bare}, Missing, false, "want of CAP_BPF", "backpressure", "setcap cap_bpf,cap_net_admin+ep "},
-		{"unprivileged maps", bpf{Maps: true, sockmap: refusal("bpf", syscall.EPERM), place: container}, Degraded, false, "none of sockets: ", "", "docker run --cap-add BPF --cap-add NET_ADMIN"},
+		{"no capability", bpf{maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), Unprivileged: known(2), place: bare}, Missing, false, "want of CAP_BPF", "nothing", "CAP_BPF CAP_NET_ADMIN"},
+		{"unprivileged maps", bpf{Maps: true, sockmap: refusal("bpf", syscall.EPERM), place: container}, Degraded, false, "none of sockets: ", "", "CAP_BPF CAP_NET_ADMIN"},
 		{"sandboxed", bpf{CapBPF: true, maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), place: service}, Missing, false, "refused", "", "SystemCallFilter=bpf"},
 		{"no descriptors", bpf{maps: syscall.EMFILE, sockmap: syscall.EMFILE}, Unknown, false, "", "", ""},
 
 		{"counter", counter{Tool: "strace"}, OK, false, "strace", "", ""},
 		{"no counter", counter{err: errors.New("not found"), Ptrace: known(1), place: bare}, Missing, false, "not found", "no system calls", "apt-get install strace\nsysctl -w kernel.yama.ptrace_scope=0"},
-		{"may not trace", counter{err: syscall.EPERM, place: container}, Missing, false, "", "", "--cap-add SYS_PTRACE"},
+		{"may not trace", counter{err: errors.New("strace: attach: ptrace(PTRACE_SEIZE, 1): Operation not permitted"), place: container}, Missing, false, "", "", "CAP_SYS_PTRACE"},
+		{"no descriptors to count", counter{err: os.NewSyscallError("pipe2", syscall.EMFILE), place: container}, Unknown, false, "could not be tried: pipe2: too many", "", ""},
+		{"no pipes to count", counter{err: os.NewSyscallError("pipe2", syscall.EPERM), place: container}, Unknown, false, "could not be tried: pipe2", "", ""},
 	})
 }
 
@@ -216,18 +256,20 @@ func TestJudgePrivileges(t *testing.T) {
 	for _, c := range purposes {
 		all |= 1 << c.bit
 	}
-	has := func(bits ...int) (s sys.CapSet) {
+	has := func(p place, bits ...int) place {
+		p.effective.known = true
 		for _, b := range bits {
-			s |= 1 << b
+			p.effective.set |= 1 << b
 		}
-		return s
+		return p
 	}
+	full := place{effective: capabilities{all, true}}
 	judgeAll(t, []verdict{
-		{"all", privileges{set: all, known: true, Has: []string{"SYS_ADMIN"}, Unbound: known(1024)}, OK, false, "SYS_ADMIN", "", ""},
-		{"enough", privileges{set: has(sys.CAP_SYS_RESOURCE), known: true, Unbound: known(0)}, OK, false, "", "", ""},
-		{"none", privileges{known: true, User: 1000, Lacks: []string{"BPF"}, Unbound: known(1024), place: bare}, Degraded, false, "uid 1000: none; without BPF", "below 1024 (CAP_NET_BIND_SERVICE); no pipes beyond", "systemd: AmbientCapabilities=CAP_NET_BIND_SERVICE CAP_SYS_RESOURCE"},
-		{"no low ports", privileges{set: has(sys.CAP_SYS_ADMIN), known: true, Unbound: known(512), place: container}, Degraded, false, "", "below 512", "docker run --cap-add NET_BIND_SERVICE"},
-		{"nested", privileges{set: all, known: true, Nested: true, Has: []string{"SYS_RESOURCE"}, place: place{nested: true}}, Degraded, false, "user namespace of its own", "no pipes beyond", "outside of a user namespace: CAP_SYS_RESOURCE"},
+		{"all", privileges{place: full, Has: []string{"SYS_ADMIN"}, Unbound: known(1024)}, OK, false, "SYS_ADMIN", "", ""},
+		{"enough", privileges{place: has(bare, sys.CAP_SYS_RESOURCE), Unbound: known(0)}, OK, false, "", "", ""},
+		{"none", privileges{User: 1000, Lacks: []string{"BPF"}, Unbound: known(1024), place: has(bare)}, Degraded, false, "uid 1000: none; without BPF", "below 1024 (CAP_NET_BIND_SERVICE); no pipes beyond", "CAP_NET_BIND_SERVICE CAP_SYS_RESOURCE"},
+		{"no low ports", privileges{Unbound: known(512), place: has(container, sys.CAP_SYS_ADMIN)}, Degraded, false, "", "below 512", "CAP_NET_BIND_SERVICE"},
+		{"nested", privileges{Nested: true, Has: []string{"SYS_RESOURCE"}, place: full}, Degraded, false, "user namespace of its own", "no pipes beyond", "CAP_SYS_RESOURCE"},
 		{"refused", privileges{}, Unknown, false, "capget", "", ""},
 
 		{"no filter", seccomp{Mode: known(0)}, OK, false, "no filter", "", ""},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -13,34 +12,38 @@ import (
 // soon bounds each exchange over loopback, which takes microseconds.
 const soon = 2 * time.Second
 
-// forbidden tells whether the kernel or a sandbox refuses to do a thing at all.
-func forbidden(err error) bool {
-	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOSYS)
-}
-
-// cause is an error without the names of the endpoints.
-func cause(err error) string {
-	var call *os.SyscallError
-	if errors.As(err, &call) {
-		return call.Error()
-	}
-	return err.Error()
-}
-
 // loopback is what TCP over the loopback interface does.
 type loopback struct {
-	IPv4 bool `json:"ipv4"`
-	IPv6 bool `json:"ipv6"`
+	IPv4 bool   `json:"ipv4"`
+	IPv6 bool   `json:"ipv6"`
+	Up   number `json:"interfaces_up,omitzero"` // any
 
-	err error
+	ipv4, ipv6 error
+	down       bool // the loopback interface, as far as is known
+	place
 }
 
-func lookLoopback(*patient) facts {
-	var f loopback
-	f.err = exchange("tcp4")
-	f.IPv4 = f.err == nil
-	f.IPv6 = exchange("tcp6") == nil
+func lookLoopback(p *patient) facts {
+	f := loopback{ipv4: exchange("tcp4"), ipv6: exchange("tcp6"), place: p.place}
+	f.IPv4, f.IPv6 = f.ipv4 == nil, f.ipv6 == nil
+	for _, err := range []error{f.ipv4, f.ipv6} {
+		p.sandbox(err)
+	}
+	if all, err := net.Interfaces(); err == nil {
+		f.count(all)
+	}
 	return f
+}
+
+func (f *loopback) count(all []net.Interface) {
+	f.Up.known = true
+	for _, i := range all {
+		if i.Flags&net.FlagUp != 0 {
+			f.Up.value++
+		} else if i.Flags&net.FlagLoopback != 0 {
+			f.down = true
+		}
+	}
 }
 
 func (f loopback) judge() finding {
@@ -52,12 +55,47 @@ func (f loopback) judge() finding {
 	case f.IPv6:
 		return finding{state: OK, found: "TCP connections over ::1; IPv4 is off"}
 	}
-	return finding{
-		state: Missing, unable: true,
-		found: "no TCP connection over loopback: " + cause(f.err),
-		cost:  "Penstock cannot run: it can neither listen nor dial",
-		mend:  []string{"ip link set lo up", "a sandbox that allows socket, bind, listen, connect, accept4"},
+	verdict := finding{
+		state: Degraded, found: "no TCP connection over loopback: " + cause(f.why()), mend: f.mend(),
+		cost: "clients and targets on this host are out of reach, penstock bench and demo fail, and what is unknown below could not be tried; other interfaces are served",
 	}
+	if f.cannotServe() {
+		verdict.state, verdict.unable = Missing, true
+		verdict.cost = "Penstock cannot run: it can accept no connection"
+	}
+	return verdict
+}
+
+// why is the error that counts: IPv6's only where there is no IPv4.
+func (f loopback) why() error {
+	if errors.Is(f.ipv4, syscall.EAFNOSUPPORT) {
+		return f.ipv6
+	}
+	return f.ipv4
+}
+
+// cannotServe tells whether there is nothing to listen on, or a call without which
+// nobody listens is refused. That loopback leads nowhere does not keep Penstock from
+// serving other interfaces.
+func (f loopback) cannotServe() bool {
+	err := f.why()
+	switch callOf(err) {
+	case "socket", "setsockopt", "bind", "listen", "accept4":
+		if forbidden(err) || errors.Is(err, syscall.EAFNOSUPPORT) {
+			return true
+		}
+	}
+	return f.Up == known(0)
+}
+
+func (f loopback) mend() []string {
+	switch err := f.why(); {
+	case forbidden(err) && callOf(err) != "":
+		return f.allow(callOf(err))
+	case f.down:
+		return []string{"ip link set lo up"}
+	}
+	return []string{"a firewall that lets 127.0.0.0/8 and ::1 through"}
 }
 
 // exchange sends one byte over a connection of its own.

@@ -62,10 +62,9 @@ func (f cpus) throttled(found string, limit float64) finding {
 	}
 }
 
-// sessionBytes is what an idle session takes at most: about 10 KB of sockets in the
-// kernel, and 10 KB of the program's own, which is what a Go proxy of two io.Copy
-// takes.
-const sessionBytes = 20_000
+// sessionBytes is about what an idle session takes of the program's own memory. The
+// kernel's, for its sockets, is not in it.
+const sessionBytes = 10_000
 
 // memory is how much of it sessions may take.
 type memory struct {
@@ -96,7 +95,7 @@ func (f memory) judge() finding {
 		bytes, found = f.Total, fmt.Sprintf("%s, no limit by the cgroup", size(f.Total.value))
 	}
 	if !bytes.known {
-		return finding{state: Unknown, found: "neither meminfo nor a cgroup's limit can be read", cost: "about 20 KB for each idle session"}
+		return finding{state: Unknown, found: "neither meminfo nor a cgroup's limit can be read", cost: "about 10 kB for each idle session, and the kernel's for its sockets"}
 	}
 	needed := int64(f.Sessions)*sessionBytes + f.Pipes
 	if bytes.value >= needed {
@@ -113,7 +112,7 @@ func (f memory) judge() finding {
 	}
 	return finding{
 		state: Degraded, found: found, mend: mend,
-		cost: fmt.Sprintf("the %s sessions that the descriptors allow take up to %s, and their pipes %s: the kernel would end the process",
+		cost: fmt.Sprintf("the %s sessions that the descriptors allow take about %s, their pipes up to %s, and the kernel's sockets come on top: the kernel would end the process",
 			exact(f.Sessions), size(int64(f.Sessions)*sessionBytes), size(f.Pipes)),
 	}
 }

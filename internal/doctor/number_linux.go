@@ -42,6 +42,14 @@ func exact[T int | int64 | uint64](v T) string {
 	return strings.TrimSuffix(s, strings.ReplaceAll(digits, ",", "")) + digits
 }
 
+// several is a number of things, with the word for one or that for more.
+func several[T int | int64](n T, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return exact(n) + " " + more
+}
+
 // size is a number of bytes in the largest unit that it is a multiple of, or with
 // one decimal if there is none such.
 func size(n int64) string {

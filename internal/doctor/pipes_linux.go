@@ -33,6 +33,7 @@ func lookPipeSize(p *patient) facts {
 	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
 	if err != nil {
 		f.err = os.NewSyscallError("pipe2", err)
+		p.sandbox(f.err)
 		return f
 	}
 	defer sys.Close(r)
@@ -49,7 +50,7 @@ func lookPipeSize(p *patient) facts {
 	f.err = os.NewSyscallError("fcntl F_SETPIPE_SZ", err)
 	if refusal := feature.PipeResize(); errors.Is(refusal, feature.ErrNotSupported) {
 		f.err = refusal
-		p.sandbox("fcntl", refusal)
+		p.sandbox(refusal)
 	}
 	return f
 }
@@ -59,19 +60,35 @@ func (f pipeSize) judge() finding {
 	case f.Largest >= largePipe:
 		return finding{state: OK, found: fmt.Sprintf("pipes of up to %s had (pipe-max-size %s)", size(f.Largest), f.Max)}
 	case errors.Is(f.err, feature.ErrNotSupported):
-		return finding{state: Degraded, found: "pipes cannot be resized: " + cause(f.err), cost: smallPipes, mend: f.allow("fcntl")}
+		return finding{state: Degraded, found: "pipes cannot be resized: " + cause(f.err), cost: f.cost(), mend: f.allow(callOf(f.err))}
 	case f.Largest == 0:
-		return finding{state: Unknown, found: "could not be tried: " + cause(f.err), cost: ifMissing + smallPipes}
+		return finding{state: Unknown, found: "could not be tried: " + cause(f.err), cost: ifMissing + copying}
 	case f.Max.known && f.Max.value >= largePipe:
 		return finding{
 			state: Degraded, found: fmt.Sprintf("pipe of %s at most, although pipe-max-size is %s: the user's quota is spent", size(f.Largest), f.Max),
-			cost: smallPipes, mend: []string{"see pipe-quota"},
+			cost: f.spent(), mend: []string{"see pipe-quota"},
 		}
 	}
 	return finding{
 		state: Degraded, found: fmt.Sprintf("pipes of %s at most (pipe-max-size %s)", size(f.Largest), f.Max),
-		cost: smallPipes, mend: f.sysctl("fs.pipe-max-size", fmt.Sprint(largePipe)),
+		cost: f.cost(), mend: f.sysctl(setting{"fs.pipe-max-size", fmt.Sprint(largePipe)}),
 	}
+}
+
+func (f pipeSize) cost() string {
+	largest := f.Largest
+	if largest == 0 { // not even the size could be read
+		largest = defaultSlots * int64(os.Getpagesize())
+	}
+	return fmt.Sprintf(smallPipes, size(largest))
+}
+
+// spent is the cost of a spent quota: a pipe that was degraded is not used at all.
+func (f pipeSize) spent() string {
+	if f.Largest < defaultSlots*int64(os.Getpagesize()) {
+		return "Penstock uses none as small as that: " + copying
+	}
+	return f.cost()
 }
 
 // manyPipes is how many pipes of 1 MiB are made: more than the quota that kernels
@@ -174,21 +191,36 @@ func (f pipeQuota) exempt() bool {
 }
 
 func (f pipeQuota) judge() finding {
+	verdict := finding{
+		state: Degraded, cost: f.shortage(),
+		found: fmt.Sprintf("%s, then %s; quota %s%s; budget %s", f.whole(), f.ended(), f.quota(), f.others(), f.budget()),
+	}
 	switch {
 	case !f.Resized || f.End == endOther:
-		return finding{state: Unknown, found: fmt.Sprintf("%d pipes of 1 MiB, then %s; quota %s", f.Whole, f.ended(), f.quota()), cost: f.shortage()}
+		verdict.state, verdict.cost = Unknown, "see splice and pipe-size"
 	case f.exempt():
-		return finding{state: OK, found: fmt.Sprintf("exempt from the quota: %d pipes of 1 MiB had; budget %s", f.Whole, f.budget())}
-	case (f.End == endNone || f.End == endDescriptors) && f.Budget >= f.wanted():
-		return finding{state: OK, found: fmt.Sprintf("%d pipes of 1 MiB, then %s; budget %s", f.Whole, f.ended(), f.budget())}
+		return finding{state: OK, found: fmt.Sprintf("exempt from the quota: %s had; budget %s", f.whole(), f.budget())}
+	case f.unbound() && f.Budget >= f.wanted():
+		return finding{state: OK, found: fmt.Sprintf("%s, then %s; budget %s", f.whole(), f.ended(), f.budget())}
+	case f.unbound() && !f.Soft.known:
+		verdict.mend = []string{f.letRead(quotaFiles)}
+	default:
+		verdict.mend = f.raise()
+		if !f.nested { // what the quota asks for, the first user namespace has
+			verdict.needs = []string{"SYS_RESOURCE"}
+		}
 	}
-	return finding{
-		state: Degraded,
-		found: fmt.Sprintf("%d pipes of 1 MiB, then %s; quota %s%s; budget %s", f.Whole, f.ended(), f.quota(), f.others(), f.budget()),
-		cost:  f.shortage(),
-		mend:  f.raise(),
-	}
+	return verdict
 }
+
+// quotaFiles are what Penstock makes its budget of. Without them it takes the
+// kernel's default for the quota, and itself for bound by it.
+const quotaFiles = "/proc/sys/fs/pipe-user-pages-* and /proc/self/ns/user"
+
+// unbound tells whether no quota ended the trial.
+func (f pipeQuota) unbound() bool { return f.End == endNone || f.End == endDescriptors }
+
+func (f pipeQuota) whole() string { return several(f.Whole, "pipe of 1 MiB", "pipes of 1 MiB") }
 
 // ended says what the kernel said after the last whole pipe.
 func (f pipeQuota) ended() string {
@@ -228,30 +260,59 @@ func (f pipeQuota) wanted() int64 { return min(f.Pipes*defaultSlots, mostPages) 
 
 // others says what other processes of the user hold, if that can be told.
 func (f pipeQuota) others() string {
-	missing := f.Soft.value - int64(f.Whole)*largePipe/f.PageSize
-	if f.End != endDegraded && f.End != endRefused || !f.Soft.known || missing < largePipe/f.PageSize {
+	missing := f.Soft.value - int64(f.Whole)*f.largePages()
+	switch {
+	case f.End != endDegraded && f.End != endRefused || !f.Soft.known || missing < f.largePages():
 		return ""
+	case f.Whole == 0:
+		return " (others of this user hold nearly all of it, or more)"
 	}
 	return fmt.Sprintf(" (others of this user hold about %s)", exact(missing))
 }
 
+func (f pipeQuota) largePages() int64 { return largePipe / f.PageSize }
+
+// left is how many pages Penstock can have: its budget, or what was had where that is
+// less. A pipe that could not grow counts, one that was made too small does not.
+func (f pipeQuota) left() int64 {
+	had := int64(f.Whole) * f.largePages()
+	switch {
+	case f.unbound():
+		return f.Budget
+	case f.End == endRefused:
+		had += defaultSlots
+	}
+	return min(f.Budget, had)
+}
+
 func (f pipeQuota) shortage() string {
+	large := min(f.large(), f.left()/f.largePages())
+	small := min(f.left()/defaultSlots, f.Pipes)
+	switch {
+	case small == 0:
+		return "no flow gets a pipe now: " + copying
+	case large == 0:
+		return fmt.Sprintf("no flow gets a pipe of 1 MiB now (with 64 KiB a read of 256 KiB takes 2.0 times as long); busy at once beyond %s, flows are copied (2.4 times)", exact(small))
+	}
 	return fmt.Sprintf("flows busy at once: beyond %s, pipes of 64 KiB (a read of 256 KiB takes 2.0 times as long); beyond %s, copying (2.4 times)",
-		exact(f.large()), exact(f.small()))
+		exact(large), exact(small))
 }
 
 // raise says which quota would be enough.
 func (f pipeQuota) raise() []string {
 	enough := uint64(max(f.wanted(), 2*f.Soft.value, 1<<15)) * 8 / 7
 	pages := min(int64(1)<<bits.Len64(enough-1), 2*mostPages)
-	mend := f.sysctl("fs.pipe-user-pages-soft", fmt.Sprint(pages))
+	quota := []setting{{"fs.pipe-user-pages-soft", fmt.Sprint(pages)}}
 	if f.Hard.value > 0 && f.Hard.value < pages {
-		mend = []string{fmt.Sprintf("sysctl -w fs.pipe-user-pages-hard=%d fs.pipe-user-pages-soft=%d", pages, pages)}
+		quota = append(quota, setting{"fs.pipe-user-pages-hard", fmt.Sprint(pages)})
 	}
-	if f.nested {
-		return mend // what the quota asks for, the first user namespace has
+	mend := f.sysctl(quota...)
+	if !f.Soft.known {
+		for i := range mend {
+			mend[i] += "; besides, " + f.letRead(quotaFiles)
+		}
 	}
-	return append(mend, f.grant("SYS_RESOURCE")[0])
+	return mend
 }
 
 // program is the path of this program, for commands.

@@ -10,6 +10,10 @@ type place struct {
 	container bool
 	nested    bool   // in a user namespace of its own, whose capabilities lift no limit of the host's
 	seccomp   number // mode: 2 is a filter
+	user      int
+
+	effective, bound capabilities // in force, and what files can give
+	noNewPrivs       bool         // files give none
 }
 
 // filtered tells whether a seccomp filter may have refused a call.
@@ -20,7 +24,7 @@ func (p place) allow(call string) []string {
 	var mend []string
 	if p.filtered() || !p.seccomp.known {
 		if !p.container {
-			mend = append(mend, "systemd: SystemCallFilter="+call)
+			mend = append(mend, "systemd: SystemCallFilter="+call+", added to the unit's own (alone it forbids all others)")
 		}
 		mend = append(mend, "docker run --security-opt seccomp=FILE, a profile that allows "+call+", or seccomp=unconfined")
 	}
@@ -39,47 +43,48 @@ var configOf = map[string]string{
 	"io_uring_setup": "CONFIG_IO_URING", "bpf": "CONFIG_BPF_SYSCALL", "membarrier": "CONFIG_MEMBARRIER",
 }
 
-// sysctl says how to set a kernel parameter of the host.
-func (p place) sysctl(key, value string) []string {
-	command := fmt.Sprintf("sysctl -w %s=%s", key, quoted(value))
-	if p.container {
-		return []string{"on the host: " + command}
+// A setting is a kernel parameter and a value for it.
+type setting struct{ key, value string }
+
+// String is the setting as sysctl(8) takes it.
+func (s setting) String() string {
+	if strings.ContainsAny(s.value, " \t") {
+		return fmt.Sprintf("%s=%q", s.key, s.value)
 	}
-	return []string{command, fmt.Sprintf("for good: echo %s > /etc/sysctl.d/60-penstock.conf", quoted(key+" = "+value))}
+	return s.key + "=" + s.value
 }
 
-// netSysctl says how to set a kernel parameter that each network namespace has its
+// sysctl says how to set kernel parameters of the host, all of which are needed.
+func (p place) sysctl(settings ...setting) []string {
+	all := words("", settings)
+	if p.container {
+		return []string{"on the host: sysctl -w" + all}
+	}
+	return []string{"sysctl -w" + all, `for good: printf '%s\n'` + all + " >> /etc/sysctl.d/60-penstock.conf && sysctl --system"}
+}
+
+// netSysctl says how to set kernel parameters that each network namespace has its
 // own of.
-func (p place) netSysctl(key, value string) []string {
+func (p place) netSysctl(settings ...setting) []string {
 	if !p.container {
-		return p.sysctl(key, value)
+		return p.sysctl(settings...)
 	}
-	return []string{fmt.Sprintf("docker run --sysctl %s=%s", key, quoted(value))}
+	return []string{"docker run" + words(" --sysctl", settings)}
 }
 
-func quoted(s string) string {
-	for _, r := range s {
-		if r == ' ' || r == '\t' {
-			return `"` + s + `"`
-		}
+// words are settings, each after a space, and before that the option, if any.
+func words(option string, settings []setting) string {
+	var b strings.Builder
+	for _, s := range settings {
+		fmt.Fprintf(&b, "%s %s", option, s)
 	}
-	return s
+	return b.String()
 }
 
-// grant says how to give a process capabilities.
-func (p place) grant(names ...string) []string {
-	if p.nested {
-		return []string{"outside of a user namespace: CAP_" + strings.Join(names, " CAP_")}
-	}
+// letRead says how to let this process read a file that is hidden from it.
+func (p place) letRead(path string) string {
 	if p.container {
-		return []string{"docker run --cap-add " + strings.Join(names, " --cap-add ")}
+		return "let Penstock read " + path + ": docker run with nothing mounted over /proc"
 	}
-	full := make([]string, len(names))
-	for i, n := range names {
-		full[i] = "CAP_" + n
-	}
-	return []string{
-		fmt.Sprintf("setcap %s+ep %s", strings.ToLower(strings.Join(full, ",")), program()),
-		"systemd: AmbientCapabilities=" + strings.Join(full, " "),
-	}
+	return "let Penstock read " + path + ": in a chroot mount -t proc proc /proc; systemd: ProcSubset=all"
 }

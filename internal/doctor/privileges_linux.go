@@ -3,7 +3,6 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 
@@ -12,22 +11,6 @@ import (
 
 // errInvalid is EINVAL, which membarrier(2) answers for a command it does not know.
 const errInvalid = syscall.EINVAL
-
-// purposes are the capabilities that Penstock can make something of.
-var purposes = []struct {
-	bit  int
-	name string
-	now  bool // in this release
-	use  string
-}{
-	{sys.CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE", true, "listening on ports below %s"},
-	{sys.CAP_SYS_RESOURCE, "SYS_RESOURCE", true, "pipes beyond the user's quota, descriptors beyond the hard limit"},
-	{sys.CAP_SYS_ADMIN, "SYS_ADMIN", false, "network namespaces of penstock bench"},
-	{sys.CAP_SYS_PTRACE, "SYS_PTRACE", false, "counting system calls in penstock bench"},
-	{sys.CAP_NET_ADMIN, "NET_ADMIN", false, "maps of sockets, transparent proxying"},
-	{sys.CAP_NET_RAW, "NET_RAW", false, "binding to addresses of others"},
-	{sys.CAP_BPF, "BPF", false, "BPF programs"},
-}
 
 // privileges are the capabilities in force.
 type privileges struct {
@@ -38,22 +21,20 @@ type privileges struct {
 	User      int      `json:"uid"`
 	Nested    bool     `json:"nested_user_namespace"`
 
-	set   sys.CapSet
-	known bool
 	place
 }
 
 func lookCapabilities(p *patient) facts {
 	f := privileges{
-		Unbound: p.parameter("net.ipv4.ip_unprivileged_port_start"), User: os.Getuid(), Nested: p.nested,
-		set: p.capabilities, known: p.capabilitiesKnown, place: p.place, Has: []string{}, Lacks: []string{},
+		Unbound: p.parameter("net.ipv4.ip_unprivileged_port_start"), User: p.user, Nested: p.nested,
+		place: p.place, Has: []string{}, Lacks: []string{},
 	}
-	if !f.known {
+	if !f.effective.known {
 		return f
 	}
-	f.Effective = fmt.Sprintf("%016x", uint64(f.set))
+	f.Effective = fmt.Sprintf("%016x", uint64(f.effective.set))
 	for _, c := range purposes {
-		if f.set.Has(c.bit) {
+		if f.effective.set.Has(c.bit) {
 			f.Has = append(f.Has, c.name)
 		} else {
 			f.Lacks = append(f.Lacks, c.name)
@@ -63,7 +44,7 @@ func lookCapabilities(p *patient) facts {
 }
 
 func (f privileges) judge() finding {
-	if !f.known {
+	if !f.effective.known {
 		return finding{state: Unknown, found: "capget is refused", cost: "see pipe-quota, descriptors and ports"}
 	}
 	found := fmt.Sprintf("uid %d: %s", f.User, list(f.Has, "none"))
@@ -83,7 +64,7 @@ func (f privileges) judge() finding {
 	if len(names) == 0 {
 		return finding{state: OK, found: found}
 	}
-	return finding{state: Degraded, found: found, cost: strings.Join(costs, "; "), mend: f.grant(names...)}
+	return finding{state: Degraded, found: found, cost: strings.Join(costs, "; "), needs: names}
 }
 
 // misses tells whether the lack of a capability has a consequence: CAP_SYS_ADMIN
@@ -92,8 +73,8 @@ func (f privileges) judge() finding {
 func (f privileges) misses(bit int) bool {
 	switch {
 	case bit == sys.CAP_SYS_RESOURCE:
-		return f.Nested || !f.set.Has(bit) && !f.set.Has(sys.CAP_SYS_ADMIN)
-	case f.set.Has(bit):
+		return f.Nested || !f.effective.set.Has(bit) && !f.effective.set.Has(sys.CAP_SYS_ADMIN)
+	case f.effective.set.Has(bit):
 		return false
 	case bit == sys.CAP_NET_BIND_SERVICE:
 		return !f.Unbound.known || f.Unbound.value > 0
@@ -126,12 +107,8 @@ type seccomp struct {
 }
 
 func lookSeccomp(p *patient) facts {
-	field := func(name string) number {
-		text, _ := p.field("proc/self/status", name)
-		return parse(text)
-	}
 	return seccomp{
-		Mode: field("Seccomp"), Filters: field("Seccomp_filters"), NoNewPrivs: field("NoNewPrivs"),
+		Mode: p.status("Seccomp"), Filters: p.status("Seccomp_filters"), NoNewPrivs: p.status("NoNewPrivs"),
 		Refused: append([]string{}, p.refused...), place: p.place,
 	}
 }
@@ -177,13 +154,18 @@ func (f counter) judge() finding {
 	verdict := finding{
 		state: Missing, found: cause(f.err),
 		cost: "penstock bench shows no system calls; serving is not concerned",
-		mend: []string{"apt-get install strace"},
+	}
+	switch errno := syscall.Errno(0); {
+	case errors.As(f.err, &errno): // tools say theirs in words: this is of starting one
+		verdict.state, verdict.found = Unknown, "could not be tried: "+cause(f.err)
+		return verdict
+	case strings.Contains(f.err.Error(), syscall.EPERM.Error()), strings.Contains(f.err.Error(), "Operation not permitted"):
+		verdict.needs = []string{"SYS_PTRACE"}
+	default:
+		verdict.mend = []string{"apt-get install strace"}
 	}
 	if f.Ptrace.value > 0 {
-		verdict.mend = append(verdict.mend, f.sysctl("kernel.yama.ptrace_scope", "0")[0])
-	}
-	if errors.Is(f.err, syscall.EPERM) {
-		verdict.mend = f.grant("SYS_PTRACE")
+		verdict.mend = append(verdict.mend, f.sysctl(setting{"kernel.yama.ptrace_scope", "0"})[0])
 	}
 	return verdict
 }

@@ -26,7 +26,8 @@ type Check struct {
 	// be had is left out. See the package's documentation for their names.
 	Figures any `json:"figures"`
 
-	unable bool // Penstock cannot run
+	needs  []string // capabilities, which together mend it too
+	unable bool     // Penstock cannot run
 }
 
 // Report is the whole of what was found.

@@ -5,6 +5,8 @@ package doctor
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"syscall"
 	"testing"
 )
 
@@ -78,6 +80,19 @@ func TestNumbers(t *testing.T) {
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// TestUnknownIsLeftOut: what could not be tried is neither true nor false.
+func TestUnknownIsLeftOut(t *testing.T) {
+	for want, err := range map[string]error{
+		`{"works":true}`:  nil,
+		`{"works":false}`: answered("setsockopt SO_X", syscall.ENOPROTOOPT),
+		`{}`:              os.NewSyscallError("connect", syscall.ENETUNREACH),
+	} {
+		if got, jsonErr := json.Marshal(option{Works: works(err)}); jsonErr != nil || string(got) != want {
+			t.Errorf("%v: %s, %v; want %s", err, got, jsonErr, want)
 		}
 	}
 }

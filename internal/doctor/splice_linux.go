@@ -29,7 +29,7 @@ func lookSplice(p *patient) facts {
 	if f.err = feature.Splice(); f.err == nil {
 		f.Moved, f.err = spliceOver(either())
 	}
-	p.sandbox("splice", f.err)
+	p.sandbox(f.err)
 	return f
 }
 
@@ -37,10 +37,10 @@ func (f splice) judge() finding {
 	switch {
 	case f.err == nil:
 		return finding{state: OK, found: size(f.Moved) + " moved from one TCP connection to another through a pipe"}
-	case !errors.Is(f.err, feature.ErrNotSupported) && !forbidden(f.err):
+	case !refused(f.err):
 		return finding{state: Unknown, found: "could not be tried: " + cause(f.err), cost: ifMissing + copying}
 	}
-	return finding{state: Missing, found: "refused: " + cause(f.err), cost: copying, mend: f.allow("splice")}
+	return finding{state: Missing, found: "refused: " + cause(f.err), cost: copying, mend: f.allow(callOf(f.err))}
 }
 
 // ifMissing begins the cost of what could not be found out.
@@ -49,7 +49,7 @@ const ifMissing = "if it is missing, "
 // The figures of docs/pipe.md, by what is missing.
 const (
 	copying    = "every byte is copied: a read of 64 KiB takes 1.2 times as long, one of 256 KiB 2.4 times"
-	smallPipes = "large reads go through pipes of 64 KiB instead of 1 MiB: one of 128 KiB takes 1.5 times as long, one of 256 KiB 2.0 times, one of 1 MiB 1.2 times"
+	smallPipes = "large reads go through pipes of %s instead of 1 MiB: with 64 KiB one of 128 KiB takes 1.5 times as long, one of 256 KiB 2.0 times, one of 1 MiB 1.2 times"
 )
 
 // spliceOver splices some bytes from one connection to another, and compares them.
@@ -91,15 +91,23 @@ func spliceAll(in, out *net.TCPConn, n int) error {
 	}
 	defer sys.Close(r)
 	defer sys.Close(w)
+	source, err := in.SyscallConn()
+	if err != nil {
+		return err
+	}
+	target, err := out.SyscallConn()
+	if err != nil {
+		return err
+	}
 	for moved := 0; moved < n; {
-		filled, err := spliceWhenReady(in, func(fd int) (int, error) {
+		filled, err := spliceWhenReady(source.Read, func(fd int) (int, error) {
 			return sys.Splice(fd, nil, w, nil, n-moved, sys.SPLICE_F_NONBLOCK)
 		})
 		if err != nil {
 			return err
 		}
 		for moved += filled; filled > 0; {
-			drained, err := spliceWhenReady(out, func(fd int) (int, error) {
+			drained, err := spliceWhenReady(target.Write, func(fd int) (int, error) {
 				return sys.Splice(r, nil, fd, nil, filled, sys.SPLICE_F_NONBLOCK)
 			})
 			if err != nil {
@@ -112,21 +120,17 @@ func spliceAll(in, out *net.TCPConn, n int) error {
 }
 
 // spliceWhenReady repeats f until it moves something, fails, or the connection's
-// deadline is over.
-func spliceWhenReady(c *net.TCPConn, f func(fd int) (int, error)) (int, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
+// deadline is over. ready is Read or Write of the connection's RawConn.
+func spliceWhenReady(ready func(func(fd uintptr) bool) error, f func(fd int) (int, error)) (int, error) {
 	var n int
 	var failed error
-	err = raw.Read(func(fd uintptr) bool {
+	err := ready(func(fd uintptr) bool {
 		n, failed = f(int(fd))
 		return failed != syscall.EAGAIN && failed != syscall.EINTR
 	})
 	switch {
 	case failed != nil && failed != syscall.EAGAIN && failed != syscall.EINTR:
-		return 0, os.NewSyscallError("splice", failed)
+		return 0, answered("splice", failed)
 	case err != nil:
 		return 0, err
 	case n == 0:

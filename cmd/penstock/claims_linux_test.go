@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/claims"
+)
+
+// interruptClaims runs bench claims with that file until it measures the claim
+// named, interrupts it, and returns what it printed and its last line of progress.
+func interruptClaims(t *testing.T, file, at string, names ...string) (stdout, last string) {
+	t.Helper()
+	// Called by the program's name, the test binary is the program.
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"penstock", "bench", "claims", "--json", file}, names...)}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	kill := time.AfterFunc(demoPatience, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		if last = lines.Text(); last == "penstock: measuring "+at {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitError {
+		t.Errorf("exit code %d", code)
+	}
+	return out.String(), last
+}
+
+// What an interrupted run has measured is printed and written; if that is
+// nothing, the file keeps what it held.
+func TestInterruptedClaimsKeepWhatTheyHave(t *testing.T) {
+	const end = "penstock: bench claims: claim one-connection: interrupted"
+	file := filepath.Join(t.TempDir(), "figures")
+	stdout, last := interruptClaims(t, file, "one-connection", "iovec-limit", "one-connection", "pool-pause", "stop-timer")
+	if last != end || !strings.Contains(stdout, "written, as one iovec 2,147,4") || !strings.Contains(stdout, "not measured") {
+		t.Errorf("%q, %s", last, stdout)
+	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := claims.Read(bytes.NewReader(written))
+	if err != nil || rec.Results[0].ID != "iovec-limit" || len(rec.Results) == 4 {
+		t.Errorf("%v, %s", err, written)
+	}
+	stdout, last = interruptClaims(t, file, "one-connection", "one-connection", "pool-pause")
+	if kept, err := os.ReadFile(file); last != end || stdout != "" || err != nil || !bytes.Equal(kept, written) {
+		t.Errorf("%q, %q, %v, %s", last, stdout, err, kept)
+	}
+}
