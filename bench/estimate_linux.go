@@ -14,8 +14,13 @@ const (
 	checksTake    = 4 * time.Second
 	countingTrial = 500 * time.Millisecond // longest
 	countingTakes = countingTrial + 400*time.Millisecond
-	restExtra     = 3 * time.Second // opening the sessions, and closing them
+	restExtra     = 200 * time.Millisecond // opening the sessions, and closing them
+	restSession   = 150 * time.Microsecond
 )
+
+// restRounds is how many rounds idle takes at most: each costs more than ten
+// seconds for every contestant, and memory does not drift.
+const restRounds = 3
 
 // rounds is how many the scenario takes.
 func (r *Run) rounds(s *Scenario) int {
@@ -23,7 +28,7 @@ func (r *Run) rounds(s *Scenario) int {
 	case load.Correct:
 		return 1
 	case load.Idle:
-		return max(r.Rounds/4, 1)
+		return min(r.Rounds, restRounds)
 	case load.Mix:
 		return max(r.Rounds/2, 1)
 	}
@@ -43,7 +48,9 @@ func (r *Run) duration(s *Scenario) time.Duration {
 
 func (r *Run) trialTakes(s *Scenario) time.Duration { return r.duration(s) + trialExtra }
 
-func (r *Run) restTakes() time.Duration { return r.Quiet + r.Quiet/10 + restExtra }
+func (r *Run) restTakes() time.Duration {
+	return r.Quiet + r.Quiet/10 + restExtra + time.Duration(r.Idle)*restSession
+}
 
 // Estimate returns about how long the run takes.
 func (r *Run) Estimate() time.Duration {

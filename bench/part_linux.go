@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/origin"
 	"github.com/penstock/penstock/bench/rival"
@@ -16,18 +17,12 @@ import (
 	"github.com/penstock/penstock/bench/switches"
 )
 
-// The names of the parts that a Rig runs by calling its own program again.
+// The names of the parts that a Rig runs by calling its own program again, beside
+// contestant.PartRival.
 const (
 	PartOrigin = "origin"
 	PartSink   = "sink"
-	PartRival  = "rival"
 	PartLoad   = "load"
-)
-
-// Forms of PartRival.
-const (
-	rivalSplice = "splice"
-	rivalCopy   = "copy"
 )
 
 // listening is the first line that a serving part prints.
@@ -37,7 +32,7 @@ type listening struct {
 
 // RunPart is one part of a Rig; it runs until ctx is done or in ends, which is
 // how it learns that the Rig is gone. PartOrigin and PartSink take the number of
-// threads to serve with (the origin ignores it), PartRival the address to
+// threads to serve with (the origin ignores it), contestant.PartRival the address to
 // forward to and "splice" or "copy"; PartLoad and those of package switches take
 // nothing. The program that a Rig runs must call it when asked to by the
 // arguments that Program.Part gives.
@@ -49,7 +44,7 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return serve(ctx, in, out, origin.Serve)
 	case PartSink:
 		return runSink(ctx, args, in, out)
-	case PartRival:
+	case contestant.PartRival:
 		return runRival(ctx, args, in, out)
 	case switches.PartThreads, switches.PartGoroutines:
 		return switches.RunPart(ctx, part, in, out)
@@ -68,11 +63,11 @@ func runSink(ctx context.Context, args []string, in io.Reader, out io.Writer) er
 }
 
 func runRival(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
-	if len(args) != 2 || args[1] != rivalSplice && args[1] != rivalCopy {
-		return fmt.Errorf("bench: %s takes an address and %s or %s, not %q", PartRival, rivalSplice, rivalCopy, args)
+	if len(args) != 2 || args[1] != contestant.RivalSplice && args[1] != contestant.RivalCopy {
+		return fmt.Errorf("bench: %s takes an address and %s or %s, not %q", contestant.PartRival, contestant.RivalSplice, contestant.RivalCopy, args)
 	}
 	run := rival.Serve
-	if args[1] == rivalCopy {
+	if args[1] == contestant.RivalCopy {
 		run = rival.ServeCopying
 	}
 	return serve(ctx, in, out, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
@@ -43,12 +45,14 @@ func (f *field) check(ctx context.Context, e *entrant) error {
 	return nil
 }
 
-// rests has every entrant hold idle sessions, each in a process of its own,
-// the baseline twice.
+// rests has every entrant hold idle sessions, each in a process of its own. The
+// baseline begins each round and ends it, as "again"; the order of the others in
+// between is reversed from round to round. Memory does not drift as time does, so
+// no trial needs the baseline's right beside it.
 func (f *field) rests(ctx context.Context) error {
 	f.enter(f.base.kind, report.Again)
 	for f.step.Round = 1; f.step.Round <= f.out.Rounds; f.step.Round++ {
-		for _, e := range f.entrants {
+		for _, e := range f.turns() {
 			if err := f.rested(ctx, e); err != nil {
 				return err
 			}
@@ -60,6 +64,15 @@ func (f *field) rests(ctx context.Context) error {
 	return nil
 }
 
+// turns are the entrants in the order of the round under way.
+func (f *field) turns() []*entrant {
+	turns := slices.Clone(f.entrants)
+	if f.step.Round%2 == 0 {
+		slices.Reverse(turns[1 : len(turns)-1])
+	}
+	return turns
+}
+
 // rested is one trial of idle sessions, nothing if the entrant is out.
 func (f *field) rested(ctx context.Context, e *entrant) error {
 	ok, err := f.start(ctx, e)
@@ -69,13 +82,16 @@ func (f *field) rested(ctx context.Context, e *entrant) error {
 	f.step.Contestant, f.step.Doing = e.kind.Name, "sessions rest"
 	f.watch(f.step)
 	start := time.Now()
-	var idle *report.Idle
-	t, err := f.rig.rest(ctx, e.c, f.plan(0), f.Quiet, &idle)
+	r := &rest{rig: f.rig, c: e.c, sessions: f.scenario.Connections, quiet: f.Quiet}
+	t, err := r.run(ctx, f.plan(0))
 	if err != nil {
 		return f.lose(ctx, e, err)
 	}
 	out := f.took(&t, e.cell.Role, "", start)
-	out.Idle = idle
+	var unsteady string
+	if out.Idle, unsteady = r.grown(); unsteady != "" {
+		e.cell.Notes = append(e.cell.Notes, fmt.Sprintf("round %d: kernel slab not counted: %s", f.step.Round, unsteady))
+	}
 	f.add(out)
 	return nil
 }
@@ -90,23 +106,52 @@ func holds(c *contestant.Contestant) (h held, err error) {
 	if h.process, err = c.Memory(); err != nil {
 		return h, err
 	}
-	h.slab, err = process.Slab()
+	h.slab, err = kernelSlab()
 	return h, err
 }
 
-// rest runs an Idle plan and looks at what the sessions hold once they have
-// been quiet for so long.
-func (r *Rig) rest(ctx context.Context, c *contestant.Contestant, plan load.Plan, quiet time.Duration, idle **report.Idle) (Trial, error) {
-	if err := pause(ctx, c, quiet/10); err != nil { // what starting took is given back
-		return Trial{}, r.blame(ctx, err, c)
+// kernelSlab is of the sockets only where that can be known, else all there is.
+func kernelSlab() (int64, error) {
+	if n, err := process.SocketSlab(); err == nil {
+		return n, nil
 	}
-	before, err := holds(c)
+	return process.Slab()
+}
+
+// slabCounted says what kernelSlab counts.
+func slabCounted() string {
+	_, err := process.SocketSlab()
+	switch {
+	case err == nil:
+		return "the caches of sockets, pipes and files in /proc/slabinfo, of the whole machine"
+	case errors.Is(err, fs.ErrPermission):
+		return "Slab of /proc/meminfo: all of the whole machine, because /proc/slabinfo, which tells sockets from the rest, is for root only"
+	}
+	return "Slab of /proc/meminfo: all of the whole machine, because " + err.Error()
+}
+
+// rest is an Idle plan under way, and what it looks at.
+type rest struct {
+	rig                 *Rig
+	c                   *contestant.Contestant
+	sessions            int
+	quiet               time.Duration
+	before, with, after held // the sessions
+}
+
+// run runs the plan and looks at what the sessions hold once they have been
+// quiet for so long, and at what is left when they are gone.
+func (r *rest) run(ctx context.Context, plan load.Plan) (Trial, error) {
+	err := pause(ctx, r.c, r.quiet/10) // what starting took is given back
+	if err == nil {
+		r.before, err = holds(r.c)
+	}
 	if err != nil {
-		return Trial{}, r.blame(ctx, err, c)
+		return Trial{}, r.rig.blame(ctx, err, r.c)
 	}
 	var looked error
 	released := false
-	t, err := r.trial(ctx, c, plan, func(e load.Event) error {
+	t, err := r.rig.trial(ctx, r.c, plan, func(e load.Event) error {
 		switch {
 		case e.Result != nil && !released:
 			return errHeld
@@ -114,16 +159,71 @@ func (r *Rig) rest(ctx context.Context, c *contestant.Contestant, plan load.Plan
 			return nil
 		}
 		released = true
-		if err := r.hold(ctx, quiet); err != nil {
+		if err := r.rig.hold(ctx, r.quiet); err != nil {
 			return err // and the plan is over
 		}
-		*idle, looked = look(c, plan.Connections, before)
-		return r.load.Send(load.Plan{Release: true}) // whatever was seen: the load is to be free
+		r.with, looked = holds(r.c)
+		return r.rig.load.Send(load.Plan{Release: true}) // whatever was seen: the load is to be free
 	})
 	if looked != nil {
-		err = r.blame(ctx, looked, c)
+		err = r.rig.blame(ctx, looked, r.c)
 	}
-	return t, err
+	if err != nil {
+		return t, err
+	}
+	return t, r.settle(ctx)
+}
+
+// givenBack is how long the kernel may take to free what the sessions held.
+const givenBack = time.Second
+
+// settle waits until the kernel has given back what the sessions held, but not
+// for ever: what has not gone by then, somebody else holds.
+func (r *rest) settle(ctx context.Context) (err error) {
+	for deadline := time.Now().Add(givenBack); ; {
+		if r.after, err = holds(r.c); err != nil {
+			return r.rig.blame(ctx, err, r.c)
+		}
+		if r.steady() || time.Now().After(deadline) {
+			return nil
+		}
+		if err := pause(ctx, r.c, givenBack/50); err != nil {
+			return r.rig.blame(ctx, err, r.c)
+		}
+	}
+}
+
+// growth is what the sessions added to the slab, moved by how much it differs
+// without them.
+func (r *rest) growth() (growth, moved int64) {
+	return r.with.slab - r.before.slab, r.after.slab - r.before.slab
+}
+
+// steady reports whether the slab without sessions is the same before and after,
+// to a quarter of what they add.
+func (r *rest) steady() bool {
+	growth, moved := r.growth()
+	return growth > 0 && max(moved, -moved) <= growth/4
+}
+
+// grown is what the sessions add, and why the slab is not in it if it is not.
+func (r *rest) grown() (*report.Idle, string) {
+	growth, moved := r.growth()
+	i := &report.Idle{
+		Sessions:     r.sessions,
+		RssAnonBytes: report.Number(r.with.process.RssAnon - r.before.process.RssAnon),
+		SlabBytes:    report.Number(growth),
+		Descriptors:  report.Number(r.with.process.Descriptors - r.before.process.Descriptors),
+	}
+	if r.c.Name == directName {
+		i.RssAnonBytes, i.Descriptors = report.Unmeasured(), report.Unmeasured()
+	}
+	if r.steady() {
+		return i, ""
+	}
+	i.SlabBytes = report.Unmeasured()
+	return i, fmt.Sprintf("it grew by %s with the sessions, and without them it moved by %s meanwhile",
+		report.Bytes(float64(growth)), report.Bytes(float64(moved)))
 }
 
 // hold lets the sessions be quiet for so long; the error is that they ended.
@@ -143,12 +243,6 @@ func (r *Rig) hold(ctx context.Context, quiet time.Duration) error {
 	}
 }
 
-// look returns what has been added since before.
-func look(c *contestant.Contestant, sessions int, before held) (*report.Idle, error) {
-	after, err := holds(c)
-	return grown(c, sessions, before, after), err
-}
-
 // pause waits, but not for a contestant that is gone.
 func pause(ctx context.Context, c *contestant.Contestant, d time.Duration) error {
 	select {
@@ -159,18 +253,4 @@ func pause(ctx context.Context, c *contestant.Contestant, d time.Duration) error
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// grown is what so many sessions add.
-func grown(c *contestant.Contestant, sessions int, before, after held) *report.Idle {
-	i := &report.Idle{
-		Sessions:     sessions,
-		RssAnonBytes: report.Number(after.process.RssAnon - before.process.RssAnon),
-		SlabBytes:    report.Number(after.slab - before.slab),
-		Descriptors:  report.Number(after.process.Descriptors - before.process.Descriptors),
-	}
-	if c.Name == directName {
-		i.RssAnonBytes, i.Descriptors = report.Unmeasured(), report.Unmeasured()
-	}
-	return i
 }

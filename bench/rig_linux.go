@@ -124,6 +124,7 @@ func (r *Rig) blame(ctx context.Context, err error, c *contestant.Contestant) er
 // brokenError is the end of the rig itself: nothing more can be measured.
 type brokenError struct{ error }
 
+// Unwrap is for errors.Is and errors.As.
 func (e brokenError) Unwrap() error { return e.error }
 
 // broken reports whether err, or the end of ctx, is the end of measuring.

@@ -346,9 +346,9 @@ func TestAnInterruptedTrialEndsAtOnce(t *testing.T) {
 func TestRunPartWithWrongArguments(t *testing.T) {
 	for _, args := range [][]string{
 		{"umpire"},
-		{bench.PartRival},
-		{bench.PartRival, "127.0.0.1:1"},
-		{bench.PartRival, "127.0.0.1:1", "by hand"},
+		{contestant.PartRival},
+		{contestant.PartRival, "127.0.0.1:1"},
+		{contestant.PartRival, "127.0.0.1:1", "by hand"},
 		{bench.PartSink},
 		{bench.PartSink, "0"},
 		{bench.PartSink, "many"},

@@ -24,6 +24,7 @@ type Run struct {
 	// whether it is among them or not.
 	Contestants []*contestant.Kind
 	Baseline    *contestant.Kind
+	Named       []string      // contestants that somebody asked for: it is a failure of the run if one never starts
 	Rounds      int           // of bulk, echo and connections; mix and idle make do with fewer
 	Trial       time.Duration // of bulk, echo and connections; mix takes three times as long
 	Idle        int           // sessions
@@ -54,6 +55,8 @@ type runner struct {
 	watch   func(Step)
 	doc     *report.Document
 	step    Step
+	started map[string]bool  // contestants that have started at least once
+	last    map[string]error // why they lost a scenario
 }
 
 // Do measures, and calls watch as it goes on. Into doc, which may hold
@@ -65,7 +68,7 @@ func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (e
 	began := time.Now()
 	defer func() { doc.ElapsedSeconds = report.Number(time.Since(began).Seconds()) }()
 	doc.Began = began
-	run := &runner{Run: r, watch: watch, doc: doc}
+	run := &runner{Run: r, watch: watch, doc: doc, started: make(map[string]bool), last: make(map[string]error)}
 	run.step.Planned = r.Estimate()
 	dir, err := os.MkdirTemp("", "penstock-bench-")
 	if err != nil {
@@ -76,6 +79,7 @@ func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (e
 		return err
 	}
 	defer run.rig.Close()
+	defer run.judgeNamed()
 	for _, s := range r.Scenarios {
 		if s.Workload == load.Idle {
 			s.Connections, s.Title = r.Idle, report.Exact(int64(r.Idle))+" "+s.Title
@@ -98,6 +102,7 @@ func (r *runner) open(ctx context.Context, dir string) error {
 	if r.rig, err = NewRig(ctx, group, PartSink, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir}); err != nil {
 		return err
 	}
+	r.doc.Method.KernelSlab = slabCounted()
 	if !r.Calls {
 		r.doc.Method.SystemCallsMissing = "nobody asked"
 		return nil
@@ -108,6 +113,22 @@ func (r *runner) open(ctx context.Context, dir string) error {
 	}
 	r.doc.Method.SystemCallCounter = r.counter.Tool()
 	return nil
+}
+
+// judgeNamed makes failures of the contestants that were asked for and have never
+// started. Penstock's and the baseline's are there already, for each scenario.
+func (r *runner) judgeNamed() {
+	for _, name := range r.Named {
+		if err := r.last[name]; err != nil && !r.started[name] && !r.fatal(name) {
+			r.doc.Failures = append(r.doc.Failures, fmt.Sprintf("%s, which was asked for, never started: %v", name, err))
+		}
+	}
+}
+
+// fatal reports whether it is a failure of the run that the contestant fails:
+// Penstock is what is judged, and without the baseline there are no ratios.
+func (r *runner) fatal(name string) bool {
+	return report.IsPenstock(name) || name == r.Baseline.Name
 }
 
 // kinds are all that take part, the baseline first.
@@ -135,8 +156,11 @@ func (e *entrant) lost() bool { return e.cell.Failed != "" }
 // scenario measures one scenario.
 func (r *runner) scenario(ctx context.Context, s *Scenario) error {
 	out := r.report(s)
-	defer out.Summarize()
 	f := &field{runner: r, scenario: s, out: out}
+	defer func() { // also when it was interrupted
+		f.judgeSplicing()
+		out.Summarize()
+	}()
 	for _, k := range r.kinds() {
 		f.enter(k, report.Contender)
 	}
@@ -205,6 +229,7 @@ func (f *field) start(ctx context.Context, e *entrant) (bool, error) {
 		return false, f.lose(ctx, e, err)
 	}
 	e.c = c
+	f.started[e.kind.Name] = true
 	return true, nil
 }
 
@@ -214,7 +239,8 @@ func (f *field) lose(ctx context.Context, e *entrant, err error) error {
 		return err
 	}
 	e.cell.Failed = err.Error()
-	if report.IsPenstock(e.kind.Name) {
+	f.last[e.kind.Name] = err
+	if f.fatal(e.kind.Name) {
 		f.doc.Failures = append(f.doc.Failures, fmt.Sprintf("%s, %s: %v", f.scenario.Name, e.kind.Name, err))
 	}
 	f.step.Contestant, f.step.Failed = e.kind.Name, err.Error()
@@ -246,7 +272,10 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 		SentBytes: res.Sent, ReceivedBytes: res.Received, Requests: res.Requests, Connections: res.Connections, Failed: res.Failed,
 		LatencyP50Seconds: seconds(res.P50), LatencyP99Seconds: seconds(res.P99),
 		CPUSeconds: report.Number(t.Usage.CPU.Seconds()), MachineCPUSeconds: report.Number(t.Machine.Seconds()),
-		ContextSwitches: report.Number(t.Usage.Switches), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),
+		ContextSwitches: report.Unmeasured(), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),
+	}
+	if t.Usage.Switches >= 0 { // or threads have ended, and took theirs with them
+		out.ContextSwitches = report.Number(t.Usage.Switches)
 	}
 	if t.Contestant == directName {
 		out.CPUSeconds, out.ContextSwitches = report.Unmeasured(), report.Unmeasured()

@@ -5,15 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
+
+// sessions rest in a small run.
+const sessions = 50
 
 // small is a run that takes a moment, with proxies that have a fault.
 func small(t *testing.T, fault string, scenarios []string, peers ...string) *bench.Run {
@@ -24,7 +29,7 @@ func small(t *testing.T, fault string, scenarios []string, peers ...string) *ben
 	}
 	r := &bench.Run{
 		Program: program(fault), Scenarios: chosen, Baseline: kind(t, "io.Copy"),
-		Rounds: 2, Trial: 50 * time.Millisecond, Idle: 10, Quiet: 50 * time.Millisecond,
+		Rounds: 2, Trial: 50 * time.Millisecond, Idle: sessions, Quiet: 50 * time.Millisecond,
 	}
 	for _, name := range peers {
 		r.Contestants = append(r.Contestants, kind(t, name))
@@ -151,16 +156,28 @@ func checkIdle(t *testing.T, s *report.Scenario) {
 		t.Errorf("cells: %s", got)
 	}
 	for _, x := range s.Trials {
-		if x.Idle == nil || x.Idle.Sessions != 10 || x.Idle.Descriptors.Known() == (x.Contestant == "direct") {
+		if x.Idle == nil || x.Idle.Sessions != sessions || x.Idle.Descriptors.Known() == (x.Contestant == "direct") {
 			t.Errorf("%s: %+v", x.Contestant, x.Idle)
 		}
-		// Two for each session, and perhaps an idle pipe for all of them.
-		if n := x.Idle.Descriptors; x.Contestant == "penstock" && (n < 20 || n > 24) {
-			t.Errorf("penstock holds %v descriptors for 10 idle sessions", n)
+		// Two for each session, and perhaps idle pipes for all of them.
+		if n := x.Idle.Descriptors; x.Contestant == "penstock" && (n < 2*sessions || n > 2*sessions+10) {
+			t.Errorf("penstock holds %v descriptors for %d idle sessions", n, sessions)
+		}
+		// Both ends have a socket of more than a kilobyte.
+		if n := x.Idle.SlabBytes; n.Known() && n < 2*sessions*1000 {
+			t.Errorf("%s: %v bytes of slab", x.Contestant, n)
 		}
 	}
-	if len(s.Trials) != len(s.Cells) {
-		t.Errorf("%d trials of %d cells", len(s.Trials), len(s.Cells))
+	var order []string
+	for _, x := range s.Trials {
+		order = append(order, fmt.Sprintf("%d %s %s", x.Round, x.Contestant, x.Role))
+	}
+	want := []string{
+		"1 io.Copy baseline", "1 direct contestant", "1 penstock contestant", "1 io.Copy again",
+		"2 io.Copy baseline", "2 penstock contestant", "2 direct contestant", "2 io.Copy again",
+	}
+	if !slices.Equal(order, want) {
+		t.Errorf("trials %q", order)
 	}
 }
 
@@ -233,20 +250,106 @@ func TestWhoSplicedNothing(t *testing.T) {
 		{Contestant: "b", SplicedBytes: 0},
 		{Contestant: "c", SplicedBytes: report.Unmeasured()},
 	}}
-	for name, want := range map[string]bool{"a": false, "b": true, "c": true, "d": true} {
+	for name, want := range map[string]bool{"a": false, "b": true, "c": true, "not measured": false} {
 		if got := bench.SplicedNothing(s, name); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
+func TestSlabThatMovesByItselfDoesNotCount(t *testing.T) {
+	for _, x := range []struct {
+		before, with, after int64
+		steady              bool
+	}{
+		{1000, 1400, 1000, true},
+		{1000, 1400, 1100, true},
+		{1000, 1400, 1101, false},
+		{1000, 1400, 899, false},
+		{1000, 1000, 1000, false}, // sessions take something
+		{1000, 600, 1000, false},
+	} {
+		idle, why := bench.Grown(x.before, x.with, x.after)
+		if idle.SlabBytes.Known() != x.steady || (why == "") != x.steady || x.steady && idle.SlabBytes != 400 {
+			t.Errorf("%+v: %v, %q", x, idle.SlabBytes, why)
+		}
+	}
+}
+
+// unspliced is an HAProxy that is configured to splice and does not.
+func unspliced(t *testing.T) map[string]string {
+	t.Helper()
+	k := kind(t, "haproxy-splice-1")
+	if err := k.Available(t.Context(), new(contestant.Setting)); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	path := filepath.Join(t.TempDir(), "haproxy")
+	text := "#!/bin/sh\nsed -i '/option splice/d' haproxy.cfg\nPATH=$PATH:/usr/sbin\nexec haproxy \"$@\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"haproxy": path}
+}
+
+// Whatever the workload, and also when it was interrupted.
+func TestWhoShouldSpliceAndDoesNotIsVoid(t *testing.T) {
+	for _, scenario := range []string{"bulk-1", "idle", "correctness", "interrupted"} {
+		for name, binaries := range map[string]map[string]string{"splices": nil, "does not": unspliced(t)} {
+			t.Run(scenario+" "+name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				workload := scenario
+				if scenario == "interrupted" {
+					workload = "bulk-8"
+				}
+				r := small(t, faultNone, []string{workload}, "haproxy-splice-1")
+				r.Rounds, r.Binaries = 1, binaries
+				doc, enough := new(report.Document), errors.New("enough")
+				err := r.Do(ctx, doc, func(s bench.Step) {
+					if scenario == "interrupted" && s.Trial != nil && s.Trial.Contestant == "haproxy-splice-1" {
+						cancel(enough)
+					}
+				})
+				if scenario == "interrupted" && !errors.Is(err, enough) || scenario != "interrupted" && err != nil {
+					t.Fatal(err)
+				}
+				c := doc.Scenarios[0].Cells[1]
+				if void := binaries != nil; c.Failed != "" || void != (c.Void != "") || void && c.Figures != nil {
+					t.Errorf("%+v", c)
+				}
+			})
+		}
+	}
+}
+
+func TestANamedContestantThatNeverStartsFailsTheRun(t *testing.T) {
+	r := small(t, faultNone, []string{"bulk-8", "echo-64-64"}, "haproxy-1")
+	r.Binaries = map[string]string{"haproxy": "/bin/true"}
+	if doc := do(t, r, nil); len(doc.Failures) > 0 {
+		t.Errorf("nobody asked for it: %q", doc.Failures)
+	}
+	r.Named = []string{"haproxy-1"}
+	doc := do(t, r, nil)
+	if len(doc.Failures) != 1 || !strings.Contains(doc.Failures[0], "haproxy-1, which was asked for, never started: ") ||
+		!strings.Contains(doc.Failures[0], "is /bin/true really haproxy?") {
+		t.Errorf("failures %q", doc.Failures)
+	}
+}
+
 func TestABaselineThatFailsCostsTheRatios(t *testing.T) {
 	r := small(t, faultDies, []string{"bulk-8"}, "direct", "io.Copy")
-	r.Baseline = kind(t, "penstock")
+	r.Binaries = map[string]string{"haproxy": "/bin/true"}
+	r.Baseline = kind(t, "haproxy-1") // not Penstock, whose failures are the run's in any case
 	doc := do(t, r, nil)
+	if len(doc.Failures) != 1 || !strings.HasPrefix(doc.Failures[0], "bulk-8, haproxy-1: ") {
+		t.Errorf("failures %q", doc.Failures)
+	}
 	for _, c := range doc.Scenarios[0].Cells {
 		f, ok := c.Figures["gigabytes_per_second"]
-		if ok != (c.Contestant != "penstock") || f.Ratio != nil {
+		if ok != (c.Contestant != "haproxy-1") || f.Ratio != nil {
 			t.Errorf("%s: %+v, %+v", c.Contestant, f, f.Ratio)
 		}
 	}

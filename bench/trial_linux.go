@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -34,44 +33,46 @@ type Trial struct {
 	Summary *proxy.Summary
 }
 
-// use is what has been used up to a moment.
-type use struct {
-	contestant process.Usage
-	machine    time.Duration
-}
-
-func used(c *contestant.Contestant) (u use, err error) {
-	if u.machine, err = process.MachineCPU(); err != nil {
-		return u, err
-	}
-	u.contestant, err = c.Usage()
-	return u, err
-}
-
 // trial runs one plan against c. watch sees the load's events, and may end the
 // trial by an error.
 func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Plan, watch func(load.Event) error) (Trial, error) {
 	plan.Address = c.Address
 	t := Trial{Contestant: c.Name, Plan: plan, Pipes: -1, Spliced: -1}
-	before, err := used(c)
+	err := r.drive(ctx, c, &t, watch)
+	if err == nil {
+		err = r.account(ctx, c, &t)
+	}
 	if err != nil {
-		return t, r.blame(ctx, err, c)
-	}
-	if err := r.load.Send(plan); err != nil {
-		return t, r.blame(ctx, err, c)
-	}
-	if t.Result, err = r.follow(ctx, watch); err != nil {
-		return t, r.blame(ctx, err, c)
-	}
-	after, err := used(c)
-	if err != nil {
-		return t, r.blame(ctx, err, c)
-	}
-	t.Usage, t.Machine = after.contestant.Sub(before.contestant), after.machine-before.machine
-	if err := r.account(ctx, c, &t); err != nil {
 		return t, r.blame(ctx, err, c)
 	}
 	return t, nil
+}
+
+// drive carries out the trial's plan and measures what it uses. The machine's
+// time is looked at last before it and first after it, so that looking at the
+// contestant's is no part of it.
+func (r *Rig) drive(ctx context.Context, c *contestant.Contestant, t *Trial, watch func(load.Event) error) error {
+	used, err := c.Usage()
+	if err != nil {
+		return err
+	}
+	machine, err := process.MachineCPU()
+	if err != nil {
+		return err
+	}
+	if err := r.load.Send(t.Plan); err != nil {
+		return err
+	}
+	if t.Result, err = r.follow(ctx, watch); err != nil {
+		return err
+	}
+	if t.Machine, err = process.MachineCPU(); err != nil {
+		return err
+	}
+	t.Machine -= machine
+	t.Usage, err = c.Usage()
+	t.Usage = t.Usage.Sub(used)
+	return err
 }
 
 // follow passes on the load's events until it has a result.
@@ -96,9 +97,9 @@ func (r *Rig) event(ctx context.Context) (load.Event, error) {
 	if err != nil {
 		return load.Event{}, err
 	}
-	var e load.Event
-	if err := json.Unmarshal([]byte(line), &e); err != nil {
-		return load.Event{}, brokenError{fmt.Errorf("bench: the load said %q: %w", line, err)}
+	e, err := load.ReadEvent(line)
+	if err != nil {
+		return load.Event{}, brokenError{fmt.Errorf("bench: %w", err)}
 	}
 	if e.Error != "" {
 		return e, fmt.Errorf("the load says: %s", e.Error)

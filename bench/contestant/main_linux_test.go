@@ -224,7 +224,7 @@ func start(t *testing.T, name string, s *contestant.Setting) *contestant.Contest
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Available(s); err != nil {
+	if err := k.Available(t.Context(), s); err != nil {
 		if os.Getenv("CI") != "" && name != "envoy" {
 			t.Fatal(err)
 		}

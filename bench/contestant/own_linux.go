@@ -14,8 +14,8 @@ import (
 // own is what the kinds have in common that need nothing installed.
 type own struct{}
 
-func (own) available(*Setting) error { return nil }
-func (own) config(*Setting) string   { return "" }
+func (own) available(context.Context, *Setting) error { return nil }
+func (own) config(context.Context, *Setting) string   { return "" }
 
 // direct is no proxy.
 type direct struct{ own }

@@ -25,12 +25,12 @@ type server struct {
 	file    string // of the configuration
 
 	// text writes the configuration for a listening address.
-	text func(s *Setting, listen string) string
+	text func(ctx context.Context, s *Setting, listen string) string
 	// args are the program's arguments; file is the configuration, in the
 	// directory in which it is run.
 	args func(s *Setting, file string) []string
 	// check says what the program at path lacks; may be nil.
-	check func(path string) error
+	check func(ctx context.Context, path string) error
 	// sockets and processes are how many there are once all of it accepts.
 	sockets, processes func(s *Setting) int
 	// ask asks for the account of the one that runs in dir; may be nil.
@@ -67,21 +67,21 @@ func under(dirs []string, name string) (paths []string) {
 	return paths
 }
 
-func (v *server) available(s *Setting) error {
+func (v *server) available(ctx context.Context, s *Setting) error {
 	path, err := v.path(s)
 	if err == nil && v.check != nil {
-		err = v.check(path)
+		err = v.check(ctx, path)
 	}
 	return err
 }
 
-func (v *server) config(s *Setting) string { return v.text(s, s.listen()) }
+func (v *server) config(ctx context.Context, s *Setting) string { return v.text(ctx, s, s.listen()) }
 
 // attempts is how many ports are tried, should others take them first.
 const attempts = 3
 
 func (v *server) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
-	if err := v.available(s); err != nil {
+	if err := v.available(ctx, s); err != nil {
 		return nil, err
 	}
 	for attempt := 1; ; attempt++ {
@@ -137,7 +137,7 @@ func (v *server) startAt(ctx context.Context, name string, s *Setting, at netip.
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, v.file), []byte(v.text(s, at.String())), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, v.file), []byte(v.text(ctx, s, at.String())), 0o600); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	child, err := s.Group.Start(process.Spec{
@@ -176,7 +176,7 @@ func (v *server) await(ctx context.Context, child *process.Child, s *Setting, at
 		select {
 		case <-time.After(pause):
 		case <-child.Done():
-			return refusal(ctx, child)
+			return v.refusal(ctx, child, s)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -184,10 +184,11 @@ func (v *server) await(ctx context.Context, child *process.Child, s *Setting, at
 }
 
 // refusal describes a server that ended before it listened.
-func refusal(ctx context.Context, child *process.Child) error {
+func (v *server) refusal(ctx context.Context, child *process.Child, s *Setting) error {
 	said := lastWords(ctx, child)
 	if said == "" {
-		return child.Err()
+		path, _ := v.path(s) // it has been run
+		return fmt.Errorf("%w: is %s really %s? --binary %s=PATH names another", child.Err(), path, v.binary, v.binary)
 	}
 	err := fmt.Errorf("%s did not start: %s", child.Name(), said)
 	if strings.Contains(strings.ToLower(said), "address already in use") {

@@ -49,11 +49,11 @@ func TestWhatIsMissingSaysWhatToInstall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantText(t, k.Available(s), "is not installed", install, "--binary")
+		wantText(t, k.Available(t.Context(), s), "is not installed", install, "--binary")
 		wantText(t, refused(t, name, s), install)
 	}
 	for _, k := range contestant.Kinds()[:6] {
-		if err := k.Available(&contestant.Setting{}); err != nil {
+		if err := k.Available(t.Context(), &contestant.Setting{}); err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 		}
 	}
@@ -174,7 +174,7 @@ func TestConfigsAreComplete(t *testing.T) {
 	s := &contestant.Setting{Upstream: "127.0.0.1:7001", Listen: "127.0.0.1:7002", Threads: 3}
 	without := []string{"direct", "penstock", "penstock-splice", "penstock-copy", "io.Copy", "io.Copy-copying"}
 	for _, k := range contestant.Kinds() {
-		text := k.Config(s)
+		text := k.Config(t.Context(), s)
 		if slices.Contains(without, k.Name) {
 			if text != "" {
 				t.Errorf("%s: %s", k.Name, text)

@@ -2,13 +2,17 @@ package contestant
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"syscall"
 	"time"
 )
 
-// versionPatience is how long a program may take to say its version.
-const versionPatience = 5 * time.Second
+// probePatience is how long a program may take to say something of itself.
+const probePatience = 5 * time.Second
 
 // versions find theirs in what the programs print.
 var versions = map[string]*regexp.Regexp{
@@ -18,9 +22,9 @@ var versions = map[string]*regexp.Regexp{
 }
 
 // Version returns what the kind's program says of its version, by running it
-// with the flag for that. It is empty for kinds that are this program, and if
-// the program is not to be had or says something else.
-func (k *Kind) Version(s *Setting) string {
+// with the flag for that, for 5 s at most. It is empty for kinds that are this
+// program, and if the program is not to be had or says something else.
+func (k *Kind) Version(ctx context.Context, s *Setting) string {
 	v, ok := k.starter.(*server)
 	if !ok {
 		return ""
@@ -29,15 +33,34 @@ func (k *Kind) Version(s *Setting) string {
 	if err != nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), versionPatience)
-	defer cancel()
 	flag := "-v"
 	if v.binary == "envoy" {
 		flag = "--version"
 	}
-	said, _ := exec.CommandContext(ctx, path, flag).CombinedOutput() // nginx writes it to standard error
+	said, _ := probe(ctx, path, flag)
 	if found := versions[v.binary].FindSubmatch(said); found != nil {
 		return string(found[1])
 	}
 	return ""
+}
+
+// probe runs a program that is to end by itself, soon, and returns what it
+// prints on either stream. After 5 s, or with ctx, it is killed with all that it
+// has started; what of that lives on, with its output open, is not waited for.
+func probe(ctx context.Context, path string, args ...string) ([]byte, error) {
+	slow := fmt.Errorf("it has not ended within %v", probePatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, probePatience, slow)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = probePatience / 10
+	said, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return said, fmt.Errorf("%s %s: %w", filepath.Base(path), args[0], err)
+	}
+	return said, nil
 }

@@ -176,10 +176,11 @@ func (e *examiner) many() error {
 	errs := make([]error, n)
 	var ended sync.Mutex
 	var all sync.WaitGroup
+	alone := *e
+	alone.connections = 0
 	for i := range n {
 		all.Go(func() {
-			own := *e
-			own.connections = 0
+			own := alone
 			if err := own.exchange(exchange{up: 40_000 + int64(i), down: 60_000 - int64(i)}); err != nil {
 				errs[i] = fmt.Errorf("connection %d of %d: %w", i+1, n, err)
 			}

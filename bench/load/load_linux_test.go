@@ -148,6 +148,38 @@ func TestBulkAndEchoAgainstAnOrigin(t *testing.T) {
 	}
 }
 
+// What is completed in the warmup does not count, but its bytes do.
+func TestAWarmupDoesNotCount(t *testing.T) {
+	runner := load.NewRunner()
+	var at int64 // bytes received when it was over
+	runner.Warm = func() { at = runner.Received() }
+	const size, connections = 64, 4
+	p := load.Plan{
+		Workload: load.Echo, Address: sinking(t), Connections: connections, Size: size,
+		Warmup: 60 * time.Millisecond, Duration: 120 * time.Millisecond,
+	}
+	r, err := runner.Run(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Elapsed < 50*time.Millisecond || at == 0 || r.Requests == 0 {
+		t.Errorf("%+v, %d bytes in the warmup", r, at)
+	}
+	// A message may have come back in pieces when it was over.
+	if got := r.Received - at - r.Requests*size; got < -connections*size || got > connections*size {
+		t.Errorf("%d bytes came after the warmup, of %d messages", r.Received-at, r.Requests)
+	}
+	for _, wrong := range []load.Plan{
+		{Workload: load.Echo, Connections: 1, Size: 1, Duration: 1, Warmup: 1},
+		{Workload: load.Echo, Connections: 1, Size: 1, Duration: 1, Warmup: -1},
+		{Workload: load.Bulk, Connections: 1, Duration: 2, Warmup: 1},
+	} {
+		if _, err := runner.Run(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "warmup") {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
+}
+
 // idlePlan is a plan that holds until it is released.
 func idlePlan(address string) load.Plan {
 	return load.Plan{Workload: load.Idle, Address: address, Connections: 150}

@@ -73,4 +73,17 @@ func (o *opening[T]) startAll() {
 	for _, s := range o.all {
 		s.start()
 	}
+	if o.plan.Warmup > 0 {
+		o.loop.After(o.plan.Warmup, o.warm)
+	}
+}
+
+// warm begins to count anew.
+func (o *opening[T]) warm() {
+	o.drive.start = time.Now()
+	o.result.Requests = 0
+	o.latency.Reset()
+	if o.r.Warm != nil {
+		o.r.Warm()
+	}
 }

@@ -8,6 +8,7 @@
 package load
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -54,6 +55,10 @@ type Plan struct {
 	// Duration is how long Bulk, Echo, Connect and Mix go on, in nanoseconds;
 	// the others ignore it.
 	Duration time.Duration `json:"duration"`
+	// Warmup is the beginning of an Echo's Duration: requests completed before
+	// its end count neither as Requests nor in the latency, and Elapsed begins
+	// there. The other workloads have none.
+	Warmup time.Duration `json:"warmup,omitempty"`
 	// Check makes Bulk compare every byte. Without it the bytes are thrown away
 	// by the kernel and only their number is verified, against the trailer, so
 	// that the load costs little. Echo and the others always compare.
@@ -76,6 +81,8 @@ func (p *Plan) check() error {
 		return fmt.Errorf("load: %d connections", p.Connections)
 	case needs.duration && p.Duration <= 0:
 		return fmt.Errorf("load: a duration of %v", p.Duration)
+	case p.Warmup != 0 && (p.Workload != Echo || p.Warmup < 0 || p.Warmup >= p.Duration):
+		return fmt.Errorf("load: a warmup of %v of %s for %v", p.Warmup, p.Workload, p.Duration)
 	case p.Workload == Echo && (p.Size < 1 || p.Size > traffic.MaxChunk):
 		return fmt.Errorf("load: messages of %d bytes, not within 1 and %d", p.Size, traffic.MaxChunk)
 	}
@@ -91,7 +98,7 @@ type Result struct {
 	Sent     int64         `json:"sent"`
 	Received int64         `json:"received"`
 	Requests int64         `json:"requests"` // Echo, Mix: messages that came back
-	Elapsed  time.Duration `json:"elapsed"`  // from the first request to the last end of file
+	Elapsed  time.Duration `json:"elapsed"`  // from the first request, or the end of Warmup, to the last end of file
 	// Connections counts those that ended well; Failed the others (Mix) or the
 	// checks that failed (Correct).
 	Connections int64 `json:"connections"`
@@ -131,7 +138,19 @@ type Event struct {
 	Elapsed  time.Duration `json:"elapsed,omitempty"`  // so far
 	// Holding says that all connections of an Idle plan have carried their bytes
 	// and are quiet. They stay so until a Plan with Release comes.
-	Holding bool    `json:"holding,omitempty"`
-	Result  *Result `json:"result,omitempty"`
-	Error   string  `json:"error,omitempty"`
+	Holding bool `json:"holding,omitempty"`
+	// Warm says that the plan's Warmup is over.
+	Warm   bool    `json:"warm,omitempty"`
+	Result *Result `json:"result,omitempty"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// ReadEvent reads a line that Serve has written. An event that tells of a failure
+// is no error here.
+func ReadEvent(line string) (Event, error) {
+	var e Event
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		return Event{}, fmt.Errorf("the load said %q: %w", line, err)
+	}
+	return e, nil
 }

@@ -30,6 +30,8 @@ type Runner struct {
 	// Hold, if not nil, is called once all connections of an Idle plan have
 	// carried their bytes and are quiet.
 	Hold func()
+	// Warm, if not nil, is called once the Warmup of a plan that has one is over.
+	Warm func()
 
 	seed           atomic.Uint32 // of the last connection; no two share one
 	release        chan struct{} // holds one

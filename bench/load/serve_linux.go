@@ -63,9 +63,10 @@ func decode(ctx context.Context, in io.Reader, plans chan<- Plan) error {
 func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, events *json.Encoder) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var last Event
-	done, holding := make(chan struct{}), make(chan struct{}, 1)
+	done, holding, warm := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
 	defer func() { cancel(); <-done }()
 	runner.Hold = func() { holding <- struct{}{} }
+	runner.Warm = func() { warm <- struct{}{} }
 	go func() {
 		defer close(done)
 		last = outcome(runner.Run(ctx, p))
@@ -89,6 +90,8 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 		case <-holding:
 			ticker.Stop()
 			e.Holding = true
+		case <-warm:
+			e.Warm = true
 		case <-ticker.C:
 		}
 		e.Elapsed, e.Received = time.Since(start), runner.Received()

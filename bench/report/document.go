@@ -23,7 +23,8 @@ type Document struct {
 	LeftOut     []LeftOut    `json:"left_out,omitempty"`
 	Scenarios   []*Scenario  `json:"scenarios"`
 	// Failures say why the exit code is 1: thresholds that were missed,
-	// failures of Penstock's own engines. Empty if it is 0.
+	// failures of Penstock's own engines or of the baseline, contestants that
+	// were asked for and never started. Empty if it is 0.
 	Failures []string `json:"failures,omitempty"`
 }
 
@@ -52,6 +53,7 @@ type Method struct {
 	SystemCallCounter  string `json:"system_call_counter,omitempty"`
 	SystemCallsMissing string `json:"system_calls_missing,omitempty"`
 	IdleSessions       int    `json:"idle_sessions"`
+	KernelSlab         string `json:"kernel_slab,omitempty"` // what an Idle's SlabBytes are counted by
 }
 
 // Contestant is one that took part.
@@ -165,7 +167,9 @@ type Trial struct {
 	Role       Role   `json:"role"`
 	Round      int    `json:"round"` // from 1
 	// Beside tells pairs apart: a Baseline's trial is beside that contestant
-	// ("again" for itself), or beside all of its round if empty.
+	// ("again" for itself). If it is empty, the contestants of a round are
+	// compared with the mean of its Baseline and its Again, and Again with
+	// Baseline.
 	Beside            string  `json:"beside,omitempty"`
 	StartSeconds      Number  `json:"start_seconds"` // since the run began
 	ElapsedSeconds    Number  `json:"elapsed_seconds"`
@@ -190,6 +194,8 @@ type Trial struct {
 type Idle struct {
 	Sessions     int    `json:"sessions"`
 	RssAnonBytes Number `json:"rss_anon_bytes"` // of the contestant
-	SlabBytes    Number `json:"slab_bytes"`     // of the kernel, for all ends of all sessions
-	Descriptors  Number `json:"descriptors"`    // of the contestant
+	// SlabBytes are the kernel's, for all ends of all sessions; null if what was
+	// there without them was not the same before and after, to a quarter of it.
+	SlabBytes   Number `json:"slab_bytes"`
+	Descriptors Number `json:"descriptors"` // of the contestant
 }

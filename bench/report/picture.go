@@ -50,26 +50,43 @@ func (d *Document) picture() []byte {
 	s := new(svg)
 	s.text(margin, 36, "penstock bench: ratios to "+d.Method.Baseline, style{20, inkColor, "start", true})
 	m := &d.Machine
-	s.text(margin, 58, clip(fmt.Sprintf("%s, %d CPUs, %s, %s", known(m.CPU), m.CPUs, m.Kernel, m.Go), 12, pictureWidth-2*margin), style{12, quietColor, "start", false})
-	s.text(margin, 75, clip(fmt.Sprintf("%s; %s; %s", d.Began.Format("2006-01-02"), d.Method.network(), d.Method.text()), 12, pictureWidth-2*margin), style{12, quietColor, "start", false})
-	y := headHeight
+	about := []string{fmt.Sprintf("%s, %d CPUs, %s, %s; %s; %s", known(m.CPU), m.CPUs, m.Kernel, m.Go, d.Began.Format("2006-01-02"), d.Method.network())}
+	about = append(about, Wrap(d.method(), fitting(12, pictureWidth-2*margin))...)
+	for i, text := range about {
+		s.text(margin, 58+17*float64(i), clip(text, 12, pictureWidth-2*margin), style{12, quietColor, "start", false})
+	}
+	y := headHeight + 17*float64(len(about)-2)
 	for _, sc := range d.Scenarios {
 		y = d.drawScenario(s, sc, y)
 	}
-	s.text(margin, y+20, "Bar: median of the ratios of paired trials. Whisker: how far they stray. Dashed: the baseline. Grey: the baseline beside itself, which is the noise. Cut: the bar is longer.",
+	s.text(margin, y+20, "Bar: median of the ratios of the rounds. Whisker: how far they stray. Dashed: the baseline. Grey: the baseline beside itself, which is the noise. Cut: the bar is longer.",
 		style{11, quietColor, "start", false})
 	return s.document(pictureWidth, y+footHeight, "penstock bench: ratios to "+d.Method.Baseline)
 }
 
+// lost is why there is nothing to compare with, if the baseline has failed.
+func (s *Scenario) lost() string {
+	for _, c := range s.Cells {
+		if c.Role == Baseline {
+			return c.Failed
+		}
+	}
+	return ""
+}
+
 // drawScenario returns where the next one begins; a scenario without ratios
-// takes no room.
+// takes no room, unless it should have some.
 func (d *Document) drawScenario(s *svg, sc *Scenario, y float64) float64 {
-	panes := sc.panes()
-	if len(panes) == 0 {
+	panes, lost := sc.panes(), sc.lost()
+	if len(panes) == 0 && lost == "" {
 		return y
 	}
 	s.line(margin, y, pictureWidth-margin, y, gridColor, 1, false)
 	s.text(margin, y+22, clip(sc.Name+": "+sc.Title, 14, pictureWidth-2*margin), style{14, inkColor, "start", true})
+	if len(panes) == 0 {
+		s.text(margin, y+42, clip("No ratios: "+d.Method.Baseline+", the baseline, failed: "+lost, 12, pictureWidth-2*margin), style{12, inkColor, "start", false})
+		return y + paneHead
+	}
 	top := y + paneHead
 	width := (pictureWidth - 2*margin - nameWidth - betweenPanes) / 2
 	for i, b := range panes[0].bars {

@@ -146,3 +146,58 @@ func TestSVGOfNothing(t *testing.T) {
 	}
 	elements(t, picture.Bytes())
 }
+
+// text is the document as people read it.
+func text(t *testing.T, d *report.Document) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := d.WriteText(&b, 120); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestTheMethodIsThatOfTheScenarios(t *testing.T) {
+	d := document()
+	d.Scenarios = d.Scenarios[1:2]
+	if got := text(t, d); strings.Contains(got, "trials of 1.00 s") || !strings.Contains(got, "idle: 1 round, in each every contestant once between two trials of io.Copy") {
+		t.Error(got)
+	}
+	d = document()
+	d.Scenarios = d.Scenarios[2:]
+	if got := text(t, d); !strings.Contains(got, "every contestant once") || strings.Contains(got, "trials of") {
+		t.Error(got)
+	}
+}
+
+func TestWhatStraceCountsIsMarked(t *testing.T) {
+	d := document()
+	d.Method.SystemCallCounter = "strace"
+	if got := text(t, d); !strings.Contains(got, "calls/MB (strace)") || !strings.Contains(got, "which it slows down") {
+		t.Error(got)
+	}
+}
+
+func TestAVoidCellTellsOfNoChecks(t *testing.T) {
+	d := document()
+	d.Scenarios[2].Cells[1].Void = "it did not splice"
+	if got := text(t, d); strings.Contains(got, "an end of file, not a reset") || !strings.Contains(got, "nginx: not counted: it did not splice") {
+		t.Error(got)
+	}
+}
+
+func TestThePictureSaysThatTheBaselineFailed(t *testing.T) {
+	d := document()
+	s := d.Scenarios[0]
+	for _, c := range s.Cells {
+		if c.Role == report.Baseline {
+			c.Failed = "it <ended>"
+		}
+	}
+	s.Trials = nil
+	s.Summarize()
+	var b bytes.Buffer
+	if err := d.WriteSVG(&b); err != nil || !strings.Contains(b.String(), "No ratios: io.Copy, the baseline, failed: it &lt;ended&gt;") {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}

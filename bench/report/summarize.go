@@ -33,12 +33,19 @@ func (s *Scenario) trials(c *Cell, role Role) []*Trial {
 	})
 }
 
-// beside returns the place of the baseline's trial that t was measured beside,
-// negative if there is none.
-func (s *Scenario) beside(t *Trial) int {
-	return slices.IndexFunc(s.Trials, func(b *Trial) bool {
-		return b.Role == Baseline && b.Round == t.Round && (b.Beside == t.Beside || b.Beside == "")
-	})
+// base are the places of the trials that t is compared with: the baseline's that
+// it was measured beside, or all of its round's that are beside all of them. None
+// if there are none.
+func (s *Scenario) base(t *Trial) (places []int) {
+	for i, b := range s.Trials {
+		switch {
+		case b.Round != t.Round || b == t:
+		case b.Role == Baseline && (b.Beside == t.Beside || b.Beside == ""),
+			b.Role == Again && b.Beside == "" && t.Role == Contender:
+			places = append(places, i)
+		}
+	}
+	return places
 }
 
 // pair fills in the cell's rounds.
@@ -47,18 +54,38 @@ func (s *Scenario) pair(c *Cell, figures []Figure) {
 		return
 	}
 	for _, t := range s.trials(c, c.Role) {
-		i := s.beside(t)
-		if i < 0 {
+		base := s.base(t)
+		if len(base) == 0 {
 			continue
 		}
-		r := Round{Round: t.Round, BaselineFirst: i < slices.Index(s.Trials, t), Ratios: make(map[string]Number)}
+		r := Round{Round: t.Round, BaselineFirst: base[0] < slices.Index(s.Trials, t), Ratios: make(map[string]Number)}
 		for _, f := range figures {
-			if x := Number(f.value(t) / f.value(s.Trials[i])); x.Known() {
+			if x := ratio(f.value(t), s.mean(base, &f)); x.Known() {
 				r.Ratios[f.Name] = x
 			}
 		}
 		c.Rounds = append(c.Rounds, r)
 	}
+}
+
+// ratio is unknown of what is below 0, which only a difference of two noisy
+// figures can be.
+func ratio(x, base float64) Number {
+	if x < 0 || base <= 0 {
+		return Unmeasured()
+	}
+	return Number(x / base)
+}
+
+// mean is that of a figure of the trials at those places, as far as they tell it.
+func (s *Scenario) mean(places []int, f *Figure) float64 {
+	var sum, n float64
+	for _, i := range places {
+		if x := f.value(s.Trials[i]); !math.IsNaN(x) {
+			sum, n = sum+x, n+1
+		}
+	}
+	return sum / n
 }
 
 // summary is one figure of a cell, false if no trial tells it.
@@ -80,7 +107,7 @@ func (s *Scenario) summary(c *Cell, f *Figure) (Summary, bool) {
 		}
 	}
 	if role == Counting && c.Role != Baseline {
-		ratios = append(ratios, values.Median()/s.counted(f))
+		ratios = append(ratios, float64(ratio(values.Median(), s.counted(f))))
 	}
 	sum.Ratio = ratios.band()
 	return sum, true

@@ -105,6 +105,36 @@ func TestIdleIsPerSession(t *testing.T) {
 	}
 }
 
+// restTrial is an idle trial of ten sessions.
+func restTrial(name string, role report.Role, round int, slab report.Number) *report.Trial {
+	t := unmeasured(name, role, round, "")
+	t.Idle = &report.Idle{Sessions: 10, RssAnonBytes: 100, SlabBytes: slab, Descriptors: 20}
+	return t
+}
+
+func TestIdleIsComparedWithBothBaselinesOfTheRound(t *testing.T) {
+	s := &report.Scenario{Workload: "idle", Rounds: 3}
+	again := &report.Cell{Contestant: "io.Copy", Role: report.Again}
+	s.Cells = []*report.Cell{{Contestant: "io.Copy", Role: report.Baseline}, {Contestant: "penstock", Role: report.Contender}, again}
+	for i, slab := range [][3]report.Number{
+		{300, 200, 500},                                 // the first baseline, penstock, the second
+		{400, -100, 400},                                // below 0: no ratio
+		{report.Unmeasured(), 100, 400},                 // of the one that is known
+		{report.Unmeasured(), 100, report.Unmeasured()}, // of nothing
+	} {
+		s.Trials = append(s.Trials, restTrial("io.Copy", report.Baseline, i+1, slab[0]),
+			restTrial("penstock", report.Contender, i+1, slab[1]), restTrial("io.Copy", report.Again, i+1, slab[2]))
+	}
+	s.Summarize()
+	f := figure(t, s, "penstock", report.Contender, "slab_bytes_per_session")
+	if f.Ratio == nil || f.Ratio.Values != 2 || !near(f.Ratio.High, 0.5) || !near(f.Ratio.Low, 0.25) {
+		t.Errorf("penstock: %+v", f.Ratio)
+	}
+	if f := again.Figures["slab_bytes_per_session"]; f.Ratio == nil || f.Ratio.Values != 2 || !near(f.Ratio.High, 5./3) || !near(f.Ratio.Low, 1) {
+		t.Errorf("again: %+v", f.Ratio)
+	}
+}
+
 func TestStray(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := report.Sample(rapid.SliceOf(rapid.Float64Range(-10, 10)).Draw(t, "sample"))

@@ -82,9 +82,12 @@ func num(x float64) string {
 	return text
 }
 
+// fitting is how many characters fit into about width pixels.
+func fitting(size, width float64) int { return max(int(width/(size*glyph)), 1) }
+
 // clip shortens text to about width pixels.
 func clip(text string, size, width float64) string {
-	most := max(int(width/(size*glyph)), 1)
+	most := fitting(size, width)
 	if utf8.RuneCountInString(text) <= most {
 		return text
 	}

@@ -27,7 +27,7 @@ func (p *printer) scenario(d *Document, s *Scenario) {
 	case s.Workload == "correct":
 		p.table(0, func(int) *Table { return s.checkTable() })
 	default:
-		p.table(allStrays, s.figureTable)
+		p.table(allStrays, func(level int) *Table { return s.figureTable(level, d.Method.estimated()) })
 	}
 	if notes := s.notes(); len(notes) > 0 {
 		if p.markdown {
@@ -48,15 +48,19 @@ func (c *Cell) name() string {
 	return c.Contestant
 }
 
-// figureTable has a row for each cell.
-func (s *Scenario) figureTable(level int) *Table {
+// figureTable has a row for each cell. estimated marks the system calls.
+func (s *Scenario) figureTable(level int, estimated bool) *Table {
 	figures := Figures(s.Workload)
 	if level == mainFigures {
 		figures = slices.DeleteFunc(slices.Clone(figures), func(f Figure) bool { return !f.Main })
 	}
 	head := []string{""}
 	for _, f := range figures {
-		head = append(head, f.Title)
+		title := f.Title
+		if estimated && counted[f.Name] {
+			title += " (strace)"
+		}
+		head = append(head, title)
 		if !f.Plain {
 			head = append(head, "ratio")
 		}
@@ -108,7 +112,7 @@ func (s *Scenario) checkTable() *Table {
 	t := new(Table)
 	t.Row("", "checks", "passed", "failed")
 	for _, c := range s.Cells {
-		if c.Checks == nil {
+		if c.Checks == nil || c.Void != "" {
 			t.Row(c.Contestant, Unknown, Unknown, Unknown)
 			continue
 		}
@@ -140,6 +144,9 @@ func (s *Scenario) notes() []string {
 			add("not counted: %s", c.Void)
 		}
 		for _, k := range c.failedChecks() {
+			if c.Void != "" {
+				break
+			}
 			add("%s: %s", k.Name, k.Said)
 		}
 		for _, n := range c.Notes {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -123,8 +124,11 @@ func (p *printer) header(d *Document) {
 	row("run by", "%s, %s", m.User, d.Method.network())
 	row("date", "%s, %.0f s", d.Began.Format("2006-01-02 15:04 MST"), float64(d.ElapsedSeconds))
 	row("command", "%s", d.Command)
-	row("method", "%s", d.Method.text())
+	row("method", "%s", d.method())
 	row("system calls", "%s", d.Method.counter())
+	if d.Method.KernelSlab != "" && slices.ContainsFunc(d.Scenarios, func(s *Scenario) bool { return s.Workload == "idle" }) {
+		row("kernel slab", "%s", d.Method.KernelSlab)
+	}
 	for i, c := range d.Contestants {
 		version := ""
 		if c.Version != "" {
@@ -172,17 +176,42 @@ func (m *Method) network() string {
 	return "on the host's loopback, without a network namespace"
 }
 
-func (m *Method) text() string {
-	rounds := "1 round"
-	if m.Rounds != 1 {
-		rounds = fmt.Sprintf("%d rounds", m.Rounds)
+// method says how it was measured: what is not told trial by trial has a sentence
+// of its own, and the trials have none if there are none.
+func (d *Document) method() string {
+	m, paired := &d.Method, len(d.Scenarios) == 0
+	var texts []string
+	for _, s := range d.Scenarios {
+		switch s.Workload {
+		case "idle":
+			texts = append(texts, fmt.Sprintf("idle: %s, in each every contestant once between two trials of %s, in alternating order", rounds(s.Rounds), m.Baseline))
+		case "correct": // says itself what it does
+		default:
+			paired = true
+		}
 	}
-	return fmt.Sprintf("%s, trials of %s; each contestant right beside %s, in alternating order",
-		rounds, Seconds(float64(m.TrialSeconds)), m.Baseline)
+	if paired {
+		texts = append([]string{fmt.Sprintf("%s, trials of %s; each contestant right beside %s, in alternating order",
+			rounds(m.Rounds), Seconds(float64(m.TrialSeconds)), m.Baseline)}, texts...)
+	}
+	if len(texts) == 0 {
+		return "every contestant once"
+	}
+	return strings.Join(texts, "; ")
+}
+
+// rounds counts them.
+func rounds(n int) string {
+	if n == 1 {
+		return "1 round"
+	}
+	return fmt.Sprintf("%d rounds", n)
 }
 
 func (m *Method) counter() string {
 	switch {
+	case m.estimated():
+		return "counted by strace in separate, untimed trials, which it slows down: more gathers between two calls, so that each moves more, and there are fewer per MB than in the timed trials"
 	case m.SystemCallCounter != "":
 		return "counted by " + m.SystemCallCounter + " in separate, untimed trials"
 	case m.SystemCallsMissing != "":
@@ -190,6 +219,10 @@ func (m *Method) counter() string {
 	}
 	return "not counted"
 }
+
+// estimated reports whether the tool that counts system calls stops the contestant
+// at each, which changes how many there are.
+func (m *Method) estimated() bool { return m.SystemCallCounter == "strace" }
 
 // known is text, or Unknown.
 func known(text string) string {
@@ -209,7 +242,13 @@ func (p *printer) legend(d *Document) {
 		%s's trial right beside, in brackets how far those stray (the least and the greatest; from ten rounds on, the 10th and
 		90th percentile). "%s" is the baseline measured beside itself: what its ratios stray from 1 is noise. CPU is of all
 		processes and threads of the contestant; machine is the busy time of all processors, kernel threads, load and sink
-		included. Kernel slab is the machine's, too: whatever else grows or shrinks there counts. %s is unknown.`, d.Method.Baseline, againName, Unknown))
+		included. %s is unknown.`, d.Method.Baseline, againName, Unknown))
+	if slices.ContainsFunc(d.Scenarios, func(s *Scenario) bool { return s.Workload == "idle" }) {
+		p.prose(fmt.Sprintf(`idle: memory does not drift as time does, so a ratio is to the mean of the round's two trials of %s,
+			the noise floor's to the first. Kernel slab is of all ends of all sessions, load and sink included, and of the whole
+			machine: what others open and close counts. It is left out (%s) when, without the sessions, it was not the same before
+			and after, to a quarter of what they added.`, d.Method.Baseline, Unknown))
+	}
 }
 
 // escaped keeps Markdown from reading more into text than is there.

@@ -48,7 +48,7 @@ func (b *bench) count(ctx context.Context, s *server, n int) (float64, error) {
 		return 0, err
 	}
 	defer r.server.Kill()
-	over, err := r.drive(ctx, from, 2*countingTime)
+	over, err := r.drive(ctx, from, 0, 2*countingTime)
 	if err != nil {
 		return 0, err
 	}

@@ -4,9 +4,9 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// Figures are what one trial, or the median of several, came to. All but the
-// latencies are of the window in which all connections were active; the
-// latencies are the load's, of all requests of the trial.
+// Figures are what one trial, or the median of several, came to, of the window
+// in which all connections were active. The latencies are the load's, of the
+// requests that came back in it and the moment that the load goes on after it.
 type Figures struct {
 	RequestsPerSecond report.Number `json:"requests_per_second"`
 	// Switches are the operating system's context switches of the server's

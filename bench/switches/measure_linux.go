@@ -45,28 +45,30 @@ type Progress struct {
 // Measure compares the servers. In each round all of them serve the same number
 // of connections, one after the other, and who begins alternates. A number that
 // a limit of this machine does not allow is left out, and its row says why; so
-// does the row of a server that is not built yet. Everything that it starts has
-// ended when it returns.
+// does the row of a server that is not built yet. If it fails, or ctx ends, it
+// returns what was measured until then with the error. Everything that it starts
+// has ended when it returns.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
-	bounds, err := readLimits(s.Isolated)
-	if err != nil {
-		return nil, fmt.Errorf("switches: %w", err)
-	}
-	b := &bench{Setup: s}
-	if b.load, err = s.Group.Start(s.Load); err != nil {
-		return nil, err
-	}
-	defer b.load.Kill()
 	r := &Report{MessageBytes: Size, Rounds: s.Rounds, WindowSeconds: report.Number(s.Window.Seconds())}
 	if s.Counter != nil {
 		r.SystemCallCounter = s.Counter.Tool()
 	}
+	bounds, err := readLimits(s.Isolated)
+	if err != nil {
+		return r, fmt.Errorf("switches: %w", err)
+	}
+	b := &bench{Setup: s}
+	if b.load, err = s.Group.Start(s.Load); err != nil {
+		return r, err
+	}
+	defer b.load.Kill()
 	for _, n := range s.Connections {
-		g, err := b.group(ctx, n, bounds)
-		if err != nil {
-			return nil, err
-		}
+		g := newGroup(n, bounds)
+		err := b.group(ctx, g)
 		r.Groups = append(r.Groups, *g)
+		if err != nil {
+			return r, err
+		}
 	}
 	return r, nil
 }
@@ -77,37 +79,49 @@ type bench struct {
 	load *process.Child
 }
 
-// group measures all servers under n connections.
-func (b *bench) group(ctx context.Context, n int, bounds *limits) (*Group, error) {
+// newGroup has a row for each server, and says which cannot be measured.
+func newGroup(n int, bounds *limits) *Group {
 	g := &Group{Connections: n, Rows: make([]Row, len(servers))}
 	for i, s := range servers {
-		g.Rows[i] = Row{Server: s.name, About: s.about}
+		g.Rows[i] = Row{
+			Server: s.name, About: s.about,
+			CallsPerRequest: report.Unmeasured(), CallsPerSecond: report.Unmeasured(),
+		}
 		if s.serve == nil {
 			g.Rows[i].Missing = "not built yet"
 		} else if err := bounds.check(n, s.threaded); err != nil {
 			g.Rows[i].Missing = err.Error()
 		}
 	}
+	return g
+}
+
+// group measures all servers under a group's connections.
+func (b *bench) group(ctx context.Context, g *Group) error {
+	err := b.rounds(ctx, g)
+	for i := range g.Rows { // also of what there is when it was interrupted
+		g.Rows[i].sum(&g.Rows[0])
+	}
+	for i := 0; i < len(g.Rows) && err == nil; i++ {
+		err = b.calls(ctx, &g.Rows[i], &servers[i], g.Connections)
+	}
+	return err
+}
+
+// rounds are all timed trials of a group.
+func (b *bench) rounds(ctx context.Context, g *Group) error {
 	for round := range b.Rounds {
 		for i := range servers {
 			at := i
 			if round%2 == 1 {
 				at = len(servers) - 1 - i
 			}
-			if err := b.turn(ctx, &g.Rows[at], &servers[at], n, round+1); err != nil {
-				return nil, err
+			if err := b.turn(ctx, &g.Rows[at], &servers[at], g.Connections, round+1); err != nil {
+				return err
 			}
 		}
 	}
-	for i := range g.Rows {
-		g.Rows[i].sum(&g.Rows[0])
-	}
-	for i := range g.Rows {
-		if err := b.calls(ctx, &g.Rows[i], &servers[i], n); err != nil {
-			return nil, err
-		}
-	}
-	return g, nil
+	return nil
 }
 
 // turn adds a trial to a row that has them.

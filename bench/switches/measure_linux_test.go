@@ -181,6 +181,26 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestWhatWasMeasuredUntilTheEndIsReturned(t *testing.T) {
+	s := setup(t)
+	s.Connections, s.Rounds = []int{few, few + 1}, 100
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason, trials := errors.New("enough"), 0
+	s.Watch = func(Progress) {
+		if trials++; trials == 3 { // threads, goroutines, goroutines
+			cancel(reason)
+		}
+	}
+	r, err := Measure(ctx, s)
+	if !errors.Is(err, reason) || len(r.Groups) != 1 {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	rows := r.Groups[0].Rows
+	if len(rows[0].Trials) != 1 || len(rows[1].Trials) != 2 || rows[0].Median == nil || rows[1].Ratio == nil || rows[0].CallsPerRequest.Known() {
+		t.Errorf("%+v", rows)
+	}
+}
+
 func TestADeadServerIsNamed(t *testing.T) {
 	s := setup(t)
 	s.Server = func(string) process.Spec {

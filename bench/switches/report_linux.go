@@ -41,13 +41,12 @@ type Row struct {
 
 // sum works out the medians and the ratios to base.
 func (r *Row) sum(base *Row) {
-	r.CallsPerRequest, r.CallsPerSecond = report.Unmeasured(), report.Unmeasured()
 	if len(r.Trials) == 0 {
 		return
 	}
 	m := median(r.Trials)
 	r.Median = &m
-	if r != base && len(base.Trials) == len(r.Trials) {
+	if r != base && len(base.Trials) > 0 {
 		ratio := over(r.Trials, base.Trials)
 		r.Ratio = &ratio
 	}

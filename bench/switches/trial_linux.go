@@ -18,11 +18,14 @@ import (
 const (
 	// A trial begins to measure when every connection has been accepted and
 	// has had one message echoed on average; so long it may take for that
-	// before the window, and that much longer the load goes on.
-	settling        = 300 * time.Millisecond
-	settlingOfEach  = 60 * time.Microsecond
-	attempts        = 4 // each with twice the time of the one before
-	look            = 20 * time.Millisecond
+	// before the window, while the load warms up.
+	settling       = 300 * time.Millisecond
+	settlingOfEach = 60 * time.Microsecond
+	attempts       = 4 // each with twice the time of the one before
+	look           = 20 * time.Millisecond
+	// tail is how much longer than the window the load goes on, so that all
+	// connections are active when the server is asked for the last time.
+	tail            = 50 * time.Millisecond
 	patience        = 30 * time.Second // for anything but the measuring itself
 	patienceForEach = 2 * time.Millisecond
 	culprit         = 500 * time.Millisecond // for the death of a child that explains a failure
@@ -48,7 +51,7 @@ func (b *bench) trial(ctx context.Context, s *server, n int) (Figures, error) {
 	}
 }
 
-// attempt is a trial whose load goes on for settle longer than the window.
+// attempt is a trial whose load warms up for settle before the window.
 func (b *bench) attempt(ctx context.Context, s *server, n int, settle time.Duration) (Figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, settle+b.Window+patience+time.Duration(n)*patienceForEach)
 	defer cancel()
@@ -122,13 +125,23 @@ func (r *run) ask(ctx context.Context) (*account, error) {
 	return a, r.answer(ctx, a)
 }
 
-// measure runs the load against the server and looks at it meanwhile.
+// measure runs the load against the server and looks at it meanwhile. The load
+// and the server count from the same moment on, the end of the load's warmup.
 func (r *run) measure(ctx context.Context, from *process.Child, settle, window time.Duration) (Figures, error) {
-	over, err := r.drive(ctx, from, settle+window)
+	over, err := r.drive(ctx, from, settle, settle+window+tail)
 	if err != nil {
 		return Figures{}, err
 	}
-	first, err := r.active(ctx, over)
+	var first *account
+	select {
+	case <-over.warm:
+		first, err = r.ask(ctx)
+	case <-over.done:
+		return Figures{}, cmp.Or(over.err, errTooSlow)
+	}
+	if err == nil && !r.busy(first) {
+		err = errTooSlow
+	}
 	if err != nil {
 		<-over.done
 		return Figures{}, cmp.Or(over.err, err)
@@ -155,47 +168,52 @@ func seconds(d time.Duration) report.Number { return report.Number(d.Seconds()) 
 // drive is a plan that the load carries out; result and err are for those who
 // have seen done closed.
 type drive struct {
+	warm   chan struct{} // closed when the load has warmed up, if it does
 	done   chan struct{}
 	result load.Result
 	err    error
 }
 
-// drive tells the load what to do, and follows it.
-func (r *run) drive(ctx context.Context, from *process.Child, d time.Duration) (*drive, error) {
-	plan := load.Plan{Workload: load.Echo, Address: r.address, Connections: r.connections, Size: Size, Duration: d}
+// drive tells the load what to do for d, of which the beginning does not count,
+// and follows it.
+func (r *run) drive(ctx context.Context, from *process.Child, warmup, d time.Duration) (*drive, error) {
+	plan := load.Plan{Workload: load.Echo, Address: r.address, Connections: r.connections, Size: Size, Warmup: warmup, Duration: d}
 	if err := from.Send(plan); err != nil {
 		return nil, err
 	}
-	o := &drive{done: make(chan struct{})}
+	o := &drive{warm: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(o.done)
-		o.follow(ctx, from)
+		o.err = o.follow(ctx, from)
 	}()
 	return o, nil
 }
 
 // follow reads what the load says until it is done.
-func (o *drive) follow(ctx context.Context, from *process.Child) {
+func (o *drive) follow(ctx context.Context, from *process.Child) error {
 	for {
 		line, err := from.Stdout(ctx)
 		if err != nil {
-			o.err = err
-			return
+			return err
 		}
-		var e load.Event
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			o.err = fmt.Errorf("the load said %q: %w", line, err)
-			return
-		}
+		e, err := load.ReadEvent(line)
 		switch {
+		case err != nil:
+			return err
 		case e.Error != "":
-			o.err = errors.New(e.Error)
-			return
+			return errors.New(e.Error)
+		case e.Warm:
+			close(o.warm)
 		case e.Result != nil:
 			o.result = *e.Result
-			return
+			return nil
 		}
 	}
+}
+
+// busy reports whether all connections were active at the time of the account.
+func (r *run) busy(a *account) bool {
+	return a.Connections == r.connections && a.Echoed >= int64(r.connections)*Size
 }
 
 // active waits until all connections are, and returns the server's account of
@@ -206,7 +224,7 @@ func (r *run) active(ctx context.Context, over *drive) (*account, error) {
 		if err != nil {
 			return nil, err
 		}
-		if a.Connections == r.connections && a.Echoed >= int64(r.connections)*Size {
+		if r.busy(a) {
 			return a, nil
 		}
 		select {

@@ -1,5 +1,12 @@
 package main
 
+import (
+	"errors"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
 // benchCmd groups what is measured.
 type benchCmd struct {
 	Run      benchRunCmd `cmd:"" default:"withargs" help:"Measure proxies against each other: what penstock bench does without a command."`
@@ -10,13 +17,13 @@ type benchCmd struct {
 // benchRunCmd measures proxies against each other.
 type benchRunCmd struct {
 	Quick     bool     `help:"A subset that takes about a minute: bulk-8, echo-64-64, connections and correctness, of direct, penstock, io.Copy and haproxy-splice-2; 4 rounds of 0.4 s."`
-	Scenarios []string `placeholder:"NAME" help:"What to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness, mix; or the beginning of a name for all that share it: bulk, echo (default: all)."`
-	Peers     []string `placeholder:"NAME" help:"Whom to measure: direct, penstock, penstock-splice, penstock-copy, io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, nginx, envoy, or all that are installed (default: direct, penstock, io.Copy, io.Copy-copying, and of haproxy-2, haproxy-splice-2, nginx and envoy those that are installed)."`
-	Baseline  string   `default:"io.Copy" placeholder:"NAME" help:"Whom to measure each of them beside (default: ${default})."`
-	Rounds    *int     `placeholder:"N" help:"Rounds; mix takes half of them, idle a quarter; an even number lets each go first as often (default: 6)."`
+	Scenarios names    `placeholder:"NAME,..." help:"What to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness, mix; or the beginning of a name for all that share it: bulk, echo (default: all)."`
+	Peers     names    `placeholder:"NAME,..." help:"Whom to measure: direct, penstock, penstock-splice, penstock-copy, io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, nginx, envoy, or all that are installed (default: direct, penstock, io.Copy, io.Copy-copying, and of haproxy-2, haproxy-splice-2, nginx and envoy those that are installed). One that is named and never starts is exit code 1."`
+	Baseline  string   `default:"io.Copy" placeholder:"NAME" help:"Whom to measure each of them beside; if it fails that is exit code 1 (default: ${default})."`
+	Rounds    *int     `placeholder:"N" help:"Rounds; mix takes half of them, idle 3 at most; an even number lets each go first as often (default: 6)."`
 	Seconds   *float64 `placeholder:"S" help:"Seconds of each trial; mix takes three times as long (default: 0.5)."`
 
-	IdleSessions *int              `placeholder:"N" help:"Sessions that rest in idle (default: 2000, or what RLIMIT_NOFILE allows)."`
+	IdleSessions *int              `placeholder:"N" help:"Sessions that rest in idle, for 10 s in each round of each contestant (default: 2000, or what RLIMIT_NOFILE allows)."`
 	Binary       map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"An executable to use: haproxy=PATH, nginx=PATH, envoy=PATH; repeats."`
 	Syscalls     bool              `default:"true" negatable:"" help:"Count system calls in trials of their own, if perf or strace is here."`
 	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
@@ -25,9 +32,9 @@ type benchRunCmd struct {
 	SVG    string `name:"svg" placeholder:"FILE" help:"Draw the ratios."`
 	Format string `default:"text" enum:"text,markdown" placeholder:"text|markdown" help:"Of the report (default: ${default})."`
 
-	MaxFailed  int64   `default:"0" placeholder:"N" help:"Failures that Penstock may have in the mix; more are exit code 1 (default: ${default})."`
-	MaxChatP99 timeout `name:"max-chat-p99" default:"500ms" placeholder:"TIME" help:"What the 99th percentile of a chat's latency may be through Penstock in the mix; more is exit code 1 (default: ${default}; 0: anything)."`
-	MinBulk    float64 `default:"10" placeholder:"MB" help:"MB/s that the mix's streams must reach through Penstock; less is exit code 1 (default: ${default})."`
+	MaxFailed  *int64   `placeholder:"N" help:"Failures that Penstock may have in the mix; more are exit code 1 (default: 0)."`
+	MaxChatP99 *timeout `name:"max-chat-p99" placeholder:"TIME" help:"What the 99th percentile of a chat's latency may be through Penstock in the mix; more is exit code 1 (default: 500ms; 0: anything)."`
+	MinBulk    *float64 `placeholder:"MB" help:"MB/s that the mix's streams must reach through Penstock; less is exit code 1 (default: 10)."`
 }
 
 // Help is kong's text below the summary.
@@ -37,5 +44,30 @@ func (*benchRunCmd) Help() string {
 Beside it there are
 
     penstock bench switches    threads, goroutines and loops under thousands of connections
-    penstock bench claims      the page of claims, with fresh figures`
+    penstock bench claims      the page of claims, with fresh figures
+
+idle takes about 12 s for every contestant in each of its 3 rounds, and for the
+baseline twice; leave it out by naming other --scenarios.
+
+While it runs, configurations and sockets are in a directory penstock-bench-*
+below TMPDIR (/tmp), which only SIGKILL leaves behind.`
+}
+
+// names is the value of a flag that lists names and repeats. An empty name is
+// refused: an empty list would mean everything.
+type names []string
+
+// Decode is called by kong for each time that the flag is given.
+func (n *names) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("name", &text); err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		if name == "" {
+			return errors.New("a name is empty: write NAME or NAME,NAME, or leave the flag out for the default")
+		}
+		*n = append(*n, name)
+	}
+	return nil
 }

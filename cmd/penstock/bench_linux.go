@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/report"
 )
 
@@ -23,31 +24,60 @@ const (
 
 // Run measures, reports and judges.
 func (c *benchRunCmd) Run(e *env) error {
-	run, doc, err := c.plan()
+	ctx, interrupt := context.WithCancelCause(context.Background())
+	defer interrupt(nil)
+	go interruptOn(ctx, e.stops, interrupt)
+	run, doc, err := c.plan(ctx) // which runs programs, that may hang
 	if err != nil {
 		return err
 	}
 	doc.Command = commandLine(e.args)
 	if c.PrintConfigs {
-		return c.printConfigs(e, run)
+		return c.printConfigs(ctx, e, run)
 	}
 	files, err := c.open(e)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	ctx, interrupt := context.WithCancelCause(context.Background())
-	defer interrupt(nil)
-	go interruptOn(ctx, e.stops, interrupt)
 	progress := newBenchProgress(e, run.Estimate())
 	failed := run.Do(ctx, doc, progress.show)
 	progress.end()
 	doc.Interrupted = errors.Is(failed, errInterrupted)
-	thresholds := bench.Thresholds{Failed: c.MaxFailed, ChatP99: c.MaxChatP99.duration(), Bulk: c.MinBulk * 1e6}
-	doc.Failures = append(doc.Failures, thresholds.Missed(doc)...)
+	doc.Failures = append(doc.Failures, c.thresholds().Missed(doc)...)
 	if failed != nil && !doc.Interrupted {
 		doc.Failures = append(doc.Failures, failed.Error())
 	}
 	return c.conclude(files, doc, failed)
+}
+
+// thresholds are those that the flags give, and the defaults.
+func (c *benchRunCmd) thresholds() *bench.Thresholds {
+	return &bench.Thresholds{
+		Failed:  given(c.MaxFailed, 0),
+		ChatP99: given(c.MaxChatP99, timeout(500*time.Millisecond)).duration(),
+		Bulk:    given(c.MinBulk, 10) * 1e6,
+	}
+}
+
+// judged checks that somebody can judge the thresholds that the flags give.
+func (c *benchRunCmd) judged(run *bench.Run) error {
+	flag := ""
+	switch {
+	case c.MaxFailed != nil:
+		flag = "--max-failed"
+	case c.MaxChatP99 != nil:
+		flag = "--max-chat-p99"
+	case c.MinBulk != nil:
+		flag = "--min-bulk"
+	}
+	switch {
+	case flag == "":
+	case !slices.ContainsFunc(run.Scenarios, func(s bench.Scenario) bool { return s.Workload == load.Mix }):
+		return usagef("%s is a threshold of the mix, which is not measured: add --scenarios mix", flag)
+	case !slices.ContainsFunc(run.Contestants, func(k *contestant.Kind) bool { return report.IsPenstock(k.Name) }):
+		return usagef("%s is a threshold for Penstock, which is not measured: add --peers penstock", flag)
+	}
+	return nil
 }
 
 // interruptOn ends ctx with the first signal.
@@ -83,7 +113,7 @@ var (
 )
 
 // plan is what the flags ask for, and a document that says so.
-func (c *benchRunCmd) plan() (*bench.Run, *report.Document, error) {
+func (c *benchRunCmd) plan(ctx context.Context) (*bench.Run, *report.Document, error) {
 	rounds, seconds := 6, 0.5
 	scenarios, peers := scenarioNames(), usualPeers
 	if c.Quick {
@@ -104,7 +134,10 @@ func (c *benchRunCmd) plan() (*bench.Run, *report.Document, error) {
 		Format: report.Format, Penstock: version(), Machine: bench.Machine(),
 		Method: report.Method{Rounds: run.Rounds, TrialSeconds: report.Number(run.Trial.Seconds()), IdleSessions: run.Idle},
 	}
-	if err := c.choosePeers(run, doc, peers); err != nil {
+	if err := c.choosePeers(ctx, run, doc, peers); err != nil {
+		return nil, nil, err
+	}
+	if err := c.judged(run); err != nil {
 		return nil, nil, err
 	}
 	run.Program, err = thisProgram()
@@ -136,10 +169,10 @@ func (c *benchRunCmd) check(run *bench.Run, seconds float64) error {
 	case run.Idle < 1 || run.Idle > allowed:
 		return usagef("--idle-sessions %d: write 1 or more, and at most %d: RLIMIT_NOFILE is %d, and a session takes up to %d descriptors",
 			run.Idle, allowed, descriptors(), sessionDescriptors)
-	case c.MaxFailed < 0:
-		return usagef("--max-failed %d: write 0 or more", c.MaxFailed)
-	case !(c.MinBulk >= 0):
-		return usagef("--min-bulk %v: write 0 or more", c.MinBulk)
+	case given(c.MaxFailed, 0) < 0:
+		return usagef("--max-failed %d: write 0 or more", *c.MaxFailed)
+	case !(given(c.MinBulk, 0) >= 0):
+		return usagef("--min-bulk %v: write 0 or more", *c.MinBulk)
 	case c.JSON == "-" && c.SVG == "-":
 		return usagef("--json and --svg cannot both be standard output")
 	}
@@ -171,15 +204,16 @@ func peerNames() []string {
 }
 
 // choosePeers fills in who takes part. Whom the flags name must be here.
-func (c *benchRunCmd) choosePeers(run *bench.Run, doc *report.Document, peers []string) error {
-	named := slices.DeleteFunc(slices.Clone(c.Peers), func(name string) bool { return name == "all" })
+func (c *benchRunCmd) choosePeers(ctx context.Context, run *bench.Run, doc *report.Document, peers []string) error {
+	named := slices.DeleteFunc(slices.Clone([]string(c.Peers)), func(name string) bool { return name == "all" })
 	switch {
 	case len(named) < len(c.Peers):
 		peers = peerNames()
 	case len(named) > 0:
 		peers = named
 	}
-	for _, name := range append(named, c.Baseline) {
+	run.Named = named
+	for _, name := range append(slices.Clone(named), c.Baseline) {
 		if !slices.Contains(peerNames(), name) {
 			return usagef("no contestant %q: write %s, or --peers all", name, strings.Join(peerNames(), ", "))
 		}
@@ -189,8 +223,10 @@ func (c *benchRunCmd) choosePeers(run *bench.Run, doc *report.Document, peers []
 			continue
 		}
 		setting := &contestant.Setting{Binaries: c.Binary}
-		err := k.Available(setting)
+		err := k.Available(ctx, setting)
 		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("bench: %w", context.Cause(ctx))
 		case err != nil && (k.Name == c.Baseline || slices.Contains(named, k.Name)):
 			return usagef("%s cannot be measured: %w", k.Name, err)
 		case err != nil:
@@ -200,16 +236,16 @@ func (c *benchRunCmd) choosePeers(run *bench.Run, doc *report.Document, peers []
 			run.Baseline = k
 		}
 		run.Contestants = append(run.Contestants, k)
-		doc.Contestants = append(doc.Contestants, report.Contestant{Name: k.Name, About: k.About, Version: k.Version(setting)})
+		doc.Contestants = append(doc.Contestants, report.Contestant{Name: k.Name, About: k.About, Version: k.Version(ctx, setting)})
 	}
 	doc.Method.Baseline = c.Baseline
 	return nil
 }
 
 // printConfigs prints what contestants would be configured with.
-func (c *benchRunCmd) printConfigs(e *env, run *bench.Run) error {
+func (c *benchRunCmd) printConfigs(ctx context.Context, e *env, run *bench.Run) error {
 	for _, k := range run.Contestants {
-		text := k.Config(&contestant.Setting{Binaries: c.Binary, Upstream: "127.0.0.1:0", Program: run.Program})
+		text := k.Config(ctx, &contestant.Setting{Binaries: c.Binary, Upstream: "127.0.0.1:0", Program: run.Program})
 		if text == "" {
 			text = "# No configuration file."
 		}

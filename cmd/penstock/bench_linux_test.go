@@ -30,6 +30,8 @@ func TestBench(t *testing.T) {
 		{"is interrupted", benchIsInterrupted},
 		{"is killed", benchIsKilled},
 		{"misses a threshold", benchMissesAThreshold},
+		{"is interrupted while a program hangs", benchNamesWhoHangs},
+		{"needs its baseline", benchNeedsItsBaseline},
 		{"leaves out whom it cannot find", benchLeavesOut},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, path) })
@@ -149,6 +151,7 @@ func benchWritesToStandardOutput(t *testing.T, path string) {
 
 // long is a bench that measures one scenario, then another for long.
 func long(t *testing.T, path string) *demoRun {
+	t.Setenv("TMPDIR", t.TempDir()) // which SIGKILL leaves something in
 	d := startProgram(t, path, "bench", "--peers", "penstock", "--rounds", "1", "--seconds", "0.05", "--no-syscalls", "--scenarios", "bulk-1,idle", "--idle-sessions", "10")
 	d.until(d.stderr, `^idle .*, io.Copy`)
 	return d
@@ -183,6 +186,34 @@ func benchMissesAThreshold(t *testing.T, path string) {
 	d := startProgram(t, path, append(tiny, "--scenarios", "mix", "--min-bulk", impossible)...)
 	stdout, stderr, code := d.end()
 	if code != exitError || !strings.Contains(stdout, "\nFailed:\n- mix, penstock: bulk is ") || !strings.Contains(stderr, "(--min-bulk)\n") {
+		t.Errorf("exit code %d, %q, %s", code, stderr, stdout)
+	}
+}
+
+// benchNamesWhoHangs: a binary that hangs ends with the first signal.
+func benchNamesWhoHangs(t *testing.T, path string) {
+	dir := t.TempDir()
+	binary, began := filepath.Join(dir, "nginx"), filepath.Join(dir, "began")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\n>"+began+"\nsleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := startProgram(t, path, append(tiny, "--peers", "nginx", "--binary", "nginx="+binary)...)
+	for deadline := time.Now().Add(demoPatience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(began); err == nil {
+			break
+		}
+	}
+	d.signal(os.Interrupt)
+	if stdout, stderr, code := d.end(); code != exitError || stderr != "penstock: bench: interrupted\n" || stdout != "" {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// benchNeedsItsBaseline: without it there are no ratios, which is a failure.
+func benchNeedsItsBaseline(t *testing.T, path string) {
+	d := startProgram(t, path, append(tiny, "--scenarios", "echo-64-1", "--baseline", "haproxy-1", "--binary", "haproxy=/bin/true")...)
+	stdout, stderr, code := d.end()
+	if code != exitError || !strings.Contains(stderr, "echo-64-1, haproxy-1: ") || !strings.Contains(stderr, "is /bin/true really haproxy? ") || !strings.Contains(stdout, "\nFailed:\n") {
 		t.Errorf("exit code %d, %q, %s", code, stderr, stdout)
 	}
 }

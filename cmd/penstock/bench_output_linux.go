@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 
 	"github.com/penstock/penstock/bench/report"
 )
@@ -18,8 +17,8 @@ type outputs struct {
 	closers   []io.Closer // owned here
 }
 
-// open opens the files before anything is measured, and leaves what is in them
-// until it is replaced.
+// open opens the files before anything is measured. What is there under their
+// names stays until all of it can be replaced.
 func (c *benchRunCmd) open(e *env) (*outputs, error) {
 	o := &outputs{report: e.stdout, markdown: c.Format == "markdown", width: reportWidth}
 	if c.JSON == "-" || c.SVG == "-" {
@@ -39,7 +38,8 @@ func (c *benchRunCmd) open(e *env) (*outputs, error) {
 	return o, nil
 }
 
-// file opens one, nil for "".
+// file opens one, nil for "". It can be written from then on; close puts it in
+// its place if something was written, and else leaves no trace.
 func (o *outputs) file(e *env, name string) (io.Writer, error) {
 	switch name {
 	case "":
@@ -47,24 +47,12 @@ func (o *outputs) file(e *env, name string) (io.Writer, error) {
 	case "-":
 		return e.stdout, nil
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	f, err := newReplacement(name)
 	if err != nil {
 		return nil, err
 	}
 	o.closers = append(o.closers, f)
-	return emptied{f}, nil
-}
-
-// emptied is a file that is emptied by the first write. There is one write.
-type emptied struct{ *os.File }
-
-func (f emptied) Write(b []byte) (int, error) {
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		if err := f.Truncate(0); err != nil {
-			return 0, err
-		}
-	}
-	return f.File.Write(b)
+	return f, nil
 }
 
 func (o *outputs) close() error {

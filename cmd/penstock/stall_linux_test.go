@@ -182,7 +182,7 @@ func TestStopWhileItOpens(t *testing.T) {
 	stops := make(chan os.Signal, 1)
 	stops <- syscall.SIGTERM
 	var stdout, stderr bytes.Buffer
-	e := &env{args: []string{"proxy", "--listen", "unix:" + dir + "/s", "--to", "127.0.0.1:1"}, stdout: &stdout, stderr: &stderr, stops: stops}
+	e := &env{args: []string{"proxy", "--listen", "unix:" + dir + "/s", "--to", "127.0.0.1:1"}, stdout: &stdout, stderr: &stderr, getenv: os.Getenv, stops: stops}
 	if code := run(e); code != exitOK || stdout.Len() != 0 || !strings.Contains(stderr.String(), "stopped before it listened") {
 		t.Errorf("exit code %d, %q, %q", code, stdout.String(), stderr.String())
 	}

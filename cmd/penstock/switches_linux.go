@@ -20,20 +20,15 @@ import (
 func (c *switchesCmd) Run(e *env) error {
 	ctx, interrupt := context.WithCancelCause(context.Background())
 	defer interrupt(nil)
-	go func() {
-		select {
-		case <-e.stops:
-			interrupt(errInterrupted)
-		case <-ctx.Done():
-		}
-	}()
+	go interruptOn(ctx, e.stops, interrupt)
 	if err := c.run(ctx, e); err != nil {
 		return fmt.Errorf("bench switches: %w", err)
 	}
 	return nil
 }
 
-// run measures, prints the report and writes the figures.
+// run measures, prints the report and writes the figures, also of what was
+// measured until a signal.
 func (c *switchesCmd) run(ctx context.Context, e *env) error {
 	o := &outputs{report: e.stdout}
 	var err error // a wrong name should not cost a measurement
@@ -41,19 +36,21 @@ func (c *switchesCmd) run(ctx context.Context, e *env) error {
 		return err
 	}
 	d, err := c.measure(ctx, e)
-	if err != nil {
+	if err != nil && (d == nil || !d.measured()) {
 		return errors.Join(err, o.close())
 	}
+	d.Interrupted = errors.Is(err, errInterrupted)
 	to := *e
 	if c.JSON == "-" {
 		to.stdout = e.stderr
 	}
 	newSwitchesReport(&to, d).print()
 	if o.json != nil {
-		var text []byte
-		if text, err = json.MarshalIndent(d, "", "  "); err == nil {
-			_, err = o.json.Write(append(text, '\n'))
+		text, failed := json.MarshalIndent(d, "", "  ")
+		if failed == nil {
+			_, failed = o.json.Write(append(text, '\n'))
 		}
+		err = cmp.Or(err, failed)
 	}
 	return cmp.Or(err, o.close())
 }
@@ -90,7 +87,7 @@ func (c *switchesCmd) measure(ctx context.Context, e *env) (*switchesDocument, e
 	} else {
 		d.CounterMissing = err.Error()
 	}
-	fmt.Fprintln(e.stderr, "Servers and a load, each a process of its own. Ctrl-C ends it.")
+	fmt.Fprintln(e.stderr, "Servers and a load, each a process of its own. Ctrl-C ends it and reports what was measured until then.")
 	d.Report, err = switches.Measure(ctx, setup)
 	d.ElapsedSeconds = report.Number(time.Since(d.Began).Seconds())
 	return d, err

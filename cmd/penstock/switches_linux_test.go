@@ -31,13 +31,14 @@ func marked(t *testing.T, mark string) []string {
 	return found
 }
 
-// An interrupted comparison says so in one line and leaves nothing behind.
+// An interrupted comparison reports what it has, says so in one line and leaves
+// nothing behind.
 func TestSwitchesAreInterrupted(t *testing.T) {
-	mark := "PENSTOCK_SWITCHES_TEST=" + rand.Text()
+	mark, file := "PENSTOCK_SWITCHES_TEST="+rand.Text(), filepath.Join(t.TempDir(), "f.json")
 	// Called by the program's name, the test binary is the program.
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe",
-		Args: []string{"penstock", "bench", "switches", "--connections", "20", "--seconds", "0.1", "--rounds", "1000"},
+		Args: []string{"penstock", "bench", "switches", "--connections", "20", "--seconds", "0.1", "--rounds", "1000", "--json", file},
 		Env:  append(os.Environ(), mark),
 	}
 	var stdout bytes.Buffer
@@ -67,8 +68,12 @@ func TestSwitchesAreInterrupted(t *testing.T) {
 		}
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitError || last != "penstock: bench switches: interrupted" || stdout.Len() > 0 {
+	if code := cmd.ProcessState.ExitCode(); code != exitError || last != "penstock: bench switches: interrupted" ||
+		!strings.Contains(stdout.String(), "Interrupted: what follows is what was measured until then.\n") || !strings.Contains(stdout.String(), "\nthreads  ") {
 		t.Errorf("exit code %d, %q, %q", code, last, stdout.String())
+	}
+	if text := content(t, file); !strings.Contains(text, `"interrupted": true`) || !strings.Contains(text, `"requests_per_second"`) {
+		t.Errorf("document: %s", text)
 	}
 	if left := marked(t, mark); len(left) > 0 {
 		t.Errorf("processes left: %q", left)

@@ -23,6 +23,7 @@ type switchesDocument struct {
 	Command        string         `json:"command"`
 	Began          time.Time      `json:"began"`
 	ElapsedSeconds report.Number  `json:"elapsed_seconds"`
+	Interrupted    bool           `json:"interrupted"` // what follows is then what was measured until that
 	Machine        report.Machine `json:"machine"`
 	// NetworkNamespace: the run had one of its own. If not, NamespaceMissing
 	// says why.
@@ -31,6 +32,13 @@ type switchesDocument struct {
 	// CounterMissing says why nothing counted system calls.
 	CounterMissing string `json:"system_call_counter_missing,omitempty"`
 	*switches.Report
+}
+
+// measured reports whether there is a trial.
+func (d *switchesDocument) measured() bool {
+	return slices.ContainsFunc(d.Groups, func(g switches.Group) bool {
+		return slices.ContainsFunc(g.Rows, func(r switches.Row) bool { return r.Median != nil })
+	})
 }
 
 // printTrial writes a line of progress.
@@ -58,6 +66,10 @@ func newSwitchesReport(e *env, d *switchesDocument) *switchesReport {
 func (r *switchesReport) print() {
 	r.heading("Many active connections: a thread each, a goroutine each, loops")
 	r.header()
+	if r.Interrupted {
+		r.line("")
+		r.prose("Interrupted: what follows is what was measured until then.")
+	}
 	for i := range r.Groups {
 		r.group(&r.Groups[i])
 	}
@@ -166,9 +178,10 @@ func (r *switchesReport) legend() {
 	r.heading("How to read it")
 	r.prose(`Each connection sends %d bytes, waits for their return, and sends again: a closed loop. So the mean
 		latency is the connections divided by the requests per second, and says nothing that those do not; p50
-		and p99 tell how evenly the connections are served.`, r.MessageBytes)
+		and p99 tell how evenly the connections are served. All figures are of the window, which begins when the
+		load has warmed up and all connections are active; latencies are of the messages that came back in it.`, r.MessageBytes)
 	r.prose(`calls/s: the server's system calls. They are counted per request in a run of their own, which the
-		counting slows down, and multiplied by req/s. sw: context switches of the server's threads, counted by
+		counting slows down (strace much more than perf), and multiplied by req/s: an estimate. sw: context switches of the server's threads, counted by
 		the kernel. CPU: the server's own. RssAnon: per connection, without what the idle server had; a
 		thread's kernel stack (16 KiB on amd64) is not in it. threads: all of the server's, per connection.`)
 	r.prose(`The threads are Go's, with GOMAXPROCS raised so that the kernel schedules them; what the runtime
