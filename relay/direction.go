@@ -33,7 +33,8 @@ type direction struct {
 	pinned bool
 	burst  bool  // the source has been filled from since it last ran dry
 	again  bool  // and more than once
-	fills  uint8 // fills that found bytes right after a drain, up to growFills
+	large  bool  // the last fill was a large one
+	full   uint8 // how much speaks for a larger pipe, up to growAt
 	streak int32 // reads in a row that spoke for a change of mode
 	tune   *Config
 

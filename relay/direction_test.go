@@ -328,6 +328,17 @@ func TestDirectionDoesNotGrow(t *testing.T) {
 	}
 }
 
+// TestDirectionGrowsInStep: a source that runs dry after each fill, but fills much of
+// the pipe each time, gets a larger one.
+func TestDirectionGrowsInStep(t *testing.T) {
+	d, src, dst, from := scripted(splicing, bulk(pipe.DefaultSize, growAt+1), nil)
+	d.pinned = true
+	lead(t, d, src, dst, from)
+	if last := from.sizes[len(from.sizes)-1]; last != 4*pipe.DefaultSize {
+		t.Fatalf("asked for a pipe of %d bytes in the end", last)
+	}
+}
+
 // TestDirectionDry: without a pipe a direction copies, says why once for each
 // stretch, and splices again as soon as it gets one.
 func TestDirectionDry(t *testing.T) {

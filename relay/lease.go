@@ -61,9 +61,14 @@ func (r *Relay) guardMark(d *direction) { r.guard.add(d) }
 
 func (r *Relay) returnPipe(c conduit) { r.pipes.Put(c.(*pipe.Pipe)) }
 
-// growFills is how many fills must find bytes right after a drain before the
-// direction asks for a pipe four times the size.
-const growFills = 4
+// A direction asks for a pipe four times the size when growAt speaks for it: a fill
+// that found bytes right after a drain counts for followed, a large one for 1.
+const (
+	growAt   = 16
+	followed = 4
+	// largeFill is the least that counts as large, whatever the pipe.
+	largeFill = 32 << 10
+)
 
 // leasePipe leases a pipe for the next fill. A pipe that cannot be had is counted
 // once for each stretch of reads that are copied for want of it.
@@ -101,24 +106,32 @@ func leaseFallback(err error) Fallback {
 }
 
 // grow asks for a larger pipe once fills keep following each other without the
-// source running dry; the one in hand goes back when it is empty. That the pipe was
-// full cannot be told from bytes: 16 segments of 1,448 bytes fill 64 KiB.
-func (d *direction) grow() {
-	if d.again = d.burst; d.again && d.fills < growFills {
-		d.fills++
+// source running dry, or keep taking a quarter of the pipe and more; the one in hand
+// goes back when it is empty. That the pipe was full cannot be told from bytes: 16
+// segments of 1,448 bytes fill 64 KiB. And a source that runs dry after each fill may
+// do so only because it is in step with us: woken by a pipe's worth of room, woken
+// for a pipe's worth of bytes.
+func (d *direction) grow(n int) {
+	d.again, d.burst = d.burst, true
+	d.large = n >= max(d.pipe.Size()/4, largeFill)
+	switch {
+	case d.again:
+		d.full += followed
+	case d.large:
+		d.full++
 	}
-	d.burst = true
-	if d.fills >= growFills && d.pipeSize < d.tune.MaxPipeSize {
-		d.fills = 0
+	d.full = min(d.full, growAt)
+	if d.full == growAt && d.pipeSize < d.tune.MaxPipeSize {
+		d.full = 0
 		d.pipeSize = min(4*d.pipeSize, d.tune.MaxPipeSize)
 	}
 }
 
-// ranDry notes that the source had no more. A burst of one fill says that the
+// ranDry notes that the source had no more. A burst of one small fill says that the
 // pipe is large enough.
 func (d *direction) ranDry() {
-	if !d.again {
-		d.fills = 0
+	if !d.again && !d.large {
+		d.full = 0
 	}
 	d.burst, d.again = false, false
 }

@@ -42,7 +42,7 @@ func (d *direction) fillPipe() wait {
 	case n > 0:
 		d.stalled = false
 		d.took(n)
-		d.grow()
+		d.grow(n)
 		d.adapt(n)
 		return waitTurn
 	case err == nil, wouldBlock(err):
