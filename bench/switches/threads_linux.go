@@ -40,6 +40,12 @@ func serveThreads(ctx context.Context, l *net.TCPListener, open *census) error {
 	defer context.AfterFunc(ctx, func() { _ = sys.ShutdownBoth(fd) })()
 	var all sync.WaitGroup
 	defer all.Wait()
+	var accepted []int // owned here
+	defer func() {
+		for _, c := range accepted {
+			_ = sys.Close(c)
+		}
+	}()
 	for {
 		c, err := accept(fd)
 		switch {
@@ -48,8 +54,36 @@ func serveThreads(ctx context.Context, l *net.TCPListener, open *census) error {
 		case err != nil:
 			return os.NewSyscallError("accept4", err)
 		}
-		all.Go(func() { echoBlocking(c, open) })
+		if accepted = append(accepted, c); !pending(fd) {
+			serveTogether(accepted, &all, open)
+			accepted = nil
+		}
 	}
+}
+
+// pending reports whether another connection waits to be accepted.
+func pending(listener int) bool {
+	n, err := sys.Poll(listener, sys.POLLIN)
+	return err == nil && n != 0
+}
+
+// serveTogether serves connections, which it owns, once each has its thread. The
+// kernel is fair to threads: one that accepts, or makes threads, has but its share
+// beside thousands that serve, and would take minutes.
+func serveTogether(conns []int, all *sync.WaitGroup, open *census) {
+	var ready sync.WaitGroup
+	begin := make(chan struct{})
+	for _, c := range conns {
+		ready.Add(1)
+		all.Go(func() {
+			runtime.LockOSThread()
+			ready.Done()
+			<-begin
+			echoBlocking(c, open)
+		})
+	}
+	ready.Wait()
+	close(begin)
 }
 
 // accept waits for a connection and returns a blocking descriptor, which the
@@ -63,10 +97,9 @@ func accept(listener int) (int, error) {
 	}
 }
 
-// echoBlocking is echo for a thread and a descriptor, which it owns. The thread
-// is never unlocked, so it ends with the goroutine.
+// echoBlocking is echo for a thread and a descriptor, which it owns. The goroutine
+// is locked to the thread and never unlocked, so the thread ends with it.
 func echoBlocking(fd int, open *census) {
-	runtime.LockOSThread()
 	defer sys.Close(fd)
 	ticket := open.enter(func() { _ = sys.ShutdownBoth(fd) })
 	defer open.leave(ticket)

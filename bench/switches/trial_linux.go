@@ -19,13 +19,10 @@ const (
 	// A trial begins to measure when every connection has been accepted and
 	// has had one message echoed on average; so long it may take for that
 	// before the window, while the load warms up.
-	settling       = 300 * time.Millisecond
-	settlingOfEach = 60 * time.Microsecond
-	attempts       = 4 // each with twice the time of the one before
-	look           = 20 * time.Millisecond
-	// tail is how much longer than the window the load goes on, so that all
-	// connections are active when the server is asked for the last time.
-	tail            = 50 * time.Millisecond
+	settling        = 300 * time.Millisecond
+	settlingOfEach  = 60 * time.Microsecond
+	attempts        = 4 // each with twice the time of the one before
+	look            = 20 * time.Millisecond
 	patience        = 30 * time.Second // for anything but the measuring itself
 	patienceForEach = 2 * time.Millisecond
 	culprit         = 500 * time.Millisecond // for the death of a child that explains a failure
@@ -128,7 +125,10 @@ func (r *run) ask(ctx context.Context) (*account, error) {
 // measure runs the load against the server and looks at it meanwhile. The load
 // and the server count from the same moment on, the end of the load's warmup.
 func (r *run) measure(ctx context.Context, from *process.Child, settle, window time.Duration) (Figures, error) {
-	over, err := r.drive(ctx, from, settle, settle+window+tail)
+	// The load goes on after the window for as long as it has warmed up: the server
+	// has to answer for the window while all connections are still active, and it is
+	// busy with them.
+	over, err := r.drive(ctx, from, settle, settle+window+settle)
 	if err != nil {
 		return Figures{}, err
 	}
