@@ -50,11 +50,18 @@ func testSystemCalls(t *testing.T) {
 	}
 	checkCalls(t, calls, before, after)
 	for kind, n := range held {
+		if kind == os.DevNull && n <= baseline[kind]+keptSpares {
+			continue
+		}
 		if kind != "socket" && kind != "pipe" && n != baseline[kind] {
 			t.Errorf("%d descriptors of kind %s, %d before the load", n, kind, baseline[kind])
 		}
 	}
 }
+
+// keptSpares is how many descriptors of /dev/null the proxy keeps at most for
+// connections to targets, beyond those it needs.
+const keptSpares = 4
 
 // checkCalls holds what strace counted against the summary and the design.
 func checkCalls(t *testing.T, calls map[string]int64, before, after summary) {
