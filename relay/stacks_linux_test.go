@@ -1,4 +1,4 @@
-//go:build amd64 && !race
+//go:build amd64 && !race && !invariants
 
 package relay_test
 
@@ -16,7 +16,7 @@ import (
 // TestIdleStacks: what an idle session keeps of stack is two goroutines of 2 KiB,
 // also after it has copied, spliced and leased. Whatever makes the calls between a
 // goroutine's start and its wait deeper shows here: stacks double, and the collector
-// does not shrink them again. (The race detector's frames are larger, and so may be
+// does not shrink them again. (The race detector's and the invariants' frames are larger, and so may be
 // those of other processors.)
 //
 // It runs in a process of its own, because new goroutines get stacks of the size
