@@ -51,7 +51,7 @@ func (p *Pipe) resize(want int) (err error) {
 		return nil
 	}
 	// The kernel takes 32 bits and refuses more than half of them (round_pipe_size).
-	got, err := sys.SetPipeSize(p.w, min(want, 1<<31))
+	got, err := sys.SetPipeSize(p.w, int(min(int64(want), 1<<31)))
 	switch err {
 	case nil:
 		p.size = got
