@@ -109,6 +109,9 @@ func TestTheAccountTellsWhoSplices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if splices && a.Summary != nil && a.Summary.Fallbacks["budget"] > 0 && os.Getuid() != 0 {
+				t.Skip("other processes of this user hold its quota of pipes, so Penstock copies")
+			}
 			if splices && a.Spliced < n || !splices && a.Spliced != 0 || a.Spliced+a.Copied != 2*n {
 				t.Errorf("got %+v", a)
 			}

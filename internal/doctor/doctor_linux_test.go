@@ -278,7 +278,8 @@ func TestLinesFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(text.String()) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
+		path := strings.Contains(line, "/") // of this program: it may be longer than a line
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width && !path {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
