@@ -19,6 +19,14 @@ func interruptClaims(t *testing.T, file, at string, names ...string) (stdout, la
 	t.Helper()
 	// Called by the program's name, the test binary is the program.
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"penstock", "bench", "claims", "--json", file}, names...)}
+	return interruptAt(t, cmd, func(line string) bool { return line == "penstock: measuring "+at })
+}
+
+// interruptAt runs cmd, interrupts it when a line of its standard error is the one
+// that at waits for, and returns what it printed and the last of those lines. It
+// must end with exitError.
+func interruptAt(t *testing.T, cmd *exec.Cmd, at func(line string) bool) (stdout, last string) {
+	t.Helper()
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	stderr, err := cmd.StderrPipe()
@@ -32,7 +40,7 @@ func interruptClaims(t *testing.T, file, at string, names ...string) (stdout, la
 	kill := time.AfterFunc(demoPatience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		if last = lines.Text(); last == "penstock: measuring "+at {
+		if last = lines.Text(); at(last) {
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +48,7 @@ func interruptClaims(t *testing.T, file, at string, names ...string) (stdout, la
 	}
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitError {
-		t.Errorf("exit code %d", code)
+		t.Errorf("exit code %d, %q, %q", code, last, out.String())
 	}
 	return out.String(), last
 }

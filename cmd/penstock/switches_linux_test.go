@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/rand"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // marked lists the processes that have a mark in their environment.
@@ -41,36 +39,20 @@ func TestSwitchesAreInterrupted(t *testing.T) {
 		Args: []string{"penstock", "bench", "switches", "--connections", "20", "--seconds", "0.1", "--rounds", "1000", "--json", file},
 		Env:  append(os.Environ(), mark),
 	}
-	var stdout bytes.Buffer
-	cmd.Stdout = &stdout
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Process.Kill()
-	kill := time.AfterFunc(demoPatience, func() { _ = cmd.Process.Kill() })
-	defer kill.Stop()
-	var last string
 	interrupted := false
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		last = lines.Text()
-		if !interrupted && strings.Contains(last, "round 1 of 1000") {
-			interrupted = true
-			if n := len(marked(t, mark)); n < 2 {
-				t.Errorf("%d processes measure", n)
-			}
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+	stdout, last := interruptAt(t, cmd, func(line string) bool {
+		if interrupted || !strings.Contains(line, "round 1 of 1000") {
+			return false
 		}
-	}
-	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitError || last != "penstock: bench switches: interrupted" ||
-		!strings.Contains(stdout.String(), "Interrupted: what follows is what was measured until then.\n") || !strings.Contains(stdout.String(), "\nthreads  ") {
-		t.Errorf("exit code %d, %q, %q", code, last, stdout.String())
+		interrupted = true
+		if n := len(marked(t, mark)); n < 2 {
+			t.Errorf("%d processes measure", n)
+		}
+		return true
+	})
+	if last != "penstock: bench switches: interrupted" ||
+		!strings.Contains(stdout, "Interrupted: what follows is what was measured until then.\n") || !strings.Contains(stdout, "\nthreads  ") {
+		t.Errorf("%q, %q", last, stdout)
 	}
 	if text := content(t, file); !strings.Contains(text, `"interrupted": true`) || !strings.Contains(text, `"requests_per_second"`) {
 		t.Errorf("document: %s", text)
