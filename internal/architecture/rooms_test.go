@@ -23,18 +23,21 @@ var rooms = []room{
 	{"internal/testutil/...", []string{"internal/sys", "internal/feature", "internal/testutil/..."}},
 	{"pool", []string{"internal/sys"}},
 	{"pipe", []string{"internal/sys", "internal/feature", "pool"}},
-	{"internal/doctor", []string{"internal/sys", "internal/feature", "pipe"}},
-	{"relay", []string{"internal/sys", "internal/feature", "pool", "pipe"}},
-	{"proxy/...", []string{"internal/sys", "internal/feature", "pool", "pipe", "relay", "proxy/..."}},
-	{"bench/...", []string{"internal/sys", "internal/feature", "pool", "pipe", "relay", "proxy/...", "bench/..."}},
-	{"cmd/penstock/...", []string{"internal/sys", "internal/feature", "internal/doctor", "pool", "pipe", "relay", "proxy/...", "bench/...", "cmd/penstock/..."}},
-	{"examples/...", []string{"pool", "pipe", "relay"}},
+	{"evring", []string{"internal/sys", "internal/feature"}},
+	{"arena", []string{"internal/sys", "internal/feature"}},
+	{"internal/doctor", []string{"internal/sys", "internal/feature", "pipe", "arena"}},
+	{"loop", []string{"internal/sys", "internal/feature", "evring"}},
+	{"relay", []string{"internal/sys", "internal/feature", "pool", "pipe", "arena", "loop"}},
+	{"proxy/...", []string{"internal/sys", "internal/feature", "pool", "pipe", "arena", "loop", "relay", "proxy/..."}},
+	{"bench/...", []string{"internal/sys", "internal/feature", "pool", "pipe", "evring", "arena", "loop", "relay", "proxy/...", "bench/..."}},
+	{"cmd/penstock/...", []string{"internal/sys", "internal/feature", "internal/doctor", "pool", "pipe", "loop", "relay", "proxy/...", "bench/...", "cmd/penstock/..."}},
+	{"examples/...", []string{"pool", "pipe", "arena", "loop", "relay"}},
 	{"internal/architecture", nil},
 	{"test/...", nil},
 }
 
 // The library half is what other programs import, and all it stands on.
-var library = []string{"internal/sys", "internal/feature", "pool", "pipe", "relay"}
+var library = []string{"internal/sys", "internal/feature", "pool", "pipe", "evring", "arena", "loop", "relay"}
 
 // forbidden lists what a room must not reach, through whatever packages, and
 // why.

@@ -37,6 +37,7 @@
 //	membarrier       works, needed: on this architecture
 //	huge-pages       nr_hugepages, free_hugepages: of 2 MiB; transparent_hugepage: the setting,
 //	                 map_hugetlb, madv_hugepage: had
+//	arena            pages: the kind, bytes, huge_bytes: of these, bound: to a NUMA node; for one loop
 //	io_uring         works, io_uring_disabled
 //	bpf              maps, sockmap, unprivileged_bpf_disabled, cap_bpf: or CAP_SYS_ADMIN
 //	syscall-counter  tool, yama_ptrace_scope, perf_event_paranoid

@@ -97,6 +97,7 @@ var topics = []topic{
 	{"clock", lookClock},
 	{"membarrier", lookMembarrier},
 	{"huge-pages", lookHugePages},
+	{"arena", lookArena},
 	{"io_uring", lookIoUring},
 	{"bpf", lookBPF},
 	{"syscall-counter", lookCounter},

@@ -8,6 +8,8 @@ const (
 	EPOLLOUT       = unix.EPOLLOUT
 	EPOLLERR       = unix.EPOLLERR
 	EPOLLHUP       = unix.EPOLLHUP
+	EPOLLPRI       = unix.EPOLLPRI
+	EPOLLET        = unix.EPOLLET
 	EPOLLRDHUP     = unix.EPOLLRDHUP
 	EPOLLEXCLUSIVE = unix.EPOLLEXCLUSIVE // Linux 4.5
 

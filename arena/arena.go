@@ -1,0 +1,166 @@
+package arena
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/penstock/penstock/internal/feature"
+)
+
+// Errors that callers compare with. Those of Get, Bytes and Put are returned as they
+// are, without an allocation.
+var (
+	// ErrBudget is Get's if a chunk is needed and the budget is spent.
+	ErrBudget = errors.New("penstock: arena: the budget is spent")
+
+	// ErrStale is returned for a handle whose slot is not out of this Local, or is out
+	// again since: it was put before, belongs to another Local, or never was.
+	ErrStale = errors.New("penstock: arena: stale handle")
+
+	// ErrSize is Get's for a size that is not from 1 to MaxSlot.
+	ErrSize = errors.New("penstock: arena: no slot of that size: give 1 to 65536 bytes")
+
+	// ErrClosed is returned after Close.
+	ErrClosed = os.ErrClosed
+
+	// ErrNotSupported is matched by New's error where there are no arenas. It wraps
+	// errors.ErrUnsupported.
+	ErrNotSupported = feature.ErrNotSupported
+)
+
+// Arena is a mapping and the Locals that share it. Its own methods are safe for
+// concurrent use, but for Close.
+type Arena struct {
+	memory // owned by the Arena, from New until Close
+	config Config
+	mapped int64 // bytes of the mapping
+
+	locals []Local
+	depots []*depot
+
+	chunks []chunk // by offset; each is the Local's that has the chunk
+	slots  []slot  // by unit; likewise
+
+	fallback error // why the pages are no better
+	unbound  error // why nothing is bound where something could be
+}
+
+// New maps an arena and populates it, so that a shortage of memory is New's error
+// and not a signal later. With PagesAuto it tries huge pages that were set aside,
+// transparent ones, then plain ones. nil stands for the zero Config. Close it when
+// every slot has been put.
+func New(cfg *Config) (*Arena, error) {
+	c := cfg.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	nodes, err := place(c.Locals, c.Nodes)
+	a := &Arena{config: c, unbound: err}
+	err = a.open(nodes)
+	if err != nil && nodes != nil && c.Nodes == nil { // nobody insists
+		a.unbound = err
+		err = a.open(nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("penstock: arena of %d bytes: %w", c.Size, err)
+	}
+	return a, nil
+}
+
+// errBind is matched by what a failure to bind makes of New's error.
+var errBind = errors.New("memory is not bound")
+
+// open maps the memory and divides it. nodes is nil if nothing is to be bound.
+func (a *Arena) open(nodes []int) error {
+	rs := regions(a.config.Size, nodes)
+	if err := a.mapBest(rs); err != nil {
+		return err
+	}
+	if invariants {
+		poison(a.bytes)
+	}
+	a.mapped = int64(len(a.bytes))
+	a.chunks = make([]chunk, len(a.bytes)/ChunkSize)
+	a.slots = make([]slot, len(a.bytes)/MinSlot)
+	for _, r := range rs {
+		a.depots = append(a.depots, newDepot(r))
+	}
+	a.locals = make([]Local, a.config.Locals)
+	for i := range a.locals {
+		a.locals[i].init(a, a.depotOf(nodes, i))
+	}
+	return nil
+}
+
+// depotOf returns the depot of the node of a Local.
+func (a *Arena) depotOf(nodes []int, local int) *depot {
+	for _, d := range a.depots {
+		if nodes != nil && d.node == nodes[local] {
+			return d
+		}
+	}
+	return a.depots[0]
+}
+
+// mapBest maps the first kind of pages that there is, and lays out rs for it.
+func (a *Arena) mapBest(rs []region) error {
+	var missed []error
+	for _, p := range a.config.Pages.kinds(a.config.Size) {
+		m, err := mapPages(p, rs, lay(rs, p), a.config.Mlock)
+		if err == nil {
+			a.memory, a.fallback = m, errors.Join(missed...)
+			return nil
+		}
+		missed = append(missed, fmt.Errorf("%v: %w", p, err))
+		if errors.Is(err, errBind) || errors.Is(err, errLock) {
+			break // it is not the pages' fault
+		}
+	}
+	return missed[len(missed)-1]
+}
+
+// Local returns the Local of that number, from 0.
+func (a *Arena) Local(i int) *Local { return &a.locals[i] }
+
+// Locals returns their number.
+func (a *Arena) Locals() int { return len(a.locals) }
+
+// Pages tells which kind of memory the arena has got: PagesTransparent only if the
+// kernel has been read back to have made some of it of huge pages.
+func (a *Arena) Pages() Pages { return a.pages }
+
+// Fallback tells why the memory is no better than it is: what was tried with
+// PagesAuto before Pages was had. It is nil if nothing was.
+func (a *Arena) Fallback() error { return a.fallback }
+
+// Unbound tells why no Local is bound to a node on a machine with several. It is nil
+// if they are, or if there is one node only.
+func (a *Arena) Unbound() error { return a.unbound }
+
+// Close unmaps the memory. The owners of all Locals have stopped before that; what
+// Bytes has returned must not be touched any more. If slots are out, Close changes
+// nothing and returns an error that says how many. A second Close returns ErrClosed.
+func (a *Arena) Close() error {
+	if a.bytes == nil {
+		return ErrClosed
+	}
+	out := int64(0)
+	for i := range a.locals {
+		out += a.locals[i].out()
+	}
+	if out > 0 {
+		return fmt.Errorf("penstock: arena: close: slots are out: %d; put them first", out)
+	}
+	for i := range a.locals {
+		a.locals[i].Trim()      // its last chunk, if any: Get asks the depot from now on
+		a.locals[i].bytes = nil // the heap may be there one day
+	}
+	for _, d := range a.depots {
+		d.close()
+	}
+	if err := a.unmap(); err != nil {
+		return fmt.Errorf("penstock: arena: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package arena_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/penstock/penstock/arena"
+)
+
+var sink []byte
+
+// BenchmarkLease takes a buffer, writes a byte to it and gives it back.
+func BenchmarkLease(b *testing.B) {
+	for _, size := range []int{4 << 10, 64 << 10} {
+		b.Run(fmt.Sprintf("arena/%d", size), func(b *testing.B) {
+			l := plain(b, 64, 1).Local(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				lease(b, l, size)
+			}
+		})
+		b.Run(fmt.Sprintf("sync.Pool/%d", size), func(b *testing.B) {
+			p := sync.Pool{New: func() any { s := make([]byte, size); return &s }}
+			b.ReportAllocs()
+			for b.Loop() {
+				s := p.Get().(*[]byte)
+				(*s)[0] = 1
+				p.Put(s)
+			}
+		})
+		b.Run(fmt.Sprintf("make/%d", size), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				sink = make([]byte, size)
+				sink[0] = 1
+			}
+		})
+	}
+}
+
+func lease(b *testing.B, l *arena.Local, size int) {
+	h, err := l.Get(size, arena.Residue)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := l.Bytes(h)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s[0] = 1
+	if err := l.Put(h); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkMany has a thousand buffers of 4 KiB out, puts the oldest and takes
+// another: what residue does. The collector runs as it likes.
+func BenchmarkMany(b *testing.B) {
+	const many, size = 1000, 4 << 10
+	b.Run("arena", func(b *testing.B) {
+		l := plain(b, 64, 1).Local(0)
+		var out [many]arena.Handle
+		for i := range out {
+			out[i] = get(b, l, size, arena.Residue)
+		}
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			if err := l.Put(out[i]); err != nil {
+				b.Fatal(err)
+			}
+			var err error
+			if out[i], err = l.Get(size, arena.Residue); err != nil {
+				b.Fatal(err)
+			}
+			i = (i + 1) % many
+		}
+		put(b, l, out[:]...)
+	})
+	b.Run("sync.Pool", func(b *testing.B) {
+		p := sync.Pool{New: func() any { s := make([]byte, size); return &s }}
+		var out [many]*[]byte
+		for i := range out {
+			out[i] = p.Get().(*[]byte)
+		}
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			p.Put(out[i])
+			out[i] = p.Get().(*[]byte)
+			i = (i + 1) % many
+		}
+	})
+	b.Run("make", func(b *testing.B) {
+		var out [many][]byte
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			out[i] = make([]byte, size)
+			i = (i + 1) % many
+		}
+		runtime.KeepAlive(out)
+	})
+}
+
+// BenchmarkChunk takes a chunk from the arena and gives it back: the rare case.
+func BenchmarkChunk(b *testing.B) {
+	l := plain(b, 4, 1).Local(0)
+	for b.Loop() {
+		lease(b, l, 4<<10)
+		l.Trim()
+	}
+}
+
+// BenchmarkNeighbours leases in one Local while the next one does, too, or does not:
+// Locals share no cache line.
+func BenchmarkNeighbours(b *testing.B) {
+	for name, busy := range map[string]bool{"alone": false, "beside another": true} {
+		b.Run(name, func(b *testing.B) {
+			a := plain(b, 64, 2)
+			var stop atomic.Bool
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer stop.Store(true)
+			if busy {
+				wg.Go(func() {
+					for l := a.Local(1); !stop.Load(); {
+						lease(b, l, 4<<10)
+					}
+				})
+			}
+			for b.Loop() {
+				lease(b, a.Local(0), 4<<10)
+			}
+		})
+	}
+}
+
+// BenchmarkRing moves a message through a ring in a slot.
+func BenchmarkRing(b *testing.B) {
+	l := plain(b, 1, 1).Local(0)
+	h := get(b, l, 16<<10, arena.Residue)
+	slot, err := l.Bytes(h)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var r arena.Ring
+	message, got := make([]byte, 1000), make([]byte, 1000)
+	b.SetBytes(int64(len(message)))
+	for b.Loop() {
+		r.Write(slot, message)
+		r.Read(slot, got)
+	}
+	put(b, l, h)
+}
+
+// BenchmarkNew maps, populates and unmaps the memory of one Local.
+func BenchmarkNew(b *testing.B) {
+	for b.Loop() {
+		a, err := arena.New(&arena.Config{Locals: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := a.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package arena
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime"
+)
+
+// What a Config that says nothing asks for.
+const (
+	// DefaultSizePerLocal is the default of Config.Size in bytes for each Local. It
+	// is resident from the start: the mapping is populated.
+	DefaultSizePerLocal = 4 << 20
+
+	// MinSlot and MaxSlot are the smallest and the largest slot in bytes. The sizes
+	// between are the powers of two.
+	MinSlot = 256
+	MaxSlot = 64 << 10
+
+	// ChunkSize is what a Local takes from the arena at a time and gives back, in
+	// bytes. All slots of a chunk have one size.
+	ChunkSize = 64 << 10
+)
+
+// MaxLocals is the most Locals that an arena has.
+const MaxLocals = 4096
+
+// maxSize is the largest Size: what a slice's length, and 32 bits of units, allow.
+const maxSize = min(1<<40, 1<<(bits.UintSize-2))
+
+// Config says what an arena is made of. The zero value is good, and so is nil.
+type Config struct {
+	// Size is the budget in bytes that all Locals share, rounded up to whole chunks.
+	// The default is DefaultSizePerLocal for each Local. The mapping may be larger,
+	// by less than a huge page for each NUMA node.
+	Size int64
+
+	// Locals is the number of Locals, GOMAXPROCS by default.
+	Locals int
+
+	// Pages says which kind of memory to take. The default, PagesAuto, takes the
+	// best that there is; any other fails if there is none of that kind.
+	Pages Pages
+
+	// Mlock keeps the mapping from being swapped out (mlock(2)). It counts against
+	// RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK; New fails beyond that.
+	Mlock bool
+
+	// Nodes is the NUMA node of each Local: its slots are bound to that node, which
+	// is read back. With nil, Locals are dealt out over the nodes on which the
+	// process may run, as Local.Node tells, unless there is one only, or binding fails
+	// (Arena.Unbound says why); nothing is bound then. Nodes that are given
+	// are bound whatever their number, and New fails if they cannot be.
+	Nodes []int
+}
+
+// withDefaults returns c, which may be nil, with everything said.
+func (c *Config) withDefaults() Config {
+	var out Config
+	if c != nil {
+		out = *c
+	}
+	if out.Locals == 0 {
+		out.Locals = runtime.GOMAXPROCS(0)
+	}
+	if out.Size == 0 {
+		out.Size = int64(out.Locals) * DefaultSizePerLocal
+	}
+	return out
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Locals < 1 || c.Locals > MaxLocals:
+		return fmt.Errorf("penstock: arena: %d locals; give 1 to %d, or 0 for one for each P", c.Locals, MaxLocals)
+	case c.Size < 0 || c.Size > maxSize:
+		return fmt.Errorf("penstock: arena: size of %d bytes; give 1 to %d, or 0 for %d for each local", c.Size, int64(maxSize), DefaultSizePerLocal)
+	case c.Pages < PagesAuto || c.Pages > PagesPlain:
+		return fmt.Errorf("penstock: arena: no such kind of pages: %d; give PagesAuto, PagesReserved, PagesTransparent or PagesPlain", c.Pages)
+	case c.Nodes != nil && len(c.Nodes) != c.Locals:
+		return fmt.Errorf("penstock: arena: %d nodes for %d locals; give one for each, or none", len(c.Nodes), c.Locals)
+	}
+	for i, n := range c.Nodes {
+		if n < 0 || n > maxNode {
+			return fmt.Errorf("penstock: arena: local %d is to be on node %d; give 0 to %d", i, n, maxNode)
+		}
+	}
+	return nil
+}
+
+// maxNode is the largest number of a NUMA node that a kernel is built for
+// (CONFIG_NODES_SHIFT is at most 10).
+const maxNode = 1023

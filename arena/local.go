@@ -1,0 +1,123 @@
+package arena
+
+// A Local hands out slots to one goroutine at a time: neither Get, Bytes nor Put may
+// run twice at once, and a slot is put to the Local that it is from.
+//
+// It takes whole chunks from the arena, keeps those of which slots are out, and one
+// that is empty, so that a slot which comes and goes takes nothing from the arena
+// and gives nothing back. Trim gives that one back, too.
+type Local struct {
+	depot *depot
+
+	// The arena's, all of them. Of chunks and slots we touch what is ours.
+	bytes  []byte
+	chunks []chunk
+	slots  []slot
+
+	room  [classes]list // chunks with a slot to have
+	empty int32         // a chunk of ours no slot of which is out, on a list as its last or on none; -1: none
+	own   []uint64      // chunks that are ours: a bit for each of the arena
+
+	tally     tally
+	published published
+}
+
+func (l *Local) init(a *Arena, d *depot) {
+	l.depot, l.empty = d, none
+	l.bytes, l.chunks, l.slots = a.bytes, a.chunks, a.slots
+	l.own = make([]uint64, (len(a.chunks)+63)/64)
+	for c := range l.room {
+		l.room[c].first = none
+	}
+}
+
+// Node returns the NUMA node to which the slots are bound, -1 if they are not.
+func (l *Local) Node() int { return l.depot.node }
+
+// Get takes a slot of at least size bytes out. Its content is whatever it was. The
+// caller puts it. The error is ErrBudget if the budget is spent, ErrSize if size is
+// not from 1 to MaxSlot, or ErrClosed. An unknown purpose counts as Other.
+func (l *Local) Get(size int, p Purpose) (Handle, error) {
+	if uint(size-1) >= MaxSlot {
+		return 0, ErrSize
+	}
+	c, p := classOf(size), min(p, Other)
+	n := l.room[c].first
+	if n == none {
+		var err error
+		if n, err = l.refill(c); err != nil {
+			l.refused(p)
+			return 0, err
+		}
+	}
+	if n == l.empty {
+		l.empty = none
+	}
+	k := &l.chunks[n]
+	slots := l.slotsOf(n)
+	i := k.take(slots) << c
+	if k.full() {
+		l.room[c].remove(l.chunks, n)
+	}
+	h := handleOf(uint32(n)*units+uint32(i), slots[i].lease(p))
+	if invariants {
+		checkPoison(l.at(h, c), h)
+	}
+	l.got(p, c)
+	return h, nil
+}
+
+// Bytes returns the whole slot, which is at least as long as Get was asked for; its
+// length is a power of two. It is good until Put and must not be touched after that:
+// the memory is not the collector's. The error is ErrStale.
+func (l *Local) Bytes(h Handle) ([]byte, error) {
+	s := l.find(h)
+	if s == nil {
+		return nil, l.staled()
+	}
+	return l.at(h, l.chunks[h.unit()/units].class), nil
+}
+
+// Put gives a slot back. The error is ErrStale, also for a second Put.
+func (l *Local) Put(h Handle) error {
+	s := l.find(h)
+	if s == nil {
+		return l.staled()
+	}
+	n := int32(h.unit() / units)
+	k := &l.chunks[n]
+	if invariants {
+		poison(l.at(h, k.class))
+	}
+	l.gave(s.purpose, k.class)
+	s.out = false
+	full := k.full()
+	k.give(l.slotsOf(n), uint16(h.unit()%units)>>k.class)
+	switch {
+	case k.out == 0:
+		l.emptied(n) // and then the chunk may be another's
+	case full:
+		l.room[k.class].push(l.chunks, n)
+	}
+	return nil
+}
+
+// find returns the slot of h if it is out of this Local, else nil.
+func (l *Local) find(h Handle) *slot {
+	u := h.unit()
+	if n := u / units; int(n/64) >= len(l.own) || l.own[n/64]&(1<<(n%64)) == 0 {
+		return nil // and its chunk is not ours to look at
+	}
+	if s := &l.slots[u]; s.is(h.generation()) {
+		return s
+	}
+	return nil
+}
+
+func (l *Local) slotsOf(n int32) []slot { return l.slots[int(n)*units:][:units:units] }
+
+// at returns the bytes of a slot of that class.
+func (l *Local) at(h Handle, c class) []byte {
+	from, n := int(h.unit())*MinSlot, c.bytes()
+	return l.bytes[from : from+n : from+n]
+}

@@ -1,0 +1,161 @@
+package arena
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// memory is a mapping.
+type memory struct {
+	whole []byte // what was mapped
+	bytes []byte // the part that is used: it begins where a huge page can
+	pages Pages
+	huge  int64 // bytes that transparent or reserved huge pages make up
+}
+
+// errSmall says that the kernel was asked for huge pages and gave others.
+var errSmall = errors.New("marked with MADV_HUGEPAGE, but made of plain pages")
+
+// mapPages maps and populates memory of that kind for rs, which
+// are size bytes together, and locks it if it is to.
+func mapPages(p Pages, rs []region, size int64, lock bool) (memory, error) {
+	m := memory{pages: p}
+	if err := m.reserve(size); err != nil {
+		return memory{}, err
+	}
+	err := m.advise()
+	if err == nil {
+		err = m.populateAll(rs)
+	}
+	if err == nil && lock {
+		err = m.lock()
+	}
+	if err == nil {
+		err = m.settle()
+	}
+	if err != nil {
+		return memory{}, errors.Join(err, m.unmap())
+	}
+	return m, nil
+}
+
+// reserve maps size bytes of addresses. With reserved huge pages the kernel also
+// sets them aside for the mapping, or fails.
+func (m *memory) reserve(size int64) (err error) {
+	flags, slack := sys.MAP_PRIVATE, int64(0)
+	switch m.pages {
+	case PagesReserved:
+		flags |= sys.MAP_HUGETLB | sys.MAP_HUGE_2MB
+	case PagesTransparent:
+		slack = hugeSize // of addresses, never of memory
+	}
+	m.whole, err = sys.MmapAnonymous(int(size+slack), sys.PROT_READ|sys.PROT_WRITE, flags)
+	if err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	from := int64(0)
+	if slack > 0 {
+		start := uintptr(unsafe.Pointer(unsafe.SliceData(m.whole)))
+		from = int64(-start & (hugeSize - 1))
+	}
+	m.bytes = m.whole[from : from+size : from+size]
+	return nil
+}
+
+func (m *memory) advise() error {
+	if m.pages != PagesTransparent {
+		return nil
+	}
+	return os.NewSyscallError("madvise MADV_HUGEPAGE", sys.Madvise(m.bytes, sys.MADV_HUGEPAGE))
+}
+
+// populateAll binds each region to its node before it has pages, and gives it pages.
+func (m *memory) populateAll(rs []region) error {
+	for _, r := range rs {
+		b := m.bytes[r.offset:][:r.bytes]
+		if err := bind(b, r.node); err != nil {
+			return err
+		}
+		if err := m.populate(b); err != nil {
+			return err
+		}
+		if err := bound(b, r.node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// populate gives b its pages, so that a shortage is an error now. A kernel before
+// 5.14, or a sandbox, does not know MADV_POPULATE_WRITE. Reserved huge pages are
+// refused there: a cgroup may hold them back from whoever touches them, by SIGBUS.
+// Other pages are touched; a shortage of them is for the kernel's OOM killer then,
+// as it is with MAP_POPULATE, which does not tell of one either (mmap(2)).
+func (m *memory) populate(b []byte) error {
+	for {
+		err := sys.Madvise(b, sys.MADV_POPULATE_WRITE)
+		switch {
+		case err == nil:
+			return nil
+		case err == syscall.EINTR:
+			continue
+		case m.pages != PagesReserved && (err == syscall.EINVAL || err == syscall.ENOSYS || err == syscall.EPERM):
+			touch(b)
+			return nil
+		}
+		return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
+	}
+}
+
+// touch writes to every page of b, which is new and all zeros.
+func touch(b []byte) {
+	for i := 0; i < len(b); i += os.Getpagesize() {
+		b[i] = 0
+	}
+}
+
+// errLock is matched by what a failure of mlock makes of New's error.
+var errLock = errors.New("memory is not locked")
+
+func (m *memory) lock() error {
+	err := sys.Mlock(m.bytes)
+	if err == nil {
+		return nil
+	}
+	limit := "unknown"
+	if soft, e := sys.RlimitMemlock(); e == nil {
+		limit = fmt.Sprint(soft)
+	}
+	return fmt.Errorf("%w: %w; RLIMIT_MEMLOCK is %s bytes, of which %d are needed: raise it (LimitMEMLOCK=, ulimit -l), give CAP_IPC_LOCK, or do without Mlock",
+		errLock, os.NewSyscallError("mlock", err), limit, len(m.bytes))
+}
+
+// settle finds out what the mapping is made of. It is called transparent if some of
+// it is.
+func (m *memory) settle() error {
+	switch m.pages {
+	case PagesReserved:
+		m.huge = int64(len(m.bytes))
+	case PagesTransparent:
+		huge, err := hugeBytes(uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes))))
+		if err != nil {
+			return fmt.Errorf("read back: %w", err)
+		}
+		m.huge = min(huge, int64(len(m.bytes)))
+		if m.huge == 0 {
+			return errSmall
+		}
+	}
+	return nil
+}
+
+func (m *memory) unmap() error {
+	whole := m.whole
+	*m = memory{pages: m.pages}
+	return os.NewSyscallError("munmap", sys.Munmap(whole))
+}

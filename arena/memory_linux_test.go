@@ -1,0 +1,245 @@
+package arena_test
+
+import (
+	"errors"
+	"math"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+// resident returns a figure of /proc/self/status in bytes.
+func resident(t *testing.T, field string) int64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), field+":")
+	n, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n << 10
+}
+
+// TestPopulated: all of the memory is there from the start, whatever it is made of.
+func TestPopulated(t *testing.T) {
+	const size = 16 << 20
+	before := resident(t, "RssAnon") + resident(t, "HugetlbPages")
+	a := open(t, &arena.Config{Size: size, Locals: 2})
+	after := resident(t, "RssAnon") + resident(t, "HugetlbPages")
+	if grown := after - before; grown < size || grown > size+4<<20 {
+		t.Errorf("%d bytes more are resident, want %d", grown, size)
+	}
+	if s := a.Stats(); s.Mapped != size || s.Budget != size || s.Huge < 0 || s.Huge > size {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestPages: with PagesAuto the arena has the best that this process can have, says
+// so, and says why it has nothing better.
+func TestPages(t *testing.T) {
+	a := open(t, &arena.Config{Size: 4 << 20, Locals: 1})
+	t.Logf("%v; %v", a.Pages(), a.Fallback())
+	why := ""
+	if err := a.Fallback(); err != nil {
+		why = err.Error()
+	}
+	reserved, transparent := arena.PagesReserved.String()+": ", arena.PagesTransparent.String()+": "
+	huge := a.Stats().Huge
+	switch a.Pages() {
+	case arena.PagesReserved:
+		if why != "" || huge != 4<<20 || feature.HugePages() != nil {
+			t.Errorf("%d bytes of reserved pages, although %q; %v", huge, why, feature.HugePages())
+		}
+	case arena.PagesTransparent:
+		if !strings.Contains(why, reserved) || huge == 0 || feature.TransparentHugePages() != nil {
+			t.Errorf("%d bytes of transparent pages, because %q; %v", huge, why, feature.TransparentHugePages())
+		}
+	case arena.PagesPlain:
+		if !strings.Contains(why, reserved) || !strings.Contains(why, transparent) || huge != 0 {
+			t.Errorf("plain pages, because %q, and %d bytes of huge ones", why, huge)
+		}
+	default:
+		t.Errorf("%v", a.Pages())
+	}
+}
+
+// TestHugeAligned: the arena begins where a huge page can.
+func TestHugeAligned(t *testing.T) {
+	a := open(t, &arena.Config{Size: 6 << 20, Locals: 1})
+	if a.Pages() == arena.PagesPlain {
+		t.Skipf("there are no huge pages: %v", a.Fallback())
+	}
+	l := a.Local(0)
+	h := get(t, l, 1, arena.Other)
+	b, err := l.Bytes(h)
+	if err != nil || h.Offset() != 0 || uintptr(unsafe.Pointer(&b[0]))%(2<<20) != 0 {
+		t.Errorf("the slot at %d lies at %p, %v", h.Offset(), &b[0], err)
+	}
+	put(t, l, h)
+}
+
+// TestPlainInstead: a kernel that takes the advice and gives plain pages all the same
+// is found out.
+func TestPlainInstead(t *testing.T) {
+	if feature.HugePages() == nil {
+		t.Skip("there are pages set aside, which come first")
+	}
+	if !privilege.Refused(t, syscall.EPERM, sys.SYS_BPF) { // for a process of its own
+		return
+	}
+	if err := sys.DisableTHP(); err != nil {
+		t.Skip(err)
+	}
+	a := open(t, &arena.Config{Size: 4 << 20, Locals: 1})
+	if a.Pages() != arena.PagesPlain || a.Stats().Huge != 0 || !strings.Contains(a.Fallback().Error(), "made of plain pages") {
+		t.Errorf("%v, because %v", a.Pages(), a.Fallback())
+	}
+	put(t, a.Local(0), get(t, a.Local(0), 1, arena.Other))
+	if _, err := arena.New(&arena.Config{Locals: 1, Pages: arena.PagesTransparent}); err == nil || !strings.Contains(err.Error(), "made of plain pages") {
+		t.Errorf("asked for transparent pages: %v", err)
+	}
+}
+
+// TestPagesAsked: who asks for one kind gets that or an error, and nothing else.
+func TestPagesAsked(t *testing.T) {
+	for p, works := range map[arena.Pages]error{
+		arena.PagesReserved:    feature.HugePages(),
+		arena.PagesTransparent: feature.TransparentHugePages(),
+		arena.PagesPlain:       nil,
+	} {
+		a, err := arena.New(&arena.Config{Size: 100, Locals: 1, Pages: p})
+		if (err == nil) != (works == nil) {
+			t.Errorf("%v: %v, but the probe says %v", p, err, works)
+		}
+		if err != nil {
+			if !strings.Contains(err.Error(), p.String()) {
+				t.Errorf("%v: %q does not name them", p, err)
+			}
+			continue
+		}
+		if s := a.Stats(); a.Pages() != p || a.Fallback() != nil || s.Budget != arena.ChunkSize {
+			t.Errorf("asked for %v, got %v, %v, a budget of %d", p, a.Pages(), a.Fallback(), s.Budget)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSmallIsPlain: an arena smaller than a huge page does not take one.
+func TestSmallIsPlain(t *testing.T) {
+	a := open(t, &arena.Config{Size: 1 << 20, Locals: 1})
+	if s := a.Stats(); a.Pages() != arena.PagesPlain || s.Mapped != 1<<20 {
+		t.Errorf("%v, %d bytes", a.Pages(), s.Mapped)
+	}
+}
+
+// TestDefaults: as much as is written down, for each P.
+func TestDefaults(t *testing.T) {
+	a := open(t, nil)
+	n := runtime.GOMAXPROCS(0)
+	if s := a.Stats(); a.Locals() != n || s.Budget != int64(n)*arena.DefaultSizePerLocal {
+		t.Errorf("%d Locals share %d bytes", a.Locals(), s.Budget)
+	}
+}
+
+// TestNoMadvise: where madvise(2) is refused, as by a kernel that does not know the
+// advice or by a sandbox, there is memory all the same, and it is populated.
+func TestNoMadvise(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EINVAL, syscall.EPERM, syscall.ENOSYS} {
+		t.Run(strconv.Itoa(int(errno)), func(t *testing.T) {
+			if !privilege.Refused(t, errno, sys.SYS_MADVISE) {
+				return
+			}
+			before := resident(t, "RssAnon")
+			a := open(t, &arena.Config{Size: 8 << 20, Locals: 1})
+			if a.Pages() != arena.PagesPlain || !errors.Is(a.Fallback(), errno) {
+				t.Errorf("%v, because %v", a.Pages(), a.Fallback())
+			}
+			if grown := resident(t, "RssAnon") - before; grown < 8<<20 {
+				t.Errorf("%d bytes more are resident", grown)
+			}
+			// A page that was set aside may be withheld at the touch.
+			if _, err := arena.New(&arena.Config{Size: 1, Locals: 1, Pages: arena.PagesReserved}); err == nil {
+				t.Error("reserved pages that were not populated")
+			}
+			h := get(t, a.Local(0), 4096, arena.Other)
+			put(t, a.Local(0), h)
+		})
+	}
+}
+
+// TestShortage: memory that the kernel does not have to give is an error.
+func TestShortage(t *testing.T) {
+	if !privilege.Refused(t, syscall.ENOMEM, sys.SYS_MADVISE) {
+		return
+	}
+	_, err := arena.New(&arena.Config{Size: 8 << 20, Locals: 1})
+	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "arena of 8388608 bytes: plain pages: madvise MADV_POPULATE_WRITE: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	_, err := arena.New(&arena.Config{Size: min(1<<40, math.MaxInt/2), Locals: 1, Pages: arena.PagesReserved})
+	if !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("more reserved pages than there are: %v", err)
+	}
+}
+
+// TestMlock: an ordinary user gets what RLIMIT_MEMLOCK allows, and beyond that an
+// error that names it.
+func TestMlock(t *testing.T) {
+	if !privilege.Ordinary(t, 64321) {
+		return
+	}
+	limit, err := sys.RlimitMemlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit >= 64<<20 || limit < 1<<20 {
+		t.Skipf("RLIMIT_MEMLOCK is %d", limit)
+	}
+	before := resident(t, "VmLck")
+	a := open(t, &arena.Config{Size: 512 << 10, Locals: 1, Mlock: true})
+	if locked := resident(t, "VmLck") - before; locked != 512<<10 {
+		t.Errorf("%d bytes are locked", locked)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if locked := resident(t, "VmLck"); locked != before {
+		t.Errorf("%d bytes are locked after Close", locked)
+	}
+	_, err = arena.New(&arena.Config{Size: 64 << 20, Locals: 1, Mlock: true, Pages: arena.PagesPlain})
+	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "RLIMIT_MEMLOCK is "+strconv.FormatUint(limit, 10)) {
+		t.Errorf("beyond the limit: %v", err)
+	}
+}
+
+// TestMlockRefused: nothing stays mapped.
+func TestMlockRefused(t *testing.T) {
+	if !privilege.Refused(t, syscall.EPERM, sys.SYS_MLOCK) {
+		return
+	}
+	before := resident(t, "RssAnon")
+	_, err := arena.New(&arena.Config{Size: 32 << 20, Locals: 1, Mlock: true})
+	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "RLIMIT_MEMLOCK") {
+		t.Errorf("%v", err)
+	}
+	if grown := resident(t, "RssAnon") - before; grown > 16<<20 {
+		t.Errorf("%d bytes are resident", grown)
+	}
+}

@@ -1,0 +1,76 @@
+package arena
+
+// A Ring keeps bytes in a slot, first in, first out. It holds no pointer, so that a
+// table of many is not scanned: each call is given the slot's bytes, always the same
+// ones, whose length is a power of two, as that of every slot is. The zero Ring is
+// empty. It is not safe for concurrent use.
+type Ring struct {
+	// Offsets of the next byte to read and to write, modulo the slot's length. They
+	// run on past it and wrap at 2^32, which is a multiple of it, so that their
+	// difference is how many bytes there are, from none to all.
+	head, tail uint32
+}
+
+// Len returns how many bytes there are.
+func (r *Ring) Len() int { return int(r.tail - r.head) }
+
+// Room returns how many bytes more fit into the slot.
+func (r *Ring) Room(slot []byte) int { return len(slot) - r.Len() }
+
+// Peek returns what there is, the older half first, for writev(2). The second half is
+// empty unless the bytes go past the slot's end. Both lie in the slot.
+func (r *Ring) Peek(slot []byte) (first, second []byte) { return halves(slot, r.head, r.Len()) }
+
+// Discard drops the n oldest bytes, which have been used. It panics if there are not
+// so many.
+func (r *Ring) Discard(n int) {
+	if uint(n) > uint(r.Len()) {
+		panic("arena: ring: discard of more than there is")
+	}
+	r.head += uint32(n)
+}
+
+// Space returns the room there is, the half to be filled first, first, for readv(2).
+// Both lie in the slot. Filled says how much of them has been.
+func (r *Ring) Space(slot []byte) (first, second []byte) {
+	return halves(slot, r.tail, r.Room(slot))
+}
+
+// Filled adds n bytes that were stored in Space. It panics if there was no room for
+// so many.
+func (r *Ring) Filled(slot []byte, n int) {
+	if uint(n) > uint(r.Room(slot)) {
+		panic("arena: ring: filled with more than there is room for")
+	}
+	r.tail += uint32(n)
+}
+
+// Write adds as much of p as there is room for and returns how many bytes that was.
+func (r *Ring) Write(slot, p []byte) int {
+	first, second := r.Space(slot)
+	n := copy(first, p)
+	n += copy(second, p[n:])
+	r.tail += uint32(n)
+	return n
+}
+
+// Read moves the oldest bytes to p and returns how many; 0 if there are none.
+func (r *Ring) Read(slot, p []byte) int {
+	first, second := r.Peek(slot)
+	n := copy(p, first)
+	n += copy(p[n:], second)
+	r.head += uint32(n)
+	return n
+}
+
+// halves returns n bytes of the slot from an offset on.
+func halves(slot []byte, offset uint32, n int) (first, second []byte) {
+	if len(slot) == 0 || len(slot)&(len(slot)-1) != 0 {
+		panic("arena: ring: the length of the slot is no power of two")
+	}
+	from := int(offset & uint32(len(slot)-1))
+	if n <= len(slot)-from {
+		return slot[from : from+n], nil
+	}
+	return slot[from:], slot[:n-(len(slot)-from)]
+}

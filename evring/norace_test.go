@@ -1,0 +1,5 @@
+//go:build !race
+
+package evring_test
+
+const raceEnabled = false

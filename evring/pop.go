@@ -1,0 +1,115 @@
+package evring
+
+import "runtime"
+
+// Pop moves the oldest event into buf and returns its length. ErrEmpty: none is
+// ready; ErrTooLong: buf is shorter than the event, which stays; otherwise what Err
+// says. A buf of EventSize bytes is always long enough.
+//
+// An event that a producer has claimed and not published yet is not ready, and
+// neither are those behind it. If that producer dies, a Multi ring stays like this for
+// ever: it fills up, and nobody spins.
+func (r *Ring) Pop(buf []byte) (int, error) {
+	head := r.memory.head().Load()
+	n, err := r.copyOut(head, buf)
+	if err == nil {
+		r.free(head + 1)
+	}
+	runtime.KeepAlive(r)
+	return n, err
+}
+
+// Drain calls f with each event in turn, at most max of them, or one lap if max is
+// not positive, and returns how many. The event is a private copy, valid until f
+// returns. Slots are free for producers once Drain returns, or f panics. f must not
+// call Pop or Drain. The error is nil if nothing more is ready, otherwise what Err
+// says.
+func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
+	if max <= 0 || max > int(r.slots) {
+		max = int(r.slots)
+	}
+	head := r.memory.head().Load()
+	defer func() {
+		if n > 0 {
+			r.free(head + uint64(n))
+		}
+		runtime.KeepAlive(r)
+	}()
+	for n < max {
+		length, err := r.copyOut(head+uint64(n), r.scratch)
+		if err != nil {
+			return n, r.Err()
+		}
+		n++ // it counts, whatever f does
+		f(r.scratch[:length])
+	}
+	return n, nil
+}
+
+// copyOut copies the event at a position into buf, if it is ready. The word is read
+// once; what else happens to it, or to the event while it is copied, is for the event
+// to suffer.
+func (r *Ring) copyOut(pos uint64, buf []byte) (int, error) {
+	if err := r.Err(); err != nil {
+		return 0, err
+	}
+	at := r.offset(pos)
+	word := r.memory.word64(at).Load()
+	lap, length := uint32(word>>32), int(uint32(word))
+	switch want := r.lap(pos); {
+	case lap == want-1:
+		return 0, ErrEmpty
+	case lap != want:
+		return 0, r.fail(stateLap)
+	case uint32(word) > uint32(r.EventSize()):
+		return 0, r.fail(stateLength)
+	case length > len(buf):
+		return 0, ErrTooLong
+	}
+	r.follow()
+	return copy(buf, r.memory[at+wordSize:][:length]), nil
+}
+
+// free lets producers have the slots before a position.
+func (r *Ring) free(pos uint64) {
+	r.lead()
+	r.memory.head().Store(pos)
+}
+
+// ready reports whether Drain would do anything, be it to report an error.
+func (r *Ring) ready() bool {
+	pos := r.memory.head().Load()
+	lap := uint32(r.memory.word64(r.offset(pos)).Load() >> 32)
+	return r.Err() != nil || lap != r.lap(pos)-1
+}
+
+// Sleep announces that the consumer is about to wait on Eventfd, and reports whether
+// it may: false means that an event is ready, or that Drain has an error to report.
+// Either way Awake ends it. The package's documentation says why no wake-up is lost.
+func (r *Ring) Sleep() (mayBlock bool) {
+	r.ticket++
+	if r.ticket == 0 {
+		r.ticket++ // 0 is nobody's
+	}
+	r.memory.asleep().Store(r.ticket)
+	mayBlock = !r.ready()
+	if !mayBlock {
+		r.memory.asleep().Store(0)
+	}
+	runtime.KeepAlive(r)
+	return mayBlock
+}
+
+// Awake ends what Sleep began: from now on no push costs a system call. signalled
+// says that Eventfd was found readable and has not been read; Awake reads it then. An
+// eventfd that is watched with EPOLLET need never be read.
+//
+// A producer may have seen the flag and write later: one that wakes the consumer for
+// nothing. So take signalled from what the poll said, not from what is in the ring.
+func (r *Ring) Awake(signalled bool) {
+	r.memory.asleep().Store(0)
+	if signalled {
+		r.clear()
+	}
+	runtime.KeepAlive(r)
+}

@@ -1,0 +1,209 @@
+package evring_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/evring"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+const childName = "evring-child"
+
+// child is the other process: it has the descriptors of two rings, to read from and to
+// write to.
+func child(what string) int {
+	in, err := evring.Open(3, 4)
+	if err == nil {
+		var out *evring.Ring
+		if out, err = evring.Open(5, 6); err == nil {
+			err = map[string]func(in, out *evring.Ring) error{"echo": echo, "crash": crash}[what](in, out)
+		}
+	}
+	fmt.Fprintln(os.Stderr, "child:", err)
+	return 1
+}
+
+// echo gives back what it gets, until it gets an empty event.
+func echo(in, out *evring.Ring) error {
+	p, err := openPoll(in.Eventfd(), sys.EPOLLIN)
+	if err != nil {
+		return err
+	}
+	for {
+		n, err := in.Drain(0, func(e []byte) {
+			if len(e) == 0 {
+				os.Exit(0)
+			}
+			for out.Push(e) == evring.ErrFull {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			sleep(in, p, 10_000)
+		}
+	}
+}
+
+// crash pushes one event and dies in the middle of the next two.
+func crash(_, out *evring.Ring) error {
+	out.Push([]byte("whole"))
+	if _, n, err := out.Claim(2); n != 2 {
+		return err
+	}
+	return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+}
+
+// start runs the child with two rings, and returns how it ends.
+func start(t *testing.T, what string, in, out *evring.Ring) (wait func() error) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Args = []string{childName, what}
+	cmd.Stderr = os.Stderr
+	for _, r := range []*evring.Ring{in, out} {
+		m, e, err := r.Files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		defer e.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, m, e)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Wait
+}
+
+// TestTwoProcesses: events go to another process and come back, in order, with both
+// sides asleep in between.
+func TestTwoProcesses(t *testing.T) {
+	for _, p := range []evring.Producers{evring.Single, evring.Multi} {
+		in := newRing(t, &evring.Config{Slots: 16, Producers: p})
+		out := newRing(t, &evring.Config{Slots: 16, Producers: p})
+		wait := start(t, "echo", in, out)
+		poll := newPoll(t, out.Eventfd())
+		const total = 20_000
+		for sent, got := uint64(0), uint64(0); got < total; {
+			if sent < total && in.Push(binary.NativeEndian.AppendUint64(nil, sent)) == nil {
+				sent++
+				continue
+			}
+			n, err := out.Drain(0, func(e []byte) {
+				if v := binary.NativeEndian.Uint64(e); v != got {
+					t.Fatalf("event %d came back as %d", got, v)
+				}
+				got++
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 && sent > got { // an answer is due
+				out.Awake(out.Sleep() && awaken(t, poll))
+			}
+			runtime.Gosched()
+		}
+		in.Push(nil)
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func awaken(t *testing.T, p *poll) bool {
+	t.Helper()
+	if !p.wait(10_000) {
+		t.Fatal("asleep, and nobody woke")
+	}
+	return true
+}
+
+// TestCrash: a peer that dies in the middle of a push leaves an order of things that
+// the consumer can wait with: what was whole comes, and no more. A Single producer's
+// successor goes on; a Multi ring is stuck, and says when it is full.
+func TestCrash(t *testing.T) {
+	for _, p := range []evring.Producers{evring.Multi, evring.Single} {
+		r := newRing(t, &evring.Config{Slots: 4, Producers: p})
+		var exit *exec.ExitError
+		if err := start(t, "crash", newRing(t, nil), r)(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Fatalf("child: %v, want SIGKILL", err)
+		}
+		got := drained(t, r)
+		if got != "whole " || !r.Sleep() {
+			t.Fatalf("drained %q, or nothing to wait for; want the whole event", got)
+		}
+		r.Awake(false)
+		n, err := r.PushBatch([][]byte{[]byte("a"), []byte("b"), []byte("c")})
+		switch got := drained(t, r); {
+		case p == evring.Single && (n != 3 || err != nil || got != "a b c "):
+			t.Errorf("the successor pushed %d, %v, and %q came", n, err, got)
+		case p == evring.Multi && (n != 2 || err != evring.ErrFull || got != "" || !r.Sleep()):
+			t.Errorf("behind the gap %d were pushed, %v, and %q came", n, err, got)
+		}
+	}
+}
+
+// TestSuccessor: of a Single producer that died between publishing and storing the
+// tail, the successor keeps what was published.
+func TestSuccessor(t *testing.T) {
+	r := newRing(t, &evring.Config{Slots: 4, Producers: evring.Single})
+	r.Push([]byte("first"))
+	tail := r.Bytes()[evring.TailAt:]
+	before := binary.NativeEndian.Uint64(tail)
+	r.PushBatch([][]byte{[]byte("a"), []byte("b")})
+	binary.NativeEndian.PutUint64(tail, before)
+	m, e, err := r.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	defer e.Close()
+	next := reopen(t, m, e)
+	if err := next.Push([]byte("c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Push([]byte("d")); err != evring.ErrFull {
+		t.Fatalf("push: %v, want ErrFull", err)
+	}
+	if got := drained(t, r); got != "first a b c " {
+		t.Errorf("drained %q", got)
+	}
+}
+
+// reopen opens a ring by duplicates of files, which stay the caller's.
+func reopen(t *testing.T, memory, event *os.File) *evring.Ring {
+	t.Helper()
+	m, err1 := sys.Dup(int(memory.Fd()))
+	e, err2 := sys.Dup(int(event.Fd()))
+	r, err3 := evring.Open(m, e)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func drained(t *testing.T, r *evring.Ring) string {
+	t.Helper()
+	var out strings.Builder
+	if _, err := r.Drain(0, func(e []byte) { io.WriteString(&out, string(e)+" ") }); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}

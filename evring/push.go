@@ -1,0 +1,117 @@
+package evring
+
+import "runtime"
+
+// maxClaims bounds how often one push competes with other producers. Losing means
+// that another one has won; so many times in a row, that a peer plays with the tail.
+const maxClaims = 1 << 12
+
+// Push appends a copy of an event. ErrFull: there is no place now (or, which takes
+// thousands of others at work, it was lost to other producers each time); ErrTooLong:
+// there never is; otherwise what Err says.
+func (r *Ring) Push(event []byte) error {
+	one := [1][]byte{event}
+	_, err := r.PushBatch(one[:])
+	return err
+}
+
+// PushBatch appends copies of events, in order and with nobody else's between them,
+// as many as there is place for, and returns how many. If that is not all of them the
+// error is ErrFull; with any other error, as for Push, it is none. The consumer sees
+// either all that were pushed or none, and is woken once.
+func (r *Ring) PushBatch(events [][]byte) (int, error) {
+	for _, e := range events {
+		if len(e) > r.EventSize() {
+			return 0, ErrTooLong
+		}
+	}
+	pos, n, err := r.claim(len(events))
+	if n > 0 {
+		r.publish(pos, events[:n])
+		if ticket := r.memory.asleep().Load(); ticket != 0 {
+			r.wake(ticket)
+		}
+	}
+	runtime.KeepAlive(r) // and with it the mapping
+	return n, err
+}
+
+// claim takes positions for up to want events.
+func (r *Ring) claim(want int) (pos uint64, n int, err error) {
+	if err := r.Err(); err != nil || want == 0 {
+		return 0, 0, err
+	}
+	if r.single && !r.joined {
+		r.join()
+	}
+	for range maxClaims {
+		pos = r.memory.tail().Load()
+		n, err = r.room(pos, want)
+		if n < 0 {
+			continue
+		}
+		if n == 0 || r.single || r.memory.tail().CompareAndSwap(pos, pos+uint64(n)) {
+			return pos, n, err
+		}
+	}
+	return 0, 0, ErrFull
+}
+
+// room says how many of want events have place from the tail pos on. Less than 0: the
+// tail has moved meanwhile.
+func (r *Ring) room(pos uint64, want int) (int, error) {
+	used := pos - r.headSeen.Load()
+	if used > r.slots || used+uint64(want) > r.slots {
+		head := r.memory.head().Load()
+		used = pos - head
+		if used > r.slots {
+			// The head was read after the tail. If that has not moved since, they
+			// were like this at one moment, which no order of events explains; and
+			// a head that is ahead of a tail which did move has consumed meanwhile.
+			if r.memory.tail().Load() != pos {
+				return -1, nil
+			}
+			return 0, r.fail(statePositions)
+		}
+		r.headSeen.Store(head)
+		r.follow()
+	}
+	if free := int(r.slots - used); free < want {
+		return free, ErrFull
+	}
+	return want, nil
+}
+
+// publish fills the slots from pos on and then lets the consumer see them. It looks
+// at the slots in their order, so the first one's word is enough: it is stored last.
+func (r *Ring) publish(pos uint64, events [][]byte) {
+	for i := len(events) - 1; i >= 0; i-- {
+		at := r.offset(pos + uint64(i))
+		word := r.word(pos+uint64(i), len(events[i]))
+		copy(r.memory[at+wordSize:at+r.slotSize], events[i])
+		if i > 0 {
+			r.memory.plain64(at, word)
+			continue
+		}
+		r.lead()
+		r.memory.word64(at).Store(word)
+	}
+	if r.single {
+		r.memory.tail().Store(pos + uint64(len(events)))
+	}
+}
+
+// join takes a Single producer's place. The tail is stored after the events are
+// published, so of a producer that died in between there are events past the tail;
+// one that died earlier has left nothing that counts.
+func (r *Ring) join() {
+	pos := r.memory.tail().Load()
+	for range r.slots {
+		if uint32(r.memory.word64(r.offset(pos)).Load()>>32) != r.lap(pos) {
+			break
+		}
+		pos++
+	}
+	r.memory.tail().Store(pos)
+	r.joined = true
+}

@@ -1,0 +1,195 @@
+package evring
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"sync/atomic"
+)
+
+// Defaults and limits.
+const (
+	DefaultSlots    = 1024
+	DefaultSlotSize = CacheLine
+
+	// CacheLine is the alignment of the slots, in bytes.
+	CacheLine = 64
+
+	// MaxBytes limits the slots of a ring altogether, those of a peer's too.
+	MaxBytes = 256 << 20
+)
+
+// Errors that a caller acts upon.
+var (
+	// ErrFull: the events that were not pushed have no place now. Nothing is ever
+	// overwritten. Nothing tells a producer that there is place again.
+	ErrFull = errors.New("evring: the ring is full")
+
+	// ErrEmpty: no event is ready.
+	ErrEmpty = errors.New("evring: no event is ready")
+
+	// ErrTooLong: an event does not fit into a slot, or into the buffer that Pop
+	// was given. It was not moved.
+	ErrTooLong = errors.New("evring: the event is longer than its place")
+
+	// ErrCorrupt: the shared memory contradicts itself; a peer has crashed in the
+	// middle, or is hostile. A Ring that has reported it reports it ever after.
+	ErrCorrupt = errors.New("evring: the shared memory is corrupt")
+
+	// ErrUnsealed: the memory could be cut short by others.
+	ErrUnsealed = errors.New("evring: the memory is not sealed")
+
+	// ErrClosed is os.ErrClosed.
+	ErrClosed = os.ErrClosed
+)
+
+// Producers says how many may push at a time.
+type Producers uint32
+
+const (
+	// Multi: any number of goroutines, in any number of processes.
+	Multi Producers = iota
+
+	// Single: one goroutine at a time, in one process at a time. A batch of one
+	// costs less, and a producer that dies in the middle of a push leaves no gap:
+	// the next one goes on where it was.
+	Single
+)
+
+// Config describes a new ring. The zero value is a ring for many producers, of
+// DefaultSlots slots of one cache line.
+type Config struct {
+	// Slots is how many events fit: a power of two. 0 means DefaultSlots.
+	Slots int
+
+	// SlotSize is the memory of one event in bytes, of which all but 8 are for the
+	// event (EventSize): a multiple of CacheLine, so that no two events share one, or
+	// 16 or 32, which BenchmarkPacked shows to move faster when many are under way.
+	// 0 means DefaultSlotSize.
+	SlotSize int
+
+	// Producers is who may push.
+	Producers Producers
+
+	// Name is shown for the memory in /proc/PID/maps. It may be empty.
+	Name string
+}
+
+// shape is what never changes of a ring: a private copy, checked once.
+type shape struct {
+	slots    uint64 // a power of two
+	shift    int    // which one
+	slotSize int    // a divisor or a multiple of CacheLine: no word crosses a line
+	single   bool
+}
+
+// shape checks the configuration and fills in the defaults.
+func (c *Config) shape() (shape, error) {
+	if c == nil {
+		c = &Config{}
+	}
+	slots, size := c.Slots, c.SlotSize
+	if slots == 0 {
+		slots = DefaultSlots
+	}
+	if size == 0 {
+		size = DefaultSlotSize
+	}
+	if c.Producers > Single {
+		return shape{}, fmt.Errorf("evring: Producers is %d: write Single or Multi", c.Producers)
+	}
+	return newShape(int64(slots), int64(size), c.Producers)
+}
+
+func newShape(slots, size int64, p Producers) (shape, error) {
+	switch {
+	case slots < 1 || slots&(slots-1) != 0:
+		return shape{}, fmt.Errorf("evring: Slots is %d: write a power of two, such as %d", slots, powerOfTwo(slots))
+	case size != 16 && size != 32 && (size < CacheLine || size%CacheLine != 0):
+		return shape{}, fmt.Errorf("evring: SlotSize is %d: write 16, 32, or a multiple of %d, such as %d", size, CacheLine, lines(size))
+	case size > MaxBytes || slots > MaxBytes/size:
+		return shape{}, fmt.Errorf("evring: %d slots of %d bytes: write fewer or smaller ones, %d MiB in all at most", slots, size, MaxBytes>>20)
+	}
+	return shape{uint64(slots), bits.TrailingZeros64(uint64(slots)), int(size), p == Single}, nil
+}
+
+// powerOfTwo returns a power of two near n that is allowed.
+func powerOfTwo(n int64) int64 {
+	n = min(max(n, 1), MaxBytes/CacheLine)
+	return 1 << bits.Len64(uint64(n-1))
+}
+
+// lines returns the next multiple of a cache line, within what is allowed.
+func lines(size int64) int64 {
+	size = min(max(size, 1), MaxBytes)
+	return (size + CacheLine - 1) / CacheLine * CacheLine
+}
+
+// bytes is the size of the file.
+func (s shape) bytes() int { return headerSize + int(s.slots)*s.slotSize }
+
+// Ring is one side's, or one process's, hold on a ring. Push and PushBatch are safe
+// for concurrent use unless the ring is for a Single producer; Pop, Drain, Sleep and
+// Awake belong to one goroutine at a time; Close may be called at any time.
+//
+// The mapping is given back when the Ring is closed and has been collected, so that a
+// Push that runs meanwhile meets memory and not a fault.
+type Ring struct {
+	shape
+	memory memory // shared; owned by the Ring, unmapped by its cleanup
+
+	// What producers of this process share. A position only grows, so a head that
+	// was read earlier can hide free slots but cannot invent any.
+	_        [CacheLine]byte
+	headSeen atomic.Uint64
+	joined   bool // Single only: push has looked for what a dead producer left
+
+	// What is the consumer's.
+	_       [CacheLine]byte
+	scratch []byte // an event's private copy
+	ticket  uint32 // of the last sleep
+
+	// What hardly changes.
+	_     [CacheLine]byte
+	state atomic.Uint32 // an index into states
+	descriptors
+	order
+}
+
+// states are the errors that a Ring stays with. The first one counts.
+var states = [...]error{
+	nil,
+	ErrClosed,
+	fmt.Errorf("%w: its head and its tail do not belong together", ErrCorrupt),
+	fmt.Errorf("%w: a slot is of another lap", ErrCorrupt),
+	fmt.Errorf("%w: an event is longer than its slot", ErrCorrupt),
+}
+
+const (
+	stateClosed = 1 + iota
+	statePositions
+	stateLap
+	stateLength
+)
+
+// fail makes a state last and returns its error, or the earlier one's.
+func (r *Ring) fail(state uint32) error {
+	r.state.CompareAndSwap(0, state)
+	return states[r.state.Load()]
+}
+
+// Err returns what the Ring will answer from now on to every push and pop: nil,
+// ErrClosed, or an error that matches ErrCorrupt.
+func (r *Ring) Err() error { return states[r.state.Load()] }
+
+// EventSize returns how many bytes an event may have.
+func (r *Ring) EventSize() int { return r.slotSize - wordSize }
+
+// Slots returns how many events fit.
+func (r *Ring) Slots() int { return int(r.slots) }
+
+// newRing returns a Ring on a checked memory, without descriptors.
+func newRing(s shape, m memory) *Ring {
+	return &Ring{shape: s, memory: m, scratch: make([]byte, s.slotSize-wordSize)}
+}

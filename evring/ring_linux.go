@@ -1,0 +1,170 @@
+package evring
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// New makes a ring: a sealed memfd, all of whose pages are there already, and an
+// eventfd. A nil Config is the zero value.
+func New(cfg *Config) (*Ring, error) {
+	s, err := cfg.shape()
+	if err != nil {
+		return nil, err
+	}
+	name := "evring"
+	if cfg != nil && cfg.Name != "" {
+		name = cfg.Name
+	}
+	memfd, err := createMemfd(name)
+	if err != nil {
+		return nil, fmt.Errorf("evring: new: %w", os.NewSyscallError("memfd_create", err))
+	}
+	m, err := makeMemory(memfd, s)
+	if err != nil {
+		sys.Close(memfd)
+		return nil, fmt.Errorf("evring: new: %w", err)
+	}
+	eventfd, err := sys.Eventfd()
+	if err != nil {
+		sys.Munmap(m)
+		sys.Close(memfd)
+		return nil, fmt.Errorf("evring: new: %w", os.NewSyscallError("eventfd", err))
+	}
+	return own(newRing(s, m), memfd, eventfd), nil
+}
+
+// createMemfd asks for one that can never be executed, which some systems insist on
+// (vm.memfd_noexec) and Linux before 6.3 does not know.
+func createMemfd(name string) (int, error) {
+	const flags = sys.MFD_CLOEXEC | sys.MFD_ALLOW_SEALING
+	fd, err := sys.MemfdCreate(name, flags|sys.MFD_NOEXEC_SEAL)
+	if err == syscall.EINVAL {
+		return sys.MemfdCreate(name, flags)
+	}
+	return fd, err
+}
+
+// seals are what keeps the mapping whole: nobody can make the file shorter, nor take
+// the seals off. They cannot keep anybody from writing, or from punching holes, which
+// read as zeros.
+const seals = sys.F_SEAL_SHRINK | sys.F_SEAL_GROW | sys.F_SEAL_SEAL
+
+// makeMemory gives a memfd its length, its pages, its header and its seals.
+func makeMemory(memfd int, s shape) (memory, error) {
+	if err := sys.Ftruncate(memfd, int64(s.bytes())); err != nil {
+		return nil, os.NewSyscallError("ftruncate", err)
+	}
+	b, err := sys.MmapShared(memfd, s.bytes())
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	// EINVAL: Linux before 5.14, where pages come when they are touched.
+	if err := sys.Madvise(b, sys.MADV_POPULATE_WRITE); err != nil && err != syscall.EINVAL {
+		sys.Munmap(b)
+		return nil, os.NewSyscallError("madvise", err)
+	}
+	memory(b).describe(s)
+	if err := sys.AddSeals(memfd, seals); err != nil {
+		sys.Munmap(b)
+		return nil, os.NewSyscallError("fcntl F_ADD_SEALS", err)
+	}
+	return b, nil
+}
+
+// Open takes part in a ring that another Ring has made, most often in another
+// process, by its two descriptors. The Ring owns them from then on; if Open fails they
+// stay the caller's.
+//
+// It trusts neither: the memfd must be one of ordinary pages, sealed (ErrUnsealed),
+// and exactly as long as its header says, which must make sense (ErrCorrupt); the
+// eventfd must not block. O_NONBLOCK is shared with whoever has the eventfd too: a
+// peer that takes it away and then fills the counter can make a goroutine that wakes
+// the consumer wait, told to the scheduler as any write is.
+func Open(memfd, eventfd int) (*Ring, error) {
+	if err := checkEventfd(eventfd); err != nil {
+		return nil, fmt.Errorf("evring: open: %w", err)
+	}
+	size, err := checkMemfd(memfd)
+	if err != nil {
+		return nil, fmt.Errorf("evring: open: %w", err)
+	}
+	b, err := sys.MmapShared(memfd, size)
+	if err != nil {
+		return nil, fmt.Errorf("evring: open: %w", os.NewSyscallError("mmap", err))
+	}
+	s, err := memory(b).read()
+	if err != nil {
+		sys.Munmap(b)
+		return nil, fmt.Errorf("evring: open: %w", err)
+	}
+	return own(newRing(s, b), memfd, eventfd), nil
+}
+
+// checkMemfd returns the size of a memfd that cannot change it.
+func checkMemfd(fd int) (int, error) {
+	got, err := sys.GetSeals(fd)
+	switch {
+	case err == syscall.EINVAL:
+		return 0, fmt.Errorf("%w: the descriptor is no memfd", ErrUnsealed)
+	case err != nil:
+		return 0, os.NewSyscallError("fcntl F_GET_SEALS", err)
+	case got&seals != seals:
+		return 0, fmt.Errorf("%w: it has %#x of F_SEAL_SEAL|SHRINK|GROW (%#x)", ErrUnsealed, got&seals, seals)
+	}
+	// A hole in huge pages may not be filled again, and touching it then is SIGBUS.
+	if magic, err := sys.FstatfsType(fd); err != nil || magic != sys.TMPFS_MAGIC {
+		return 0, fmt.Errorf("%w: the memfd is not one of ordinary pages", ErrUnsealed)
+	}
+	size, err := sys.FstatSize(fd)
+	if err != nil {
+		return 0, os.NewSyscallError("fstat", err)
+	}
+	if size <= headerSize || size > headerSize+MaxBytes {
+		return 0, fmt.Errorf("%w: the memfd has %d bytes", ErrCorrupt, size)
+	}
+	return int(size), nil
+}
+
+// checkEventfd refuses what is certainly none, and one that blocks.
+func checkEventfd(fd int) error {
+	mode, err := sys.FstatMode(fd)
+	if err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	flags, err := sys.GetFl(fd)
+	if err != nil {
+		return os.NewSyscallError("fcntl F_GETFL", err)
+	}
+	if mode&sys.S_IFMT != 0 || flags&sys.O_NONBLOCK == 0 {
+		return fmt.Errorf("descriptor %d: write a non-blocking eventfd, such as the Ring's own", fd)
+	}
+	return nil
+}
+
+// own gives a Ring its descriptors, and its mapping back once nobody can use it.
+func own(r *Ring, memfd, eventfd int) *Ring {
+	r.descriptors.own(memfd, eventfd)
+	runtime.AddCleanup(r, func(b []byte) { sys.Munmap(b) }, []byte(r.memory))
+	return r
+}
+
+// Close gives up this Ring's descriptors; those of others, and the ring itself, are
+// not concerned. Pushing and popping return ErrClosed from then on. The memory goes
+// back when the Ring has been collected. A second Close returns ErrClosed.
+func (r *Ring) Close() error {
+	for {
+		was := r.state.Load()
+		if was == stateClosed {
+			return fmt.Errorf("evring: close: %w", ErrClosed)
+		}
+		if r.state.CompareAndSwap(was, stateClosed) {
+			r.done()
+			return nil
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package loop_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/loop"
+)
+
+// running makes a loop that runs until the test ends.
+func running(t testing.TB, cfg *loop.Config) *loop.Loop {
+	t.Helper()
+	l := newLoop(t, cfg)
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run() }()
+	t.Cleanup(func() {
+		l.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// newLoop makes a loop that is closed when the test ends.
+func newLoop(t testing.TB, cfg *loop.Config) *loop.Loop {
+	t.Helper()
+	l, err := loop.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// BenchmarkPost: one goroutine, and as many as there are CPUs, post functions to a
+// loop that runs; the time is until all were called. In both cases a poster waits
+// when it is 512 ahead, so that what is measured is not the memory for a backlog.
+func BenchmarkPost(b *testing.B) {
+	b.Run("one goroutine", func(b *testing.B) {
+		l := running(b, nil)
+		b.ReportAllocs()
+		post(b, l, b.Loop)
+	})
+	b.Run("parallel", func(b *testing.B) {
+		l := running(b, nil)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) { post(b, l, pb.Next) })
+	})
+	b.Run("to a sleeping loop and back", func(b *testing.B) {
+		l := running(b, nil)
+		back := make(chan struct{}, 1) // the loop must not wait
+		f := func() { back <- struct{}{} }
+		for b.Loop() {
+			_ = l.Post(f)
+			<-back
+		}
+	})
+}
+
+func post(b *testing.B, l *loop.Loop, next func() bool) {
+	var called atomic.Int64
+	f := func() { called.Store(called.Load() + 1) }
+	flushed := make(chan struct{}, 1)
+	flush := func() { flushed <- struct{}{} }
+	n := 0
+	for ; next(); n++ {
+		if n%512 == 511 {
+			_ = l.Post(flush)
+			<-flushed
+		}
+		if err := l.Post(f); err != nil {
+			b.Error(err)
+		}
+	}
+	_ = l.Post(flush)
+	<-flushed
+	if called.Load() != int64(n) {
+		b.Errorf("%d of %d were called", called.Load(), n)
+	}
+}
+
+type nobody struct{}
+
+func (nobody) Ready(uint8, loop.Events) {}
+func (nobody) Expired(*loop.Timer)      {}
+
+// BenchmarkDispatch: what one event costs, kernel included, 64 to a turn.
+func BenchmarkDispatch(b *testing.B) {
+	const n = 64
+	l := newLoop(b, nil)
+	fds := make([]int, n)
+	for i := range fds {
+		fd, err := sys.Eventfd()
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer sys.Close(fd)
+		fds[i] = fd
+		if _, err := l.Add(fd, 0, nobody{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+	var inside time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, fd := range fds {
+			_, _ = sys.Write(fd, one)
+		}
+		start := time.Now()
+		if err := l.Turn(); err != nil {
+			b.Fatal(err)
+		}
+		inside += time.Since(start)
+	}
+	b.ReportMetric(float64(inside.Nanoseconds())/float64(b.N*n), "ns/event")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkTimer: one timer is armed and disarmed beside many others.
+func BenchmarkTimer(b *testing.B) {
+	for _, n := range []int{1, 1e3, 1e6} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			w := loop.NewWheel(0)
+			others := make([]loop.Timer, n)
+			for i := range others {
+				w.Arm(&others[i], nobody{}, int64(i)*1e7%3600e9)
+			}
+			var timer loop.Timer
+			b.ReportAllocs()
+			for i := int64(0); b.Loop(); i++ {
+				w.Arm(&timer, nobody{}, i*1e6%60e9)
+				w.Disarm(&timer)
+			}
+		})
+	}
+}

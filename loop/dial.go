@@ -1,0 +1,219 @@
+package loop
+
+import (
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+)
+
+// An Address is where to connect: to Path, if it is not empty, otherwise to
+// AddrPort by TCP.
+type Address struct {
+	AddrPort netip.AddrPort
+	Path     string // of a unix socket, or @name for one in the abstract namespace
+}
+
+// DialConfig sets up connecting. A nil *DialConfig means the defaults.
+type DialConfig struct {
+	// Timeout is how long to wait for the connection; 0 leaves it to the kernel,
+	// which is about two minutes for TCP (tcp_syn_retries, tcp(7)).
+	Timeout time.Duration
+
+	// Source is the local address to connect from, if valid. The port is chosen
+	// when the peer's address is known (IP_BIND_ADDRESS_NO_PORT, ip(7)), so that
+	// there may be as many connections from it to each target as there are ports.
+	Source netip.Addr
+
+	// Control is called with the new socket before it is bound or connected, to set
+	// options: network is "tcp4", "tcp6" or "unix". The socket is not its own, and
+	// must stay non-blocking. It may be nil.
+	Control func(fd int, network string) error
+}
+
+// A Connector is told of the end of a [Dial].
+type Connector interface {
+	// Connected is called on the loop's goroutine, once for each dial, also from
+	// within [Loop.Connect]. With no error fd is a connected socket, now the
+	// connector's own, and id its registration with the loop, with the which of the
+	// dial: [Loop.Hand] it to its handler. events were told already. An error is an
+	// *os.SyscallError, os.ErrDeadlineExceeded, or that of [DialConfig.Control]; the
+	// socket has been closed. d may be used for the next dial.
+	Connected(d *Dial, fd int, id ID, events Events, err error)
+}
+
+// A Dial is one attempt to connect. It is made to be part of a larger struct: the
+// zero value is ready for [Loop.Connect]. It must not be copied while it waits, and
+// belongs to the loop's goroutine.
+type Dial struct {
+	loop      *Loop
+	connector Connector // nil unless it waits
+	timer     Timer     // until the timeout, or the next attempt
+	retry     *retry    // nil unless it waits for room in a unix listener's queue
+	id        ID
+	fd        int32 // owned while it waits
+	which     uint8
+}
+
+// A retry is a dial to a unix socket whose queue is full. The kernel does not tell
+// when there is room, so it is tried again now and then.
+type retry struct {
+	to       Address
+	deadline int64 // clock, 0 for none
+	pause    time.Duration
+}
+
+const (
+	minRetryPause = time.Millisecond
+	maxRetryPause = 64 * time.Millisecond
+)
+
+// Connect begins to connect, and has c told of the end of it. d must not be
+// waiting already. which is what [Handler] calls get for the connection.
+func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
+	if cfg == nil {
+		cfg = &DialConfig{}
+	}
+	to.AddrPort = netip.AddrPortFrom(to.AddrPort.Addr().Unmap(), to.AddrPort.Port())
+	fd, err := openSocket(&to, cfg)
+	d.loop, d.connector, d.which, d.fd = l, c, which, int32(fd)
+	if err != nil {
+		d.fail(err)
+		return
+	}
+	if cfg.Timeout > 0 {
+		l.Arm(&d.timer, (*dialTimer)(d), cfg.Timeout)
+	}
+	err = connect(fd, &to)
+	if err == syscall.EAGAIN && to.Path != "" {
+		d.retryLater(newRetry(to, cfg.Timeout, l.Now()))
+		return
+	}
+	d.begun(err)
+}
+
+func newRetry(to Address, timeout time.Duration, now int64) *retry {
+	r := &retry{to: to, pause: minRetryPause}
+	if timeout > 0 {
+		r.deadline = now + int64(timeout)
+	}
+	return r
+}
+
+// Cancel ends a dial that waits: the socket is closed, and the connector is not
+// told. It does nothing for one that does not wait.
+func (d *Dial) Cancel() {
+	if d.connector != nil {
+		d.release()
+		d.close()
+	}
+}
+
+// begun goes on after connect(2): one that has been made, or is being made, waits
+// for events of its socket.
+func (d *Dial) begun(err error) {
+	if err != nil && err != syscall.EINPROGRESS {
+		d.fail(os.NewSyscallError("connect", err))
+		return
+	}
+	id, addErr := d.loop.Add(int(d.fd), d.which, (*dialHandler)(d))
+	if addErr != nil {
+		d.fail(addErr)
+		return
+	}
+	d.id = id
+	if err == nil {
+		d.done(Writable)
+	}
+}
+
+// done hands the connection over.
+func (d *Dial) done(events Events) {
+	c, fd, id := d.release(), d.fd, d.id
+	d.fd, d.id = -1, 0
+	d.loop.Hand(id, nobody{}) // d may be dialing somebody else before the connector does it
+	c.Connected(d, int(fd), id, events, nil)
+}
+
+// nobody handles a connection that has not been handed to its handler yet.
+type nobody struct{}
+
+func (nobody) Ready(uint8, Events) {}
+
+// fail closes the socket and says why.
+func (d *Dial) fail(err error) {
+	c := d.release()
+	d.close()
+	c.Connected(d, -1, 0, 0, err)
+}
+
+// release ends the waiting.
+func (d *Dial) release() Connector {
+	c := d.connector
+	d.connector, d.retry = nil, nil
+	d.loop.Disarm(&d.timer)
+	return c
+}
+
+func (d *Dial) close() {
+	d.loop.Drop(d.id)
+	d.id = 0
+	if d.fd >= 0 {
+		closeSocket(int(d.fd))
+		d.fd = -1
+	}
+}
+
+func (d *Dial) retryLater(r *retry) {
+	d.retry = r
+	pause := r.pause
+	if r.deadline != 0 {
+		pause = max(min(pause, time.Duration(r.deadline-d.loop.Now())), 0)
+	}
+	r.pause = min(2*r.pause, maxRetryPause)
+	d.loop.Arm(&d.timer, (*dialTimer)(d), pause)
+}
+
+// again tries once more whether there is room in the queue.
+func (d *Dial) again(r *retry) {
+	err := connect(int(d.fd), &r.to)
+	switch {
+	case err != syscall.EAGAIN:
+		d.begun(err)
+	case r.deadline != 0 && d.loop.Now() >= r.deadline:
+		d.fail(os.ErrDeadlineExceeded)
+	default:
+		d.retryLater(r)
+	}
+}
+
+// dialHandler is a Dial told of its socket.
+type dialHandler Dial
+
+// Ready is called when connecting has ended: nothing is told before of a TCP socket
+// that has sent its SYN (net/ipv4/tcp.c, tcp_poll). Why it failed SO_ERROR tells,
+// which nobody needs to ask if it did not.
+func (h *dialHandler) Ready(_ uint8, events Events) {
+	d := (*Dial)(h)
+	if events&(Failed|HungUp) != 0 {
+		if err := socketError(int(d.fd)); err != nil {
+			d.fail(err)
+			return
+		}
+	}
+	if events != 0 {
+		d.done(events)
+	}
+}
+
+// dialTimer is a Dial whose time is over, or that is to be tried again.
+type dialTimer Dial
+
+func (t *dialTimer) Expired(*Timer) {
+	d := (*Dial)(t)
+	if d.retry != nil {
+		d.again(d.retry)
+		return
+	}
+	d.fail(os.ErrDeadlineExceeded)
+}

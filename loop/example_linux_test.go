@@ -1,0 +1,184 @@
+package loop_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// A reader prints what comes, and stops the loop at the end of it.
+type reader struct {
+	loop *loop.Loop
+	id   loop.ID
+	fd   int // owned
+}
+
+func (r *reader) Ready(uint8, loop.Events) {
+	b := make([]byte, 100)
+	for {
+		n, err := syscall.Read(r.fd, b)
+		switch {
+		case err == syscall.EAGAIN:
+			return // the next edge will tell
+		case n <= 0:
+			r.loop.Drop(r.id)
+			syscall.Close(r.fd)
+			r.loop.Stop()
+			return
+		}
+		fmt.Printf("%s\n", b[:n])
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A connection of package net goes over to a loop.
+func Example() {
+	from, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	client, err := net.Dial("tcp", from.Addr().String())
+	must(err)
+	server, err := from.Accept()
+	must(err)
+	must(from.Close())
+
+	l, err := loop.New(nil)
+	must(err)
+	defer l.Close()
+	r := &reader{loop: l}
+	r.fd, err = loop.Take(server.(*net.TCPConn))
+	must(err)
+	r.id, err = l.Add(r.fd, 0, r)
+	must(err)
+
+	go func() {
+		_, err := io.WriteString(client, "hello")
+		must(err)
+		must(client.Close())
+	}()
+	must(l.Run())
+	// Output: hello
+}
+
+// A printer prints when its timer has expired.
+type printer struct {
+	timer loop.Timer
+	loop  *loop.Loop
+	text  string
+}
+
+func (p *printer) Expired(*loop.Timer) {
+	fmt.Println(p.text)
+	p.loop.Stop()
+}
+
+func ExampleLoop_Arm() {
+	l, err := loop.New(nil)
+	must(err)
+	defer l.Close()
+	p := &printer{loop: l, text: "two milliseconds are over"}
+	never := &printer{loop: l, text: "never"}
+	l.Arm(&p.timer, p, 2*time.Millisecond)
+	l.Arm(&never.timer, never, time.Millisecond)
+	l.Disarm(&never.timer)
+	must(l.Run())
+	// Output: two milliseconds are over
+}
+
+// Other goroutines give a loop something to do.
+func ExampleLoop_Post() {
+	l, err := loop.New(nil)
+	must(err)
+	defer l.Close()
+	go func() {
+		_ = l.Post(func() { fmt.Println("on the loop's goroutine") })
+		l.Stop()
+	}()
+	must(l.Run())
+	fmt.Println(l.Stats().Events <= l.Stats().Turns)
+	// Output:
+	// on the loop's goroutine
+	// true
+}
+
+// A greeter says hello to whom it accepts, and to whom it connects.
+type greeter struct {
+	loop *loop.Loop
+	dial loop.Dial
+}
+
+func (g *greeter) Paused(err error) { fmt.Println("accepting pauses:", err) }
+
+func (g *greeter) Accepted(fd int) {
+	_, err := syscall.Write(fd, []byte("hello"))
+	must(err)
+	must(syscall.Close(fd))
+}
+
+func (g *greeter) Connected(_ *loop.Dial, fd int, id loop.ID, _ loop.Events, err error) {
+	must(err)
+	g.loop.Hand(id, &reader{g.loop, id, fd})
+}
+
+// A loop accepts the connection that it makes itself.
+func ExampleLoop_Listen() {
+	from, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	to := loop.Address{AddrPort: from.Addr().(*net.TCPAddr).AddrPort()}
+	fd, err := loop.Take(from.(*net.TCPListener))
+	must(err)
+	defer syscall.Close(fd)
+
+	l, err := loop.New(nil)
+	must(err)
+	defer l.Close()
+	g := &greeter{loop: l}
+	listener, err := l.Listen(fd, &loop.ListenerConfig{Acceptor: g})
+	must(err)
+	defer listener.Close()
+	l.Connect(&g.dial, 0, to, &loop.DialConfig{Timeout: time.Minute}, g)
+	must(l.Run())
+	// Output: hello
+}
+
+// A connection that was accepted by a loop goes on as one of package net.
+func ExampleGive() {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	must(err)
+	a, err := loop.Give(pair[0])
+	must(err)
+	b, err := loop.Give(pair[1])
+	must(err)
+	go func() {
+		_, err := io.WriteString(a, "hello")
+		must(err)
+		must(a.Close())
+	}()
+	text, err := io.ReadAll(b)
+	must(err)
+	must(b.Close())
+	fmt.Printf("%s\n", text)
+	// Output: hello
+}
+
+// One loop for each CPU.
+func ExampleGroup() {
+	g, err := loop.NewGroup(0, nil)
+	must(err)
+	defer g.Close()
+	for _, l := range g.Loops() {
+		must(l.Post(func() { g.Stop() }))
+	}
+	must(g.Run())
+	fmt.Println("all of them have ended")
+	// Output: all of them have ended
+}

@@ -1,0 +1,84 @@
+package loop
+
+// Turn makes one turn of a loop that does not run.
+func (l *Loop) Turn() error { return l.turn() }
+
+// A Wheel is a loop's wheel without the loop.
+type Wheel struct{ wheel }
+
+func NewWheel(now int64) *Wheel {
+	w := &Wheel{}
+	w.start(now)
+	return w
+}
+
+func (w *Wheel) Arm(t *Timer, owner Expirer, at int64) {
+	t.owner = owner
+	w.arm(t, at)
+}
+
+func (w *Wheel) Disarm(t *Timer)           { w.disarm(t) }
+func (w *Wheel) Advance(now int64)         { w.advance(now) }
+func (w *Wheel) UntilNext(now int64) int64 { return w.untilNext(now) }
+
+const WheelTick = wheelTick
+
+// A Table is a loop's table without the loop.
+type Table struct{ table }
+
+func NewTable() *Table {
+	t := &Table{}
+	t.free = noSlot
+	return t
+}
+
+func (t *Table) Take(fd int, h Handler) ID { return t.take(fd, h) }
+func (t *Table) Drop(id ID)                { t.drop(id) }
+func (t *Table) Used() int                 { return t.used }
+
+func (t *Table) Find(id ID) (fd int, h Handler, ok bool) {
+	s := t.find(id)
+	if s == nil {
+		return 0, nil, false
+	}
+	return int(s.fd), s.handler, true
+}
+
+// SetGeneration sets that of a registration in force, and returns its new ID.
+func (t *Table) SetGeneration(id ID, generation uint32) ID {
+	t.at(id.slot()).generation = generation
+	return newID(id.slot(), generation)
+}
+
+const LastGeneration = 1<<generationBits - 1
+
+// A BatchSize is how many connections a listener accepts at a time.
+type BatchSize struct{ batchSize }
+
+func NewBatchSize() *BatchSize { return &BatchSize{newBatchSize()} }
+
+func (b *BatchSize) Next(turn int64) int     { return b.next(turn) }
+func (b *BatchSize) Learn(n int, empty bool) { b.learn(n, empty) }
+
+const MaxAccept = maxAccept
+
+// SetAccept has a listener accept by f.
+func (ln *Listener) SetAccept(f func(fd int) (int, error)) { ln.accept4 = f }
+
+// HoldUp begins to post f, and finishes when told.
+func (l *Loop) HoldUp(f func()) (finish func() error) {
+	i, ok := l.mail.take()
+	if !ok {
+		panic("the table is full")
+	}
+	return func() error {
+		l.mail.table[i].f = f
+		return l.mail.ring.Push([]byte{byte(i), byte(i >> 8), 0, 0})
+	}
+}
+
+// MailboxSize is how many functions wait before there is a list.
+const MailboxSize = mailboxSize
+
+// Overflowed reports whether there is something in the list.
+func (l *Loop) Overflowed() bool { return l.mail.overflowed.Load() }

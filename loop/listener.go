@@ -1,0 +1,238 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// An Acceptor is who gets the connections of a [Listener]. Both methods are called
+// on the loop's goroutine, and may call those of the listener.
+type Acceptor interface {
+	// Accepted is called with a connection: a non-blocking, close-on-exec socket,
+	// now the acceptor's own.
+	Accepted(fd int)
+
+	// Paused says that accepting has failed and pauses until
+	// [ListenerConfig.PauseTime] is over or [Listener.Retry] is called, as a rule for
+	// want of descriptors (EMFILE, ENFILE) or memory (ENOBUFS, ENOMEM). It is called
+	// again each time that another attempt has failed.
+	Paused(err error)
+}
+
+// ListenerConfig sets up a [Listener]. Acceptor is required.
+type ListenerConfig struct {
+	Acceptor Acceptor
+
+	// Before is called once for each connection, before it is accepted: it gets hold
+	// of what serving it will need. That it fails is as if accept4(2) had failed
+	// with that error. What it got is for the next connection if there is none yet:
+	// it is not called again before one has been accepted. It may be nil.
+	Before func() error
+
+	// PauseTime is how long accepting pauses after a failure; 0 means 100 ms.
+	PauseTime time.Duration
+}
+
+const defaultPauseTime = 100 * time.Millisecond
+
+var errBlocking = errors.New("the socket is blocking: set O_NONBLOCK first")
+
+// A Listener accepts connections on one loop. Several loops may have one each for
+// the same listening socket: the kernel then wakes as few of them as it can
+// (EPOLLEXCLUSIVE, epoll_ctl(2)). Everything but Pauses belongs to the loop's
+// goroutine.
+//
+// It accepts as many in one turn as have proved to be there, and leaves the rest to
+// the next turn, of which level-triggered readiness tells: so that, as a rule, no
+// call is made only to learn that the queue is empty.
+type Listener struct {
+	loop *Loop
+	cfg  ListenerConfig
+	fd   int // borrowed from the caller of Listen
+	// accept4 is accept4(2), with the kernel's error number unwrapped.
+	accept4 func(fd int) (int, error)
+
+	id     ID // stale while it does not wait
+	batch  batchSize
+	timer  Timer // while paused
+	ready  bool  // Before was called for the next connection
+	paused bool
+	held   bool // by Suspend
+	closed bool
+	pauses atomic.Int64
+}
+
+// Listen begins to accept on fd, a listening, non-blocking socket that stays the
+// caller's: [Listener.Close], then close it. fd must stay non-blocking: that
+// property belongs to the open file, which duplicates and other processes share
+// (os.File.Fd makes it blocking).
+func (l *Loop) Listen(fd int, cfg *ListenerConfig) (*Listener, error) {
+	if cfg == nil || cfg.Acceptor == nil || cfg.PauseTime < 0 {
+		return nil, fmt.Errorf("penstock: loop: listen: %w: write an Acceptor, and a PauseTime of 0 (%v) or more", ErrConfig, defaultPauseTime)
+	}
+	if err := checkListener(fd); err != nil {
+		return nil, fmt.Errorf("penstock: loop: listen: %w", err)
+	}
+	ln := &Listener{loop: l, cfg: *cfg, fd: fd, accept4: accept, batch: newBatchSize()}
+	if ln.cfg.PauseTime == 0 {
+		ln.cfg.PauseTime = defaultPauseTime
+	}
+	if err := ln.wait(); err != nil {
+		return nil, err
+	}
+	return ln, nil
+}
+
+// Suspend stops accepting until [Listener.Resume]: connections wait in the kernel's
+// queue.
+func (ln *Listener) Suspend() {
+	ln.held = true
+	ln.ignore()
+}
+
+// Resume undoes [Listener.Suspend]. A pause goes on.
+func (ln *Listener) Resume() {
+	ln.held = false
+	ln.goOn()
+}
+
+// Retry ends a pause: something was given back that accepting may have failed for
+// want of. It does nothing while there is no pause.
+func (ln *Listener) Retry() {
+	if ln.paused {
+		ln.paused = false
+		ln.loop.Disarm(&ln.timer)
+		ln.goOn()
+	}
+}
+
+// Empty accepts what is in the queue, at most so many connections, also while
+// suspended or paused, and returns how many it were: fewer than max if the queue
+// is empty, or if accepting failed, of which [Acceptor.Paused] is told. It is what
+// comes before closing a listening socket, which resets what is in its queue.
+func (ln *Listener) Empty(max int) int {
+	n, _ := ln.accept(max, func() bool { return !ln.closed })
+	return n
+}
+
+// Close takes the listener off its loop, for good. The descriptor is the caller's
+// to close. Calling it again does nothing.
+func (ln *Listener) Close() error {
+	if ln.closed {
+		return nil
+	}
+	ln.closed = true
+	ln.loop.Disarm(&ln.timer)
+	return ln.ignore()
+}
+
+// Pauses returns how often accepting has failed, as [Acceptor.Paused] says. It may
+// be called by any goroutine at any time.
+func (ln *Listener) Pauses() int64 { return ln.pauses.Load() }
+
+// accepting reports whether nothing keeps it from accepting.
+func (ln *Listener) accepting() bool { return !ln.held && !ln.paused && !ln.closed }
+
+// wait has the loop tell of connections, if it does not yet.
+func (ln *Listener) wait() error {
+	if ln.loop.table.find(ln.id) != nil {
+		return nil
+	}
+	id, err := ln.loop.register(ln.fd, 0, (*queueHandler)(ln), queue)
+	ln.id = id
+	return err
+}
+
+// ignore takes the listening socket off the loop.
+func (ln *Listener) ignore() error {
+	err := ln.loop.Detach(ln.id)
+	ln.id = 0
+	if errors.Is(err, ErrStale) {
+		return nil
+	}
+	return err
+}
+
+func (ln *Listener) goOn() {
+	if !ln.accepting() {
+		return
+	}
+	if err := ln.wait(); err != nil {
+		ln.pause(err)
+	}
+}
+
+func (ln *Listener) pause(err error) {
+	bump(&ln.pauses, 1)
+	ln.paused = true
+	ln.ignore()
+	ln.loop.Arm(&ln.timer, (*pauseEnd)(ln), ln.cfg.PauseTime)
+	ln.cfg.Acceptor.Paused(err)
+}
+
+// accept accepts at most so many connections while it may, and reports whether it
+// found the queue empty.
+func (ln *Listener) accept(most int, may func() bool) (n int, empty bool) {
+	for n < most && may() {
+		fd, err := ln.next()
+		switch {
+		case err == nil:
+			n++
+			ln.cfg.Acceptor.Accepted(fd)
+		case err == syscall.EAGAIN:
+			return n, true
+		case !failedInQueue(err):
+			ln.pause(err)
+			return n, false
+		}
+	}
+	return n, false
+}
+
+// next accepts one connection.
+func (ln *Listener) next() (fd int, err error) {
+	if !ln.ready && ln.cfg.Before != nil {
+		if err := ln.cfg.Before(); err != nil {
+			return -1, err
+		}
+	}
+	ln.ready = true
+	fd, err = ln.accept4(ln.fd)
+	switch {
+	case err == nil:
+		ln.ready = false
+	case err != syscall.EAGAIN && !failedInQueue(err):
+		err = os.NewSyscallError("accept4", err)
+	}
+	return fd, err
+}
+
+// queueFailures are errors of connections that failed before they were accepted,
+// and that are gone with them: "Error handling" in accept(2). After EINTR the
+// connection is there still.
+var queueFailures = []error{
+	syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.ETIMEDOUT, syscall.ENOPROTOOPT,
+	syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.EINTR,
+}
+
+func failedInQueue(err error) bool { return slices.Contains(queueFailures, err) }
+
+// queueHandler is a Listener told of connections in its queue.
+type queueHandler Listener
+
+func (q *queueHandler) Ready(uint8, Events) {
+	ln := (*Listener)(q)
+	size := ln.batch.next(ln.loop.counts.turns.Load())
+	n, empty := ln.accept(size, ln.accepting)
+	ln.batch.learn(n, empty)
+}
+
+// pauseEnd is a Listener whose pause is over.
+type pauseEnd Listener
+
+func (p *pauseEnd) Expired(*Timer) { (*Listener)(p).Retry() }

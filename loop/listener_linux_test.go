@@ -1,0 +1,393 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/loop"
+)
+
+// An acceptor notes what it got, and closes it when the test ends.
+type acceptor struct {
+	fds    []int
+	errs   []error
+	then   func(fd int)
+	paused func(err error)
+}
+
+func (a *acceptor) Accepted(fd int) {
+	a.fds = append(a.fds, fd)
+	if a.then != nil {
+		a.then(fd)
+	}
+}
+
+func (a *acceptor) Paused(err error) {
+	a.errs = append(a.errs, err)
+	if a.paused != nil {
+		a.paused(err)
+	}
+}
+
+func newAcceptor(t testing.TB) *acceptor {
+	a := &acceptor{}
+	t.Cleanup(func() {
+		for _, fd := range a.fds {
+			sys.Close(fd)
+		}
+	})
+	return a
+}
+
+// socket is a listening TCP socket of package net, and its descriptor.
+func socket(t testing.TB) (ln *net.TCPListener, fd int) {
+	t.Helper()
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	ln = l.(*net.TCPListener)
+	return ln, sockets.FD(t, ln)
+}
+
+// dial makes n connections, which wait in the queue.
+func dial(t testing.TB, ln net.Listener, n int) {
+	t.Helper()
+	for range n {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+}
+
+func listen(t testing.TB, l *loop.Loop, fd int, cfg *loop.ListenerConfig) *loop.Listener {
+	t.Helper()
+	ln, err := l.Listen(fd, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ln.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ln
+}
+
+func TestListen(t *testing.T) {
+	l := newLoop(t, nil)
+	s, fd := socket(t)
+	a := newAcceptor(t)
+	listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
+	for n := 1; n <= 3; n++ {
+		dial(t, s, 1)
+		turn(t, l)
+		if len(a.fds) != n {
+			t.Fatalf("accepted %d, want %d", len(a.fds), n)
+		}
+	}
+	dial(t, s, 40)
+	for range 12 {
+		turn(t, l)
+	}
+	if len(a.fds) != 43 {
+		t.Fatalf("accepted %d, want 43", len(a.fds))
+	}
+	for _, fd := range a.fds {
+		flags, err := sys.GetFl(fd)
+		if err != nil || flags&sys.O_NONBLOCK == 0 {
+			t.Fatalf("%d has flags %#x, %v: blocking", fd, flags, err)
+		}
+		info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, octal, _ := strings.Cut(string(info), "flags:")
+		if f, err := strconv.ParseInt(strings.Fields(octal)[0], 8, 64); err != nil || f&syscall.O_CLOEXEC == 0 {
+			t.Fatalf("%d is inherited by other programs: %s, %v", fd, info, err)
+		}
+	}
+}
+
+func TestListenRefuses(t *testing.T) {
+	l := newLoop(t, nil)
+	a := newAcceptor(t)
+	s, fd := socket(t)
+	for _, cfg := range []*loop.ListenerConfig{nil, {}, {Acceptor: a, PauseTime: -1}} {
+		if _, err := l.Listen(fd, cfg); !errors.Is(err, loop.ErrConfig) {
+			t.Errorf("%+v: %v, want ErrConfig", cfg, err)
+		}
+	}
+	if _, err := l.Listen(-1, &loop.ListenerConfig{Acceptor: a}); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("no descriptor: %v, want EBADF", err)
+	}
+	f, err := s.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Listen(fd, &loop.ListenerConfig{Acceptor: a}); err == nil {
+		t.Error("a blocking listener was taken")
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSharedListener: two loops that accept from one socket get every connection
+// between them, once.
+func TestSharedListener(t *testing.T) {
+	s, fd := socket(t)
+	const n = 50
+	got := make(chan int, n)
+	for range 2 {
+		l := newLoop(t, nil)
+		listen(t, l, fd, &loop.ListenerConfig{Acceptor: &acceptor{then: func(fd int) { got <- fd }}})
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run() }()
+		t.Cleanup(func() {
+			l.Stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	dial(t, s, n)
+	var fds []int
+	for range n {
+		fds = append(fds, await(t, got, "a connection"))
+	}
+	for _, fd := range fds {
+		sys.Close(fd)
+	}
+	slices.Sort(fds)
+	if len(slices.Compact(fds)) != n {
+		t.Error("a connection came twice")
+	}
+}
+
+// TestSuspend: a listener that was suspended from within Accepted stops at once, and
+// leaves the others in the queue; a suspended one costs no turn.
+func TestSuspend(t *testing.T) {
+	l := newLoop(t, nil)
+	s, fd := socket(t)
+	a := newAcceptor(t)
+	var ln *loop.Listener
+	a.then = func(int) { ln.Suspend() }
+	ln = listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
+	dial(t, s, 5)
+	for range 5 {
+		turn(t, l)
+	}
+	if len(a.fds) != 1 {
+		t.Fatalf("accepted %d, want 1", len(a.fds))
+	}
+	if events := l.Stats().Events; events > 6 { // five posts, one connection
+		t.Errorf("%d events: the suspended listener goes on telling", events)
+	}
+	ln.Retry() // nothing: there is no pause
+	turn(t, l)
+	if len(a.fds) != 1 {
+		t.Fatalf("accepted %d while suspended", len(a.fds)-1)
+	}
+	a.then = nil
+	ln.Resume()
+	for range 5 {
+		turn(t, l)
+	}
+	if len(a.fds) != 5 {
+		t.Fatalf("accepted %d, want 5", len(a.fds))
+	}
+}
+
+func TestEmptyAndClose(t *testing.T) {
+	l := newLoop(t, nil)
+	s, fd := socket(t)
+	a := newAcceptor(t)
+	ln := listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
+	dial(t, s, 7)
+	ln.Suspend()
+	if n := ln.Empty(3); n != 3 || len(a.fds) != 3 {
+		t.Fatalf("%d, accepted %d, want 3", n, len(a.fds))
+	}
+	if n := ln.Empty(100); n != 4 || len(a.fds) != 7 {
+		t.Fatalf("%d, accepted %d, want 4 more", n, len(a.fds))
+	}
+	dial(t, s, 1)
+	for range 2 {
+		if err := ln.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ln.Resume()
+	ln.Retry()
+	if n := ln.Empty(100); n != 0 {
+		t.Fatalf("a closed one accepted %d", n)
+	}
+	turn(t, l)
+	if len(a.fds) != 7 {
+		t.Fatalf("a closed one accepted %d", len(a.fds)-7)
+	}
+	dialAccept(t, s)
+}
+
+// dialAccept: the socket is still its owner's.
+func dialAccept(t *testing.T, s *net.TCPListener) {
+	t.Helper()
+	c, err := s.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
+// script lets accept4 answer what the script says, and then what the kernel does.
+func script(ln *loop.Listener, errs ...error) (calls *int) {
+	calls = new(int)
+	ln.SetAccept(func(fd int) (int, error) {
+		*calls++
+		if len(errs) > 0 {
+			err := errs[0]
+			errs = errs[1:]
+			return -1, err
+		}
+		return sys.AcceptSocket(fd)
+	})
+	return calls
+}
+
+// TestFailedInQueue: connections that failed in the queue are gone; nobody pauses.
+func TestFailedInQueue(t *testing.T) {
+	for _, errno := range []syscall.Errno{
+		syscall.ECONNABORTED, syscall.EPROTO, syscall.ENETDOWN, syscall.ENOPROTOOPT, syscall.EHOSTDOWN,
+		syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT, syscall.ECONNRESET, syscall.EINTR,
+	} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			l := newLoop(t, nil)
+			s, fd := socket(t)
+			a := newAcceptor(t)
+			ln := listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
+			calls := script(ln, errno, errno)
+			dial(t, s, 1)
+			turn(t, l)
+			if len(a.fds) != 1 || len(a.errs) != 0 || *calls != 3 || ln.Pauses() != 0 {
+				t.Fatalf("accepted %d by %d calls, paused for %v", len(a.fds), *calls, a.errs)
+			}
+		})
+	}
+}
+
+// TestPause: accepting that failed is not tried again before its time, by an injected
+// clock, or Retry; and there is no turn in which it is told of meanwhile.
+func TestPause(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			c := clock{now: 1}
+			l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
+			s, fd := socket(t)
+			a := newAcceptor(t)
+			ln := listen(t, l, fd, &loop.ListenerConfig{Acceptor: a, PauseTime: time.Second})
+			calls := script(ln, errno, errno, errno)
+			dial(t, s, 1)
+			for range 10 {
+				turn(t, l)
+			}
+			var syscallErr interface{ Unwrap() error }
+			if *calls != 1 || len(a.errs) != 1 || !errors.As(a.errs[0], &syscallErr) || syscallErr.Unwrap() != errno {
+				t.Fatalf("%d calls, paused for %v", *calls, a.errs)
+			}
+			c.now += int64(time.Second) - 1
+			turn(t, l)
+			turn(t, l)
+			if *calls != 1 {
+				t.Fatal("it was tried again before its time")
+			}
+			c.now += 1e6
+			turn(t, l)
+			turn(t, l)
+			if *calls != 2 || ln.Pauses() != 2 {
+				t.Fatalf("%d calls, %d pauses, want 2 when the time was over", *calls, ln.Pauses())
+			}
+			ln.Retry()
+			ln.Retry()
+			turn(t, l)
+			if *calls != 3 || ln.Pauses() != 3 {
+				t.Fatalf("%d calls, %d pauses, want 3 after Retry", *calls, ln.Pauses())
+			}
+			ln.Suspend()
+			c.now += 2e9
+			turn(t, l)
+			turn(t, l)
+			if *calls != 3 {
+				t.Fatal("it accepts although it is suspended")
+			}
+			ln.Resume()
+			turn(t, l)
+			if len(a.fds) != 1 || *calls != 4 {
+				t.Fatalf("accepted %d by %d calls, want 1 in the end", len(a.fds), *calls)
+			}
+		})
+	}
+}
+
+// TestBefore: it is called once for each connection, and its failure pauses.
+func TestBefore(t *testing.T) {
+	l := newLoop(t, nil)
+	s, fd := socket(t)
+	a := newAcceptor(t)
+	before, fail := 0, errors.New("nothing to be had")
+	ln := listen(t, l, fd, &loop.ListenerConfig{Acceptor: a, PauseTime: time.Hour, Before: func() error {
+		if before++; before == 2 {
+			return fail
+		}
+		return nil
+	}})
+	ln.Empty(1) // finds nobody; Before has been called
+	dial(t, s, 2)
+	turn(t, l)
+	turn(t, l)
+	turn(t, l)
+	if len(a.fds) != 1 || before != 2 || len(a.errs) != 1 || a.errs[0] != fail {
+		t.Fatalf("accepted %d after %d calls, paused for %v", len(a.fds), before, a.errs)
+	}
+	ln.Retry()
+	turn(t, l)
+	if len(a.fds) != 2 || before != 3 {
+		t.Fatalf("accepted %d after %d calls, want 2 after 3", len(a.fds), before)
+	}
+}
+
+// TestEmptyPauses: emptying that failed says so and does not go on.
+func TestEmptyPauses(t *testing.T) {
+	l := newLoop(t, nil)
+	s, fd := socket(t)
+	a := newAcceptor(t)
+	ln := listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
+	script(ln, syscall.EMFILE)
+	dial(t, s, 2)
+	if n := ln.Empty(10); n != 0 || len(a.errs) != 1 {
+		t.Fatalf("accepted %d, paused for %v", n, a.errs)
+	}
+	if n := ln.Empty(10); n != 2 {
+		t.Fatalf("accepted %d, want 2", n)
+	}
+}

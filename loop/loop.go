@@ -1,0 +1,179 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// ErrStale is returned for an [ID] that is not in force any more.
+var ErrStale = errors.New("penstock: loop: the registration is not in force any more")
+
+// ErrConfig is wrapped by the error of [New] when a field of [Config] makes no
+// sense.
+var ErrConfig = errors.New("invalid loop configuration")
+
+// Config sets up a [Loop]. The zero value, and a nil *Config, mean the defaults.
+type Config struct {
+	// BusyPoll is how long the loop goes on asking for events before it sleeps, once
+	// it has nothing to do; 0 means that it sleeps at once, and a second is the most.
+	// It shortens the way from an event to its handler by what waking a thread
+	// takes, and costs up to a whole CPU for that time after each event.
+	BusyPoll time.Duration
+
+	// Now is the clock: nanoseconds that never go backwards. Nil means the
+	// system's. Who moves a clock of their own wakes the loop with [Loop.Post].
+	Now func() int64
+}
+
+// maxBusyPoll is the most that [Config.BusyPoll] may be.
+const maxBusyPoll = time.Second
+
+// batch is how many events one epoll_wait returns at most.
+const batch = 256
+
+// A Loop waits for the events of many descriptors and calls their handlers. Make
+// it with [New].
+type Loop struct {
+	poller poller // owns the epoll instance
+	table  table
+	again  []ID // to be called in the next turn
+	spare  []ID // the other list, empty
+	wheel  wheel
+	mail   mailbox // owns a memfd and an eventfd
+	clock  func() int64
+	spin   int64 // ns
+	now    int64 // clock of the present turn
+	yield  int64 // clock of the last time that other goroutines had their turn
+	stop   bool
+	counts counts
+
+	running atomic.Bool
+	closed  atomic.Bool
+}
+
+// New makes a loop. The caller calls [Loop.Run], and [Loop.Close] after that. The
+// error wraps [ErrConfig], or the cause for which the kernel refused; on systems
+// without epoll it wraps errors.ErrUnsupported.
+func New(cfg *Config) (*Loop, error) {
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	if cfg.BusyPoll < 0 || cfg.BusyPoll > maxBusyPoll {
+		return nil, fmt.Errorf("penstock: loop: %w: BusyPoll is %v; write 0 for none, at most %v", ErrConfig, cfg.BusyPoll, maxBusyPoll)
+	}
+	l := &Loop{clock: cfg.Now, spin: int64(cfg.BusyPoll)}
+	if l.clock == nil {
+		l.clock = monotonic
+	}
+	l.table.free = noSlot
+	l.now = l.clock()
+	l.wheel.start(l.now)
+	if err := l.open(); err != nil {
+		return nil, fmt.Errorf("penstock: loop: %w", err)
+	}
+	return l, nil
+}
+
+var start = time.Now()
+
+// monotonic is the system's clock.
+func monotonic() int64 { return int64(time.Since(start)) + 1 }
+
+func (l *Loop) open() error {
+	if err := l.poller.open(); err != nil {
+		return err
+	}
+	if err := l.mail.open(); err != nil {
+		l.poller.close()
+		return err
+	}
+	if err := l.poller.watch(l.mail.ring.Eventfd()); err != nil {
+		l.Close()
+		return err
+	}
+	return nil
+}
+
+// Close gives up the loop's own descriptors. Those that were added stay their
+// owners'. What was posted and not run is dropped. It must not be called while Run
+// runs; calling it again does nothing.
+func (l *Loop) Close() error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	return errors.Join(l.mail.close(), l.poller.close())
+}
+
+// Now is the clock at the beginning of this turn of the loop, in nanoseconds: what
+// [Config.Now] said. While the loop does not run, it is what the clock says now.
+func (l *Loop) Now() int64 {
+	if !l.running.Load() {
+		return l.clock()
+	}
+	return l.now
+}
+
+// Add has h told of what happens to fd, which must be non-blocking and stays the
+// caller's: [Loop.Drop] it, then close it. What is ready already is told as well.
+// The error wraps what epoll_ctl(2) said: EPERM for a descriptor that cannot be
+// waited for, such as that of a regular file, EEXIST for one that is there already.
+func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
+	return l.register(fd, which, h, edges)
+}
+
+// register is Add with the bits that epoll is asked for.
+func (l *Loop) register(fd int, which uint8, h Handler, interest uint32) (ID, error) {
+	id := l.table.take(fd, h)
+	if err := l.poller.add(fd, id, which, interest); err != nil {
+		l.table.drop(id)
+		return 0, fmt.Errorf("penstock: loop: %w", os.NewSyscallError("epoll_ctl", err))
+	}
+	return id, nil
+}
+
+// Hand makes h the handler of a registration. Events that were told before are
+// not told again. It does nothing for one that is stale.
+func (l *Loop) Hand(id ID, h Handler) {
+	if s := l.table.find(id); s != nil {
+		s.handler = h
+	}
+}
+
+// Drop ends a registration: its handler is not called any more, not even for
+// events that have been collected already. It leaves it to close(2) to take the
+// descriptor off the kernel's list, so the caller closes it next, all its
+// duplicates included; [Loop.Detach] is for one that lives on. It does nothing for
+// one that is stale.
+func (l *Loop) Drop(id ID) {
+	if l.table.find(id) != nil {
+		l.table.drop(id)
+	}
+}
+
+// Detach is Drop for a descriptor that is not going to be closed.
+func (l *Loop) Detach(id ID) error {
+	s := l.table.find(id)
+	if s == nil {
+		return ErrStale
+	}
+	fd := int(s.fd)
+	l.table.drop(id)
+	if err := l.poller.remove(fd); err != nil {
+		return fmt.Errorf("penstock: loop: %w", os.NewSyscallError("epoll_ctl", err))
+	}
+	return nil
+}
+
+// Again has the handler of a registration called once more, with no events, after
+// those of the other descriptors that are ready had their turn. It does nothing for
+// one that is stale.
+func (l *Loop) Again(id ID) { l.again = append(l.again, id) }
+
+// Stop makes Run return when the turn at work is over. It may be called by any
+// goroutine at any time.
+func (l *Loop) Stop() {
+	_ = l.Post(func() { l.stop = true }) // it fails if the loop is closed
+}

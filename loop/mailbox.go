@@ -1,0 +1,196 @@
+package loop
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/evring"
+)
+
+// mailboxSize is how many functions may wait in the ring. More wait in a list.
+const mailboxSize = 1024
+
+// A mailbox is what other goroutines want done by the loop. Functions are Go's, and
+// cannot be in memory that the collector does not see: they wait in a table, and a
+// ring carries their places. The ring knows whether the loop sleeps and has to be
+// woken (package evring says why no wake-up is lost).
+//
+// A function for which there is no place goes into a list, and as long as that is not
+// empty so does every one after it: the functions of one goroutine keep their order.
+// The list's turn comes when all that was begun has been seen on the ring.
+type mailbox struct {
+	ring   *evring.Ring // owned; its consumer is the loop
+	table  [mailboxSize]place
+	begun  atomic.Uint64 // posts that went for the table
+	called atomic.Uint64 // those that have come out of it; written by the loop
+
+	overflowed atomic.Bool // there is something in the list
+	mu         sync.Mutex  // guards what follows
+	list       []func()
+	closed     bool
+
+	// The loop's own.
+	pop   func(event []byte) // m.receive, made once
+	batch []func()           // out of the ring, to be called
+	spare []func()           // the other list, empty
+	seen  uint64             // begun, when the ring was last found empty
+}
+
+// A place is where a function waits. It belongs to who has made used true: the poster
+// until it is on the ring, then the loop, which makes it false again.
+type place struct {
+	f    func()
+	used atomic.Bool
+}
+
+// probes is how many places a post looks at. They are taken in turn, so that a table
+// in which none of them is free is full, or as good as.
+const probes = 8
+
+// Post has f called on the loop's goroutine, after what the same goroutine has
+// posted before. It may be called by any goroutine, the loop's own included; it
+// never blocks for long. f is dropped if the loop never runs again. The error wraps
+// os.ErrClosed.
+func (l *Loop) Post(f func()) error { return l.mail.post(f) }
+
+func (m *mailbox) open() (err error) {
+	m.ring, err = evring.New(&evring.Config{Slots: mailboxSize, Name: "loop"})
+	m.pop = m.receive
+	return err
+}
+
+func (m *mailbox) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed, m.list = true, nil
+	return m.ring.Close()
+}
+
+func (m *mailbox) post(f func()) error {
+	if m.overflowed.Load() {
+		return m.postList(f)
+	}
+	i, ok := m.take()
+	if !ok {
+		return m.postList(f)
+	}
+	m.table[i].f = f
+	event := [4]byte{byte(i), byte(i >> 8)}
+	// There is a slot for each place, so that a push that found the ring full has
+	// lost to others again and again.
+	err := m.ring.Push(event[:])
+	for err == evring.ErrFull {
+		runtime.Gosched()
+		err = m.ring.Push(event[:])
+	}
+	if err != nil {
+		return fmt.Errorf("penstock: loop: post: %w", err)
+	}
+	return nil
+}
+
+// take takes a place of the table, if one is free.
+func (m *mailbox) take() (i uint64, ok bool) {
+	begun := m.begun.Add(1)
+	for n := range uint64(probes) {
+		i = (begun + n) % mailboxSize
+		if m.table[i].used.CompareAndSwap(false, true) {
+			return i, true
+		}
+	}
+	m.begun.Add(^uint64(0))
+	return 0, false
+}
+
+// postList puts f into the list. The write to the eventfd makes the next wait of the
+// loop return, whether it sleeps already or not.
+func (m *mailbox) postList(f func()) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("penstock: loop: post: %w", os.ErrClosed)
+	}
+	m.list = append(m.list, f)
+	if len(m.list) == 1 {
+		m.overflowed.Store(true)
+		wake(m.ring.Eventfd())
+	}
+	return nil
+}
+
+// any reports whether there may be something to deliver. A post that is begun and not
+// on the ring yet counts once, and then is left to wake the loop: which must not spin
+// while a poster is held up.
+func (m *mailbox) any() bool { return m.begun.Load() != m.seen }
+
+// sleep says that the loop is about to block, and reports whether it may.
+func (m *mailbox) sleep() bool {
+	if m.ring.Sleep() {
+		return true
+	}
+	m.awake()
+	return false
+}
+
+// awake ends what sleep began. The eventfd is never read: each write is an edge.
+func (m *mailbox) awake() { m.ring.Awake(false) }
+
+// deliver calls what was posted by now.
+func (m *mailbox) deliver() error {
+	m.seen = m.begun.Load()
+	if m.seen != m.called.Load() {
+		if err := m.deliverRing(); err != nil {
+			return err
+		}
+	}
+	if m.overflowed.Load() {
+		m.deliverList()
+	}
+	return nil
+}
+
+// deliverRing calls what is on the ring. Places and slots are free again before the
+// functions are called, which may post.
+func (m *mailbox) deliverRing() error {
+	n, err := m.ring.Drain(0, m.pop)
+	m.called.Store(m.called.Load() + uint64(n))
+	for _, f := range m.batch {
+		f()
+	}
+	clear(m.batch)
+	m.batch = m.batch[:0]
+	if err != nil {
+		return fmt.Errorf("penstock: loop: mailbox: %w", err)
+	}
+	return nil
+}
+
+// receive takes a function out of the table.
+func (m *mailbox) receive(event []byte) {
+	p := &m.table[(int(event[0])|int(event[1])<<8)%mailboxSize]
+	m.batch = append(m.batch, p.f)
+	p.f = nil
+	p.used.Store(false)
+}
+
+// deliverList calls what is in the list, unless somebody who posted before has a
+// place and is not on the ring yet, which the ring will tell of.
+func (m *mailbox) deliverList() {
+	m.mu.Lock()
+	if m.begun.Load() != m.called.Load() {
+		m.mu.Unlock()
+		return
+	}
+	list := m.list
+	m.list = m.spare[:0]
+	m.overflowed.Store(false)
+	m.mu.Unlock()
+	for _, f := range list {
+		f()
+	}
+	clear(list)
+	m.spare = list
+}

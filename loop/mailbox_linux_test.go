@@ -1,0 +1,166 @@
+package loop_test
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// patience is for what is sure to happen.
+const patience = 30 * time.Second
+
+// await waits for what the loop sends.
+func await[T any](t testing.TB, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("it never came: %s", what)
+	}
+	return v
+}
+
+// turn has a loop make one turn that does not block.
+func turn(t testing.TB, l *loop.Loop) {
+	t.Helper()
+	if err := l.Post(func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Turn(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPostKeepsOrder: of each goroutine, however many functions wait, also beyond
+// what the ring holds.
+func TestPostKeepsOrder(t *testing.T) {
+	const posters, each = 4, 6000
+	l := newLoop(t, nil)
+	var last [posters]int
+	var wg sync.WaitGroup
+	for p := range posters {
+		wg.Go(func() {
+			for i := range each {
+				err := l.Post(func() {
+					if last[p] != i {
+						t.Errorf("poster %d: %d was called when it was %d's turn", p, i, last[p])
+					}
+					last[p]++
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 20 { // the ring overflows between them
+		turn(t, l)
+	}
+	stopped := make(chan struct{})
+	go func() { wg.Wait(); l.Stop(); close(stopped) }()
+	if err := l.Run(); err != nil {
+		t.Fatal(err)
+	}
+	<-stopped
+	for p, n := range last {
+		if n != each {
+			t.Errorf("poster %d: %d of %d were called", p, n, each)
+		}
+	}
+}
+
+// TestPostOverflows: all of them from one goroutine and before the loop runs.
+func TestPostOverflows(t *testing.T) {
+	const n = 5000
+	l := newLoop(t, nil)
+	calls := 0
+	for i := range n {
+		if err := l.Post(func() {
+			if calls != i {
+				t.Errorf("%d was called when it was %d's turn", i, calls)
+			}
+			calls++
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Stop()
+	if err := l.Run(); err != nil || calls != n {
+		t.Fatalf("%v, %d calls, want %d", err, calls, n)
+	}
+}
+
+// TestPostWakes: the loop goes to sleep again and again, and each post finds it
+// falling asleep, asleep or awake. A wake-up that was lost would end this test by
+// the time limit.
+func TestPostWakes(t *testing.T) {
+	l := running(t, nil)
+	const posters, rounds = 3, 4000
+	var wg sync.WaitGroup
+	for range posters {
+		wg.Go(func() {
+			back := make(chan struct{}, 1)
+			for i := range rounds {
+				if err := l.Post(func() { back <- struct{}{} }); err != nil {
+					t.Error(err)
+					return
+				}
+				select {
+				case <-back:
+				case <-time.After(patience):
+					t.Errorf("post %d was lost", i)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if l.Stats().Blocked == 0 {
+		t.Error("the loop never slept: nothing was tried")
+	}
+}
+
+// TestPostFromTheLoop: a function posted by the loop is called in the next turn, so
+// that one that posts itself again does not keep the others from theirs.
+func TestPostFromTheLoop(t *testing.T) {
+	l := newLoop(t, nil)
+	calls := 0
+	var again func()
+	again = func() {
+		calls++
+		_ = l.Post(again)
+	}
+	again()
+	for turn := range 5 {
+		if err := l.Turn(); err != nil {
+			t.Fatal(err)
+		}
+		if calls != turn+2 {
+			t.Fatalf("%d calls after %d turns", calls, turn+1)
+		}
+	}
+}
+
+func TestPostToAClosedLoop(t *testing.T) {
+	l, err := loop.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3000 {
+		if err := l.Post(func() {}); !errors.Is(err, os.ErrClosed) {
+			t.Fatalf("got %v, want os.ErrClosed", err)
+		}
+	}
+	if err := l.Run(); !errors.Is(err, os.ErrClosed) {
+		t.Fatalf("run: %v, want os.ErrClosed", err)
+	}
+}

@@ -1,0 +1,98 @@
+package loop
+
+import (
+	"math"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// The bits of Events.
+const (
+	Readable   Events = sys.EPOLLIN    // there are bytes, an end of file, or connections to accept
+	Writable   Events = sys.EPOLLOUT   // there is room, or a connect has ended
+	Urgent     Events = sys.EPOLLPRI   // TCP urgent data waits
+	PeerClosed Events = sys.EPOLLRDHUP // no more bytes will come than those that wait
+	Failed     Events = sys.EPOLLERR   // SO_ERROR tells why
+	HungUp     Events = sys.EPOLLHUP   // both ways are shut
+)
+
+// What epoll is asked for, beside EPOLLERR and EPOLLHUP, which it always tells.
+const (
+	// edges is for connections and everything else: all, and once.
+	edges = sys.EPOLLIN | sys.EPOLLOUT | sys.EPOLLPRI | sys.EPOLLRDHUP | sys.EPOLLET
+
+	// queue is for listeners: told again as long as there are connections, and,
+	// where several loops wait for one, to as few as will do. EPOLL_CTL_MOD does
+	// not work with it.
+	queue = sys.EPOLLIN | sys.EPOLLEXCLUSIVE
+)
+
+// A poller is an epoll instance and the events that it has returned last.
+type poller struct {
+	fd     int // owned
+	events []sys.EpollEvent
+	coarse bool // epoll_pwait2 is not to be had
+}
+
+func (p *poller) open() error {
+	fd, err := sys.EpollCreate1()
+	if err != nil {
+		return os.NewSyscallError("epoll_create1", err)
+	}
+	p.fd = fd
+	p.events = make([]sys.EpollEvent, batch)
+	return nil
+}
+
+func (p *poller) close() error { return os.NewSyscallError("close", sys.Close(p.fd)) }
+
+// watch adds the mailbox's eventfd, with a slot that no table has. Each write to it
+// is an edge.
+func (p *poller) watch(fd int) error {
+	e := sys.EpollEvent{Events: sys.EPOLLIN | sys.EPOLLET, Fd: -1}
+	return os.NewSyscallError("epoll_ctl", sys.EpollCtl(p.fd, sys.EPOLL_CTL_ADD, fd, &e))
+}
+
+func (p *poller) add(fd int, id ID, which uint8, interest uint32) error {
+	e := sys.EpollEvent{
+		Events: interest,
+		Fd:     int32(id.slot()),
+		Pad:    int32(id.generation()<<8 | uint32(which)),
+	}
+	return sys.EpollCtl(p.fd, sys.EPOLL_CTL_ADD, fd, &e)
+}
+
+func (p *poller) remove(fd int) error {
+	return sys.EpollCtl(p.fd, sys.EPOLL_CTL_DEL, fd, &sys.EpollEvent{})
+}
+
+// poll collects what is ready now.
+func (p *poller) poll() (int, error) { return sys.EpollPoll(p.fd, p.events) }
+
+// block waits for events for at most so many nanoseconds, forever if negative. It
+// tells the scheduler. A kernel that has no epoll_pwait2, or a sandbox that refuses
+// it, gets the milliseconds that epoll_wait takes: then it may come up to one late,
+// and never early.
+func (p *poller) block(timeout int64) (int, error) {
+	if timeout < 0 {
+		return sys.EpollWait(p.fd, p.events, -1)
+	}
+	if !p.coarse {
+		n, err := sys.EpollPwait2(p.fd, p.events, timeout)
+		if err != syscall.ENOSYS && err != syscall.EPERM {
+			return n, err
+		}
+		p.coarse = true
+	}
+	msec := (timeout + int64(time.Millisecond) - 1) / int64(time.Millisecond)
+	return sys.EpollWait(p.fd, p.events, int(min(msec, math.MaxInt32)))
+}
+
+func (p *poller) event(i int) (slot, generation uint32, which uint8, events Events) {
+	e := &p.events[i]
+	data := uint32(e.Pad)
+	return uint32(e.Fd), data >> 8, uint8(data), Events(e.Events)
+}

@@ -1,0 +1,66 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// errClose is for a syscall.Conn that is none of package net's or os's.
+var errClose = errors.New("it has no Close method")
+
+// Take takes the descriptor of a connection, a listener or a file of package net
+// or os out of the runtime's hands: *net.TCPConn, *net.UnixConn, *net.TCPListener,
+// *os.File and so on. It returns a descriptor of the caller's own, a non-blocking,
+// close-on-exec duplicate, and closes c, which waits until reads and writes of
+// other goroutines have been interrupted: nothing that c still does, its finalizer
+// included, touches the descriptor that is returned. The path of a unix listener
+// stays.
+//
+// What c has buffered is c's: take over connections, not the likes of tls.Conn,
+// which is no syscall.Conn. With an error c is as it was, unless it is the error
+// of closing c.
+func Take(c syscall.Conn) (fd int, err error) {
+	closer, ok := c.(io.Closer)
+	if !ok {
+		return -1, fmt.Errorf("penstock: loop: take %T: %w", c, errClose)
+	}
+	if fd, err = duplicate(c); err != nil {
+		return -1, fmt.Errorf("penstock: loop: take: %w", err)
+	}
+	if l, ok := c.(*net.UnixListener); ok {
+		l.SetUnlinkOnClose(false)
+	}
+	if err := closer.Close(); err != nil {
+		closeSocket(fd)
+		return -1, fmt.Errorf("penstock: loop: take: %w", err)
+	}
+	return fd, nil
+}
+
+// Give makes a connection of package net of a connected socket, which is the
+// connection's from then on; with an error it has been closed. It must not be
+// registered with a loop any more: [Loop.Detach] it first, for Drop relies on the
+// descriptor being closed for good, and package net keeps a duplicate.
+func Give(fd int) (net.Conn, error) { return give(fd, net.FileConn) }
+
+// GiveListener is Give for a listening socket.
+func GiveListener(fd int) (net.Listener, error) { return give(fd, net.FileListener) }
+
+func give[T any](fd int, from func(*os.File) (T, error)) (given T, err error) {
+	f := os.NewFile(uintptr(fd), "socket")
+	if f == nil {
+		return given, fmt.Errorf("penstock: loop: give: %w", os.NewSyscallError("fcntl", syscall.EBADF))
+	}
+	given, err = from(f)
+	if closeErr := f.Close(); err == nil && closeErr != nil {
+		err = closeErr
+	}
+	if err != nil {
+		return given, fmt.Errorf("penstock: loop: give: %w", err)
+	}
+	return given, nil
+}

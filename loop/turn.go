@@ -1,0 +1,133 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+)
+
+// yieldTime is how long a loop that is never idle keeps other goroutines from its
+// P: then it lets them run, also when there is only one P. It is a bound of ours
+// because the runtime's own preemption comes only after 10 ms, and it looks for
+// network events of other goroutines no more often.
+const yieldTime = 4e6
+
+// ErrRunning is returned by a second Run at a time.
+var ErrRunning = errors.New("penstock: loop: it runs already")
+
+// Run serves events until [Loop.Stop]. The thread that it runs on is its own while it
+// blocks, and as long as it has no need to give way. The error wraps what
+// epoll_wait(2) said, ErrRunning, or os.ErrClosed. It may be called again after it has
+// returned.
+//
+// It does not lock the thread: each time that a locked goroutine gives way, and the
+// runtime makes a busy one do so every 10 ms, its P goes to another thread and back,
+// by four futex calls and for as long as the kernel takes to find that thread a CPU.
+// On a busy machine that took a third of the echoes (docs/performance.md).
+func (l *Loop) Run() error {
+	if l.running.Swap(true) {
+		return ErrRunning
+	}
+	defer l.running.Store(false)
+	if l.closed.Load() {
+		return fmt.Errorf("penstock: loop: run: %w", os.ErrClosed)
+	}
+	l.now = l.clock()
+	l.yield = l.now
+	for l.stop = false; !l.stop; {
+		if err := l.turn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn waits until there is something to do, and does it: what became ready, what
+// is left from the turn before, what was posted, what is due.
+func (l *Loop) turn() error {
+	n, err := l.wait()
+	if err != nil && err != syscall.EINTR {
+		return fmt.Errorf("penstock: loop: %w", os.NewSyscallError("epoll_wait", err))
+	}
+	l.now = l.clock()
+	rest := l.again
+	l.again = l.spare[:0]
+	for i := range n {
+		l.dispatch(i)
+	}
+	for _, id := range rest {
+		l.call(id)
+	}
+	l.spare = rest
+	if err := l.mail.deliver(); err != nil {
+		return err
+	}
+	l.wheel.advance(l.now)
+	l.counts.turn(n, l.giveWay(l.clock())-l.now)
+	return nil
+}
+
+// giveWay lets other goroutines run if it is time, and returns what the clock says
+// then.
+func (l *Loop) giveWay(now int64) int64 {
+	if now-l.yield > yieldTime {
+		runtime.Gosched()
+		now = l.clock()
+		l.yield = now
+	}
+	return now
+}
+
+// wait collects events. It does not block before it has looked without blocking:
+// on a busy loop that is all, and the scheduler is left alone. A loop that may
+// block says so first, and then looks at its mailbox once more (see mailbox).
+func (l *Loop) wait() (int, error) {
+	n, err := l.poller.poll()
+	if n > 0 || err != nil || len(l.again) > 0 || l.mail.any() {
+		return n, err
+	}
+	if l.spin > 0 {
+		if n, err = l.busyPoll(); n > 0 || err != nil || l.mail.any() {
+			return n, err
+		}
+	}
+	timeout := l.wheel.untilNext(l.clock())
+	if timeout == 0 || !l.mail.sleep() {
+		return 0, nil
+	}
+	n, err = l.poller.block(timeout)
+	l.mail.awake()
+	l.counts.blocked()
+	return n, err
+}
+
+// busyPoll looks for events again and again, for a bounded time.
+func (l *Loop) busyPoll() (n int, err error) {
+	begin := l.clock()
+	for now := begin; now-begin < l.spin; now = l.giveWay(l.clock()) {
+		if n, err = l.poller.poll(); n > 0 || err != nil || l.mail.any() {
+			break
+		}
+		if l.wheel.untilNext(now) == 0 {
+			break
+		}
+	}
+	return n, err
+}
+
+func (l *Loop) dispatch(i int) {
+	at, generation, which, events := l.poller.event(i)
+	if s := l.table.at(at); s != nil && s.handler != nil && s.generation == generation {
+		s.handler.Ready(which, events)
+	}
+}
+
+// call is what Again has asked for. Which descriptor of its handler was meant the
+// handler knows.
+func (l *Loop) call(id ID) {
+	if s := l.table.find(id); s != nil {
+		s.handler.Ready(0, 0)
+	}
+}

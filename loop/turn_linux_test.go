@@ -1,0 +1,410 @@
+package loop_test
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/loop"
+)
+
+// A scripted handler notes what it was told, and then does as it was told.
+type scripted struct {
+	told []loop.Events
+	then func(which uint8, events loop.Events)
+}
+
+func (s *scripted) Ready(which uint8, events loop.Events) {
+	s.told = append(s.told, events)
+	if s.then != nil {
+		s.then(which, events)
+	}
+}
+
+// all is everything that it was told.
+func (s *scripted) all() (events loop.Events) {
+	for _, e := range s.told {
+		events |= e
+	}
+	return events
+}
+
+// pair makes two connected sockets that are closed when the test ends, if the test
+// has not told that it did.
+func pair(t testing.TB) (a, b int) {
+	t.Helper()
+	a, b, err := sys.SocketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sys.Close(b) })
+	return a, b
+}
+
+func write(t testing.TB, fd int, s string) {
+	t.Helper()
+	if n, err := sys.Send(fd, []byte(s), sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL); err != nil || n != len(s) {
+		t.Fatalf("wrote %d of %d: %v", n, len(s), err)
+	}
+}
+
+func add(t testing.TB, l *loop.Loop, fd int, which uint8, h loop.Handler) loop.ID {
+	t.Helper()
+	id, err := l.Add(fd, which, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestEdges: readiness is told once; what is ready already when a descriptor is
+// added is told as well.
+func TestEdges(t *testing.T) {
+	l := newLoop(t, nil)
+	a, b := pair(t)
+	defer sys.Close(a)
+	write(t, b, "x")
+	h := &scripted{then: func(which uint8, _ loop.Events) {
+		if which != 7 {
+			t.Errorf("which is %d, want 7", which)
+		}
+	}}
+	id := add(t, l, a, 7, h)
+	turn(t, l)
+	turn(t, l)
+	if want := []loop.Events{loop.Readable | loop.Writable}; !slices.Equal(h.told, want) {
+		t.Fatalf("told %v, want %v", h.told, want)
+	}
+	write(t, b, "y")
+	turn(t, l)
+	if len(h.told) != 2 || h.told[1]&loop.Readable == 0 {
+		t.Fatalf("told %v, want another Readable", h.told)
+	}
+	if err := sys.ShutdownWrite(b); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, l)
+	if h.all()&loop.PeerClosed == 0 {
+		t.Fatalf("told %v, want PeerClosed", h.told)
+	}
+	l.Drop(id)
+}
+
+// TestReusedDescriptor: of two sockets that are ready in the same turn, the first one
+// that is served closes the other one, and accepts a connection that gets its number,
+// and its slot. The event of the old socket, which is in the batch already, must not
+// reach the new one.
+func TestReusedDescriptor(t *testing.T) {
+	l := newLoop(t, nil)
+	listener, err := sys.UnixStreamSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(listener)
+	client := listenAndConnect(t, listener)
+
+	type end struct {
+		scripted
+		fd int
+		id loop.ID
+	}
+	var ends [2]*end
+	fresh := &scripted{}
+	served := 0
+	for i := range ends {
+		a, b := pair(t)
+		write(t, b, "stale")
+		e := &end{fd: a}
+		ends[i] = e
+		e.then = func(uint8, loop.Events) {
+			served++
+			other := ends[1-i]
+			l.Drop(other.id)
+			sys.Close(other.fd)
+			fd, err := sys.AcceptSocket(listener)
+			if err != nil || fd != other.fd {
+				t.Fatalf("accepted %d, %v, want number %d", fd, err, other.fd)
+			}
+			id := add(t, l, fd, 0, fresh)
+			if uint32(id) != uint32(other.id) || id == other.id {
+				t.Fatalf("ID %x after %x: not the same slot with another generation", id, other.id)
+			}
+			other.id = id
+		}
+	}
+	for _, e := range ends {
+		e.id = add(t, l, e.fd, 0, e)
+		defer func() { sys.Close(e.fd) }()
+	}
+	turn(t, l)
+	if served != 1 {
+		t.Fatalf("%d were served, want 1", served)
+	}
+	if len(fresh.told) != 0 {
+		t.Fatalf("the new owner was told %v of the old one's socket", fresh.told)
+	}
+	turn(t, l)
+	if want := []loop.Events{loop.Writable}; !slices.Equal(fresh.told, want) {
+		t.Fatalf("the new owner was told %v, want %v, its own", fresh.told, want)
+	}
+	write(t, client, "for the new one")
+	turn(t, l)
+	if len(fresh.told) != 2 || fresh.told[1]&loop.Readable == 0 {
+		t.Fatalf("the new owner was told %v", fresh.told)
+	}
+}
+
+// listenAndConnect makes a unix socket listen, and returns a connection that waits in
+// its queue.
+func listenAndConnect(t *testing.T, listener int) (client int) {
+	t.Helper()
+	name := "@penstock-loop-" + t.Name()
+	if err := syscall.Bind(listener, &syscall.SockaddrUnix{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.Listen(listener, 8); err != nil {
+		t.Fatal(err)
+	}
+	client, err := sys.UnixStreamSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sys.Close(client) })
+	if err := sys.ConnectUnix(client, name); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// TestDropInTheSameTurn: a handler that was dropped by one that was served before it
+// is not called, be it for an event, or because of Again.
+func TestDropInTheSameTurn(t *testing.T) {
+	l := newLoop(t, nil)
+	var hs [2]scripted
+	var ids [2]loop.ID
+	for i := range hs {
+		a, b := pair(t)
+		defer sys.Close(a)
+		write(t, b, "x")
+		hs[i].then = func(uint8, loop.Events) {
+			l.Again(ids[0])
+			l.Again(ids[1])
+			l.Drop(ids[1-i])
+		}
+		ids[i] = add(t, l, a, 0, &hs[i])
+	}
+	turn(t, l)
+	if n := len(hs[0].told) + len(hs[1].told); n != 1 {
+		t.Fatalf("%d calls, want 1", n)
+	}
+	turn(t, l)
+	if n := len(hs[0].told) + len(hs[1].told); n != 2 || hs[0].all() != 0 && hs[1].all() != 0 {
+		t.Fatalf("%d calls, want one more, of the one that is left", n)
+	}
+}
+
+// TestAgain: it is called with no events, once for each time that it was asked for,
+// after the events of the next turn, which does not block.
+func TestAgain(t *testing.T) {
+	l := newLoop(t, nil)
+	busy, b := pair(t)
+	defer sys.Close(busy)
+	other, far := pair(t)
+	defer sys.Close(other)
+	var order []string
+	var id loop.ID
+	h := &scripted{}
+	h.then = func(_ uint8, events loop.Events) {
+		order = append(order, "busy")
+		if events != 0 {
+			l.Again(id)
+			write(t, far, "x")
+		}
+	}
+	id = add(t, l, busy, 0, h)
+	add(t, l, other, 0, &scripted{then: func(_ uint8, events loop.Events) {
+		if events&loop.Readable != 0 {
+			order = append(order, "other")
+		}
+	}})
+	write(t, b, "x")
+	for range 2 {
+		if err := l.Turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"busy", "other", "busy"}; !slices.Equal(order, want) {
+		t.Fatalf("served %v, want %v", order, want)
+	}
+	if h.told[1] != 0 {
+		t.Fatalf("called again with %v", h.told[1])
+	}
+}
+
+func TestHandAndDetach(t *testing.T) {
+	l := newLoop(t, nil)
+	a, b := pair(t)
+	defer sys.Close(a)
+	first, second := &scripted{}, &scripted{}
+	id := add(t, l, a, 0, first)
+	turn(t, l)
+	l.Hand(id, second)
+	write(t, b, "x")
+	turn(t, l)
+	if len(first.told) != 1 || len(second.told) != 1 {
+		t.Fatalf("told %v and %v", first.told, second.told)
+	}
+	if _, err := l.Add(a, 0, first); !errors.Is(err, syscall.EEXIST) {
+		t.Fatalf("added twice: %v, want EEXIST", err)
+	}
+	if err := l.Detach(id); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Detach(id); !errors.Is(err, loop.ErrStale) {
+		t.Fatalf("detached twice: %v, want ErrStale", err)
+	}
+	l.Drop(id) // nothing
+	l.Hand(id, first)
+	l.Again(id)
+	write(t, b, "y")
+	turn(t, l)
+	if len(first.told) != 1 || len(second.told) != 1 {
+		t.Fatalf("told after it was detached: %v and %v", first.told, second.told)
+	}
+	l.Drop(add(t, l, a, 0, first)) // it can be added again
+}
+
+func TestAddRefuses(t *testing.T) {
+	l := newLoop(t, nil)
+	if _, err := l.Add(-1, 0, &scripted{}); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("no descriptor: %v, want EBADF", err)
+	}
+	fd, err := syscall.Open("/proc/self/exe", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(fd)
+	if _, err := l.Add(fd, 0, &scripted{}); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("a regular file: %v, want EPERM", err)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for _, d := range []time.Duration{-1, time.Second + 1} {
+		if _, err := loop.New(&loop.Config{BusyPoll: d}); !errors.Is(err, loop.ErrConfig) {
+			t.Errorf("BusyPoll %v: %v, want ErrConfig", d, err)
+		}
+	}
+	if _, err := loop.NewGroup(-1, nil); !errors.Is(err, loop.ErrConfig) {
+		t.Errorf("-1 loops: %v, want ErrConfig", err)
+	}
+}
+
+func TestRunTwice(t *testing.T) {
+	l := newLoop(t, nil)
+	for range 2 {
+		entered, nested := false, error(nil)
+		_ = l.Post(func() { entered, nested = true, l.Run() })
+		l.Stop()
+		if err := l.Run(); err != nil || !entered {
+			t.Fatalf("%v, entered: %v", err, entered)
+		}
+		if !errors.Is(nested, loop.ErrRunning) {
+			t.Fatalf("run while it runs: %v, want ErrRunning", nested)
+		}
+	}
+}
+
+// A manual clock.
+type clock struct{ now int64 }
+
+// TestTimers: on an injected clock, a loop that runs fires what is due and nothing
+// else, however long that takes by the clock on the wall.
+func TestTimers(t *testing.T) {
+	c := clock{now: 1e9}
+	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
+	var fired []time.Duration
+	timers := make([]loop.Timer, 3)
+	for i := range timers {
+		d := time.Duration(i+1) * time.Hour
+		l.Arm(&timers[i], expirer(func() { fired = append(fired, d) }), d)
+	}
+	l.Disarm(&timers[1])
+	for _, step := range []time.Duration{time.Hour - 1, 1, time.Hour, time.Hour - 1, 1} {
+		c.now += int64(step)
+		turn(t, l)
+	}
+	if want := []time.Duration{time.Hour, 3 * time.Hour}; !slices.Equal(fired, want) {
+		t.Fatalf("fired %v, want %v", fired, want)
+	}
+}
+
+type expirer func()
+
+func (f expirer) Expired(*loop.Timer) { f() }
+
+// TestTimersWake: a loop that sleeps wakes for a timer, and so does one that polls.
+func TestTimersWake(t *testing.T) {
+	for _, spin := range []time.Duration{0, 100 * time.Millisecond} {
+		l := running(t, &loop.Config{BusyPoll: spin})
+		took := make(chan time.Duration, 1)
+		var timer loop.Timer
+		_ = l.Post(func() {
+			start := time.Now()
+			l.Arm(&timer, expirer(func() { took <- time.Since(start) }), 20*time.Millisecond)
+		})
+		// The turn in which it was armed may have begun earlier than start.
+		if d := await(t, took, "a timer"); d < 10*time.Millisecond || d > 10*20*time.Millisecond {
+			t.Errorf("with BusyPoll %v it took %v, want about 20 ms", spin, d)
+		}
+	}
+}
+
+// TestLag: a turn that took long is counted where it belongs.
+func TestLag(t *testing.T) {
+	c := clock{now: 1}
+	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
+	_ = l.Post(func() { c.now += 5e6 })
+	turn(t, l)
+	s := l.Stats()
+	if s.Turns != 1 || s.MaxLag != 5*time.Millisecond || s.Lag[13] != 1 { // 4,096 to 8,191 µs
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestBusyPoll: a loop with something to do every now and then does not sleep
+// between, and one without does in the end.
+func TestBusyPoll(t *testing.T) {
+	c := clock{now: 1}
+	polls := 0
+	l := newLoop(t, &loop.Config{BusyPoll: time.Millisecond, Now: func() int64 {
+		polls++
+		c.now += 1000 // each look at the clock is a microsecond
+		return c.now
+	}})
+	a, b := pair(t)
+	defer sys.Close(a)
+	h := &scripted{}
+	add(t, l, a, 0, h)
+	turn(t, l)
+	write(t, b, "x")
+	if err := l.Turn(); err != nil {
+		t.Fatal(err)
+	}
+	if s := l.Stats(); s.Blocked != 0 || len(h.told) != 2 {
+		t.Fatalf("it slept %d times, was told %v", s.Blocked, h.told)
+	}
+	// Nothing to do: it looks about a thousand times, then sleeps until the timer.
+	var timer loop.Timer
+	l.Arm(&timer, expirer(func() {}), 5*time.Millisecond)
+	polls = 0
+	if err := l.Turn(); err != nil {
+		t.Fatal(err)
+	}
+	if s := l.Stats(); s.Blocked != 1 || polls < 900 || polls > 1100 {
+		t.Fatalf("it slept %d times after %d looks, want 1 and about 1000", s.Blocked, polls)
+	}
+}

@@ -1,0 +1,181 @@
+package loop
+
+import (
+	"math/bits"
+	"time"
+)
+
+// A Timer calls its owner back once, at a time or a little later. It is made to be
+// part of a larger struct: the zero value is a timer that is not armed, it must not
+// be copied while it is armed, and arming, moving and disarming allocate nothing and
+// take the same time however many there are.
+type Timer struct {
+	next, prev *Timer // nil unless armed
+	due        int64  // tick; of a list's head, its place
+	owner      Expirer
+}
+
+// An Expirer is told of a [Timer].
+type Expirer interface {
+	// Expired is called on the loop's goroutine. The timer may be armed again.
+	Expired(t *Timer)
+}
+
+// A wheel keeps timers in lists by when they are due: 64 lists of one tick each,
+// 64 of 64 ticks, and so on (Varghese and Lauck, "Hashed and hierarchical timing
+// wheels", 1987). When the time of a longer list begins, its timers are spread over
+// the shorter ones.
+type wheel struct {
+	base  int64 // clock of tick 0
+	tick  int64 // of which everything that was due has been called
+	used  [wheelLevels]uint64
+	lists [wheelLevels][wheelLists]Timer // heads of circular lists
+	fired Timer                          // the list that is being called
+}
+
+const (
+	wheelTick   = int64(250 * time.Microsecond)
+	wheelBits   = 6
+	wheelLists  = 1 << wheelBits
+	wheelLevels = 5 // 3 days; timers beyond are spread again when these are over
+)
+
+func (w *wheel) start(now int64) {
+	w.base = now
+	for level := range w.lists {
+		for i := range w.lists[level] {
+			head := &w.lists[level][i]
+			head.next, head.prev, head.due = head, head, int64(level<<wheelBits|i)
+		}
+	}
+	w.fired.next, w.fired.prev, w.fired.due = &w.fired, &w.fired, -1
+}
+
+// arm makes t due at a time of the clock, rounded up to a tick.
+func (w *wheel) arm(t *Timer, at int64) {
+	w.disarm(t)
+	t.due = max((at-w.base+wheelTick-1)/wheelTick, w.tick+1)
+	w.place(t)
+}
+
+// place puts t into the list that its time is in, seen from the present tick.
+func (w *wheel) place(t *Timer) {
+	const most = 1<<(wheelBits*wheelLevels) - 1
+	due := min(t.due, w.tick+most)
+	level := max(bits.Len64(uint64(due-w.tick))-1, 0) / wheelBits
+	i := due >> (wheelBits * level) & (wheelLists - 1)
+	w.used[level] |= 1 << i
+	t.join(&w.lists[level][i])
+}
+
+// join puts t at the end of the list that head is the head of.
+func (t *Timer) join(head *Timer) {
+	t.prev, t.next = head.prev, head
+	head.prev.next, head.prev = t, t
+}
+
+func (w *wheel) disarm(t *Timer) {
+	if t.next == nil {
+		return
+	}
+	if t.next == t.prev && t.next.due >= 0 { // the last of its list
+		head := t.next.due
+		w.used[head>>wheelBits] &^= 1 << (head & (wheelLists - 1))
+	}
+	t.next.prev, t.prev.next = t.prev, t.next
+	t.next, t.prev = nil, nil
+}
+
+// next is the first tick after the present one at which there is something to
+// spread or to call, or -1.
+func (w *wheel) next() int64 {
+	first := int64(-1)
+	for level, used := range w.used {
+		if used == 0 {
+			continue
+		}
+		shift := wheelBits * level
+		at := w.tick>>shift + 1
+		at += int64(bits.TrailingZeros64(bits.RotateLeft64(used, -int(at&(wheelLists-1)))))
+		if at <<= shift; first < 0 || at < first {
+			first = at
+		}
+	}
+	return first
+}
+
+// advance calls what is due at a time of the clock.
+func (w *wheel) advance(now int64) {
+	target := (now - w.base) / wheelTick
+	for {
+		at := w.next()
+		if at < 0 || at > target {
+			w.tick = max(w.tick, target)
+			return
+		}
+		w.tick = at
+		w.spread()
+		w.call()
+	}
+}
+
+// spread takes apart the longer lists whose time begins with the present tick.
+func (w *wheel) spread() {
+	for level := wheelLevels - 1; level > 0; level-- {
+		shift := wheelBits * level
+		if w.tick&(1<<shift-1) != 0 {
+			continue
+		}
+		w.empty(level, int(w.tick>>shift&(wheelLists-1)), w.place)
+	}
+}
+
+// call calls the timers of the present tick.
+func (w *wheel) call() {
+	w.empty(0, int(w.tick&(wheelLists-1)), func(t *Timer) { t.owner.Expired(t) })
+}
+
+// empty takes every timer out of a list and passes it on. What f does with other
+// timers, those of the same list included, is allowed.
+func (w *wheel) empty(level, i int, f func(*Timer)) {
+	head := &w.lists[level][i]
+	if head.next == head {
+		return
+	}
+	w.used[level] &^= 1 << i
+	w.fired.next, w.fired.prev = head.next, head.prev
+	w.fired.next.prev, w.fired.prev.next = &w.fired, &w.fired
+	head.next, head.prev = head, head
+	for w.fired.next != &w.fired {
+		t := w.fired.next
+		w.disarm(t)
+		f(t)
+	}
+}
+
+// untilNext is the time from now to the next one that matters, in nanoseconds: 0
+// if it has come, negative if there is none.
+func (w *wheel) untilNext(now int64) int64 {
+	at := w.next()
+	if at < 0 {
+		return -1
+	}
+	return max(w.base+at*wheelTick-now, 0)
+}
+
+// Arm makes t call its owner in so long a time, and no earlier; a timer that is
+// armed already is moved. It is exact to a quarter of a millisecond, and to how long the turns
+// of the loop take. The time counts from [Loop.Now].
+func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
+	t.owner = owner
+	l.wheel.arm(t, l.Now()+min(int64(d), maxTimer))
+}
+
+// maxTimer is far from where sums of two such times overflow: 73 years.
+const maxTimer = 1 << 61
+
+// Disarm keeps t from calling. It does nothing for one that is not armed.
+func (l *Loop) Disarm(t *Timer) { l.wheel.disarm(t) }
+
+// Armed reports whether t is going to call.
+func (t *Timer) Armed() bool { return t.next != nil }
