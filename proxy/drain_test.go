@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"github.com/penstock/penstock/proxy/socket"
 )
 
-func TestDrainWaitsForSessions(t *testing.T) {
+func TestDrainWaitsForSessions(t *testing.T) { eachDriver(t, testDrainWaitsForSessions) }
+
+func testDrainWaitsForSessions(t *testing.T) {
 	j, log := newJournal()
 	r := serve(t, proxy.Config{Log: log}, endpoint(t, "127.0.0.1:0", echo))
 	conn := r.dial(t)
@@ -35,7 +38,9 @@ func TestDrainWaitsForSessions(t *testing.T) {
 	}
 }
 
-func TestDrainRefusesNewConnections(t *testing.T) {
+func TestDrainRefusesNewConnections(t *testing.T) { eachDriver(t, testDrainRefusesNewConnections) }
+
+func testDrainRefusesNewConnections(t *testing.T) {
 	r := serve(t, proxy.Config{}, endpoint(t, "127.0.0.1:0", echo))
 	conn := r.dial(t)
 	exchange(t, conn, "before")
@@ -54,9 +59,12 @@ func TestDrainRefusesNewConnections(t *testing.T) {
 	exchange(t, conn, "after")
 }
 
-func TestDrainTimeoutCuts(t *testing.T) {
+func TestDrainTimeoutCuts(t *testing.T) { eachDriver(t, testDrainTimeoutCuts) }
+
+func testDrainTimeoutCuts(t *testing.T) {
 	open := func(t *testing.T, timeout time.Duration) (server *proxy.Server, asked chan time.Duration, clock chan time.Time) {
 		server, err := proxy.Open(context.Background(), &proxy.Config{
+			Loops:  loopsOf(t),
 			Listen: []socket.Address{parse(t, "127.0.0.1:0")}, To: []socket.Address{parse(t, endpoint(t, "127.0.0.1:0", echo))},
 			MaxConnections: 10, DrainTimeout: timeout,
 		})
@@ -106,7 +114,9 @@ func TestDrainTimeoutCuts(t *testing.T) {
 	})
 }
 
-func TestCutEndsAtOnce(t *testing.T) {
+func TestCutEndsAtOnce(t *testing.T) { eachDriver(t, testCutEndsAtOnce) }
+
+func testCutEndsAtOnce(t *testing.T) {
 	for name, begin := range map[string]func(*running, *journal){
 		"while serving":  func(*running, *journal) {},
 		"while draining": func(r *running, j *journal) { r.stop(); j.wait(t, "draining") },
@@ -129,7 +139,9 @@ func TestCutEndsAtOnce(t *testing.T) {
 }
 
 // A cut also ends what is only being connected, and what waits for its turn.
-func TestCutWhileConnecting(t *testing.T) {
+func TestCutWhileConnecting(t *testing.T) { eachDriver(t, testCutWhileConnecting) }
+
+func testCutWhileConnecting(t *testing.T) {
 	mute := silent(t)
 	r := serve(t, proxy.Config{MaxConnections: 1}, mute)
 	r.dial(t)
@@ -176,7 +188,12 @@ func silent(t *testing.T) string {
 // Clients that were connected before the stop are served, those above the limit
 // too.
 func TestQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
+	eachDriver(t, testQueuedConnectionsAreServedBeforeTheEnd)
+}
+
+func testQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
 	server, err := proxy.Open(context.Background(), &proxy.Config{
+		Loops:  loopsOf(t),
 		Listen: []socket.Address{parse(t, "127.0.0.1:0")}, To: []socket.Address{parse(t, endpoint(t, "127.0.0.1:0", echo))},
 		MaxConnections: 3,
 	})
@@ -194,10 +211,16 @@ func TestQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
 	}
 	r := run(t, server)
 	r.stop()
+	var clients sync.WaitGroup
 	for _, conn := range conns {
-		exchange(t, conn, "hello")
-		finish(t, conn)
+		clients.Go(func() {
+			if err := roundTrip(conn, "hello"); err != nil {
+				t.Error(err)
+			}
+			conn.Close()
+		})
 	}
+	clients.Wait()
 	if err := <-r.done; err != nil {
 		t.Error(err)
 	}

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/listener"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/proxy/upstream"
@@ -31,6 +31,14 @@ type Config struct {
 	// accepting pauses. It must be at least 1.
 	MaxConnections int
 
+	// Loops is on how many event loops clients are served: 0 means GOMAXPROCS,
+	// negative that there are none but goroutines, two for each session, which is also
+	// what systems without epoll have where it is 0.
+	Loops int
+	// BusyPoll is how long a loop goes on asking for events before it sleeps, as in
+	// [loop.Config]: up to a whole CPU for each loop. It needs loops.
+	BusyPoll time.Duration
+
 	// Engine says how bytes are moved.
 	Engine relay.Engine
 
@@ -48,7 +56,7 @@ type Config struct {
 	Socket socket.Options
 
 	// Log gets what an operator should know, and at level debug a line for each
-	// session. Nil means nothing.
+	// session. Its handler must not wait: event loops call it. Nil means nothing.
 	Log *slog.Logger
 }
 
@@ -59,20 +67,32 @@ type Server struct {
 	pipes     *pipe.Pool // owned; nil without splice
 	relay     *relay.Relay
 	upstream  *upstream.Group
-	limit     *listener.Limit
 	listeners []*listener.Listener
-	local     []netip.Addr // this machine's
-	spares    spares
-	dial      func(context.Context) (net.Conn, error) // upstream's
+	own       []upstream.Address // where the listeners are
+	local     []netip.Addr       // this machine's
+	driver    driver             // owned
 	after     func(time.Duration) <-chan time.Time
 
 	full    episode    // the limit is reached
 	refused episode    // clients are, for want of descriptors
 	pauses  []*episode // of accepting
 
-	sessions sessions
-	cut      context.Context // ends when sessions are cut
-	cutNow   context.CancelFunc
+	cut    context.Context // ends when sessions are cut
+	cutNow context.CancelFunc
+}
+
+// A driver accepts clients, connects them to targets and has them joined.
+type driver interface {
+	// serve serves until ctx ends, then those who came before, and returns when they
+	// have left; or when it was cut.
+	serve(ctx context.Context) error
+	// cutAll ends it all at once, for a cause.
+	cutAll(cause error)
+	// active returns how many clients are being served.
+	active() int64
+	summary() core.Summary
+	// close gives up what the driver has, after serve, or in place of it.
+	close() error
 }
 
 // Open makes a Server that listens on every address of cfg; connections wait in
@@ -101,20 +121,34 @@ func (s *Server) open(ctx context.Context) error {
 	if s.upstream, err = upstream.New(s.cfg.To, s.upstreamConfig()); err != nil {
 		return err
 	}
-	s.dial = s.upstream.Dial
 	if err := s.openRelay(); err != nil {
 		return err
 	}
-	s.openLimit()
-	for _, addr := range s.cfg.Listen {
-		l, err := s.listen(ctx, addr)
-		if err != nil {
-			return err
-		}
-		s.listeners = append(s.listeners, l)
-	}
+	s.full.over = func() { s.log.Info("below max-connections again") }
+	s.refused.over = func() {}
 	s.local = localAddresses()
+	var open func(context.Context) error
+	if open, err = s.chooseDriver(); err != nil {
+		return err
+	}
+	if err := open(ctx); err != nil {
+		return err
+	}
 	return s.checkTargets()
+}
+
+// chooseDriver returns what opens the driver that was asked for.
+func (s *Server) chooseDriver() (open func(context.Context) error, err error) {
+	switch {
+	case s.cfg.Loops >= 0 && haveLoops:
+		return s.openLoops, nil
+	case s.cfg.Loops > 0:
+		return nil, fmt.Errorf("%d loops: %w: this system has no epoll", s.cfg.Loops, errors.ErrUnsupported)
+	case s.cfg.BusyPoll != 0 && s.cfg.Loops < 0:
+		return nil, errors.New("busy polling needs loops")
+	default:
+		return s.openGoroutines, nil
+	}
 }
 
 func (s *Server) upstreamConfig() *upstream.Config {
@@ -122,6 +156,7 @@ func (s *Server) upstreamConfig() *upstream.Config {
 		ConnectTimeout: s.cfg.ConnectTimeout,
 		Options:        s.cfg.Socket,
 		Own:            s.listensOn,
+		Local:          s.isLocal,
 		OnDown: func(target string, cause error) {
 			s.log.Warn(downMessage(cause), "target", target, "error", cause)
 		},
@@ -157,43 +192,47 @@ func (s *Server) openRelay() error {
 	return err
 }
 
-// openLimit makes the limit, which tells when it is reached.
-func (s *Server) openLimit() {
-	s.full.over = func() { s.log.Info("below max-connections again") }
-	s.refused.over = func() {}
-	s.limit = listener.NewLimit(s.cfg.MaxConnections)
-	s.limit.Tell(func(full bool) {
-		if !full {
-			s.full.end()
-			return
-		}
-		s.full.begin(func() {
-			s.log.Warn("max-connections reached, further clients wait", "max_connections", s.limit.Max())
-		})
+// tellFull tells when the limit is reached, and when it is not any more.
+func (s *Server) tellFull(full bool) {
+	if !full {
+		s.full.end()
+		return
+	}
+	s.full.begin(func() {
+		s.log.Warn("max-connections reached, further clients wait", "max_connections", s.cfg.MaxConnections)
 	})
 }
 
-func (s *Server) listen(ctx context.Context, addr socket.Address) (*listener.Listener, error) {
-	var l *listener.Listener
-	pause := &episode{over: func() { s.log.Info("accepting resumed", "address", l.Addr()) }}
-	s.pauses = append(s.pauses, pause)
-	cfg := &listener.Config{
-		Limit:   s.limit,
-		Options: s.cfg.Socket,
-		Reserve: s.spares.reserve,
-		OnPause: func(cause error) {
-			s.spares.trim()
-			closed := s.trim()
-			pause.begin(func() {
-				s.log.Warn("accepting paused", "address", l.Addr(), "error", cause,
-					"active", s.limit.Active(), "pauses", l.Pauses(), "pipes_closed", closed)
-			})
-			pause.end() // unless it fails again, which it soon would
-		},
+// tellPaused tells that accepting from a listener failed, and is tried again.
+func (s *Server) tellPaused(listener int, cause error, active, pauses int64) {
+	closed, pause := s.trim(), s.pauses[listener]
+	pause.begin(func() {
+		s.log.Warn("accepting paused", "address", s.listeners[listener].Addr(), "error", cause,
+			"active", active, "pauses", pauses, "pipes_closed", closed)
+	})
+	pause.end() // unless it fails again, which it soon would
+}
+
+// tellRefused tells of a client that no target took.
+func (s *Server) tellRefused(client string, cause error) {
+	if core.LacksDescriptor(cause) {
+		s.refused.begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
+		s.refused.end()
 	}
-	var err error
-	l, err = listener.Listen(ctx, addr, cfg)
-	return l, err
+	s.log.Debug("connection refused", "client", client, "error", cause)
+}
+
+// listen listens on every address.
+func (s *Server) listen(ctx context.Context, config func(i int) *listener.Config) error {
+	for i, addr := range s.cfg.Listen {
+		l, err := listener.Listen(ctx, addr, config(i))
+		if err != nil {
+			return err
+		}
+		s.pauses = append(s.pauses, &episode{over: func() { s.log.Info("accepting resumed", "address", l.Addr()) }})
+		s.listeners, s.own = append(s.listeners, l), append(s.own, ownAddress(l))
+	}
+	return nil
 }
 
 // trim gives the descriptors of idle pipes back, and returns how many pipes that
@@ -218,10 +257,12 @@ func (s *Server) Addresses() []string {
 // close closes what is open, in the order in which it depends on each other.
 func (s *Server) close() error {
 	var errs []error
+	if s.driver != nil {
+		errs = append(errs, s.driver.close())
+	}
 	for _, l := range s.listeners {
 		errs = append(errs, l.Close())
 	}
-	s.spares.close()
 	for _, e := range append(s.pauses, &s.full, &s.refused) {
 		e.close()
 	}

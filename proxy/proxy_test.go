@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,11 +30,16 @@ func refusing(t *testing.T) string {
 	return "unix:" + t.TempDir() + "/nobody"
 }
 
-func TestBytesGoThrough(t *testing.T) {
+// abstract is the address of an abstract unix socket that is this process's alone.
+func abstract(name string) string { return fmt.Sprintf("unix:@penstock-%s-%d", name, os.Getpid()) }
+
+func TestBytesGoThrough(t *testing.T) { eachDriver(t, testBytesGoThrough) }
+
+func testBytesGoThrough(t *testing.T) {
 	dir := t.TempDir()
 	for _, engine := range []relay.Engine{relay.EngineAuto, relay.EngineSplice, relay.EngineCopy} {
 		for _, listen := range []string{"127.0.0.1:0", "[::1]:0", "unix:" + dir + "/listen"} {
-			for _, to := range []string{"127.0.0.1:0", "unix:@penstock-endpoint"} {
+			for _, to := range []string{"127.0.0.1:0", abstract("endpoint")} {
 				name := engine.String() + " " + strings.ReplaceAll(listen+" to "+to, "/", "_")
 				t.Run(name, func(t *testing.T) {
 					r := serve(t, proxy.Config{
@@ -69,10 +75,12 @@ func TestBytesGoThrough(t *testing.T) {
 	}
 }
 
-func TestListensOnEveryAddress(t *testing.T) {
+func TestListensOnEveryAddress(t *testing.T) { eachDriver(t, testListensOnEveryAddress) }
+
+func testListensOnEveryAddress(t *testing.T) {
 	j, log := newJournal()
 	r := serve(t, proxy.Config{
-		Log: log, Listen: []socket.Address{parse(t, "127.0.0.1:0"), parse(t, "[::1]:0"), parse(t, "unix:@penstock-listen")},
+		Log: log, Listen: []socket.Address{parse(t, "127.0.0.1:0"), parse(t, "[::1]:0"), parse(t, abstract("listen"))},
 	}, endpoint(t, "127.0.0.1:0", echo))
 	for _, spec := range r.Addresses() {
 		addr := parse(t, spec)
@@ -92,10 +100,13 @@ func TestListensOnEveryAddress(t *testing.T) {
 	}
 }
 
-func TestOpenLeavesNothingBehind(t *testing.T) {
+func TestOpenLeavesNothingBehind(t *testing.T) { eachDriver(t, testOpenLeavesNothingBehind) }
+
+func testOpenLeavesNothingBehind(t *testing.T) {
 	taken := endpoint(t, "127.0.0.1:0", echo)
 	before := leak.Take()
 	_, err := proxy.Open(context.Background(), &proxy.Config{
+		Loops:  loopsOf(t),
 		Listen: []socket.Address{parse(t, "127.0.0.1:0"), parse(t, taken)},
 		To:     []socket.Address{parse(t, "127.0.0.1:1")},
 	})
@@ -118,7 +129,9 @@ func TestOpenNeedsAddresses(t *testing.T) {
 
 // A target that is down costs its connection only: that is reset, not closed as
 // if there were nothing to say.
-func TestTargetDown(t *testing.T) {
+func TestTargetDown(t *testing.T) { eachDriver(t, testTargetDown) }
+
+func testTargetDown(t *testing.T) {
 	j, log := newJournal()
 	target := "unix:" + t.TempDir() + "/s"
 	up := endpoint(t, target, echo)
@@ -161,7 +174,9 @@ func TestPortExhaustionIsToldAsSuch(t *testing.T) {
 	}
 }
 
-func TestNextTargetWhenOneRefuses(t *testing.T) {
+func TestNextTargetWhenOneRefuses(t *testing.T) { eachDriver(t, testNextTargetWhenOneRefuses) }
+
+func testNextTargetWhenOneRefuses(t *testing.T) {
 	r := serve(t, proxy.Config{}, refusing(t), endpoint(t, "127.0.0.1:0", echo))
 	for range 4 {
 		conn := r.dial(t)
@@ -173,7 +188,9 @@ func TestNextTargetWhenOneRefuses(t *testing.T) {
 	}
 }
 
-func TestSessionsAreLoggedAtDebug(t *testing.T) {
+func TestSessionsAreLoggedAtDebug(t *testing.T) { eachDriver(t, testSessionsAreLoggedAtDebug) }
+
+func testSessionsAreLoggedAtDebug(t *testing.T) {
 	j, log := newJournal()
 	r := serve(t, proxy.Config{Log: log}, endpoint(t, "127.0.0.1:0", echo))
 	conn := r.dial(t)
@@ -186,7 +203,9 @@ func TestSessionsAreLoggedAtDebug(t *testing.T) {
 	}
 }
 
-func TestAtTheLimitClientsWait(t *testing.T) {
+func TestAtTheLimitClientsWait(t *testing.T) { eachDriver(t, testAtTheLimitClientsWait) }
+
+func testAtTheLimitClientsWait(t *testing.T) {
 	j, log := newJournal()
 	r := serve(t, proxy.Config{MaxConnections: 1, Log: log}, endpoint(t, "127.0.0.1:0", echo))
 	first, second := r.dial(t), r.dial(t)

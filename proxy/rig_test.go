@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -71,6 +72,26 @@ func parse(t *testing.T, spec string) socket.Address {
 	return addr
 }
 
+// eachDriver runs a test with every driver.
+func eachDriver(t *testing.T, test func(*testing.T)) {
+	for _, name := range []string{"goroutines", "1 loop", "loops"} {
+		t.Run(name, test)
+	}
+}
+
+// loopsOf returns how many loops the servers of a test have, by its name.
+func loopsOf(t *testing.T) int {
+	for _, part := range strings.Split(t.Name(), "/") {
+		switch part {
+		case "goroutines":
+			return -1
+		case "1_loop":
+			return 1
+		}
+	}
+	return 2
+}
+
 // running is a server that serves.
 type running struct {
 	*proxy.Server
@@ -84,6 +105,9 @@ func serve(t *testing.T, cfg proxy.Config, targets ...string) *running {
 	t.Helper()
 	if cfg.Listen == nil {
 		cfg.Listen = []socket.Address{parse(t, "127.0.0.1:0")}
+	}
+	if cfg.Loops == 0 {
+		cfg.Loops = loopsOf(t)
 	}
 	if cfg.MaxConnections == 0 {
 		cfg.MaxConnections = 1000

@@ -5,38 +5,51 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/penstock/penstock/proxy/listener"
 	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/upstream"
 )
 
 // checkTargets refuses a target that is the proxy itself: each connection would
 // make another, until the limit. A name is looked at when it was resolved.
 func (s *Server) checkTargets() error {
 	for _, to := range s.cfg.To {
-		if s.listensOn(to.Network, to.Name) {
+		addr := upstream.Address{Path: to.Name}
+		if to.Network != "unix" {
+			at, err := netip.ParseAddrPort(to.Name)
+			if err != nil {
+				continue // a name
+			}
+			addr = upstream.Address{AddrPort: at}
+		}
+		if s.listensOn(addr) {
 			return fmt.Errorf("%w %q: the proxy itself listens there: write where the server does", socket.ErrAddress, to)
 		}
 	}
 	return nil
 }
 
-// listensOn reports whether a connection to addr, which package net takes, would
-// reach one of the server's listeners.
-func (s *Server) listensOn(network, addr string) bool {
-	to, err := netip.ParseAddrPort(addr)
-	for _, l := range s.listeners {
-		if network == "unix" {
-			if l.Addr() == "unix:"+addr {
-				return true
-			}
-			continue
-		}
-		at, atErr := netip.ParseAddrPort(l.Addr())
-		if err == nil && atErr == nil && at.Port() == to.Port() && s.covers(at.Addr().Unmap(), to.Addr().Unmap()) {
+// listensOn reports whether a connection to addr would reach one of the server's
+// listeners.
+func (s *Server) listensOn(addr upstream.Address) bool {
+	for _, at := range s.own {
+		switch {
+		case at.Path != addr.Path:
+		case addr.Path != "":
+			return true
+		case at.AddrPort.Port() == addr.AddrPort.Port() && s.covers(at.AddrPort.Addr(), addr.AddrPort.Addr().Unmap()):
 			return true
 		}
 	}
 	return false
+}
+
+// isLocal reports whether an IP address is this machine's.
+func (s *Server) isLocal(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsLoopback() || a.IsUnspecified() || slices.Contains(s.local, a.WithZone(""))
 }
 
 // covers reports whether a listener at one IP address gets what is sent to
@@ -55,6 +68,15 @@ func (s *Server) covers(at, to netip.Addr) bool {
 		return to.IsLoopback() || slices.Contains(s.local, to)
 	}
 	return at == to
+}
+
+// ownAddress is where a listener is reached.
+func ownAddress(l *listener.Listener) upstream.Address {
+	if path, ok := strings.CutPrefix(l.Addr(), "unix:"); ok {
+		return upstream.Address{Path: path}
+	}
+	at, _ := netip.ParseAddrPort(l.Addr()) // the kernel's
+	return upstream.Address{AddrPort: netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}
 }
 
 // localAddresses are the addresses that this machine has now.

@@ -26,7 +26,9 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-func TestTargetThatIsTheProxyItself(t *testing.T) {
+func TestTargetThatIsTheProxyItself(t *testing.T) { eachDriver(t, testTargetThatIsTheProxyItself) }
+
+func testTargetThatIsTheProxyItself(t *testing.T) {
 	path := "unix:" + t.TempDir() + "/s"
 	for _, c := range []struct {
 		listen, to string
@@ -46,6 +48,7 @@ func TestTargetThatIsTheProxyItself(t *testing.T) {
 		port := freePort(t)
 		listen, to := strings.ReplaceAll(c.listen, "PORT", port), strings.ReplaceAll(c.to, "PORT", port)
 		server, err := proxy.Open(context.Background(), &proxy.Config{
+			Loops:  loopsOf(t),
 			Listen: []socket.Address{parse(t, listen)}, To: []socket.Address{parse(t, to)}, MaxConnections: 1,
 		})
 		if c.self != errors.Is(err, socket.ErrAddress) || !c.self && err != nil {
@@ -58,7 +61,9 @@ func TestTargetThatIsTheProxyItself(t *testing.T) {
 }
 
 // A name is looked at once it was resolved: one client is one connection.
-func TestNameThatIsTheProxyItself(t *testing.T) {
+func TestNameThatIsTheProxyItself(t *testing.T) { eachDriver(t, testNameThatIsTheProxyItself) }
+
+func testNameThatIsTheProxyItself(t *testing.T) {
 	port := freePort(t)
 	r := serve(t, proxy.Config{Listen: []socket.Address{parse(t, ":"+port)}}, "localhost:"+port)
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)

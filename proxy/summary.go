@@ -1,11 +1,8 @@
 package proxy
 
 import (
-	"maps"
-	"slices"
-	"sync"
-
-	"github.com/penstock/penstock/relay"
+	"math"
+	"runtime/metrics"
 )
 
 // Summary is what a [Server] has done and holds. Sessions that still run are in
@@ -17,6 +14,8 @@ type Summary struct {
 	Lost        int64            `json:"lost"`      // bytes, see [relay.Flow]
 	Fallbacks   map[string]int64 `json:"fallbacks"` // by [relay.Fallback], those that occurred
 	Pipes       Pipes            `json:"pipes"`
+	Pauses      Pauses           `json:"pauses"`
+	Loops       []Loop           `json:"loops,omitempty"` // none where there are goroutines
 }
 
 // Connections are counts of clients.
@@ -46,119 +45,68 @@ type Pipes struct {
 	Idle   int64 `json:"idle"`   // now
 }
 
+// Pauses are the times for which the collector stopped everything, since the
+// program began.
+type Pauses struct {
+	GC      int64 `json:"gc"`        // how many
+	GCMaxUs int64 `json:"gc_max_us"` // the longest, in microseconds, rounded up to what the runtime tells apart
+}
+
+// A Loop is what one event loop has done and holds.
+type Loop struct {
+	Active     int64 `json:"active"`      // clients now
+	Accepted   int64 `json:"accepted"`    // clients ever
+	HandedOver int64 `json:"handed_over"` // clients that it gave to other loops
+	Turns      int64 `json:"turns"`
+	LagP99Us   int64 `json:"lag_p99_us"` // how long what became ready waited, see [core.Load]
+	LagMaxUs   int64 `json:"lag_max_us"`
+}
+
 // Summary returns what the server has done until now. It may be called at any
 // time by any goroutine, also after Serve has returned.
 func (s *Server) Summary() Summary {
-	sum := s.sessions.summary()
+	done := s.driver.summary()
+	fallbacks := make(map[string]int64)
+	for reason, n := range done.Totals.Fallbacks.All() {
+		fallbacks[reason.String()] = n
+	}
 	pipes := s.relay.Stats().Pipes
-	sum.Pipes = Pipes{Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle}
+	sum := Summary{
+		Connections: Connections{Accepted: done.Accepted, Active: done.Active, Refused: done.Refused},
+		Bytes:       Bytes{Moved(done.Totals.ClientToEndpoint), Moved(done.Totals.EndpointToClient)},
+		Lost:        done.Totals.Lost,
+		Fallbacks:   fallbacks,
+		Pipes:       Pipes{Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle},
+		Pauses:      gcPauses(),
+	}
+	for _, l := range done.Loops {
+		sum.Loops = append(sum.Loops, Loop{
+			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
+			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(),
+		})
+	}
 	return sum
 }
 
-// sessions is the book of what happened to connections. A session is counted
-// from live while it runs and in ended afterwards; it moves from one to the other
-// under mu, so that no summary counts it twice or not at all.
-type sessions struct {
-	mu       sync.Mutex
-	conns    Connections
-	live     map[*relay.Session]struct{}
-	ended    totals
-	canceled int64 // sessions that were cut
-}
-
-// totals are sums over sessions.
-type totals struct {
-	bytes     Bytes
-	lost      int64
-	fallbacks relay.Fallbacks
-}
-
-func (t *totals) add(r relay.Result) {
-	t.bytes.ClientToEndpoint.add(r.AToB)
-	t.bytes.EndpointToClient.add(r.BToA)
-	t.lost += r.AToB.Lost + r.BToA.Lost
-	for i := range t.fallbacks {
-		t.fallbacks[i] += r.AToB.Fallbacks[i] + r.BToA.Fallbacks[i]
+// gcPauses reads the runtime's histogram of pauses, of which the upper end of the
+// last bucket that is not empty is told.
+func gcPauses() (p Pauses) {
+	sample := []metrics.Sample{{Name: "/sched/pauses/total/gc:seconds"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindFloat64Histogram {
+		return p
 	}
-}
-
-func (m *Moved) add(f relay.Flow) {
-	m.Spliced += f.Spliced
-	m.Copied += f.Copied
-}
-
-func (b *sessions) accept() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.conns.Accepted++
-	b.conns.Active++
-}
-
-// refuse notes the end of a connection that no target took, or that was cut
-// before it was joined.
-func (b *sessions) refuse(cut bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.conns.Active--
-	if cut {
-		b.canceled++
-	} else {
-		b.conns.Refused++
+	h := sample[0].Value.Float64Histogram()
+	for i, n := range h.Counts {
+		if n == 0 {
+			continue
+		}
+		p.GC += int64(n)
+		most := h.Buckets[i+1]
+		if math.IsInf(most, 1) {
+			most = h.Buckets[i]
+		}
+		p.GCMaxUs = int64(math.Ceil(most * 1e6))
 	}
-}
-
-func (b *sessions) start(s *relay.Session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.live == nil {
-		b.live = make(map[*relay.Session]struct{})
-	}
-	b.live[s] = struct{}{}
-}
-
-func (b *sessions) end(s *relay.Session, r relay.Result) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.live, s)
-	b.conns.Active--
-	b.ended.add(r)
-	if r.Reason == relay.ReasonCanceled {
-		b.canceled++
-	}
-}
-
-// cutAll cuts the sessions that have been started.
-func (b *sessions) cutAll(cause error) {
-	b.mu.Lock()
-	live := slices.Collect(maps.Keys(b.live))
-	b.mu.Unlock()
-	for _, s := range live {
-		s.Cut(cause)
-	}
-}
-
-func (b *sessions) active() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.conns.Active
-}
-
-func (b *sessions) cut() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.canceled
-}
-
-func (b *sessions) summary() Summary {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	sum := b.ended
-	for s := range b.live {
-		sum.add(s.Result())
-	}
-	fallbacks := make(map[string]int64)
-	for reason, n := range sum.fallbacks.All() {
-		fallbacks[reason.String()] = n
-	}
-	return Summary{Connections: b.conns, Bytes: sum.bytes, Lost: sum.lost, Fallbacks: fallbacks}
+	return p
 }

@@ -14,16 +14,19 @@ import (
 )
 
 func TestSummaryAsJSON(t *testing.T) {
-	text, err := json.Marshal(proxy.Summary{Fallbacks: map[string]int64{"urgent": 7}})
+	text, err := json.Marshal(proxy.Summary{Fallbacks: map[string]int64{"urgent": 7}, Loops: []proxy.Loop{{LagP99Us: 8}}})
 	const want = `{"connections":{"accepted":0,"active":0,"refused":0},` +
 		`"bytes":{"client_to_endpoint":{"spliced":0,"copied":0},"endpoint_to_client":{"spliced":0,"copied":0}},` +
-		`"lost":0,"fallbacks":{"urgent":7},"pipes":{"made":0,"reused":0,"leased":0,"idle":0}}`
+		`"lost":0,"fallbacks":{"urgent":7},"pipes":{"made":0,"reused":0,"leased":0,"idle":0},` +
+		`"pauses":{"gc":0,"gc_max_us":0},"loops":[{"active":0,"accepted":0,"handed_over":0,"turns":0,"lag_p99_us":8,"lag_max_us":0}]}`
 	if err != nil || string(text) != want {
 		t.Errorf("summary is\n%s, %v, want\n%s", text, err, want)
 	}
 }
 
-func TestSummaryHasLiveSessions(t *testing.T) {
+func TestSummaryHasLiveSessions(t *testing.T) { eachDriver(t, testSummaryHasLiveSessions) }
+
+func testSummaryHasLiveSessions(t *testing.T) {
 	r := serve(t, proxy.Config{Engine: relay.EngineCopy}, endpoint(t, "127.0.0.1:0", echo))
 	conn := r.dial(t)
 	exchange(t, conn, "hello")
@@ -50,7 +53,9 @@ func TestSummaryHasLiveSessions(t *testing.T) {
 
 // Sessions end all the time while summaries are taken: none that moved from the
 // live ones to the ended is missed, or counted twice.
-func TestSummaryCountsEachSessionOnce(t *testing.T) {
+func TestSummaryCountsEachSessionOnce(t *testing.T) { eachDriver(t, testSummaryCountsEachSessionOnce) }
+
+func testSummaryCountsEachSessionOnce(t *testing.T) {
 	r := serve(t, proxy.Config{Engine: relay.EngineCopy}, endpoint(t, "127.0.0.1:0", echo))
 	const clients, turns, size = 4, 50, 1000
 	var work sync.WaitGroup

@@ -13,11 +13,13 @@ import (
 // TestJoinResetCollectedByWrite: while the relay writes to a side that is reset,
 // the write may collect the socket's error, after which a read sees what looks
 // like an end of file. It must not be passed on as one.
-func TestJoinResetCollectedByWrite(t *testing.T) {
+func TestJoinResetCollectedByWrite(t *testing.T) { eachDriver(t, testJoinResetCollectedByWrite) }
+
+func testJoinResetCollectedByWrite(t *testing.T, d *driving) {
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		for range 50 {
-			g := newRig(t, r, tcp, tcp)
+			g := d.newRig(t, r, tcp, tcp)
 			go func() {
 				block := content(8, 4096)
 				for {
@@ -65,10 +67,12 @@ func TestJoinClosedUnderneath(t *testing.T) {
 
 // TestJoinResetAccount: bytes that the reset threw away from the destination's send
 // queue are lost, not delivered.
-func TestJoinResetAccount(t *testing.T) {
+func TestJoinResetAccount(t *testing.T) { eachDriver(t, testJoinResetAccount) }
+
+func testJoinResetAccount(t *testing.T, d *driving) {
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
-		g := newRig(t, r, tcp, tcp)
+		g := d.newRig(t, r, tcp, tcp)
 		want := content(1, 2<<20)
 		if _, err := g.A.Write(want); err != nil {
 			t.Fatal(err)
@@ -84,10 +88,12 @@ func TestJoinResetAccount(t *testing.T) {
 
 // TestJoinBrokenPipe: a unix socket whose peer is gone answers EPIPE, which ends
 // the session as a reset of the other side.
-func TestJoinBrokenPipe(t *testing.T) {
+func TestJoinBrokenPipe(t *testing.T) { eachDriver(t, testJoinBrokenPipe) }
+
+func testJoinBrokenPipe(t *testing.T, d *driving) {
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
-		g := newRig(t, r, tcp, unixStream)
+		g := d.newRig(t, r, tcp, unixStream)
 		if err := g.B.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}

@@ -57,15 +57,18 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	j := r.newCopyJob()
 	d := &j.dir
 	d.setAhead(ahead)
-	d.remain, d.oneWay = remain, true
+	d.oneWay = true
+	if remain >= 0 {
+		d.limit(remain)
+	}
 	d.limitAhead()
-	r.connect(d, from, to)
+	r.connect(d, &j.ends, &j.env, from, to)
 	if d.sendsFile() {
 		d.mode, d.pinned = transferring, true
 	}
 	err := j.run(from.rw, to.rw)
 	if limit != nil {
-		limit.N = d.remain
+		limit.N = d.oddity().remain
 	}
 	f := d.flow()
 	r.jobs.Put(j)
@@ -75,50 +78,52 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 // A copyJob is what a copy needs besides its ends, used again so that short copies
 // do not pay for it.
 type copyJob struct {
-	dir direction
-	drv *driver
+	dir  direction
+	ends pair
+	env  environment
+	drv  *driver
 }
 
 func (r *Relay) newCopyJob() *copyJob {
 	j, ok := r.jobs.Get().(*copyJob)
 	if !ok {
 		j = new(copyJob)
-		j.drv = newDriver(&j.dir)
+		j.drv = newDriver()
 	}
 	j.dir = direction{}
+	j.env = environment{lender: r, tune: &r.cfg}
 	return j
 }
 
 // limitAhead takes the bytes that were read ahead off the limit. What exceeds it
 // stays the wrapper's loss: it was asked for its reader, and has let go of them.
 func (d *direction) limitAhead() {
-	if d.remain < 0 {
+	if !d.limited {
 		return
 	}
-	n := min(int64(d.readAhead()), d.remain)
-	if d.ahead != nil {
-		*d.ahead = (*d.ahead)[:n]
-	}
-	d.remain -= n
+	o := d.oddity()
+	n := min(int64(len(o.ahead)), o.remain)
+	o.ahead = o.ahead[:n]
+	o.remain -= n
 }
 
 // sendsFile reports whether d may move its source's bytes without a pipe.
 func (d *direction) sendsFile() bool {
-	src, ok := d.src.(*descriptor)
+	src, ok := d.link.(*pair).source.(*descriptor)
 	return ok && src.kind == regular && !d.waits && (!d.pinned || d.mode == splicing)
 }
 
 // run drives the copy to its end and gives back what it held.
 func (j *copyJob) run(in, out any) error {
 	d := &j.dir
-	defer d.abandon(false)
 	j.drv.take(d)
+	defer d.abandon(false)
 	j.drv.run()
-	if d.failure != nil {
-		return opError(*d.failure, in, out)
+	if f := d.failure(); f != nil {
+		return opError(*f, in, out)
 	}
 	// At a limit, as io.Copy: an error that came together with the last bytes.
-	if src, ok := d.src.(*opaqueSource); ok && src.err != nil && src.err != io.EOF {
+	if src, ok := j.ends.source.(*opaqueSource); ok && src.err != nil && src.err != io.EOF {
 		return opError(failure{op: "read", side: sideSource, err: src.err}, in, out)
 	}
 	return nil

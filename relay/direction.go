@@ -23,10 +23,23 @@ import (
 // may be out of slots), and it bounds what one direction holds by one lease.
 //
 // Only the driver's goroutine calls its methods; the counters may be read by any.
+//
+// An idle session is little more than its two directions, so they are small: what
+// is leased is in a lease, and what only few directions ever need is made when they
+// do (oddity).
 type direction struct {
-	src  source
-	dst  sink
-	from lender
+	link link
+	env  *environment
+	held *lease // never nil within a move
+
+	odd     atomic.Pointer[oddity] // nil until it is needed; written by the driver
+	spliced atomic.Int64
+	copied  atomic.Int64
+	reason  atomic.Uint32 // a Reason: why it ended
+
+	pipeSize int32  // what to ask for at the next lease of a pipe, bytes
+	moves    uint32 // reads and writes that moved bytes; they may wrap
+	streak   int32  // reads in a row that spoke for a change of mode
 
 	// mode is how the next read goes. While pinned it does not adapt.
 	mode   mode
@@ -35,35 +48,51 @@ type direction struct {
 	again  bool  // and more than once
 	large  bool  // the last fill was a large one
 	full   uint8 // how much speaks for a larger pipe, up to growAt
-	streak int32 // reads in a row that spoke for a change of mode
-	tune   *Config
 
-	// The residue is ahead, then buf[off:end], then what the pipe holds.
-	ahead    *[]byte // read by a wrapper before the relay; borrowed; nil if nothing was
-	buf      *buffer // leased
-	off, end int
-	pipe     conduit // leased
-	pipeSize int     // what to ask for at the next lease, bytes
-	mark     *mark   // the source's low-water mark; nil before proven bulk
-
-	remain  int64 // bytes still allowed to be read; negative means no limit
-	oneWay  bool  // the end of file is not passed on to the sink
-	stalled bool  // splice moved nothing although bytes were queued
-	dry     bool  // the last lease of a pipe failed
-	noDrain bool  // the sink refused to splice: empty the pipe by reading it
-	waits   bool  // the sink's writes may wait inside
-	blocked bool  // the sink took nothing at the last write
+	limited bool // the oddity's remain is in force
+	oneWay  bool // the end of file is not passed on to the sink
+	stalled bool // splice moved nothing although bytes were queued
+	dry     bool // the last lease of a pipe failed
+	noDrain bool // the sink refused to splice: empty the pipe by reading it
+	waits   bool // the sink's writes may wait inside
+	blocked bool // the sink took nothing at the last write
 	eofSeen bool
 	ended   bool
-	failure *failure // nil if it did not fail
+}
 
-	active  func() // notes that the direction is not idle; may be nil
-	moves   uint64 // reads and writes that moved bytes
-	spliced atomic.Int64
-	copied  atomic.Int64
+// An environment is what the directions of a driver have in common.
+type environment struct {
+	lender
+	tune   *Config
+	active func() // notes that a direction is not idle; may be nil
+}
+
+// A lease is what a direction holds while bytes are in flight. The residue is what
+// was read ahead, then buf.b[off:end], then what the pipe holds.
+type lease struct {
+	buf      *buffer
+	off, end int
+	pipe     conduit
+}
+
+// An oddity is what few directions need.
+type oddity struct {
+	ahead   []byte   // read by a wrapper before the relay; borrowed
+	remain  int64    // bytes still allowed to be read
+	mark    *mark    // the source's low-water mark; nil before proven bulk
+	failure *failure // nil if it did not fail
 	lost    atomic.Int64
-	reason  atomic.Uint32 // a Reason: why it ended
 	fell    [numFallbacks]atomic.Uint32
+}
+
+// oddity returns d's, and makes it if it has to.
+func (d *direction) oddity() *oddity {
+	o := d.odd.Load()
+	if o == nil {
+		o = new(oddity)
+		d.odd.Store(o)
+	}
+	return o
 }
 
 // A failure is the error that ended a direction, and the side that it came from.
@@ -124,11 +153,11 @@ func (d *direction) move() wait {
 		return waitDone
 	case d.readAhead() > 0:
 		return d.deliverAhead()
-	case d.end > d.off:
+	case d.held.end > d.held.off:
 		return d.deliverBuffer()
-	case d.pipe != nil && d.pipe.Len() > 0:
+	case d.held.pipe != nil && d.held.pipe.Len() > 0:
 		return d.deliverPipe()
-	case d.eofSeen || d.remain == 0:
+	case d.eofSeen || d.spent():
 		return d.passEnd()
 	}
 	switch d.mode {
@@ -142,13 +171,22 @@ func (d *direction) move() wait {
 
 // wantsRead reports whether the next move reads.
 func (d *direction) wantsRead() bool {
-	return !d.ended && !d.eofSeen && d.remain != 0 && d.residue() == 0
+	return !d.ended && !d.eofSeen && !d.spent() && d.residue() == 0
 }
+
+// limit allows n more bytes to be read.
+func (d *direction) limit(n int64) {
+	d.limited = true
+	d.oddity().remain = n
+}
+
+// spent reports whether all that may be read has been read.
+func (d *direction) spent() bool { return d.limited && d.oddity().remain == 0 }
 
 // clip bounds n by what the limit still allows to be read.
 func (d *direction) clip(n int) int {
-	if d.remain >= 0 && int64(n) > d.remain {
-		return int(d.remain)
+	if d.limited {
+		return int(min(int64(n), d.oddity().remain))
 	}
 	return n
 }
@@ -158,26 +196,33 @@ func (d *direction) clip(n int) int {
 // look at the clock for a message, not two.
 func (d *direction) took(n int) {
 	d.moves++
-	if d.active != nil {
-		d.active()
+	if d.env.active != nil {
+		d.env.active()
 	}
-	if d.remain > 0 {
-		d.remain -= int64(n)
+	if d.limited {
+		d.oddity().remain -= int64(n)
 	}
 }
 
 // residue is the number of bytes held.
 func (d *direction) residue() int {
-	n := d.readAhead() + d.end - d.off
-	if d.pipe != nil {
-		n += d.pipe.Len()
+	return d.readAhead() + d.held.residue()
+}
+
+func (l *lease) residue() int {
+	if l == nil {
+		return 0
+	}
+	n := l.end - l.off
+	if l.pipe != nil {
+		n += l.pipe.Len()
 	}
 	return n
 }
 
 // sourceEnd handles a read of 0 bytes that was confirmed to be the end.
 func (d *direction) sourceEnd() wait {
-	if d.src.aborted() {
+	if d.link.aborted() {
 		return d.fail("read", sideSource, syscall.ECONNRESET)
 	}
 	d.eofSeen = true
@@ -188,7 +233,7 @@ func (d *direction) sourceEnd() wait {
 func (d *direction) passEnd() wait {
 	d.release()
 	if !d.oneWay {
-		switch err := d.dst.closeWrite(); {
+		switch err := d.link.closeWrite(); {
 		case errors.Is(err, errNoHalfClose):
 			d.fallback(FallbackHalfClose)
 		case err != nil:
@@ -232,28 +277,39 @@ func (d *direction) sinkError(op string, err error) wait {
 // fail ends the direction. Its residue stays held until abandon.
 func (d *direction) fail(op string, s side, err error) wait {
 	if !d.ended {
-		d.failure = &failure{op: op, side: s, err: err}
+		d.oddity().failure = &failure{op: op, side: s, err: err}
 		d.finished(reasonOf(err))
 	}
 	return waitDone
 }
 
 // failedAt reports whether the direction failed at that side.
-func (d *direction) failedAt(s side) bool { return d.failure != nil && d.failure.side == s }
+func (d *direction) failedAt(s side) bool {
+	f := d.failure()
+	return f != nil && f.side == s
+}
+
+// failure is how the direction failed, nil if it did not.
+func (d *direction) failure() *failure {
+	if o := d.odd.Load(); o != nil {
+		return o.failure
+	}
+	return nil
+}
 
 // setAhead notes what a wrapper had read before the relay.
 func (d *direction) setAhead(b []byte) {
 	if len(b) > 0 {
-		d.ahead = &b
+		d.oddity().ahead = b
 	}
 }
 
 // readAhead is how much of that is left.
 func (d *direction) readAhead() int {
-	if d.ahead == nil {
-		return 0
+	if o := d.odd.Load(); o != nil {
+		return len(o.ahead)
 	}
-	return len(*d.ahead)
+	return 0
 }
 
 func (d *direction) finished(r Reason) {
@@ -289,18 +345,32 @@ func (d *direction) copyFromHere(f Fallback) wait {
 	return waitTurn
 }
 
-func (d *direction) fallback(f Fallback) { d.fell[f].Add(1) }
+func (d *direction) fallback(f Fallback) { d.oddity().fell[f].Add(1) }
+
+// hasFallen reports whether that has happened.
+func (d *direction) hasFallen(f Fallback) bool {
+	o := d.odd.Load()
+	return o != nil && o.fell[f].Load() > 0
+}
+
+func (d *direction) lose(n int64) {
+	if n > 0 {
+		d.oddity().lost.Add(n)
+	}
+}
 
 // flow returns the counters.
 func (d *direction) flow() Flow {
 	f := Flow{
 		Spliced: d.spliced.Load(),
 		Copied:  d.copied.Load(),
-		Lost:    d.lost.Load(),
 		Reason:  Reason(d.reason.Load()),
 	}
-	for i := range d.fell {
-		f.Fallbacks[i] = int64(d.fell[i].Load())
+	if o := d.odd.Load(); o != nil {
+		f.Lost = o.lost.Load()
+		for i := range o.fell {
+			f.Fallbacks[i] = int64(o.fell[i].Load())
+		}
 	}
 	return f
 }

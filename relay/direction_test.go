@@ -79,7 +79,7 @@ func checkEnd(t interface {
 		t.Fatalf("took %d, delivered %d, holds %d", src.given, len(dst.got), residue)
 	}
 	wantLost := int64(residue + queued)
-	if d.eofSeen || d.remain == 0 {
+	if d.eofSeen || d.spent() {
 		wantLost = int64(residue)
 	}
 	if f.Lost != wantLost {
@@ -93,7 +93,7 @@ func checkEnd(t interface {
 			t.Fatalf("clean end with %d ends passed on, %d lost, %d dirty pipes", dst.ended, f.Lost, from.dirty)
 		}
 	} else if dst.ended != 0 {
-		t.Fatalf("passed on an end although it failed: %v", d.failure)
+		t.Fatalf("passed on an end although it failed: %v", d.failure())
 	}
 }
 
@@ -180,10 +180,11 @@ func directionModel(t *rapid.T) {
 	from.dry = rapid.SampledFrom([]error{nil, pipe.ErrBudget, pipe.ErrNotSupported, syscall.EMFILE}).Draw(t, "dry")
 	if rapid.Bool().Draw(t, "limited") {
 		limit := rapid.IntRange(0, 300000).Draw(t, "limit")
-		d.remain, d.oneWay = int64(limit), true
+		d.oneWay = true
+		d.limit(int64(limit))
 		lead(t, d, src, dst, from)
-		if src.given+int(d.remain) != limit {
-			t.Fatalf("took %d bytes, %d are left of a limit of %d", src.given, d.remain, limit)
+		if src.given+int(d.oddity().remain) != limit {
+			t.Fatalf("took %d bytes, %d are left of a limit of %d", src.given, d.oddity().remain, limit)
 		}
 	} else {
 		lead(t, d, src, dst, from)
@@ -201,8 +202,8 @@ func TestDirectionReset(t *testing.T) {
 			if len(dst.got) != 100 || dst.ended != 0 {
 				t.Fatalf("delivered %d bytes and %d ends, want 100 and 0", len(dst.got), dst.ended)
 			}
-			if d.failure.side != sideSource || !errors.Is(d.failure.err, syscall.ECONNRESET) {
-				t.Fatalf("failure is %+v, want ECONNRESET of the source", d.failure)
+			if d.failure().side != sideSource || !errors.Is(d.failure().err, syscall.ECONNRESET) {
+				t.Fatalf("failure is %+v, want ECONNRESET of the source", d.failure())
 			}
 		})
 	}
@@ -235,8 +236,8 @@ func TestDirectionFlush(t *testing.T) {
 		d.fail("read", sideSource, syscall.ETIMEDOUT) // as by a cut
 		d.flush(c.all)
 		d.abandon(true)
-		if !d.ended || d.failure.err != syscall.ETIMEDOUT || d.flow().Reason != ReasonError || dst.ended != 0 {
-			t.Errorf("%s: how it ended has changed: %v, %v, %d ends passed on", c.name, d.failure, d.flow().Reason, dst.ended)
+		if !d.ended || d.failure().err != syscall.ETIMEDOUT || d.flow().Reason != ReasonError || dst.ended != 0 {
+			t.Errorf("%s: how it ended has changed: %v, %v, %d ends passed on", c.name, d.failure(), d.flow().Reason, dst.ended)
 		}
 		if len(dst.got) != c.got || d.flow().Lost != int64(c.lost) || from.buffers+from.pipes != 0 {
 			t.Errorf("%s: delivered %d, lost %d, %d leases; want %d, %d, 0", c.name, len(dst.got), d.flow().Lost, from.buffers+from.pipes, c.got, c.lost)
@@ -250,8 +251,8 @@ func TestDirectionAborted(t *testing.T) {
 		d, src, dst, from := scripted(m, []event{{evBytes, 100}}, nil)
 		src.dead = true
 		lead(t, d, src, dst, from)
-		if len(dst.got) != 100 || dst.ended != 0 || d.failure.err != syscall.ECONNRESET {
-			t.Fatalf("delivered %d bytes and %d ends, failure %v", len(dst.got), dst.ended, d.failure)
+		if len(dst.got) != 100 || dst.ended != 0 || d.failure().err != syscall.ECONNRESET {
+			t.Fatalf("delivered %d bytes and %d ends, failure %v", len(dst.got), dst.ended, d.failure())
 		}
 	}
 }
@@ -302,8 +303,8 @@ func TestDirectionGrows(t *testing.T) {
 	d, src, dst, from := scripted(splicing, []event{{evBytes, 16 << 20}}, nil)
 	d.pinned = true
 	lead(t, d, src, dst, from)
-	if !slices.Contains(from.sizes, 4*pipe.DefaultSize) || slices.Max(from.sizes) != d.tune.MaxPipeSize {
-		t.Fatalf("asked for pipes of %v bytes, want growth to %d", from.sizes, d.tune.MaxPipeSize)
+	if !slices.Contains(from.sizes, 4*pipe.DefaultSize) || slices.Max(from.sizes) != d.env.tune.MaxPipeSize {
+		t.Fatalf("asked for pipes of %v bytes, want growth to %d", from.sizes, d.env.tune.MaxPipeSize)
 	}
 	if f := d.flow(); f.Spliced != 16<<20 {
 		t.Fatalf("%+v, want all spliced", f)
@@ -383,7 +384,7 @@ func TestDirectionAllocates(t *testing.T) {
 	}
 	defer r.Close()
 	d, src, dst, _ := scripted(copying, nil, nil)
-	d.from, d.pinned = r, true
+	d.env.lender, d.pinned = r, true
 	dst.got = make([]byte, 0, 1<<20)
 	events := make([]event, 2)
 	n := testing.AllocsPerRun(1000, func() {

@@ -27,6 +27,7 @@ type driver struct {
 	dir      *direction
 	src, dst *descriptor // nil for an end moved by its own Read or Write
 	w        wait
+	lease    lease // of the direction
 
 	// The end that is waited for, and the one that is pinned meanwhile. An idle
 	// session keeps its drivers, so they are small: two callbacks, made once, serve
@@ -36,7 +37,7 @@ type driver struct {
 	withPinned      func(fd uintptr)
 }
 
-func newDriver(d *direction) *driver {
+func newDriver() *driver {
 	dr := new(driver)
 	dr.onReady = func(fd uintptr) bool {
 		dr.waiting.fd = int(fd)
@@ -52,7 +53,6 @@ func newDriver(d *direction) *driver {
 		return dr.w != waitSink
 	}
 	dr.withPinned = func(fd uintptr) { dr.pinned.fd = int(fd); dr.w = dr.dir.step() }
-	dr.take(d)
 	return dr
 }
 
@@ -64,10 +64,13 @@ func (dr *driver) sideOf(d *descriptor) side {
 }
 
 // take makes dr the driver of d.
-func (dr *driver) take(d *direction) {
+func (dr *driver) take(d *direction) *driver {
 	dr.dir, dr.w = d, waitTurn
-	dr.src, _ = d.src.(*descriptor)
-	dr.dst, _ = d.dst.(*descriptor)
+	d.held = &dr.lease
+	ends := d.link.(*pair)
+	dr.src, _ = ends.source.(*descriptor)
+	dr.dst, _ = ends.sink.(*descriptor)
+	return dr
 }
 
 // run drives the direction to its end. A descriptor that is closed, or whose
@@ -129,8 +132,9 @@ func rawCause(err error) error {
 // hold calls f with the descriptors of d pinned, deadlines or not; or with false
 // if one of them is closed.
 func hold(d *direction, f func(held bool)) {
-	held := holdEnd(d.src, func() {
-		if !holdEnd(d.dst, func() { f(true) }) {
+	ends := d.link.(*pair)
+	held := holdEnd(ends.source, func() {
+		if !holdEnd(ends.sink, func() { f(true) }) {
 			f(false)
 		}
 	})

@@ -20,20 +20,20 @@ type end struct {
 // connect gives d its ends, its thresholds, its leases and the mode to start in.
 // A descriptor that is written from an end moved by its own Read is moved by its
 // own Write: the direction waits in Read, and must hold nothing there.
-func (r *Relay) connect(d *direction, from, to end) {
+func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end) {
+	d.link, d.env, d.pipeSize = ends, env, pipe.DefaultSize
 	if from.desc == nil {
-		d.src = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg}
+		ends.source = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg}
 		to.desc = nil
 	} else {
-		d.src = from.desc
+		ends.source = from.desc
 	}
 	if to.desc == nil {
-		d.dst = &opaqueSink{w: to.rw.(io.Writer), leg: to.leg}
+		ends.sink = &opaqueSink{w: to.rw.(io.Writer), leg: to.leg}
 		d.waits = true
 	} else {
-		d.dst = to.desc
+		ends.sink = to.desc
 	}
-	d.from, d.tune, d.pipeSize = r, &r.cfg, pipe.DefaultSize
 	d.chooseMode(r, isPlain(from.rw) && isPlain(to.rw))
 }
 

@@ -9,6 +9,14 @@ import (
 // end that is moved by its own Read. Errors are raw: a syscall.Errno, or what
 // Read returned.
 type source interface {
+	sender
+	// transfer moves bytes straight into the sink and names the system call that
+	// it made. Only a regular file has it.
+	transfer(dst sink, max int) (n int, op string, err error)
+}
+
+// A sender is what every source has.
+type sender interface {
 	// recv reads once; 0 and nil means end of file.
 	recv(p []byte) (int, error)
 	// fill splices once into the pipe.
@@ -17,9 +25,6 @@ type source interface {
 	// positive number if bytes are queued, 0 and nil for the end of file, EAGAIN
 	// if there is nothing yet.
 	peek(spliceErr error) (int, error)
-	// transfer moves bytes straight into the sink and names the system call that
-	// it made. Only a regular file has it.
-	transfer(dst sink, max int) (n int, op string, err error)
 	// raiseMark makes the source readable only once n bytes are queued, and reports
 	// whether it can. lowerMark undoes that; it is called from other goroutines.
 	raiseMark(n int) bool
@@ -40,6 +45,22 @@ type sink interface {
 	// closeWrite passes on an end of file; errNoHalfClose if there is no way to.
 	closeWrite() error
 }
+
+// A link is the two ends of a direction.
+type link interface {
+	sender
+	sink
+	// transfer moves bytes straight from source to sink, see source.
+	transfer(max int) (n int, op string, err error)
+}
+
+// A pair is a link of two ends that know nothing of each other.
+type pair struct {
+	source
+	sink
+}
+
+func (p *pair) transfer(max int) (n int, op string, err error) { return p.source.transfer(p.sink, max) }
 
 // errNoHalfClose: the sink's type has no CloseWrite.
 var errNoHalfClose = errors.New("no half-close")

@@ -43,13 +43,40 @@ func (s *Session) HalfOpen() bool {
 	return s.halfOpen.Load()
 }
 
+// HalfOpen reports whether the session has noted that a direction ended.
+func (s *Driven) HalfOpen() bool { return s.half }
+
+// Raised is how many directions the guard looks at.
+func (d *Driver) Raised() int { return len(d.marked) }
+
+// Buffers is how many buffers of what its destinations did not take a session
+// holds.
+func (s *Driven) Buffers() (n int64) {
+	for _, d := range []*direction{&s.ab, &s.ba} {
+		if d.held != nil && d.held.buf != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Prove makes both directions count as proven bulk from now on, if they ever were:
+// their marks are raised whenever their sources run dry.
+func (s *Driven) Prove() {
+	for _, d := range []*direction{&s.ab, &s.ba} {
+		if o := d.odd.Load(); o != nil && o.mark != nil {
+			o.mark.proof = 0
+		}
+	}
+}
+
 // CopyFileThroughPipe is Copy of a file by the way not taken: a leased pipe.
 func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error) {
 	j := r.newCopyJob()
 	d := &j.dir
-	d.remain, d.oneWay = -1, true
+	d.oneWay = true
 	leg := new(legState)
-	r.connect(d, end{src, newDescriptor(src, leg), leg}, end{dst, newDescriptor(dst, leg), leg})
+	r.connect(d, &j.ends, &j.env, end{src, newDescriptor(src, leg), leg}, end{dst, newDescriptor(dst, leg), leg})
 	d.mode, d.pinned = splicing, true
 	err := j.run(src, dst)
 	return d.flow().Bytes(), err

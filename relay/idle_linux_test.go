@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +18,11 @@ import (
 
 // TestIdlePairs: 4,500 joined pairs, each after 64 KiB both ways through pipes,
 // hold no pipe, no buffer, and two descriptors each.
-func TestIdlePairs(t *testing.T) {
+//
+// On a loop they have no goroutine either.
+func TestIdlePairs(t *testing.T) { eachDriver(t, testIdlePairs) }
+
+func testIdlePairs(t *testing.T, d *driving) {
 	const pairs = 4500
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
@@ -40,9 +45,12 @@ func TestIdlePairs(t *testing.T) {
 	origin := startHelper(t, "origin")
 	to := origin.line()
 	dialers := startHelper(t, "dialers", "RELAY_TEST_ADDR="+l.Addr().String(), fmt.Sprint("RELAY_TEST_CONNS=", pairs))
-	before := leak.Take()
+	if d.onLoop() {
+		d.looped(t, r)
+	}
+	before, goroutines := leak.Take(), runtime.NumGoroutine()
 
-	results := serve(t, r, l, to, pairs)
+	results := serve(t, d, r, l, to, pairs)
 	if got := dialers.line(); got != "ready" {
 		t.Fatalf("dialers say %q", got)
 	}
@@ -52,6 +60,13 @@ func TestIdlePairs(t *testing.T) {
 	}
 	if opened := leak.Take().Since(before); len(opened) != 2*pairs {
 		t.Errorf("%d descriptors above the baseline, want %d; not sockets: %v", len(opened), 2*pairs, notSockets(opened))
+	}
+
+	if n := runtime.NumGoroutine() - goroutines; d.onLoop() && n > 8 { // the test's own
+		t.Errorf("%d goroutines for %d sessions", n, pairs)
+	}
+	if pipes, buffers := d.holds(t, r); pipes != 0 || buffers != 0 {
+		t.Errorf("idle sessions hold %d pipes, %d buffers", pipes, buffers)
 	}
 
 	dialers.stop()
@@ -64,7 +79,7 @@ func TestIdlePairs(t *testing.T) {
 }
 
 // serve joins the next n connections of l to connections of its own to addr.
-func serve(t *testing.T, r *relay.Relay, l net.Listener, addr string, n int) <-chan relay.Result {
+func serve(t *testing.T, d *driving, r *relay.Relay, l net.Listener, addr string, n int) <-chan relay.Result {
 	results := make(chan relay.Result, n)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -79,6 +94,11 @@ func serve(t *testing.T, r *relay.Relay, l net.Listener, addr string, n int) <-c
 				if err != nil {
 					c.Close()
 					t.Error(err)
+					return
+				}
+				if d.onLoop() {
+					on := d.loops[r]
+					on.start(&loopSession{on: on, ended: func(res relay.Result, _ error) { results <- res }}, on.take(c), on.take(s))
 					return
 				}
 				res, _ := r.Join(ctx, c, s)

@@ -35,7 +35,7 @@ func (r *Relay) buffer() (*buffer, error) {
 	b, err := r.buffers.Get()
 	if err != nil {
 		// Close has been called; sessions that still run go on without the pool.
-		return &buffer{unpooled: true}, nil
+		return &buffer{b: make([]byte, bufferSize), unpooled: true}, nil
 	}
 	return b, nil
 }
@@ -73,14 +73,14 @@ const (
 // leasePipe leases a pipe for the next fill. A pipe that cannot be had is counted
 // once for each stretch of reads that are copied for want of it.
 func (d *direction) leasePipe() bool {
-	p, err := d.from.pipe(d.pipeSize)
+	p, err := d.env.pipe(int(d.pipeSize))
 	if err != nil && d.pipeSize > pipe.DefaultSize {
 		d.pipeSize = pipe.DefaultSize
-		p, err = d.from.pipe(d.pipeSize)
+		p, err = d.env.pipe(int(d.pipeSize))
 	}
 	if err == nil {
-		d.pipe, d.dry = p, false
-		d.pipeSize = min(d.pipeSize, p.Size())
+		d.held.pipe, d.dry = p, false
+		d.pipeSize = min(d.pipeSize, int32(p.Size()))
 		return true
 	}
 	if !d.dry {
@@ -113,7 +113,7 @@ func leaseFallback(err error) Fallback {
 // for a pipe's worth of bytes.
 func (d *direction) grow(n int) {
 	d.again, d.burst = d.burst, true
-	d.large = n >= max(d.pipe.Size()/4, largeFill)
+	d.large = n >= max(d.held.pipe.Size()/4, largeFill)
 	switch {
 	case d.again:
 		d.full += followed
@@ -121,9 +121,9 @@ func (d *direction) grow(n int) {
 		d.full++
 	}
 	d.full = min(d.full, growAt)
-	if d.full == growAt && d.pipeSize < d.tune.MaxPipeSize {
+	if d.full == growAt && int(d.pipeSize) < d.env.tune.MaxPipeSize {
 		d.full = 0
-		d.pipeSize = min(4*d.pipeSize, d.tune.MaxPipeSize)
+		d.pipeSize = int32(min(4*int(d.pipeSize), d.env.tune.MaxPipeSize))
 	}
 }
 
@@ -143,16 +143,16 @@ func (d *direction) release() {
 }
 
 func (d *direction) releaseBuffer() {
-	if d.buf != nil && d.off == d.end {
-		d.from.returnBuffer(d.buf)
-		d.buf, d.off, d.end = nil, 0, 0
+	if d.held.buf != nil && d.held.off == d.held.end {
+		d.env.returnBuffer(d.held.buf)
+		d.held.buf, d.held.off, d.held.end = nil, 0, 0
 	}
 }
 
 func (d *direction) releasePipe() {
-	if d.pipe != nil && d.pipe.Len() == 0 {
-		d.from.returnPipe(d.pipe)
-		d.pipe = nil
+	if d.held.pipe != nil && d.held.pipe.Len() == 0 {
+		d.env.returnPipe(d.held.pipe)
+		d.held.pipe = nil
 	}
 }
 
@@ -164,17 +164,20 @@ func (d *direction) releasePipe() {
 // The direction has ended, and how it ended stays as it is: an end of file that is
 // met here is not passed on, nor does a failure count.
 func (d *direction) flush(all bool) {
-	ended, reason, failure := d.ended, d.reason.Load(), d.failure
+	ended, reason, failure := d.ended, d.reason.Load(), d.failure()
 	d.ended = false
 	for moves := 0; moves < flushMoves && d.mayFlush(all) && d.move() == waitTurn; moves++ {
 	}
-	d.ended, d.failure = ended, failure
+	d.ended = ended
 	d.reason.Store(reason)
+	if o := d.odd.Load(); o != nil {
+		o.failure = failure
+	}
 }
 
 // mayFlush reports whether there may be something to deliver.
 func (d *direction) mayFlush(all bool) bool {
-	return d.residue() > 0 || all && !d.eofSeen && d.remain != 0
+	return d.residue() > 0 || all && !d.eofSeen && !d.spent()
 }
 
 // flushMoves is far more than a receive queue and a pipe take.
@@ -185,14 +188,20 @@ const flushMoves = 1 << 14
 // holds bytes.
 func (d *direction) abandon(queued bool) {
 	n := int64(d.residue())
-	if queued && !d.eofSeen && d.remain != 0 {
-		n += int64(d.src.queued())
+	if queued && !d.eofSeen && !d.spent() {
+		n += int64(d.link.queued())
 	}
-	d.lost.Add(n)
-	d.ahead, d.off, d.end = nil, 0, 0
+	d.lose(n)
+	if o := d.odd.Load(); o != nil {
+		o.ahead = nil
+	}
+	if d.held == nil {
+		return
+	}
+	d.held.off, d.held.end = 0, 0
 	d.releaseBuffer()
-	if d.pipe != nil {
-		d.from.returnPipe(d.pipe)
-		d.pipe = nil
+	if d.held.pipe != nil {
+		d.env.returnPipe(d.held.pipe)
+		d.held.pipe = nil
 	}
 }

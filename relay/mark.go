@@ -27,7 +27,8 @@ type mark struct {
 	since int64 // bytes moved when it was lowered
 	proof int64 // bytes to be moved after that before it is raised
 
-	seen int64 // bytes moved at the guard's last look; the guard's own
+	seen  int64 // bytes moved at the guard's last look; the guard's own
+	quiet int   // looks in a row that found nothing
 }
 
 const (
@@ -46,31 +47,32 @@ func (d *direction) raiseMark() {
 	if d.pipeSize < markPipe || d.mode != splicing || d.oneWay {
 		return
 	}
-	if d.mark == nil {
-		d.mark = &mark{proof: markProof}
+	o := d.oddity()
+	if o.mark == nil {
+		o.mark = &mark{proof: markProof}
 	}
-	m := d.mark
+	m := o.mark
 	if m.raised.Load() || d.spliced.Load()-m.since < m.proof {
 		return
 	}
-	if !d.src.raiseMark(d.pipeSize / 2) {
+	if !d.link.raiseMark(int(d.pipeSize) / 2) {
 		m.proof = math.MaxInt64
 		return
 	}
 	m.seen = d.spliced.Load()
 	m.raised.Store(true)
-	d.from.guardMark(d)
+	d.env.guardMark(d)
 }
 
 // lowerMark lets the source be readable for every byte again. The kernel wakes
 // who waits if there are any (tcp_set_rcvlowat).
 func (d *direction) lowerMark() {
-	m := d.mark
+	m := d.oddity().mark
 	m.since = d.spliced.Load()
 	if m.proof < math.MaxInt64/2 {
 		m.proof *= 2
 	}
-	d.src.lowerMark()
+	d.link.lowerMark()
 	m.raised.Store(false)
 }
 
@@ -106,8 +108,8 @@ func (g *guard) look() {
 	defer g.mu.Unlock()
 	kept := g.raised[:0]
 	for _, d := range g.raised {
-		if moved := d.spliced.Load(); moved != d.mark.seen {
-			d.mark.seen = moved
+		if moved := d.spliced.Load(); moved != d.oddity().mark.seen {
+			d.oddity().mark.seen = moved
 			kept = append(kept, d)
 			continue
 		}

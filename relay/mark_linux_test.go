@@ -11,16 +11,18 @@ import (
 // TestMarkLetsTailsThrough: a stream that has raised its mark goes on with a few
 // bytes and no end of file. They would wait for ever if it were not for the guard,
 // which the clock of the test keeps asleep until it is time.
-func TestMarkLetsTailsThrough(t *testing.T) {
-	r, clock := clockedRelay(t, relay.Config{})
-	g := newRig(t, r, tcp, tcp)
+func TestMarkLetsTailsThrough(t *testing.T) { eachDriver(t, testMarkLetsTailsThrough) }
+
+func testMarkLetsTailsThrough(t *testing.T, d *driving) {
+	r, clock := d.clockedRelay(t, relay.Config{})
+	g := d.newRig(t, r, tcp, tcp)
 	received := make(chan int, 1)
 	go func() {
 		n, _ := io.Copy(io.Discard, g.B)
 		received <- int(n)
 	}()
 	piece, sent := make([]byte, 1<<20), int64(0)
-	for end := time.Now().Add(patience); r.Raised() == 0; {
+	for end := time.Now().Add(patience); d.raised(t, r) == 0; {
 		if time.Now().After(end) {
 			t.Fatal("no mark was ever raised")
 		}
@@ -41,7 +43,7 @@ func TestMarkLetsTailsThrough(t *testing.T) {
 	})
 	g.until("the guard to rest", func(relay.Result) bool {
 		clock.advance(time.Millisecond)
-		return r.Raised() == 0
+		return d.raised(t, r) == 0
 	})
 	if _, err := g.B.Write(piece[:1]); err != nil {
 		t.Fatal(err)
@@ -62,9 +64,11 @@ func TestMarkLetsTailsThrough(t *testing.T) {
 
 // TestMarkEndsAtOnce: an end of file wakes a direction whose mark is raised; the
 // guard is never let run.
-func TestMarkEndsAtOnce(t *testing.T) {
-	r, _ := clockedRelay(t, relay.Config{})
-	g := newRig(t, r, tcp, tcp)
+func TestMarkEndsAtOnce(t *testing.T) { eachDriver(t, testMarkEndsAtOnce) }
+
+func testMarkEndsAtOnce(t *testing.T, d *driving) {
+	r, _ := d.clockedRelay(t, relay.Config{})
+	g := d.newRig(t, r, tcp, tcp)
 	received := make(chan int64, 1)
 	go func() {
 		n, _ := io.Copy(io.Discard, g.B)
@@ -72,7 +76,7 @@ func TestMarkEndsAtOnce(t *testing.T) {
 		received <- n
 	}()
 	piece, sent := make([]byte, 1<<20), int64(0)
-	for end := time.Now().Add(patience); r.Raised() == 0; sent += int64(len(piece)) {
+	for end := time.Now().Add(patience); d.raised(t, r) == 0; sent += int64(len(piece)) {
 		if time.Now().After(end) {
 			t.Fatal("no mark was ever raised")
 		}

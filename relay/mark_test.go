@@ -26,7 +26,7 @@ func TestMark(t *testing.T) {
 	}{
 		"bulk":             {6, nil, []int{512 << 10}},
 		"not yet proven":   {3, nil, nil},
-		"small pipes":      {6, func(d *direction, _ *scriptedSource) { d.tune.MaxPipeSize = 256 << 10 }, nil},
+		"small pipes":      {6, func(d *direction, _ *scriptedSource) { d.env.tune.MaxPipeSize = 256 << 10 }, nil},
 		"copying":          {6, func(d *direction, _ *scriptedSource) { d.mode = copying }, nil},
 		"not ours":         {6, func(d *direction, _ *scriptedSource) { d.oneWay = true }, nil},
 		"a source of none": {8, func(_ *direction, s *scriptedSource) { s.noMark = true }, []int{512 << 10}},
@@ -80,7 +80,7 @@ func TestGuard(t *testing.T) {
 	g := &guard{clock: clock}
 	raised := func() (*direction, *scriptedSource) {
 		d, src, _, _ := scripted(splicing, nil, nil)
-		d.mark = &mark{proof: markProof}
+		d.oddity().mark = &mark{proof: markProof}
 		d.pipeSize = markPipe
 		d.spliced.Store(markProof)
 		d.raiseMark()

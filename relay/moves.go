@@ -6,17 +6,17 @@ package relay
 // fillBuffer reads once into the buffer.
 func (d *direction) fillBuffer() wait {
 	d.releasePipe()
-	if d.buf == nil {
-		buf, err := d.from.buffer()
+	if d.held.buf == nil {
+		buf, err := d.env.buffer()
 		if err != nil {
 			return d.fail("lease buffer for", sideSource, err)
 		}
-		d.buf = buf
+		d.held.buf = buf
 	}
-	n, err := d.src.recv(d.buf.b[:d.clip(bufferSize)])
+	n, err := d.link.recv(d.held.buf.b[:d.clip(len(d.held.buf.b))])
 	switch {
 	case n > 0:
-		d.off, d.end = 0, n
+		d.held.off, d.held.end = 0, n
 		d.stalled = false
 		d.took(n)
 		d.adapt(n)
@@ -30,14 +30,14 @@ func (d *direction) fillBuffer() wait {
 // fillPipe splices once from the source into a leased, empty pipe, or copies
 // where no pipe is to be had.
 func (d *direction) fillPipe() wait {
-	if d.pipe != nil && d.pipe.Size() < d.pipeSize {
+	if d.held.pipe != nil && d.held.pipe.Size() < int(d.pipeSize) {
 		d.releasePipe()
 	}
-	if d.pipe == nil && !d.leasePipe() {
+	if d.held.pipe == nil && !d.leasePipe() {
 		return d.fillBuffer()
 	}
 	d.releaseBuffer()
-	n, err := d.src.fill(d.pipe, d.clip(d.pipe.Size()))
+	n, err := d.link.fill(d.held.pipe, d.clip(d.held.pipe.Size()))
 	switch {
 	case n > 0:
 		d.stalled = false
@@ -60,7 +60,7 @@ func (d *direction) fillPipe() wait {
 // tells. If it shows bytes, they may have arrived only now, so splice gets one
 // more try before they are moved by recv.
 func (d *direction) filledNothing(err error) wait {
-	n, err := d.src.peek(err)
+	n, err := d.link.peek(err)
 	switch {
 	case n > 0 && d.stalled:
 		d.fallback(FallbackUrgent)
@@ -78,7 +78,7 @@ func (d *direction) filledNothing(err error) wait {
 // of 0 is confirmed by a read, because files of /proc and the like give 0 to
 // sendfile and copy_file_range while they have bytes (copy_file_range(2), BUGS).
 func (d *direction) transfer() wait {
-	n, op, err := d.src.transfer(d.dst, d.clip(transferBytes))
+	n, op, err := d.link.transfer(d.clip(transferBytes))
 	switch {
 	case n > 0:
 		d.took(n)
@@ -102,19 +102,20 @@ func (d *direction) transfer() wait {
 const transferBytes = 4 << 20
 
 func (d *direction) deliverAhead() wait {
-	n, err := d.dst.send(*d.ahead)
+	o := d.oddity()
+	n, err := d.link.send(o.ahead)
 	if n > 0 {
 		d.copied.Add(int64(n))
-		*d.ahead = (*d.ahead)[n:]
+		o.ahead = o.ahead[n:]
 	}
 	return d.delivered(n, "write", err)
 }
 
 func (d *direction) deliverBuffer() wait {
-	n, err := d.dst.send(d.buf.b[d.off:d.end])
+	n, err := d.link.send(d.held.buf.b[d.held.off:d.held.end])
 	if n > 0 {
 		d.copied.Add(int64(n))
-		d.off += n
+		d.held.off += n
 	}
 	return d.delivered(n, "write", err)
 }
@@ -123,7 +124,7 @@ func (d *direction) deliverPipe() wait {
 	if d.noDrain {
 		return d.unpipe()
 	}
-	n, err := d.dst.drain(d.pipe, d.pipe.Len())
+	n, err := d.link.drain(d.held.pipe, d.held.pipe.Len())
 	if n > 0 {
 		d.spliced.Add(int64(n))
 	} else if err != nil && refused(err) {
@@ -143,8 +144,8 @@ func (d *direction) delivered(n int, op string, err error) wait {
 		return waitSink
 	}
 	d.moves++
-	if (d.blocked || d.waits) && d.active != nil {
-		d.active()
+	if (d.blocked || d.waits) && d.env.active != nil {
+		d.env.active()
 	}
 	d.blocked = false
 	return waitTurn
@@ -153,18 +154,18 @@ func (d *direction) delivered(n int, op string, err error) wait {
 // unpipe moves the residue from the pipe into a buffer, for a sink that refuses
 // to splice.
 func (d *direction) unpipe() wait {
-	if d.buf == nil {
-		buf, err := d.from.buffer()
+	if d.held.buf == nil {
+		buf, err := d.env.buffer()
 		if err != nil {
 			return d.fail("lease buffer for", sideSink, err)
 		}
-		d.buf = buf
+		d.held.buf = buf
 	}
-	n, err := d.pipe.Read(d.buf.b[:])
+	n, err := d.held.pipe.Read(d.held.buf.b)
 	if n <= 0 {
 		return d.sinkError("read pipe for", err)
 	}
-	d.off, d.end = 0, n
+	d.held.off, d.held.end = 0, n
 	return waitTurn
 }
 
@@ -174,9 +175,9 @@ func (d *direction) adapt(n int) {
 	if d.pinned {
 		return
 	}
-	spoke, reads, next := n >= d.tune.PromoteBytes, d.tune.PromoteReads, splicing
+	spoke, reads, next := n >= d.env.tune.PromoteBytes, d.env.tune.PromoteReads, splicing
 	if d.mode == splicing {
-		spoke, reads, next = n < d.tune.DemoteBytes, d.tune.DemoteReads, copying
+		spoke, reads, next = n < d.env.tune.DemoteBytes, d.env.tune.DemoteReads, copying
 	}
 	if !spoke {
 		d.streak = 0

@@ -17,12 +17,12 @@ import (
 func TestSpliceRefusedLate(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.ENOSYS, syscall.EINVAL} {
 		t.Run(fmt.Sprintf("errno%d", int(errno)), func(t *testing.T) {
-			testSpliceRefusedLate(t, errno)
+			eachDriver(t, func(t *testing.T, d *driving) { testSpliceRefusedLate(t, d, errno) })
 		})
 	}
 }
 
-func testSpliceRefusedLate(t *testing.T, errno syscall.Errno) {
+func testSpliceRefusedLate(t *testing.T, d *driving, errno syscall.Errno) {
 	pipes, err := pipe.NewPool(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func testSpliceRefusedLate(t *testing.T, errno syscall.Errno) {
 		return
 	}
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice, Pipes: pipes})
-	g := newRig(t, r, tcp, tcp)
+	g := d.newRig(t, r, tcp, tcp)
 	g.exchange(content(1, 300_000), content(2, 200_000), 50_000)
 	res := g.checkClean(300_000, 200_000)
 	for _, f := range []relay.Flow{res.AToB, res.BToA} {
@@ -51,12 +51,14 @@ func testSpliceRefusedLate(t *testing.T, errno syscall.Errno) {
 
 // TestSpliceRefusedEarly: in a sandbox that refuses splice from the start, a relay
 // copies, and says that there is no splice.
-func TestSpliceRefusedEarly(t *testing.T) {
+func TestSpliceRefusedEarly(t *testing.T) { eachDriver(t, testSpliceRefusedEarly) }
+
+func testSpliceRefusedEarly(t *testing.T, d *driving) {
 	if !privilege.Refused(t, syscall.EPERM, sys.SYS_SPLICE) {
 		return
 	}
 	r := newRelay(t, nil)
-	g := newRig(t, r, tcp, tcp)
+	g := d.newRig(t, r, tcp, tcp)
 	g.exchange(content(1, 300_000), nil, 50_000)
 	res := g.checkClean(300_000, 0)
 	if f := res.AToB; f.Spliced != 0 || f.Fallbacks[relay.FallbackUnsupported] != 1 {

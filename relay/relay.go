@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/pool"
 )
@@ -26,8 +27,9 @@ type Relay struct {
 
 // A buffer is what one copied read is read into.
 type buffer struct {
-	b        [bufferSize]byte
-	unpooled bool // made after the pool was closed
+	b        []byte
+	slot     arena.Handle // of a loop's buffer
+	unpooled bool         // the heap's: made after the pool was closed, or beyond the arena
 }
 
 // Idle buffers beyond these are given back to the collector.
@@ -50,7 +52,7 @@ func New(cfg *Config) (*Relay, error) {
 	}
 	var err error
 	r.buffers, err = pool.New(pool.Config[*buffer]{
-		New:      func() (*buffer, error) { return new(buffer), nil },
+		New:      func() (*buffer, error) { return &buffer{b: make([]byte, bufferSize)}, nil },
 		MaxIdle:  maxIdleBuffers,
 		IdleTime: bufferIdleTime,
 	})

@@ -3,7 +3,6 @@ package relay_test
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -55,11 +54,17 @@ type halfConn interface {
 type rig struct {
 	t       testing.TB
 	A, B    halfConn
-	session *relay.Session
-	cancel  context.CancelCauseFunc
+	session joint
+	cancel  func(cause error)
 	done    chan struct{}
 	result  relay.Result
 	err     error
+}
+
+// A joint is a session, whichever driver it has.
+type joint interface {
+	Result() relay.Result
+	HalfOpen() bool
 }
 
 // network makes the connections of one side of a rig: far, near.
@@ -89,28 +94,8 @@ func smallTCP(t testing.TB) (halfConn, net.Conn) {
 	return far, near
 }
 
-// newRig starts a session. The test must end it; wait returns what it did.
-func newRig(t testing.TB, r *relay.Relay, a, b network) *rig {
-	t.Helper()
-	g := &rig{t: t, done: make(chan struct{})}
-	var nearA, nearB net.Conn
-	g.A, nearA = a(t)
-	g.B, nearB = b(t)
-	_ = g.A.SetDeadline(time.Now().Add(patience))
-	_ = g.B.SetDeadline(time.Now().Add(patience))
-	ctx, cancel := context.WithCancelCause(context.Background())
-	g.cancel = cancel
-	g.session = r.NewSession(nearA, nearB)
-	go g.run(ctx)
-	t.Cleanup(func() {
-		cancel(errors.New("test is over"))
-		<-g.done
-	})
-	return g
-}
-
-func (g *rig) run(ctx context.Context) {
-	g.result, g.err = g.session.Run(ctx)
+func (g *rig) run(ctx context.Context, s *relay.Session) {
+	g.result, g.err = s.Run(ctx)
 	close(g.done)
 }
 

@@ -292,7 +292,7 @@ func (l *scriptedLender) guardMark(d *direction) { l.guarded = append(l.guarded,
 func (l *scriptedLender) buffer() (*buffer, error) {
 	l.buffers++
 	if l.spare == nil {
-		return new(buffer), nil
+		return &buffer{b: make([]byte, bufferSize)}, nil
 	}
 	b := l.spare
 	l.spare = nil
@@ -327,8 +327,8 @@ func scripted(mode mode, source, sink []event) (*direction, *scriptedSource, *sc
 	from := &scriptedLender{}
 	cfg := Config{PromoteBytes: 8, PromoteReads: 2, DemoteBytes: 4, DemoteReads: 2}.withDefaults()
 	d := &direction{
-		src: src, dst: dst, from: from, tune: &cfg,
-		mode: mode, pipeSize: pipe.DefaultSize, remain: -1,
+		link: &pair{src, dst}, env: &environment{lender: from, tune: &cfg}, held: new(lease),
+		mode: mode, pipeSize: pipe.DefaultSize,
 	}
 	return d, src, dst, from
 }

@@ -18,6 +18,8 @@ type Session struct {
 	a, b leg
 	ab   direction // reads a, writes b
 	ba   direction
+	env  environment
+	ends [2]pair // of ab and ba
 
 	ran      atomic.Bool
 	halfOpen atomic.Bool  // one direction has ended
@@ -57,18 +59,18 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 	s.a, fromA = newLeg(a)
 	s.b, fromB = newLeg(b)
 	if !s.a.absent() && !s.b.absent() {
-		s.r.aim(&s.ab, &s.a, &s.b, fromA)
-		s.r.aim(&s.ba, &s.b, &s.a, fromB)
+		s.env = environment{lender: r, tune: &r.cfg}
+		s.aim(&s.ab, &s.ends[0], &s.a, &s.b, fromA)
+		s.aim(&s.ba, &s.ends[1], &s.b, &s.a, fromB)
 	}
 	return s
 }
 
 // aim sets up d to move from one leg to the other, beginning with what the first
 // one's wrappers have read ahead.
-func (r *Relay) aim(d *direction, from, to *leg, ahead []byte) {
+func (s *Session) aim(d *direction, ends *pair, from, to *leg, ahead []byte) {
 	d.setAhead(ahead)
-	d.remain = -1
-	r.connect(d, end{from.src, from.srcDesc, from.state}, end{to.dst, to.dstDesc, to.state})
+	s.r.connect(d, ends, &s.env, end{from.src, from.srcDesc, from.state}, end{to.dst, to.dstDesc, to.state})
 }
 
 // Run joins the two connections until both directions have ended or something
@@ -91,8 +93,9 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() { s.Cut(context.Cause(ctx)) })()
 	}
-	go s.drive(newDriver(&s.ba))
-	s.drive(newDriver(&s.ab))
+	ab, ba := newDriver().take(&s.ab), newDriver().take(&s.ba)
+	go s.drive(ba)
+	s.drive(ab)
 	<-s.done
 	if s.panicked != nil {
 		panic(s.panicked)
@@ -115,8 +118,9 @@ func (s *Session) Start(ended func(Result, error)) error {
 		return err
 	}
 	s.ended = ended
-	go s.drive(newDriver(&s.ba))
-	go s.drive(newDriver(&s.ab))
+	ab, ba := newDriver().take(&s.ab), newDriver().take(&s.ba)
+	go s.drive(ba)
+	go s.drive(ab)
 	return nil
 }
 
@@ -135,8 +139,7 @@ func (s *Session) begin() error {
 	s.started.Store(now)
 	s.driving.Store(2)
 	if s.hasQuietTimeout() {
-		s.ab.active = s.noteActivity
-		s.ba.active = s.ab.active
+		s.env.active = s.noteActivity
 	}
 	s.startTimer()
 	return nil
@@ -198,11 +201,11 @@ func (s *Session) tell() {
 // conclude tells the session of the end of a direction.
 func (s *Session) conclude(d *direction) {
 	switch {
-	case d.failure == nil:
+	case d.failure() == nil:
 		s.directionEnded(d)
-	case !s.cut(Reason(d.reason.Load()), s.opError(d)) && interrupted(d.failure.err):
+	case !s.cut(Reason(d.reason.Load()), s.opError(d)) && interrupted(d.failure().err):
 		// Not a failure, but how the cut stopped the direction.
-		d.failure = nil
+		d.oddity().failure = nil
 		d.finished(s.Result().Reason)
 	}
 }
@@ -263,23 +266,24 @@ func (s *Session) settle() {
 	}
 	reason := s.reason
 	s.mu.Unlock()
-	resetB := finish(&s.ab, &s.ba, reason)
-	resetA := finish(&s.ba, &s.ab, reason)
+	resetB := finish(&s.ab, &s.ba, reason, func(f func(bool)) { hold(&s.ab, f) })
+	resetA := finish(&s.ba, &s.ab, reason, func(f func(bool)) { hold(&s.ba, f) })
 	if resetA {
-		s.ba.lost.Add(s.a.abort())
+		s.ba.lose(s.a.abort())
 	}
 	if resetB {
-		s.ab.lost.Add(s.b.abort())
+		s.ab.lose(s.b.abort())
 	}
 }
 
 // finish flushes and abandons d, and reports whether the connection that it
 // writes to must be reset: because the source's end of file was not passed on, or
-// because the source has failed since. other is the opposite direction.
-func finish(d, other *direction, reason Reason) (resetSink bool) {
+// because the source has failed since. other is the opposite direction; hold calls
+// its argument with d's ends held, or with false if they cannot be.
+func finish(d, other *direction, reason Reason, hold func(func(held bool))) (resetSink bool) {
 	sinkFailed := d.failedAt(sideSink) || other.failedAt(sideSource)
 	sourceFailed := d.failedAt(sideSource) || other.failedAt(sideSink)
-	hold(d, func(held bool) {
+	hold(func(held bool) {
 		if held && !sinkFailed && reason != ReasonEOF {
 			d.flush(sourceFailed)
 		}
@@ -296,7 +300,7 @@ func (s *Session) opError(d *direction) error {
 	if d == &s.ba {
 		from, to = to, from
 	}
-	return opError(*d.failure, from, to)
+	return opError(*d.failure(), from, to)
 }
 
 func (s *Session) err() error {

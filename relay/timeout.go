@@ -28,7 +28,7 @@ func (s *Session) directionEnded(d *direction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.halfClose = s.r.cfg.HalfCloseTimeout
-	if s.halfClose == 0 && d.fell[FallbackHalfClose].Load() > 0 {
+	if s.halfClose == 0 && d.hasFallen(FallbackHalfClose) {
 		s.halfClose = untoldTimeout
 	}
 	if s.halfClose == 0 || s.halfOpen.Swap(true) || s.reason != ReasonNone {

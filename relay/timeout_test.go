@@ -18,6 +18,8 @@ type fakeClock struct {
 	mu     sync.Mutex
 	t      time.Duration
 	timers []*fakeTimer
+
+	advanced []func() // wait until loops have seen the time
 }
 
 type fakeTimer struct {
@@ -60,7 +62,7 @@ func (t *fakeTimer) Stop() bool {
 	return was
 }
 
-// advance moves the time by d and fires what is due at that time.
+// advance moves the time by d and fires what is due at that time, on loops too.
 func (c *fakeClock) advance(d time.Duration) {
 	c.mu.Lock()
 	c.t += d
@@ -75,13 +77,14 @@ func (c *fakeClock) advance(d time.Duration) {
 	for _, t := range due {
 		t.f()
 	}
+	for _, f := range c.advanced {
+		f()
+	}
 }
 
 func clockedRelay(t *testing.T, cfg relay.Config) (*relay.Relay, *fakeClock) {
-	r := newRelay(t, &cfg)
-	c := &fakeClock{t: time.Hour}
-	r.SetClock(c.now, c.afterFunc)
-	return r, c
+	t.Helper()
+	return new(driving).clockedRelay(t, cfg)
 }
 
 // echo moves a byte from A to B.
@@ -109,11 +112,13 @@ func running(t *testing.T, g *rig) {
 
 // TestIdleTimeout: exactly the idle time after the last byte, in either direction
 // and on every kind of connection.
-func TestIdleTimeout(t *testing.T) {
-	for name, n := range networks {
+func TestIdleTimeout(t *testing.T) { eachDriver(t, testIdleTimeout) }
+
+func testIdleTimeout(t *testing.T, d *driving) {
+	for name, n := range d.networks() {
 		t.Run(name, func(t *testing.T) {
-			r, c := clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second})
-			g := newRig(t, r, n, tcp)
+			r, c := d.clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second})
+			g := d.newRig(t, r, n, tcp)
 			g.echo(t)
 			for range 5 {
 				c.advance(6 * time.Second)
@@ -137,9 +142,11 @@ func TestIdleTimeout(t *testing.T) {
 
 // TestHalfCloseTimeout: counts from the first end, and from the last byte after
 // it, and replaces the idle timeout.
-func TestHalfCloseTimeout(t *testing.T) {
-	r, c := clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: 10 * time.Second})
-	g := newRig(t, r, tcp, tcp)
+func TestHalfCloseTimeout(t *testing.T) { eachDriver(t, testHalfCloseTimeout) }
+
+func testHalfCloseTimeout(t *testing.T, d *driving) {
+	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: 10 * time.Second})
+	g := d.newRig(t, r, tcp, tcp)
 	g.echo(t)
 	c.advance(59 * time.Minute)
 	g.A.CloseWrite()
@@ -159,9 +166,11 @@ func TestHalfCloseTimeout(t *testing.T) {
 }
 
 // TestHalfCloseTimeoutAlone: it needs no other timeout.
-func TestHalfCloseTimeoutAlone(t *testing.T) {
-	r, c := clockedRelay(t, relay.Config{HalfCloseTimeout: 10 * time.Second})
-	g := newRig(t, r, tcp, tcp)
+func TestHalfCloseTimeoutAlone(t *testing.T) { eachDriver(t, testHalfCloseTimeoutAlone) }
+
+func testHalfCloseTimeoutAlone(t *testing.T, d *driving) {
+	r, c := d.clockedRelay(t, relay.Config{HalfCloseTimeout: 10 * time.Second})
+	g := d.newRig(t, r, tcp, tcp)
 	c.advance(time.Hour)
 	g.echo(t)
 	g.B.CloseWrite()
@@ -245,9 +254,11 @@ func (w *gatedWriter) Write(p []byte) (int, error) {
 }
 
 // TestMaxLifetime: counts from the start, however busy the session is.
-func TestMaxLifetime(t *testing.T) {
-	r, c := clockedRelay(t, relay.Config{IdleTimeout: time.Minute, MaxLifetime: 100 * time.Second})
-	g := newRig(t, r, tcp, tcp)
+func TestMaxLifetime(t *testing.T) { eachDriver(t, testMaxLifetime) }
+
+func testMaxLifetime(t *testing.T, d *driving) {
+	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Minute, MaxLifetime: 100 * time.Second})
+	g := d.newRig(t, r, tcp, tcp)
 	for range 9 {
 		g.echo(t)
 		c.advance(11 * time.Second)

@@ -2,11 +2,13 @@ package relay_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -23,18 +25,19 @@ func TestUrgent(t *testing.T) {
 		for _, at := range []int{0, n / 2, n} {
 			for _, inline := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v/%d/inline=%v", e, at, inline), func(t *testing.T) {
-					testUrgent(t, e, n, at, inline)
+					eachDriver(t, func(t *testing.T, d *driving) { testUrgent(t, d, e, n, at, inline) })
 				})
 			}
 		}
 	}
 }
 
-func testUrgent(t *testing.T, e relay.Engine, n, at int, inline bool) {
+func testUrgent(t *testing.T, d *driving, e relay.Engine, n, at int, inline bool) {
 	r := newRelay(t, &relay.Config{Engine: e})
-	g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
+	d.inline = inline && d.onLoop() // which sets the option when it matters
+	g := d.newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
 		far, near := sockets.TCPPair(t)
-		if inline {
+		if inline && !d.onLoop() {
 			setInline(t, near)
 		}
 		return far, near
@@ -113,5 +116,104 @@ func TestUrgentStalls(t *testing.T) {
 	dst.CloseWrite()
 	if err := expect(out, []byte("beforeafter")); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestUrgentBehindBulk: a direction that copies meets the mark in the very read after
+// which it would splice, with everything behind it queued already, and the end of file
+// told of or not.
+func TestUrgentBehindBulk(t *testing.T) {
+	for _, end := range []bool{false, true} {
+		eachDriver(t, func(t *testing.T, d *driving) {
+			r := newRelay(t, nil)
+			far, near := sockets.TCPPair(t)
+			if err := near.SetReadBuffer(2 << 20); err != nil {
+				t.Fatal(err)
+			}
+			body, tail := content(1, 104<<10), []byte("behind the mark")
+			for _, step := range []func() error{
+				func() error { _, err := far.Write(body); return err },
+				func() error { _, err := sys.Send(sockets.FD(t, far), []byte{'!'}, sys.MSG_OOB); return err },
+				func() error { _, err := far.Write(tail); return err },
+				func() error { return endIf(end, far) },
+				func() error { return arrived(far) },
+			} {
+				if err := step(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g := d.newRig(t, r, func(testing.TB) (halfConn, net.Conn) { return far, near }, tcp)
+			got := make([]byte, len(body)+len(tail)) // the urgent byte is dropped
+			if n, err := io.ReadFull(g.B, got); err != nil || !bytes.Equal(got, append(body, tail...)) {
+				t.Fatalf("got %d bytes, or other ones: %v", n, err)
+			}
+			_ = far.CloseWrite()
+			if err := expect(g.B, nil); err != nil {
+				t.Fatal(err)
+			}
+			_ = g.B.CloseWrite()
+			g.checkClean(len(got), 0)
+		})
+	}
+}
+
+func endIf(end bool, c halfConn) error {
+	if end {
+		return c.CloseWrite()
+	}
+	return nil
+}
+
+// arrived waits until the peer's kernel has all that was sent.
+func arrived(c *net.TCPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	queued := 1
+	for deadline := time.Now().Add(patience); queued > 0 && err == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d bytes are not acknowledged", queued)
+		}
+		_ = raw.Control(func(fd uintptr) { queued, err = sys.SIOCOUTQ(int(fd)) })
+	}
+	return err
+}
+
+// TestUrgentWhileBlocked: the urgent byte, and the end of file behind it, come while
+// the destination takes nothing.
+func TestUrgentWhileBlocked(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.String(), func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, d *driving) {
+				r := newRelay(t, &relay.Config{Engine: e})
+				d.inline = true
+				g := d.newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
+					far, near := smallTCP(t)
+					if !d.onLoop() {
+						setInline(t, near.(*net.TCPConn))
+					}
+					return far, near
+				}, smallTCP)
+				sent := fillFrom(t, g.A, 0)
+				if pipes, buffers := d.holds(t, r); pipes+buffers != 1 {
+					t.Fatalf("%d pipes, %d buffers: not blocked", pipes, buffers)
+				}
+				wrote := make(chan error, 1)
+				go func() {
+					p := peer{conn: g.A}
+					wrote <- errors.Join(p.sendUrgent('!'), g.A.CloseWrite())
+				}()
+				got, err := io.ReadAll(g.B)
+				if err != nil || int64(len(got)) != sent+1 || !isFiller(got[:sent], 0) || got[sent] != '!' {
+					t.Fatalf("got %d of %d bytes, or other ones: %v", len(got), sent+1, err)
+				}
+				if err := <-wrote; err != nil {
+					t.Fatal(err)
+				}
+				_ = g.B.CloseWrite()
+				g.checkClean(int(sent)+1, 0)
+			})
+		})
 	}
 }

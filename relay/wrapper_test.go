@@ -277,12 +277,14 @@ func TestJoinSameConn(t *testing.T) {
 }
 
 // TestJoinRelayClosed: sessions survive the end of their relay.
-func TestJoinRelayClosed(t *testing.T) {
+func TestJoinRelayClosed(t *testing.T) { eachDriver(t, testJoinRelayClosed) }
+
+func testJoinRelayClosed(t *testing.T, d *driving) {
 	r, err := relay.New(&relay.Config{Engine: relay.EngineSplice})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newRig(t, r, tcp, tcp)
+	g := d.newRig(t, r, tcp, tcp)
 	if err := ping(g.A, g.B, 1); err != nil {
 		t.Fatal(err)
 	}

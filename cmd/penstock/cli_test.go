@@ -70,9 +70,14 @@ func TestTimeoutFlag(t *testing.T) {
 
 func TestAffordable(t *testing.T) {
 	for descriptors, want := range map[int]int{0: 1, 40: 4, 1024: 496, 20_000: 9_900, 1 << 20: 523_776} {
-		if got := affordable(descriptors); got != want {
-			t.Errorf("%d descriptors afford %d connections, want %d", descriptors, got, want)
+		for _, loops := range []int{-1, 2} {
+			if got := affordable(descriptors, loops); got != want {
+				t.Errorf("%d descriptors afford %d connections on %d loops, want %d", descriptors, got, loops, want)
+			}
 		}
+	}
+	if got := affordable(1024, 64); got != 374 {
+		t.Errorf("1024 descriptors afford %d connections on 64 loops, want 374", got)
 	}
 }
 
@@ -104,6 +109,8 @@ func TestSummaryForPeople(t *testing.T) {
 		Lost:      8,
 		Fallbacks: map[string]int64{"wrapped": 9, "urgent": 10},
 		Pipes:     proxy.Pipes{Made: 11, Reused: 12, Leased: 13, Idle: 14},
+		Pauses:    proxy.Pauses{GC: 15, GCMaxUs: 16},
+		Loops:     []proxy.Loop{{Active: 17, HandedOver: 18, LagP99Us: 19, LagMaxUs: 21}, {Active: 22, HandedOver: 1, LagP99Us: 20}},
 	}
 	const want = `connections         accepted 1, active 2, refused 3
 client to endpoint  spliced 4 bytes, copied 5 bytes
@@ -111,6 +118,8 @@ endpoint to client  spliced 6 bytes, copied 7 bytes
 lost                8 bytes
 fallbacks           urgent 10, wrapped 9
 pipes               made 11, reused 12, leased 13, idle 14
+pauses              15 by the collector, the longest 16 us
+loops               2, active 17 + 22, handed over 19, lag 20 us (99 %), 21 us (longest)
 `
 	var got bytes.Buffer
 	if err := writeSummary(&got, "text", s); err != nil || got.String() != want {

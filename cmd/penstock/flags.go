@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -51,9 +52,22 @@ func addresses(flag string, specs []string) ([]socket.Address, error) {
 }
 
 // affordable returns how many connections n descriptors allow: two for each, less
-// a hundredth for everything else. Pipes are not counted: they are given back
-// when connections need the descriptors.
-func affordable(n int) int {
+// a hundredth for everything else, which is more with many loops: each has two and a
+// spare. Pipes are not counted: they are given back when connections need the
+// descriptors.
+func affordable(n, loops int) int {
 	rest := min(max(n/100, 32), 1024)
+	rest = max(rest, 20+4*loops)
 	return max((n-rest)/2, 1)
+}
+
+// affordableByDefault is that with as many loops as there are unless told otherwise.
+func affordableByDefault(n int) int { return affordable(n, defaultLoops()) }
+
+// defaultLoops is one for each CPU, and -1 for none where there is no epoll.
+func defaultLoops() int {
+	if runtime.GOOS == "linux" {
+		return runtime.GOMAXPROCS(0)
+	}
+	return -1
 }

@@ -32,18 +32,36 @@ func writeSummary(w io.Writer, form string, s proxy.Summary) error {
 	if form == "json" {
 		return json.NewEncoder(w).Encode(s)
 	}
-	_, err := fmt.Fprintf(w, `connections         accepted %d, active %d, refused %d
+	if _, err := fmt.Fprintf(w, `connections         accepted %d, active %d, refused %d
 client to endpoint  spliced %d bytes, copied %d bytes
 endpoint to client  spliced %d bytes, copied %d bytes
 lost                %d bytes
 fallbacks           %s
 pipes               made %d, reused %d, leased %d, idle %d
+pauses              %d by the collector, the longest %d us
 `,
 		s.Connections.Accepted, s.Connections.Active, s.Connections.Refused,
 		s.Bytes.ClientToEndpoint.Spliced, s.Bytes.ClientToEndpoint.Copied,
 		s.Bytes.EndpointToClient.Spliced, s.Bytes.EndpointToClient.Copied,
 		s.Lost, counts(s.Fallbacks),
-		s.Pipes.Made, s.Pipes.Reused, s.Pipes.Leased, s.Pipes.Idle)
+		s.Pipes.Made, s.Pipes.Reused, s.Pipes.Leased, s.Pipes.Idle,
+		s.Pauses.GC, s.Pauses.GCMaxUs); err != nil || s.Loops == nil {
+		return err
+	}
+	return writeLoops(w, s.Loops)
+}
+
+// writeLoops writes a line on what loops have done.
+func writeLoops(w io.Writer, loops []proxy.Loop) error {
+	var active []string
+	handed, p99, most := int64(0), int64(0), int64(0)
+	for _, l := range loops {
+		active = append(active, fmt.Sprint(l.Active))
+		handed += l.HandedOver
+		p99, most = max(p99, l.LagP99Us), max(most, l.LagMaxUs)
+	}
+	_, err := fmt.Fprintf(w, "loops               %d, active %s, handed over %d, lag %d us (99 %%), %d us (longest)\n",
+		len(loops), strings.Join(active, " + "), handed, p99, most)
 	return err
 }
 

@@ -19,6 +19,9 @@ type proxyCmd struct {
 	To     []string `sep:"none" placeholder:"ADDR" help:"Target: host:port or unix:/path. Repeat it for more, which take turns; when one refuses, the next is tried."`
 	Engine string   `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"How bytes are moved. (default: ${default})"`
 
+	Loops    *int    `placeholder:"N" help:"Event loops that serve, each a thread of its own. 0 has goroutines serve instead, two for each session. (default: GOMAXPROCS, one for each CPU)"`
+	BusyPoll timeout `default:"0" placeholder:"TIME" help:"How long a loop goes on asking for events before it sleeps, at most 1s: spares what waking a thread takes, and costs up to a whole CPU for each loop, for so long after each event. (default: ${default})"`
+
 	ConnectTimeout   timeout `default:"5s" placeholder:"TIME" help:"For the attempt to reach one target, all its addresses together. 0 is off, for this and all timeouts. (default: ${default})"`
 	IdleTimeout      timeout `default:"1h" placeholder:"TIME" help:"Ends a session in which no byte moved for so long. (default: ${default})"`
 	HalfCloseTimeout timeout `default:"1m" placeholder:"TIME" help:"The same, once one side has sent its end of file. (default: ${default})"`
@@ -32,7 +35,7 @@ type proxyCmd struct {
 }
 
 // gcPercent is GOGC unless the environment sets it. What the heap holds is idle
-// sessions, 10 kB each, and moving bytes makes no garbage: collecting twice as often
+// sessions (400 B each on loops, 10 kB with goroutines), and moving bytes makes no garbage: collecting twice as often
 // costs a busy proxy nothing that can be measured, and bounds what connections that
 // come and go leave behind by half instead of the whole of what lives.
 const gcPercent = 50
@@ -81,7 +84,10 @@ func (c *proxyCmd) config() (*proxy.Config, error) {
 	if cfg.Engine, err = relay.ParseEngine(c.Engine); err != nil {
 		return nil, err
 	}
-	cfg.MaxConnections = affordable(descriptors())
+	if err := c.configLoops(cfg); err != nil {
+		return nil, err
+	}
+	cfg.MaxConnections = affordable(descriptors(), cfg.Loops)
 	if asked := c.MaxConnections; asked != nil {
 		if *asked < 1 {
 			return nil, errors.New("--max-connections: write 1 or more, or leave it away for what RLIMIT_NOFILE allows")
@@ -94,10 +100,35 @@ func (c *proxyCmd) config() (*proxy.Config, error) {
 	return cfg, nil
 }
 
+// maxLoops is more than there are CPUs, as a rule.
+const maxLoops = 1024
+
+// configLoops sets how many loops there are, none (-1) being goroutines.
+func (c *proxyCmd) configLoops(cfg *proxy.Config) error {
+	cfg.BusyPoll = c.BusyPoll.duration()
+	switch {
+	case c.Loops == nil:
+		cfg.Loops = defaultLoops()
+	case *c.Loops == 0:
+		cfg.Loops = -1
+	case *c.Loops < 0 || *c.Loops > maxLoops:
+		return fmt.Errorf("--loops %d: write 1 to %d, 0 for goroutines, or leave it away for one for each CPU", *c.Loops, maxLoops)
+	default:
+		cfg.Loops = *c.Loops
+	}
+	switch {
+	case cfg.BusyPoll > time.Second:
+		return fmt.Errorf("--busy-poll %v: write 1s or less, such as 50us", cfg.BusyPoll)
+	case cfg.BusyPoll > 0 && cfg.Loops < 0:
+		return errors.New("--busy-poll is of loops: leave it away, or --loops 0")
+	}
+	return nil
+}
+
 // logStart says under which bounds the proxy runs.
 func (c *proxyCmd) logStart(cfg *proxy.Config) {
 	have := descriptors()
-	cfg.Log.Info("starting", "version", version(), "engine", cfg.Engine.String(), "to", c.To,
+	cfg.Log.Info("starting", "version", version(), "engine", cfg.Engine.String(), "loops", max(cfg.Loops, 0), "to", c.To,
 		"max_connections", cfg.MaxConnections, "rlimit_nofile", have)
 	if c.MaxConnections != nil && *c.MaxConnections > cfg.MaxConnections {
 		cfg.Log.Warn("max-connections lowered to what RLIMIT_NOFILE allows", "asked", *c.MaxConnections,

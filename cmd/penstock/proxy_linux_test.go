@@ -208,6 +208,41 @@ func TestShortOfDescriptorsTheRestWaits(t *testing.T) {
 	}
 }
 
+// A proxy that is to stop has more clients in its queue than it has descriptors for:
+// they are served as there are.
+func TestDrainWithFewDescriptors(t *testing.T) {
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		t.Skip("needs prlimit of util-linux: ", err)
+	}
+	s, variables := stageOf(t)
+	play(t,
+		func() error { return s.origin([]string{"ORIGIN"}) },
+		func() error {
+			return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log", "json"})
+		},
+	)
+	p := s.processes["p"]
+	if out, err := exec.Command(prlimit, "--pid", strconv.Itoa(p.cmd.Process.Pid), "--nofile=64:").CombinedOutput(); err != nil {
+		t.Fatalf("prlimit: %v: %s", err, out)
+	}
+	const clients = 80
+	play(t,
+		func() error { return p.cmd.Process.Signal(syscall.SIGSTOP) },
+		func() error { return greet(s, variables["p_ADDR"], clients) },
+		func() error { return s.signal([]string{"p", "TERM"}) },
+		func() error { return p.cmd.Process.Signal(syscall.SIGCONT) },
+	)
+	if answered := part(t, s); answered != clients {
+		t.Errorf("%d of %d clients were answered", answered, clients)
+	}
+	play(t, func() error { return s.ended([]string{"p", "0"}) })
+	text, _ := p.stdout.text()
+	if want := fmt.Sprintf(`{"connections":{"accepted":%d,"active":0,"refused":0}`, clients); !strings.HasPrefix(text, want) {
+		t.Errorf("the summary is %s, want %s", text, want)
+	}
+}
+
 // The reader of the log and of the summaries goes away: connections go on.
 func TestBrokenPipesCostNoConnection(t *testing.T) {
 	s, variables := stageOf(t)

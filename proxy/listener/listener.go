@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/socket"
 )
 
@@ -52,7 +53,8 @@ const pauseTime = 100 * time.Millisecond
 type Listener struct {
 	cfg   Config
 	addr  socket.Address
-	sock  stream // owns the descriptor; closed by Close, once
+	sock  stream // owns the descriptor, unless it was detached; closed by Close, once
+	fd    int    // owned once it was detached; -1 before
 	path  *path  // what to unlink; nil for TCP and abstract sockets
 	after func(time.Duration) <-chan time.Time
 
@@ -79,7 +81,7 @@ type stream interface {
 // nobody answers there. It gets the address's mode, and never for a moment a
 // wider one.
 func Listen(ctx context.Context, addr socket.Address, cfg *Config) (*Listener, error) {
-	l := &Listener{addr: addr, after: time.After, backlog: backlog(), closed: make(chan struct{})}
+	l := &Listener{addr: addr, fd: -1, after: time.After, backlog: backlog(), closed: make(chan struct{})}
 	if cfg != nil {
 		l.cfg = *cfg
 	}
@@ -129,6 +131,28 @@ func (l *Listener) Addr() string {
 	return l.sock.Addr().String()
 }
 
+// Detach takes the listening socket out of the hands of package net, for who
+// accepts in another way than by Serve, and returns its descriptor, which is
+// non-blocking and stays the listener's: [Listener.Close] closes it.
+func (l *Listener) Detach() (fd int, err error) {
+	fd, err = loop.Take(l.sock)
+	if err != nil {
+		return -1, fmt.Errorf("listen on %s: %w", l.addr, err)
+	}
+	l.fd = fd
+	return fd, nil
+}
+
+// Unlink removes the path of a unix socket, unless somebody else has it by now: no
+// further client finds the listener. Close does it as well.
+func (l *Listener) Unlink() error { return l.path.remove() }
+
+// Backlog returns how many connections the accept queue holds at most, less one.
+func (l *Listener) Backlog() int { return l.backlog }
+
+// TCP reports whether it listens on TCP, and not on a unix socket.
+func (l *Listener) TCP() bool { return l.addr.Network != "unix" }
+
 // Pauses returns how often accepting paused, as [Config.OnPause] says. It may be
 // called at any time.
 func (l *Listener) Pauses() int64 { return l.pauses.Load() }
@@ -138,8 +162,15 @@ func (l *Listener) Pauses() int64 { return l.pauses.Load() }
 // does nothing. It may be called at any time by any goroutine.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
-		l.err = errors.Join(l.path.remove(), l.sock.Close())
+		l.err = errors.Join(l.path.remove(), l.closeSocket())
 		close(l.closed)
 	})
 	return l.err
+}
+
+func (l *Listener) closeSocket() error {
+	if l.fd >= 0 {
+		return closeDescriptor(l.fd)
+	}
+	return l.sock.Close()
 }

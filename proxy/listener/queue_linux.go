@@ -43,3 +43,5 @@ func (l *Listener) queued() bool {
 	})
 	return err == nil && events&sys.POLLIN != 0
 }
+
+func closeDescriptor(fd int) error { return os.NewSyscallError("close", sys.Close(fd)) }

@@ -29,11 +29,26 @@ func (o Options) Control(network, _ string, conn syscall.RawConn) error {
 	return err
 }
 
+// Last sets what matters only to a connection that lasts: keepalive and
+// TCP_USER_TIMEOUT. What else Control sets is then somebody else's business.
+func (o Options) Last(fd int) error {
+	list, n := o.withDefaults().lasting()
+	return set(fd, list[:n]...)
+}
+
 type option struct{ level, name, value int }
 
 func (o Options) set(fd int) error {
-	list, n := o.list()
-	for _, opt := range list[:n] {
+	err := set(fd, option{sys.IPPROTO_TCP, sys.TCP_NODELAY, 1}, option{sys.SOL_SOCKET, sys.SO_OOBINLINE, 1})
+	if err != nil {
+		return err
+	}
+	list, n := o.lasting()
+	return set(fd, list[:n]...)
+}
+
+func set(fd int, options ...option) error {
+	for _, opt := range options {
 		err := sys.SetsockoptInt(fd, opt.level, opt.name, opt.value)
 		if err != nil && !unknown(err) {
 			return os.NewSyscallError("setsockopt", err)
@@ -42,14 +57,12 @@ func (o Options) set(fd int) error {
 	return nil
 }
 
-// list is an array so that a connection to a target makes no garbage of it.
-func (o Options) list() (list [6]option, n int) {
+// lasting returns an array so that a connection to a target makes no garbage of it.
+func (o Options) lasting() (list [4]option, n int) {
 	add := func(level, name, value int) {
 		list[n] = option{level, name, value}
 		n++
 	}
-	add(sys.IPPROTO_TCP, sys.TCP_NODELAY, 1)
-	add(sys.SOL_SOCKET, sys.SO_OOBINLINE, 1)
 	if o.KeepAlive > 0 {
 		add(sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1)
 		add(sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, seconds(o.KeepAlive))

@@ -22,9 +22,9 @@ var ErrOwnListener = fmt.Errorf("%w (the proxy itself listens there)", syscall.E
 // address. It is a syscall.EADDRNOTAVAIL.
 var ErrPortsExhausted = fmt.Errorf("port exhaustion, no local port is free for this address: %w", syscall.EADDRNOTAVAIL)
 
-// explain says what an error of package net means, without the addresses and the
-// operation, which the caller names.
-func (g *Group) explain(t *target, err error) error {
+// explain says what an error means that was met on the way to an address, without
+// the address and the operation, which the caller names.
+func (g *Group) explain(a Address, err error) error {
 	var op *net.OpError
 	var call *os.SyscallError
 	switch {
@@ -32,8 +32,8 @@ func (g *Group) explain(t *target, err error) error {
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("no answer in time (connect timeout %v): %w", g.cfg.ConnectTimeout, context.DeadlineExceeded)
-	case errors.Is(err, syscall.EADDRNOTAVAIL) && errors.As(err, &op):
-		if noSource(op.Addr) {
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && a.AddrPort.IsValid():
+		if noSource(a) {
 			return fmt.Errorf("this machine has no address to connect from: %w", syscall.EADDRNOTAVAIL)
 		}
 		return ErrPortsExhausted
@@ -49,10 +49,7 @@ func (g *Group) explain(t *target, err error) error {
 // noSource tells the other meaning of EADDRNOTAVAIL: no address of this machine
 // can reach the remote one at all (IPv6 switched off, as a rule). Connecting a
 // datagram socket sends nothing, and needs no TCP port.
-func noSource(remote net.Addr) bool {
-	if remote == nil {
-		return false
-	}
+func noSource(remote Address) bool {
 	conn, err := net.Dial("udp", remote.String())
 	if err != nil {
 		return errors.Is(err, syscall.EADDRNOTAVAIL)

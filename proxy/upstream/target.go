@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,10 +14,11 @@ import (
 
 // A target is one address to connect to; a name may have several IP addresses.
 type target struct {
-	addr       socket.Address
-	host, port string
-	fixed      []string // what to dial, if nothing is to be resolved
-	state      health
+	addr  socket.Address
+	host  string
+	port  uint16
+	fixed []Address // what to connect to, if nothing is to be resolved
+	state health
 }
 
 func newTarget(addr socket.Address) (*target, error) {
@@ -25,21 +27,27 @@ func newTarget(addr socket.Address) (*target, error) {
 		if addr.Mode != 0 {
 			return nil, fmt.Errorf("%w %q: a target has no mode: write unix:%s", socket.ErrAddress, addr, addr.Name)
 		}
-		t.fixed = []string{addr.Name}
+		t.fixed = []Address{{Path: addr.Name}}
 		return t, nil
 	}
 	var err error
-	t.host, t.port, err = net.SplitHostPort(addr.Name)
+	var port string
+	t.host, port, err = net.SplitHostPort(addr.Name)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w %q: write host:port", socket.ErrAddress, addr)
 	case t.host == "":
-		return nil, fmt.Errorf("%w %q: a target needs a host: write 127.0.0.1:%s for this machine", socket.ErrAddress, addr, t.port)
-	case t.port == "0":
+		return nil, fmt.Errorf("%w %q: a target needs a host: write 127.0.0.1:%s for this machine", socket.ErrAddress, addr, port)
+	case port == "0":
 		return nil, fmt.Errorf("%w %q: a target needs the port that it listens on", socket.ErrAddress, addr)
 	}
-	if _, err := netip.ParseAddr(t.host); err == nil {
-		t.fixed = []string{addr.Name}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%w %q: write the port as a number from 1 to 65535", socket.ErrAddress, addr)
+	}
+	t.port = uint16(n)
+	if ip, err := netip.ParseAddr(t.host); err == nil {
+		t.fixed = []Address{{AddrPort: netip.AddrPortFrom(ip, t.port)}}
 	}
 	return t, nil
 }

@@ -26,9 +26,13 @@ type Config struct {
 	// Options are the options of the sockets that connect.
 	Options socket.Options
 
-	// Own reports whether an address, as package net takes it, is one on which this
-	// process itself listens to serve the group: it is not dialed. Nil means none.
-	Own func(network, addr string) bool
+	// Own reports whether an address is one on which this process itself listens to
+	// serve the group: it is not dialed. Nil means none.
+	Own func(Address) bool
+
+	// Local reports whether an IP address is one of this machine's; nil means that
+	// any may be.
+	Local func(netip.Addr) bool
 
 	// OnDown is called when a target that answered, or was never tried, cannot be
 	// reached: once, until OnUp says that it answers again. Neither is called more
@@ -44,6 +48,7 @@ type Group struct {
 	targets []*target
 	turn    atomic.Uint32
 	dialer  net.Dialer
+	ports   portRange
 	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	now     func() time.Time
 }
@@ -55,7 +60,7 @@ func New(targets []socket.Address, cfg *Config) (*Group, error) {
 	if len(targets) == 0 {
 		return nil, fmt.Errorf("%w: there is no target", socket.ErrAddress)
 	}
-	g := &Group{lookup: net.DefaultResolver.LookupNetIP, now: time.Now}
+	g := &Group{lookup: net.DefaultResolver.LookupNetIP, now: time.Now, ports: ephemeralPorts()}
 	if cfg != nil {
 		g.cfg = *cfg
 	}
@@ -89,94 +94,60 @@ func (g *Group) Targets() []string {
 // process (out of descriptors or memory) or the end of ctx, no further target is
 // tried.
 func (g *Group) Dial(ctx context.Context) (net.Conn, error) {
-	n := uint32(len(g.targets))
-	first := g.turn.Add(1) - 1
-	var causes []error
-	for i := range n {
-		t := g.targets[(first+i)%n]
-		conn, err := g.dialTarget(ctx, t)
-		if err == nil {
-			g.up(t)
-			return conn, nil
+	var s Search
+	for s.Begin(g); ; {
+		switch step := s.Next(monotonic()); step.Do {
+		case Connect:
+			conn, err := g.connect(ctx, &step)
+			if err == nil {
+				s.Reached()
+				return conn, nil
+			}
+			s.Failed(err, monotonic(), ctx.Err() != nil)
+		case Resolve:
+			ips, err := g.Resolve(ctx, step.Host, step.Timeout)
+			s.Resolved(ips, err, ctx.Err() != nil)
+		case GiveUp:
+			return nil, s.Err()
 		}
-		causes = append(causes, fmt.Errorf("connect to %s: %w", t.addr, err))
-		if ctx.Err() != nil || ownFault(err) {
-			break
-		}
-		g.down(t, err)
 	}
-	return nil, line(causes)
 }
 
-// dialTarget tries every address of a target.
-func (g *Group) dialTarget(ctx context.Context, t *target) (net.Conn, error) {
-	if g.cfg.ConnectTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, g.cfg.ConnectTimeout)
-		defer cancel()
-	}
-	addrs, err := g.resolve(ctx, t)
-	if err != nil {
-		return nil, g.explain(t, err)
-	}
-	var causes []error
-	for i, addr := range addrs {
-		conn, err := g.dialShare(ctx, t.addr.Network, addr, len(addrs)-i)
-		if err == nil {
-			return conn, nil
-		}
-		err = g.explain(t, err)
-		if len(addrs) > 1 {
-			err = fmt.Errorf("%s: %w", addr, err)
-		}
-		causes = append(causes, err)
-		if ctx.Err() != nil || ownFault(err) {
-			break
-		}
-	}
-	return nil, line(causes)
+// Resolve returns the addresses of a host, within a time, or as long as it takes if
+// that is 0.
+func (g *Group) Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error) {
+	ctx, cancel := within(ctx, timeout)
+	defer cancel()
+	return g.lookup(ctx, "ip", host)
 }
 
-// resolve returns the addresses of a target, as package net takes them.
-func (g *Group) resolve(ctx context.Context, t *target) ([]string, error) {
-	if t.fixed != nil {
-		return t.fixed, nil
-	}
-	ips, err := g.lookup(ctx, "ip", t.host)
+// connect takes a step of a search.
+func (g *Group) connect(ctx context.Context, step *Step) (net.Conn, error) {
+	ctx, cancel := within(ctx, step.Timeout)
+	defer cancel()
+	conn, err := g.dialer.DialContext(ctx, step.Address.network(), step.Address.String())
 	if err != nil {
 		return nil, err
 	}
-	if len(ips) == 0 {
-		return nil, &net.DNSError{Err: "no addresses", Name: t.host, IsNotFound: true}
-	}
-	addrs := make([]string, len(ips))
-	for i, ip := range ips {
-		addrs[i] = net.JoinHostPort(ip.Unmap().String(), t.port)
-	}
-	return addrs, nil
-}
-
-// dialShare dials one of the addresses that are left, within its share of the
-// time that is left.
-func (g *Group) dialShare(ctx context.Context, network, addr string, left int) (net.Conn, error) {
-	if deadline, ok := ctx.Deadline(); ok && left > 1 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
-		defer cancel()
-	}
-	if g.cfg.Own != nil && g.cfg.Own(network, addr) {
-		return nil, ErrOwnListener
-	}
-	conn, err := g.dialer.DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	if network == "tcp" && toItself(conn) {
+	if step.MaybeSelf && toItself(conn) {
 		conn.Close()
 		return nil, ErrSelfConnect
 	}
 	return conn, nil
 }
+
+// within bounds ctx by a time, unless that is 0.
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+var start = time.Now()
+
+// monotonic is a clock that never goes backwards, in nanoseconds.
+func monotonic() int64 { return int64(time.Since(start)) }
 
 // toItself reports whether a connection has the same socket at both ends: what
 // TCP's simultaneous open makes of a connect to a port of the ephemeral range on
@@ -185,6 +156,11 @@ func toItself(conn net.Conn) bool {
 	local, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	remote, ok2 := conn.RemoteAddr().(*net.TCPAddr)
 	return ok1 && ok2 && local.Port == remote.Port && local.IP.Equal(remote.IP)
+}
+
+// maybeSelf reports whether that can happen with an address.
+func (g *Group) maybeSelf(a Address) bool {
+	return a.Path == "" && g.ports.has(a.AddrPort.Port()) && (g.cfg.Local == nil || g.cfg.Local(a.AddrPort.Addr()))
 }
 
 // up and down note what a target did, for [Config.OnUp] and [Config.OnDown].

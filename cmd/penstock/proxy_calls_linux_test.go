@@ -1,0 +1,247 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// An exchange is what one client and its server do: a request of 64 B and a reply of
+// 64 B, and who ends it.
+type exchange struct {
+	name           string
+	client, server func(*net.TCPConn) error
+	most           float64 // system calls of the proxy
+}
+
+// exchanges are those that a proxy meets: a client that closes when it has its
+// reply, and a server that does when it has given it. Neither end of file is told
+// before the bytes ahead of it were read, or one of them is; a read that returns 0
+// has to tell then.
+var exchanges = []exchange{
+	{"the client closes", ask, answerUntilEOF, 14},
+	{"the server closes", askUntilEOF, answer, 14},
+}
+
+const requestSize = 64
+
+func ask(c *net.TCPConn) error {
+	if _, err := c.Write(make([]byte, requestSize)); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, make([]byte, requestSize))
+	return err
+}
+
+func askUntilEOF(c *net.TCPConn) error {
+	if err := ask(c); err != nil {
+		return err
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		return errors.Join(errors.New("no end of file"), err)
+	}
+	return nil
+}
+
+func answer(c *net.TCPConn) error {
+	request := make([]byte, requestSize)
+	if _, err := io.ReadFull(c, request); err != nil {
+		return err
+	}
+	_, err := c.Write(request)
+	return err
+}
+
+func answerUntilEOF(c *net.TCPConn) error {
+	if err := answer(c); err != nil {
+		return err
+	}
+	_, err := c.Read(make([]byte, 1))
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// quietPort listens on loopback, on a port from which the kernel takes none for a
+// socket that connects: so that nobody need look whether one has connected to itself.
+func quietPort(t *testing.T) net.Listener {
+	t.Helper()
+	for port := 20000; port < 30000; port++ {
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return ln
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("no port is free")
+	panic("unreachable")
+}
+
+// serveExchanges serves until the test ends.
+func serveExchanges(t *testing.T, x *exchange) (addr string) {
+	t.Helper()
+	ln := quietPort(t)
+	var serving sync.WaitGroup
+	t.Cleanup(func() { ln.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				if err := x.server(c.(*net.TCPConn)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	return ln.Addr().String()
+}
+
+// talk has n clients talk to addr, some of them at a time.
+func talk(t *testing.T, x *exchange, addr string, n int) {
+	t.Helper()
+	var clients sync.WaitGroup
+	turns := make(chan struct{}, 20)
+	for range n {
+		turns <- struct{}{}
+		clients.Go(func() {
+			defer func() { <-turns }()
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			if err := x.client(c.(*net.TCPConn)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// counted runs during while strace counts the system calls of a process, of all its
+// threads. Where ptrace(2) is refused the test is skipped.
+func counted(t *testing.T, pid int, during func()) map[string]int {
+	t.Helper()
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("needs strace: ", err)
+	}
+	table := filepath.Join(t.TempDir(), "calls")
+	cmd := exec.Command(strace, "-f", "-c", "-U", "name,calls,errors", "-o", table, "-p", strconv.Itoa(pid))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, 4<<10)
+	n, _ := stderr.Read(first)
+	attached := strings.Contains(string(first[:n]), "attached")
+	if attached {
+		during()
+	}
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	_, _ = io.Copy(io.Discard, stderr)
+	_ = cmd.Wait() // its status is that of the signal which ends it
+	switch {
+	case attached:
+	case strings.Contains(string(first[:n]), "not permitted") && os.Getenv("CI") == "":
+		t.Skipf("ptrace is not permitted here: %s", first[:n])
+	default:
+		t.Fatalf("strace: %s", first[:n])
+	}
+	return callTable(t, table)
+}
+
+// callTable reads what strace has counted, by name, and of those that failed by name
+// and " failed".
+func callTable(t *testing.T, path string) map[string]int {
+	t.Helper()
+	calls := make(map[string]int)
+	for line := range strings.Lines(content(t, path)) {
+		fields := strings.Fields(line)
+		for i, suffix := range []string{"", " failed"} {
+			if len(fields) > i+1 && fields[0] != "total" {
+				if n, err := strconv.Atoi(fields[i+1]); err == nil {
+					calls[fields[0]+suffix] = n
+				}
+			}
+		}
+	}
+	return calls
+}
+
+// notPerConnection are the calls that wait for work, which serve as many connections
+// as have something to do, and those of Go's runtime: how many they are depends on
+// how much of it there is at a time, and strace slows everything down.
+var notPerConnection = map[string]bool{
+	"epoll_pwait": true, "epoll_pwait2": true, "futex": true, "nanosleep": true, "sched_yield": true, "tgkill": true,
+	"rt_sigreturn": true, "rt_sigprocmask": true, "getpid": true, "madvise": true, "mmap": true, "munmap": true,
+	"restart_syscall": true, "clone": true, "clone3": true, "gettid": true, "sigaltstack": true, "rseq": true,
+	"set_robust_list": true, "sched_getaffinity": true, "pread64": true, "openat": true,
+}
+
+// A connection costs a bounded number of system calls.
+func TestSystemCallsPerConnection(t *testing.T) {
+	for _, x := range exchanges {
+		t.Run(x.name, func(t *testing.T) { testSystemCalls(t, &x) })
+	}
+}
+
+func testSystemCalls(t *testing.T, x *exchange) {
+	s, variables := stageOf(t)
+	play(t, func() error {
+		return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", serveExchanges(t, x), "--loops", "2"})
+	})
+	p := s.processes["p"]
+	const connections = 1000
+	talk(t, x, variables["p_ADDR"], 100)
+	calls := counted(t, p.cmd.Process.Pid, func() {
+		talk(t, x, variables["p_ADDR"], connections)
+		play(t, func() error { return s.summary([]string{"p", "active 0,"}) }) // the last sockets are closed
+	})
+	sum, waits := -calls["accept4 failed"], 0 // those that looked and found nobody
+	for name, n := range calls {
+		switch {
+		case strings.HasSuffix(name, " failed"):
+		case strings.HasPrefix(name, "epoll_pwait"):
+			waits += n
+		case !notPerConnection[name]:
+			sum += n
+		}
+	}
+	each := float64(sum) / connections
+	t.Logf("%.2f calls for each connection, and %.2f that wait: %v", each, float64(waits)/connections, calls)
+	if calls["accept4"] < connections || calls["close"] < 2*connections {
+		t.Fatalf("not everything was counted: %v", calls)
+	}
+	if each > x.most+0.1 { // the summary takes some as well
+		t.Errorf("%.2f calls for each connection, want at most %v: %v", each, x.most, calls)
+	}
+	for _, name := range []string{"getsockname", "getpeername", "fcntl", "setsockopt", "getsockopt", "read", "write"} {
+		if n := calls[name]; n > connections/10 {
+			t.Errorf("%s was called %d times", name, n)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+//go:build linux
+
+package core
+
+import (
+	"reflect"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A conn is a client and, once it is joined, its session. It lives in a slab and is
+// used again; an idle session costs what is in it, and two slots of the loop's
+// table, so nothing is in it that is not needed then.
+type conn struct {
+	session    relay.Driven // owns both sockets while joined
+	core       *core
+	next, prev *conn    // of the list that it is in: unused, young, older
+	dial       *dialing // nil unless it is being connected
+	client     int32    // owned until it is joined
+	endpoint   int32    // the session's
+	slot       uint32
+	state      state
+	tcp        bool // the client's socket
+	endpointIP bool // the endpoint's is TCP, too
+}
+
+type state uint8
+
+const (
+	free state = iota
+	connecting
+	joined
+)
+
+// slabSize is how many conns are made at a time: as many as fit into eight of the
+// runtime's pages. A slab that is larger than 32 KiB takes whole pages, a smaller one
+// what the next size class has, up to an eighth more.
+var slabSize = int(64 << 10 / reflect.TypeFor[conn]().Size())
+
+// A list is a ring of conns around a head that is none.
+type list struct{ head conn }
+
+func (l *list) init() { l.head.next, l.head.prev = &l.head, &l.head }
+
+func (l *list) empty() bool { return l.head.next == &l.head }
+
+func (l *list) first() *conn { return l.head.next }
+
+func (l *list) append(n *conn) {
+	n.prev, n.next = l.head.prev, &l.head
+	l.head.prev.next, l.head.prev = n, n
+}
+
+// unlink takes n out of its list, if it is in one.
+func (n *conn) unlink() {
+	if n.next != nil {
+		n.next.prev, n.prev.next = n.prev, n.next
+		n.next, n.prev = nil, nil
+	}
+}
+
+// move appends what is in o, which is empty then.
+func (l *list) move(o *list) {
+	if o.empty() {
+		return
+	}
+	first, last := o.head.next, o.head.prev
+	first.prev, l.head.prev.next = l.head.prev, first
+	last.next, l.head.prev = &l.head, last
+	o.init()
+}
+
+// take returns a free conn for a client.
+func (c *core) take(of client) *conn {
+	if c.unused.empty() {
+		c.grow()
+	}
+	n := c.unused.first()
+	n.unlink()
+	n.client, n.endpoint, n.tcp, n.endpointIP = int32(of.fd), -1, of.tcp, false
+	return n
+}
+
+func (c *core) grow() {
+	slab := make([]conn, slabSize)
+	for i := range slab {
+		slab[i].core, slab[i].slot = c, uint32(len(c.slabs)*slabSize+i)
+		c.unused.append(&slab[i])
+	}
+	c.slabs = append(c.slabs, slab)
+}

@@ -1,0 +1,64 @@
+package core
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// A gate says whether more clients may be accepted, to all cores.
+type gate struct {
+	max    int64
+	active atomic.Int64 // clients that are served
+	holds  atomic.Int64 // of them, those that lack a descriptor: nobody else may get one
+	full   atomic.Bool  // the limit was reached, and cores wait for room; written under mu
+	mu     sync.Mutex
+	tell   func(full bool) // called under mu, when full has changed
+}
+
+// acquire takes one of the places, and reports whether there was one. Who takes the
+// last one, or gets none, shuts the gate.
+func (g *gate) acquire() bool {
+	n := g.active.Add(1)
+	if n > g.max {
+		g.active.Add(-1)
+		return false
+	}
+	return true
+}
+
+// release gives a place back.
+func (g *gate) release() { g.active.Add(-1) }
+
+// shut notes that there is no room, if that is so, and reports it. Who shuts the
+// gate looks for room after it has stored full, and who leaves room looks at full
+// after that, both sequentially consistent: so one of them sees the other, and the
+// one who waits is nudged or needs not wait.
+func (g *gate) shut() bool {
+	if g.active.Load() < g.max {
+		return false
+	}
+	if !g.full.Load() {
+		g.set(true)
+	}
+	return g.active.Load() >= g.max
+}
+
+// open notes that there is room again, if that is so.
+func (g *gate) open() {
+	if g.full.Load() {
+		g.set(false)
+	}
+}
+
+func (g *gate) set(full bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if full == g.full.Load() || !full && g.active.Load() >= g.max {
+		return
+	}
+	g.full.Store(full)
+	g.tell(full)
+}
+
+// room reports whether a further client may be accepted.
+func (g *gate) room() bool { return g.holds.Load() == 0 && g.active.Load() < g.max }

@@ -1,0 +1,79 @@
+//go:build linux
+
+package core
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// refuse resets a client that no target took: an orderly close would tell it that
+// its server had nothing to say. (A unix socket has no reset; there it is an end of
+// file unless the client had sent something, which makes it ECONNRESET.)
+func (c *core) refuse(d *dialing, cause error) {
+	n := d.conn
+	name := ""
+	if c.group.cfg.Host.Detailed() {
+		name = peerName(int(n.client))
+	}
+	if n.tcp {
+		_ = sys.AbortOnClose(int(n.client))
+	}
+	if c.canceled != nil {
+		c.canceledClients++
+	} else {
+		c.refused++
+	}
+	c.part(d)
+	c.group.cfg.Host.Refused(name, cause)
+}
+
+// left closes a client that was reset before it was joined.
+func (c *core) left(d *dialing) { c.part(d) }
+
+// part closes a client that is not joined.
+func (c *core) part(d *dialing) {
+	n := d.conn
+	d.Cancel()
+	c.loop.Drop(d.id)
+	c.drop(d)
+	closeSocket(int(n.client))
+	c.release(n)
+}
+
+// release is the end of a client that had a place. What others have waited for is
+// there now; they are nudged and not served from here, as this may be called from
+// within the relay.
+func (c *core) release(n *conn) {
+	n.state = free
+	c.unused.append(n)
+	c.active--
+	g := c.group
+	g.gate.release()
+	if g.gate.full.Load() || g.gate.holds.Load() > 0 || g.paused.Load() > 0 {
+		c.nudgeAll()
+	}
+	c.load.Add(-1)
+	g.clients.Add(-1)
+	g.finish()
+}
+
+// closeSocket closes a socket. What close(2) says of it is of no use to anybody.
+func closeSocket(fd int) { _ = sys.Close(fd) }
+
+// peerName names the other end of a socket; that of a unix socket has no name as a
+// rule.
+func peerName(fd int) string {
+	name, err := sys.PeerName(fd)
+	switch {
+	case err == syscall.ENOTCONN:
+		return "gone"
+	case err != nil:
+		return fmt.Sprintf("unknown (%v)", err)
+	case name.AddrPort.IsValid():
+		return name.AddrPort.String()
+	}
+	return "unix:" + name.Path
+}

@@ -1,0 +1,68 @@
+package core
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// Moved are bytes by engine.
+type Moved struct{ Spliced, Copied int64 }
+
+func (m *Moved) add(n Moved) {
+	m.Spliced += n.Spliced
+	m.Copied += n.Copied
+}
+
+// Totals are sums over sessions.
+type Totals struct {
+	ClientToEndpoint, EndpointToClient Moved
+	Lost                               int64
+	Fallbacks                          relay.Fallbacks
+}
+
+// Add adds what a session has done; its a is the client.
+func (t *Totals) Add(r relay.Result) {
+	t.ClientToEndpoint.add(Moved{r.AToB.Spliced, r.AToB.Copied})
+	t.EndpointToClient.add(Moved{r.BToA.Spliced, r.BToA.Copied})
+	t.Lost += r.AToB.Lost + r.BToA.Lost
+	for i := range t.Fallbacks {
+		t.Fallbacks[i] += r.AToB.Fallbacks[i] + r.BToA.Fallbacks[i]
+	}
+}
+
+func (t *Totals) merge(u *Totals) {
+	t.ClientToEndpoint.add(u.ClientToEndpoint)
+	t.EndpointToClient.add(u.EndpointToClient)
+	t.Lost += u.Lost
+	for i, n := range u.Fallbacks {
+		t.Fallbacks[i] += n
+	}
+}
+
+// Summary is what cores have done and hold.
+type Summary struct {
+	Accepted, Active, Refused, Canceled int64 // clients
+	Totals                              Totals
+	Loops                               []Load
+}
+
+// Load is what one loop has done and holds.
+type Load struct {
+	Active, Accepted int64 // clients that it serves, and has served
+	HandedOver       int64 // clients that it accepted for others
+	Turns            int64
+	// LagP99 and LagMax are how long turns took, which is how long something that
+	// became ready at their beginning may have waited. LagP99 is an upper bound of
+	// what 99 % of them took.
+	LagP99, LagMax time.Duration
+}
+
+func (s *Summary) merge(o *Summary) {
+	s.Accepted += o.Accepted
+	s.Active += o.Active
+	s.Refused += o.Refused
+	s.Canceled += o.Canceled
+	s.Totals.merge(&o.Totals)
+	s.Loops = append(s.Loops, o.Loops...)
+}

@@ -1,0 +1,75 @@
+//go:build linux
+
+package core
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A walk adds up the sessions of a core that run, some in each turn of the loop. One
+// that ends meanwhile is counted when it ends if the walk has not come by yet, and
+// otherwise was; so no later summary has less of it.
+type walk struct {
+	at   int // the next slab
+	sum  Summary
+	done chan<- Summary // nil: there is no walk
+}
+
+// slabsPerTurn is how much of a walk is one turn's.
+const slabsPerTurn = 2
+
+// beginWalk begins to make a summary for done, which has room for it.
+func (c *core) beginWalk(done chan<- Summary) {
+	c.walk = walk{sum: c.settled(), done: done}
+	c.walkOn()
+}
+
+// settled is the summary without what running sessions have moved.
+func (c *core) settled() Summary {
+	s := c.loop.Stats()
+	turns, seen, p99 := int64(0), int64(0), time.Duration(0)
+	for _, n := range s.Lag {
+		turns += n
+	}
+	for i, n := range s.Lag {
+		if seen += n; n > 0 && seen >= turns-turns/100 {
+			p99 = min(time.Microsecond<<i, s.MaxLag)
+			break
+		}
+	}
+	return Summary{
+		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Totals: c.ended,
+		Loops: []Load{{
+			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver,
+			Turns: s.Turns, LagP99: p99, LagMax: s.MaxLag,
+		}},
+	}
+}
+
+func (c *core) walkOn() {
+	w := &c.walk
+	for range slabsPerTurn {
+		if w.at == len(c.slabs) {
+			w.done <- w.sum
+			w.done = nil
+			return
+		}
+		slab := c.slabs[w.at]
+		w.at++
+		for i := range slab {
+			if slab[i].state == joined {
+				w.sum.Totals.Add(slab[i].session.Result())
+			}
+		}
+	}
+	c.post(c.walkOn)
+}
+
+// walkPast counts a session that has ended before a walk came by.
+func (c *core) walkPast(n *conn, r relay.Result) {
+	if c.walk.done != nil && int(n.slot)/slabSize >= c.walk.at {
+		c.walk.sum.Totals.Add(r)
+	}
+}

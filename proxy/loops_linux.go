@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"context"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/listener"
+	"github.com/penstock/penstock/relay"
+)
+
+const haveLoops = true
+
+// loops is the driver that has event loops and no goroutine for anything.
+type loops struct {
+	*core.Group
+	server *Server
+}
+
+// openLoops takes the listening sockets out of the hands of package net: they are
+// the loops' to accept from, and stay the listeners' to close.
+func (s *Server) openLoops(ctx context.Context) error {
+	cfg := &core.Config{
+		Loops: s.cfg.Loops, BusyPoll: s.cfg.BusyPoll, Relay: s.relay, Upstream: s.upstream,
+		Options: s.cfg.Socket, MaxConnections: s.cfg.MaxConnections, Host: (*host)(s),
+	}
+	err := s.listen(ctx, func(int) *listener.Config { return &listener.Config{Options: s.cfg.Socket} })
+	if err != nil {
+		return err
+	}
+	for _, l := range s.listeners {
+		fd, err := l.Detach()
+		if err != nil {
+			return err
+		}
+		cfg.Listeners = append(cfg.Listeners, core.Listener{FD: fd, TCP: l.TCP(), Backlog: l.Backlog()})
+	}
+	group, err := core.New(cfg)
+	if err != nil {
+		return err
+	}
+	s.driver = &loops{group, s}
+	return nil
+}
+
+func (d *loops) serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		for _, l := range d.server.listeners {
+			d.server.tellUnclosed(l, l.Unlink()) // nobody finds it any more, before its queue is emptied
+		}
+		d.Drain()
+	})
+	defer stop()
+	return d.Serve()
+}
+
+func (d *loops) cutAll(cause error) { d.Cut(cause) }
+
+func (d *loops) active() int64 { return d.Active() }
+
+func (d *loops) summary() core.Summary { return d.Summary() }
+
+func (d *loops) close() error { return d.Close() }
+
+// host is a Server as the loops see it.
+type host Server
+
+func (h *host) server() *Server { return (*Server)(h) }
+
+func (h *host) Full(full bool) { h.server().tellFull(full) }
+
+func (h *host) Paused(listener int, cause error, active, pauses int64) {
+	h.server().tellPaused(listener, cause, active, pauses)
+}
+
+func (h *host) Closed(listener int) {
+	l := h.listeners[listener]
+	h.server().tellUnclosed(l, l.Close())
+}
+
+func (h *host) Trim() int { return h.server().trim() }
+
+func (h *host) Detailed() bool { return h.server().tellsAll() }
+
+func (h *host) Refused(client string, cause error) { h.server().tellRefused(client, cause) }
+
+func (h *host) Ended(client, endpoint string, r relay.Result, err error) {
+	h.server().tellEnded(client, endpoint, r, err)
+}

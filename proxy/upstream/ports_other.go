@@ -1,0 +1,5 @@
+//go:build !linux
+
+package upstream
+
+func ephemeralPorts() portRange { return allPorts }

@@ -1,0 +1,323 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// A Socket is one end of a session on a loop: a connected, non-blocking stream
+// socket that is registered with the loop, with which 0 for the session's a and 1
+// for its b.
+type Socket struct {
+	FD     int
+	ID     loop.ID
+	Events loop.Events // that have been told so far
+
+	TCP     bool // it is a TCP socket, not a unix one
+	Inline  bool // pass urgent bytes on: SO_OOBINLINE is set when it matters
+	NoDelay bool // TCP_NODELAY is set already; otherwise it is before the second write
+}
+
+// A Driven is a session on an event loop. It is made to be part of a larger struct,
+// takes no goroutine and less than 300 bytes, and may be used again after its end.
+// Like its [Driver] it belongs to the loop's goroutine.
+type Driven struct {
+	ab, ba  direction // first, for their atomics on 32-bit systems
+	active  int64     // loop clock of the last byte moved, and at last of the end
+	started int64
+	drv     *Driver
+	owner   Owner
+	timer   loop.Timer
+	a, b    port // own the descriptors
+	reason  Reason
+	half    bool // one direction has ended
+	over    bool
+	recall  bool // to be called again
+}
+
+// An Owner is told of the end of its session.
+type Owner interface {
+	// Ended is called on the loop's goroutine, once, when both sockets are closed
+	// and everything is accounted for: with what [Session.Run] would return, but for
+	// the addresses in the error, which the owner knows. s may be started again.
+	Ended(s *Driven, res Result, err error)
+}
+
+// Start joins two sockets, which s owns from now on, until both directions have ended
+// or something cuts the session. It moves what there is, so owner may be told of
+// the end before Start returns.
+func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) {
+	now := max(1, d.loop.Now())
+	*s = Driven{drv: d, owner: owner, active: now, started: now, a: newPort(a), b: newPort(b)}
+	d.aim(&s.ab, (*forth)(s))
+	d.aim(&s.ba, (*back)(s))
+	d.sessions++
+	d.loop.Hand(a.ID, s)
+	d.loop.Hand(b.ID, s)
+	s.a.note(a.Events)
+	s.b.note(b.Events)
+	if left, ok := s.untilTimeout(); ok {
+		d.loop.Arm(&s.timer, s, left)
+	}
+	s.move()
+}
+
+func newPort(s Socket) port {
+	p := port{id: s.ID, fd: int32(s.FD)}
+	p.set(tcp, s.TCP)
+	p.set(inline, s.TCP && s.Inline)
+	p.set(delays, s.TCP && !s.NoDelay)
+	return p
+}
+
+// sessionOf returns the session that a direction is of.
+func sessionOf(d *direction) *Driven {
+	if s, ok := d.link.(*forth); ok {
+		return (*Driven)(s)
+	}
+	return (*Driven)(d.link.(*back))
+}
+
+// portOf returns where a direction reads.
+func (s *Driven) portOf(d *direction) *port {
+	if d == &s.ab {
+		return &s.a
+	}
+	return &s.b
+}
+
+// Ready implements [loop.Handler].
+func (s *Driven) Ready(which uint8, events loop.Events) {
+	if events != 0 {
+		p := &s.a
+		if which == 1 {
+			p = &s.b
+		}
+		p.note(events)
+	} else {
+		s.recall = false
+	}
+	s.move()
+}
+
+// unheard ends the session if a socket has failed of which nobody would notice: the
+// direction that reads it is blocked by its destination, or has ended. It reports
+// whether it did. It is asked after each move, for a direction that reads when the
+// failure is told may be blocked by what it has read.
+func (s *Driven) unheard(p *port) bool {
+	if !p.is(gone) {
+		return false
+	}
+	reads, writes := &s.ab, &s.ba
+	if p == &s.b {
+		reads, writes = writes, reads
+	}
+	if reads.wantsRead() {
+		return false
+	}
+	err := p.socketError()
+	if err == nil {
+		return false
+	}
+	if !reads.ended {
+		reads.fail("read", sideSource, err)
+	} else {
+		writes.fail("write", sideSink, err)
+	}
+	s.settle(reasonOf(err), opErrorOf(failure{op: "read", side: sideSource, err: err}))
+	return true
+}
+
+// move moves what can be moved, both ways.
+func (s *Driven) move() {
+	again := false
+	for _, d := range [2]*direction{&s.ab, &s.ba} {
+		if !s.canMove(d) {
+			continue
+		}
+		moves := d.moves
+		w := s.drv.step(d)
+		if d.moves != moves {
+			s.active = s.drv.loop.Now()
+		}
+		if w == waitDone && s.stopped(d) {
+			return
+		}
+		again = again || w == waitTurn
+	}
+	if s.unheard(&s.a) || s.unheard(&s.b) {
+		return
+	}
+	if again && !s.recall {
+		s.recall = true
+		s.drv.loop.Again(s.a.id)
+	}
+}
+
+// canMove reports whether a step would find out anything.
+func (s *Driven) canMove(d *direction) bool {
+	from, to := &s.a, &s.b
+	if d == &s.ba {
+		from, to = to, from
+	}
+	switch {
+	case d.ended:
+		return false
+	case d.held != nil:
+		return to.is(writable)
+	}
+	return from.state&(readable|drained) != 0
+}
+
+// stopped sees to the end of a direction, and reports whether it is the session's.
+func (s *Driven) stopped(d *direction) bool {
+	if f := d.failure(); f != nil {
+		s.settle(Reason(d.reason.Load()), opErrorOf(*f))
+		return true
+	}
+	if s.half {
+		s.settle(ReasonEOF, nil)
+		return true
+	}
+	s.half = true
+	s.portOf(d).set(lastWay, true)
+	if s.drv.relay.cfg.HalfCloseTimeout > 0 {
+		s.active = s.drv.loop.Now()
+	}
+	return s.timeout()
+}
+
+// Cut ends the session for a cause, as [Session.Cut] does, and its owner is told
+// before Cut returns. It does nothing before Start and after the end.
+func (s *Driven) Cut(cause error) {
+	if s.drv != nil && !s.over {
+		s.settle(ReasonCanceled, cause)
+	}
+}
+
+// settle ends the session: it delivers what a side that was reset had sent, counts
+// what is lost, resets the sides that have to be, closes both, and tells the owner.
+func (s *Driven) settle(reason Reason, cause error) {
+	s.over = true
+	drv := s.drv
+	drv.loop.Disarm(&s.timer)
+	if s.ab.atEOF() && s.ba.atEOF() {
+		reason, cause = ReasonEOF, nil
+	}
+	s.reason = reason
+	if reason != ReasonEOF {
+		s.a.untold()
+		s.b.untold()
+	}
+	resetB := drv.finish(&s.ab, &s.ba, reason)
+	resetA := drv.finish(&s.ba, &s.ab, reason)
+	if resetA {
+		s.ba.lose(s.a.abort())
+	}
+	if resetB {
+		s.ab.lose(s.b.abort())
+	}
+	drv.loop.Drop(s.a.id)
+	drv.loop.Drop(s.b.id)
+	s.a.close()
+	s.b.close()
+	s.active = drv.loop.Now()
+	drv.sessions--
+	s.owner.Ended(s, s.Result(), cause)
+}
+
+// finish is [finish] with a lease in hand.
+func (d *Driver) finish(dir, other *direction, reason Reason) (resetSink bool) {
+	if dir.held == nil {
+		dir.held = &d.work
+	}
+	own := dir.held
+	resetSink = finish(dir, other, reason, func(f func(bool)) { f(true) })
+	if own != &d.work {
+		*own = lease{}
+		d.spare = append(d.spare, own)
+	}
+	dir.held = nil
+	return resetSink
+}
+
+// Expired implements [loop.Expirer]: it cuts the session if a timeout has passed, and
+// otherwise waits for the rest of it.
+func (s *Driven) Expired(*loop.Timer) { s.timeout() }
+
+// timeout is Expired, and reports whether it has ended the session.
+func (s *Driven) timeout() bool {
+	left, ok := s.untilTimeout()
+	switch {
+	case !ok:
+		s.drv.loop.Disarm(&s.timer)
+	case left > 0:
+		s.drv.loop.Arm(&s.timer, s, left)
+	default:
+		reason := s.overdue()
+		s.settle(reason, fmt.Errorf("penstock: relay: %v: %w", reason, os.ErrDeadlineExceeded))
+		return true
+	}
+	return false
+}
+
+// quietTimeout is how long no byte may move, in the state the session is in.
+func (s *Driven) quietTimeout() time.Duration {
+	if t := s.drv.relay.cfg.HalfCloseTimeout; s.half && t > 0 {
+		return t
+	}
+	return s.drv.relay.cfg.IdleTimeout
+}
+
+// untilTimeout returns the time until the next timeout, if there is any.
+func (s *Driven) untilTimeout() (left time.Duration, ok bool) {
+	now := s.drv.loop.Now()
+	if quiet := s.quietTimeout(); quiet > 0 {
+		left, ok = quiet-time.Duration(now-s.active), true
+	}
+	if life := s.drv.relay.cfg.MaxLifetime; life > 0 {
+		if rest := life - time.Duration(now-s.started); !ok || rest < left {
+			left, ok = rest, true
+		}
+	}
+	return left, ok
+}
+
+// overdue names the timeout that has passed.
+func (s *Driven) overdue() Reason {
+	life := s.drv.relay.cfg.MaxLifetime
+	switch {
+	case life > 0 && s.drv.loop.Now()-s.started >= int64(life):
+		return ReasonLifetime
+	case s.half && s.drv.relay.cfg.HalfCloseTimeout > 0:
+		return ReasonHalfClose
+	}
+	return ReasonIdle
+}
+
+// Result returns what the session has done so far; after its end, what it did.
+func (s *Driven) Result() Result {
+	res := Result{Reason: s.reason, AToB: s.ab.flow(), BToA: s.ba.flow()}
+	switch {
+	case s.drv == nil:
+	case s.over:
+		res.Duration = time.Duration(s.active - s.started)
+	default:
+		res.Duration = time.Duration(s.drv.loop.Now() - s.started)
+	}
+	return res
+}
+
+// opErrorOf dresses a raw failure.
+func opErrorOf(f failure) error {
+	err := f.err
+	if errno, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError(f.op, errno)
+	}
+	return fmt.Errorf("penstock: relay: %w", &net.OpError{Op: f.op, Net: "loop", Err: err})
+}

@@ -1,0 +1,263 @@
+package relay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/pipe"
+)
+
+// A Driver drives sessions on an event loop, without a goroutine for any of them:
+// the second driver of the one direction state machine. It belongs to the loop's
+// goroutine, as everything that it drives does.
+//
+// All its directions read through one warm buffer. What a slow destination leaves
+// behind is moved into a slot of just that size, so an idle session holds neither
+// buffer nor pipe, and one whose destination is stuck holds what it must.
+type Driver struct {
+	relay *Relay
+	loop  *loop.Loop
+	mem   *arena.Local
+	own   *arena.Arena // owned; nil if mem was given
+	env   environment
+	warm  *buffer // a slot of mem's, or the heap's
+	work  lease   // of the direction that is moving now
+	spare []*lease
+
+	marked     []marked // directions whose sources' low-water marks are raised
+	markedNext []marked // the other list, empty
+	guard      loop.Timer
+
+	sessions int
+}
+
+// NewDriver makes a driver of sessions on l. What slow destinations leave behind is
+// kept in mem, which is the loop's from now on; nil means an arena of the driver's
+// own, of [arena.DefaultSizePerLocal] bytes. It is called before the loop runs, or on
+// its goroutine. The error wraps what the arena said.
+func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
+	d := &Driver{relay: r, loop: l, mem: mem}
+	if mem == nil {
+		own, err := arena.New(&arena.Config{Locals: 1})
+		if err != nil {
+			return nil, fmt.Errorf("penstock: relay: driver: %w", err)
+		}
+		d.own, d.mem = own, own.Local(0)
+	}
+	d.env = environment{lender: d, tune: &r.cfg}
+	d.warm = d.slot(bufferSize)
+	return d, nil
+}
+
+// Close gives back what the driver holds. It is called when all its sessions have
+// ended and the loop does not run any more, or on its goroutine. The error says how
+// many sessions there still are.
+func (d *Driver) Close() error {
+	if d.sessions > 0 {
+		return fmt.Errorf("penstock: relay: close driver: %d sessions have not ended", d.sessions)
+	}
+	d.dropWork()
+	d.loop.Disarm(&d.guard)
+	d.giveBack(d.warm)
+	if d.own != nil {
+		return d.own.Close()
+	}
+	return nil
+}
+
+// Sessions returns how many sessions the driver drives now.
+func (d *Driver) Sessions() int { return d.sessions }
+
+// slot returns a buffer of at least n bytes: of the arena, or of the heap where that
+// is spent. Either way there is no more than one for each direction.
+func (d *Driver) slot(n int) *buffer {
+	h, err := d.mem.Get(n, arena.Residue)
+	if err != nil {
+		return &buffer{b: make([]byte, n), unpooled: true}
+	}
+	b, _ := d.mem.Bytes(h) // which was got right now
+	return &buffer{b: b, slot: h}
+}
+
+func (d *Driver) giveBack(b *buffer) {
+	if !b.unpooled {
+		_ = d.mem.Put(b.slot) // once: the driver's books are as good as the arena's
+	}
+}
+
+// A driver is the lender of its directions.
+
+func (d *Driver) buffer() (*buffer, error) { return d.warm, nil }
+
+func (d *Driver) returnBuffer(b *buffer) {
+	if b != d.warm {
+		d.giveBack(b)
+	}
+}
+
+func (d *Driver) pipe(size int) (conduit, error) { return d.relay.pipe(size) }
+
+func (d *Driver) returnPipe(c conduit) { d.relay.returnPipe(c) }
+
+// turnBytes and turnMoves bound what one direction moves before others have their
+// turn.
+const (
+	turnBytes = 1 << 20
+	turnMoves = 16
+)
+
+// step is [direction.step] within this driver's bounds, with a lease in hand.
+func (d *Driver) step(dir *direction) wait {
+	if dir.held == nil {
+		dir.held = &d.work
+	}
+	begin := dir.spliced.Load() + dir.copied.Load()
+	w := waitTurn
+	for moves := 0; w == waitTurn; moves++ {
+		if dir.held.residue() == 0 {
+			if dir.held != &d.work {
+				d.empty(dir)
+			}
+			if moves >= turnMoves || dir.spliced.Load()+dir.copied.Load()-begin >= turnBytes {
+				break
+			}
+		}
+		w = dir.move()
+	}
+	d.letGo(dir)
+	return w
+}
+
+// letGo takes the lease in hand from a direction, unless bytes are in it.
+func (d *Driver) letGo(dir *direction) {
+	switch {
+	case dir.held.residue() > 0:
+		d.stash(dir)
+		return
+	case dir.held != &d.work:
+		d.empty(dir)
+	}
+	dir.held = nil
+}
+
+func (d *Driver) newLease() (own *lease) {
+	n := len(d.spare)
+	if n == 0 {
+		return new(lease)
+	}
+	own, d.spare = d.spare[n-1], d.spare[:n-1]
+	return own
+}
+
+// stash gives a direction a lease of its own for what its destination has not taken,
+// and gets that out of the warm buffer: a lease of its own has something there when
+// it has emptied a pipe into it, for a sink that refuses to splice.
+func (d *Driver) stash(dir *direction) {
+	own := dir.held
+	if own == &d.work {
+		own = d.newLease()
+		*own, d.work = d.work, lease{}
+	}
+	if own.buf == d.warm {
+		rest := d.warm.b[own.off:own.end]
+		own.buf = nil
+		if len(rest) > 0 {
+			own.buf = d.slot(len(rest))
+			own.off, own.end = 0, copy(own.buf.b, rest)
+		}
+	}
+	dir.held = own
+}
+
+// empty takes back a direction's own lease, of which the last byte has gone.
+func (d *Driver) empty(dir *direction) {
+	own := dir.held
+	dir.release()
+	*own = lease{}
+	d.spare = append(d.spare, own)
+	dir.held = &d.work
+}
+
+// dropWork gives back what the lease in hand still has.
+func (d *Driver) dropWork() {
+	if d.work.pipe != nil {
+		d.returnPipe(d.work.pipe)
+	}
+	d.work = lease{}
+}
+
+// guardTick is how often the sources whose marks are raised are looked at. One that
+// has moved within the last half of it is left alone, so a tail that stays below a
+// mark waits for one and a half of it, and of what a timer is late, at most: a
+// millisecond.
+const guardTick = 400 * time.Microsecond
+
+// guardMark: a source whose mark is raised is read at every tick even if nothing was
+// told, so the mark needs no lowering for a tail.
+func (d *Driver) guardMark(dir *direction) {
+	d.marked = append(d.marked, marked{dir, dir.oddity()})
+	if !d.guard.Armed() {
+		d.loop.Arm(&d.guard, d, guardTick)
+	}
+}
+
+// Expired is the guard's tick.
+func (d *Driver) Expired(*loop.Timer) {
+	looked := d.marked
+	d.marked = d.markedNext[:0]
+	for _, m := range looked {
+		if m.inForce() && d.look(m) {
+			d.marked = append(d.marked, m)
+		}
+	}
+	clear(looked)
+	d.markedNext = looked
+	if len(d.marked) > 0 {
+		d.loop.Arm(&d.guard, d, guardTick)
+	}
+}
+
+// quietLooks is how often in a row a source is found empty before its mark is
+// lowered, so that an idle loop sleeps.
+const quietLooks = 4
+
+// look reads from a direction's source unless that has just been done, and reports
+// whether the mark stays raised.
+func (d *Driver) look(m marked) bool {
+	s := sessionOf(m.dir)
+	if d.loop.Now()-s.active < int64(guardTick/2) {
+		return true
+	}
+	s.portOf(m.dir).set(readable, true)
+	s.move()
+	if !m.inForce() {
+		return false
+	}
+	if moved := m.dir.spliced.Load(); moved != m.odd.mark.seen {
+		m.odd.mark.seen, m.odd.mark.quiet = moved, 0
+		return true
+	}
+	if m.odd.mark.quiet++; m.odd.mark.quiet < quietLooks {
+		return true
+	}
+	m.odd.mark.quiet = 0
+	m.dir.lowerMark()
+	return false
+}
+
+// A marked is a direction whose source's mark was raised. Its session may have ended
+// since, and its memory be another one's.
+type marked struct {
+	dir *direction
+	odd *oddity
+}
+
+func (m marked) inForce() bool { return m.dir.odd.Load() == m.odd && !m.dir.ended }
+
+// aim sets up a direction.
+func (d *Driver) aim(dir *direction, l link) {
+	*dir = direction{link: l, env: &d.env, pipeSize: pipe.DefaultSize}
+	dir.chooseMode(d.relay, true)
+}

@@ -1,0 +1,118 @@
+package relay
+
+import (
+	"syscall"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// A port is a socket of a session on a loop: one end of both directions. It keeps
+// what epoll has told, edge by edge, and makes a system call only where that leaves
+// something to find out. EAGAIN of a port is a promise: an event will come.
+type port struct {
+	id    loop.ID
+	fd    int32 // owned by the session; -1 when it is closed
+	state portState
+}
+
+type portState uint16
+
+const (
+	readable   portState = 1 << iota // a read may give something
+	writable                         // a write may take something
+	peerClosed                       // the peer has sent its end of file
+	drained                          // and there is nothing before it any more
+	urgent                           // urgent data was told of and may be ahead
+	tcp                              // it is a TCP socket
+	inline                           // to be given SO_OOBINLINE when it matters
+	delays                           // TCP_NODELAY is not set
+	wrote                            // something has been written
+	gone                             // a write has failed, or epoll told of an error
+	lastWay                          // the other way has ended: close(2) is near
+	raised                           // its low-water mark is raised
+)
+
+func (p *port) is(s portState) bool { return p.state&s != 0 }
+
+func (p *port) set(s portState, on bool) {
+	if on {
+		p.state |= s
+	} else {
+		p.state &^= s
+	}
+}
+
+// note takes down what epoll told.
+func (p *port) note(ev loop.Events) {
+	if ev&(loop.Readable|loop.PeerClosed|loop.HungUp|loop.Failed|loop.Urgent) != 0 {
+		p.state |= readable
+	}
+	if ev&(loop.Writable|loop.HungUp|loop.Failed) != 0 {
+		p.state |= writable
+	}
+	if ev&loop.PeerClosed != 0 {
+		p.state |= peerClosed
+	}
+	if ev&loop.Failed != 0 {
+		p.state |= gone
+	}
+	if ev&loop.Urgent != 0 {
+		p.state |= urgent
+		p.passUrgent()
+	}
+}
+
+// untold prepares for the last reads and writes: what was not told yet has to be found
+// out now.
+func (p *port) untold() {
+	p.state |= readable | writable
+	p.passUrgent()
+}
+
+// unread is what a read answers that needs no system call.
+func (p *port) unread() (int, error) {
+	if p.is(drained) {
+		return 0, nil
+	}
+	return 0, syscall.EAGAIN
+}
+
+// emptied notes that a read gave less than was asked, so that nothing more is queued.
+// An end of file that was told before the read began is then what comes next. But a
+// read stops short at an urgent mark as well (net/ipv4/tcp.c, tcp_recvmsg_locked), and
+// one of a unix socket where its peer has sent descriptors (net/unix/af_unix.c,
+// unix_stream_read_generic); there the next read has to tell.
+func (p *port) emptied() {
+	if p.is(urgent) || !p.is(tcp) {
+		return
+	}
+	p.state &^= readable
+	if p.is(peerClosed) {
+		p.state |= drained
+	}
+}
+
+// readNothing sorts out a read that gave no bytes.
+func (p *port) readNothing(err error) (int, error) {
+	switch err {
+	case nil:
+		p.state = p.state&^readable | drained
+	case syscall.EAGAIN:
+		p.state &^= readable
+	case syscall.EINTR:
+	default:
+		p.state |= gone
+	}
+	return 0, err
+}
+
+// wroteSome notes that a write took n of m bytes. Less than all means that there is
+// no more room, and that the kernel knows that somebody waits for it.
+func (p *port) wroteSome(n, m int, err error) {
+	switch {
+	case err == syscall.EAGAIN, err == nil && n < m && p.is(tcp):
+		p.state &^= writable
+	case err != nil && err != syscall.EINTR:
+		p.state |= gone
+	}
+}

@@ -1,0 +1,168 @@
+package relay
+
+import (
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+func (p *port) recv(b []byte) (int, error) {
+	if !p.is(readable) {
+		return p.unread()
+	}
+	n, err := sys.Recv(int(p.fd), b, sys.MSG_DONTWAIT)
+	switch {
+	case n == 0:
+		if err != syscall.EINTR {
+			p.state &^= urgent // it went past the mark, if there was one
+		}
+		return p.readNothing(err)
+	case n < len(b):
+		p.emptied()
+	default:
+		p.passUrgent()
+	}
+	return n, nil
+}
+
+// fill splices. That less came than was asked for proves nothing: a pipe is full
+// when its slots are, however little they hold. But with a raised mark what is left
+// may wait for company: until the mark is reached, which is an edge, or for the guard.
+func (p *port) fill(c conduit, max int) (int, error) {
+	if !p.is(readable) {
+		return p.unread()
+	}
+	p.passUrgent() // a recv may follow before anything is told
+	n, err := c.FillSocket(int(p.fd), max)
+	if n > 0 && n < max/2 && p.state&(raised|peerClosed|urgent) == raised {
+		p.state &^= readable
+	}
+	return n, err
+}
+
+// peek: see source. A splice that answers EAGAIN with no urgent mark about has found
+// the queue empty, and one that answers 0 after the end of file was told of has met
+// it.
+func (p *port) peek(spliceErr error) (int, error) {
+	if !p.is(readable) {
+		return p.unread()
+	}
+	if !p.is(urgent) && (spliceErr != nil || p.is(peerClosed)) {
+		return p.readNothing(spliceErr)
+	}
+	var b [1]byte
+	n, err := sys.Recv(int(p.fd), b[:], sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	if n == 0 {
+		return p.readNothing(err)
+	}
+	return n, nil
+}
+
+func (p *port) send(b []byte) (int, error) {
+	if !p.is(writable) {
+		return 0, syscall.EAGAIN
+	}
+	p.hurry()
+	n, err := sys.Send(int(p.fd), b, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+	p.wroteSome(n, len(b), err)
+	return n, err
+}
+
+// drain splices. That less went than was offered proves nothing either: splice stops
+// for a signal, such as the runtime's, after what it has moved (fs/splice.c,
+// splice_to_socket), and then nothing asks for an edge.
+func (p *port) drain(c conduit, max int) (int, error) {
+	if !p.is(writable) {
+		return 0, syscall.EAGAIN
+	}
+	p.hurry()
+	n, err := c.DrainSocket(int(p.fd), max)
+	p.wroteSome(n, n, err)
+	return n, err
+}
+
+// hurry sets TCP_NODELAY before the second write: Nagle's algorithm never delays
+// the first.
+func (p *port) hurry() {
+	if p.state&(delays|wrote) == delays|wrote {
+		p.state &^= delays
+		_ = sys.SetsockoptInt(int(p.fd), sys.IPPROTO_TCP, sys.TCP_NODELAY, 1)
+	}
+	p.state |= wrote
+}
+
+// passUrgent has urgent bytes stay in the stream. It is early enough when epoll
+// tells of one: a read stops before it. A read that took all it could may be
+// followed by one that nothing was told for.
+func (p *port) passUrgent() {
+	if p.is(inline) {
+		p.state &^= inline
+		_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_OOBINLINE, 1)
+	}
+}
+
+// closeWrite passes the end of file on, unless close(2) is about to do that: then
+// the other way has ended as well, so that nothing is left to be read, which would
+// turn the close into a reset.
+func (p *port) closeWrite() error {
+	if p.is(lastWay) {
+		return nil
+	}
+	return sys.ShutdownWrite(int(p.fd))
+}
+
+func (p *port) raiseMark(n int) bool {
+	ok := p.is(tcp) && sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) == nil
+	p.set(raised, ok)
+	return ok
+}
+
+func (p *port) lowerMark() {
+	p.state &^= raised
+	_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
+}
+
+// aborted: only a write that has failed, or an error that was told of, can have
+// collected a reset.
+func (p *port) aborted() bool {
+	if !p.is(tcp) || !p.is(gone) {
+		return false
+	}
+	state, err := sys.TCPState(int(p.fd))
+	return err == nil && state == sys.TCP_CLOSE
+}
+
+func (p *port) queued() int {
+	n, err := sys.FIONREAD(int(p.fd))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// socketError collects the error of the socket, nil if there is none.
+func (p *port) socketError() error {
+	errno, err := sys.GetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = syscall.Errno(errno)
+	}
+	return err
+}
+
+// abort makes the close that follows a reset, and returns the bytes of the send
+// queue that are lost by that.
+func (p *port) abort() (lost int64) {
+	if !p.is(tcp) {
+		return 0
+	}
+	if n, err := sys.SIOCOUTQNSD(int(p.fd)); err == nil {
+		lost = int64(n)
+	}
+	_ = sys.AbortOnClose(int(p.fd))
+	return lost
+}
+
+func (p *port) close() {
+	_ = sys.Close(int(p.fd))
+	p.fd = -1
+}

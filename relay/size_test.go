@@ -1,0 +1,18 @@
+package relay
+
+import (
+	"math/bits"
+	"testing"
+	"unsafe"
+)
+
+// TestDrivenSize: an idle session on a loop is its Driven and two slots of the loop's
+// table.
+func TestDrivenSize(t *testing.T) {
+	if bits.UintSize != 64 {
+		t.Skip("the bound is for 64 bits")
+	}
+	if n := unsafe.Sizeof(Driven{}); n > 296 {
+		t.Errorf("a Driven takes %d bytes, more than 296", n)
+	}
+}
