@@ -11,6 +11,8 @@ import (
 
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/million"
+	"github.com/penstock/penstock/bench/observed"
 	"github.com/penstock/penstock/bench/origin"
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/sink"
@@ -33,9 +35,10 @@ type listening struct {
 // RunPart is one part of a Rig; it runs until ctx is done or in ends, which is
 // how it learns that the Rig is gone. PartOrigin and PartSink take the number of
 // threads to serve with (the origin ignores it), contestant.PartRival the address to
-// forward to and "splice" or "copy"; PartLoad and those of package switches take
-// nothing. The program that a Rig runs must call it when asked to by the
-// arguments that Program.Part gives.
+// forward to and "splice" or "copy", contestant.PartObserved a form, that address
+// and the most sessions, million.Part a form and a number of sessions; PartLoad and
+// those of package switches take nothing. The program that a Rig runs must call it
+// when asked to by the arguments that Program.Part gives.
 func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
 	switch part {
 	case PartLoad:
@@ -46,7 +49,12 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return runSink(ctx, args, in, out)
 	case contestant.PartRival:
 		return runRival(ctx, args, in, out)
-	case switches.PartThreads, switches.PartGoroutines:
+	case contestant.PartObserved:
+		return runObserved(ctx, args, in, out)
+	case million.Part:
+		return runMillion(args, out)
+	}
+	if switches.IsPart(part) {
 		return switches.RunPart(ctx, part, in, out)
 	}
 	return fmt.Errorf("bench: no part %q", part)
@@ -71,6 +79,30 @@ func runRival(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 		run = rival.ServeCopying
 	}
 	return serve(ctx, in, out, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })
+}
+
+func runObserved(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if len(args) != 3 {
+		return fmt.Errorf("bench: %s takes a form, an address and a number of sessions, not %q", contestant.PartObserved, args)
+	}
+	most, err := strconv.Atoi(args[2])
+	if err != nil || most < 1 {
+		return fmt.Errorf("bench: %s takes a number of sessions, not %q", contestant.PartObserved, args[2])
+	}
+	return observed.Serve(ctx, observed.Form(args[0]), args[1], most, in, out)
+}
+
+// runMillion does not look at in: it runs for less than a minute or two, and is killed
+// with who has started it.
+func runMillion(args []string, out io.Writer) error {
+	if len(args) != 2 {
+		return fmt.Errorf("bench: %s takes a form and a number of sessions, not %q", million.Part, args)
+	}
+	n, err := strconv.Atoi(args[1])
+	if err != nil || n < 1 {
+		return fmt.Errorf("bench: %s takes a number of sessions, not %q", million.Part, args[1])
+	}
+	return million.Serve(million.Form(args[0]), n, out)
 }
 
 // serve listens on a free port of loopback, says which, and serves it.

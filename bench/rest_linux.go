@@ -137,6 +137,8 @@ type rest struct {
 	sessions            int
 	quiet               time.Duration
 	before, with, after held // the sessions
+	// meanwhile, if not nil, is called after that look, before they end.
+	meanwhile func(context.Context) error
 }
 
 // run runs the plan and looks at what the sessions hold once they have been
@@ -163,6 +165,11 @@ func (r *rest) run(ctx context.Context, plan load.Plan) (Trial, error) {
 			return err // and the plan is over
 		}
 		r.with, looked = holds(r.c)
+		if looked == nil && r.meanwhile != nil {
+			if err := r.meanwhile(ctx); err != nil {
+				return err
+			}
+		}
 		return r.rig.load.Send(load.Plan{Release: true}) // whatever was seen: the load is to be free
 	})
 	if looked != nil {

@@ -66,7 +66,10 @@ type runner struct {
 // itself has failed. No child is left.
 func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (err error) {
 	began := time.Now()
-	defer func() { doc.ElapsedSeconds = report.Number(time.Since(began).Seconds()) }()
+	defer func() {
+		doc.ElapsedSeconds = report.Number(time.Since(began).Seconds())
+		doc.Judge()
+	}()
 	doc.Began = began
 	run := &runner{Run: r, watch: watch, doc: doc, started: make(map[string]bool), last: make(map[string]error)}
 	run.step.Planned = r.Estimate()

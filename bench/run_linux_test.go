@@ -76,6 +76,7 @@ func runAll(t *testing.T, scenarios []string) {
 	if last.Done != last.Planned {
 		t.Errorf("%v done of %v", last.Done, last.Planned)
 	}
+	checkStandings(t, doc)
 	for _, s := range doc.Scenarios {
 		t.Run(s.Name, func(t *testing.T) {
 			switch {
@@ -87,6 +88,26 @@ func runAll(t *testing.T, scenarios []string) {
 				checkCorrect(t, s)
 			}
 		})
+	}
+}
+
+// checkStandings checks that Penstock is judged beside the one peer there is.
+func checkStandings(t *testing.T, doc *report.Document) {
+	t.Helper()
+	judged := make(map[string]bool)
+	for _, st := range doc.Standings {
+		if st.Figure != "gigabytes_per_second" && st.Figure != "requests_per_second" && st.Figure != "connections_per_second" {
+			continue // in so short a time not every figure is known
+		}
+		judged[st.Scenario] = true
+		if st.Peer != "io.Copy" || !st.Beside[0].Paired || st.Verdict == report.Unjudged || st.Limit == nil {
+			t.Errorf("%s: %+v", st.Scenario, st)
+		}
+	}
+	for _, s := range doc.Scenarios {
+		if s.Name == "bulk-8" && !judged[s.Name] {
+			t.Errorf("%s: nobody judged it", s.Name)
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/bench/observed"
+	"github.com/penstock/penstock/bench/pauses"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/proxy"
 )
@@ -23,6 +25,8 @@ type Contestant struct {
 	ask   func(context.Context) (*Account, error) // nil for one that keeps no account
 	// mortal is true for one that dies of SIGTERM in good order: HAProxy does.
 	mortal bool
+	// observe asks one that package observed runs; nil for others.
+	observe func(context.Context, observed.Question) (*observed.Answer, error)
 }
 
 // Account is what a contestant says of itself, since it started.
@@ -51,6 +55,20 @@ func (c *Contestant) Account(ctx context.Context) (*Account, error) {
 		return nil, fmt.Errorf("account of %s: %w", c.Name, err)
 	}
 	return a, nil
+}
+
+// Pauses asks a contestant that Observed made for the pauses of its runtime since
+// it was asked last; collect has it collect garbage first. nil of others. What
+// Account says of ctx holds for it, too.
+func (c *Contestant) Pauses(ctx context.Context, collect bool) (*pauses.Pauses, error) {
+	if c.observe == nil {
+		return nil, nil
+	}
+	a, err := c.observe(ctx, observed.Question{Collect: collect, Pauses: true})
+	if err != nil {
+		return nil, fmt.Errorf("pauses of %s: %w", c.Name, err)
+	}
+	return a.Pauses, nil
 }
 
 // Settle is Account repeated until the contestant holds no connection, so that

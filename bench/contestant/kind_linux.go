@@ -30,6 +30,8 @@ func Kinds() []*Kind {
 		Penstock("penstock", "Penstock, which chooses how to move bytes"),
 		Penstock("penstock-splice", "Penstock, splicing", "--engine", "splice"),
 		Penstock("penstock-copy", "Penstock, copying", "--engine", "copy"),
+		Penstock("penstock-goroutines", "Penstock without loops: two goroutines for a session", "--loops", "0"),
+		Penstock("penstock-busy-poll", "Penstock, whose loops spin for 50 µs before they sleep", "--busy-poll", "50us"),
 		{"io.Copy", "a Go proxy by io.Copy, which splices", rivalStarter{form: RivalSplice}},
 		{"io.Copy-copying", "the same with its connections' types hidden, so that it copies", rivalStarter{form: RivalCopy}},
 		{"haproxy-1", "HAProxy, 1 thread", haproxy(1, false)},

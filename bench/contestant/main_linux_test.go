@@ -13,11 +13,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/observed"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/internal/testutil/leak"
@@ -65,6 +67,13 @@ func child(args []string) error {
 			return rival.ServeCopying(ctx, l, args[2])
 		}
 		return rival.Serve(ctx, l, args[2])
+	}
+	if args[0] == "part" && args[1] == contestant.PartObserved {
+		most, err := strconv.Atoi(args[4])
+		if err != nil {
+			return err
+		}
+		return observed.Serve(ctx, observed.Form(args[2]), args[3], most, os.Stdin, os.Stdout)
 	}
 	if args[0] == "parent" {
 		return parent(ctx, args[1], args[2], args[3])

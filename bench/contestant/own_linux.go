@@ -31,7 +31,12 @@ type rivalStarter struct {
 }
 
 func (r rivalStarter) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
-	child, err := s.Group.Start(s.Program.Spec(name, s.Program.Part, PartRival, s.Upstream, r.form))
+	return startPart(ctx, name, s.Group, s.Program.Spec(name, s.Program.Part, PartRival, s.Upstream, r.form))
+}
+
+// startPart starts what says by its first line, a JSON object, where it listens.
+func startPart(ctx context.Context, name string, g *process.Group, spec process.Spec) (*Contestant, error) {
+	child, err := g.Start(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +94,11 @@ func (c *Contestant) summary(ctx context.Context) (*Account, error) {
 	if err := json.Unmarshal([]byte(line), s); err != nil {
 		return nil, fmt.Errorf("%q: %w", line, err)
 	}
+	return accountOf(s), nil
+}
+
+// accountOf is Penstock's summary as an account.
+func accountOf(s *proxy.Summary) *Account {
 	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
 	return &Account{
 		Active:           s.Connections.Active,
@@ -97,7 +107,7 @@ func (c *Contestant) summary(ctx context.Context) (*Account, error) {
 		Spliced:          there.Spliced + back.Spliced,
 		Copied:           there.Copied + back.Copied,
 		Summary:          s,
-	}, nil
+	}
 }
 
 // notStarted says why a child is not ready: preferably in its own words.

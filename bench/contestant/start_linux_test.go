@@ -52,7 +52,7 @@ func TestWhatIsMissingSaysWhatToInstall(t *testing.T) {
 		wantText(t, k.Available(t.Context(), s), "is not installed", install, "--binary")
 		wantText(t, refused(t, name, s), install)
 	}
-	for _, k := range contestant.Kinds()[:6] {
+	for _, k := range contestant.Kinds()[:8] {
 		if err := k.Available(t.Context(), &contestant.Setting{}); err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 		}
@@ -172,7 +172,7 @@ func TestGroupThatIsClosed(t *testing.T) {
 
 func TestConfigsAreComplete(t *testing.T) {
 	s := &contestant.Setting{Upstream: "127.0.0.1:7001", Listen: "127.0.0.1:7002", Threads: 3}
-	without := []string{"direct", "penstock", "penstock-splice", "penstock-copy", "io.Copy", "io.Copy-copying"}
+	without := []string{"direct", "penstock", "penstock-splice", "penstock-copy", "penstock-goroutines", "penstock-busy-poll", "io.Copy", "io.Copy-copying"}
 	for _, k := range contestant.Kinds() {
 		text := k.Config(t.Context(), s)
 		if slices.Contains(without, k.Name) {

@@ -22,9 +22,13 @@ var versions = map[string]*regexp.Regexp{
 }
 
 // Version returns what the kind's program says of its version, by running it
-// with the flag for that, for 5 s at most. It is empty for kinds that are this
-// program, and if the program is not to be had or says something else.
+// with the flag for that, for 5 s at most; of an Echo what was built into it. It
+// is empty for kinds that are this program, and if the program is not to be had
+// or says something else.
 func (k *Kind) Version(ctx context.Context, s *Setting) string {
+	if e, ok := k.starter.(echoStarter); ok {
+		return e.version()
+	}
 	v, ok := k.starter.(*server)
 	if !ok {
 		return ""

@@ -22,6 +22,7 @@ type idle struct {
 	*drive
 	all   []*sleeper
 	quiet int
+	talk  *chatter // under way; nil if none is
 }
 
 // begin implements behaviour.
@@ -45,6 +46,9 @@ func (i *idle) another() error {
 
 // stuck implements behaviour. A plan that holds is not stuck.
 func (i *idle) stuck() error {
+	if i.talk != nil && time.Now().After(i.talk.until) {
+		return i.talk.stuck()
+	}
 	if i.quiet == i.plan.Connections && len(i.open) == i.plan.Connections && !i.all[0].ending {
 		return nil
 	}
@@ -66,10 +70,16 @@ func (i *idle) hold() {
 	}
 	done := i.finished
 	go func() {
-		select {
-		case <-i.r.release:
-			i.loop.Post(i.wake)
-		case <-done:
+		for {
+			select {
+			case <-i.r.release:
+				i.loop.Post(i.wake)
+				return
+			case t := <-i.r.talk:
+				i.loop.Post(func() { i.begins(t) })
+			case <-done:
+				return
+			}
 		}
 	}()
 }
@@ -90,8 +100,9 @@ type sleeper struct {
 	out, in *traffic.Stream
 	// Bytes that are to be sent, and that have not come back.
 	unsent, missing int
-	made            bool // the connection is made
-	ending          bool // we have half-closed
+	made            bool      // the connection is made
+	ending          bool      // we have half-closed
+	asked           time.Time // when it sent a message; zero if it does not talk
 }
 
 // Ready implements reactor.Handler.
@@ -118,21 +129,32 @@ func (s *sleeper) Ready(events uint32) {
 	case n > s.missing || !s.in.Check(s.d.buf[:n]):
 		s.fail(errMismatch)
 	default:
-		if s.missing -= n; s.missing == 0 {
+		if s.missing -= n; s.missing > 0 {
+			return
+		}
+		if s.asked.IsZero() {
 			s.sleep()
+		} else {
+			s.answered(time.Now())
 		}
 	}
 }
 
-// sendMore sends, and reports whether that went well.
+// sendMore sends when there is room, and reports whether that went well.
 func (s *sleeper) sendMore() bool {
+	ok := s.sendSome()
+	if ok && s.unsent == 0 {
+		s.want(readable)
+	}
+	return ok
+}
+
+// sendSome sends what fits, and reports whether that went well.
+func (s *sleeper) sendSome() bool {
 	chunk := s.out.Next(s.unsent)
 	rest, ok := s.send(chunk)
 	s.out.Back(len(rest))
 	s.unsent -= len(chunk) - len(rest)
-	if ok && s.unsent == 0 {
-		s.want(readable)
-	}
 	return ok
 }
 

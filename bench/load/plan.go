@@ -66,6 +66,30 @@ type Plan struct {
 	// Release ends the Idle plan that is holding its connections; everything
 	// else in such a Plan is ignored, and it has no Event of its own.
 	Release bool `json:"release,omitempty"`
+	// Talk has some of the connections talk that an Idle plan holds; everything
+	// else in such a Plan is ignored, and its end is an Event with Talked.
+	Talk *Talk `json:"talk,omitempty"`
+}
+
+// Talk is a closed loop of small messages, as in Echo, over a few random ones of
+// the connections of an Idle plan, while the others stay quiet.
+type Talk struct {
+	Connections int           `json:"connections"`
+	Size        int           `json:"size"` // of a message, in bytes
+	Duration    time.Duration `json:"duration"`
+}
+
+// check says what is wrong with it.
+func (t *Talk) check() error {
+	switch {
+	case t.Connections < 1:
+		return fmt.Errorf("load: a talk of %d connections", t.Connections)
+	case t.Size < 1 || t.Size > traffic.MaxChunk:
+		return fmt.Errorf("load: a talk of messages of %d bytes, not within 1 and %d", t.Size, traffic.MaxChunk)
+	case t.Duration <= 0:
+		return fmt.Errorf("load: a talk of %v", t.Duration)
+	}
+	return nil
 }
 
 // check says what is wrong with the plan.
@@ -140,7 +164,9 @@ type Event struct {
 	// and are quiet. They stay so until a Plan with Release comes.
 	Holding bool `json:"holding,omitempty"`
 	// Warm says that the plan's Warmup is over.
-	Warm   bool    `json:"warm,omitempty"`
+	Warm bool `json:"warm,omitempty"`
+	// Talked is what a Talk came to; the connections are quiet again.
+	Talked *Result `json:"talked,omitempty"`
 	Result *Result `json:"result,omitempty"`
 	Error  string  `json:"error,omitempty"`
 }

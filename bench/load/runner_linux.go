@@ -32,14 +32,17 @@ type Runner struct {
 	Hold func()
 	// Warm, if not nil, is called once the Warmup of a plan that has one is over.
 	Warm func()
+	// Talked, if not nil, is called with what a Talk came to.
+	Talked func(Result)
 
 	seed           atomic.Uint32 // of the last connection; no two share one
 	release        chan struct{} // holds one
+	talk           chan Talk     // holds one
 	sent, received atomic.Int64  // of the plan under way, bytes
 }
 
 // NewRunner makes a runner.
-func NewRunner() *Runner { return &Runner{release: make(chan struct{}, 1)} }
+func NewRunner() *Runner { return &Runner{release: make(chan struct{}, 1), talk: make(chan Talk, 1)} }
 
 // Received returns the bytes that the plan under way has received so far. It
 // is safe to call from any goroutine.
@@ -51,6 +54,21 @@ func (r *Runner) Release() {
 	select {
 	case r.release <- struct{}{}:
 	default: // released already
+	}
+}
+
+// Talk has some of the connections talk that the Idle plan under way holds, once
+// it holds them. One talk at a time: another is refused until Talked has been
+// called for it. It is safe to call from any goroutine.
+func (r *Runner) Talk(t Talk) error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	select {
+	case r.talk <- t:
+		return nil
+	default:
+		return errors.New("load: a talk waits already")
 	}
 }
 
@@ -73,10 +91,7 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 		result, err = r.mix(ctx, p)
 	case Idle:
 		result, err = r.drive(ctx, p)
-		select {
-		case <-r.release: // it came when the plan had failed
-		default:
-		}
+		r.forget() // what came when the plan had failed
 	default:
 		result, err = r.drive(ctx, p)
 	}
@@ -86,6 +101,18 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	result.Sent, result.Received = r.sent.Load(), r.received.Load()
 	result.Elapsed = cmp.Or(result.Elapsed, time.Since(start))
 	return result, nil
+}
+
+// forget takes back what nobody has obeyed.
+func (r *Runner) forget() {
+	for {
+		select {
+		case <-r.release:
+		case <-r.talk:
+		default:
+			return
+		}
+	}
 }
 
 // grace returns Grace or its default.

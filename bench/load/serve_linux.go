@@ -12,6 +12,9 @@ import (
 // tick is the time between two reports of progress.
 const tick = 100 * time.Millisecond
 
+// errNothingHolds is a Talk that comes without an Idle plan under way.
+var errNothingHolds = errors.New("load: a talk, and no idle plan is under way")
+
 // Serve reads Plans from in, one JSON object after the other, carries each of
 // them out and writes Events to out. It returns nil when in ends, even in the
 // middle of a plan, which is then broken off; and the error of a plan that
@@ -29,6 +32,9 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		case p := <-plans:
 			if p.Release {
 				continue // nothing holds
+			}
+			if p.Talk != nil {
+				return errNothingHolds
 			}
 			if err := perform(ctx, runner, p, plans, events); err != nil {
 				return err
@@ -64,9 +70,11 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 	ctx, cancel := context.WithCancel(ctx)
 	var last Event
 	done, holding, warm := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
+	talked := make(chan Result, 1)
 	defer func() { cancel(); <-done }()
 	runner.Hold = func() { holding <- struct{}{} }
 	runner.Warm = func() { warm <- struct{}{} }
+	runner.Talked = func(r Result) { talked <- r }
 	go func() {
 		defer close(done)
 		last = outcome(runner.Run(ctx, p))
@@ -82,14 +90,15 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 		case <-done:
 			return events.Encode(last)
 		case next := <-plans:
-			if !next.Release {
-				return fmt.Errorf("load: a plan for %s while one for %s is under way: release that first", next.Workload, p.Workload)
+			if err := obey(runner, &p, &next); err != nil {
+				return err
 			}
-			runner.Release()
 			continue
 		case <-holding:
 			ticker.Stop()
 			e.Holding = true
+		case r := <-talked:
+			e.Talked = &r
 		case <-warm:
 			e.Warm = true
 		case <-ticker.C:
@@ -99,6 +108,18 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 			return err
 		}
 	}
+}
+
+// obey does what a plan says that comes while an Idle plan is under way.
+func obey(runner *Runner, p, next *Plan) error {
+	switch {
+	case next.Release:
+		runner.Release()
+		return nil
+	case next.Talk != nil:
+		return runner.Talk(*next.Talk)
+	}
+	return fmt.Errorf("load: a plan for %s while one for %s is under way: release that first", next.Workload, p.Workload)
 }
 
 // outcome is the last event of a plan.

@@ -22,6 +22,8 @@ type Document struct {
 	Contestants []Contestant `json:"contestants"`
 	LeftOut     []LeftOut    `json:"left_out,omitempty"`
 	Scenarios   []*Scenario  `json:"scenarios"`
+	// Standings are what Penstock is to reach and has reached, see Judge.
+	Standings []Standing `json:"standings,omitempty"`
 	// Failures say why the exit code is 1: thresholds that were missed,
 	// failures of Penstock's own engines or of the baseline, contestants that
 	// were asked for and never started. Empty if it is 0.

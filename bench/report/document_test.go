@@ -121,5 +121,6 @@ func document() *report.Document {
 	for _, s := range d.Scenarios {
 		s.Summarize()
 	}
+	d.Judge()
 	return d
 }

@@ -99,12 +99,8 @@ func (c *Cell) ratio(sum Summary, ok, wide bool) string {
 	switch {
 	case ok && c.Role == Baseline:
 		return "1"
-	case sum.Ratio == nil:
-		return Unknown
-	case wide && sum.Ratio.Values > 1:
-		return fmt.Sprintf("%s (%s–%s)", Ratio(float64(sum.Ratio.Median)), Ratio(float64(sum.Ratio.Low)), Ratio(float64(sum.Ratio.High)))
 	}
-	return Ratio(float64(sum.Ratio.Median))
+	return band(sum.Ratio, wide)
 }
 
 // checkTable has a column for each check.

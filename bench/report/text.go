@@ -42,6 +42,7 @@ func (p *printer) print(d *Document) {
 	for _, s := range d.Scenarios {
 		p.scenario(d, s)
 	}
+	p.standings(d)
 	p.legend(d)
 	p.list("Failed:", d.Failures)
 }

@@ -1,6 +1,6 @@
 // Package switches measures what it costs to serve thousands of connections
 // that are all active: by an operating system's thread for each, by a goroutine
-// for each, and by Penstock's loops once there are any.
+// for each, and by Penstock's loops (package loop), one for each CPU.
 //
 // Each way is an echo server in a process of its own, and the load (package
 // load) is another. A trial opens N connections; on each of them the load sends

@@ -44,10 +44,9 @@ type Progress struct {
 
 // Measure compares the servers. In each round all of them serve the same number
 // of connections, one after the other, and who begins alternates. A number that
-// a limit of this machine does not allow is left out, and its row says why; so
-// does the row of a server that is not built yet. If it fails, or ctx ends, it
-// returns what was measured until then with the error. Everything that it starts
-// has ended when it returns.
+// a limit of this machine does not allow is left out, and its row says why. If it
+// fails, or ctx ends, it returns what was measured until then with the error.
+// Everything that it starts has ended when it returns.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := &Report{MessageBytes: Size, Rounds: s.Rounds, WindowSeconds: report.Number(s.Window.Seconds())}
 	if s.Counter != nil {
@@ -87,9 +86,7 @@ func newGroup(n int, bounds *limits) *Group {
 			Server: s.name, About: s.about,
 			CallsPerRequest: report.Unmeasured(), CallsPerSecond: report.Unmeasured(),
 		}
-		if s.serve == nil {
-			g.Rows[i].Missing = "not built yet"
-		} else if err := bounds.check(n, s.threaded); err != nil {
+		if err := bounds.check(n, s.threaded); err != nil {
 			g.Rows[i].Missing = err.Error()
 		}
 	}

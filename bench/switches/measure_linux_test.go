@@ -37,12 +37,12 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"1 threads", "1 goroutines", "2 goroutines", "2 threads"}; !slices.Equal(turns, want) {
+	if want := []string{"1 threads", "1 goroutines", "1 loops", "2 loops", "2 goroutines", "2 threads"}; !slices.Equal(turns, want) {
 		t.Errorf("turns %q, want %q", turns, want)
 	}
 	checkJSON(t, r)
 	rows := r.Groups[0].Rows
-	for i := range rows[:2] {
+	for i := range rows {
 		row := &rows[i]
 		if len(row.Trials) != s.Rounds || row.Median == nil || row.Missing != "" {
 			t.Fatalf("%s: %+v", row.Server, row)
@@ -75,8 +75,8 @@ func TestMeasure(t *testing.T) {
 	if rows[0].Ratio != nil || rows[1].Ratio == nil || !(rows[1].Ratio.RequestsPerSecond > 0) {
 		t.Errorf("ratios %v, %v", rows[0].Ratio, rows[1].Ratio)
 	}
-	if loops := rows[2]; loops.Server != "loops" || loops.Missing != "not built yet" || loops.Median != nil {
-		t.Errorf("loops: %+v", loops)
+	if n := rows[2].Median.ThreadsPerConnection; rows[2].Server != "loops" || n >= rows[0].Median.ThreadsPerConnection {
+		t.Errorf("%s: %v threads per connection", rows[2].Server, n)
 	}
 }
 
@@ -104,10 +104,10 @@ func TestSystemCallsAreCountedInARunOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.SystemCallCounter != "a test" || len(c.pids) != 2 || c.pids[0] == c.pids[1] {
+	if r.SystemCallCounter != "a test" || len(c.pids) != 3 || c.pids[0] == c.pids[1] {
 		t.Errorf("counted by %q of %v", r.SystemCallCounter, c.pids)
 	}
-	for _, row := range r.Groups[0].Rows[:2] {
+	for _, row := range r.Groups[0].Rows {
 		if row.CallsFailed != "" || !(row.CallsPerRequest > 0) {
 			t.Errorf("%s: %v calls per request, %q", row.Server, row.CallsPerRequest, row.CallsFailed)
 		}
@@ -124,7 +124,7 @@ func TestAToolThatFailsCostsItsFigureOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range r.Groups[0].Rows[:2] {
+	for _, row := range r.Groups[0].Rows {
 		if row.CallsFailed != "not permitted" || row.CallsPerRequest.Known() || row.Median == nil {
 			t.Errorf("%s: %+v", row.Server, row)
 		}
@@ -135,7 +135,7 @@ func TestAServerWithoutThreadsIsLeftOut(t *testing.T) {
 	s := setup(t)
 	s.Rounds = 1
 	s.Server = func(part string) process.Spec {
-		if part == PartThreads {
+		if part == "switches-threads" {
 			part = partMute
 		}
 		return spec(part)
@@ -160,7 +160,7 @@ func TestMoreConnectionsThanDescriptorsAreLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range r.Groups[0].Rows[:2] {
+	for _, row := range r.Groups[0].Rows {
 		if !strings.Contains(row.Missing, " allows ") || row.Trials != nil {
 			t.Errorf("%s: %+v", row.Server, row)
 		}
@@ -187,7 +187,7 @@ func TestWhatWasMeasuredUntilTheEndIsReturned(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason, trials := errors.New("enough"), 0
 	s.Watch = func(Progress) {
-		if trials++; trials == 3 { // threads, goroutines, goroutines
+		if trials++; trials == 5 { // threads, goroutines, loops, loops, goroutines
 			cancel(reason)
 		}
 	}
@@ -245,7 +245,7 @@ func checkJSON(t *testing.T, r *Report) {
 	if calls, ok := servers[0]["system_calls_per_request"]; !ok || calls != nil {
 		t.Errorf("system_calls_per_request is %v, want null", calls)
 	}
-	if missing := servers[2]["missing"]; missing != "not built yet" {
-		t.Errorf("the loops are missing because %v", missing)
+	if ratio, _ := servers[2]["ratio_to_threads"].(map[string]any); ratio["requests_per_second"] == nil {
+		t.Errorf("the loops have no ratio: %v", servers[2])
 	}
 }

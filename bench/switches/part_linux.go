@@ -13,18 +13,12 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// The names of the parts that RunPart runs.
-const (
-	PartThreads    = "switches-threads"
-	PartGoroutines = "switches-goroutines"
-)
-
 // listening is the first line that a part prints.
 type listening struct {
 	Address string `json:"address"`
 }
 
-// RunPart runs one of the servers, such as PartThreads, on a free port of
+// RunPart runs one of the servers, such as "switches-threads", on a free port of
 // loopback until ctx is done or in ends. It first prints where it listens, then
 // answers every line from in with an account of itself, both as a line of JSON.
 func RunPart(ctx context.Context, part string, in io.Reader, out io.Writer) error {

@@ -9,17 +9,20 @@ import (
 
 // benchCmd groups what is measured.
 type benchCmd struct {
-	Run      benchRunCmd `cmd:"" default:"withargs" help:"Measure proxies against each other: what penstock bench does without a command."`
-	Switches switchesCmd `cmd:"" help:"Threads, goroutines and loops under thousands of connections."`
-	Claims   claimsCmd   `cmd:"" help:"The page of claims, with fresh figures."`
+	Run         benchRunCmd    `cmd:"" default:"withargs" help:"Measure proxies against each other: what penstock bench does without a command."`
+	Idle        idleCmd        `cmd:"" help:"What thousands of idle sessions cost, and messages over a few of them."`
+	Switches    switchesCmd    `cmd:"" help:"Threads, goroutines and loops under thousands of connections."`
+	EchoServers echoServersCmd `cmd:"" help:"The same echo server on Penstock's loops, gnet, netpoll and the standard library."`
+	Soak        soakCmd        `cmd:"" help:"Connections that stall, reset, half-close and send urgent bytes at random, and everything accounted for."`
+	Claims      claimsCmd      `cmd:"" help:"The page of claims, with fresh figures."`
 }
 
 // benchRunCmd measures proxies against each other.
 type benchRunCmd struct {
 	Quick     bool     `help:"A subset that takes about a minute: bulk-8, echo-64-64, connections and correctness, of direct, penstock, io.Copy and haproxy-splice-2; 4 rounds of 0.4 s."`
 	Scenarios names    `placeholder:"NAME,..." help:"What to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness, mix; or the beginning of a name for all that share it: bulk, echo (default: all)."`
-	Peers     names    `placeholder:"NAME,..." help:"Whom to measure: direct, penstock, penstock-splice, penstock-copy, io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, nginx, envoy, or all that are installed (default: direct, penstock, io.Copy, io.Copy-copying, and of haproxy-2, haproxy-splice-2, nginx and envoy those that are installed). One that is named and never starts is exit code 1."`
-	Baseline  string   `default:"io.Copy" placeholder:"NAME" help:"Whom to measure each of them beside; if it fails that is exit code 1 (default: ${default})."`
+	Peers     names    `placeholder:"NAME,..." help:"Whom to measure: direct, penstock, penstock-splice, penstock-copy, penstock-goroutines, penstock-busy-poll, io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
+	Baseline  string   `default:"penstock" placeholder:"NAME" help:"Whom to measure each of them beside, and what ratios are to; if it fails that is exit code 1 (default: ${default})."`
 	Rounds    *int     `placeholder:"N" help:"Rounds; mix takes half of them, idle 3 at most; an even number lets each go first as often (default: 6)."`
 	Seconds   *float64 `placeholder:"S" help:"Seconds of each trial; mix takes three times as long (default: 0.5)."`
 
@@ -43,8 +46,11 @@ func (*benchRunCmd) Help() string {
 
 Beside it there are
 
+    penstock bench idle        what thousands of idle sessions cost, and messages over a few of them
     penstock bench switches    threads, goroutines and loops under thousands of connections
+    penstock bench soak        stalls, resets and half-closes at random, and everything accounted for
     penstock bench claims      the page of claims, with fresh figures
+    penstock bench echo-servers    the same echo server on Penstock's loops and other libraries
 
 idle takes about 12 s for every contestant in each of its 3 rounds, and for the
 baseline twice; leave it out by naming other --scenarios.

@@ -107,7 +107,7 @@ func commandLine(args []string) string {
 
 // What is measured unless the flags say otherwise.
 var (
-	usualPeers     = []string{"direct", "penstock", "io.Copy", "io.Copy-copying", "haproxy-2", "haproxy-splice-2", "nginx", "envoy"}
+	usualPeers     = []string{"direct", "penstock", "penstock-busy-poll", "io.Copy", "io.Copy-copying", "haproxy-1", "haproxy-2", "haproxy-splice-1", "haproxy-splice-2", "nginx", "envoy"}
 	quickPeers     = []string{"direct", "penstock", "io.Copy", "haproxy-splice-2"}
 	quickScenarios = []string{"bulk-8", "echo-64-64", "connections", "correctness"}
 )

@@ -97,7 +97,7 @@ func checkBench(t *testing.T, stdout, stderr string, root bool) {
 	if root {
 		where = "in a network namespace"
 	}
-	for _, want := range []string{where, "bulk-1: 1 connection", "echo-64-1: 64 bytes", "\nio.Copy (baseline) ", "\npenstock  ", "\nagain (noise floor) "} {
+	for _, want := range []string{where, "bulk-1: 1 connection", "echo-64-1: 64 bytes", "\npenstock (baseline) ", "\ndirect  ", "\nagain (noise floor) "} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -144,7 +144,7 @@ func benchWritesToStandardOutput(t *testing.T, path string) {
 	if doc := document(t, []byte(stdout)); code != exitOK || len(doc.Scenarios) != 1 || !strings.HasSuffix(doc.Command, " --format markdown") {
 		t.Errorf("exit code %d: %+v", code, doc)
 	}
-	if !strings.Contains(stderr, "\n### echo-64-1: ") || !strings.Contains(stderr, "\n| penstock | ") {
+	if !strings.Contains(stderr, "\n### echo-64-1: ") || !strings.Contains(stderr, "\n| penstock (baseline) | ") {
 		t.Errorf("no report in %s", stderr)
 	}
 }
@@ -153,7 +153,7 @@ func benchWritesToStandardOutput(t *testing.T, path string) {
 func long(t *testing.T, path string) *demoRun {
 	t.Setenv("TMPDIR", t.TempDir()) // which SIGKILL leaves something in
 	d := startProgram(t, path, "bench", "--peers", "penstock", "--rounds", "1", "--seconds", "0.05", "--no-syscalls", "--scenarios", "bulk-1,idle", "--idle-sessions", "10")
-	d.until(d.stderr, `^idle .*, io.Copy`)
+	d.until(d.stderr, `^idle .*, penstock`)
 	return d
 }
 
@@ -164,7 +164,7 @@ func benchIsInterrupted(t *testing.T, path string) {
 	if code != exitError || !strings.HasSuffix(stderr, "penstock: bench: interrupted\n") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
-	if !strings.Contains(stdout, "Interrupted: what follows is what was measured until then.") || !strings.Contains(stdout, "\npenstock  ") {
+	if !strings.Contains(stdout, "Interrupted: what follows is what was measured until then.") || !strings.Contains(stdout, "\npenstock (baseline) ") {
 		t.Errorf("report:\n%s", stdout)
 	}
 }
@@ -219,7 +219,7 @@ func benchNeedsItsBaseline(t *testing.T, path string) {
 }
 
 func benchLeavesOut(t *testing.T, path string) {
-	d := startProgram(t, path, append(tiny, "--peers", "all", "--scenarios", "echo-64-1", "--binary", "envoy=/not/here", "--json", "-")...)
+	d := startProgram(t, path, "bench", "--rounds", "1", "--seconds", "0.05", "--no-syscalls", "--scenarios", "echo-64-1", "--binary", "envoy=/not/here", "--json", "-")
 	stdout, _, code := d.end()
 	if code != exitOK {
 		t.Errorf("exit code %d", code)

@@ -10,7 +10,7 @@ import (
 
 // Run examines, prints, and fails if Penstock cannot run here.
 func (c *doctorCmd) Run(e *env) error {
-	report := doctor.Examine(doctor.Options{Sessions: affordable, Counter: counter})
+	report := doctor.Examine(doctor.Options{Sessions: affordableByDefault, Counter: counter})
 	if err := c.write(e, report); err != nil {
 		return err
 	}

@@ -1,0 +1,45 @@
+package million
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// A clock is the loop's, and only moved by hand.
+type clock struct{ now int64 }
+
+func (c *clock) read() int64 { return c.now }
+
+// between sets it to the i-th of n times of a span.
+func (c *clock) between(from, to time.Duration, i, n int) {
+	c.now = int64(from) + int64(float64(to-from)*float64(i)/float64(n))
+}
+
+// stepSize is how many timers are due in a turn, about.
+const stepSize = 1000
+
+// run runs a loop while the clock goes through a span in which n timers are due, and
+// returns how long each turn took.
+func (c *clock) run(l *loop.Loop, from, to time.Duration, n int) (times, error) {
+	turns := min(max(n/stepSize, 10), 1000)
+	took := make(times, 0, turns+1)
+	i, last := 0, time.Now()
+	var step func()
+	step = func() { // its turn goes on with what is due at the time that the last one set
+		now := time.Now()
+		took, last = append(took, now.Sub(last)), now
+		if i > turns {
+			l.Stop()
+			return
+		}
+		i++
+		c.between(from, to, min(i, turns), turns)
+		_ = l.Post(step) // the loop is not closed: it runs
+	}
+	if err := l.Post(step); err != nil {
+		return nil, err
+	}
+	err := l.Run()
+	return took, err
+}

@@ -1,0 +1,70 @@
+package report
+
+import "strings"
+
+// Goal is what Penstock is to reach in one figure of a scenario: a bound of the
+// ratio to the peer against which it does worst, or of the figure itself.
+type Goal struct {
+	Scenario string `json:"scenario"`
+	Figure   string `json:"figure"`
+	// Subject is the kind of Penstock that is judged.
+	Subject string `json:"subject"`
+	// Peers are the beginnings of their names, all Peers if there are none.
+	Peers []string `json:"peers,omitempty"`
+	// Absolute bounds the figure itself; nobody else counts then.
+	Absolute bool `json:"absolute,omitempty"`
+	// Must is to be reached, Aim is wished for; null if there is none. They are
+	// least values of a figure of which more is better, and greatest of others.
+	Must Number `json:"must"`
+	Aim  Number `json:"aim"`
+}
+
+// The kinds of Penstock that are judged.
+const (
+	subject     = "penstock"
+	subjectBusy = "penstock-busy-poll"
+)
+
+// peers are those that Penstock is to be ahead of, by the beginnings of their
+// names: not direct, which is no proxy, and not the rival in its slower form.
+var peers = []string{"haproxy-", "nginx", "io.Copy", "envoy"}
+
+// isPeer reports whether a contestant counts for the goal.
+func (g *Goal) isPeer(name string) bool {
+	among := peers
+	if len(g.Peers) > 0 {
+		among = g.Peers
+	}
+	for _, p := range among {
+		if name == p || strings.HasSuffix(p, "-") && strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// Goals returns all of them in the order of the scenarios.
+func Goals() []Goal {
+	var all []Goal
+	ratio := func(scenario, figure string, must, aim Number) {
+		all = append(all, Goal{Scenario: scenario, Figure: figure, Subject: subject, Must: must, Aim: aim})
+	}
+	for _, s := range []string{"bulk-1", "bulk-8", "bulk-64"} {
+		ratio(s, "gigabytes_per_second", 1, 1.1)
+		ratio(s, "cpu_seconds_per_gb", 0.7, 0.5)
+		all = append(all, Goal{Scenario: s, Figure: "cpu_seconds_per_gb", Subject: subject, Peers: []string{"haproxy-splice-"}, Must: 0.5, Aim: Unmeasured()})
+		ratio(s, "machine_cpu_seconds_per_gb", 1, 0.9)
+	}
+	ratio("echo-64-1", "latency_p50_seconds", 1, 0.9)
+	all = append(all, Goal{Scenario: "echo-64-1", Figure: "latency_p50_seconds", Subject: subjectBusy, Must: 0.75, Aim: 0.65})
+	for _, s := range []string{"echo-64-64", "echo-4096-64"} {
+		ratio(s, "requests_per_second", 1, 1.15)
+		ratio(s, "cpu_seconds_per_request", 0.95, 0.8)
+		ratio(s, "latency_p99_seconds", 1.1, 0.9)
+	}
+	ratio("connections", "connections_per_second", 1, 1.15)
+	ratio("connections", "cpu_seconds_per_connection", 1, 0.85)
+	return append(all,
+		Goal{Scenario: "idle", Figure: "rss_anon_bytes_per_session", Subject: subject, Absolute: true, Must: 400, Aim: 300},
+		Goal{Scenario: "idle", Figure: "slab_bytes_per_session", Subject: subject, Peers: []string{"haproxy-"}, Must: 1.05, Aim: Unmeasured()})
+}

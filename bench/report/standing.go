@@ -1,0 +1,185 @@
+package report
+
+import (
+	"math"
+	"slices"
+)
+
+// noProxy is the contestant that is the limit of all proxies.
+const noProxy = "direct"
+
+// Verdict is how Penstock stands to a Goal.
+type Verdict string
+
+// The verdicts. Unjudged is a goal of which the run has not measured enough.
+const (
+	AimReached  Verdict = "aim reached"
+	MustReached Verdict = "met"
+	Missed      Verdict = "missed"
+	Unjudged    Verdict = "not measured"
+)
+
+// Standing is how Penstock stands to a Goal, in this run.
+type Standing struct {
+	Goal
+	// Peer is the one against which Penstock does worst, Ratio what that comes
+	// to; empty and null if nobody can be compared, and for an absolute Goal.
+	Peer  string `json:"peer,omitempty"`
+	Ratio *Band  `json:"ratio"`
+	// Value is of an absolute Goal; else null.
+	Value Number `json:"value"`
+	// Limit is what no proxy at all comes to beside that Peer, null if that was
+	// not measured.
+	Limit   *Band        `json:"limit"`
+	Verdict Verdict      `json:"verdict"`
+	Beside  []PeerRounds `json:"beside,omitempty"` // all peers
+}
+
+// PeerRounds are the ratios of Penstock to one peer.
+type PeerRounds struct {
+	Peer string `json:"peer"`
+	Band Band   `json:"ratio"`
+	// Rounds are the ratios by round, null in one that only one of them has.
+	Rounds []Number `json:"rounds"`
+	// Paired: the trials of the two stood right beside each other. If not, each
+	// stood beside a trial of the baseline, and both ratios are in this one.
+	Paired bool `json:"paired"`
+}
+
+// Judge fills in the document's Standings from its scenarios: those Goals whose
+// scenario was measured with the Goal's subject.
+func (d *Document) Judge() {
+	d.Standings = nil
+	for _, g := range Goals() {
+		for _, s := range d.Scenarios {
+			if s.Name == g.Scenario && s.cell(g.Subject) != nil {
+				d.Standings = append(d.Standings, s.judge(g))
+			}
+		}
+	}
+}
+
+// cell returns the contestant's, nil if it has none. That of the noise floor is
+// nobody's.
+func (s *Scenario) cell(contestant string) *Cell {
+	for _, c := range s.Cells {
+		if c.Contestant == contestant && c.Role != Again {
+			return c
+		}
+	}
+	return nil
+}
+
+// judge is the standing to one goal.
+func (s *Scenario) judge(g Goal) Standing {
+	st := Standing{Goal: g, Value: Unmeasured(), Verdict: Unjudged}
+	f := g.figure()
+	reached := Unmeasured()
+	if g.Absolute {
+		if sum, ok := s.cell(g.Subject).Figures[g.Figure]; ok {
+			st.Value = sum.Median
+		}
+		reached = st.Value
+	} else {
+		st.compare(s, f.More)
+		if st.Ratio != nil {
+			reached = st.Ratio.Median
+		}
+	}
+	st.Verdict = g.verdict(reached, f.More)
+	return st
+}
+
+// compare finds the peer against which the subject does worst.
+func (st *Standing) compare(s *Scenario, more bool) {
+	for _, c := range s.Cells {
+		if c.Role == Again || !st.isPeer(c.Contestant) {
+			continue
+		}
+		p, ok := s.beside(st.Subject, c.Contestant, st.Figure)
+		if !ok {
+			continue
+		}
+		st.Beside = append(st.Beside, p)
+		if st.Ratio == nil || worse(p.Band.Median, st.Ratio.Median, more) {
+			st.Peer, st.Ratio = p.Peer, &p.Band
+		}
+	}
+	if limit, ok := s.beside(noProxy, st.Peer, st.Figure); ok {
+		st.Limit = &limit.Band
+	}
+}
+
+// worse reports whether x is worse than y.
+func worse(x, y Number, more bool) bool {
+	if more {
+		return x < y
+	}
+	return x > y
+}
+
+// verdict judges what was reached.
+func (g *Goal) verdict(reached Number, more bool) Verdict {
+	switch {
+	case !reached.Known():
+		return Unjudged
+	case g.Aim.Known() && !worse(reached, g.Aim, more):
+		return AimReached
+	case !worse(reached, g.Must, more):
+		return MustReached
+	}
+	return Missed
+}
+
+// beside are the ratios of one contestant to another, round by round. Both were
+// measured beside the baseline: if one of them is the baseline these are the
+// ratios of pairs, and else quotients of two such ratios of the same round.
+func (s *Scenario) beside(subject, peer, figure string) (PeerRounds, bool) {
+	of, to := s.cell(subject), s.cell(peer)
+	if of == nil || to == nil || of == to {
+		return PeerRounds{}, false
+	}
+	p := PeerRounds{Peer: peer, Paired: of.Role == Baseline || to.Role == Baseline}
+	var known Sample
+	for round := 1; round <= s.Rounds; round++ {
+		x := Number(of.toBaseline(round, figure) / to.toBaseline(round, figure))
+		p.Rounds = append(p.Rounds, x)
+		if x.Known() {
+			known = append(known, float64(x))
+		}
+	}
+	band := known.band()
+	if band == nil {
+		return PeerRounds{}, false
+	}
+	p.Band = *band
+	return p, true
+}
+
+// toBaseline is the cell's ratio to the baseline in a round, NaN if it has none.
+func (c *Cell) toBaseline(round int, figure string) float64 {
+	if c.Role == Baseline {
+		return 1
+	}
+	at := slices.IndexFunc(c.Rounds, func(r Round) bool { return r.Round == round })
+	if at < 0 {
+		return math.NaN()
+	}
+	if x, ok := c.Rounds[at].Ratios[figure]; ok && x > 0 {
+		return float64(x)
+	}
+	return math.NaN()
+}
+
+// figure is the one that is bounded. What workloads have in common has one name in
+// all of them, and is one thing.
+func (g *Goal) figure() Figure {
+	for _, workload := range []string{"bulk", "echo", "connect", "idle"} {
+		for _, f := range Figures(workload) {
+			if f.Name == g.Figure {
+				return f
+			}
+		}
+	}
+	panic("report: a goal of a figure that is none: " + g.Figure) // Goals are ours
+}

@@ -1,0 +1,223 @@
+package report_test
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/bench/report"
+)
+
+// contender is what one contestant does in each round: GB/s and CPU seconds
+// for a GB, at the machine's usual speed.
+type contender struct {
+	name    string
+	gb, cpu []float64
+}
+
+// bulkRounds is a scenario in which each stands beside the baseline, which has 2
+// GB/s for 1 s per GB. The machine's mood in a trial's pair is its own.
+func bulkRounds(baseline string, all ...contender) *report.Scenario {
+	s := &report.Scenario{Name: "bulk-8", Workload: "bulk", Rounds: len(all[0].gb), Cells: []*report.Cell{{Contestant: baseline, Role: report.Baseline}}}
+	for i, c := range all {
+		s.Cells = append(s.Cells, &report.Cell{Contestant: c.name, Role: report.Contender})
+		for round := range c.gb {
+			mood, gb := 1/float64(1+i+round), c.gb[round]
+			s.Trials = append(s.Trials,
+				bulk(baseline, report.Baseline, round+1, c.name, 2*mood, 2*mood),
+				bulk(c.name, report.Contender, round+1, c.name, gb*mood, c.cpu[round]*gb*mood))
+		}
+	}
+	s.Summarize()
+	return s
+}
+
+// standings judges a document of that scenario, and finds the standing to a
+// figure beside those peers.
+func standings(t *testing.T, baseline string, s *report.Scenario, figure string, peers int) (*report.Document, report.Standing) {
+	t.Helper()
+	d := &report.Document{Method: report.Method{Baseline: baseline, Rounds: s.Rounds}, Scenarios: []*report.Scenario{s}}
+	d.Judge()
+	for _, st := range d.Standings {
+		if st.Figure == figure && len(st.Peers) == peers {
+			return d, st
+		}
+	}
+	t.Fatalf("no standing to %s", figure)
+	return nil, report.Standing{}
+}
+
+// everybody is Penstock at 1.1, and a peer ahead of it, whatever the baseline is.
+var everybody = []contender{
+	{"penstock", []float64{2.2, 2.2, 2.2}, []float64{0.6, 0.6, 0.6}},
+	{"nginx", []float64{2.75, 2, 2.75}, []float64{1.2, 1.2, 1.2}},
+	{"haproxy-splice-1", []float64{1, 1, 1}, []float64{1, 1, 1}},
+	{"io.Copy-copying", []float64{9, 9, 9}, []float64{0.1, 0.1, 0.1}}, // is no peer
+	{"penstock-copy", []float64{9, 9, 9}, []float64{0.1, 0.1, 0.1}},   // nor is this
+	{"direct", []float64{4, 4, 4}, []float64{0, 0, 0}},
+}
+
+func TestTheWorstPeerCounts(t *testing.T) {
+	s := bulkRounds("io.Copy", everybody...)
+	_, st := standings(t, "io.Copy", s, "gigabytes_per_second", 0)
+	if st.Peer != "nginx" || st.Ratio == nil || !near(st.Ratio.Median, 0.8) || !near(st.Ratio.Low, 0.8) || !near(st.Ratio.High, 1.1) {
+		t.Errorf("throughput: %+v", st)
+	}
+	if st.Verdict != report.Missed || st.Limit == nil || !near(st.Limit.Median, 4/2.75) {
+		t.Errorf("throughput: %s, no proxy %+v", st.Verdict, st.Limit)
+	}
+	var names []string
+	for _, p := range st.Beside {
+		names = append(names, p.Peer)
+		if paired := p.Peer == "io.Copy"; p.Paired != paired || len(p.Rounds) != 3 {
+			t.Errorf("beside %s: %+v", p.Peer, p)
+		}
+	}
+	if got := strings.Join(names, " "); got != "io.Copy nginx haproxy-splice-1" {
+		t.Errorf("peers: %s", got)
+	}
+	if _, st = standings(t, "io.Copy", s, "cpu_seconds_per_gb", 0); st.Peer != "io.Copy" && st.Peer != "haproxy-splice-1" || st.Verdict != report.MustReached {
+		t.Errorf("CPU: %+v", st)
+	}
+	if _, st = standings(t, "io.Copy", s, "cpu_seconds_per_gb", 1); st.Peer != "haproxy-splice-1" || !near(st.Ratio.Median, 0.6) || st.Verdict != report.Missed {
+		t.Errorf("CPU beside splicing: %+v", st)
+	}
+}
+
+// With Penstock as the baseline its ratio to a peer is that of a pair, the other
+// way round.
+func TestAgainstABaselineOfOurOwn(t *testing.T) {
+	_, st := standings(t, "penstock", bulkRounds("penstock", everybody[1], everybody[2]), "gigabytes_per_second", 0)
+	if st.Peer != "nginx" || !near(st.Ratio.Median, 2/2.75) || !near(st.Ratio.High, 1) || !st.Beside[0].Paired {
+		t.Errorf("%+v", st)
+	}
+	if st.Limit != nil {
+		t.Errorf("without direct: %+v", st.Limit)
+	}
+}
+
+func TestTheAimIsMoreThanTheMust(t *testing.T) {
+	for gb, want := range map[float64]report.Verdict{1.99: report.Missed, 2: report.MustReached, 2.19: report.MustReached, 2.21: report.AimReached} {
+		s := bulkRounds("nginx", contender{"penstock", []float64{gb}, []float64{1}})
+		if _, st := standings(t, "nginx", s, "gigabytes_per_second", 0); st.Verdict != want {
+			t.Errorf("%v GB/s: %s, want %s", gb, st.Verdict, want)
+		}
+	}
+}
+
+func TestWithoutPeersNothingIsJudged(t *testing.T) {
+	_, st := standings(t, "direct", bulkRounds("direct", everybody[0]), "gigabytes_per_second", 0)
+	if st.Verdict != report.Unjudged || st.Ratio != nil || st.Peer != "" || st.Limit != nil {
+		t.Errorf("%+v", st)
+	}
+	d := &report.Document{Scenarios: []*report.Scenario{bulkRounds("io.Copy", everybody[1])}}
+	if d.Judge(); len(d.Standings) > 0 {
+		t.Errorf("without Penstock: %+v", d.Standings)
+	}
+}
+
+// A round that only one of the two has says nothing.
+func TestARoundIsLeftOutThatOneLacks(t *testing.T) {
+	s := bulkRounds("io.Copy", everybody[:2]...)
+	for _, trial := range s.Trials {
+		if trial.Contestant == "nginx" && trial.Round == 2 {
+			trial.ReceivedBytes = 0
+		}
+	}
+	s.Summarize()
+	_, st := standings(t, "io.Copy", s, "gigabytes_per_second", 0)
+	p := st.Beside[1]
+	if p.Band.Values != 2 || !near(p.Band.High, 0.8) || p.Rounds[1].Known() || !p.Rounds[2].Known() {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestMemoryIsJudgedByItself(t *testing.T) {
+	s := idleScenario()
+	s.Cells = append(s.Cells, &report.Cell{Contestant: "haproxy-2", Role: report.Contender})
+	rival := unmeasured("haproxy-2", report.Contender, 1, "")
+	rival.Idle = &report.Idle{Sessions: 2000, RssAnonBytes: 6.8e6, SlabBytes: 16e6, Descriptors: 4000}
+	s.Trials = append(s.Trials, rival)
+	s.Summarize()
+	_, st := standings(t, "io.Copy", s, "rss_anon_bytes_per_session", 0)
+	if !near(st.Value, 2500) || st.Verdict != report.Missed || st.Ratio != nil {
+		t.Errorf("user memory: %+v", st)
+	}
+	_, st = standings(t, "io.Copy", s, "slab_bytes_per_session", 1)
+	if st.Peer != "haproxy-2" || !near(st.Ratio.Median, 1.25) || st.Verdict != report.Missed {
+		t.Errorf("kernel memory: %+v", st)
+	}
+}
+
+// Each kind of Penstock is judged by its own goal.
+func TestBusyPollingHasAGoalOfItsOwn(t *testing.T) {
+	s := &report.Scenario{Name: "echo-64-1", Workload: "echo", Rounds: 1}
+	for name, latency := range map[string]report.Number{"penstock": 20e-6, "penstock-busy-poll": 14e-6, "nginx": 20e-6} {
+		role := report.Contender
+		if name == "penstock" {
+			role = report.Baseline
+		} else {
+			base := unmeasured("penstock", report.Baseline, 1, name)
+			base.LatencyP50Seconds = 20e-6
+			s.Trials = append(s.Trials, base)
+		}
+		s.Cells = append(s.Cells, &report.Cell{Contestant: name, Role: role})
+		if role == report.Contender {
+			trial := unmeasured(name, role, 1, name)
+			trial.LatencyP50Seconds = latency
+			s.Trials = append(s.Trials, trial)
+		}
+	}
+	s.Summarize()
+	d := &report.Document{Scenarios: []*report.Scenario{s}}
+	d.Judge()
+	want := map[string]report.Verdict{"penstock": report.MustReached, "penstock-busy-poll": report.MustReached}
+	if len(d.Standings) != len(want) {
+		t.Fatalf("%+v", d.Standings)
+	}
+	for _, st := range d.Standings {
+		if st.Verdict != want[st.Subject] || st.Peer != "nginx" || len(st.Beside) != 1 || st.Beside[0].Paired != (st.Subject == "penstock") {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
+// Every goal is of a figure that its scenario has, and can be reached.
+func TestGoalsAreOfFigures(t *testing.T) {
+	workloads := map[string]string{"bulk": "bulk", "echo": "echo", "connections": "connect", "idle": "idle"}
+	for _, g := range report.Goals() {
+		beginning, _, _ := strings.Cut(g.Scenario, "-")
+		found := false
+		for _, f := range report.Figures(workloads[beginning]) {
+			if f.Name != g.Figure {
+				continue
+			}
+			found = true
+			if g.Aim.Known() && (f.More && g.Aim < g.Must || !f.More && g.Aim > g.Must) {
+				t.Errorf("%s, %s: the aim %v is less than the must %v", g.Scenario, g.Figure, g.Aim, g.Must)
+			}
+		}
+		if !found || !g.Must.Known() || math.IsNaN(float64(g.Must)) {
+			t.Errorf("no such figure: %+v", g)
+		}
+	}
+}
+
+func TestStandingsFitInto(t *testing.T) {
+	d, _ := standings(t, "io.Copy", bulkRounds("io.Copy", everybody...), "gigabytes_per_second", 0)
+	for width, want := range map[int]string{
+		120: "bulk-8: GB/s nginx 0.80 (0.80–1.10) ≥ 1.00 ≥ 1.10 missed 1.45",
+		100: "bulk-8: GB/s nginx 0.80 ≥ 1.00 ≥ 1.10 missed 1.45",
+		90:  "bulk-8: GB/s nginx 0.80 ≥ 1.00 ≥ 1.10 missed bulk-8:",
+		78:  "bulk-8: GB/s nginx 0.80 missed bulk-8:",
+	} {
+		var b bytes.Buffer
+		if err := d.WriteText(&b, width); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), strings.Join(strings.Fields(want), " ")) {
+			t.Errorf("width %d:\n%s", width, b.String())
+		}
+	}
+}

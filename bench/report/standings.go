@@ -1,0 +1,126 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What a table of standings leaves out when it is too wide, one after the other.
+const (
+	noBounds = iota // what must be, and what is wished for: the verdict knows them
+	noLimits        // what no proxy comes to
+	noStrays        // how far the ratios stray
+	allColumns
+)
+
+// standings writes how Penstock stands beside the worst of its peers.
+func (p *printer) standings(d *Document) {
+	if len(d.Standings) == 0 {
+		return
+	}
+	p.heading("Penstock beside the peer against which it does worst")
+	p.table(allColumns, d.standingsTable)
+	if p.markdown {
+		p.line("")
+	}
+	p.prose(d.standingsLegend())
+}
+
+// standingsTable has a row for each goal.
+func (d *Document) standingsTable(level int) *Table {
+	head := []string{"", "worst beside", "Penstock"}
+	if level > noBounds {
+		head = append(head, "must", "aim")
+	}
+	head = append(head, "verdict")
+	if level > noLimits {
+		head = append(head, "no proxy")
+	}
+	t := new(Table)
+	t.Row(head...)
+	for i := range d.Standings {
+		t.Row(d.Standings[i].row(level)...)
+	}
+	return t
+}
+
+// row is the standing's in that table.
+func (st *Standing) row(level int) []string {
+	row := []string{st.title(), known(st.Peer), st.reached(level > noStrays)}
+	if level > noBounds {
+		row = append(row, st.bound(st.Must), st.bound(st.Aim))
+	}
+	row = append(row, string(st.Verdict))
+	if level > noLimits {
+		row = append(row, band(st.Limit, false))
+	}
+	return row
+}
+
+// title says what is judged.
+func (st *Standing) title() string {
+	text := st.Scenario + ": " + st.figure().Title
+	if st.Subject != subject {
+		text += ", " + st.Subject
+	}
+	if len(st.Peers) > 0 {
+		text += " (" + strings.Join(st.Peers, ", ") + "*)"
+	}
+	return text
+}
+
+// reached is the ratio, or the figure itself.
+func (st *Standing) reached(wide bool) string {
+	if st.Absolute {
+		return st.figure().Write(float64(st.Value))
+	}
+	return band(st.Ratio, wide)
+}
+
+// bound writes a goal with the side on which to be.
+func (st *Standing) bound(x Number) string {
+	f := st.figure()
+	side := "≤ "
+	if f.More {
+		side = "≥ "
+	}
+	switch {
+	case !x.Known():
+		return Unknown
+	case st.Absolute:
+		return side + f.Write(float64(x))
+	}
+	return side + Ratio(float64(x))
+}
+
+// band writes a median and, if wide, how far the values stray.
+func band(b *Band, wide bool) string {
+	switch {
+	case b == nil:
+		return Unknown
+	case wide && b.Values > 1:
+		return fmt.Sprintf("%s (%s–%s)", Ratio(float64(b.Median)), Ratio(float64(b.Low)), Ratio(float64(b.High)))
+	}
+	return Ratio(float64(b.Median))
+}
+
+// standingsLegend says how the ratios came about.
+func (d *Document) standingsLegend() string {
+	text := `Each is the median of the rounds' ratios of Penstock to one peer, and of all peers the one against which it does worst.
+		"no proxy" is the same ratio of direct to that peer: the limit of every proxy.`
+	if !slices.ContainsFunc(d.Standings, func(st Standing) bool { return st.indirect() }) {
+		return text
+	}
+	text += fmt.Sprintf(` Two that did not stand right beside each other are compared by their ratios to %s in the same round, and the
+		noise of both is in the quotient`, d.Method.Baseline)
+	if d.Method.Baseline == subject {
+		return text + ": no kind of Penstock but the first stands beside the peers."
+	}
+	return text + "; --baseline penstock measures each peer right beside Penstock."
+}
+
+// indirect reports whether a ratio of the standing is a quotient of two.
+func (st *Standing) indirect() bool {
+	return slices.ContainsFunc(st.Beside, func(p PeerRounds) bool { return !p.Paired })
+}
