@@ -101,10 +101,14 @@ func newRetry(to Address, timeout time.Duration, now int64) *retry {
 }
 
 // Cancel ends a dial that waits: the socket is closed, and the connector is not
-// told. It does nothing for one that does not wait.
+// told. A connection that has been made meanwhile is reset: its peer must not take
+// this for an orderly end. It does nothing for one that does not wait.
 func (d *Dial) Cancel() {
 	if d.connector != nil {
 		d.release()
+		if d.fd >= 0 {
+			abortOnClose(int(d.fd))
+		}
 		d.close()
 	}
 }

@@ -81,4 +81,6 @@ func socketError(fd int) error {
 	return nil
 }
 
+func abortOnClose(fd int) { _ = sys.AbortOnClose(fd) }
+
 func closeSocket(fd int) { _ = sys.Close(fd) }

@@ -7,6 +7,7 @@ import "syscall"
 func checkListener(int) error     { return errUnsupported }
 func accept(int) (int, error)     { return -1, errUnsupported }
 func closeSocket(int)             {}
+func abortOnClose(int)            {}
 func socketError(int) error       { return errUnsupported }
 func connect(int, *Address) error { return errUnsupported }
 

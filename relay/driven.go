@@ -19,7 +19,6 @@ type Socket struct {
 	Events loop.Events // that have been told so far
 
 	TCP     bool // it is a TCP socket, not a unix one
-	Inline  bool // pass urgent bytes on: SO_OOBINLINE is set when it matters
 	NoDelay bool // TCP_NODELAY is set already; otherwise it is before the second write
 }
 
@@ -70,7 +69,6 @@ func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) {
 func newPort(s Socket) port {
 	p := port{id: s.ID, fd: int32(s.FD)}
 	p.set(tcp, s.TCP)
-	p.set(inline, s.TCP && s.Inline)
 	p.set(delays, s.TCP && !s.NoDelay)
 	return p
 }

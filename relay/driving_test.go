@@ -15,8 +15,6 @@ import (
 type driving struct {
 	loops map[*relay.Relay]*looped // nil: goroutines
 	clock *fakeClock               // nil: the system's
-
-	inline bool // a loop passes urgent bytes on
 }
 
 // eachDriver runs a test with either driver.
@@ -45,7 +43,7 @@ func (d *driving) newRig(t testing.TB, r *relay.Relay, a, b network) *rig {
 	_ = g.A.SetDeadline(time.Now().Add(patience))
 	_ = g.B.SetDeadline(time.Now().Add(patience))
 	if d.onLoop() {
-		d.looped(t, r).run(g, nearA, nearB, d.inline)
+		d.looped(t, r).run(g, nearA, nearB)
 	} else {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		g.cancel = cancel

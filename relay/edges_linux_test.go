@@ -28,7 +28,6 @@ func TestEdges(t *testing.T) {
 		t.Run(e.String(), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) {
 				r := newRelay(t, &relay.Config{Engine: e})
-				d.inline = true
 				if d.onLoop() {
 					d.looped(t, r)
 				}
@@ -146,11 +145,11 @@ func (p *peer) String() string {
 }
 
 func (p *play) start(a, b net.Conn, done chan<- relay.Result) {
+	if p.tcp {
+		setInline(p.t, a.(*net.TCPConn))
+		setInline(p.t, b.(*net.TCPConn))
+	}
 	if !p.d.onLoop() {
-		if p.tcp {
-			setInline(p.t, a.(*net.TCPConn))
-			setInline(p.t, b.(*net.TCPConn))
-		}
 		if err := p.r.NewSession(a, b).Start(func(res relay.Result, _ error) { done <- res }); err != nil {
 			p.t.Error(err)
 		}
@@ -158,7 +157,6 @@ func (p *play) start(a, b net.Conn, done chan<- relay.Result) {
 	}
 	on := p.d.loops[p.r]
 	sa, sb := on.take(a), on.take(b)
-	sa.Inline, sb.Inline = p.tcp, p.tcp
 	on.start(&loopSession{on: on, ended: func(res relay.Result, _ error) { done <- res }}, sa, sb)
 }
 

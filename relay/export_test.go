@@ -60,14 +60,19 @@ func (s *Driven) Buffers() (n int64) {
 	return n
 }
 
-// Prove makes both directions count as proven bulk from now on, if they ever were:
-// their marks are raised whenever their sources run dry.
-func (s *Driven) Prove() {
+// Prove makes both directions count as proven bulk from now on, so that their marks
+// are raised whenever their sources run dry, and reports whether it could: both have to
+// have pipes of a size for which that pays.
+func (s *Driven) Prove() bool {
+	proven := true
 	for _, d := range []*direction{&s.ab, &s.ba} {
 		if o := d.odd.Load(); o != nil && o.mark != nil {
 			o.mark.proof = 0
+		} else {
+			proven = false
 		}
 	}
+	return proven
 }
 
 // CopyFileThroughPipe is Copy of a file by the way not taken: a leased pipe.

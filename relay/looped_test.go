@@ -137,14 +137,13 @@ func (s *loopSession) HalfOpen() (half bool) {
 func (s *loopSession) cut(cause error) { s.on.do(func() { s.driven.Cut(cause) }) }
 
 // run starts the session of a rig.
-func (on *looped) run(g *rig, nearA, nearB net.Conn, inline bool) {
+func (on *looped) run(g *rig, nearA, nearB net.Conn) {
 	s := &loopSession{on: on, ended: func(res relay.Result, err error) {
 		g.result, g.err = res, err
 		close(g.done)
 	}}
 	g.session, g.cancel = s, s.cut
 	a, b := on.take(nearA), on.take(nearB)
-	a.Inline, b.Inline = inline, inline
 	on.start(s, a, b)
 }
 

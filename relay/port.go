@@ -24,7 +24,6 @@ const (
 	drained                          // and there is nothing before it any more
 	urgent                           // urgent data was told of and may be ahead
 	tcp                              // it is a TCP socket
-	inline                           // to be given SO_OOBINLINE when it matters
 	delays                           // TCP_NODELAY is not set
 	wrote                            // something has been written
 	gone                             // a write has failed, or epoll told of an error
@@ -58,7 +57,6 @@ func (p *port) note(ev loop.Events) {
 	}
 	if ev&loop.Urgent != 0 {
 		p.state |= urgent
-		p.passUrgent()
 	}
 }
 
@@ -66,7 +64,6 @@ func (p *port) note(ev loop.Events) {
 // out now.
 func (p *port) untold() {
 	p.state |= readable | writable
-	p.passUrgent()
 }
 
 // unread is what a read answers that needs no system call.

@@ -19,8 +19,6 @@ func (p *port) recv(b []byte) (int, error) {
 		return p.readNothing(err)
 	case n < len(b):
 		p.emptied()
-	default:
-		p.passUrgent()
 	}
 	return n, nil
 }
@@ -32,7 +30,6 @@ func (p *port) fill(c conduit, max int) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
 	}
-	p.passUrgent() // a recv may follow before anything is told
 	n, err := c.FillSocket(int(p.fd), max)
 	if n > 0 && n < max/2 && p.state&(raised|peerClosed|urgent) == raised {
 		p.state &^= readable
@@ -89,16 +86,6 @@ func (p *port) hurry() {
 		_ = sys.SetsockoptInt(int(p.fd), sys.IPPROTO_TCP, sys.TCP_NODELAY, 1)
 	}
 	p.state |= wrote
-}
-
-// passUrgent has urgent bytes stay in the stream. It is early enough when epoll
-// tells of one: a read stops before it. A read that took all it could may be
-// followed by one that nothing was told for.
-func (p *port) passUrgent() {
-	if p.is(inline) {
-		p.state &^= inline
-		_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_OOBINLINE, 1)
-	}
 }
 
 // closeWrite passes the end of file on, unless close(2) is about to do that: then

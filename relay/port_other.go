@@ -17,4 +17,3 @@ func (p *port) queued() int                     { return 0 }
 func (p *port) socketError() error              { return nil }
 func (p *port) abort() int64                    { return 0 }
 func (p *port) close()                          {}
-func (p *port) passUrgent()                     {}

@@ -26,23 +26,24 @@ func provenRig(t *testing.T) (*driving, *relay.Relay, *rig) {
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	g := d.newRig(t, r, tcp, tcp)
 	piece := make([]byte, 4<<20)
-	for _, way := range [][2]halfConn{{g.A, g.B}, {g.B, g.A}} {
-		g.until("the guard to rest", func(relay.Result) bool { return d.raised(t, r) == 0 })
-		for end := time.Now().Add(patience); d.raised(t, r) == 0; {
-			if time.Now().After(end) {
-				t.Fatal("no mark was ever raised")
-			}
+	for end := time.Now().Add(patience); !g.session.(*loopSession).prove(); {
+		if time.Now().After(end) {
+			t.Fatal("no flow was ever proved to be bulk")
+		}
+		for _, way := range [][2]halfConn{{g.A, g.B}, {g.B, g.A}} {
 			go func() { _, _ = way[0].Write(piece) }() // and then the source is dry
 			if _, err := io.ReadFull(way[1], make([]byte, len(piece))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		g.session.(*loopSession).prove()
 	}
 	return d, r, g
 }
 
-func (s *loopSession) prove() { s.on.do(func() { s.driven.Prove() }) }
+func (s *loopSession) prove() (proven bool) {
+	s.on.do(func() { proven = s.driven.Prove() })
+	return proven
+}
 
 // TestTails: request and response of every size, with and without a pause in the
 // middle, over a connection that stays open and whose marks are raised. Each sender

@@ -34,10 +34,9 @@ func TestUrgent(t *testing.T) {
 
 func testUrgent(t *testing.T, d *driving, e relay.Engine, n, at int, inline bool) {
 	r := newRelay(t, &relay.Config{Engine: e})
-	d.inline = inline && d.onLoop() // which sets the option when it matters
 	g := d.newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
 		far, near := sockets.TCPPair(t)
-		if inline && !d.onLoop() {
+		if inline {
 			setInline(t, near)
 		}
 		return far, near
@@ -187,12 +186,9 @@ func TestUrgentWhileBlocked(t *testing.T) {
 		t.Run(e.String(), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) {
 				r := newRelay(t, &relay.Config{Engine: e})
-				d.inline = true
 				g := d.newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
 					far, near := smallTCP(t)
-					if !d.onLoop() {
-						setInline(t, near.(*net.TCPConn))
-					}
+					setInline(t, near.(*net.TCPConn))
 					return far, near
 				}, smallTCP)
 				sent := fillFrom(t, g.A, 0)
