@@ -60,8 +60,9 @@ func endpoint(t *testing.T, spec string, serve func(net.Conn)) string {
 	return ln.Addr().String()
 }
 
-// echo sends back what it gets, and its end of file.
-func echo(conn net.Conn) { io.Copy(conn, conn) }
+// echo sends back what it gets, and its end of file. It is wrapped, so that package
+// net does not splice: its pipes would be descriptors that come and go.
+func echo(conn net.Conn) { io.Copy(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}) }
 
 func parse(t *testing.T, spec string) socket.Address {
 	t.Helper()

@@ -2,6 +2,7 @@ package million
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -76,23 +77,25 @@ func newCrowd(n int) (*crowd, error) {
 	return c, nil
 }
 
-// fill starts all sessions, over a span of the clock.
-func (c *crowd) fill(from, to time.Duration) error {
-	for i := range c.ids {
-		c.clock.between(from, to, i, len(c.ids))
-		if i%slabSize == 0 {
-			c.slabs = append(c.slabs, make([]conn, slabSize))
+// fill starts all sessions, over a span of the clock: some in each turn of the loop,
+// so that its wheel turns with it.
+func (c *crowd) fill(from, to time.Duration) (err error) {
+	n := len(c.ids)
+	_, failed := c.clock.run(c.loop, from, to, n, func(turn, turns int) {
+		for i := n * turn / turns; i < n*(turn+1)/turns && err == nil; i++ {
+			err = c.start(i)
 		}
-		if err := c.start(i); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
+	return cmp.Or(err, failed)
 }
 
 func (c *crowd) conn(i int) *conn { return &c.slabs[i/slabSize][i%slabSize] }
 
+// start starts session i, which is the next.
 func (c *crowd) start(i int) error {
+	if i%slabSize == 0 {
+		c.slabs = append(c.slabs, make([]conn, slabSize))
+	}
 	n, k := c.conn(i), c.links.of(i)
 	if n.crowd, n.dial, n.prev = c, k, c.last; c.last != nil {
 		c.last.next = n

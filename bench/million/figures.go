@@ -59,13 +59,17 @@ type Collect struct {
 }
 
 // Wheel is what one timer of so many takes, in random order, each due at a random
-// time of an hour.
+// time of an hour. What the loop's turns take is processor time, here and below.
 type Wheel struct {
 	Arm    report.Number `json:"arm_seconds"`
 	Move   report.Number `json:"move_seconds"`   // arm one that is armed
 	Disarm report.Number `json:"disarm_seconds"` // and
 	Expire report.Number `json:"expire_seconds"` // be called, spread over the shorter lists before
 	Hot    report.Number `json:"hot_seconds"`    // move one and the same
+	// Of the loop's turns in which they are called: those in which a longer list is
+	// spread are the longest.
+	Turn        report.Number `json:"turn_seconds"` // the median
+	LongestTurn report.Number `json:"longest_turn_seconds"`
 }
 
 // IdleTimers are what the idle timeouts of all sessions take, each of which has moved
@@ -105,7 +109,7 @@ func (f *Figures) numbers() []*report.Number {
 		&f.RssAnonBytes, &f.HeapBytes,
 		&f.Message.P50, &f.Message.P99, &f.Message.HotP50, &f.Message.HotP99, &f.Message.Ratio,
 		&f.Collect.Wall, &f.Collect.CPU, &f.Collect.Pause, &f.Collect.UsualPause, &f.Collect.RestPause, &f.Collect.MessageP99, &f.Collect.Longest,
-		&f.Wheel.Arm, &f.Wheel.Move, &f.Wheel.Disarm, &f.Wheel.Expire, &f.Wheel.Hot,
+		&f.Wheel.Arm, &f.Wheel.Move, &f.Wheel.Disarm, &f.Wheel.Expire, &f.Wheel.Hot, &f.Wheel.Turn, &f.Wheel.LongestTurn,
 		&f.Idle.Session, &f.Idle.Turn, &f.Idle.LongestTurn, &f.Table.Find, &f.Table.Hot,
 		&f.Slots.Get, &f.Slots.PutGet, &f.Slots.Hot,
 		&f.Stuck.HeapBytes, &f.Stuck.Stash, &f.Stuck.Deliver,

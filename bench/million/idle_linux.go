@@ -20,7 +20,7 @@ const (
 // idle goes through the time in which the timers of all sessions are due that were
 // armed when they began. One more session, which has never talked, ends.
 func (c *crowd) idle(n int) (*IdleTimers, error) {
-	turns, err := c.clock.run(c.loop, lookedFrom, lookedTo, n)
+	turns, err := c.clock.run(c.loop, lookedFrom, lookedTo, n, nothing)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package million
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -41,10 +42,13 @@ func wheel(n int) (*Wheel, error) {
 	w.Hot = eachOf(make([]uint32, leastMessages), arm)
 	w.Disarm = eachOf(order, func(i uint32) { l.Disarm(&bells[i].timer) })
 	eachOf(anyOrder(n, 4), arm)
-	took, err := c.run(l, 0, span, n)
+	turns, err := c.run(l, 0, span, n, nothing)
 	if err == nil && rung != n {
 		err = fmt.Errorf("million: %d of %d timers expired", rung, n)
 	}
-	w.Expire = each(took.sum(), n)
-	return w, err
+	if err != nil {
+		return nil, err
+	}
+	w.Expire, w.Turn, w.LongestTurn = each(turns.sum(), n), turns.at(0.5), seconds(slices.Max(turns))
+	return w, nil
 }

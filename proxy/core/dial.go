@@ -117,7 +117,7 @@ func (c *core) step(d *dialing) {
 }
 
 // control is called with the endpoint's socket, once it was made.
-func (d *dialing) control(int, string) error {
+func (d *dialing) control(fd int, network string) error {
 	c := d.conn.core
 	if f := c.group.control; f != nil {
 		if err := f(); err != nil {
@@ -126,7 +126,10 @@ func (d *dialing) control(int, string) error {
 	}
 	c.unreserve(d)
 	c.feed(d)
-	return nil
+	if network == "unix" {
+		return nil
+	}
+	return c.group.cfg.Options.First(fd)
 }
 
 // Connected goes on with the endpoint's socket, or with the next address.
@@ -134,6 +137,7 @@ func (d *dialing) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events
 	c := d.conn.core
 	if err == nil && d.step.MaybeSelf && toItself(fd, d.step.Address) {
 		c.loop.Drop(id)
+		_ = sys.AbortOnClose(fd)
 		closeSocket(fd)
 		err = upstream.ErrSelfConnect
 	}
@@ -183,8 +187,8 @@ func (c *core) looked(d *dialing, use uint64, ips []netip.Addr, err error) {
 func (c *core) join(d *dialing, fd int, id loop.ID, events loop.Events) {
 	n := d.conn
 	d.search.Reached()
-	a := relay.Socket{FD: int(n.client), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true} // and urgent bytes inline: inherited
-	b := relay.Socket{FD: fd, ID: id, Events: events, TCP: d.step.Address.Path == "", Inline: true}
+	a := relay.Socket{FD: int(n.client), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true} // and SO_OOBINLINE: inherited
+	b := relay.Socket{FD: fd, ID: id, Events: events, TCP: d.step.Address.Path == ""}
 	n.endpoint, n.endpointIP = int32(fd), b.TCP
 	c.drop(d)
 	n.state = joined

@@ -29,6 +29,10 @@ func (o Options) Control(network, _ string, conn syscall.RawConn) error {
 	return err
 }
 
+// First sets what has to be set before a connect: SO_OOBINLINE, since the kernel drops
+// an urgent byte that comes before it. TCP_NODELAY and what Last sets may follow.
+func (o Options) First(fd int) error { return set(fd, inline) }
+
 // Last sets what matters only to a connection that lasts: keepalive and
 // TCP_USER_TIMEOUT. What else Control sets is then somebody else's business.
 func (o Options) Last(fd int) error {
@@ -38,8 +42,10 @@ func (o Options) Last(fd int) error {
 
 type option struct{ level, name, value int }
 
+var inline = option{sys.SOL_SOCKET, sys.SO_OOBINLINE, 1}
+
 func (o Options) set(fd int) error {
-	err := set(fd, option{sys.IPPROTO_TCP, sys.TCP_NODELAY, 1}, option{sys.SOL_SOCKET, sys.SO_OOBINLINE, 1})
+	err := set(fd, option{sys.IPPROTO_TCP, sys.TCP_NODELAY, 1}, inline)
 	if err != nil {
 		return err
 	}
