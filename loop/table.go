@@ -13,7 +13,9 @@ type slot struct {
 const generationBits = 24
 
 const (
-	tableChunk = 512
+	// tableChunk slots are six of the runtime's pages: a chunk of less than 32 KiB
+	// would be rounded up to a size class, by up to an eighth.
+	tableChunk = 2048
 	noSlot     = -1
 )
 

@@ -11,6 +11,7 @@ type (
 
 var errNoTransfer = errors.New("no transfer between sockets")
 
+func (s *forth) environment() *environment             { return &s.drv.env }
 func (s *forth) recv(p []byte) (int, error)            { return s.a.recv(p) }
 func (s *forth) fill(c conduit, max int) (int, error)  { return s.a.fill(c, max) }
 func (s *forth) peek(err error) (int, error)           { return s.a.peek(err) }
@@ -23,6 +24,7 @@ func (s *forth) aborted() bool                         { return s.a.aborted() }
 func (s *forth) queued() int                           { return s.a.queued() }
 func (s *forth) transfer(int) (int, string, error)     { return 0, "", errNoTransfer }
 
+func (s *back) environment() *environment             { return &s.drv.env }
 func (s *back) recv(p []byte) (int, error)            { return s.b.recv(p) }
 func (s *back) fill(c conduit, max int) (int, error)  { return s.b.fill(c, max) }
 func (s *back) peek(err error) (int, error)           { return s.b.peek(err) }

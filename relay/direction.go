@@ -29,7 +29,6 @@ import (
 // do (oddity).
 type direction struct {
 	link link
-	env  *environment
 	held *lease // never nil within a move
 
 	odd     atomic.Pointer[oddity] // nil until it is needed; written by the driver
@@ -59,6 +58,9 @@ type direction struct {
 	eofSeen bool
 	ended   bool
 }
+
+// env is what d's driver has for all of its directions.
+func (d *direction) env() *environment { return d.link.environment() }
 
 // An environment is what the directions of a driver have in common.
 type environment struct {
@@ -196,8 +198,8 @@ func (d *direction) clip(n int) int {
 // look at the clock for a message, not two.
 func (d *direction) took(n int) {
 	d.moves++
-	if d.env.active != nil {
-		d.env.active()
+	if active := d.env().active; active != nil {
+		active()
 	}
 	if d.limited {
 		d.oddity().remain -= int64(n)

@@ -303,8 +303,8 @@ func TestDirectionGrows(t *testing.T) {
 	d, src, dst, from := scripted(splicing, []event{{evBytes, 16 << 20}}, nil)
 	d.pinned = true
 	lead(t, d, src, dst, from)
-	if !slices.Contains(from.sizes, 4*pipe.DefaultSize) || slices.Max(from.sizes) != d.env.tune.MaxPipeSize {
-		t.Fatalf("asked for pipes of %v bytes, want growth to %d", from.sizes, d.env.tune.MaxPipeSize)
+	if !slices.Contains(from.sizes, 4*pipe.DefaultSize) || slices.Max(from.sizes) != d.env().tune.MaxPipeSize {
+		t.Fatalf("asked for pipes of %v bytes, want growth to %d", from.sizes, d.env().tune.MaxPipeSize)
 	}
 	if f := d.flow(); f.Spliced != 16<<20 {
 		t.Fatalf("%+v, want all spliced", f)
@@ -384,7 +384,7 @@ func TestDirectionAllocates(t *testing.T) {
 	}
 	defer r.Close()
 	d, src, dst, _ := scripted(copying, nil, nil)
-	d.env.lender, d.pinned = r, true
+	d.env().lender, d.pinned = r, true
 	dst.got = make([]byte, 0, 1<<20)
 	events := make([]event, 2)
 	n := testing.AllocsPerRun(1000, func() {

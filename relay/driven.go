@@ -235,7 +235,9 @@ func (d *Driver) finish(dir, other *direction, reason Reason) (resetSink bool) {
 		dir.held = &d.work
 	}
 	own := dir.held
-	resetSink = finish(dir, other, reason, func(f func(bool)) { f(true) })
+	e := endingOf(dir, other, reason)
+	e.flushAndAbandon(true)
+	resetSink = e.over()
 	if own != &d.work {
 		*own = lease{}
 		d.spare = append(d.spare, own)

@@ -21,7 +21,8 @@ type end struct {
 // A descriptor that is written from an end moved by its own Read is moved by its
 // own Write: the direction waits in Read, and must hold nothing there.
 func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end) {
-	d.link, d.env, d.pipeSize = ends, env, pipe.DefaultSize
+	ends.env = env
+	d.link, d.pipeSize = ends, pipe.DefaultSize
 	if from.desc == nil {
 		ends.source = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg}
 		to.desc = nil

@@ -50,6 +50,8 @@ type sink interface {
 type link interface {
 	sender
 	sink
+	// environment is what the driver has for all of its directions.
+	environment() *environment
 	// transfer moves bytes straight from source to sink, see source.
 	transfer(max int) (n int, op string, err error)
 }
@@ -58,7 +60,10 @@ type link interface {
 type pair struct {
 	source
 	sink
+	env *environment
 }
+
+func (p *pair) environment() *environment { return p.env }
 
 func (p *pair) transfer(max int) (n int, op string, err error) { return p.source.transfer(p.sink, max) }
 

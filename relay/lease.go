@@ -73,10 +73,10 @@ const (
 // leasePipe leases a pipe for the next fill. A pipe that cannot be had is counted
 // once for each stretch of reads that are copied for want of it.
 func (d *direction) leasePipe() bool {
-	p, err := d.env.pipe(int(d.pipeSize))
+	p, err := d.env().pipe(int(d.pipeSize))
 	if err != nil && d.pipeSize > pipe.DefaultSize {
 		d.pipeSize = pipe.DefaultSize
-		p, err = d.env.pipe(int(d.pipeSize))
+		p, err = d.env().pipe(int(d.pipeSize))
 	}
 	if err == nil {
 		d.held.pipe, d.dry = p, false
@@ -121,9 +121,9 @@ func (d *direction) grow(n int) {
 		d.full++
 	}
 	d.full = min(d.full, growAt)
-	if d.full == growAt && int(d.pipeSize) < d.env.tune.MaxPipeSize {
+	if d.full == growAt && int(d.pipeSize) < d.env().tune.MaxPipeSize {
 		d.full = 0
-		d.pipeSize = int32(min(4*int(d.pipeSize), d.env.tune.MaxPipeSize))
+		d.pipeSize = int32(min(4*int(d.pipeSize), d.env().tune.MaxPipeSize))
 	}
 }
 
@@ -144,14 +144,14 @@ func (d *direction) release() {
 
 func (d *direction) releaseBuffer() {
 	if d.held.buf != nil && d.held.off == d.held.end {
-		d.env.returnBuffer(d.held.buf)
+		d.env().returnBuffer(d.held.buf)
 		d.held.buf, d.held.off, d.held.end = nil, 0, 0
 	}
 }
 
 func (d *direction) releasePipe() {
 	if d.held.pipe != nil && d.held.pipe.Len() == 0 {
-		d.env.returnPipe(d.held.pipe)
+		d.env().returnPipe(d.held.pipe)
 		d.held.pipe = nil
 	}
 }
@@ -201,7 +201,7 @@ func (d *direction) abandon(queued bool) {
 	d.held.off, d.held.end = 0, 0
 	d.releaseBuffer()
 	if d.held.pipe != nil {
-		d.env.returnPipe(d.held.pipe)
+		d.env().returnPipe(d.held.pipe)
 		d.held.pipe = nil
 	}
 }

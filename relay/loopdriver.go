@@ -258,6 +258,6 @@ func (m marked) inForce() bool { return m.dir.odd.Load() == m.odd && !m.dir.ende
 
 // aim sets up a direction.
 func (d *Driver) aim(dir *direction, l link) {
-	*dir = direction{link: l, env: &d.env, pipeSize: pipe.DefaultSize}
+	*dir = direction{link: l, pipeSize: pipe.DefaultSize}
 	dir.chooseMode(d.relay, true)
 }

@@ -61,7 +61,7 @@ func (d *direction) raiseMark() {
 	}
 	m.seen = d.spliced.Load()
 	m.raised.Store(true)
-	d.env.guardMark(d)
+	d.env().guardMark(d)
 }
 
 // lowerMark lets the source be readable for every byte again. The kernel wakes

@@ -26,7 +26,7 @@ func TestMark(t *testing.T) {
 	}{
 		"bulk":             {6, nil, []int{512 << 10}},
 		"not yet proven":   {3, nil, nil},
-		"small pipes":      {6, func(d *direction, _ *scriptedSource) { d.env.tune.MaxPipeSize = 256 << 10 }, nil},
+		"small pipes":      {6, func(d *direction, _ *scriptedSource) { d.env().tune.MaxPipeSize = 256 << 10 }, nil},
 		"copying":          {6, func(d *direction, _ *scriptedSource) { d.mode = copying }, nil},
 		"not ours":         {6, func(d *direction, _ *scriptedSource) { d.oneWay = true }, nil},
 		"a source of none": {8, func(_ *direction, s *scriptedSource) { s.noMark = true }, []int{512 << 10}},

@@ -7,7 +7,7 @@ package relay
 func (d *direction) fillBuffer() wait {
 	d.releasePipe()
 	if d.held.buf == nil {
-		buf, err := d.env.buffer()
+		buf, err := d.env().buffer()
 		if err != nil {
 			return d.fail("lease buffer for", sideSource, err)
 		}
@@ -144,8 +144,8 @@ func (d *direction) delivered(n int, op string, err error) wait {
 		return waitSink
 	}
 	d.moves++
-	if (d.blocked || d.waits) && d.env.active != nil {
-		d.env.active()
+	if (d.blocked || d.waits) && d.env().active != nil {
+		d.env().active()
 	}
 	d.blocked = false
 	return waitTurn
@@ -155,7 +155,7 @@ func (d *direction) delivered(n int, op string, err error) wait {
 // to splice.
 func (d *direction) unpipe() wait {
 	if d.held.buf == nil {
-		buf, err := d.env.buffer()
+		buf, err := d.env().buffer()
 		if err != nil {
 			return d.fail("lease buffer for", sideSink, err)
 		}
@@ -175,9 +175,10 @@ func (d *direction) adapt(n int) {
 	if d.pinned {
 		return
 	}
-	spoke, reads, next := n >= d.env.tune.PromoteBytes, d.env.tune.PromoteReads, splicing
+	tune := d.env().tune
+	spoke, reads, next := n >= tune.PromoteBytes, tune.PromoteReads, splicing
 	if d.mode == splicing {
-		spoke, reads, next = n < d.env.tune.DemoteBytes, d.env.tune.DemoteReads, copying
+		spoke, reads, next = n < tune.DemoteBytes, tune.DemoteReads, copying
 	}
 	if !spoke {
 		d.streak = 0

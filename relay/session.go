@@ -266,8 +266,8 @@ func (s *Session) settle() {
 	}
 	reason := s.reason
 	s.mu.Unlock()
-	resetB := finish(&s.ab, &s.ba, reason, func(f func(bool)) { hold(&s.ab, f) })
-	resetA := finish(&s.ba, &s.ab, reason, func(f func(bool)) { hold(&s.ba, f) })
+	resetB := finish(&s.ab, &s.ba, reason)
+	resetA := finish(&s.ba, &s.ab, reason)
 	if resetA {
 		s.ba.lose(s.a.abort())
 	}
@@ -276,23 +276,45 @@ func (s *Session) settle() {
 	}
 }
 
-// finish flushes and abandons d, and reports whether the connection that it
-// writes to must be reset: because the source's end of file was not passed on, or
-// because the source has failed since. other is the opposite direction; hold calls
-// its argument with d's ends held, or with false if they cannot be.
-func finish(d, other *direction, reason Reason, hold func(func(held bool))) (resetSink bool) {
-	sinkFailed := d.failedAt(sideSink) || other.failedAt(sideSource)
-	sourceFailed := d.failedAt(sideSource) || other.failedAt(sideSink)
-	hold(func(held bool) {
-		if held && !sinkFailed && reason != ReasonEOF {
-			d.flush(sourceFailed)
-		}
-		d.abandon(held)
-	})
-	if !d.ended {
-		d.finished(reason)
+// An ending is the last of a direction, after its driver has stopped.
+type ending struct {
+	*direction
+	reason                   Reason
+	sinkFailed, sourceFailed bool // found by either direction
+}
+
+// endingOf begins the end of d; other is the opposite direction.
+func endingOf(d, other *direction, reason Reason) ending {
+	return ending{
+		direction: d, reason: reason,
+		sinkFailed:   d.failedAt(sideSink) || other.failedAt(sideSource),
+		sourceFailed: d.failedAt(sideSource) || other.failedAt(sideSink),
 	}
-	return sourceFailed || !d.atEOF()
+}
+
+// flushAndAbandon is called with the direction's ends held, if they can be.
+func (e ending) flushAndAbandon(held bool) {
+	if held && !e.sinkFailed && e.reason != ReasonEOF {
+		e.flush(e.sourceFailed)
+	}
+	e.abandon(held)
+}
+
+// over says how the direction ended, and reports whether the connection that it
+// writes to must be reset: because the source's end of file was not passed on, or
+// because the source has failed since.
+func (e ending) over() (resetSink bool) {
+	if !e.ended {
+		e.finished(e.reason)
+	}
+	return e.sourceFailed || !e.atEOF()
+}
+
+// finish ends a direction whose ends are held as a goroutine holds them.
+func finish(d, other *direction, reason Reason) (resetSink bool) {
+	e := endingOf(d, other, reason)
+	hold(d, e.flushAndAbandon)
+	return e.over()
 }
 
 func (s *Session) opError(d *direction) error {
