@@ -77,6 +77,14 @@ func (l *Loop) HoldUp(f func()) (finish func() error) {
 	}
 }
 
+// HoldUpFull begins to post f while the table is full, and finishes when told.
+func (l *Loop) HoldUpFull(f func()) (finish func() error) {
+	if _, ok := l.mail.take(); ok {
+		panic("the table is not full")
+	}
+	return func() error { return l.mail.noPlace(f) }
+}
+
 // MailboxSize is how many functions wait before there is a list.
 const MailboxSize = mailboxSize
 

@@ -1,6 +1,8 @@
 package loop_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,5 +66,41 @@ func TestPostHeldUp(t *testing.T) {
 	}
 	if calls != n || !late || l.Overflowed() {
 		t.Fatalf("%d of %d were called, the first one: %v", calls, n, late)
+	}
+}
+
+// TestPostGivesUp: a poster that has found no place loses its CPU before it goes for
+// the list, in which another one's function is already. The loop, which cannot know
+// that the first one is not coming by the ring, leaves that for later, and is about to
+// block when the first one goes on. A wake-up that was lost would end this test by the
+// time limit.
+func TestPostGivesUp(t *testing.T) {
+	looks := func() {} // at the clock, which is the last thing before it blocks
+	l := newLoop(t, &loop.Config{Now: func() int64 { looks(); return 1 }})
+	for range loop.MailboxSize {
+		if err := l.Post(func() {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var calls []string
+	finish := l.HoldUpFull(func() { calls = append(calls, "first") })
+	if err := l.Post(func() { calls = append(calls, "second") }); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Turn(); err != nil { // it sees the wake-up that went with the list
+		t.Fatal(err)
+	}
+	if len(calls) > 0 || !l.Overflowed() {
+		t.Fatalf("%q were called: nothing is tried", calls)
+	}
+	finished := errors.New("it was not asked to block")
+	looks = func() { looks = func() {}; finished = finish() }
+	ended := make(chan error, 1)
+	go func() { ended <- l.Turn() }()
+	if err := errors.Join(await(t, ended, "the end of the turn"), finished); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"second", "first"}; !slices.Equal(calls, want) {
+		t.Errorf("%q were called, want %q", calls, want)
 	}
 }

@@ -71,11 +71,11 @@ func (m *mailbox) close() error {
 
 func (m *mailbox) post(f func()) error {
 	if m.overflowed.Load() {
-		return m.postList(f)
+		return m.postList(f, false)
 	}
 	i, ok := m.take()
 	if !ok {
-		return m.postList(f)
+		return m.noPlace(f)
 	}
 	m.table[i].f = f
 	event := [4]byte{byte(i), byte(i >> 8)}
@@ -92,7 +92,8 @@ func (m *mailbox) post(f func()) error {
 	return nil
 }
 
-// take takes a place of the table, if one is free.
+// take takes a place of the table, if one is free. Otherwise the post is begun all the
+// same: the caller takes that back.
 func (m *mailbox) take() (i uint64, ok bool) {
 	begun := m.begun.Add(1)
 	for n := range uint64(probes) {
@@ -101,20 +102,26 @@ func (m *mailbox) take() (i uint64, ok bool) {
 			return i, true
 		}
 	}
-	m.begun.Add(^uint64(0))
 	return 0, false
 }
 
+// noPlace goes on with a post that has found no place.
+func (m *mailbox) noPlace(f func()) error {
+	m.begun.Add(^uint64(0))
+	return m.postList(f, true)
+}
+
 // postList puts f into the list. The write to the eventfd makes the next wait of the
-// loop return, whether it sleeps already or not.
-func (m *mailbox) postList(f func()) error {
+// loop return, whether it sleeps already or not. Who gave up a post that it had begun
+// writes as well: the loop may have found the list before that, and left it for later.
+func (m *mailbox) postList(f func(), gaveUp bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return fmt.Errorf("penstock: loop: post: %w", os.ErrClosed)
 	}
 	m.list = append(m.list, f)
-	if len(m.list) == 1 {
+	if len(m.list) == 1 || gaveUp {
 		m.overflowed.Store(true)
 		wake(m.ring.Eventfd())
 	}

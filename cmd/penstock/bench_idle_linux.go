@@ -70,14 +70,15 @@ func (c *idleCmd) measure(ctx context.Context, e *env) (*idleDocument, error) {
 	d := &idleDocument{
 		Format: idleFormat, Penstock: version(), Command: commandLine(e.args), Began: time.Now(), Machine: bench.Machine(),
 	}
-	most := c.Sessions + idleShare          // never met: what is measured is no pause of accepting
-	gc := fmt.Sprintf("GOGC=%d", gcPercent) // as penstock proxy does
+	most := c.Sessions + idleShare                          // never met: what is measured is no pause of accepting
+	gc := fmt.Sprintf("GOGC=%d", gcPercent(defaultLoops())) // as penstock proxy does
+	goroutinesGC := fmt.Sprintf("GOGC=%d", gcPercent(-1))
 	s := &bench.Sessions{
 		Program: program, Sessions: c.Sessions, Rounds: c.Rounds, Quiet: fromSeconds(c.Rest),
 		Talk: load.Talk{Connections: given(c.Talking, max(c.Sessions/idleShare, 1)), Size: idleMessage, Duration: fromSeconds(c.Seconds)},
 		Contestants: []*contestant.Kind{
 			contestant.Observed(observed.Goroutines, "two goroutines for a session, each with a buffer of 32 KiB", most),
-			contestant.Observed(observed.PenstockGoroutines, "Penstock without loops: two goroutines for a session, and a buffer for as long as bytes are in flight", most, gc),
+			contestant.Observed(observed.PenstockGoroutines, "Penstock without loops: two goroutines for a session, and a buffer for as long as bytes are in flight", most, goroutinesGC),
 			contestant.Observed(observed.Penstock, "Penstock with its default settings", most, gc),
 		},
 		Watch: func(s bench.SessionsStep) { printSessions(e, &s) },

@@ -34,17 +34,21 @@ type proxyCmd struct {
 	LogLevel string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Least level to log: debug (a line for each session), info, warn or error. (default: ${default})"`
 }
 
-// gcPercent is GOGC unless the environment sets it. What the heap holds is idle
-// sessions (400 B each on loops, 10 kB with goroutines), and moving bytes makes no garbage: collecting twice as often
-// costs a busy proxy nothing that can be measured, and bounds what connections that
-// come and go leave behind by half instead of the whole of what lives.
-const gcPercent = 50
+// gcPercent is GOGC unless the environment sets it. With goroutines the heap holds
+// idle sessions of 10 kB each, and connections that come and go leave as much behind:
+// collecting twice as often costs a busy proxy nothing that can be measured, and
+// bounds that by half of what lives. On loops a session is 370 B and leaves nothing
+// behind, so there is next to nothing to collect; the collector comes by every two
+// minutes whatever this says.
+func gcPercent(loops int) int {
+	if loops < 0 {
+		return 50
+	}
+	return 200
+}
 
 // Run serves until a signal stops it.
 func (c *proxyCmd) Run(e *env) error {
-	if e.getenv("GOGC") == "" {
-		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	}
 	last, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	direct := newLogger(e.stderr, c.Log, c.LogLevel)
@@ -56,6 +60,9 @@ func (c *proxyCmd) Run(e *env) error {
 	if err != nil {
 		err = usagef("proxy: %w (see: penstock proxy --help)", err)
 	} else {
+		if e.getenv("GOGC") == "" {
+			defer debug.SetGCPercent(debug.SetGCPercent(gcPercent(cfg.Loops)))
+		}
 		cfg.Log = log
 		err = c.run(e, cfg)
 	}

@@ -16,12 +16,10 @@ type conn struct {
 	core       *core
 	next, prev *conn    // of the list that it is in: unused, young, older
 	dial       *dialing // nil unless it is being connected
-	client     int32    // owned until it is joined
-	endpoint   int32    // the session's
-	slot       uint32
+	fd         int32    // the client's, owned, until it is joined; then the endpoint's, the session's
+	slab       uint16
 	state      state
-	tcp        bool // the client's socket
-	endpointIP bool // the endpoint's is TCP, too
+	tcp        bool // fd is a TCP socket
 }
 
 type state uint8
@@ -77,14 +75,14 @@ func (c *core) take(of client) *conn {
 	}
 	n := c.unused.first()
 	n.unlink()
-	n.client, n.endpoint, n.tcp, n.endpointIP = int32(of.fd), -1, of.tcp, false
+	n.fd, n.tcp = int32(of.fd), of.tcp
 	return n
 }
 
 func (c *core) grow() {
 	slab := make([]conn, slabSize)
 	for i := range slab {
-		slab[i].core, slab[i].slot = c, uint32(len(c.slabs)*slabSize+i)
+		slab[i].core, slab[i].slab = c, uint16(len(c.slabs)) // RLIMIT_NOFILE is far below what would not fit
 		c.unused.append(&slab[i])
 	}
 	c.slabs = append(c.slabs, slab)

@@ -30,7 +30,7 @@ func TestSizeOfAnIdleSession(t *testing.T) {
 	if all+tableSlots > 400 {
 		t.Errorf("a session takes %d bytes and %d of the loop's table, want at most 400", all, tableSlots)
 	}
-	if all-relays > 56 {
+	if all-relays > 40 {
 		t.Errorf("a session takes %d bytes beside the relay's", all-relays)
 	}
 }

@@ -48,7 +48,7 @@ func (c *core) begin(of client, reserved bool) {
 		return
 	}
 	var err error
-	if d.id, err = c.loop.Add(int(n.client), whichClient, n); err != nil {
+	if d.id, err = c.loop.Add(int(n.fd), whichClient, n); err != nil {
 		c.refuse(d, err)
 		return
 	}
@@ -187,9 +187,9 @@ func (c *core) looked(d *dialing, use uint64, ips []netip.Addr, err error) {
 func (c *core) join(d *dialing, fd int, id loop.ID, events loop.Events) {
 	n := d.conn
 	d.search.Reached()
-	a := relay.Socket{FD: int(n.client), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true} // and SO_OOBINLINE: inherited
+	a := relay.Socket{FD: int(n.fd), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: fd, ID: id, Events: events, TCP: d.step.Address.Path == ""}
-	n.endpoint, n.endpointIP = int32(fd), b.TCP
+	n.fd, n.tcp = int32(fd), b.TCP
 	c.drop(d)
 	n.state = joined
 	c.age(n)

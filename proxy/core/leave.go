@@ -16,10 +16,10 @@ func (c *core) refuse(d *dialing, cause error) {
 	n := d.conn
 	name := ""
 	if c.group.cfg.Host.Detailed() {
-		name = peerName(int(n.client))
+		name = peerName(int(n.fd))
 	}
 	if n.tcp {
-		_ = sys.AbortOnClose(int(n.client))
+		_ = sys.AbortOnClose(int(n.fd))
 	}
 	if c.canceled != nil {
 		c.canceledClients++
@@ -39,7 +39,7 @@ func (c *core) part(d *dialing) {
 	d.Cancel()
 	c.loop.Drop(d.id)
 	c.drop(d)
-	closeSocket(int(n.client))
+	closeSocket(int(n.fd))
 	c.release(n)
 }
 

@@ -69,7 +69,7 @@ func (c *core) walkOn() {
 
 // walkPast counts a session that has ended before a walk came by.
 func (c *core) walkPast(n *conn, r relay.Result) {
-	if c.walk.done != nil && int(n.slot)/slabSize >= c.walk.at {
+	if c.walk.done != nil && int(n.slab) >= c.walk.at {
 		c.walk.sum.Totals.Add(r)
 	}
 }

@@ -19,7 +19,7 @@ const batch = 256
 
 // age notes the beginning of a session.
 func (c *core) age(n *conn) {
-	if !n.endpointIP {
+	if !n.tcp {
 		return // a unix socket has none of these options
 	}
 	c.young.append(n)
@@ -39,7 +39,7 @@ func (t *youngTimer) Expired(*loop.Timer) {
 		}
 		n := c.older.first()
 		n.unlink()
-		_ = c.group.cfg.Options.Last(int(n.endpoint)) // without them it is a connection like any other
+		_ = c.group.cfg.Options.Last(int(n.fd)) // without them it is a connection like any other
 	}
 	if !c.older.empty() {
 		c.loop.Arm(&c.youngTimer, t, 0)
