@@ -391,3 +391,29 @@ func TestEmptyPauses(t *testing.T) {
 		t.Fatalf("accepted %d, want 2", n)
 	}
 }
+
+// TestCloseAfterTheLoop: a listener that is closed later than its loop leaves another
+// loop alone, which has the number of the first one's epoll instance by now.
+func TestCloseAfterTheLoop(t *testing.T) {
+	socket, fd := socket(t)
+	first, err := loop.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := first.Listen(fd, &loop.ListenerConfig{Acceptor: newAcceptor(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, a := newLoop(t, nil), newAcceptor(t)
+	listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
+	if err := old.Close(); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("close: %v, want EBADF", err)
+	}
+	dial(t, socket, 1)
+	if turn(t, l); len(a.fds) != 1 {
+		t.Errorf("%d were accepted, want 1", len(a.fds))
+	}
+}

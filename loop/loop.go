@@ -47,8 +47,11 @@ type Loop struct {
 	spin   int64 // ns
 	now    int64 // clock of the present turn
 	yield  int64 // clock of the last time that other goroutines had their turn
-	stop   bool
-	counts counts
+	gather int64 // ns that the next turn may be put off; the least that was asked for
+
+	gathering int // how many asked for it in this turn
+	stop      bool
+	counts    counts
 
 	running atomic.Bool
 	closed  atomic.Bool
@@ -69,7 +72,7 @@ func New(cfg *Config) (*Loop, error) {
 		l.clock = monotonic
 	}
 	l.table.free = noSlot
-	l.now = l.clock()
+	l.now, l.gather = l.clock(), maxGather
 	l.wheel.start(l.now)
 	if err := l.open(); err != nil {
 		return nil, fmt.Errorf("penstock: loop: %w", err)
@@ -171,6 +174,27 @@ func (l *Loop) Detach(id ID) error {
 // those of the other descriptors that are ready had their turn. It does nothing for
 // one that is stale.
 func (l *Loop) Again(id ID) { l.again = append(l.again, id) }
+
+// lateTime is how long a turn may take before it is late.
+const lateTime = int64(2 * time.Millisecond)
+
+// Late reports whether the turn at work has taken so long already, two milliseconds,
+// that a handler should do as little as it can and call Again for the rest: everybody
+// else who was ready with it, or has become ready since, waits.
+func (l *Loop) Late() bool { return l.clock()-l.now > lateTime }
+
+// maxGather bounds what Gather does.
+const maxGather = int64(time.Millisecond)
+
+// Gather says that the handler at work would rather have more to do at a time than be
+// called soon: it is asked for at most once in a call. If all handlers that are called
+// in a turn say so the loop sleeps for the least of the times, at most a millisecond,
+// before it collects events again; whatever comes meanwhile, mail and timers included,
+// waits for so long.
+func (l *Loop) Gather(d time.Duration) {
+	l.gathering++
+	l.gather = min(l.gather, int64(d))
+}
 
 // Stop makes Run return when the turn at work is over. It may be called by any
 // goroutine at any time.

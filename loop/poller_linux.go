@@ -32,7 +32,7 @@ const (
 
 // A poller is an epoll instance and the events that it has returned last.
 type poller struct {
-	fd     int // owned
+	fd     int // owned; -1 once it is closed
 	events []sys.EpollEvent
 	coarse bool // epoll_pwait2 is not to be had
 }
@@ -47,7 +47,13 @@ func (p *poller) open() error {
 	return nil
 }
 
-func (p *poller) close() error { return os.NewSyscallError("close", sys.Close(p.fd)) }
+// close closes the instance. Its number may be another one's from then on, so calls that
+// come late must not find it.
+func (p *poller) close() error {
+	fd := p.fd
+	p.fd = -1
+	return os.NewSyscallError("close", sys.Close(fd))
+}
 
 // watch adds the mailbox's eventfd, with a slot that no table has. Each write to it
 // is an edge.
@@ -90,6 +96,9 @@ func (p *poller) block(timeout int64) (int, error) {
 	msec := (timeout + int64(time.Millisecond) - 1) / int64(time.Millisecond)
 	return sys.EpollWait(p.fd, p.events, int(min(msec, math.MaxInt32)))
 }
+
+// rest sleeps for so many nanoseconds, whatever happens.
+func (p *poller) rest(nsec int64) { sys.Nanosleep(nsec) }
 
 func (p *poller) event(i int) (slot, generation uint32, which uint8, events Events) {
 	e := &p.events[i]

@@ -30,5 +30,6 @@ func (p *poller) watch(int) error                           { return errUnsuppor
 func (p *poller) add(int, ID, uint8, uint32) error          { return errUnsupported }
 func (p *poller) remove(int) error                          { return errUnsupported }
 func (p *poller) poll() (int, error)                        { return 0, errUnsupported }
+func (p *poller) rest(int64)                                {}
 func (p *poller) block(int64) (int, error)                  { return 0, errUnsupported }
 func (p *poller) event(int) (uint32, uint32, uint8, Events) { return 0, 0, 0, 0 }

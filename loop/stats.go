@@ -14,6 +14,10 @@ type Stats struct {
 	Turns   int64 // rounds of waiting and serving
 	Events  int64 // that were returned by epoll_wait
 	Blocked int64 // times that the loop slept
+	Gathers int64 // times that it let events gather, see [Loop.Gather]
+	// BusyPollHits are the times that busy polling found something to do, so that the
+	// loop did not sleep.
+	BusyPollHits int64
 	// Lag counts turns by how long they took, which is how long something that
 	// became ready at their beginning may have waited: Lag[i] those below 2^i
 	// microseconds, and not below half of that.
@@ -24,8 +28,8 @@ type Stats struct {
 
 // counts are written by the loop and read by everybody.
 type counts struct {
-	turns, events, sleeps, max atomic.Int64
-	lag                        [lagBuckets]atomic.Int64
+	turns, events, sleeps, gathers, hits, max atomic.Int64
+	lag                                       [lagBuckets]atomic.Int64
 }
 
 func (c *counts) turn(events int, took int64) {
@@ -39,6 +43,10 @@ func (c *counts) turn(events int, took int64) {
 
 func (c *counts) blocked() { bump(&c.sleeps, 1) }
 
+func (c *counts) rested() { bump(&c.gathers, 1) }
+
+func (c *counts) hit() { bump(&c.hits, 1) }
+
 // bump adds to a counter that nobody else writes.
 func bump(c *atomic.Int64, n int64) { c.Store(c.Load() + n) }
 
@@ -46,7 +54,10 @@ func bump(c *atomic.Int64, n int64) { c.Store(c.Load() + n) }
 // time.
 func (l *Loop) Stats() Stats {
 	c := &l.counts
-	s := Stats{Turns: c.turns.Load(), Events: c.events.Load(), Blocked: c.sleeps.Load(), MaxLag: time.Duration(c.max.Load())}
+	s := Stats{
+		Turns: c.turns.Load(), Events: c.events.Load(), Blocked: c.sleeps.Load(), Gathers: c.gathers.Load(),
+		BusyPollHits: c.hits.Load(), MaxLag: time.Duration(c.max.Load()),
+	}
 	for i := range s.Lag {
 		s.Lag[i] = c.lag[i].Load()
 	}

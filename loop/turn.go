@@ -66,7 +66,18 @@ func (l *Loop) turn() error {
 	}
 	l.wheel.advance(l.now)
 	l.counts.turn(n, l.giveWay(l.clock())-l.now)
+	l.gatherEvents(n + len(rest))
 	return nil
+}
+
+// gatherEvents lets events gather before they are collected, if every handler that
+// was called in this turn has asked for that.
+func (l *Loop) gatherEvents(called int) {
+	if l.gathering > 0 && l.gathering == called && len(l.again) == 0 && !l.mail.any() {
+		l.poller.rest(l.gather)
+		l.counts.rested()
+	}
+	l.gathering, l.gather = 0, maxGather
 }
 
 // giveWay lets other goroutines run if it is time, and returns what the clock says
@@ -90,6 +101,7 @@ func (l *Loop) wait() (int, error) {
 	}
 	if l.spin > 0 {
 		if n, err = l.busyPoll(); n > 0 || err != nil || l.mail.any() {
+			l.counts.hit()
 			return n, err
 		}
 	}

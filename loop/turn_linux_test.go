@@ -397,6 +397,9 @@ func TestBusyPoll(t *testing.T) {
 	if s := l.Stats(); s.Blocked != 0 || len(h.told) != 2 {
 		t.Fatalf("it slept %d times, was told %v", s.Blocked, h.told)
 	}
+	if n := l.Stats().BusyPollHits; n != 0 {
+		t.Errorf("%d hits of busy polling although there was something to do at once", n)
+	}
 	// Nothing to do: it looks about a thousand times, then sleeps until the timer.
 	var timer loop.Timer
 	l.Arm(&timer, expirer(func() {}), 5*time.Millisecond)
@@ -406,5 +409,36 @@ func TestBusyPoll(t *testing.T) {
 	}
 	if s := l.Stats(); s.Blocked != 1 || polls < 900 || polls > 1100 {
 		t.Fatalf("it slept %d times after %d looks, want 1 and about 1000", s.Blocked, polls)
+	}
+	if n := l.Stats().BusyPollHits; n != 0 {
+		t.Errorf("%d hits of busy polling although it found nothing", n)
+	}
+}
+
+// TestBusyPollHits: what comes while the loop polls is a hit of that.
+func TestBusyPollHits(t *testing.T) {
+	var come func()
+	l := newLoop(t, &loop.Config{BusyPoll: time.Second, Now: func() int64 {
+		if f := come; f != nil {
+			come = nil
+			f()
+		}
+		return 1
+	}})
+	a, b := pair(t)
+	defer sys.Close(a)
+	add(t, l, a, 0, &scripted{})
+	turn(t, l)
+	for i, f := range []func(){
+		func() { write(t, b, "x") },
+		func() { _ = l.Post(func() {}) },
+	} {
+		come = f
+		if err := l.Turn(); err != nil {
+			t.Fatal(err)
+		}
+		if s := l.Stats(); s.BusyPollHits != int64(i+1) || s.Blocked != 0 {
+			t.Errorf("after %d events: %d hits, slept %d times", i+1, s.BusyPollHits, s.Blocked)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/pipe"
@@ -41,6 +42,14 @@ type Config struct {
 
 	// Engine says how bytes are moved.
 	Engine relay.Engine
+	// TailDelay, Gather and MaxPipeSize are as in [relay.Config]: 0 means a default
+	// there, and a negative time that there is none of that.
+	TailDelay, Gather time.Duration
+	MaxPipeSize       int
+
+	// Source is the local address to connect to targets from, as in
+	// [upstream.Config]; if it is not valid the kernel chooses.
+	Source netip.Addr
 
 	// ConnectTimeout bounds the attempt to reach one target.
 	ConnectTimeout time.Duration
@@ -73,9 +82,10 @@ type Server struct {
 	driver    driver             // owned
 	after     func(time.Duration) <-chan time.Time
 
-	full    episode    // the limit is reached
-	refused episode    // clients are, for want of descriptors
-	pauses  []*episode // of accepting
+	full    episode      // the limit is reached
+	refused episode      // clients are, for want of descriptors
+	pauses  []*episode   // of accepting
+	paused  atomic.Int64 // how often accepting has
 
 	cut    context.Context // ends when sessions are cut
 	cutNow context.CancelFunc
@@ -154,6 +164,7 @@ func (s *Server) chooseDriver() (open func(context.Context) error, err error) {
 func (s *Server) upstreamConfig() *upstream.Config {
 	return &upstream.Config{
 		ConnectTimeout: s.cfg.ConnectTimeout,
+		Source:         s.cfg.Source,
 		Options:        s.cfg.Socket,
 		Own:            s.listensOn,
 		Local:          s.isLocal,
@@ -179,6 +190,9 @@ func (s *Server) openRelay() error {
 		Engine:           s.cfg.Engine,
 		IdleTimeout:      s.cfg.IdleTimeout,
 		HalfCloseTimeout: s.cfg.HalfCloseTimeout,
+		TailDelay:        s.cfg.TailDelay,
+		Gather:           s.cfg.Gather,
+		MaxPipeSize:      s.cfg.MaxPipeSize,
 	}
 	var err error
 	if s.cfg.Engine != relay.EngineCopy {
@@ -205,6 +219,7 @@ func (s *Server) tellFull(full bool) {
 
 // tellPaused tells that accepting from a listener failed, and is tried again.
 func (s *Server) tellPaused(listener int, cause error, active, pauses int64) {
+	s.paused.Add(1)
 	closed, pause := s.trim(), s.pauses[listener]
 	pause.begin(func() {
 		s.log.Warn("accepting paused", "address", s.listeners[listener].Addr(), "error", cause,

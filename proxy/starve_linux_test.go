@@ -91,12 +91,18 @@ func testClientWaitsForADescriptor(t *testing.T) {
 	r := serve(t, proxy.Config{Engine: relay.EngineCopy, Log: log}, endpoint(t, "127.0.0.1:0", echo))
 	first := r.dial(t)
 	exchange(t, first, "first")
+	if n := r.Summary().AcceptPauses; n != 0 {
+		t.Errorf("accepting has paused %d times already", n)
+	}
 	defer leaveDescriptors(t, 1)()
 	second := r.dial(t)
 	if _, err := second.Write([]byte("second")); err != nil {
 		t.Fatal(err)
 	}
 	j.wait(t, "accepting paused")
+	if n := r.Summary().AcceptPauses; n == 0 {
+		t.Error("the summary does not say that accepting paused")
+	}
 	if got := r.Summary().Connections.Accepted; got != 1 {
 		t.Errorf("%d connections are accepted", got)
 	}

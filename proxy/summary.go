@@ -15,7 +15,12 @@ type Summary struct {
 	Fallbacks   map[string]int64 `json:"fallbacks"` // by [relay.Fallback], those that occurred
 	Pipes       Pipes            `json:"pipes"`
 	Pauses      Pauses           `json:"pauses"`
-	Loops       []Loop           `json:"loops,omitempty"` // none where there are goroutines
+	// AcceptPauses is how often accepting failed, for want of descriptors or memory as
+	// a rule, and was tried again later.
+	AcceptPauses int64  `json:"accept_pauses"`
+	Engine       Engine `json:"engine"`
+	Arena        *Arena `json:"arena,omitempty"` // nil where there are goroutines
+	Loops        []Loop `json:"loops,omitempty"` // none where there are goroutines
 }
 
 // Connections are counts of clients.
@@ -52,14 +57,36 @@ type Pauses struct {
 	GCMaxUs int64 `json:"gc_max_us"` // the longest, in microseconds, rounded up to what the runtime tells apart
 }
 
+// Engine is what the directions of sessions chose, see [relay.DriverStats].
+type Engine struct {
+	Promotions   int64 `json:"promotions"`    // from copying to splicing
+	Demotions    int64 `json:"demotions"`     // and back
+	PipeGrowths  int64 `json:"pipe_growths"`  // larger pipes were asked for
+	MarksRaised  int64 `json:"marks_raised"`  // low-water marks of sockets, for bulk
+	MarksLowered int64 `json:"marks_lowered"` // because too little came
+	TurnsCut     int64 `json:"turns_cut"`     // ended with more to be moved, for the sake of others
+}
+
+// Arena is the memory in which loops keep what slow destinations have not taken.
+type Arena struct {
+	Size     int64 `json:"size"`     // bytes
+	Used     int64 `json:"used"`     // bytes that the loops have now, what they read into included
+	Peak     int64 `json:"peak"`     // the most that they have had
+	Residues int64 `json:"residues"` // ever kept in it, one for each time that a destination blocked
+	Refused  int64 `json:"refused"`  // those for which it had no room: they were kept on the heap
+}
+
 // A Loop is what one event loop has done and holds.
 type Loop struct {
-	Active     int64 `json:"active"`      // clients now
-	Accepted   int64 `json:"accepted"`    // clients ever
-	HandedOver int64 `json:"handed_over"` // clients that it gave to other loops
-	Turns      int64 `json:"turns"`
-	LagP99Us   int64 `json:"lag_p99_us"` // how long what became ready waited, see [core.Load]
-	LagMaxUs   int64 `json:"lag_max_us"`
+	Active       int64 `json:"active"`      // clients now
+	Accepted     int64 `json:"accepted"`    // clients ever
+	HandedOver   int64 `json:"handed_over"` // clients that it gave to other loops
+	Turns        int64 `json:"turns"`
+	Blocked      int64 `json:"blocked"`        // times that it slept until something happened
+	Gathers      int64 `json:"gathers"`        // times that it let bytes gather
+	BusyPollHits int64 `json:"busy_poll_hits"` // times that busy polling spared it to sleep
+	LagP99Us     int64 `json:"lag_p99_us"`     // how long what became ready waited, see [core.Load]
+	LagMaxUs     int64 `json:"lag_max_us"`
 }
 
 // Summary returns what the server has done until now. It may be called at any
@@ -70,7 +97,8 @@ func (s *Server) Summary() Summary {
 	for reason, n := range done.Totals.Fallbacks.All() {
 		fallbacks[reason.String()] = n
 	}
-	pipes := s.relay.Stats().Pipes
+	stats := s.relay.Stats()
+	pipes, chose := stats.Pipes, stats.Drivers
 	sum := Summary{
 		Connections: Connections{Accepted: done.Accepted, Active: done.Active, Refused: done.Refused},
 		Bytes:       Bytes{Moved(done.Totals.ClientToEndpoint), Moved(done.Totals.EndpointToClient)},
@@ -78,10 +106,23 @@ func (s *Server) Summary() Summary {
 		Fallbacks:   fallbacks,
 		Pipes:       Pipes{Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle},
 		Pauses:      gcPauses(),
+
+		AcceptPauses: s.paused.Load(),
+		Engine: Engine{
+			Promotions: chose.Promotions, Demotions: chose.Demotions, PipeGrowths: chose.PipeGrowths,
+			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
+		},
+	}
+	if done.Loops != nil {
+		sum.Arena = &Arena{
+			Size: done.Arena.Budget, Used: done.Arena.Used, Peak: done.Arena.Peak,
+			Residues: chose.Residues, Refused: chose.HeapResidues,
+		}
 	}
 	for _, l := range done.Loops {
 		sum.Loops = append(sum.Loops, Loop{
 			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
+			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
 			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(),
 		})
 	}

@@ -45,6 +45,16 @@ type Config struct {
 	// pipe again and again, in bytes. Default 1 MiB; less than pipe.DefaultSize
 	// means that pipes do not grow.
 	MaxPipeSize int
+
+	// TailDelay is how long bytes that are too few to be told of may wait while a
+	// source's low-water mark is raised, which is done for proven bulk (SO_RCVLOWAT).
+	// Default 1 ms, at most a second; negative means that no mark is ever raised.
+	TailDelay time.Duration
+
+	// Gather is how long a loop lets bytes gather before it looks for them, at most,
+	// while many sessions of a [Driver] carry bulk and nothing else goes on. Default
+	// 400 µs, at most 1 ms; negative means not at all.
+	Gather time.Duration
 }
 
 // The defaults come from the table of docs/relay.md.
@@ -54,6 +64,11 @@ const (
 	defaultDemoteBytes  = 16 << 10
 	defaultDemoteReads  = 4
 	defaultMaxPipeSize  = 1 << 20
+	defaultTailDelay    = time.Millisecond
+	defaultGather       = 400 * time.Microsecond
+
+	minTailDelay   = 100 * time.Microsecond
+	maxMaxPipeSize = 1 << 30
 
 	// bufferSize is what one copied read asks for.
 	bufferSize = 64 << 10
@@ -66,10 +81,12 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.DemoteBytes, min(defaultDemoteBytes, c.PromoteBytes))
 	setDefault(&c.DemoteReads, defaultDemoteReads)
 	setDefault(&c.MaxPipeSize, defaultMaxPipeSize)
+	setDefault(&c.TailDelay, defaultTailDelay)
+	setDefault(&c.Gather, defaultGather)
 	return c
 }
 
-func setDefault(field *int, value int) {
+func setDefault[T int | time.Duration](field *T, value T) {
 	if *field == 0 {
 		*field = value
 	}
@@ -83,6 +100,12 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: a timeout is negative; write 0 for none", ErrConfig)
 	case c.PromoteBytes < 0 || c.PromoteReads < 0 || c.DemoteBytes < 0 || c.DemoteReads < 0:
 		return fmt.Errorf("%w: a threshold is negative", ErrConfig)
+	case c.TailDelay >= 0 && c.TailDelay < minTailDelay || c.TailDelay > time.Second:
+		return fmt.Errorf("%w: TailDelay is %v; write %v to 1s, or a negative one for no marks", ErrConfig, c.TailDelay, minTailDelay)
+	case c.MaxPipeSize > maxMaxPipeSize:
+		return fmt.Errorf("%w: MaxPipeSize is %d; write at most %d", ErrConfig, c.MaxPipeSize, maxMaxPipeSize)
+	case c.Gather > time.Millisecond:
+		return fmt.Errorf("%w: Gather is %v; write at most 1ms, or a negative one for none", ErrConfig, c.Gather)
 	case c.PromoteBytes > bufferSize:
 		return fmt.Errorf("%w: PromoteBytes is %d, but a read delivers at most %d", ErrConfig, c.PromoteBytes, bufferSize)
 	case c.DemoteBytes > c.PromoteBytes:

@@ -91,7 +91,7 @@ func (r *Relay) newCopyJob() *copyJob {
 		j.drv = newDriver()
 	}
 	j.dir = direction{}
-	j.env = environment{lender: r, tune: &r.cfg}
+	j.env = environment{lender: r, tune: &r.cfg, counts: &r.ledger.goroutines}
 	return j
 }
 

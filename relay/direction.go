@@ -66,6 +66,7 @@ func (d *direction) env() *environment { return d.link.environment() }
 type environment struct {
 	lender
 	tune   *Config
+	counts *counts
 	active func() // notes that a direction is not idle; may be nil
 }
 

@@ -6,6 +6,22 @@
 // connections until both directions have ended; [Relay.Copy] moves one way, for
 // those who write io.Copy(dst, src) today.
 //
+// # Two drivers
+//
+// The sessions of Join and [Relay.NewSession] are driven by two goroutines each, which
+// wait on Go's own poller; Copy is driven by its caller's. They take every [net.Conn],
+// work on every system, and are the choice for most programs, where some kilobytes of
+// memory for a session do not matter.
+//
+// A [Driver] drives sessions on an event loop (package loop), each a [Driven] of less
+// than 300 bytes without a goroutine. It is for those who have thousands of
+// connections, most of them idle or with small messages, and who accept and connect on
+// the loop as well: it takes descriptors only, of stream sockets, on Linux, and all
+// that is done beside it on the loop's goroutine must not wait. penstock proxy uses it.
+//
+// Both drive the same state machine by the same [Config], so what follows is true of
+// both where it does not say otherwise.
+//
 // # Which bytes go how
 //
 // *net.TCPConn, stream *net.UnixConn and *os.File are moved beneath Go: small
@@ -22,7 +38,8 @@
 // A direction that waits for its source holds neither pipe nor buffer, unless
 // its source is one of the "other types", whose Read needs a buffer to wait
 // with. Bytes that a slow destination left behind stay in the one pipe or buffer
-// that they came in, and stop the source.
+// that they came in, and stop the source. (A Driver moves what is left in its loop's
+// shared buffer to a slot of package arena that is just large enough.)
 //
 // # Ends
 //
@@ -34,9 +51,10 @@
 // peer sees ECONNRESET only if it had sent bytes that nobody read, and an end of
 // file otherwise.
 //
-// A reset is met by the next read or write. While neither goes on (one direction
-// is blocked by a slow destination and the other has ended, or has nothing to send)
-// it stays unnoticed until a timeout.
+// A reset is met by the next read or write. With goroutines it stays unnoticed until a
+// timeout while neither goes on (one direction is blocked by a slow destination and the
+// other has ended, or has nothing to send); a Driver is told of it by the loop, and ends
+// the session at once.
 //
 // # Urgent data
 //

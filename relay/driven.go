@@ -36,7 +36,8 @@ type Driven struct {
 	reason  Reason
 	half    bool // one direction has ended
 	over    bool
-	recall  bool // to be called again
+	recall  bool   // to be called again
+	counted uint32 // the last census that it was in
 }
 
 // An Owner is told of the end of its session.
@@ -100,8 +101,15 @@ func (s *Driven) Ready(which uint8, events loop.Events) {
 	} else {
 		s.recall = false
 	}
+	before := s.spliced()
 	s.move()
+	if s.spliced()-before >= bulkMove {
+		s.drv.gather(s)
+	}
 }
+
+// spliced is how much has been, both ways.
+func (s *Driven) spliced() int64 { return s.ab.spliced.Load() + s.ba.spliced.Load() }
 
 // unheard ends the session if a socket has failed of which nobody would notice: the
 // direction that reads it is blocked by its destination, or has ended. It reports
@@ -127,7 +135,7 @@ func (s *Driven) unheard(p *port) bool {
 	} else {
 		writes.fail("write", sideSink, err)
 	}
-	s.settle(reasonOf(err), opErrorOf(failure{op: "read", side: sideSource, err: err}))
+	s.settle(reasonOf(err), opErrorOn(p, "read", err))
 	return true
 }
 
@@ -175,7 +183,7 @@ func (s *Driven) canMove(d *direction) bool {
 // stopped sees to the end of a direction, and reports whether it is the session's.
 func (s *Driven) stopped(d *direction) bool {
 	if f := d.failure(); f != nil {
-		s.settle(Reason(d.reason.Load()), opErrorOf(*f))
+		s.settle(Reason(d.reason.Load()), s.opErrorOf(d, *f))
 		return true
 	}
 	if s.half {
@@ -313,11 +321,23 @@ func (s *Driven) Result() Result {
 	return res
 }
 
-// opErrorOf dresses a raw failure.
-func opErrorOf(f failure) error {
-	err := f.err
-	if errno, ok := err.(syscall.Errno); ok {
-		err = os.NewSyscallError(f.op, errno)
+// opErrorOf dresses a raw failure of a direction.
+func (s *Driven) opErrorOf(d *direction, f failure) error {
+	p := &s.b
+	if (d == &s.ba) == (f.side == sideSink) {
+		p = &s.a
 	}
-	return fmt.Errorf("penstock: relay: %w", &net.OpError{Op: f.op, Net: "loop", Err: err})
+	return opErrorOn(p, f.op, f.err)
+}
+
+// opErrorOn is what package net would say of a failure at a port, but for the addresses.
+func opErrorOn(p *port, op string, err error) error {
+	if errno, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError(op, errno)
+	}
+	network := "unix"
+	if p.is(tcp) {
+		network = "tcp"
+	}
+	return fmt.Errorf("penstock: relay: %w", &net.OpError{Op: op, Net: network, Err: err})
 }

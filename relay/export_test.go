@@ -36,6 +36,13 @@ func (r *Relay) Raised() int {
 	return len(r.guard.raised)
 }
 
+// OpenDrivers is how many drivers of r are not closed.
+func (r *Relay) OpenDrivers() int {
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	return len(r.ledger.open)
+}
+
 // HalfOpen reports whether the session has noted that a direction ended.
 func (s *Session) HalfOpen() bool {
 	s.mu.Lock()

@@ -124,6 +124,7 @@ func (d *direction) grow(n int) {
 	if d.full == growAt && int(d.pipeSize) < d.env().tune.MaxPipeSize {
 		d.full = 0
 		d.pipeSize = int32(min(4*int(d.pipeSize), d.env().tune.MaxPipeSize))
+		d.env().counts.note(pipeGrown)
 	}
 }
 

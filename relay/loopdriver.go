@@ -31,6 +31,7 @@ type Driver struct {
 	guard      loop.Timer
 
 	sessions int
+	bulk     census
 }
 
 // NewDriver makes a driver of sessions on l. What slow destinations leave behind is
@@ -46,7 +47,7 @@ func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 		}
 		d.own, d.mem = own, own.Local(0)
 	}
-	d.env = environment{lender: d, tune: &r.cfg}
+	d.env = environment{lender: d, tune: &r.cfg, counts: r.ledger.driver()}
 	d.warm = d.slot(bufferSize)
 	return d, nil
 }
@@ -61,6 +62,7 @@ func (d *Driver) Close() error {
 	d.dropWork()
 	d.loop.Disarm(&d.guard)
 	d.giveBack(d.warm)
+	d.relay.ledger.close(d.env.counts)
 	if d.own != nil {
 		return d.own.Close()
 	}
@@ -79,6 +81,17 @@ func (d *Driver) slot(n int) *buffer {
 	}
 	b, _ := d.mem.Bytes(h) // which was got right now
 	return &buffer{b: b, slot: h}
+}
+
+// keep returns a buffer for a residue of n bytes.
+func (d *Driver) keep(n int) *buffer {
+	b := d.slot(n)
+	if b.unpooled {
+		d.env.counts.note(residueOnHeap)
+	} else {
+		d.env.counts.note(residueKept)
+	}
+	return b
 }
 
 func (d *Driver) giveBack(b *buffer) {
@@ -102,7 +115,7 @@ func (d *Driver) pipe(size int) (conduit, error) { return d.relay.pipe(size) }
 func (d *Driver) returnPipe(c conduit) { d.relay.returnPipe(c) }
 
 // turnBytes and turnMoves bound what one direction moves before others have their
-// turn.
+// turn; in a turn that is late it is one read, and what is done with that.
 const (
 	turnBytes = 1 << 20
 	turnMoves = 16
@@ -120,7 +133,8 @@ func (d *Driver) step(dir *direction) wait {
 			if dir.held != &d.work {
 				d.empty(dir)
 			}
-			if moves >= turnMoves || dir.spliced.Load()+dir.copied.Load()-begin >= turnBytes {
+			if moves >= turnMoves || dir.spliced.Load()+dir.copied.Load()-begin >= turnBytes || moves > 1 && d.late(dir) {
+				d.env.counts.note(turnCut)
 				break
 			}
 		}
@@ -128,6 +142,11 @@ func (d *Driver) step(dir *direction) wait {
 	}
 	d.letGo(dir)
 	return w
+}
+
+// late reports whether a direction that has more to read should leave it.
+func (d *Driver) late(dir *direction) bool {
+	return sessionOf(dir).portOf(dir).is(readable) && d.loop.Late()
 }
 
 // letGo takes the lease in hand from a direction, unless bytes are in it.
@@ -164,7 +183,7 @@ func (d *Driver) stash(dir *direction) {
 		rest := d.warm.b[own.off:own.end]
 		own.buf = nil
 		if len(rest) > 0 {
-			own.buf = d.slot(len(rest))
+			own.buf = d.keep(len(rest))
 			own.off, own.end = 0, copy(own.buf.b, rest)
 		}
 	}
@@ -189,17 +208,16 @@ func (d *Driver) dropWork() {
 }
 
 // guardTick is how often the sources whose marks are raised are looked at. One that
-// has moved within the last half of it is left alone, so a tail that stays below a
-// mark waits for one and a half of it, and of what a timer is late, at most: a
-// millisecond.
-const guardTick = 400 * time.Microsecond
+// has moved since the last look is left alone, so a tail that stays below a mark waits
+// for two of it, and what the timer is late, at most.
+func (d *Driver) guardTick() time.Duration { return d.relay.cfg.TailDelay / 3 }
 
 // guardMark: a source whose mark is raised is read at every tick even if nothing was
 // told, so the mark needs no lowering for a tail.
 func (d *Driver) guardMark(dir *direction) {
 	d.marked = append(d.marked, marked{dir, dir.oddity()})
 	if !d.guard.Armed() {
-		d.loop.Arm(&d.guard, d, guardTick)
+		d.loop.Arm(&d.guard, d, d.guardTick())
 	}
 }
 
@@ -215,7 +233,7 @@ func (d *Driver) Expired(*loop.Timer) {
 	clear(looked)
 	d.markedNext = looked
 	if len(d.marked) > 0 {
-		d.loop.Arm(&d.guard, d, guardTick)
+		d.loop.Arm(&d.guard, d, d.guardTick())
 	}
 }
 
@@ -226,10 +244,11 @@ const quietLooks = 4
 // look reads from a direction's source unless that has just been done, and reports
 // whether the mark stays raised.
 func (d *Driver) look(m marked) bool {
-	s := sessionOf(m.dir)
-	if d.loop.Now()-s.active < int64(guardTick/2) {
+	if moved := m.dir.spliced.Load(); moved != m.odd.mark.seen {
+		m.odd.mark.seen, m.odd.mark.quiet = moved, 0
 		return true
 	}
+	s := sessionOf(m.dir)
 	s.portOf(m.dir).set(readable, true)
 	s.move()
 	if !m.inForce() {
@@ -245,6 +264,48 @@ func (d *Driver) look(m marked) bool {
 	m.odd.mark.quiet = 0
 	m.dir.lowerMark()
 	return false
+}
+
+// A census counts the sessions that carry bulk: those that moved bulkMove bytes in a
+// step of the last full period.
+type census struct {
+	period uint32 // of sessions: the one they were last counted in
+	ends   int64  // loop clock
+	now    int    // counted in this period
+	last   int    // in the one before
+}
+
+const (
+	censusPeriod = 4 * time.Millisecond
+	bulkMove     = 16 << 10
+	// fewBulk are so few that to wait for their bytes costs more than it saves, and
+	// gatherShare is how long to wait for each of more.
+	fewBulk     = 8
+	gatherShare = 25 * time.Microsecond
+)
+
+// note counts a session that has moved bulk.
+func (c *census) note(s *Driven, now int64) {
+	if now >= c.ends {
+		c.last, c.now = c.now, 0
+		if now >= c.ends+int64(censusPeriod) {
+			c.last = 0
+		}
+		c.period, c.ends = c.period+1, now+int64(censusPeriod)
+	}
+	if s.counted != c.period {
+		s.counted = c.period
+		c.now++
+	}
+}
+
+// gather is called when a session has moved bulk, and has the loop let more of it
+// gather if many do.
+func (d *Driver) gather(s *Driven) {
+	d.bulk.note(s, d.loop.Now())
+	if n := max(d.bulk.last, d.bulk.now); n >= fewBulk && d.relay.cfg.Gather > 0 {
+		d.loop.Gather(min(time.Duration(n)*gatherShare, d.relay.cfg.Gather))
+	}
 }
 
 // A marked is a direction whose source's mark was raised. Its session may have ended

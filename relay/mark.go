@@ -16,9 +16,12 @@ import (
 // tcp_epollin_ready).
 //
 // What could wait for ever is the tail of a stream that goes on without an end of
-// file. So while a mark is raised the relay's guard looks at the direction every
-// markTick, and lowers the mark of one that has moved nothing since: no byte waits
-// for more than two ticks.
+// file. So while a mark is raised a guard looks at the direction, and no byte waits for
+// longer than a [Config.TailDelay]. The guard of sessions on goroutines looks every half
+// of that, and lowers the mark of one that has moved nothing since. That of a
+// [Driver] looks every third of it and reads what there is, leaves one alone that has
+// moved since the last look, and lowers the mark of one that was found
+// empty a few times in a row.
 type mark struct {
 	raised atomic.Bool // set by the direction, cleared by the guard
 
@@ -39,12 +42,11 @@ const (
 	// doubles each time that the guard has to lower the mark: a flow of bursts, or
 	// one that is slower than a half pipe in a tick, is left alone.
 	markProof = 16 << 20
-	markTick  = time.Millisecond
 )
 
 // raiseMark is called when the source has run dry, before it is waited for.
 func (d *direction) raiseMark() {
-	if d.pipeSize < markPipe || d.mode != splicing || d.oneWay {
+	if d.env().tune.TailDelay < 0 || d.pipeSize < markPipe || d.mode != splicing || d.oneWay {
 		return
 	}
 	o := d.oddity()
@@ -61,6 +63,7 @@ func (d *direction) raiseMark() {
 	}
 	m.seen = d.spliced.Load()
 	m.raised.Store(true)
+	d.env().counts.note(markRaised)
 	d.env().guardMark(d)
 }
 
@@ -73,6 +76,7 @@ func (d *direction) lowerMark() {
 		m.proof *= 2
 	}
 	d.link.lowerMark()
+	d.env().counts.note(markLowered)
 	m.raised.Store(false)
 }
 
@@ -80,6 +84,7 @@ func (d *direction) lowerMark() {
 // while there are any.
 type guard struct {
 	clock  clock
+	tick   time.Duration
 	mu     sync.Mutex
 	raised []*direction
 	timer  timer // nil until the first mark is raised
@@ -94,9 +99,9 @@ func (g *guard) add(d *direction) {
 	case g.runs:
 		return
 	case g.timer == nil:
-		g.timer = g.clock.afterFunc(markTick, g.look)
+		g.timer = g.clock.afterFunc(g.tick, g.look)
 	default:
-		g.timer.Reset(markTick)
+		g.timer.Reset(g.tick)
 	}
 	g.runs = true
 }
@@ -118,6 +123,6 @@ func (g *guard) look() {
 	clear(g.raised[len(kept):])
 	g.raised = kept
 	if g.runs = len(kept) > 0; g.runs {
-		g.timer.Reset(markTick)
+		g.timer.Reset(g.tick)
 	}
 }

@@ -46,6 +46,8 @@ func TestMark(t *testing.T) {
 	}
 }
 
+const handTick = time.Millisecond
+
 // A handTimer fires when the test says so.
 type handTimer struct {
 	f     func()
@@ -61,7 +63,7 @@ func (c *handTimer) afterFunc(d time.Duration, f func()) timer {
 }
 
 func (c *handTimer) Reset(d time.Duration) bool {
-	if d != markTick {
+	if d != handTick {
 		panic("armed for another time")
 	}
 	c.armed = true
@@ -77,7 +79,7 @@ func (c *handTimer) fire() { c.armed = false; c.f() }
 // it is raised again. The timer runs only as long as a mark is raised.
 func TestGuard(t *testing.T) {
 	clock := &handTimer{}
-	g := &guard{clock: clock}
+	g := &guard{clock: clock, tick: handTick}
 	raised := func() (*direction, *scriptedSource) {
 		d, src, _, _ := scripted(splicing, nil, nil)
 		d.oddity().mark = &mark{proof: markProof}

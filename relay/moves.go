@@ -176,9 +176,9 @@ func (d *direction) adapt(n int) {
 		return
 	}
 	tune := d.env().tune
-	spoke, reads, next := n >= tune.PromoteBytes, tune.PromoteReads, splicing
+	spoke, reads, next, what := n >= tune.PromoteBytes, tune.PromoteReads, splicing, promoted
 	if d.mode == splicing {
-		spoke, reads, next = n < tune.DemoteBytes, tune.DemoteReads, copying
+		spoke, reads, next, what = n < tune.DemoteBytes, tune.DemoteReads, copying, demoted
 	}
 	if !spoke {
 		d.streak = 0
@@ -187,5 +187,6 @@ func (d *direction) adapt(n int) {
 	if d.streak++; int(d.streak) >= reads {
 		d.streak = 0
 		d.mode = next
+		d.env().counts.note(what)
 	}
 }

@@ -12,6 +12,8 @@ func (p *port) recv(b []byte) (int, error) {
 	}
 	n, err := sys.Recv(int(p.fd), b, sys.MSG_DONTWAIT)
 	switch {
+	case n == 0 && p.stoppedAtMark(err):
+		return 0, syscall.EINTR
 	case n == 0:
 		if err != syscall.EINTR {
 			p.state &^= urgent // it went past the mark, if there was one
@@ -49,10 +51,20 @@ func (p *port) peek(spliceErr error) (int, error) {
 	}
 	var b [1]byte
 	n, err := sys.Recv(int(p.fd), b[:], sys.MSG_PEEK|sys.MSG_DONTWAIT)
-	if n == 0 {
+	switch {
+	case n == 0 && p.stoppedAtMark(err):
+		return 0, syscall.EINTR
+	case n == 0:
 		return p.readNothing(err)
 	}
 	return n, nil
+}
+
+// stoppedAtMark reports whether a read gave nothing only because a signal, such as
+// the runtime's, waited when it came to the urgent mark: tcp_recvmsg_locked then
+// answers EAGAIN with bytes queued, and no edge follows.
+func (p *port) stoppedAtMark(err error) bool {
+	return err == syscall.EAGAIN && p.is(urgent) && p.queued() > 0
 }
 
 func (p *port) send(b []byte) (int, error) {

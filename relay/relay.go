@@ -22,6 +22,7 @@ type Relay struct {
 	buffers   *pool.Pool[*buffer]
 	clock     clock
 	guard     guard
+	ledger    ledger
 	jobs      sync.Pool // *copyJob: memory only, nothing to close
 }
 
@@ -50,6 +51,8 @@ func New(cfg *Config) (*Relay, error) {
 	if err := r.cfg.check(); err != nil {
 		return nil, fmt.Errorf("penstock: relay: %w", err)
 	}
+	r.ledger.goroutines.shared = true
+	r.guard.tick = r.cfg.TailDelay / 2
 	var err error
 	r.buffers, err = pool.New(pool.Config[*buffer]{
 		New:      func() (*buffer, error) { return &buffer{b: make([]byte, bufferSize)}, nil },
@@ -100,11 +103,13 @@ func (r *Relay) Close() error {
 type Stats struct {
 	Pipes   pipe.Stats
 	Buffers pool.Stats
+	Drivers DriverStats // the sum of all drivers, and of the goroutines
 }
 
-// Stats returns the statistics of the pools of pipes and buffers.
+// Stats returns the statistics of the pools of pipes and buffers, and of what drivers
+// chose. It may be called at any time.
 func (r *Relay) Stats() Stats {
-	s := Stats{Buffers: r.buffers.Stats()}
+	s := Stats{Buffers: r.buffers.Stats(), Drivers: r.ledger.stats()}
 	if r.pipes != nil {
 		s.Pipes = r.pipes.Stats()
 	}

@@ -59,7 +59,7 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 	s.a, fromA = newLeg(a)
 	s.b, fromB = newLeg(b)
 	if !s.a.absent() && !s.b.absent() {
-		s.env = environment{lender: r, tune: &r.cfg}
+		s.env = environment{lender: r, tune: &r.cfg, counts: &r.ledger.goroutines}
 		s.aim(&s.ab, &s.ends[0], &s.a, &s.b, fromA)
 		s.aim(&s.ba, &s.ends[1], &s.b, &s.a, fromB)
 	}

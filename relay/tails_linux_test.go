@@ -9,12 +9,12 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// markBound is how long the tail of a stream waits at most: a tick of the guard in
-// which it came, and the next. The tests allow ten times that, and a scheduler that is
-// busy elsewhere: of some tries one has to be in time. A tail that the mark holds back
-// would be late in every one, or never come.
+// markBound is how long the tail of a stream waits at most: [relay.Config.TailDelay] by
+// default. The tests allow ten times that, and a scheduler that is busy elsewhere: of
+// some tries one has to be in time. A tail that the mark holds back would be late in
+// every one, or never come.
 const (
-	markBound = 2 * time.Millisecond
+	markBound = time.Millisecond
 	tries     = 8
 )
 

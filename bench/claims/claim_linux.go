@@ -26,9 +26,7 @@ type Claim struct {
 
 // What rows wait for.
 const (
-	withLoops    = "with the event loops"
 	withWrites   = "with gathered writes"
-	withArenas   = "with huge-page arenas"
 	withBalancer = "with the load balancer"
 	withTracing  = "with tracing"
 )

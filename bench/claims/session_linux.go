@@ -32,7 +32,7 @@ func measureIdle(ctx context.Context) (r Result, err error) {
 	r.Figures = []Figure{
 		{Name: "64 MiB / 1,000,000", Unit: Bytes, Value: 64 << 20 / 1e6},
 		{Name: "a goroutine that waits", Unit: Bytes, Value: parked / idleGoroutines},
-		{Name: "an idle session of today's driver", Unit: Bytes, Value: session},
+		{Name: "an idle session on goroutines", Unit: Bytes, Value: session},
 	}
 	return r, err
 }

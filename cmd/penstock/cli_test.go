@@ -110,7 +110,13 @@ func TestSummaryForPeople(t *testing.T) {
 		Fallbacks: map[string]int64{"wrapped": 9, "urgent": 10},
 		Pipes:     proxy.Pipes{Made: 11, Reused: 12, Leased: 13, Idle: 14},
 		Pauses:    proxy.Pauses{GC: 15, GCMaxUs: 16},
-		Loops:     []proxy.Loop{{Active: 17, HandedOver: 18, LagP99Us: 19, LagMaxUs: 21}, {Active: 22, HandedOver: 1, LagP99Us: 20}},
+		Loops: []proxy.Loop{
+			{Active: 17, HandedOver: 18, LagP99Us: 19, LagMaxUs: 21, Blocked: 30, Gathers: 31, BusyPollHits: 32},
+			{Active: 22, HandedOver: 1, LagP99Us: 20, Blocked: 1, Gathers: 2, BusyPollHits: 3},
+		},
+		AcceptPauses: 23,
+		Engine:       proxy.Engine{Promotions: 24, Demotions: 25, PipeGrowths: 26, MarksRaised: 27, MarksLowered: 28, TurnsCut: 29},
+		Arena:        &proxy.Arena{Size: 40, Used: 41, Peak: 42, Residues: 43, Refused: 44},
 	}
 	const want = `connections         accepted 1, active 2, refused 3
 client to endpoint  spliced 4 bytes, copied 5 bytes
@@ -118,8 +124,10 @@ endpoint to client  spliced 6 bytes, copied 7 bytes
 lost                8 bytes
 fallbacks           urgent 10, wrapped 9
 pipes               made 11, reused 12, leased 13, idle 14
-pauses              15 by the collector, the longest 16 us
-loops               2, active 17 + 22, handed over 19, lag 20 us (99 %), 21 us (longest)
+pauses              15 by the collector, the longest 16 us; 23 in accepting
+engine              promotions 24, demotions 25, pipe growths 26, marks raised 27, lowered 28, turns cut 29
+arena               used 41 of 40 bytes, at most 42, residues 43, refused 44
+loops               2, active 17 + 22, handed over 19, blocked 31, gathers 33, busy-poll hits 35, lag 20 us (99 %), 21 us (longest)
 `
 	var got bytes.Buffer
 	if err := writeSummary(&got, "text", s); err != nil || got.String() != want {

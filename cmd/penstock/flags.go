@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/proxy/socket"
@@ -33,6 +34,26 @@ func (t timeout) orOff() time.Duration {
 		return -1
 	}
 	return time.Duration(t)
+}
+
+// size is the value of a flag: a number of bytes.
+type size int
+
+// UnmarshalText reads "64KiB", "1MiB" or "65536".
+func (s *size) UnmarshalText(text []byte) error {
+	digits, shift := string(text), 0
+	for i, unit := range []string{"KiB", "MiB"} {
+		if number, ok := strings.CutSuffix(digits, unit); ok {
+			digits, shift = number, 10*(i+1)
+			break
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 31-shift)
+	if err != nil {
+		return fmt.Errorf("%q is not a size: write 65536, 64KiB or 1MiB", text)
+	}
+	*s = size(n << shift)
+	return nil
 }
 
 // addresses reads the values of a flag that repeats, of which one is required.

@@ -38,15 +38,24 @@ endpoint to client  spliced %d bytes, copied %d bytes
 lost                %d bytes
 fallbacks           %s
 pipes               made %d, reused %d, leased %d, idle %d
-pauses              %d by the collector, the longest %d us
+pauses              %d by the collector, the longest %d us; %d in accepting
+engine              promotions %d, demotions %d, pipe growths %d, marks raised %d, lowered %d, turns cut %d
 `,
 		s.Connections.Accepted, s.Connections.Active, s.Connections.Refused,
 		s.Bytes.ClientToEndpoint.Spliced, s.Bytes.ClientToEndpoint.Copied,
 		s.Bytes.EndpointToClient.Spliced, s.Bytes.EndpointToClient.Copied,
 		s.Lost, counts(s.Fallbacks),
 		s.Pipes.Made, s.Pipes.Reused, s.Pipes.Leased, s.Pipes.Idle,
-		s.Pauses.GC, s.Pauses.GCMaxUs); err != nil || s.Loops == nil {
+		s.Pauses.GC, s.Pauses.GCMaxUs, s.AcceptPauses,
+		s.Engine.Promotions, s.Engine.Demotions, s.Engine.PipeGrowths,
+		s.Engine.MarksRaised, s.Engine.MarksLowered, s.Engine.TurnsCut); err != nil || s.Loops == nil {
 		return err
+	}
+	if a := s.Arena; a != nil {
+		if _, err := fmt.Fprintf(w, "arena               used %d of %d bytes, at most %d, residues %d, refused %d\n",
+			a.Used, a.Size, a.Peak, a.Residues, a.Refused); err != nil {
+			return err
+		}
 	}
 	return writeLoops(w, s.Loops)
 }
@@ -54,14 +63,17 @@ pauses              %d by the collector, the longest %d us
 // writeLoops writes a line on what loops have done.
 func writeLoops(w io.Writer, loops []proxy.Loop) error {
 	var active []string
-	handed, p99, most := int64(0), int64(0), int64(0)
+	var sum proxy.Loop
 	for _, l := range loops {
 		active = append(active, fmt.Sprint(l.Active))
-		handed += l.HandedOver
-		p99, most = max(p99, l.LagP99Us), max(most, l.LagMaxUs)
+		sum.HandedOver += l.HandedOver
+		sum.Blocked += l.Blocked
+		sum.Gathers += l.Gathers
+		sum.BusyPollHits += l.BusyPollHits
+		sum.LagP99Us, sum.LagMaxUs = max(sum.LagP99Us, l.LagP99Us), max(sum.LagMaxUs, l.LagMaxUs)
 	}
-	_, err := fmt.Fprintf(w, "loops               %d, active %s, handed over %d, lag %d us (99 %%), %d us (longest)\n",
-		len(loops), strings.Join(active, " + "), handed, p99, most)
+	_, err := fmt.Fprintf(w, "loops               %d, active %s, handed over %d, blocked %d, gathers %d, busy-poll hits %d, lag %d us (99 %%), %d us (longest)\n",
+		len(loops), strings.Join(active, " + "), sum.HandedOver, sum.Blocked, sum.Gathers, sum.BusyPollHits, sum.LagP99Us, sum.LagMaxUs)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"runtime/debug"
 	"time"
 
@@ -19,7 +20,13 @@ type proxyCmd struct {
 	To     []string `sep:"none" placeholder:"ADDR" help:"Target: host:port or unix:/path. Repeat it for more, which take turns; when one refuses, the next is tried."`
 	Engine string   `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"How bytes are moved. (default: ${default})"`
 
-	Loops    *int    `placeholder:"N" help:"Event loops that serve, each a thread of its own. 0 has goroutines serve instead, two for each session. (default: GOMAXPROCS, one for each CPU)"`
+	TailDelay   timeout `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait while more of them are waited for (SO_RCVLOWAT), 100us to 1s; 0 has a socket told of for every byte. (default: ${default})"`
+	Gather      timeout `default:"400us" placeholder:"TIME" help:"How long a loop lets bytes gather, at most, while many sessions carry bulk and nothing else goes on; at most 1ms. (default: ${default})"`
+	MaxPipeSize size    `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; 64KiB has none grow. (default: ${default})"`
+
+	SourceAddress string `placeholder:"IP" help:"Local address to connect to targets from. (default: the kernel chooses)"`
+
+	Loops    *int    `placeholder:"N" help:"Event loops that serve, each on a goroutine of its own. 0 has goroutines serve instead, two for each session. (default: GOMAXPROCS, one for each CPU)"`
 	BusyPoll timeout `default:"0" placeholder:"TIME" help:"How long a loop goes on asking for events before it sleeps, at most 1s: spares what waking a thread takes, and costs up to a whole CPU for each loop, for so long after each event. (default: ${default})"`
 
 	ConnectTimeout   timeout `default:"5s" placeholder:"TIME" help:"For the attempt to reach one target, all its addresses together. 0 is off, for this and all timeouts. (default: ${default})"`
@@ -91,8 +98,10 @@ func (c *proxyCmd) config() (*proxy.Config, error) {
 	if cfg.Engine, err = relay.ParseEngine(c.Engine); err != nil {
 		return nil, err
 	}
-	if err := c.configLoops(cfg); err != nil {
-		return nil, err
+	for _, configure := range []func(*proxy.Config) error{c.configLoops, c.configBulk, c.configSource} {
+		if err := configure(cfg); err != nil {
+			return nil, err
+		}
 	}
 	cfg.MaxConnections = affordable(descriptors(), cfg.Loops)
 	if asked := c.MaxConnections; asked != nil {
@@ -128,6 +137,41 @@ func (c *proxyCmd) configLoops(cfg *proxy.Config) error {
 		return fmt.Errorf("--busy-poll %v: write 1s or less, such as 50us", cfg.BusyPoll)
 	case cfg.BusyPoll > 0 && cfg.Loops < 0:
 		return errors.New("--busy-poll is of loops: leave it away, or --loops 0")
+	}
+	return nil
+}
+
+// The least and the most that these flags may be.
+const (
+	minTailDelay   = 100 * time.Microsecond // the guard's timer comes twice in it
+	maxTailDelay   = time.Second
+	maxGather      = time.Millisecond
+	minMaxPipeSize = 64 << 10
+	maxMaxPipeSize = 64 << 20
+)
+
+// configBulk sets how bulk is moved.
+func (c *proxyCmd) configBulk(cfg *proxy.Config) error {
+	tail, gather := c.TailDelay.duration(), c.Gather.duration()
+	switch {
+	case tail != 0 && tail < minTailDelay || tail > maxTailDelay:
+		return fmt.Errorf("--tail-delay %v: write %v to %v, or 0 for none", tail, minTailDelay, maxTailDelay)
+	case gather > maxGather:
+		return fmt.Errorf("--gather %v: write %v or less, or 0 for none", gather, maxGather)
+	case c.MaxPipeSize < minMaxPipeSize || c.MaxPipeSize > maxMaxPipeSize:
+		return errors.New("--max-pipe-size: write 64KiB, for pipes that do not grow, to 64MiB")
+	}
+	cfg.TailDelay, cfg.Gather, cfg.MaxPipeSize = c.TailDelay.orOff(), c.Gather.orOff(), int(c.MaxPipeSize)
+	return nil
+}
+
+// configSource sets from where to connect.
+func (c *proxyCmd) configSource(cfg *proxy.Config) (err error) {
+	if c.SourceAddress == "" {
+		return nil
+	}
+	if cfg.Source, err = netip.ParseAddr(c.SourceAddress); err != nil {
+		return fmt.Errorf("--source-address %q: write an IP address of this machine without a port, such as 10.0.0.7", c.SourceAddress)
 	}
 	return nil
 }

@@ -10,9 +10,10 @@
 // Callers outside the hot path wrap it with os.NewSyscallError.
 //
 // Calls go through Syscall and Syscall6, which tell the scheduler, except for
-// those that do not wait and are made for every piece of traffic: recvfrom(2) and
-// sendto(2) with MSG_DONTWAIT, splice(2) between a pipe of our own and a
-// non-blocking TCP or unix stream socket. A thread that waits in a RawSyscall cannot
+// those that do not wait and are made for every piece of traffic or every connection:
+// recvfrom(2) and sendto(2) with MSG_DONTWAIT, splice(2) between a pipe of our own and
+// a non-blocking TCP or unix stream socket, connect(2) of a non-blocking TCP socket,
+// epoll_wait(2) with a timeout of 0. A thread that waits in a RawSyscall cannot
 // be stopped, and the next stop-the-world hangs the process. One that works there
 // keeps its P meanwhile, as any code does: for as long as TCP takes, and as a page
 // fault or a socket's lock may take. Telling the scheduler costs more than its two
@@ -24,8 +25,8 @@
 // A sandbox that hands these calls to a supervisor (seccomp_unotify(2)) makes them
 // wait for it; a supervisor within the same process must not.
 //
-// Descriptors are borrowed for the length of the call; only Pipe2 hands out new
-// ones and only Close takes one. All functions are safe for concurrent use as
+// Descriptors are borrowed for the length of the call; a function that makes one says
+// that it is the caller's, and only Close takes one. All functions are safe for concurrent use as
 // far as the kernel's objects are. On systems other than Linux the package is
 // empty.
 package sys

@@ -59,7 +59,7 @@ func (c *core) newDialing(n *conn) *dialing {
 	d := c.dialings
 	if d == nil {
 		d = new(dialing)
-		d.cfg.Control = d.control
+		d.cfg.Control, d.cfg.Source = d.control, c.group.cfg.Upstream.Source()
 	} else {
 		c.dialings = d.next
 	}

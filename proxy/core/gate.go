@@ -37,9 +37,7 @@ func (g *gate) shut() bool {
 	if g.active.Load() < g.max {
 		return false
 	}
-	if !g.full.Load() {
-		g.set(true)
-	}
+	g.set(true) // which looks under mu: a full that is about to be false would not do
 	return g.active.Load() >= g.max
 }
 

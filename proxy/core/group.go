@@ -177,7 +177,7 @@ func (g *Group) Active() int64 { return g.gate.active.Load() }
 func (g *Group) Summary() Summary {
 	g.summing.Lock()
 	defer g.summing.Unlock()
-	var sum Summary
+	sum := Summary{Arena: g.mem.Stats()}
 	for _, c := range g.cores {
 		part := g.ask(c)
 		sum.merge(&part)

@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -45,13 +46,15 @@ type Summary struct {
 	Accepted, Active, Refused, Canceled int64 // clients
 	Totals                              Totals
 	Loops                               []Load
+	Arena                               arena.Stats // of all loops
 }
 
 // Load is what one loop has done and holds.
 type Load struct {
 	Active, Accepted int64 // clients that it serves, and has served
 	HandedOver       int64 // clients that it accepted for others
-	Turns            int64
+	// Turns, Blocked, Gathers and BusyPollHits are those of [loop.Stats].
+	Turns, Blocked, Gathers, BusyPollHits int64
 	// LagP99 and LagMax are how long turns took, which is how long something that
 	// became ready at their beginning may have waited. LagP99 is an upper bound of
 	// what 99 % of them took.

@@ -32,6 +32,8 @@ func (g *Group) explain(a Address, err error) error {
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("no answer in time (connect timeout %v): %w", g.cfg.ConnectTimeout, context.DeadlineExceeded)
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && errors.As(err, &call) && call.Syscall == "bind":
+		return ErrSource
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && a.AddrPort.IsValid():
 		if noSource(a) {
 			return fmt.Errorf("this machine has no address to connect from: %w", syscall.EADDRNOTAVAIL)

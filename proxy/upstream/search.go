@@ -72,6 +72,10 @@ func (s *Search) Next(now int64) Step {
 			s.Failed(ErrOwnListener, now, false)
 			continue
 		}
+		if s.group.otherFamily(addr) {
+			s.Failed(ErrSourceFamily, now, false)
+			continue
+		}
 		return Step{Do: Connect, Address: addr, Timeout: s.left(now, len(s.addrs)-s.at), MaybeSelf: s.group.maybeSelf(addr)}
 	}
 	return Step{Do: GiveUp}

@@ -26,6 +26,11 @@ type Config struct {
 	// Options are the options of the sockets that connect.
 	Options socket.Options
 
+	// Source is the local address to connect from, if valid; targets that are unix
+	// sockets do not mind. The port is chosen when the target is known
+	// (IP_BIND_ADDRESS_NO_PORT, ip(7)).
+	Source netip.Addr
+
 	// Own reports whether an address is one on which this process itself listens to
 	// serve the group: it is not dialed. Nil means none.
 	Own func(Address) bool
@@ -44,18 +49,18 @@ type Config struct {
 
 // A Group is a set of targets that serve the same. It is safe for concurrent use.
 type Group struct {
-	cfg     Config
-	targets []*target
-	turn    atomic.Uint32
-	dialer  net.Dialer
-	ports   portRange
-	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	now     func() time.Time
+	cfg                Config
+	targets            []*target
+	turn               atomic.Uint32
+	dialer, unixDialer net.Dialer
+	ports              portRange
+	lookup             func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	now                func() time.Time
 }
 
 // New returns a Group of targets, which are taken in turn in the order given. No
 // target is contacted. The error says which target cannot be one, and what to
-// write instead; it wraps [socket.ErrAddress].
+// write instead, and wraps [socket.ErrAddress]; or why Source cannot be one.
 func New(targets []socket.Address, cfg *Config) (*Group, error) {
 	if len(targets) == 0 {
 		return nil, fmt.Errorf("%w: there is no target", socket.ErrAddress)
@@ -64,10 +69,16 @@ func New(targets []socket.Address, cfg *Config) (*Group, error) {
 	if cfg != nil {
 		g.cfg = *cfg
 	}
-	g.dialer = net.Dialer{KeepAlive: socket.NetKeepAlive, Control: g.cfg.Options.Control}
-	g.dialer.SetMultipathTCP(false)
+	g.cfg.Source = g.cfg.Source.Unmap()
+	if err := checkSource(g.cfg.Source); err != nil {
+		return nil, err
+	}
+	g.setDialers()
 	for _, addr := range targets {
 		t, err := newTarget(addr)
+		if err == nil {
+			err = g.checkFamily(t)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +136,11 @@ func (g *Group) Resolve(ctx context.Context, host string, timeout time.Duration)
 func (g *Group) connect(ctx context.Context, step *Step) (net.Conn, error) {
 	ctx, cancel := within(ctx, step.Timeout)
 	defer cancel()
-	conn, err := g.dialer.DialContext(ctx, step.Address.network(), step.Address.String())
+	dialer := &g.dialer
+	if step.Address.Path != "" {
+		dialer = &g.unixDialer
+	}
+	conn, err := dialer.DialContext(ctx, step.Address.network(), step.Address.String())
 	if err != nil {
 		return nil, err
 	}
