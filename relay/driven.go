@@ -68,7 +68,7 @@ func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) {
 }
 
 func newPort(s Socket) port {
-	p := port{id: s.ID, fd: int32(s.FD)}
+	p := port{id: s.ID, fd: int32(s.FD), state: writable} // until a write says otherwise
 	p.set(tcp, s.TCP)
 	p.set(delays, s.TCP && !s.NoDelay)
 	return p
