@@ -15,7 +15,7 @@ import (
 func config(fault string) *Config {
 	return &Config{
 		Program:  contestant.Program{Path: "/proc/self/exe", Name: childName, Proxy: []string{fault}},
-		Duration: time.Second, Round: 500 * time.Millisecond, Longest: 100 * time.Millisecond,
+		Duration: 3 * time.Second, Round: 1500 * time.Millisecond, Longest: 100 * time.Millisecond,
 		Connections: 8, Seed: 4, Patience: 10 * time.Second,
 	}
 }
@@ -27,7 +27,7 @@ func TestAFaithfulProxyPasses(t *testing.T) {
 	told := 0
 	cfg := config(faithful)
 	cfg.Watch = func(p Progress) { told++ }
-	cfg.Duration, cfg.Round = 2*time.Second, time.Second
+	cfg.Duration, cfg.Round = 6*time.Second, 3*time.Second
 	r, err := Run(t.Context(), cfg)
 	if err != nil || len(r.Violations) > 0 {
 		t.Fatalf("%v, %q", err, r.Violations)
