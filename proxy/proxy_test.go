@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy"
@@ -90,6 +91,9 @@ func testListensOnEveryAddress(t *testing.T) {
 		}
 		defer conn.Close()
 		exchange(t, conn, "hello")
+	}
+	for end := time.Now().Add(time.Minute); len(j.find("listening")) < len(r.Addresses()) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // who accepts need not have been logged yet
 	}
 	var logged []string
 	for _, record := range j.find("listening") {
