@@ -18,6 +18,10 @@ type Stats struct {
 	// BusyPollHits are the times that busy polling found something to do, so that the
 	// loop did not sleep.
 	BusyPollHits int64
+	// Batches are the times that the loop took to SCHED_BATCH, see [Config.KeepPolicy],
+	// and BatchRefused the threads that did not get it, because they had another policy
+	// than SCHED_OTHER or the kernel would not have it.
+	Batches, BatchRefused int64
 	// Lag counts turns by how long they took, which is how long something that
 	// became ready at their beginning may have waited: Lag[i] those below 2^i
 	// microseconds, and not below half of that.
@@ -57,6 +61,7 @@ func (l *Loop) Stats() Stats {
 	s := Stats{
 		Turns: c.turns.Load(), Events: c.events.Load(), Blocked: c.sleeps.Load(), Gathers: c.gathers.Load(),
 		BusyPollHits: c.hits.Load(), MaxLag: time.Duration(c.max.Load()),
+		Batches: l.load.batches.Load(), BatchRefused: l.load.refused.Load(),
 	}
 	for i := range s.Lag {
 		s.Lag[i] = c.lag[i].Load()

@@ -35,7 +35,8 @@ func (l *Loop) Run() error {
 		return fmt.Errorf("penstock: loop: run: %w", os.ErrClosed)
 	}
 	l.now = l.clock()
-	l.yield = l.now
+	l.yield, l.load.since = l.now, l.now
+	defer l.load.leave()
 	for l.stop = false; !l.stop; {
 		if err := l.turn(); err != nil {
 			return err
@@ -65,7 +66,9 @@ func (l *Loop) turn() error {
 		return err
 	}
 	l.wheel.advance(l.now)
-	l.counts.turn(n, l.giveWay(l.clock())-l.now)
+	took := l.giveWay(l.clock()) - l.now
+	l.counts.turn(n, took)
+	l.load.turn(l.now, took)
 	l.gatherEvents(n + len(rest))
 	return nil
 }
@@ -109,6 +112,9 @@ func (l *Loop) wait() (int, error) {
 	if timeout == 0 || !l.mail.sleep() {
 		return 0, nil
 	}
+	if l.load.batch {
+		l.load.follow()
+	}
 	n, err = l.poller.block(timeout)
 	l.mail.awake()
 	l.counts.blocked()
@@ -132,6 +138,7 @@ func (l *Loop) busyPoll() (n int, err error) {
 func (l *Loop) dispatch(i int) {
 	at, generation, which, events := l.poller.event(i)
 	if s := l.table.at(at); s != nil && s.handler != nil && s.generation == generation {
+		l.load.serve(at)
 		s.handler.Ready(which, events)
 	}
 }

@@ -20,7 +20,7 @@ type loops struct {
 // the loops' to accept from, and stay the listeners' to close.
 func (s *Server) openLoops(ctx context.Context) error {
 	cfg := &core.Config{
-		Loops: s.cfg.Loops, BusyPoll: s.cfg.BusyPoll, Relay: s.relay, Upstream: s.upstream,
+		Loops: s.cfg.Loops, BusyPoll: s.cfg.BusyPoll, KeepPolicy: s.cfg.KeepPolicy, Relay: s.relay, Upstream: s.upstream,
 		Options: s.cfg.Socket, MaxConnections: s.cfg.MaxConnections, Host: (*host)(s),
 	}
 	err := s.listen(ctx, func(int) *listener.Config { return &listener.Config{Options: s.cfg.Socket} })

@@ -39,6 +39,9 @@ type Config struct {
 	// BusyPoll is how long a loop goes on asking for events before it sleeps, as in
 	// [loop.Config]: up to a whole CPU for each loop. It needs loops.
 	BusyPoll time.Duration
+	// KeepPolicy has loops leave the scheduling policy of their threads alone, as in
+	// [loop.Config].
+	KeepPolicy bool
 
 	// Engine says how bytes are moved.
 	Engine relay.Engine

@@ -85,6 +85,8 @@ type Loop struct {
 	Blocked      int64 `json:"blocked"`        // times that it slept until something happened
 	Gathers      int64 `json:"gathers"`        // times that it let bytes gather
 	BusyPollHits int64 `json:"busy_poll_hits"` // times that busy polling spared it to sleep
+	Batches      int64 `json:"batches"`        // times that it took to SCHED_BATCH
+	BatchRefused int64 `json:"batch_refused"`  // threads that could not be given that
 	LagP99Us     int64 `json:"lag_p99_us"`     // how long what became ready waited, see [core.Load]
 	LagMaxUs     int64 `json:"lag_max_us"`
 }
@@ -123,6 +125,7 @@ func (s *Server) Summary() Summary {
 		sum.Loops = append(sum.Loops, Loop{
 			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
 			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
+			Batches: l.Batches, BatchRefused: l.BatchRefused,
 			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(),
 		})
 	}

@@ -111,8 +111,8 @@ func TestSummaryForPeople(t *testing.T) {
 		Pipes:     proxy.Pipes{Made: 11, Reused: 12, Leased: 13, Idle: 14},
 		Pauses:    proxy.Pauses{GC: 15, GCMaxUs: 16},
 		Loops: []proxy.Loop{
-			{Active: 17, HandedOver: 18, LagP99Us: 19, LagMaxUs: 21, Blocked: 30, Gathers: 31, BusyPollHits: 32},
-			{Active: 22, HandedOver: 1, LagP99Us: 20, Blocked: 1, Gathers: 2, BusyPollHits: 3},
+			{Active: 17, HandedOver: 18, LagP99Us: 19, LagMaxUs: 21, Blocked: 30, Gathers: 31, BusyPollHits: 32, Batches: 41, BatchRefused: 51},
+			{Active: 22, HandedOver: 1, LagP99Us: 20, Blocked: 1, Gathers: 2, BusyPollHits: 3, Batches: 1, BatchRefused: 1},
 		},
 		AcceptPauses: 23,
 		Engine:       proxy.Engine{Promotions: 24, Demotions: 25, PipeGrowths: 26, MarksRaised: 27, MarksLowered: 28, TurnsCut: 29},
@@ -127,7 +127,7 @@ pipes               made 11, reused 12, leased 13, idle 14
 pauses              15 by the collector, the longest 16 us; 23 in accepting
 engine              promotions 24, demotions 25, pipe growths 26, marks raised 27, lowered 28, turns cut 29
 arena               used 41 of 40 bytes, at most 42, residues 43, refused 44
-loops               2, active 17 + 22, handed over 19, blocked 31, gathers 33, busy-poll hits 35, lag 20 us (99 %), 21 us (longest)
+loops               2, active 17 + 22, handed over 19, blocked 31, gathers 33, busy-poll hits 35, batches 42 (refused 52), lag 20 us (99 %), 21 us (longest)
 `
 	var got bytes.Buffer
 	if err := writeSummary(&got, "text", s); err != nil || got.String() != want {

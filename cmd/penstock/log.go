@@ -70,10 +70,12 @@ func writeLoops(w io.Writer, loops []proxy.Loop) error {
 		sum.Blocked += l.Blocked
 		sum.Gathers += l.Gathers
 		sum.BusyPollHits += l.BusyPollHits
+		sum.Batches += l.Batches
+		sum.BatchRefused += l.BatchRefused
 		sum.LagP99Us, sum.LagMaxUs = max(sum.LagP99Us, l.LagP99Us), max(sum.LagMaxUs, l.LagMaxUs)
 	}
-	_, err := fmt.Fprintf(w, "loops               %d, active %s, handed over %d, blocked %d, gathers %d, busy-poll hits %d, lag %d us (99 %%), %d us (longest)\n",
-		len(loops), strings.Join(active, " + "), sum.HandedOver, sum.Blocked, sum.Gathers, sum.BusyPollHits, sum.LagP99Us, sum.LagMaxUs)
+	_, err := fmt.Fprintf(w, "loops               %d, active %s, handed over %d, blocked %d, gathers %d, busy-poll hits %d, batches %d (refused %d), lag %d us (99 %%), %d us (longest)\n",
+		len(loops), strings.Join(active, " + "), sum.HandedOver, sum.Blocked, sum.Gathers, sum.BusyPollHits, sum.Batches, sum.BatchRefused, sum.LagP99Us, sum.LagMaxUs)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -28,6 +29,8 @@ type proxyCmd struct {
 
 	Loops    *int    `placeholder:"N" help:"Event loops that serve, each on a goroutine of its own. 0 has goroutines serve instead, two for each session. (default: GOMAXPROCS, one for each CPU)"`
 	BusyPoll timeout `default:"0" placeholder:"TIME" help:"How long a loop goes on asking for events before it sleeps, at most 1s: spares what waking a thread takes, and costs up to a whole CPU for each loop, for so long after each event. (default: ${default})"`
+
+	SchedBatch bool `default:"true" negatable:"" help:"While a loop has much to do its thread has SCHED_BATCH, see sched(7): it waits for a CPU that is busy, for as long as a time slice, instead of taking it, which saves much CPU where none is idle. --no-sched-batch leaves the policy alone. (default: on)"`
 
 	ConnectTimeout   timeout `default:"5s" placeholder:"TIME" help:"For the attempt to reach one target, all its addresses together. 0 is off, for this and all timeouts. (default: ${default})"`
 	IdleTimeout      timeout `default:"1h" placeholder:"TIME" help:"Ends a session in which no byte moved for so long. (default: ${default})"`
@@ -54,6 +57,13 @@ func gcPercent(loops int) int {
 	return 200
 }
 
+// spareProcs is how many Ps there are beside those of the loops, unless the environment
+// says how many in all. While no P is idle the runtime's monitor looks every 20 µs for one
+// whose loop sleeps in the kernel, takes it away, and has a thread spin on it; the loop
+// then wakes without a P, and moves to that thread. A spare one also lets other
+// goroutines run at once.
+const spareProcs = 1
+
 // Run serves until a signal stops it.
 func (c *proxyCmd) Run(e *env) error {
 	last, cancel := context.WithCancel(context.Background())
@@ -69,6 +79,9 @@ func (c *proxyCmd) Run(e *env) error {
 	} else {
 		if e.getenv("GOGC") == "" {
 			defer debug.SetGCPercent(debug.SetGCPercent(gcPercent(cfg.Loops)))
+		}
+		if e.getenv("GOMAXPROCS") == "" {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), spareProcs+cfg.Loops)))
 		}
 		cfg.Log = log
 		err = c.run(e, cfg)
@@ -121,7 +134,7 @@ const maxLoops = 1024
 
 // configLoops sets how many loops there are, none (-1) being goroutines.
 func (c *proxyCmd) configLoops(cfg *proxy.Config) error {
-	cfg.BusyPoll = c.BusyPoll.duration()
+	cfg.BusyPoll, cfg.KeepPolicy = c.BusyPoll.duration(), !c.SchedBatch
 	switch {
 	case c.Loops == nil:
 		cfg.Loops = defaultLoops()

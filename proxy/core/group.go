@@ -18,10 +18,11 @@ import (
 
 // Config sets up a [Group]. What has no default said is required.
 type Config struct {
-	// Loops is how many there are, 0 for GOMAXPROCS; BusyPoll is as in
+	// Loops is how many there are, 0 for GOMAXPROCS; BusyPoll and KeepPolicy are as in
 	// [loop.Config].
-	Loops    int
-	BusyPoll time.Duration
+	Loops      int
+	BusyPoll   time.Duration
+	KeepPolicy bool
 	// Now is the clock, as in [loop.Config]; nil means the system's.
 	Now func() int64
 
@@ -89,7 +90,7 @@ func New(cfg *Config) (*Group, error) {
 	g := &Group{cfg: *cfg, done: make(chan struct{}), ended: make(chan struct{})}
 	g.gate.max, g.gate.tell = int64(cfg.MaxConnections), cfg.Host.Full
 	var err error
-	if g.loops, err = loop.NewGroup(cfg.Loops, &loop.Config{BusyPoll: cfg.BusyPoll, Now: cfg.Now}); err != nil {
+	if g.loops, err = loop.NewGroup(cfg.Loops, &loop.Config{BusyPoll: cfg.BusyPoll, KeepPolicy: cfg.KeepPolicy, Now: cfg.Now}); err != nil {
 		return nil, err
 	}
 	if err := g.open(); err != nil {

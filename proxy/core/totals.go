@@ -53,8 +53,8 @@ type Summary struct {
 type Load struct {
 	Active, Accepted int64 // clients that it serves, and has served
 	HandedOver       int64 // clients that it accepted for others
-	// Turns, Blocked, Gathers and BusyPollHits are those of [loop.Stats].
-	Turns, Blocked, Gathers, BusyPollHits int64
+	// What has the name of a field of [loop.Stats] is that.
+	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused int64
 	// LagP99 and LagMax are how long turns took, which is how long something that
 	// became ready at their beginning may have waited. LagP99 is an upper bound of
 	// what 99 % of them took.

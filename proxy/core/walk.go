@@ -43,7 +43,8 @@ func (c *core) settled() Summary {
 		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Totals: c.ended,
 		Loops: []Load{{
 			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver,
-			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits, LagP99: p99, LagMax: s.MaxLag,
+			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
+			Batches: s.Batches, BatchRefused: s.BatchRefused, LagP99: p99, LagMax: s.MaxLag,
 		}},
 	}
 }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package loop
+
+func (l *load) follow() {}
+
+func (l *load) leave() { l.batch = false }
