@@ -5,7 +5,7 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-var SplicedNothing = splicedNothing
+var Spliced = spliced
 
 // Grown is what a session's slab comes to that was so much without it, with it,
 // and without it again.

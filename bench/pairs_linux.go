@@ -94,29 +94,37 @@ func (f *field) plan(d time.Duration) load.Plan {
 
 // judgeSplicing makes void what a contestant measured that is there to splice
 // and did not, by its own account. Every workload tells: HAProxy that splices
-// splices even 64 bytes, half of the idle sessions' 64 KiB, and in correctness.
+// splices even 64 bytes, half of the idle sessions' 64 KiB, and in correctness. Of
+// bulk it says how much.
 func (f *field) judgeSplicing() {
 	for _, e := range f.entrants {
-		if strings.HasPrefix(e.kind.Name, "haproxy-splice-") && !e.lost() && splicedNothing(f.out, e.kind.Name) {
+		if !strings.HasPrefix(e.kind.Name, "haproxy-splice-") || e.lost() {
+			continue
+		}
+		switch spliced, all, trials := spliced(f.out, e.kind.Name); {
+		case trials == 0:
+		case spliced == 0:
 			e.cell.Void = "its own statistics report no spliced bytes"
+		case f.scenario.Workload == load.Bulk && e.cell.Role != report.Again:
+			e.cell.Notes = append(e.cell.Notes, fmt.Sprintf("spliced %.1f %% of its bytes, by its own statistics", 100*spliced/all))
 		}
 	}
 }
 
-// splicedNothing reports whether a contestant has trials, none of which tells of
-// spliced bytes.
-func splicedNothing(s *report.Scenario, contestant string) bool {
-	trials := 0
+// spliced adds up the bytes that a contestant's trials tell of as spliced, none
+// where that is unknown, and all bytes, and counts the trials.
+func spliced(s *report.Scenario, contestant string) (spliced, all float64, trials int) {
 	for _, t := range s.Trials {
 		if t.Contestant != contestant {
 			continue
 		}
-		if t.SplicedBytes > 0 { // false of what is unknown
-			return false
-		}
 		trials++
+		all += float64(t.SentBytes + t.ReceivedBytes)
+		if t.SplicedBytes > 0 {
+			spliced += float64(t.SplicedBytes)
+		}
 	}
-	return trials > 0
+	return spliced, all, trials
 }
 
 // count is an untimed trial of each entrant, in which its system calls are

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/bench/switches"
+	"github.com/penstock/penstock/bench/write"
 )
 
 // The names of the parts that a Rig runs by calling its own program again, beside
@@ -37,7 +38,7 @@ type listening struct {
 // threads to serve with (the origin ignores it), contestant.PartRival the address to
 // forward to and "splice" or "copy", contestant.PartObserved a form, that address
 // and the most sessions, million.Part a form and a number of sessions; PartLoad and
-// those of package switches take nothing. The program that a Rig runs must call it
+// those of packages switches and write take nothing. The program that a Rig runs must call it
 // when asked to by the arguments that Program.Part gives.
 func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
 	switch part {
@@ -56,6 +57,9 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 	}
 	if switches.IsPart(part) {
 		return switches.RunPart(ctx, part, in, out)
+	}
+	if write.IsPart(part) {
+		return write.RunPart(ctx, part, in, out)
 	}
 	return fmt.Errorf("bench: no part %q", part)
 }

@@ -30,12 +30,12 @@ func TestOutOfDescriptors(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	dial(t, s, 2) // while there are descriptors
+	connect(t, s, 2) // while there are descriptors
 	for range 2 {
 		sys.Close(await(t, accepted, "a connection"))
 	}
 	do(t, l, ln.Suspend)
-	dial(t, s, 2)
+	connect(t, s, 2)
 	spare, undo := exhaust(t)
 	before := l.Stats().Turns
 	do(t, l, ln.Resume)

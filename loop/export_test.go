@@ -1,7 +1,32 @@
 package loop
 
+import "time"
+
 // Turn makes one turn of a loop that does not run.
 func (l *Loop) Turn() error { return l.turn() }
+
+// Begin is what comes before the turns of Run, and what it returns comes after them.
+func (l *Loop) Begin() (end func()) {
+	l.begin()
+	return l.load.leave
+}
+
+// GiveWay returns what a loop does that is always at work and gives way.
+func GiveWay() (giveWay func(), end func() error) {
+	o := new(others)
+	runningLoops.Add(1)
+	giveWay = func() {
+		o.worked = yieldTime
+		o.run(yieldTime)
+	}
+	return giveWay, func() error { runningLoops.Add(-1); return o.knock.close() }
+}
+
+// LoadWindow is for how long a loop looks at what it has to do.
+const LoadWindow = time.Duration(loadWindow)
+
+// FollowEvery is how many times a loop sleeps before it looks whether it has moved.
+const FollowEvery = followEvery
 
 // A Wheel is a loop's wheel without the loop.
 type Wheel struct{ wheel }

@@ -3,8 +3,10 @@ package loop_test
 import (
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,13 +163,56 @@ func ordinaryGoroutines(t *testing.T, poll bool) {
 		once  func() time.Duration
 	}{
 		"a timer":      {100, bound, lateTimer},
-		"an echo":      {50, 2 * bound, func() time.Duration { return echo(t, client) }}, // by two goroutines in turn
-		"a collection": {3, 4 * bound, collection},                                       // stops the world twice, and works
+		"an echo":      {50, bound, func() time.Duration { return echo(t, client) }}, // by two goroutines in turn
+		"a collection": {3, 4 * bound, collection},                                   // stops the world twice, and works
 	} {
 		d := late(test.times, 10*test.bound, test.once)
 		t.Logf("%s: %v", what, d)
 		if d > 10*test.bound {
 			t.Errorf("%s took %v, want at most %v, and no more than ten times that here", what, d, test.bound)
+		}
+	}
+}
+
+// TestNetworkAtOneP: at GOMAXPROCS 1 a goroutine that waits for something of the runtime's
+// poller runs when a loop gives way, though there is always another one to run: the
+// loop's.
+func TestNetworkAtOneP(t *testing.T) {
+	if !inChild(t, "GOMAXPROCS=1") {
+		return
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var read atomic.Int64
+	go func() {
+		for b := make([]byte, 1); ; read.Add(1) {
+			if _, err := r.Read(b); err != nil {
+				return
+			}
+		}
+	}()
+	defer w.Close()
+	if _, err := w.Write([]byte{0}); err != nil {
+		t.Fatal(err)
+	}
+	for read.Load() == 0 { // from then on it waits
+		time.Sleep(time.Millisecond)
+	}
+	giveWay, end := loop.GiveWay()
+	defer end()
+	for i := int64(1); i <= 100; i++ {
+		if _, err := w.Write([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
+		giveWay()
+		if read.Load() != i+1 {
+			giveWay() // now and then the scheduler puts who has given way first
+		}
+		if read.Load() != i+1 {
+			t.Fatalf("%d of %d bytes are read", read.Load(), i+1)
 		}
 	}
 }

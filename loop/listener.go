@@ -227,6 +227,7 @@ type queueHandler Listener
 
 func (q *queueHandler) Ready(uint8, Events) {
 	ln := (*Listener)(q)
+	ln.loop.load.accepts(ln.id.slot())
 	size := ln.batch.next(ln.loop.counts.turns.Load())
 	n, empty := ln.accept(size, ln.accepting)
 	ln.batch.learn(n, empty)

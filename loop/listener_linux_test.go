@@ -64,8 +64,29 @@ func socket(t testing.TB) (ln *net.TCPListener, fd int) {
 	return ln, sockets.FD(t, ln)
 }
 
-// dial makes n connections, which wait in the queue.
-func dial(t testing.TB, ln net.Listener, n int) {
+// dial makes n connections, which wait in the queue. On a busy machine they are there
+// some time after connect(2) has returned: the last segment of the handshake is on its way.
+func dial(t testing.TB, ln *net.TCPListener, n int) {
+	t.Helper()
+	fd := sockets.FD(t, ln)
+	queued := func() int {
+		queued, _, err := sys.ListenQueue(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return queued
+	}
+	before := queued()
+	connect(t, ln, n)
+	for end := time.Now().Add(patience); queued() < before+n; time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are in the queue, want %d", queued(), before+n)
+		}
+	}
+}
+
+// connect makes n connections, which may be accepted meanwhile.
+func connect(t testing.TB, ln net.Listener, n int) {
 	t.Helper()
 	for range n {
 		c, err := net.Dial("tcp", ln.Addr().String())
@@ -171,7 +192,7 @@ func TestSharedListener(t *testing.T) {
 			}
 		})
 	}
-	dial(t, s, n)
+	connect(t, s, n)
 	var fds []int
 	for range n {
 		fds = append(fds, await(t, got, "a connection"))

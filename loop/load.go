@@ -32,35 +32,74 @@ type load struct {
 	since  int64  // when the window began
 	busy   int64  // ns of turns in it
 	served uint64 // a bit for each descriptor of 64; more are as good as 64
+	queues uint64 // those of them that are listeners'
 
 	batch   bool
-	tid     int   // the thread that was seen last under SCHED_BATCH
-	threads []int // those that were given it; goroutines move
+	owned   bool         // Run was called with another policy than the usual one
+	tid     int          // the thread that was seen last under SCHED_BATCH
+	unseen  int          // how many times it may sleep before it looks whether it has moved
+	threads []heldThread // those that were seen since; goroutines move
 
 	batches, refused atomic.Int64
 }
 
+// A heldThread is one on which a loop under SCHED_BATCH was about to sleep.
+type heldThread struct {
+	tid int
+	has bool // the policy, and the loop holds it
+}
+
+// begin is told of the beginning of Run.
+func (l *load) begin(now int64) {
+	l.since, l.busy, l.served, l.queues = now, 0, 0, 0
+	l.owned = !l.keep && owned()
+}
+
 func (l *load) serve(slot uint32) { l.served |= 1 << (slot & 63) }
 
-// turn is told of each turn, when it began and how long it took.
-func (l *load) turn(began, took int64) {
-	l.busy += took
-	now := began + took
-	if now-l.since < loadWindow {
+// accepts says that a slot is a listener's, which is none of a session's.
+func (l *load) accepts(slot uint32) { l.queues |= 1 << (slot & 63) }
+
+// turn is told of each turn, when it began and ended.
+func (l *load) turn(began, ended int64) {
+	l.busy += ended - began
+	if ended-l.since < loadWindow {
 		return
 	}
 	if !l.keep {
-		l.judge(now - l.since)
+		l.judge(ended - l.since)
 	}
-	l.since, l.busy, l.served = now, 0, 0
+	l.since, l.busy, l.served, l.queues, l.unseen = ended, 0, 0, 0, 0
 }
 
 func (l *load) judge(span int64) {
-	switch many, share := bits.OnesCount64(l.served) >= batchDescriptors, l.busy*100/span; {
+	many := bits.OnesCount64(l.served&^l.queues) >= batchDescriptors
+	switch share := l.busy * 100 / span; {
 	case many && share >= batchShare && !l.batch:
 		l.batch = true
 		bump(&l.batches, 1)
 	case l.batch && (!many || share < batchShare/2):
 		l.leave()
 	}
+}
+
+// followEvery is how many times a loop under SCHED_BATCH sleeps before it looks again
+// whether it is on another thread, unless a window has ended: goroutines move rarely,
+// and one that has moved lacks the policy until then.
+const followEvery = 16
+
+// sleep is told before a loop under SCHED_BATCH sleeps, and for how long, and returns
+// for how long it may: not long beyond the end of the window, so that a loop that has
+// become idle notices, and does not keep whom it serves next waiting. One that works
+// every now and then is left to the event that wakes it.
+func (l *load) sleep(now, timeout int64) int64 {
+	if l.unseen--; l.unseen < 0 {
+		l.follow()
+		l.unseen = followEvery - 1
+	}
+	left := max(l.since+2*loadWindow-now, 1)
+	if timeout < 0 {
+		return left
+	}
+	return min(timeout, left)
 }

@@ -2,33 +2,81 @@ package loop
 
 import (
 	"slices"
+	"sync"
+	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// follow gives the policy to the thread that is about to sleep. One with any other
-// policy than the usual one keeps that.
+// batched is which threads of this process have SCHED_BATCH of loops, and of how many: a
+// thread that one loop has left may serve another one.
+var batched = struct {
+	sync.Mutex
+	loops map[int]int
+}{loops: map[int]int{}}
+
+// owned reports whether somebody has given the thread a policy of its own, which a
+// thread that it is locked to, or all of a process, may have.
+func owned() bool {
+	batched.Lock()
+	defer batched.Unlock()
+	policy, err := sys.SchedPolicy(0)
+	return err != nil || policy != sys.SCHED_OTHER && batched.loops[sys.Gettid()] == 0
+}
+
+// follow gives the policy to the thread that is about to sleep.
 func (l *load) follow() {
 	tid := sys.Gettid()
 	if tid == l.tid {
 		return
 	}
 	l.tid = tid
-	if slices.Contains(l.threads, tid) {
+	if slices.ContainsFunc(l.threads, func(t heldThread) bool { return t.tid == tid }) {
 		return
 	}
-	if err := sys.ChangeSchedPolicy(tid, sys.SCHED_OTHER, sys.SCHED_BATCH); err != nil {
+	err := hold(tid, l.owned)
+	if err != nil {
 		bump(&l.refused, 1)
-		return
 	}
-	l.threads = append(l.threads, tid)
+	l.threads = append(l.threads, heldThread{tid, err == nil})
 }
 
 // leave takes it back from all.
 func (l *load) leave() {
-	for _, tid := range l.threads {
-		// It fails for a thread that has ended, or that somebody else has given another.
-		_ = sys.ChangeSchedPolicy(tid, sys.SCHED_BATCH, sys.SCHED_OTHER)
+	for _, t := range l.threads {
+		if t.has {
+			release(t.tid)
+		}
 	}
 	l.batch, l.tid, l.threads = false, 0, l.threads[:0]
+}
+
+// hold gives a thread SCHED_BATCH, and leaves alone one that has any other policy than
+// SCHED_OTHER. That it has SCHED_BATCH already will do where policies are not somebody
+// else's: another loop holds it, or the thread was started by one that had it.
+func hold(tid int, owned bool) error {
+	batched.Lock()
+	defer batched.Unlock()
+	err := sys.ChangeSchedPolicy(tid, sys.SCHED_OTHER, sys.SCHED_BATCH)
+	if err == syscall.EINVAL && !owned && len(batched.loops) > 0 {
+		if policy, _ := sys.SchedPolicy(tid); policy == sys.SCHED_BATCH {
+			err = nil
+		}
+	}
+	if err == nil {
+		batched.loops[tid]++
+	}
+	return err
+}
+
+// release undoes hold, unless another loop holds it still.
+func release(tid int) {
+	batched.Lock()
+	defer batched.Unlock()
+	if batched.loops[tid]--; batched.loops[tid] > 0 {
+		return
+	}
+	delete(batched.loops, tid)
+	// It fails for a thread that has ended, or that somebody has given another policy.
+	_ = sys.ChangeSchedPolicy(tid, sys.SCHED_BATCH, sys.SCHED_OTHER)
 }

@@ -2,6 +2,8 @@
 
 package loop
 
+func owned() bool { return false }
+
 func (l *load) follow() {}
 
 func (l *load) leave() { l.batch = false }

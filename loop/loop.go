@@ -25,9 +25,12 @@ type Config struct {
 
 	// KeepPolicy has the loop leave the scheduling policy of its thread alone. Else it
 	// changes that from SCHED_OTHER to SCHED_BATCH, see sched(7), while it is at work for
-	// a tenth of the time and for more than one session: then the thread waits for a CPU
-	// that is busy instead of taking it, for as long as a time slice, finds more to do when
-	// it has it, and much CPU is saved on a machine that has none to spare.
+	// a tenth of the time and for three descriptors or more, listeners not counted: then
+	// the thread waits for a CPU that is busy instead of taking it, for as long as a time
+	// slice, finds more to do when it has it, and much CPU is saved on a machine that has
+	// none to spare. A thread with any other policy when Run is called keeps it. What is
+	// started by a thread that has SCHED_BATCH, a process for one, begins with it
+	// (sched(7)).
 	KeepPolicy bool
 
 	// Now is the clock: nanoseconds that never go backwards. Nil means the
@@ -60,6 +63,7 @@ type Loop struct {
 	stop      bool
 	counts    counts
 	load      load
+	others    others // owns an eventfd
 
 	running atomic.Bool
 	closed  atomic.Bool
@@ -115,7 +119,7 @@ func (l *Loop) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	return errors.Join(l.mail.close(), l.poller.close())
+	return errors.Join(l.mail.close(), l.poller.close(), l.others.knock.close())
 }
 
 // Now is the clock at the beginning of this turn of the loop, in nanoseconds: what

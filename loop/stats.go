@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// lagBuckets is how many there are in [Stats.Lag].
-const lagBuckets = 32
+// timeBuckets is how many there are in [Stats.Lag] and [Stats.TimerLate].
+const timeBuckets = 32
 
 // Stats is what a loop has done since it was made.
 type Stats struct {
@@ -19,30 +19,61 @@ type Stats struct {
 	// loop did not sleep.
 	BusyPollHits int64
 	// Batches are the times that the loop took to SCHED_BATCH, see [Config.KeepPolicy],
-	// and BatchRefused the threads that did not get it, because they had another policy
-	// than SCHED_OTHER or the kernel would not have it.
+	// and BatchRefused the threads that did not get it, counted once for each of those
+	// times, because they had another policy than SCHED_OTHER or the kernel would not have
+	// it.
 	Batches, BatchRefused int64
-	// Lag counts turns by how long they took, which is how long something that
-	// became ready at their beginning may have waited: Lag[i] those below 2^i
-	// microseconds, and not below half of that.
-	Lag [lagBuckets]int64
+	// Lag counts turns by how long they took, from when epoll_wait had returned, what
+	// other goroutines were given included: Lag[i] those below 2^i microseconds, and not
+	// below half of that. So long may what a turn found ready have waited for its handler
+	// from there on, and what became ready meanwhile until it was found. What is not in
+	// it is how long a loop that slept waited for a CPU, as it does under SCHED_BATCH.
+	Lag [timeBuckets]int64
 	// MaxLag is the longest.
 	MaxLag time.Duration
+	// TimerLate counts the ticks of a quarter of a millisecond at which timers fired by
+	// how long after them the turn began that called those timers, by microseconds as
+	// Lag does. A timer's tick is the first one at or after its time. So it has the
+	// wait for a CPU that Lag lacks, if the loop slept; the rest of the turn before, and
+	// what [Loop.Gather] put off, if it did not; and what rounds the timeout of
+	// epoll_wait up, a millisecond at most where there is no epoll_pwait2(2). What
+	// comes before the timers in their turn is Lag's. Ticks that passed while the loop
+	// did not run count as well.
+	TimerLate [timeBuckets]int64
+	// MaxTimerLate is the longest.
+	MaxTimerLate time.Duration
+}
+
+// times counts times of nanoseconds by powers of two of a microsecond.
+type times struct {
+	n   [timeBuckets]atomic.Int64
+	max atomic.Int64
+}
+
+func (t *times) add(took int64) {
+	bump(&t.n[min(bits.Len64(uint64(took/1000)), timeBuckets-1)], 1)
+	if took > t.max.Load() {
+		t.max.Store(took)
+	}
+}
+
+func (t *times) load() (n [timeBuckets]int64, most time.Duration) {
+	for i := range n {
+		n[i] = t.n[i].Load()
+	}
+	return n, time.Duration(t.max.Load())
 }
 
 // counts are written by the loop and read by everybody.
 type counts struct {
-	turns, events, sleeps, gathers, hits, max atomic.Int64
-	lag                                       [lagBuckets]atomic.Int64
+	turns, events, sleeps, gathers, hits atomic.Int64
+	lag                                  times
 }
 
 func (c *counts) turn(events int, took int64) {
 	bump(&c.turns, 1)
 	bump(&c.events, int64(events))
-	bump(&c.lag[min(bits.Len64(uint64(took/1000)), lagBuckets-1)], 1)
-	if took > c.max.Load() {
-		c.max.Store(took)
-	}
+	c.lag.add(took)
 }
 
 func (c *counts) blocked() { bump(&c.sleeps, 1) }
@@ -60,11 +91,10 @@ func (l *Loop) Stats() Stats {
 	c := &l.counts
 	s := Stats{
 		Turns: c.turns.Load(), Events: c.events.Load(), Blocked: c.sleeps.Load(), Gathers: c.gathers.Load(),
-		BusyPollHits: c.hits.Load(), MaxLag: time.Duration(c.max.Load()),
-		Batches: l.load.batches.Load(), BatchRefused: l.load.refused.Load(),
+		BusyPollHits: c.hits.Load(),
+		Batches:      l.load.batches.Load(), BatchRefused: l.load.refused.Load(),
 	}
-	for i := range s.Lag {
-		s.Lag[i] = c.lag[i].Load()
-	}
+	s.Lag, s.MaxLag = c.lag.load()
+	s.TimerLate, s.MaxTimerLate = l.wheel.late.load()
 	return s
 }

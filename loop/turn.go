@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 )
 
@@ -34,8 +33,9 @@ func (l *Loop) Run() error {
 	if l.closed.Load() {
 		return fmt.Errorf("penstock: loop: run: %w", os.ErrClosed)
 	}
-	l.now = l.clock()
-	l.yield, l.load.since = l.now, l.now
+	l.begin()
+	runningLoops.Add(1)
+	defer runningLoops.Add(-1)
 	defer l.load.leave()
 	for l.stop = false; !l.stop; {
 		if err := l.turn(); err != nil {
@@ -43,6 +43,12 @@ func (l *Loop) Run() error {
 		}
 	}
 	return nil
+}
+
+func (l *Loop) begin() {
+	l.now = l.clock()
+	l.yield = l.now
+	l.load.begin(l.now)
 }
 
 // turn waits until there is something to do, and does it: what became ready, what
@@ -66,9 +72,9 @@ func (l *Loop) turn() error {
 		return err
 	}
 	l.wheel.advance(l.now)
-	took := l.giveWay(l.clock()) - l.now
-	l.counts.turn(n, took)
-	l.load.turn(l.now, took)
+	end := l.clock()
+	l.load.turn(l.now, end)
+	l.counts.turn(n, l.giveWay(end)-l.now)
 	l.gatherEvents(n + len(rest))
 	return nil
 }
@@ -86,8 +92,9 @@ func (l *Loop) gatherEvents(called int) {
 // giveWay lets other goroutines run if it is time, and returns what the clock says
 // then.
 func (l *Loop) giveWay(now int64) int64 {
+	l.others.worked += now - l.now
 	if now-l.yield > yieldTime {
-		runtime.Gosched()
+		l.others.run(now - l.yield)
 		now = l.clock()
 		l.yield = now
 	}
@@ -108,12 +115,13 @@ func (l *Loop) wait() (int, error) {
 			return n, err
 		}
 	}
-	timeout := l.wheel.untilNext(l.clock())
+	now := l.clock()
+	timeout := l.wheel.untilNext(now)
 	if timeout == 0 || !l.mail.sleep() {
 		return 0, nil
 	}
 	if l.load.batch {
-		l.load.follow()
+		timeout = l.load.sleep(now, timeout)
 	}
 	n, err = l.poller.block(timeout)
 	l.mail.awake()

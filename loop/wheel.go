@@ -31,6 +31,7 @@ type wheel struct {
 	used  [wheelLevels]uint64
 	lists [wheelLevels][wheelLists]Timer // heads of circular lists
 	fired Timer                          // the list that is being called
+	late  times                          // since the ticks of those that were called
 }
 
 const (
@@ -115,7 +116,7 @@ func (w *wheel) advance(now int64) {
 		}
 		w.tick = at
 		w.spread()
-		w.call()
+		w.call(now)
 	}
 }
 
@@ -130,8 +131,11 @@ func (w *wheel) spread() {
 	}
 }
 
-// call calls the timers of the present tick.
-func (w *wheel) call() {
+// call calls the timers of the present tick, at a time of the clock.
+func (w *wheel) call(now int64) {
+	if i := w.tick & (wheelLists - 1); w.used[0]&(1<<i) != 0 {
+		w.late.add(now - w.base - w.tick*wheelTick)
+	}
 	w.empty(0, int(w.tick&(wheelLists-1)), func(t *Timer) { t.owner.Expired(t) })
 }
 

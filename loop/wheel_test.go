@@ -15,6 +15,7 @@ type modelTimer struct {
 	loop.Timer
 	name  int
 	due   int64 // ns; what it was armed for
+	tick  int64 // at which it fires
 	fired func(*modelTimer)
 }
 
@@ -69,6 +70,8 @@ func (m *wheelModel) onFired(timer *modelTimer) {
 
 func (m *wheelModel) arm(timer *modelTimer, d time.Duration) {
 	timer.due = m.now + int64(d)
+	// What is due by now fires with what is due at the next tick.
+	timer.tick = max((timer.due-m.base+loop.WheelTick-1)/loop.WheelTick, (m.now-m.base)/loop.WheelTick+1)
 	m.Arm(&timer.Timer, timer, timer.due)
 	m.armed[timer] = true
 }
@@ -107,7 +110,7 @@ func (m *wheelModel) advance(d time.Duration) {
 	m.now += int64(d)
 	must := []*modelTimer{}
 	for timer := range m.armed {
-		if timer.due <= m.now-loop.WheelTick {
+		if m.base+timer.tick*loop.WheelTick <= m.now {
 			must = append(must, timer)
 		}
 	}
@@ -122,8 +125,7 @@ func (m *wheelModel) advance(d time.Duration) {
 			m.t.Fatalf("timer %d has not fired, and was due %v ago", timer.name, time.Duration(m.now-timer.due))
 		}
 	}
-	tick := func(timer *modelTimer) int64 { return (timer.due - m.base + loop.WheelTick - 1) / loop.WheelTick }
-	if !slices.IsSortedFunc(m.fired, func(a, b *modelTimer) int { return cmp.Compare(tick(a), tick(b)) }) {
+	if !slices.IsSortedFunc(m.fired, func(a, b *modelTimer) int { return cmp.Compare(a.tick, b.tick) }) {
 		m.t.Fatalf("fired out of order: %v", m.fired)
 	}
 }

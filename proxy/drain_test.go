@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/socket"
 )
@@ -35,6 +36,29 @@ func testDrainWaitsForSessions(t *testing.T) {
 	want := proxy.Connections{Accepted: 1}
 	if sum := r.Summary(); sum.Connections != want || sum.Bytes.ClientToEndpoint.Copied != int64(len("beforewhile draining")) {
 		t.Errorf("the summary is %+v", sum)
+	}
+}
+
+// What stops does not tell of room again.
+func TestDrainedIsTheLastThatIsTold(t *testing.T) { eachDriver(t, testDrainedIsTheLastThatIsTold) }
+
+func testDrainedIsTheLastThatIsTold(t *testing.T) {
+	j, log := newJournal()
+	r := serve(t, proxy.Config{MaxConnections: 1, Log: log}, endpoint(t, "127.0.0.1:0", echo))
+	first, second := r.dial(t), r.dial(t)
+	exchange(t, first, "hello")
+	j.wait(t, "max-connections reached, further clients wait")
+	r.stop()
+	j.wait(t, "draining")
+	first.Close()
+	exchange(t, second, "hello")
+	second.Close()
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+	j.wait(t, "drained")
+	if told := j.find("below max-connections again"); len(told) != 0 {
+		t.Error("a server that has stopped tells that there is room again")
 	}
 }
 
@@ -142,7 +166,7 @@ func testCutEndsAtOnce(t *testing.T) {
 func TestCutWhileConnecting(t *testing.T) { eachDriver(t, testCutWhileConnecting) }
 
 func testCutWhileConnecting(t *testing.T) {
-	mute := silent(t)
+	mute := sockets.Silent(t)
 	r := serve(t, proxy.Config{MaxConnections: 1}, mute)
 	r.dial(t)
 	r.dial(t)
@@ -157,32 +181,6 @@ func testCutWhileConnecting(t *testing.T) {
 	if got := r.Summary().Connections; got.Active != 0 || got.Refused != 0 {
 		t.Errorf("connections are %+v", got)
 	}
-}
-
-// silent returns the address of a listener that does not answer: its accept queue
-// is full.
-func silent(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) })
-	err = errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*syscall.SockaddrInet4).Port}).String()
-	conn, err := net.Dial("tcp", addr) // the one that fits
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return addr
 }
 
 // Clients that were connected before the stop are served, those above the limit

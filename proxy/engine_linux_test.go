@@ -114,40 +114,68 @@ func TestSummaryHasTheLoopsWaits(t *testing.T) {
 	}
 }
 
-// A loop that carries much bulk lets it gather.
+// A loop that carries much bulk lets it gather. What comes in one round it moves in one
+// turn, be the machine as busy as it may: a turn that is late leaves nothing behind.
 func TestSummaryHasGathers(t *testing.T) {
 	r := serve(t, proxy.Config{Loops: 1}, endpoint(t, "127.0.0.1:0", drain))
 	const clients = 12
-	ended, enough := make(chan error, clients), make(chan struct{})
-	for range clients {
-		conn := r.dial(t)
-		go func() {
-			piece := make([]byte, 256<<10)
-			for {
-				select {
-				case <-enough:
-					ended <- conn.Close()
-					return
-				default:
-				}
-				if _, err := conn.Write(piece); err != nil {
-					ended <- err
-					return
-				}
-			}
-		}()
+	conns, piece := make([]net.Conn, clients), make([]byte, 32<<10)
+	for i := range conns {
+		conns[i] = r.dial(t)
 	}
 	for end := time.Now().Add(time.Minute); r.Summary().Loops[0].Gathers == 0 && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond) // asking is something else to do for the loop
-	}
-	close(enough)
-	for range clients {
-		if err := <-ended; err != nil {
-			t.Error(err)
+		for range 10 { // asking is something else to do for the loop
+			for _, conn := range conns {
+				if _, err := conn.Write(piece); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 	if r.Summary().Loops[0].Gathers == 0 {
 		t.Error("it never did")
+	}
+}
+
+// Loops that serve several clients take SCHED_BATCH, unless they are told to keep the
+// policy, and the summary says so.
+func TestSummaryHasBatches(t *testing.T) {
+	rigs := map[bool]*running{}
+	ended, enough := make(chan error), make(chan struct{})
+	const clients = 4
+	for _, keep := range []bool{false, true} {
+		rigs[keep] = serve(t, proxy.Config{Loops: 1, KeepPolicy: keep}, endpoint(t, "127.0.0.1:0", echo))
+		for range clients {
+			conn := rigs[keep].dial(t)
+			go func() {
+				for {
+					select {
+					case <-enough:
+						ended <- conn.Close()
+						return
+					default:
+						if err := roundTrip(conn, "hello"); err != nil {
+							ended <- err
+							return
+						}
+					}
+				}
+			}()
+		}
+	}
+	batches := func(keep bool) int64 { return rigs[keep].Summary().Loops[0].Batches }
+	for end := time.Now().Add(time.Minute); batches(false) == 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	close(enough)
+	for range 2 * clients {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if batches(false) == 0 || batches(true) != 0 || rigs[true].Summary().Loops[0].BatchRefused != 0 {
+		t.Errorf("%+v, and where the policy is kept %+v", rigs[false].Summary().Loops, rigs[true].Summary().Loops)
 	}
 }
 

@@ -14,10 +14,11 @@ const quiet = time.Second
 type episode struct {
 	over func() // tells that it is; called under mu
 
-	mu    sync.Mutex
-	told  bool
-	on    bool
-	timer *time.Timer // of the end; nil before the first
+	mu      sync.Mutex
+	told    bool
+	on      bool
+	stopped bool
+	timer   *time.Timer // of the end; nil before the first
 }
 
 // begin notes that the condition is there; tell tells of it, unless that was done.
@@ -36,9 +37,11 @@ func (e *episode) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.on = false
-	if e.timer == nil {
+	switch {
+	case e.stopped:
+	case e.timer == nil:
 		e.timer = time.AfterFunc(quiet, e.settle)
-	} else {
+	default:
 		e.timer.Reset(quiet)
 	}
 }
@@ -47,18 +50,18 @@ func (e *episode) end() {
 func (e *episode) settle() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.told && !e.on {
+	if e.told && !e.on && !e.stopped {
 		e.told = false
 		e.over()
 	}
 }
 
-// close tells that the episode is over if it is, without waiting. Nothing is
-// told afterwards.
-func (e *episode) close() {
-	e.settle()
+// stop has nothing told of an end any more: who stops serving would tell of room that
+// nobody is to have.
+func (e *episode) stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.stopped = true
 	if e.timer != nil {
 		e.timer.Stop()
 	}

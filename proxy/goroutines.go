@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"iter"
 	"net"
 	"sync"
 	"time"
@@ -60,6 +61,8 @@ func (g *goroutines) active() int64 { return g.sessions.active() }
 
 func (g *goroutines) summary() core.Summary { return g.sessions.summary() }
 
+func (g *goroutines) list(ctx context.Context) iter.Seq[core.Session] { return g.sessions.list(ctx) }
+
 func (g *goroutines) close() error {
 	g.spares.close()
 	return nil
@@ -69,17 +72,17 @@ func (g *goroutines) close() error {
 // goes on without the goroutine that handle is called on: the stack that dialing has
 // grown is not kept for as long as the session lasts.
 func (g *goroutines) handle(client net.Conn, release func()) {
-	g.sessions.accept()
+	s := g.sessions.accept(client)
 	endpoint, err := g.connect()
 	if err != nil {
-		g.refuse(client, err)
+		g.refuse(s, err)
 		release()
 		return
 	}
 	session := g.relay.NewSession(client, endpoint)
-	g.sessions.start(session)
+	g.sessions.join(s, endpoint, session)
 	ended := func(result relay.Result, err error) {
-		g.sessions.end(session, result)
+		g.sessions.end(s, result)
 		if g.tellsAll() { // a connection of package net knows its addresses when it is closed, too
 			g.tellEnded(address(client.RemoteAddr()), address(endpoint.RemoteAddr()), result, err)
 		}
@@ -134,13 +137,13 @@ func (g *goroutines) connect() (net.Conn, error) {
 // refuse resets a client that no target took: an orderly close would tell it that
 // its server had nothing to say. (A unix socket has no reset; there it is an end
 // of file unless the client had sent something, which makes it ECONNRESET.)
-func (g *goroutines) refuse(client net.Conn, cause error) {
-	if tcp, ok := client.(*net.TCPConn); ok {
+func (g *goroutines) refuse(s *served, cause error) {
+	if tcp, ok := s.client.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
-	client.Close()
-	g.sessions.refuse(g.cut.Err() != nil)
-	g.tellRefused(address(client.RemoteAddr()), cause)
+	s.client.Close()
+	g.sessions.refuse(s, g.cut.Err() != nil)
+	g.tellRefused(address(s.client.RemoteAddr()), cause)
 }
 
 // address names a peer; that of a unix socket has no name as a rule.

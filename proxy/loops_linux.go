@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"iter"
 
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/listener"
@@ -58,6 +59,8 @@ func (d *loops) cutAll(cause error) { d.Cut(cause) }
 func (d *loops) active() int64 { return d.Active() }
 
 func (d *loops) summary() core.Summary { return d.Summary() }
+
+func (d *loops) list(ctx context.Context) iter.Seq[core.Session] { return d.Sessions(ctx) }
 
 func (d *loops) close() error { return d.Close() }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
@@ -104,6 +105,8 @@ type driver interface {
 	// active returns how many clients are being served.
 	active() int64
 	summary() core.Summary
+	// list yields the clients that are being served, as [Server.Sessions] does.
+	list(ctx context.Context) iter.Seq[core.Session]
 	// close gives up what the driver has, after serve, or in place of it.
 	close() error
 }
@@ -281,9 +284,7 @@ func (s *Server) close() error {
 	for _, l := range s.listeners {
 		errs = append(errs, l.Close())
 	}
-	for _, e := range append(s.pauses, &s.full, &s.refused) {
-		e.close()
-	}
+	s.stopEpisodes()
 	if s.relay != nil {
 		errs = append(errs, s.relay.Close())
 	}
@@ -292,4 +293,13 @@ func (s *Server) close() error {
 	}
 	s.cutNow()
 	return errors.Join(errs...)
+}
+
+// stopEpisodes has no end of them told any more.
+func (s *Server) stopEpisodes() {
+	for _, e := range s.pauses {
+		e.stop()
+	}
+	s.full.stop()
+	s.refused.stop()
 }

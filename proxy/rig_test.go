@@ -11,11 +11,11 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/socket"
 )
@@ -33,36 +33,15 @@ func endpoint(t *testing.T, spec string, serve func(net.Conn)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var running sync.WaitGroup
-	t.Cleanup(func() {
-		ln.Close()
-		running.Wait()
-	})
-	running.Go(func() {
-		for {
-			conn, err := ln.Accept()
-			switch {
-			case errors.Is(err, syscall.EMFILE): // it shares the proxy's descriptors
-				time.Sleep(time.Millisecond)
-				continue
-			case err != nil:
-				return
-			}
-			running.Go(func() {
-				defer conn.Close()
-				serve(conn)
-			})
-		}
-	})
+	sockets.Serve(t, ln, serve)
 	if addr.Network == "unix" {
 		return spec
 	}
 	return ln.Addr().String()
 }
 
-// echo sends back what it gets, and its end of file. It is wrapped, so that package
-// net does not splice: its pipes would be descriptors that come and go.
-func echo(conn net.Conn) { io.Copy(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}) }
+// echo is sockets.Echo.
+func echo(conn net.Conn) { sockets.Echo(conn) }
 
 func parse(t *testing.T, spec string) socket.Address {
 	t.Helper()

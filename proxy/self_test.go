@@ -26,6 +26,18 @@ func freePort(t *testing.T) string {
 	return port
 }
 
+// onFreePort opens a server on such a port; on another one if somebody took it first.
+func onFreePort(t *testing.T, cfg func(port string) *proxy.Config) (s *proxy.Server, err error) {
+	t.Helper()
+	for range 10 {
+		s, err = proxy.Open(context.Background(), cfg(freePort(t)))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return s, err
+}
+
 func TestTargetThatIsTheProxyItself(t *testing.T) { eachDriver(t, testTargetThatIsTheProxyItself) }
 
 func testTargetThatIsTheProxyItself(t *testing.T) {
@@ -45,11 +57,13 @@ func testTargetThatIsTheProxyItself(t *testing.T) {
 		{path, path, true},
 		{path, path + "2", false},
 	} {
-		port := freePort(t)
-		listen, to := strings.ReplaceAll(c.listen, "PORT", port), strings.ReplaceAll(c.to, "PORT", port)
-		server, err := proxy.Open(context.Background(), &proxy.Config{
-			Loops:  loopsOf(t),
-			Listen: []socket.Address{parse(t, listen)}, To: []socket.Address{parse(t, to)}, MaxConnections: 1,
+		var listen, to string
+		server, err := onFreePort(t, func(port string) *proxy.Config {
+			listen, to = strings.ReplaceAll(c.listen, "PORT", port), strings.ReplaceAll(c.to, "PORT", port)
+			return &proxy.Config{
+				Loops:  loopsOf(t),
+				Listen: []socket.Address{parse(t, listen)}, To: []socket.Address{parse(t, to)}, MaxConnections: 1,
+			}
 		})
 		if c.self != errors.Is(err, socket.ErrAddress) || !c.self && err != nil {
 			t.Errorf("listening on %s, the target %s: %v", listen, to, err)
@@ -64,8 +78,18 @@ func testTargetThatIsTheProxyItself(t *testing.T) {
 func TestNameThatIsTheProxyItself(t *testing.T) { eachDriver(t, testNameThatIsTheProxyItself) }
 
 func testNameThatIsTheProxyItself(t *testing.T) {
-	port := freePort(t)
-	r := serve(t, proxy.Config{Listen: []socket.Address{parse(t, ":"+port)}}, "localhost:"+port)
+	var port string
+	server, err := onFreePort(t, func(free string) *proxy.Config {
+		port = free
+		return &proxy.Config{
+			Loops:  loopsOf(t),
+			Listen: []socket.Address{parse(t, ":"+port)}, To: []socket.Address{parse(t, "localhost:"+port)}, MaxConnections: 1000,
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, server)
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	if err == nil {
 		_, err = conn.Read(make([]byte, 1))

@@ -43,6 +43,7 @@ func (s *Server) Serve(ctx context.Context) error {
 
 // drain waits until all sessions have ended, or cuts them.
 func (s *Server) drain(ended <-chan struct{}) {
+	s.stopEpisodes()
 	s.log.Info("draining", "active", s.driver.active(), "drain_timeout", s.cfg.DrainTimeout.String())
 	var timeout <-chan time.Time
 	if s.cfg.DrainTimeout > 0 {
@@ -62,6 +63,7 @@ func (s *Server) drain(ended <-chan struct{}) {
 // the end of the context of [relay.Session.Run]. It may be called at any time by
 // any goroutine.
 func (s *Server) Cut() {
+	s.stopEpisodes()
 	s.cutNow()
 	s.driver.cutAll(context.Cause(s.cut))
 }

@@ -1,37 +1,74 @@
 package proxy
 
 import (
-	"maps"
-	"slices"
+	"net"
 	"sync"
+	"time"
 
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/relay"
 )
 
 // sessions is the book of what happened to connections. A session is counted
-// from live while it runs and in ended afterwards; it moves from one to the other
-// under mu, so that no summary counts it twice or not at all.
+// from the list of those that are served while it runs, and in ended afterwards; it
+// moves from one to the other under mu, so that no summary counts it twice or not at all.
 type sessions struct {
 	mu       sync.Mutex
 	conns    Connections
-	live     map[*relay.Session]struct{}
+	now      served // the head of a ring of those that are served, in the order in which they came
+	came     uint64 // how many ever have
 	ended    core.Totals
 	canceled int64 // sessions that were cut
 }
 
-func (b *sessions) accept() {
+// A served is a client that is being served; or a mark in the ring of those, which has
+// none. What is not said to be anybody's is under the book's mu.
+type served struct {
+	next, prev *served
+	number     uint64         // of those that came
+	client     net.Conn       // anybody's to ask for its address; nil for a mark
+	accepted   time.Time      // anybody's
+	endpoint   net.Conn       // nil until it is joined
+	session    *relay.Session // nil until it is joined
+}
+
+// join puts s behind another one.
+func (s *served) join(behind *served) {
+	s.prev, s.next = behind, behind.next
+	s.prev.next, s.next.prev = s, s
+}
+
+func (s *served) leave() {
+	s.prev.next, s.next.prev = s.next, s.prev
+	s.prev, s.next = nil, nil
+}
+
+// ring returns the head of the ring.
+func (b *sessions) ring() *served {
+	if b.now.next == nil {
+		b.now.next, b.now.prev = &b.now, &b.now
+	}
+	return &b.now
+}
+
+func (b *sessions) accept(client net.Conn) *served {
+	s := &served{client: client, accepted: time.Now()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns.Accepted++
 	b.conns.Active++
+	b.came++
+	s.number = b.came
+	s.join(b.ring().prev)
+	return s
 }
 
 // refuse notes the end of a connection that no target took, or that was cut
 // before it was joined.
-func (b *sessions) refuse(cut bool) {
+func (b *sessions) refuse(s *served, cut bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s.leave()
 	b.conns.Active--
 	if cut {
 		b.canceled++
@@ -40,19 +77,16 @@ func (b *sessions) refuse(cut bool) {
 	}
 }
 
-func (b *sessions) start(s *relay.Session) {
+func (b *sessions) join(s *served, endpoint net.Conn, session *relay.Session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.live == nil {
-		b.live = make(map[*relay.Session]struct{})
-	}
-	b.live[s] = struct{}{}
+	s.endpoint, s.session = endpoint, session
 }
 
-func (b *sessions) end(s *relay.Session, r relay.Result) {
+func (b *sessions) end(s *served, r relay.Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.live, s)
+	s.leave()
 	b.conns.Active--
 	b.ended.Add(r)
 	if r.Reason == relay.ReasonCanceled {
@@ -60,10 +94,21 @@ func (b *sessions) end(s *relay.Session, r relay.Result) {
 	}
 }
 
+// live returns the sessions that have been started. mu is held.
+func (b *sessions) live() []*relay.Session {
+	var live []*relay.Session
+	for s := b.ring().next; s != &b.now; s = s.next {
+		if s.session != nil {
+			live = append(live, s.session)
+		}
+	}
+	return live
+}
+
 // cutAll cuts the sessions that have been started.
 func (b *sessions) cutAll(cause error) {
 	b.mu.Lock()
-	live := slices.Collect(maps.Keys(b.live))
+	live := b.live()
 	b.mu.Unlock()
 	for _, s := range live {
 		s.Cut(cause)
@@ -82,8 +127,10 @@ func (b *sessions) summary() core.Summary {
 	sum := core.Summary{
 		Accepted: b.conns.Accepted, Active: b.conns.Active, Refused: b.conns.Refused, Canceled: b.canceled, Totals: b.ended,
 	}
-	for s := range b.live {
-		sum.Totals.Add(s.Result())
+	for s := b.ring().next; s != &b.now; s = s.next {
+		if s.session != nil {
+			sum.Totals.Add(s.session.Result())
+		}
 	}
 	return sum
 }

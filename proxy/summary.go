@@ -87,8 +87,11 @@ type Loop struct {
 	BusyPollHits int64 `json:"busy_poll_hits"` // times that busy polling spared it to sleep
 	Batches      int64 `json:"batches"`        // times that it took to SCHED_BATCH
 	BatchRefused int64 `json:"batch_refused"`  // threads that could not be given that
-	LagP99Us     int64 `json:"lag_p99_us"`     // how long what became ready waited, see [core.Load]
+	LagP99Us     int64 `json:"lag_p99_us"`     // how long turns took, see [core.Load]
 	LagMaxUs     int64 `json:"lag_max_us"`
+
+	TimerLateP99Us int64 `json:"timer_late_p99_us"` // how late timers fired
+	TimerLateMaxUs int64 `json:"timer_late_max_us"`
 }
 
 // Summary returns what the server has done until now. It may be called at any
@@ -127,6 +130,7 @@ func (s *Server) Summary() Summary {
 			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
 			Batches: l.Batches, BatchRefused: l.BatchRefused,
 			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(),
+			TimerLateP99Us: l.TimerLateP99.Microseconds(), TimerLateMaxUs: l.TimerLateMax.Microseconds(),
 		})
 	}
 	return sum

@@ -84,6 +84,27 @@ func (d *descriptor) recv(p []byte) (int, error) {
 	return sys.Read(d.fd, p)
 }
 
+// stopped reports whether an EAGAIN of a read was none. It is asked before each wait, as
+// the runtime's poller does not tell of urgent data; a question about the mark costs less
+// than the wait that follows.
+func (d *descriptor) stopped() bool {
+	if d.kind != tcpSocket {
+		return false
+	}
+	at, err := sys.SIOCATMARK(d.fd)
+	return at && err == nil && stoppedAtMark(d.fd)
+}
+
+// stoppedAtMark reports whether a read of a TCP socket has answered EAGAIN only because
+// a signal, such as the runtime's, was pending when it came to the urgent mark
+// (net/ipv4/tcp.c, tcp_recvmsg_locked): there are bytes to be read, and no edge tells
+// of them. FIONREAD counts none behind the mark when the urgent byte is not inline; poll
+// knows better.
+func stoppedAtMark(fd int) bool {
+	events, err := sys.Poll(fd, sys.POLLIN)
+	return err == nil && events&sys.POLLIN != 0
+}
+
 func (d *descriptor) send(p []byte) (int, error) {
 	if d.isSocket() {
 		return sys.Send(d.fd, p, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)

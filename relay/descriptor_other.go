@@ -22,4 +22,6 @@ func newDescriptor(any, *legState) *descriptor { return nil }
 
 func (*descriptor) unsent() int { return 0 }
 
+func (*descriptor) stopped() bool { return false }
+
 func (l *legState) aborted(any) bool { return l != nil && l.gone.Load() }

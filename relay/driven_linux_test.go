@@ -13,24 +13,39 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// TestUnheardReset: a side whose end has been seen is reset. Nobody reads from it any
-// more, and the session ends all the same.
+// TestUnheardReset: a side from which nobody reads is reset: its end has been seen, or
+// what it has sent is stuck before a peer that does not read, or both its end has been
+// seen and it does not read what is sent to it. The session ends all the same, though no
+// timeout is set and nobody writes.
 func TestUnheardReset(t *testing.T) {
-	for _, e := range engines {
-		g := ofLoop().newRig(t, newRelay(t, &relay.Config{Engine: e}), tcp, tcp)
+	passEnd := func(t *testing.T, g *rig) {
 		_ = g.A.CloseWrite()
 		if err := expect(g.B, nil); err != nil {
 			t.Fatal(err)
 		}
-		abort(t, g.A)
-		if res, err := g.wait(); res.Reason != relay.ReasonReset || err == nil {
-			t.Fatalf("%v: %+v, %v", e, res, err)
-		}
-		if _, err := g.B.Write([]byte("x")); err == nil { // the write or what follows
-			if _, err = g.B.Read(make([]byte, 1)); err == nil {
-				t.Fatalf("%v: B is not reset", e)
+	}
+	for name, before := range map[string]func(t *testing.T, g *rig){
+		"ended":                passEnd,
+		"blocked":              func(t *testing.T, g *rig) { fillUp(t, g.A) },
+		"ended, other blocked": func(t *testing.T, g *rig) { passEnd(t, g); fillUp(t, g.B) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, e := range engines {
+				g := ofLoop().newRig(t, newRelay(t, &relay.Config{Engine: e}), smallTCP, smallTCP)
+				before(t, g)
+				abort(t, g.A)
+				res, err := g.wait()
+				if res.Reason != relay.ReasonReset || err == nil || name == "blocked" && res.AToB.Reason == relay.ReasonEOF {
+					t.Fatalf("%v: %+v, %v", e, res, err)
+				}
+				if _, err = g.B.Write([]byte("x")); err == nil { // the write or what follows
+					_, _, err = receive(g.B)
+				}
+				if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+					t.Fatalf("%v: B is not reset: %v", e, err)
+				}
 			}
-		}
+		})
 	}
 }
 

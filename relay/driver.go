@@ -48,7 +48,7 @@ func newDriver() *driver {
 			dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
 		}
 		if dr.waiting == dr.src {
-			return dr.w != waitSource
+			return dr.w != waitSource || dr.src.stopped()
 		}
 		return dr.w != waitSink
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,8 +14,9 @@ import (
 // A driving is one of the two drivers of sessions, for one test: a goroutine for
 // each direction, or one loop for all the sessions of a relay.
 type driving struct {
-	loops map[*relay.Relay]*looped // nil: goroutines
-	clock *fakeClock               // nil: the system's
+	loops  map[*relay.Relay]*looped // nil: goroutines
+	clock  *fakeClock               // nil: the system's
+	proven bool                     // sessions count as proven bulk from their beginning
 }
 
 // eachDriver runs a test with either driver.
@@ -43,11 +45,18 @@ func (d *driving) newRig(t testing.TB, r *relay.Relay, a, b network) *rig {
 	_ = g.A.SetDeadline(time.Now().Add(patience))
 	_ = g.B.SetDeadline(time.Now().Add(patience))
 	if d.onLoop() {
-		d.looped(t, r).run(g, nearA, nearB)
+		on := d.looped(t, r)
+		if on.run(g, nearA, nearB); d.proven {
+			on.do(g.session.(*loopSession).driven.Prove)
+		}
 	} else {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		g.cancel = cancel
+		g.near = [2]near{control(t, nearA), control(t, nearB)}
 		s := r.NewSession(nearA, nearB)
+		if d.proven {
+			s.Prove()
+		}
 		g.session = s
 		go g.run(ctx, s)
 	}
@@ -56,6 +65,19 @@ func (d *driving) newRig(t testing.TB, r *relay.Relay, a, b network) *rig {
 		<-g.done
 	})
 	return g
+}
+
+// control lends out the descriptor of a connection that a session on goroutines has.
+func control(t testing.TB, c net.Conn) near {
+	return func(f func(fd int)) {
+		raw, err := c.(syscall.Conn).SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { f(int(fd)) })
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // newRig is for what only goroutines can drive.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"io"
+	"slices"
 	"time"
 )
 
@@ -36,6 +37,25 @@ func (r *Relay) Raised() int {
 	return len(r.guard.raised)
 }
 
+// Guarded reports of both directions, a to b and b to a, whether the guard looks after
+// them.
+func (s *Session) Guarded() [2]bool {
+	g := &s.r.guard
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return [2]bool{slices.Contains(g.raised, &s.ab), slices.Contains(g.raised, &s.ba)}
+}
+
+// Guarded is that of a session on a loop.
+func (s *Driven) Guarded() (both [2]bool) {
+	for _, m := range s.drv.marked {
+		for i, d := range []*direction{&s.ab, &s.ba} {
+			both[i] = both[i] || m.dir == d && m.inForce()
+		}
+	}
+	return both
+}
+
 // OpenDrivers is how many drivers of r are not closed.
 func (r *Relay) OpenDrivers() int {
 	r.ledger.mu.Lock()
@@ -67,19 +87,17 @@ func (s *Driven) Buffers() (n int64) {
 	return n
 }
 
-// Prove makes both directions count as proven bulk from now on, so that their marks
-// are raised whenever their sources run dry, and reports whether it could: both have to
-// have pipes of a size for which that pays.
-func (s *Driven) Prove() bool {
-	proven := true
-	for _, d := range []*direction{&s.ab, &s.ba} {
-		if o := d.odd.Load(); o != nil && o.mark != nil {
-			o.mark.proof = 0
-		} else {
-			proven = false
-		}
-	}
-	return proven
+// Prove makes both directions count as proven bulk: they splice through pipes of a size
+// for which a mark pays, and raise it whenever their sources run dry. It is called
+// before Run.
+func (s *Session) Prove() { s.ab.prove(); s.ba.prove() }
+
+// Prove is that of a session which has started.
+func (s *Driven) Prove() { s.ab.prove(); s.ba.prove() }
+
+func (d *direction) prove() {
+	d.mode, d.pinned, d.pipeSize = splicing, true, markPipe
+	d.oddity().mark = new(mark)
 }
 
 // CopyFileThroughPipe is Copy of a file by the way not taken: a leased pipe.

@@ -29,8 +29,8 @@ func (d *driving) looped(t testing.TB, r *relay.Relay) *looped {
 	t.Helper()
 	if d.loops[r] == nil {
 		cfg := &loop.Config{}
-		if d.clock != nil {
-			cfg.Now = func() int64 { return int64(d.clock.now()) }
+		if clock := d.clock; clock != nil {
+			cfg.Now = func() int64 { return int64(clock.now()) }
 		}
 		on := newLooped(t, r, cfg, &arena.Config{Locals: 1})
 		if d.clock != nil {
@@ -134,6 +134,11 @@ func (s *loopSession) HalfOpen() (half bool) {
 	return half
 }
 
+func (s *loopSession) Guarded() (both [2]bool) {
+	s.on.do(func() { both = s.driven.Guarded() })
+	return both
+}
+
 func (s *loopSession) cut(cause error) { s.on.do(func() { s.driven.Cut(cause) }) }
 
 // run starts the session of a rig.
@@ -144,6 +149,9 @@ func (on *looped) run(g *rig, nearA, nearB net.Conn) {
 	}}
 	g.session, g.cancel = s, s.cut
 	a, b := on.take(nearA), on.take(nearB)
+	for i, fd := range []int{a.FD, b.FD} {
+		g.near[i] = func(f func(fd int)) { on.do(func() { f(fd) }) }
+	}
 	on.start(s, a, b)
 }
 

@@ -60,11 +60,10 @@ func (p *port) peek(spliceErr error) (int, error) {
 	return n, nil
 }
 
-// stoppedAtMark reports whether a read gave nothing only because a signal, such as
-// the runtime's, waited when it came to the urgent mark: tcp_recvmsg_locked then
-// answers EAGAIN with bytes queued, and no edge follows.
+// stoppedAtMark reports whether an EAGAIN of a socket that urgent data was told of is
+// none; see the function of that name.
 func (p *port) stoppedAtMark(err error) bool {
-	return err == syscall.EAGAIN && p.is(urgent) && p.queued() > 0
+	return err == syscall.EAGAIN && p.is(urgent) && stoppedAtMark(int(p.fd))
 }
 
 func (p *port) send(b []byte) (int, error) {

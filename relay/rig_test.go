@@ -54,6 +54,7 @@ type halfConn interface {
 type rig struct {
 	t       testing.TB
 	A, B    halfConn
+	near    [2]near // those of A and B
 	session joint
 	cancel  func(cause error)
 	done    chan struct{}
@@ -61,10 +62,15 @@ type rig struct {
 	err     error
 }
 
+// A near calls f with the descriptor of an end that a session has and that has not
+// ended; it stays the session's.
+type near func(f func(fd int))
+
 // A joint is a session, whichever driver it has.
 type joint interface {
 	Result() relay.Result
 	HalfOpen() bool
+	Guarded() [2]bool
 }
 
 // network makes the connections of one side of a rig: far, near.

@@ -1,6 +1,8 @@
 package relay_test
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -20,30 +22,44 @@ import (
 // runtime signals its threads to preempt them; here they are all the time.
 func TestUrgentInSignals(t *testing.T) {
 	for _, e := range engines {
-		t.Run(e.String(), func(t *testing.T) {
-			r, d := newRelay(t, &relay.Config{Engine: e}), ofLoop()
-			g := d.newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
-				far, near := sockets.TCPPair(t)
-				setInline(t, near)
-				return far, near
-			}, tcp)
-			stop := storm()
-			fd, buf := sockets.FD(t, g.A.(*net.TCPConn)), make([]byte, 1)
-			for end := time.Now().Add(time.Second); time.Now().Before(end); {
-				if _, err := sys.Send(fd, []byte{'!'}, sys.MSG_OOB); err != nil {
-					t.Fatal(err)
-				}
-				_ = g.B.SetReadDeadline(time.Now().Add(patience / 6))
-				if _, err := io.ReadFull(g.B, buf); err != nil {
-					t.Errorf("an urgent byte does not come through: %v", err)
-					break
-				}
-			}
-			stop()
-			_, _ = g.A.CloseWrite(), g.B.CloseWrite()
-			_, _ = g.wait()
-		})
+		for _, inline := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/inline=%v", e, inline), func(t *testing.T) {
+				eachDriver(t, func(t *testing.T, d *driving) { testUrgentInSignals(t, d, e, inline) })
+			})
+		}
 	}
+}
+
+func testUrgentInSignals(t *testing.T, d *driving, e relay.Engine, inline bool) {
+	g := d.newRig(t, newRelay(t, &relay.Config{Engine: e}), func(t testing.TB) (halfConn, net.Conn) {
+		far, near := sockets.TCPPair(t)
+		if inline {
+			setInline(t, near)
+		}
+		return far, near
+	}, tcp)
+	sent, want := []byte("!"), []byte("!")
+	if !inline { // the kernel drops the urgent byte, which is the last one
+		sent, want = []byte("before!after"), []byte("beforeafter")
+	}
+	urgent := bytes.IndexByte(sent, '!') + 1
+	stop := storm()
+	defer stop()
+	fd, got := sockets.FD(t, g.A.(*net.TCPConn)), make([]byte, len(want))
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		if _, err := sys.Send(fd, sent[:urgent], sys.MSG_OOB); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.A.Write(sent[urgent:]); err != nil {
+			t.Fatal(err)
+		}
+		_ = g.B.SetReadDeadline(time.Now().Add(patience / 6))
+		if _, err := io.ReadFull(g.B, got); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("what was sent around an urgent byte does not come through: %q, %v", got, err)
+		}
+	}
+	_, _ = g.A.CloseWrite(), g.B.CloseWrite()
+	_, _ = g.wait()
 }
 
 // storm sends every thread of the process the runtime's signal for preemption, again

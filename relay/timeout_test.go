@@ -82,6 +82,26 @@ func (c *fakeClock) advance(d time.Duration) {
 	}
 }
 
+// walk moves the time by d, or until done says so, in steps that end at multiples of
+// grid and wherever a timer is due.
+func (c *fakeClock) walk(d, grid time.Duration, done func() bool) {
+	for now, end := c.now(), c.now()+d; now < end && !done(); now = c.now() {
+		c.advance(c.due(min(end, now.Truncate(grid)+grid)) - now)
+	}
+}
+
+// due is when the next timer is, if that is before most.
+func (c *fakeClock) due(most time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.timers {
+		if !t.dead {
+			most = min(most, t.at)
+		}
+	}
+	return most
+}
+
 func clockedRelay(t *testing.T, cfg relay.Config) (*relay.Relay, *fakeClock) {
 	t.Helper()
 	return new(driving).clockedRelay(t, cfg)

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/pool"
 )
@@ -30,7 +31,7 @@ type messenger struct {
 
 // measureHeaders lets messages of 1 B to 64 KiB pass: made each time, copied into
 // arrays of 64 KiB from a sync.Pool, and as slice headers from one pool upon
-// buffers of fitting sizes from another.
+// buffers of fitting sizes from another, or upon slots of an arena.
 func measureHeaders(ctx context.Context) (r Result, err error) {
 	bytes, err := pool.NewBytes(pool.BytesConfig{})
 	if err != nil {
@@ -42,12 +43,18 @@ func measureHeaders(ctx context.Context) (r Result, err error) {
 		return r, err
 	}
 	defer headers.Close()
+	slots, err := arena.New(&arena.Config{Locals: 1})
+	if err != nil {
+		return r, err
+	}
+	defer slots.Close()
 	var fails failure
 	var arrays sync.Pool
 	for _, m := range []messenger{
 		{"made", haveMade},
 		{"arrays", func(n int) (int, func()) { return haveArray(&arrays, n) }},
 		{"headers", func(n int) (int, func()) { return haveHeaders(headers, bytes, n, &fails) }},
+		{"headers, arena", func(n int) (int, func()) { return haveSlots(headers, slots.Local(0), n, &fails) }},
 	} {
 		if ctx.Err() != nil {
 			return r, context.Cause(ctx)
@@ -124,6 +131,21 @@ func haveHeaders(headers *pool.Pool[[][]byte], bytes *pool.Bytes, n int, fails *
 	h = append(h[:0], b)
 	return cap(b), func() {
 		bytes.Put(h[0])
+		headers.Put(h)
+	}
+}
+
+func haveSlots(headers *pool.Pool[[][]byte], slots *arena.Local, n int, fails *failure) (int, func()) {
+	slot, err := slots.Get(n, arena.Other)
+	fails.note(err)
+	b, err := slots.Bytes(slot)
+	fails.note(err)
+	h, err := headers.Get()
+	fails.note(err)
+	n = copy(b, payload[:n])
+	h = append(h[:0], b[:n])
+	return len(b), func() {
+		fails.note(slots.Put(slot))
 		headers.Put(h)
 	}
 }

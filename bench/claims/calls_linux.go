@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/vecio"
 )
 
 // wire is a connection whose near end is written to and whose far end is read:
@@ -45,6 +46,19 @@ func (w *wire) gathered(parts [][]byte) error {
 	return w.read(size(parts))
 }
 
+// flushed writes parts by a vecio.Writer to the near end, and reads them.
+func (w *wire) flushed(by *vecio.Writer, parts [][]byte) error {
+	for _, p := range parts {
+		if err := by.Append(p); err != nil {
+			return err
+		}
+	}
+	if err := by.Flush(); err != nil {
+		return err
+	}
+	return w.read(size(parts))
+}
+
 // read reads n bytes that have arrived.
 func (w *wire) read(n int) error {
 	for got := 0; got < n; {
@@ -66,8 +80,8 @@ func size(parts [][]byte) (n int) {
 
 func filled(b byte, n int) []byte { return slices.Repeat([]byte{b}, n) }
 
-// measureGathered sends a message in three parts by three calls and by one, and
-// 64 KiB in one part and in four; and tells whether the kernel has copied the
+// measureGathered sends a message in three parts by three calls, by one, and by
+// Penstock's writer, and 64 KiB in one part and in four; and tells whether the kernel has copied the
 // parts by the time that the one call returns.
 func measureGathered(ctx context.Context) (r Result, err error) {
 	w, err := newWire()
@@ -75,6 +89,11 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 		return r, err
 	}
 	defer w.close()
+	by, err := vecio.NewSocket(w.near, nil)
+	if err != nil {
+		return r, err
+	}
+	defer by.Close()
 	message := [][]byte{filled('h', 64), filled('b', 1024), filled('t', 16)}
 	large := filled('l', 64<<10)
 	whole, quarters := [][]byte{large}, slices.Collect(slices.Chunk(large, 16<<10))
@@ -83,6 +102,7 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 		ctx, 150,
 		contestant{"three calls", loop(func() { fails.note(w.each(message)) })},
 		contestant{"one call", loop(func() { fails.note(w.gathered(message)) })},
+		contestant{penstock, loop(func() { fails.note(w.flushed(by, message)) })},
 		contestant{"64 KiB in one part", loop(func() { fails.note(w.gathered(whole)) })},
 		contestant{"64 KiB in four", loop(func() { fails.note(w.gathered(quarters)) })},
 	)
@@ -92,10 +112,15 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 	if err != nil {
 		return r, err
 	}
+	sent := float64(by.Stats().Written) / float64(size(message))
+	perMessage := func(n int64) float64 { return float64(n) / sent }
 	changed, err := w.changed()
 	r.Figures = []Figure{
 		times.median("three calls", 1), times.median("one call", 1), times.ratio("one call", "three calls"),
-		times.ratio("64 KiB in four", "64 KiB in one part"),
+		times.median(penstock, 1),
+		{Of: penstock, Name: "calls for a message", Unit: Number, Value: perMessage(by.Stats().Calls)},
+		{Of: penstock, Name: "copied before that", Unit: Bytes, Value: perMessage(by.Stats().CopiedBytes)},
+		times.ratio(penstock, "one call"), times.ratio("64 KiB in four", "64 KiB in one part"),
 		{Name: "of 65,536 bytes overwritten after writev arrived so", Unit: Exact, Value: float64(changed)},
 	}
 	return r, err

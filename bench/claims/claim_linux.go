@@ -26,7 +26,6 @@ type Claim struct {
 
 // What rows wait for.
 const (
-	withWrites   = "with gathered writes"
 	withBalancer = "with the load balancer"
 	withTracing  = "with tracing"
 )

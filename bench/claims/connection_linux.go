@@ -73,7 +73,7 @@ func (w *way) figures() []Figure {
 	)
 }
 
-// run moves for a trial on a thread of its own, whose time is the mover's alone.
+// run moves for a trial; the thread's time is the mover's alone.
 func (w *way) run() error {
 	line, err := newLine()
 	if err != nil {
@@ -81,21 +81,26 @@ func (w *way) run() error {
 	}
 	defer line.close()
 	line.feed(trial)
+	return w.measure(func() (bytes, calls int64, err error) { return w.move(int(line.in.Fd()), int(line.out.Fd())) })
+}
+
+// measure counts what work does, on a thread of its own.
+func (w *way) measure(work func() (bytes, calls int64, err error)) error {
 	failed := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		failed <- w.measure(line)
+		failed <- w.account(work)
 	}()
 	return <-failed
 }
 
-func (w *way) measure(l *line) error {
+func (w *way) account(work func() (bytes, calls int64, err error)) error {
 	before, err := sys.Getrusage(sys.RUSAGE_THREAD)
 	if err != nil {
 		return os.NewSyscallError("getrusage", err)
 	}
 	start := time.Now()
-	bytes, calls, err := w.move(int(l.in.Fd()), int(l.out.Fd()))
+	bytes, calls, err := work()
 	elapsed := time.Since(start).Seconds()
 	if err != nil {
 		return err

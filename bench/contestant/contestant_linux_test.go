@@ -99,6 +99,7 @@ func TestTheAccountTellsWhoSplices(t *testing.T) {
 		"penstock-splice": true, "penstock-copy": false,
 		"haproxy-1": false, "haproxy-2": false,
 		"haproxy-splice-1": true, "haproxy-splice-2": true,
+		"haproxy-splice-1-defaults": true, "haproxy-splice-2-defaults": true,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := setting(t)
@@ -154,7 +155,7 @@ func TestTheAccountWhileConnectionsAreOpen(t *testing.T) {
 			if a, err := c.Account(t.Context()); err != nil || a.Active != 1 {
 				t.Errorf("got %+v, %v", a, err)
 			}
-			soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			soon, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			_, err := c.Settle(soon)
 			wantText(t, err, name+" still holds 1 connections")

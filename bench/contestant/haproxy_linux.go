@@ -24,8 +24,27 @@ const (
 	haproxyPipes = 1024
 )
 
+// splicing is whether HAProxy splices, and through what.
+type splicing int
+
+const (
+	copies     splicing = iota
+	ownPipes            // of the size that HAProxy leaves them: the system's, 64 KiB
+	largePipes          // of largePipe bytes
+)
+
+// largePipe returns how large pipes may be made, and the same in words: what
+// /proc/sys/fs/pipe-max-size is by default, and less for an ordinary user, whose
+// quota is 64 MiB of them.
+func largePipe() (bytes int, text string) {
+	if os.Geteuid() != 0 {
+		return 256 << 10, "256 KiB"
+	}
+	return 1 << 20, "1 MiB"
+}
+
 // haproxy is HAProxy with so many threads.
-func haproxy(threads int, splice bool) *server {
+func haproxy(threads int, splice splicing) *server {
 	return &server{
 		binary: "haproxy", install: "apt-get install haproxy", file: "haproxy.cfg",
 		text: func(_ context.Context, s *Setting, listen string) string {
@@ -45,6 +64,8 @@ var haproxyText = template.Must(template.New("haproxy").Parse(`global
     maxconn {{.Connections}}
 {{- if .Pipes}}
     maxpipes {{.Pipes}}
+{{- end}}
+{{- if .PipeSize}}
     # Larger pipes than the system's 64 KiB mean fewer calls of splice(). An
     # ordinary user's quota is 64 MiB of them; root has none.
     tune.pipesize {{.PipeSize}}
@@ -72,14 +93,13 @@ listen {{.Frontend}}
     server upstream {{.Upstream}}
 `))
 
-func haproxyConfig(listen, upstream string, threads int, splice bool) string {
-	free, pipes := max(descriptors()-haproxyReserve, 64), 0
-	if splice {
+func haproxyConfig(listen, upstream string, threads int, splice splicing) string {
+	free, pipes, size := max(descriptors()-haproxyReserve, 64), 0, 0
+	if splice != copies {
 		pipes = min(haproxyPipes, free/8)
 	}
-	size := 1 << 20 // what /proc/sys/fs/pipe-max-size is by default
-	if os.Geteuid() != 0 {
-		size = 256 << 10
+	if splice == largePipes {
+		size, _ = largePipe()
 	}
 	return execute(haproxyText, map[string]any{
 		"Threads": threads, "Connections": free/2 - pipes, "Pipes": pipes, "PipeSize": size,

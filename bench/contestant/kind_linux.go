@@ -25,6 +25,7 @@ type starter interface {
 
 // Kinds returns every kind, in the order of a report. The first is no proxy.
 func Kinds() []*Kind {
+	_, large := largePipe()
 	return []*Kind{
 		{"direct", "no proxy: the ceiling", direct{}},
 		Penstock("penstock", "Penstock, which chooses how to move bytes"),
@@ -34,10 +35,12 @@ func Kinds() []*Kind {
 		Penstock("penstock-busy-poll", "Penstock, whose loops spin for 50 µs before they sleep", "--busy-poll", "50us"),
 		{"io.Copy", "a Go proxy by io.Copy, which splices", rivalStarter{form: RivalSplice}},
 		{"io.Copy-copying", "the same with its connections' types hidden, so that it copies", rivalStarter{form: RivalCopy}},
-		{"haproxy-1", "HAProxy, 1 thread", haproxy(1, false)},
-		{"haproxy-2", "HAProxy, 2 threads", haproxy(2, false)},
-		{"haproxy-splice-1", "HAProxy, splicing, 1 thread", haproxy(1, true)},
-		{"haproxy-splice-2", "HAProxy, splicing, 2 threads", haproxy(2, true)},
+		{"haproxy-1", "HAProxy, 1 thread", haproxy(1, copies)},
+		{"haproxy-2", "HAProxy, 2 threads", haproxy(2, copies)},
+		{"haproxy-splice-1", "HAProxy, splicing through pipes of " + large + ", 1 thread", haproxy(1, largePipes)},
+		{"haproxy-splice-2", "HAProxy, splicing through pipes of " + large + ", 2 threads", haproxy(2, largePipes)},
+		{"haproxy-splice-1-defaults", "HAProxy, splicing through pipes of its own size, 1 thread", haproxy(1, ownPipes)},
+		{"haproxy-splice-2-defaults", "HAProxy, splicing through pipes of its own size, 2 threads", haproxy(2, ownPipes)},
 		{"nginx", "nginx with its stream module, a worker for each processor; buffers of 16 KiB: 64 KiB would be faster on bulk, at four times the memory of a session", nginx()},
 		{"envoy", "Envoy's TCP proxy, a thread for each processor", envoy()},
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/relay"
@@ -162,18 +163,7 @@ func setting(t *testing.T) *contestant.Setting {
 func echo(t *testing.T, g *process.Group) string {
 	t.Helper()
 	l := listen(t, g, "127.0.0.1:0")
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
-			}()
-		}
-	}()
+	sockets.Serve(t, l, sockets.Echo)
 	return l.Addr().String()
 }
 
@@ -204,8 +194,10 @@ func dial(t *testing.T, g *process.Group, to string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// carry sends n bytes and their end through a contestant and checks what the
-// echo returns.
+// carry sends n bytes, and when all have come back their end, through a contestant
+// and checks what the echo returns. An end behind bytes that are still under way is
+// what the benchmark's correctness checks: HAProxy 2.6, with pipes of its own size,
+// resets one connection in fifty on a busy machine.
 func carry(t *testing.T, s *contestant.Setting, c *contestant.Contestant, n int) {
 	t.Helper()
 	conn := dial(t, s.Group, c.Address)
@@ -214,11 +206,15 @@ func carry(t *testing.T, s *contestant.Setting, c *contestant.Contestant, n int)
 	sent := make(chan error, 1)
 	go func() {
 		_, err := conn.Write(message)
-		sent <- errors.Join(err, conn.CloseWrite())
+		sent <- err
 	}()
-	got, err := io.ReadAll(conn)
-	if err := errors.Join(err, <-sent); err != nil {
+	got := make([]byte, n)
+	_, err := io.ReadFull(conn, got)
+	if err := errors.Join(err, <-sent, conn.CloseWrite()); err != nil {
 		t.Errorf("%s: %v", c.Name, err)
+	}
+	if more, err := io.ReadAll(conn); len(more) > 0 || err != nil {
+		t.Errorf("%s: %d bytes too many, %v", c.Name, len(more), err)
 	}
 	if !bytes.Equal(got, message) {
 		t.Errorf("%s: %d bytes went out, %d came back, or others", c.Name, len(message), len(got))

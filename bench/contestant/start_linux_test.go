@@ -192,6 +192,10 @@ func TestConfigsAreComplete(t *testing.T) {
 		if got := strings.Contains(text, "option splice-response"); got != strings.Contains(k.Name, "splice") {
 			t.Errorf("%s:\n%s", k.Name, text)
 		}
+		large := k.Name == "haproxy-splice-1" || k.Name == "haproxy-splice-2"
+		if got := strings.Contains(text, "tune.pipesize"); got != large {
+			t.Errorf("%s:\n%s", k.Name, text)
+		}
 	}
 }
 

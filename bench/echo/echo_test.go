@@ -18,7 +18,7 @@ import (
 var servers = []string{"loop", "gnet", "netpoll", "std"}
 
 // patience bounds everything that a test waits for but the building.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func TestServers(t *testing.T) {
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func TestServers(t *testing.T) {
 // start runs a server, and returns its address and what ends it.
 func start(t *testing.T, path string) (address string, end func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Stderr = os.Stderr

@@ -1,8 +1,11 @@
 package load_test
 
 import (
+	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -121,14 +124,26 @@ func TestCorrectSeesFaults(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			said := failedChecks(t, through(t, test.pass), test.grace)
-			for check, want := range test.want {
-				if got, failed := said[check]; !failed || !strings.Contains(got, want) {
-					t.Errorf("%s: failed %v, said %q, want %q", check, failed, got, want)
-				}
+			wrong := wronglySaid(failedChecks(t, through(t, test.pass), test.grace), test.want)
+			if len(wrong) > 0 {
+				// On a busy machine so little time was over before what is to be seen.
+				wrong = wronglySaid(failedChecks(t, through(t, test.pass), 10*test.grace), test.want)
+			}
+			for _, w := range wrong {
+				t.Error(w)
 			}
 		})
 	}
+}
+
+// wronglySaid is what is not said of failed checks, or otherwise.
+func wronglySaid(said, want map[string]string) (wrong []string) {
+	for check, want := range want {
+		if got, failed := said[check]; !failed || !strings.Contains(got, want) {
+			wrong = append(wrong, fmt.Sprintf("%s: failed %v, said %q, want %q", check, failed, got, want))
+		}
+	}
+	return wrong
 }
 
 func TestCorrectSeesContentsOfAnotherConnection(t *testing.T) {
@@ -146,12 +161,24 @@ func TestCorrectSeesContentsOfAnotherConnection(t *testing.T) {
 	}
 }
 
-// mixed runs a Mix and returns its classes by name.
-func mixed(t *testing.T, address string, grace time.Duration) map[string]load.Class {
+// mixed runs a Mix and returns its classes by name. It runs longer if somebody has not
+// had a turn in so short a time.
+func mixed(t *testing.T, address string, grace time.Duration) (classes map[string]load.Class) {
+	t.Helper()
+	for d := 300 * time.Millisecond; d < 10*time.Second; d *= 5 {
+		classes = mixedFor(t, address, grace, d)
+		if !slices.ContainsFunc(slices.Collect(maps.Values(classes)), func(c load.Class) bool { return c.Done+c.Failed == 0 }) {
+			break
+		}
+	}
+	return classes
+}
+
+func mixedFor(t *testing.T, address string, grace, d time.Duration) map[string]load.Class {
 	t.Helper()
 	runner := load.NewRunner()
 	runner.Grace = grace
-	result, err := runner.Run(t.Context(), load.Plan{Workload: load.Mix, Address: address, Duration: 300 * time.Millisecond})
+	result, err := runner.Run(t.Context(), load.Plan{Workload: load.Mix, Address: address, Duration: d})
 	if err != nil {
 		t.Fatal(err)
 	}

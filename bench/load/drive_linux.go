@@ -245,9 +245,16 @@ func (c *conn) receive(b []byte, more int) (n int, ok bool) {
 	return n, true
 }
 
-// hangUp half-closes.
+// hangUp half-closes. One that has been reset meanwhile is not connected any more: what
+// has happened to it the socket knows.
 func (c *conn) hangUp() {
-	if err := sys.ShutdownWrite(c.fd); err != nil {
+	err := sys.ShutdownWrite(c.fd)
+	if errors.Is(err, syscall.ENOTCONN) {
+		if e, _ := sys.GetsockoptInt(c.fd, sys.SOL_SOCKET, sys.SO_ERROR); e != 0 {
+			err = syscall.Errno(e)
+		}
+	}
+	if err != nil {
 		c.fail(os.NewSyscallError("shutdown", err))
 	}
 }

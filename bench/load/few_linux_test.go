@@ -12,12 +12,16 @@ import (
 	"github.com/penstock/penstock/bench/load"
 )
 
+// plenty is for what comes to its end by itself.
+const plenty = 30 * time.Second
+
 // holding runs an idle plan through a proxy; the runner is ready to be told.
-func holding(t *testing.T, pass func(dst, src *net.TCPConn, toClient bool)) (runner *load.Runner, talked chan load.Result, done chan error) {
+// It has so much grace.
+func holding(t *testing.T, grace time.Duration, pass func(dst, src *net.TCPConn, toClient bool)) (runner *load.Runner, talked chan load.Result, done chan error) {
 	t.Helper()
 	held := make(chan struct{})
 	runner, talked, done = load.NewRunner(), make(chan load.Result, 1), make(chan error, 1)
-	runner.Grace = time.Second
+	runner.Grace = grace
 	runner.Hold = func() { close(held) }
 	runner.Talked = func(r load.Result) { talked <- r }
 	go func() {
@@ -33,7 +37,7 @@ func holding(t *testing.T, pass func(dst, src *net.TCPConn, toClient bool)) (run
 }
 
 func TestSomeTalkWhileTheOthersAreQuiet(t *testing.T) {
-	runner, talked, done := holding(t, faithful)
+	runner, talked, done := holding(t, plenty, faithful)
 	before := runner.Received()
 	for range 2 { // one after the other
 		if err := runner.Talk(load.Talk{Connections: 7, Size: 1 << 10, Duration: 30 * time.Millisecond}); err != nil {
@@ -59,7 +63,7 @@ func TestSomeTalkWhileTheOthersAreQuiet(t *testing.T) {
 
 // Large messages do not fit into a socket at once.
 func TestATalkOfLargeMessages(t *testing.T) {
-	runner, talked, done := holding(t, faithful)
+	runner, talked, done := holding(t, plenty, faithful)
 	if err := runner.Talk(load.Talk{Connections: 150, Size: 128 << 10, Duration: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +89,7 @@ func mumble(dst, src *net.TCPConn, _ bool) {
 }
 
 func TestATalkThatStandsStill(t *testing.T) {
-	runner, _, done := holding(t, mumble)
+	runner, _, done := holding(t, 2*time.Second, mumble)
 	if err := runner.Talk(load.Talk{Connections: 3, Size: 100, Duration: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +99,7 @@ func TestATalkThatStandsStill(t *testing.T) {
 }
 
 func TestATalkOfMoreThanThereAre(t *testing.T) {
-	runner, _, done := holding(t, faithful)
+	runner, _, done := holding(t, plenty, faithful)
 	if err := runner.Talk(load.Talk{Connections: 151, Size: 1, Duration: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestAWarmupDoesNotCount(t *testing.T) {
 	const size, connections = 64, 4
 	p := load.Plan{
 		Workload: load.Echo, Address: sinking(t), Connections: connections, Size: size,
-		Warmup: 60 * time.Millisecond, Duration: 120 * time.Millisecond,
+		Warmup: 500 * time.Millisecond, Duration: time.Second,
 	}
 	r, err := runner.Run(t.Context(), p)
 	if err != nil {
@@ -304,10 +304,15 @@ func TestRunSeesFaults(t *testing.T) {
 				}
 				// Only where a timeout is what has to come is it short.
 				runner := load.NewRunner()
-				if runner.Grace = 30 * time.Second; want == stuck {
+				if runner.Grace = plenty; want == stuck {
 					runner.Grace = 200 * time.Millisecond
 				}
-				_, err := runner.Run(t.Context(), all[i])
+				// Whoever ends before the proxy has begun sees no fault.
+				var err error
+				for d := 200 * time.Millisecond; err == nil && d < 20*time.Second; d *= 4 {
+					all[i].Duration = d
+					_, err = runner.Run(t.Context(), all[i])
+				}
 				if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ", connection ") {
 					t.Errorf("%s: got %v, want %q", all[i].Workload, err, want)
 				}
@@ -328,7 +333,7 @@ func TestIdleSeesFaults(t *testing.T) {
 		{"silence", silent, "timeout"},
 	} {
 		runner := load.NewRunner()
-		if runner.Grace = 30 * time.Second; test.want == "timeout" {
+		if runner.Grace = plenty; test.want == "timeout" {
 			runner.Grace = 200 * time.Millisecond
 		}
 		if _, err := runner.Run(t.Context(), idlePlan(through(t, test.pass))); err == nil || !strings.Contains(err.Error(), test.want) {

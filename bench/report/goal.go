@@ -9,8 +9,10 @@ type Goal struct {
 	Figure   string `json:"figure"`
 	// Subject is the kind of Penstock that is judged.
 	Subject string `json:"subject"`
-	// Peers are the beginnings of their names, all Peers if there are none.
+	// Peers are names, or the beginnings of names up to a "-", of those that count;
+	// everybody if there are none. Among says in words whose figure it then is.
 	Peers []string `json:"peers,omitempty"`
+	Among string   `json:"among,omitempty"`
 	// Absolute bounds the figure itself; nobody else counts then.
 	Absolute bool `json:"absolute,omitempty"`
 	// Must is to be reached, Aim is wished for; null if there is none. They are
@@ -43,6 +45,13 @@ func (g *Goal) isPeer(name string) bool {
 	return false
 }
 
+// HAProxy splices much cheaper through large pipes than through those that
+// it makes unless told otherwise. Which of the two a goal is about has to be said.
+var splicers = []Goal{
+	{Peers: []string{"haproxy-splice-1-defaults", "haproxy-splice-2-defaults"}, Among: "HAProxy's with splicing, pipes of its own size"},
+	{Peers: []string{"haproxy-splice-1", "haproxy-splice-2"}, Among: "HAProxy's with splicing, pipes of 1 MiB"},
+}
+
 // Goals returns all of them in the order of the scenarios.
 func Goals() []Goal {
 	var all []Goal
@@ -52,7 +61,10 @@ func Goals() []Goal {
 	for _, s := range []string{"bulk-1", "bulk-8", "bulk-64"} {
 		ratio(s, "gigabytes_per_second", 1, 1.1)
 		ratio(s, "cpu_seconds_per_gb", 0.7, 0.5)
-		all = append(all, Goal{Scenario: s, Figure: "cpu_seconds_per_gb", Subject: subject, Peers: []string{"haproxy-splice-"}, Must: 0.5, Aim: Unmeasured()})
+		for _, g := range splicers {
+			g.Scenario, g.Figure, g.Subject, g.Must, g.Aim = s, "cpu_seconds_per_gb", subject, 0.5, Unmeasured()
+			all = append(all, g)
+		}
 		ratio(s, "machine_cpu_seconds_per_gb", 1, 0.9)
 	}
 	ratio("echo-64-1", "latency_p50_seconds", 1, 0.9)
@@ -66,5 +78,5 @@ func Goals() []Goal {
 	ratio("connections", "cpu_seconds_per_connection", 1, 0.85)
 	return append(all,
 		Goal{Scenario: "idle", Figure: "rss_anon_bytes_per_session", Subject: subject, Absolute: true, Must: 400, Aim: 300},
-		Goal{Scenario: "idle", Figure: "slab_bytes_per_session", Subject: subject, Peers: []string{"haproxy-"}, Must: 1.05, Aim: Unmeasured()})
+		Goal{Scenario: "idle", Figure: "slab_bytes_per_session", Subject: subject, Peers: []string{"haproxy-"}, Among: "HAProxy's", Must: 1.05, Aim: Unmeasured()})
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/bench/report"
 )
@@ -34,17 +35,17 @@ func bulkRounds(baseline string, all ...contender) *report.Scenario {
 }
 
 // standings judges a document of that scenario, and finds the standing to a
-// figure beside those peers.
-func standings(t *testing.T, baseline string, s *report.Scenario, figure string, peers int) (*report.Document, report.Standing) {
+// figure beside everybody, or among those peers.
+func standings(t *testing.T, baseline string, s *report.Scenario, figure, among string) (*report.Document, report.Standing) {
 	t.Helper()
 	d := &report.Document{Method: report.Method{Baseline: baseline, Rounds: s.Rounds}, Scenarios: []*report.Scenario{s}}
 	d.Judge()
 	for _, st := range d.Standings {
-		if st.Figure == figure && len(st.Peers) == peers {
+		if st.Figure == figure && st.Among == among {
 			return d, st
 		}
 	}
-	t.Fatalf("no standing to %s", figure)
+	t.Fatalf("no standing to %s %s", figure, among)
 	return nil, report.Standing{}
 }
 
@@ -60,7 +61,7 @@ var everybody = []contender{
 
 func TestTheWorstPeerCounts(t *testing.T) {
 	s := bulkRounds("io.Copy", everybody...)
-	_, st := standings(t, "io.Copy", s, "gigabytes_per_second", 0)
+	_, st := standings(t, "io.Copy", s, "gigabytes_per_second", "")
 	if st.Peer != "nginx" || st.Ratio == nil || !near(st.Ratio.Median, 0.8) || !near(st.Ratio.Low, 0.8) || !near(st.Ratio.High, 1.1) {
 		t.Errorf("throughput: %+v", st)
 	}
@@ -77,18 +78,58 @@ func TestTheWorstPeerCounts(t *testing.T) {
 	if got := strings.Join(names, " "); got != "io.Copy nginx haproxy-splice-1" {
 		t.Errorf("peers: %s", got)
 	}
-	if _, st = standings(t, "io.Copy", s, "cpu_seconds_per_gb", 0); st.Peer != "io.Copy" && st.Peer != "haproxy-splice-1" || st.Verdict != report.MustReached {
+	if _, st = standings(t, "io.Copy", s, "cpu_seconds_per_gb", ""); st.Peer != "io.Copy" && st.Peer != "haproxy-splice-1" || st.Verdict != report.MustReached {
 		t.Errorf("CPU: %+v", st)
 	}
-	if _, st = standings(t, "io.Copy", s, "cpu_seconds_per_gb", 1); st.Peer != "haproxy-splice-1" || !near(st.Ratio.Median, 0.6) || st.Verdict != report.Missed {
-		t.Errorf("CPU beside splicing: %+v", st)
+}
+
+// HAProxy's pipes decide the verdict, so there is one for each size.
+func TestHAProxyIsJudgedByBothSizesOfPipes(t *testing.T) {
+	const own, large = "HAProxy's with splicing, pipes of its own size", "HAProxy's with splicing, pipes of 1 MiB"
+	s := bulkRounds("io.Copy", append(everybody[:len(everybody):len(everybody)],
+		contender{"haproxy-splice-1-defaults", []float64{1, 1, 1}, []float64{1.5, 1.5, 1.5}},
+		contender{"haproxy-splice-2-defaults", []float64{1, 1, 1}, []float64{1.25, 1.25, 1.25}})...)
+	d, st := standings(t, "io.Copy", s, "cpu_seconds_per_gb", own)
+	if st.Peer != "haproxy-splice-2-defaults" || len(st.Beside) != 2 || !near(st.Ratio.Median, 0.6/1.25) || st.Verdict != report.MustReached {
+		t.Errorf("own size: %+v", st)
+	}
+	_, st = standings(t, "io.Copy", s, "cpu_seconds_per_gb", large)
+	if st.Peer != "haproxy-splice-1" || len(st.Beside) != 1 || !near(st.Ratio.Median, 0.6) || st.Verdict != report.Missed {
+		t.Errorf("1 MiB: %+v", st)
+	}
+	if _, st = standings(t, "io.Copy", s, "gigabytes_per_second", ""); len(st.Beside) != 5 {
+		t.Errorf("among all: %+v", st.Beside)
+	}
+	var b bytes.Buffer
+	if err := d.WriteMarkdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{
+		"| bulk-8: CPU s/GB of " + own + " | haproxy-splice-2-defaults | 0.48 (0.48–0.48) | ≤ 0.50 | – | met |",
+		"| bulk-8: CPU s/GB of " + large + " | haproxy-splice-1 | 0.60 (0.60–0.60) | ≤ 0.50 | – | missed |",
+	} {
+		if !strings.Contains(b.String(), row) {
+			t.Errorf("no row %s in\n%s", row, b.String())
+		}
+	}
+	b.Reset()
+	if err := d.WriteText(&b, 80); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(line) - 1; n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if !strings.Contains(b.String(), "\n  of HAProxy's with splicing,\n  pipes of its own size\n") {
+		t.Errorf("in text:\n%s", b.String())
 	}
 }
 
 // With Penstock as the baseline its ratio to a peer is that of a pair, the other
 // way round.
 func TestAgainstABaselineOfOurOwn(t *testing.T) {
-	_, st := standings(t, "penstock", bulkRounds("penstock", everybody[1], everybody[2]), "gigabytes_per_second", 0)
+	_, st := standings(t, "penstock", bulkRounds("penstock", everybody[1], everybody[2]), "gigabytes_per_second", "")
 	if st.Peer != "nginx" || !near(st.Ratio.Median, 2/2.75) || !near(st.Ratio.High, 1) || !st.Beside[0].Paired {
 		t.Errorf("%+v", st)
 	}
@@ -100,14 +141,14 @@ func TestAgainstABaselineOfOurOwn(t *testing.T) {
 func TestTheAimIsMoreThanTheMust(t *testing.T) {
 	for gb, want := range map[float64]report.Verdict{1.99: report.Missed, 2: report.MustReached, 2.19: report.MustReached, 2.21: report.AimReached} {
 		s := bulkRounds("nginx", contender{"penstock", []float64{gb}, []float64{1}})
-		if _, st := standings(t, "nginx", s, "gigabytes_per_second", 0); st.Verdict != want {
+		if _, st := standings(t, "nginx", s, "gigabytes_per_second", ""); st.Verdict != want {
 			t.Errorf("%v GB/s: %s, want %s", gb, st.Verdict, want)
 		}
 	}
 }
 
 func TestWithoutPeersNothingIsJudged(t *testing.T) {
-	_, st := standings(t, "direct", bulkRounds("direct", everybody[0]), "gigabytes_per_second", 0)
+	_, st := standings(t, "direct", bulkRounds("direct", everybody[0]), "gigabytes_per_second", "")
 	if st.Verdict != report.Unjudged || st.Ratio != nil || st.Peer != "" || st.Limit != nil {
 		t.Errorf("%+v", st)
 	}
@@ -126,7 +167,7 @@ func TestARoundIsLeftOutThatOneLacks(t *testing.T) {
 		}
 	}
 	s.Summarize()
-	_, st := standings(t, "io.Copy", s, "gigabytes_per_second", 0)
+	_, st := standings(t, "io.Copy", s, "gigabytes_per_second", "")
 	p := st.Beside[1]
 	if p.Band.Values != 2 || !near(p.Band.High, 0.8) || p.Rounds[1].Known() || !p.Rounds[2].Known() {
 		t.Errorf("%+v", p)
@@ -140,11 +181,11 @@ func TestMemoryIsJudgedByItself(t *testing.T) {
 	rival.Idle = &report.Idle{Sessions: 2000, RssAnonBytes: 6.8e6, SlabBytes: 16e6, Descriptors: 4000}
 	s.Trials = append(s.Trials, rival)
 	s.Summarize()
-	_, st := standings(t, "io.Copy", s, "rss_anon_bytes_per_session", 0)
+	_, st := standings(t, "io.Copy", s, "rss_anon_bytes_per_session", "")
 	if !near(st.Value, 2500) || st.Verdict != report.Missed || st.Ratio != nil {
 		t.Errorf("user memory: %+v", st)
 	}
-	_, st = standings(t, "io.Copy", s, "slab_bytes_per_session", 1)
+	_, st = standings(t, "io.Copy", s, "slab_bytes_per_session", "HAProxy's")
 	if st.Peer != "haproxy-2" || !near(st.Ratio.Median, 1.25) || st.Verdict != report.Missed {
 		t.Errorf("kernel memory: %+v", st)
 	}
@@ -205,7 +246,7 @@ func TestGoalsAreOfFigures(t *testing.T) {
 }
 
 func TestStandingsFitInto(t *testing.T) {
-	d, _ := standings(t, "io.Copy", bulkRounds("io.Copy", everybody...), "gigabytes_per_second", 0)
+	d, _ := standings(t, "io.Copy", bulkRounds("io.Copy", everybody...), "gigabytes_per_second", "")
 	for width, want := range map[int]string{
 		120: "bulk-8: GB/s nginx 0.80 (0.80–1.10) ≥ 1.00 ≥ 1.10 missed 1.45",
 		100: "bulk-8: GB/s nginx 0.80 ≥ 1.00 ≥ 1.10 missed 1.45",

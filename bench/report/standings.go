@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // What a table of standings leaves out when it is too wide, one after the other.
@@ -14,21 +13,25 @@ const (
 	allColumns
 )
 
+// amongWidth keeps the first column as narrow as titles are.
+const amongWidth = 27
+
 // standings writes how Penstock stands beside the worst of its peers.
 func (p *printer) standings(d *Document) {
 	if len(d.Standings) == 0 {
 		return
 	}
 	p.heading("Penstock beside the peer against which it does worst")
-	p.table(allColumns, d.standingsTable)
+	p.table(allColumns, func(level int) *Table { return d.standingsTable(level, p.markdown) })
 	if p.markdown {
 		p.line("")
 	}
 	p.prose(d.standingsLegend())
 }
 
-// standingsTable has a row for each goal.
-func (d *Document) standingsTable(level int) *Table {
+// standingsTable has a row for each goal. Whose figure it is that Penstock is beside
+// goes to lines of its own, unless a row must be one.
+func (d *Document) standingsTable(level int, whole bool) *Table {
 	head := []string{"", "worst beside", "Penstock"}
 	if level > noBounds {
 		head = append(head, "must", "aim")
@@ -40,7 +43,17 @@ func (d *Document) standingsTable(level int) *Table {
 	t := new(Table)
 	t.Row(head...)
 	for i := range d.Standings {
-		t.Row(d.Standings[i].row(level)...)
+		st := &d.Standings[i]
+		row := st.row(level)
+		if whole && st.Among != "" {
+			row[0] += " of " + st.Among
+		}
+		t.Row(row...)
+		if !whole && st.Among != "" {
+			for _, l := range Wrap("of "+st.Among, amongWidth) {
+				t.Left("  " + l)
+			}
+		}
 	}
 	return t
 }
@@ -63,9 +76,6 @@ func (st *Standing) title() string {
 	text := st.Scenario + ": " + st.figure().Title
 	if st.Subject != subject {
 		text += ", " + st.Subject
-	}
-	if len(st.Peers) > 0 {
-		text += " (" + strings.Join(st.Peers, ", ") + "*)"
 	}
 	return text
 }
@@ -109,6 +119,10 @@ func band(b *Band, wide bool) string {
 func (d *Document) standingsLegend() string {
 	text := `Each is the median of the rounds' ratios of Penstock to one peer, and of all peers the one against which it does worst.
 		"no proxy" is the same ratio of direct to that peer: the limit of every proxy.`
+	if slices.ContainsFunc(d.Standings, func(st Standing) bool { return st.Among == splicers[0].Among }) {
+		text += ` HAProxy with splicing stands here twice, each time with a verdict of its own: with pipes of the size that it leaves them, and with
+			tune.pipesize as large as Penstock's pipes are, which is 1 MiB for root (256 KiB for an ordinary user).`
+	}
 	if !slices.ContainsFunc(d.Standings, func(st Standing) bool { return st.indirect() }) {
 		return text
 	}

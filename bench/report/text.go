@@ -167,12 +167,16 @@ func (p *printer) wrapped(t *Table) {
 	}
 }
 
-func (m *Method) network() string {
+func (m *Method) network() string { return Network(m.NetworkNamespace, m.NamespaceMissing) }
+
+// Network says where a run was: in a network namespace of its own, or for what
+// there was none, "" if nobody knows.
+func Network(own bool, missing string) string {
 	switch {
-	case m.NetworkNamespace:
+	case own:
 		return "in a network namespace of the run's own"
-	case m.NamespaceMissing != "":
-		return "on the host's loopback, without a network namespace: " + m.NamespaceMissing
+	case missing != "":
+		return "on the host's loopback, without a network namespace: " + missing
 	}
 	return "on the host's loopback, without a network namespace"
 }

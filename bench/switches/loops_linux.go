@@ -12,11 +12,7 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-const (
-	flags = sys.MSG_DONTWAIT | sys.MSG_NOSIGNAL
-	// turn is how often a connection is read before the others have their turn.
-	turn = 16
-)
+const flags = sys.MSG_DONTWAIT | sys.MSG_NOSIGNAL
 
 // serveLoops serves all connections on as many of Penstock's loops as there are
 // CPUs to use. The first accepts, and they get one connection after the other.
@@ -110,27 +106,23 @@ func (c *echoed) begin() {
 	}
 }
 
-// Ready implements loop.Handler.
+// Ready implements loop.Handler. It reads once, as package loop has it: what is left is
+// for another turn.
 func (c *echoed) Ready(_ uint8, events loop.Events) {
 	c.ended = c.ended || events&(loop.PeerClosed|loop.HungUp|loop.Failed) != 0
 	if len(c.waiting) > 0 && !c.send(c.waiting) {
 		return
 	}
-	for range turn {
-		n, err := sys.Recv(c.fd, c.on.buf, flags)
-		switch {
-		case errors.Is(err, syscall.EAGAIN):
-			return
-		case err != nil && !errors.Is(err, syscall.EINTR), err == nil && n == 0:
-			c.close()
-			return
-		case err == nil && !c.send(c.on.buf[:n]):
-			return
-		case err == nil && n < len(c.on.buf) && !c.ended:
-			return // the queue is empty
-		}
+	n, err := sys.Recv(c.fd, c.on.buf, flags)
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+	case errors.Is(err, syscall.EINTR):
+		c.on.loop.Again(c.id)
+	case err != nil || n == 0:
+		c.close()
+	case c.send(c.on.buf[:n]) && (n == len(c.on.buf) || c.ended):
+		c.on.loop.Again(c.id) // there may be more, after the others' turn
 	}
-	c.on.loop.Again(c.id)
 }
 
 // send sends b, and reports whether all of it went: what did not waits.

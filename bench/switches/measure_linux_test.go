@@ -52,7 +52,8 @@ func TestMeasure(t *testing.T) {
 				t.Errorf("%s: figure %d is %v", row.Server, j, *f)
 			}
 		}
-		if m := row.Median; m.P50 > m.P99 || m.Mean > m.P99 {
+		// The mean is above the 99th percentile if one in a thousand took very long.
+		if m := row.Median; m.P50 > m.P99 || m.Mean < 0.4*m.P50 {
 			t.Errorf("%s: latencies %v, %v, %v", row.Server, m.Mean, m.P50, m.P99)
 		}
 		if row.CallsPerRequest.Known() || row.CallsFailed != "" {

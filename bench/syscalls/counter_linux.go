@@ -16,13 +16,19 @@ const patience = 10 * time.Second
 // ErrNone says that nothing here can count system calls.
 var ErrNone = errors.New("no tool to count system calls: apt-get install strace, or run as root with perf")
 
-// Counter counts system calls with one tool. It is safe for concurrent use.
+// ErrNoMisses says that nothing here can count cache misses.
+var ErrNoMisses = errors.New("no perf with cache-misses, which virtual machines as a rule do not have")
+
+// Counter counts system calls, or cache misses, with one tool. It is safe for concurrent use.
 type Counter struct {
-	tool string
-	path string
+	tool  string
+	path  string
+	least int64 // what it has to count of the process that probe has
 	// attach starts the tool, which stays in the group.
-	attach func(ctx context.Context, g *process.Group, path string, pids []int) (tracer, error)
+	attach attach
 }
+
+type attach func(ctx context.Context, g *process.Group, path string, pids []int) (tracer, error)
 
 // tracer is a tool that is attached to processes and counts.
 type tracer interface {
@@ -38,8 +44,8 @@ type tracer interface {
 func Find() (*Counter, error) {
 	var failed []error
 	for _, c := range []*Counter{
-		{tool: "perf", attach: attachPerf},
-		{tool: "strace", attach: attachStrace},
+		{tool: "perf", attach: perfOf(everyCall), least: probedCalls},
+		{tool: "strace", attach: attachStrace, least: probedCalls},
 	} {
 		err := c.probe()
 		if err == nil {
@@ -50,10 +56,20 @@ func Find() (*Counter, error) {
 	return nil, fmt.Errorf("%w (%w; %w)", ErrNone, failed[0], failed[1])
 }
 
+// FindMisses returns a counter of cache misses: perf, where the machine has such
+// events and this user may count them. The error wraps ErrNoMisses.
+func FindMisses() (*Counter, error) {
+	c := &Counter{tool: "perf", attach: perfOf(cacheMisses), least: 1}
+	if err := c.probe(); err != nil {
+		return nil, fmt.Errorf("%w (%w)", ErrNoMisses, err)
+	}
+	return c, nil
+}
+
 // Tool returns the name of the tool: "perf" or "strace".
 func (c *Counter) Tool() string { return c.tool }
 
-// Count runs during and returns how many system calls the processes made
+// Count runs during and returns how many the processes made
 // meanwhile: all their threads, and those that begin meanwhile, of their
 // children too. It is attached before during begins and has let go before
 // Count returns. An error of during is returned as it is.
@@ -88,6 +104,13 @@ func (c *Counter) bound(ctx context.Context, failing string, pids []int) (contex
 	return context.WithTimeoutCause(ctx, patience, cause)
 }
 
+// probed is how often the process that probe has reads and writes. A call that was
+// under way when the tool came or went may be missing.
+const (
+	probed      = 16
+	probedCalls = 2*probed - 2
+)
+
 // probe counts the calls of a process that reads and writes a few times.
 func (c *Counter) probe() error {
 	var err error
@@ -106,13 +129,11 @@ func (c *Counter) probe() error {
 	if err != nil {
 		return err
 	}
-	const times = 16
 	n, err := c.Count(ctx, []int{child.Pid()}, func() error {
-		return parley(ctx, child, times)
+		return parley(ctx, child, probed)
 	})
-	// A call that was under way when the tool came or went may be missing.
-	if least := int64(2*times - 2); err == nil && n < least {
-		err = fmt.Errorf("%s: counts %d calls of a process that made at least %d", c.tool, n, least)
+	if err == nil && n < c.least {
+		err = fmt.Errorf("%s: counts %d of a process of which there were at least %d", c.tool, n, c.least)
 	}
 	return err
 }

@@ -9,14 +9,20 @@ func TestParsePerf(t *testing.T) {
 		"0,,raw_syscalls:sys_enter,181668927,100.00,,":          0,
 		"7,,raw_syscalls:sys_enter,1,100.00,3,calls per second": 7,
 	} {
-		if n, err := parsePerf([]string{"Events disabled", text}); err != nil || n != want {
+		if n, err := parsePerf([]string{"Events disabled", text}, everyCall); err != nil || n != want {
 			t.Errorf("%q: got %d, %v, want %d", text, n, err, want)
 		}
 	}
 	for _, text := range []string{"", "1,,cycles,1,100.00,,", "<not supported>,,raw_syscalls:sys_enter,0,100.00,,"} {
-		if n, err := parsePerf([]string{text}); err == nil {
+		if n, err := parsePerf([]string{text}, everyCall); err == nil {
 			t.Errorf("%q: got %d", text, n)
 		}
+	}
+}
+
+func TestParsePerfOfUserSpace(t *testing.T) {
+	if n, err := parsePerf([]string{"21,,cache-misses:u,1,100.00,,"}, cacheMisses); err != nil || n != 21 {
+		t.Errorf("got %d, %v", n, err)
 	}
 }
 

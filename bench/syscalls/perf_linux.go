@@ -16,21 +16,33 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// event is the tracepoint that every system call passes.
-const event = "raw_syscalls:sys_enter"
+// What perf counts, by its names: the tracepoint that every system call passes, and
+// what the processor's last cache did not have.
+const (
+	everyCall   = "raw_syscalls:sys_enter"
+	cacheMisses = "cache-misses"
+)
 
 // perf counts in the kernel, and costs the processes little.
 type perf struct {
+	event   string
 	child   *process.Child
 	control *os.File // commands to it; owned here
 	ack     *os.File // its answers; owned here
 	answers *bufio.Reader
 }
 
+// perfOf counts events of a name.
+func perfOf(event string) attach {
+	return func(ctx context.Context, g *process.Group, path string, pids []int) (tracer, error) {
+		return attachPerf(ctx, g, path, pids, event)
+	}
+}
+
 // attachPerf starts perf stat, which opens a counter for every thread, and for
 // those that the threads make; they count once it is told to and has said that
 // they do (perf-stat(1), --control).
-func attachPerf(ctx context.Context, g *process.Group, path string, pids []int) (tracer, error) {
+func attachPerf(ctx context.Context, g *process.Group, path string, pids []int, event string) (tracer, error) {
 	commands, control, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -41,7 +53,7 @@ func attachPerf(ctx context.Context, g *process.Group, path string, pids []int) 
 		return nil, errors.Join(err, control.Close())
 	}
 	defer answers.Close()
-	p := &perf{control: control, ack: ack, answers: bufio.NewReader(ack)}
+	p := &perf{event: event, control: control, ack: ack, answers: bufio.NewReader(ack)}
 	p.child, err = g.Start(process.Spec{
 		Name: "perf", Path: path, Files: []*os.File{commands, answers},
 		Args: []string{"perf", "stat", "-x", ",", "-e", event, "-D", "-1", "--control", "fd:3,4", "-p", list(pids)},
@@ -110,19 +122,23 @@ func (p *perf) detach(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return parsePerf(said)
+	return parsePerf(said, p.event)
 }
 
 // parsePerf finds the count: "452614,,raw_syscalls:sys_enter,...". Processes
-// that did not run at all are "<not counted>".
-func parsePerf(said []string) (int64, error) {
+// that did not run at all are "<not counted>". An event of user space alone, which is
+// all that perf may count for some, has ":u" behind its name.
+func parsePerf(said []string, event string) (int64, error) {
 	for _, line := range said {
 		f := strings.Split(line, ",")
-		if len(f) < 3 || f[2] != event {
+		if len(f) < 3 || strings.TrimSuffix(f[2], ":u") != event {
 			continue
 		}
-		if f[0] == "<not counted>" {
+		switch f[0] {
+		case "<not counted>":
 			return 0, nil
+		case "<not supported>":
+			return 0, fmt.Errorf("%s is not supported here", event)
 		}
 		return strconv.ParseInt(f[0], 10, 64)
 	}

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,51 +21,15 @@ const (
 
 // Run measures and reports.
 func (c *idleCmd) Run(e *env) error {
-	ctx, interrupt := context.WithCancelCause(context.Background())
-	defer interrupt(nil)
-	go interruptOn(ctx, e.stops, interrupt)
-	if err := c.run(ctx, e); err != nil {
-		return fmt.Errorf("bench idle: %w", err)
-	}
-	return nil
-}
-
-// run measures, prints the report and writes the figures, also of what was
-// measured until a signal.
-func (c *idleCmd) run(ctx context.Context, e *env) error {
-	o := new(outputs)
-	var err error // a wrong name should not cost a measurement
-	if o.json, err = o.file(e, c.JSON); err != nil {
-		return err
-	}
-	d, err := c.measure(ctx, e)
-	if err != nil && (d == nil || !d.measured()) {
-		return errors.Join(err, o.close())
-	}
-	d.Interrupted = errors.Is(err, errInterrupted)
-	to := *e
-	if c.JSON == "-" {
-		to.stdout = e.stderr
-	}
-	newIdlePage(&to, d).print()
-	if o.json != nil {
-		text, failed := json.MarshalIndent(d, "", "  ")
-		if failed == nil {
-			_, failed = o.json.Write(append(text, '\n'))
-		}
-		err = cmp.Or(err, failed)
-	}
-	return cmp.Or(err, o.close())
+	d := &idleDocument{benchHead: newBenchHead(e, idleFormat)}
+	return measureDocument(e, "bench idle", c.JSON, d, func(ctx context.Context) error { return c.measure(ctx, e, d) })
 }
 
 // measure compares the proxies.
-func (c *idleCmd) measure(ctx context.Context, e *env) (*idleDocument, error) {
+func (c *idleCmd) measure(ctx context.Context, e *env, d *idleDocument) error {
 	program, err := thisProgram()
 	if err != nil {
-		return nil, err
-	}
-	d := &idleDocument{
-		Format: idleFormat, Penstock: version(), Command: commandLine(e.args), Began: time.Now(), Machine: bench.Machine(),
+		return err
 	}
 	most := c.Sessions + idleShare                          // never met: what is measured is no pause of accepting
 	gc := fmt.Sprintf("GOGC=%d", gcPercent(defaultLoops())) // as penstock proxy does
@@ -89,8 +50,7 @@ func (c *idleCmd) measure(ctx context.Context, e *env) (*idleDocument, error) {
 		d.Simulated = new(million.Report)
 		err = simulate(ctx, e, &program, c.Simulated, gc, d.Simulated)
 	}
-	d.ElapsedSeconds = secondsSince(d.Began)
-	return d, err
+	return err
 }
 
 // fromSeconds is at least a millisecond.

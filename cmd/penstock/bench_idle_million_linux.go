@@ -94,7 +94,7 @@ func (p *idlePage) simulated(r *million.Report) {
 		}
 		t.Row(cells...)
 	}
-	p.lines(&t)
+	p.table(&t)
 	p.left(r)
 	p.simulatedLegend(r)
 }

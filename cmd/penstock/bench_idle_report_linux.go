@@ -3,32 +3,21 @@ package main
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/million"
-	"github.com/penstock/penstock/bench/observed"
 	"github.com/penstock/penstock/bench/report"
 )
 
-// idleFormat is the number of the document's form. A field may be added to a
-// form; a change of what a field means, or its loss, is a new number.
+// idleFormat is the number of the document's form.
 const idleFormat = 1
 
 // idleDocument is what --json writes.
 type idleDocument struct {
-	Format         int            `json:"format"`
-	Penstock       string         `json:"penstock"` // the version of the program
-	Command        string         `json:"command"`
-	Began          time.Time      `json:"began"`
-	ElapsedSeconds report.Number  `json:"elapsed_seconds"`
-	Interrupted    bool           `json:"interrupted"` // what follows is then what was measured until that
-	Machine        report.Machine `json:"machine"`
+	benchHead
 	bench.SessionsReport
 	Simulated *million.Report `json:"simulated,omitempty"`
 }
-
-func secondsSince(t time.Time) report.Number { return report.Number(time.Since(t).Seconds()) }
 
 // measured reports whether there is a trial.
 func (d *idleDocument) measured() bool {
@@ -50,61 +39,31 @@ type idlePage struct {
 	*idleDocument
 }
 
-func newIdlePage(e *env, d *idleDocument) *idlePage {
-	p := newPage(e)
-	p.width = switchesWidth
-	return &idlePage{p, d}
-}
-
-func (p *idlePage) print() {
+func (d *idleDocument) print(e *env) {
+	p := &idlePage{newDocumentPage(e), d}
 	p.heading(fmt.Sprintf("%s idle sessions, and %s that talk", report.Exact(int64(p.Sessions)), report.Exact(int64(p.Talking))))
-	p.header()
-	if p.Interrupted {
-		p.line("")
-		p.prose("Interrupted: what follows is what was measured until then.")
-	}
+	p.header(&d.benchHead, p.facts())
 	p.line("")
-	p.lines(p.figures())
+	p.table(p.figures())
 	p.legend()
 	if p.Simulated != nil {
 		p.simulated(p.Simulated)
 	}
 }
 
-func (p *idlePage) lines(t *report.Table) {
-	for _, l := range t.Lines() {
-		p.line(l)
+// facts are what was measured where, and how far the machine goes.
+func (d *idleDocument) facts() *facts {
+	limit := "none met; next is " + d.Limit.String()
+	if d.Sessions < d.Asked {
+		limit = fmt.Sprintf("%s sessions were asked for, but %s", report.Exact(int64(d.Asked)), d.Limit.String())
 	}
-}
-
-// header says what was measured where, and how far the machine goes.
-func (p *idlePage) header() {
-	var t report.Table
-	row := func(name, format string, args ...any) {
-		for i, l := range report.Wrap(fmt.Sprintf(format, args...), p.width-len(observed.PenstockGoroutines)-2) {
-			t.Left([2]string{name, ""}[min(i, 1)], l)
-		}
+	f := d.benchHead.facts(report.Network(d.NetworkNamespace, d.NamespaceMissing))
+	f.add("limit", "%s", limit)
+	f.add("kernel slab", "%s", d.KernelSlab)
+	for _, r := range d.Rows {
+		f.add(r.Contestant, "%s", r.About)
 	}
-	network := "in a network namespace of the run's own"
-	if !p.NetworkNamespace {
-		network = "on the host's loopback, without a network namespace: " + p.NamespaceMissing
-	}
-	limit := "none met; next is " + p.Limit.String()
-	if p.Sessions < p.Asked {
-		limit = fmt.Sprintf("%s sessions were asked for, but %s", report.Exact(int64(p.Asked)), p.Limit.String())
-	}
-	row("penstock", "%s, %s", p.Penstock, p.Machine.Go)
-	row("machine", "%s, %d CPUs, %s memory", p.Machine.CPU, p.Machine.CPUs, report.Bytes(float64(p.Machine.MemoryBytes)))
-	row("kernel", "%s", p.Machine.Kernel)
-	row("run by", "%s, %s", p.Machine.User, network)
-	row("date", "%s, %.0f s", p.Began.Format("2006-01-02 15:04 MST"), float64(p.ElapsedSeconds))
-	row("command", "%s", p.Command)
-	row("limit", "%s", limit)
-	row("kernel slab", "%s", p.KernelSlab)
-	for _, r := range p.Rows {
-		row(r.Contestant, "%s", r.About)
-	}
-	p.lines(&t)
+	return f
 }
 
 // idleRow is a line of the table.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 
@@ -72,11 +71,7 @@ func (o *outputs) write(d *report.Document) error {
 		errs = append(errs, d.WriteText(o.report, o.width))
 	}
 	if o.json != nil {
-		text, err := json.MarshalIndent(d, "", "  ")
-		if err == nil {
-			_, err = o.json.Write(append(text, '\n'))
-		}
-		errs = append(errs, err)
+		errs = append(errs, o.writeJSON(d))
 	}
 	if o.svg != nil {
 		errs = append(errs, d.WriteSVG(o.svg))

@@ -63,6 +63,14 @@ func TestTimeoutFlag(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
+	for text, want := range map[string][2]string{
+		"": {"write 50us, 1ms", "write 500us, 1ms"}, "-1s": {"or 0 for none", "or 0 for none"}, "50": {"write 50us", "write 50ms"},
+	} {
+		micros, millis := new(micros).UnmarshalText([]byte(text)), new(millis).UnmarshalText([]byte(text))
+		if micros == nil || !strings.Contains(micros.Error(), want[0]) || millis == nil || !strings.Contains(millis.Error(), want[1]) {
+			t.Errorf("%q: %v; %v; want %q", text, micros, millis, want)
+		}
+	}
 	if timeout(0).orOff() >= 0 || timeout(7).orOff() != 7 {
 		t.Error("0 is not off, or 7 is")
 	}
@@ -111,8 +119,8 @@ func TestSummaryForPeople(t *testing.T) {
 		Pipes:     proxy.Pipes{Made: 11, Reused: 12, Leased: 13, Idle: 14},
 		Pauses:    proxy.Pauses{GC: 15, GCMaxUs: 16},
 		Loops: []proxy.Loop{
-			{Active: 17, HandedOver: 18, LagP99Us: 19, LagMaxUs: 21, Blocked: 30, Gathers: 31, BusyPollHits: 32, Batches: 41, BatchRefused: 51},
-			{Active: 22, HandedOver: 1, LagP99Us: 20, Blocked: 1, Gathers: 2, BusyPollHits: 3, Batches: 1, BatchRefused: 1},
+			{Active: 17, HandedOver: 18, LagP99Us: 19, LagMaxUs: 21, TimerLateP99Us: 60, TimerLateMaxUs: 61, Blocked: 30, Gathers: 31, BusyPollHits: 32, Batches: 41, BatchRefused: 51},
+			{Active: 22, HandedOver: 1, LagP99Us: 20, TimerLateMaxUs: 62, Blocked: 1, Gathers: 2, BusyPollHits: 3, Batches: 1, BatchRefused: 1},
 		},
 		AcceptPauses: 23,
 		Engine:       proxy.Engine{Promotions: 24, Demotions: 25, PipeGrowths: 26, MarksRaised: 27, MarksLowered: 28, TurnsCut: 29},
@@ -127,7 +135,7 @@ pipes               made 11, reused 12, leased 13, idle 14
 pauses              15 by the collector, the longest 16 us; 23 in accepting
 engine              promotions 24, demotions 25, pipe growths 26, marks raised 27, lowered 28, turns cut 29
 arena               used 41 of 40 bytes, at most 42, residues 43, refused 44
-loops               2, active 17 + 22, handed over 19, blocked 31, gathers 33, busy-poll hits 35, batches 42 (refused 52), lag 20 us (99 %), 21 us (longest)
+loops               2, active 17 + 22, handed over 19, blocked 31, gathers 33, busy-poll hits 35, batches 42 (refused 52), lag 20 us (99 %), 21 us (longest), timers late 60 us (99 %), 62 us (longest)
 `
 	var got bytes.Buffer
 	if err := writeSummary(&got, "text", s); err != nil || got.String() != want {

@@ -29,9 +29,7 @@ func (p *page) try(lines ...[2]string) {
 	for _, l := range lines {
 		table.Left("  "+l[0], l[1])
 	}
-	for _, l := range table.Lines() {
-		p.line(l)
-	}
+	p.table(&table)
 }
 
 // printNext says what to try after the demo.

@@ -50,6 +50,12 @@ func (p *page) prose(format string, args ...any) {
 	}
 }
 
+func (p *page) table(t *report.Table) {
+	for _, l := range t.Lines() {
+		p.line(l)
+	}
+}
+
 // demoReport says what came out of the trials.
 type demoReport struct {
 	*page
@@ -147,9 +153,7 @@ func (r *demoReport) moved() {
 		table.Row("  "+string(w), report.Bytes(float64(moved.Spliced)), report.Bytes(float64(moved.Copied)),
 			report.Exact(made), report.Exact(reused))
 	}
-	for _, l := range table.Lines() {
-		r.line(l)
-	}
+	r.table(&table)
 	r.prose("Fallbacks to copying: %s. Pipes leased now that all is quiet: %d.",
 		fallbacks(r.total.Fallbacks), r.total.Pipes.Leased)
 	if bench.Both(r.total).Spliced == 0 {

@@ -14,16 +14,45 @@ import (
 type timeout time.Duration
 
 // UnmarshalText reads "5s", "1h30m" or "0".
-func (t *timeout) UnmarshalText(text []byte) error {
+func (t *timeout) UnmarshalText(text []byte) (err error) {
+	*t, err = parseTime(text, "500ms, 5s, 1m, 2h", "s", "ms")
+	return err
+}
+
+// micros and millis are timeouts that are that short as a rule, and never long.
+type (
+	micros timeout
+	millis timeout
+)
+
+// UnmarshalText reads "50us", "1ms" or "0".
+func (m *micros) UnmarshalText(text []byte) error {
+	t, err := parseTime(text, "50us, 1ms", "us")
+	*m = micros(t)
+	return err
+}
+
+// UnmarshalText reads "500us", "1ms" or "0".
+func (m *millis) UnmarshalText(text []byte) error {
+	t, err := parseTime(text, "500us, 1ms", "ms")
+	*m = millis(t)
+	return err
+}
+
+// parseTime reads a duration. What to write instead of what it cannot read it takes from
+// the examples, and from the units that a bare number may have been meant in.
+func parseTime(text []byte, examples string, units ...string) (timeout, error) {
 	d, err := time.ParseDuration(string(text))
 	if err == nil && d >= 0 {
-		*t = timeout(d)
-		return nil
+		return timeout(d), nil
 	}
 	if n, err := strconv.ParseUint(string(text), 10, 32); err == nil {
-		return fmt.Errorf("%q has no unit: write %ds, or %dms", text, n, n)
+		for i, unit := range units {
+			units[i] = fmt.Sprint(n, unit)
+		}
+		return 0, fmt.Errorf("%q has no unit: write %s", text, strings.Join(units, ", or "))
 	}
-	return fmt.Errorf("%q is not a time: write 500ms, 5s, 1m, 2h, or 0 for none", text)
+	return 0, fmt.Errorf("%q is not a time: write %s, or 0 for none", text, examples)
 }
 
 func (t timeout) duration() time.Duration { return time.Duration(t) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,6 +25,23 @@ func newLogger(w io.Writer, form, level string) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// logSessions logs a line for each client that is served.
+func logSessions(ctx context.Context, log *slog.Logger, server *proxy.Server) {
+	for s := range server.Sessions(ctx) {
+		attrs := []any{"client", s.Client, "endpoint", s.Endpoint, "state", string(s.State), "age", s.Age.String()}
+		if s.Idle >= 0 {
+			attrs = append(attrs, "idle", s.Idle.String())
+		}
+		if s.Loop >= 0 {
+			attrs = append(attrs, "loop", s.Loop)
+		}
+		log.Debug("session", append(attrs,
+			slog.Group("client_to_endpoint", "spliced", s.ClientToEndpoint.Spliced, "copied", s.ClientToEndpoint.Copied),
+			slog.Group("endpoint_to_client", "spliced", s.EndpointToClient.Spliced, "copied", s.EndpointToClient.Copied),
+		)...)
+	}
 }
 
 // writeSummary writes a summary: one JSON object on one line for "json",
@@ -73,9 +91,10 @@ func writeLoops(w io.Writer, loops []proxy.Loop) error {
 		sum.Batches += l.Batches
 		sum.BatchRefused += l.BatchRefused
 		sum.LagP99Us, sum.LagMaxUs = max(sum.LagP99Us, l.LagP99Us), max(sum.LagMaxUs, l.LagMaxUs)
+		sum.TimerLateP99Us, sum.TimerLateMaxUs = max(sum.TimerLateP99Us, l.TimerLateP99Us), max(sum.TimerLateMaxUs, l.TimerLateMaxUs)
 	}
-	_, err := fmt.Fprintf(w, "loops               %d, active %s, handed over %d, blocked %d, gathers %d, busy-poll hits %d, batches %d (refused %d), lag %d us (99 %%), %d us (longest)\n",
-		len(loops), strings.Join(active, " + "), sum.HandedOver, sum.Blocked, sum.Gathers, sum.BusyPollHits, sum.Batches, sum.BatchRefused, sum.LagP99Us, sum.LagMaxUs)
+	_, err := fmt.Fprintf(w, "loops               %d, active %s, handed over %d, blocked %d, gathers %d, busy-poll hits %d, batches %d (refused %d), lag %d us (99 %%), %d us (longest), timers late %d us (99 %%), %d us (longest)\n",
+		len(loops), strings.Join(active, " + "), sum.HandedOver, sum.Blocked, sum.Gathers, sum.BusyPollHits, sum.Batches, sum.BatchRefused, sum.LagP99Us, sum.LagMaxUs, sum.TimerLateP99Us, sum.TimerLateMaxUs)
 	return err
 }
 

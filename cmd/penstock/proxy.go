@@ -21,14 +21,14 @@ type proxyCmd struct {
 	To     []string `sep:"none" placeholder:"ADDR" help:"Target: host:port or unix:/path. Repeat it for more, which take turns; when one refuses, the next is tried."`
 	Engine string   `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"How bytes are moved. (default: ${default})"`
 
-	TailDelay   timeout `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait while more of them are waited for (SO_RCVLOWAT), 100us to 1s; 0 has a socket told of for every byte. (default: ${default})"`
-	Gather      timeout `default:"400us" placeholder:"TIME" help:"How long a loop lets bytes gather, at most, while many sessions carry bulk and nothing else goes on; at most 1ms. (default: ${default})"`
-	MaxPipeSize size    `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; 64KiB has none grow. (default: ${default})"`
+	TailDelay   millis `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait while more of them are waited for (SO_RCVLOWAT), 100us to 1s; 0 has a socket told of for every byte. (default: ${default})"`
+	Gather      micros `default:"400us" placeholder:"TIME" help:"How long a loop lets bytes gather, at most, while many sessions carry bulk and nothing else goes on; at most 1ms. (default: ${default})"`
+	MaxPipeSize size   `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; 64KiB has none grow. (default: ${default})"`
 
 	SourceAddress string `placeholder:"IP" help:"Local address to connect to targets from. (default: the kernel chooses)"`
 
-	Loops    *int    `placeholder:"N" help:"Event loops that serve, each on a goroutine of its own. 0 has goroutines serve instead, two for each session. (default: GOMAXPROCS, one for each CPU)"`
-	BusyPoll timeout `default:"0" placeholder:"TIME" help:"How long a loop goes on asking for events before it sleeps, at most 1s: spares what waking a thread takes, and costs up to a whole CPU for each loop, for so long after each event. (default: ${default})"`
+	Loops    *int   `placeholder:"N" help:"Event loops that serve, each on a goroutine of its own. 0 has goroutines serve instead, two for each session. (default: GOMAXPROCS, one for each CPU)"`
+	BusyPoll micros `default:"0" placeholder:"TIME" help:"How long a loop goes on asking for events before it sleeps, at most 1s: spares what waking a thread takes, and costs up to a whole CPU for each loop, for so long after each event. (default: ${default})"`
 
 	SchedBatch bool `default:"true" negatable:"" help:"While a loop has much to do its thread has SCHED_BATCH, see sched(7): it waits for a CPU that is busy, for as long as a time slice, instead of taking it, which saves much CPU where none is idle. --no-sched-batch leaves the policy alone. (default: on)"`
 
@@ -64,6 +64,18 @@ func gcPercent(loops int) int {
 // goroutines run at once.
 const spareProcs = 1
 
+// addProcs sees to it that there are so many, and returns what undoes it. It leaves
+// GOMAXPROCS alone where it can: once it has been set the runtime does not follow the
+// limits of a container any more.
+func addProcs(loops int) (undo func()) {
+	had := runtime.GOMAXPROCS(0)
+	if loops < 0 || had >= loops+spareProcs {
+		return func() {}
+	}
+	runtime.GOMAXPROCS(loops + spareProcs)
+	return func() { runtime.GOMAXPROCS(had) }
+}
+
 // Run serves until a signal stops it.
 func (c *proxyCmd) Run(e *env) error {
 	last, cancel := context.WithCancel(context.Background())
@@ -81,10 +93,10 @@ func (c *proxyCmd) Run(e *env) error {
 			defer debug.SetGCPercent(debug.SetGCPercent(gcPercent(cfg.Loops)))
 		}
 		if e.getenv("GOMAXPROCS") == "" {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), spareProcs+cfg.Loops)))
+			defer addProcs(cfg.Loops)()
 		}
 		cfg.Log = log
-		err = c.run(e, cfg)
+		err = c.run(e, cfg, newLogger(patient{out}, c.Log, c.LogLevel))
 	}
 	err = c.fail(out, log, err)
 	time.AfterFunc(lastWords, cancel)
@@ -134,7 +146,7 @@ const maxLoops = 1024
 
 // configLoops sets how many loops there are, none (-1) being goroutines.
 func (c *proxyCmd) configLoops(cfg *proxy.Config) error {
-	cfg.BusyPoll, cfg.KeepPolicy = c.BusyPoll.duration(), !c.SchedBatch
+	cfg.BusyPoll, cfg.KeepPolicy = time.Duration(c.BusyPoll), !c.SchedBatch
 	switch {
 	case c.Loops == nil:
 		cfg.Loops = defaultLoops()
@@ -165,7 +177,7 @@ const (
 
 // configBulk sets how bulk is moved.
 func (c *proxyCmd) configBulk(cfg *proxy.Config) error {
-	tail, gather := c.TailDelay.duration(), c.Gather.duration()
+	tail, gather := time.Duration(c.TailDelay), time.Duration(c.Gather)
 	switch {
 	case tail != 0 && tail < minTailDelay || tail > maxTailDelay:
 		return fmt.Errorf("--tail-delay %v: write %v to %v, or 0 for none", tail, minTailDelay, maxTailDelay)
@@ -174,7 +186,7 @@ func (c *proxyCmd) configBulk(cfg *proxy.Config) error {
 	case c.MaxPipeSize < minMaxPipeSize || c.MaxPipeSize > maxMaxPipeSize:
 		return errors.New("--max-pipe-size: write 64KiB, for pipes that do not grow, to 64MiB")
 	}
-	cfg.TailDelay, cfg.Gather, cfg.MaxPipeSize = c.TailDelay.orOff(), c.Gather.orOff(), int(c.MaxPipeSize)
+	cfg.TailDelay, cfg.Gather, cfg.MaxPipeSize = timeout(c.TailDelay).orOff(), timeout(c.Gather).orOff(), int(c.MaxPipeSize)
 	return nil
 }
 

@@ -4,14 +4,14 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/internal/testutil/strace"
 )
 
 // An exchange is what one client and its server do: a request of 64 B and a reply of
@@ -93,20 +93,9 @@ func quietPort(t *testing.T) net.Listener {
 func serveExchanges(t *testing.T, x *exchange) (addr string) {
 	t.Helper()
 	ln := quietPort(t)
-	var serving sync.WaitGroup
-	t.Cleanup(func() { ln.Close(); serving.Wait() })
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer c.Close()
-				if err := x.server(c.(*net.TCPConn)); err != nil {
-					t.Error(err)
-				}
-			})
+	sockets.Serve(t, ln, func(c net.Conn) {
+		if err := x.server(c.(*net.TCPConn)); err != nil {
+			t.Error(err)
 		}
 	})
 	return ln.Addr().String()
@@ -135,71 +124,13 @@ func talk(t *testing.T, x *exchange, addr string, n int) {
 	clients.Wait()
 }
 
-// counted runs during while strace counts the system calls of a process, of all its
-// threads. Where ptrace(2) is refused the test is skipped.
-func counted(t *testing.T, pid int, during func()) map[string]int {
-	t.Helper()
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("needs strace: ", err)
-	}
-	table := filepath.Join(t.TempDir(), "calls")
-	cmd := exec.Command(strace, "-f", "-c", "-U", "name,calls,errors", "-o", table, "-p", strconv.Itoa(pid))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	first := make([]byte, 4<<10)
-	n, _ := stderr.Read(first)
-	attached := strings.Contains(string(first[:n]), "attached")
-	if attached {
-		during()
-	}
-	_ = cmd.Process.Signal(syscall.SIGINT)
-	_, _ = io.Copy(io.Discard, stderr)
-	_ = cmd.Wait() // its status is that of the signal which ends it
-	switch {
-	case attached:
-	case strings.Contains(string(first[:n]), "not permitted") && os.Getenv("CI") == "":
-		t.Skipf("ptrace is not permitted here: %s", first[:n])
-	default:
-		t.Fatalf("strace: %s", first[:n])
-	}
-	return callTable(t, table)
-}
-
-// callTable reads what strace has counted, by name, and of those that failed by name
-// and " failed".
-func callTable(t *testing.T, path string) map[string]int {
-	t.Helper()
-	calls := make(map[string]int)
-	for line := range strings.Lines(content(t, path)) {
-		fields := strings.Fields(line)
-		for i, suffix := range []string{"", " failed"} {
-			if len(fields) > i+1 && fields[0] != "total" {
-				if n, err := strconv.Atoi(fields[i+1]); err == nil {
-					calls[fields[0]+suffix] = n
-				}
-			}
-		}
-	}
-	return calls
-}
-
 // notPerConnection are the calls that wait for work, which serve as many connections
 // as have something to do, and those of Go's runtime: how many they are depends on
 // how much of it there is at a time, and strace slows everything down.
 var notPerConnection = map[string]bool{
 	"epoll_pwait": true, "epoll_pwait2": true, "futex": true, "nanosleep": true, "sched_yield": true, "tgkill": true,
 	"rt_sigreturn": true, "rt_sigprocmask": true, "getpid": true, "madvise": true, "mmap": true, "munmap": true,
-	"restart_syscall": true, "clone": true, "clone3": true, "gettid": true, "sigaltstack": true, "rseq": true,
+	"restart_syscall": true, "clone": true, "clone3": true, "sigaltstack": true, "rseq": true,
 	"set_robust_list": true, "sched_getaffinity": true, "pread64": true, "openat": true,
 }
 
@@ -218,10 +149,10 @@ func testSystemCalls(t *testing.T, x *exchange) {
 	p := s.processes["p"]
 	const connections = 1000
 	talk(t, x, variables["p_ADDR"], 100)
-	calls := counted(t, p.cmd.Process.Pid, func() {
-		talk(t, x, variables["p_ADDR"], connections)
-		play(t, func() error { return s.summary([]string{"p", "active 0,"}) }) // the last sockets are closed
-	})
+	trace := strace.Attach(t, p.cmd.Process.Pid)
+	talk(t, x, variables["p_ADDR"], connections)
+	play(t, func() error { return s.summary([]string{"p", "active 0,"}) }) // the last sockets are closed
+	calls := trace.Detach(t)
 	sum, waits := -calls["accept4 failed"], 0 // those that looked and found nobody
 	for name, n := range calls {
 		switch {
@@ -237,7 +168,9 @@ func testSystemCalls(t *testing.T, x *exchange) {
 	if calls["accept4"] < connections || calls["close"] < 2*connections {
 		t.Fatalf("not everything was counted: %v", calls)
 	}
-	if each > x.most+0.1 { // the summary takes some as well
+	// The summary takes some as well, and so does what the machine's other programs come
+	// between: a client that is handed to another loop, an end of file that comes alone.
+	if each > x.most+0.5 {
 		t.Errorf("%.2f calls for each connection, want at most %v: %v", each, x.most, calls)
 	}
 	for _, name := range []string{"getsockname", "getpeername", "fcntl", "getsockopt", "read", "write"} {

@@ -20,25 +20,30 @@ const lastWords = time.Second
 var errStuck = fmt.Errorf("%w: it took too long to end them", proxy.ErrCut)
 
 // run opens the server and lets it serve until it has ended, and obeys signals
-// meanwhile: whatever the server, or who reads the output, is waiting for.
-func (c *proxyCmd) run(e *env, cfg *proxy.Config) error {
+// meanwhile: whatever the server, or who reads the output, is waiting for. Who writes to
+// patient may have to wait.
+func (c *proxyCmd) run(e *env, cfg *proxy.Config, patient *slog.Logger) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
+	all, leave := context.WithCancel(context.Background())
+	defer leave()
 	opened, ended := make(chan *proxy.Server), make(chan error, 1)
 	go func() { ended <- c.serve(ctx, cfg, opened) }()
 	cut := func() {}
-	var told *summaries
+	var told, listed *wishes
 	var stuck <-chan time.Time
 	for {
 		select {
 		case server := <-opened:
 			cut = server.Cut
-			told = newSummaries(e.stdout, c.Log, cfg.Log, server)
+			told, listed = newSummaries(e.stdout, c.Log, cfg.Log, server), newListings(all, patient, server)
 		case err := <-ended:
+			listed.end()
 			told.finish(stuck)
 			return err
 		case <-e.asks:
 			told.ask()
+			listed.ask()
 		case <-e.stops:
 			if ctx.Err() == nil {
 				stop()
@@ -71,53 +76,73 @@ func (c *proxyCmd) serve(ctx context.Context, cfg *proxy.Config, opened chan<- *
 	return server.Serve(ctx)
 }
 
-// summaries writes summaries in a goroutine of its own, since who reads them may
-// be slow. A nil *summaries writes none.
-type summaries struct {
+// wishes are granted one after the other in a goroutine of their own, since who reads
+// what comes of them may be slow. A nil *wishes grants none.
+type wishes struct {
 	wanted chan struct{} // one at most waits
 	ended  chan struct{}
 }
 
-func newSummaries(w io.Writer, form string, log *slog.Logger, server *proxy.Server) *summaries {
-	s := &summaries{wanted: make(chan struct{}, 1), ended: make(chan struct{})}
+// newWishes has grant called for each wish, and last after them all.
+func newWishes(grant, last func()) *wishes {
+	w := &wishes{wanted: make(chan struct{}, 1), ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		for range w.wanted {
+			grant()
+		}
+		last()
+	}()
+	return w
+}
+
+// newSummaries are wishes for summaries, of which there is a last one.
+func newSummaries(w io.Writer, form string, log *slog.Logger, server *proxy.Server) *wishes {
 	write := func() {
 		if err := writeSummary(w, form, server.Summary()); err != nil {
 			log.Warn("summary not written", "error", err)
 		}
 	}
-	go func() {
-		defer close(s.ended)
-		for range s.wanted {
-			write()
-		}
-		write()
-	}()
-	return s
+	return newWishes(write, write)
 }
 
-// ask asks for a summary, unless one that is asked for was not begun yet.
-func (s *summaries) ask() {
-	if s == nil {
+// newListings are wishes for lists of the sessions, where each one is told of.
+func newListings(ctx context.Context, log *slog.Logger, server *proxy.Server) *wishes {
+	if !log.Enabled(ctx, slog.LevelDebug) {
+		return nil
+	}
+	return newWishes(func() { logSessions(ctx, log, server) }, func() {})
+}
+
+// ask makes a wish, unless one was made that is not being granted yet.
+func (w *wishes) ask() {
+	if w == nil {
 		return
 	}
 	select {
-	case s.wanted <- struct{}{}:
+	case w.wanted <- struct{}{}:
 	default:
 	}
 }
 
-// finish writes the last summary. It gives up at end, or after lastWords if that
-// is nil.
-func (s *summaries) finish(end <-chan time.Time) {
-	if s == nil {
+// end has no wish granted any more but what was asked for.
+func (w *wishes) end() {
+	if w != nil {
+		close(w.wanted)
+	}
+}
+
+// finish is end, and waits for the last: until stuck, or for lastWords if that is nil.
+func (w *wishes) finish(stuck <-chan time.Time) {
+	if w == nil {
 		return
 	}
-	if end == nil {
-		end = time.After(lastWords)
+	if stuck == nil {
+		stuck = time.After(lastWords)
 	}
-	close(s.wanted)
+	w.end()
 	select {
-	case <-s.ended:
-	case <-end:
+	case <-w.ended:
+	case <-stuck:
 	}
 }

@@ -1,22 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"time"
 
-	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/bench/soak"
 )
 
-// soakFormat is the number of the document's form. A field may be added to a
-// form; a change of what a field means, or its loss, is a new number.
+// soakFormat is the number of the document's form.
 const soakFormat = 1
 
 // soakProgress is how often a line of progress is written.
@@ -24,58 +19,24 @@ const soakProgress = 5 * time.Second
 
 // soakDocument is what --json writes.
 type soakDocument struct {
-	Format      int            `json:"format"`
-	Penstock    string         `json:"penstock"` // the version of the program
-	Command     string         `json:"command"`
-	Began       time.Time      `json:"began"`
-	Interrupted bool           `json:"interrupted"`
-	Machine     report.Machine `json:"machine"`
+	benchHead
 	*soak.Report
 }
 
+// measured reports whether there is anything.
+func (d *soakDocument) measured() bool { return d.Report != nil }
+
 // Run soaks and reports.
 func (c *soakCmd) Run(e *env) error {
-	ctx, interrupt := context.WithCancelCause(context.Background())
-	defer interrupt(nil)
-	go interruptOn(ctx, e.stops, interrupt)
-	if err := c.run(ctx, e); err != nil {
-		return fmt.Errorf("bench soak: %w", err)
-	}
-	return nil
-}
-
-// run soaks, prints the report and writes the figures, also of what was done until
-// a signal.
-func (c *soakCmd) run(ctx context.Context, e *env) error {
-	o := new(outputs)
-	var err error
-	if o.json, err = o.file(e, c.JSON); err != nil {
-		return err
-	}
-	d := &soakDocument{
-		Format: soakFormat, Penstock: version(), Command: commandLine(e.args), Began: time.Now(), Machine: bench.Machine(),
-	}
-	d.Report, err = c.soak(ctx, e)
-	if d.Report == nil {
-		return errors.Join(err, o.close())
-	}
-	d.Interrupted = errors.Is(err, errInterrupted)
-	to := *e
-	if c.JSON == "-" {
-		to.stdout = e.stderr
-	}
-	printSoak(&to, d)
-	if o.json != nil {
-		text, failed := json.MarshalIndent(d, "", "  ")
-		if failed == nil {
-			_, failed = o.json.Write(append(text, '\n'))
+	d := &soakDocument{benchHead: newBenchHead(e, soakFormat)}
+	return measureDocument(e, "bench soak", c.JSON, d, func(ctx context.Context) error {
+		var err error
+		d.Report, err = c.soak(ctx, e)
+		if err == nil && len(d.Violations) > 0 {
+			err = fmt.Errorf("seed %d: %s", d.Seed, d.Violations[0])
 		}
-		err = cmp.Or(err, failed)
-	}
-	if n := len(d.Violations); n > 0 {
-		err = cmp.Or(err, fmt.Errorf("seed %d: %s", d.Seed, d.Violations[0]))
-	}
-	return cmp.Or(err, o.close())
+		return err
+	})
 }
 
 // soak does it.

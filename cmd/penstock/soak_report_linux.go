@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/bench/soak"
 )
 
-// printSoak writes the report for people.
-func printSoak(e *env, d *soakDocument) {
+// print writes the report for people.
+func (d *soakDocument) print(e *env) {
 	line := func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) }
 	line("penstock bench soak, seed %d: %d connections at once, %.0f s, penstock proxy %s",
 		d.Seed, d.Connections, d.Seconds, strings.Join(d.Flags, " "))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
 	"sync/atomic"
 )
 
@@ -18,6 +19,7 @@ type spool struct {
 	w       io.Writer
 	report  func(dropped int64) // writes to w
 	lines   chan []byte
+	waiting chan []byte // of writers that wait
 	dropped atomic.Int64
 	closed  chan struct{}
 	written chan struct{} // closed when nothing is written any more
@@ -25,7 +27,7 @@ type spool struct {
 
 func newSpool(w io.Writer, report func(dropped int64)) *spool {
 	s := &spool{
-		w: w, report: report, lines: make(chan []byte, maxSpooled),
+		w: w, report: report, lines: make(chan []byte, maxSpooled), waiting: make(chan []byte),
 		closed: make(chan struct{}), written: make(chan struct{}),
 	}
 	go s.run()
@@ -40,6 +42,20 @@ func (s *spool) Write(line []byte) (int, error) {
 		s.dropped.Add(1)
 	}
 	return len(line), nil
+}
+
+// A patient writer writes to a spool, and waits for its reader: none of its lines is
+// dropped, and none of the others because of them. It must not be what must not wait.
+type patient struct{ *spool }
+
+// Write takes one line. It fails once the spool is closed.
+func (p patient) Write(line []byte) (int, error) {
+	select {
+	case p.waiting <- bytes.Clone(line):
+		return len(line), nil
+	case <-p.closed:
+		return 0, os.ErrClosed
+	}
 }
 
 // close writes what waits, for as long as ctx allows. It is called once; what
@@ -57,6 +73,8 @@ func (s *spool) run() {
 	for {
 		select {
 		case line := <-s.lines:
+			s.pass(line)
+		case line := <-s.waiting:
 			s.pass(line)
 		case <-s.closed:
 			for len(s.lines) > 0 {

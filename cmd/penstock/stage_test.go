@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // A stage is what a script has set up: programs that run, origins, clients.
@@ -287,6 +289,12 @@ func (s *stage) silent(args []string) error {
 		return err
 	}
 	s.closers = append(s.closers, func() { conn.Close() })
+	// It is in the queue a moment after it is connected: with the last of the handshake.
+	for queued := 0; queued == 0; {
+		if queued, _, err = sys.ListenQueue(fd); err != nil {
+			return err
+		}
+	}
 	s.setenv(args[0], addr)
 	return nil
 }

@@ -156,6 +156,42 @@ func TestSpoolDropsAndReports(t *testing.T) {
 	}
 }
 
+// Who waits loses no line and costs the others none, and is let go at the end.
+func TestSpoolLetsWait(t *testing.T) {
+	g := &gate{begun: make(chan struct{}, 1), open: make(chan struct{})}
+	s := newSpool(g, func(n int64) { t.Errorf("%d lines were dropped", n) })
+	wrote := make(chan error)
+	line := []byte("line\n")
+	go func() {
+		for range 2 * maxSpooled {
+			if n, err := (patient{s}).Write(line); n != len(line) || err != nil {
+				wrote <- err
+			}
+		}
+		wrote <- nil
+		_, err := patient{s}.Write(line)
+		for err == nil { // until it is closed
+			_, err = patient{s}.Write(line)
+		}
+		wrote <- err
+	}()
+	<-g.begun
+	for range maxSpooled {
+		s.Write(line)
+	}
+	close(g.open)
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+	s.close(context.Background())
+	if err := <-wrote; !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+	if n := strings.Count(g.String(), "line\n"); n < 3*maxSpooled {
+		t.Errorf("%d lines were written, want %d or more", n, 3*maxSpooled)
+	}
+}
+
 func TestSpoolGivesUpAtTheEnd(t *testing.T) {
 	g := &gate{begun: make(chan struct{}, 1), open: make(chan struct{})}
 	s := newSpool(g, nil)

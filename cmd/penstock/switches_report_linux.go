@@ -3,40 +3,24 @@ package main
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/bench/switches"
 )
 
-// switchesWidth is the columns of the report, which fit on a page.
-const switchesWidth = 100
-
-// switchesFormat is the number of the document's form. A field may be added to
-// a form; a change of what a field means, or its loss, is a new number.
+// switchesFormat is the number of the document's form.
 const switchesFormat = 1
 
 // switchesDocument is what --json writes.
 type switchesDocument struct {
-	Format         int            `json:"format"`
-	Penstock       string         `json:"penstock"` // the version of the program
-	Command        string         `json:"command"`
-	Began          time.Time      `json:"began"`
-	ElapsedSeconds report.Number  `json:"elapsed_seconds"`
-	Interrupted    bool           `json:"interrupted"` // what follows is then what was measured until that
-	Machine        report.Machine `json:"machine"`
-	// NetworkNamespace: the run had one of its own. If not, NamespaceMissing
-	// says why.
-	NetworkNamespace bool   `json:"network_namespace"`
-	NamespaceMissing string `json:"namespace_missing,omitempty"`
-	// CounterMissing says why nothing counted system calls.
-	CounterMissing string `json:"system_call_counter_missing,omitempty"`
+	benchHead
+	surroundings
 	*switches.Report
 }
 
 // measured reports whether there is a trial.
 func (d *switchesDocument) measured() bool {
-	return slices.ContainsFunc(d.Groups, func(g switches.Group) bool {
+	return d.Report != nil && slices.ContainsFunc(d.Groups, func(g switches.Group) bool {
 		return slices.ContainsFunc(g.Rows, func(r switches.Row) bool { return r.Median != nil })
 	})
 }
@@ -57,54 +41,26 @@ type switchesReport struct {
 	*switchesDocument
 }
 
-func newSwitchesReport(e *env, d *switchesDocument) *switchesReport {
-	p := newPage(e)
-	p.width = switchesWidth
-	return &switchesReport{p, d}
-}
-
-func (r *switchesReport) print() {
+func (d *switchesDocument) print(e *env) {
+	r := &switchesReport{newDocumentPage(e), d}
 	r.heading("Many active connections: a thread each, a goroutine each, loops")
-	r.header()
-	if r.Interrupted {
-		r.line("")
-		r.prose("Interrupted: what follows is what was measured until then.")
-	}
+	r.header(&d.benchHead, r.facts())
 	for i := range r.Groups {
 		r.group(&r.Groups[i])
 	}
 	r.legend()
 }
 
-// header says what was measured where.
-func (r *switchesReport) header() {
-	network := "in a network namespace of the run's own"
-	if !r.NetworkNamespace {
-		network = "on the host's loopback, without a network namespace: " + r.NamespaceMissing
+// facts are what was measured where, and how.
+func (d *switchesDocument) facts() *facts {
+	f := d.benchHead.facts(d.network())
+	f.add("method", `%s; the servers take turns in alternating order; windows of %s; medians; a ratio is to the threads of
+		the same round`, rounds(d.Rounds), report.Seconds(float64(d.WindowSeconds)))
+	f.add("system calls", "%s", d.counted(d.SystemCallCounter))
+	for _, s := range d.Groups[0].Rows {
+		f.add(s.Server, "%s", s.About)
 	}
-	calls := "counted by " + r.SystemCallCounter + " in separate, untimed runs"
-	if r.SystemCallCounter == "" {
-		calls = "not counted: " + r.CounterMissing
-	}
-	var t report.Table
-	row := func(name, format string, args ...any) {
-		for i, l := range report.Wrap(fmt.Sprintf(format, args...), r.width-len("system calls")-2) {
-			t.Left([2]string{name, ""}[min(i, 1)], l)
-		}
-	}
-	row("penstock", "%s, %s", r.Penstock, r.Machine.Go)
-	row("machine", "%s, %d CPUs, %s memory", r.Machine.CPU, r.Machine.CPUs, report.Bytes(float64(r.Machine.MemoryBytes)))
-	row("kernel", "%s", r.Machine.Kernel)
-	row("run by", "%s, %s", r.Machine.User, network)
-	row("date", "%s, %.0f s", r.Began.Format("2006-01-02 15:04 MST"), float64(r.ElapsedSeconds))
-	row("command", "%s", r.Command)
-	row("method", `%s; the servers take turns in alternating order; windows of %s; medians; a ratio is to the threads of
-		the same round`, rounds(r.Rounds), report.Seconds(float64(r.WindowSeconds)))
-	row("system calls", "%s", calls)
-	for _, s := range r.Groups[0].Rows {
-		row(s.Server, "%s", s.About)
-	}
-	r.table(&t)
+	return f
 }
 
 // rounds counts them.
@@ -113,12 +69,6 @@ func rounds(n int) string {
 		return "1 round"
 	}
 	return fmt.Sprintf("%d rounds", n)
-}
-
-func (r *switchesReport) table(t *report.Table) {
-	for _, l := range t.Lines() {
-		r.line(l)
-	}
 }
 
 // group writes the table of one number of connections, and what is missing in it.

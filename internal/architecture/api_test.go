@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "rewrite docs/api")
 
 // exported are the packages whose API other programs depend on.
-var exported = []string{"pool", "pipe", "evring", "arena", "loop", "relay"}
+var exported = []string{"pool", "pipe", "evring", "arena", "vecio", "loop", "relay"}
 
 // TestExportedAPI compares what the library exports with docs/api.
 func TestExportedAPI(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 const (
 	SCHED_OTHER = unix.SCHED_NORMAL
 	SCHED_BATCH = unix.SCHED_BATCH
+	SCHED_IDLE  = unix.SCHED_IDLE
 )
 
 // SchedPolicy returns the scheduling policy of a thread; 0 is the calling one.

@@ -41,7 +41,7 @@ type core struct {
 	nudged atomic.Bool  // anybody's: it is going to look at what stands
 	inbox  inbox        // anybody's
 
-	adjustOnce, collect func() // made once
+	adjustOnce, settleGate, collect func() // made once
 }
 
 func newCore(g *Group, l *loop.Loop, mem *arena.Local) (*core, error) {
@@ -49,7 +49,7 @@ func newCore(g *Group, l *loop.Loop, mem *arena.Local) (*core, error) {
 	for _, l := range []*list{&c.unused, &c.young, &c.older} {
 		l.init()
 	}
-	c.adjustOnce, c.collect = c.adjust, c.collectInbox
+	c.adjustOnce, c.settleGate, c.collect = c.adjust, g.gate.settle, c.collectInbox
 	var err error
 	c.driver, err = g.cfg.Relay.NewDriver(l, mem)
 	return c, err
@@ -109,7 +109,9 @@ func (c *core) resumeOrSuspend() {
 	g := &c.group.gate
 	open := g.holds.Load() == 0 && !g.shut() && c.group.waiting.n.Load() == 0
 	if open {
-		g.open()
+		if g.open() {
+			c.post(c.settleGate) // which is called after the next turn's accepting
+		}
 		c.unpause()
 	}
 	if open != c.suspended {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/socket"
@@ -79,12 +80,17 @@ func (w *witness) Ended(string, string, relay.Result, error) {}
 type rig struct {
 	*core.Group
 	*witness
-	addr   string
+	addr   net.Addr
 	served chan error
 }
 
 // newRig makes a group; change may change its configuration.
 func newRig(t *testing.T, change func(*core.Config)) *rig {
+	t.Helper()
+	return newRigAt(t, "tcp", "127.0.0.1:0", change)
+}
+
+func newRigAt(t *testing.T, network, addr string, change func(*core.Config)) *rig {
 	t.Helper()
 	r := &rig{witness: new(witness), served: make(chan error, 1)}
 	rel, err := relay.New(&relay.Config{Engine: relay.EngineCopy})
@@ -92,12 +98,12 @@ func newRig(t *testing.T, change func(*core.Config)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { rel.Close() })
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.addr = ln.Addr().String()
-	fd, err := loop.Take(ln.(*net.TCPListener))
+	r.addr = ln.Addr()
+	fd, err := loop.Take(ln.(syscall.Conn))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +114,7 @@ func newRig(t *testing.T, change func(*core.Config)) *rig {
 		}
 	})
 	cfg := &core.Config{
-		Loops: 2, Listeners: []core.Listener{{FD: fd, TCP: true, Backlog: 128}},
+		Loops: 2, Listeners: []core.Listener{{FD: fd, TCP: network == "tcp", Backlog: 128}},
 		Relay: rel, Upstream: targets(t, echo(t)), MaxConnections: 100, Host: r.witness,
 	}
 	if change != nil {
@@ -157,32 +163,34 @@ func echo(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var serving sync.WaitGroup
-	t.Cleanup(func() { ln.Close(); serving.Wait() })
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer c.Close()
-				_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
-			})
-		}
-	})
+	sockets.Serve(t, ln, sockets.Echo)
 	return ln.Addr().String()
 }
 
 func (r *rig) dial(t *testing.T) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", r.addr)
+	c, err := net.Dial(r.addr.Network(), r.addr.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(time.Minute))
 	return c
+}
+
+// hello sends a message over a connection of its own, and waits for it to come back.
+func (r *rig) hello() error {
+	c, err := net.Dial(r.addr.Network(), r.addr.String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := c.Write([]byte("hello")); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(c, make([]byte, 5))
+	return err
 }
 
 func talk(t *testing.T, c net.Conn) {
@@ -240,47 +248,6 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// A client that was reset while its target is dialed frees its place at once.
-func TestClientThatLeavesEarly(t *testing.T) {
-	mute := silent(t)
-	r := newRig(t, func(c *core.Config) { c.Upstream, c.MaxConnections = targets(t, mute), 1 })
-	r.serve(t)
-	for range 3 {
-		c := r.dial(t)
-		eventually(t, func() bool { return r.Active() == 1 })
-		c.(*net.TCPConn).SetLinger(0)
-		c.Close()
-		eventually(t, func() bool { return r.Active() == 0 })
-	}
-	if sum := r.Summary(); sum.Accepted != 3 || sum.Refused != 0 || sum.Active != 0 {
-		t.Errorf("the summary is %+v", sum)
-	}
-}
-
-// silent returns the address of a listener whose accept queue is full.
-func silent(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) })
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*syscall.SockaddrInet4).Port)).String()
-	c, err := net.Dial("tcp", addr) // the one that fits
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return addr
-}
-
 // A client that gets no descriptor for its target waits, is tried again, and is
 // reset in time; meanwhile nobody else is accepted.
 func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
@@ -334,18 +301,7 @@ func TestChurnAtTheLimit(t *testing.T) {
 	for range clients {
 		work.Go(func() {
 			for range turns {
-				c, err := net.Dial("tcp", r.addr)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				c.SetDeadline(time.Now().Add(time.Minute))
-				_, err = c.Write([]byte("hello"))
-				if err == nil {
-					_, err = io.ReadFull(c, make([]byte, 5))
-				}
-				c.Close()
-				if err != nil {
+				if err := r.hello(); err != nil {
 					t.Error(err)
 					return
 				}
@@ -397,20 +353,7 @@ func TestEndInTheMiddle(t *testing.T) {
 		var talked atomic.Int64
 		for range 24 {
 			work.Go(func() {
-				for {
-					c, err := net.Dial("tcp", r.addr)
-					if err != nil {
-						return
-					}
-					c.SetDeadline(time.Now().Add(time.Minute))
-					_, err = c.Write([]byte("hello"))
-					if err == nil {
-						_, err = io.ReadFull(c, make([]byte, 5))
-					}
-					c.Close()
-					if err != nil {
-						return
-					}
+				for r.hello() == nil {
 					talked.Add(1)
 				}
 			})

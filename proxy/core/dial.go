@@ -30,6 +30,7 @@ type dialing struct {
 	reserved bool        // there is a spare for the endpoint's socket
 	use      uint64      // tells uses of this struct apart
 	unlook   context.CancelFunc
+	began    int64    // clock when the client was taken on
 	starving int64    // clock since when it has lacked a descriptor; 0 if it does not
 	next     *dialing // of those that are not used
 }
@@ -63,7 +64,7 @@ func (c *core) newDialing(n *conn) *dialing {
 	} else {
 		c.dialings = d.next
 	}
-	d.conn, n.dial, d.next, d.events = n, d, nil, 0
+	d.conn, n.dial, d.next, d.events, d.began = n, d, nil, 0, c.loop.Now()
 	return d
 }
 
@@ -88,13 +89,28 @@ func (c *core) unreserve(d *dialing) {
 }
 
 // Ready is called for a client that is not joined yet. What it sends can wait, and
-// its end of file too; one that was reset is not served.
+// its end of file too, after which it may still want an answer; one that has gone is
+// not served.
 func (n *conn) Ready(_ uint8, events loop.Events) {
 	if d := n.dial; d != nil {
-		if d.events |= events; events&loop.Failed != 0 {
+		if d.events |= events; n.hasGone(events) {
 			n.core.left(d)
 		}
 	}
+}
+
+// hasGone reports whether a client will neither take nor give anything any more: it was
+// reset, or has closed a unix socket and left nothing in it. That of TCP which is closed
+// is like one whose client only sends no more (tcp(7)).
+func (n *conn) hasGone(events loop.Events) bool {
+	if events&loop.Failed != 0 {
+		return true
+	}
+	if events&loop.HungUp == 0 {
+		return false
+	}
+	queued, err := sys.FIONREAD(int(n.fd))
+	return err == nil && queued == 0
 }
 
 // search begins with the target whose turn it is.

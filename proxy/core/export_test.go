@@ -2,7 +2,10 @@
 
 package core
 
-import "reflect"
+import (
+	"context"
+	"reflect"
+)
 
 // SetControl has connecting fail for what f returns. It is called before Serve.
 func (g *Group) SetControl(f func() error) { g.control = f }
@@ -23,9 +26,36 @@ func (g *Group) Wake() {
 	}
 }
 
+// Turn waits until the loops have collected all events that are there now, and called
+// their handlers: what is posted is called after those.
+func (g *Group) Turn() {
+	for _, c := range g.cores {
+		for range 2 { // the first may be called in a turn that has collected before
+			done := make(chan struct{})
+			c.post(func() { close(done) })
+			<-done
+		}
+	}
+}
+
 // ConnSize is how many bytes a session takes, and how many of them are the relay's.
 func ConnSize() (all, relays uintptr) {
 	t := reflect.TypeFor[conn]()
 	session, _ := t.FieldByName("session")
 	return t.Size(), session.Type.Size()
+}
+
+const (
+	ListMost  = listMost
+	ListLooks = listLooks
+)
+
+// ListParts lists the clients of the first core, and returns in how many parts.
+func (g *Group) ListParts() (parts, clients int) {
+	for at := 0; at >= 0; parts++ {
+		p, _ := g.askPart(context.Background(), g.cores[0], 0, at)
+		clients += len(p.sessions)
+		at = p.next
+	}
+	return parts, clients
 }

@@ -75,7 +75,7 @@ func TestChurnMakesNoGarbage(t *testing.T) {
 	server := plainServer(t)
 	r := newRig(t, func(c *core.Config) { c.Upstream, c.Loops = targets(t, server), 1 })
 	r.serve(t)
-	at := netip.MustParseAddrPort(r.addr)
+	at := netip.MustParseAddrPort(r.addr.String())
 	to, b := &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, make([]byte, 1)
 	const clients = 500
 	churn := func() {

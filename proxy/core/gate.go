@@ -12,7 +12,8 @@ type gate struct {
 	holds  atomic.Int64 // of them, those that lack a descriptor: nobody else may get one
 	full   atomic.Bool  // the limit was reached, and cores wait for room; written under mu
 	mu     sync.Mutex
-	tell   func(full bool) // called under mu, when full has changed
+	told   bool            // what tell was called with last; under mu
+	tell   func(full bool) // called under mu
 }
 
 // acquire takes one of the places, and reports whether there was one. Who takes the
@@ -41,21 +42,39 @@ func (g *gate) shut() bool {
 	return g.active.Load() >= g.max
 }
 
-// open notes that there is room again, if that is so.
-func (g *gate) open() {
-	if g.full.Load() {
-		g.set(false)
-	}
-}
+// open notes that there is room again, if that is so, and reports whether that is new.
+// Who did it calls settle once those that wait in accept queues have had their chance.
+func (g *gate) open() bool { return g.full.Load() && g.set(false) }
 
-func (g *gate) set(full bool) {
+// set changes full. That it is true is told at once; that it is not, only by settle: as
+// long as clients wait, each one that leaves opens the gate for the next to shut it.
+func (g *gate) set(full bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if full == g.full.Load() || !full && g.active.Load() >= g.max {
-		return
+		return false
 	}
 	g.full.Store(full)
-	g.tell(full)
+	if full {
+		g.say(true)
+	}
+	return true
+}
+
+// settle tells that there is room, unless there is none any more.
+func (g *gate) settle() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.full.Load() {
+		g.say(false)
+	}
+}
+
+func (g *gate) say(full bool) {
+	if full != g.told {
+		g.told = full
+		g.tell(full)
+	}
 }
 
 // room reports whether a further client may be accepted.

@@ -45,7 +45,8 @@ type Listener struct {
 // loops, several at a time, and must not wait.
 type Host interface {
 	// Full is called with true when the limit is reached, and with false when there
-	// is room again; once at a time.
+	// is room again and nobody has waited for it; once at a time, and never twice in
+	// a row with the same.
 	Full(full bool)
 	// Paused is called each time that accepting from a listener failed, and is
 	// tried again later, with how many clients are served then, and how often that has
@@ -209,7 +210,9 @@ func (g *Group) Close() error {
 	}
 	g.lookups.Wait()
 	if g.mem != nil {
+		g.summing.Lock() // which reads what closing changes
 		errs = append(errs, g.mem.Close())
+		g.summing.Unlock()
 	}
 	return errors.Join(append(errs, g.loops.Close())...)
 }

@@ -30,7 +30,7 @@ func (c *core) refuse(d *dialing, cause error) {
 	c.group.cfg.Host.Refused(name, cause)
 }
 
-// left closes a client that was reset before it was joined.
+// left closes a client that has gone before it was joined.
 func (c *core) left(d *dialing) { c.part(d) }
 
 // part closes a client that is not joined.

@@ -55,10 +55,10 @@ type Load struct {
 	HandedOver       int64 // clients that it accepted for others
 	// What has the name of a field of [loop.Stats] is that.
 	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused int64
-	// LagP99 and LagMax are how long turns took, which is how long something that
-	// became ready at their beginning may have waited. LagP99 is an upper bound of
-	// what 99 % of them took.
-	LagP99, LagMax time.Duration
+	// LagP99 and LagMax are how long turns took, see [loop.Stats]: LagP99 is an upper
+	// bound of what 99 % of them took. TimerLateP99 and TimerLateMax are the same of how
+	// late timers fired.
+	LagP99, LagMax, TimerLateP99, TimerLateMax time.Duration
 }
 
 func (s *Summary) merge(o *Summary) {

@@ -29,24 +29,31 @@ func (c *core) beginWalk(done chan<- Summary) {
 // settled is the summary without what running sessions have moved.
 func (c *core) settled() Summary {
 	s := c.loop.Stats()
-	turns, seen, p99 := int64(0), int64(0), time.Duration(0)
-	for _, n := range s.Lag {
-		turns += n
-	}
-	for i, n := range s.Lag {
-		if seen += n; n > 0 && seen >= turns-turns/100 {
-			p99 = min(time.Microsecond<<i, s.MaxLag)
-			break
-		}
-	}
 	return Summary{
 		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Totals: c.ended,
 		Loops: []Load{{
 			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver,
 			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
-			Batches: s.Batches, BatchRefused: s.BatchRefused, LagP99: p99, LagMax: s.MaxLag,
+			Batches: s.Batches, BatchRefused: s.BatchRefused,
+			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,
+			TimerLateP99: p99(s.TimerLate[:], s.MaxTimerLate), TimerLateMax: s.MaxTimerLate,
 		}},
 	}
+}
+
+// p99 is an upper bound of 99 % of the times that are counted by powers of two of a
+// microsecond.
+func p99(counts []int64, most time.Duration) time.Duration {
+	all, seen := int64(0), int64(0)
+	for _, n := range counts {
+		all += n
+	}
+	for i, n := range counts {
+		if seen += n; n > 0 && seen >= all-all/100 {
+			return min(time.Microsecond<<i, most)
+		}
+	}
+	return 0
 }
 
 func (c *core) walkOn() {

@@ -5,8 +5,10 @@ package listener_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -27,6 +29,9 @@ func parse(t *testing.T, spec string) socket.Address {
 	}
 	return addr
 }
+
+// abstract is the address of an abstract unix socket that is this process's alone.
+func abstract(name string) string { return fmt.Sprintf("unix:@penstock-%s-%d", name, os.Getpid()) }
 
 func listen(t *testing.T, spec string, cfg *listener.Config) *listener.Listener {
 	t.Helper()
@@ -63,7 +68,7 @@ func start(t *testing.T, l *listener.Listener) *server {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	s := &server{
-		Listener: l, conns: make(chan net.Conn, 1000), finish: make(chan struct{}), stop: stop, done: make(chan error, 1),
+		Listener: l, conns: make(chan net.Conn, 10_000), finish: make(chan struct{}), stop: stop, done: make(chan error, 1),
 	}
 	go func() {
 		s.done <- l.Serve(ctx, func(conn net.Conn, release func()) {
@@ -88,7 +93,7 @@ func (s *server) end(t *testing.T) {
 }
 
 func TestServe(t *testing.T) {
-	for _, spec := range []string{"127.0.0.1:0", ":0", "[::1]:0", "localhost:0", "unix:@penstock-listener-test"} {
+	for _, spec := range []string{"127.0.0.1:0", ":0", "[::1]:0", "localhost:0", abstract("listener")} {
 		t.Run(spec, func(t *testing.T) {
 			s := start(t, listen(t, spec, nil))
 			client := dial(t, s.Listener)
@@ -202,7 +207,7 @@ func TestListenersShareALimit(t *testing.T) {
 }
 
 func TestQueuedConnectionsAreServed(t *testing.T) {
-	for _, spec := range []string{"127.0.0.1:0", "[::1]:0", "unix:@penstock-queue-test", "unix:" + t.TempDir() + "/s"} {
+	for _, spec := range []string{"127.0.0.1:0", "[::1]:0", abstract("queue"), "unix:" + t.TempDir() + "/s"} {
 		t.Run(strings.ReplaceAll(spec, "/", "_"), func(t *testing.T) {
 			const queued = 50
 			l := listen(t, spec, nil)
@@ -240,6 +245,7 @@ func TestQueuedConnectionsAboveTheLimitAreServed(t *testing.T) {
 		} else if !errors.Is(err, syscall.ECONNRESET) {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Millisecond)
 	}
 	for range queued {
 		if len(s.conns) != 0 {
@@ -261,9 +267,10 @@ func TestStopWithAConnectionInHand(t *testing.T) {
 	var full atomic.Bool
 	cfg.Limit.Tell(full.Store)
 	second := listen(t, "127.0.0.1:0", cfg)
-	accepts := make(chan struct{}, 10)
+	accepts := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(accepts) })
 	second.WrapAccept(func(accept func() (net.Conn, error)) (net.Conn, error) {
-		accepts <- struct{}{}
+		begun()
 		return accept()
 	})
 	b := start(t, second)
@@ -294,7 +301,7 @@ func TestStopWithAConnectionInHand(t *testing.T) {
 // waitClosed waits until nobody listens any more.
 func waitClosed(t *testing.T, s *server) {
 	t.Helper()
-	for begin := time.Now(); time.Since(begin) < 10*time.Second; {
+	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) {
 		conn, err := net.Dial("tcp", s.Addr())
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			return

@@ -32,10 +32,11 @@ func fromPort(t *testing.T, g *upstream.Group, port uint16) {
 	})
 }
 
-// freePort returns a loopback port of the ephemeral range on which nobody listens.
-func freePort(t *testing.T) netip.AddrPort {
+// freePort returns a port of the ephemeral range on which nobody listens at a loopback
+// address.
+func freePort(t *testing.T, at string) netip.AddrPort {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", at+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func freePort(t *testing.T) netip.AddrPort {
 // Package net tries again, twice, when the kernel has chosen the port on which
 // nobody listens as the source; with a source that is given it does not.
 func TestConnectToItselfIsRefused(t *testing.T) {
-	addr := freePort(t)
+	addr := freePort(t, "127.0.6.1") // where no other socket gets it meanwhile
 	g := group(t, nil, addr.String())
 	g.SetSource(addr)
 	conn, err := g.Dial(context.Background())
@@ -60,9 +61,14 @@ func TestConnectToItselfIsRefused(t *testing.T) {
 
 func TestPortExhaustionIsNamed(t *testing.T) {
 	ln := serve(t, "tcp", "127.0.0.1:0")
-	g := group(t, nil, ln.Addr().String())
-	fromPort(t, g, freePort(t).Port())
-	conn, err := g.Dial(context.Background())
+	var g *upstream.Group
+	var conn net.Conn
+	err := error(syscall.EADDRNOTAVAIL)
+	for try := 0; try < 20 && errors.Is(err, syscall.EADDRNOTAVAIL); try++ { // somebody may take it first
+		g = group(t, nil, ln.Addr().String())
+		fromPort(t, g, freePort(t, "127.0.0.1").Port())
+		conn, err = g.Dial(context.Background())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/proxy/upstream"
 )
@@ -32,63 +33,8 @@ func serve(t *testing.T, network, addr string) net.Listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var done sync.WaitGroup
-	t.Cleanup(func() { ln.Close(); done.Wait() })
-	done.Go(func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	})
+	sockets.Serve(t, ln, func(net.Conn) {})
 	return ln
-}
-
-// refusing returns a loopback address on which nobody listens, and that no other
-// test gets meanwhile.
-func refusing(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*syscall.SockaddrInet4).Port)).String()
-}
-
-// silent returns the address of a listener whose accept queue is full, so that
-// the kernel drops what comes.
-func silent(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) })
-	err = errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*syscall.SockaddrInet4).Port)).String()
-	conn, err := net.Dial("tcp", addr) // the one that fits
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return addr
 }
 
 func group(t *testing.T, cfg *upstream.Config, targets ...string) *upstream.Group {
@@ -151,7 +97,7 @@ func TestRoundRobin(t *testing.T) {
 }
 
 func TestNextTargetWhenOneRefuses(t *testing.T) {
-	down, a := refusing(t), serve(t, "tcp", "127.0.0.1:0").Addr().String()
+	down, a := sockets.Refusing(t), serve(t, "tcp", "127.0.0.1:0").Addr().String()
 	unix := filepath.Join(t.TempDir(), "s")
 	serve(t, "unix", unix)
 	g := group(t, nil, down, a, "unix:"+unix)
@@ -162,17 +108,21 @@ func TestNextTargetWhenOneRefuses(t *testing.T) {
 	}
 }
 
+// soon is a timeout for what never answers. Who answers does so in time, also on a busy
+// machine.
+const soon = time.Second
+
 func TestNextTargetWhenOneIsSilent(t *testing.T) {
 	a := serve(t, "tcp", "127.0.0.1:0").Addr().String()
-	g := group(t, &upstream.Config{ConnectTimeout: 50 * time.Millisecond}, silent(t), a)
+	g := group(t, &upstream.Config{ConnectTimeout: soon}, sockets.Silent(t), a)
 	if got := dialed(t, g); got != a {
 		t.Errorf("dial went to %s, want %s", got, a)
 	}
 }
 
 func TestErrorNamesTargetsAndCauses(t *testing.T) {
-	down, mute, gone := refusing(t), silent(t), "unix:"+filepath.Join(t.TempDir(), "gone")
-	g := group(t, &upstream.Config{ConnectTimeout: 50 * time.Millisecond}, down, mute, gone)
+	down, mute, gone := sockets.Refusing(t), sockets.Silent(t), "unix:"+filepath.Join(t.TempDir(), "gone")
+	g := group(t, &upstream.Config{ConnectTimeout: soon}, down, mute, gone)
 	_, err := g.Dial(context.Background())
 	for _, cause := range []error{syscall.ECONNREFUSED, context.DeadlineExceeded, syscall.ENOENT} {
 		if !errors.Is(err, cause) {
@@ -180,7 +130,7 @@ func TestErrorNamesTargetsAndCauses(t *testing.T) {
 		}
 	}
 	want := "connect to " + down + ": connection refused; " +
-		"connect to " + mute + ": no answer in time (connect timeout 50ms): context deadline exceeded; " +
+		"connect to " + mute + ": no answer in time (connect timeout 1s): context deadline exceeded; " +
 		"connect to " + gone + ": no such file or directory"
 	if err.Error() != want {
 		t.Errorf("error is\n%v, want\n%v", err, want)
@@ -218,9 +168,9 @@ func portText(port uint16) string {
 
 // The first address never answers; the second must get its part of the timeout.
 func TestEveryAddressGetsItsShareOfTheTimeout(t *testing.T) {
-	mute := netip.MustParseAddrPort(silent(t))
+	mute := netip.MustParseAddrPort(sockets.Silent(t))
 	ln := serve(t, "tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), mute.Port()).String())
-	g := group(t, &upstream.Config{ConnectTimeout: 500 * time.Millisecond}, "name.test:"+portText(mute.Port()))
+	g := group(t, &upstream.Config{ConnectTimeout: 2 * soon}, "name.test:"+portText(mute.Port()))
 	g.SetLookup(func(context.Context, string, string) ([]netip.Addr, error) {
 		return []netip.Addr{mute.Addr(), netip.MustParseAddr("127.0.0.2")}, nil
 	})
@@ -230,7 +180,7 @@ func TestEveryAddressGetsItsShareOfTheTimeout(t *testing.T) {
 }
 
 func TestAddressesThatAllFailAreNamed(t *testing.T) {
-	down := netip.MustParseAddrPort(refusing(t))
+	down := netip.MustParseAddrPort(sockets.Refusing(t))
 	g := group(t, nil, "name.test:"+portText(down.Port()))
 	g.SetLookup(func(context.Context, string, string) ([]netip.Addr, error) {
 		return []netip.Addr{down.Addr(), netip.MustParseAddr("127.0.0.2")}, nil
@@ -263,7 +213,7 @@ func TestLocalhostIsResolved(t *testing.T) {
 
 func TestEndOfContextEndsTheDial(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	mute := silent(t)
+	mute := sockets.Silent(t)
 	g := group(t, nil, mute, mute)
 	tried := make(chan struct{}, 2)
 	g.AddControl(func(string, string, syscall.RawConn) error {

@@ -7,14 +7,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/internal/testutil/strace"
 )
 
 const (
@@ -27,20 +25,19 @@ const (
 // splice is called often, and idle sessions hold two descriptors each and no
 // pipe.
 func testSystemCalls(t *testing.T) {
-	strace := need(t, "strace", "strace")
 	p := startProxy(t, startEcho(t))
 	bulk(t, p) // fills the pool of pipes
 	before := p.settled(t, 0)
 	baseline := p.descriptors(t)
 
-	trace := attach(t, strace, p)
+	trace := strace.Attach(t, p.cmd.Process.Pid, "pipe", "pipe2", "splice", "read", "write", "recvfrom", "sendto")
 	for range idleSessions {
 		echo(t, p.dial(t), randomBytes(64<<10)) // stays open, idle
 	}
 	bulk(t, p)
 	after := p.settled(t, idleSessions)
 	held := p.descriptors(t)
-	calls := trace.detach(t)
+	calls := trace.Detach(t)
 
 	if got := held["socket"] - baseline["socket"]; got != 2*idleSessions {
 		t.Errorf("%d idle sessions hold %d sockets, want exactly two each", idleSessions, got)
@@ -64,12 +61,12 @@ func testSystemCalls(t *testing.T) {
 const keptSpares = 4
 
 // checkCalls holds what strace counted against the summary and the design.
-func checkCalls(t *testing.T, calls map[string]int64, before, after summary) {
+func checkCalls(t *testing.T, calls map[string]int, before, after summary) {
 	t.Helper()
 	t.Logf("system calls: %v", calls)
 	made, reused := after.Pipes.Made-before.Pipes.Made, after.Pipes.Reused-before.Pipes.Reused
 	spliced := after.spliced() - before.spliced()
-	if n := calls["pipe2"] + calls["pipe"]; n != made {
+	if n := int64(calls["pipe2"] + calls["pipe"]); n != made {
 		t.Errorf("%d calls of pipe2, but the summary has %d pipes made", n, made)
 	}
 	// A flow that fills its pipe again and again asks for a larger one, twice.
@@ -77,7 +74,7 @@ func checkCalls(t *testing.T, calls map[string]int64, before, after summary) {
 		t.Errorf("%d pipes made and %d reused for %d flows of three sizes of pipe", made, reused, 2*bulkSessions)
 	}
 	// A megabyte is the most that one splice into or out of a pipe can move.
-	if n := calls["splice"]; n < 2*spliced>>20 || n < 50*made {
+	if n := int64(calls["splice"]); n < 2*spliced>>20 || n < 50*made {
 		t.Errorf("splice called %d times for %d bytes and %d pipes made", n, spliced, made)
 	}
 	if want := int64(bulkSessions * bulkSize * 2 * 8 / 10); spliced < want {
@@ -90,21 +87,7 @@ func startEcho(t *testing.T) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	var serving sync.WaitGroup
-	t.Cleanup(func() { l.Close(); serving.Wait() })
-	serving.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer c.Close()
-				// Wrapped, so that this process does not splice itself.
-				io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
-			})
-		}
-	})
+	sockets.Serve(t, l, sockets.Echo)
 	return l.Addr().String()
 }
 
@@ -163,65 +146,4 @@ func (p *proxy) settled(t *testing.T, sessions int64) (s summary) {
 		t.Fatalf("the proxy does not settle at %d sessions and no pipe leased: %+v", sessions, s)
 	}
 	return s
-}
-
-// A tracer is a strace that counts the system calls of a proxy.
-type tracer struct {
-	cmd     *exec.Cmd
-	table   string
-	stopped func() error
-}
-
-// attach starts counting. Where ptrace(2) is not permitted, the test is
-// skipped.
-func attach(t *testing.T, strace string, p *proxy) *tracer {
-	t.Helper()
-	tr := &tracer{table: filepath.Join(t.TempDir(), "calls")}
-	tr.cmd = exec.Command(strace, "-f", "-c", "-U", "name,calls", "-o", tr.table,
-		"-e", "trace=pipe,pipe2,splice,read,write,recvfrom,sendto", "-p", strconv.Itoa(p.cmd.Process.Pid))
-	tr.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stderr, err := tr.cmd.StderrPipe()
-	must(t, err)
-	must(t, tr.cmd.Start())
-	said := make(chan string, 1)
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		first := make([]byte, 4<<10)
-		n, _ := stderr.Read(first)
-		said <- string(first[:n])
-		io.Copy(io.Discard, stderr)
-	}()
-	tr.stopped = sync.OnceValue(func() error {
-		tr.cmd.Process.Signal(syscall.SIGINT)
-		<-exited
-		return tr.cmd.Wait()
-	})
-	t.Cleanup(func() { tr.stopped() })
-	switch first := <-said; {
-	case strings.Contains(first, "attached"):
-		return tr
-	case strings.Contains(first, "not permitted"):
-		t.Skipf("ptrace is not permitted here: %s", first)
-	default:
-		t.Fatalf("strace: %s", first)
-	}
-	panic("unreachable")
-}
-
-// detach returns how often each system call was made.
-func (tr *tracer) detach(t *testing.T) map[string]int64 {
-	t.Helper()
-	tr.stopped() // its status is that of the signal which ends it
-	table, err := os.ReadFile(tr.table)
-	must(t, err)
-	calls := make(map[string]int64)
-	for line := range strings.Lines(string(table)) {
-		if fields := strings.Fields(line); len(fields) == 2 {
-			if n, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
-				calls[fields[0]] = n
-			}
-		}
-	}
-	return calls
 }

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// longest is how many bytes a message may have.
+const longest = 1 << 20
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A message is one that comes, in pieces of any length.
+type message struct {
+	header [4]byte
+	have   int // bytes of the header
+	left   int // bytes of the payload that are still to come
+	sum    uint32
+}
+
+// answer appends the answers to b. They stay within most: to refuse a piece of an answer
+// would cut it in two.
+func (c *conn) answer(b []byte) error {
+	m := &c.in
+	for len(b) > 0 {
+		if m.have < len(m.header) {
+			n := copy(m.header[m.have:], b)
+			b = b[n:]
+			if m.have += n; m.have < len(m.header) {
+				return nil
+			}
+			if err := c.begin(); err != nil {
+				return err
+			}
+		}
+		p := b[:min(len(b), m.left)]
+		b = b[len(p):]
+		m.left -= len(p)
+		m.sum = crc32.Update(m.sum, castagnoli, p)
+		if err := c.out.Append(p); err != nil {
+			return err
+		}
+		if m.left == 0 {
+			if err := c.finish(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// begin appends the header of the answer, whose length is known before the message is
+// there.
+func (c *conn) begin() error {
+	n := binary.BigEndian.Uint32(c.in.header[:])
+	if n > longest {
+		return fmt.Errorf("message of %d bytes: %d are allowed", n, longest)
+	}
+	c.in.left = int(n)
+	return c.number(n + crc32.Size)
+}
+
+// finish appends the trailer, and begins anew.
+func (c *conn) finish() error {
+	if err := c.number(c.in.sum); err != nil {
+		return err
+	}
+	c.in = message{}
+	return unblocked(c.out.End())
+}
+
+// number appends 4 bytes, which are so short that they are copied at once. They are made
+// in the header's place: it has been read.
+func (c *conn) number(n uint32) error {
+	b := c.in.header[:]
+	binary.BigEndian.PutUint32(b, n)
+	return c.out.Append(b)
+}

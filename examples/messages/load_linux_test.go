@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/vecio"
+)
+
+// TestLoad: many clients, each with messages of all sizes in one pipeline that is cut
+// anywhere, and every byte that comes back is looked at. There are slots for a few of
+// them, so that the others wait for theirs or read into the heap.
+func TestLoad(t *testing.T) {
+	const clients = 48
+	for _, policy := range policies {
+		t.Run(policy.String(), func(t *testing.T) {
+			t.Parallel()
+			f := start(t, 64, policy)
+			var all sync.WaitGroup
+			for i := range clients {
+				c := f.dial(t)
+				all.Go(func() {
+					if err := load(c, uint64(i)); err != nil {
+						t.Errorf("client %d: %v", i, err)
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
+// payloads are what client i sends: most are short, some long, none longer than allowed.
+func payloads(i uint64) [][]byte {
+	source := rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)})
+	random := rand.New(source)
+	var all [][]byte
+	for range 60 {
+		n := random.IntN(1 << random.IntN(16))
+		if random.IntN(100) == 0 {
+			n = longest - random.IntN(2)*random.IntN(longest)
+		}
+		p := make([]byte, n)
+		_, _ = source.Read(p)
+		all = append(all, p)
+	}
+	return all
+}
+
+func load(c *net.TCPConn, i uint64) error {
+	all := payloads(i)
+	sent := make(chan error, 1)
+	go func() { sent <- pour(c, all, i) }()
+	from := bufio.NewReader(c)
+	for n, p := range all {
+		want := answered(p)
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(from, got); err != nil || !bytes.Equal(got, want) {
+			c.Close() // so that the sender ends
+			return errors.Join(fmt.Errorf("answer %d, of %d bytes: %v, % x..., want % x...", n, len(want), err, got[:4], want[:4]), <-sent)
+		}
+	}
+	if n, err := io.Copy(io.Discard, from); n > 0 || err != nil {
+		return fmt.Errorf("behind the last answer: %d bytes, %v", n, err)
+	}
+	return <-sent
+}
+
+// pour sends all messages, in pieces that do not end where messages do, and the end.
+func pour(c *net.TCPConn, all [][]byte, i uint64) error {
+	var b []byte
+	for _, p := range all {
+		b = encode(b, p)
+	}
+	for random := rand.New(rand.NewPCG(i, 3)); len(b) > 0; {
+		n := min(1+random.IntN(1<<random.IntN(18)), len(b))
+		if _, err := c.Write(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return c.CloseWrite()
+}
+
+// TestBounds: a client who sends on and on and reads nothing has to stop, with no more
+// than the high mark pending and no more slots than it may hold; and has all of its
+// answers, once it reads.
+func TestBounds(t *testing.T) {
+	for _, policy := range policies {
+		for _, size := range []int{0, 1, short, 3 * slot} {
+			if size < short && policy != vecio.Batch {
+				continue // a million answers, and as many calls
+			}
+			t.Run(fmt.Sprint(policy, size), func(t *testing.T) {
+				t.Parallel()
+				bounds(t, policy, bytes.Repeat([]byte("x"), size))
+			})
+		}
+	}
+}
+
+func bounds(t *testing.T, policy vecio.Policy, payload []byte) {
+	f := start(t, 64, policy)
+	c := f.dial(t)
+	message := encode(nil, payload)
+	if err := c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	// More than the buffers of two sockets hold. To be too slow for it in this time is
+	// to pass.
+	n, err := c.Write(bytes.Repeat(message, 64<<20/len(message)))
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%d bytes were taken: %v", n, err)
+	}
+	f.each(t, func(c *conn) {
+		if s := c.out.Stats(); c.out.Pending() > high || c.held > holds || s.Refused > 0 {
+			t.Errorf("%d bytes are pending, %d slots held, %d pieces refused", c.out.Pending(), c.held, s.Refused)
+		}
+	})
+	want := answered(payload)
+	many := bytes.Repeat(want, 1+(1<<16)/len(want))
+	from := bufio.NewReaderSize(c, 1<<20)
+	for left := n / len(message) * len(want); left > 0; left -= len(many) {
+		expect(t, from, many[:min(left, len(many))])
+	}
+}
+
+// TestHolds: a client who reads nothing, and whose messages come one by one, has a slot
+// for each of them; and no more slots than it may hold.
+func TestHolds(t *testing.T) {
+	f := start(t, 64, vecio.Batch)
+	c := f.dial(t)
+	payload := bytes.Repeat([]byte("z"), 2*short)
+	message, want := encode(nil, payload), answered(payload)
+	send(t, c, message)
+	expect(t, c, want)
+	f.each(t, func(c *conn) {
+		if err := syscall.SetsockoptInt(c.fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	sent, held := 0, 0
+	for held < holds {
+		send(t, c, message)
+		sent++
+		for seen := 1; seen <= sent && held < holds; { // the loop has it
+			f.each(t, func(c *conn) { seen, held = int(c.out.Stats().Units), c.held })
+		}
+	}
+	send(t, c, bytes.Repeat(message, 100))
+	f.each(t, func(c *conn) {
+		c.Ready(0, loop.Readable)
+		if c.held > holds {
+			t.Errorf("%d slots are held", c.held)
+		}
+	})
+	expect(t, c, bytes.Repeat(want, sent+100))
+	t.Logf("%d messages before the sockets were full", sent)
+}
+
+// TestBytes: a message that comes byte by byte, and one that is as long as it may be.
+func TestBytes(t *testing.T) {
+	for _, policy := range policies {
+		c := start(t, 64, policy).dial(t)
+		for _, b := range encode(encode(nil, []byte("hello")), nil) {
+			send(t, c, []byte{b})
+		}
+		expect(t, c, append(answered([]byte("hello")), answered(nil)...))
+		long := bytes.Repeat([]byte("0123456789abcdef"), longest/16)
+		go func() { _, _ = c.Write(encode(nil, long)) }()
+		expect(t, c, answered(long))
+	}
+}
+
+// TestBegun: what there is of an answer arrives while the client keeps the rest of the
+// message to itself, whatever the policy.
+func TestBegun(t *testing.T) {
+	for _, policy := range policies {
+		for _, size := range []int{10, 3 * slot} {
+			c := start(t, 64, policy).dial(t)
+			payload := bytes.Repeat([]byte("y"), size)
+			message, want := encode(nil, payload), answered(payload)
+			send(t, c, message[:len(message)-1])
+			expect(t, c, want[:len(message)-1])
+			send(t, c, message[len(message)-1:])
+			expect(t, c, want[len(message)-1:])
+		}
+	}
+}
+
+// TestTooLong: a message that is too long ends the connection, after the answers to
+// those before it.
+func TestTooLong(t *testing.T) {
+	for _, policy := range policies {
+		c := start(t, 64, policy).dial(t)
+		payload := make([]byte, 1000)
+		send(t, c, binary.BigEndian.AppendUint32(encode(nil, payload), longest+1))
+		expect(t, c, answered(payload))
+		if n, err := io.Copy(io.Discard, c); n != 0 || err != nil {
+			t.Errorf("%v: behind the last answer: %d bytes, %v", policy, n, err)
+		}
+	}
+}
+
+// TestUnits: a hundred answers are as many units, which latency sends one by one and
+// batch together.
+func TestUnits(t *testing.T) {
+	const messages = 100
+	for _, policy := range []vecio.Policy{vecio.Latency, vecio.Batch} {
+		f := start(t, 64, policy)
+		c := f.dial(t)
+		payload := []byte("a payload")
+		send(t, c, bytes.Repeat(encode(nil, payload), messages))
+		expect(t, c, bytes.Repeat(answered(payload), messages))
+		f.each(t, func(c *conn) {
+			s := c.out.Stats()
+			t.Logf("%v: %d units of %d pieces in %d calls", policy, s.Units, s.Pieces, s.Calls)
+			together := s.Calls <= messages/10
+			if s.Units != messages || together != (policy == vecio.Batch) || !together && s.Calls < messages/2 {
+				t.Errorf("%v: %d units in %d calls", policy, s.Units, s.Calls)
+			}
+		})
+	}
+}

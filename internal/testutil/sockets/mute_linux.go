@@ -1,0 +1,58 @@
+package sockets
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Refusing returns a loopback address on which nobody listens, and that nobody else
+// gets until the test ends.
+func Refusing(t testing.TB) string {
+	t.Helper()
+	_, addr := bound(t)
+	return addr
+}
+
+// Silent returns the address of a listener whose accept queue is full, so that the
+// kernel drops what comes, until the test ends.
+func Silent(t testing.TB) string {
+	t.Helper()
+	fd, addr := bound(t)
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", addr) // the one that fits
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	// It is in the queue a moment after it is connected: with the last of the handshake.
+	for queued := 0; queued == 0; {
+		if queued, _, err = sys.ListenQueue(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return addr
+}
+
+// bound returns a socket that is bound to a port of loopback, the test's.
+func bound(t testing.TB) (fd int, addr string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	loopback := [4]byte{127, 0, 0, 1}
+	err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: loopback})
+	name, unnamed := syscall.Getsockname(fd)
+	if err := errors.Join(err, unnamed); err != nil {
+		t.Fatal(err)
+	}
+	return fd, netip.AddrPortFrom(netip.AddrFrom4(loopback), uint16(name.(*syscall.SockaddrInet4).Port)).String()
+}

@@ -1,0 +1,46 @@
+package sockets_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+func TestWhoDoesNotAnswer(t *testing.T) {
+	if _, err := net.Dial("tcp", sockets.Refusing(t)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("refusing: %v", err)
+	}
+	_, err := net.DialTimeout("tcp", sockets.Silent(t), 50*time.Millisecond)
+	if late, ok := err.(net.Error); !ok || !late.Timeout() { // os.ErrDeadlineExceeded, or that of a context
+		t.Errorf("silent: %v", err)
+	}
+}
+
+func TestServeEndsWithTheTest(t *testing.T) {
+	var c net.Conn
+	t.Run("a test", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets.Serve(t, l, func(c net.Conn) { _, _ = io.CopyN(c, c, 5) })
+		if c, err = net.Dial("tcp", l.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer c.Close()
+	if b, err := io.ReadAll(c); string(b) != "hello" || err != nil {
+		t.Errorf("read %q, %v", b, err)
+	}
+	if _, err := net.Dial("tcp", c.RemoteAddr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after the test: %v", err)
+	}
+}

@@ -1,0 +1,39 @@
+package sockets
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Serve has handle serve each connection that l accepts, on a goroutine of its own,
+// and closes it afterwards. When the test ends it closes l, and waits for all of them.
+func Serve(t testing.TB, l net.Listener, handle func(net.Conn)) {
+	var serving sync.WaitGroup
+	t.Cleanup(func() { l.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			switch {
+			case errors.Is(err, syscall.EMFILE): // what is tested has taken all descriptors
+				time.Sleep(time.Millisecond)
+				continue
+			case err != nil:
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				handle(c)
+			})
+		}
+	})
+}
+
+// Echo is for Serve: it sends back what it gets, and its end of file. It is wrapped,
+// so that package net does not splice: its pipes would be descriptors that come and
+// go.
+func Echo(c net.Conn) { _, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) }

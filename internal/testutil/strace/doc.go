@@ -1,0 +1,3 @@
+// Package strace counts the system calls of a running process in tests. It is for
+// Linux only.
+package strace

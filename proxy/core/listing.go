@@ -1,0 +1,111 @@
+//go:build linux
+
+package core
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// A part of a listing is what one turn of a core's loop has of it: up to listMost
+// clients, of up to listLooks places for them, for which it takes no longer than
+// listTime and what the last client takes.
+type part struct {
+	sessions []Session
+	next     int // the place to go on at; negative: there is none
+}
+
+const (
+	listMost  = 64
+	listLooks = 1024
+	listTime  = 250 * time.Microsecond
+)
+
+// Sessions yields the clients that are served, each one at most once: those that are
+// there from the beginning to the end of the listing, and of those that come or leave
+// meanwhile some. Clients that wait for a place under the limit are not served yet. It
+// ends when ctx does. The loops are asked for a few at a time, and wait for nobody;
+// yield may take its time. It may be called at any time by any goroutine but those of
+// the loops.
+func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
+	return func(yield func(Session) bool) {
+		if !g.started.Load() {
+			return
+		}
+		for i, c := range g.cores {
+			for at := 0; at >= 0; {
+				p, ok := g.askPart(ctx, c, i, at)
+				if !ok {
+					return
+				}
+				for _, s := range p.sessions {
+					if !yield(s) {
+						return
+					}
+				}
+				at = p.next
+			}
+		}
+	}
+}
+
+// askPart asks a core for a part, unless ctx or the group ends first.
+func (g *Group) askPart(ctx context.Context, c *core, index, at int) (p part, ok bool) {
+	if ctx.Err() != nil {
+		return p, false
+	}
+	answer := make(chan part, 1)
+	c.post(func() { answer <- c.list(index, at) })
+	select {
+	case p = <-answer:
+		return p, true
+	case <-ctx.Done():
+	case <-g.ended:
+	}
+	return p, false
+}
+
+// list lists some clients from a place on. A client stays where it is, so none is met
+// twice.
+func (c *core) list(index, at int) part {
+	p := part{sessions: make([]Session, 0, listMost)}
+	began := time.Now()
+	for range listLooks {
+		slab := at / slabSize
+		if slab >= len(c.slabs) {
+			return part{p.sessions, -1}
+		}
+		n := &c.slabs[slab][at%slabSize]
+		at++
+		if n.state == free {
+			continue
+		}
+		p.sessions = append(p.sessions, c.describe(n, index))
+		if len(p.sessions) == listMost || time.Since(began) > listTime {
+			break
+		}
+	}
+	p.next = at
+	return p
+}
+
+// describe says what is known of a client. Addresses are asked for, but where they are
+// kept to be logged: an idle session costs nothing for being listed.
+func (c *core) describe(n *conn, index int) Session {
+	s := Session{Loop: index, Idle: -1}
+	if n.state == connecting {
+		s.Client, s.State = peerName(int(n.fd)), Dialing
+		s.Age = time.Duration(c.loop.Now() - n.dial.began)
+		return s
+	}
+	if names, ok := c.names[n]; ok {
+		s.Client, s.Endpoint = names[0], names[1]
+	} else {
+		a, b := n.session.Descriptors()
+		s.Client, s.Endpoint = peerName(a), peerName(b)
+	}
+	s.Told(n.session.Result())
+	s.Idle = n.session.Idle()
+	return s
+}

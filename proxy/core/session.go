@@ -1,0 +1,61 @@
+package core
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A Session is what a list says of a client, at the moment at which it was looked at.
+type Session struct {
+	// Client and Endpoint are the addresses of the two peers, "unix:" before a path;
+	// "gone" for one that is not connected any more. Endpoint is empty while there is
+	// none.
+	Client, Endpoint string
+	State            State
+	// Loop is the index of the loop that serves it, negative where there are goroutines.
+	Loop int
+	// Age is the time since it was joined, and before that since it was accepted.
+	Age time.Duration
+	// Idle is for how long no byte has moved, or since its state has changed if that was
+	// later; negative if that is not known.
+	Idle time.Duration
+	// ClientToEndpoint and EndpointToClient are the bytes that have been moved so far.
+	ClientToEndpoint, EndpointToClient Moved
+}
+
+// State is how far a client has come.
+type State string
+
+const (
+	// Dialing: a target is looked for.
+	Dialing State = "dialing"
+	// Joined: it is joined to one, and both may send.
+	Joined State = "joined"
+	// ClientEnded: half of the session is left, since the client's end of file has been
+	// passed on.
+	ClientEnded State = "client-ended"
+	// EndpointEnded: likewise, and it was the endpoint's.
+	EndpointEnded State = "endpoint-ended"
+	// Ending: both have ended, or it was cut; it is about to be closed.
+	Ending State = "ending"
+)
+
+// Told fills in what a result says of a session that is joined; its a is the client.
+func (s *Session) Told(r relay.Result) {
+	const eof = relay.ReasonEOF
+	client, endpoint := r.AToB.Reason == eof, r.BToA.Reason == eof
+	switch {
+	case r.Reason != relay.ReasonNone, client && endpoint:
+		s.State = Ending
+	case client:
+		s.State = ClientEnded
+	case endpoint:
+		s.State = EndpointEnded
+	default:
+		s.State = Joined
+	}
+	s.Age = r.Duration
+	s.ClientToEndpoint = Moved{r.AToB.Spliced, r.AToB.Copied}
+	s.EndpointToClient = Moved{r.BToA.Spliced, r.BToA.Copied}
+}

@@ -1,0 +1,245 @@
+package relay_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay"
+)
+
+const (
+	// raisedMark is half the pipe of a direction that has proved to be bulk.
+	raisedMark = 512 << 10
+	// loopTick is what a timer of a loop is exact to (loop.Arm): its guard can look no
+	// more often than once in it.
+	loopTick = 250 * time.Microsecond
+)
+
+// A tailing is a session whose time is the test's: nothing but a step of that lets the
+// guard look.
+type tailing struct {
+	*rig
+	d     *driving
+	r     *relay.Relay
+	clock *fakeClock
+	delay time.Duration
+	ways  [2]*way
+	kept  int            // tails that the mark held back at first
+	again int            // of which it did a second time; see passes
+	heard sync.WaitGroup // the receivers
+}
+
+// A way is one of the two directions, with the peers at its ends.
+type way struct {
+	name     string
+	i        int // of A to B 0
+	from, to halfConn
+	near     near // where the relay reads
+	flow     func(relay.Result) relay.Flow
+	sent     int64 // the filler from 0 on, again and again
+	received atomic.Int64
+	wrong    atomic.Bool  // other bytes came
+	err      atomic.Value // how reading ended; an error
+}
+
+// newTailing starts a session of which both directions have proved to be bulk, so that
+// a mark is raised whenever a source runs dry.
+func newTailing(t *testing.T, d *driving, delay time.Duration) *tailing {
+	t.Helper()
+	d.proven = true
+	return startTailing(t, d, delay)
+}
+
+func startTailing(t *testing.T, d *driving, delay time.Duration) *tailing {
+	t.Helper()
+	r, clock := d.clockedRelay(t, relay.Config{TailDelay: delay})
+	g := d.newRig(t, r, tcp, tcp)
+	s := &tailing{rig: g, d: d, r: r, clock: clock, delay: delay}
+	s.ways = [2]*way{
+		{name: "A to B", i: 0, from: g.A, to: g.B, near: g.near[0], flow: func(res relay.Result) relay.Flow { return res.AToB }},
+		{name: "B to A", i: 1, from: g.B, to: g.A, near: g.near[1], flow: func(res relay.Result) relay.Flow { return res.BToA }},
+	}
+	for _, w := range s.ways {
+		s.heard.Go(w.receive)
+	}
+	return s
+}
+
+// end cuts the session unless it has ended, and waits for the receivers.
+func (s *tailing) end() {
+	s.cancel(errors.New("enough"))
+	<-s.done
+	s.heard.Wait()
+}
+
+// receive checks what comes until nothing comes any more.
+func (w *way) receive() {
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := w.to.Read(buf)
+		if !isFiller(buf[:n], w.received.Load()) {
+			w.wrong.Store(true)
+		}
+		w.received.Add(int64(n))
+		if err != nil {
+			w.err.Store(err)
+			return
+		}
+	}
+}
+
+func (w *way) atEOF() bool { return w.err.Load() == io.EOF }
+
+func (w *way) through() bool { return w.received.Load() == w.sent }
+
+func (w *way) String() string {
+	mark, queued := w.queue()
+	return fmt.Sprintf("%s: %d sent, %d received, %d queued at the relay with a mark of %d, other bytes %v",
+		w.name, w.sent, w.received.Load(), queued, mark, w.wrong.Load())
+}
+
+// queue reads the low-water mark of the relay's source, and how much it has not read.
+func (w *way) queue() (mark, queued int) {
+	w.near(func(fd int) {
+		mark, _ = sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_RCVLOWAT)
+		queued, _ = sys.FIONREAD(fd)
+	})
+	return mark, queued
+}
+
+// raised reports whether the mark is raised, and the guard looks after it.
+func (s *tailing) raised(w *way) bool {
+	mark, _ := w.queue()
+	return mark == raisedMark && s.session.Guarded()[w.i]
+}
+
+// wait waits for a condition, while the clock stands still.
+func (s *tailing) wait(w *way, what string, cond func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(patience / 10); !cond(); time.Sleep(20 * time.Microsecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("not in time: %s; %v", what, w)
+		}
+	}
+}
+
+// send sends n bytes, and waits until they have come to the relay and it has done
+// what it does of its own accord.
+func (s *tailing) send(w *way, n int) {
+	s.t.Helper()
+	block := filler()
+	for n > 0 {
+		from := int(w.sent % int64(len(block)))
+		m, err := w.from.Write(block[from:min(len(block), from+n)])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		w.sent += int64(m)
+		n -= m
+	}
+	s.wait(w, "all to come to the relay", func() bool {
+		moved := w.flow(s.session.Result()).Bytes() // before the queue: what goes on lacks in both
+		_, queued := w.queue()
+		return moved+int64(queued) == w.sent && queued < raisedMark
+	})
+	s.rest()
+}
+
+// rest lets a loop see what it has been told. A goroutine that waits has seen it.
+func (s *tailing) rest() {
+	if s.d.onLoop() {
+		s.d.looped(s.t, s.r).turn()
+	}
+}
+
+// prime has the mark raised, and nothing in the way. A goroutine may raise it just when a
+// byte has come that was to have it raised; then the guard lowers it.
+func (s *tailing) prime(w *way) {
+	s.t.Helper()
+	s.rest()
+	for end := time.Now().Add(patience / 10); !s.raised(w); {
+		if time.Now().After(end) {
+			s.t.Fatalf("the mark is not raised; %v", w)
+		}
+		s.send(w, 1)
+		s.wait(w, "a byte to pass", func() bool {
+			if _, queued := w.queue(); queued > 0 && s.raised(w) {
+				s.walk(s.bound(), w.through)
+			}
+			return w.through()
+		})
+	}
+}
+
+// bound is how long a tail may wait. A loop cannot look in less than two ticks of its timers.
+func (s *tailing) bound() time.Duration {
+	if s.d.onLoop() {
+		return max(s.delay, 2*loopTick)
+	}
+	return s.delay
+}
+
+// walk moves the time. That of a loop stops wherever its timers may be due, but in a long
+// delay, for which that would be too often.
+func (s *tailing) walk(d time.Duration, done func() bool) {
+	grid := s.delay
+	if s.d.onLoop() {
+		grid = max(s.delay/40, loopTick)
+	}
+	s.clock.walk(d, grid, done)
+}
+
+func never() bool { return false }
+
+// align moves the time to where timers of a loop may be due, and by about d on from there.
+func (s *tailing) align(d time.Duration) {
+	now := s.clock.now()
+	s.walk((now+d+loopTick-1).Truncate(loopTick)-now, never)
+}
+
+// held fails unless all of the last n bytes wait at the relay, below a raised mark, and
+// still do after a small part of the delay: too often is no way to be in time. A goroutine
+// may have been about to read when they came; then it reports false.
+func (s *tailing) held(w *way, n int) bool {
+	s.t.Helper()
+	for _, after := range []time.Duration{0, s.delay / 8} {
+		s.walk(after, never)
+		_, queued := w.queue()
+		switch {
+		case queued == n && s.raised(w):
+		case after == 0 && !s.d.onLoop():
+			return false
+		default:
+			s.t.Fatalf("%d bytes, after %v: not held by the mark; %v", n, after, w)
+		}
+	}
+	return true
+}
+
+// passes fails unless everything is through within the bound from since on.
+//
+// A goroutine that has just found nothing raises a mark again which the guard has lowered
+// at that moment. Only here, where there is nothing left to prove, can it do so before
+// that much has been moved (mark.proof); then the bound counts from there.
+func (s *tailing) passes(w *way, since time.Duration) {
+	s.t.Helper()
+	lowered := s.r.Stats().Drivers.MarksLowered
+	s.walk(since+s.bound()-s.clock.now(), w.through)
+	s.wait(w, fmt.Sprintf("the tail within %v", s.bound()), func() bool {
+		if n := s.r.Stats().Drivers.MarksLowered; !s.d.onLoop() && s.d.proven && n > lowered && s.again < 5 && s.raised(w) && !w.through() {
+			lowered = n
+			s.again++
+			s.walk(s.bound(), w.through)
+		}
+		return w.through()
+	})
+	if w.wrong.Load() {
+		s.t.Fatal(w)
+	}
+}

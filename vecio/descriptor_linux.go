@@ -1,0 +1,245 @@
+package vecio
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// A kernel is what sends gathered pieces: one system call, with raw errors.
+type kernel interface {
+	// send is given at most IOV_MAX pieces if it is a stream, none of them empty, and
+	// flags such as MSG_MORE. It returns how many bytes the kernel has taken.
+	send(fd int, pieces []sys.Iovec, flags int) (int, error)
+	// sendCopy sends what is in a buffer of ours. That lies in no mapped file, so the
+	// scheduler need not be told.
+	sendCopy(fd int, p []byte, flags int) (int, error)
+	name() string
+}
+
+// socket never waits, whoever may have made the descriptor blocking, and raises no
+// SIGPIPE.
+type socket struct{}
+
+func (socket) name() string { return "sendmsg" }
+
+func (socket) send(fd int, pieces []sys.Iovec, flags int) (int, error) {
+	return sys.Sendmsg(fd, pieces, flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+}
+
+func (socket) sendCopy(fd int, p []byte, flags int) (int, error) {
+	return sys.Send(fd, p, flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+}
+
+// file is what is no socket: flags have no meaning there.
+type file struct{}
+
+func (file) name() string { return "writev" }
+
+func (file) send(fd int, pieces []sys.Iovec, _ int) (int, error) {
+	return sys.WritevVector(fd, pieces)
+}
+
+func (file) sendCopy(fd int, p []byte, _ int) (int, error) { return sys.Write(fd, p) }
+
+// A descriptor is what is known of one.
+type descriptor struct {
+	kernel kernel
+	stream bool // of bytes: a call may end anywhere. Else each call is a message
+	single bool // one piece for each call, to find the one at fault
+}
+
+// examine finds out what kind of descriptor it is.
+func examine(fd int) (descriptor, error) {
+	kind, err := sys.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_TYPE)
+	switch err {
+	case nil:
+		return descriptor{kernel: socket{}, stream: kind == syscall.SOCK_STREAM}, nil
+	case syscall.ENOTSOCK:
+		return descriptor{kernel: file{}, stream: true}, nil
+	}
+	return descriptor{}, os.NewSyscallError("getsockopt", err)
+}
+
+// push writes to fd until at most low bytes are pending. EAGAIN is returned as it is,
+// and only if the kernel has answered it, so that an edge will come.
+func (d *descriptor) push(w *Writer, fd int, low int64) error {
+	for w.appended-w.written > low {
+		offered, n, err := d.once(w, fd)
+		w.stats.Calls++
+		if n > 0 {
+			if n < offered {
+				w.stats.Short++
+			}
+			w.wrote(n)
+			continue
+		}
+		switch {
+		case err == syscall.EINTR:
+			w.stats.Retried++
+		case err == syscall.EAGAIN:
+			w.stats.Blocked++
+			return err
+		case err == syscall.EFAULT && d.stream && !d.single:
+			// TCP takes nothing of what it would have put into one segment with the
+			// bad piece. Alone, the good ones before it go.
+			d.single = true
+		case err == syscall.ENOBUFS && w.zero != nil && !w.zero.dry:
+			w.zero.exhausted()
+		case err == nil:
+			return io.ErrNoProgress
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// once makes one call.
+func (d *descriptor) once(w *Writer, fd int) (offered, n int, err error) {
+	spans, flags := d.next(w)
+	if w.q.copied() {
+		n, err = d.kernel.sendCopy(fd, spans[0], flags)
+		return len(spans[0]), n, err
+	}
+	v := leaseVector(len(spans))
+	offered = v.fill(spans)
+	n, err = d.kernel.send(fd, v.used, flags)
+	v.giveBack()
+	if n > 0 && w.zero != nil {
+		w.zero.took(w.written, n, flags&sys.MSG_ZEROCOPY != 0)
+	}
+	return offered, n, err
+}
+
+// next returns what the next call sends: of a stream, as much as one call takes. If
+// more is to follow at once, a segment need not go before it is full.
+func (d *descriptor) next(w *Writer) (spans [][]byte, flags int) {
+	spans = w.q.spans.all()
+	most := len(spans)
+	switch {
+	case d.single:
+		most = 1
+	case d.stream:
+		most = min(most, sys.IOV_MAX)
+	}
+	if w.zero != nil {
+		var zero bool
+		if most, zero = w.zero.cut(spans[:most], w.written); zero {
+			flags |= sys.MSG_ZEROCOPY
+		}
+	}
+	if most < len(spans) && d.stream {
+		flags |= sys.MSG_MORE
+		w.cork.hold()
+	}
+	return spans[:most], flags
+}
+
+// A conn waits with the runtime's poller.
+type conn struct {
+	descriptor
+	raw syscall.RawConn
+	try func(fd uintptr) bool // c.step, made once
+
+	w   *Writer // of this drain, and
+	low int64   // what it was asked for
+	err error
+}
+
+func newConn(c syscall.Conn) (*conn, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	n := &conn{raw: raw}
+	n.try = n.step
+	var examined error
+	if err := raw.Control(func(fd uintptr) { n.descriptor, examined = examine(int(fd)) }); err != nil {
+		return nil, err
+	}
+	return n, examined
+}
+
+func (c *conn) drain(w *Writer, low int64) (string, error) {
+	c.w, c.low, c.err = w, low, nil
+	err := c.raw.Write(c.try)
+	c.w = nil
+	if err == nil && c.err != nil {
+		err = os.NewSyscallError(c.kernel.name(), c.err)
+	}
+	return c.kernel.name(), err
+}
+
+// step is called with the descriptor, which nobody closes meanwhile. It may answer
+// "wait" only after EAGAIN: readiness that was told before is forgotten.
+func (c *conn) step(fd uintptr) bool {
+	c.err = c.push(c.w, int(fd), c.low)
+	if c.err == syscall.EAGAIN {
+		c.err = nil
+		return false
+	}
+	return true
+}
+
+// A borrowed descriptor is never waited for.
+type borrowed struct {
+	descriptor
+	fd int // the caller's
+}
+
+func (b *borrowed) drain(w *Writer, low int64) (string, error) {
+	err := b.push(w, b.fd, low)
+	switch err {
+	case nil:
+		return "", nil
+	case syscall.EAGAIN:
+		return "", ErrBlocked
+	}
+	return b.kernel.name(), os.NewSyscallError(b.kernel.name(), err)
+}
+
+// open makes dst what is written to.
+func (w *Writer) open(dst io.Writer) error {
+	switch c := dst.(type) {
+	case *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn, *os.File:
+		n, err := newConn(c.(syscall.Conn))
+		if err != nil {
+			return fmt.Errorf("%T: %w", dst, err)
+		}
+		w.path, w.out, w.whole = PathConn, n, !n.stream
+	default:
+		w.path, w.out = PathCoalesced, coalescer{dst}
+	}
+	return nil
+}
+
+func (w *Writer) openSocket(fd int) error {
+	d, err := examine(fd)
+	if err == nil {
+		err = nonblocking(fd)
+	}
+	if err != nil {
+		return fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	w.path, w.out, w.whole = PathSocket, &borrowed{descriptor: d, fd: fd}, !d.stream
+	return nil
+}
+
+var errMayBlock = errors.New("it may block: set O_NONBLOCK first")
+
+func nonblocking(fd int) error {
+	flags, err := sys.GetFl(fd)
+	if err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	if flags&syscall.O_NONBLOCK == 0 {
+		return errMayBlock
+	}
+	return nil
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package vecio
+
+import (
+	"io"
+
+	"github.com/penstock/penstock/internal/feature"
+)
+
+// open makes dst what is written to: gathered writes are Linux's here.
+func (w *Writer) open(dst io.Writer) error {
+	w.path, w.out = PathCoalesced, coalescer{dst}
+	return nil
+}
+
+func (w *Writer) openSocket(int) error { return &feature.Error{Feature: "vecio: a descriptor"} }

@@ -1,0 +1,51 @@
+package vecio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Errors that callers compare with.
+var (
+	// ErrBlocked is returned by Flush of a writer that never waits: the kernel takes
+	// nothing more now. Call it again when the descriptor is writable.
+	ErrBlocked = errors.New("penstock: vecio: the descriptor takes no more now: flush again when it is writable")
+
+	// ErrFull is returned for a piece by a writer that never waits, or to a socket of
+	// datagrams, and has too much pending. The piece stays the caller's. It is over once no more than Config.Low is
+	// pending.
+	ErrFull = errors.New("penstock: vecio: too much is pending: flush first")
+
+	// ErrClosed is returned after Close. It is os.ErrClosed.
+	ErrClosed = os.ErrClosed
+)
+
+// WriteError tells how far a writer came. All counts are since New or Reset.
+type WriteError struct {
+	Op      string // what failed: sendmsg (to a socket), writev (to a file), write (a Write), or close
+	Written int64  // bytes that are with the kernel (or that Write has taken)
+	Piece   int64  // the first piece that is not fully written, from 0
+	Offset  int64  // bytes of that piece which are written
+	Pieces  int64  // pieces taken
+	Err     error  // the cause
+}
+
+// Error implements error.
+func (e *WriteError) Error() string {
+	return fmt.Sprintf("penstock: vecio: %s: piece %d of %d, at byte %d of it, after %d bytes in all: %v",
+		e.Op, e.Piece, e.Pieces, e.Offset, e.Written, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *WriteError) Unwrap() error { return e.Err }
+
+// Timeout reports whether a deadline has passed: the one kind of error after which the
+// writer goes on where it was, when Flush is called again.
+func (e *WriteError) Timeout() bool { return errors.Is(e.Err, os.ErrDeadlineExceeded) }
+
+// errInvalidWrite: io.Writer does not allow it.
+var errInvalidWrite = errors.New("an impossible count from Write")
+
+// errUnsent is the cause of Close's error.
+var errUnsent = errors.New("bytes were pending: flush first")

@@ -1,0 +1,87 @@
+package vecio_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+
+	"github.com/penstock/penstock/pool"
+	"github.com/penstock/penstock/vecio"
+)
+
+// A response of header, payload and trailer goes with one system call, and the payload
+// goes back to its pool.
+func ExampleNew() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	payloads, err := pool.NewBytes(pool.BytesConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer payloads.Close()
+	w, err := vecio.New(conn, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+
+	payload, err := payloads.Get(16 << 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = errors.Join(
+		w.AppendString("HTTP/1.1 200 OK\r\nContent-Length: 16384\r\n\r\n"),
+		w.Own(payload, vecio.Pooled(payloads)),
+		w.Flush(),
+	)
+	fmt.Println(err, w.Stats().Calls, "call,", payloads.Stats().Live, "payloads out")
+	// Output: <nil> 1 call, 0 payloads out
+}
+
+// What is no connection gets one Write, and the statistics say so.
+func ExampleWriter_Stats() {
+	var b bytes.Buffer
+	w, err := vecio.New(&b, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range []string{"header ", "payload ", "trailer"} {
+		if err := w.AppendString(s); err != nil {
+			log.Fatal(err)
+		}
+	}
+	err = w.Flush()
+	s := w.Stats()
+	fmt.Println(b.String(), err, s.Path, s.Pieces, "pieces", s.Calls, "call")
+	// Output: header payload trailer <nil> coalesced 3 pieces 1 call
+}
+
+// An error says how far the writer came.
+func ExampleWriteError() {
+	full := errors.New("the disk is full")
+	w, err := vecio.New(writerFunc(func(p []byte) (int, error) { return 10, full }), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = errors.Join(w.AppendString("header "), w.AppendString("payload "), w.Flush())
+	var failed *vecio.WriteError
+	if errors.As(err, &failed) {
+		fmt.Println(failed.Written, "bytes; piece", failed.Piece, "at byte", failed.Offset, errors.Is(err, full))
+	}
+	// Output: 10 bytes; piece 1 at byte 3 true
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

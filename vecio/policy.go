@@ -1,0 +1,59 @@
+package vecio
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Policy decides when a [Writer] hands to the kernel what it has, and what the kernel
+// may send of it. The matrix is in docs/vecio.md.
+//
+// With every policy TCP_NODELAY is set on a TCP socket, and stays so: whatever is given to
+// the kernel and is not under a cork leaves at once, however long an acknowledgement
+// takes. A flush that takes several calls is one to TCP: it is done under TCP_CORK.
+type Policy uint8
+
+const (
+	// Latency: End flushes.
+	Latency Policy = iota
+
+	// Batch: End does not flush; Flush does, for all units that are complete and for
+	// what has been appended since. What has to leave before, because more than
+	// Config.High would be pending, leaves under TCP_CORK, in full segments.
+	Batch
+
+	// Adaptive: End flushes, as with Latency. What there is of an incomplete unit is
+	// handed over, under TCP_CORK, as soon as it fills a segment, so that long units
+	// leave while they are made; and the rest is due, see [Writer.Due], when it has
+	// waited for Config.Bound.
+	Adaptive
+)
+
+// DefaultBound is how long Adaptive lets an incomplete unit wait if Config.Bound is 0.
+const DefaultBound = 200 * time.Microsecond
+
+// String returns "latency", "batch" or "adaptive".
+func (p Policy) String() string {
+	switch p {
+	case Latency:
+		return "latency"
+	case Batch:
+		return "batch"
+	case Adaptive:
+		return "adaptive"
+	}
+	return fmt.Sprintf("Policy(%d)", uint8(p))
+}
+
+// check says what is wrong with the fields of a Config that are about policies.
+func (p Policy) check(bound time.Duration, zeroCopy int) error {
+	switch {
+	case p > Adaptive:
+		return fmt.Errorf("penstock: vecio: %v: give Latency, Batch or Adaptive", p)
+	case bound < 0:
+		return fmt.Errorf("penstock: vecio: a bound of %v: give 0 or more", bound)
+	case zeroCopy < 0:
+		return fmt.Errorf("penstock: vecio: ZeroCopy from %d bytes on: give 0 or more", zeroCopy)
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+package vecio
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// TestSegmentsAreReadAnew: a path may change, and with it the size of segments; it is
+// asked for once a second.
+func TestSegmentsAreReadAnew(t *testing.T) {
+	client, _ := sockets.TCPPair(t)
+	w, err := NewSocket(sockets.FD(t, client), &Config{Policy: Adaptive})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := w.segmentSize(1)
+	if size < 500 {
+		t.Fatalf("segments of %d bytes", size)
+	}
+	w.pace.segment = 7 // what it was before the path changed
+	if n := w.segmentSize(1 + segmentAge); n != 7 {
+		t.Errorf("after a second: %d, want what is known", n)
+	}
+	if n := w.segmentSize(2 + segmentAge); n != size {
+		t.Errorf("after more than a second: %d, want %d", n, size)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package vecio_test
+
+func init() { raceEnabled = true }

@@ -1,0 +1,394 @@
+package vecio
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"unsafe"
+)
+
+// Writer gathers pieces and writes them. It is for one goroutine at a time. While
+// nothing is pending it holds no buffer; in a steady state it allocates nothing.
+//
+// A piece that was taken is borrowed (Append), so that the caller must not change it
+// until Pending is 0 or the writer has failed, or owned (Own), so that it is given back.
+// When a method returns an error for a piece, the piece was not taken, and is the
+// caller's.
+//
+// Any error but ErrBlocked, ErrFull and a timeout fails the writer: all pieces are given
+// back, what was pending is dropped, and every later call returns the same error, a
+// [*WriteError], until Reset. After a timeout the pieces stay, and Flush goes on where it
+// was.
+type Writer struct {
+	config Config
+	path   Path
+	out    outlet
+	whole  bool // messages: what is pending must go in one call
+	cork   cork
+	pace   pace
+	zero   *zeroCopy // nil unless something may be sent with MSG_ZEROCOPY
+
+	q                 *queue // nil while nothing is pending
+	appended, written int64  // bytes since New or Reset
+	pieces            int64  // taken, but for those whose ends are in the queue
+	free              []byte // see short
+	filled            int
+	full              bool // ErrFull until no more than Low is pending
+	err               error
+
+	stats Stats
+}
+
+// An outlet is a path.
+type outlet interface {
+	// drain writes until at most low bytes are pending. It returns ErrBlocked, or the
+	// name of the call and the cause.
+	drain(w *Writer, low int64) (op string, err error)
+}
+
+// New returns a writer to dst. *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn and
+// *os.File are written to by their descriptors, which stay theirs; Flush waits with the
+// runtime's poller and honours write deadlines. On a socket of datagrams each Flush sends
+// one. Anything else gets one Write of everything: a wrapper, even one that embeds one of
+// these types, may want to see the bytes. nil stands for the zero Config.
+func New(dst io.Writer, cfg *Config) (*Writer, error) {
+	w, err := newWriter(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Reset(dst); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// NewSocket returns a writer to a non-blocking descriptor, such as one that is
+// registered with a loop. It is borrowed: the caller keeps it open as long as the writer
+// is used, and closes it. Flush never waits. The error says what is wrong with the
+// descriptor; on systems other than Linux it wraps errors.ErrUnsupported.
+func NewSocket(fd int, cfg *Config) (*Writer, error) {
+	w, err := newWriter(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.ResetSocket(fd); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func newWriter(cfg *Config) (*Writer, error) {
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	c := cfg.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return &Writer{config: c}, nil
+}
+
+var errNoWriter = errors.New("penstock: vecio: nil is no writer")
+
+// Reset makes the writer one to dst, as New does, with the same Config. It gives back
+// what is pending, which is dropped, forgets a failure, and counts from 0. While pieces
+// are held, see Reap, it fails with ErrHeld, and the writer is closed.
+func (w *Writer) Reset(dst io.Writer) error {
+	before, err := w.restart()
+	if err != nil {
+		return err
+	}
+	w.err = errNoWriter
+	if dst != nil {
+		w.err = w.ready(w.open(dst), before)
+	}
+	return w.err
+}
+
+// ResetSocket is Reset for a descriptor, as NewSocket is New.
+func (w *Writer) ResetSocket(fd int) error {
+	before, err := w.restart()
+	if err == nil {
+		w.err = w.ready(w.openSocket(fd), before)
+		err = w.err
+	}
+	return err
+}
+
+// ready makes what was opened ready for the Config, unless there is an error.
+func (w *Writer) ready(err error, before *zeroCopy) error {
+	if err == nil {
+		err = w.openOptions(before)
+	}
+	if err != nil {
+		return fmt.Errorf("penstock: vecio: %w", err)
+	}
+	return nil
+}
+
+// restart leaves nothing but the Config. If the kernel holds pieces it fails, and the
+// writer is closed.
+func (w *Writer) restart() (before *zeroCopy, err error) {
+	w.letGo()
+	w.abandon()
+	if err := w.heldError(); err != nil {
+		w.err = ErrClosed
+		return nil, err
+	}
+	before = w.zero
+	*w = Writer{config: w.config}
+	return before, nil
+}
+
+// letGo takes back whatever makes the kernel keep bytes that it has. If there is nothing,
+// it leaves the descriptor alone, which may be closed and its number somebody else's.
+func (w *Writer) letGo() {
+	if w.q != nil {
+		w.uncork(false)
+	}
+	w.cork.draw()
+}
+
+// Pending returns how many bytes were taken and are still to be written. When it is 0, no
+// piece is borrowed any more.
+func (w *Writer) Pending() int {
+	if w.q == nil { // all is written, or dropped
+		return 0
+	}
+	return int(w.appended - w.written)
+}
+
+// Append adds a piece. If it is shorter than Config.CopyBelow it is copied; else it is
+// borrowed, and must stay as it is until Pending is 0 or the writer has failed. Above the
+// high mark it waits or fails, see Config.High.
+func (w *Writer) Append(p []byte) error {
+	if w.short(len(p)) {
+		w.filled += copy(w.free[w.filled:], p)
+		return nil
+	}
+	short := len(p) < w.config.CopyBelow
+	if !short && w.long(p) {
+		return nil
+	}
+	return w.append(p, short)
+}
+
+// AppendString is Append of the bytes of s. On PathCoalesced they are always copied: the
+// Write that would see a string's memory might change it.
+func (w *Writer) AppendString(s string) error {
+	if w.short(len(s)) {
+		w.filled += copy(w.free[w.filled:], s)
+		return nil
+	}
+	// The view is as long as the string, and s is immutable: only the kernel gets it.
+	p := unsafe.Slice(unsafe.StringData(s), len(s))
+	return w.append(p, len(p) < w.config.CopyBelow || w.path == PathCoalesced)
+}
+
+func (w *Writer) append(p []byte, copied bool) error {
+	if err := w.admit(len(p)); err != nil {
+		return err
+	}
+	w.add(p, copied)
+	w.offer()
+	w.paced()
+	return nil
+}
+
+// Own adds a piece that r gets back, exactly once, when it is written or the writer
+// fails, is closed or reset; until then it must stay as it is, whatever its length. A
+// short one is copied all the same, which saves an entry of the vector.
+func (w *Writer) Own(p []byte, r Releaser) error {
+	if err := w.admit(len(p)); err != nil {
+		return err
+	}
+	w.add(p, len(p) < w.config.CopyBelow)
+	if w.q == nil { // it is empty, and so is the queue
+		w.release(p, r)
+		return nil
+	}
+	w.q.owners.push(owner{end: w.appended, piece: p, r: r})
+	w.zone(len(p))
+	w.offer()
+	w.paced()
+	return nil
+}
+
+// Flush writes what is pending. A writer that may wait returns when all of it is with
+// the kernel, or has failed, or a deadline has passed; one that never waits returns
+// ErrBlocked when the kernel takes no more.
+func (w *Writer) Flush() error { return w.settle(w.drain(0)) }
+
+// Close gives everything back and makes every later call fail with ErrClosed; the
+// descriptor stays its owner's. It writes nothing: Flush first. If that leaves bytes
+// unwritten it says so, in a [*WriteError]; after a failure it returns nil. While the
+// kernel holds pieces that were sent with MSG_ZEROCOPY the error matches ErrHeld too: go on
+// with Reap.
+func (w *Writer) Close() error {
+	var err error
+	switch {
+	case errors.Is(w.err, ErrClosed):
+		return ErrClosed
+	case w.Pending() > 0:
+		err = w.failure("close", errUnsent)
+	}
+	w.letGo()
+	w.abandon()
+	w.err = ErrClosed
+	if held := w.heldError(); held != nil {
+		err = errors.Join(err, held)
+	}
+	return err
+}
+
+// admit lets a piece of n bytes in, waits until there is room, or refuses it.
+func (w *Writer) admit(n int) error {
+	if w.q == nil {
+		return w.err
+	}
+	if w.full || w.Pending()+n > w.config.High || w.q.ends.len() >= maxPieces {
+		return w.makeRoom(n)
+	}
+	return nil
+}
+
+func (w *Writer) makeRoom(n int) error {
+	switch {
+	case w.full && w.Pending() <= w.config.Low:
+		w.full = false
+		return w.admit(n)
+	case w.path == PathSocket || w.whole:
+		w.full = true
+		w.sync()
+		w.stats.Refused++
+		return ErrFull
+	}
+	w.stats.Waits++
+	low := min(w.config.Low, max(w.config.High-n, 0))
+	if w.q.ends.len() >= maxPieces {
+		low = 0
+	}
+	return w.early(int64(low))
+}
+
+// add queues a piece that was let in.
+func (w *Writer) add(p []byte, copied bool) {
+	if !copied {
+		w.stats.Refs++
+		w.stats.RefBytes += int64(len(p))
+	}
+	if w.q == nil {
+		if len(p) == 0 {
+			w.pieces++
+			return
+		}
+		w.q = queues.Get().(*queue)
+		w.q.base = w.appended
+	}
+	w.sync()
+	switch {
+	case len(p) == 0:
+	case copied:
+		w.q.copy(p, w.appended)
+	default:
+		w.q.refer(p)
+	}
+	w.appended += int64(len(p))
+	w.q.ends.push(w.appended)
+}
+
+// taken returns how many pieces were taken.
+func (w *Writer) taken() int64 {
+	if w.q == nil {
+		return w.pieces
+	}
+	return w.pieces + int64(w.q.ends.len())
+}
+
+// drain writes until at most low bytes are pending.
+func (w *Writer) drain(low int64) error {
+	if w.q == nil {
+		return w.err
+	}
+	w.sync()
+	op, err := w.out.drain(w, low)
+	if err == nil || err == ErrBlocked {
+		return err
+	}
+	return w.fail(op, err)
+}
+
+// wrote counts n bytes that are written, and gives back what that ends.
+func (w *Writer) wrote(n int) {
+	w.written += int64(n)
+	if w.written == w.appended {
+		w.abandon()
+		return
+	}
+	w.q.cut(n)
+	for w.q.owners.len() > 0 && w.q.owners.all()[0].end <= w.written {
+		w.pop()
+	}
+	w.pieces += int64(w.q.forget(w.written))
+}
+
+// abandon gives everything back, written or not.
+func (w *Writer) abandon() {
+	if w.q == nil {
+		return
+	}
+	w.pieces += int64(w.q.ends.len())
+	w.free, w.filled = nil, 0
+	w.q.shut(w.appended)
+	for w.q.owners.len() > 0 {
+		w.pop()
+	}
+	w.q.recycle()
+	w.q = nil
+	w.full = false
+}
+
+// pop gives the first owner's piece back.
+func (w *Writer) pop() {
+	o := w.q.owners.all()[0]
+	w.q.owners.pop()
+	if w.zero == nil || !w.zero.keep(o) {
+		w.release(o.piece, o.r)
+	}
+}
+
+func (w *Writer) release(piece []byte, r Releaser) {
+	if _, ours := r.(*buffer); !ours {
+		w.stats.Releases++
+	}
+	r.Release(piece)
+}
+
+// fail makes the error of a call, and fails the writer unless it was a timeout.
+func (w *Writer) fail(op string, cause error) error {
+	e := w.failure(op, cause)
+	w.uncork(e.Timeout())
+	if e.Timeout() {
+		return e
+	}
+	w.abandon()
+	w.err = e
+	return e
+}
+
+// failure describes where the writer is.
+func (w *Writer) failure(op string, cause error) *WriteError {
+	e := &WriteError{Op: op, Written: w.written, Piece: w.taken(), Pieces: w.taken(), Err: cause}
+	if w.q == nil {
+		return e
+	}
+	ends := w.q.ends.all()
+	n := w.q.unwritten(w.written)
+	e.Piece -= int64(n)
+	if i := len(ends) - n; i > 0 {
+		e.Offset = w.written - ends[i-1]
+	} else {
+		e.Offset = w.written - w.q.base
+	}
+	return e
+}
