@@ -187,3 +187,67 @@ func TestWheelIsPrecise(t *testing.T) {
 		}
 	})
 }
+
+// counter counts, and does what it is told to on the way.
+type counter struct {
+	n    int
+	then func(n int)
+}
+
+func (c *counter) Expired(*loop.Timer) {
+	c.n++
+	if c.then != nil {
+		c.then(c.n)
+	}
+}
+
+// However many timers are due at once, a turn calls a bounded number, the next ones call
+// the rest, and nobody is forgotten or called twice, whatever is disarmed or moved
+// between.
+func TestManyTimersTakeTurns(t *testing.T) {
+	for name, at := range map[string]int64{"one tick": 10 * loop.WheelTick, "spread first": 5000 * loop.WheelTick} {
+		t.Run(name, func(t *testing.T) { testManyTimersTakeTurns(t, at) })
+	}
+}
+
+func testManyTimersTakeTurns(t *testing.T, at int64) {
+	const many, aTurn = 20_000, 1 << 10
+	w := loop.NewWheel(0)
+	timers, c := make([]loop.Timer, many), &counter{}
+	for i := range timers {
+		w.Arm(&timers[i], c, at)
+	}
+	late := &counter{}
+	var moved loop.Timer
+	c.then = func(n int) {
+		switch n {
+		case 1: // while the rest of them waits
+			w.Disarm(&timers[many-1])
+			w.Arm(&timers[many-2], late, at+5*loop.WheelTick)
+			w.Arm(&moved, late, at+loop.WheelTick)
+		case aTurn + 1:
+			w.Disarm(&timers[many-3])
+		}
+	}
+	now := at + 100*loop.WheelTick
+	turns := 0
+	for ; w.UntilNext(now) == 0; turns++ {
+		before := c.n + late.n
+		w.Advance(now)
+		if called := c.n + late.n - before; called > aTurn {
+			t.Fatalf("turn %d calls %d timers, want at most %d", turns, called, aTurn)
+		}
+		if turns > many {
+			t.Fatal("it does not end")
+		}
+	}
+	if c.n != many-3 || late.n != 2 {
+		t.Errorf("%d and %d timers were called, want %d and 2", c.n, late.n, many-3)
+	}
+	if turns < many/aTurn {
+		t.Errorf("they took %d turns, want %d at least", turns, many/aTurn)
+	}
+	if next := w.UntilNext(now); next != -1 {
+		t.Errorf("then the next one is in %d, want none", next)
+	}
+}
