@@ -35,9 +35,13 @@ func TestServeEndsWithTheTest(t *testing.T) {
 		if _, err := c.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}
+		// What has not been accepted yet the end would reset.
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
 	})
 	defer c.Close()
-	if b, err := io.ReadAll(c); string(b) != "hello" || err != nil {
+	if b, err := io.ReadAll(c); string(b) != "ello" || err != nil {
 		t.Errorf("read %q, %v", b, err)
 	}
 	if _, err := net.Dial("tcp", c.RemoteAddr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
