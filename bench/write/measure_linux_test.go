@@ -181,7 +181,9 @@ func TestAToolThatFailsCostsItsFigureOnly(t *testing.T) {
 		}
 	}
 	for _, st := range r.Standings {
-		if strings.Contains(st.Figure, "calls") != (st.Verdict == report.Unjudged) {
+		calls, unjudged := strings.Contains(st.Figure, "calls"), st.Verdict == report.Unjudged
+		// A trial as short as these may have no tick of user CPU.
+		if calls && !unjudged || !calls && unjudged && !strings.Contains(st.Figure, "user CPU") {
 			t.Errorf("%+v", st)
 		}
 	}
