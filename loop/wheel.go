@@ -30,12 +30,8 @@ type wheel struct {
 	tick  int64 // of which everything that was due has been called
 	used  [wheelLevels]uint64
 	lists [wheelLevels][wheelLists]Timer // heads of circular lists
+	fired Timer                          // the list that is being called
 	late  times                          // since the ticks of those that were called
-
-	// What the present tick has still to do: the timers of fired, then the lists of the
-	// levels below; level is -1 when nothing is left.
-	level int
-	fired Timer // the head of the list that is being spread or called
 }
 
 const (
@@ -43,16 +39,10 @@ const (
 	wheelBits   = 6
 	wheelLists  = 1 << wheelBits
 	wheelLevels = 5 // 3 days; timers beyond are spread again when these are over
-
-	// A turn calls a thousand timers at most, or spreads eight times as many, about a
-	// millisecond's worth; the rest waits for the next turn, and events come between.
-	wheelBudget = 8 << 10
-	callCost    = 8
-	placeCost   = 1
 )
 
 func (w *wheel) start(now int64) {
-	w.base, w.level = now, -1
+	w.base = now
 	for level := range w.lists {
 		for i := range w.lists[level] {
 			head := &w.lists[level][i]
@@ -115,83 +105,61 @@ func (w *wheel) next() int64 {
 	return first
 }
 
-// advance calls what is due at a time of the clock, or as much of it as is a turn's.
+// advance calls what is due at a time of the clock.
 func (w *wheel) advance(now int64) {
 	target := (now - w.base) / wheelTick
-	for budget := wheelBudget; w.level >= 0 || w.begin(target); {
-		if budget = w.drain(budget, now); budget <= 0 {
+	for {
+		at := w.next()
+		if at < 0 || at > target {
+			w.tick = max(w.tick, target)
 			return
 		}
+		w.tick = at
+		w.spread()
+		w.call(now)
 	}
 }
 
-// begin makes the next tick the present one if there is something to do in it, and it is
-// not after the target.
-func (w *wheel) begin(target int64) bool {
-	at := w.next()
-	if at < 0 || at > target {
-		w.tick = max(w.tick, target)
-		return false
-	}
-	w.tick, w.level = at, wheelLevels-1
-	w.detach()
-	return true
-}
-
-// drain spreads the longer lists whose time begins with the present tick, the longest
-// first, then calls the timers of the tick, and returns what is left of the budget: more
-// than nothing if it is done with the tick. What is called may do anything to any timers.
-func (w *wheel) drain(budget int, now int64) int {
-	for ; w.level >= 0; w.detach() {
-		for w.fired.next != &w.fired {
-			if budget <= 0 {
-				return budget
-			}
-			t := w.fired.next
-			w.disarm(t)
-			if w.level > 0 {
-				w.place(t)
-				budget -= placeCost
-			} else {
-				t.owner.Expired(t)
-				budget -= callCost
-			}
+// spread takes apart the longer lists whose time begins with the present tick.
+func (w *wheel) spread() {
+	for level := wheelLevels - 1; level > 0; level-- {
+		shift := wheelBits * level
+		if w.tick&(1<<shift-1) != 0 {
+			continue
 		}
-		w.level--
-		if w.level == 0 && w.used[0]&(1<<(w.tick&(wheelLists-1))) != 0 {
-			w.late.add(now - w.base - w.tick*wheelTick)
-		}
+		w.empty(level, int(w.tick>>shift&(wheelLists-1)), w.place)
 	}
-	return budget
 }
 
-// detach moves the list of the present level whose time begins with the present tick to
-// fired.
-func (w *wheel) detach() {
-	if w.level < 0 {
-		return
+// call calls the timers of the present tick, at a time of the clock.
+func (w *wheel) call(now int64) {
+	if i := w.tick & (wheelLists - 1); w.used[0]&(1<<i) != 0 {
+		w.late.add(now - w.base - w.tick*wheelTick)
 	}
-	shift := wheelBits * w.level
-	if w.tick&(1<<shift-1) != 0 {
-		return
-	}
-	i := w.tick >> shift & (wheelLists - 1)
-	head := &w.lists[w.level][i]
+	w.empty(0, int(w.tick&(wheelLists-1)), func(t *Timer) { t.owner.Expired(t) })
+}
+
+// empty takes every timer out of a list and passes it on. What f does with other
+// timers, those of the same list included, is allowed.
+func (w *wheel) empty(level, i int, f func(*Timer)) {
+	head := &w.lists[level][i]
 	if head.next == head {
 		return
 	}
-	w.used[w.level] &^= 1 << i
+	w.used[level] &^= 1 << i
 	w.fired.next, w.fired.prev = head.next, head.prev
 	w.fired.next.prev, w.fired.prev.next = &w.fired, &w.fired
 	head.next, head.prev = head, head
+	for w.fired.next != &w.fired {
+		t := w.fired.next
+		w.disarm(t)
+		f(t)
+	}
 }
 
 // untilNext is the time from now to the next one that matters, in nanoseconds: 0
 // if it has come, negative if there is none.
 func (w *wheel) untilNext(now int64) int64 {
-	if w.level >= 0 {
-		return 0
-	}
 	at := w.next()
 	if at < 0 {
 		return -1
