@@ -96,25 +96,23 @@ func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (e
 
 // open starts the rig.
 func (r *runner) open(ctx context.Context, dir string) error {
-	group, err := process.NewIsolatedGroup()
-	r.doc.Method.NetworkNamespace = err == nil
-	if err != nil {
-		r.doc.Method.NamespaceMissing = err.Error()
-		group = process.NewGroup()
-	}
+	method := &r.doc.Method
+	group, missing := process.NewGroupWherePossible()
+	method.NetworkNamespace, method.NamespaceMissing = missing == "", missing
+	var err error
 	if r.rig, err = NewRig(ctx, group, PartSink, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir}); err != nil {
 		return err
 	}
-	r.doc.Method.KernelSlab = slabCounted()
+	method.KernelSlab = slabCounted()
 	if !r.Calls {
-		r.doc.Method.SystemCallsMissing = "nobody asked"
+		method.SystemCallsMissing = "nobody asked"
 		return nil
 	}
 	if r.counter, err = syscalls.Find(); err != nil {
-		r.doc.Method.SystemCallsMissing = err.Error()
+		method.SystemCallsMissing = err.Error()
 		return nil
 	}
-	r.doc.Method.SystemCallCounter = r.counter.Tool()
+	method.SystemCallCounter = r.counter.Tool()
 	return nil
 }
 

@@ -42,12 +42,8 @@ func (s *Sessions) Do(ctx context.Context, out *SessionsReport) error {
 		return fmt.Errorf("bench: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	group, err := process.NewIsolatedGroup()
-	out.NetworkNamespace = err == nil
-	if err != nil {
-		out.NamespaceMissing = err.Error()
-		group = process.NewGroup()
-	}
+	group, missing := process.NewGroupWherePossible()
+	out.NetworkNamespace, out.NamespaceMissing = missing == "", missing
 	rig, err := NewRig(ctx, group, PartSink, contestant.Setting{Program: s.Program, Dir: dir})
 	if err != nil {
 		return err

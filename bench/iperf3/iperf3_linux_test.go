@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/tool"
 )
 
 // childName is the first argument of a test binary that is to be a part; its name
@@ -58,18 +59,8 @@ func setup(t *testing.T) Setup {
 	return s
 }
 
-// tool counts as a tool of the operating system would.
-type tool struct{ pids []int }
-
-func (c *tool) Tool() string { return "a test" }
-
-func (c *tool) Count(_ context.Context, pids []int, during func() error) (int64, error) {
-	c.pids = append(c.pids, pids...)
-	return 1000, during()
-}
-
 func TestMeasure(t *testing.T) {
-	s, c := setup(t), new(tool)
+	s, c := setup(t), &tool.Tool{Events: 1000}
 	s.Counter = c
 	var turns []string
 	s.Watch = func(p Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Contestant)) }
@@ -77,8 +68,8 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(turns, ", "); got != "1 direct, 1 io.Copy, 0 io.Copy" || len(c.pids) != 1 || r.SystemCallCounter != "a test" {
-		t.Errorf("turns %s, counted of %v", got, c.pids)
+	if got := strings.Join(turns, ", "); got != "1 direct, 1 io.Copy, 0 io.Copy" || len(c.PIDs) != 1 || r.SystemCallCounter != "a test" {
+		t.Errorf("turns %s, counted of %v", got, c.PIDs)
 	}
 	direct, proxy := r.Rows[0], r.Rows[1]
 	if m := direct.Median; m == nil || !(m.BitsPerSecond > 0) || m.Bytes <= 0 || m.CPUPerGB.Known() || direct.Throughput != nil || direct.CallsPerMB.Known() {

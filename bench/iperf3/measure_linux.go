@@ -9,13 +9,8 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/syscalls"
 )
-
-// Counter counts the system calls of processes while something goes on.
-type Counter interface {
-	Tool() string // its name
-	Count(ctx context.Context, pids []int, during func() error) (int64, error)
-}
 
 // Setup is what to compare, and how.
 type Setup struct {
@@ -28,7 +23,7 @@ type Setup struct {
 	Rounds int           // at least 1
 	Flow   time.Duration // how long each flow lasts, whole seconds
 	// Counter counts system calls, in flows of their own of a second; nil for none.
-	Counter Counter
+	Counter syscalls.EventCounter
 	Watch   func(Progress)
 }
 

@@ -22,6 +22,16 @@ const portRange = "1024 65535"
 // anything else, and ends with the group.
 func NewIsolatedGroup() (*Group, error) { return newGroup(isolate) }
 
+// NewGroupWherePossible is [NewIsolatedGroup] where that may be. Else it returns a group
+// without a namespace of its own, and what says why.
+func NewGroupWherePossible() (g *Group, missing string) {
+	g, err := NewIsolatedGroup()
+	if err != nil {
+		return NewGroup(), err.Error()
+	}
+	return g, ""
+}
+
 // isolate moves the calling thread into a new network namespace and makes
 // that usable.
 func isolate() error {

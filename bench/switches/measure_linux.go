@@ -8,16 +8,11 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/syscalls"
 )
 
 // Size is the length of a message in bytes.
 const Size = 64
-
-// Counter counts the system calls of processes while something goes on.
-type Counter interface {
-	Tool() string // its name
-	Count(ctx context.Context, pids []int, during func() error) (int64, error)
-}
 
 // Setup is what to compare, and how.
 type Setup struct {
@@ -27,10 +22,10 @@ type Setup struct {
 	Server func(part string) process.Spec
 	// Isolated says that the children are in a network namespace of their own.
 	Isolated    bool
-	Connections []int         // each at least 1
-	Rounds      int           // at least 1
-	Window      time.Duration // of measuring, in each trial
-	Counter     Counter       // nil for none
+	Connections []int                 // each at least 1
+	Rounds      int                   // at least 1
+	Window      time.Duration         // of measuring, in each trial
+	Counter     syscalls.EventCounter // nil for none
 	Watch       func(Progress)
 }
 

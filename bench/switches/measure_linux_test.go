@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/tool"
 )
 
 // few is enough connections to tell one thread per connection from a handful.
@@ -81,32 +82,15 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// tool counts as a tool of the operating system would, or fails.
-type tool struct {
-	pids  []int
-	calls int64
-	err   error
-}
-
-func (c *tool) Tool() string { return "a test" }
-
-func (c *tool) Count(_ context.Context, pids []int, during func() error) (int64, error) {
-	c.pids = append(c.pids, pids...)
-	if c.err != nil {
-		return 0, c.err
-	}
-	return c.calls, during()
-}
-
 func TestSystemCallsAreCountedInARunOfTheirOwn(t *testing.T) {
-	s, c := setup(t), &tool{calls: 1_000_000}
+	s, c := setup(t), &tool.Tool{Events: 1_000_000}
 	s.Rounds, s.Counter = 1, c
 	r, err := Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.SystemCallCounter != "a test" || len(c.pids) != 3 || c.pids[0] == c.pids[1] {
-		t.Errorf("counted by %q of %v", r.SystemCallCounter, c.pids)
+	if r.SystemCallCounter != "a test" || len(c.PIDs) != 3 || c.PIDs[0] == c.PIDs[1] {
+		t.Errorf("counted by %q of %v", r.SystemCallCounter, c.PIDs)
 	}
 	for _, row := range r.Groups[0].Rows {
 		if row.CallsFailed != "" || !(row.CallsPerRequest > 0) {
@@ -120,7 +104,7 @@ func TestSystemCallsAreCountedInARunOfTheirOwn(t *testing.T) {
 
 func TestAToolThatFailsCostsItsFigureOnly(t *testing.T) {
 	s := setup(t)
-	s.Rounds, s.Counter = 1, &tool{err: errors.New("not permitted")}
+	s.Rounds, s.Counter = 1, &tool.Tool{Err: errors.New("not permitted")}
 	r, err := Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,13 @@ var ErrNone = errors.New("no tool to count system calls: apt-get install strace,
 // ErrNoMisses says that nothing here can count cache misses.
 var ErrNoMisses = errors.New("no perf with cache-misses, which virtual machines as a rule do not have")
 
+// An EventCounter counts events of one kind of processes while something goes on. A
+// [*Counter] is one.
+type EventCounter interface {
+	Tool() string // its name
+	Count(ctx context.Context, pids []int, during func() error) (int64, error)
+}
+
 // Counter counts system calls, or cache misses, with one tool. It is safe for concurrent use.
 type Counter struct {
 	tool  string

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/syscalls"
 )
 
 // countedPieces is how many pieces are written while something counts system calls:
@@ -77,7 +78,7 @@ func (b *bench) calls(ctx context.Context, g *Group, row *Row, w *way) error {
 }
 
 // count returns how many of a counter's events there are for each batch.
-func (b *bench) count(ctx context.Context, c Counter, w *way, s *Shape, bytes int64) (float64, error) {
+func (b *bench) count(ctx context.Context, c syscalls.EventCounter, w *way, s *Shape, bytes int64) (float64, error) {
 	t, err := b.start(ctx, w, s, bytes, "")
 	if err != nil {
 		return 0, err

@@ -8,16 +8,11 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/syscalls"
 )
 
 // Turns is how many turns the ways take in a round.
 const Turns = 16
-
-// Counter counts events of processes while something goes on.
-type Counter interface {
-	Tool() string // its name
-	Count(ctx context.Context, pids []int, during func() error) (int64, error)
-}
 
 // Setup is what to compare, and how.
 type Setup struct {
@@ -28,7 +23,7 @@ type Setup struct {
 	Total  int64 // bytes that each way writes in a round, or what whole batches make of it
 	// Calls counts system calls and Misses cache misses, each in trials of their
 	// own; nil for none.
-	Calls, Misses Counter
+	Calls, Misses syscalls.EventCounter
 	// Profile returns the file for the CPU profile of a way and a shape, which are
 	// taken in trials of their own; nil for none.
 	Profile func(way string, s *Shape) string

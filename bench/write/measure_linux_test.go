@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/internal/testutil/tool"
 )
 
 // setup is a comparison that takes a second.
@@ -115,25 +116,8 @@ func checkJSON(t *testing.T, r *Report) {
 	}
 }
 
-// tool counts as a tool of the operating system would, or fails.
-type tool struct {
-	pids   []int
-	events int64
-	err    error
-}
-
-func (c *tool) Tool() string { return "a test" }
-
-func (c *tool) Count(_ context.Context, pids []int, during func() error) (int64, error) {
-	c.pids = append(c.pids, pids...)
-	if c.err != nil {
-		return 0, c.err
-	}
-	return c.events, during()
-}
-
 func TestEventsAreCountedInTrialsOfTheirOwn(t *testing.T) {
-	s, calls, misses := setup(t), &tool{events: 6400}, &tool{events: 128}
+	s, calls, misses := setup(t), &tool.Tool{Events: 6400}, &tool.Tool{Events: 128}
 	s.Calls, s.Misses = calls, misses
 	dir := t.TempDir()
 	s.Profile = func(way string, shape *Shape) string { return ProfileName(dir, way, shape) }
@@ -145,8 +129,8 @@ func TestEventsAreCountedInTrialsOfTheirOwn(t *testing.T) {
 	if n := r.Nagle; n == nil || n.Exchanges != 1 || !(n.Before.P50 > 0) || !(n.After.Max > 0) {
 		t.Errorf("write-write-read: %+v", n)
 	}
-	if all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(calls.pids, misses.pids)))); len(all) != 3*len(ways) {
-		t.Errorf("counted of %v and %v", calls.pids, misses.pids)
+	if all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(calls.PIDs, misses.PIDs)))); len(all) != 3*len(ways) {
+		t.Errorf("counted of %v and %v", calls.PIDs, misses.PIDs)
 	}
 	for i, g := range r.Groups {
 		// 20,000 pieces or the whole of a trial, whichever is less.
@@ -170,7 +154,7 @@ func TestEventsAreCountedInTrialsOfTheirOwn(t *testing.T) {
 
 func TestAToolThatFailsCostsItsFigureOnly(t *testing.T) {
 	s := setup(t)
-	s.Calls, s.Misses = &tool{err: errors.New("not permitted")}, &tool{err: errors.New("nor this")}
+	s.Calls, s.Misses = &tool.Tool{Err: errors.New("not permitted")}, &tool.Tool{Err: errors.New("nor this")}
 	r, err := Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

@@ -19,12 +19,8 @@ type surroundings struct {
 // group is one whose children are in a network namespace of their own, if that may
 // be. The caller closes it.
 func (s *surroundings) group() *process.Group {
-	group, err := process.NewIsolatedGroup()
-	if err != nil {
-		s.NamespaceMissing = err.Error()
-		return process.NewGroup()
-	}
-	s.NetworkNamespace = true
+	group, missing := process.NewGroupWherePossible()
+	s.NetworkNamespace, s.NamespaceMissing = missing == "", missing
 	return group
 }
 

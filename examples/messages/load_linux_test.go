@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/vecio"
 )
@@ -30,7 +31,7 @@ func TestLoad(t *testing.T) {
 			f := start(t, 64, policy)
 			var all sync.WaitGroup
 			for i := range clients {
-				c := f.dial(t)
+				c := sockets.Dial(t, f.address)
 				all.Go(func() {
 					if err := load(c, uint64(i)); err != nil {
 						t.Errorf("client %d: %v", i, err)
@@ -113,7 +114,7 @@ func TestBounds(t *testing.T) {
 
 func bounds(t *testing.T, policy vecio.Policy, payload []byte) {
 	f := start(t, 64, policy)
-	c := f.dial(t)
+	c := sockets.Dial(t, f.address)
 	message := encode(nil, payload)
 	if err := c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
 		t.Fatal(err)
@@ -141,7 +142,7 @@ func bounds(t *testing.T, policy vecio.Policy, payload []byte) {
 // for each of them; and no more slots than it may hold.
 func TestHolds(t *testing.T) {
 	f := start(t, 64, vecio.Batch)
-	c := f.dial(t)
+	c := sockets.Dial(t, f.address)
 	payload := bytes.Repeat([]byte("z"), 2*short)
 	message, want := encode(nil, payload), answered(payload)
 	send(t, c, message)
@@ -173,7 +174,7 @@ func TestHolds(t *testing.T) {
 // TestBytes: a message that comes byte by byte, and one that is as long as it may be.
 func TestBytes(t *testing.T) {
 	for _, policy := range policies {
-		c := start(t, 64, policy).dial(t)
+		c := sockets.Dial(t, start(t, 64, policy).address)
 		for _, b := range encode(encode(nil, []byte("hello")), nil) {
 			send(t, c, []byte{b})
 		}
@@ -189,7 +190,7 @@ func TestBytes(t *testing.T) {
 func TestBegun(t *testing.T) {
 	for _, policy := range policies {
 		for _, size := range []int{10, 3 * slot} {
-			c := start(t, 64, policy).dial(t)
+			c := sockets.Dial(t, start(t, 64, policy).address)
 			payload := bytes.Repeat([]byte("y"), size)
 			message, want := encode(nil, payload), answered(payload)
 			send(t, c, message[:len(message)-1])
@@ -204,7 +205,7 @@ func TestBegun(t *testing.T) {
 // those before it.
 func TestTooLong(t *testing.T) {
 	for _, policy := range policies {
-		c := start(t, 64, policy).dial(t)
+		c := sockets.Dial(t, start(t, 64, policy).address)
 		payload := make([]byte, 1000)
 		send(t, c, binary.BigEndian.AppendUint32(encode(nil, payload), longest+1))
 		expect(t, c, answered(payload))
@@ -220,7 +221,7 @@ func TestUnits(t *testing.T) {
 	const messages = 100
 	for _, policy := range []vecio.Policy{vecio.Latency, vecio.Batch} {
 		f := start(t, 64, policy)
-		c := f.dial(t)
+		c := sockets.Dial(t, f.address)
 		payload := []byte("a payload")
 		send(t, c, bytes.Repeat(encode(nil, payload), messages))
 		expect(t, c, bytes.Repeat(answered(payload), messages))

@@ -65,19 +65,6 @@ func start(t *testing.T, slots int64, policy vecio.Policy) *fixture {
 	return f
 }
 
-func (f *fixture) dial(t *testing.T) *net.TCPConn {
-	t.Helper()
-	c, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	return c.(*net.TCPConn)
-}
-
 // each calls look for every connection, on its loop.
 func (f *fixture) each(t *testing.T, look func(c *conn)) {
 	t.Helper()

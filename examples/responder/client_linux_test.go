@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // TestParallel: 64 connections of Go's client, with slots for a few of them only: the
@@ -74,7 +76,7 @@ func (f *fixture) paths() []string {
 // TestPipeline: requests of all kinds in one go, and what they ask for, in order.
 func TestPipeline(t *testing.T) {
 	f := start(t, 64)
-	c := f.dial(t)
+	c := sockets.Dial(t, f.address)
 	var requests []*http.Request
 	var sent strings.Builder
 	for i, path := range slices.Repeat(f.paths(), 5) {
@@ -108,7 +110,7 @@ func TestPipeline(t *testing.T) {
 // more than the high mark pending; and is served, once it reads.
 func TestBounds(t *testing.T) {
 	f := start(t, 64)
-	c := f.dial(t)
+	c := sockets.Dial(t, f.address)
 	const path = "/65537.bin"
 	request := "GET " + path + " HTTP/1.1\r\nHost: here\r\nX-Padding: " + strings.Repeat("x", 4000) + "\r\n\r\n"
 	if err := c.SetWriteBuffer(32 << 10); err != nil {
@@ -147,7 +149,7 @@ func TestSlotsOut(t *testing.T) {
 	f := start(t, 2)
 	for range stalled {
 		request := "GET " + path + " HTTP/1.1\r\nHost: here\r\n\r\n"
-		if _, err := io.WriteString(f.dial(t), strings.Repeat(request, 10)); err != nil {
+		if _, err := io.WriteString(sockets.Dial(t, f.address), strings.Repeat(request, 10)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +167,7 @@ func TestSlotsOut(t *testing.T) {
 		}
 	}
 	for range 8 {
-		c := f.dial(t)
+		c := sockets.Dial(t, f.address)
 		if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: here\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +188,7 @@ func TestShrunk(t *testing.T) {
 	if err := os.Truncate(filepath.Join(f.dir, "5242877.bin"), 1_000_000); err != nil {
 		t.Fatal(err)
 	}
-	c := f.dial(t)
+	c := sockets.Dial(t, f.address)
 	if _, err := io.WriteString(c, "GET /5242877.bin HTTP/1.1\r\nHost: here\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +229,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func (f *fixture) refused(t *testing.T, sent string, status int, ends bool) {
-	c := f.dial(t)
+	c := sockets.Dial(t, f.address)
 	if _, err := io.WriteString(c, sent); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +267,7 @@ func (f *fixture) refused(t *testing.T, sent string, status int, ends bool) {
 func TestIdle(t *testing.T) {
 	f := start(t, 64)
 	for _, sent := range []string{"GET / HT", "GET / HTTP/1.0\r\n\r\n"} {
-		c := f.dial(t)
+		c := sockets.Dial(t, f.address)
 		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"+sent); err != nil {
 			t.Fatal(err)
 		}

@@ -114,20 +114,6 @@ func (f *fixture) pending(t *testing.T) []int {
 
 func sum(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
-// dial connects a client that speaks for itself.
-func (f *fixture) dial(t *testing.T) *net.TCPConn {
-	t.Helper()
-	c, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	return c.(*net.TCPConn)
-}
-
 // check reads the body of a response to a GET of that path.
 func (f *fixture) check(r *http.Response, path string) error {
 	h := sha256.New()

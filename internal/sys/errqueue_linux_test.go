@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,9 @@ func zerocopyPair(t *testing.T) (client, server *net.TCPConn, fd int) {
 	client, server = sockets.TCPPair(t)
 	fd = sockets.FD(t, client)
 	if err := sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_ZEROCOPY, 1); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("every Linux since 4.14 has SO_ZEROCOPY: ", err)
+		}
 		t.Skipf("this kernel has no SO_ZEROCOPY: %v", err)
 	}
 	return client, server, fd
