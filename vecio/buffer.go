@@ -10,7 +10,8 @@ type buffer struct {
 }
 
 // The sizes of buffers. A writer's first one is small, because most of what is pending
-// with a slow peer is little; what follows is larger. The last size is for Writes of
+// with a slow peer is little, unless that was not enough the last time; what follows is
+// larger. The last size is for Writes of
 // PathCoalesced.
 var sizes = [...]int{4 << 10, 64 << 10, 1 << 20}
 

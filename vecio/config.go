@@ -44,8 +44,9 @@ const (
 	// DefaultHigh is how many bytes may be pending.
 	DefaultHigh = 1 << 20
 
-	// maxPieces bounds what empty and tiny pieces cost: so many may be pending.
-	maxPieces = 1 << 16
+	// maxRuns bounds what empty and tiny pieces cost: so often may the length of a piece
+	// that is pending differ from that of the one before it.
+	maxRuns = 1 << 16
 )
 
 func (c Config) withDefaults() Config {

@@ -13,8 +13,9 @@ import (
 var hot = map[string]map[string][]string{
 	"vecio": {
 		"writer.go":           {"Append", "AppendString", "Own", "append", "add", "admit", "wrote", "pop", "release", "drain", "Flush", "Pending", "abandon"},
-		"queue.go":            {"refer", "copy", "extend", "turn", "shut", "cut", "unwritten", "forget", "recycle"},
-		"short.go":            {"short", "offer", "sync"},
+		"queue.go":            {"refer", "copy", "extend", "turn", "ample", "shut", "cut", "recycle"},
+		"lengths.go":          {"add", "reached", "forget"},
+		"short.go":            {"alike", "short", "noteLike", "offer", "sync"},
 		"vector_linux.go":     {"fill", "giveBack", "view"},
 		"descriptor_linux.go": {"push", "once", "next", "send", "step"},
 		"policy_pace.go":      {"End", "paced", "settle"},

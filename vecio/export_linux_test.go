@@ -70,7 +70,7 @@ func (w *Writer) Memory() int {
 	if w.q == nil {
 		return 0
 	}
-	n := cap(w.q.spans.items)*24 + cap(w.q.owners.items)*48 + cap(w.q.ends.items)*8
+	n := cap(w.q.spans.items)*24 + cap(w.q.owners.items)*48 + cap(w.q.lengths.runs.items)*16
 	for _, o := range w.q.owners.all() {
 		if b, ok := o.r.(*buffer); ok {
 			n += len(b.data)

@@ -1,9 +1,6 @@
 package vecio
 
-import (
-	"sort"
-	"sync"
-)
+import "sync"
 
 // A queue is what a writer has taken and not yet written. A writer has one while
 // something is pending, and none when it is idle.
@@ -11,14 +8,14 @@ import (
 // Positions are counts of bytes since the writer began. Everything up to the writer's
 // written is cut off or given back.
 type queue struct {
-	spans  fifo[[]byte] // what is to be written, in order; none is empty
-	owners fifo[owner]  // what is to be given back, in order of the position
-	ends   fifo[int64]  // for each piece, empty ones too, the position where it ends
-	base   int64        // the position where the first of these begins
+	spans   fifo[[]byte] // what is to be written, in order; none is empty
+	owners  fifo[owner]  // what is to be given back, in order of the position
+	lengths lengths
 
-	open *buffer // where small pieces are copied to; nil: there is none yet
-	tail bool    // the last span ends where open's used part does
-	next uint8   // size of the next buffer
+	open  *buffer // where small pieces are copied to; nil: there is none yet
+	tail  bool    // the last span ends where open's used part does
+	next  uint8   // size of the next buffer
+	turns int     // buffers that were leased
 }
 
 // An owner waits for a piece, or a buffer waits for its contents, to be written.
@@ -35,8 +32,8 @@ var queues = sync.Pool{New: func() any { return new(queue) }}
 func (q *queue) recycle() {
 	q.spans.reset()
 	q.owners.reset()
-	q.ends.reset()
-	q.open, q.tail, q.next = nil, false, 0
+	q.lengths.reset()
+	q.open, q.tail, q.next, q.turns = nil, false, 0, 0
 	queues.Put(q)
 }
 
@@ -76,6 +73,7 @@ func (q *queue) extend(n int) {
 // follows as one span.
 func (q *queue) turn(at int64) {
 	b := leaseBuffer(q.next)
+	q.turns++
 	if q.next = 1; q.copied() && len(q.open.data) < len(b.data) {
 		b.used = copy(b.data, q.spans.all()[0])
 		*q.spans.last() = b.data[:b.used]
@@ -85,6 +83,11 @@ func (q *queue) turn(at int64) {
 	}
 	q.shut(at)
 	q.open = b
+}
+
+// ample reports whether what was copied has filled more than a small buffer.
+func (q *queue) ample() bool {
+	return q.turns > 1 || q.open != nil && q.open.used > sizes[0]
 }
 
 // copied reports whether all that is pending is one span of the open buffer.
@@ -109,26 +112,6 @@ func (q *queue) cut(n int) {
 		n -= len(*first)
 		q.spans.pop()
 	}
-}
-
-// unwritten returns how many of the pieces end beyond that position.
-func (q *queue) unwritten(written int64) int {
-	ends := q.ends.all()
-	return len(ends) - sort.Search(len(ends), func(i int) bool { return ends[i] > written })
-}
-
-// forget drops the ends of the pieces that are written, once they are many, and returns
-// how many it has dropped.
-func (q *queue) forget(written int64) int {
-	if q.ends.len() < 1024 {
-		return 0
-	}
-	n := q.ends.len() - q.unwritten(written)
-	if n > 0 {
-		q.base = q.ends.all()[n-1]
-		q.ends.drop(n)
-	}
-	return n
 }
 
 // A fifo is an array of which the front is taken. It grows like a slice and, when the

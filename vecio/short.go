@@ -5,22 +5,37 @@ package vecio
 //
 // Invariant: free is nil, or begins in the open buffer where its used part ends, and is as
 // long as fits into the buffer and below the high mark. Its first filled bytes are those
-// of short pieces; they are pending, but no span has them yet. sync makes a span of them;
-// it comes before all that reads the spans or the buffer.
+// of short pieces; they are pending, but no span has them, and appended does not count them
+// yet. like are the last of these pieces, which the queue does not know of. sync makes a
+// span of them; it comes before all that reads the spans, the buffer or the lengths.
 
-// short adds a piece if it is one of the short ones, and there is nothing to think of.
-func (w *Writer) short(n int) bool {
+// alike adds a short piece that is as long as the one before it, if there is nothing to
+// think of.
+func (w *Writer) alike(n int) bool {
 	// A piece of no bytes is none of these, for there may be no queue.
-	if n >= w.config.CopyBelow || uint(n-1) >= uint(len(w.free)-w.filled) {
+	if n != w.like.size || uint(n-1) >= uint(len(w.free)-w.filled) {
 		return false
 	}
-	e := &w.q.ends
-	if len(e.items) == cap(e.items) {
-		return false
-	}
-	w.appended += int64(n)
-	e.items = append(e.items, w.appended)
+	w.like.count++
 	return true
+}
+
+// short is alike for a short piece of any length.
+func (w *Writer) short(n int) bool {
+	if n >= w.config.CopyBelow || uint(n-1) >= uint(len(w.free)-w.filled) || w.q.lengths.runs.len() >= maxRuns {
+		return false
+	}
+	w.noteLike()
+	w.like = run{n, 1}
+	return true
+}
+
+// noteLike tells the queue of the short pieces that it does not know of.
+func (w *Writer) noteLike() {
+	if w.like.count > 0 {
+		w.q.lengths.add(w.like.size, w.like.count)
+	}
+	w.like = run{}
 }
 
 // offer makes room for short pieces, after others were added.
@@ -40,6 +55,8 @@ func (w *Writer) sync() {
 	}
 	if w.filled > 0 {
 		w.q.extend(w.filled)
+		w.appended += int64(w.filled)
+		w.noteLike()
 	}
 	w.free, w.filled = nil, 0
 }
@@ -50,13 +67,13 @@ func (w *Writer) long(p []byte) bool {
 	if q == nil || w.free != nil || w.full || len(p) == 0 || w.config.Bound > 0 || w.Pending()+len(p) > w.config.High {
 		return false
 	}
-	if len(q.ends.items) == cap(q.ends.items) || len(q.spans.items) == cap(q.spans.items) {
+	if q.lengths.runs.len() >= maxRuns {
 		return false
 	}
 	w.stats.Refs++
 	w.stats.RefBytes += int64(len(p))
 	w.appended += int64(len(p))
-	q.ends.items = append(q.ends.items, w.appended)
+	q.lengths.add(len(p), 1)
 	q.refer(p)
 	return true
 }

@@ -59,7 +59,7 @@ type Stats struct {
 func (w *Writer) Stats() Stats {
 	s := w.stats
 	s.Path, s.Pieces, s.Written = w.path, w.taken(), w.written
-	s.Copied, s.CopiedBytes = s.Pieces-s.Refs, w.appended-s.RefBytes
+	s.Copied, s.CopiedBytes = s.Pieces-s.Refs, w.appended+int64(w.filled)-s.RefBytes
 	s.Corked = w.cork.corked
 	if w.zero != nil {
 		s.ZeroCopy = w.zero.stats

@@ -29,11 +29,13 @@ type Writer struct {
 	zero   *zeroCopy // nil unless something may be sent with MSG_ZEROCOPY
 
 	q                 *queue // nil while nothing is pending
-	appended, written int64  // bytes since New or Reset
-	pieces            int64  // taken, but for those whose ends are in the queue
+	appended, written int64  // bytes since New or Reset; appended is without filled
+	pieces            int64  // taken, but for those whose lengths are in the queue or alike
 	free              []byte // see short
 	filled            int
-	full              bool // ErrFull until no more than Low is pending
+	like              run
+	first             uint8 // size of the next queue's first buffer
+	full              bool  // ErrFull until no more than Low is pending
 	err               error
 
 	stats Stats
@@ -155,14 +157,14 @@ func (w *Writer) Pending() int {
 	if w.q == nil { // all is written, or dropped
 		return 0
 	}
-	return int(w.appended - w.written)
+	return int(w.appended-w.written) + w.filled
 }
 
 // Append adds a piece. If it is shorter than Config.CopyBelow it is copied; else it is
 // borrowed, and must stay as it is until Pending is 0 or the writer has failed. Above the
 // high mark it waits or fails, see Config.High.
 func (w *Writer) Append(p []byte) error {
-	if w.short(len(p)) {
+	if w.alike(len(p)) || w.short(len(p)) {
 		w.filled += copy(w.free[w.filled:], p)
 		return nil
 	}
@@ -176,7 +178,7 @@ func (w *Writer) Append(p []byte) error {
 // AppendString is Append of the bytes of s. On PathCoalesced they are always copied: the
 // Write that would see a string's memory might change it.
 func (w *Writer) AppendString(s string) error {
-	if w.short(len(s)) {
+	if w.alike(len(s)) || w.short(len(s)) {
 		w.filled += copy(w.free[w.filled:], s)
 		return nil
 	}
@@ -246,7 +248,7 @@ func (w *Writer) admit(n int) error {
 	if w.q == nil {
 		return w.err
 	}
-	if w.full || w.Pending()+n > w.config.High || w.q.ends.len() >= maxPieces {
+	if w.full || w.Pending()+n > w.config.High || w.q.lengths.runs.len() >= maxRuns {
 		return w.makeRoom(n)
 	}
 	return nil
@@ -265,7 +267,7 @@ func (w *Writer) makeRoom(n int) error {
 	}
 	w.stats.Waits++
 	low := min(w.config.Low, max(w.config.High-n, 0))
-	if w.q.ends.len() >= maxPieces {
+	if w.q.lengths.runs.len() >= maxRuns {
 		low = 0
 	}
 	return w.early(int64(low))
@@ -283,7 +285,7 @@ func (w *Writer) add(p []byte, copied bool) {
 			return
 		}
 		w.q = queues.Get().(*queue)
-		w.q.base = w.appended
+		w.q.lengths.base, w.q.next = w.appended, w.first
 	}
 	w.sync()
 	switch {
@@ -294,7 +296,7 @@ func (w *Writer) add(p []byte, copied bool) {
 		w.q.refer(p)
 	}
 	w.appended += int64(len(p))
-	w.q.ends.push(w.appended)
+	w.q.lengths.add(len(p), 1)
 }
 
 // taken returns how many pieces were taken.
@@ -302,7 +304,7 @@ func (w *Writer) taken() int64 {
 	if w.q == nil {
 		return w.pieces
 	}
-	return w.pieces + int64(w.q.ends.len())
+	return w.pieces + w.q.lengths.count + int64(w.like.count)
 }
 
 // drain writes until at most low bytes are pending.
@@ -329,7 +331,7 @@ func (w *Writer) wrote(n int) {
 	for w.q.owners.len() > 0 && w.q.owners.all()[0].end <= w.written {
 		w.pop()
 	}
-	w.pieces += int64(w.q.forget(w.written))
+	w.pieces += w.q.lengths.forget(w.written)
 }
 
 // abandon gives everything back, written or not.
@@ -337,8 +339,12 @@ func (w *Writer) abandon() {
 	if w.q == nil {
 		return
 	}
-	w.pieces += int64(w.q.ends.len())
-	w.free, w.filled = nil, 0
+	w.pieces = w.taken()
+	if w.first = 0; w.q.ample() {
+		w.first = 1
+	}
+	w.appended += int64(w.filled)
+	w.free, w.filled, w.like = nil, 0, run{}
 	w.q.shut(w.appended)
 	for w.q.owners.len() > 0 {
 		w.pop()
@@ -382,13 +388,8 @@ func (w *Writer) failure(op string, cause error) *WriteError {
 	if w.q == nil {
 		return e
 	}
-	ends := w.q.ends.all()
-	n := w.q.unwritten(w.written)
-	e.Piece -= int64(n)
-	if i := len(ends) - n; i > 0 {
-		e.Offset = w.written - ends[i-1]
-	} else {
-		e.Offset = w.written - w.q.base
-	}
+	w.sync()
+	e.Piece, e.Offset = w.q.lengths.reached(w.written)
+	e.Piece += w.pieces
 	return e
 }
