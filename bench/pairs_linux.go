@@ -89,7 +89,7 @@ func (f *field) add(t *report.Trial) {
 // plan is the scenario for the load.
 func (f *field) plan(d time.Duration) load.Plan {
 	s := f.scenario
-	return load.Plan{Workload: s.Workload, Connections: s.Connections, Size: s.Size, Duration: d}
+	return load.Plan{Workload: s.Workload, Connections: s.Connections, Size: s.Size, Duration: d, Preamble: f.Preamble}
 }
 
 // judgeSplicing makes void what a contestant measured that is there to splice

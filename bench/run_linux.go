@@ -29,6 +29,8 @@ type Run struct {
 	Trial       time.Duration // of bulk, echo and connections; mix takes three times as long
 	Idle        int           // sessions
 	Quiet       time.Duration // how long idle sessions rest before they are looked at
+	Preamble    []byte        // what each connection begins with, see load.Plan
+	ServerName  string        // in Preamble, see contestant.Setting
 	Calls       bool          // count system calls if there is a tool that can
 }
 
@@ -100,7 +102,7 @@ func (r *runner) open(ctx context.Context, dir string) error {
 	group, missing := process.NewGroupWherePossible()
 	method.NetworkNamespace, method.NamespaceMissing = missing == "", missing
 	var err error
-	if r.rig, err = NewRig(ctx, group, PartSink, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir}); err != nil {
+	if r.rig, err = NewRig(ctx, group, PartSink, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir, ServerName: r.ServerName}); err != nil {
 		return err
 	}
 	method.KernelSlab = slabCounted()

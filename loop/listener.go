@@ -28,10 +28,10 @@ type Acceptor interface {
 type ListenerConfig struct {
 	Acceptor Acceptor
 
-	// Before is called once for each connection, before it is accepted: it gets hold
-	// of what serving it will need. That it fails is as if accept4(2) had failed
-	// with that error. What it got is for the next connection if there is none yet:
-	// it is not called again before one has been accepted. It may be nil.
+	// Before is called before each attempt to accept a connection: it says whether one
+	// is wanted, and gets hold of what serving it will need, which is for the next one
+	// if there turns out to be none. That it fails is as if accept4(2) had failed with
+	// that error. It may be nil.
 	Before func() error
 
 	// PauseTime is how long accepting pauses after a failure; 0 means 100 ms.
@@ -60,7 +60,6 @@ type Listener struct {
 	id     ID // stale while it does not wait
 	batch  batchSize
 	timer  Timer // while paused
-	ready  bool  // Before was called for the next connection
 	paused bool
 	held   bool // by Suspend
 	closed bool
@@ -196,17 +195,13 @@ func (ln *Listener) accept(most int, may func() bool) (n int, empty bool) {
 
 // next accepts one connection.
 func (ln *Listener) next() (fd int, err error) {
-	if !ln.ready && ln.cfg.Before != nil {
+	if ln.cfg.Before != nil {
 		if err := ln.cfg.Before(); err != nil {
 			return -1, err
 		}
 	}
-	ln.ready = true
 	fd, err = ln.accept4(ln.fd)
-	switch {
-	case err == nil:
-		ln.ready = false
-	case err != syscall.EAGAIN && !failedInQueue(err):
+	if err != nil && err != syscall.EAGAIN && !failedInQueue(err) {
 		err = os.NewSyscallError("accept4", err)
 	}
 	return fd, err

@@ -370,14 +370,14 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestBefore: it is called once for each connection, and its failure pauses.
+// TestBefore: it is called before each attempt, and its failure pauses.
 func TestBefore(t *testing.T) {
 	l := newLoop(t, nil)
 	s, fd := socket(t)
 	a := newAcceptor(t)
 	before, fail := 0, errors.New("nothing to be had")
 	ln := listen(t, l, fd, &loop.ListenerConfig{Acceptor: a, PauseTime: time.Hour, Before: func() error {
-		if before++; before == 2 {
+		if before++; before == 3 {
 			return fail
 		}
 		return nil
@@ -387,13 +387,13 @@ func TestBefore(t *testing.T) {
 	turn(t, l)
 	turn(t, l)
 	turn(t, l)
-	if len(a.fds) != 1 || before != 2 || len(a.errs) != 1 || a.errs[0] != fail {
+	if len(a.fds) != 1 || before != 3 || len(a.errs) != 1 || a.errs[0] != fail {
 		t.Fatalf("accepted %d after %d calls, paused for %v", len(a.fds), before, a.errs)
 	}
 	ln.Retry()
 	turn(t, l)
-	if len(a.fds) != 2 || before != 3 {
-		t.Fatalf("accepted %d after %d calls, want 2 after 3", len(a.fds), before)
+	if len(a.fds) != 2 || before != 4 {
+		t.Fatalf("accepted %d after %d calls, want 2 after 4", len(a.fds), before)
 	}
 }
 

@@ -21,19 +21,22 @@ type loops struct {
 // the loops' to accept from, and stay the listeners' to close.
 func (s *Server) openLoops(ctx context.Context) error {
 	cfg := &core.Config{
-		Loops: s.cfg.Loops, BusyPoll: s.cfg.BusyPoll, KeepPolicy: s.cfg.KeepPolicy, Relay: s.relay, Upstream: s.upstream,
-		Options: s.cfg.Socket, MaxConnections: s.cfg.MaxConnections, Host: (*host)(s),
+		Loops: s.cfg.Loops, BusyPoll: s.cfg.BusyPoll, KeepPolicy: s.cfg.KeepPolicy, Relay: s.relay,
+		MaxConnections: s.cfg.MaxConnections, Host: (*host)(s),
 	}
+	service := &core.Service{Options: s.cfg.Socket, NewSearch: core.SearchOf(s.upstream)}
 	err := s.listen(ctx, func(int) *listener.Config { return &listener.Config{Options: s.cfg.Socket} })
 	if err != nil {
 		return err
 	}
-	for _, l := range s.listeners {
+	for i, l := range s.listeners {
 		fd, err := l.Detach()
 		if err != nil {
 			return err
 		}
-		cfg.Listeners = append(cfg.Listeners, core.Listener{FD: fd, TCP: l.TCP(), Backlog: l.Backlog()})
+		cfg.Listeners = append(cfg.Listeners, core.Listener{
+			Name: l.Addr(), FD: fd, TCP: l.TCP(), Backlog: l.Backlog(), Service: service, Of: i,
+		})
 	}
 	group, err := core.New(cfg)
 	if err != nil {
@@ -71,20 +74,24 @@ func (h *host) server() *Server { return (*Server)(h) }
 
 func (h *host) Full(full bool) { h.server().tellFull(full) }
 
-func (h *host) Paused(listener int, cause error, active, pauses int64) {
-	h.server().tellPaused(listener, cause, active, pauses)
+func (h *host) Paused(at *core.Listening, cause error, active, pauses int64) {
+	h.server().tellPaused(at.Of.(int), cause, active, pauses)
 }
 
-func (h *host) Closed(listener int) {
-	l := h.listeners[listener]
+func (h *host) Closed(at *core.Listening) {
+	l := h.listeners[at.Of.(int)]
 	h.server().tellUnclosed(l, l.Close())
 }
+
+func (h *host) Left(*core.Listening) {}
 
 func (h *host) Trim() int { return h.server().trim() }
 
 func (h *host) Detailed() bool { return h.server().tellsAll() }
 
-func (h *host) Refused(client string, cause error) { h.server().tellRefused(client, cause) }
+func (h *host) Refused(_ *core.Listening, client string, cause error) {
+	h.server().tellRefused(client, cause)
+}
 
 func (h *host) Ended(client, endpoint string, r relay.Result, err error) {
 	h.server().tellEnded(client, endpoint, r, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/episode"
 	"github.com/penstock/penstock/proxy/listener"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/proxy/upstream"
@@ -86,10 +87,10 @@ type Server struct {
 	driver    driver             // owned
 	after     func(time.Duration) <-chan time.Time
 
-	full    episode      // the limit is reached
-	refused episode      // clients are, for want of descriptors
-	pauses  []*episode   // of accepting
-	paused  atomic.Int64 // how often accepting has
+	full    *episode.Episode   // the limit is reached
+	refused *episode.Episode   // clients are, for want of descriptors
+	pauses  []*episode.Episode // of accepting
+	paused  atomic.Int64       // how often accepting has
 
 	cut    context.Context // ends when sessions are cut
 	cutNow context.CancelFunc
@@ -121,6 +122,8 @@ func Open(ctx context.Context, cfg *Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.full = episode.New(func() { s.log.Info("below max-connections again") })
+	s.refused = episode.New(func() {})
 	s.cut, s.cutNow = context.WithCancel(context.Background())
 	if err := s.open(ctx); err != nil {
 		s.close()
@@ -137,11 +140,9 @@ func (s *Server) open(ctx context.Context) error {
 	if s.upstream, err = upstream.New(s.cfg.To, s.upstreamConfig()); err != nil {
 		return err
 	}
-	if err := s.openRelay(); err != nil {
+	if s.relay, s.pipes, err = s.cfg.OpenRelay(); err != nil {
 		return err
 	}
-	s.full.over = func() { s.log.Info("below max-connections again") }
-	s.refused.over = func() {}
 	s.local = localAddresses()
 	var open func(context.Context) error
 	if open, err = s.chooseDriver(); err != nil {
@@ -189,36 +190,40 @@ func downMessage(cause error) string {
 	return "target down"
 }
 
-// openRelay makes the pool of pipes, unless nothing will be spliced, and the
-// relay that leases from it.
-func (s *Server) openRelay() error {
+// OpenRelay makes the pool of pipes, unless nothing will be spliced, and the relay that
+// leases from it. Both are the caller's to close, the pool after the relay; it is nil if
+// there is none.
+func (c *Config) OpenRelay() (*relay.Relay, *pipe.Pool, error) {
 	cfg := &relay.Config{
-		Engine:           s.cfg.Engine,
-		IdleTimeout:      s.cfg.IdleTimeout,
-		HalfCloseTimeout: s.cfg.HalfCloseTimeout,
-		TailDelay:        s.cfg.TailDelay,
-		Gather:           s.cfg.Gather,
-		MaxPipeSize:      s.cfg.MaxPipeSize,
+		Engine:           c.Engine,
+		IdleTimeout:      c.IdleTimeout,
+		HalfCloseTimeout: c.HalfCloseTimeout,
+		TailDelay:        c.TailDelay,
+		Gather:           c.Gather,
+		MaxPipeSize:      c.MaxPipeSize,
 	}
-	var err error
-	if s.cfg.Engine != relay.EngineCopy {
-		s.pipes, err = pipe.NewPool(nil)
+	if c.Engine != relay.EngineCopy {
+		var err error
+		cfg.Pipes, err = pipe.NewPool(nil)
 		if err != nil && !errors.Is(err, pipe.ErrNotSupported) {
-			return err
+			return nil, nil, err
 		}
-		cfg.Pipes = s.pipes
 	}
-	s.relay, err = relay.New(cfg)
-	return err
+	r, err := relay.New(cfg)
+	if err != nil && cfg.Pipes != nil {
+		err = errors.Join(err, cfg.Pipes.Close())
+		cfg.Pipes = nil
+	}
+	return r, cfg.Pipes, err
 }
 
 // tellFull tells when the limit is reached, and when it is not any more.
 func (s *Server) tellFull(full bool) {
 	if !full {
-		s.full.end()
+		s.full.End()
 		return
 	}
-	s.full.begin(func() {
+	s.full.Begin(func() {
 		s.log.Warn("max-connections reached, further clients wait", "max_connections", s.cfg.MaxConnections)
 	})
 }
@@ -227,18 +232,18 @@ func (s *Server) tellFull(full bool) {
 func (s *Server) tellPaused(listener int, cause error, active, pauses int64) {
 	s.paused.Add(1)
 	closed, pause := s.trim(), s.pauses[listener]
-	pause.begin(func() {
+	pause.Begin(func() {
 		s.log.Warn("accepting paused", "address", s.listeners[listener].Addr(), "error", cause,
 			"active", active, "pauses", pauses, "pipes_closed", closed)
 	})
-	pause.end() // unless it fails again, which it soon would
+	pause.End() // unless it fails again, which it soon would
 }
 
 // tellRefused tells of a client that no target took.
 func (s *Server) tellRefused(client string, cause error) {
 	if core.LacksDescriptor(cause) {
-		s.refused.begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
-		s.refused.end()
+		s.refused.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
+		s.refused.End()
 	}
 	s.log.Debug("connection refused", "client", client, "error", cause)
 }
@@ -250,7 +255,7 @@ func (s *Server) listen(ctx context.Context, config func(i int) *listener.Config
 		if err != nil {
 			return err
 		}
-		s.pauses = append(s.pauses, &episode{over: func() { s.log.Info("accepting resumed", "address", l.Addr()) }})
+		s.pauses = append(s.pauses, episode.New(func() { s.log.Info("accepting resumed", "address", l.Addr()) }))
 		s.listeners, s.own = append(s.listeners, l), append(s.own, ownAddress(l))
 	}
 	return nil
@@ -298,8 +303,8 @@ func (s *Server) close() error {
 // stopEpisodes has no end of them told any more.
 func (s *Server) stopEpisodes() {
 	for _, e := range s.pauses {
-		e.stop()
+		e.Stop()
 	}
-	s.full.stop()
-	s.refused.stop()
+	s.full.Stop()
+	s.refused.Stop()
 }

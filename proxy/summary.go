@@ -3,6 +3,9 @@ package proxy
 import (
 	"math"
 	"runtime/metrics"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/relay"
 )
 
 // Summary is what a [Server] has done and holds. Sessions that still run are in
@@ -97,12 +100,16 @@ type Loop struct {
 // Summary returns what the server has done until now. It may be called at any
 // time by any goroutine, also after Serve has returned.
 func (s *Server) Summary() Summary {
-	done := s.driver.summary()
+	return Summarize(s.driver.summary(), s.relay.Stats(), s.paused.Load())
+}
+
+// Summarize puts together what cores and a relay have done, and how often accepting has
+// failed.
+func Summarize(done core.Summary, stats relay.Stats, acceptPauses int64) Summary {
 	fallbacks := make(map[string]int64)
 	for reason, n := range done.Totals.Fallbacks.All() {
 		fallbacks[reason.String()] = n
 	}
-	stats := s.relay.Stats()
 	pipes, chose := stats.Pipes, stats.Drivers
 	sum := Summary{
 		Connections: Connections{Accepted: done.Accepted, Active: done.Active, Refused: done.Refused},
@@ -112,7 +119,7 @@ func (s *Server) Summary() Summary {
 		Pipes:       Pipes{Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle},
 		Pauses:      gcPauses(),
 
-		AcceptPauses: s.paused.Load(),
+		AcceptPauses: acceptPauses,
 		Engine: Engine{
 			Promotions: chose.Promotions, Demotions: chose.Demotions, PipeGrowths: chose.PipeGrowths,
 			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,

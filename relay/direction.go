@@ -57,6 +57,7 @@ type direction struct {
 	blocked bool // the sink took nothing at the last write
 	eofSeen bool
 	ended   bool
+	pace    pacing
 }
 
 // env is what d's driver has for all of its directions.
@@ -84,6 +85,7 @@ type oddity struct {
 	remain  int64    // bytes still allowed to be read
 	mark    *mark    // the source's low-water mark; nil before proven bulk
 	failure *failure // nil if it did not fail
+	way     *way     // nil unless it is paced
 	lost    atomic.Int64
 	fell    [numFallbacks]atomic.Uint32
 }
@@ -129,6 +131,7 @@ const (
 	waitTurn   wait = iota // nothing: the turn's budget is spent, step again
 	waitSource             // until the source is readable; no lease is held
 	waitSink               // until the sink is writable; the residue is held
+	waitTokens             // until it has rested; no lease is held, unless its source waits in Read
 	waitDone               // the direction has ended
 )
 
@@ -162,6 +165,8 @@ func (d *direction) move() wait {
 		return d.deliverPipe()
 	case d.eofSeen || d.spent():
 		return d.passEnd()
+	case d.pace != unpaced && !d.granted():
+		return waitTokens
 	}
 	switch d.mode {
 	case splicing:
@@ -186,10 +191,20 @@ func (d *direction) limit(n int64) {
 // spent reports whether all that may be read has been read.
 func (d *direction) spent() bool { return d.limited && d.oddity().remain == 0 }
 
-// clip bounds n by what the limit still allows to be read.
+// clip bounds n by what the limit, or the rate, still allows to be read.
 func (d *direction) clip(n int) int {
+	if d.limited || d.pace != unpaced {
+		return d.clipped(n)
+	}
+	return n
+}
+
+func (d *direction) clipped(n int) int {
 	if d.limited {
-		return int(min(int64(n), d.oddity().remain))
+		n = int(min(int64(n), d.oddity().remain))
+	}
+	if d.pace != unpaced {
+		n = d.way().clip(n)
 	}
 	return n
 }
@@ -204,6 +219,9 @@ func (d *direction) took(n int) {
 	}
 	if d.limited {
 		d.oddity().remain -= int64(n)
+	}
+	if d.pace != unpaced {
+		d.pay(n)
 	}
 }
 
@@ -256,6 +274,7 @@ func (d *direction) sourceError(op string, err error) wait {
 	switch err {
 	case syscall.EAGAIN:
 		d.ranDry()
+		d.refund()
 		d.release()
 		d.raiseMark()
 		return waitSource
@@ -269,6 +288,7 @@ func (d *direction) sourceError(op string, err error) wait {
 func (d *direction) sinkError(op string, err error) wait {
 	switch err {
 	case syscall.EAGAIN:
+		d.refund()
 		d.blocked = true
 		return waitSink
 	case syscall.EINTR:
@@ -316,6 +336,7 @@ func (d *direction) readAhead() int {
 }
 
 func (d *direction) finished(r Reason) {
+	d.refund()
 	d.ended = true
 	d.reason.Store(uint32(r))
 }

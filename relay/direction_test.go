@@ -46,6 +46,19 @@ func lead(t interface {
 			if !dst.wake() {
 				t.Fatalf("waits for a sink that is not blocked: %v", dst.events)
 			}
+		case waitTokens:
+			w := d.way()
+			if !w.afterward && from.buffers+from.pipes != 0 {
+				t.Fatalf("waits for its rate with %d buffers and %d pipes leased", from.buffers, from.pipes)
+			}
+			left := w.remaining(w.clock.now())
+			if left <= 0 {
+				t.Fatalf("waits for a rate that allows more")
+			}
+			w.clock.(*handClock).t += int64(left)
+			for !d.rested() {
+				w.clock.(*handClock).t += int64(w.remaining(w.clock.now()))
+			}
 		case waitDone:
 			if d.step() != waitDone {
 				t.Fatalf("moves after its end")

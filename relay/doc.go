@@ -56,6 +56,15 @@
 // other has ended, or has nothing to send); a Driver is told of it by the loop, and ends
 // the session at once.
 //
+// # Limits
+//
+// A session may have [Limits] of its own in place of the timeouts of [Config], and
+// limits of bandwidth: one of its own, and a [Bucket] that it shares with any number of
+// others, on other loops and goroutines too. Both count both directions together. A
+// direction that has to wait has not read yet: it holds neither pipe nor buffer, its
+// bytes stay with the source, which notices by its window, and it goes on splicing
+// when its turn comes. What has been read is passed on at once.
+//
 // # Urgent data
 //
 // TCP urgent data never stalls a direction and never costs the bytes around it.

@@ -31,6 +31,7 @@ type Driven struct {
 	started int64
 	drv     *Driver
 	owner   Owner
+	limits  *Limits
 	timer   loop.Timer
 	a, b    port // own the descriptors
 	reason  Reason
@@ -51,17 +52,27 @@ type Owner interface {
 // Start joins two sockets, which s owns from now on, until both directions have ended
 // or something cuts the session. It moves what there is, so owner may be told of
 // the end before Start returns.
-func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) {
-	now := max(1, d.loop.Now())
-	*s = Driven{drv: d, owner: owner, active: now, started: now, a: newPort(a), b: newPort(b)}
+func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) { d.StartLimited(s, a, b, owner, nil) }
+
+// StartLimited is Start of a session with limits of its own, in which a is the client
+// and b the endpoint; nil means those of the relay's [Config].
+func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limits) {
+	if limits == nil {
+		limits = &d.relay.limits
+	}
+	now, spare := max(1, d.loop.Now()), s.throttle()
+	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, a: newPort(a), b: newPort(b)}
 	d.aim(&s.ab, (*forth)(s))
 	d.aim(&s.ba, (*back)(s))
+	if limits.paces() {
+		d.pace(s, spare)
+	}
 	d.sessions++
 	d.loop.Hand(a.ID, s)
 	d.loop.Hand(b.ID, s)
 	s.a.note(a.Events)
 	s.b.note(b.Events)
-	if left, ok := s.untilTimeout(); ok {
+	if left, what := s.nextTimeout(); what != ReasonNone {
 		d.loop.Arm(&s.timer, s, left)
 	}
 	s.move()
@@ -101,6 +112,11 @@ func (s *Driven) Ready(which uint8, events loop.Events) {
 	} else {
 		s.recall = false
 	}
+	s.advance()
+}
+
+// advance moves, and has more gather where that pays.
+func (s *Driven) advance() {
 	before := s.spliced()
 	s.move()
 	if s.spliced()-before >= bulkMove {
@@ -151,8 +167,11 @@ func (s *Driven) move() {
 		if d.moves != moves {
 			s.active = s.drv.loop.Now()
 		}
-		if w == waitDone && s.stopped(d) {
+		switch {
+		case w == waitDone && s.stopped(d):
 			return
+		case w == waitTokens:
+			s.drv.await(d)
 		}
 		again = again || w == waitTurn
 	}
@@ -172,7 +191,7 @@ func (s *Driven) canMove(d *direction) bool {
 		from, to = to, from
 	}
 	switch {
-	case d.ended:
+	case d.ended, d.pace == resting:
 		return false
 	case d.held != nil:
 		return to.is(writable)
@@ -192,7 +211,7 @@ func (s *Driven) stopped(d *direction) bool {
 	}
 	s.half = true
 	s.portOf(d).set(lastWay, true)
-	if s.drv.relay.cfg.HalfCloseTimeout > 0 {
+	if s.limits.HalfCloseTimeout > 0 {
 		s.active = s.drv.loop.Now()
 	}
 	return s.timeout()
@@ -212,6 +231,10 @@ func (s *Driven) settle(reason Reason, cause error) {
 	s.over = true
 	drv := s.drv
 	drv.loop.Disarm(&s.timer)
+	if t := s.throttle(); t != nil {
+		drv.loop.Disarm(&t.ways[0].timer)
+		drv.loop.Disarm(&t.ways[1].timer)
+	}
 	if s.ab.atEOF() && s.ba.atEOF() {
 		reason, cause = ReasonEOF, nil
 	}
@@ -260,57 +283,43 @@ func (s *Driven) Expired(*loop.Timer) { s.timeout() }
 
 // timeout is Expired, and reports whether it has ended the session.
 func (s *Driven) timeout() bool {
-	left, ok := s.untilTimeout()
-	switch {
-	case !ok:
+	if told := s.limits.Answered; told != nil && s.ba.answered() && s.drv.loop.Now()-s.started >= int64(s.limits.FirstByte) {
+		told()
+	}
+	switch left, what := s.nextTimeout(); {
+	case what == ReasonNone:
 		s.drv.loop.Disarm(&s.timer)
 	case left > 0:
 		s.drv.loop.Arm(&s.timer, s, left)
 	default:
-		reason := s.overdue()
-		s.settle(reason, fmt.Errorf("penstock: relay: %v: %w", reason, os.ErrDeadlineExceeded))
+		s.settle(what, fmt.Errorf("penstock: relay: %v: %w", what, os.ErrDeadlineExceeded))
 		return true
 	}
 	return false
 }
 
-// quietTimeout is how long no byte may move, in the state the session is in.
-func (s *Driven) quietTimeout() time.Duration {
-	if t := s.drv.relay.cfg.HalfCloseTimeout; s.half && t > 0 {
-		return t
-	}
-	return s.drv.relay.cfg.IdleTimeout
-}
-
-// untilTimeout returns the time until the next timeout, if there is any.
-func (s *Driven) untilTimeout() (left time.Duration, ok bool) {
+// nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
+// there is none.
+func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	now := s.drv.loop.Now()
-	if quiet := s.quietTimeout(); quiet > 0 {
-		left, ok = quiet-time.Duration(now-s.active), true
+	if s.ab.pace == resting || s.ba.pace == resting {
+		s.active = now
 	}
-	if life := s.drv.relay.cfg.MaxLifetime; life > 0 {
-		if rest := life - time.Duration(now-s.started); !ok || rest < left {
-			left, ok = rest, true
-		}
-	}
-	return left, ok
+	return s.limits.next(age{
+		now: now, started: s.started, active: s.active, seed: s.started ^ int64(s.a.id)<<20,
+		half: s.half, answered: s.ba.answered() || s.ba.pace == resting,
+	})
 }
 
-// overdue names the timeout that has passed.
-func (s *Driven) overdue() Reason {
-	life := s.drv.relay.cfg.MaxLifetime
-	switch {
-	case life > 0 && s.drv.loop.Now()-s.started >= int64(life):
-		return ReasonLifetime
-	case s.half && s.drv.relay.cfg.HalfCloseTimeout > 0:
-		return ReasonHalfClose
-	}
-	return ReasonIdle
-}
+// Limits returns those of the session, nil if it was never started.
+func (s *Driven) Limits() *Limits { return s.limits }
 
 // Result returns what the session has done so far; after its end, what it did.
 func (s *Driven) Result() Result {
 	res := Result{Reason: s.reason, AToB: s.ab.flow(), BToA: s.ba.flow()}
+	if s.over && (s.reason == ReasonReset || s.reason == ReasonError) {
+		res.Culprit = culprit(&s.ab, &s.ba)
+	}
 	switch {
 	case s.drv == nil:
 	case s.over:

@@ -78,6 +78,9 @@ func (dr *driver) take(d *direction) *driver {
 func (dr *driver) run() {
 	for dr.w != waitDone {
 		switch {
+		case dr.w == waitTokens:
+			dr.dir.await()
+			dr.w = waitTurn
 		case dr.src != nil && dr.dst != nil:
 			dr.runNative()
 		case dr.src != nil && dr.dir.wantsRead():

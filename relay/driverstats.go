@@ -14,6 +14,7 @@ type DriverStats struct {
 	PipeGrowths  int64 // times that a direction chose to ask for larger pipes
 	MarksRaised  int64 // low-water marks of sources (SO_RCVLOWAT)
 	MarksLowered int64 // of those, by the guard, because too little came
+	Rests        int64 // times that a direction had to wait for its limits of bandwidth
 
 	// Of loops alone:
 	Residues     int64 // slots taken for what a sink had not taken
@@ -33,6 +34,7 @@ const (
 	residueKept
 	residueOnHeap
 	turnCut
+	rested
 	choices // how many there are
 )
 
@@ -61,6 +63,7 @@ func (c *counts) stats() DriverStats {
 		PipeGrowths:  c.n[pipeGrown].Load(),
 		MarksRaised:  c.n[markRaised].Load(),
 		MarksLowered: c.n[markLowered].Load(),
+		Rests:        c.n[rested].Load(),
 		Residues:     c.n[residueKept].Load(),
 		HeapResidues: c.n[residueOnHeap].Load(),
 		TurnsCut:     c.n[turnCut].Load(),
@@ -74,6 +77,7 @@ func (s DriverStats) plus(t DriverStats) DriverStats {
 		PipeGrowths:  s.PipeGrowths + t.PipeGrowths,
 		MarksRaised:  s.MarksRaised + t.MarksRaised,
 		MarksLowered: s.MarksLowered + t.MarksLowered,
+		Rests:        s.Rests + t.Rests,
 		Residues:     s.Residues + t.Residues,
 		HeapResidues: s.HeapResidues + t.HeapResidues,
 		TurnsCut:     s.TurnsCut + t.TurnsCut,

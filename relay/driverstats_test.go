@@ -74,7 +74,7 @@ func TestLedger(t *testing.T) {
 	}
 	running.Wait()
 	want := DriverStats{
-		Promotions: 1 + writers*each, Demotions: 1, PipeGrowths: 1, MarksRaised: 1, MarksLowered: 1,
+		Promotions: 1 + writers*each, Demotions: 1, PipeGrowths: 1, MarksRaised: 1, MarksLowered: 1, Rests: 1,
 		Residues: 1, HeapResidues: 1, TurnsCut: 2,
 	}
 	if got := r.Stats().Drivers; got != want || len(l.open) != 1 {

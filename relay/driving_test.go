@@ -17,6 +17,7 @@ type driving struct {
 	loops  map[*relay.Relay]*looped // nil: goroutines
 	clock  *fakeClock               // nil: the system's
 	proven bool                     // sessions count as proven bulk from their beginning
+	limits *relay.Limits            // of the sessions that are made from now on
 }
 
 // eachDriver runs a test with either driver.
@@ -46,7 +47,7 @@ func (d *driving) newRig(t testing.TB, r *relay.Relay, a, b network) *rig {
 	_ = g.B.SetDeadline(time.Now().Add(patience))
 	if d.onLoop() {
 		on := d.looped(t, r)
-		if on.run(g, nearA, nearB); d.proven {
+		if on.run(g, nearA, nearB, d.limits); d.proven {
 			on.do(g.session.(*loopSession).driven.Prove)
 		}
 	} else {
@@ -54,6 +55,7 @@ func (d *driving) newRig(t testing.TB, r *relay.Relay, a, b network) *rig {
 		g.cancel = cancel
 		g.near = [2]near{control(t, nearA), control(t, nearB)}
 		s := r.NewSession(nearA, nearB)
+		s.Limit(d.limits)
 		if d.proven {
 			s.Prove()
 		}

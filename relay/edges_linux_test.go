@@ -22,12 +22,20 @@ import (
 // TestEdges: whatever two peers do, in whatever order the kernel's edges come, every
 // byte arrives and every session ends. Nothing wakes a session but epoll: an edge
 // that is misread is a stall.
-func TestEdges(t *testing.T) {
-	const budget = 7 * time.Second
+func TestEdges(t *testing.T) { testEdges(t, 7*time.Second, nil) }
+
+// TestEdgesPaced: nor is any byte lost or held back for ever where sessions wait for their
+// shares of a rate as well, beside their own.
+func TestEdgesPaced(t *testing.T) {
+	testEdges(t, 4*time.Second, &relay.Limits{Bandwidth: relay.NewBucket(24<<20, 32<<10), PerConnection: 4 << 20})
+}
+
+func testEdges(t *testing.T, budget time.Duration, limits *relay.Limits) {
 	for _, e := range engines {
 		t.Run(e.String(), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) {
 				r := newRelay(t, &relay.Config{Engine: e})
+				d.limits = limits
 				if d.onLoop() {
 					d.looped(t, r)
 				}
@@ -43,7 +51,7 @@ func TestEdges(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				t.Logf("%d sessions", played.Load())
+				t.Logf("%d sessions, which rested %d times", played.Load(), r.Stats().Drivers.Rests)
 			})
 		})
 	}
@@ -150,14 +158,16 @@ func (p *play) start(a, b net.Conn, done chan<- relay.Result) {
 		setInline(p.t, b.(*net.TCPConn))
 	}
 	if !p.d.onLoop() {
-		if err := p.r.NewSession(a, b).Start(func(res relay.Result, _ error) { done <- res }); err != nil {
+		s := p.r.NewSession(a, b)
+		s.Limit(p.d.limits)
+		if err := s.Start(func(res relay.Result, _ error) { done <- res }); err != nil {
 			p.t.Error(err)
 		}
 		return
 	}
 	on := p.d.loops[p.r]
 	sa, sb := on.take(a), on.take(b)
-	on.start(&loopSession{on: on, ended: func(res relay.Result, _ error) { done <- res }}, sa, sb)
+	on.start(&loopSession{on: on, limits: p.d.limits, ended: func(res relay.Result, _ error) { done <- res }}, sa, sb)
 }
 
 // pair makes a connection, sometimes with small buffers.

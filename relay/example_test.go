@@ -205,6 +205,38 @@ func ExampleUnwrapper() {
 	// Output: HELLO
 }
 
+// All connections of a listener share a rate, and each is held to less.
+func ExampleSession_Limit() {
+	origin := echoServer()
+	defer origin.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	limits := &relay.Limits{
+		IdleTimeout:   time.Hour,
+		FirstByte:     3 * time.Second,
+		Bandwidth:     relay.NewBucket(100<<20, 0),
+		PerConnection: 10 << 20,
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, _ := l.Accept()
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		s := r.NewSession(c, endpoint)
+		s.Limit(limits)
+		_, _ = s.Run(context.Background())
+	}()
+	fmt.Println(ask(l.Addr(), "hello"))
+	<-done
+	// Output: HELLO
+}
+
 func ExampleParseEngine() {
 	e, err := relay.ParseEngine("splice")
 	fmt.Println(e, err)

@@ -100,6 +100,12 @@ func (d *direction) prove() {
 	d.oddity().mark = new(mark)
 }
 
+// Throttle is what a session that keeps to a rate has for that.
+func (s *Driven) Throttle() any { return s.throttle() }
+
+// Owe takes n bytes of a bucket at a time of a test's clock.
+func (b *Bucket) Owe(n int64, now time.Duration) { b.reserve(b.inForce(), n, int64(now)) }
+
 // CopyFileThroughPipe is Copy of a file by the way not taken: a leased pipe.
 func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error) {
 	j := r.newCopyJob()

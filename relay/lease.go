@@ -167,6 +167,7 @@ func (d *direction) releasePipe() {
 func (d *direction) flush(all bool) {
 	ended, reason, failure := d.ended, d.reason.Load(), d.failure()
 	d.ended = false
+	d.unbind()
 	for moves := 0; moves < flushMoves && d.mayFlush(all) && d.move() == waitTurn; moves++ {
 	}
 	d.ended = ended

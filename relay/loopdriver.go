@@ -215,7 +215,7 @@ func (d *Driver) guardTick() time.Duration { return d.relay.cfg.TailDelay / 3 }
 // guardMark: a source whose mark is raised is read at every tick even if nothing was
 // told, so the mark needs no lowering for a tail.
 func (d *Driver) guardMark(dir *direction) {
-	d.marked = append(d.marked, marked{dir, dir.oddity()})
+	d.marked = append(d.marked, marked{dir, dir.oddity().mark})
 	if !d.guard.Armed() {
 		d.loop.Arm(&d.guard, d, d.guardTick())
 	}
@@ -244,8 +244,8 @@ const quietLooks = 4
 // look reads from a direction's source unless that has just been done, and reports
 // whether the mark stays raised.
 func (d *Driver) look(m marked) bool {
-	if moved := m.dir.spliced.Load(); moved != m.odd.mark.seen {
-		m.odd.mark.seen, m.odd.mark.quiet = moved, 0
+	if moved := m.dir.spliced.Load(); moved != m.mark.seen {
+		m.mark.seen, m.mark.quiet = moved, 0
 		return true
 	}
 	s := sessionOf(m.dir)
@@ -254,14 +254,14 @@ func (d *Driver) look(m marked) bool {
 	if !m.inForce() {
 		return false
 	}
-	if moved := m.dir.spliced.Load(); moved != m.odd.mark.seen {
-		m.odd.mark.seen, m.odd.mark.quiet = moved, 0
+	if moved := m.dir.spliced.Load(); moved != m.mark.seen {
+		m.mark.seen, m.mark.quiet = moved, 0
 		return true
 	}
-	if m.odd.mark.quiet++; m.odd.mark.quiet < quietLooks {
+	if m.mark.quiet++; m.mark.quiet < quietLooks {
 		return true
 	}
-	m.odd.mark.quiet = 0
+	m.mark.quiet = 0
 	m.dir.lowerMark()
 	return false
 }
@@ -311,11 +311,14 @@ func (d *Driver) gather(s *Driven) {
 // A marked is a direction whose source's mark was raised. Its session may have ended
 // since, and its memory be another one's.
 type marked struct {
-	dir *direction
-	odd *oddity
+	dir  *direction
+	mark *mark
 }
 
-func (m marked) inForce() bool { return m.dir.odd.Load() == m.odd && !m.dir.ended }
+func (m marked) inForce() bool {
+	o := m.dir.odd.Load()
+	return o != nil && o.mark == m.mark && !m.dir.ended
+}
 
 // aim sets up a direction.
 func (d *Driver) aim(dir *direction, l link) {

@@ -119,6 +119,7 @@ func (on *looped) turn() {
 type loopSession struct {
 	on     *looped
 	driven relay.Driven
+	limits *relay.Limits
 	ended  func(relay.Result, error)
 }
 
@@ -139,11 +140,16 @@ func (s *loopSession) Guarded() (both [2]bool) {
 	return both
 }
 
+func (s *loopSession) Limits() (l *relay.Limits) {
+	s.on.do(func() { l = s.driven.Limits() })
+	return l
+}
+
 func (s *loopSession) cut(cause error) { s.on.do(func() { s.driven.Cut(cause) }) }
 
 // run starts the session of a rig.
-func (on *looped) run(g *rig, nearA, nearB net.Conn) {
-	s := &loopSession{on: on, ended: func(res relay.Result, err error) {
+func (on *looped) run(g *rig, nearA, nearB net.Conn, limits *relay.Limits) {
+	s := &loopSession{on: on, limits: limits, ended: func(res relay.Result, err error) {
 		g.result, g.err = res, err
 		close(g.done)
 	}}
@@ -164,7 +170,7 @@ func (on *looped) start(s *loopSession, a, b relay.Socket) {
 		b.ID, errB = on.loop.Add(b.FD, 1, &s.driven)
 		if err = errors.Join(errA, errB); err == nil {
 			on.sessions = append(on.sessions, s)
-			on.driver.Start(&s.driven, a, b, s)
+			on.driver.StartLimited(&s.driven, a, b, s, s.limits)
 		}
 	})
 	if err != nil {

@@ -20,6 +20,9 @@ func (d *direction) fillBuffer() wait {
 		d.stalled = false
 		d.took(n)
 		d.adapt(n)
+		if d.pace == resting { // before what has been read goes on
+			return waitTokens
+		}
 		return waitTurn
 	case err == nil:
 		return d.sourceEnd()
@@ -37,12 +40,15 @@ func (d *direction) fillPipe() wait {
 		return d.fillBuffer()
 	}
 	d.releaseBuffer()
-	n, err := d.link.fill(d.held.pipe, d.clip(d.held.pipe.Size()))
+	most := d.clip(d.held.pipe.Size())
+	n, err := d.link.fill(d.held.pipe, most)
 	switch {
 	case n > 0:
 		d.stalled = false
 		d.took(n)
-		d.grow(n)
+		if most == d.held.pipe.Size() {
+			d.grow(n)
+		}
 		d.adapt(n)
 		return waitTurn
 	case err == nil, wouldBlock(err):
@@ -174,6 +180,9 @@ func (d *direction) unpipe() wait {
 func (d *direction) adapt(n int) {
 	if d.pinned {
 		return
+	}
+	if d.sparse() { // it is the queue that tells
+		n += d.link.queued()
 	}
 	tune := d.env().tune
 	spoke, reads, next, what := n >= tune.PromoteBytes, tune.PromoteReads, splicing, promoted

@@ -17,6 +17,7 @@ import (
 // concurrent use.
 type Relay struct {
 	cfg       Config
+	limits    Limits     // of sessions that were given none
 	pipes     *pipe.Pool // nil where the system has no splice
 	ownsPipes bool
 	buffers   *pool.Pool[*buffer]
@@ -51,6 +52,7 @@ func New(cfg *Config) (*Relay, error) {
 	if err := r.cfg.check(); err != nil {
 		return nil, fmt.Errorf("penstock: relay: %w", err)
 	}
+	r.limits = r.cfg.limits()
 	r.ledger.goroutines.shared = true
 	r.guard.tick = r.cfg.TailDelay / 2
 	var err error

@@ -11,8 +11,34 @@ type Result struct {
 	AToB, BToA Flow
 	// Reason is ReasonNone while the session runs.
 	Reason Reason
+	// Culprit is the side that was reset, or at which a read or write failed otherwise, if
+	// that has ended the session.
+	Culprit Side
 	// Duration is the time since Run was called; it stands still after the end.
 	Duration time.Duration
+}
+
+// A Side is one of the two that a session has joined.
+type Side uint8
+
+const (
+	// SideNone is neither.
+	SideNone Side = iota
+	// SideA is the first one, as a rule the client.
+	SideA
+	// SideB is the second one, as a rule the endpoint.
+	SideB
+)
+
+// culprit is the side at which a direction of a session failed.
+func culprit(ab, ba *direction) Side {
+	switch {
+	case ab.failedAt(sideSource) || ba.failedAt(sideSink):
+		return SideA
+	case ab.failedAt(sideSink) || ba.failedAt(sideSource):
+		return SideB
+	}
+	return SideNone
 }
 
 // Flow is what one direction did.
@@ -119,7 +145,8 @@ const (
 	ReasonLimit
 	// ReasonReset: a side was reset, or went away while bytes were sent to it.
 	ReasonReset
-	// ReasonIdle: no byte moved for Config.IdleTimeout.
+	// ReasonIdle: no byte moved for Config.IdleTimeout, or that of the session's
+	// Limits, as with the other timeouts.
 	ReasonIdle
 	// ReasonHalfClose: one direction had ended, and no byte moved in the other
 	// for Config.HalfCloseTimeout (see FallbackHalfClose for another bound).
@@ -130,6 +157,8 @@ const (
 	ReasonCanceled
 	// ReasonError: a read or write failed otherwise.
 	ReasonError
+	// ReasonFirstByte: the second side had sent nothing for Limits.FirstByte.
+	ReasonFirstByte
 )
 
 var reasonNames = [...]string{
@@ -142,6 +171,7 @@ var reasonNames = [...]string{
 	ReasonLifetime:  "lifetime",
 	ReasonCanceled:  "canceled",
 	ReasonError:     "error",
+	ReasonFirstByte: "first-byte-timeout",
 }
 
 // String returns the reason in one word: "eof", "reset", "idle-timeout", ...

@@ -71,6 +71,7 @@ type joint interface {
 	Result() relay.Result
 	HalfOpen() bool
 	Guarded() [2]bool
+	Limits() *relay.Limits
 }
 
 // network makes the connections of one side of a rig: far, near.

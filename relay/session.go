@@ -14,12 +14,13 @@ import (
 // A Session is two connections that are, or are about to be, joined. Run or Start
 // it once; Result and Cut may be called at any time from any goroutine.
 type Session struct {
-	r    *Relay
-	a, b leg
-	ab   direction // reads a, writes b
-	ba   direction
-	env  environment
-	ends [2]pair // of ab and ba
+	r      *Relay
+	limits *Limits
+	a, b   leg
+	ab     direction // reads a, writes b
+	ba     direction
+	env    environment
+	ends   [2]pair // of ab and ba
 
 	ran      atomic.Bool
 	halfOpen atomic.Bool  // one direction has ended
@@ -36,12 +37,14 @@ type Session struct {
 	cutting sync.Mutex
 	settled bool
 
-	mu        sync.Mutex // guards what follows
-	reason    Reason
-	cause     error
-	panicked  any           // by a wrapper
-	timer     timer         // nil without timeouts and after the end
-	halfClose time.Duration // the quiet timeout once half open
+	mu       sync.Mutex // guards what follows
+	reason   Reason
+	cause    error
+	culprit  Side
+	panicked any   // by a wrapper
+	timer    timer // nil without timeouts and after the end
+	heard    bool  // the second side has sent something
+	untold   bool  // an end of file could not be passed on, and nothing else bounds that
 }
 
 // ErrRan is returned by a second Run or Start of the same session.
@@ -54,7 +57,7 @@ var errNilConn = fmt.Errorf("penstock: relay: join a nil connection: %w", os.Err
 // connections from its Run or Start on. What the wrappers of a and b have read ahead
 // is handed over here.
 func (r *Relay) NewSession(a, b net.Conn) *Session {
-	s := &Session{r: r}
+	s := &Session{r: r, limits: &r.limits}
 	var fromA, fromB []byte
 	s.a, fromA = newLeg(a)
 	s.b, fromB = newLeg(b)
@@ -65,6 +68,17 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 	}
 	return s
 }
+
+// Limit gives the session limits of its own, in which a is the client and b the
+// endpoint, in place of those of the relay's [Config]. It is called before Run or Start.
+func (s *Session) Limit(l *Limits) {
+	if l != nil {
+		s.limits = l
+	}
+}
+
+// Limits returns those of the session.
+func (s *Session) Limits() *Limits { return s.limits }
 
 // aim sets up d to move from one leg to the other, beginning with what the first
 // one's wrappers have read ahead.
@@ -138,6 +152,9 @@ func (s *Session) begin() error {
 	s.active.Store(now)
 	s.started.Store(now)
 	s.driving.Store(2)
+	if s.limits.paces() {
+		s.pace()
+	}
 	if s.hasQuietTimeout() {
 		s.env.active = s.noteActivity
 	}
@@ -203,7 +220,7 @@ func (s *Session) conclude(d *direction) {
 	switch {
 	case d.failure() == nil:
 		s.directionEnded(d)
-	case !s.cut(Reason(d.reason.Load()), s.opError(d)) && interrupted(d.failure().err):
+	case !s.cutBy(Reason(d.reason.Load()), s.opError(d), s.sideOf(d)) && interrupted(d.failure().err):
 		// Not a failure, but how the cut stopped the direction.
 		d.oddity().failure = nil
 		d.finished(s.Result().Reason)
@@ -226,18 +243,32 @@ func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cause) }
 
 // cut ends the session, and reports whether this was the first cause, which
 // counts: both directions stop waiting.
-func (s *Session) cut(reason Reason, cause error) bool {
+func (s *Session) cut(reason Reason, cause error) bool { return s.cutBy(reason, cause, SideNone) }
+
+// sideOf is the side at which a direction has failed.
+func (s *Session) sideOf(d *direction) Side {
+	if (d == &s.ab) == d.failedAt(sideSource) {
+		return SideA
+	}
+	return SideB
+}
+
+// cutBy is cut because of what a side did.
+func (s *Session) cutBy(reason Reason, cause error, by Side) bool {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
 	s.mu.Lock()
 	first := s.reason == ReasonNone && !s.settled
 	if first {
-		s.reason, s.cause = reason, cause
+		s.reason, s.cause, s.culprit = reason, cause, by
 	}
 	s.mu.Unlock()
 	if first && !s.a.absent() && !s.b.absent() {
 		s.interrupt(&s.a)
 		s.interrupt(&s.b)
+		if w := s.ab.way(); w != nil {
+			w.of.stop()
+		}
 	}
 	return first
 }
@@ -335,7 +366,7 @@ func (s *Session) err() error {
 // it did. It allocates nothing.
 func (s *Session) Result() Result {
 	s.mu.Lock()
-	res := Result{Reason: s.reason}
+	res := Result{Reason: s.reason, Culprit: s.culprit}
 	s.mu.Unlock()
 	res.AToB, res.BToA = s.ab.flow(), s.ba.flow()
 	if start := s.started.Load(); start != 0 {

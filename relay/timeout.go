@@ -14,8 +14,8 @@ import (
 func (s *Session) startTimer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d, ok := s.untilTimeout(); ok {
-		s.timer = s.r.clock.afterFunc(d, s.onTimer)
+	if left, what := s.nextTimeout(); what != ReasonNone {
+		s.timer = s.r.clock.afterFunc(left, s.onTimer)
 	}
 }
 
@@ -27,21 +27,17 @@ const untoldTimeout = time.Minute
 func (s *Session) directionEnded(d *direction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.halfClose = s.r.cfg.HalfCloseTimeout
-	if s.halfClose == 0 && d.hasFallen(FallbackHalfClose) {
-		s.halfClose = untoldTimeout
-	}
-	if s.halfClose == 0 || s.halfOpen.Swap(true) || s.reason != ReasonNone {
+	s.untold = s.limits.HalfCloseTimeout <= 0 && d.hasFallen(FallbackHalfClose)
+	if s.limits.HalfCloseTimeout <= 0 && !s.untold || s.halfOpen.Swap(true) || s.reason != ReasonNone {
 		return
 	}
 	s.active.Store(s.r.clock.now())
+	left, _ := s.nextTimeout()
 	if s.timer == nil {
-		s.timer = s.r.clock.afterFunc(s.halfClose, s.onTimer)
+		s.timer = s.r.clock.afterFunc(left, s.onTimer)
 		return
 	}
-	if d, ok := s.untilTimeout(); ok {
-		s.timer.Reset(d)
-	}
+	s.timer.Reset(left)
 }
 
 func (s *Session) onTimer() {
@@ -50,55 +46,44 @@ func (s *Session) onTimer() {
 		s.mu.Unlock()
 		return
 	}
-	d, _ := s.untilTimeout()
-	if d > 0 {
-		s.timer.Reset(d)
+	left, what := s.nextTimeout()
+	if left > 0 {
+		if what != ReasonNone {
+			s.timer.Reset(left)
+		}
 		s.mu.Unlock()
 		return
 	}
-	reason := s.overdue()
 	s.mu.Unlock()
-	_ = s.cut(reason, fmt.Errorf("penstock: relay: %v: %w", reason, os.ErrDeadlineExceeded))
+	_ = s.cut(what, fmt.Errorf("penstock: relay: %v: %w", what, os.ErrDeadlineExceeded))
 }
 
-// untilTimeout returns the time until the next timeout, if there is any.
-func (s *Session) untilTimeout() (d time.Duration, ok bool) {
-	now := s.r.clock.now()
-	if quiet := s.quietTimeout(); quiet > 0 {
-		d, ok = quiet-time.Duration(now-s.active.Load()), true
+// nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
+// there is none. It is called with mu held.
+func (s *Session) nextTimeout() (left time.Duration, what Reason) {
+	limits := s.limits
+	if s.untold {
+		l := *limits
+		l.HalfCloseTimeout = untoldTimeout
+		limits = &l
 	}
-	if life := s.r.cfg.MaxLifetime; life > 0 {
-		left := life - time.Duration(now-s.started.Load())
-		if !ok || left < d {
-			d, ok = left, true
-		}
+	now, started := s.r.clock.now(), s.started.Load()
+	if s.ab.resting() || s.ba.resting() {
+		s.active.Store(now)
 	}
-	return d, ok
+	s.heard = s.heard || s.ba.answered() || s.ba.resting()
+	if told := limits.Answered; told != nil && s.ba.answered() && now-started >= int64(limits.FirstByte) {
+		told()
+	}
+	return limits.next(age{
+		now: now, started: started, active: s.active.Load(), seed: started,
+		half: s.halfOpen.Load(), answered: s.heard,
+	})
 }
 
 // hasQuietTimeout reports whether it may ever matter when bytes last moved.
 func (s *Session) hasQuietTimeout() bool {
 	_, a := s.a.dst.(closeWriter)
 	_, b := s.b.dst.(closeWriter)
-	return s.r.cfg.IdleTimeout > 0 || s.r.cfg.HalfCloseTimeout > 0 || !a || !b
-}
-
-// quietTimeout is how long no byte may move, in the state the session is in.
-func (s *Session) quietTimeout() time.Duration {
-	if s.halfOpen.Load() {
-		return s.halfClose
-	}
-	return s.r.cfg.IdleTimeout
-}
-
-// overdue names the timeout that has passed.
-func (s *Session) overdue() Reason {
-	life := s.r.cfg.MaxLifetime
-	switch {
-	case life > 0 && s.r.clock.now()-s.started.Load() >= int64(life):
-		return ReasonLifetime
-	case s.halfOpen.Load():
-		return ReasonHalfClose
-	}
-	return ReasonIdle
+	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0 || !a || !b
 }

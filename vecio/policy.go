@@ -32,6 +32,16 @@ const (
 // DefaultBound is how long Adaptive lets an incomplete unit wait if Config.Bound is 0.
 const DefaultBound = 200 * time.Microsecond
 
+// ParsePolicy returns the policy of that name. Its error names the policies there are.
+func ParsePolicy(name string) (Policy, error) {
+	for _, p := range []Policy{Latency, Batch, Adaptive} {
+		if p.String() == name {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("penstock: vecio: policy %q: write latency, batch or adaptive", name)
+}
+
 // String returns "latency", "batch" or "adaptive".
 func (p Policy) String() string {
 	switch p {

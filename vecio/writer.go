@@ -160,6 +160,16 @@ func (w *Writer) Pending() int {
 	return int(w.appended-w.written) + w.filled
 }
 
+// Room returns how many bytes may be added before a writer that never waits refuses a
+// piece with ErrFull, and one that may wait waits. A piece that comes when nothing is
+// pending may be longer.
+func (w *Writer) Room() int {
+	if w.err != nil || w.full && w.Pending() > w.config.Low {
+		return 0
+	}
+	return max(w.config.High-w.Pending(), 0)
+}
+
 // Append adds a piece. If it is shorter than Config.CopyBelow it is copied; else it is
 // borrowed, and must stay as it is until Pending is 0 or the writer has failed. Above the
 // high mark it waits or fails, see Config.High.
@@ -199,7 +209,8 @@ func (w *Writer) append(p []byte, copied bool) error {
 
 // Own adds a piece that r gets back, exactly once, when it is written or the writer
 // fails, is closed or reset; until then it must stay as it is, whatever its length. A
-// short one is copied all the same, which saves an entry of the vector.
+// short one is copied all the same, which saves an entry of the vector. An empty one says
+// when what was added before it is written; it goes back at once if nothing is pending.
 func (w *Writer) Own(p []byte, r Releaser) error {
 	if err := w.admit(len(p)); err != nil {
 		return err

@@ -33,6 +33,8 @@ func Kinds() []*Kind {
 		Penstock("penstock-copy", "Penstock, copying", "--engine", "copy"),
 		Penstock("penstock-goroutines", "Penstock without loops: two goroutines for a session", "--loops", "0"),
 		Penstock("penstock-busy-poll", "Penstock, whose loops spin for 50 µs before they sleep", "--busy-poll", "50us"),
+		{RunName, "penstock run with the smallest file: a listener, an upstream, an endpoint", balancer{smallestFile}},
+		{RealisticName, "penstock run with a realistic file: a route, an allow list, limits, timeouts, health checks, outlier detection, a circuit breaker, PROXY v2", balancer{realisticFile}},
 		{"io.Copy", "a Go proxy by io.Copy, which splices", rivalStarter{form: RivalSplice}},
 		{"io.Copy-copying", "the same with its connections' types hidden, so that it copies", rivalStarter{form: RivalCopy}},
 		{"haproxy-1", "HAProxy, 1 thread", haproxy(1, copies)},

@@ -22,9 +22,12 @@ import (
 	"github.com/penstock/penstock/bench/observed"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/rival"
+	"github.com/penstock/penstock/bench/traffic"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/balancer"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/relay"
 )
@@ -40,7 +43,7 @@ const (
 
 // self is this program.
 var self = contestant.Program{
-	Path: "/proc/self/exe", Name: childName, Part: []string{"part"}, Proxy: []string{"proxy"},
+	Path: "/proc/self/exe", Name: childName, Part: []string{"part"}, Proxy: []string{"proxy"}, Run: []string{"run"},
 }
 
 func TestMain(m *testing.M) {
@@ -78,6 +81,9 @@ func child(args []string) error {
 	}
 	if args[0] == "parent" {
 		return parent(ctx, args[1], args[2], args[3])
+	}
+	if args[0] == "run" {
+		return serveFile(ctx, args[2])
 	}
 	return serve(ctx, args[1:])
 }
@@ -134,12 +140,33 @@ func serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		for range asked {
-			_ = json.NewEncoder(os.Stdout).Encode(s.Summary())
-		}
-	}()
+	go tell(asked, s.Summary)
 	return s.Serve(ctx)
+}
+
+// tell writes a summary each time that it is asked.
+func tell(asked <-chan os.Signal, summary func() proxy.Summary) {
+	for range asked {
+		_ = json.NewEncoder(os.Stdout).Encode(summary())
+	}
+}
+
+// serveFile is a load balancer with a configuration.
+func serveFile(ctx context.Context, path string) error {
+	cfg, problems := config.Load(path, os.LookupEnv)
+	if len(problems) > 0 {
+		return problems[0]
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	b, err := balancer.Open(ctx, cfg, balancer.Options{Server: &proxy.Config{
+		MaxConnections: 100, Loops: 2, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
+	}})
+	if err != nil {
+		return err
+	}
+	go tell(asked, b.Summary)
+	return b.Serve(ctx)
 }
 
 // setting is a group, isolated where that may be, with an echo server.
@@ -163,8 +190,30 @@ func setting(t *testing.T) *contestant.Setting {
 func echo(t *testing.T, g *process.Group) string {
 	t.Helper()
 	l := listen(t, g, "127.0.0.1:0")
-	sockets.Serve(t, l, sockets.Echo)
+	sockets.Serve(t, l, func(c net.Conn) {
+		if skip(c) {
+			sockets.Echo(c)
+		}
+	})
 	return l.Addr().String()
+}
+
+// skip takes the header away that a contestant may have put before what a client sends,
+// and answers what came with it.
+func skip(c net.Conn) bool {
+	var came []byte
+	for b := make([]byte, 4096); ; {
+		n, err := c.Read(b)
+		came = append(came, b[:n]...)
+		before, whole := traffic.Preamble(came)
+		switch {
+		case err != nil:
+			return false
+		case whole:
+			_, err = c.Write(came[before:])
+			return err == nil
+		}
+	}
 }
 
 // listen listens in the group's network namespace until the test ends.

@@ -65,6 +65,11 @@ func (p penstock) start(ctx context.Context, name string, s *Setting) (*Contesta
 	if err != nil {
 		return nil, err
 	}
+	return startOwn(ctx, name, child)
+}
+
+// startOwn waits until a child that is the program, with a log in JSON, listens.
+func startOwn(ctx context.Context, name string, child *process.Child) (*Contestant, error) {
 	c := &Contestant{Name: name, child: child}
 	c.ask = c.summary
 	for c.Address == "" {

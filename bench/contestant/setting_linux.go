@@ -25,9 +25,10 @@ const (
 type Program struct {
 	Path string // of the executable
 	Name string // its first argument
-	// Part and Proxy are the arguments that lead to a part (the part's name
-	// and its arguments follow) and to the proxy (its flags follow).
-	Part, Proxy []string
+	// Part, Proxy and Run are the arguments that lead to a part (the part's name
+	// and its arguments follow), to the proxy and to the load balancer (their flags
+	// follow).
+	Part, Proxy, Run []string
 	// Env is the children's environment; nil for this process's own.
 	Env []string
 }
@@ -50,6 +51,9 @@ type Setting struct {
 	// Dir is where configurations and unix sockets are put, each start in a
 	// new directory below it, which the caller removes with Dir.
 	Dir string
+	// ServerName is in the ClientHello that every connection begins with, by which a
+	// load balancer can route it; "" if connections begin with no such thing.
+	ServerName string
 	// Binaries names executables, by the names "haproxy", "nginx" and "envoy".
 	// Others are looked for in PATH and where servers are installed.
 	Binaries map[string]string

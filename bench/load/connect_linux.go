@@ -33,9 +33,9 @@ func (c *connect) begin() error {
 	for i := range c.plan.Connections {
 		seed := c.r.nextSeed()
 		v := &visitor{conn: conn{c.drive, -1, i}, c: c, content: traffic.NewStream(seed)}
-		v.message = traffic.AppendOnce(make([]byte, 0, ConnectSize), ConnectSize)
-		v.prefix = len(v.message)
-		v.message = v.message[:ConnectSize]
+		v.all = make([]byte, len(c.plan.Preamble)+ConnectSize)
+		v.message = v.all[copy(v.all, c.plan.Preamble):]
+		v.prefix = len(traffic.AppendOnce(v.message[:0], ConnectSize))
 		c.all = append(c.all, v)
 		if err := v.visit(time.Now()); err != nil {
 			return err
@@ -63,6 +63,7 @@ type visitor struct {
 	conn
 	c       *connect
 	content *traffic.Stream
+	all     []byte // the preamble, and message
 	message []byte
 	prefix  int // bytes of message that are the request
 	got     int // bytes of message that have come back
@@ -77,7 +78,7 @@ func (v *visitor) visit(now time.Time) error {
 	if err := v.dial(readable, v); err != nil {
 		return err
 	}
-	rest, ok := v.send(v.message)
+	rest, ok := v.send(v.all)
 	if ok && len(rest) > 0 {
 		v.d.loop.Hand(v.fd, &latecomer{v, rest})
 		v.want(sys.EPOLLOUT)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -229,6 +230,19 @@ func (c *conn) send(b []byte) (rest []byte, ok bool) {
 		return nil, false
 	}
 	return b[n:], true
+}
+
+// greet sends the plan's preamble, and reports whether that went well.
+func (c *conn) greet() bool {
+	if len(c.d.plan.Preamble) == 0 {
+		return true
+	}
+	rest, ok := c.send(c.d.plan.Preamble)
+	if ok && len(rest) > 0 { // of the first bytes on a connection
+		c.fail(io.ErrShortWrite)
+		return false
+	}
+	return ok
 }
 
 // receive receives into b. At the end of file n is 0; ok is false if nothing has

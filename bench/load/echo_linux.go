@@ -52,7 +52,9 @@ func (c *caller) start() {
 	if c.e.until.IsZero() {
 		c.e.until = c.d.start.Add(c.d.plan.Duration)
 	}
-	c.ask(time.Now())
+	if c.greet() {
+		c.ask(time.Now())
+	}
 }
 
 // ask sends the next message.

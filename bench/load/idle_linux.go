@@ -110,6 +110,9 @@ func (s *sleeper) Ready(events uint32) {
 	if !s.made && !s.connected() {
 		return
 	}
+	if !s.made && !s.greet() {
+		return
+	}
 	s.made = true
 	if events&sys.EPOLLOUT != 0 && s.unsent > 0 && !s.sendMore() {
 		return

@@ -63,6 +63,9 @@ type Plan struct {
 	// by the kernel and only their number is verified, against the trailer, so
 	// that the load costs little. Echo and the others always compare.
 	Check bool `json:"check,omitempty"`
+	// Preamble is what each connection sends first, at once and before anything else: a
+	// ClientHello that it is routed by, which nobody answers (traffic.Preamble).
+	Preamble []byte `json:"preamble,omitempty"`
 	// Release ends the Idle plan that is holding its connections; everything
 	// else in such a Plan is ignored, and it has no Event of its own.
 	Release bool `json:"release,omitempty"`

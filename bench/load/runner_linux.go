@@ -39,6 +39,7 @@ type Runner struct {
 	release        chan struct{} // holds one
 	talk           chan Talk     // holds one
 	sent, received atomic.Int64  // of the plan under way, bytes
+	preamble       []byte        // of the plan under way
 }
 
 // NewRunner makes a runner.
@@ -81,6 +82,7 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	}
 	r.sent.Store(0)
 	r.received.Store(0)
+	r.preamble = p.Preamble
 	var result Result
 	var err error
 	start := time.Now()
@@ -123,7 +125,7 @@ func (r *Runner) grace() time.Duration { return cmp.Or(r.Grace, defaultGrace) }
 func (r *Runner) nextSeed() uint32 {
 	for {
 		seed := r.seed.Add(1)
-		if traffic.Classify(traffic.NewStream(seed).Next(1)) == traffic.KindEcho {
+		if traffic.Plain(traffic.NewStream(seed).Next(1)) {
 			return seed
 		}
 	}

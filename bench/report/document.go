@@ -24,6 +24,8 @@ type Document struct {
 	Scenarios   []*Scenario  `json:"scenarios"`
 	// Standings are what Penstock is to reach and has reached, see Judge.
 	Standings []Standing `json:"standings,omitempty"`
+	// Parities are how two that do the same compare, see Compare.
+	Parities []Parity `json:"parities,omitempty"`
 	// Failures say why the exit code is 1: thresholds that were missed,
 	// failures of Penstock's own engines or of the baseline, contestants that
 	// were asked for and never started. Empty if it is 0.

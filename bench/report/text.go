@@ -43,6 +43,7 @@ func (p *printer) print(d *Document) {
 		p.scenario(d, s)
 	}
 	p.standings(d)
+	p.parities(d)
 	p.legend(d)
 	p.list("Failed:", d.Failures)
 }

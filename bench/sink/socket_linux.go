@@ -89,7 +89,8 @@ func (s *socket) send(b []byte) (rest []byte, err error) {
 // greeter is a connection that has not said what it wants.
 type greeter struct {
 	socket
-	head []byte
+	head    []byte
+	greeted bool // what comes before the request is over (traffic.Preamble)
 }
 
 // Ready implements reactor.Handler.
@@ -105,6 +106,17 @@ func (g *greeter) Ready(uint32) {
 	ended := len(b) == 0
 	if len(g.head) > 0 {
 		b = append(g.head, b...)
+	}
+	if !g.greeted {
+		n, whole := traffic.Preamble(b)
+		if !whole && !ended {
+			g.head = append([]byte(nil), b...)
+			return
+		}
+		if g.greeted, b = n > 0, b[n:]; len(b) == 0 && !ended {
+			g.head = nil
+			return
+		}
 	}
 	line, kind := split(b)
 	switch {

@@ -14,6 +14,7 @@ type benchCmd struct {
 	Switches    switchesCmd    `cmd:"" help:"Threads, goroutines and loops under thousands of connections."`
 	EchoServers echoServersCmd `cmd:"" help:"The same echo server on Penstock's loops, gnet, netpoll and the standard library."`
 	Write       writeCmd       `cmd:"" help:"Pieces of data to one connection: net.Conn.Write, bufio, net.Buffers and gathered writes."`
+	Balancer    balancerCmd    `cmd:"" help:"What a configuration file costs: penstock run beside penstock proxy."`
 	Iperf3      iperf3Cmd      `cmd:"" name:"iperf3" help:"One flow of iperf3 through Penstock, HAProxy with splicing, io.Copy and no proxy."`
 	Soak        soakCmd        `cmd:"" help:"Connections that stall, reset, half-close and send urgent bytes at random, and everything accounted for."`
 	Claims      claimsCmd      `cmd:"" help:"The page of claims, with fresh figures."`
@@ -23,7 +24,7 @@ type benchCmd struct {
 type benchRunCmd struct {
 	Quick     bool     `help:"A subset that takes about a minute: bulk-8, echo-64-64, connections and correctness, of direct, penstock, io.Copy and haproxy-splice-2; 4 rounds of 0.4 s."`
 	Scenarios names    `placeholder:"NAME,..." help:"What to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness, mix; or the beginning of a name for all that share it: bulk, echo (default: all)."`
-	Peers     names    `placeholder:"NAME,..." help:"Whom to measure: direct, penstock, penstock-splice, penstock-copy, penstock-goroutines, penstock-busy-poll, io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
+	Peers     names    `placeholder:"NAME,..." help:"Whom to measure: direct, penstock, penstock-splice, penstock-copy, penstock-goroutines, penstock-busy-poll, penstock-run, penstock-run-realistic, io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
 	Baseline  string   `default:"penstock" placeholder:"NAME" help:"Whom to measure each of them beside, and what ratios are to; if it fails that is exit code 1 (default: ${default})."`
 	Rounds    *int     `placeholder:"N" help:"Rounds; mix takes half of them, idle 3 at most; an even number lets each go first as often (default: 6)."`
 	Seconds   *float64 `placeholder:"S" help:"Seconds of each trial; mix takes three times as long (default: 0.5)."`
@@ -51,6 +52,7 @@ Beside it there are
     penstock bench idle        what thousands of idle sessions cost, and messages over a few of them
     penstock bench switches    threads, goroutines and loops under thousands of connections
     penstock bench write       pieces of data to one connection, by gathered writes and otherwise
+    penstock bench balancer    what a configuration file costs: penstock run beside penstock proxy
     penstock bench iperf3      one flow of iperf3 through proxies
     penstock bench soak        stalls, resets and half-closes at random, and everything accounted for
     penstock bench claims      the page of claims, with fresh figures

@@ -245,7 +245,7 @@ func (c *benchRunCmd) choosePeers(ctx context.Context, run *bench.Run, doc *repo
 // printConfigs prints what contestants would be configured with.
 func (c *benchRunCmd) printConfigs(ctx context.Context, e *env, run *bench.Run) error {
 	for _, k := range run.Contestants {
-		text := k.Config(ctx, &contestant.Setting{Binaries: c.Binary, Upstream: "127.0.0.1:0", Program: run.Program})
+		text := k.Config(ctx, &contestant.Setting{Binaries: c.Binary, Upstream: "127.0.0.1:0", Program: run.Program, ServerName: run.ServerName})
 		if text == "" {
 			text = "# No configuration file."
 		}

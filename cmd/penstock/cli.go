@@ -26,18 +26,36 @@ Share connections between two servers, the next one when one refuses:
 
     penstock proxy --listen :8080 --to 10.0.0.5:80 --to 10.0.0.6:80
 
+Balance load as a file says, and change to another one while it runs:
+
+    penstock run --config penstock.yaml
+    penstock reload --config penstock.yaml
+
 Every flag of a command:
 
     penstock proxy --help`
 
 // cli is the command line.
 type cli struct {
-	Proxy   proxyCmd   `cmd:"" help:"Forward connections to targets, without a configuration file."`
-	Demo    demoCmd    `cmd:"" help:"Show it at work, with nothing else on the machine: origin, load, proxy, report."`
-	Bench   benchCmd   `cmd:"" help:"Measure proxies side by side; switches and claims are its parts."`
-	Doctor  doctorCmd  `cmd:"" help:"What this host and this process can do, what is missing, what that costs, what mends it."`
-	Version versionCmd `cmd:"" help:"Print the version of this program."`
-	Part    partCmd    `cmd:"" hidden:""`
+	Proxy    proxyCmd    `cmd:"" help:"Forward connections to targets, without a configuration file."`
+	Run      runCmd      `cmd:"" help:"Balance load as a configuration file says."`
+	Reload   reloadCmd   `cmd:"" help:"Have what runs read its configuration again, for good or until it is confirmed."`
+	Confirm  confirmCmd  `cmd:"" help:"Have the configuration stay that waits to be confirmed."`
+	Rollback rollbackCmd `cmd:"" help:"Return to the configuration before."`
+	Check    checkCmd    `cmd:"" help:"Say everything that is wrong with a configuration, and what to write instead."`
+	Config   configCmd   `cmd:"" help:"Print a configuration in one piece, with all defaults."`
+	Fmt      fmtCmd      `cmd:"" help:"Print a configuration in the one way to write it, or write it so."`
+	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a configuration, for editors."`
+	Plan     planCmd     `cmd:"" help:"What a configuration would change in what runs, and how many connections that touches."`
+	Status   statusCmd   `cmd:"" help:"What runs: listeners, upstreams, endpoints, connections."`
+	Drain    drainCmd    `cmd:"" help:"Have a listener, an endpoint or all of what runs get no more clients."`
+	Weight   weightCmd   `cmd:"" help:"Change the weight of an endpoint of what runs."`
+	Split    splitCmd    `cmd:"" help:"Change the percentages of a split of what runs."`
+	Demo     demoCmd     `cmd:"" help:"Show it at work, with nothing else on the machine: origin, load, proxy, report."`
+	Bench    benchCmd    `cmd:"" help:"Measure proxies side by side; switches and claims are its parts."`
+	Doctor   doctorCmd   `cmd:"" help:"What this host and this process can do, what is missing, what that costs, what mends it."`
+	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
+	Part     partCmd     `cmd:"" hidden:""`
 }
 
 // usageError is a command line that cannot be meant: exit code 2.

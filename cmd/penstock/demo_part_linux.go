@@ -21,5 +21,6 @@ func thisProgram() (contestant.Program, error) {
 		Path: path, Name: os.Args[0],
 		Part:  []string{"part"},
 		Proxy: []string{"proxy"},
+		Run:   []string{"run"},
 	}, err
 }

@@ -14,17 +14,22 @@ type env struct {
 	stdout io.Writer
 	stderr io.Writer
 	getenv func(string) string
+	lookup func(string) (string, bool) // tells empty from unset; nil: getenv has to do
 
 	// stops delivers the signals that stop the program, asks those that ask for a
 	// summary, of which many must not push one of the others out.
 	stops, asks <-chan os.Signal
+
+	// reloads has the signals that ask for a reload delivered, in place of stopping the
+	// program, for good. It may be nil: there are none.
+	reloads func() <-chan os.Signal
 }
 
 // processEnv returns the env of this process and what releases it.
 func processEnv() (e *env, release func()) {
 	// Room for a second signal while the first is being obeyed: one that finds
 	// the channel full is dropped.
-	stops, asks := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	stops, asks, reloads := make(chan os.Signal, 2), make(chan os.Signal, 1), make(chan os.Signal, 1)
 	keepOnBrokenPipe()
 	signal.Notify(stops, stopSignals()...)
 	if asking := summarySignals(); asking != nil { // none would mean all
@@ -35,12 +40,21 @@ func processEnv() (e *env, release func()) {
 		stdout: os.Stdout,
 		stderr: os.Stderr,
 		getenv: os.Getenv,
+		lookup: os.LookupEnv,
 		stops:  stops,
 		asks:   asks,
+	}
+	if reloading := reloadSignals(); reloading != nil { // as above
+		e.reloads = func() <-chan os.Signal {
+			signal.Reset(reloading...)
+			signal.Notify(reloads, reloading...)
+			return reloads
+		}
 	}
 	return e, func() {
 		signal.Stop(stops)
 		signal.Stop(asks)
+		signal.Stop(reloads)
 	}
 }
 

@@ -28,8 +28,8 @@ func newLogger(w io.Writer, form, level string) *slog.Logger {
 }
 
 // logSessions logs a line for each client that is served.
-func logSessions(ctx context.Context, log *slog.Logger, server *proxy.Server) {
-	for s := range server.Sessions(ctx) {
+func logSessions(ctx context.Context, log *slog.Logger, of server) {
+	for s := range of.Sessions(ctx) {
 		attrs := []any{"client", s.Client, "endpoint", s.Endpoint, "state", string(s.State), "age", s.Age.String()}
 		if s.Idle >= 0 {
 			attrs = append(attrs, "idle", s.Idle.String())

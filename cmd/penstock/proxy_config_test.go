@@ -20,8 +20,10 @@ import (
 // TestBulkFlags: what the flags say reaches the server, 0 as off.
 func TestBulkFlags(t *testing.T) {
 	c := proxyCmd{
-		Listen: []string{":0"}, To: []string{"10.0.0.5:80"}, Engine: "auto",
-		TailDelay: millis(2 * time.Millisecond), Gather: micros(300 * time.Microsecond), MaxPipeSize: 256 << 10, SourceAddress: "10.0.0.7",
+		Listen: []string{":0"}, To: []string{"10.0.0.5:80"}, SourceAddress: "10.0.0.7",
+		engineFlags: engineFlags{
+			Engine: "auto", TailDelay: millis(2 * time.Millisecond), Gather: micros(300 * time.Microsecond), MaxPipeSize: 256 << 10,
+		},
 	}
 	cfg, err := c.config()
 	if err != nil {

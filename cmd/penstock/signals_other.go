@@ -14,5 +14,8 @@ func stopSignals() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTER
 // summarySignals is empty: there is no SIGUSR1 here.
 func summarySignals() []os.Signal { return nil }
 
+// reloadSignals is empty: there is no SIGHUP here.
+func reloadSignals() []os.Signal { return nil }
+
 // keepOnBrokenPipe does nothing: there is no SIGPIPE here.
 func keepOnBrokenPipe() {}

@@ -19,6 +19,10 @@ func stopSignals() []os.Signal {
 	return signals
 }
 
+// reloadSignals are the signals that have the configuration read again, where there is
+// one: also if they were ignored from the beginning, for they are sent on purpose then.
+func reloadSignals() []os.Signal { return []os.Signal{syscall.SIGHUP} }
+
 // summarySignals are the signals that ask for a summary on standard output.
 func summarySignals() []os.Signal { return []os.Signal{syscall.SIGUSR1} }
 

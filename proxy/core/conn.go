@@ -14,9 +14,9 @@ import (
 type conn struct {
 	session    relay.Driven // owns both sockets while joined
 	core       *core
-	next, prev *conn    // of the list that it is in: unused, young, older
-	dial       *dialing // nil unless it is being connected
-	fd         int32    // the client's, owned, until it is joined; then the endpoint's, the session's
+	next, prev *conn // of the list that it is in: unused, young, older
+	role       *role // of its dialing, or once it is joined of its serving
+	fd         int32 // the client's, owned, until it is joined; then the endpoint's, the session's
 	slab       uint16
 	state      state
 	tcp        bool // fd is a TCP socket
@@ -75,7 +75,7 @@ func (c *core) take(of client) *conn {
 	}
 	n := c.unused.first()
 	n.unlink()
-	n.fd, n.tcp = int32(of.fd), of.tcp
+	n.fd, n.tcp = int32(of.fd), of.socket.TCP
 	return n
 }
 

@@ -3,53 +3,71 @@
 package core
 
 import (
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/relay"
 )
 
 // A core serves clients on one loop. What is not said to be anybody's belongs to
 // the loop's goroutine.
 type core struct {
-	group     *Group
-	loop      *loop.Loop    // the group's
-	driver    *relay.Driver // owned
-	acceptors []*acceptor
-	slabs     [][]conn
-	unused    list
-	dialings  *dialing   // that are not used
-	starved   []*dialing // that lack a descriptor
-	spares    Spares
-	names     map[*conn][2]string // of client and endpoint, where they are logged
-	walk      walk
+	group         *Group
+	index         int
+	loop          *loop.Loop    // the group's
+	driver        *relay.Driver // owned
+	acceptors     []*acceptor   // that are not closed
+	waiters       []*acceptor   // of those, that wait for room
+	emptying      []*acceptor   // whose queues are being emptied
+	unopened      []*Listening  // that could not be accepted from
+	slabs         [][]conn
+	unused        list
+	dialings      *dialing   // that are not used
+	spareDialings int        // how many that are
+	starved       []*dialing // that lack a descriptor
+	spares        Spares
+	reserved      bool                     // one of them is for the next client that is accepted
+	names         map[*conn][2]string      // of client and endpoint, where they are logged
+	tickets       map[*conn]any            // that are not nil
+	sources       map[*conn]netip.AddrPort // of clients whose PROXY header has told one
+	agings        map[socket.Options]*aging
+	guest         Client // that is asked for
+	scratch       []byte // what clients send first, until it was looked at
+	preface       []byte // what endpoints are sent first
+	walk          walk
+	cuts          cuts
 
-	young, older list // sessions whose endpoints lack what only lasting ones need
-	youngTimer   loop.Timer
-	starveTimer  loop.Timer
+	starveTimer loop.Timer
 
 	accepted, active, refused, handedOver, canceledClients int64
+	peeks                                                  int64
+	refusals                                               Refusals
 	ended                                                  Totals
 
-	suspended bool  // the acceptors are
-	paused    bool  // one of them is, for want of something
-	closing   bool  // the acceptors' queues are being emptied
-	canceled  error // why nobody is served any more
+	paused   bool  // accepting is, somewhere, for want of something
+	canceled error // why nobody is served any more
 
-	load   atomic.Int64 // anybody's: clients that it has or is going to get
-	nudged atomic.Bool  // anybody's: it is going to look at what stands
-	inbox  inbox        // anybody's
+	load    atomic.Int64 // anybody's: clients that it has or is going to get
+	nudged  atomic.Bool  // anybody's: it is going to look at what stands
+	inbox   inbox        // anybody's
+	changes changes      // anybody's
+	wakes   wakes        // anybody's
 
-	adjustOnce, settleGate, collect func() // made once
+	adjustOnce, settleGate, collect, changeOn, wakeOn, cutOn func() // made once
 }
 
-func newCore(g *Group, l *loop.Loop, mem *arena.Local) (*core, error) {
-	c := &core{group: g, loop: l, names: make(map[*conn][2]string)}
-	for _, l := range []*list{&c.unused, &c.young, &c.older} {
-		l.init()
+func newCore(g *Group, index int, l *loop.Loop, mem *arena.Local) (*core, error) {
+	c := &core{
+		group: g, index: index, loop: l,
+		names: make(map[*conn][2]string), tickets: make(map[*conn]any), sources: make(map[*conn]netip.AddrPort),
+		agings: make(map[socket.Options]*aging),
 	}
+	c.unused.init()
 	c.adjustOnce, c.settleGate, c.collect = c.adjust, g.gate.settle, c.collectInbox
+	c.changeOn, c.wakeOn, c.cutOn = c.change, c.collectWakes, c.cutSome
 	var err error
 	c.driver, err = g.cfg.Relay.NewDriver(l, mem)
 	return c, err
@@ -65,19 +83,13 @@ func (c *core) nudge() {
 	}
 }
 
-func (c *core) nudgeAll() {
-	for _, other := range c.group.cores {
-		other.nudge()
-	}
-}
-
 // adjust does what others have made possible or necessary.
 func (c *core) adjust() {
 	c.nudged.Store(false)
 	c.retryStarved(false)
 	c.admitWaiting()
 	c.emptyQueues()
-	c.resumeOrSuspend()
+	c.resume()
 }
 
 // admitWaiting serves those that have waited, as far as there are places.
@@ -93,7 +105,7 @@ func (c *core) admitWaiting() {
 		n, ok := g.waiting.pop()
 		if !ok {
 			g.gate.release()
-			c.nudgeAll() // somebody may have found no place meanwhile
+			g.nudge() // somebody may have found no place meanwhile
 			return
 		}
 		c.load.Add(1)
@@ -101,97 +113,63 @@ func (c *core) admitWaiting() {
 	}
 }
 
-// resumeOrSuspend accepts further clients if they may come.
-func (c *core) resumeOrSuspend() {
-	if c.closing {
-		return
-	}
+// resume accepts further clients if they may come.
+func (c *core) resume() {
 	g := &c.group.gate
-	open := g.holds.Load() == 0 && !g.shut() && c.group.waiting.n.Load() == 0
-	if open {
-		if g.open() {
-			c.post(c.settleGate) // which is called after the next turn's accepting
-		}
-		c.unpause()
-	}
-	if open != c.suspended {
+	if g.holds.Load() > 0 || g.shut() || c.group.waiting.n.Load() > 0 {
 		return
 	}
-	c.suspended = !open
-	for _, a := range c.acceptors {
-		if open {
-			a.Resume()
-		} else {
-			a.Suspend()
-		}
+	if g.open() {
+		c.post(c.settleGate) // which is called after the next turn's accepting
+	}
+	c.unpause()
+	var next [resumeBatch]*acceptor
+	n := copy(next[:], c.waiters)
+	left := copy(c.waiters, c.waiters[n:])
+	clear(c.waiters[left:])
+	c.waiters = c.waiters[:left]
+	for _, a := range next[:n] {
+		a.resume()
+	}
+	if left > 0 {
+		c.nudge() // if there is room then for more than those
+	}
+}
+
+// resumeBatch is how many of the sockets at which somebody waits are accepted from again
+// in one turn, in the order in which they began to wait. If there is room for one client
+// only, the others would find that out for nothing.
+const resumeBatch = 64
+
+// resume accepts again where there was no room, or asks whether there is some now.
+func (a *acceptor) resume() {
+	if a.waits = false; a.closing {
+		return
+	}
+	a.unshort()
+	a.Resume()
+	a.Retry()
+}
+
+// unshort notes that it does not wait because of Room any more.
+func (a *acceptor) unshort() {
+	if a.short {
+		a.short = false
+		a.socket.short.Add(-1)
 	}
 }
 
 // unpause tries to accept again where that has failed.
 func (c *core) unpause() {
-	if c.paused {
-		c.paused = false
-		c.group.paused.Add(-1)
+	if !c.paused {
+		return
 	}
+	c.paused = false
+	c.group.paused.Add(-1)
+	c.reopen()
 	for _, a := range c.acceptors {
 		a.Retry()
 	}
-}
-
-// close closes the acceptors. What is in the queue of a listener one of the cores
-// accepts before that: one alone, so that the order is kept.
-func (c *core) close() {
-	c.closing = true
-	for _, a := range c.acceptors {
-		if c.group.cores[a.socket.index%len(c.group.cores)] != c {
-			a.close()
-		}
-	}
-	c.emptyQueues()
-}
-
-// emptyBatch is how many clients one turn takes out of a queue that closes.
-const emptyBatch = 64
-
-// emptyQueues goes on with that. New clients may join a queue all the while, but it
-// is first in, first out, and holds at most the backlog and one: no client that came
-// before is behind that many others.
-func (c *core) emptyQueues() {
-	if !c.closing || c.canceled != nil || c.group.gate.holds.Load() > 0 {
-		return
-	}
-	for _, a := range c.acceptors {
-		if a.closed {
-			continue
-		}
-		a.failed = false
-		n := a.Empty(min(emptyBatch, a.socket.Backlog+1-a.emptied))
-		a.emptied += n
-		switch {
-		case a.failed:
-			if !c.starveTimer.Armed() {
-				c.loop.Arm(&c.starveTimer, (*hunger)(c), starvePause)
-			}
-		case n < emptyBatch:
-			a.close()
-		default:
-			c.nudge()
-		}
-	}
-}
-
-// close ends the core's part in a listening socket.
-func (a *acceptor) close() {
-	if a.closed {
-		return
-	}
-	a.closed = true
-	_ = a.Listener.Close() // it only leaves the loop
-	if a.socket.open.Add(-1) == 0 {
-		a.core.group.cfg.Host.Closed(a.socket.index)
-	}
-	a.core.group.accepting.Add(-1)
-	a.core.group.finish()
 }
 
 // cut ends everything at once.
@@ -199,9 +177,8 @@ func (c *core) cut(cause error) {
 	if c.canceled != nil {
 		return
 	}
-	c.closing, c.canceled = true, cause
-	for _, a := range c.acceptors {
-		a.close()
+	c.canceled = cause
+	for c.closeAny() {
 	}
 	for _, slab := range c.slabs {
 		for i := range slab {
@@ -209,7 +186,7 @@ func (c *core) cut(cause error) {
 			case joined:
 				n.session.Cut(cause)
 			case connecting:
-				c.refuse(n.dial, cause)
+				c.refuse(n.role.dial, cause)
 			}
 		}
 	}

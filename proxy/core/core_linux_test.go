@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -31,6 +32,7 @@ func TestSizeOfAnIdleSession(t *testing.T) {
 	if all+tableSlots > 400 {
 		t.Errorf("a session takes %d bytes and %d of the loop's table, want at most 400", all, tableSlots)
 	}
+	t.Logf("%d bytes until it is joined", core.DialingSize())
 	if all-relays > 40 {
 		t.Errorf("a session takes %d bytes beside the relay's", all-relays)
 	}
@@ -42,11 +44,26 @@ type witness struct {
 	full    []bool
 	refused []error
 	closed  atomic.Int64
+	left    atomic.Int64
 	fd      int // owned until it is closed
 	trims   atomic.Int64
+	pauses  atomic.Int64
 }
 
-func (w *witness) Closed(int) {
+func (w *witness) Left(l *core.Listening) {
+	if p, ok := l.Of.(*place); ok {
+		close(p.left)
+		return
+	}
+	w.left.Add(1)
+}
+
+func (w *witness) Closed(l *core.Listening) {
+	if p, ok := l.Of.(*place); ok {
+		syscall.Close(p.fd)
+		close(p.closed)
+		return
+	}
 	if w.closed.Add(1) == 1 {
 		syscall.Close(w.fd)
 	}
@@ -58,7 +75,7 @@ func (w *witness) Full(full bool) {
 	w.full = append(w.full, full)
 }
 
-func (w *witness) Refused(_ string, cause error) {
+func (w *witness) Refused(_ *core.Listening, _ string, cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refused = append(w.refused, cause)
@@ -70,7 +87,7 @@ func (w *witness) causes() []error {
 	return w.refused
 }
 
-func (w *witness) Paused(int, error, int64, int64) {}
+func (w *witness) Paused(*core.Listening, error, int64, int64) { w.pauses.Add(1) }
 
 func (w *witness) Trim() int                                 { w.trims.Add(1); return 0 }
 func (w *witness) Detailed() bool                            { return false }
@@ -114,8 +131,8 @@ func newRigAt(t *testing.T, network, addr string, change func(*core.Config)) *ri
 		}
 	})
 	cfg := &core.Config{
-		Loops: 2, Listeners: []core.Listener{{FD: fd, TCP: network == "tcp", Backlog: 128}},
-		Relay: rel, Upstream: targets(t, echo(t)), MaxConnections: 100, Host: r.witness,
+		Loops: 2, Listeners: []core.Listener{{Name: "first", FD: fd, TCP: network == "tcp", Backlog: 128, Service: to(targets(t, echo(t)))}},
+		Relay: rel, MaxConnections: 100, Host: r.witness,
 	}
 	if change != nil {
 		change(cfg)
@@ -142,6 +159,9 @@ func (r *rig) serve(t *testing.T) {
 		}
 	})
 }
+
+// to is the service that connects to a group's targets.
+func to(g *upstream.Group) *core.Service { return &core.Service{NewSearch: core.SearchOf(g)} }
 
 func targets(t *testing.T, spec string) *upstream.Group {
 	t.Helper()
@@ -186,21 +206,25 @@ func (r *rig) hello() error {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return chat(c)
+}
+
+// chat sends a message, and waits for it to come back.
+func chat(c net.Conn) error {
 	if _, err := c.Write([]byte("hello")); err != nil {
 		return err
 	}
-	_, err = io.ReadFull(c, make([]byte, 5))
-	return err
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != "hello" {
+		return fmt.Errorf("got %q, %w", got, err)
+	}
+	return nil
 }
 
 func talk(t *testing.T, c net.Conn) {
 	t.Helper()
-	if _, err := c.Write([]byte("hello")); err != nil {
+	if err := chat(c); err != nil {
 		t.Fatal(err)
-	}
-	got := make([]byte, 5)
-	if _, err := io.ReadFull(c, got); err != nil || string(got) != "hello" {
-		t.Fatalf("got %q, %v", got, err)
 	}
 }
 

@@ -5,11 +5,11 @@ package core
 import (
 	"context"
 	"net/netip"
+	"os"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/upstream"
-	"github.com/penstock/penstock/relay"
 )
 
 // The whiches of a session's sockets.
@@ -21,29 +21,47 @@ const (
 // dialing is what a client needs until it is joined. It is used again for others.
 type dialing struct {
 	loop.Dial
-	conn     *conn
-	search   upstream.Search
-	step     upstream.Step
-	cfg      loop.DialConfig
-	id       loop.ID     // the client's registration
-	events   loop.Events // of the client until now
-	reserved bool        // there is a spare for the endpoint's socket
-	use      uint64      // tells uses of this struct apart
-	unlook   context.CancelFunc
-	began    int64    // clock when the client was taken on
-	starving int64    // clock since when it has lacked a descriptor; 0 if it does not
-	next     *dialing // of those that are not used
+	role
+	core      *core // for good
+	conn      *conn
+	client    Client
+	search    Search // nil before it has begun
+	step      Step
+	cfg       loop.DialConfig
+	id        loop.ID     // the client's registration
+	events    loop.Events // of the client until now
+	phase     phase
+	reserved  bool  // there is a spare for the endpoint's socket
+	admitted  bool  // Left has to be told of its end
+	undelayed bool  // the endpoint's TCP_NODELAY is set
+	raised    int32 // to what the client's low-water mark is; 0 if it is not
+	timer     loop.Timer
+	endpoint  endpoint // while its preface is written
+	rest      []byte   // of the preface, or of a response
+	use       uint64   // tells uses of this struct apart
+	unlook    context.CancelFunc
+	began     int64    // clock when the client was taken on
+	starving  int64    // clock since when it has lacked a descriptor; 0 if it does not
+	next      *dialing // of those that are not used
 }
 
-// begin begins to connect a client, which has a place. reserved says that there is
-// a spare for it.
+// An endpoint is a connection that is not joined yet.
+type endpoint struct {
+	fd     int // owned; negative: there is none
+	id     loop.ID
+	events loop.Events
+}
+
+// begin begins to serve a client, which has a place. reserved says that there is a
+// spare for it.
 func (c *core) begin(of client, reserved bool) {
-	n := c.take(of)
+	n, s := c.take(of), c.servingOf(of)
 	c.accepted++
 	c.active++
+	s.clients++
 	n.state = connecting
-	d := c.newDialing(n)
-	d.reserved = reserved
+	d := c.newDialing(n, s)
+	d.reserved, d.admitted, d.client.Ticket = reserved, s.service.Admitter != nil, of.ticket
 	if c.canceled != nil {
 		c.refuse(d, c.canceled)
 		return
@@ -53,18 +71,22 @@ func (c *core) begin(of client, reserved bool) {
 		c.refuse(d, err)
 		return
 	}
-	c.search(d)
+	c.preread(d)
 }
 
-func (c *core) newDialing(n *conn) *dialing {
+func (c *core) newDialing(n *conn, s *serving) *dialing {
 	d := c.dialings
 	if d == nil {
-		d = new(dialing)
-		d.cfg.Control, d.cfg.Source = d.control, c.group.cfg.Upstream.Source()
+		d = &dialing{core: c}
+		d.cfg.Control, d.role.dial, d.client.wakes = d.control, d, d
 	} else {
 		c.dialings = d.next
+		c.spareDialings--
 	}
-	d.conn, n.dial, d.next, d.events, d.began = n, d, nil, 0, c.loop.Now()
+	d.conn, n.role, d.next, d.events, d.began, d.phase = n, &d.role, nil, 0, c.loop.Now(), connection
+	d.serving, d.endpoint.fd = s, -1
+	d.client.use = d.use
+	d.client.aim(s.socket, int(n.fd))
 	return d
 }
 
@@ -76,9 +98,28 @@ func (c *core) drop(d *dialing) {
 	}
 	c.unreserve(d)
 	c.feed(d)
+	c.loop.Disarm(&d.timer)
+	c.endSearch(d)
+	d.dropEndpoint()
 	d.use++
-	d.conn.dial, d.conn, d.id = nil, nil, 0
-	d.next, c.dialings = c.dialings, d
+	d.client.reset()
+	d.conn, d.id, d.serving, d.step, d.rest, d.raised = nil, 0, nil, Step{}, nil, 0
+	if c.spareDialings < mostSpare {
+		c.spareDialings++
+		d.next, c.dialings = c.dialings, d
+	}
+}
+
+// mostSpare is how many things of a kind that clients need until they are joined are
+// kept for the next ones: what a flood of clients has needed is not kept for ever.
+const mostSpare = 1024
+
+// endSearch ends the search of d, if it has begun.
+func (c *core) endSearch(d *dialing) {
+	if s := d.search; s != nil {
+		d.search = nil
+		d.serving.giveSearch(s)
+	}
 }
 
 func (c *core) unreserve(d *dialing) {
@@ -88,14 +129,24 @@ func (c *core) unreserve(d *dialing) {
 	}
 }
 
-// Ready is called for a client that is not joined yet. What it sends can wait, and
-// its end of file too, after which it may still want an answer; one that has gone is
-// not served.
+// Ready is called for a client that is not joined yet. What it sends can wait, but for
+// what is looked at, and its end of file too, after which it may still want an answer;
+// one that has gone is not served.
 func (n *conn) Ready(_ uint8, events loop.Events) {
-	if d := n.dial; d != nil {
-		if d.events |= events; n.hasGone(events) {
-			n.core.left(d)
+	d := n.role.dial
+	if d == nil {
+		return
+	}
+	d.events |= events
+	switch {
+	case n.hasGone(events):
+		n.core.left(d)
+	case d.phase == awaitHeader || d.phase == awaitHello || d.phase == awaitData:
+		if events&arrived != 0 || events == 0 {
+			n.core.look(d)
 		}
+	case d.phase == responding || d.phase == lingering:
+		n.core.respondOn(d)
 	}
 }
 
@@ -113,28 +164,47 @@ func (n *conn) hasGone(events loop.Events) bool {
 	return err == nil && queued == 0
 }
 
-// search begins with the target whose turn it is.
+// search begins to look for an endpoint, anew if that is not the first time.
 func (c *core) search(d *dialing) {
-	d.search.Begin(c.group.cfg.Upstream)
-	c.step(d)
+	d.phase = connection
+	if d.search == nil {
+		d.search = d.serving.takeSearch()
+	} else {
+		d.search.Close()
+	}
+	d.search.Begin(&d.client, c.loop.Now())
+	c.proceed(d)
 }
 
-// step does what the search says. d may not be in use any more when it returns.
-func (c *core) step(d *dialing) {
+// proceed does what the search says. d may not be in use any more when it returns.
+func (c *core) proceed(d *dialing) {
+	d.phase = connection
 	switch d.step = d.search.Next(c.loop.Now()); d.step.Do {
-	case upstream.Connect:
-		d.cfg.Timeout = d.step.Timeout
-		c.loop.Connect(&d.Dial, whichEndpoint, loop.Address(d.step.Address), &d.cfg, d)
-	case upstream.Resolve:
-		c.look(d)
-	case upstream.GiveUp:
+	case Connect:
+		d.cfg.Timeout, d.cfg.Source, d.undelayed = d.step.Timeout, d.step.Source, false
+		c.loop.Connect(&d.Dial, whichEndpoint, d.step.Address, &d.cfg, d)
+	case Resolve:
+		c.resolve(d)
+	case Pause:
+		d.phase = pausing
+		c.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Timeout)
+	case Park:
+		d.phase = parked
+		if d.step.Timeout > 0 {
+			c.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Timeout)
+		}
+	case Respond:
+		c.respond(d)
+	case Handover:
+		c.handOver(d, d.step.To)
+	default:
 		c.refuse(d, d.search.Err())
 	}
 }
 
 // control is called with the endpoint's socket, once it was made.
 func (d *dialing) control(fd int, network string) error {
-	c := d.conn.core
+	c := d.core
 	if f := c.group.control; f != nil {
 		if err := f(); err != nil {
 			return err
@@ -145,31 +215,50 @@ func (d *dialing) control(fd int, network string) error {
 	if network == "unix" {
 		return nil
 	}
-	return c.group.cfg.Options.First(fd)
+	return d.serving.service.Options.First(fd)
 }
 
-// Connected goes on with the endpoint's socket, or with the next address.
+// Connected goes on with the endpoint's socket, or with what the search says then.
 func (d *dialing) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
-	c := d.conn.core
-	if err == nil && d.step.MaybeSelf && toItself(fd, d.step.Address) {
-		c.loop.Drop(id)
-		_ = sys.AbortOnClose(fd)
-		closeSocket(fd)
-		err = upstream.ErrSelfConnect
+	c := d.core
+	if err == nil {
+		d.endpoint = endpoint{fd, id, events}
+		if d.step.MaybeSelf && toItself(fd, d.step.Address) {
+			err = upstream.ErrSelfConnect
+		}
 	}
 	switch {
+	case err == nil && d.step.Preface:
+		c.writePreface(d)
 	case err == nil:
-		c.join(d, fd, id, events)
+		c.join(d)
 	case LacksDescriptor(err):
 		c.starve(d, err)
 	default:
-		d.search.Failed(err, c.loop.Now(), false)
-		c.step(d)
+		c.failed(d, err)
+	}
+}
+
+// failed goes on after a connection that has come to nothing.
+func (c *core) failed(d *dialing, err error) {
+	d.dropEndpoint()
+	d.search.Failed(err, c.loop.Now())
+	c.proceed(d)
+}
+
+// dropEndpoint resets a connection that is not joined: its peer must not take that for
+// an orderly end.
+func (d *dialing) dropEndpoint() {
+	if e := &d.endpoint; e.fd >= 0 {
+		d.core.loop.Drop(e.id)
+		_ = sys.AbortOnClose(e.fd)
+		closeSocket(e.fd)
+		e.fd = -1
 	}
 }
 
 // toItself reports whether a socket is its own peer.
-func toItself(fd int, to upstream.Address) bool {
+func toItself(fd int, to loop.Address) bool {
 	local, err := sys.LocalName(fd)
 	if err != nil || local.AddrPort.Port() != to.AddrPort.Port() {
 		return false
@@ -178,56 +267,43 @@ func toItself(fd int, to upstream.Address) bool {
 	return err == nil && peer == local
 }
 
-// look resolves a name on a goroutine of its own.
-func (c *core) look(d *dialing) {
+// resolve resolves a name on a goroutine of its own.
+func (c *core) resolve(d *dialing) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.unlook = cancel
 	step, use := d.step, d.use
 	c.group.lookups.Go(func() {
-		ips, err := c.group.cfg.Upstream.Resolve(ctx, step.Host, step.Timeout)
-		c.post(func() { c.looked(d, use, ips, err) })
+		ips, err := step.Resolver.Resolve(ctx, step.Host, step.Timeout)
+		c.post(func() { c.resolved(d, use, ips, err) })
 	})
 }
 
-func (c *core) looked(d *dialing, use uint64, ips []netip.Addr, err error) {
+func (c *core) resolved(d *dialing, use uint64, ips []netip.Addr, err error) {
 	if d.use != use {
 		return // the client is not there any more
 	}
 	d.unlook()
 	d.unlook = nil
-	d.search.Resolved(ips, err, false)
-	c.step(d)
+	d.search.Resolved(ips, err)
+	c.proceed(d)
 }
 
-// join has a client and its endpoint joined.
-func (c *core) join(d *dialing, fd int, id loop.ID, events loop.Events) {
-	n := d.conn
-	d.search.Reached()
-	a := relay.Socket{FD: int(n.fd), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true} // and SO_OOBINLINE: inherited
-	b := relay.Socket{FD: fd, ID: id, Events: events, TCP: d.step.Address.Path == ""}
-	n.fd, n.tcp = int32(fd), b.TCP
-	c.drop(d)
-	n.state = joined
-	c.age(n)
-	if c.group.cfg.Host.Detailed() {
-		c.names[n] = [2]string{peerName(a.FD), peerName(b.FD)}
-	}
-	c.driver.Start(&n.session, a, b, n)
-}
+// dialTimer is a dialing whose phase has taken its time.
+type dialTimer dialing
 
-// Ended is told that a session is over.
-func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
-	c := n.core
-	n.unlink()
-	c.ended.Add(r)
-	if r.Reason == relay.ReasonCanceled {
-		c.canceledClients++
+func (t *dialTimer) Expired(*loop.Timer) {
+	d := (*dialing)(t)
+	c := d.core
+	switch d.phase {
+	case awaitHeader:
+		c.refuse(d, ErrHeaderTimeout)
+	case awaitHello, awaitData:
+		c.refuse(d, ErrPrereadTimeout)
+	case pausing, parked:
+		c.proceed(d)
+	case prefacing:
+		c.failed(d, os.ErrDeadlineExceeded)
+	case responding, lingering:
+		c.part(d)
 	}
-	c.walkPast(n, r)
-	if len(c.names) > 0 {
-		names := c.names[n]
-		delete(c.names, n)
-		c.group.cfg.Host.Ended(names[0], names[1], r, err)
-	}
-	c.release(n)
 }

@@ -40,7 +40,7 @@ func earlyRig(t *testing.T, network string) (r *rig, target net.Listener) {
 	if network == "unix" {
 		addr = filepath.Join(t.TempDir(), "proxy")
 	}
-	r = newRigAt(t, network, addr, func(c *core.Config) { c.Upstream, c.MaxConnections = targets(t, "unix:"+path), 1 })
+	r = newRigAt(t, network, addr, func(c *core.Config) { c.Listeners[0].Service, c.MaxConnections = to(targets(t, "unix:"+path)), 1 })
 	r.serve(t)
 	return r, target
 }

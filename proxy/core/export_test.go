@@ -19,6 +19,18 @@ func (g *Group) SetControlNow(f func() error) {
 	}
 }
 
+// First returns the first socket that was listened on.
+func (g *Group) First() *Listening {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for l := range g.listenings {
+		if l.number == 0 {
+			return l
+		}
+	}
+	return nil
+}
+
 // Wake has the loops look at their clocks.
 func (g *Group) Wake() {
 	for _, c := range g.cores {
@@ -44,6 +56,9 @@ func ConnSize() (all, relays uintptr) {
 	session, _ := t.FieldByName("session")
 	return t.Size(), session.Type.Size()
 }
+
+// DialingSize is how many bytes a client takes until it is joined, beside its search.
+func DialingSize() uintptr { return reflect.TypeFor[dialing]().Size() }
 
 const (
 	ListMost  = listMost

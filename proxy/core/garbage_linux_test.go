@@ -73,7 +73,7 @@ func plainClient(t *testing.T, to syscall.Sockaddr, b []byte) {
 // Connections that come and go leave nothing else to the collector.
 func TestChurnMakesNoGarbage(t *testing.T) {
 	server := plainServer(t)
-	r := newRig(t, func(c *core.Config) { c.Upstream, c.Loops = targets(t, server), 1 })
+	r := newRig(t, func(c *core.Config) { c.Listeners[0].Service, c.Loops = to(targets(t, server)), 1 })
 	r.serve(t)
 	at := netip.MustParseAddrPort(r.addr.String())
 	to, b := &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, make([]byte, 1)

@@ -7,7 +7,7 @@ import (
 
 // A gate says whether more clients may be accepted, to all cores.
 type gate struct {
-	max    int64
+	max    atomic.Int64
 	active atomic.Int64 // clients that are served
 	holds  atomic.Int64 // of them, those that lack a descriptor: nobody else may get one
 	full   atomic.Bool  // the limit was reached, and cores wait for room; written under mu
@@ -20,7 +20,7 @@ type gate struct {
 // last one, or gets none, shuts the gate.
 func (g *gate) acquire() bool {
 	n := g.active.Add(1)
-	if n > g.max {
+	if n > g.max.Load() {
 		g.active.Add(-1)
 		return false
 	}
@@ -35,11 +35,11 @@ func (g *gate) release() { g.active.Add(-1) }
 // after that, both sequentially consistent: so one of them sees the other, and the
 // one who waits is nudged or needs not wait.
 func (g *gate) shut() bool {
-	if g.active.Load() < g.max {
+	if g.active.Load() < g.max.Load() {
 		return false
 	}
 	g.set(true) // which looks under mu: a full that is about to be false would not do
-	return g.active.Load() >= g.max
+	return g.active.Load() >= g.max.Load()
 }
 
 // open notes that there is room again, if that is so, and reports whether that is new.
@@ -51,7 +51,7 @@ func (g *gate) open() bool { return g.full.Load() && g.set(false) }
 func (g *gate) set(full bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if full == g.full.Load() || !full && g.active.Load() >= g.max {
+	if full == g.full.Load() || !full && g.active.Load() >= g.max.Load() {
 		return false
 	}
 	g.full.Store(full)
@@ -78,4 +78,4 @@ func (g *gate) say(full bool) {
 }
 
 // room reports whether a further client may be accepted.
-func (g *gate) room() bool { return g.holds.Load() == 0 && g.active.Load() < g.max }
+func (g *gate) room() bool { return g.holds.Load() == 0 && g.active.Load() < g.max.Load() }

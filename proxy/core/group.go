@@ -3,16 +3,17 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
-	"github.com/penstock/penstock/proxy/socket"
-	"github.com/penstock/penstock/proxy/upstream"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -26,23 +27,16 @@ type Config struct {
 	// Now is the clock, as in [loop.Config]; nil means the system's.
 	Now func() int64
 
+	// Listeners are those to begin with, of which there may be none.
 	Listeners      []Listener
 	Relay          *relay.Relay
-	Upstream       *upstream.Group
-	Options        socket.Options // of the sockets that connect
 	MaxConnections int
 	Host           Host
 }
 
-// A Listener is a listening socket.
-type Listener struct {
-	FD      int // non-blocking; borrowed until [Host.Closed]
-	TCP     bool
-	Backlog int // of the accept queue
-}
-
 // A Host is told what happens. Its methods are called on the goroutines of the
-// loops, several at a time, and must not wait.
+// loops, several at a time, and must not wait. Left, Refused and Ended are called by
+// [Handed.End] as well.
 type Host interface {
 	// Full is called with true when the limit is reached, and with false when there
 	// is room again and nobody has waited for it; once at a time, and never twice in
@@ -51,45 +45,57 @@ type Host interface {
 	// Paused is called each time that accepting from a listener failed, and is
 	// tried again later, with how many clients are served then, and how often that has
 	// happened with this listener.
-	Paused(listener int, cause error, active, pauses int64)
-	// Closed is called once for each listener, when nobody accepts from it any more.
-	Closed(listener int)
+	Paused(l *Listening, cause error, active, pauses int64)
+	// Closed is called once for each socket, when nobody accepts from it any more: its
+	// descriptor is not borrowed any longer. Left is called after that, once, when the
+	// last client that came in there has left.
+	Closed(l *Listening)
+	Left(l *Listening)
 	// Trim gives descriptors back that are not needed now, and returns how many
 	// things that were.
 	Trim() int
 	// Detailed reports whether the names of clients and endpoints are wanted.
 	Detailed() bool
-	// Refused is called when no target took a client, Ended when a session is over
-	// that began while Detailed was true.
-	Refused(client string, cause error)
+	// Refused is called when a client was reset: by its Admitter, for what it has sent
+	// or not sent (see [Preread]), or because no target took it. Its name is empty while
+	// Detailed is false. Ended is called when a session is over that began while
+	// Detailed was true.
+	Refused(l *Listening, client string, cause error)
 	Ended(client, endpoint string, r relay.Result, err error)
 }
 
 // A Group is the cores of a proxy. Make it with [New].
 type Group struct {
-	cfg       Config
-	loops     *loop.Group  // owned
-	mem       *arena.Arena // owned; nil until it was made
-	cores     []*core
-	gate      gate
-	waiting   queue
-	clients   atomic.Int64 // that were accepted and have not left
-	paused    atomic.Int64 // cores that cannot accept for want of something
-	accepting atomic.Int64 // acceptors that are not closed
-	finished  sync.Once
-	done      chan struct{} // closed when there is nobody left
-	started   atomic.Bool
-	ended     chan struct{} // closed when the loops have ended
-	lookups   sync.WaitGroup
-	summing   sync.Mutex
-	control   func() error // a test's: why a socket cannot be had
+	cfg      Config
+	loops    *loop.Group  // owned
+	mem      *arena.Arena // owned; nil until it was made
+	cores    []*core
+	gate     gate
+	waiting  queue
+	paused   atomic.Int64 // cores that cannot accept for want of something
+	live     atomic.Int64 // sockets that are accepted from, or have clients
+	draining atomic.Bool  // no further sockets are listened on; written under mu
+	handed   book         // of clients that are not on loops any more
+	finished sync.Once
+	done     chan struct{} // closed when there is nobody left
+	started  atomic.Bool
+	ended    chan struct{} // closed when the loops have ended
+	lookups  sync.WaitGroup
+	summing  sync.Mutex
+	control  func() error // a test's: why a socket cannot be had
+
+	mu         sync.Mutex
+	listenings map[*Listening]struct{} // that are accepted from, or have clients; under mu
+	listened   int                     // ever; under mu
 }
 
 // New makes a Group. Clients wait until Serve. The caller calls Close in the end,
 // also if Serve is never called.
 func New(cfg *Config) (*Group, error) {
-	g := &Group{cfg: *cfg, done: make(chan struct{}), ended: make(chan struct{})}
-	g.gate.max, g.gate.tell = int64(cfg.MaxConnections), cfg.Host.Full
+	g := &Group{cfg: *cfg, done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{})}
+	g.handed.init()
+	g.gate.max.Store(int64(cfg.MaxConnections))
+	g.gate.tell = cfg.Host.Full
 	var err error
 	if g.loops, err = loop.NewGroup(cfg.Loops, &loop.Config{BusyPoll: cfg.BusyPoll, KeepPolicy: cfg.KeepPolicy, Now: cfg.Now}); err != nil {
 		return nil, err
@@ -106,20 +112,21 @@ func (g *Group) open() error {
 		return err
 	}
 	for i, l := range g.loops.Loops() {
-		c, err := newCore(g, l, g.mem.Local(i))
+		c, err := newCore(g, i, l, g.mem.Local(i))
 		if err != nil {
 			return err
 		}
 		g.cores = append(g.cores, c)
 	}
-	for i, l := range g.cfg.Listeners {
-		s := &shared{Listener: l, index: i}
-		for _, c := range g.cores {
-			if err := c.listen(s); err != nil {
+	for _, of := range g.cfg.Listeners {
+		l, err := g.newListening(of)
+		if err != nil {
+			return err
+		}
+		for _, a := range l.parts {
+			if err := a.core.open(a); err != nil {
 				return fmt.Errorf("accept: %w", err)
 			}
-			s.open.Add(1)
-			g.accepting.Add(1)
 		}
 	}
 	return nil
@@ -144,11 +151,9 @@ func (g *Group) Serve() error {
 	return err
 }
 
-// finish ends Serve when nobody accepts and there is nobody left. A client is counted
-// before who accepted it stops accepting, and whichever of the two ends last looks
-// at both.
+// finish ends Serve when nobody accepts and there is nobody left, and that is wanted.
 func (g *Group) finish() {
-	if g.accepting.Load() == 0 && g.clients.Load() == 0 {
+	if g.draining.Load() && g.live.Load() == 0 {
 		g.finished.Do(func() { close(g.done) })
 	}
 }
@@ -156,16 +161,64 @@ func (g *Group) finish() {
 // Drain stops accepting, after those that wait in the accept queues. It may be
 // called at any time by any goroutine.
 func (g *Group) Drain() {
-	for _, c := range g.cores {
-		c.post(c.close)
+	for _, l := range g.end() {
+		l.Close()
 	}
+	g.finish()
+}
+
+// end has no further sockets listened on, and returns those that are.
+func (g *Group) end() []*Listening {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.draining.Store(true)
+	return slices.Collect(maps.Keys(g.listenings))
 }
 
 // Cut stops accepting and ends all sessions; their results have the cause. It may
 // be called at any time by any goroutine.
 func (g *Group) Cut(cause error) {
+	left := g.end()
 	for _, c := range g.cores {
 		c.post(func() { c.cut(cause) })
+	}
+	for _, l := range left {
+		l.Close() // where it was not opened yet
+	}
+	g.handed.cut(cause)
+	g.finish()
+}
+
+// Settle waits until the loops have done what Listen and Close were asked for before, or
+// until ctx or the group ends.
+func (g *Group) Settle(ctx context.Context) error {
+	done := make(chan struct{}, len(g.cores))
+	for _, c := range g.cores {
+		c.changes.give(c, change{do: settling, done: done})
+	}
+	for range g.cores {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-g.ended:
+			return ErrEnding
+		}
+	}
+	return nil
+}
+
+// SetMaxConnections changes how many clients are served at a time. Those that are more
+// than that stay.
+func (g *Group) SetMaxConnections(most int) {
+	g.gate.max.Store(int64(most))
+	g.nudge()
+}
+
+// nudge has every core look at what stands.
+func (g *Group) nudge() {
+	for _, c := range g.cores {
+		c.nudge()
 	}
 }
 
@@ -179,7 +232,8 @@ func (g *Group) Active() int64 { return g.gate.active.Load() }
 func (g *Group) Summary() Summary {
 	g.summing.Lock()
 	defer g.summing.Unlock()
-	sum := Summary{Arena: g.mem.Stats()}
+	sum := g.handed.summary()
+	sum.Arena = g.mem.Stats()
 	for _, c := range g.cores {
 		part := g.ask(c)
 		sum.merge(&part)

@@ -47,6 +47,11 @@ func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
 				at = p.next
 			}
 		}
+		for _, s := range g.handed.list() {
+			if ctx.Err() != nil || !yield(s) {
+				return
+			}
+		}
 	}
 }
 
@@ -94,9 +99,10 @@ func (c *core) list(index, at int) part {
 // kept to be logged: an idle session costs nothing for being listed.
 func (c *core) describe(n *conn, index int) Session {
 	s := Session{Loop: index, Idle: -1}
-	if n.state == connecting {
-		s.Client, s.State = peerName(int(n.fd)), Dialing
-		s.Age = time.Duration(c.loop.Now() - n.dial.began)
+	s.Listener = n.role.serving.socket.Name
+	if d := n.role.dial; d != nil {
+		s.Client, s.State = d.clientName(), d.phase.state()
+		s.Age = time.Duration(c.loop.Now() - d.began)
 		return s
 	}
 	if names, ok := c.names[n]; ok {
@@ -104,8 +110,12 @@ func (c *core) describe(n *conn, index int) Session {
 	} else {
 		a, b := n.session.Descriptors()
 		s.Client, s.Endpoint = peerName(a), peerName(b)
+		if source, ok := c.sources[n]; ok {
+			s.Client = source.String()
+		}
 	}
 	s.Told(n.session.Result())
 	s.Idle = n.session.Idle()
+	s.bound(bondOf(n.session.Limits()))
 	return s
 }

@@ -8,11 +8,14 @@ import (
 
 // A Session is what a list says of a client, at the moment at which it was looked at.
 type Session struct {
-	// Client and Endpoint are the addresses of the two peers, "unix:" before a path;
-	// "gone" for one that is not connected any more. Endpoint is empty while there is
-	// none.
+	// Client and Endpoint are the addresses of the two peers, the client's that of its
+	// PROXY header if there was one; "unix:" before a path; "gone" for one that is not
+	// connected any more. Endpoint is empty while there is none.
 	Client, Endpoint string
-	State            State
+	// Listener is the name of where it came in, Upstream and EndpointName what its
+	// [Bond] says; all three may be empty.
+	Listener, Upstream, EndpointName string
+	State                            State
 	// Loop is the index of the loop that serves it, negative where there are goroutines.
 	Loop int
 	// Age is the time since it was joined, and before that since it was accepted.
@@ -28,8 +31,14 @@ type Session struct {
 type State string
 
 const (
+	// Prereading: it has not sent yet what is looked at first.
+	Prereading State = "preread"
 	// Dialing: a target is looked for.
 	Dialing State = "dialing"
+	// Waiting: there was no place at a target, or it is tried again soon.
+	Waiting State = "waiting"
+	// Responding: it is sent a response, and no target.
+	Responding State = "responding"
 	// Joined: it is joined to one, and both may send.
 	Joined State = "joined"
 	// ClientEnded: half of the session is left, since the client's end of file has been
@@ -58,4 +67,11 @@ func (s *Session) Told(r relay.Result) {
 	s.Age = r.Duration
 	s.ClientToEndpoint = Moved{r.AToB.Spliced, r.AToB.Copied}
 	s.EndpointToClient = Moved{r.BToA.Spliced, r.BToA.Copied}
+}
+
+// bound fills in what a session is bound to.
+func (s *Session) bound(b Bond) {
+	if b != nil {
+		s.Upstream, s.EndpointName = b.Names()
+	}
 }

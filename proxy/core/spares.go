@@ -7,7 +7,7 @@ import (
 )
 
 // Spares are descriptors that are kept for connections to targets: one for each
-// client that was accepted and for which no socket was made yet, and one for each
+// client that was accepted and for which no socket was made yet, and one for each loop or
 // listener, which takes it before it accepts. Otherwise a burst of clients would
 // take every descriptor, and none of them could be served. Who connects asks for a
 // spare only if there is no other descriptor, so as a rule nothing is opened or

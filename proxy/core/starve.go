@@ -28,12 +28,17 @@ func (c *core) starve(d *dialing, err error) {
 	case d.starving == 0:
 		d.starving = now
 		c.group.gate.holds.Add(1)
-		c.nudgeAll()
+		c.group.nudge()
 	case now-d.starving > int64(starvePatience):
 		c.refuse(d, err)
 		return
 	}
 	c.starved = append(c.starved, d)
+	c.later()
+}
+
+// later has what failed for want of something tried again after a while.
+func (c *core) later() {
 	if !c.starveTimer.Armed() {
 		c.loop.Arm(&c.starveTimer, (*hunger)(c), starvePause)
 	}
@@ -52,7 +57,7 @@ func (c *core) feed(d *dialing) {
 		}
 	}
 	c.group.gate.holds.Add(-1)
-	c.nudgeAll()
+	c.group.nudge()
 }
 
 // retryStarved tries again for so many of those that starve, the ones that have
@@ -78,5 +83,6 @@ type hunger core
 func (h *hunger) Expired(*loop.Timer) {
 	c := (*core)(h)
 	c.retryStarved(true)
+	c.reopen()
 	c.emptyQueues()
 }

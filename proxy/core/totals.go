@@ -44,6 +44,7 @@ func (t *Totals) merge(u *Totals) {
 // Summary is what cores have done and hold.
 type Summary struct {
 	Accepted, Active, Refused, Canceled int64 // clients
+	Refusals                            Refusals
 	Totals                              Totals
 	Loops                               []Load
 	Arena                               arena.Stats // of all loops
@@ -53,6 +54,7 @@ type Summary struct {
 type Load struct {
 	Active, Accepted int64 // clients that it serves, and has served
 	HandedOver       int64 // clients that it accepted for others
+	Peeks            int64 // times that it looked at what a client has sent first, see [Preread]
 	// What has the name of a field of [loop.Stats] is that.
 	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused int64
 	// LagP99 and LagMax are how long turns took, see [loop.Stats]: LagP99 is an upper
@@ -66,6 +68,7 @@ func (s *Summary) merge(o *Summary) {
 	s.Active += o.Active
 	s.Refused += o.Refused
 	s.Canceled += o.Canceled
+	s.Refusals.merge(&o.Refusals)
 	s.Totals.merge(&o.Totals)
 	s.Loops = append(s.Loops, o.Loops...)
 }

@@ -31,8 +31,9 @@ func (c *core) settled() Summary {
 	s := c.loop.Stats()
 	return Summary{
 		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Totals: c.ended,
+		Refusals: c.refusals,
 		Loops: []Load{{
-			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver,
+			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver, Peeks: c.peeks,
 			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
 			Batches: s.Batches, BatchRefused: s.BatchRefused,
 			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/socket"
 )
 
 // What matters only to a connection that lasts is set once a session is older than
@@ -17,36 +18,53 @@ const youth = time.Second
 // batch is for how many sessions that is done in one turn of the loop.
 const batch = 256
 
+// An aging is the sessions whose endpoints are to get the same options.
+type aging struct {
+	core         *core
+	options      socket.Options
+	young, older list // sessions whose endpoints lack what only lasting ones need
+	timer        loop.Timer
+}
+
+// agingOf returns that for some options. There are as many as there are different ones.
+func (c *core) agingOf(options socket.Options) *aging {
+	g := c.agings[options]
+	if g == nil {
+		g = &aging{core: c, options: options}
+		g.young.init()
+		g.older.init()
+		c.agings[options] = g
+	}
+	return g
+}
+
 // age notes the beginning of a session.
-func (c *core) age(n *conn) {
+func (g *aging) age(n *conn) {
 	if !n.tcp {
 		return // a unix socket has none of these options
 	}
-	c.young.append(n)
-	if !c.youngTimer.Armed() {
-		c.loop.Arm(&c.youngTimer, (*youngTimer)(c), youth)
+	g.young.append(n)
+	if !g.timer.Armed() {
+		g.core.loop.Arm(&g.timer, g, youth)
 	}
 }
 
-// youngTimer is a core whose period is over.
-type youngTimer core
-
-func (t *youngTimer) Expired(*loop.Timer) {
-	c := (*core)(t)
+// Expired is told that the period is over.
+func (g *aging) Expired(*loop.Timer) {
 	for range batch {
-		if c.older.empty() {
+		if g.older.empty() {
 			break
 		}
-		n := c.older.first()
+		n := g.older.first()
 		n.unlink()
-		_ = c.group.cfg.Options.Last(int(n.fd)) // without them it is a connection like any other
+		_ = g.options.Last(int(n.fd)) // without them it is a connection like any other
 	}
-	if !c.older.empty() {
-		c.loop.Arm(&c.youngTimer, t, 0)
+	if !g.older.empty() {
+		g.core.loop.Arm(&g.timer, g, 0)
 		return
 	}
-	c.older.move(&c.young)
-	if !c.older.empty() {
-		c.loop.Arm(&c.youngTimer, t, youth)
+	g.older.move(&g.young)
+	if !g.older.empty() {
+		g.core.loop.Arm(&g.timer, g, youth)
 	}
 }

@@ -27,8 +27,8 @@ func connectedTo(addr netip.AddrPort) (fds []int) {
 func TestLastingConnectionsGetTheirOptions(t *testing.T) {
 	target := echo(t)
 	r := newRig(t, func(c *core.Config) {
-		c.Upstream = targets(t, target)
-		c.Options = socket.Options{KeepAlive: 41 * time.Second, UserTimeout: 43 * time.Second}
+		c.Listeners[0].Service = to(targets(t, target))
+		c.Listeners[0].Service.Options = socket.Options{KeepAlive: 41 * time.Second, UserTimeout: 43 * time.Second}
 	})
 	r.serve(t)
 	const sessions = 5

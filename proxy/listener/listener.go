@@ -30,6 +30,18 @@ type Config struct {
 	// Options are the socket options that accepted sockets inherit.
 	Options socket.Options
 
+	// Backlog is how long the accept queue is asked to be; 0 means net.core.somaxconn,
+	// which bounds it, see listen(2).
+	Backlog int
+
+	// Multipath has clients use several paths (Multipath TCP, net.ipv4.mptcp_enabled), if
+	// the kernel can; the sockets of those that do cannot be spliced.
+	Multipath bool
+
+	// Control sets what Options do not have, before bind(2), as that of net.ListenConfig
+	// does; it may be nil.
+	Control func(network, address string, c syscall.RawConn) error
+
 	// Reserve is called once for each connection, before it is accepted: it gets
 	// hold of what serving it will need. That it fails is as if accept(2) had. It
 	// may be nil.
@@ -94,23 +106,67 @@ func Listen(ctx context.Context, addr socket.Address, cfg *Config) (*Listener, e
 	} else {
 		err = l.listenTCP(ctx)
 	}
+	if err == nil && l.cfg.Backlog > 0 {
+		if err = l.resize(); err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, cause(err))
 	}
 	return l, nil
 }
 
-// listenTCP listens without MPTCP, which package net switches on by itself: an
-// MPTCP socket cannot splice as TCP's can, and inherits less.
+// Adopt makes a Listener of a socket that listens already, such as one that was passed to
+// the process; it owns ln from now on, also if there is an error. The options are set on
+// it as far as that is possible now. addr is what it is called.
+func Adopt(ln net.Listener, cfg *Config) (*Listener, error) {
+	sock, ok := ln.(stream)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %T is no stream socket", ln.Addr(), ln), ln.Close())
+	}
+	l := &Listener{fd: -1, after: time.After, backlog: backlog(), closed: make(chan struct{}), sock: sock}
+	if cfg != nil {
+		l.cfg = *cfg
+	}
+	if l.cfg.Limit == nil {
+		l.cfg.Limit = NewLimit(noLimit)
+	}
+	if u, ok := ln.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false) // the path is whose who made it
+		l.addr = socket.Address{Network: "unix", Name: ln.Addr().String()}
+	} else {
+		l.addr = socket.Address{Network: "tcp", Name: ln.Addr().String()}
+	}
+	raw, err := sock.SyscallConn()
+	if err == nil {
+		err = l.control(ln.Addr().Network(), ln.Addr().String(), raw)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", l.addr, err), ln.Close())
+	}
+	return l, nil
+}
+
+// listenTCP listens without MPTCP unless it was asked for, which package net switches on
+// by itself: an MPTCP socket cannot splice as TCP's can, and inherits less.
 func (l *Listener) listenTCP(ctx context.Context) error {
-	lc := net.ListenConfig{KeepAlive: socket.NetKeepAlive, Control: l.cfg.Options.Control}
-	lc.SetMultipathTCP(false)
+	lc := net.ListenConfig{KeepAlive: socket.NetKeepAlive, Control: l.control}
+	lc.SetMultipathTCP(l.cfg.Multipath)
 	ln, err := lc.Listen(ctx, "tcp", l.addr.Name)
 	if err != nil {
 		return err
 	}
 	l.sock = ln.(*net.TCPListener)
 	return nil
+}
+
+// control sets all that is to be inherited.
+func (l *Listener) control(network, address string, c syscall.RawConn) error {
+	if err := l.cfg.Options.Control(network, address, c); err != nil || l.cfg.Control == nil {
+		return err
+	}
+	return l.cfg.Control(network, address, c)
 }
 
 // cause strips package net's prefix, which names the address once more.
@@ -167,6 +223,10 @@ func (l *Listener) Close() error {
 	})
 	return l.err
 }
+
+// Closed returns a channel that is closed once the socket is: somebody else can have the
+// address.
+func (l *Listener) Closed() <-chan struct{} { return l.closed }
 
 func (l *Listener) closeSocket() error {
 	if l.fd >= 0 {

@@ -25,6 +25,19 @@ func backlog() int {
 	return n
 }
 
+// resize gives the accept queue the length that was asked for.
+func (l *Listener) resize() error {
+	raw, err := l.sock.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if cause := raw.Control(func(fd uintptr) { err = sys.Listen(int(fd), l.cfg.Backlog) }); cause != nil {
+		return cause
+	}
+	l.backlog = min(l.cfg.Backlog, l.backlog)
+	return os.NewSyscallError("listen", err)
+}
+
 // queued reports whether a connection waits in the accept queue; not if the
 // listener was closed.
 func (l *Listener) queued() bool {

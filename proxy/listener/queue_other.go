@@ -11,3 +11,6 @@ func (l *Listener) queued() bool { return true }
 
 // closeDescriptor is for a listener that was detached, of which there is none.
 func closeDescriptor(int) error { return nil }
+
+// resize leaves the accept queue as it is: the length is a hint.
+func (l *Listener) resize() error { return nil }

@@ -40,6 +40,10 @@ func (o Options) Last(fd int) error {
 	return set(fd, list[:n]...)
 }
 
+// Set sets all of them, and what is always on, on a socket that listens: those that it
+// accepts from now on inherit them.
+func (o Options) Set(fd int) error { return o.withDefaults().set(fd) }
+
 type option struct{ level, name, value int }
 
 var inline = option{sys.SOL_SOCKET, sys.SO_OOBINLINE, 1}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 // testExample runs the fifteen lines of the README.
@@ -17,7 +19,7 @@ func testExample(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()
 	must(t, err)
-	var log lockedBuffer
+	var log software.Output
 	cmd.Stderr = &log
 	must(t, cmd.Start())
 	end := sync.OnceFunc(func() {
@@ -35,10 +37,10 @@ func testExample(t *testing.T) {
 	c, err := net.Dial("tcp", addr)
 	must(t, err)
 	defer c.Close()
-	must(t, c.SetDeadline(time.Now().Add(patience)))
+	must(t, c.SetDeadline(time.Now().Add(software.Patience)))
 	echo(t, c.(*net.TCPConn), randomBytes(bulkSize))
 	c.Close()
-	if !eventually(func() bool { return strings.Contains(log.String(), " eof <nil>\n") }) {
+	if !software.Eventually(func() bool { return strings.Contains(log.String(), " eof <nil>\n") }) {
 		t.Errorf("forward does not report a session that ended by end of file:\n%s", log.String())
 	}
 	end()

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 // controlBytes bounds what iperf3 sends beside its measured streams: cookies,
@@ -12,15 +14,15 @@ const controlBytes = 64 << 10
 
 // testIperf3 moves 1 GiB over four streams each way.
 func testIperf3(t *testing.T) {
-	iperf3 := need(t, "iperf3", "iperf3")
-	addr, host, port := serviceAddr(t)
-	service{
-		command: []string{iperf3, "--server", "--bind", host, "--port", port, "--forceflush"},
-		dir:     serviceDir(t, nil),
-		ready:   "Server listening",
-		addr:    addr,
-		stop:    syscall.SIGTERM,
-	}.start(t)
+	iperf3 := software.Need(t, "iperf3", "iperf3")
+	addr, host, port := software.Addr(t)
+	software.Service{
+		Command: []string{iperf3, "--server", "--bind", host, "--port", port, "--forceflush"},
+		Dir:     software.Dir(t, nil),
+		Ready:   "Server listening",
+		Addr:    addr,
+		Stop:    syscall.SIGTERM,
+	}.Start(t)
 
 	for _, direction := range []string{"client to server", "server to client"} {
 		t.Run(direction, func(t *testing.T) {
@@ -30,7 +32,7 @@ func testIperf3(t *testing.T) {
 			if direction == "server to client" {
 				args = append(args, "--reverse")
 			}
-			report := parseIperf3(t, run(t, args...))
+			report := parseIperf3(t, software.Run(t, args...))
 			s := p.stop(t)
 
 			bulk, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient

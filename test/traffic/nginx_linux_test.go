@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 // headerBytes bounds what HTTP adds to a file.
@@ -21,7 +23,7 @@ const headerBytes = 8 << 10
 
 // testNginx fetches a large file with curl and puts it back, by every engine.
 func testNginx(t *testing.T) {
-	curl := need(t, "curl", "curl")
+	curl := software.Need(t, "curl", "curl")
 	addr, dir := startNginx(t)
 	files := filepath.Join(dir, "files")
 
@@ -33,7 +35,7 @@ func testNginx(t *testing.T) {
 			if got := fetch(t, curl, url); got != want {
 				t.Errorf("fetched a file with SHA-256 %s, want %s", got, want)
 			}
-			run(t, curl, "--silent", "--show-error", "--fail", "--noproxy", "*", "--header", "Expect:",
+			software.Run(t, curl, "--silent", "--show-error", "--fail", "--noproxy", "*", "--header", "Expect:",
 				"--upload-file", filepath.Join(files, engine), url+"-put")
 			if got := hashFile(t, filepath.Join(files, engine+"-put")); got != want {
 				t.Errorf("put a file with SHA-256 %s, want %s", got, want)
@@ -49,7 +51,7 @@ func testNginx(t *testing.T) {
 // testNginxSlowReader has a client that reads for a second what is there at
 // once.
 func testNginxSlowReader(t *testing.T) {
-	curl := need(t, "curl", "curl")
+	curl := software.Need(t, "curl", "curl")
 	addr, dir := startNginx(t)
 	want := writeRandom(t, filepath.Join(dir, "files", "small"), 32<<20)
 	p := startProxy(t, addr)
@@ -91,10 +93,10 @@ func checkBulk(t *testing.T, direction, engine string, f flow, size int64) {
 // there.
 func startNginx(t *testing.T) (addr, dir string) {
 	t.Helper()
-	nginx := need(t, "nginx", "nginx")
-	dir = serviceDir(t, nil)
+	nginx := software.Need(t, "nginx", "nginx")
+	dir = software.Dir(t, nil)
 	must(t, os.Mkdir(filepath.Join(dir, "files"), 0o755))
-	addr, _, _ = serviceAddr(t)
+	addr, _, _ = software.Addr(t)
 	worker := "" // an ordinary user's workers are its own
 	if os.Getuid() == 0 {
 		worker = "user root;"
@@ -112,12 +114,12 @@ http {
 }
 `, worker, addr)
 	must(t, os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(config), 0o644))
-	service{
-		command: []string{nginx, "-p", dir, "-c", "nginx.conf", "-e", "stderr"},
-		dir:     dir,
-		addr:    addr,
-		stop:    syscall.SIGTERM,
-	}.start(t)
+	software.Service{
+		Command: []string{nginx, "-p", dir, "-c", "nginx.conf", "-e", "stderr"},
+		Dir:     dir,
+		Addr:    addr,
+		Stop:    syscall.SIGTERM,
+	}.Start(t)
 	return addr, dir
 }
 

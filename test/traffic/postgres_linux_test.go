@@ -10,18 +10,19 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 const copyRows = 300_000
 
 // testPostgres copies rows into a table and out again with psql.
 func testPostgres(t *testing.T) {
-	psql := need(t, "psql", "postgresql-client")
+	psql := software.Need(t, "psql", "postgresql-client")
 	p := startProxy(t, startPostgres(t))
 	host, port := p.hostPort(t)
 	database := fmt.Sprintf("host=%s port=%s user=penstock dbname=postgres sslmode=disable gssencmode=disable", host, port)
@@ -85,44 +86,25 @@ func runPsql(t *testing.T, psql, database, sql string, stdin io.Reader) []byte {
 // the server refuses to run as root.
 func startPostgres(t *testing.T) (addr string) {
 	t.Helper()
-	bin := postgresBin(t)
-	owner := ordinaryUser(t)
-	dir := serviceDir(t, owner)
+	bin := software.Postgres(t)
+	owner := software.Ordinary(t)
+	dir := software.Dir(t, owner)
 	data := filepath.Join(dir, "data")
-	initdb := exec.CommandContext(t.Context(), filepath.Join(bin, "initdb"), "--pgdata", data,
+	software.RunAs(t, owner, dir, filepath.Join(bin, "initdb"), "--pgdata", data,
 		"--username", "penstock", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
-	initdb.Dir = dir
-	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: credential(t, owner)}
-	if out, err := initdb.CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
-	}
 
-	addr, host, port := serviceAddr(t)
-	service{
-		command: []string{
+	addr, host, port := software.Addr(t)
+	software.Service{
+		Command: []string{
 			filepath.Join(bin, "postgres"), "-D", data,
 			"-c", "listen_addresses=" + host, "-c", "port=" + port,
 			"-c", "unix_socket_directories=", "-c", "fsync=off",
 		},
-		dir:   dir,
-		ready: "ready to accept connections",
-		addr:  addr,
-		stop:  syscall.SIGINT, // its "fast shutdown"
-		user:  owner,
-	}.start(t)
+		Dir:   dir,
+		Ready: "ready to accept connections",
+		Addr:  addr,
+		Stop:  syscall.SIGINT, // its "fast shutdown"
+		User:  owner,
+	}.Start(t)
 	return addr
-}
-
-// postgresBin returns where the newest server's programs are: Debian keeps them
-// out of PATH.
-func postgresBin(t *testing.T) string {
-	t.Helper()
-	if path, err := exec.LookPath("initdb"); err == nil {
-		return filepath.Dir(path)
-	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if len(found) == 0 {
-		missing(t, "initdb", "postgresql")
-	}
-	return filepath.Dir(slices.Max(found))
 }

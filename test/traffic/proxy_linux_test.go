@@ -13,11 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// patience bounds every wait for something that takes well under a second on a
-// quiet machine.
-const patience = 30 * time.Second
+	"github.com/penstock/penstock/internal/testutil/software"
+)
 
 // flow, summary: what penstock proxy --log json prints at the end and on
 // SIGUSR1.
@@ -43,7 +41,7 @@ type proxy struct {
 	summaries chan summary
 	exited    chan struct{} // closed once err is set
 	err       error
-	log       lockedBuffer
+	log       software.Output
 }
 
 // startProxy runs penstock proxy on loopback, and where a --listen among flags
@@ -89,8 +87,8 @@ func startProxy(t *testing.T, target string, flags ...string) *proxy {
 			}
 		case <-p.exited:
 			t.Fatalf("penstock ended before it listened: %v", p.err)
-		case <-time.After(patience):
-			t.Fatalf("penstock does not listen after %v", patience)
+		case <-time.After(software.Patience):
+			t.Fatalf("penstock does not listen after %v", software.Patience)
 		}
 	}
 	return p
@@ -142,8 +140,8 @@ func (p *proxy) nextSummary(t *testing.T) summary {
 	select {
 	case s := <-p.summaries:
 		return s
-	case <-time.After(patience):
-		t.Fatalf("no summary after %v", patience)
+	case <-time.After(software.Patience):
+		t.Fatalf("no summary after %v", software.Patience)
 		panic("unreachable")
 	}
 }
@@ -155,8 +153,8 @@ func (p *proxy) stop(t *testing.T) summary {
 	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-p.exited:
-	case <-time.After(patience):
-		t.Fatalf("penstock still runs %v after SIGTERM", patience)
+	case <-time.After(software.Patience):
+		t.Fatalf("penstock still runs %v after SIGTERM", software.Patience)
 	}
 	if p.err != nil {
 		t.Fatalf("penstock after SIGTERM: %v", p.err)
@@ -213,22 +211,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// A lockedBuffer is a strings.Builder that several goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

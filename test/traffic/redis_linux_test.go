@@ -9,24 +9,26 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 // testRedis drives the request and response traffic that copying is for: small
 // messages on many connections, pipelined, reconnecting, and large values.
 func testRedis(t *testing.T) {
-	bench, cli := need(t, "redis-benchmark", "redis-tools"), need(t, "redis-cli", "redis-tools")
-	addr, host, port := serviceAddr(t)
-	dir := serviceDir(t, nil)
-	service{
-		command: []string{
-			need(t, "redis-server", "redis-server"), "--bind", host, "--port", port,
+	bench, cli := software.Need(t, "redis-benchmark", "redis-tools"), software.Need(t, "redis-cli", "redis-tools")
+	addr, host, port := software.Addr(t)
+	dir := software.Dir(t, nil)
+	software.Service{
+		Command: []string{
+			software.Need(t, "redis-server", "redis-server"), "--bind", host, "--port", port,
 			"--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 		},
-		dir:   dir,
-		ready: "Ready to accept connections",
-		addr:  addr,
-		stop:  syscall.SIGTERM,
-	}.start(t)
+		Dir:   dir,
+		Ready: "Ready to accept connections",
+		Addr:  addr,
+		Stop:  syscall.SIGTERM,
+	}.Start(t)
 
 	tests := map[string]struct {
 		requests, valueSize int
@@ -42,15 +44,15 @@ func testRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := startProxy(t, addr)
 			host, port := p.hostPort(t)
-			out := run(t, append([]string{
+			out := software.Run(t, append([]string{
 				bench, "-h", host, "-p", port, "--csv",
 				"-n", strconv.Itoa(test.requests), "-d", strconv.Itoa(test.valueSize),
 			}, test.flags...)...)
 			checkBenchmark(t, out)
-			if got := strings.TrimSpace(run(t, cli, "-h", host, "-p", port, "strlen", "key:__rand_int__")); got != strconv.Itoa(test.valueSize) {
+			if got := strings.TrimSpace(software.Run(t, cli, "-h", host, "-p", port, "strlen", "key:__rand_int__")); got != strconv.Itoa(test.valueSize) {
 				t.Errorf("the value set has length %s, want %d", got, test.valueSize)
 			}
-			if errs := run(t, cli, "-h", host, "-p", port, "info", "errorstats"); strings.Contains(errs, "errorstat_") {
+			if errs := software.Run(t, cli, "-h", host, "-p", port, "info", "errorstats"); strings.Contains(errs, "errorstat_") {
 				t.Errorf("the server replied with errors:\n%s", errs)
 			}
 			s := p.stop(t)
@@ -62,22 +64,22 @@ func testRedis(t *testing.T) {
 
 // testRedisUnix does it over unix sockets, on both sides of the proxy.
 func testRedisUnix(t *testing.T) {
-	bench := need(t, "redis-benchmark", "redis-tools")
-	dir := serviceDir(t, nil)
+	bench := software.Need(t, "redis-benchmark", "redis-tools")
+	dir := software.Dir(t, nil)
 	server, client := filepath.Join(dir, "server.sock"), filepath.Join(dir, "client.sock")
-	service{
-		command: []string{
-			need(t, "redis-server", "redis-server"), "--port", "0", "--unixsocket", server,
+	software.Service{
+		Command: []string{
+			software.Need(t, "redis-server", "redis-server"), "--port", "0", "--unixsocket", server,
 			"--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 		},
-		dir:   dir,
-		ready: "ready to accept connections",
-		stop:  syscall.SIGTERM,
-	}.start(t)
+		Dir:   dir,
+		Ready: "ready to accept connections",
+		Stop:  syscall.SIGTERM,
+	}.Start(t)
 
 	p := startProxy(t, "unix:"+server, "--listen", "unix:"+client)
 	for _, valueSize := range []int{64, 1 << 20} {
-		checkBenchmark(t, run(t, bench, "-s", client, "--csv", "-t", "set,get",
+		checkBenchmark(t, software.Run(t, bench, "-s", client, "--csv", "-t", "set,get",
 			"-n", "400", "-c", "8", "-d", strconv.Itoa(valueSize)))
 	}
 	s := p.stop(t)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/internal/testutil/strace"
 )
 
@@ -97,7 +98,7 @@ func (p *proxy) dial(t *testing.T) *net.TCPConn {
 	c, err := net.Dial("tcp", p.addr)
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(2*patience)))
+	must(t, c.SetDeadline(time.Now().Add(2*software.Patience)))
 	return c.(*net.TCPConn)
 }
 
@@ -139,7 +140,7 @@ func randomBytes(n int) []byte {
 // settled waits until the proxy has so many sessions and no pipe leased.
 func (p *proxy) settled(t *testing.T, sessions int64) (s summary) {
 	t.Helper()
-	if !eventually(func() bool {
+	if !software.Eventually(func() bool {
 		s = p.summary(t)
 		return s.Connections.Active == sessions && s.Pipes.Leased == 0
 	}) {

@@ -1,11 +1,11 @@
 package traffic
 
 import (
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -15,16 +15,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 var binary, forwarder string
 
 func TestTraffic(t *testing.T) {
-	dir := t.TempDir()
-	args := []string{"build", "-buildvcs=false", "-o", dir + "/"}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "./cmd/penstock", "./examples/forward")...)
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	dir := software.Build(t, "./cmd/penstock", "./examples/forward")
 	binary, forwarder = filepath.Join(dir, "penstock"), filepath.Join(dir, "forward")
 
 	t.Run("iperf3", testIperf3)

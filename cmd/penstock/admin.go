@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// adminFlags say whom a command asks.
+type adminFlags struct {
+	Config string `placeholder:"FILE" help:"The configuration of the process to be asked: it says where."`
+	Admin  string `placeholder:"ADDR" help:"Where to ask instead: unix:/path, or host:port of this machine."`
+}
+
+// ask has f ask the running process.
+func (f *adminFlags) ask(e *env, command string, ask func(ctx context.Context, c *admin.Client) error) error {
+	bind, err := f.bind(e, command)
+	if err != nil {
+		return e.failed(err)
+	}
+	client, err := admin.NewClient(bind)
+	if err != nil {
+		return usagef("%s: --admin: %w", command, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- ask(ctx, client) }()
+	select {
+	case err = <-done:
+	case <-e.stops:
+		cancel()
+		if err = <-done; errors.Is(err, context.Canceled) {
+			err = errors.New("interrupted before there was an answer")
+		}
+	}
+	return e.failed(err)
+}
+
+// bind returns where to ask.
+func (f *adminFlags) bind(e *env, command string) (string, error) {
+	if f.Admin != "" {
+		return f.Admin, nil
+	}
+	if f.Config == "" {
+		return "", usagef("%s: --config is missing: write penstock %s --config penstock.yaml, or --admin unix:/run/penstock/admin.sock", command, command)
+	}
+	cfg, err := loadConfig(f.Config, e.environment())
+	if err != nil {
+		return "", err
+	}
+	if bind := adminBind(cfg); bind != "" {
+		return bind, nil
+	}
+	return "", fmt.Errorf(`%s: no place to ask at: write there, for example, admin: {bind: "unix:/run/penstock/admin.sock"}`, f.Config)
+}
+
+// failed shows what an error has to say beside its one line.
+func (e *env) failed(err error) error {
+	text := ""
+	if bad, ok := errors.AsType[*admin.ConfigError](err); ok {
+		text = bad.Text
+	} else if refused, ok := errors.AsType[*admin.Refusal](err); ok {
+		text = refused.Details
+	}
+	if text == "" {
+		return err
+	}
+	fmt.Fprint(e.stderr, text)
+	return exitCode(exitError)
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/penstock/penstock/proxy/config"
+)
+
+type fmtCmd struct {
+	configFlag
+	Write bool `help:"Write the result to the file, instead of printing it."`
+	Check bool `help:"Print nothing; exit code 1 if the file is not formatted."`
+}
+
+// Run formats one file. What it includes is left alone.
+func (c *fmtCmd) Run(e *env) error {
+	if err := c.given("fmt"); err != nil {
+		return err
+	}
+	if c.Write && c.Check {
+		return usagef("fmt: --write and --check exclude each other (see: penstock fmt --help)")
+	}
+	text, formatted, problems := config.Format(c.Config)
+	if err := e.sayProblems(problems); err != nil {
+		return err
+	}
+	switch {
+	case !c.Write && !c.Check:
+		_, err := e.stdout.Write(formatted)
+		return err
+	case bytes.Equal(text, formatted):
+		return nil
+	case c.Check:
+		return fmt.Errorf("%s is not formatted: write penstock fmt --write --config %[1]s", c.Config)
+	}
+	return replaceFile(c.Config, formatted)
+}
+
+// replaceFile gives a file other contents in one step, and keeps its mode.
+func replaceFile(path string, contents []byte) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(contents)
+	if err == nil {
+		err = f.Chmod(info.Mode().Perm())
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+)
+
+type planCmd struct {
+	configFlag
+	Admin string `placeholder:"ADDR" help:"Where the running process is asked: unix:/path, or host:port of this machine. (default: what the file says)"`
+}
+
+// Run says what a configuration would change in the process that runs, and which
+// connections that touches. It changes nothing.
+func (c *planCmd) Run(e *env) error {
+	next, err := c.load(e, "plan")
+	if err != nil {
+		return err
+	}
+	if c.Admin == "" && next.Admin == nil {
+		return c.unasked(e, next, `it names no admin address, so nobody was asked what runs`)
+	}
+	path, err := filepath.Abs(c.Config)
+	if err != nil {
+		return err
+	}
+	var p admin.Plan
+	whom := adminFlags{Config: c.Config, Admin: c.Admin}
+	err = whom.ask(e, "plan", func(ctx context.Context, client *admin.Client) (err error) {
+		p, err = client.Plan(ctx, path)
+		return err
+	})
+	switch {
+	case errors.Is(err, admin.ErrNotRunning):
+		return c.unasked(e, next, err.Error())
+	case err != nil:
+		return err
+	}
+	return c.write(e, p, path)
+}
+
+// unasked writes what there would be where nothing runs, and why that is all.
+func (c *planCmd) unasked(e *env, next *config.Config, why string) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: %s; penstock run would begin with:\n", c.Config, why)
+	for _, line := range lines(config.Diff(new(config.Config), next)) {
+		fmt.Fprintf(&text, "  %s\n", line)
+	}
+	_, err := fmt.Fprint(e.stdout, text.String())
+	return err
+}
+
+// write writes a plan.
+func (c *planCmd) write(e *env, p admin.Plan, path string) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: %s to generation %d, which has %s\n", c.Config,
+		count(len(p.Changes), "change"), p.Generation, count(int(p.Connections), "connection"))
+	for _, change := range p.Changes {
+		fmt.Fprintf(&text, "  %s\n", change.What)
+		if change.Connections > 0 {
+			fmt.Fprintf(&text, "    %s\n", fateWords(change.Connections, change.Fate))
+		}
+	}
+	if p.Path != path {
+		fmt.Fprintf(&text, "a reload reads %s: put the file there first\n", p.Path)
+	}
+	_, err := fmt.Fprint(e.stdout, text.String())
+	return err
+}
+
+// fateWords says what becomes of so many connections.
+func fateWords(n int64, fate admin.Fate) string {
+	words := map[admin.Fate][2]string{
+		admin.Keep:  {"stays as it is", "stay as they are"},
+		admin.Drain: {"drains", "drain"},
+		admin.Reset: {"is reset", "are reset"},
+	}[fate]
+	if n == 1 {
+		return "1 connection " + words[0]
+	}
+	return fmt.Sprintf("%d connections %s", n, words[1])
+}

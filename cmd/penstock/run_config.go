@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+)
+
+// loadConfig reads a configuration. The error is an [*admin.ConfigError].
+func loadConfig(path string, env config.Env) (*config.Config, error) {
+	cfg, problems := config.Load(path, env)
+	if len(problems) == 0 {
+		return cfg, nil
+	}
+	bad := &admin.ConfigError{Path: path}
+	var text strings.Builder
+	for _, p := range problems {
+		bad.Problems = append(bad.Problems, p.Error())
+		fmt.Fprintln(&text, p.String())
+	}
+	bad.Text = text.String()
+	return nil, bad
+}
+
+// maxLogged is how many problems of a configuration are logged.
+const maxLogged = 20
+
+// logProblems logs a line for each problem of a configuration.
+func logProblems(log *slog.Logger, bad *admin.ConfigError) {
+	for _, line := range bad.Problems[:min(len(bad.Problems), maxLogged)] {
+		log.Error(line)
+	}
+	if more := len(bad.Problems) - maxLogged; more > 0 {
+		log.Error("there are more problems, see penstock check", "more", more)
+	}
+}
+
+// environment returns what looks variables of the environment up.
+func (e *env) environment() config.Env {
+	if e.lookup != nil {
+		return e.lookup
+	}
+	return func(name string) (string, bool) {
+		value := e.getenv(name)
+		return value, value != ""
+	}
+}
+
+// adminBind returns where the process of a configuration is asked and told; "" for
+// nowhere.
+func adminBind(cfg *config.Config) string {
+	if cfg.Admin == nil {
+		return ""
+	}
+	return cfg.Admin.Bind.String()
+}

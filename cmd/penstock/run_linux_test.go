@@ -1,0 +1,260 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// TestHangupReloads: and what cannot be used changes nothing, and is told.
+func TestHangupReloads(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.write("a", "b")
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"configuration in force","generation":2,"by":"SIGHUP"`)
+	r.has("a b")
+	r.writeText("listeners: [{name: a, bond: 1}]\nsurprise: 1\n")
+	r.hangups <- syscall.SIGHUP
+	r.says(`"level":"ERROR","msg":"[^"]*penstock.yaml:1:.*bond`)
+	r.says(`"level":"ERROR","msg":"[^"]*penstock.yaml:2:.*surprise`)
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP"`)
+	r.has("a b")
+	r.balancer.mu.Lock()
+	r.balancer.bad = errors.New("no room")
+	r.balancer.mu.Unlock()
+	r.write("c")
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"no room"`)
+	r.has("a b")
+	if _, complaint := r.tells(exitError, "rollback", "--config", r.file); complaint != "penstock: rollback to generation 1: no room\n" {
+		t.Errorf("a rollback that fails says %q", complaint)
+	}
+	r.has("a b")
+}
+
+func TestReloadCommand(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.write("a", "b")
+	out, _ := r.tells(exitOK, "reload", "--config", r.file)
+	if want := "  listener b added\ngeneration 2 is in force: 1 change\n"; out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+	r.has("a b")
+	out, _ = r.tells(exitOK, "reload", "--config", r.file)
+	if want := "generation 3 is in force: 0 changes\n"; out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+	// What is wrong is shown as penstock check does, and what is in force can be asked for
+	// where the file cannot.
+	r.writeText("listeners: 1\n")
+	_, check := r.tells(exitError, "check", "--config", r.file)
+	_, byFile := r.tells(exitError, "reload", "--config", r.file)
+	_, byAddress := r.tells(exitError, "reload", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+	if check == "" || byFile != check || byAddress != check {
+		t.Errorf("check says %q, reload %q, and with --admin %q", check, byFile, byAddress)
+	}
+	r.has("a b")
+	r.tells(exitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+	r.has("a b")
+}
+
+func TestReloadUntilConfirmed(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.write("b")
+	out, _ := r.tells(exitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
+	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit is rolled back at ") || !strings.HasSuffix(out, " unless penstock confirm comes first, and at once if failures>50\n") {
+		t.Errorf("it says %q", out)
+	}
+	_, complaint := r.tells(exitError, "reload", "--config", r.file)
+	if !strings.HasPrefix(complaint, "penstock: a reload waits to be confirmed: generation 2, which is rolled back in ") {
+		t.Errorf("a second one: %q", complaint)
+	}
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"a reload waits to be confirmed`)
+	if out, _ = r.tells(exitOK, "confirm", "--config", r.file); out != "generation 2 stays\n" {
+		t.Errorf("it says %q", out)
+	}
+	r.has("b")
+	r.tells(exitError, "confirm", "--config", r.file)
+	r.write("c")
+	r.tells(exitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if out, _ = r.tells(exitOK, "rollback", "--config", r.file); out != "generation 2 is in force again\n" {
+		t.Errorf("it says %q", out)
+	}
+	r.has("b")
+	r.tells(exitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
+	r.has("c")
+	r.balancer.fail(51)
+	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"why":"failures rose by 51, the bound is failures>50"`)
+	r.has("b")
+	r.tells(exitOK, "reload", "--config", r.file, "--confirm", "100ms")
+	r.says(`"from":5,"why":"nobody confirmed it within 100ms"`)
+	r.has("b")
+	if _, complaint := r.tells(exitError, "reload", "--config", r.file, "--confirm", "1m", "--rollback-if", "tears>1"); !strings.Contains(complaint, `no counter "tears": write one of failures, refused`) {
+		t.Errorf("of a counter that is not there: %q", complaint)
+	}
+}
+
+// TestAdminMoves with a reload, and back with a rollback.
+func TestAdminMoves(t *testing.T) {
+	r := startRun(t, nil, "a")
+	other := filepath.Join(r.dir, "other.sock")
+	r.writeText(r.text("other.sock", "a"))
+	r.tells(exitError, "reload", "--config", r.file) // which says the new address
+	r.tells(exitOK, "reload", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+	r.tells(exitOK, "rollback", "--config", r.file)
+	_, complaint := r.tells(exitError, "confirm", "--admin", "unix:"+other)
+	if want := "penstock: unix:" + other + ": nothing runs there\n"; complaint != want {
+		t.Errorf("it says %q, want %q", complaint, want)
+	}
+	// One that cannot be had changes nothing.
+	r.writeText(r.text("no/such.sock", "b"))
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"admin: listen on unix:`)
+	r.has("a")
+	r.tells(exitOK, "plan", "--config", r.file, "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+}
+
+func TestPlanCommand(t *testing.T) {
+	r := startRun(t, nil, "a", "b")
+	planned := filepath.Join(r.dir, "planned.yaml")
+	text := strings.ReplaceAll(r.text("admin.sock", "a", "c"), "127.0.0.1:1", "127.0.0.1:9")
+	if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := r.tells(exitOK, "plan", "--config", planned)
+	for _, want := range []string{
+		planned + ": 4 changes to generation 1, which has 10 connections\n",
+		"  listener b removed\n    5 connections drain\n", "  listener c added\n  ",
+		"  endpoint up/127.0.0.1:1 removed\n    3 connections drain\n", "  endpoint up/127.0.0.1:9 added\n",
+		"a reload reads " + r.file + ": put the file there first\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it says %q, want %q", out, want)
+		}
+	}
+	r.has("a b")
+	if out, _ := r.tells(exitOK, "plan", "--config", r.file); out != r.file+": 0 changes to generation 1, which has 10 connections\n" {
+		t.Errorf("of what is in force it says %q", out)
+	}
+	r.end(exitOK)
+	out, _ = r.tells(exitOK, "plan", "--config", planned)
+	if !strings.HasPrefix(out, planned+": unix:"+filepath.Join(r.dir, "admin.sock")+": nothing runs there; penstock run would begin with:\n  ") || !strings.Contains(out, "  listener c added\n") {
+		t.Errorf("where nothing runs it says %q", out)
+	}
+}
+
+// TestPlanTellsNothingOfOtherFiles: the process may be allowed to read what those who ask
+// it are not.
+func TestPlanTellsNothingOfOtherFiles(t *testing.T) {
+	r := startRun(t, nil, "a")
+	secret := filepath.Join(r.dir, "secret")
+	if err := os.WriteFile(secret, []byte("password: hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := (&running{path: r.file, env: os.LookupEnv}).Plan(t.Context(), secret)
+	if !errors.Is(err, admin.ErrInvalid) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "password") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+func TestWatchReloads(t *testing.T) {
+	r := startRun(t, []string{"--watch"}, "a")
+	r.write("a", "b")
+	r.says(`"msg":"configuration in force","generation":2,"by":"watch"`)
+	r.has("a b")
+	r.writeText("listeners: 1\n")
+	r.says(`"msg":"reload refused, nothing was changed","by":"watch"`)
+	// What is included is watched as well, and so is what comes.
+	sub := filepath.Join(r.dir, "conf.d")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.writeText("include: [\"conf.d/*.yaml\"]\n" + r.text("admin.sock", "a"))
+	r.says(`"msg":"configuration in force","generation":3,"by":"watch"`)
+	r.has("a")
+	one := filepath.Join(sub, "one.yaml")
+	if err := os.WriteFile(one, []byte("listeners: [{name: one, bind: \"127.0.0.1:3000\", upstream: up}]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.says(`"msg":"configuration in force","generation":4,"by":"watch"`)
+	r.has("a one")
+	if err := os.Remove(one); err != nil {
+		t.Fatal(err)
+	}
+	r.says(`"msg":"configuration in force","generation":5,"by":"watch"`)
+	r.has("a")
+}
+
+// TestRolledBackFileIsNotReadAgain by itself, also where the rollback changes which files
+// there are.
+func TestRolledBackFileIsNotReadAgain(t *testing.T) {
+	r := startRun(t, []string{"--watch"}, "a")
+	if err := os.Mkdir(filepath.Join(r.dir, "conf.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.writeText("include: [\"conf.d/*.yaml\"]\n" + r.text("admin.sock", "b"))
+	r.says(`"generation":2,"by":"watch"`)
+	r.tells(exitOK, "rollback", "--config", r.file)
+	r.has("a")
+	r.writeText(r.text("admin.sock", "c")) // the next thing that happens
+	r.says(`"generation":3,"by":"watch"`)
+	r.has("c")
+}
+
+// TestServiceManagerIsTold that it is ready, reloads, and stops.
+func TestServiceManagerIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	r := startRun(t, nil, "a")
+	next := func(want ...string) {
+		t.Helper()
+		b := make([]byte, 4096)
+		c.SetReadDeadline(time.Now().Add(patience))
+		n, err := c.Read(b)
+		for _, w := range want {
+			if err != nil || !strings.Contains(string(b[:n]), w) {
+				t.Errorf("told %q, %v, want %q", b[:n], err, want)
+			}
+		}
+	}
+	next("READY=1", "STATUS=generation 1 of "+r.file)
+	r.write("b")
+	r.hangups <- syscall.SIGHUP
+	next("RELOADING=1", "MONOTONIC_USEC=")
+	next("READY=1", "STATUS=generation 2 of ")
+	r.end(exitOK)
+	next("STOPPING=1")
+}
+
+// TestDrainFreesTheAdminSocket for a successor, while sessions go on; a second signal cuts.
+func TestDrainFreesTheAdminSocket(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.balancer.drains = make(chan struct{}) // which will take for ever
+	r.tells(exitOK, "plan", "--config", r.file)
+	r.stops <- syscall.SIGTERM
+	for path := filepath.Join(r.dir, "admin.sock"); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	r.stops <- syscall.SIGTERM
+	<-r.done
+	if r.code != exitError {
+		t.Errorf("exit code %d after a cut", r.code)
+	}
+	r.code = exitOK // for the cleanup
+}

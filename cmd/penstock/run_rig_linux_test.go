@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+)
+
+// A paperBalancer serves nobody, and remembers what it was given: what changes a load
+// balancer is tried with it.
+type paperBalancer struct {
+	admin.Balancer // nil: what is not tried here
+
+	mu       sync.Mutex
+	cfg      *config.Config
+	applied  int
+	bad      error // of applying
+	failures int64
+	cut      chan struct{}
+	drains   chan struct{} // closed: draining takes no time
+}
+
+func (b *paperBalancer) Serve(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-b.cut:
+		return proxy.ErrCut
+	}
+	select {
+	case <-b.drains:
+		return nil
+	case <-b.cut:
+		return proxy.ErrCut
+	}
+}
+
+func (b *paperBalancer) Apply(_ context.Context, cfg *config.Config) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bad == nil {
+		b.cfg = cfg
+		b.applied++
+	}
+	return b.bad
+}
+
+// Status tells of 5 connections of each listener and 3 of each endpoint.
+func (b *paperBalancer) Status() admin.Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := admin.Status{State: admin.Serving, Counters: map[string]int64{"failures": b.failures, "refused": 0}}
+	for _, l := range b.cfg.Listeners {
+		s.Listeners = append(s.Listeners, admin.Listener{Name: l.Name, Connections: admin.Connections{Active: 5}})
+		s.Connections.Active += 5
+	}
+	for _, u := range b.cfg.Upstreams {
+		up := admin.Upstream{Name: u.Name}
+		for _, e := range u.Endpoints {
+			up.Endpoints = append(up.Endpoints, admin.Endpoint{Name: e.Name, Active: 3})
+			up.Active += 3
+		}
+		s.Upstreams = append(s.Upstreams, up)
+	}
+	return s
+}
+
+func (b *paperBalancer) Counter(name string) (int64, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failures, name == "failures"
+}
+
+func (b *paperBalancer) fail(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures += n
+}
+
+func (b *paperBalancer) Summary() proxy.Summary { return proxy.Summary{} }
+
+func (b *paperBalancer) Sessions(context.Context) iter.Seq[proxy.Session] {
+	return func(func(proxy.Session) bool) {}
+}
+
+func (b *paperBalancer) Cut() { close(b.cut) }
+
+func (b *paperBalancer) Alive(context.Context) error { return nil }
+
+// listeners names those of the configuration in force.
+func (b *paperBalancer) listeners() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var names []string
+	for _, l := range b.cfg.Listeners {
+		names = append(names, l.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// A runRig is penstock run in this process, with a balancer of paper.
+type runRig struct {
+	t        *testing.T
+	balancer *paperBalancer
+	dir      string
+	file     string // the configuration
+	stderr   *output
+	stops    chan os.Signal
+	hangups  chan os.Signal
+	done     chan struct{}
+	code     int // after done
+}
+
+// startRun starts it with a configuration of those listeners, and waits until it has begun.
+func startRun(t *testing.T, args []string, listeners ...string) *runRig {
+	t.Helper()
+	r := &runRig{
+		t: t, balancer: &paperBalancer{cut: make(chan struct{}), drains: make(chan struct{})}, dir: t.TempDir(),
+		stderr: newOutput(), stops: make(chan os.Signal, 2), hangups: make(chan os.Signal, 1), done: make(chan struct{}),
+	}
+	close(r.balancer.drains)
+	r.file = filepath.Join(r.dir, "penstock.yaml")
+	r.write(listeners...)
+	go r.run(append([]string{"run", "--config", r.file, "--log", "json"}, args...))
+	r.says("starting")
+	t.Cleanup(func() { r.end(exitOK) })
+	return r
+}
+
+// run is the program.
+func (r *runRig) run(args []string) {
+	defer close(r.done)
+	e := &env{
+		args: args, stdout: newOutput(), stderr: r.stderr, getenv: os.Getenv, stops: r.stops,
+		reloads: func() <-chan os.Signal { return r.hangups },
+	}
+	var c cli
+	k, err := kong.New(&c)
+	if err == nil {
+		_, err = k.Parse(args)
+	}
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	c.Run.open = func(_ context.Context, cfg *config.Config, _ balancerOptions) (loadBalancer, error) {
+		r.balancer.cfg = cfg
+		return r.balancer, nil
+	}
+	if code := exitCode(exitOK); errors.As(c.Run.Run(e), &code) {
+		r.code = int(code)
+	}
+}
+
+// write writes a configuration of those listeners, all at once.
+func (r *runRig) write(listeners ...string) {
+	r.t.Helper()
+	r.writeText(r.text("admin.sock", listeners...))
+}
+
+func (r *runRig) writeText(text string) {
+	r.t.Helper()
+	if err := errors.Join(os.WriteFile(r.file+".new", []byte(text), 0o644), os.Rename(r.file+".new", r.file)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// text is a configuration of those listeners.
+func (r *runRig) text(socket string, listeners ...string) string {
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "admin: {bind: \"unix:%s\"}\nupstreams: [{name: up, endpoints: [\"127.0.0.1:1\"]}]\nlisteners:\n", filepath.Join(r.dir, socket))
+	for i, name := range listeners {
+		fmt.Fprintf(&text, "  - {name: %s, bind: \"127.0.0.1:%d\", upstream: up}\n", name, 2000+i)
+	}
+	return text.String()
+}
+
+// says waits until the log has so many lines, one if it does not matter, that match.
+func (r *runRig) says(expr string, n ...int) {
+	r.t.Helper()
+	if _, err := r.stderr.wait(expr, append(n, 1)[0], r.done); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// has checks which listeners there are.
+func (r *runRig) has(listeners string) {
+	r.t.Helper()
+	if got := r.balancer.listeners(); got != listeners {
+		r.t.Errorf("the listeners are %q, want %q", got, listeners)
+	}
+}
+
+// tells runs a command that tells the running process something, and returns what it
+// prints.
+func (r *runRig) tells(code int, args ...string) (stdout, stderr string) {
+	r.t.Helper()
+	got, stdout, stderr := call(args...)
+	if got != code {
+		r.t.Errorf("penstock %s: exit code %d, want %d: %s%s", strings.Join(args, " "), got, code, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+// end has it drain, unless it has ended, and checks the exit code.
+func (r *runRig) end(code int) {
+	r.t.Helper()
+	select {
+	case r.stops <- syscall.SIGTERM:
+	case <-r.done:
+	}
+	<-r.done
+	if r.code != code {
+		text, _ := r.stderr.text()
+		r.t.Errorf("exit code %d, want %d: %s", r.code, code, text)
+	}
+}

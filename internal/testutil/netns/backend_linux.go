@@ -1,0 +1,148 @@
+package netns
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+// A Manner is what a backend does with its connections.
+type Manner string
+
+// The manners of a [Backend].
+const (
+	Echo   Manner = "echo"   // sends its name as a line, then what it gets
+	Reset  Manner = "reset"  // resets each at once
+	Silent Manner = "silent" // accepts and never sends
+)
+
+// A Backend is a process that listens.
+type Backend struct {
+	Addr netip.AddrPort
+	host *Host
+	cmd  *exec.Cmd
+}
+
+// asBackend tells a process in its environment to be a backend, and of what kind.
+const asBackend = "PENSTOCK_TEST_BACKEND"
+
+// Backend starts a backend on the host, and returns when it listens. Port 0 is a
+// free one. [Main] is called by the TestMain of the test.
+func (h *Host) Backend(name string, manner Manner, at netip.AddrPort) *Backend {
+	h.t.Helper()
+	cmd := exec.Command(privilege.Self, "-test.run=^$")
+	cmd.Env = append(os.Environ(), asBackend+"="+strings.Join([]string{name, string(manner), at.String()}, " "))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		h.t.Fatal("netns:", err)
+	}
+	h.Start(cmd)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	addr, bad := netip.ParseAddrPort(strings.TrimSpace(line))
+	if err != nil || bad != nil {
+		h.t.Fatalf("netns: backend %s says %q: %v: does TestMain call netns.Main?", name, line, err)
+	}
+	return &Backend{Addr: addr, host: h, cmd: cmd}
+}
+
+// Kill ends the process as the kernel does for want of memory: its connections are
+// reset or ended by the kernel, and nobody listens any more.
+func (b *Backend) Kill() {
+	b.host.t.Helper()
+	b.signal(syscall.SIGKILL)
+	_ = b.cmd.Wait()
+}
+
+// Freeze stops the process (SIGSTOP), and returns when it stands still: the kernel
+// still takes connections for it and acknowledges what they send, and nothing
+// comes back.
+func (b *Backend) Freeze() {
+	b.host.t.Helper()
+	b.signal(syscall.SIGSTOP)
+	for deadline := time.Now().Add(time.Minute); !b.stopped(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.host.t.Fatal("netns: a backend does not stop")
+		}
+	}
+}
+
+// stopped reports whether every thread is in state T (proc_pid_stat(5)), which
+// follows the name in parentheses.
+func (b *Backend) stopped() bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", b.cmd.Process.Pid))
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if i := bytes.LastIndexByte(text, ')'); err != nil || !bytes.HasPrefix(text[i+1:], []byte(" T")) {
+			return false
+		}
+	}
+	return err == nil && len(stats) > 0
+}
+
+// Thaw has a frozen process go on.
+func (b *Backend) Thaw() { b.host.t.Helper(); b.signal(syscall.SIGCONT) }
+
+func (b *Backend) signal(s syscall.Signal) {
+	b.host.t.Helper()
+	if err := b.cmd.Process.Signal(s); err != nil {
+		b.host.t.Fatalf("netns: %v to a backend: %v", s, err)
+	}
+}
+
+// Main is a backend, and does not return, in a process that [Host.Backend] has
+// started. In others it does nothing.
+func Main() {
+	what, ok := os.LookupEnv(asBackend)
+	if !ok {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "netns: backend:", serve(what))
+	os.Exit(1)
+}
+
+// serve returns when accepting fails.
+func serve(what string) error {
+	var name, at string
+	var manner Manner
+	if _, err := fmt.Sscan(what, &name, &manner, &at); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go manner.serve(c.(*net.TCPConn), name)
+	}
+}
+
+func (m Manner) serve(c *net.TCPConn, name string) {
+	switch m {
+	case Reset:
+		_ = c.SetLinger(0)
+	case Silent:
+		_, _ = io.Copy(io.Discard, c)
+	default:
+		if _, err := io.WriteString(c, name+"\n"); err == nil {
+			_, _ = io.Copy(c, c)
+		}
+	}
+	c.Close()
+}

@@ -1,0 +1,261 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+// A Host is a network namespace. Its methods fail the test that made it, and are
+// called by that test's goroutine.
+type Host struct {
+	t    testing.TB
+	tid  int         // of a thread in it
+	jobs chan func() // for that thread; nil: every thread of the process is in it
+	dead chan struct{}
+}
+
+// Alone reports whether the test shall go on: it does in a child process with a
+// network of its own, whose loopback is up. See [privilege.Network].
+func Alone(t *testing.T) bool {
+	t.Helper()
+	need(t)
+	if !privilege.Network(t) {
+		return false
+	}
+	switch err := sys.InterfaceUp("lo"); {
+	case errors.Is(err, syscall.EPERM): // AppArmor may give user namespaces without their rights
+		t.Skip("no network namespace to be used: its loopback:", err)
+	case err != nil:
+		t.Fatal("loopback:", err)
+	}
+	return true
+}
+
+// need skips the test where there is no ip(8), or fails it where CI is set.
+func need(t testing.TB) {
+	t.Helper()
+	_, err := ip()
+	switch {
+	case err != nil && os.Getenv("CI") != "":
+		t.Fatal("no ip(8), which package iproute2 has:", err)
+	case err != nil:
+		t.Skip("no ip(8), which package iproute2 has:", err)
+	}
+}
+
+// ip is the path of ip(8), which an ordinary user's PATH may lack.
+func ip() (path string, err error) {
+	for _, name := range []string{"ip", "/usr/sbin/ip", "/sbin/ip"} {
+		if path, err = exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", err
+}
+
+// Here is the network of this process. It is for children of [Alone], so that no
+// test changes the network of a machine.
+func Here(t testing.TB) *Host {
+	t.Helper()
+	own, err := os.Readlink("/proc/self/ns/net")
+	first, err2 := os.Readlink("/proc/" + strconv.Itoa(os.Getppid()) + "/ns/net")
+	if err == nil && err2 == nil && own == first {
+		t.Fatal("this process shares the network of the one that started it: call netns.Alone first")
+	}
+	return &Host{t: t, tid: os.Getpid()}
+}
+
+// New makes a host that is joined to nobody; its loopback is up. The test is
+// skipped for those who may not have one. It ends with the test, and whatever runs
+// in it.
+func New(t testing.TB) *Host {
+	t.Helper()
+	need(t)
+	h := &Host{t: t, jobs: make(chan func()), dead: make(chan struct{})}
+	made := make(chan error)
+	go h.run(made)
+	if err := <-made; errors.Is(err, syscall.EPERM) {
+		t.Skip("no network namespace: that takes root, or netns.Alone:", err)
+	} else if err != nil {
+		t.Fatal("network namespace:", err)
+	}
+	t.Cleanup(func() {
+		close(h.jobs)
+		<-h.dead
+	})
+	return h
+}
+
+// run is the goroutine whose thread is in the namespace. The thread ends with it:
+// it is never unlocked.
+func (h *Host) run(made chan<- error) {
+	runtime.LockOSThread()
+	defer close(h.dead)
+	err := sys.Unshare(sys.CLONE_NEWNET)
+	if err == nil {
+		err = sys.InterfaceUp("lo")
+	}
+	h.tid = sys.Gettid()
+	made <- err
+	if err != nil {
+		return
+	}
+	for job := range h.jobs {
+		job()
+	}
+}
+
+// Run calls f on a thread in the namespace: sockets that it makes are there, and
+// stay there when it has returned. Goroutines that it starts run elsewhere, and so
+// do dials of package net to a name, or of two families. If f ends its goroutine,
+// as t.Fatal does, the test fails.
+func (h *Host) Run(f func()) {
+	h.t.Helper()
+	if h.jobs == nil {
+		f()
+		return
+	}
+	done := make(chan bool, 1)
+	job := func() {
+		returned := false
+		defer func() { done <- returned }()
+		f()
+		returned = true
+	}
+	select {
+	case h.jobs <- job:
+		if !<-done {
+			h.t.Fatal("netns: a function ended the goroutine of a namespace, as t.Fatal does: use t.Error there")
+		}
+	case <-h.dead:
+		h.t.Fatal("netns: the namespace has ended")
+	}
+}
+
+// Start starts cmd in the namespace. It is killed, if it still runs, and waited
+// for when the test ends; the caller may do both before.
+func (h *Host) Start(cmd *exec.Cmd) {
+	h.t.Helper()
+	if h.jobs != nil {
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // if the test's process dies
+	}
+	var err error
+	h.Run(func() { err = cmd.Start() })
+	if err != nil {
+		h.t.Fatal("netns:", err)
+	}
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		if cmd.ProcessState == nil {
+			_ = cmd.Wait()
+		}
+	})
+}
+
+// IP runs ip(8) with those arguments, separated by blanks, in the namespace.
+func (h *Host) IP(format string, args ...any) {
+	h.t.Helper()
+	path, err := ip()
+	if err != nil {
+		h.t.Fatal("netns:", err)
+	}
+	cmd := exec.Command(path, strings.Fields(fmt.Sprintf(format, args...))...)
+	var out []byte
+	h.Run(func() { out, err = cmd.CombinedOutput() })
+	if err != nil {
+		h.t.Fatalf("netns: %v: %v: %s", cmd.Args, err, out)
+	}
+}
+
+// A Link joins two hosts.
+type Link struct {
+	Near, Far netip.Addr // of the host that was joined, and of the other one
+	Device    string     // the same name at both
+}
+
+// pairs counts links, so that each has addresses of its own.
+var pairs atomic.Uint32
+
+// Join makes a link to another host, by a pair of veth(4) devices.
+func (h *Host) Join(far *Host) Link {
+	h.t.Helper()
+	n := pairs.Add(1) - 1
+	at := func(host uint32) netip.Addr {
+		return netip.AddrFrom4([4]byte{10, 98, byte(n >> 6), byte(n<<2 + host)})
+	}
+	l := Link{Near: at(1), Far: at(2), Device: fmt.Sprintf("v%d", n)}
+	h.IP("link add %s type veth peer name %s netns %d", l.Device, l.Device, far.tid)
+	h.IP("address add %v/30 dev %s", l.Near, l.Device)
+	far.IP("address add %v/30 dev %s", l.Far, l.Device)
+	h.IP("link set %s up", l.Device)
+	far.IP("link set %s up", l.Device)
+	return l
+}
+
+// Address gives the host one more address, on its loopback. Others reach it by a
+// [Host.Route].
+func (h *Host) Address(a netip.Addr) {
+	h.t.Helper()
+	if a.Is4() {
+		h.IP("address add %v dev lo", a)
+		return
+	}
+	h.IP("address add %v dev lo nodad", a) // or it is of no use for a moment
+}
+
+// Route sends what goes to a by way of a neighbor.
+func (h *Host) Route(a, via netip.Addr) {
+	h.t.Helper()
+	h.IP("route add %v via %v", a, via)
+}
+
+// RemoveRoute removes the route to a that Route, Silence or Prohibit has made.
+// Where no other one is left, connect(2) and what is sent then fail with
+// ENETUNREACH.
+func (h *Host) RemoveRoute(a netip.Addr) {
+	h.t.Helper()
+	h.IP("route del %v", a)
+}
+
+// Silence drops what the host sends to a, without a word: who connects from
+// there to this host hears nothing. RemoveRoute ends it.
+func (h *Host) Silence(a netip.Addr) {
+	h.t.Helper()
+	h.IP("route add blackhole %v", a)
+}
+
+// Prohibit has the host refuse to send anything to a: connect(2) fails with
+// EHOSTUNREACH there. RemoveRoute ends it.
+func (h *Host) Prohibit(a netip.Addr) {
+	h.t.Helper()
+	h.IP("route add unreachable %v", a)
+}
+
+// Cut takes the link down: what was reached by it is silent or unreachable, and
+// routes over it are gone.
+func (h *Host) Cut(l Link) {
+	h.t.Helper()
+	h.IP("link set %s down", l.Device)
+}
+
+// Mend takes a link up that was Cut by the same host. Routes come back only
+// between the two addresses of the link.
+func (h *Host) Mend(l Link) {
+	h.t.Helper()
+	h.IP("link set %s up", l.Device)
+}

@@ -1,0 +1,249 @@
+package netns_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	netns.Main()
+	leak.Main(m)
+}
+
+// dial connects to b and reads its greeting.
+func dial(t *testing.T, b *netns.Backend) (net.Conn, string) {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", b.Addr.String(), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, strings.TrimSpace(line)
+}
+
+// says sends a word and reads the same.
+func says(c net.Conn, word string) error {
+	if _, err := io.WriteString(c, word); err != nil {
+		return err
+	}
+	back := make([]byte, len(word))
+	_, err := io.ReadFull(c, back)
+	if err == nil && string(back) != word {
+		err = errors.New("another word: " + string(back))
+	}
+	return err
+}
+
+// attempt is what becomes of connecting within a moment.
+func attempt(at netip.AddrPort) error {
+	c, err := net.DialTimeout("tcp", at.String(), 200*time.Millisecond)
+	if err == nil {
+		c.Close()
+	}
+	return err
+}
+
+func silent(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &timeout) && timeout.Timeout())
+}
+
+// two hosts with a backend at the far one, and a link between them.
+func two(t *testing.T) (here, there *netns.Host, link netns.Link, b *netns.Backend) {
+	here, there = netns.Here(t), netns.New(t)
+	link = here.Join(there)
+	return here, there, link, there.Backend("one", netns.Echo, netip.AddrPortFrom(link.Far, 0))
+}
+
+func TestRoutes(t *testing.T) {
+	if !netns.Alone(t) {
+		return
+	}
+	here, there, link, near := two(t)
+	own := netip.MustParseAddr("10.99.0.1")
+	there.Address(own)
+	if err := attempt(netip.AddrPortFrom(own, 1)); !errors.Is(err, syscall.ENETUNREACH) {
+		t.Errorf("before there is a route: %v", err)
+	}
+	here.Route(own, link.Far)
+	far := there.Backend("two", netns.Echo, netip.AddrPortFrom(own, 0))
+	c, name := dial(t, far)
+	if name != "two" {
+		t.Errorf("it is %q", name)
+	}
+	other, _ := dial(t, near)
+
+	here.RemoveRoute(own)
+	if err := attempt(far.Addr); !errors.Is(err, syscall.ENETUNREACH) {
+		t.Errorf("without a route: %v", err)
+	}
+	here.Prohibit(own)
+	if err := attempt(far.Addr); !errors.Is(err, syscall.EHOSTUNREACH) {
+		t.Errorf("prohibited: %v", err)
+	}
+	here.RemoveRoute(own)
+	here.Route(own, link.Far)
+	for c, word := range map[net.Conn]string{c: "again", other: "not touched"} {
+		if err := says(c, word); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSilence(t *testing.T) {
+	if !netns.Alone(t) {
+		return
+	}
+	_, there, link, b := two(t)
+	c, _ := dial(t, b)
+	for _, way := range []struct{ begin, end func() }{
+		{func() { there.Silence(link.Near) }, func() { there.RemoveRoute(link.Near) }},
+		{func() { there.Cut(link) }, func() { there.Mend(link) }},
+	} {
+		way.begin()
+		if err := attempt(b.Addr); !silent(err) {
+			t.Errorf("got %v, want a timeout", err)
+		}
+		way.end()
+		if err := says(c, "again"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBackends(t *testing.T) {
+	if !netns.Alone(t) {
+		return
+	}
+	_, there, link, b := two(t)
+	c, _ := dial(t, b)
+	b.Freeze()
+	if err := attempt(b.Addr); err != nil { // the kernel accepts for it
+		t.Error(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if err := says(c, "frozen"); !silent(err) {
+		t.Errorf("got %v, want a timeout", err)
+	}
+	b.Thaw()
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, len("frozen"))); err != nil {
+		t.Error(err)
+	}
+	b.Kill()
+	if _, err := c.Read(make([]byte, 1)); err == nil || silent(err) {
+		t.Errorf("a connection of a killed backend: %v", err)
+	}
+	if err := attempt(b.Addr); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a killed backend: %v", err)
+	}
+
+	resetting := there.Backend("r", netns.Reset, netip.AddrPortFrom(link.Far, 0))
+	c, err := net.DialTimeout("tcp", resetting.Addr.String(), patience)
+	if err == nil {
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, err = c.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a backend that resets: %v", err)
+	}
+	mute := there.Backend("s", netns.Silent, netip.AddrPortFrom(link.Far, 0))
+	if c, err = net.DialTimeout("tcp", mute.Addr.String(), patience); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	if err := says(c, "anybody?"); !silent(err) {
+		t.Errorf("a silent backend: %v", err)
+	}
+}
+
+// TestHosts: namespaces by threads alone, as root has them, and sockets in them.
+func TestHosts(t *testing.T) {
+	a, b := netns.New(t), netns.New(t)
+	link := a.Join(b)
+	backend := b.Backend("one", netns.Echo, netip.AddrPortFrom(link.Far, 0))
+	if err := attempt(backend.Addr); err == nil {
+		t.Error("it is reached from outside")
+	}
+	var c net.Conn
+	var err error
+	a.Run(func() { c, err = net.DialTimeout("tcp", backend.Addr.String(), patience) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if err := says(c, ""); err != nil {
+		t.Error(err)
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if line != "one\n" || err != nil {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
+// TestAloneAsAnOrdinaryUser: where user namespaces are to be had, nobody has to be
+// root.
+func TestAloneAsAnOrdinaryUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("the other tests are run by an ordinary user")
+	}
+	cmd := exec.Command(privilege.Self, "-test.run=^TestSilence$", "-test.v")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "CI=")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil:
+		t.Fatalf("%v\n%s", err, out)
+	case strings.Contains(string(out), "--- SKIP"):
+		t.Skipf("as an ordinary user:\n%s", out)
+	case !strings.Contains(string(out), "--- PASS: TestSilence"):
+		t.Errorf("it has not run:\n%s", out)
+	}
+}
+
+// TestGoroutineThatEnds: a function that ends its goroutine fails the test instead of
+// leaving it waiting.
+func TestGoroutineThatEnds(t *testing.T) {
+	if os.Getenv("PENSTOCK_TEST_GOEXIT") != "" {
+		netns.New(t).Run(runtime.Goexit)
+		return
+	}
+	netns.New(t) // or the test is skipped
+	cmd := exec.Command(privilege.Self, "-test.run=^TestGoroutineThatEnds$", "-test.v")
+	cmd.Env = append(os.Environ(), "PENSTOCK_TEST_GOEXIT=1")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "use t.Error there") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

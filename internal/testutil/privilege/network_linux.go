@@ -1,0 +1,39 @@
+package privilege
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// Network is Ordinary for a network that nobody else sees: the test goes on in a
+// child whose network namespace is new, with nothing in it but a loopback device
+// that is down, and in which it may do what root may. Without CAP_SYS_ADMIN that
+// takes a user namespace, where the user looks like root; the test is skipped
+// where that is forbidden too.
+func Network(t *testing.T) bool {
+	t.Helper()
+	if inChild(t) {
+		return true
+	}
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	err := possible(attr)
+	if err != nil {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+		if possible(attr) != nil {
+			t.Skipf("no network namespace: that takes root, or user namespaces: %v", err)
+		}
+	}
+	rerun(t, func(cmd *exec.Cmd) { cmd.SysProcAttr = attr })
+	return false
+}
+
+// possible starts something harmless with attr.
+func possible(attr *syscall.SysProcAttr) error {
+	cmd := exec.Command(Self, "-test.list=^$")
+	cmd.SysProcAttr = attr
+	return cmd.Run()
+}

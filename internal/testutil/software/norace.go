@@ -1,0 +1,5 @@
+//go:build !race
+
+package software
+
+const raceEnabled = false

@@ -1,0 +1,140 @@
+package software
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Patience bounds every wait for something that takes well under a second on a quiet
+// machine.
+const Patience = 30 * time.Second
+
+// Build builds programs of this module, by their packages below its top, into a directory
+// that is removed at the end of the test; they have the race detector if the test has.
+func Build(t testing.TB, packages ...string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	args := []string{"build", "-buildvcs=false", "-o", dir + "/"}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, packages...)...)
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// Need returns the path of a program. Without it the test is skipped, or fails where CI is
+// set; pkg is the Debian package to install.
+func Need(t testing.TB, program, pkg string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		missing(t, program, pkg)
+	}
+	return path
+}
+
+func missing(t testing.TB, program, pkg string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s is not installed (Debian package %s)", program, pkg)
+	}
+	t.Skipf("%s is not installed (Debian package %s)", program, pkg)
+}
+
+// Postgres returns where the newest PostgreSQL's programs are, those of the server and
+// those that Debian keeps beside them: out of PATH.
+func Postgres(t testing.TB) (bin string) {
+	t.Helper()
+	if path, err := exec.LookPath("initdb"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			return filepath.Dir(path)
+		}
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		missing(t, "initdb", "postgresql")
+	}
+	return filepath.Dir(slices.Max(found))
+}
+
+// Run runs a client to its end and returns what it printed; it fails the test unless the
+// client succeeds.
+func Run(t testing.TB, command ...string) string {
+	t.Helper()
+	return RunAs(t, nil, "", command...)
+}
+
+// RunAs is Run for a program that u (nil for the test's own user) runs in a directory.
+func RunAs(t testing.TB, u *user.User, dir string, command ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: Credential(t, u)}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(command, " "), err, out, stderr.String())
+	}
+	return string(out)
+}
+
+// Eventually asks until the answer is yes, for at most Patience.
+func Eventually(yes func() bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if yes() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An Output is a strings.Builder that several goroutines write.
+type Output struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+// Write adds p.
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+// String returns all that was written.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}

@@ -1,0 +1,184 @@
+package software
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A Service is a real server that a test runs.
+type Service struct {
+	Command []string
+	Dir     string         // its working directory, from [Dir]
+	Ready   string         // in the line of output after which it serves; "" for the first accepted connection
+	Addr    string         // where it serves
+	Stop    syscall.Signal // ends it in good order
+	User    *user.User     // nil for the test's own
+}
+
+// Start runs s until the end of the test, and checks then that it left no process behind.
+// The process is the server's first one, which the test may signal and kill.
+func (s Service) Start(t testing.TB) *os.Process {
+	t.Helper()
+	var log Output
+	cmd := exec.Command(s.Command[0], s.Command[1:]...)
+	cmd.Dir = s.Dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: Credential(t, s.User)}
+	output, err := cmd.StdoutPipe()
+	must(t, err)
+	cmd.Stderr = cmd.Stdout
+	must(t, cmd.Start())
+
+	ready, exited := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(exited)
+		announce := sync.OnceFunc(func() { close(ready) })
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			fmt.Fprintln(&log, lines.Text())
+			if s.Ready != "" && strings.Contains(lines.Text(), s.Ready) {
+				announce()
+			}
+		}
+		_ = cmd.Wait() // its status is that of the signal which ends it
+	}()
+	t.Cleanup(func() {
+		s.end(t, cmd.Process, exited)
+		if t.Failed() {
+			t.Logf("output of %s:\n%s", s.Command[0], log.String())
+		}
+	})
+	if s.Ready == "" {
+		go func() { dialUntil(s.Addr, exited); close(ready) }()
+	}
+	select {
+	case <-ready:
+	case <-exited:
+		t.Fatalf("%s ended before it served", s.Command[0])
+	case <-time.After(Patience):
+		t.Fatalf("%s does not serve after %v", s.Command[0], Patience)
+	}
+	return cmd.Process
+}
+
+func (s Service) end(t testing.TB, p *os.Process, exited <-chan struct{}) {
+	_ = p.Signal(s.Stop) // fails if the test has killed it
+	select {
+	case <-exited:
+	case <-time.After(Patience):
+		t.Errorf("%s still runs %v after %v", s.Command[0], Patience, s.Stop)
+		_ = p.Kill()
+		<-exited
+	}
+	var left []Process
+	if !Eventually(func() bool { left = ProcessesIn(s.Dir); return len(left) == 0 }) {
+		t.Errorf("%s left processes behind: %v", s.Command[0], left)
+	}
+}
+
+// dialUntil returns after the first connection that addr accepts.
+func dialUntil(addr string, exited <-chan struct{}) {
+	Eventually(func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		select {
+		case <-exited:
+			return true
+		default:
+			return err == nil
+		}
+	})
+}
+
+// Addr returns an address that nothing listens on. Its IP address keeps it clear of the
+// ports that other programs' outgoing connections are given.
+func Addr(t testing.TB) (addr, host, port string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.7.1:0")
+	must(t, err)
+	defer l.Close()
+	addr = l.Addr().String()
+	host, port, err = net.SplitHostPort(addr)
+	must(t, err)
+	return addr, host, port
+}
+
+// Dir makes a directory that u (nil for the test's own user) owns and can reach. It is
+// removed at the end of the test.
+func Dir(t testing.TB, u *user.User) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "penstock-software-")
+	must(t, err)
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if c := Credential(t, u); c != nil {
+		must(t, os.Chown(dir, int(c.Uid), int(c.Gid)))
+	}
+	return dir
+}
+
+// Ordinary returns whom root runs those servers as that refuse to run as root; nil where
+// the test is an ordinary user already.
+func Ordinary(t testing.TB) *user.User {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		if u, err := user.Lookup(name); err == nil {
+			return u
+		}
+	}
+	t.Fatal("neither user postgres nor nobody exists")
+	return nil
+}
+
+// Credential returns what makes a process that of u; nil for the test's own user.
+func Credential(t testing.TB, u *user.User) *syscall.Credential {
+	t.Helper()
+	if u == nil {
+		return nil
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	must(t, err)
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	must(t, err)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+// A Process is one that runs.
+type Process struct {
+	PID  int
+	Name string
+}
+
+// ProcessesIn lists the processes whose working directory is dir or below. It sees those
+// that left their parent's session and renamed themselves, too.
+func ProcessesIn(dir string) []Process {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	var found []Process
+	for _, link := range links {
+		cwd, err := os.Readlink(link)
+		if err != nil || (cwd != dir && !strings.HasPrefix(cwd, dir+"/")) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+		name, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "comm"))
+		found = append(found, Process{pid, strings.TrimSpace(string(name))})
+	}
+	return found
+}

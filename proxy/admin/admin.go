@@ -1,0 +1,189 @@
+// Package admin is how a running load balancer is asked and told: HTTP with JSON on a unix
+// socket, or on TCP of this machine alone, and the client of it that the program's commands
+// use.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/proxy/generation"
+)
+
+// Errors of a [Balancer] and a [Reloader]. What wraps them is one line.
+var (
+	// ErrNotFound is wrapped for a name that nothing has (404).
+	ErrNotFound = errors.New("not found")
+	// ErrInvalid is wrapped for what cannot be meant (400).
+	ErrInvalid = errors.New("invalid")
+)
+
+// A Balancer is what is asked and changed while it runs. Its methods are called by any
+// goroutine, several at a time, and return at once: whoever drains is not waited for.
+//
+// What they change stays until a reload changes the same thing in the file.
+type Balancer interface {
+	// Status tells what there is and what it does. It is not filled in: Generation,
+	// Started, PID and Version, which the [Server] knows.
+	Status() Status
+	// DrainListener has a listener accept nobody any more; its sessions may go on for
+	// as long as the process's when it drains. It comes back by a reload.
+	DrainListener(name string) error
+	// DrainEndpoint has an endpoint, by its name or its address, get no more clients:
+	// its sessions have upstream's drain timeout. With drain false it is back.
+	DrainEndpoint(upstream, endpoint string, drain bool) error
+	// SetWeight changes the weight of an endpoint.
+	SetWeight(upstream, endpoint string, weight int) error
+	// SetSplit changes the percentages of a split, by the names of its upstreams; they
+	// must be those that the split has, and add up to 100. The route is counted from 0.
+	SetSplit(listener string, route int, percent map[string]int) error
+}
+
+// A Reloader changes the configuration of what runs.
+type Reloader interface {
+	// Reload reads the configuration again and applies it. The error may be a
+	// [*ConfigError], or wrap what [generation.Keeper.Apply] returns.
+	Reload(ctx context.Context, o generation.Options) (Reloaded, error)
+	// Confirm and Rollback are those of [generation.Keeper].
+	Confirm(ctx context.Context, by string) (generation int, err error)
+	Rollback(ctx context.Context, by string) (generation int, err error)
+	// Generations tells which ones there are.
+	Generations() generation.Status
+	// Plan tells what a reload from a file would change, which changes nothing. An empty
+	// path is that of the file in force, of which the error may be a [*ConfigError]. Of
+	// another file nothing is told: what the process may read is not for everybody who
+	// may ask it.
+	Plan(ctx context.Context, path string) (Plan, error)
+}
+
+// Reloaded is what has become of a reload.
+type Reloaded struct {
+	Generation int                 `json:"generation"`
+	Changes    []string            `json:"changes"`           // lines to read
+	Pending    *generation.Waiting `json:"pending,omitempty"` // nil: it stays
+}
+
+// A Plan is what a reload would change.
+type Plan struct {
+	Path        string    `json:"path"`        // of the file in force, absolute
+	Generation  int       `json:"generation"`  // in force
+	Connections int64     `json:"connections"` // there are now
+	Changes     []Planned `json:"changes"`     // none: it would change nothing
+}
+
+// Planned is one change of a plan.
+type Planned struct {
+	What        string `json:"what"`                  // a line to read
+	Connections int64  `json:"connections,omitempty"` // live ones of what changes
+	Fate        Fate   `json:"fate,omitempty"`        // theirs
+}
+
+// A Fate is what becomes of connections of what changes.
+type Fate string
+
+// The fates.
+const (
+	Keep  Fate = "keep"  // they go on as they began
+	Drain Fate = "drain" // they may go on for a time
+	Reset Fate = "reset" // they end at once
+)
+
+// A ConfigError is a configuration that cannot be used: nothing was changed.
+type ConfigError struct {
+	Path     string   // of the file
+	Problems []string // a line for each
+	Text     string   // all of them, for people, with what the file says there
+}
+
+// Error returns one line.
+func (e *ConfigError) Error() string {
+	if len(e.Problems) == 1 {
+		return e.Problems[0]
+	}
+	return fmt.Sprintf("%s: %d problems, nothing was changed", e.Path, len(e.Problems))
+}
+
+// State says what something is doing.
+type State string
+
+// The states of listeners, endpoints and processes.
+const (
+	Serving  State = "serving"
+	Paused   State = "paused"   // of a listener: it does not accept at the moment
+	Draining State = "draining" // gets no more clients, and has some
+	Up       State = "up"       // of an endpoint
+	Down     State = "down"     // of an endpoint: its check fails
+	Ejected  State = "ejected"  // of an endpoint: outlier detection keeps it away for a time
+	Removed  State = "removed"  // of an endpoint that is not in the configuration any more: it drains
+)
+
+// Status tells of a load balancer. Its JSON form is part of the interface of the program.
+type Status struct {
+	PID        int       `json:"pid"`
+	Version    string    `json:"version"`
+	Started    time.Time `json:"started"`
+	State      State     `json:"state"` // Serving or Draining
+	Generation int       `json:"generation"`
+
+	Connections Connections `json:"connections"`
+	// Counters are all that a reload's rollback-if may name. None ever falls.
+	Counters  map[string]int64 `json:"counters"`
+	Listeners []Listener       `json:"listeners"`
+	Upstreams []Upstream       `json:"upstreams"`
+}
+
+// Connections are counts of clients.
+type Connections struct {
+	Accepted int64 `json:"accepted"` // ever
+	Active   int64 `json:"active"`   // now
+	Refused  int64 `json:"refused"`  // ever
+}
+
+// A Listener is what a listener has done and does.
+type Listener struct {
+	Name        string           `json:"name"`
+	Addresses   []string         `json:"addresses"` // with the ports that the kernel chose
+	State       State            `json:"state"`
+	Connections Connections      `json:"connections"`
+	Reasons     map[string]int64 `json:"refused_by,omitempty"` // the refused ones by reason
+	Routes      []Route          `json:"routes,omitempty"`     // in order; the default route is the last
+}
+
+// A Route is where a listener's clients go.
+type Route struct {
+	Match string         `json:"match,omitempty"` // as in the file; "" for the default route
+	To    map[string]int `json:"to"`              // upstreams, and their percentages
+}
+
+// An Upstream is what an upstream has done and does.
+type Upstream struct {
+	Name    string `json:"name"`
+	Balance string `json:"balance"`
+	Breaker string `json:"breaker,omitempty"` // closed, open, half-open
+	Panic   bool   `json:"panic,omitempty"`   // too few endpoints are healthy: all are used
+	Active  int64  `json:"active"`            // sessions
+	Pending int64  `json:"pending"`           // clients that wait for a place
+	// Retries are attempts after the first one, and RetriesDenied those that the budget
+	// forbade.
+	Retries       int64      `json:"retries"`
+	RetriesDenied int64      `json:"retries_denied"`
+	Endpoints     []Endpoint `json:"endpoints"`
+}
+
+// An Endpoint is what an endpoint has done and does.
+type Endpoint struct {
+	Name    string `json:"name"` // its address unless it has one
+	Address string `json:"address"`
+	Zone    string `json:"zone,omitempty"`
+	Weight  int    `json:"weight"`
+	Backup  bool   `json:"backup,omitempty"`
+	State   State  `json:"state"`
+	Why     string `json:"why,omitempty"` // it is not up
+	Breaker string `json:"breaker,omitempty"`
+
+	Active   int64 `json:"active"`   // sessions
+	Total    int64 `json:"total"`    // sessions ever
+	Failures int64 `json:"failures"` // ever: connects that failed, and sessions that ended before the first byte
+}

@@ -1,0 +1,179 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+// ErrNotRunning is wrapped by the errors of a [Client] if nobody listens at its address.
+var ErrNotRunning = errors.New("nothing runs there")
+
+// maxAnswer bounds what is read of an answer: a status of 100,000 endpoints is less.
+const maxAnswer = 64 << 20
+
+// A Client asks and tells a running load balancer. Its methods return an error of one
+// line; that of what the other side refuses is a [*Refusal].
+type Client struct {
+	addr socket.Address
+	http http.Client
+}
+
+// A Refusal is an error that the other side has answered.
+type Refusal struct {
+	Code    int    // the HTTP status
+	Line    string // what it says
+	Details string // more lines, may be empty
+}
+
+// Error returns what the other side says.
+func (r *Refusal) Error() string { return r.Line }
+
+// NewClient returns a client of who listens at an address, as [ParseAddress] takes it.
+func NewClient(bind string) (*Client, error) {
+	addr, err := ParseAddress(bind)
+	if err != nil {
+		return nil, err
+	}
+	addr.Mode = 0 // which is of those who listen
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, addr.Network, addr.Name)
+	}
+	return &Client{addr: addr, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}, nil
+}
+
+// Status asks what there is and what it does.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.do(ctx, http.MethodGet, "/status", nil, &s)
+}
+
+// Generations asks which generations there are.
+func (c *Client) Generations(ctx context.Context) (s generation.Status, err error) {
+	return s, c.do(ctx, http.MethodGet, "/generations", nil, &s)
+}
+
+// Plan asks what a reload from a file would change; "" is the file that it runs with.
+func (c *Client) Plan(ctx context.Context, path string) (p Plan, err error) {
+	return p, c.do(ctx, http.MethodPost, "/plan", url.Values{"config": {path}}, &p)
+}
+
+// Reload has the configuration read again; o.By is not sent.
+func (c *Client) Reload(ctx context.Context, o generation.Options) (r Reloaded, err error) {
+	q := url.Values{}
+	if o.Confirm != 0 {
+		q.Set("confirm", o.Confirm.String())
+	}
+	if o.RollbackIf != "" {
+		q.Set("rollback_if", o.RollbackIf)
+	}
+	return r, c.do(ctx, http.MethodPost, "/reload", q, &r)
+}
+
+// Confirm has the reload that waits for it stay.
+func (c *Client) Confirm(ctx context.Context) (s Settled, err error) {
+	return s, c.do(ctx, http.MethodPost, "/confirm", nil, &s)
+}
+
+// Rollback returns to the generation before.
+func (c *Client) Rollback(ctx context.Context) (s Settled, err error) {
+	return s, c.do(ctx, http.MethodPost, "/rollback", nil, &s)
+}
+
+// Drain has the process drain and end.
+func (c *Client) Drain(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "/drain", nil, nil)
+}
+
+// DrainListener is [Balancer].DrainListener.
+func (c *Client) DrainListener(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPost, "/drain", url.Values{"listener": {name}}, nil)
+}
+
+// DrainEndpoint is [Balancer].DrainEndpoint.
+func (c *Client) DrainEndpoint(ctx context.Context, upstream, endpoint string, drain bool) error {
+	q := url.Values{"upstream": {upstream}, "endpoint": {endpoint}}
+	if !drain {
+		q.Set("undo", "")
+	}
+	return c.do(ctx, http.MethodPost, "/drain", q, nil)
+}
+
+// SetWeight is [Balancer].SetWeight.
+func (c *Client) SetWeight(ctx context.Context, upstream, endpoint string, weight int) error {
+	q := url.Values{"upstream": {upstream}, "endpoint": {endpoint}, "weight": {fmt.Sprint(weight)}}
+	return c.do(ctx, http.MethodPost, "/weight", q, nil)
+}
+
+// SetSplit is [Balancer].SetSplit.
+func (c *Client) SetSplit(ctx context.Context, listener string, route int, percent map[string]int) error {
+	q := url.Values{"listener": {listener}, "route": {fmt.Sprint(route)}}
+	for name, n := range percent {
+		q.Add("percent", fmt.Sprintf("%s:%d", name, n))
+	}
+	return c.do(ctx, http.MethodPost, "/split", q, nil)
+}
+
+// do makes a request, and reads the answer into v unless that is nil.
+func (c *Client) do(ctx context.Context, method, path string, q url.Values, v any) error {
+	u := url.URL{Scheme: "http", Host: "localhost", Path: path, RawQuery: q.Encode()}
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set(Header, "1")
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return c.explain(err)
+	case answer.StatusCode != http.StatusOK:
+		return refusal(answer.StatusCode, body)
+	case v == nil:
+		return nil
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s: its answer is not understood: %w", c.addr, err)
+	}
+	return nil
+}
+
+// refusal makes an error of an answer.
+func refusal(code int, body []byte) error {
+	var f failure
+	if json.Unmarshal(body, &f) != nil || f.Error == "" {
+		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+		f.Error = fmt.Sprintf("%s: %q", http.StatusText(code), line[:min(len(line), 200)])
+	}
+	return &Refusal{Code: code, Line: f.Error, Details: f.Details}
+}
+
+// explain says why there is no answer.
+func (c *Client) explain(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		err = op.Err
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", c.addr, ErrNotRunning)
+	}
+	return fmt.Errorf("%s: %w", c.addr, err)
+}

@@ -1,0 +1,270 @@
+package admin_test
+
+import (
+	"bufio"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+func TestParseAddress(t *testing.T) {
+	for bind, want := range map[string]string{
+		"unix:/run/p.sock":           "unix:/run/p.sock?mode=0660",
+		"unix:/run/p.sock?mode=0600": "unix:/run/p.sock?mode=0600",
+		"127.0.0.1:9000":             "127.0.0.1:9000",
+		"127.1.2.3:9000":             "127.1.2.3:9000",
+		"[::1]:9000":                 "[::1]:9000",
+		"localhost:9000":             "localhost:9000",
+	} {
+		if got, err := admin.ParseAddress(bind); err != nil || got.String() != want {
+			t.Errorf("%s is %v, %v, want %s", bind, got, err, want)
+		}
+	}
+	for bind, want := range map[string]string{
+		":9000":          "open to other machines",
+		"0.0.0.0:9000":   "open to other machines",
+		"[::]:9000":      "open to other machines",
+		"10.0.0.1:9000":  "open to other machines",
+		"localhost.:900": "open to other machines",
+		"unix:@penstock": "an abstract socket is everybody's",
+		"9000":           "write :9000",
+		"unix:":          "write unix:/path",
+	} {
+		if _, err := admin.ParseAddress(bind); !errors.Is(err, socket.ErrAddress) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", bind, err, want)
+		}
+	}
+}
+
+// TestSocketIsNotEverybodys: and what a process has left behind is taken over.
+func TestSocketIsNotEverybodys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	r := newRig(t, "unix:"+path)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	other := newRig(t, "127.0.0.1:0")
+	if _, err := other.Prepare(t.Context(), "unix:"+path); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("another server gets the same path: %v", err)
+	}
+	r.end(t)
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the path is still there: %v", err)
+	}
+}
+
+func TestNobodyIsThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	r := newRig(t, "unix:"+path)
+	r.end(t)
+	tcp := newRig(t, "127.0.0.1:0")
+	tcp.end(t)
+	for _, c := range []*admin.Client{r.Client, tcp.Client} {
+		if _, err := c.Status(t.Context()); !errors.Is(err, admin.ErrNotRunning) || strings.Contains(err.Error(), "mode") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// ask sends a request for the status on a connection of its own, which stays.
+func ask(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := c.Write([]byte("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatal(answer, err)
+	}
+	answer.Body.Close()
+}
+
+// dial connects to where a server listens.
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	a, err := socket.Parse(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial(a.Network, a.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestMoves: an address that stays keeps its socket, one that goes is free at once, and who
+// is connected there is still answered.
+func TestMoves(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	r := newRig(t, "unix:"+a)
+	before, err := os.Lstat(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := dial(t, r.Addr())
+	ask(t, old)
+	r.move(t, "unix:"+a)
+	if after, err := os.Lstat(a); err != nil || !os.SameFile(before, after) {
+		t.Errorf("it is another socket: %v", err)
+	}
+	m, err := r.Prepare(t.Context(), "unix:"+b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Abort(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(b); !errors.Is(err, fs.ErrNotExist) || r.Addr() != "unix:"+a {
+		t.Errorf("it listens at %s, and %v", r.Addr(), err)
+	}
+	if _, err := r.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+	r.move(t, "unix:"+b)
+	ask(t, old)
+	ask(t, dial(t, "unix:"+b))
+	gone(t, a)
+	r.move(t, "")
+	gone(t, b)
+	ask(t, old)
+	if r.Addr() != "" {
+		t.Errorf("it listens at %s", r.Addr())
+	}
+	r.move(t, "unix:"+a)
+	ask(t, dial(t, "unix:"+a))
+	r.Leave()
+	r.move(t, "unix:"+b) // too late
+	gone(t, a)
+	gone(t, b)
+	ask(t, old)
+}
+
+// gone waits until nobody listens at a path, and nothing is there.
+func gone(t *testing.T, path string) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestPrepareFails: with a line, and nothing moves.
+func TestPrepareFails(t *testing.T) {
+	r := newRig(t, "")
+	for _, bind := range []string{"unix:" + filepath.Join(t.TempDir(), "no", "s"), ":9000", "192.0.2.1:9000", "unix:/dev/null"} {
+		if _, err := r.Prepare(t.Context(), bind); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", bind, err)
+		}
+	}
+	if _, err := r.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConnectionsAreBounded: further ones wait, and are served when others leave.
+func TestConnectionsAreBounded(t *testing.T) {
+	r := newRig(t, "")
+	var idle []net.Conn
+	for range 32 {
+		c := dial(t, r.Addr())
+		ask(t, c)
+		idle = append(idle, c)
+	}
+	answered := make(chan error)
+	go func() {
+		_, err := r.Status(t.Context())
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		t.Fatalf("the 33rd is served as well: %v", err)
+	case <-time.After(50 * time.Millisecond): // it cannot be seen to wait otherwise
+	}
+	idle[0].Close()
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEndWaitsForAnswers that are on their way, for as long as it may.
+func TestEndWaitsForAnswers(t *testing.T) {
+	begun, on := make(chan struct{}), make(chan struct{})
+	r := newRig(t, "")
+	r.reloader.apply = func() {
+		close(begun)
+		<-on
+	}
+	answered := make(chan error)
+	go func() {
+		_, err := r.Reload(t.Context(), generation.Options{})
+		answered <- err
+	}()
+	<-begun
+	ended := make(chan struct{})
+	go func() {
+		r.end(t)
+		close(ended)
+	}()
+	gone(t, strings.TrimPrefix(r.bind, "unix:"))
+	close(on)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
+
+// TestAllAtOnce has the race detector look.
+func TestAllAtOnce(t *testing.T) {
+	r := newRig(t, "")
+	other := "unix:" + filepath.Join(t.TempDir(), "s")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 20 {
+				c, err := admin.NewClient(r.bind)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.Reload(t.Context(), generation.Options{Confirm: time.Minute})
+				c.Confirm(t.Context())
+				c.Status(t.Context())
+				c.Rollback(t.Context())
+			}
+		})
+	}
+	all.Go(func() {
+		for i := range 20 {
+			r.move(t, []string{other, r.bind}[i%2])
+		}
+	})
+	all.Wait()
+	r.move(t, r.bind)
+	if _, err := r.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,221 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/generation"
+)
+
+func TestStatus(t *testing.T) {
+	r := newRig(t, "")
+	s, err := r.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.PID != os.Getpid() || s.Version != "v1" || s.Generation != 1 || time.Since(s.Started) > time.Minute || s.Started.IsZero() {
+		t.Errorf("of the process: %+v", s)
+	}
+	want := r.balancer.Status()
+	if s.Connections != want.Connections || s.Counters["failures"] != 7 || s.Listeners[0].State != admin.Paused || s.Upstreams[0].Endpoints[0].Active != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestReloadConfirmRollback(t *testing.T) {
+	r := newRig(t, "")
+	done, err := r.Reload(t.Context(), generation.Options{Confirm: 2 * time.Minute, RollbackIf: "failures>50"})
+	if err != nil || done.Generation != 2 || done.Pending == nil || done.Pending.RollbackIf != "failures>50" || len(done.Changes) != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if left := time.Until(done.Pending.Until); left > 2*time.Minute || left < time.Minute {
+		t.Errorf("it waits for %v", left)
+	}
+	_, err = r.Reload(t.Context(), generation.Options{})
+	refused(t, err, http.StatusConflict, "a reload waits to be confirmed: generation 2")
+	if s, err := r.Confirm(t.Context()); err != nil || s.Generation != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_, err = r.Confirm(t.Context())
+	refused(t, err, http.StatusConflict, "nothing waits to be confirmed")
+	if s, err := r.Rollback(t.Context()); err != nil || s.Generation != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_, err = r.Rollback(t.Context())
+	refused(t, err, http.StatusConflict, "nothing to return to")
+	g, err := r.Generations(t.Context())
+	if err != nil || g.Current != 1 || g.History[0].State != generation.RolledBack || g.History[0].By != "admin" {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// refused checks an answer that is an error.
+func refused(t *testing.T, err error, code int, text string) {
+	t.Helper()
+	var r *admin.Refusal
+	if !errors.As(err, &r) || r.Code != code || !strings.Contains(r.Line, text) || strings.Contains(r.Line, "\n") {
+		t.Errorf("%v, want %d, %q", err, code, text)
+	}
+}
+
+func TestProblemsOfAConfiguration(t *testing.T) {
+	r := newRig(t, "")
+	r.reloader.bad = &admin.ConfigError{Path: "p.yaml", Problems: []string{"one", "two"}, Text: "p.yaml:1:2: one\np.yaml:3:4: two\n"}
+	_, err := r.Reload(t.Context(), generation.Options{})
+	refused(t, err, http.StatusUnprocessableEntity, "p.yaml: 2 problems, nothing was changed")
+	var f *admin.Refusal
+	if errors.As(err, &f) && f.Details != "p.yaml:1:2: one\np.yaml:3:4: two\n" {
+		t.Errorf("details are %q", f.Details)
+	}
+	_, err = r.Plan(t.Context(), "")
+	refused(t, err, http.StatusUnprocessableEntity, "2 problems")
+}
+
+func TestPlan(t *testing.T) {
+	r := newRig(t, "")
+	p, err := r.Plan(t.Context(), "/etc/a b&c.yaml")
+	if err != nil || p.Connections != 3 || p.Changes[0] != (admin.Planned{What: "/etc/a b&c.yaml", Connections: 2}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if n := r.reloader.Status().Current; n != 1 {
+		t.Errorf("a plan made generation %d", n)
+	}
+}
+
+func TestLiveChanges(t *testing.T) {
+	r := newRig(t, "")
+	for want, change := range map[string]func() error{
+		"drain listener web":       func() error { return r.DrainListener(t.Context(), "web") },
+		"drain a of shop: true":    func() error { return r.DrainEndpoint(t.Context(), "shop", "a", true) },
+		"drain a of shop: false":   func() error { return r.DrainEndpoint(t.Context(), "shop", "a", false) },
+		"drain /b of shop: true":   func() error { return r.DrainEndpoint(t.Context(), "shop", "/b", true) },
+		"weight a of shop: 0":      func() error { return r.SetWeight(t.Context(), "shop", "a", 0) },
+		"weight [::1]:1 of shop: ": func() error { return r.SetWeight(t.Context(), "shop", "[::1]:1", 12) },
+		"split 3 of web: map[shop:95 shop:8080:5]": func() error {
+			return r.SetSplit(t.Context(), "web", 3, map[string]int{"shop": 95, "shop:8080": 5})
+		},
+	} {
+		if err := change(); err != nil || !strings.HasPrefix(r.balancer.last(), want) {
+			t.Errorf("told %q, %v, want %q", r.balancer.last(), err, want)
+		}
+	}
+	refused(t, r.DrainListener(t.Context(), "wob"), http.StatusNotFound, `listener "wob": not found`)
+	refused(t, r.SetWeight(t.Context(), "shap", "a", 1), http.StatusNotFound, `upstream "shap"`)
+	if err := r.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-r.stopped
+}
+
+// TestRequestsThatCannotBeMeant change nothing: above all a misspelled condition does not
+// make a reload without one.
+func TestRequestsThatCannotBeMeant(t *testing.T) {
+	r := newRig(t, "127.0.0.1:0")
+	for query, want := range map[string]string{
+		"reload?confrim=2m":                                     `no parameter "confrim" here`,
+		"reload?confirm=2":                                      `confirm: "2" is not a time: write 30s or 2m`,
+		"reload?confirm=-2m":                                    "is not a time",
+		"reload?confirm=0":                                      "is not a time",
+		"reload?confirm=1m&confirm=2m":                          "confirm: write it once",
+		"reload?rollback_if=failures>5":                         "rollback-if needs confirm",
+		"reload?confirm=1m&rollback_if=failures":                "there is no '>'",
+		"reload?confirm=1m&rollback_if=tears>1":                 `no counter "tears"`,
+		"reload?a;b":                                            "invalid query",
+		"confirm?really=yes":                                    `no parameter "really"`,
+		"drain?upstream=shop":                                   "write listener, or upstream and endpoint, or nothing",
+		"drain?listener=web&upstream=shop":                      "write listener, or",
+		"drain?listener=web&undo":                               "only an endpoint's drain can be undone",
+		"drain?undo":                                            "only an endpoint's drain can be undone",
+		"weight?upstream=shop&endpoint=a&weight=":               "write 0 or more",
+		"weight?upstream=shop&endpoint=a&weight=-1":             "write 0 or more",
+		"weight?upstream=shop&weight=1":                         "write upstream and endpoint",
+		"split?listener=web&percent=a:100":                      `route: "" is not the number of a route`,
+		"split?listener=web&route=0":                            "add up to 0",
+		"split?listener=web&route=0&percent=a:60":               "add up to 60: write what makes 100",
+		"split?listener=web&route=0&percent=a":                  "such as shop:95",
+		"split?listener=web&route=0&percent=:100":               "such as shop:95",
+		"split?listener=web&route=0&percent=a:50&percent=a:50":  "a is there twice",
+		"split?listener=web&route=0&percent=a:101&percent=b:-1": "such as shop:95",
+	} {
+		code, body := r.post(t, query, http.Header{admin.Header: {"1"}}, "")
+		if code != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d, %s, want %q", query, code, body, want)
+		}
+	}
+	if n := r.reloader.Status().Current; n != 1 || r.balancer.last() != "" || len(r.stopped) > 0 {
+		t.Errorf("generation %d, told %q", n, r.balancer.last())
+	}
+}
+
+// TestPagesOfBrowsers cannot ask for anything: neither by a form, which cannot set the
+// header, nor by a name that leads to this machine.
+func TestPagesOfBrowsers(t *testing.T) {
+	r := newRig(t, "127.0.0.1:0")
+	for _, path := range []string{"reload", "confirm", "rollback", "drain", "weight", "split", "plan"} {
+		if code, body := r.post(t, path, http.Header{"Content-Type": {"text/plain"}}, ""); code != http.StatusForbidden || !strings.Contains(body, admin.Header) {
+			t.Errorf("without the header %s is answered %d, %s", path, code, body)
+		}
+	}
+	for host, want := range map[string]int{
+		"evil.example": http.StatusForbidden, "evil.example:80": http.StatusForbidden, "10.0.0.1": http.StatusForbidden,
+		"127.0.0.1.evil.example": http.StatusForbidden, "localhost": http.StatusOK, "localhost:81": http.StatusOK, "[::1]:5": http.StatusOK,
+	} {
+		if code, _ := r.post(t, "reload", http.Header{admin.Header: {"1"}}, host); code != want {
+			t.Errorf("with host %s a reload is answered %d, want %d", host, code, want)
+		}
+	}
+	// What a browser asks before it sets a header is not answered.
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, "http://"+r.Addr()+"/reload", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Origin", "http://evil.example")
+	req.Header.Set("Access-Control-Request-Method", "POST")
+	answer, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	allows := slices.ContainsFunc([]string{"Access-Control-Allow-Origin", "Access-Control-Allow-Headers"}, func(h string) bool { return answer.Header.Get(h) != "" })
+	if answer.StatusCode != http.StatusMethodNotAllowed || allows {
+		t.Errorf("the preflight is answered %d, %v", answer.StatusCode, answer.Header)
+	}
+}
+
+// client keeps no connection.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// post sends a request as it is.
+func (r *rig) post(t *testing.T, query string, h http.Header, host string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.Addr()+"/"+query, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header, req.Host = h, host
+	answer, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind := answer.Header.Get("Content-Type"); kind != "application/json" {
+		t.Errorf("%s is answered as %s", query, kind)
+	}
+	var said struct{ Error string }
+	if err := json.Unmarshal(text, &said); err != nil {
+		t.Errorf("%s is answered with %q: %v", query, text, err)
+	}
+	return answer.StatusCode, said.Error
+}

@@ -1,0 +1,160 @@
+package admin_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/generation"
+)
+
+// A balancer has one listener, web, and one upstream, shop, with one endpoint, a. It notes
+// what it is told.
+type balancer struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (b *balancer) note(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = append(b.told, fmt.Sprintf(format, args...))
+}
+
+// last returns what it was told last.
+func (b *balancer) last() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.told) == 0 {
+		return ""
+	}
+	return b.told[len(b.told)-1]
+}
+
+func (b *balancer) Status() admin.Status {
+	return admin.Status{
+		State:       admin.Serving,
+		Connections: admin.Connections{Accepted: 5, Active: 3, Refused: 1},
+		Counters:    map[string]int64{"failures": 7},
+		Listeners:   []admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}},
+		Upstreams:   []admin.Upstream{{Name: "shop", Endpoints: []admin.Endpoint{{Name: "a", State: admin.Down, Active: 3}}}},
+	}
+}
+
+func known(kind, name, want string) error {
+	if name == want {
+		return nil
+	}
+	return fmt.Errorf("%s %q: %w", kind, name, admin.ErrNotFound)
+}
+
+func (b *balancer) DrainListener(name string) error {
+	b.note("drain listener %s", name)
+	return known("listener", name, "web")
+}
+
+func (b *balancer) DrainEndpoint(upstream, endpoint string, drain bool) error {
+	b.note("drain %s of %s: %v", endpoint, upstream, drain)
+	return known("upstream", upstream, "shop")
+}
+
+func (b *balancer) SetWeight(upstream, endpoint string, weight int) error {
+	b.note("weight %s of %s: %d", endpoint, upstream, weight)
+	return known("upstream", upstream, "shop")
+}
+
+func (b *balancer) SetSplit(listener string, route int, percent map[string]int) error {
+	b.note("split %d of %s: %v", route, listener, percent)
+	return known("listener", listener, "web")
+}
+
+// A reloader keeps a number; where bad is set that is what a reload says.
+type reloader struct {
+	*generation.Keeper[int]
+	apply func() // if set; before it is used
+	mu    sync.Mutex
+	bad   error
+}
+
+func (r *reloader) problem() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bad
+}
+
+func (r *reloader) Reload(ctx context.Context, o generation.Options) (admin.Reloaded, error) {
+	if err := r.problem(); err != nil {
+		return admin.Reloaded{}, err
+	}
+	n, err := r.Apply(ctx, 0, o)
+	return admin.Reloaded{Generation: n, Changes: []string{"listener web: limits"}, Pending: r.Status().Pending}, err
+}
+
+func (r *reloader) Generations() generation.Status { return r.Status() }
+
+func (r *reloader) Plan(_ context.Context, path string) (admin.Plan, error) {
+	return admin.Plan{Generation: 1, Connections: 3, Changes: []admin.Planned{{What: path, Connections: 2}}}, r.problem()
+}
+
+// A rig is a server that listens, and a client of it.
+type rig struct {
+	*admin.Server
+	*admin.Client
+	balancer balancer
+	reloader reloader
+	stopped  chan struct{}
+	bind     string
+}
+
+// newRig starts one; "" is a unix socket.
+func newRig(t *testing.T, bind string) *rig {
+	t.Helper()
+	r := &rig{stopped: make(chan struct{}, 1), bind: bind}
+	if bind == "" {
+		r.bind = "unix:" + filepath.Join(t.TempDir(), "s")
+	}
+	r.reloader.Keeper = generation.New(0, generation.Config[int]{
+		Apply: func(context.Context, int) error {
+			if r.reloader.apply != nil {
+				r.reloader.apply()
+			}
+			return nil
+		},
+		Counter: func(name string) (int64, bool) { return 0, name == "failures" },
+	})
+	t.Cleanup(r.reloader.Close)
+	r.Server = admin.New(admin.Config{
+		Balancer: &r.balancer, Reloader: &r.reloader, Stop: func() { r.stopped <- struct{}{} }, Version: "v1",
+	})
+	t.Cleanup(func() { r.end(t) })
+	r.move(t, r.bind)
+	var err error
+	if r.Client, err = admin.NewClient(r.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// move has the server listen somewhere else.
+func (r *rig) move(t *testing.T, bind string) {
+	t.Helper()
+	m, err := r.Prepare(t.Context(), bind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Commit()
+}
+
+// end ends the server. It may be called again.
+func (r *rig) end(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := r.Server.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,84 @@
+package balance
+
+// turns is how many endpoints that cannot be had a policy passes over before it
+// leaves the choice to tier.any.
+const turns = 256
+
+// roundRobin takes the endpoint whose turn it is. Turns are a schedule that was
+// computed beforehand, and one counter that all loops share: so what any number of
+// loops take together is in exact proportion, for one atomic addition.
+//
+// An endpoint that cannot be had lets its turn go by. It is not the next one in the
+// schedule who gets it, which would then have twice as many, but whoever has the next
+// turn by the counter: so the others keep their proportions.
+func (t *tier) roundRobin(p *pick) *Endpoint {
+	plan := t.plan.Load()
+	if len(plan.schedule) == 0 {
+		return nil
+	}
+	for range turns {
+		who := plan.schedule[t.turn.Add(1)%uint64(len(plan.schedule))]
+		if !t.may(who, p) {
+			continue
+		}
+		if e := t.members[who]; t.ready(e) && p.take(e) {
+			return e
+		}
+	}
+	return nil
+}
+
+// may reports whether it is worth looking at a member: the bits of who is open fit
+// into a cache, where ten thousand endpoints do not.
+func (t *tier) may(who uint32, p *pick) bool { return p.panicking || t.open.has(int(who)) }
+
+// ready reports whether an endpoint takes part in a draw by weight: in slow start as
+// often as its ramp says.
+func (t *tier) ready(e *Endpoint) bool {
+	r := e.ramp(int64(t.set.cfg.SlowStart))
+	return r == full || t.set.random()&(full-1) < r
+}
+
+// seconds is how many draws are made for a second one: if nearly all are unusable, the
+// first will do.
+const seconds = 16
+
+// randomTwo draws two by weight, and takes the one whose load is less.
+func (t *tier) randomTwo(p *pick) *Endpoint {
+	plan := t.plan.Load()
+	if len(plan.schedule) == 0 {
+		return nil
+	}
+	var a *Endpoint
+	for left := turns; left > 0; left-- {
+		who := plan.schedule[reduce(t.set.random(), uint64(len(plan.schedule)))]
+		if !t.may(who, p) {
+			continue
+		}
+		b := t.members[who]
+		if b == a || p.tried(b) || !room(b.word.Load(), b.limit.Load(), p.panicking) || !t.ready(b) {
+			continue
+		}
+		if a == nil {
+			a, left = b, min(left, seconds)
+			continue
+		}
+		if t.lighter(b, a) {
+			a, b = b, a
+		}
+		if a.acquire(p.panicking) {
+			return a
+		}
+		a = b
+	}
+	if a != nil && a.acquire(p.panicking) {
+		return a
+	}
+	return nil
+}
+
+// lighter reports whether a has less load for its weight than b.
+func (t *tier) lighter(a, b *Endpoint) bool {
+	slow := int64(t.set.cfg.SlowStart)
+	return uint64(a.load()+1)*uint64(b.weight.Load())*b.ramp(slow) < uint64(b.load()+1)*uint64(a.weight.Load())*a.ramp(slow)
+}

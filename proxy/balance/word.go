@@ -1,0 +1,71 @@
+package balance
+
+// An endpoint's word has all that decides whether it may have another session, so
+// that this and the taking of a place are one compare-and-swap: no limit is ever
+// passed, and nobody who was told to go gets another, whoever else picks at that
+// moment.
+//
+//	bits 0-31   sessions
+//	bits 32-36  flags
+const activeMask = 1<<32 - 1
+
+const (
+	flagDown       = 1 << (32 + iota) // by health checks
+	flagEjected                       // by outlier detection
+	flagBroken                        // by its circuit breaker
+	flagDraining                      // by an operator, or because it goes
+	flagWeightless                    // weight 0
+)
+
+const (
+	flagsIll    = flagDown | flagEjected | flagBroken // what keeps an endpoint from being usable, unless in panic
+	flagsAbsent = flagDraining | flagWeightless       // what takes it out of the reckoning altogether
+)
+
+// room reports whether an endpoint whose word and limit are these may have another
+// session.
+func room(w uint64, limit uint32, panicking bool) bool {
+	if limit > 0 && uint32(w&activeMask) >= limit || w&flagsAbsent != 0 {
+		return false
+	}
+	return panicking || w&flagsIll == 0
+}
+
+// open reports whether the endpoint can be acquired.
+func (e *Endpoint) open() bool { return room(e.word.Load(), e.limit.Load(), false) }
+
+// Acquire gives the endpoint another session, unless it is unusable or has its limit
+// of them. Whoever was told true calls [Endpoint.Release] once. [Set.Pick] does it by
+// itself.
+func (e *Endpoint) Acquire() bool { return e.acquire(false) }
+
+func (e *Endpoint) acquire(panicking bool) bool {
+	for {
+		w, limit := e.word.Load(), e.limit.Load()
+		if !room(w, limit, panicking) {
+			return false
+		}
+		if e.word.CompareAndSwap(w, w+1) {
+			e.picked.Add(1)
+			if e.scored.Load() || limit > 0 && uint32((w+1)&activeMask) >= limit {
+				e.reseat()
+			}
+			return true
+		}
+	}
+}
+
+// Release ends a session.
+func (e *Endpoint) Release() {
+	w := e.word.Add(^uint64(0))
+	if w&activeMask == activeMask {
+		panic("balance: release of an endpoint that has no session: " + e.id)
+	}
+	limit := e.limit.Load()
+	if e.scored.Load() || limit > 0 {
+		e.reseat()
+	}
+	if limit > 0 {
+		e.tell()
+	}
+}

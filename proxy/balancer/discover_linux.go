@@ -1,0 +1,68 @@
+package balancer
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock/penstock/proxy/discovery"
+)
+
+// startDiscovery begins to ask an upstream's source, if it has one that is not asked yet.
+func (s *Server) startDiscovery(u *upstream) {
+	if u.source == nil || u.stop != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(s.ended)
+	u.stop = stop
+	name, source := u.cfg.Name, u.source
+	s.watches.Go(func() {
+		source.Watch(ctx, func(found []discovery.Endpoint) { s.discovered(name, source, found) })
+	})
+}
+
+// discovered has an upstream's clients sent to endpoints that its source has found.
+func (s *Server) discovered(name string, source discovery.Source, found []discovery.Endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.upstreams[name]
+	if s.closing || u == nil || u.source != source {
+		return
+	}
+	u.found, u.answered = found, true
+	members, err := s.membersOf(nil, u, u)
+	if err != nil {
+		s.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
+	}
+	before := u.cfg
+	s.use(u, members, u.newSet(members, u.view.Set()), before)
+	s.look()
+	s.log.Info("endpoints discovered", "upstream", name, "endpoints", len(members))
+}
+
+// awaitDiscovery waits until every source has answered once, for a while: what cannot be
+// found out by then comes later.
+func (s *Server) awaitDiscovery(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswers)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !s.allAnswered() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// allAnswered reports whether every source has answered, or has failed to.
+func (s *Server) allAnswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.upstreams {
+		if u.source != nil && !u.answered && u.source.Status().Failures == 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,97 @@
+package balancer
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/dispatch"
+)
+
+// letGo does with the sessions of an endpoint what a configuration says: keep, drain or
+// reset.
+func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, cause error) {
+	cut := func() {
+		if n := s.group.CutMatching(bondTo(e), cause); n > 0 {
+			s.log.Info("sessions cut", "upstream", e.Upstream().Name(), "endpoint", e.Name(), "sessions", n, "cause", cause)
+		}
+	}
+	switch {
+	case how == "keep":
+	case how == "reset" || within <= 0:
+		s.aside(cut)
+	default:
+		s.later(within, cut)
+	}
+}
+
+// aside has f called on a goroutine of its own: what waits for loops does not wait under
+// the server's mu.
+func (s *Server) aside(f func()) {
+	if s.closing {
+		return
+	}
+	s.watches.Go(f)
+}
+
+// sickness is endpoints that were found to be unwell, on whatever goroutine: what follows
+// is done elsewhere.
+type sickness struct {
+	mu        sync.Mutex
+	endpoints []*dispatch.Endpoint
+}
+
+// fallIll notes that an endpoint was found to be unwell.
+func (s *Server) fallIll(e *dispatch.Endpoint) {
+	s.sick.mu.Lock()
+	s.sick.endpoints = append(s.sick.endpoints, e)
+	s.sick.mu.Unlock()
+	select {
+	case s.unwell <- struct{}{}:
+	default:
+	}
+}
+
+var errUnhealthy = errors.New("its endpoint is unhealthy")
+
+// tend does with the sessions of unwell endpoints what on_unhealthy says, until stop.
+func (s *Server) tend(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-s.unwell:
+		}
+		s.sick.mu.Lock()
+		list := s.sick.endpoints
+		s.sick.endpoints = nil
+		s.sick.mu.Unlock()
+		for _, e := range list {
+			s.mu.Lock()
+			u := s.upstreams[e.Upstream().Name()]
+			var cfg *config.Upstream
+			if u != nil {
+				cfg = u.cfg
+			}
+			if cfg != nil && !s.closing {
+				s.letGoUnwell(e, cfg)
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// letGoUnwell is letGo for an endpoint that may be well again by the time its sessions
+// would be cut.
+func (s *Server) letGoUnwell(e *dispatch.Endpoint, cfg *config.Upstream) {
+	if cfg.OnUnhealthy != "drain" || cfg.DrainTimeout <= 0 {
+		s.letGo(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
+		return
+	}
+	s.later(cfg.DrainTimeout, func() {
+		if st := e.State(); st.Down || st.Ejected {
+			s.group.CutMatching(bondTo(e), errUnhealthy)
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package balancer_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// A role is what a server of checks says: over HTTP whether an endpoint is well.
+type role struct {
+	well atomic.Bool
+	port string
+}
+
+func newRole(t *testing.T, secure bool) *role {
+	t.Helper()
+	r := new(role)
+	r.well.Store(true)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path != "/primary" || q.Host != "db.test" || !r.well.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, "state: master\n")
+	}))
+	if secure {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	_, r.port, _ = net.SplitHostPort(s.Listener.Addr().String())
+	return r
+}
+
+// TestRoleChecks: an HTTP check of another port than the endpoint's, plain or in TLS,
+// decides who gets clients.
+func TestRoleChecks(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		role := newRole(t, secure)
+		r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}]
+    health_check: {type: http, port: %s, tls: %v, sni: db.test, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
+			named(t, "a"), role.port, secure))
+		if got := whose(t, r.at("l")); got != "a" {
+			t.Error(got)
+		}
+		role.well.Store(false)
+		r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
+		refused(t, r.at("l"))
+		role.well.Store(true)
+		r.until("it is up", func() bool { return r.endpoint("u", "a").State == "up" })
+		whose(t, r.at("l"))
+		r.end()
+	}
+}
+
+// TestPanic: when too many are unhealthy, health is ignored.
+func TestPanic(t *testing.T) {
+	role := newRole(t, false)
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
+	role.well.Store(false)
+	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
+	refused(t, r.at("l"))
+	r.apply(fmt.Sprintf(text, a, 0.5, role.port))
+	if got := whose(t, r.at("l")); got != "a" {
+		t.Error(got)
+	}
+	if !r.Status().Upstreams[0].Panic {
+		t.Error("the status does not say so")
+	}
+}
+
+// TestUnhealthyEndpointsDrain: sessions of an endpoint that failed last for the time to
+// drain, unless it is well again by then.
+func TestUnhealthyEndpointsDrain(t *testing.T) {
+	role := newRole(t, false)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 300ms, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
+		named(t, "a"), role.port))
+	c := client(t, r.at("l"))
+	line(t, c)
+	role.well.Store(false)
+	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
+	role.well.Store(true)
+	r.until("it is up", func() bool { return r.endpoint("u", "a").State == "up" })
+	time.Sleep(400 * time.Millisecond)
+	echoes(t, c, "it was well in time")
+	role.well.Store(false)
+	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
+	echoes(t, c, "draining")
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestCircuitBreaker: an upstream whose connections fail is not tried until its time is
+// over, and is closed again by a trial.
+func TestCircuitBreaker(t *testing.T) {
+	port := freePort(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 500ms, trial_connections: 1}}]`, port))
+	for range 5 {
+		refused(t, r.at("l"))
+	}
+	r.until("it is open", func() bool { return r.Status().Upstreams[0].Breaker == "open" })
+	failures := r.endpoint("u", "a").Failures
+	refused(t, r.at("l"))
+	if n := r.endpoint("u", "a").Failures; n != failures {
+		t.Errorf("it was tried while its breaker was open")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprint(c, "back\n"); sockets.Echo(c) })
+	r.until("a trial succeeds", func() bool {
+		c := client(t, r.at("l"))
+		defer c.Close()
+		got, _ := readLine(c)
+		return got == "back"
+	})
+	r.until("it is closed", func() bool { return r.Status().Upstreams[0].Breaker == "closed" })
+	for range 10 {
+		whose(t, r.at("l"))
+	}
+}
+
+// TestBreakerConnections: the upstream's sessions are bounded, and who comes then waits
+// or is refused.
+func TestBreakerConnections(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, endpoints: [%q], circuit_breaker: {connections: 1}}
+  - {name: v, endpoints: [%[1]q], circuit_breaker: {connections: 1}, queue: {size: 1}}`, named(t, "a")))
+	first, second := client(t, r.at("l")), client(t, r.at("m"))
+	line(t, first)
+	line(t, second)
+	refused(t, r.at("l"))
+	late := client(t, r.at("m"))
+	r.until("it waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
+	second.Close()
+	line(t, late)
+}
+
+// TestDrainOfAnEndpoint: it gets nobody any more, what it has may stay for the time to
+// drain, and it may be taken back.
+func TestDrainOfAnEndpoint(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 300ms}]`,
+		named(t, "a"), named(t, "b")))
+	c := client(t, r.at("l"))
+	if got := line(t, c); got != "a" {
+		t.Fatal(got)
+	}
+	if err := r.DrainEndpoint("u", "a", true); err != nil {
+		t.Fatal(err)
+	}
+	if got := whose(t, r.at("l")); got != "b" {
+		t.Error(got)
+	}
+	echoes(t, c, "draining")
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+	if err := r.DrainEndpoint("u", "a", false); err != nil {
+		t.Fatal(err)
+	}
+	if got := whose(t, r.at("l")); got != "a" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,282 @@
+package balancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/limit"
+	"github.com/penstock/penstock/proxy/match"
+	"github.com/penstock/penstock/proxy/terminate"
+	"github.com/penstock/penstock/relay"
+)
+
+// A listener is one of the configuration, for as long as that names it. Everything is
+// guarded by the server's mu.
+type listener struct {
+	cfg     *config.Listener
+	door    *dispatch.Door
+	bucket  *relay.Bucket  // of Limits.Bandwidth; nil: there is no such limit
+	sources *limit.Sources // nil: sources are not limited
+	now     *dispatch.Listener
+	service *core.Service
+	tls     *terminate.Server
+	stats   *terminate.Stats
+	keys    []string // of its binds
+	shares  []shares
+	drained bool // by an operator
+}
+
+// shares are those of a route's split.
+type shares struct {
+	file, now []float64 // what the file says, and what is in force
+	split     *balance.Split
+}
+
+// A nextListener is a listener that is being prepared.
+type nextListener struct {
+	*listener
+	old *listener // nil: there is none
+}
+
+func (l *listener) close() {
+	if l.tls != nil {
+		l.tls.Close()
+	}
+}
+
+// prepareListener makes what a listener needs under the next configuration.
+func (s *Server) prepareListener(ctx context.Context, n *next, cfg *config.Listener) error {
+	l := &listener{cfg: cfg, stats: new(terminate.Stats), door: new(dispatch.Door)}
+	old := s.listeners[cfg.Name]
+	if old != nil {
+		l.door, l.bucket, l.sources, l.stats = old.door, old.bucket, old.sources, old.stats
+	}
+	n.listeners[cfg.Name] = &nextListener{l, old}
+	if err := s.prepareLimits(l, old); err != nil {
+		return err
+	}
+	if err := s.prepareTLS(n, l); err != nil {
+		return err
+	}
+	dc, err := s.dispatchConfig(n, l, old)
+	if err != nil {
+		return err
+	}
+	l.now = dispatch.NewListener(dc)
+	l.service = l.now.Service()
+	var errs []error
+	for _, at := range cfg.Bind {
+		keys, err := s.bind(ctx, n, cfg, at)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		l.keys = append(l.keys, keys...)
+	}
+	return errors.Join(errs...)
+}
+
+// prepareLimits makes the limits that the listener has not had before. Those that it has
+// had are changed by commitListener.
+func (s *Server) prepareLimits(l, old *listener) error {
+	limits := &l.cfg.Limits
+	if limits.Bandwidth > 0 && l.bucket == nil {
+		l.bucket = relay.NewBucket(limits.Bandwidth, 0)
+	}
+	switch {
+	case limits.PerSource <= 0 && limits.PerSourcePerSecond <= 0:
+		l.sources = nil
+		return nil
+	case l.sources != nil && old.cfg.Limits.SourcePrefix == limits.SourcePrefix:
+		return nil
+	}
+	var err error
+	l.sources, err = limit.NewSources(limit.SourcesConfig{
+		Connections: int(limits.PerSource), PerSecond: float64(limits.PerSourcePerSecond),
+		PrefixV4: limits.SourcePrefix[0], PrefixV6: limits.SourcePrefix[1],
+		Entries: max(65536, s.options.MaxConnections),
+	})
+	return err
+}
+
+func (s *Server) prepareTLS(n *next, l *listener) error {
+	t := l.cfg.TLS
+	if t == nil {
+		return nil
+	}
+	version, err := terminate.ParseVersion(t.MinVersion)
+	if err != nil {
+		return err
+	}
+	cfg := &terminate.Config{
+		Name: l.cfg.Name, ClientCA: string(t.ClientCA), MinVersion: version, ALPN: t.ALPN,
+		Files: s.files, Tickets: s.tickets, Limit: s.tls, Stats: l.stats,
+	}
+	for _, c := range t.Certificates {
+		cfg.Certificates = append(cfg.Certificates, terminate.Pair{Cert: string(c.Cert), Key: string(c.Key)})
+	}
+	if l.tls, err = terminate.NewServer(cfg); err != nil {
+		return err
+	}
+	n.undo = append(n.undo, l.tls.Close)
+	return nil
+}
+
+// dispatchConfig is a listener's configuration as package dispatch has it.
+func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerConfig, error) {
+	c := l.cfg
+	dc := &dispatch.ListenerConfig{
+		Name: c.Name, Door: l.door, Sources: l.sources, Process: &s.process,
+		Access:      limit.Access{Allow: prefixes(c.Allow), Deny: prefixes(c.Deny)},
+		Nudge:       func() { s.nudge(c.Name) },
+		Transparent: c.Transparent, Own: s.listensOn,
+		Limits: relay.Limits{
+			IdleTimeout: c.Timeouts.Idle, HalfCloseTimeout: c.Timeouts.HalfClose, MaxLifetime: c.Timeouts.Lifetime,
+			LifetimeJitter: c.Timeouts.LifetimeJitter, FirstByte: c.Timeouts.FirstByte,
+			PerConnection: c.Limits.BandwidthPerConnection,
+		},
+		Options: socketOptions(c), Connect: c.Timeouts.Connect, TLS: l.tls, Handed: s.handed,
+		Now: s.now, Resolver: s,
+	}
+	if c.Limits.Bandwidth > 0 {
+		dc.Limits.Bandwidth = l.bucket
+	}
+	if c.Upstream != "" {
+		dc.Default = n.view(c.Upstream)
+	}
+	if err := s.routes(n, l, old, dc); err != nil {
+		return nil, err
+	}
+	dc.Preread = core.Preread{
+		Hello:   dc.Table != nil && dc.Table.Hello(),
+		Data:    c.Connect == "on_data",
+		Timeout: c.Timeouts.Preread,
+	}
+	if a := c.AcceptProxy; a != nil {
+		dc.Preread.Header = &header.Policy{Versions: a.Versions, From: a.From, Timeout: a.Timeout}
+	}
+	return dc, nil
+}
+
+// view returns the view that an upstream of the next configuration has; the loader has
+// seen to it that there is one.
+func (n *next) view(name string) *dispatch.View {
+	if u := n.upstreams[name]; u != nil {
+		return u.view
+	}
+	return nil
+}
+
+func prefixes(list []netip.Prefix) *limit.Prefixes {
+	if len(list) == 0 {
+		return nil
+	}
+	return limit.NewPrefixes(list)
+}
+
+// routes makes the table of a listener's routes.
+func (s *Server) routes(n *next, l, old *listener, dc *dispatch.ListenerConfig) error {
+	l.shares = make([]shares, len(l.cfg.Routes))
+	var table []match.Route
+	for i := range l.cfg.Routes {
+		r := &l.cfg.Routes[i]
+		m := &r.Match
+		table = append(table, match.Route{SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port)})
+		dc.BySource = dc.BySource || len(m.Source) > 0
+		dc.ByPort = dc.ByPort || m.Port != 0
+		to := dispatch.Route{}
+		if len(r.Split) > 0 {
+			split, err := l.split(i, old)
+			if err != nil {
+				return fmt.Errorf("route %d: %w", i, err)
+			}
+			to.Split = split
+			for _, share := range r.Split {
+				to.Views = append(to.Views, n.view(share.Upstream))
+			}
+		} else {
+			to.View = n.view(r.Upstream)
+		}
+		dc.Routes = append(dc.Routes, to)
+	}
+	if len(table) == 0 {
+		return nil
+	}
+	var err error
+	dc.Table, err = match.New(table)
+	return err
+}
+
+// split makes the split of a route. What an operator has changed stays as long as the
+// file says there what it said before.
+func (l *listener) split(route int, old *listener) (*balance.Split, error) {
+	sh := &l.shares[route]
+	for _, share := range l.cfg.Routes[route].Split {
+		sh.file = append(sh.file, share.Percent)
+	}
+	sh.now = sh.file
+	if old != nil && route < len(old.shares) && slices.Equal(old.shares[route].file, sh.file) && sameNames(old, l, route) {
+		sh.now = old.shares[route].now
+	}
+	var err error
+	sh.split, err = balance.NewSplit(sh.now...)
+	return sh.split, err
+}
+
+// sameNames reports whether a route is split among the same upstreams as before.
+func sameNames(old, l *listener, route int) bool {
+	return slices.EqualFunc(old.cfg.Routes[route].Split, l.cfg.Routes[route].Split, func(a, b config.Share) bool {
+		return a.Upstream == b.Upstream
+	})
+}
+
+// commitListener brings a listener into force, but for its sockets.
+func (s *Server) commitListener(name string, n *nextListener) {
+	l := n.listener
+	limits := &l.cfg.Limits
+	l.door.Connections.Set(limits.Connections)
+	l.door.Rate.Set(float64(limits.PerSecond), 0)
+	if l.bucket != nil && limits.Bandwidth > 0 {
+		l.bucket.SetRate(limits.Bandwidth)
+	}
+	if l.sources != nil {
+		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)
+	}
+	s.listeners[name] = l
+	if n.old != nil {
+		n.old.close()
+	}
+}
+
+// listensOn reports whether an address is one on which this process itself listens, so
+// that who connects to it comes back. A socket without an address listens on all that are
+// this machine's own; the kernel is asked for these only where the port is the same.
+func (s *Server) listensOn(at netip.AddrPort) bool {
+	for _, own := range s.view.Load().addresses {
+		switch {
+		case own.Port() != at.Port():
+		case own.Addr() == at.Addr().Unmap():
+			return true
+		case own.Addr().IsUnspecified():
+			if local, err := sys.LocalRoute(at.Addr()); local || err != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nudge has the sockets of a listener asked whether there is room now.
+func (s *Server) nudge(name string) {
+	for _, listening := range s.view.Load().listenings[name] {
+		listening.Nudge()
+	}
+}

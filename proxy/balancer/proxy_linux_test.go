@@ -1,0 +1,162 @@
+package balancer_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/header"
+)
+
+// told is a server that says what the PROXY header tells that it gets, and then echoes.
+func told(t *testing.T) string {
+	return server(t, func(c net.Conn) {
+		var policy header.Policy
+		var b []byte
+		one := make([]byte, 1)
+		for {
+			if need, err := policy.Length(b); err != nil {
+				fmt.Fprintf(c, "%v\n", err)
+				return
+			} else if len(b) > 0 && need <= len(b) {
+				break
+			}
+			if _, err := c.Read(one); err != nil {
+				return
+			}
+			b = append(b, one[0])
+		}
+		var info header.Info
+		if _, err := policy.Parse(b, &info); err != nil {
+			fmt.Fprintf(c, "%v\n", err)
+			return
+		}
+		name, _ := header.Find(info.TLVs, header.TypeAuthority)
+		fmt.Fprintf(c, "v%d from %v to %v name %s\n", info.Version, info.Source, info.Destination, name)
+		sockets.Echo(c)
+	})
+}
+
+// TestProxyHeaders: a client's header is believed from those who may send one, taken
+// away, and passed on; others are what their connection says.
+func TestProxyHeaders(t *testing.T) {
+	for _, version := range []int{1, 2} {
+		up := told(t)
+		r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: from, bind: "127.0.0.1:0", accept_proxy: {from: ["127.0.0.0/8"]}, upstream: u, deny: ["192.0.2.66"]}
+  - {name: other, bind: "127.0.0.1:0", accept_proxy: {from: ["10.0.0.0/8"]}, upstream: u}
+  - {name: strict, bind: "127.0.0.1:0", accept_proxy: {timeout: 200ms}, upstream: u}
+upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up, version))
+		c := client(t, r.at("from"))
+		fmt.Fprint(c, "PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\nhello")
+		if got := line(t, c); !strings.HasPrefix(got, fmt.Sprintf("v%d from 192.0.2.1:1111 to 192.0.2.2:443", version)) {
+			t.Error(got)
+		}
+		rest := make([]byte, 5)
+		if _, err := io.ReadFull(c, rest); err != nil || string(rest) != "hello" {
+			t.Errorf("%q, %v", rest, err)
+		}
+		echoes(t, c, "after the header")
+		c = client(t, r.at("other"))
+		if got, want := line(t, c), fmt.Sprintf("v%d from %v to %v", version, c.LocalAddr(), c.RemoteAddr()); !strings.HasPrefix(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+		c = client(t, r.at("from"))
+		fmt.Fprint(c, "PROXY TCP4 192.0.2.66 192.0.2.2 1111 443\r\n")
+		gone(t, c)
+		r.until("it is refused by its true address", func() bool { return r.refused("from", "address") == 1 })
+		c = client(t, r.at("from"))
+		fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
+		gone(t, c)
+		gone(t, client(t, r.at("strict")))
+		r.until("both are counted", func() bool {
+			return r.refused("from", "proxy_header") == 1 && r.refused("strict", "proxy_header") == 1
+		})
+	}
+}
+
+// TestDiscoveryByFile: endpoints come and go with a file.
+func TestDiscoveryByFile(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, on_removed: reset}]`, "eps.yaml", fmt.Sprintf("[%q]", a))
+	c := client(t, r.at("l"))
+	if got := line(t, c); got != "a" {
+		t.Fatal(got)
+	}
+	r.write("new.yaml", fmt.Sprintf("[%q]", b))
+	dir := filepath.Dir(r.path)
+	if err := os.Rename(filepath.Join(dir, "new.yaml"), filepath.Join(dir, "eps.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+	r.until("clients get the new one", func() bool { return whose(t, r.at("l")) == "b" })
+}
+
+// TestConnectOnData: no endpoint is connected to before the client has sent something.
+func TestConnectOnData(t *testing.T) {
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, timeouts: {preread: 300ms}}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`, a))
+	mute := client(t, r.at("l"))
+	c := client(t, r.at("l"))
+	r.until("both are there", func() bool { return r.Status().Listeners[0].Connections.Active == 2 })
+	if e := r.endpoint("u", "a"); e.Total != 0 {
+		t.Errorf("%+v", e)
+	}
+	fmt.Fprint(c, "x")
+	if got := line(t, c); got != "a" {
+		t.Error(got)
+	}
+	gone(t, mute)
+	r.until("it is counted", func() bool { return r.refused("l", "preread") == 1 })
+}
+
+// TestBandwidth: a session moves what it may, splices all the same, and another listener
+// does not mind.
+func TestBandwidth(t *testing.T) {
+	const size, rate = 3 << 20, 4 << 20
+	up := server(t, func(c net.Conn) {
+		buf := make([]byte, 64<<10)
+		for sent := 0; sent < size; sent += len(buf) {
+			if _, err := c.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: slow, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: 4MiB}}
+  - {name: fast, bind: "127.0.0.1:0", upstream: u}
+upstreams: [{name: u, endpoints: [%q]}]`, up))
+	took := func(listener string) time.Duration {
+		began := time.Now()
+		if n, err := io.Copy(io.Discard, client(t, r.at(listener))); n != size || err != nil {
+			t.Errorf("%s: %d bytes, %v", listener, n, err)
+		}
+		return time.Since(began)
+	}
+	// What a tenth of a second gives may go at once.
+	if d, least := took("slow"), (size-rate/10)*time.Second/rate; d < least {
+		t.Errorf("it took %v, less than %v", d, least)
+	}
+	if d := took("fast"); d > 10*time.Second {
+		t.Errorf("without a limit it took %v", d)
+	}
+	if s := r.Summary(); s.Bytes.EndpointToClient.Spliced < size {
+		t.Errorf("%d bytes spliced of %d", s.Bytes.EndpointToClient.Spliced, 2*size)
+	}
+}

@@ -1,0 +1,218 @@
+package balancer_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// TestTheSmallestFile: a listener, an upstream, two endpoints that take turns.
+func TestTheSmallestFile(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: db, bind: "127.0.0.1:0", upstream: pg}]
+upstreams: [{name: pg, endpoints: [%q, %q]}]`, a, b))
+	got := map[string]int{}
+	for range 10 {
+		got[whose(t, r.at("db"))]++
+	}
+	if got["a"] != 5 || got["b"] != 5 {
+		t.Errorf("%v, want 5 each", got)
+	}
+}
+
+// TestRoutesBySource: the first route that matches wins, whoever matches none goes to the
+// default, and where there is none is refused and counted.
+func TestRoutesBySource(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: one, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: b}, {match: {source: ["127.0.0.0/8"]}, upstream: a}], upstream: b}
+  - {name: two, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: a}], upstream: b}
+  - {name: none, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: a}]}
+upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, a, b))
+	if got := whose(t, r.at("one")); got != "a" {
+		t.Errorf("one: %s", got)
+	}
+	if got := whose(t, r.at("two")); got != "b" {
+		t.Errorf("two: %s", got)
+	}
+	refused(t, r.at("none"))
+	r.until("it is counted", func() bool { return r.refused("none", "no_route") == 1 })
+}
+
+// TestAccess: deny wins over allow, and who may not come in is reset and counted.
+func TestAccess(t *testing.T) {
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: open, bind: "127.0.0.1:0", allow: ["127.0.0.0/8"], upstream: a}
+  - {name: shut, bind: "127.0.0.1:0", allow: ["127.0.0.0/8"], deny: ["127.0.0.1"], upstream: a}
+upstreams: [{name: a, endpoints: [%q]}]`, a))
+	if got := whose(t, r.at("open")); got != "a" {
+		t.Error(got)
+	}
+	refused(t, r.at("shut"))
+	r.until("it is counted", func() bool { return r.refused("shut", "address") == 1 })
+}
+
+// TestRetriesFindAnotherEndpoint: one that refuses costs no client, as long as another
+// one answers.
+func TestRetriesFindAnotherEndpoint(t *testing.T) {
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, outlier_detection: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms}}]`,
+		sockets.Refusing(t), a))
+	for range 20 {
+		if got := whose(t, r.at("l")); got != "a" {
+			t.Fatal(got)
+		}
+	}
+	if e := r.endpoint("u", "bad"); e.Failures < 10 || e.Active != 0 {
+		t.Errorf("%+v, want at least 10 failures, and none under way", e)
+	}
+}
+
+// TestEndpointsThatFailAreEjected: by connections alone, and no longer tried.
+func TestEndpointsThatFailAreEjected(t *testing.T) {
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, circuit_breaker: off, outlier_detection: {consecutive_failures: 3}}]`,
+		sockets.Refusing(t), a))
+	for range 20 {
+		if got := whose(t, r.at("l")); got != "a" {
+			t.Fatal(got)
+		}
+	}
+	e := r.endpoint("u", "bad")
+	if e.Failures != 3 || e.State != "ejected" {
+		t.Errorf("%+v, want it ejected after 3 failures", e)
+	}
+}
+
+// TestFallback: clients for whom there is no endpoint go to another upstream, or get some
+// bytes and an orderly end.
+func TestFallback(t *testing.T) {
+	a, dead := named(t, "a"), sockets.Refusing(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, endpoints: [%q], fallback: {upstream: w}, retry: {attempts: 0}}
+  - {name: v, endpoints: [%q], fallback: {respond: sorry.txt}, retry: {attempts: 0}}
+  - {name: w, endpoints: [%q]}`, dead, dead, a), "sorry.txt", "sorry\n")
+	if got := whose(t, r.at("l")); got != "a" {
+		t.Error(got)
+	}
+	c := client(t, r.at("m"))
+	if got, err := io.ReadAll(c); err != nil || string(got) != "sorry\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestFirstByte: an endpoint that accepts and says nothing fails in time, and another
+// connection is not touched.
+func TestFirstByte(t *testing.T) {
+	mute, a := server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: 200ms}}, {name: m, bind: "127.0.0.1:0", upstream: v, timeouts: {first_byte: 200ms}}]
+upstreams: [{name: u, endpoints: [{address: %q, name: mute}], health_check: off, outlier_detection: {consecutive_failures: 2, max_ejected: 1.0}}, {name: v, endpoints: [%q]}]`, mute, a))
+	other := client(t, r.at("m"))
+	line(t, other)
+	for range 2 {
+		c := client(t, r.at("l"))
+		began := time.Now()
+		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v, want a reset", err)
+		}
+		if took := time.Since(began); took > 10*200*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	}
+	r.until("it is ejected", func() bool { return r.endpoint("u", "mute").State == "ejected" })
+	if e := r.endpoint("u", "mute"); e.Failures != 2 {
+		t.Errorf("%+v, want 2 failures", e)
+	}
+	echoes(t, other, "still here")
+}
+
+// TestEndpointLimitsAndQueue: at the limit clients wait in turn, and one who has waited
+// too long, or finds the queue full, is refused.
+func TestEndpointLimitsAndQueue(t *testing.T) {
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a, connections: 1}], queue: {size: 2, timeout: 20s}}]`, a))
+	first := client(t, r.at("l"))
+	line(t, first)
+	var waiting []*net.TCPConn
+	for i := range 2 {
+		waiting = append(waiting, client(t, r.at("l")))
+		r.until("it waits", func() bool { return r.Status().Upstreams[0].Pending == int64(i+1) })
+	}
+	refused(t, r.at("l")) // the queue is full
+	echoes(t, first, "first")
+	first.Close()
+	for _, c := range waiting { // in turn
+		line(t, c)
+		echoes(t, c, "next")
+		c.Close()
+	}
+	r.until("nobody waits", func() bool {
+		u := r.Status().Upstreams[0]
+		return u.Pending == 0 && u.Active == 0
+	})
+}
+
+// TestQueueTimeout: who has waited for long enough is refused.
+func TestQueueTimeout(t *testing.T) {
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 100ms}}]`, a))
+	first := client(t, r.at("l"))
+	line(t, first)
+	began := time.Now()
+	refused(t, r.at("l"))
+	if took := time.Since(began); took < 100*time.Millisecond || took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	echoes(t, first, "first")
+}
+
+// TestListenerLimits: clients beyond the limit wait to be accepted, those of one source
+// beyond its own are refused.
+func TestListenerLimits(t *testing.T) {
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 2}}
+  - {name: m, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 2}}
+upstreams: [{name: u, endpoints: [%q]}]`, a))
+	var there []*net.TCPConn
+	for range 2 {
+		c := client(t, r.at("l"))
+		line(t, c)
+		there = append(there, c)
+	}
+	late := client(t, r.at("l"))
+	_ = late.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := late.Read(make([]byte, 1)); !errors.Is(err, errTimeout) {
+		t.Errorf("%v, want it to wait", err)
+	}
+	_ = late.SetReadDeadline(time.Now().Add(patience))
+	there[0].Close()
+	line(t, late)
+	for range 2 {
+		line(t, client(t, r.at("m")))
+	}
+	refused(t, r.at("m"))
+	r.until("it is counted", func() bool { return r.refused("m", "per_source") == 1 })
+}

@@ -1,0 +1,278 @@
+package balancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/activation"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/episode"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/limit"
+	"github.com/penstock/penstock/proxy/terminate"
+	"github.com/penstock/penstock/relay"
+)
+
+// Options are what a [Server] is told beside its configuration.
+type Options struct {
+	// Server has those fields set that are not in the file: how many loops there are and
+	// how they move bytes, MaxConnections to what descriptors allow, DrainTimeout, Log.
+	Server *proxy.Config
+	// Sockets are what systemd has passed to the process; nil: nothing.
+	Sockets *activation.Sockets
+}
+
+// A Server is a load balancer. Make it with [Open], then call Serve. Its methods may be
+// called at any time by any goroutine, unless they say otherwise.
+type Server struct {
+	options proxy.Config
+	sockets *activation.Sockets
+	log     *slog.Logger
+	start   time.Time
+
+	relay   *relay.Relay // owned
+	pipes   *pipe.Pool   // owned; nil without splice
+	group   *core.Group  // owned
+	keeper  *health.Keeper
+	checker *health.Checker
+	files   *terminate.Files
+	tickets *terminate.Tickets
+	tls     *terminate.Limit
+	asking  *discovery.Gate
+	notices discovery.Notifications // of files that change, one for all upstreams
+	process limit.Rate
+
+	mu        sync.Mutex // of all that changes what is in force
+	cfg       *config.Config
+	listeners map[string]*listener
+	upstreams map[string]*upstream
+	binds     map[string]*bound
+	closing   bool
+	watches   sync.WaitGroup   // of discovery
+	gone      map[string]int64 // counters of upstreams that are not there any more
+	timers    map[*time.Timer]struct{}
+
+	view atomic.Pointer[view] // of what is in force, for those who only look
+
+	full, starved *episode.Episode
+	paused        atomic.Int64
+	unwell        chan struct{} // there is something in sick
+	sick          sickness
+
+	cut    context.Context // ends when sessions are cut
+	cutNow context.CancelFunc
+	ended  context.Context // when everything has
+	end    context.CancelFunc
+}
+
+// ErrCut is wrapped by the error of [Server.Serve] if sessions were cut.
+var ErrCut = proxy.ErrCut
+
+// firstAnswers is how long Open waits for what discovery finds first, so that the first
+// clients are not refused for want of endpoints.
+const firstAnswers = 3 * time.Second
+
+// tlsShare is the part of the connections that may be TLS sessions of ours: each has two
+// goroutines, and buffers of tens of KiB.
+const tlsShare = 2
+
+// tlsHandshakes bounds how many handshakes are under way at once: each costs some
+// milliseconds of a CPU at most, and those that wait would only time out together.
+const tlsHandshakes = 1024
+
+// Open opens what a configuration says: it listens when this returns, and serves nobody
+// yet. The caller must call Serve, which closes everything. On an error nothing is left
+// open; it is one line, or several joined.
+func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
+	s := &Server{
+		options: *o.Server, sockets: o.Sockets, log: o.Server.Log, start: time.Now(),
+		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
+		binds: make(map[string]*bound), gone: make(map[string]int64), timers: make(map[*time.Timer]struct{}),
+		tickets: terminate.NewTickets(nil), asking: discovery.NewGate(64), unwell: make(chan struct{}, 1),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.cut, s.cutNow = context.WithCancel(context.Background())
+	s.ended, s.end = context.WithCancel(context.Background())
+	s.full = episode.New(func() { s.log.Info("below the limit of connections again") })
+	s.starved = episode.New(func() {})
+	s.tls = terminate.NewLimit(max(o.Server.MaxConnections/tlsShare, 1), tlsHandshakes)
+	s.files = terminate.NewFiles(&terminate.FilesConfig{Tell: s.tellFiles})
+	s.keeper = health.NewKeeper(&health.KeeperConfig{Now: s.now, Tell: s.tellHealth, TellEvery: tellEvery})
+	s.checker = health.NewChecker(s.keeper, &health.CheckerConfig{Concurrent: max(min(4096, o.Server.MaxConnections/8), 16)})
+	if err := s.open(ctx, cfg); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
+	if s.relay, s.pipes, err = s.options.OpenRelay(); err != nil {
+		return err
+	}
+	s.group, err = core.New(&core.Config{
+		Loops: s.options.Loops, BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy,
+		Now: s.now, Relay: s.relay, MaxConnections: s.mostConnections(cfg), Host: (*host)(s),
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.Apply(ctx, cfg); err != nil {
+		return err
+	}
+	s.awaitDiscovery(ctx)
+	return nil
+}
+
+// now is the clock of everything but the loops, in nanoseconds; theirs is the same one.
+func (s *Server) now() int64 { return int64(time.Since(s.start)) + 1 }
+
+// mostConnections is how many clients are served at once.
+func (s *Server) mostConnections(cfg *config.Config) int {
+	most := s.options.MaxConnections
+	if n := cfg.Limits.Connections; n > 0 && n < int64(most) {
+		return int(n)
+	}
+	return most
+}
+
+// Serve accepts and joins clients until ctx ends; then it accepts those that had come by
+// then, closes the listeners, and drains: it returns when every session has ended.
+// Sessions that go on for longer than the drain timeout are cut, as by [Server.Cut]. It
+// may be called once. The error is nil after a full drain; it wraps [ErrCut] if sessions
+// were cut.
+func (s *Server) Serve(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- s.group.Serve() }()
+	stopSick := make(chan struct{})
+	var beside sync.WaitGroup
+	beside.Go(func() { s.tend(stopSick) })
+	var err error
+	select {
+	case <-ctx.Done():
+		err = s.drain(served)
+	case <-s.cut.Done():
+		err = <-served
+	case err = <-served:
+	}
+	canceled := s.group.Summary().Canceled
+	close(stopSick)
+	beside.Wait()
+	err = errors.Join(err, s.close())
+	if canceled > 0 && s.cut.Err() != nil {
+		return errors.Join(fmt.Errorf("%w: %d", ErrCut, canceled), err)
+	}
+	return err
+}
+
+// drain waits until all sessions have ended, or cuts them.
+func (s *Server) drain(served <-chan error) error {
+	s.mu.Lock()
+	s.closing = true
+	for _, b := range s.binds {
+		s.tellUnclosed(b, b.listener.Unlink()) // nobody finds it any more, before its queue is emptied
+	}
+	s.mu.Unlock()
+	s.group.Drain()
+	s.full.Stop()
+	s.starved.Stop()
+	s.log.Info("draining", "active", s.group.Active(), "drain_timeout", s.options.DrainTimeout.String())
+	var timeout <-chan time.Time
+	if s.options.DrainTimeout > 0 {
+		timeout = time.After(s.options.DrainTimeout)
+	}
+	select {
+	case err := <-served:
+		s.log.Info("drained")
+		return err
+	case <-s.cut.Done():
+	case <-timeout:
+		s.log.Warn("drain timeout", "active", s.group.Active())
+		s.Cut()
+	}
+	return <-served
+}
+
+// Cut ends a Serve at once: listeners are closed, and all sessions are reset.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.cutNow()
+	s.group.Cut(errCut)
+}
+
+var errCut = errors.New("the process ends")
+
+// Summary returns what was done until now.
+func (s *Server) Summary() proxy.Summary {
+	return proxy.Summarize(s.group.Summary(), s.relay.Stats(), s.paused.Load())
+}
+
+// Sessions yields the clients that are being served, see [proxy.Server.Sessions].
+func (s *Server) Sessions(ctx context.Context) iter.Seq[proxy.Session] { return s.group.Sessions(ctx) }
+
+// Alive returns when every loop has given a sign of life, or with an error when ctx ends.
+func (s *Server) Alive(ctx context.Context) error { return s.group.Settle(ctx) }
+
+// close closes what is open, in the order in which it depends on each other.
+func (s *Server) close() error {
+	s.mu.Lock()
+	s.closing = true
+	for t := range s.timers {
+		t.Stop()
+	}
+	s.mu.Unlock()
+	s.end()
+	s.watches.Wait()
+	var errs []error
+	if s.group != nil {
+		errs = append(errs, s.group.Close())
+	}
+	for _, b := range s.binds {
+		errs = append(errs, b.listener.Close())
+	}
+	s.checker.Close()
+	s.keeper.Close()
+	for _, l := range s.listeners {
+		l.close()
+	}
+	for _, u := range s.upstreams {
+		u.close()
+	}
+	s.files.Close()
+	s.full.Stop()
+	s.starved.Stop()
+	if s.relay != nil {
+		errs = append(errs, s.relay.Close())
+	}
+	if s.pipes != nil {
+		errs = append(errs, s.pipes.Close())
+	}
+	s.cutNow()
+	return errors.Join(errs...)
+}
+
+// Resolve implements [core.Resolver]: endpoints that are names are looked up when they
+// are dialed.
+func (s *Server) Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}

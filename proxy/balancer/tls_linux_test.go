@@ -1,0 +1,157 @@
+package balancer_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// certificate makes a certificate for names, in PEM: by itself, so it is an authority too.
+func certificate(t *testing.T, names ...string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+}
+
+// secure is a server of TLS that says its name, and then echoes.
+func secure(t *testing.T, name string, hosts ...string) string {
+	t.Helper()
+	cert, key := certificate(t, hosts...)
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	return server(t, func(c net.Conn) {
+		s := tls.Server(c, cfg)
+		fmt.Fprintf(s, "%s\n", name)
+		sockets.Echo(s)
+	})
+}
+
+// hello is a client of TLS that asks for a name.
+func hello(t *testing.T, address, name string, protocols ...string) (*tls.Conn, error) {
+	t.Helper()
+	c := tls.Client(client(t, address), &tls.Config{ServerName: name, NextProtos: protocols, InsecureSkipVerify: true})
+	return c, c.Handshake()
+}
+
+// TestPassthrough: TLS is routed by the name and the protocols that the hello asks for,
+// and what is sent is spliced or copied, but never read here.
+func TestPassthrough(t *testing.T) {
+	a, b, h2 := secure(t, "a", "a.test"), secure(t, "b", "*.b.test"), secure(t, "h2", "h2.test")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - name: web
+    bind: "127.0.0.1:0"
+    routes:
+      - {match: {alpn: [h2]}, upstream: h2}
+      - {match: {sni: [a.test]}, upstream: a}
+      - {match: {sni: ["*.b.test"]}, upstream: b}
+upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, endpoints: [%q]}]`, a, b, h2))
+	for _, c := range []struct {
+		name, protocol, want string
+	}{{"a.test", "", "a"}, {"A.Test", "http/1.1", "a"}, {"x.b.test", "", "b"}, {"a.test", "h2", "h2"}} {
+		var protocols []string
+		if c.protocol != "" {
+			protocols = []string{c.protocol}
+		}
+		conn, err := hello(t, r.at("web"), c.name, protocols...)
+		if err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		if got := line(t, conn); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+		echoes(t, conn, "through TLS")
+	}
+	if _, err := hello(t, r.at("web"), "nobody.test"); err == nil {
+		t.Error("a name that no route has was served")
+	}
+	c := client(t, r.at("web"))
+	fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
+	gone(t, c)
+	r.until("both are counted", func() bool {
+		return r.refused("web", "no_route") == 1 && r.refused("web", "hello") == 1
+	})
+}
+
+// TestTerminated: TLS ends here, and begins again where the upstream wants it.
+func TestTerminated(t *testing.T) {
+	plain, again := named(t, "plain"), secure(t, "again", "again.test")
+	cert, key := certificate(t, "front.test")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: plain, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}], alpn: [h2]}, upstream: plain}
+  - {name: again, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: again}
+  - {name: begin, bind: "127.0.0.1:0", upstream: ours}
+upstreams:
+  - {name: plain, endpoints: [%q]}
+  - {name: again, endpoints: [%q], tls: {ca: c.pem, sni: again.test}, retry: {attempts: 0}}
+  - {name: ours, endpoints: [%q], tls: {ca: c.pem, sni: front.test}}`, plain, again, frontOf(t, cert, key)), "c.pem", cert, "k.pem", key)
+	c, err := hello(t, r.at("plain"), "front.test", "h2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := line(t, c); got != "plain" || c.ConnectionState().NegotiatedProtocol != "h2" {
+		t.Error(got, c.ConnectionState().NegotiatedProtocol)
+	}
+	echoes(t, c, "terminated")
+	c, err = hello(t, r.at("again"), "front.test")
+	if err == nil {
+		_, err = readLine(c)
+	}
+	if err == nil {
+		t.Error("an endpoint with a certificate of nobody was believed")
+	}
+	if got := whose(t, r.at("begin")); got != "ours" {
+		t.Error(got)
+	}
+	r.until("its bytes are counted as copied", func() bool {
+		s := r.Summary()
+		return s.Bytes.ClientToEndpoint.Copied >= int64(len("terminated")) && s.Fallbacks["wrapped"] > 0
+	})
+}
+
+// frontOf is a server of TLS with a certificate.
+func frontOf(t *testing.T, cert, key string) string {
+	t.Helper()
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server(t, func(c net.Conn) {
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})
+		fmt.Fprint(s, "ours\n")
+		sockets.Echo(s)
+	})
+}

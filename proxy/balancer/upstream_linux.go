@@ -1,0 +1,287 @@
+package balancer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/terminate"
+)
+
+// An upstream is one of the configuration, for as long as that names it. Everything is
+// guarded by the server's mu.
+type upstream struct {
+	cfg     *config.Upstream
+	up      *dispatch.Upstream
+	view    *dispatch.View
+	breaker *health.Breaker // nil: there is none
+	outlier *health.Outlier // nil: there is none
+	budget  *health.Budget
+	tls     *terminate.Client // nil: none
+	stats   *terminate.Stats
+	members map[string]*member // by identity
+	order   []string           // identities, as the file or discovery lists them
+
+	source   discovery.Source // nil: its endpoints are in the file
+	found    []discovery.Endpoint
+	answered bool // by the source
+	stop     context.CancelFunc
+}
+
+// A nextUpstream is one that is being prepared.
+type nextUpstream struct {
+	*upstream
+	old     *upstream // nil: there is none
+	members []*member
+	set     *balance.Set
+}
+
+// close gives up what has goroutines or follows files.
+func (u *upstream) close() {
+	if u.stop != nil {
+		u.stop()
+	}
+	if u.tls != nil {
+		u.tls.Close()
+	}
+}
+
+// prepareUpstream makes what an upstream needs under the next configuration.
+func (s *Server) prepareUpstream(n *next, cfg *config.Upstream) error {
+	u := &upstream{cfg: cfg, stats: new(terminate.Stats)}
+	old := s.upstreams[cfg.Name]
+	if old != nil {
+		u.up, u.stats, u.budget = old.up, old.stats, old.budget
+		u.breaker, u.outlier = old.breaker, old.outlier
+	} else {
+		u.up = dispatch.NewUpstream(cfg.Name, s.fallIll)
+	}
+	nu := &nextUpstream{upstream: u, old: old}
+	n.upstreams[cfg.Name] = nu
+	if err := s.prepareClient(n, u); err != nil {
+		return err
+	}
+	s.prepareGuards(u)
+	if err := s.prepareSource(u, old); err != nil {
+		return err
+	}
+	u.view = dispatch.NewView(u.up, u.viewConfig())
+	var err error
+	if nu.members, err = s.membersOf(n, u, old); err != nil {
+		return err
+	}
+	var before *balance.Set
+	if old != nil {
+		before = old.view.Set()
+	}
+	nu.set = u.newSet(nu.members, before)
+	return nil
+}
+
+// prepareClient makes the TLS towards endpoints.
+func (s *Server) prepareClient(n *next, u *upstream) (err error) {
+	t := u.cfg.TLS
+	if t == nil {
+		return nil
+	}
+	cfg := &terminate.ClientConfig{CA: string(t.CA), SNI: t.SNI, Files: s.files, Limit: s.tls, Stats: u.stats}
+	if t.Cert != "" {
+		cfg.Pair = terminate.Pair{Cert: string(t.Cert), Key: string(t.Key)}
+	}
+	if u.tls, err = terminate.NewClient(cfg); err == nil {
+		n.undo = append(n.undo, u.tls.Close)
+	}
+	return err
+}
+
+// prepareGuards makes the guards that the upstream has not had before; those that it has
+// had are changed by commitUpstream.
+func (s *Server) prepareGuards(u *upstream) {
+	subject := "upstream " + u.cfg.Name
+	switch {
+	case u.cfg.CircuitBreaker == nil:
+		u.breaker = nil
+	case u.breaker == nil:
+		u.breaker = health.NewBreaker(s.keeper, subject, nil, breakerConfig(u.cfg.CircuitBreaker, true))
+	}
+	switch {
+	case u.cfg.OutlierDetection == nil:
+		u.outlier = nil
+	case u.outlier == nil:
+		u.outlier = health.NewOutlier(s.keeper, outlierConfig(u.cfg.OutlierDetection))
+	}
+	if u.budget == nil {
+		u.budget = health.NewBudget(budgetConfig(&u.cfg.Retry))
+	}
+}
+
+// viewConfig is what package dispatch does with the upstream's clients.
+func (u *upstream) viewConfig() *dispatch.ViewConfig {
+	c := u.cfg
+	vc := &dispatch.ViewConfig{
+		Breaker: u.breaker, Budget: u.budget,
+		Attempts: c.Retry.Attempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
+		QueueSize: int64(c.Queue.Size), QueueTimeout: c.Queue.Timeout,
+		SendProxy: c.SendProxy, Source: c.SourceAddress, TLS: u.tls,
+		BySource: c.Balance == "maglev" || c.Balance == "source_ip",
+	}
+	if f := c.Fallback; f != nil && f.Upstream == "" {
+		vc.Respond = append([]byte{}, f.Respond.Bytes...)
+	}
+	return vc
+}
+
+// newSet makes the set of an upstream's members, which is to follow another one, if there
+// is one.
+func (u *upstream) newSet(members []*member, before *balance.Set) *balance.Set {
+	policy, _ := balance.ParsePolicy(u.cfg.Balance) // the loader has looked
+	cfg := &balance.Config{Policy: policy, PanicBelow: u.cfg.PanicBelow, SlowStart: u.cfg.SlowStart, OnRoom: u.up.Room}
+	if z := u.cfg.ZoneAware; z != nil {
+		cfg.Zone, cfg.SpillBelow = z.Local, z.SpillBelow
+	}
+	list := make([]balance.Member, len(members))
+	for i, m := range members {
+		list[i] = balance.Member{
+			Endpoint: m.endpoint.Endpoint, Zone: m.spec.Zone, Backup: m.spec.Backup,
+			Weight: m.weight(), Connections: m.spec.Connections,
+		}
+	}
+	return balance.NewSet(list, cfg, before)
+}
+
+// commitUpstream brings an upstream into force.
+func (s *Server) commitUpstream(n *nextUpstream) {
+	u, old := n.upstream, n.old
+	s.upstreams[u.cfg.Name] = u
+	if b := u.cfg.CircuitBreaker; b != nil {
+		u.breaker.Configure(breakerConfig(b, true))
+	}
+	if o := u.cfg.OutlierDetection; o != nil {
+		u.outlier.Configure(outlierConfig(o))
+	}
+	u.budget.Configure(budgetConfig(&u.cfg.Retry))
+	var before *config.Upstream
+	if old != nil {
+		before = old.cfg
+		u.members = old.members
+		if old.tls != nil {
+			old.tls.Close()
+		}
+		if u.source == nil && old.stop != nil {
+			old.stop()
+		}
+	}
+	s.use(u, n.members, n.set, before)
+	if old != nil {
+		// Clients that came under the old one find endpoints that there are.
+		if was := old.view.Use(n.set); was != nil {
+			was.Detach()
+		}
+	}
+}
+
+// dropUpstream is the end of an upstream that the configuration does not name any more.
+// Clients that came before it was dropped may still be on their way, and have its last
+// set; it costs its memory until the last of them has left.
+func (s *Server) dropUpstream(u *upstream) {
+	delete(s.upstreams, u.cfg.Name)
+	s.keepCounts(u.up)
+	u.close()
+	for _, m := range u.members {
+		s.dropMember(u, m)
+	}
+	if set := u.view.Set(); set != nil {
+		s.later(u.cfg.DrainTimeout+time.Minute, set.Detach)
+	}
+}
+
+// later has f called after a time, unless everything ends before. f must not take the
+// server's mu.
+func (s *Server) later(d time.Duration, f func()) {
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
+		s.mu.Lock()
+		delete(s.timers, t)
+		closing := s.closing
+		s.mu.Unlock()
+		if !closing {
+			f()
+		}
+	})
+	s.timers[t] = struct{}{}
+}
+
+func outlierConfig(o *config.OutlierDetection) *health.OutlierConfig {
+	return &health.OutlierConfig{
+		ConsecutiveFailures: o.ConsecutiveFailures, FailurePercentage: o.FailurePercentage, Window: o.Window,
+		MinVolume: o.MinVolume, BaseEjectionTime: o.BaseEjectionTime, MaxEjectionTime: o.MaxEjectionTime,
+		MaxEjected: o.MaxEjected,
+	}
+}
+
+// breakerConfig is that of an upstream's breaker, or of its endpoints', which share its
+// rules but not its bounds.
+func breakerConfig(b *config.CircuitBreaker, whole bool) *health.BreakerConfig {
+	c := &health.BreakerConfig{
+		FailurePercentage: b.FailurePercentage, Window: b.Window, MinVolume: b.MinVolume, Open: b.Open,
+		TrialConnections: b.TrialConnections,
+	}
+	if whole {
+		c.Connections, c.Pending = b.Connections, b.Pending
+	}
+	return c
+}
+
+// retryFloor is how many retries there may be in retryWindow whatever the budget says.
+const (
+	retryFloor  = 100
+	retryWindow = 10 * time.Second
+)
+
+func budgetConfig(r *config.Retry) *health.BudgetConfig {
+	return &health.BudgetConfig{Ratio: r.Budget, Floor: retryFloor, Window: retryWindow}
+}
+
+// prepareSource makes the source of an upstream's endpoints, or keeps the one that it
+// has.
+func (s *Server) prepareSource(u, old *upstream) (err error) {
+	d := u.cfg.Discover
+	if d == nil {
+		return nil
+	}
+	if old != nil && old.source != nil && sameDiscover(old.cfg.Discover, d) {
+		u.source, u.found, u.answered, u.stop = old.source, old.found, old.answered, old.stop
+		return nil
+	}
+	log := s.log.With("upstream", u.cfg.Name)
+	if f := d.File; f != nil {
+		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Share: &s.notices, Log: log})
+		return nil
+	}
+	dns := d.DNS
+	cfg := discovery.DNSConfig{
+		Name: dns.Name, Type: dns.Type, Port: dns.Port, MinTTL: dns.MinTTL, MaxTTL: dns.MaxTTL, Gate: s.asking, Log: log,
+	}
+	for _, server := range dns.Servers {
+		cfg.Servers = append(cfg.Servers, server.Name)
+	}
+	if u.source, err = discovery.NewDNS(cfg); err != nil {
+		return fmt.Errorf("discover: %w", err)
+	}
+	return nil
+}
+
+func sameDiscover(a, b *config.Discover) bool {
+	switch {
+	case a == nil || b == nil || (a.DNS == nil) != (b.DNS == nil):
+		return false
+	case a.File != nil:
+		return a.File.Path == b.File.Path
+	}
+	return same(*a.DNS, *b.DNS)
+}

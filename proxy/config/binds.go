@@ -1,0 +1,97 @@
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+)
+
+// A taken is a bind and whose it is.
+type taken struct {
+	whose string
+	at    place
+}
+
+// A port is who is bound to which addresses of it.
+type port struct {
+	hosts map[string]taken
+	first taken // any of them
+	wild  taken // who is bound to all addresses, of both families as Go's net does it
+}
+
+// binds finds those that the kernel would not let stand beside each other.
+func (k *checker) binds(c *Config) {
+	ports, names := make(map[string]*port), make(map[string]taken)
+	if c.Admin != nil {
+		k.bind(ports, names, &c.Admin.Bind, "admin")
+	}
+	for _, ln := range c.Listeners {
+		for i := range ln.Bind {
+			k.bind(ports, names, &ln.Bind[i], "listener "+ln.Name)
+		}
+	}
+}
+
+func (k *checker) bind(ports map[string]*port, names map[string]taken, b *Bind, whose string) {
+	t := taken{whose, k.at(b, b)}
+	var before taken
+	switch {
+	case b.Systemd != "":
+		before = claim(names, b.String(), t)
+	case b.Address.Network == "unix":
+		before = claim(names, socketKey(b.Address), t)
+	case b.Address.Network == "":
+		return // it could not be read
+	default:
+		host, number := splitHostPort(b.Address.Name)
+		if number == "0" {
+			return // the kernel chooses another one each time
+		}
+		if ports[number] == nil {
+			ports[number] = &port{hosts: make(map[string]taken)}
+		}
+		before = ports[number].claim(host, t)
+	}
+	if before.whose != "" {
+		k.complainAt(t.at, "write another address or port, or leave one out", "%s overlaps with that of %s in %v", b, before.whose, before.at.pos())
+	}
+}
+
+// claim returns who had the name before, and gives it to t if nobody had.
+func claim(names map[string]taken, name string, t taken) (before taken) {
+	before, ok := names[name]
+	if !ok {
+		names[name] = t
+	}
+	return before
+}
+
+// claim returns with whom t, bound to a host, is in conflict.
+func (p *port) claim(host string, t taken) (before taken) {
+	addr, err := netip.ParseAddr(host)
+	if err == nil {
+		host = addr.Unmap().String()
+	}
+	if host == "" || err == nil && addr.Unmap().IsUnspecified() {
+		before = p.first
+		if before.whose == "" {
+			p.wild = t
+		}
+	} else if before = p.wild; before.whose == "" {
+		before = claim(p.hosts, host, t)
+	}
+	if p.first.whose == "" {
+		p.first = t
+	}
+	return before
+}
+
+// socketKey is the same for paths of the same file, links aside.
+func socketKey(a Address) string {
+	if a.Abstract() {
+		return "unix:" + a.Name
+	}
+	if path, err := filepath.Abs(a.Name); err == nil {
+		return "unix:" + path
+	}
+	return "unix:" + filepath.Clean(a.Name)
+}

@@ -1,0 +1,115 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+func (k *checker) listener(ln *Listener) {
+	if len(ln.Bind) == 0 && k.given(&ln.Bind) {
+		k.complainAt(k.at(&ln.Bind, ln), `write bind: ":443"`, "there is no address to listen on")
+	}
+	k.upstreams.use(&ln.Upstream, ln)
+	if ln.Upstream == "" && !k.bad[&ln.Upstream] && len(ln.Routes) == 0 && !ln.Transparent {
+		k.complainAt(k.at(&ln.Upstream, ln), "write upstream: and the name of one", "every client would be refused: there is neither a route nor an upstream")
+	}
+	for i := range ln.Bind {
+		if b := &ln.Bind[i]; ln.Transparent && b.Address.Network == "unix" {
+			k.complainAt(k.at(b, ln), "leave it out, or transparent", "a unix socket cannot be transparent")
+		}
+	}
+	if a := ln.AcceptProxy; a != nil {
+		k.versions(a)
+	}
+	if ln.TLS != nil {
+		k.termination(ln.TLS)
+	}
+	for i := range ln.Routes {
+		k.route(ln, &ln.Routes[i])
+		if ln.Routes[i].Match.everybody() && i+1 < len(ln.Routes) {
+			k.complainAt(k.at(&ln.Routes[i+1], ln), fmt.Sprintf("put it before the one in line %d, which matches everybody", ln.Routes[i].Pos.Line), "this route is never reached")
+			break
+		}
+	}
+}
+
+func (k *checker) versions(a *AcceptProxy) {
+	switch {
+	case len(a.Versions) == 0:
+		k.complainAt(k.at(&a.Versions, a), "write versions: [1, 2]", "no version of the PROXY header is accepted")
+	case len(a.Versions) > 1 && len(slices.Compact(slices.Sorted(slices.Values(a.Versions)))) < len(a.Versions):
+		k.complainAt(k.at(&a.Versions, a), "write versions: [1, 2]", "a version is listed twice")
+	}
+}
+
+// everybody reports whether there is no condition.
+func (m *Match) everybody() bool {
+	return len(m.SNI) == 0 && len(m.ALPN) == 0 && len(m.Source) == 0 && m.Port == 0
+}
+
+func (k *checker) route(ln *Listener, r *Route) {
+	k.oneOf(r, k.at(r, ln), []string{"upstream", "split"}, []bool{r.Upstream != "" || k.bad[&r.Upstream], len(r.Split) > 0}, "write upstream: and the name of one")
+	k.upstreams.use(&r.Upstream, r)
+	k.split(r)
+	if r.Match.Port != 0 && !ln.hasPort(r.Match.Port) {
+		k.complainAt(k.at(&r.Match.Port, r), "write a port that bind has", "this route is never taken: the listener is not bound to port %d", r.Match.Port)
+	}
+}
+
+// hasPort reports whether clients may have connected to a port.
+func (ln *Listener) hasPort(want int) bool {
+	if ln.Transparent || ln.AcceptProxy != nil {
+		return true // the header and the kernel may say anything
+	}
+	for _, b := range ln.Bind {
+		if b.Address.Network != "tcp" {
+			if b.Systemd != "" {
+				return true
+			}
+			continue
+		}
+		if _, port := splitHostPort(b.Address.Name); port == "0" || port == strconv.Itoa(want) {
+			return true
+		}
+	}
+	return false
+}
+
+// split holds the shares of a route to 100 percent.
+func (k *checker) split(r *Route) {
+	sum, seen := 0, make(map[string]bool)
+	for i := range r.Split {
+		s := &r.Split[i]
+		k.upstreams.use(&s.Upstream, s)
+		if seen[s.Upstream] && s.Upstream != "" {
+			k.complainAt(k.at(&s.Upstream, s), "add its percentages", "the upstream %s has two shares", s.Upstream)
+		}
+		seen[s.Upstream] = true
+		if !k.given(&s.Percent) || s.Percent < 0 || s.Percent > 100 {
+			return // this was found before
+		}
+		hundredths := math.Round(s.Percent * 100)
+		if math.Abs(hundredths-s.Percent*100) > 1e-6 {
+			k.complainAt(k.at(&s.Percent, s), "write "+percent(int(hundredths)), "%v %% is finer than a hundredth", s.Percent)
+		}
+		sum += int(hundredths)
+	}
+	if len(r.Split) > 0 && sum != 100_00 {
+		k.complainAt(k.at(&r.Split, r), k.missing(r, sum), "the percentages add up to %s, not to 100", percent(sum))
+	}
+}
+
+// missing says which percentage would make the sum 100.
+func (k *checker) missing(r *Route, sum int) string {
+	last := &r.Split[len(r.Split)-1]
+	if p := int(math.Round(last.Percent*100)) + 100_00 - sum; p >= 0 {
+		return fmt.Sprintf("write percent: %s for %s", percent(p), last.Upstream)
+	}
+	return "make them smaller"
+}
+
+func percent(hundredths int) string {
+	return strconv.FormatFloat(float64(hundredths)/100, 'f', -1, 64)
+}

@@ -1,0 +1,147 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+func (k *checker) upstream(u *Upstream) {
+	k.oneOf(u, place{}, []string{"endpoints", "discover"}, []bool{len(u.Endpoints) > 0, u.Discover != nil}, `write endpoints: ["10.0.0.11:443"]`)
+	names := newNames(k.decoder, "endpoint")
+	for i := range u.Endpoints {
+		e := &u.Endpoints[i]
+		if e.Name == "" && e.Address.Network != "" {
+			e.Name = e.Address.String()
+		}
+		names.define(&e.Name, k.at(&e.Name, e).or(k.at(&e.Address, e)))
+		k.endpoint(u, e)
+	}
+	if u.Discover != nil {
+		k.discover(u.Discover)
+	}
+	if h := u.HealthCheck; h != nil {
+		k.health(h)
+	}
+	k.ordered(u)
+	k.fallback(u)
+	if t := u.TLS; t != nil {
+		k.origination(t)
+	}
+}
+
+// endpoint finds what does not go together with the rest of its upstream.
+func (k *checker) endpoint(u *Upstream, e *Endpoint) {
+	if e.Address.Network == "unix" {
+		switch h := u.HealthCheck; {
+		case h != nil && h.Port != 0:
+			k.complainAt(k.at(&h.Port, h), "leave it out", "the endpoint %s is a unix socket, which has no port", e.Name)
+		case u.TLS != nil && u.TLS.SNI == "":
+			k.complainAt(k.at(u.TLS, u), "write sni: and the name in its certificate", "the endpoint %s is a unix socket, whose address has no name to verify", e.Name)
+		}
+		return
+	}
+	if !u.SourceAddress.IsValid() || e.Address.Network == "" {
+		return
+	}
+	host, _ := splitHostPort(e.Address.Name)
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Unmap().Is4() != u.SourceAddress.Is4() {
+		k.complainAt(k.at(&u.SourceAddress, u), "write an address of the same family", "%v cannot connect to the endpoint %s", u.SourceAddress, e.Name)
+	}
+}
+
+func (k *checker) discover(d *Discover) {
+	k.oneOf(d, place{}, []string{"dns", "file"}, []bool{d.DNS != nil, d.File != nil}, "write dns: {name: _pg._tcp.db.example}")
+	dns := d.DNS
+	if dns == nil {
+		return
+	}
+	switch {
+	case dns.Type == "SRV" && dns.Port != 0:
+		k.complainAt(k.at(&dns.Port, dns), "leave it out", "SRV records have ports of their own")
+	case dns.Type != "SRV" && dns.Port == 0:
+		k.complainAt(k.at(&dns.Port, dns), "write port: 443, or type: SRV", "%s records have no port: port is missing", dns.Type)
+	}
+	for i := range dns.Servers {
+		s := &dns.Servers[i]
+		if s.Network == "" {
+			continue
+		}
+		host, _ := splitHostPort(s.Name)
+		if _, err := netip.ParseAddr(host); s.Network != "tcp" || err != nil {
+			k.complainAt(k.at(s, dns), "write an IP address and a port, such as 10.0.0.2:53", "a name server is not asked for by name")
+		}
+	}
+	k.atMost(dns, "min_ttl", &dns.MinTTL, "max_ttl", &dns.MaxTTL)
+}
+
+func (k *checker) health(h *HealthCheck) {
+	if h.FastInterval > h.Interval && !k.given(&h.FastInterval) {
+		h.FastInterval = h.Interval
+	}
+	k.atMost(h, "fast_interval", &h.FastInterval, "interval", &h.Interval)
+	if h.Type == "http" {
+		if h.Send.Value != "" {
+			k.complainAt(k.at(&h.Send, h), "leave it out, or write type: tcp", "an http check sends a request, not send")
+		}
+		if h.Expect.Value != "" {
+			k.complainAt(k.at(&h.Expect, h), "write http: {body: …}", "an http check looks at http.body, not at expect")
+		}
+		if len(h.HTTP.Status) == 0 {
+			k.complainAt(k.at(&h.HTTP.Status, h), "write status: [200]", "no status is good, so every check would fail")
+		}
+	} else if k.given(&h.HTTP) {
+		k.httpOfTCP(h)
+	}
+	if h.SNI != "" && !h.TLS {
+		k.complainAt(k.at(&h.SNI, h), "write tls: true as well, or leave it out", "sni is asked for in TLS only")
+	}
+}
+
+// httpOfTCP complains of settings for a request that is never made; defaults that are
+// written out are none.
+func (k *checker) httpOfTCP(h *HealthCheck) {
+	c := &h.HTTP
+	if c.Path == "/" && c.Host == "" && c.Body.Value == "" && len(c.Status) == 1 && c.Status[0] == 200 {
+		return
+	}
+	k.complainAt(k.at(c, h), "write type: http as well, or leave http out", "a tcp check makes no request")
+}
+
+// ordered holds what is a least and a most to that.
+func (k *checker) ordered(u *Upstream) {
+	k.atMost(u, "backoff", &u.Retry.Backoff, "max_backoff", &u.Retry.MaxBackoff)
+	if o := u.OutlierDetection; o != nil {
+		k.atMost(o, "base_ejection_time", &o.BaseEjectionTime, "max_ejection_time", &o.MaxEjectionTime)
+	}
+}
+
+func (k *checker) atMost(section any, lessKey string, less *time.Duration, moreKey string, more *time.Duration) {
+	if *less <= *more {
+		return
+	}
+	at := k.at(less, section)
+	if !k.given(less) {
+		at = k.at(more, section)
+	}
+	k.complainAt(at, "make "+lessKey+" shorter or "+moreKey+" longer", "%s is %v, more than %s, which is %v", lessKey, *less, moreKey, *more)
+}
+
+func (k *checker) fallback(u *Upstream) {
+	f := u.Fallback
+	if f == nil {
+		return
+	}
+	k.oneOf(f, place{}, []string{"upstream", "respond"}, []bool{f.Upstream != "" || k.bad[&f.Upstream], f.Respond.Path != ""}, "write upstream: and the name of one")
+	k.upstreams.use(&f.Upstream, f)
+}
+
+func (k *checker) origination(t *UpstreamTLS) {
+	switch {
+	case t.Cert != "" && t.Key == "":
+		k.complainAt(k.at(&t.Cert, t), "write key: and the PEM file of its private key", "key is missing")
+	case t.Key != "" && t.Cert == "":
+		k.complainAt(k.at(&t.Key, t), "write cert: and the PEM file of its certificate", "cert is missing")
+	}
+	k.pair(&t.Cert, &t.Key, t)
+	k.authorities(&t.CA, t)
+}

@@ -1,0 +1,341 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A decoder makes structs of the nodes of all files, and remembers where each came from.
+type decoder struct {
+	env      Env
+	src      *source // of the file at hand
+	here     place   // of the value at hand
+	read     func(path string, most int) ([]byte, error)
+	named    []string // files that values name, and that were read
+	problems []Problem
+	dropped  int
+	memory   int           // taken by values so far
+	places   map[any]place // by the address of a field
+	bad      map[any]bool  // fields that were written, but not so that they can be read
+}
+
+// complainAt remembers a problem. There may be more of them than anybody reads.
+func (d *decoder) complainAt(p place, fix, format string, args ...any) {
+	if d.full() {
+		d.dropped++
+		return
+	}
+	d.problems = append(d.problems, p.problem(fix, format, args...))
+}
+
+// full reports whether another problem would be dropped, so that nobody need look for what
+// was meant.
+func (d *decoder) full() bool { return len(d.problems) >= maxFound }
+
+// at returns where a field was written; if it was not, where the struct was that has it.
+func (d *decoder) at(field, section any) place {
+	if p, ok := d.places[field]; ok {
+		return p
+	}
+	return d.places[section]
+}
+
+// given reports whether a field was written.
+func (d *decoder) given(field any) bool {
+	_, ok := d.places[field]
+	return ok
+}
+
+// spend bounds the memory that values take, however often aliases repeat them.
+func (d *decoder) spend(bytes int, at place) bool {
+	if d.memory > maxMemory {
+		return false
+	}
+	d.memory += bytes
+	if d.memory > maxMemory {
+		d.complainAt(at, "leave out what is repeated by aliases", "the configuration is too large")
+		return false
+	}
+	return true
+}
+
+// target follows aliases. The YAML parser lets an alias stand for what it is in itself,
+// which ends here because a struct is in no struct of its own kind.
+func target(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode && n.Alias != nil {
+		n = n.Alias
+	}
+	return n
+}
+
+// object fills v, a struct, with what a mapping says.
+func (d *decoder) object(o *object, v reflect.Value, n *yaml.Node) {
+	here := d.src.at(n)
+	n = target(n)
+	at := d.src.at(n)
+	if !d.spend(o.size+2*perValue, here) {
+		return
+	}
+	if o.pos >= 0 {
+		v.Field(o.pos).Set(reflect.ValueOf(at.pos()))
+	}
+	d.places[v.Addr().Interface()] = at
+	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" && o.shorthand != nil {
+		d.value(o.shorthand, v.Field(o.shorthand.index), n)
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		d.complainAt(here, "write "+o.outline(), "%s, not %s", "this is a group of keys", kindOf(n))
+		return
+	}
+	var seen written
+	d.pairs(o, v, n, &seen, 0)
+	for _, f := range o.fields {
+		if seen[f.order] == 0 && f.required {
+			d.complainAt(at, "write "+f.sample(), "%s is missing", f.key)
+		}
+	}
+}
+
+// written is in which line each key of a mapping was written; 0: in none.
+type written [maxKeys]int32
+
+// pairs reads the keys of a mapping, then those that it merges (<<) and does not have.
+func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written, depth int) {
+	var merged []*yaml.Node
+	var own written
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := target(n.Content[i]), n.Content[i+1]
+		at := d.src.at(n.Content[i])
+		f := o.byKey[key.Value]
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			d.complainAt(at, "write one of "+enumeration(o.keys(), "or"), "a key is a word, not %s", kindOf(key))
+		case key.Tag == "!!merge":
+			merged = append(merged, value)
+		case f == nil && o == root() && strings.HasPrefix(key.Value, "x-"):
+		case f == nil:
+			d.unknown(o, key.Value, at)
+		case own[f.order] != 0:
+			d.complainAt(at, fmt.Sprintf("leave it out here or in line %d", own[f.order]), "%s is written twice", key.Value)
+		default:
+			own[f.order] = int32(at.line)
+			if seen[f.order] == 0 { // a key wins over one that is merged
+				seen[f.order] = int32(at.line)
+				d.field(f, v.Field(f.index), value)
+			}
+		}
+	}
+	for _, m := range merged {
+		d.merge(o, v, m, seen, depth)
+	}
+}
+
+func (d *decoder) merge(o *object, v reflect.Value, m *yaml.Node, seen *written, depth int) {
+	sources := []*yaml.Node{m}
+	if t := target(m); t.Kind == yaml.SequenceNode {
+		sources = t.Content
+	}
+	for _, s := range sources {
+		if depth >= maxDepth || !d.spend(4*perValue, d.src.at(m)) {
+			return
+		}
+		if t := target(s); t.Kind == yaml.MappingNode {
+			d.pairs(o, v, t, seen, depth+1)
+		} else {
+			d.complainAt(d.src.at(s), "write an alias of a group of keys", "<< merges a group of keys, not %s", kindOf(t))
+		}
+	}
+}
+
+// unknown says what was meant by a key: one of the same group, or one of a group within.
+func (d *decoder) unknown(o *object, key string, at place) {
+	if d.full() {
+		d.dropped++
+		return
+	}
+	meant := closest(key, o.keys())
+	fix := "leave it out, or write " + enumeration(o.keys(), "or")
+	if meant != "" {
+		fix = didYouMean(meant)
+	}
+	for _, f := range o.fields {
+		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && distance(key, meant) == 1 {
+			continue
+		}
+		fix = fmt.Sprintf("write %s: {%s: …}", f.key, key)
+		if f.list {
+			fix = fmt.Sprintf("write %s: [{%s: …}]", f.key, key)
+		}
+		break
+	}
+	d.complainAt(at, fix, "unknown key %q", key)
+}
+
+// field reads the value of a key.
+func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
+	t := target(n)
+	at := d.src.at(n)
+	if f.list || f.optional { // object and value do it for the others
+		d.places[v.Addr().Interface()] = at
+	}
+	switch {
+	case t.Kind == yaml.ScalarNode && t.Tag == "!!null":
+		d.complainAt(at, "write "+f.sample()+", or leave the key out", "%s has no value", f.key)
+	case f.list:
+		d.list(f, v, t, at)
+	case f.on && t.Kind == yaml.ScalarNode && (t.Value == Off || t.Value == "false"):
+		v.SetZero()
+	case f.optional:
+		section := reflect.New(f.typ)
+		f.obj.fill(section.Elem())
+		d.object(f.obj, section.Elem(), n)
+		v.Set(section)
+	case f.obj != nil:
+		d.object(f.obj, v, n)
+	default:
+		d.value(f, v, n)
+	}
+}
+
+func (d *decoder) list(f *field, v reflect.Value, t *yaml.Node, at place) {
+	items := t.Content
+	switch {
+	case t.Kind == yaml.SequenceNode:
+	case f.single && t.Kind == yaml.ScalarNode:
+		items = []*yaml.Node{t}
+	default:
+		d.complainAt(at, "write "+f.sample(), "%s is a list, not %s", f.key, kindOf(t))
+		return
+	}
+	if f.fixed > 0 && len(items) != f.fixed {
+		d.complainAt(at, "write "+f.sample(), "%s has %d values, not %d", f.key, f.fixed, len(items))
+		return
+	}
+	if !d.spend(len(items)*int(v.Type().Elem().Size()), at) {
+		return
+	}
+	if f.fixed == 0 {
+		v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	}
+	for i, item := range items {
+		d.element(f, v.Index(i), item, i)
+	}
+}
+
+func (d *decoder) element(f *field, v reflect.Value, n *yaml.Node, i int) {
+	if f.obj == nil {
+		if len(f.bounds) > 1 {
+			one := *f
+			one.bounds = f.bounds[i : i+1]
+			f = &one
+		}
+		d.value(f, v, n)
+		return
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(f.typ))
+		v = v.Elem()
+	}
+	f.obj.fill(v)
+	d.object(f.obj, v, n)
+}
+
+// value reads a scalar.
+func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
+	d.here = d.src.at(n)
+	n = target(n)
+	if !d.spend(perValue, d.here) {
+		return
+	}
+	d.places[v.Addr().Interface()] = d.here
+	if n.Kind != yaml.ScalarNode {
+		d.complainAt(d.here, "write "+f.sample(), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
+		return
+	}
+	text, variable, ok := d.expand(n.Value)
+	if !ok || !d.styled(f, n, text, variable) {
+		d.bad[v.Addr().Interface()] = true
+		return
+	}
+	if text == "" && f.dflt == "" && f.hasDflt {
+		v.SetZero()
+		return
+	}
+	if _, secret := v.Interface().(Secret); secret {
+		text = n.Value
+	}
+	if c := f.form.set(d, f, v, text); c != nil {
+		d.complainAt(d.here, c.fix, "%s", c.message)
+		d.bad[v.Addr().Interface()] = true
+		return
+	}
+	d.within(f, v)
+}
+
+// styled holds a scalar to the style of its form, so that the same file means the same to
+// whoever reads it by the schema.
+func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) bool {
+	if variable {
+		return true
+	}
+	ok := false
+	switch f.form.style {
+	case styleInteger:
+		ok = n.Tag == "!!int"
+	case styleNumber:
+		ok = n.Tag == "!!int" || n.Tag == "!!float"
+	case styleBoolean:
+		ok = n.Tag == "!!bool"
+	case styleDuration:
+		ok = n.Tag == "!!str" || n.Tag == "!!int"
+	case styleSize:
+		ok = n.Tag == "!!str" || n.Tag == "!!int"
+	default:
+		ok = n.Tag == "!!str"
+	}
+	if ok {
+		return true
+	}
+	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
+	c := f.form.set(nil, f, reflect.New(f.typ).Elem(), text)
+	switch {
+	case f.form.style == styleText && !quoted && c != nil:
+		d.complainAt(d.here, c.fix, "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
+	case f.form.style == styleText && !quoted:
+		d.complainAt(d.here, fmt.Sprintf("write it in quotes: %q", text), "%s is text, not %s", f.key, kindOf(n))
+	case quoted && c == nil:
+		d.complainAt(d.here, "write it without quotes: "+text, "%s is %s, not text", f.key, article(f.form.name))
+	case c != nil && n.Tag == "!!str":
+		d.complainAt(d.here, c.fix, "%s is %s: %s", f.key, article(f.form.name), c.message)
+	default:
+		d.complainAt(d.here, "write "+f.sample(), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
+	}
+	return false
+}
+
+// within holds a number to its bounds.
+func (d *decoder) within(f *field, v reflect.Value) {
+	if len(f.bounds) == 0 {
+		return
+	}
+	b := f.bounds[0]
+	switch n := number(v); {
+	case n < b.lo:
+		d.complainAt(d.here, "write "+b.loText+" or more", "%s is %s, less than %s", f.key, f.form.show(v), b.loText)
+	case n > b.hi:
+		d.complainAt(d.here, "write "+b.hiText+" or less", "%s is %s, more than %s", f.key, f.form.show(v), b.hiText)
+	}
+}
+
+func (o *object) keys() []string {
+	keys := make([]string, 0, len(o.fields))
+	for _, f := range o.fields {
+		keys = append(keys, f.key)
+	}
+	return slices.Clip(keys)
+}

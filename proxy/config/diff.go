@@ -1,0 +1,355 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// A Kind is what a Change is about.
+type Kind string
+
+// Kinds of things that change.
+const (
+	KindLimits   Kind = "limits"
+	KindAdmin    Kind = "admin"
+	KindListener Kind = "listener"
+	KindUpstream Kind = "upstream"
+	KindEndpoint Kind = "endpoint"
+)
+
+// An Action is what happens to it.
+type Action string
+
+// Actions. An endpoint that has another address is another one: removed and added.
+const (
+	Added   Action = "added"
+	Removed Action = "removed"
+	Changed Action = "changed"
+)
+
+// A Change is what becomes different by one configuration following another.
+type Change struct {
+	Kind     Kind
+	Upstream string // of an endpoint
+	Name     string // of a listener, an upstream or an endpoint
+	Address  string // of an endpoint
+	Action   Action
+	Keys     []KeyChange // of what changed: which of its keys
+}
+
+// A KeyChange is one key that has another value. Secrets are not shown.
+type KeyChange struct {
+	Key      string // with dots, and [index], below the listener, upstream or endpoint
+	Old, New string
+}
+
+// String returns one line: listener web changed: timeouts.idle: 1h → 10m.
+func (c Change) String() string {
+	var b strings.Builder
+	b.WriteString(string(c.Kind))
+	if c.Kind == KindEndpoint {
+		fmt.Fprintf(&b, " %s/%s", c.Upstream, c.Name)
+		if c.Name != c.Address {
+			fmt.Fprintf(&b, " (%s)", c.Address)
+		}
+	} else if c.Name != "" {
+		fmt.Fprintf(&b, " %s", c.Name)
+	}
+	fmt.Fprintf(&b, " %s", c.Action)
+	for i, k := range c.Keys {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		fmt.Fprintf(&b, "%s%s: %s → %s", sep, k.Key, k.Old, k.New)
+	}
+	return b.String()
+}
+
+// Diff returns what changes by next following old, in the order of next; what is gone
+// comes first. Positions, the order of listeners and upstreams, and how a value was written
+// do not matter.
+func Diff(old, next *Config) []Change {
+	d := &differ{}
+	d.changed(Change{Kind: KindLimits}, d.keys(root().byKey["limits"], &old.Limits, &next.Limits))
+	d.admin(old.Admin, next.Admin)
+	listeners := root().byKey["listeners"].obj
+	each(old.Listeners, next.Listeners, func(l *Listener) string { return l.Name }, func(name string, a, b *Listener) {
+		d.thing(Change{Kind: KindListener, Name: name}, listeners, value(a), value(b))
+	})
+	each(old.Upstreams, next.Upstreams, func(u *Upstream) string { return u.Name }, d.upstream)
+	return d.changes
+}
+
+func value[T any](p *T) reflect.Value {
+	if p == nil {
+		return reflect.Value{}
+	}
+	return reflect.ValueOf(p).Elem()
+}
+
+// each calls f for what is only in old, and then for all of next, with nil for what is missing.
+func each[T any, K comparable](old, next []*T, key func(*T) K, f func(key K, a, b *T)) {
+	before, after := make(map[K]*T, len(old)), make(map[K]bool, len(next))
+	for _, t := range next {
+		after[key(t)] = true
+	}
+	for _, t := range old {
+		before[key(t)] = t
+		if !after[key(t)] {
+			f(key(t), t, nil)
+		}
+	}
+	for _, t := range next {
+		f(key(t), before[key(t)], t)
+	}
+}
+
+// A differ collects changes.
+type differ struct {
+	changes []Change
+	found   []KeyChange // of the thing at hand
+}
+
+func (d *differ) changed(c Change, keys []KeyChange) {
+	if c.Keys = keys; len(keys) > 0 {
+		c.Action = Changed
+		d.changes = append(d.changes, c)
+	}
+}
+
+// keys compares two sections, which a and b point to.
+func (d *differ) keys(f *field, a, b any) []KeyChange {
+	d.found = nil
+	d.object(f.obj, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), "")
+	return d.found
+}
+
+func (d *differ) admin(a, b *Admin) {
+	c := Change{Kind: KindAdmin}
+	d.thing(c, root().byKey["admin"].obj, value(a), value(b))
+}
+
+// thing compares what may be missing on either side; but for the keys skipped.
+func (d *differ) thing(c Change, o *object, a, b reflect.Value, skip ...string) {
+	switch {
+	case !a.IsValid() && !b.IsValid():
+	case !a.IsValid():
+		c.Action = Added
+		d.changes = append(d.changes, c)
+	case !b.IsValid():
+		c.Action = Removed
+		d.changes = append(d.changes, c)
+	default:
+		d.found = nil
+		d.object(o, "", a, b, strings.Join(skip, ""))
+		d.changed(c, d.found)
+	}
+}
+
+func (d *differ) upstream(name string, a, b *Upstream) {
+	o := root().byKey["upstreams"].obj
+	before := len(d.changes)
+	d.thing(Change{Kind: KindUpstream, Name: name}, o, value(a), value(b), "endpoints")
+	switch {
+	case b == nil:
+		d.endpoints(name, a.Endpoints, nil)
+		return
+	case a == nil:
+		d.endpoints(name, nil, b.Endpoints)
+		return
+	}
+	if was, is, differ := order(a.Endpoints, b.Endpoints); differ {
+		if len(d.changes) == before {
+			d.changes = append(d.changes, Change{Kind: KindUpstream, Name: name, Action: Changed})
+		}
+		c := &d.changes[len(d.changes)-1]
+		c.Keys = append(c.Keys, KeyChange{"endpoints", was + " first", is + " first"})
+	}
+	d.endpoints(name, a.Endpoints, b.Endpoints)
+}
+
+// An identity is what makes an endpoint the same one.
+type identity struct {
+	name    string
+	address Address
+}
+
+func (e *Endpoint) identity() identity { return identity{e.Name, e.Address} }
+
+func (d *differ) endpoints(upstream string, a, b []Endpoint) {
+	each(pointers(a), pointers(b), (*Endpoint).identity, func(_ identity, a, b *Endpoint) {
+		e := b
+		if b == nil {
+			e = a
+		}
+		c := Change{Kind: KindEndpoint, Upstream: upstream, Name: e.Name, Address: e.Address.String()}
+		d.thing(c, root().byKey["upstreams"].obj.byKey["endpoints"].obj, value(a), value(b))
+	})
+}
+
+func pointers[T any](list []T) []*T {
+	all := make([]*T, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
+}
+
+// order returns the first of the endpoints that both have, where these are in another order.
+func order(a, b []Endpoint) (was, is string, differ bool) {
+	if slices.EqualFunc(a, b, func(a, b Endpoint) bool { return a.identity() == b.identity() }) {
+		return "", "", false
+	}
+	before, after := common(a, b), common(b, a)
+	for i := range min(len(before), len(after)) {
+		if before[i].identity() != after[i].identity() {
+			return before[i].Name, after[i].Name, true
+		}
+	}
+	return "", "", false
+}
+
+// common are those of a that b has too.
+func common(a, b []Endpoint) (both []*Endpoint) {
+	in := make(map[identity]bool, len(b))
+	for i := range b {
+		in[b[i].identity()] = true
+	}
+	for i := range a {
+		if in[a[i].identity()] {
+			both = append(both, &a[i])
+		}
+	}
+	return both
+}
+
+// object compares two structs of a kind.
+func (d *differ) object(o *object, path string, a, b reflect.Value, skip string) {
+	for _, f := range o.fields {
+		if f.once || f.key == skip {
+			continue
+		}
+		d.field(f, path, a.Field(f.index), b.Field(f.index))
+	}
+}
+
+// field compares the values of a key below a path. The key's own path is made only for
+// what differs, and for what has keys itself.
+func (d *differ) field(f *field, path string, a, b reflect.Value) {
+	if f.obj == nil && !f.list {
+		if !same(a, b) {
+			d.note(join(path, f.key), shown(f, a), shown(f, b))
+		}
+		return
+	}
+	key := join(path, f.key)
+	switch {
+	case f.list && (f.obj == nil || a.Len() != b.Len()):
+		if !sameList(a, b) {
+			d.note(key, listText(f, a), listText(f, b))
+		}
+	case f.list:
+		for i := range a.Len() {
+			d.object(f.obj, fmt.Sprintf("%s[%d]", key, i), a.Index(i), b.Index(i), "")
+		}
+	case f.optional && (a.IsNil() || b.IsNil()):
+		if a.IsNil() != b.IsNil() {
+			d.note(key, f.presence(a), f.presence(b))
+		}
+	default:
+		d.object(f.obj, key, reflect.Indirect(a), reflect.Indirect(b), "")
+	}
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func (d *differ) note(key, old, next string) { d.found = append(d.found, KeyChange{key, old, next}) }
+
+func sameList(a, b reflect.Value) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	for i := range a.Len() {
+		if !same(a.Index(i), b.Index(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+// same compares two values by what they mean.
+func same(a, b reflect.Value) bool {
+	switch a.Kind() { // most are these, which need not be boxed
+	case reflect.String:
+		return a.String() == b.String()
+	case reflect.Int, reflect.Int64:
+		return a.Int() == b.Int()
+	case reflect.Float64:
+		return a.Float() == b.Float()
+	case reflect.Bool:
+		return a.Bool() == b.Bool()
+	}
+	switch a := a.Interface().(type) {
+	case Secret:
+		return a.Value == b.Interface().(Secret).Value
+	case Content:
+		b := b.Interface().(Content)
+		return a.Path == b.Path && bytes.Equal(a.Bytes, b.Bytes)
+	case Bind:
+		b := b.Interface().(Bind)
+		return a.Address == b.Address && a.Systemd == b.Systemd
+	default:
+		return a == b.Interface()
+	}
+}
+
+// shown is how a value is shown beside another.
+func shown(f *field, v reflect.Value) string {
+	switch v := v.Interface().(type) {
+	case Secret:
+		if v.Value == "" {
+			return `""`
+		}
+		return "(secret)"
+	case Content:
+		return fmt.Sprintf("%s (%d bytes)", v.Path, len(v.Bytes))
+	}
+	if text := f.form.show(v); text != "" {
+		return text
+	}
+	return `""`
+}
+
+func listText(f *field, v reflect.Value) string {
+	if f.obj != nil {
+		return fmt.Sprintf("%d of them", v.Len())
+	}
+	const most = 8
+	var words []string
+	for i := range min(v.Len(), most) {
+		words = append(words, f.form.show(v.Index(i)))
+	}
+	if v.Len() > most {
+		words = append(words, fmt.Sprintf("… %d in all", v.Len()))
+	}
+	return "[" + strings.Join(slices.Clip(words), ", ") + "]"
+}
+
+func (f *field) presence(v reflect.Value) string {
+	switch {
+	case !v.IsNil():
+		return "present"
+	case f.on:
+		return Off
+	}
+	return "absent"
+}

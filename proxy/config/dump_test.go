@@ -1,0 +1,117 @@
+package config_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/proxy/config"
+)
+
+// TestWhatIsPrintedLoadsTheSame: neither YAML nor JSON loses anything, wherever it is put.
+func TestWhatIsPrintedLoadsTheSame(t *testing.T) {
+	env := []string{"ZONE", "b", "HOST", "shop"}
+	for _, text := range []string{
+		smallest, whole(t),
+		upstream(`endpoints: ['h:1', 'unix:/a$$b#c'], health_check: {send: "a$${b}$$$$ \0\r\n\t\x7f\u0085\u2028\ufeffä😀\"\\ # : ", expect: "x${ZONE}$$", http: {}}`),
+		upstream("endpoints: ['h:1', {address: 'h:1', name: 'off', zone: '5'}], outlier_detection: off, panic_below: 0.30000000000000004, slow_start: 1ns"),
+	} {
+		tree := wholeTree(t)
+		tree["/etc/p.yaml"] = text
+		cfg := loadTree(t, tree, env...)
+		for name, text := range map[string]string{"/x/p.yaml": string(cfg.YAML()), "/x/p.json": string(cfg.JSON())} {
+			tree[name] = text
+			again, problems := config.LoadTree(tree, name, variables(env...))
+			if len(problems) > 0 {
+				t.Fatalf("%s: %v\n%s", name, problems, text)
+			}
+			if d := cmp.Diff(cfg, again, apart); d != "" {
+				t.Errorf("%s: %s", name, d)
+			}
+			if changes := config.Diff(cfg, again); len(changes) > 0 {
+				t.Errorf("%s: %v", name, changes)
+			}
+			if err := config.ValidateText(text); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if strings.HasSuffix(name, "json") && !json.Valid([]byte(text)) {
+				t.Errorf("this is no JSON: %s", text)
+			}
+			if formatted, p := config.FormatText(text); p != nil || formatted != text && strings.HasSuffix(name, "yaml") {
+				t.Errorf("%s is not printed as it is formatted: %v\n%s", name, p, cmp.Diff(text, formatted))
+			}
+		}
+	}
+}
+
+func TestSecretsAreNotShown(t *testing.T) {
+	tree := wholeTree(t)
+	cfg := loadTree(t, tree, "ZONE", "tellnobody", "HOST", "shop")
+	tree["/etc/password"] = "another"
+	next := loadTree(t, tree, "ZONE", "tellnobody2", "HOST", "shop")
+	shown := string(cfg.YAML()) + string(cfg.JSON())
+	changes := config.Diff(cfg, next)
+	for _, c := range changes {
+		shown += c.String()
+	}
+	if !strings.Contains(shown, "health_check.send: (secret) → (secret)") || !strings.Contains(shown, `body: "${ZONE}"`) {
+		t.Errorf("a secret's change is not told: %v", changes)
+	}
+	for _, secret := range []string{"s3cret", "another", "body: \"tellnobody"} {
+		if strings.Contains(shown, secret) {
+			t.Errorf("%q is shown", secret)
+		}
+	}
+}
+
+// fleet is a file with so many listeners and endpoints.
+func fleet(listeners, endpoints int) string {
+	var b strings.Builder
+	b.WriteString("listeners:\n")
+	for i := range listeners {
+		fmt.Fprintf(&b, "  - name: l%d\n    bind: \"127.0.0.1:%d\"\n    upstream: u%[1]d\n    limits: {connections: 1000, per_source: 10}\n    timeouts:\n      first_byte: 3s\n      idle: 10m\n", i, 10000+i)
+	}
+	b.WriteString("upstreams:\n")
+	for i := range listeners {
+		fmt.Fprintf(&b, "  - name: u%d\n    balance: least_conn\n    endpoints:\n", i)
+		for j := range endpoints / listeners {
+			fmt.Fprintf(&b, "      - {address: \"10.%d.%d.%d:443\", name: e%[3]d, weight: %d, zone: a}\n", i/250, i%250, j, j+1)
+		}
+	}
+	return b.String()
+}
+
+// BenchmarkLoad is 1,000 listeners and 10,000 endpoints, of which all must be loaded well
+// within half a second.
+func BenchmarkLoad(b *testing.B) {
+	tree := config.Tree{"/etc/p.yaml": fleet(1000, 10000)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if cfg, problems := config.LoadTree(tree, "/etc/p.yaml", nil); cfg == nil {
+			b.Fatal(problems)
+		}
+	}
+}
+
+func BenchmarkDiff(b *testing.B) {
+	tree := config.Tree{"/etc/p.yaml": fleet(1000, 10000)}
+	old, _ := config.LoadTree(tree, "/etc/p.yaml", nil)
+	next, _ := config.LoadTree(tree, "/etc/p.yaml", nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if changes := config.Diff(old, next); len(changes) > 0 {
+			b.Fatal(changes)
+		}
+	}
+}
+
+func BenchmarkYAML(b *testing.B) {
+	cfg, _ := config.LoadTree(config.Tree{"/etc/p.yaml": fleet(1000, 10000)}, "/etc/p.yaml", nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		cfg.YAML()
+	}
+}

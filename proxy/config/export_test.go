@@ -1,0 +1,112 @@
+package config
+
+import (
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"slices"
+)
+
+// A Tree is files by their absolute names.
+type Tree map[string]string
+
+func (t Tree) read(path string, most int) ([]byte, error) {
+	text, ok := t[path]
+	switch {
+	case !ok:
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	case len(text) > most:
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errTooLarge}
+	}
+	return []byte(text), nil
+}
+
+func (t Tree) glob(pattern string) (paths []string, err error) {
+	for path := range t {
+		ok, err := filepath.Match(pattern, path)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths, nil
+}
+
+// LoadTree is Load with other files than those of the file system.
+func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
+	l := newLoader(env)
+	l.read, l.glob = t.read, t.glob
+	l.file(path, place{})
+	return l.finish()
+}
+
+// Decode is the part of LoadTree that looks at each value by itself.
+func Decode(t Tree, path string, env Env) []Problem {
+	l := newLoader(env)
+	l.read, l.glob = t.read, t.glob
+	l.file(path, place{})
+	return l.problems
+}
+
+// FormatText is Format of a text.
+func FormatText(text string) (string, *Problem) {
+	out, p := format(newSource("/f.yaml", []byte(text)))
+	return string(out), p
+}
+
+// ValidateText is Validate of a text.
+func ValidateText(text string) error { return validate([]byte(text)) }
+
+// Parses reports whether a text is YAML that the loader takes.
+func Parses(text string) bool {
+	_, p := newSource("/f.yaml", []byte(text)).parse()
+	return p == nil
+}
+
+// A Key is what the tags say of a key, for tests.
+type Key struct {
+	Path, Doc, Default, Example string
+	List, Section, Shorthand    bool
+	Required                    bool
+	Accepts                     func(text string) string // what is wrong with a text
+	InBounds                    bool                     // the default is
+}
+
+// Keys are all keys of a file, as listeners[].routes[].match.sni.
+func Keys() []Key { return root().all("") }
+
+func (o *object) all(path string) (keys []Key) {
+	for _, f := range o.fields {
+		k := Key{
+			Path: path + f.key, Doc: f.doc, Default: f.dflt, Example: f.example, List: f.list, Section: f.obj != nil,
+			Required: f.required, InBounds: true,
+		}
+		if f.form != nil {
+			k.Accepts = func(text string) string {
+				if c := f.form.set(nil, f, reflect.New(f.typ).Elem(), text); c != nil {
+					return c.message
+				}
+				return ""
+			}
+			if v := o.template.Field(f.index); len(f.bounds) == 1 && !f.list && f.hasDflt {
+				n := number(v)
+				k.InBounds = n >= f.bounds[0].lo && n <= f.bounds[0].hi
+			}
+		}
+		if f.obj != nil {
+			k.Shorthand = f.obj.shorthand != nil
+		}
+		keys = append(keys, k)
+		if f.obj != nil {
+			inner := path + f.key + "."
+			if f.list {
+				inner = path + f.key + "[]."
+			}
+			keys = append(keys, f.obj.all(inner)...)
+		}
+	}
+	return keys
+}

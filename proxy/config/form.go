@@ -1,0 +1,214 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+// A form is how values of one kind are written.
+type form struct {
+	name  string // what the reference calls it
+	style style
+	// set reads text into v. It uses the decoder for what is outside of the text; for a
+	// default, which needs nothing of that kind, that is nil.
+	set func(d *decoder, f *field, v reflect.Value, text string) *complaint
+	// show returns what set reads.
+	show func(v reflect.Value) string
+	// pattern is what the text matches, as the schema says it; it may let more through.
+	pattern string
+}
+
+// A style is which of YAML's scalars a value may be. All may be text with a ${VARIABLE}.
+type style int
+
+const (
+	styleText     style = iota
+	styleInteger        // 5
+	styleNumber         // 0.5, 5
+	styleBoolean        // true, false
+	styleDuration       // text, or 0
+	styleSize           // text, or an integer
+)
+
+// A complaint is what is wrong with a text, and what to write instead.
+type complaint struct{ message, fix string }
+
+func complain(fix, format string, args ...any) *complaint {
+	return &complaint{fmt.Sprintf(format, args...), fix}
+}
+
+// formOf returns how values of a type are written, nil for a struct that is written as a
+// mapping. The tag type says what a string, or an integer, means.
+func formOf(t reflect.Type, meaning string) *form {
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return &form{name: "duration", style: styleDuration, set: setDuration, show: showDuration, pattern: durationPattern}
+	case reflect.TypeFor[netip.Prefix]():
+		return &form{name: "CIDR", set: setPrefix, show: showStringer}
+	case reflect.TypeFor[netip.Addr]():
+		return &form{name: "IP", set: setAddr, show: showAddr}
+	case reflect.TypeFor[Bind]():
+		return &form{name: "address to listen on", set: setBind, show: showStringer}
+	case reflect.TypeFor[Address]():
+		return &form{name: "address", set: setAddress, show: showStringer}
+	case reflect.TypeFor[Path]():
+		return &form{name: "path", set: setPath, show: reflect.Value.String}
+	case reflect.TypeFor[Secret]():
+		return &form{name: "secret", set: setSecret, show: showStringer}
+	case reflect.TypeFor[Content]():
+		return &form{name: "path", set: setContent, show: func(v reflect.Value) string { return v.Field(0).String() }}
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return &form{name: "boolean", style: styleBoolean, set: setBool, show: func(v reflect.Value) string { return strconv.FormatBool(v.Bool()) }}
+	case reflect.Int, reflect.Int64:
+		if meaning == "rate" {
+			return &form{name: "size", style: styleSize, set: setSize, show: func(v reflect.Value) string { return showSize(v.Int()) }, pattern: sizePattern}
+		}
+		return &form{name: "integer", style: styleInteger, set: setInt, show: func(v reflect.Value) string { return strconv.FormatInt(v.Int(), 10) }}
+	case reflect.Float64:
+		return &form{name: "number", style: styleNumber, set: setFloat, show: func(v reflect.Value) string { return strconv.FormatFloat(v.Float(), 'g', -1, 64) }}
+	case reflect.String:
+		return stringForm(meaning)
+	}
+	return nil
+}
+
+func showStringer(v reflect.Value) string { return v.Interface().(fmt.Stringer).String() }
+
+func showAddr(v reflect.Value) string {
+	if addr := v.Interface().(netip.Addr); addr.IsValid() {
+		return addr.String()
+	}
+	return ""
+}
+
+func setBool(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	switch text {
+	case "true", "false":
+		v.SetBool(text == "true")
+		return nil
+	}
+	fix := "write true or false"
+	switch strings.ToLower(text) {
+	case "yes", "on", "y", "1", "true":
+		fix = "write true"
+	case "no", "off", "n", "0", "false":
+		fix = "write false"
+	}
+	return complain(fix, "%q is not true or false", text)
+}
+
+func setInt(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 0, v.Type().Bits())
+	if err != nil {
+		return complain("write a number such as 5", "%q is not a whole number", text)
+	}
+	v.SetInt(n)
+	return nil
+}
+
+func setFloat(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || n != n || n-n != 0 {
+		fix := "write a number such as 0.5"
+		if number, ok := strings.CutSuffix(text, "%"); ok {
+			fix = "write it without %: " + number
+		}
+		return complain(fix, "%q is not a number", text)
+	}
+	v.SetFloat(n)
+	return nil
+}
+
+func setPrefix(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	prefix, err := netip.ParsePrefix(text)
+	if addr, ipErr := netip.ParseAddr(text); ipErr == nil && addr.Zone() == "" {
+		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	switch {
+	case err != nil:
+		return complain("write 10.0.0.0/8, 2001:db8::/32 or one address", "%q is not a CIDR", text)
+	case prefix.Addr().Is4In6():
+		return complain("write it as IPv4", "%q is an IPv4 address within IPv6", text)
+	case prefix != prefix.Masked():
+		return complain(fmt.Sprintf("write %v, or %v/%d", prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen()), "%q has bits beyond its length", text)
+	}
+	v.Set(reflect.ValueOf(prefix))
+	return nil
+}
+
+func setAddr(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return complain("write 10.0.0.1 or 2001:db8::1", "%q is not an IP address", text)
+	}
+	v.Set(reflect.ValueOf(addr.Unmap()))
+	return nil
+}
+
+func setBind(d *decoder, _ *field, v reflect.Value, text string) *complaint {
+	b := v.Addr().Interface().(*Bind)
+	if d != nil {
+		b.Pos = d.here.pos()
+	}
+	if name, ok := strings.CutPrefix(text, "systemd:"); ok {
+		if name == "" || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }) {
+			return complain("write the name that FileDescriptorName= gives it, such as systemd:web", "%q names no socket", text)
+		}
+		b.Systemd = name
+		return nil
+	}
+	addr, c := parseAddress(text)
+	b.Address = addr
+	return c
+}
+
+func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	addr, c := parseAddress(text)
+	if c != nil {
+		return c
+	}
+	if addr.Network == "tcp" {
+		host, port := splitHostPort(addr.Name)
+		switch {
+		case host == "":
+			return complain("write 127.0.0.1:"+port+" for this machine", "%q has no host", text)
+		case port == "0":
+			return complain("write the port after the colon, 1 to 65535", "%q has no port", text)
+		}
+	}
+	if addr.Mode != 0 {
+		return complain("write it without ?mode=", "%q is to be connected to, so it has no mode", text)
+	}
+	*v.Addr().Interface().(*Address) = addr
+	return nil
+}
+
+// parseAddress is socket.Parse for who does not write flags.
+func parseAddress(text string) (Address, *complaint) {
+	if c := checkLine(text); c != nil {
+		return Address{}, c
+	}
+	addr, err := socket.Parse(text)
+	if err == nil {
+		return addr, nil
+	}
+	fix := strings.TrimPrefix(err.Error(), fmt.Sprintf("%v %q: ", socket.ErrAddress, text))
+	if strings.Contains(text, ",") && !strings.HasPrefix(text, "unix:") {
+		fix = "write a list: [" + strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }), ", ") + "]"
+	}
+	return Address{}, complain(fix, "%q is not an address", text)
+}
+
+// splitHostPort splits what socket.Parse has joined.
+func splitHostPort(name string) (host, port string) {
+	i := strings.LastIndexByte(name, ':')
+	return strings.Trim(name[:i], "[]"), name[i+1:]
+}

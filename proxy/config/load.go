@@ -1,0 +1,173 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// An Env looks a variable of the environment up; [os.LookupEnv] is one.
+type Env func(name string) (value string, ok bool)
+
+// Load reads a file and all that it includes, and checks them. If anything is wrong it
+// returns every problem there is, in the order of the files and their lines, and no Config.
+//
+// What it reads of the file system are these files, those that file: and respond name,
+// and certificates.
+func Load(path string, env Env) (*Config, []Problem) {
+	l := newLoader(env)
+	l.file(path, place{})
+	return l.finish()
+}
+
+// A loader reads files into one Config.
+type loader struct {
+	decoder
+	cfg     Config
+	names   []string        // of the files as the user knows them, in order
+	visited map[string]bool // the same, absolute
+	bytes   int
+	glob    func(pattern string) ([]string, error)
+}
+
+func newLoader(env Env) *loader {
+	l := &loader{visited: make(map[string]bool), glob: filepath.Glob}
+	l.env, l.read = env, readFile
+	l.places, l.bad = make(map[any]place), make(map[any]bool)
+	root().fill(reflect.ValueOf(&l.cfg).Elem())
+	return l
+}
+
+// file reads one file, which was named at a place; the first one is named by nobody.
+func (l *loader) file(path string, named place) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		absolute = path
+	}
+	if l.visited[absolute] {
+		return
+	}
+	l.visited[absolute] = true
+	data, err := l.read(path, maxFile)
+	l.bytes += len(data)
+	switch {
+	case err != nil:
+		if named.src == nil {
+			named = place{src: &source{name: path}}
+			err = fmt.Errorf("cannot be read: %w", pathless(err))
+		}
+		l.complainAt(named, mend(err, maxFile), "%v", err)
+		return
+	case len(l.visited) > maxFiles || l.bytes > maxAll:
+		l.complainAt(named, "include less", "there are more than %d files, or %s of them", maxFiles, showSize(maxAll))
+		return
+	}
+	l.cfg.Files = append(l.cfg.Files, absolute)
+	l.names = append(l.names, path)
+	outer := l.src
+	l.src = newSource(path, data)
+	if len(l.places) == 0 {
+		l.places = make(map[any]place, len(data)/12)
+	}
+	l.document()
+	l.src = outer
+}
+
+// pathless is err without the path, for who has just said it.
+func pathless(err error) error {
+	if e, ok := err.(interface{ Unwrap() error }); ok && e.Unwrap() != nil {
+		return e.Unwrap()
+	}
+	return err
+}
+
+// document reads the values of l.src.
+func (l *loader) document() {
+	n, problem := l.src.parse()
+	switch {
+	case problem != nil:
+		l.problems = append(l.problems, *problem)
+		return
+	case n == nil:
+		return
+	}
+	var part Config
+	root().fill(reflect.ValueOf(&part).Elem())
+	l.object(root(), reflect.ValueOf(&part).Elem(), n)
+	l.add(&part)
+	l.include(&part)
+}
+
+// add puts what one file says to what others said.
+func (l *loader) add(part *Config) {
+	if l.given(&part.Limits) {
+		l.once("limits", &l.cfg.Limits, &part.Limits)
+		l.cfg.Limits = part.Limits
+		l.moved(&part.Limits, &l.cfg.Limits)
+	}
+	if l.given(&part.Admin) {
+		l.once("admin", &l.cfg.Admin, &part.Admin)
+		l.cfg.Admin = part.Admin
+		l.moved(&part.Admin, &l.cfg.Admin)
+	}
+	l.cfg.Listeners = append(l.cfg.Listeners, part.Listeners...)
+	l.cfg.Upstreams = append(l.cfg.Upstreams, part.Upstreams...)
+}
+
+// once complains of a section that a file before has too.
+func (l *loader) once(key string, whole, part any) {
+	if before, ok := l.places[whole]; ok {
+		l.complainAt(l.places[part], "leave it out here or there", "%s is in %v too", key, before.pos())
+	}
+}
+
+func (l *loader) moved(from, to any) { l.places[to] = l.places[from] }
+
+// include reads the files that one file asks for.
+func (l *loader) include(part *Config) {
+	for i := range part.Include {
+		pattern, at := part.Include[i], l.places[&part.Include[i]]
+		if pattern == "" {
+			continue
+		}
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(l.src.name), pattern)
+		}
+		if absolute, err := filepath.Abs(pattern); err == nil {
+			l.cfg.Globs = append(l.cfg.Globs, absolute)
+		}
+		if strings.ContainsAny(filepath.Dir(pattern), `*?[\`) {
+			l.complainAt(at, "write conf.d/*.yaml", "the directory of %q is a pattern", part.Include[i])
+			continue
+		}
+		paths, err := l.glob(pattern)
+		switch {
+		case err != nil:
+			l.complainAt(at, `write conf.d/*.yaml, with \ before a special character`, "%q is not a pattern", part.Include[i])
+		case len(paths) == 0 && !strings.ContainsAny(pattern, `*?[\`):
+			l.complainAt(at, "write the name of a file that is there, or a pattern", "there is no file %s", pattern)
+		}
+		slices.Sort(paths)
+		for _, path := range paths {
+			l.file(path, at)
+		}
+	}
+}
+
+// finish checks the whole and returns it.
+func (l *loader) finish() (*Config, []Problem) {
+	if len(l.names) > 0 && l.memory <= maxMemory {
+		l.check()
+	}
+	if len(l.problems) == 0 {
+		l.cfg.Files = append(l.cfg.Files, l.named...)
+		return &l.cfg, nil
+	}
+	problems := sorted(l.problems, l.names)
+	if l.dropped > 0 {
+		problems = append(problems, Problem{Message: fmt.Sprintf("and %d more", l.dropped)})
+	}
+	return nil, problems
+}

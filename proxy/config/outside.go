@@ -1,0 +1,180 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+)
+
+// expand replaces ${NAME} by the variable of the environment, and $$ by $. It says
+// whether there was a variable, and complains at d.here of one that is not set.
+func (d *decoder) expand(text string) (expanded string, variable, ok bool) {
+	if !strings.Contains(text, "$") {
+		return text, false, true
+	}
+	var b strings.Builder
+	ok = true
+	for {
+		before, after, found := strings.Cut(text, "$")
+		b.WriteString(before)
+		if !found {
+			return b.String(), variable, ok
+		}
+		text = after
+		switch {
+		case strings.HasPrefix(after, "$"):
+			b.WriteByte('$')
+			text = after[1:]
+		case strings.HasPrefix(after, "{"):
+			name, rest, closed := strings.Cut(after[1:], "}")
+			value, known := d.variable(name, closed)
+			b.WriteString(value)
+			text, variable, ok = rest, true, ok && known
+		default:
+			b.WriteByte('$')
+		}
+	}
+}
+
+func (d *decoder) variable(name string, closed bool) (value string, ok bool) {
+	at := d.here.within("${" + name)
+	switch {
+	case !closed:
+		d.complainAt(at, "write ${NAME}, or $$ for a $", "} is missing after ${")
+	case !isVariable(name):
+		d.complainAt(at, "write letters, digits and _, or $$ for a $", "${%s} names no variable", printable(name))
+	case d.env == nil:
+	default:
+		if value, ok = d.env(name); !ok {
+			d.complainAt(at, "set "+name+", or write $${ for ${", "the variable %s is not set in the environment", name)
+		} else if len(value) > maxBytes || !d.spend(len(value), at) {
+			d.complainAt(at, "set it to something shorter", "the variable %s is longer than %s", name, showSize(maxBytes))
+			return "", false
+		}
+	}
+	return value, ok
+}
+
+func isVariable(name string) bool {
+	for i, r := range name {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_' || r >= '0' && r <= '9' && i > 0) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// escaped is the text that expand makes text of.
+func escaped(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+
+// absolute returns a path as seen from the directory of the file that has it.
+func (s *source) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(s.dir, path)
+}
+
+func setPath(d *decoder, _ *field, v reflect.Value, text string) *complaint {
+	if c := checkLine(text); c != nil {
+		return c
+	}
+	if d != nil {
+		text = d.src.absolute(text)
+	}
+	v.SetString(text)
+	return nil
+}
+
+// setContent reads the file that text names.
+func setContent(d *decoder, f *field, v reflect.Value, text string) *complaint {
+	path := reflect.ValueOf(new(Path)).Elem()
+	if c := setPath(d, f, path, text); c != nil || d == nil {
+		return c
+	}
+	data, c := d.contents(path.String())
+	v.Set(reflect.ValueOf(Content{Path: Path(path.String()), Bytes: data}))
+	return c
+}
+
+// setSecret takes the text as it is written, before its variables were replaced.
+func setSecret(d *decoder, _ *field, v reflect.Value, text string) *complaint {
+	if d == nil {
+		v.Set(reflect.ValueOf(Secret{Value: text}))
+		return nil
+	}
+	name, isFile := strings.CutPrefix(text, "file:")
+	value, variable, ok := d.expand(name)
+	switch {
+	case !ok:
+		return nil // d.value has said so before
+	case isFile:
+		path := d.src.absolute(value)
+		data, c := d.contents(path)
+		if c != nil {
+			return c
+		}
+		value = strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+		v.Set(reflect.ValueOf(Secret{Value: value, Source: "file:" + escaped(path)}))
+	case variable:
+		v.Set(reflect.ValueOf(Secret{Value: value, Source: text}))
+	default:
+		v.Set(reflect.ValueOf(Secret{Value: value}))
+	}
+	return nil
+}
+
+// contents returns the bytes of a file that a value names.
+func (d *decoder) contents(path string) ([]byte, *complaint) {
+	data, err := d.read(path, maxBytes)
+	d.named = append(d.named, path)
+	if err != nil {
+		return nil, complain(mend(err, maxBytes), "%v", err)
+	}
+	if !d.spend(len(data), d.here) {
+		return nil, complain("", "%s is too much", path)
+	}
+	return data, nil
+}
+
+// errTooLarge is that of readFile.
+var errTooLarge = errors.New("file too large")
+
+// readFile reads a file of at most so many bytes. It does not wait for a pipe's writer.
+func readFile(path string, most int) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode(); !mode.IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(data) > most {
+		err = &fs.PathError{Op: "read", Path: path, Err: errTooLarge}
+	}
+	return data, err
+}
+
+// mend says what to do about a file that cannot be read.
+func mend(err error, most int) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "write the name of a file that is there"
+	case errors.Is(err, fs.ErrPermission):
+		return "let this user read it"
+	case errors.Is(err, errTooLarge):
+		return fmt.Sprintf("make it at most %s", showSize(int64(most)))
+	}
+	return "write the name of a file"
+}

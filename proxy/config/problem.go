@@ -1,0 +1,86 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Problem is something in a file that cannot be meant.
+type Problem struct {
+	Pos     Pos
+	Message string // what is wrong, in one line
+	Fix     string // what to write instead; may be empty
+
+	line          string // what is shown of the line
+	column, width int    // which characters of that it is about
+}
+
+// String returns FILE:LINE:COLUMN: message, and below it the line, a caret and what to
+// write instead.
+func (p Problem) String() string {
+	var b strings.Builder
+	switch {
+	case p.Pos.Line > 0:
+		fmt.Fprintf(&b, "%v: %s", p.Pos, p.Message)
+	case p.Pos.File != "":
+		fmt.Fprintf(&b, "%s: %s", p.Pos.File, p.Message)
+	default:
+		b.WriteString(p.Message)
+	}
+	if p.Pos.Line == 0 {
+		if p.Fix != "" {
+			fmt.Fprintf(&b, ": %s", p.Fix)
+		}
+		return b.String()
+	}
+	number := fmt.Sprintf("%5d", p.Pos.Line)
+	width := min(max(p.width, 1), max(utf8.RuneCountInString(p.line)-p.column+1, 1))
+	fmt.Fprintf(&b, "\n%s | %s\n%*s | %*s%s", number, p.line, len(number), "", p.column-1, "", strings.Repeat("^", width))
+	if p.Fix != "" {
+		fmt.Fprintf(&b, " %s", p.Fix)
+	}
+	return b.String()
+}
+
+// Error returns the first line of String and what to write instead, so that a Problem
+// is an error of one line.
+func (p Problem) Error() string {
+	line, _, _ := strings.Cut(p.String(), "\n")
+	if p.Fix != "" && p.Pos.Line > 0 {
+		line += ": " + p.Fix
+	}
+	return line
+}
+
+// printable returns a line with each character that would move the cursor, or that is
+// no character at all, replaced by one that is seen.
+func printable(line string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\u2028' || r == '\u2029':
+			return utf8.RuneError
+		}
+		return r
+	}, line)
+}
+
+// sorted returns problems in the order of files, lines and columns, each once.
+func sorted(problems []Problem, files []string) []Problem {
+	rank := make(map[string]int, len(files))
+	for i, f := range files {
+		rank[f] = i
+	}
+	slices.SortStableFunc(problems, func(a, b Problem) int {
+		return cmp.Or(
+			cmp.Compare(rank[a.Pos.File], rank[b.Pos.File]),
+			cmp.Compare(a.Pos.Line, b.Pos.Line),
+			cmp.Compare(a.Pos.Column, b.Pos.Column),
+			cmp.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(problems)
+}

@@ -1,0 +1,271 @@
+package config_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/config"
+)
+
+// upstreams is what the texts below go on with.
+const upstreams = "\nupstreams: [{name: u, endpoints: ['h:1']}, {name: v, endpoints: ['h:1']}]\n"
+
+// listener is a text with a listener of these keys.
+func listener(keys string) string {
+	return "listeners: [{name: a, bind: ':1', upstream: u, " + keys + "}]" + upstreams
+}
+
+// upstream is a text with an upstream of these keys.
+func upstream(keys string) string {
+	return "listeners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, " + keys + "}]\n"
+}
+
+// An expected problem is LINE:COLUMN: message | fix.
+func short(p config.Problem) string {
+	return fmt.Sprintf("%d:%d: %s | %s", p.Pos.Line, p.Pos.Column, p.Message, p.Fix)
+}
+
+func TestProblems(t *testing.T) {
+	cert, key := certificate(t, "a")
+	_, otherKey := certificate(t, "b")
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		// Keys.
+		{"listners: []\n" + smallest, []string{`1:1: unknown key "listners" | did you mean "listeners"?`}},
+		{listener("time_outs: {}"), []string{`1:48: unknown key "time_outs" | did you mean "timeouts"?`}},
+		{listener("idle: 5s"), []string{`1:48: unknown key "idle" | write timeouts: {idle: …}`}},
+		{listener("zzzzzzzz: 5s"), []string{`1:48: unknown key "zzzzzzzz" | leave it out, or write name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`}},
+		{"listeners: [{name: a, name: b, bind: ':1', upstream: u}]" + upstreams, []string{`1:23: name is written twice | leave it out here or in line 1`}},
+		{"listeners: [{}]" + upstreams, []string{
+			"1:13: bind is missing | write bind: \":443\"",
+			"1:13: every client would be refused: there is neither a route nor an upstream | write upstream: and the name of one",
+			"1:13: name is missing | write name: web",
+		}},
+		{listener("? [x] : y"), []string{`1:50: a key is a word, not a list | write one of name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`}},
+		{listener("<<: 5"), []string{"1:52: << merges a group of keys, not a number | write an alias of a group of keys"}},
+		// Types.
+		{"5\n", []string{"1:1: this is a group of keys, not a number | write {limits: …}"}},
+		{"listeners: {a: 1}\n", []string{"1:12: listeners is a list, not a group of keys | write listeners: [{name: web, bind: \":443\"}]"}},
+		{listener("timeouts: 5s"), []string{"1:58: this is a group of keys, not text | write {preread: …}"}},
+		{listener("timeouts:"), []string{"1:57: timeouts has no value | write timeouts: {preread: …}, or leave the key out"}},
+		{listener("allow: 10.0.0.0/8"), []string{"1:55: allow is a list, not text | write allow: [10.0.0.0/8]"}},
+		{listener("transparent: yes"), []string{`1:61: transparent is a boolean: "yes" is not true or false | write true`}},
+		{listener("transparent: 1"), []string{"1:61: transparent is a boolean, not a number | write transparent: true"}},
+		{listener("connect: [on_data]"), []string{"1:57: connect is text, not a list | write connect: immediately"}},
+		{listener("connect: on-data"), []string{`1:57: connect is one of immediately, on_data, not "on-data" | did you mean "on_data"?`}},
+		{listener("connect: never"), []string{`1:57: connect is one of immediately, on_data, not "never" | write immediately or on_data`}},
+		{listener(`socket: {backlog: "5"}`), []string{`1:66: backlog is an integer, not text | write it without quotes: 5`}},
+		{listener("socket: {backlog: 1.5}"), []string{`1:66: backlog is an integer, not a number | write backlog: 4096`}},
+		{listener("tls: {certificates: [{cert: a, key: k}], min_version: 1.2}"), []string{`1:102: min_version is text, not a number | write it in quotes: "1.2"`}},
+		{"listeners: [{name: 5, bind: 80, upstream: u}]" + upstreams, []string{
+			`1:20: name is text, not a number | write it in quotes: "5"`,
+			"1:29: bind is an address to listen on, not a number | write :80, or 127.0.0.1:80 for this machine alone",
+		}},
+		// Units.
+		{listener("timeouts: {idle: 5}"), []string{`1:65: "5" has no unit | write 5s, or 5ms`}},
+		{listener("timeouts: {idle: 1d}"), []string{`1:65: "1d": there is no unit for days | write 24h`}},
+		{listener("timeouts: {idle: -5s}"), []string{`1:65: "-5s" is not a duration | write 250ms, 5s, 1m30s or 2h`}},
+		{listener("limits: {bandwidth: 64kib}"), []string{`1:68: "64kib" is not a size | write 65536, 64KiB or 1MiB`}},
+		{listener("limits: {bandwidth: 9999999999999999999KiB}"), []string{`1:68: "9999999999999999999KiB" is not a size | write 65536, 64KiB or 1MiB`}},
+		// Ranges.
+		{listener("timeouts: {idle: 8761h}"), []string{"1:65: idle is 8761h, more than 8760h | write 8760h or less"}},
+		{listener("timeouts: {preread: 0}"), []string{"1:68: preread is 0s, less than 1ms | write 1ms or more"}},
+		{listener("limits: {connections: -1}"), []string{"1:70: connections is -1, less than 0 | write 0 or more"}},
+		{listener("limits: {source_prefix: [33, 129]}"), []string{
+			"1:73: source_prefix is 33, more than 32 | write 32 or less",
+			"1:77: source_prefix is 129, more than 128 | write 128 or less",
+		}},
+		{listener("limits: {source_prefix: [24]}"), []string{"1:72: source_prefix has 2 values, not 1 | write source_prefix: [32, 64]"}},
+		{upstream("endpoints: ['h:1'], send_proxy: 3"), []string{"2:55: send_proxy is 3, more than 2 | write 2 or less"}},
+		{upstream("endpoints: [{address: 'h:1', weight: 257}]"), []string{"2:60: weight is 257, more than 256 | write 256 or less"}},
+		{upstream("endpoints: ['h:1'], panic_below: 50%"), []string{`2:56: panic_below is a number: "50%" is not a number | write it without %: 50`}},
+		{upstream("endpoints: ['h:1'], panic_below: .inf"), []string{`2:56: ".inf" is not a number | write a number such as 0.5`}},
+		{upstream("endpoints: ['h:1'], circuit_breaker: {failure_percentage: 101}"), []string{"2:81: failure_percentage is 101, more than 100 | write 100 or less"}},
+		// Addresses and names.
+		{listener("allow: [10.0.0.0/33, 10.0.0.1/8, '::ffff:1.2.3.4', 10.0.0.1]"), []string{
+			`1:56: "10.0.0.0/33" is not a CIDR | write 10.0.0.0/8, 2001:db8::/32 or one address`,
+			`1:69: "10.0.0.1/8" has bits beyond its length | write 10.0.0.0/8, or 10.0.0.1/32`,
+			`1:81: "::ffff:1.2.3.4" is an IPv4 address within IPv6 | write it as IPv4`,
+		}},
+		{"listeners: [{name: 'a b', bind: [x, '1:', 'systemd:', 'a:1,b:2', 'unix:'], upstream: u}]" + upstreams, []string{
+			`1:20: "a b" is not a name | write letters, digits, _, . or -, the first a letter, digit or _`,
+			`1:34: "x" is not an address | write host:port, such as 127.0.0.1:8080, :8080 or [::1]:8080, or unix:/path`,
+			`1:37: "1:" is not an address | write the port as a number`,
+			`1:43: "systemd:" names no socket | write the name that FileDescriptorName= gives it, such as systemd:web`,
+			`1:55: "a:1,b:2" is not an address | write a list: [a:1, b:2]`,
+			`1:66: "unix:" is not an address | write unix:/path, or unix:@name for an abstract socket`,
+		}},
+		{upstream("endpoints: [':1', 'h:0', 'unix:/s?mode=0600']"), []string{
+			`2:35: ":1" has no host | write 127.0.0.1:1 for this machine`,
+			`2:41: "h:0" has no port | write the port after the colon, 1 to 65535`,
+			`2:48: "unix:/s?mode=0600" is to be connected to, so it has no mode | write it without ?mode=`,
+		}},
+		{listener("routes: [{match: {sni: ['*', 'a.*.b', 'ä.de', '*.x', '-a', '*.b.c.d']}, upstream: u}]"), []string{
+			`1:77: "a.*.b": * stands for what is before a dot and a name | write a name, *. and a name, or * alone`,
+			`1:86: "ä.de" is not a server name | write it in Punycode (xn--…)`,
+			`1:101: "-a" is not a server name | write a name such as shop.example.com`,
+		}},
+		{upstream("endpoints: ['h:1'], source_address: localhost"), []string{`2:59: "localhost" is not an IP address | write 10.0.0.1 or 2001:db8::1`}},
+		{upstream("endpoints: ['h:1'], health_check: {type: http, http: {path: foo}}"), []string{`2:83: "foo" does not begin with / | write /foo`}},
+		// References.
+		{"listeners: [{name: a, bind: ':1', upstream: tenant}]\nupstreams: [{name: tenants, endpoints: ['h:1']}]", []string{`1:45: there is no upstream tenant | did you mean "tenants"?`}},
+		{"listeners: [{name: a, bind: ':1', upstream: x}]", []string{"1:45: there is no upstream x | there are no upstreams: define it"}},
+		{listener("routes: [{match: {port: 1}, upstream: www}, {split: [{upstream: xxx, percent: 100}]}]"), []string{
+			"1:86: there is no upstream www | define it, or write u or v",
+			"1:112: there is no upstream xxx | define it, or write u or v",
+		}},
+		{upstream("endpoints: ['h:1'], fallback: {upstream: w}"), []string{`2:64: there is no upstream w | define it, or write u`}},
+		{upstream("endpoints: ['h:1'], fallback: {upstream: u}"), []string{"2:64: fallbacks go in a circle: u → u | leave one of these fallbacks out, or write another upstream"}},
+		{`listeners: [{name: a, bind: ':1', upstream: x}]
+upstreams:
+- {name: x, endpoints: ['h:1'], fallback: {upstream: a}}
+- {name: a, endpoints: ['h:1'], fallback: {upstream: b}}
+- {name: b, endpoints: ['h:1'], fallback: {upstream: c}}
+- {name: c, endpoints: ['h:1'], fallback: {upstream: a}}
+`, []string{"6:54: fallbacks go in a circle: a → b → c → a | leave one of these fallbacks out, or write another upstream"}},
+		// Duplicates.
+		{"listeners: [{name: a, bind: ':1', upstream: u}, {name: a, bind: ':2', upstream: u}]" + upstreams, []string{
+			"1:56: the listener a is defined in /etc/p.yaml:1:20 already | write another name",
+		}},
+		{"listeners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1', 'h:1', {name: x, address: 'h:1'}, {name: x, address: 'h:2'}]}, {name: u, endpoints: ['h:1']}]", []string{
+			"2:42: the endpoint h:1 is defined in /etc/p.yaml:2:35 already | write another name",
+			"2:83: the endpoint x is defined in /etc/p.yaml:2:56 already | write another name",
+			"2:112: the upstream u is defined in /etc/p.yaml:2:20 already | write another name",
+		}},
+		// Binds.
+		{"admin: {bind: '127.0.0.1:2'}\n" + "listeners: [{name: a, bind: [':1', '10.0.0.1:1', '[::1]:1'], upstream: u}, {name: b, bind: ['[::]:2', 'systemd:x', ':0', ':0'], upstream: u}, {name: c, bind: ['systemd:x', 'unix:/a/../b', '10.0.0.1:3', '10.0.0.2:3', '0.0.0.0:3', '10.0.0.1:3', 'unix:@n', 'unix:@n'], upstream: u}, {name: d, bind: 'unix:/b?mode=0600', upstream: u}]" + upstreams, []string{
+			"2:36: 10.0.0.1:1 overlaps with that of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
+			"2:50: [::1]:1 overlaps with that of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
+			"2:93: [::]:2 overlaps with that of admin in /etc/p.yaml:1:15 | write another address or port, or leave one out",
+			"2:160: systemd:x overlaps with that of listener b in /etc/p.yaml:2:103 | write another address or port, or leave one out",
+			"2:217: 0.0.0.0:3 overlaps with that of listener c in /etc/p.yaml:2:189 | write another address or port, or leave one out",
+			"2:230: 10.0.0.1:3 overlaps with that of listener c in /etc/p.yaml:2:189 | write another address or port, or leave one out",
+			"2:255: unix:@n overlaps with that of listener c in /etc/p.yaml:2:244 | write another address or port, or leave one out",
+			"2:297: unix:/b?mode=0600 overlaps with that of listener c in /etc/p.yaml:2:173 | write another address or port, or leave one out",
+		}},
+		// Routes.
+		{listener("routes: [{split: [{upstream: u, percent: 95}, {upstream: v, percent: 4.99}]}]"), []string{"1:65: the percentages add up to 99.99, not to 100 | write percent: 5 for v"}},
+		{listener("routes: [{split: [{upstream: u, percent: 33.333}, {upstream: v, percent: 66.667}]}]"), []string{
+			"1:89: 33.333 % is finer than a hundredth | write 33.33", "1:121: 66.667 % is finer than a hundredth | write 66.67",
+		}},
+		{listener("routes: [{split: [{upstream: u, percent: 50}, {upstream: u, percent: 50}]}]"), []string{"1:105: the upstream u has two shares | add its percentages"}},
+		{listener("routes: [{upstream: u, split: [{upstream: u, percent: 100}]}, {upstream: v}]"), []string{
+			"1:57: upstream and split exclude each other | leave one of them out",
+			"1:110: this route is never reached | put it before the one in line 1, which matches everybody",
+		}},
+		{listener("routes: [{match: {port: 1}}]"), []string{"1:57: upstream or split is missing | write upstream: and the name of one"}},
+		{listener("routes: [{match: {port: 2}, upstream: u}]"), []string{"1:72: this route is never taken: the listener is not bound to port 2 | write a port that bind has"}},
+		{"listeners: [{name: a, bind: [], upstream: u}, {name: b, bind: ['unix:/s'], transparent: true}]" + upstreams, []string{
+			"1:29: there is no address to listen on | write bind: \":443\"",
+			"1:64: a unix socket cannot be transparent | leave it out, or transparent",
+		}},
+		{listener("accept_proxy: {versions: []}"), []string{"1:73: no version of the PROXY header is accepted | write versions: [1, 2]"}},
+		{listener("accept_proxy: {versions: [1, 1]}"), []string{"1:73: a version is listed twice | write versions: [1, 2]"}},
+		// TLS.
+		{listener("tls: {}"), []string{`1:53: certificates is missing | write certificates: [{cert: a.pem, key: a.key}]`}},
+		{listener("tls: {certificates: []}"), []string{"1:68: TLS cannot be terminated without a certificate | write certificates: [{cert: a.pem, key: a.key}], or leave tls out"}},
+		{listener("tls: {certificates: [{cert: none, key: k}, {cert: a, key: none}, {cert: a, key: k2}, {cert: k, key: k}, {cert: a, key: k}], client_ca: k}"), []string{
+			"1:76: open /etc/none: file does not exist | write the name of a file that is there",
+			"1:106: open /etc/none: file does not exist | write the name of a file that is there",
+			"1:128: /etc/a and /etc/k2 are no pair: private key does not match public key | write a certificate and its private key, both PEM",
+			"1:148: /etc/k and /etc/k are no pair: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched | write a certificate and its private key, both PEM",
+			"1:183: there is no certificate in /etc/k | write a PEM file of certificates",
+		}},
+		{upstream("endpoints: ['unix:/s'], tls: {cert: a, ca: none}"), []string{
+			"2:52: the endpoint unix:/s is a unix socket, whose address has no name to verify | write sni: and the name in its certificate",
+			"2:59: key is missing | write key: and the PEM file of its private key",
+			"2:66: open /etc/none: file does not exist | write the name of a file that is there",
+		}},
+		// Upstreams.
+		{upstream("balance: first"), []string{`2:13: endpoints or discover is missing | write endpoints: ["10.0.0.11:443"]`}},
+		{upstream("endpoints: ['h:1'], discover: {dns: {name: x}}"), []string{"2:13: endpoints and discover exclude each other | leave one of them out"}},
+		{upstream("discover: {}"), []string{"2:33: dns or file is missing | write dns: {name: _pg._tcp.db.example}"}},
+		{upstream("discover: {dns: {name: x, type: A, servers: ['ns:53', '1.2.3.4:53'], min_ttl: 1h}}"), []string{
+			"2:39: A records have no port: port is missing | write port: 443, or type: SRV",
+			"2:68: a name server is not asked for by name | write an IP address and a port, such as 10.0.0.2:53",
+			"2:101: min_ttl is 1h0m0s, more than max_ttl, which is 5m0s | make min_ttl shorter or max_ttl longer",
+		}},
+		{upstream("discover: {dns: {name: x, port: 1}}"), []string{"2:55: SRV records have ports of their own | leave it out"}},
+		{upstream("endpoints: ['h:1'], health_check: {type: http, send: x, expect: y, http: {status: []}, sni: x}"), []string{
+			"2:76: an http check sends a request, not send | leave it out, or write type: tcp",
+			"2:87: an http check looks at http.body, not at expect | write http: {body: …}",
+			"2:105: no status is good, so every check would fail | write status: [200]",
+			"2:115: sni is asked for in TLS only | write tls: true as well, or leave it out",
+		}},
+		{upstream("endpoints: ['h:1'], health_check: {http: {path: /x}, fast_interval: 1m}"), []string{
+			"2:64: a tcp check makes no request | write type: http as well, or leave http out",
+			"2:91: fast_interval is 1m0s, more than interval, which is 5s | make fast_interval shorter or interval longer",
+		}},
+		{upstream("endpoints: ['unix:/s'], health_check: {port: 80}"), []string{"2:68: the endpoint unix:/s is a unix socket, which has no port | leave it out"}},
+		{upstream("endpoints: ['10.0.0.1:1'], source_address: '::1'"), []string{"2:66: ::1 cannot connect to the endpoint 10.0.0.1:1 | write an address of the same family"}},
+		{upstream("endpoints: ['h:1'], retry: {backoff: 1s}, outlier_detection: {max_ejection_time: 1s}"), []string{
+			"2:60: backoff is 1s, more than max_backoff, which is 250ms | make backoff shorter or max_backoff longer",
+			"2:104: base_ejection_time is 30s, more than max_ejection_time, which is 1s | make base_ejection_time shorter or max_ejection_time longer",
+		}},
+		{upstream("endpoints: ['h:1'], fallback: {}"), []string{"2:53: upstream or respond is missing | write upstream: and the name of one"}},
+		{upstream("endpoints: ['h:1'], fallback: {respond: none}"), []string{"2:63: open /etc/none: file does not exist | write the name of a file that is there"}},
+		// What is outside.
+		{upstream("endpoints: ['h:1'], health_check: {send: 'file:none', expect: 'file:${NOT}'}"), []string{
+			"2:64: open /etc/none: file does not exist | write the name of a file that is there",
+			"2:91: the variable NOT is not set in the environment | set NOT, or write $${ for ${",
+		}},
+		{"listeners: [{name: '${', bind: '${a-b}:${NOT}', upstream: '${}'}]", []string{
+			"1:21: } is missing after ${ | write ${NAME}, or $$ for a $",
+			"1:33: ${a-b} names no variable | write letters, digits and _, or $$ for a $",
+			"1:40: the variable NOT is not set in the environment | set NOT, or write $${ for ${",
+			"1:60: ${} names no variable | write letters, digits and _, or $$ for a $",
+		}},
+		{"include: [none.yaml, 'a[', 'x*/y.yaml', a.pem]\n" + smallest, []string{
+			"1:11: there is no file /etc/none.yaml | write the name of a file that is there, or a pattern",
+			`1:22: "a[" is not a pattern | write conf.d/*.yaml, with \ before a special character`,
+			`1:28: the directory of "x*/y.yaml" is a pattern | write conf.d/*.yaml`,
+			"1:41: there is no file /etc/a.pem | write the name of a file that is there, or a pattern",
+		}},
+		// No YAML.
+		{"a: [1", []string{"2:1: while parsing a flow sequence: did not find expected ',' or ']' | write , or ] before"}},
+		{"a:\n\tb: 1", []string{"2:1: while scanning for the next token: found character that cannot start any token | indent with spaces instead of tabs"}},
+		{"a: b: c", []string{"1:5: mapping values are not allowed in this context | write text with a colon in quotes, or begin a new line"}},
+		{"a: @x", []string{"1:4: while scanning for the next token: found character that cannot start any token | write it in quotes"}},
+		{"a: *x", []string{"1:4: unknown anchor 'x' referenced | define it before, with &"}},
+		{"ab: ä\xff", []string{"1:6: the byte 0xff is no UTF-8 | write the file in UTF-8"}},
+		{"a:\nb: \x01", []string{`2:4: the character U+0001 is no text | write "\u0001" in quotes`}},
+		{"a: 1\n---\nb: 2", []string{"0:0: expected single document, found multiple | write one document, without ---"}},
+		{strings.Repeat("[", 100), []string{"1:33: while increasing flow level: exceeded max depth of 32 | nest less"}},
+		{"", []string{`0:0: there are no listeners | write listeners: [{name: web, bind: ":8080", upstream: app}]`}},
+		{"# nothing\n", []string{`0:0: there are no listeners | write listeners: [{name: web, bind: ":8080", upstream: app}]`}},
+	} {
+		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": c.text, "/etc/a": cert, "/etc/k": key, "/etc/k2": otherKey}, "/etc/p.yaml", variables())
+		var got []string
+		for _, p := range problems {
+			got = append(got, short(p))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s\n got %s\nwant %s", c.text, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
+		}
+	}
+}
+
+func TestProblemsOfIncludedFiles(t *testing.T) {
+	_, problems := config.LoadTree(config.Tree{
+		"/etc/p.yaml": "include: [b.yaml, c.yaml]\nlimits: {}\nlisteners: [{name: a, bind: ':1', upstream: w}]\n",
+		"/etc/b.yaml": "limits: {connections: 5}\nupstreams:\n- {name: u, endpoints: ['h:1'], weight: 1}\n",
+		"/etc/c.yaml": "listeners:\n- {name: a, bind: '1.2.3.4:1', upstream: u}\nupstreams: [",
+	}, "/etc/p.yaml", nil)
+	var got []string
+	for _, p := range problems {
+		got = append(got, p.Error())
+	}
+	want := []string{
+		`/etc/p.yaml:3:45: there is no upstream w: define it, or write u`,
+		`/etc/b.yaml:1:9: limits is in /etc/p.yaml:2:9 too: leave it out here or there`,
+		`/etc/b.yaml:3:33: unknown key "weight": write endpoints: [{weight: …}]`,
+		`/etc/c.yaml:4:1: while parsing a flow node: did not find expected node content: indent it like the lines above`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}

@@ -1,0 +1,161 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// variablePattern is text with a ${VARIABLE}, which may stand for anything.
+const variablePattern = `\$\{[A-Za-z_][A-Za-z0-9_]*\}`
+
+// Schema returns the JSON Schema (draft 2020-12) of a file. It knows keys, types and the
+// bounds of numbers, and lets through what only the whole shows to be wrong. Editors
+// complete and check by it.
+func Schema() *jsonschema.Schema {
+	s := root().schema()
+	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s.Title = "Configuration of penstock run"
+	s.PatternProperties = map[string]*jsonschema.Schema{"^x-": {Description: "Not looked at: a place for anchors."}}
+	return s
+}
+
+// SchemaJSON is Schema in JSON, keys in the order of the reference.
+func SchemaJSON() []byte {
+	raw, err := json.Marshal(Schema())
+	if err != nil {
+		panic("config: " + err.Error()) // it is ours
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, raw, "", "  "); err != nil {
+		panic("config: " + err.Error())
+	}
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+func (o *object) schema() *jsonschema.Schema {
+	s := &jsonschema.Schema{
+		Type:                 "object",
+		Properties:           make(map[string]*jsonschema.Schema),
+		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
+	}
+	for _, f := range o.fields {
+		p := f.schema()
+		p.Description = f.doc
+		if f.unit != "" {
+			p.Description += " Unit: " + f.unit + "."
+		}
+		s.Properties[f.key] = p
+		s.PropertyOrder = append(s.PropertyOrder, f.key)
+		if f.required {
+			s.Required = append(s.Required, f.key)
+		}
+	}
+	return s
+}
+
+func (f *field) schema() *jsonschema.Schema {
+	one := f.elementSchema(0)
+	if !f.list {
+		if f.on {
+			return anyOf(one, &jsonschema.Schema{Enum: []any{Off, false}})
+		}
+		if f.form != nil && f.hasDflt {
+			one.Default = f.defaultJSON()
+		}
+		return one
+	}
+	s := &jsonschema.Schema{Type: "array", Items: one}
+	if f.fixed > 0 {
+		s.Items = nil
+		for i := range f.fixed {
+			s.PrefixItems = append(s.PrefixItems, f.elementSchema(i))
+		}
+		s.MinItems, s.MaxItems = &f.fixed, &f.fixed
+	}
+	if f.hasDflt {
+		s.Default = f.defaultJSON()
+	}
+	if f.single {
+		return anyOf(f.elementSchema(0), s)
+	}
+	return s
+}
+
+// elementSchema is that of a value, or of an element of a list.
+func (f *field) elementSchema(i int) *jsonschema.Schema {
+	if f.obj != nil {
+		s := f.obj.schema()
+		if f.obj.shorthand != nil {
+			return anyOf(&jsonschema.Schema{Type: "string"}, s)
+		}
+		return s
+	}
+	variable := &jsonschema.Schema{Type: "string", Pattern: variablePattern}
+	number := &jsonschema.Schema{Type: "integer"}
+	if len(f.bounds) > 0 {
+		b := f.bounds[min(i, len(f.bounds)-1)]
+		number.Minimum, number.Maximum = &b.lo, &b.hi
+	}
+	switch f.form.style {
+	case styleInteger:
+		return anyOf(number, variable)
+	case styleNumber:
+		number.Type = "number"
+		return anyOf(number, variable)
+	case styleBoolean:
+		return anyOf(&jsonschema.Schema{Type: "boolean"}, variable)
+	case styleDuration:
+		s := anyOf(&jsonschema.Schema{Type: "string", Pattern: f.form.pattern}, variable)
+		if len(f.bounds) == 0 || f.bounds[0].lo == 0 {
+			zero := any(0)
+			s.AnyOf = append(s.AnyOf, &jsonschema.Schema{Const: &zero})
+		}
+		return s
+	case styleSize:
+		return anyOf(number, &jsonschema.Schema{Type: "string", Pattern: f.form.pattern}, variable)
+	}
+	if len(f.enum) > 0 {
+		words := &jsonschema.Schema{Type: "string"}
+		for _, word := range f.enum {
+			words.Enum = append(words.Enum, word)
+		}
+		return anyOf(words, variable)
+	}
+	s := &jsonschema.Schema{Type: "string"}
+	if f.example != "" {
+		s.Examples = []any{f.example}
+	}
+	return s
+}
+
+func anyOf(of ...*jsonschema.Schema) *jsonschema.Schema { return &jsonschema.Schema{AnyOf: of} }
+
+// defaultJSON is the default as it is written in JSON.
+func (f *field) defaultJSON() json.RawMessage {
+	var words []string
+	if f.list {
+		words = strings.Fields(f.dflt)
+	} else {
+		words = []string{f.dflt}
+	}
+	for i, word := range words {
+		switch f.form.style {
+		case styleInteger, styleNumber, styleBoolean:
+		case styleSize:
+			if _, err := strconv.Atoi(word); err != nil {
+				words[i] = strconv.Quote(word)
+			}
+		default:
+			words[i] = strconv.Quote(word)
+		}
+	}
+	if f.list {
+		return json.RawMessage("[" + strings.Join(words, ", ") + "]")
+	}
+	return json.RawMessage(words[0])
+}

@@ -1,0 +1,220 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+)
+
+// What a configuration may be at most: far above what anybody writes, and low enough that
+// what a hostile file makes us allocate is bounded.
+const (
+	maxFile   = 8 << 20  // bytes of a file
+	maxAll    = 64 << 20 // bytes of all files
+	maxValues = 500_000  // of a file: bytes that a value may follow
+	maxMemory = 64 << 20 // bytes that values take once they are read, aliases followed
+	perValue  = 64       // bytes that a value takes, at least
+	maxDepth  = 32       // of nesting
+	maxFiles  = 4096
+	maxFound  = 1000 // problems
+	maxText   = 400  // bytes of a message
+	maxWords  = 1000 // among which what was meant is looked for
+	maxBytes  = 64 << 10
+)
+
+// A source is a file that is being read.
+type source struct {
+	name  string // as the user knows it
+	dir   string // absolute, where relative paths begin
+	data  string
+	lines []int // where each line begins; nil until somebody asks
+
+	// What was looked for last: that many characters into the line there are so many bytes.
+	// A line may be long, and have many problems.
+	seen struct{ line, col, offset int }
+}
+
+func newSource(name string, data []byte) *source {
+	dir := filepath.Dir(name)
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	return &source{name: name, dir: dir, data: string(data)}
+}
+
+// line returns a line, counted from 1, of what is no more than valid UTF-8.
+func (s *source) line(n int) string {
+	if s.lines == nil {
+		s.lines = []int{0}
+		for i := range len(s.data) {
+			if s.data[i] == '\n' {
+				s.lines = append(s.lines, i+1)
+			}
+		}
+	}
+	if n < 1 || n > len(s.lines) {
+		return ""
+	}
+	end := len(s.data)
+	if n < len(s.lines) {
+		end = s.lines[n] - 1
+	}
+	return strings.TrimSuffix(s.data[s.lines[n-1]:end], "\r")
+}
+
+// offset returns how many bytes of a line are before a column.
+func (s *source) offset(line string, n, col int) int {
+	if s.seen.line != n || s.seen.col > col {
+		s.seen.line, s.seen.col, s.seen.offset = n, 1, 0
+	}
+	at := &s.seen
+	for at.col < col && at.offset < len(line) {
+		_, size := utf8.DecodeRuneInString(line[at.offset:])
+		at.offset += size
+		at.col++
+	}
+	return at.offset
+}
+
+// excerpt returns what is shown of a line around a column, and which column of that it is.
+func (s *source) excerpt(n, col int) (text string, at int) {
+	const before, after = 90, 70
+	line := s.line(n)
+	offset := s.offset(line, n, max(col, 1))
+	from, to, cut := offset, offset, ""
+	for at = 1; from > 0 && at <= before; at++ {
+		_, size := utf8.DecodeLastRuneInString(line[:from])
+		from -= size
+	}
+	for i := 0; to < len(line) && i < after; i++ {
+		_, size := utf8.DecodeRuneInString(line[to:])
+		to += size
+	}
+	if from > 0 {
+		cut, at = "…", at+1
+	}
+	text = cut + printable(line[from:to])
+	if to < len(line) {
+		text += "…"
+	}
+	return text, at
+}
+
+// A place is what of a file a problem is about.
+type place struct {
+	src              *source
+	line, col, width int
+}
+
+func (s *source) at(n *yaml.Node) place {
+	p := place{s, n.Line, n.Column, 1}
+	switch {
+	case n.Kind == yaml.AliasNode:
+		p.width = 1 + utf8.RuneCountInString(n.Value)
+	case n.Kind == yaml.ScalarNode && n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 && !strings.Contains(n.Value, "\n"):
+		p.width = max(utf8.RuneCountInString(n.Value), 1)
+		if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+			p.width += 2
+		}
+	}
+	return p
+}
+
+func (p place) pos() Pos {
+	if p.src == nil {
+		return Pos{}
+	}
+	return Pos{p.src.name, p.line, p.col}
+}
+
+// within narrows a place down to a part of its text, if that is near in its line.
+func (p place) within(part string) place {
+	line := p.src.line(p.line)
+	rest := line[p.src.offset(line, p.line, max(p.col, 1)):]
+	if before, _, ok := strings.Cut(rest[:min(len(rest), 4096)], part); ok && part != "" {
+		p.col += utf8.RuneCountInString(before)
+		p.width = utf8.RuneCountInString(part)
+	}
+	return p
+}
+
+func (p place) problem(fix, format string, args ...any) Problem {
+	problem := Problem{Pos: p.pos(), Message: shortened(fmt.Sprintf(format, args...)), Fix: shortened(fix)}
+	if p.src != nil && p.line > 0 {
+		problem.line, problem.column = p.src.excerpt(p.line, p.col)
+		problem.width = p.width
+	}
+	return problem
+}
+
+// shortened is a text that fits in a line.
+func shortened(text string) string {
+	if len(text) <= maxText {
+		return printable(text)
+	}
+	return printable(strings.ToValidUTF8(text[:maxText], "")) + "…"
+}
+
+// parse reads the YAML of a source. It returns nil without a problem if there is none.
+func (s *source) parse() (*yaml.Node, *Problem) {
+	whole := place{src: s}
+	tooMuch := func(fix, format string, args ...any) (*yaml.Node, *Problem) {
+		p := whole.problem(fix, format, args...)
+		return nil, &p
+	}
+	if len(s.data) > maxFile {
+		return tooMuch("split it, and include the parts", "the file is larger than %s", showSize(maxFile))
+	}
+	values := 0
+	for i := range len(s.data) {
+		switch s.data[i] {
+		case ',', '\n', '[', '{', ':':
+			values++
+		}
+	}
+	if values > maxValues {
+		return tooMuch("split it, and include the parts", "the file has too many values")
+	}
+	if p := s.garbage(); p != nil {
+		return nil, p
+	}
+	var doc yaml.Node
+	err := yaml.Load(s.yaml(), &doc, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
+	if err != nil {
+		p := s.syntax(err)
+		return nil, p
+	}
+	n := &doc
+	for n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
+		n = n.Content[0]
+	}
+	if n.Kind == 0 || n.Kind == yaml.DocumentNode || n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return nil, nil
+	}
+	return n, nil
+}
+
+// pair is a character beyond U+FFFF as JSON escapes it, or an escaped backslash, which
+// begins none.
+var pair = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
+
+// yaml returns the text as YAML. JSON is YAML but for surrogate pairs.
+func (s *source) yaml() []byte {
+	data := []byte(s.data)
+	if !strings.HasPrefix(strings.TrimLeft(s.data, " \t\r\n"), "{") || !strings.Contains(s.data, `\u`) || !json.Valid(data) {
+		return data
+	}
+	return pair.ReplaceAllFunc(data, func(escape []byte) []byte {
+		var r string
+		if len(escape) == 2 || json.Unmarshal(fmt.Appendf(nil, `"%s"`, escape), &r) != nil {
+			return escape
+		}
+		return fmt.Appendf(nil, `\U%08X`, []rune(r)[0])
+	})
+}

@@ -1,0 +1,147 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"unicode/utf8"
+)
+
+// stringForm returns how a string with that meaning is written.
+func stringForm(meaning string) *form {
+	name, check := "text", func(string) *complaint { return nil }
+	switch meaning {
+	case "name", "upstream":
+		name, check = meaning, checkName
+	case "endpoint":
+		name, check = "name", checkLine
+	case "servername":
+		name, check = "server name", checkServerName
+	case "protocol":
+		name, check = "protocol", checkProtocol
+	case "domain":
+		name, check = "domain", checkDomain
+	case "urlpath":
+		name, check = "URL path", checkURLPath
+	case "glob":
+		name, check = "pattern", checkLine
+	case "":
+		check = checkLine
+	}
+	return &form{name: name, show: reflect.Value.String, set: func(d *decoder, f *field, v reflect.Value, text string) *complaint {
+		if len(f.enum) > 0 {
+			return setEnum(f, v, text)
+		}
+		if c := check(text); c != nil {
+			return c
+		}
+		if meaning == "servername" || meaning == "domain" {
+			text = strings.ToLower(text)
+		}
+		v.SetString(text)
+		return nil
+	}}
+}
+
+func setEnum(f *field, v reflect.Value, text string) *complaint {
+	for _, word := range f.enum {
+		if text == word {
+			v.SetString(text)
+			return nil
+		}
+	}
+	fix := "write " + enumeration(f.enum, "or")
+	if meant := closest(text, f.enum); meant != "" {
+		fix = didYouMean(meant)
+	}
+	return complain(fix, "%s is one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
+}
+
+// maxName is the longest name of anything.
+const maxName = 128
+
+// checkName holds names to what can be part of a metric's label, a path and a flag.
+func checkName(text string) *complaint {
+	bad := strings.IndexFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '.' || r == '-')
+	})
+	switch {
+	case text == "" || len(text) > maxName:
+		return complain("write 1 to 128 letters, digits, _, . or -", "%q is not a name", text)
+	case bad >= 0 || text[0] == '-' || text[0] == '.':
+		return complain("write letters, digits, _, . or -, the first a letter, digit or _", "%q is not a name", text)
+	}
+	return nil
+}
+
+// checkLine holds texts to what can be shown in a line of a log.
+func checkLine(text string) *complaint {
+	if len(text) > 4096 {
+		return complain("write at most 4096 bytes", "%.20q… is %d bytes long", text, len(text))
+	}
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return complain("write printable characters", "%q has characters that cannot be seen", text)
+	}
+	return nil
+}
+
+// checkServerName holds a pattern to what routes understand: *, *.name or a name.
+func checkServerName(text string) *complaint {
+	if text == "*" {
+		return nil
+	}
+	name := strings.TrimPrefix(text, "*.")
+	if c := checkHostname(name); c != nil {
+		if strings.Contains(name, "*") {
+			return complain("write a name, *. and a name, or * alone", "%q: * stands for what is before a dot and a name", text)
+		}
+		return complain(c.fix, "%q is not a server name", text)
+	}
+	return nil
+}
+
+func checkDomain(text string) *complaint {
+	if c := checkHostname(strings.TrimSuffix(text, ".")); c != nil {
+		return complain(c.fix, "%q is not a domain", text)
+	}
+	return nil
+}
+
+// checkHostname holds a name to RFC 1123, with underscores as services have them.
+func checkHostname(name string) *complaint {
+	fix := "write a name such as shop.example.com"
+	if len(name) > 253 || name == "" {
+		return complain(fix, "no host name")
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return complain(fix, "no host name")
+		}
+		for _, r := range label {
+			switch {
+			case r >= 0x80:
+				return complain("write it in Punycode (xn--…)", "no host name")
+			case !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_'):
+				return complain(fix, "no host name")
+			}
+		}
+	}
+	return nil
+}
+
+// checkProtocol holds a name to RFC 7301: 1 to 255 bytes.
+func checkProtocol(text string) *complaint {
+	if text == "" || len(text) > 255 {
+		return complain("write 1 to 255 bytes, such as h2 or http/1.1", "%.20q is not an application protocol", text)
+	}
+	return checkLine(text)
+}
+
+func checkURLPath(text string) *complaint {
+	if !strings.HasPrefix(text, "/") {
+		return complain("write /"+text, "%q does not begin with /", text)
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return complain("write spaces and control characters as %20 and so on", "%q is not a path", text)
+	}
+	return checkLine(text)
+}

@@ -1,0 +1,40 @@
+package config
+
+import (
+	"sync"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.yaml.in/yaml/v4"
+)
+
+// resolved is the schema, ready to be used.
+var resolved = sync.OnceValues(func() (*jsonschema.Resolved, error) { return Schema().Resolve(nil) })
+
+// Validate holds one file, without what it includes, against Schema. [Load] finds more, and
+// says where it is.
+func Validate(path string) []Problem {
+	whole := place{src: &source{name: path}}
+	data, err := readFile(path, maxFile)
+	if err != nil {
+		return []Problem{whole.problem(mend(err, maxFile), "cannot be read: %v", pathless(err))}
+	}
+	if _, problem := newSource(path, data).parse(); problem != nil {
+		return []Problem{*problem}
+	}
+	if err := validate(data); err != nil {
+		return []Problem{whole.problem("", "%s", printable(err.Error()))}
+	}
+	return nil
+}
+
+func validate(data []byte) error {
+	var instance any
+	if err := yaml.Load(data, &instance); err != nil {
+		return err
+	}
+	schema, err := resolved()
+	if err != nil {
+		return err
+	}
+	return schema.Validate(instance)
+}

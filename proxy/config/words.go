@@ -1,0 +1,87 @@
+package config
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// kindOf says what a node is, as people say it.
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a group of keys"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "true or false"
+	case "!!null":
+		return "nothing"
+	}
+	return "text"
+}
+
+func article(name string) string {
+	switch {
+	case name == "text":
+		return name
+	case name == "IP" || strings.ContainsRune("aeiou", rune(name[0])) && name != "URL path":
+		return "an " + name
+	}
+	return "a " + name
+}
+
+// sample is how a field may be written.
+func (f *field) sample() string {
+	value := f.sampleValue()
+	switch {
+	case f.fixed > 0:
+		value = "[" + strings.Join(strings.Fields(f.dflt), ", ") + "]"
+	case f.list && !f.single:
+		value = "[" + value + "]"
+	}
+	return f.key + ": " + value
+}
+
+func (f *field) sampleValue() string {
+	first, _, _ := strings.Cut(f.dflt, " ")
+	switch {
+	case f.obj != nil:
+		return f.obj.outline()
+	case f.example != "":
+		return quoted(f.example)
+	case f.form.style == styleBoolean:
+		return "true"
+	case f.hasDflt && first != "":
+		return quoted(first)
+	case f.form.style == styleText:
+		return `""`
+	}
+	return "1"
+}
+
+// outline is a mapping with what it must have, or else with its first key.
+func (o *object) outline() string {
+	var parts []string
+	for _, f := range o.fields {
+		if f.required {
+			parts = append(parts, f.sample())
+		}
+	}
+	if len(parts) == 0 {
+		parts = append(parts, o.fields[0].key+": …")
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// quoted quotes what YAML would take for something else than text within a flow.
+func quoted(text string) string {
+	if strings.ContainsAny(text, ":,[]{}#&*!|>'\"%@`$\\ ") {
+		return `"` + text + `"`
+	}
+	return text
+}

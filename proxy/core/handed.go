@@ -1,0 +1,103 @@
+//go:build linux
+
+package core
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
+)
+
+// Handed is a client that has left its loop for a goroutine of its own, because TLS is
+// spoken with it or with its endpoint. It keeps its place under the limits, is listed
+// and counted, until [Handed.End], which whoever has it calls once.
+type Handed struct {
+	// FD is the client's socket, non-blocking and on no loop: the receiver's own, as is
+	// made a connection of package net by Conn.
+	FD  int
+	TCP bool
+	// Client is what is known of it: its own copy. It asks FD for addresses, which it
+	// can do until that is closed.
+	Client *Client
+	// Service is the one that it was accepted under.
+	Service *Service
+
+	serving    *serving
+	admitted   bool
+	began      time.Time
+	name       string
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	next, prev *Handed
+
+	// Of the book, under its mu.
+	session  *relay.Session // nil until it is joined
+	bond     Bond
+	endpoint string
+}
+
+// handOver takes a client off its loop.
+func (c *core) handOver(d *dialing, to func(*Handed)) {
+	n, g, s, fd, id := d.conn, c.group, d.serving, int(d.conn.fd), d.id
+	client := d.client
+	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
+	client.wakes = nil
+	h := &Handed{
+		FD: fd, TCP: n.tcp, Client: &client, Service: s.service, serving: s, admitted: d.admitted,
+		began: time.Now(), name: d.clientName(),
+	}
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	_ = c.loop.Detach(id)
+	c.drop(d)
+	c.spares.Claim() // for the goroutine, which needs two descriptors and gives one back
+	c.vacate(n, s)
+	g.handed.add(h)
+	if c.canceled != nil {
+		h.cancel(c.canceled)
+	}
+	go to(h)
+}
+
+// Context ends when the client is cut; its cause says why. It has ended after End, too.
+func (h *Handed) Context() context.Context { return h.ctx }
+
+// Join tells of the session that the client is joined by, which is going to be run with
+// the limits, and of the name of its endpoint, for lists. It is listed and cut with the
+// others from then on. If the client was cut before, it is cut at once.
+func (h *Handed) Join(session *relay.Session, limits *relay.Limits, endpoint string) {
+	b := h.book()
+	b.mu.Lock()
+	h.session, h.bond, h.endpoint = session, bondOf(limits), endpoint
+	b.mu.Unlock()
+	if h.ctx.Err() != nil {
+		session.Cut(context.Cause(h.ctx))
+	}
+}
+
+func (h *Handed) book() *book { return &h.serving.socket.group.handed }
+
+// End is the end of the client, whose socket has been closed: of its session, with what
+// that has come to, or before that, with the cause for which it was refused and no
+// result. Its [Bond] is told, and its place is somebody else's.
+func (h *Handed) End(r relay.Result, err error) {
+	g, b := h.serving.socket.group, h.book()
+	bond, joined := b.end(h, r)
+	if bond != nil {
+		bond.Ended(r, err)
+	}
+	h.cancel(context.Canceled)
+	switch host := g.cfg.Host; {
+	case !joined && err != nil:
+		host.Refused(h.serving.socket, h.name, err)
+	case joined && host.Detailed():
+		host.Ended(h.name, h.endpoint, r, err)
+	}
+	g.release(h.serving, h.admitted, h.Client.Ticket)
+}
+
+// Conn makes a connection of package net of the client's socket, which FD is not any
+// more. With an error it was closed.
+func (h *Handed) Conn() (net.Conn, error) { return loop.Give(h.FD) }

@@ -1,0 +1,73 @@
+//go:build linux
+
+package core
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// A client is one for which nothing was done yet.
+type client struct {
+	fd      int // owned
+	socket  *Listening
+	service *Service
+	ticket  any // the service's Admitter's, who has admitted it if there is one
+}
+
+// An inbox is the clients that were handed to a core. They have places.
+type inbox struct {
+	mu      sync.Mutex
+	clients []client
+	spare   []client // the core's own
+}
+
+// give adds one. Of several that come before the core has looked, it is told once.
+func (b *inbox) give(to *core, c client) {
+	b.mu.Lock()
+	b.clients = append(b.clients, c)
+	first := len(b.clients) == 1
+	b.mu.Unlock()
+	if first {
+		to.post(to.collect)
+	}
+}
+
+// collect takes on what is in the inbox.
+func (c *core) collectInbox() {
+	b := &c.inbox
+	b.mu.Lock()
+	clients := b.clients
+	b.clients = b.spare[:0]
+	b.mu.Unlock()
+	for _, n := range clients {
+		c.begin(n, c.spares.Reserve() == nil)
+	}
+	b.spare = clients
+}
+
+// A queue is the clients that wait for a place under the limit, of all cores: first
+// in, first out.
+type queue struct {
+	n       atomic.Int64
+	mu      sync.Mutex
+	clients []client
+}
+
+func (q *queue) push(c client) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.clients = append(q.clients, c)
+	q.n.Add(1)
+}
+
+func (q *queue) pop() (c client, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.clients) == 0 {
+		return c, false
+	}
+	c, q.clients = q.clients[0], q.clients[1:]
+	q.n.Add(-1)
+	return c, true
+}

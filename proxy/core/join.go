@@ -1,0 +1,73 @@
+//go:build linux
+
+package core
+
+import "github.com/penstock/penstock/relay"
+
+// join has a client and its endpoint joined.
+func (c *core) join(d *dialing) {
+	limits, err := d.search.Reached(c.loop.Now())
+	if err != nil {
+		d.dropEndpoint()
+		c.proceed(d)
+		return
+	}
+	n, e, s := d.conn, d.endpoint, d.serving
+	if limits == nil {
+		limits = s.service.Limits
+	}
+	a := relay.Socket{FD: int(n.fd), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true} // and SO_OOBINLINE: inherited
+	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: d.step.Address.Path == "", NoDelay: d.undelayed}
+	if d.client.Ticket != nil {
+		c.tickets[n] = d.client.Ticket
+	}
+	if d.client.Header.Known() {
+		c.sources[n] = d.client.Header.Source
+	}
+	if c.group.cfg.Host.Detailed() {
+		c.names[n] = [2]string{d.clientName(), peerName(b.FD)}
+	}
+	n.fd, n.tcp = int32(e.fd), b.TCP
+	d.endpoint.fd = -1
+	c.drop(d)
+	n.state, n.role = joined, &s.role
+	s.aging.age(n)
+	c.driver.StartLimited(&n.session, a, b, n, limits)
+}
+
+// Ended is told that a session is over.
+func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
+	c, s := n.core, n.role.serving
+	n.unlink()
+	c.ended.Add(r)
+	if r.Reason == relay.ReasonCanceled {
+		c.canceledClients++
+	}
+	c.walkPast(n, r)
+	if b := bondOf(n.session.Limits()); b != nil {
+		b.Ended(r, err)
+	}
+	if len(c.names) > 0 {
+		names := c.names[n]
+		delete(c.names, n)
+		c.group.cfg.Host.Ended(names[0], names[1], r, err)
+	}
+	if len(c.sources) > 0 {
+		delete(c.sources, n)
+	}
+	var ticket any
+	if len(c.tickets) > 0 {
+		ticket = c.tickets[n]
+		delete(c.tickets, n)
+	}
+	c.vacate(n, s)
+	c.group.release(s, s.service.Admitter != nil, ticket)
+}
+
+// clientName names a client: what its PROXY header has told, or the other end.
+func (d *dialing) clientName() string {
+	if d.client.Header.Known() {
+		return d.client.Header.Source.String()
+	}
+	return peerName(int(d.conn.fd))
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package core
+
+// A Listening is a listening socket that a group of loops accepts from, of which there
+// is none here.
+type Listening struct{}
+
+// Handed is a client that has left its loop, of which there is none here.
+type Handed struct{}

@@ -1,0 +1,30 @@
+package core
+
+// A phase is what a client that is not joined is waiting for.
+type phase uint8
+
+const (
+	connection  phase = iota // or an address, or a descriptor
+	awaitHeader              // of the PROXY protocol
+	awaitHello               // the ClientHello
+	awaitData                // the first byte
+	pausing                  // the end of a pause
+	parked                   // to be woken
+	prefacing                // room for the rest of the preface, at the endpoint
+	responding               // room for the rest of the response
+	lingering                // the client's end of file, after that
+)
+
+// state is what a list says of it.
+func (p phase) state() State {
+	switch p {
+	case awaitHeader, awaitHello, awaitData:
+		return Prereading
+	case pausing, parked:
+		return Waiting
+	case responding, lingering:
+		return Responding
+	default:
+		return Dialing
+	}
+}

@@ -1,0 +1,191 @@
+//go:build linux
+
+package core
+
+import (
+	"cmp"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/hello"
+)
+
+// scratchSize is how much of what a client sends first is looked at, at most: the largest
+// header of the PROXY protocol, which is more than the largest hello.
+const scratchSize = 16 + 1<<16
+
+// What a client sends first is peeked at, into one buffer of the core's: it stays in
+// the socket's queue, so that clients that send it bit by bit hold no memory of ours,
+// and the relay splices it like everything else. As long as something is missing, and
+// its own length fields say how much at least, the socket's low-water mark is raised to
+// that, and fewer bytes wake nobody (tcp(7), net/ipv4/tcp.c: tcp_set_rcvlowat, which
+// raises an edge itself if they have come meanwhile). A unix socket knows no such mark
+// (net/unix/af_unix.c, unix_poll): there each piece is looked at, and costs a peek; and
+// each piece takes its share of the sender's buffer, whatever its size, so that some
+// hundred that are not consumed are the most.
+
+// preread looks at what has to be looked at before a target is chosen, in turn.
+func (c *core) preread(d *dialing) {
+	service := d.serving.service
+	if p := service.Preread.Header; p != nil && (len(p.From) == 0 || p.Expects(d.client.Peer().Addr())) {
+		c.loop.Arm(&d.timer, (*dialTimer)(d), p.Wait())
+		c.expect(d, awaitHeader)
+		return
+	}
+	c.identified(d)
+}
+
+// identified goes on when it is known who the client is.
+func (c *core) identified(d *dialing) {
+	service := d.serving.service
+	if who := service.Admitter; who != nil {
+		if err := who.AdmitSource(&d.client, c.loop.Now()); err != nil {
+			c.refuse(d, err)
+			return
+		}
+	}
+	p := &service.Preread
+	switch {
+	case p.Hello:
+		c.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())
+		c.expect(d, awaitHello)
+	case p.Data:
+		c.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())
+		c.expect(d, awaitData)
+	default:
+		c.search(d)
+	}
+}
+
+// expect waits for what the client sends in a phase, which may be there already.
+func (c *core) expect(d *dialing, p phase) {
+	d.phase = p
+	if d.events&arrived != 0 {
+		c.look(d)
+	}
+}
+
+// arrived are the events after which there may be something to be read.
+const arrived = loop.Readable | loop.PeerClosed | loop.HungUp
+
+// look looks at what a client has sent so far.
+func (c *core) look(d *dialing) {
+	if c.scratch == nil {
+		c.scratch = make([]byte, scratchSize)
+	}
+	b := c.scratch[:d.most()]
+	c.peeks++
+	n, err := sys.Recv(int(d.conn.fd), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	switch {
+	case err == syscall.EAGAIN:
+		return
+	case err == syscall.EINTR:
+		c.loop.Again(d.id)
+		return
+	case err != nil:
+		c.left(d)
+		return
+	case n == 0:
+		c.left(d) // somebody who only looks whether anybody listens
+		return
+	}
+	need, err := d.length(b[:n])
+	switch {
+	case err != nil:
+		c.refuse(d, err)
+	case need <= n:
+		c.found(d, b[:n])
+	case d.events&(loop.PeerClosed|loop.HungUp) != 0:
+		c.refuse(d, ErrPrereadEnded)
+	default:
+		d.raise(need)
+	}
+}
+
+// most is how many bytes are looked at in the present phase.
+func (d *dialing) most() int {
+	switch d.phase {
+	case awaitHeader:
+		return min(cmp.Or(max(d.serving.service.Preread.Header.Max, 0), header.DefaultMax)+header.MaxV1, scratchSize)
+	case awaitHello:
+		return hello.Max
+	default:
+		return 1
+	}
+}
+
+// length says how many bytes there must be before it is worth looking again.
+func (d *dialing) length(b []byte) (int, error) {
+	switch d.phase {
+	case awaitHeader:
+		return d.serving.service.Preread.Header.Length(b)
+	case awaitHello:
+		return hello.Length(b)
+	default:
+		return 1, nil
+	}
+}
+
+// found goes on when what was waited for is there.
+func (c *core) found(d *dialing, b []byte) {
+	c.loop.Disarm(&d.timer)
+	d.lower()
+	switch d.phase {
+	case awaitHeader:
+		n, err := d.serving.service.Preread.Header.Parse(b, &d.client.Header)
+		if err == nil {
+			err = consume(int(d.conn.fd), b[:n])
+		}
+		if err != nil {
+			c.refuse(d, err)
+			return
+		}
+		d.phase = connection
+		c.identified(d)
+	case awaitHello:
+		var err error
+		if d.client.Hello, err = hello.Parse(b); err != nil {
+			c.refuse(d, err)
+			return
+		}
+		c.search(d)
+	default:
+		c.search(d)
+	}
+}
+
+// consume takes what was peeked out of the queue, to the byte.
+func consume(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := sys.Recv(fd, b, sys.MSG_DONTWAIT)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return err
+		case n == 0:
+			return ErrPrereadEnded
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// raise has the kernel tell of n bytes, and no fewer. It is not asked for the same
+// again: what a peek does not show, because an urgent mark is before it, would be told
+// of at once, and for ever.
+func (d *dialing) raise(n int) {
+	if d.conn.tcp && n > int(d.raised) {
+		d.raised = int32(n)
+		_ = sys.SetsockoptInt(int(d.conn.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is told of
+	}
+}
+
+// lower undoes that.
+func (d *dialing) lower() {
+	if d.raised > 0 {
+		d.raised = 0
+		_ = sys.SetsockoptInt(int(d.conn.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
+	}
+}

@@ -1,0 +1,183 @@
+package discovery
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// A question is asked of a name server. Its name is canonical: lower case, and
+// with the dot at its end.
+type question struct {
+	name  string
+	qtype uint16
+}
+
+func (q question) String() string { return dns.TypeToString[q.qtype] + " " + q.name }
+
+// A service is what an SRV record says.
+type service struct {
+	priority, weight uint16
+	port             uint16
+	target           string // canonical
+}
+
+// records are what a name has.
+type records struct {
+	addresses []netip.Addr
+	services  []service
+}
+
+func (r records) empty() bool { return len(r.addresses) == 0 && len(r.services) == 0 }
+
+// A finding is what a reply says about a question.
+type finding struct {
+	records
+	ttl    time.Duration // the smallest on the way to it
+	next   string        // the name to ask for instead: an alias led out of the reply
+	denied string        // why there is nothing: NXDOMAIN or NODATA; else empty
+}
+
+// maxAliases bounds the CNAME records that are followed.
+const maxAliases = 16
+
+// read takes the answer to q out of a reply, following aliases.
+func read(reply *dns.Msg, q question) finding {
+	f := finding{ttl: forever}
+	name, ended := q.name, false
+	for i := 0; i < maxAliases && !ended; i++ {
+		alias := f.take(reply.Answer, name, q.qtype)
+		if !f.empty() {
+			return f
+		}
+		if ended = alias == ""; !ended {
+			name = alias
+		}
+	}
+	negative, told := negativeTTL(reply.Ns)
+	switch {
+	case reply.Rcode == dns.RcodeNameError:
+		f.denied = "NXDOMAIN"
+	case !ended || (name != q.name && !told):
+		f.next = name
+		return f
+	default:
+		f.denied = "NODATA"
+	}
+	f.ttl = min(f.ttl, negative)
+	return f
+}
+
+// forever is more than any time to live.
+const forever = time.Duration(1 << 62)
+
+// take adds the records of name and returns the name that it is an alias of, if
+// it is one.
+func (f *finding) take(records []dns.RR, name string, qtype uint16) (alias string) {
+	for _, rr := range records {
+		h := rr.Header()
+		if h.Class != dns.ClassINET || dns.CanonicalName(h.Name) != name {
+			continue
+		}
+		switch {
+		case h.Rrtype == qtype:
+			f.add(rr)
+		case h.Rrtype == dns.TypeCNAME:
+			alias = dns.CanonicalName(rr.(*dns.CNAME).Target)
+		default:
+			continue
+		}
+		f.ttl = min(f.ttl, time.Duration(h.Ttl)*time.Second)
+	}
+	return alias
+}
+
+func (f *finding) add(rr dns.RR) {
+	switch r := rr.(type) {
+	case *dns.A:
+		f.addIP(r.A)
+	case *dns.AAAA:
+		f.addIP(r.AAAA)
+	case *dns.SRV:
+		f.services = append(f.services, service{r.Priority, r.Weight, r.Port, dns.CanonicalName(r.Target)})
+	}
+}
+
+func (f *finding) addIP(ip []byte) {
+	if a, ok := netip.AddrFromSlice(ip); ok {
+		f.addresses = append(f.addresses, a.Unmap())
+	}
+}
+
+// unsaid is the time to live of a negative answer that does not say any.
+const unsaid = 5 * time.Second
+
+// negativeTTL is how long a denial holds (RFC 2308, section 5), and whether the
+// reply says so.
+func negativeTTL(authority []dns.RR) (ttl time.Duration, told bool) {
+	for _, rr := range authority {
+		if soa, ok := rr.(*dns.SOA); ok {
+			return time.Duration(min(soa.Hdr.Ttl, soa.Minttl)) * time.Second, true
+		}
+	}
+	return unsaid, false
+}
+
+// A denial is a negative answer while the last good one is kept.
+type denial struct {
+	questions []question
+	why       string
+	left      time.Duration
+}
+
+func (e *denial) Error() string {
+	return fmt.Sprintf("%v: %s; what was known is kept for %v more", names(e.questions), e.why, e.left.Round(time.Millisecond))
+}
+
+func names(questions []question) string {
+	var texts []string
+	for _, q := range questions {
+		texts = append(texts, q.String())
+	}
+	return strings.Join(texts, " and ")
+}
+
+// failures are what went wrong in one lookup.
+type failures []error
+
+// join returns nil if nothing did, and otherwise an error of one line that tells
+// of each once.
+func (f failures) join() error {
+	var texts failures
+	seen := map[string]bool{}
+	for _, err := range f {
+		if err != nil && !seen[err.Error()] {
+			seen[err.Error()] = true
+			texts = append(texts, err)
+		}
+	}
+	if texts == nil {
+		return nil
+	}
+	return texts
+}
+
+// maxTold is how many failures the text of one error has.
+const maxTold = 4
+
+func (f failures) Error() string {
+	var texts []string
+	for _, err := range f[:min(len(f), maxTold)] {
+		texts = append(texts, err.Error())
+	}
+	if more := len(f) - maxTold; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap is for errors.Is and errors.As.
+func (f failures) Unwrap() []error { return f }

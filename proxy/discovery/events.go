@@ -1,0 +1,198 @@
+package discovery
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// print is what a content is compared by.
+type print [sha256.Size]byte
+
+// look takes the print of everything that is watched.
+func (w *Watch) look() (p print) {
+	h := sha256.New()
+	for _, path := range w.files() {
+		fmt.Fprintf(h, "%q ", path)
+		if err := content(h, path); err != nil {
+			fmt.Fprintf(h, "%q", err)
+		}
+	}
+	h.Sum(p[:0])
+	return p
+}
+
+// files lists the paths, and what matches the patterns.
+func (w *Watch) files() []string {
+	files := append([]string(nil), w.cfg.Paths...)
+	for _, g := range w.cfg.Globs {
+		matches, _ := filepath.Glob(g)
+		files = append(files, matches...)
+	}
+	return files
+}
+
+// content adds the bytes of a regular file; of anything else, that it is none.
+func content(h hash.Hash, path string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	n, err := io.Copy(h, f)
+	fmt.Fprintf(h, " %d ", n)
+	return err
+}
+
+// events are what the kernel tells one watch.
+type events struct {
+	from *Notifications // nil: it is told nothing
+	poke chan struct{}  // has one if something has happened
+	deaf bool           // to one of its directories at least
+
+	names map[string]map[string]struct{} // what matters in each directory; guarded by from.mu
+}
+
+func (w *Watch) listen() *events {
+	e := &events{poke: make(chan struct{}, 1), deaf: true}
+	if w.cfg.NoEvents {
+		return e
+	}
+	if e.from = w.cfg.Share; e.from == nil {
+		e.from = &Notifications{}
+	}
+	e.from.join(e)
+	e.aim(w.cfg)
+	return e
+}
+
+func (e *events) close() {
+	if e.from != nil {
+		e.from.leave(e)
+	}
+}
+
+// aim listens to the directories that lead to the files by now. One that cannot
+// be listened to is left to polling. What happens meanwhile in those that were
+// listened to before may be missed: who calls looks at the files afterwards.
+func (e *events) aim(cfg WatchConfig) {
+	if e.from == nil {
+		return
+	}
+	before := e.from.anew(e)
+	e.deaf = false
+	for _, path := range cfg.Paths {
+		e.walk(path)
+	}
+	for _, g := range cfg.Globs {
+		e.walk(filepath.Join(filepath.Dir(g), anything))
+		matches, _ := filepath.Glob(g)
+		for _, path := range matches {
+			e.walk(path)
+		}
+	}
+	for dir := range before {
+		e.from.release(dir)
+	}
+}
+
+// anything stands for all names of a directory.
+const anything = "*"
+
+// heed listens to dir, in which name matters. A directory is listened to before
+// what is in it is looked at, so that no change is between the two.
+func (e *events) heed(dir, name string) {
+	if !e.from.heed(e, dir, name) {
+		e.deaf = true
+	}
+}
+
+// maxLinks is how many symbolic links the kernel follows on the way to a file
+// (path_resolution(7)).
+const maxLinks = 40
+
+// walk heeds every directory on the way to path, and of each the name in it that
+// the way goes through, as the kernel would resolve it.
+func (e *events) walk(path string) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return
+	}
+	at, rest := begin(path)
+	for links := 0; len(rest) > 0 && links <= maxLinks; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." {
+			at = filepath.Dir(at)
+			continue
+		}
+		e.heed(at, name)
+		next := filepath.Join(at, name)
+		if target, err := os.Readlink(next); err == nil {
+			links++
+			from, way := begin(target)
+			if filepath.IsAbs(target) {
+				at = from
+			}
+			rest = append(way, rest...)
+			continue
+		}
+		if info, err := os.Stat(next); err != nil || !info.IsDir() {
+			return
+		}
+		at = next
+	}
+}
+
+// begin returns the root that a path begins at, if it is absolute, and the names
+// on the way from there.
+func begin(path string) (root string, names []string) {
+	volume := filepath.VolumeName(path)
+	names = strings.FieldsFunc(path[len(volume):], func(r rune) bool { return r < 0x80 && os.IsPathSeparator(uint8(r)) })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "." })
+	return volume + string(filepath.Separator), names
+}
+
+// wait returns true when it is time to look: when the kernel has told of a change
+// and Quiet has passed without another one, or after Poll.
+func (e *events) wait(ctx context.Context, cfg WatchConfig) bool {
+	poll := 10 * time.Second
+	if e.deaf {
+		poll = time.Second
+	}
+	if cfg.Poll > 0 {
+		poll = cfg.Poll
+	}
+	due, stop := cfg.Clock.After(poll)
+	defer func() { stop() }()
+	var last <-chan time.Time // set by the first event
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-due:
+			return true
+		case <-last:
+			return true
+		case <-e.poke:
+		}
+		if last == nil {
+			var stopLast func() bool
+			last, stopLast = cfg.Clock.After(10 * cfg.Quiet)
+			defer stopLast()
+		}
+		stop()
+		due, stop = cfg.Clock.After(cfg.Quiet)
+	}
+}

@@ -1,0 +1,89 @@
+package discovery_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/discovery"
+)
+
+// file is a rig of a file, with the kernel's events and no polling.
+func file(t *testing.T, path string) *rig {
+	r := &rig{t: t, log: &lines{}}
+	return r.watch(discovery.NewFile(discovery.FileConfig{
+		Path: path, Poll: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+	}))
+}
+
+// status waits until the source's status is as it shall be.
+func (r *rig) status(what string, as func(discovery.Status) bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); !as(r.source.Status()); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("not %s: status %+v", what, r.source.Status())
+		}
+	}
+}
+
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "eps.yaml")
+	must(t, replace(path, "[a:1, b:1]"))
+	r := (&rig{t: t}).watch(discovery.NewFile(discovery.FileConfig{Path: path}))
+	equal(t, r.next(), "a:1*1 b:1*1")
+	must(t, replace(path, "- b:1\n- {address: c:1, weight: 5, backup: true}\n"))
+	equal(t, r.next(), "b:1*1 c:1*5b")
+	must(t, replace(path, "[]"))
+	equal(t, r.next(), "")
+	if s := r.source.Status(); s.Kind != "file" || s.From != path || s.Err != nil || s.Endpoints != 0 {
+		t.Errorf("status %+v", s)
+	}
+}
+
+func TestBadFileChangesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "eps.yaml")
+	must(t, replace(path, "[a:1, b:1]"))
+	r := file(t, path)
+	equal(t, r.next(), "a:1*1 b:1*1")
+	for i, bad := range []string{"[a:1, b", "", "- {address: a:1, wait: 2}"} {
+		must(t, replace(path, bad))
+		r.status("bad", func(s discovery.Status) bool {
+			return s.Failures == i+1 && strings.HasPrefix(s.Err.Error(), path+":") && s.Stale && s.Endpoints == 2
+		})
+		r.silence()
+	}
+	must(t, os.Remove(path))
+	r.status("gone", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Stale })
+	equal(t, r.log.count("their file is bad"), 4)
+
+	must(t, replace(path, "[a:1, b:1]")) // as before: good, and no news
+	r.status("good", func(s discovery.Status) bool { return s.Err == nil && !s.Stale && s.Failures == 0 })
+	equal(t, r.log.count("good again"), 1)
+	must(t, replace(path, "[c:1]"))
+	equal(t, r.next(), "c:1*1")
+}
+
+func TestFileThatComesLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "eps.json")
+	r := file(t, path)
+	r.status("missing", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Endpoints == 0 })
+	r.silence()
+	must(t, replace(path, `["a:1"]`))
+	equal(t, r.next(), "a:1*1")
+}
+
+func TestWhatIsNoFileOfEndpoints(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := discovery.ReadFile(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a directory: %v", err)
+	}
+	huge := filepath.Join(dir, "huge")
+	must(t, write(huge, ""), os.Truncate(huge, 65<<20))
+	if _, err := discovery.ReadFile(huge); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("65 MiB: %v", err)
+	}
+}

@@ -1,0 +1,91 @@
+package discovery_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/discovery"
+)
+
+// TestManyNames: sources that share a gate ask together no more than it lets
+// pass, and spread what they ask next.
+func TestManyNames(t *testing.T) {
+	const names, gate = 300, 8
+	s := newServer(t)
+	s.be(func(s *nameServer) { s.slow = 5 * time.Millisecond })
+	shared := discovery.NewGate(gate)
+	rigs := make([]*rig, names)
+	for i := range rigs {
+		name := fmt.Sprintf("n%d.example", i)
+		s.set("A "+name+".", fmt.Sprintf("30 A 10.0.%d.%d", i/250, i%250))
+		rigs[i] = lookups(t, discovery.DNSConfig{
+			Name: name, Type: "A", Port: 80, Servers: []string{s.addr}, Timeout: patience, Gate: shared, Random: rand.Float64,
+		})
+	}
+	next := map[time.Duration]bool{}
+	for i, r := range rigs {
+		next[r.again()] = true
+		equal(t, r.told(), fmt.Sprintf("10.0.%d.%d:80*1", i/250, i%250))
+	}
+	s.be(func(s *nameServer) {
+		if s.most > gate {
+			t.Errorf("%d questions at once, want at most %d", s.most, gate)
+		}
+	})
+	if len(next) < names*9/10 {
+		t.Errorf("%d sources ask again at %d different times", names, len(next))
+	}
+}
+
+// TestWatchEndsWhileItAsks: nobody waits for a server's timeout.
+func TestWatchEndsWhileItAsks(t *testing.T) {
+	s := newServer(t)
+	s.be(func(s *nameServer) { s.silent = true })
+	cfg := of(s)
+	cfg.Gate = discovery.NewGate(1) // the second question waits here
+	begun := time.Now()
+	t.Run("watch", func(t *testing.T) {
+		lookups(t, cfg)
+		for s.count("udp", "A db.example.")+s.count("udp", "AAAA db.example.") == 0 {
+			if time.Since(begun) > patience {
+				t.Fatal("nothing is asked")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	if d := time.Since(begun); d > patience/2 {
+		t.Errorf("it took %v to end", d)
+	}
+}
+
+// TestStatusWhileItWatches is for the race detector.
+func TestStatusWhileItWatches(t *testing.T) {
+	s := newServer(t)
+	s.set("A db.example.", "1 A 10.0.0.2")
+	r := lookups(t, of(s))
+	var group sync.WaitGroup
+	group.Go(func() {
+		for range 100 {
+			_ = r.source.Status()
+		}
+	})
+	for range 5 {
+		r.again()
+	}
+	group.Wait()
+	equal(t, r.told(), "10.0.0.2:5432*1")
+}
+
+func TestStatic(t *testing.T) {
+	given := []discovery.Endpoint{{Address: "10.0.0.2:1", Weight: 1}, {Address: "10.0.0.1:1", Weight: 3, Backup: true}}
+	r := (&rig{t: t}).watch(discovery.Static(given))
+	equal(t, r.next(), "10.0.0.2:1*1 10.0.0.1:1*3b") // the order is the list's
+	if s := r.source.Status(); s.Kind != "static" || s.Endpoints != 2 || s.Err != nil || s.Changed.IsZero() {
+		t.Errorf("status %+v", s)
+	}
+	equal(t, given[0].Identity(), "10.0.0.2:1")
+	equal(t, discovery.Endpoint{Address: "a:1", Name: "b"}.Identity(), "b")
+}

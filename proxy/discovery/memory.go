@@ -1,0 +1,183 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// memory holds the latest answer to every question that a lookup asks, so that
+// each is asked again when its own time to live is over.
+type memory map[question]*answer
+
+// An answer is the latest to a question.
+type answer struct {
+	finding            // of the latest reply
+	expires  time.Time // when to ask again
+	failures int       // attempts since the last reply
+	err      error     // of the latest attempt
+	round    int       // the latest that needed it
+}
+
+// A hold keeps the last good records of a name while servers deny them.
+type hold struct {
+	records
+	since time.Time // of the first denial; zero: there is none
+	round int       // the latest that needed it
+}
+
+// refresh asks those of the questions whose answers are out of date, several at
+// once, and notes what comes back.
+func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questions []question) {
+	type result struct {
+		q     question
+		reply *dns.Msg
+		found finding
+		err   error
+	}
+	var due []*result
+	for _, q := range questions {
+		a := d.memory[q]
+		if a == nil {
+			a = &answer{}
+			d.memory[q] = a
+		}
+		a.round = d.round
+		if !a.expires.After(now) {
+			due = append(due, &result{q: q})
+		}
+	}
+	var group sync.WaitGroup
+	var silence atomic.Bool
+	tokens := make(chan struct{}, parallel)
+	for _, r := range due {
+		tokens <- struct{}{}
+		group.Go(func() {
+			defer func() { <-tokens }()
+			if silence.Load() {
+				r.err = errSilence
+				return
+			}
+			r.reply, r.found, r.err = d.resolve(ctx, r.q)
+			if timedOut(r.err) {
+				silence.Store(true)
+			}
+		})
+	}
+	group.Wait()
+	for _, r := range due {
+		d.learn(r.q, r.found, r.err, now, jitter)
+	}
+	for _, r := range due {
+		if r.err == nil && r.q.qtype == dns.TypeSRV {
+			d.additional(r.reply, r.found, now, jitter)
+		}
+	}
+}
+
+// parallel is how many questions one source asks at once.
+const parallel = 8
+
+// errSilence ends a lookup whose servers keep silent: its other questions would
+// each wait as long.
+var errSilence = errors.New("no server answers")
+
+var errAliases = errors.New("too many aliases (CNAME)")
+
+// resolve asks q, and whatever its aliases lead to.
+func (d *DNS) resolve(ctx context.Context, q question) (*dns.Msg, finding, error) {
+	ttl := forever
+	for range maxAliases {
+		reply, err := d.servers.ask(ctx, q)
+		if err != nil {
+			return nil, finding{}, err
+		}
+		f := read(reply, q)
+		f.ttl = min(f.ttl, ttl)
+		if f.next == "" {
+			return reply, f, nil
+		}
+		q.name, ttl = f.next, f.ttl
+	}
+	return nil, finding{}, errAliases
+}
+
+// learn remembers what came of asking q. After a failure the last answer stays.
+func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter float64) {
+	a := d.memory[q]
+	if a.err = err; err != nil {
+		a.failures++
+		a.expires = now.Add(d.cfg.backoff(a.failures, jitter))
+		return
+	}
+	a.finding, a.failures = f, 0
+	a.expires = now.Add(d.cfg.lifetime(f, jitter))
+}
+
+// additional notes the addresses of targets that came along with SRV records.
+func (d *DNS) additional(reply *dns.Msg, found finding, now time.Time, jitter float64) {
+	for _, s := range found.services {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			f := read(&dns.Msg{Answer: reply.Extra}, question{s.target, qtype})
+			if f.empty() {
+				continue
+			}
+			q := question{s.target, qtype}
+			if d.memory[q] == nil {
+				d.memory[q] = &answer{}
+			}
+			d.memory[q].round = d.round
+			d.learn(q, f, nil, now, jitter)
+		}
+	}
+}
+
+// backoff is the pause after so many failures: doubled each time from MinTTL to
+// 30 s or MaxTTL, and between half of that and all.
+func (c *DNSConfig) backoff(failures int, jitter float64) time.Duration {
+	pause := max(c.MinTTL, 10*time.Millisecond)
+	most := max(min(c.MaxTTL, 30*time.Second), pause)
+	for range failures - 1 {
+		if pause *= 2; pause >= most {
+			pause = most
+			break
+		}
+	}
+	return pause/2 + time.Duration(jitter*float64(pause/2))
+}
+
+// lifetime is how long f is used: what its records say within the bounds, and up
+// to a tenth more, so that who asked at the same time does not ask again at the
+// same time. It is never more than MaxTTL.
+func (c *DNSConfig) lifetime(f finding, jitter float64) time.Duration {
+	most := c.MaxTTL
+	if f.denied != "" && c.HoldNegative > 0 {
+		most = max(min(most, c.HoldNegative), c.MinTTL)
+	}
+	ttl := min(max(f.ttl, c.MinTTL), most)
+	spread := ttl / 10
+	ttl = max(min(ttl, most-spread), c.MinTTL)
+	return min(ttl+time.Duration(jitter*float64(spread)), most)
+}
+
+// forget drops what this round did not need, and returns when something is due.
+func (d *DNS) forget() (next time.Time) {
+	for q, a := range d.memory {
+		switch {
+		case a.round != d.round:
+			delete(d.memory, q)
+		case next.IsZero() || a.expires.Before(next):
+			next = a.expires
+		}
+	}
+	for q, h := range d.holds {
+		if h.round != d.round {
+			delete(d.holds, q)
+		}
+	}
+	return next
+}

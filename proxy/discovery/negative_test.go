@@ -1,0 +1,110 @@
+package discovery_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// denied is a rig that knows one address, of which its server then says that it
+// does not exist. The SOA record gives denials 20 s.
+func denied(t *testing.T, hold time.Duration) (*nameServer, *rig) {
+	s := newServer(t)
+	s.set("A db.example.", "30 A 10.0.0.2")
+	cfg := of(s)
+	cfg.HoldNegative, cfg.Type = hold, "A"
+	r := lookups(t, cfg)
+	r.pause(30 * time.Second)
+	r.told()
+	s.set("A db.example.")
+	s.be(func(s *nameServer) { s.rcode[""] = dns.RcodeNameError })
+	return s, r
+}
+
+func TestDenialsAreHeldForATime(t *testing.T) {
+	_, r := denied(t, 0)
+	r.pause(20 * time.Second)
+	r.silence()
+	status := r.source.Status()
+	if status.Err == nil || !strings.Contains(status.Err.Error(), "NXDOMAIN") || !status.Stale || status.Endpoints != 1 {
+		t.Errorf("status %+v", status)
+	}
+	r.pause(10 * time.Second)
+	r.silence()
+	r.pause(20 * time.Second) // it has been said for 30 s
+	equal(t, r.told(), "")
+	if status := r.source.Status(); status.Err != nil || status.Stale || status.Endpoints != 0 {
+		t.Errorf("status %+v", status)
+	}
+	r.pause(20 * time.Second)
+	r.silence()
+}
+
+func TestDenialThatIsTakenBack(t *testing.T) {
+	s, r := denied(t, 0)
+	r.pause(20 * time.Second)
+	s.be(func(s *nameServer) { s.rcode[""] = dns.RcodeSuccess })
+	s.set("A db.example.", "30 A 10.0.0.2")
+	r.pause(30 * time.Second)
+	r.silence()
+	// The next one is held as long as the first.
+	s.set("A db.example.")
+	r.pause(20 * time.Second)
+	r.pause(10 * time.Second)
+	r.silence()
+	r.again()
+	equal(t, r.told(), "")
+}
+
+func TestFailureIsNoDenial(t *testing.T) {
+	s, r := denied(t, 0)
+	r.pause(20 * time.Second)
+	s.be(func(s *nameServer) { s.rcode[""] = dns.RcodeServerFailure })
+	for range 10 { // long after the 30 s
+		r.again()
+	}
+	r.silence()
+	s.be(func(s *nameServer) { s.rcode[""] = dns.RcodeNameError })
+	r.again()
+	equal(t, r.told(), "")
+}
+
+func TestDenialsAtOnce(t *testing.T) {
+	_, r := denied(t, -1)
+	r.again()
+	equal(t, r.told(), "")
+}
+
+func TestDenialThatSaysNoTime(t *testing.T) {
+	s, r := denied(t, 0)
+	s.be(func(s *nameServer) { s.noSOA, s.rcode[""] = true, dns.RcodeSuccess })
+	r.pause(5 * time.Second)
+	r.silence()
+	if err := r.source.Status().Err; err == nil || !strings.Contains(err.Error(), "NODATA") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNameWithoutAddresses(t *testing.T) {
+	s := newServer(t)
+	r := lookups(t, of(s))
+	r.pause(20 * time.Second)
+	equal(t, r.told(), "") // it is known that there are none
+}
+
+func TestOneFamilyDenied(t *testing.T) {
+	s := newServer(t)
+	s.set("A db.example.", "30 A 10.0.0.2")
+	s.set("AAAA db.example.", "30 AAAA fd00::1")
+	r := lookups(t, of(s))
+	r.pause(30 * time.Second)
+	r.told()
+	s.set("AAAA db.example.")
+	r.pause(20 * time.Second)
+	equal(t, r.told(), "10.0.0.2:5432*1") // nothing to be held: the name is there
+	if status := r.source.Status(); status.Err != nil {
+		t.Errorf("status %+v", status)
+	}
+}

@@ -1,0 +1,214 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// servers asks name servers in turn. It is safe for concurrent use.
+type servers struct {
+	path    string // of resolv.conf; empty if the list is given
+	timeout time.Duration
+	gate    *Gate
+
+	mu     sync.Mutex
+	list   []string
+	first  int         // the one that answered last
+	loaded os.FileInfo // of path when list was read; nil if it is not there
+}
+
+func (s *servers) fill(cfg *DNSConfig) error {
+	s.timeout, s.gate, s.path = cfg.Timeout, cfg.Gate, cfg.ResolvConf
+	if len(cfg.Servers) == 0 {
+		if s.path == "" {
+			s.path = "/etc/resolv.conf"
+		}
+		return nil
+	}
+	s.path = ""
+	for _, spec := range cfg.Servers {
+		server, err := serverAddress(spec)
+		if err != nil {
+			return err
+		}
+		s.list = append(s.list, server)
+	}
+	return nil
+}
+
+// serverAddress adds port 53 to an address without one.
+func serverAddress(spec string) (string, error) {
+	if ip, err := netip.ParseAddr(spec); err == nil {
+		return net.JoinHostPort(ip.String(), "53"), nil
+	}
+	if ap, err := netip.ParseAddrPort(spec); err == nil && ap.Port() != 0 {
+		return ap.String(), nil
+	}
+	return "", fmt.Errorf("server %q: write an IP address, such as 10.0.0.53, or with a port: 10.0.0.53:5353, [fd00::53]:5353", spec)
+}
+
+// order returns the servers, beginning with the one that answered last.
+func (s *servers) order() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.path != "" {
+		s.reload()
+	}
+	return slices.Concat(s.list[s.first:], s.list[:s.first])
+}
+
+// reload reads resolv.conf if it is another file than before, or was written to.
+// Without any name servers it means the local machine's (resolv.conf(5)).
+func (s *servers) reload() {
+	info, err := os.Stat(s.path)
+	if err != nil {
+		info = nil
+	}
+	if s.list != nil && sameFile(info, s.loaded) {
+		return
+	}
+	s.loaded, s.first, s.list = info, 0, nil
+	if conf, err := dns.ClientConfigFromFile(s.path); err == nil {
+		for _, server := range conf.Servers {
+			s.list = append(s.list, net.JoinHostPort(server, conf.Port))
+		}
+	}
+	if len(s.list) == 0 {
+		s.list = []string{net.JoinHostPort("127.0.0.1", "53")}
+	}
+}
+
+func sameFile(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
+// answered makes server the one that is asked first.
+func (s *servers) answered(server string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.list, server); i >= 0 {
+		s.first = i
+	}
+}
+
+// ask returns an answer to q, positive or negative: its Rcode is NOERROR or
+// NXDOMAIN. Every server is asked, and those that kept silent once more: a
+// datagram may have been lost.
+func (s *servers) ask(ctx context.Context, q question) (*dns.Msg, error) {
+	if err := s.gate.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.gate.leave()
+	var errs failures
+	left := s.order()
+	for range 2 {
+		var silent []string
+		for _, server := range left {
+			reply, err := s.askOne(ctx, server, q)
+			if err == nil {
+				s.answered(server)
+				return reply, nil
+			}
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if timedOut(err) {
+				silent = append(silent, server)
+			}
+			errs = append(errs, err)
+		}
+		left = silent
+	}
+	return nil, fmt.Errorf("%v: %w", q, errs.join())
+}
+
+func timedOut(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// A silentError is the want of a reply.
+type silentError struct {
+	server string
+	cause  error
+}
+
+func (e *silentError) Error() string { return e.server + " does not answer" }
+func (e *silentError) Unwrap() error { return e.cause }
+
+// An rcodeError is a reply that answers nothing.
+type rcodeError struct {
+	server string
+	rcode  int
+}
+
+func (e *rcodeError) Error() string {
+	name, ok := dns.RcodeToString[e.rcode]
+	if !ok {
+		name = "rcode " + strconv.Itoa(e.rcode)
+	}
+	return e.server + " says " + name
+}
+
+// askOne asks by UDP with EDNS0, without that if the server does not know it, and
+// by TCP if the answer was truncated.
+func (s *servers) askOne(ctx context.Context, server string, q question) (*dns.Msg, error) {
+	m := new(dns.Msg).SetQuestion(q.name, q.qtype)
+	m.SetEdns0(datagram, false)
+	reply, err := s.exchange(ctx, "udp", server, m)
+	if err == nil && (reply.Rcode == dns.RcodeFormatError || reply.Rcode == dns.RcodeNotImplemented) {
+		m = new(dns.Msg).SetQuestion(q.name, q.qtype)
+		reply, err = s.exchange(ctx, "udp", server, m)
+	}
+	if err == nil && reply.Truncated {
+		reply, err = s.exchange(ctx, "tcp", server, m)
+	}
+	switch {
+	case timedOut(err):
+		return nil, &silentError{server, err}
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", server, err)
+	case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
+		return nil, &rcodeError{server, reply.Rcode}
+	default:
+		return reply, nil
+	}
+}
+
+// datagram is the size of UDP answers that no network is likely to fragment (DNS
+// Flag Day 2020).
+const datagram = 1232
+
+var errQuestion = errors.New("the reply is to another question")
+
+func (s *servers) exchange(ctx context.Context, network, server string, m *dns.Msg) (*dns.Msg, error) {
+	client := dns.Client{Net: network, Timeout: s.timeout}
+	conn, err := client.DialContext(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })() // it heeds deadlines only
+	reply, _, err := client.ExchangeWithConn(m, conn)
+	if err != nil {
+		return nil, err
+	}
+	if !reply.Response || len(reply.Question) != 1 || dns.CanonicalName(reply.Question[0].Name) != m.Question[0].Name ||
+		reply.Question[0].Qtype != m.Question[0].Qtype {
+		return nil, errQuestion
+	}
+	return reply, nil
+}

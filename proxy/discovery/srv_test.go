@@ -1,0 +1,176 @@
+package discovery_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/penstock/penstock/proxy/discovery"
+)
+
+const srv = "SRV _pg._tcp.db.example."
+
+func services(s *nameServer) discovery.DNSConfig {
+	return discovery.DNSConfig{Name: "_pg._tcp.db.example", Type: "SRV", Servers: []string{s.addr}, Timeout: patience}
+}
+
+func TestServices(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "60 SRV 10 30 5432 a.example.", "60 SRV 10 10 5433 b.example.", "60 SRV 20 0 5432 c.example.")
+	s.set("A a.example.", "60 A 10.0.0.1")
+	s.set("A b.example.", "60 A 10.0.0.2")
+	s.set("AAAA c.example.", "60 AAAA fd00::3")
+	r := lookups(t, services(s))
+	r.again()
+	equal(t, r.told(), "10.0.0.1:5432*3 10.0.0.2:5433*1 [fd00::3]:5432*1b")
+	equal(t, r.source.Status().From, "SRV _pg._tcp.db.example")
+}
+
+func TestAddressesOfATargetShareItsWeight(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "60 SRV 10 1 5432 a.example.", "60 SRV 10 1 5432 b.example.")
+	s.set("A a.example.", "60 A 10.0.0.1", "60 A 10.0.0.2")
+	s.set("AAAA a.example.", "60 AAAA fd00::1")
+	s.set("A b.example.", "60 A 10.0.0.3")
+	r := lookups(t, services(s))
+	r.again()
+	equal(t, r.told(), "10.0.0.1:5432*1 10.0.0.2:5432*1 10.0.0.3:5432*3 [fd00::1]:5432*1")
+}
+
+func TestAddressesThatCameAlong(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "60 SRV 10 1 5432 a.example.")
+	s.be(func(s *nameServer) {
+		s.extra = []dns.RR{
+			record("a.example. 30 IN A 10.0.0.1"), record("A.example. 30 IN AAAA fd00::1"),
+			record("evil.example. 30 IN A 10.6.6.6"),
+		}
+	})
+	r := lookups(t, services(s))
+	r.pause(30 * time.Second)
+	equal(t, r.told(), "10.0.0.1:5432*1 [fd00::1]:5432*1")
+	equal(t, s.count("udp", "A a.example."), 0)
+	equal(t, s.count("udp", "AAAA a.example."), 0)
+
+	// Their time is over before that of the SRV records: they alone are asked for.
+	s.set("A a.example.", "90 A 10.0.0.2")
+	s.set("AAAA a.example.", "90 AAAA fd00::1")
+	r.pause(30 * time.Second)
+	equal(t, r.told(), "10.0.0.2:5432*1 [fd00::1]:5432*1")
+	equal(t, s.count("udp", srv), 1)
+}
+
+func TestTargetThatFails(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "30 SRV 10 1 5432 a.example.", "30 SRV 10 1 5432 b.example.")
+	s.set("A a.example.", "30 A 10.0.0.1")
+	s.set("A b.example.", "30 A 10.0.0.2")
+	cfg := services(s)
+	cfg.MinTTL = 30 * time.Second // all is asked for together
+	r := lookups(t, cfg)
+	r.pause(30 * time.Second)
+	r.told()
+	s.set("A a.example.", "30 A 10.0.0.9")
+	s.be(func(s *nameServer) { s.rcode["A b.example."] = dns.RcodeServerFailure })
+	r.again()
+	equal(t, r.told(), "10.0.0.2:5432*1 10.0.0.9:5432*1")
+	if err := r.source.Status().Err; err == nil || !strings.Contains(err.Error(), "b.example") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNewTargetsThatFail(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "30 SRV 10 1 5432 a.example.")
+	s.set("A a.example.", "30 A 10.0.0.1")
+	cfg := services(s)
+	cfg.MinTTL = 30 * time.Second
+	r := lookups(t, cfg)
+	r.pause(30 * time.Second)
+	r.told()
+	s.set(srv, "30 SRV 10 1 5432 b.example.")
+	s.be(func(s *nameServer) {
+		s.rcode["A b.example."], s.rcode["AAAA b.example."] = dns.RcodeServerFailure, dns.RcodeServerFailure
+	})
+	r.again()
+	r.silence()
+	if status := r.source.Status(); !status.Stale || status.Endpoints != 1 {
+		t.Errorf("status %+v", status)
+	}
+	s.be(func(s *nameServer) { clear(s.rcode) })
+	s.set("A b.example.", "30 A 10.0.0.2")
+	r.again()
+	equal(t, r.told(), "10.0.0.2:5432*1")
+}
+
+func TestNoSuchService(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "30 SRV 10 1 5432 a.example.")
+	s.set("A a.example.", "3000 A 10.0.0.1")
+	s.set("AAAA a.example.", "3000 AAAA fd00::1")
+	cfg := services(s)
+	r := lookups(t, cfg)
+	r.pause(30 * time.Second)
+	r.told()
+	s.set(srv, "10 SRV 0 0 0 .")
+	for range 3 {
+		r.pause(10 * time.Second)
+		r.silence()
+	}
+	r.pause(10 * time.Second)
+	equal(t, r.told(), "")
+}
+
+// TestServiceDeniedThenFailing: a failure in the time of a hold empties nothing.
+func TestServiceDeniedThenFailing(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "30 SRV 10 1 5432 a.example.")
+	s.set("A a.example.", "3000 A 10.0.0.1")
+	s.set("AAAA a.example.", "3000 AAAA fd00::1")
+	r := lookups(t, services(s))
+	r.pause(30 * time.Second)
+	r.told()
+	s.set(srv)
+	r.pause(20 * time.Second)
+	s.be(func(s *nameServer) { s.rcode[srv] = dns.RcodeServerFailure })
+	for range 5 {
+		r.again()
+	}
+	r.silence()
+	equal(t, r.source.Status().Endpoints, 2)
+}
+
+// TestSilentServersEndALookup: not each of many questions waits for them.
+func TestSilentServersEndALookup(t *testing.T) {
+	s := newServer(t)
+	var targets []string
+	for i := range 100 {
+		targets = append(targets, fmt.Sprintf("300 SRV 10 1 5432 t%d.example.", i))
+		s.set(fmt.Sprintf("A t%d.example.", i), fmt.Sprintf("30 A 10.0.0.%d", i))
+		s.set(fmt.Sprintf("AAAA t%d.example.", i), "30 AAAA fd00::1")
+	}
+	s.set(srv, targets...)
+	cfg := services(s)
+	cfg.Timeout = 300 * time.Millisecond
+	r := lookups(t, cfg)
+	r.pause(30 * time.Second)
+	r.told()
+	s.be(func(s *nameServer) { s.silent = true; clear(s.asked) })
+	r.again()
+	r.silence()
+	asked := 0
+	s.be(func(s *nameServer) {
+		for _, n := range s.asked {
+			asked += n
+		}
+	})
+	if asked > 50 { // two times as many as are asked at once, and some on a slow machine
+		t.Errorf("%d questions asked of a silent server", asked)
+	}
+	if err := r.source.Status().Err; err == nil || !strings.Contains(err.Error(), s.addr+" does not answer; ") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,209 @@
+package dispatch
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/hello"
+	"github.com/penstock/penstock/proxy/limit"
+	"github.com/penstock/penstock/proxy/terminate"
+)
+
+// A Door is what is counted of those who come in at a listener, for as long as a file
+// names it: limits that are changed by a reload go on from what there is.
+type Door struct {
+	Connections limit.Connections
+	Rate        limit.Rate
+
+	queue    queue // of clients beyond Connections that two loops have accepted at once
+	accepted atomic.Int64
+	refused  [doorRefusals]atomic.Int64
+	tickets  sync.Pool
+}
+
+// A doorRefusal is a reason to refuse a client of a listener.
+type doorRefusal uint8
+
+const (
+	refusedAddress doorRefusal = iota
+	refusedSourceConnections
+	refusedSourceRate
+	refusedSources
+	refusedHeader
+	refusedHello
+	refusedPreread
+	refusedRoute
+	refusedUpstream
+	refusedTLS
+	refusedOther
+	doorRefusals
+)
+
+func (r doorRefusal) String() string {
+	return [...]string{
+		"address", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "no_route",
+		"upstream", "tls", "other",
+	}[r]
+}
+
+var doorCauses = []struct {
+	cause error
+	as    doorRefusal
+}{
+	{limit.ErrDenied, refusedAddress},
+	{limit.ErrSourceConnections, refusedSourceConnections},
+	{limit.ErrSourceRate, refusedSourceRate},
+	{limit.ErrSources, refusedSources},
+	{core.ErrHeaderTimeout, refusedHeader},
+	{header.ErrMissing, refusedHeader},
+	{header.ErrVersion, refusedHeader},
+	{header.ErrTooLong, refusedHeader},
+	{header.ErrMalformed, refusedHeader},
+	{header.ErrChecksum, refusedHeader},
+	{hello.ErrNotTLS, refusedHello},
+	{hello.ErrTooLong, refusedHello},
+	{hello.ErrMalformed, refusedHello},
+	{core.ErrPrereadTimeout, refusedPreread},
+	{core.ErrPrereadEnded, refusedPreread},
+	{ErrNoRoute, refusedRoute},
+	{ErrLoop, refusedRoute},
+	{terminate.ErrSessions, refusedTLS},
+}
+
+// Refused counts a client that was refused, by reason.
+func (d *Door) Refused(cause error) {
+	as := refusedOther
+	switch {
+	case errors.As(cause, new(*UpstreamError)):
+		as = refusedUpstream
+	case errors.As(cause, new(*terminate.Error)):
+		as = refusedTLS
+	}
+	for _, c := range doorCauses {
+		if errors.Is(cause, c.cause) {
+			as = c.as
+			break
+		}
+	}
+	d.refused[as].Add(1)
+}
+
+// DoorCounts are what has happened at a listener.
+type DoorCounts struct {
+	Accepted, Active int64
+	Refused          map[string]int64 // by reason
+}
+
+// Counts returns the counts until now.
+func (d *Door) Counts() DoorCounts {
+	c := DoorCounts{Accepted: d.accepted.Load(), Active: d.Connections.InUse(), Refused: make(map[string]int64)}
+	for r := range d.refused {
+		if n := d.refused[r].Load(); n > 0 {
+			c.Refused[doorRefusal(r).String()] = n
+		}
+	}
+	return c
+}
+
+// A ticket is what a client has taken at the door beside a place under Connections.
+type ticket struct {
+	sources *limit.Sources // of entry; nil: none
+	entry   limit.Entry
+	over    bool // it has no such place yet
+}
+
+func (d *Door) newTicket() *ticket {
+	if t, _ := d.tickets.Get().(*ticket); t != nil {
+		return t
+	}
+	return new(ticket)
+}
+
+// An admission is the [core.Admitter] of one generation of a listener.
+type admission struct {
+	door    *Door
+	access  limit.Access
+	sources *limit.Sources
+	process *limit.Rate
+	nudge   func() // has Room asked again
+}
+
+// Room implements [core.Admitter].
+func (a *admission) Room(now int64) error {
+	d := a.door
+	switch {
+	case d.Connections.Full():
+		return limit.ErrConnections
+	case d.Rate.Until(now) > 0:
+		return limit.ErrRate
+	case a.process != nil && a.process.Until(now) > 0:
+		return limit.ErrRate
+	}
+	return nil
+}
+
+// Admit implements [core.Admitter]. Two loops may both have found room for one client
+// more: the second one then waits for a place before anything is done for it.
+func (a *admission) Admit(c *core.Client, now int64) error {
+	d := a.door
+	d.accepted.Add(1)
+	d.Rate.Spend(now)
+	if a.process != nil {
+		a.process.Spend(now)
+	}
+	if !d.Connections.Take() {
+		t := d.newTicket()
+		t.over = true
+		c.Ticket = t
+	}
+	return nil
+}
+
+// AdmitSource implements [core.Admitter].
+func (a *admission) AdmitSource(c *core.Client, now int64) error {
+	if a.access.Allow.Len() == 0 && a.access.Deny.Len() == 0 && a.sources == nil {
+		return nil
+	}
+	source := c.Source().Addr()
+	if err := a.access.Check(source); err != nil {
+		return err
+	}
+	if a.sources == nil {
+		return nil
+	}
+	entry, err := a.sources.Admit(source, now)
+	if err != nil || entry == (limit.Entry{}) {
+		return err
+	}
+	t, _ := c.Ticket.(*ticket)
+	if t == nil {
+		t = a.door.newTicket()
+		c.Ticket = t
+	}
+	t.sources, t.entry = a.sources, entry
+	return nil
+}
+
+// Left implements [core.Admitter].
+func (a *admission) Left(of any) {
+	d := a.door
+	over := false
+	if t, _ := of.(*ticket); t != nil {
+		over = t.over
+		if t.sources != nil {
+			t.sources.Leave(t.entry)
+		}
+		*t = ticket{}
+		d.tickets.Put(t)
+	}
+	if over {
+		return
+	}
+	if d.Connections.Give() {
+		d.queue.next()
+		a.nudge()
+	}
+}

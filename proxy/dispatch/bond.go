@@ -1,0 +1,115 @@
+package dispatch
+
+import (
+	"sync/atomic"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/relay"
+)
+
+// A bond binds sessions to an endpoint, and holds what they are limited to: all that
+// came by one listener under one generation have the same, so that it costs a session
+// nothing. A session that is a trial of a breaker has one of its own.
+type bond struct {
+	limits   relay.Limits
+	listener *Listener
+	view     *View
+	endpoint *Endpoint
+
+	breaker          *health.Breaker // the endpoint's, that let it through; nil: none
+	permit, upPermit health.Permit
+	told             atomic.Bool // of a trial: what it has come to
+}
+
+var _ core.Bond = (*bond)(nil)
+
+// bondOf returns the bond of a session that was let through by a breaker of the
+// endpoint's, or by nil.
+func (l *Listener) bondOf(v *View, e *Endpoint, by *health.Breaker) *bond {
+	key := bondKey{v, e}
+	if b, ok := l.bonds.Load(key); ok && b.(*bond).breaker == by {
+		return b.(*bond)
+	}
+	b := l.newBond(v, e, by)
+	l.bonds.Store(key, b)
+	return b
+}
+
+type bondKey struct {
+	view     *View
+	endpoint *Endpoint
+}
+
+func (l *Listener) newBond(v *View, e *Endpoint, by *health.Breaker) *bond {
+	b := &bond{limits: l.limits, listener: l, view: v, endpoint: e, breaker: by}
+	b.limits.Of = b
+	return b
+}
+
+// Names implements [core.Bond].
+func (b *bond) Names() (upstream, endpoint string) { return b.view.up.name, b.endpoint.name }
+
+// EndpointOf returns the endpoint of sessions with that bond, nil for a bond of others.
+func EndpointOf(b core.Bond) *Endpoint {
+	if b, ok := b.(*bond); ok {
+		return b.endpoint
+	}
+	return nil
+}
+
+// Ended implements [core.Bond].
+func (b *bond) Ended(r relay.Result, _ error) {
+	now := b.listener.now()
+	o := outcomeOf(&r)
+	if !b.told.Swap(b.trial()) {
+		b.report(o, now)
+	}
+	if b.view.Breaker != nil {
+		b.view.Breaker.End(true)
+	}
+	if b.breaker != nil {
+		b.breaker.End(true)
+	}
+	b.endpoint.Release()
+	b.view.freed()
+}
+
+// trial reports whether this is the bond of a trial, which is of one session.
+func (b *bond) trial() bool { return b.permit.Trial() || b.upPermit.Trial() }
+
+func (b *bond) report(o health.Outcome, now int64) {
+	b.endpoint.report(b.permit, o, now)
+	if b.view.Breaker != nil {
+		b.view.Breaker.Report(b.upPermit, o, now)
+	}
+}
+
+// answered is told that a trial's endpoint has said something in time: the trial has
+// succeeded, however long the session lasts.
+func (b *bond) answered() {
+	if !b.told.Swap(true) {
+		b.report(health.OK, b.listener.now())
+	}
+}
+
+// freed tells those who wait because of the upstream's own limit; those who wait for an
+// endpoint's are told by its set.
+func (v *View) freed() {
+	if v.Breaker != nil {
+		v.up.Room()
+	}
+}
+
+// outcomeOf is what a session says of its endpoint.
+func outcomeOf(r *relay.Result) health.Outcome {
+	switch {
+	case r.BToA.Bytes() > 0 || r.BToA.Reason == relay.ReasonEOF:
+		return health.OK
+	case r.Reason == relay.ReasonFirstByte:
+		return health.Silent
+	case r.Reason == relay.ReasonReset && r.Culprit == relay.SideB:
+		return health.Reset
+	}
+	return health.Unknown
+}

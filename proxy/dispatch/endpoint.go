@@ -1,0 +1,145 @@
+package dispatch
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/upstream"
+)
+
+// An Endpoint is a server of an upstream: somewhere to connect to, and what is known of
+// it. It is safe for concurrent use.
+type Endpoint struct {
+	*balance.Endpoint
+	Address socket.Address
+	up      *Upstream
+	name    string
+	host    string // to be resolved, if fixed is empty
+	port    uint16
+	fixed   []loop.Address
+	self    bool // a connect may connect a socket to itself
+
+	judge   atomic.Pointer[health.Member]  // nil: outliers are not looked for
+	breaker atomic.Pointer[health.Breaker] // nil: there is none
+
+	total, failures atomic.Int64
+	bad             atomic.Int32 // verdicts against it, see SetHealthy and SetEjected
+}
+
+// newEndpoint makes an endpoint of an address, which has been parsed.
+func newEndpoint(up *Upstream, name string, addr socket.Address, cfg balance.EndpointConfig) (*Endpoint, error) {
+	e := &Endpoint{Address: addr, up: up, name: name}
+	cfg.Of = e
+	e.Endpoint = balance.NewEndpoint(cfg)
+	if addr.Network == "unix" {
+		e.fixed = []loop.Address{{Path: addr.Name}}
+		return e, nil
+	}
+	host, port, err := net.SplitHostPort(addr.Name)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %s: %w", addr, err)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %s: %w", addr, err)
+	}
+	e.host, e.port = host, uint16(n)
+	e.self = upstream.EphemeralPort(e.port)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		e.fixed = []loop.Address{{AddrPort: netip.AddrPortFrom(ip.Unmap(), e.port)}}
+		e.self = e.self && (ip.IsLoopback() || ip.IsUnspecified() || isLocal(ip))
+	}
+	return e, nil
+}
+
+// isLocal reports whether an address is this machine's now.
+func isLocal(ip netip.Addr) bool {
+	addrs, _ := net.InterfaceAddrs() // without them loopback is known
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == ip.Unmap() {
+			return true
+		}
+	}
+	return false
+}
+
+// Upstream returns whose endpoint it is.
+func (e *Endpoint) Upstream() *Upstream { return e.up }
+
+// Name returns the endpoint's name: its address unless the configuration gives it one.
+func (e *Endpoint) Name() string { return e.name }
+
+// Host returns the host of its address: a name or an IP address; "" for a unix socket.
+func (e *Endpoint) Host() string { return e.host }
+
+// Total returns how many sessions it has had.
+func (e *Endpoint) Total() int64 { return e.total.Load() }
+
+// Failures returns how many connections to it failed, or ended before it had said
+// anything.
+func (e *Endpoint) Failures() int64 { return e.failures.Load() }
+
+// SetJudge has what its connections come to told to somebody, nil for nobody. Reports
+// that are under way go to the former one.
+func (e *Endpoint) SetJudge(m *health.Member) { e.judge.Store(m) }
+
+// SetBreaker has a breaker asked before it is connected to, nil for none. What the former
+// one has let through is told to that.
+func (e *Endpoint) SetBreaker(b *health.Breaker) { e.breaker.Store(b) }
+
+// SetHealthy implements [health.Target]. One that is back is not kept away any longer for
+// what it did before.
+func (e *Endpoint) SetHealthy(healthy bool) {
+	e.Endpoint.SetHealthy(healthy)
+	e.turn(!healthy)
+	if m := e.judge.Load(); m != nil && healthy {
+		m.Well()
+	}
+}
+
+// SetEjected implements [health.Target].
+func (e *Endpoint) SetEjected(ejected bool) {
+	e.Endpoint.SetEjected(ejected)
+	e.turn(ejected)
+}
+
+// SetCircuit implements [health.Target]. Who begins a trial asks the breaker itself.
+func (e *Endpoint) SetCircuit(s health.State, trials int) {
+	e.SetBroken(s == health.Open || s == health.HalfOpen && trials == 0)
+}
+
+var _ health.Target = (*Endpoint)(nil)
+
+// turn counts a verdict, and tells of the first one against the endpoint.
+func (e *Endpoint) turn(bad bool) {
+	if !bad {
+		e.bad.Add(-1)
+		return
+	}
+	if e.bad.Add(1) == 1 {
+		if down := e.up.down; down != nil {
+			down(e)
+		}
+	}
+}
+
+// report tells those who judge what a connection came to.
+func (e *Endpoint) report(permit health.Permit, o health.Outcome, now int64) {
+	if o.Failed() {
+		e.failures.Add(1)
+		e.up.failures.Add(1)
+	}
+	if m := e.judge.Load(); m != nil {
+		m.Report(o, now)
+	}
+	if b := e.breaker.Load(); b != nil {
+		b.Report(permit, o, now)
+	}
+}

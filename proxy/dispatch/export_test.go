@@ -1,0 +1,24 @@
+package dispatch
+
+import "github.com/penstock/penstock/proxy/core"
+
+// A Queue and its Waiter are queue and waiter, for a model to be held against.
+type (
+	Queue  struct{ q queue }
+	Waiter struct{ w waiter }
+)
+
+func (q *Queue) Join(w *Waiter, waker core.Waker, most int64) bool {
+	return q.q.join(&w.w, waker, most)
+}
+func (q *Queue) Next()               { q.q.next() }
+func (q *Queue) Turn(w *Waiter) bool { return q.q.turnOf(&w.w) }
+func (q *Queue) Stay(w *Waiter) bool { return q.q.stay(&w.w) }
+func (q *Queue) Leave(w *Waiter)     { q.q.leave(&w.w) }
+func (q *Queue) Waiting() int        { return int(q.q.waiting.Load()) }
+
+// NewSearch returns a search as package core has one.
+func (l *Listener) NewSearch() *Search { return &Search{listener: l} }
+
+// Endpoint returns the endpoint that is being tried.
+func (s *Search) Endpoint() *Endpoint { return s.endpoint }

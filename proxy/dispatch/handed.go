@@ -1,0 +1,69 @@
+package dispatch
+
+import (
+	"crypto/tls"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/terminate"
+)
+
+// Handed is what is known of a client that was handed over to a goroutine, beside what
+// package core knows.
+type Handed struct {
+	Listener *Listener
+	// ALPN is what the client's hello offers, if it was looked at.
+	ALPN []string
+
+	view  *View
+	tls   *tls.ConnectionState // of the client's TLS that has ended here; nil: it has not
+	woken chan struct{}
+}
+
+// Terminated notes that the client's TLS has ended in this process.
+func (h *Handed) Terminated(state *tls.ConnectionState) { h.tls = state }
+
+// NewSearch returns a search that goes on where the client was handed over.
+func (h *Handed) NewSearch() *Search {
+	h.woken = make(chan struct{}, 1)
+	return &Search{listener: h.Listener, handed: h}
+}
+
+// Woken says that a search that was handed over and parks is to be asked again.
+func (s *Search) Woken() <-chan struct{} { return s.handed.woken }
+
+// waker returns what wakes the search when it parks.
+func (s *Search) waker() core.Waker {
+	if s.handed == nil {
+		return s.client.Waker()
+	}
+	woken := s.handed.woken
+	return core.WakerFunc(func() {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// Options are those of the sockets that connect.
+func (s *Search) Options() socket.Options { return s.listener.cfg.Options }
+
+// TLS returns what is spoken with the endpoint that is being connected to, nil for what
+// the client sends, and the endpoint's host.
+func (s *Search) TLS() (*terminate.Client, string) {
+	if s.view == nil || s.endpoint == nil {
+		return nil, ""
+	}
+	return s.view.TLS, s.endpoint.host
+}
+
+// tell adds what is known of the client's TLS to what endpoints are told of it.
+func (h *Handed) tell(of *header.Connection) {
+	if h == nil || h.tls == nil {
+		return
+	}
+	of.Authority, of.ALPN = h.tls.ServerName, h.tls.NegotiatedProtocol
+	of.TLS = header.TLSOf(h.tls)
+}

@@ -1,0 +1,113 @@
+package dispatch
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/proxy/core"
+)
+
+// A queue is clients that wait for room, first come first served: whoever comes while
+// others wait has to wait behind them. It has a lock, which only those take who wait,
+// and those who tell of room while somebody does.
+type queue struct {
+	waiting     atomic.Int64 // how many there are, the one whose turn it is included
+	mu          sync.Mutex
+	first, last *waiter // under mu
+	turn        *waiter // who was woken and has not looked yet; under mu
+	again       bool    // there was room once more meanwhile; under mu
+}
+
+// A waiter is a client's place in a queue. It is used again for others.
+type waiter struct {
+	waker      core.Waker
+	next, prev *waiter
+	in         *queue // nil while it is in none
+	woken      bool   // it is its turn; under the queue's mu
+}
+
+// join adds a client at the end, unless most wait already.
+func (q *queue) join(w *waiter, waker core.Waker, most int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiting.Load() >= most {
+		return false
+	}
+	w.waker, w.in, w.woken = waker, q, false
+	w.prev, w.next = q.last, nil
+	if q.last != nil {
+		q.last.next = w
+	} else {
+		q.first = w
+	}
+	q.last = w
+	q.waiting.Add(1)
+	return true
+}
+
+// next says that there may be room: the first client is asked again.
+func (q *queue) next() {
+	if q.waiting.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	q.wake()
+	q.mu.Unlock()
+}
+
+// wake has the first one asked, or notes that there was room while it is being asked.
+func (q *queue) wake() {
+	switch {
+	case q.turn != nil:
+		q.again = true
+	case q.first != nil:
+		q.turn, q.first.woken = q.first, true
+		q.first.waker.Wake()
+	}
+}
+
+// turnOf reports whether it is a client's turn.
+func (q *queue) turnOf(w *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.woken
+}
+
+// stay has the client whose turn it was, and who has found no room, wait on as the
+// first. It reports whether there may be room again already.
+func (q *queue) stay(w *waiter) (again bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.again {
+		q.again = false
+		return true
+	}
+	w.woken, q.turn = false, nil
+	return false
+}
+
+// leave ends a client's waiting. If it was its turn the next one is asked, since it
+// may have left room, or have left without having looked.
+func (q *queue) leave(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.in == nil {
+		return
+	}
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.last = w.prev
+	}
+	q.waiting.Add(-1)
+	if q.turn == w {
+		q.turn, q.again = nil, false
+		q.wake()
+	}
+	*w = waiter{}
+}

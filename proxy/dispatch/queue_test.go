@@ -1,0 +1,138 @@
+package dispatch_test
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/dispatch"
+	"pgregory.net/rapid"
+)
+
+// TestQueueModel: whoever has waited longest is asked first, one at a time; room that
+// comes while somebody is being asked is not forgotten; who leaves costs nobody a turn.
+func TestQueueModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q dispatch.Queue
+		var order []*dispatch.Waiter // as they came
+		asked := map[*dispatch.Waiter]bool{}
+		room := 0
+		join := func(t *rapid.T) {
+			w := new(dispatch.Waiter)
+			most := int64(rapid.IntRange(1, 5).Draw(t, "most"))
+			ok := q.Join(w, core.WakerFunc(func() { asked[w] = true }), most)
+			if want := int64(len(order)) < most; ok != want {
+				t.Fatalf("joined: %v with %d of %d", ok, len(order), most)
+			}
+			if ok {
+				order = append(order, w)
+			}
+		}
+		leave := func(t *rapid.T) {
+			if len(order) == 0 {
+				return
+			}
+			i := rapid.IntRange(0, len(order)-1).Draw(t, "who")
+			q.Leave(order[i])
+			q.Leave(order[i]) // again does nothing
+			delete(asked, order[i])
+			order = slices.Delete(order, i, i+1)
+		}
+		look := func(t *rapid.T) {
+			for w := range asked {
+				delete(asked, w)
+				if !q.Turn(w) {
+					t.Fatal("it was woken, and it is not its turn")
+				}
+				if w != order[0] {
+					t.Fatal("it is the turn of one who came later")
+				}
+				for {
+					if room > 0 {
+						room--
+						q.Leave(w)
+						order = order[1:]
+						break
+					}
+					if !q.Stay(w) {
+						break
+					}
+				}
+				break
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"join": join, "leave": leave, "look": look,
+			"room": func(*rapid.T) {
+				room++
+				q.Next()
+			},
+			"": func(t *rapid.T) {
+				if q.Waiting() != len(order) {
+					t.Fatalf("%d wait, want %d", q.Waiting(), len(order))
+				}
+				if len(asked) > 1 {
+					t.Fatal("two are asked at once")
+				}
+			},
+		})
+		for range len(order) + 1 { // with room for all, nobody is left
+			room++
+			q.Next()
+			look(t)
+		}
+		for len(asked) > 0 {
+			look(t)
+		}
+		if len(order) != 0 && room > 0 {
+			t.Fatalf("%d wait though there is room for %d", len(order), room)
+		}
+	})
+}
+
+// TestQueueAtOnce: places are given to waiters by many goroutines, and none is lost.
+func TestQueueAtOnce(t *testing.T) {
+	var q dispatch.Queue
+	var places atomic.Int64
+	const clients = 200
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			var w dispatch.Waiter
+			woken := make(chan struct{}, 1)
+			q.Join(&w, core.WakerFunc(func() {
+				select {
+				case woken <- struct{}{}:
+				default:
+				}
+			}), clients)
+			q.Next()
+			for {
+				if q.Turn(&w) {
+					for {
+						if n := places.Load(); n > 0 && places.CompareAndSwap(n, n-1) {
+							q.Leave(&w)
+							return
+						}
+						if !q.Stay(&w) {
+							break
+						}
+					}
+				}
+				<-woken
+			}
+		})
+	}
+	for range clients {
+		wg.Go(func() {
+			places.Add(1)
+			q.Next()
+		})
+	}
+	wg.Wait()
+	if q.Waiting() != 0 || places.Load() != 0 {
+		t.Errorf("%d wait, %d places", q.Waiting(), places.Load())
+	}
+}

@@ -1,0 +1,406 @@
+package dispatch
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/relay"
+)
+
+// A Search is one client's way to an endpoint, see [core.Search].
+type Search struct {
+	listener *Listener
+	client   *core.Client
+	handed   *Handed // it goes on where the client was handed over to; nil: it has not been
+
+	stage stage
+	view  *View
+	place waiter // in a queue
+	since int64  // clock, of waiting there
+	began bool   // counted by the view's budget
+
+	endpoint *Endpoint // acquired; nil: none yet
+	attempt            // at it
+	tried    []*balance.Endpoint
+	retries  int
+
+	original loop.Address // where a transparent client goes, if there is no view
+	causes   []error
+	err      error
+}
+
+// A stage is what a search does next.
+type stage uint8
+
+const (
+	atDoor stage = iota
+	routing
+	choosing
+	waiting // for room at an endpoint
+	pausing // before a retry
+	connecting
+	direct     // to the original destination
+	responding // in place of an endpoint
+	over
+)
+
+// Begin implements [core.Search].
+func (s *Search) Begin(c *core.Client, _ int64) {
+	*s = Search{
+		listener: s.listener, handed: s.handed, client: c, tried: s.tried[:0], causes: s.causes[:0],
+		attempt: attempt{failed: s.failed[:0]},
+	}
+}
+
+// Next implements [core.Search].
+func (s *Search) Next(now int64) core.Step {
+	for {
+		var step core.Step
+		var done bool
+		switch s.stage {
+		case atDoor:
+			step, done = s.enter()
+		case routing:
+			step, done = s.route()
+		case choosing:
+			step, done = s.choose(now)
+		case waiting:
+			step, done = s.wait(now)
+		case connecting:
+			step, done = s.connect(now)
+		case pausing:
+			s.stage = choosing
+			return core.Step{Do: core.Pause, Timeout: s.view.backoff(s.retries)}
+		case responding:
+			s.stage = over
+			return core.Step{Do: core.Respond, Bytes: s.view.Respond}
+		case direct:
+			return core.Step{Do: core.Connect, Address: s.original, Timeout: s.listener.cfg.Connect, MaybeSelf: true}
+		default:
+			return core.Step{Do: core.GiveUp}
+		}
+		if done {
+			return step
+		}
+	}
+}
+
+// enter takes a place under the listener's limit for a client that has none yet.
+func (s *Search) enter() (core.Step, bool) {
+	t, _ := s.client.Ticket.(*ticket)
+	if t == nil || !t.over {
+		s.stage = routing
+		return core.Step{}, false
+	}
+	door := s.listener.door
+	if s.place.in == nil {
+		door.queue.join(&s.place, s.waker(), 1<<62)
+	} else if !door.queue.turnOf(&s.place) {
+		return core.Step{Do: core.Park}, true
+	}
+	for !door.Connections.Take() {
+		if !door.queue.stay(&s.place) {
+			return core.Step{Do: core.Park}, true
+		}
+	}
+	door.queue.leave(&s.place)
+	t.over = false
+	s.stage = routing
+	return core.Step{}, false
+}
+
+// route finds out where the client goes.
+func (s *Search) route() (core.Step, bool) {
+	l := s.listener
+	switch {
+	case s.view != nil: // a fallback
+	case s.handed != nil:
+		s.view = s.handed.view
+	default:
+		s.view = l.viewFor(s.client)
+	}
+	switch {
+	case s.view == nil && !l.cfg.Transparent:
+		return core.Step{}, s.giveUp(ErrNoRoute)
+	case s.terminated() && s.handed == nil:
+		return core.Step{Do: core.Handover, To: s.handover()}, true
+	case s.view == nil:
+		var err error
+		if s.original, err = l.original(s.client); err != nil {
+			return core.Step{}, s.giveUp(err)
+		}
+		s.stage = direct
+	default:
+		s.stage = choosing
+	}
+	return core.Step{}, false
+}
+
+// terminated reports whether TLS ends or begins in this process.
+func (s *Search) terminated() bool {
+	return s.listener.cfg.TLS != nil || s.view != nil && s.view.TLS != nil
+}
+
+// handover returns what goes on with the client on a goroutine.
+func (s *Search) handover() func(*core.Handed) {
+	l, view, offers := s.listener, s.view, s.client.Hello.ALPN
+	return func(h *core.Handed) { l.cfg.Handed(h, &Handed{Listener: l, view: view, ALPN: offers}) }
+}
+
+// giveUp ends the search. It returns false, so that Next says so.
+func (s *Search) giveUp(err error) bool {
+	s.stage, s.err = over, err
+	return false
+}
+
+// choose picks an endpoint. Who comes while others wait for room waits behind them.
+func (s *Search) choose(now int64) (core.Step, bool) {
+	v := s.view
+	if !s.began {
+		s.began = true
+		v.Budget.Began(now)
+	}
+	if v.up.queue.waiting.Load() > 0 && v.QueueSize > 0 {
+		return s.line(now, balance.ErrFull)
+	}
+	switch err := s.pick(now); {
+	case err == nil:
+		s.stage = connecting
+	case errors.Is(err, balance.ErrFull):
+		return s.line(now, err)
+	default:
+		return core.Step{}, s.unavailable(err)
+	}
+	return core.Step{}, false
+}
+
+// line has the client wait for room, if it may.
+func (s *Search) line(now int64, cause error) (core.Step, bool) {
+	v := s.view
+	if v.QueueSize <= 0 {
+		return core.Step{}, s.unavailable(cause)
+	}
+	if !v.up.queue.join(&s.place, s.waker(), v.QueueSize) {
+		return core.Step{}, s.unavailable(ErrQueueFull)
+	}
+	v.up.queued.Add(1)
+	s.stage, s.since = waiting, now
+	// There may have been room between the look and the joining, of which nobody was told.
+	v.up.queue.next()
+	return core.Step{Do: core.Park, Timeout: v.QueueTimeout}, true
+}
+
+// wait looks whether it is the client's turn, and there is room.
+func (s *Search) wait(now int64) (core.Step, bool) {
+	v := s.view
+	left := time.Duration(s.since + int64(v.QueueTimeout) - now)
+	for v.up.queue.turnOf(&s.place) {
+		err := s.pick(now)
+		switch {
+		case err == nil:
+			v.up.queue.leave(&s.place)
+			s.stage = connecting
+			return core.Step{}, false
+		case !errors.Is(err, balance.ErrFull):
+			v.up.queue.leave(&s.place)
+			return core.Step{}, s.unavailable(err)
+		case left > 0 && v.up.queue.stay(&s.place):
+			continue
+		}
+		break
+	}
+	if left <= 0 {
+		v.up.queue.leave(&s.place)
+		return core.Step{}, s.unavailable(ErrQueueTimeout)
+	}
+	return core.Step{Do: core.Park, Timeout: left}, true
+}
+
+// connect says which of the endpoint's addresses is to be connected to.
+func (s *Search) connect(now int64) (core.Step, bool) {
+	if s.addrs == nil {
+		return core.Step{Do: core.Resolve, Host: s.endpoint.host, Resolver: s.listener.cfg.Resolver, Timeout: s.left(now, 1)}, true
+	}
+	v := s.view
+	return core.Step{
+		Do: core.Connect, Address: s.addrs[s.at], Source: s.source(), Timeout: s.left(now, len(s.addrs)-s.at),
+		MaybeSelf: s.endpoint.self, Preface: v.SendProxy > 0,
+	}, true
+}
+
+// source is the local address to connect from; a unix socket has none.
+func (s *Search) source() netip.Addr {
+	if s.addrs[s.at].Path != "" {
+		return netip.Addr{}
+	}
+	return s.view.Source
+}
+
+// left is an equal share, among so many, of the time that the endpoint has left.
+func (s *Search) left(now int64, shares int) time.Duration {
+	if s.end == 0 {
+		return 0
+	}
+	return time.Duration(max((s.end-now)/int64(shares), 1))
+}
+
+// Resolved implements [core.Search].
+func (s *Search) Resolved(ips []netip.Addr, err error) {
+	if err == nil && len(ips) == 0 {
+		err = &net.DNSError{Err: "no addresses", Name: s.endpoint.host, IsNotFound: true}
+	}
+	if err != nil {
+		s.failed = append(s.failed, err)
+		s.missed(s.listener.now(), health.ConnectFailed)
+		return
+	}
+	for _, ip := range ips {
+		s.addrs = append(s.addrs, loop.Address{AddrPort: netip.AddrPortFrom(ip.Unmap(), s.endpoint.port)})
+	}
+}
+
+// Failed implements [core.Search].
+func (s *Search) Failed(err error, now int64) {
+	if s.endpoint == nil { // an original destination
+		s.giveUp(fmt.Errorf("connect to %s: %w", s.original.AddrPort, err))
+		return
+	}
+	if len(s.addrs) > 1 {
+		err = fmt.Errorf("%s: %w", s.addrs[s.at].AddrPort, err)
+	}
+	s.failed = append(s.failed, err)
+	if s.at++; s.at < len(s.addrs) && (s.end == 0 || now < s.end) {
+		return
+	}
+	o := health.ConnectFailed
+	switch {
+	case ownFault(err):
+		o = health.Unknown
+	case errors.Is(err, syscall.ECONNRESET):
+		// It was reached, and has reset the connection before anybody looked: one that is
+		// refused fails with ECONNREFUSED (net/ipv4/tcp_input.c, tcp_reset).
+		o = health.Reset
+		s.touched(now)
+	}
+	s.missed(now, o)
+}
+
+// touched tells those who judge the endpoint that it was reached.
+func (s *Search) touched(now int64) {
+	if s.breaker != nil {
+		s.breaker.Reached()
+	}
+	if b := s.view.Breaker; b != nil {
+		b.Reached()
+	}
+	if m := s.endpoint.judge.Load(); m != nil {
+		m.Reached(now)
+	}
+}
+
+// unavailable ends the search among a view's endpoints: there is the fallback, or the
+// end. It returns false, so that Next goes on.
+func (s *Search) unavailable(err error) bool {
+	v := s.view
+	switch {
+	case v.Fallback != nil:
+		v.up.fallbacks.Add(1)
+		s.view, s.stage = v.Fallback, routing
+		s.began, s.tried, s.retries = false, s.tried[:0], 0
+		return false
+	case v.Respond != nil:
+		v.up.fallbacks.Add(1)
+		s.stage = responding
+		return false
+	}
+	v.up.refused[refusalOf(err)].Add(1)
+	return s.giveUp(&UpstreamError{v.up.name, err})
+}
+
+// backoff is how long to wait before a retry: between half of the time and all of it, so
+// that clients that failed together do not come back together.
+func (v *View) backoff(retry int) time.Duration {
+	d := v.Backoff << min(retry-1, 20)
+	if d > v.MaxBackoff || d < v.Backoff {
+		d = v.MaxBackoff
+	}
+	if d <= 0 {
+		return 0
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// Preface implements [core.Search].
+func (s *Search) Preface(b []byte) []byte {
+	c := s.client
+	of := header.Connection{
+		Source: c.Source(), Destination: s.listener.destination(c), Authority: c.Hello.ServerName,
+		TLVs: c.Header.TLVs, Local: c.Header.Local,
+	}
+	s.handed.tell(&of)
+	return header.Append(b, s.view.SendProxy, &of)
+}
+
+// Reached implements [core.Search].
+func (s *Search) Reached(now int64) (*relay.Limits, error) {
+	l, e := s.listener, s.endpoint
+	if e == nil {
+		return &l.limits, nil
+	}
+	e.total.Add(1)
+	s.touched(now)
+	b := s.bond()
+	s.endpoint, s.open = nil, false
+	return &b.limits, nil
+}
+
+// bond binds the session that begins. Where nothing more is asked of an endpoint than to
+// be connected to, trials have succeeded: sessions may last for days.
+func (s *Search) bond() *bond {
+	l, e, v := s.listener, s.endpoint, s.view
+	switch {
+	case !s.permit.Trial() && !s.upPermit.Trial():
+		return l.bondOf(v, e, s.breaker)
+	case l.limits.FirstByte <= 0:
+		now := l.now()
+		if s.permit.Trial() {
+			s.breaker.Report(s.permit, health.OK, now)
+		}
+		if s.upPermit.Trial() {
+			v.Breaker.Report(s.upPermit, health.OK, now)
+		}
+		return l.bondOf(v, e, s.breaker)
+	}
+	b := l.newBond(v, e, s.breaker)
+	b.permit, b.upPermit = s.permit, s.upPermit
+	b.limits.Answered = b.answered
+	return b
+}
+
+// Err implements [core.Search].
+func (s *Search) Err() error { return s.err }
+
+// Close implements [core.Search].
+func (s *Search) Close() {
+	if s.place.in != nil {
+		s.place.in.leave(&s.place)
+	}
+	if s.endpoint != nil {
+		s.settle(health.Unknown, s.listener.now())
+	}
+	s.client, s.view, s.causes, s.err = nil, nil, nil, nil
+	clear(s.tried[:cap(s.tried)])
+	s.tried = s.tried[:0]
+	s.failed = slices.Delete(s.failed, 0, len(s.failed))
+}

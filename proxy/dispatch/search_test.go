@@ -1,0 +1,256 @@
+package dispatch_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/relay"
+)
+
+// A rig is a listener and an upstream with scripted answers, and a clock.
+type rig struct {
+	t        testing.TB
+	clock    int64
+	keeper   *health.Keeper
+	up       *dispatch.Upstream
+	view     *dispatch.View
+	listener *dispatch.Listener
+	set      *balance.Set
+	members  []balance.Member
+}
+
+func newRig(t testing.TB, endpoints int, vc dispatch.ViewConfig, change func(*dispatch.ListenerConfig)) *rig {
+	r := &rig{t: t, clock: 1e9}
+	now := func() int64 { return r.clock }
+	r.keeper = health.NewKeeper(&health.KeeperConfig{Now: now})
+	t.Cleanup(r.keeper.Close)
+	r.up = dispatch.NewUpstream("u", nil)
+	r.view = dispatch.NewView(r.up, &vc)
+	for i := range endpoints {
+		addr := socket.Address{Network: "tcp", Name: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80).String()}
+		e, _, err := r.up.Endpoint(addr.Name, addr, balance.EndpointConfig{ID: addr.Name, Weight: 1, Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.members = append(r.members, balance.Member{Endpoint: e.Endpoint, Weight: 1})
+	}
+	r.use()
+	lc := &dispatch.ListenerConfig{
+		Name: "l", Door: new(dispatch.Door), Nudge: func() {}, Default: r.view, Now: now, Connect: time.Second,
+	}
+	if change != nil {
+		change(lc)
+	}
+	r.listener = dispatch.NewListener(lc)
+	return r
+}
+
+// use has clients sent to the members as they are now.
+func (r *rig) use() {
+	r.set = balance.NewSet(r.members, &balance.Config{OnRoom: r.up.Room}, nil)
+	r.set.Attach()
+	r.view.Use(r.set)
+}
+
+func (r *rig) search() (*dispatch.Search, *core.Client) {
+	c := core.NewClient(netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2"))
+	s := r.listener.NewSearch()
+	s.Begin(c, r.clock)
+	return s, c
+}
+
+func (r *rig) active() (n int) {
+	for _, m := range r.members {
+		n += m.Endpoint.Active()
+	}
+	return n
+}
+
+// TestRetries: other endpoints are tried as often as may be, with pauses, and then the
+// error names them all; what was acquired is given back.
+func TestRetries(t *testing.T) {
+	r := newRig(t, 3, dispatch.ViewConfig{Attempts: 2, Backoff: 10 * time.Millisecond, MaxBackoff: 15 * time.Millisecond}, nil)
+	s, _ := r.search()
+	seen := map[string]bool{}
+	for try := range 3 {
+		step := s.Next(r.clock)
+		if step.Do != core.Connect {
+			t.Fatalf("try %d: %v", try, step.Do)
+		}
+		seen[step.Address.AddrPort.String()] = true
+		if r.active() != 1 {
+			t.Errorf("%d active", r.active())
+		}
+		s.Failed(syscall.ECONNREFUSED, r.clock)
+		if try < 2 {
+			step = s.Next(r.clock)
+			low := 5 * time.Millisecond << try
+			if step.Do != core.Pause || step.Timeout < min(low, 7500*time.Microsecond) || step.Timeout > 15*time.Millisecond {
+				t.Errorf("try %d: %+v", try, step)
+			}
+		}
+	}
+	if step := s.Next(r.clock); step.Do != core.GiveUp || !errors.Is(s.Err(), syscall.ECONNREFUSED) {
+		t.Errorf("%v, %v", step.Do, s.Err())
+	}
+	if len(seen) != 3 {
+		t.Errorf("it tried %v, want three endpoints", seen)
+	}
+	s.Close()
+	if r.active() != 0 || r.up.Counts().Failures != 3 || r.up.Counts().Retries != 2 || r.up.Counts().Refused["failed"] != 1 {
+		t.Errorf("%d active, %+v", r.active(), r.up.Counts())
+	}
+}
+
+// TestOwnFaultsBlameNobody: for want of a port or a descriptor an endpoint has not failed.
+func TestOwnFaultsBlameNobody(t *testing.T) {
+	r := newRig(t, 1, dispatch.ViewConfig{}, nil)
+	s, _ := r.search()
+	s.Next(r.clock)
+	s.Failed(syscall.EADDRNOTAVAIL, r.clock)
+	s.Next(r.clock)
+	s.Close()
+	if n := r.up.Counts().Failures; n != 0 || r.active() != 0 {
+		t.Errorf("%d failures, %d active", n, r.active())
+	}
+}
+
+// TestClientsThatLeaveGiveBack: in every stage.
+func TestClientsThatLeaveGiveBack(t *testing.T) {
+	r := newRig(t, 1, dispatch.ViewConfig{QueueSize: 5, QueueTimeout: time.Minute}, nil)
+	r.members[0].Connections = 1
+	r.use()
+	first, _ := r.search()
+	if step := first.Next(r.clock); step.Do != core.Connect {
+		t.Fatal(step.Do)
+	}
+	second, _ := r.search()
+	if step := second.Next(r.clock); step.Do != core.Park || r.up.Waiting() != 1 {
+		t.Fatalf("%v, %d wait", step.Do, r.up.Waiting())
+	}
+	second.Close()
+	first.Close()
+	if r.active() != 0 || r.up.Waiting() != 0 {
+		t.Errorf("%d active, %d wait", r.active(), r.up.Waiting())
+	}
+}
+
+// TestSessionsReportAtTheirEnd: what a session comes to counts for or against its
+// endpoint, and its place is given back.
+func TestSessionsReportAtTheirEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		result   relay.Result
+		failures int64
+	}{
+		"answered": {relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1, Reason: relay.ReasonEOF}}, 0},
+		"silent":   {relay.Result{Reason: relay.ReasonFirstByte}, 1},
+		"canceled": {relay.Result{Reason: relay.ReasonCanceled}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1, dispatch.ViewConfig{}, nil)
+			s, _ := r.search()
+			s.Next(r.clock)
+			limits, err := s.Reached(r.clock)
+			if err != nil || r.active() != 1 {
+				t.Fatal(err, r.active())
+			}
+			s.Close()
+			bond := limits.Of.(core.Bond)
+			if up, endpoint := bond.Names(); up != "u" || endpoint != "10.0.0.1:80" {
+				t.Error(up, endpoint)
+			}
+			bond.Ended(c.result, nil)
+			if n := r.up.Counts().Failures; n != c.failures || r.active() != 0 {
+				t.Errorf("%d failures, %d active", n, r.active())
+			}
+		})
+	}
+}
+
+// TestResetsAreInARow: whether a reset comes before the connection was looked at, or after,
+// is chance; both are the same failure, and what an endpoint is judged by.
+func TestResetsAreInARow(t *testing.T) {
+	r := newRig(t, 1, dispatch.ViewConfig{}, nil)
+	outlier := health.NewOutlier(r.keeper, &health.OutlierConfig{
+		ConsecutiveFailures: 4, BaseEjectionTime: time.Minute, MaxEjected: 1,
+	})
+	e := r.members[0].Endpoint.Of.(*dispatch.Endpoint)
+	breaker := health.NewBreaker(r.keeper, "e", nil, &health.BreakerConfig{
+		FailurePercentage: 100, Window: time.Minute, MinVolume: 4, Open: time.Minute,
+	})
+	e.SetBreaker(breaker)
+	e.SetJudge(outlier.Add("e", e))
+	for i := range 4 {
+		s, _ := r.search()
+		if step := s.Next(r.clock); step.Do != core.Connect {
+			t.Fatal(step.Do)
+		}
+		if i%2 == 1 {
+			s.Failed(os.NewSyscallError("connect", syscall.ECONNRESET), r.clock)
+			s.Close()
+			continue
+		}
+		limits, err := s.Reached(r.clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		limits.Of.(core.Bond).Ended(relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB}, nil)
+	}
+	if st := e.State(); !st.Ejected || e.Failures() != 4 || r.active() != 0 {
+		t.Errorf("%+v, %d failures, want it ejected after 4", st, e.Failures())
+	}
+	if connections, pending := breaker.Load(); connections != 0 || pending != 0 || breaker.State() != health.Open {
+		t.Errorf("the breaker is %v, with %d connections, %d pending", breaker.State(), connections, pending)
+	}
+}
+
+// TestSearchAllocatesNothing for a client that is served at the first try.
+func TestSearchAllocatesNothing(t *testing.T) {
+	r := newRig(t, 10, dispatch.ViewConfig{
+		Attempts: 2, Budget: health.NewBudget(&health.BudgetConfig{Ratio: 1, Floor: 1, Window: time.Second}),
+	}, nil)
+	s, c := r.search()
+	s.Close()
+	allocs := testing.AllocsPerRun(1000, func() {
+		s.Begin(c, r.clock)
+		if step := s.Next(r.clock); step.Do != core.Connect {
+			t.Fatal(step.Do)
+		}
+		limits, err := s.Reached(r.clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		limits.Of.(core.Bond).Ended(relay.Result{Reason: relay.ReasonEOF}, nil)
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// BenchmarkSearch is what the way of a client to its endpoint costs, without system calls.
+func BenchmarkSearch(b *testing.B) {
+	r := newRig(b, 10, dispatch.ViewConfig{
+		Attempts: 2, Budget: health.NewBudget(&health.BudgetConfig{Ratio: 1, Floor: 1, Window: time.Second}),
+	}, nil)
+	s, c := r.search()
+	s.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Begin(c, r.clock)
+		s.Next(r.clock)
+		limits, _ := s.Reached(r.clock)
+		s.Close()
+		limits.Of.(core.Bond).Ended(relay.Result{Reason: relay.ReasonEOF}, nil)
+	}
+}

@@ -1,0 +1,87 @@
+package dispatch
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/socket"
+)
+
+// An Upstream is endpoints that do the same work, for as long as a file names them.
+// It is safe for concurrent use.
+type Upstream struct {
+	name  string
+	down  func(*Endpoint) // told when the first verdict against an endpoint is passed; may be nil
+	queue queue
+
+	mu        sync.Mutex
+	endpoints map[string]*Endpoint // by identity; under mu
+
+	failures, retries, fallbacks, queued atomic.Int64
+	refused                              [refusals]atomic.Int64
+}
+
+// NewUpstream returns an upstream without endpoints. down is called, on whatever
+// goroutine finds it out, when an endpoint is found to be unwell, and must be quick; nil:
+// nobody is told.
+func NewUpstream(name string, down func(*Endpoint)) *Upstream {
+	return &Upstream{name: name, down: down, endpoints: make(map[string]*Endpoint)}
+}
+
+// Name returns its name.
+func (u *Upstream) Name() string { return u.name }
+
+// Endpoint returns the endpoint of that identity, and makes it unless it is there: made
+// tells. One at another address than before is another one.
+func (u *Upstream) Endpoint(name string, addr socket.Address, cfg balance.EndpointConfig) (e *Endpoint, made bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e := u.endpoints[cfg.ID]; e != nil && e.Address == addr {
+		return e, false, nil
+	}
+	e, err = newEndpoint(u, name, addr, cfg)
+	if err != nil {
+		return nil, false, err
+	}
+	u.endpoints[cfg.ID] = e
+	return e, true, nil
+}
+
+// Forget has the upstream not know an endpoint any more. Its sessions go on.
+func (u *Upstream) Forget(e *Endpoint) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.endpoints[e.ID()] == e {
+		delete(u.endpoints, e.ID())
+	}
+}
+
+// Room has the one asked again who has waited longest for room at an endpoint.
+func (u *Upstream) Room() { u.queue.next() }
+
+// Waiting returns how many clients wait for room.
+func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load()) }
+
+// UpstreamCounts are what has happened to clients of an upstream.
+type UpstreamCounts struct {
+	Failures  int64            // of endpoints: connects, resets and silence before the first byte
+	Retries   int64            // connections to another endpoint after one had failed
+	Queued    int64            // clients that had to wait for room
+	Fallbacks int64            // clients that went to the fallback
+	Refused   map[string]int64 // clients that got none of this, by reason
+}
+
+// Counts returns the counts until now.
+func (u *Upstream) Counts() UpstreamCounts {
+	c := UpstreamCounts{
+		Failures: u.failures.Load(), Retries: u.retries.Load(), Queued: u.queued.Load(),
+		Fallbacks: u.fallbacks.Load(), Refused: make(map[string]int64),
+	}
+	for r := range u.refused {
+		if n := u.refused[r].Load(); n > 0 {
+			c.Refused[refusal(r).String()] = n
+		}
+	}
+	return c
+}

@@ -1,0 +1,72 @@
+package dispatch
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/terminate"
+)
+
+// ViewConfig sets up a [View]. What has no default said may be zero.
+type ViewConfig struct {
+	// Breaker and Budget are the upstream's; nil: there is none.
+	Breaker *health.Breaker
+	Budget  *health.Budget
+
+	// Attempts is how many more endpoints are tried when one could not be reached, after
+	// Backoff, which doubles each time up to MaxBackoff.
+	Attempts            int
+	Backoff, MaxBackoff time.Duration
+
+	// QueueSize is how many clients may wait for room, for QueueTimeout each.
+	QueueSize    int64
+	QueueTimeout time.Duration
+
+	// Fallback gets the clients for whom there is no endpoint, nil for none; if Respond is
+	// not nil they get these bytes instead.
+	Fallback *View
+	Respond  []byte
+
+	// SendProxy is the version of the PROXY header that endpoints get, 0 for none.
+	SendProxy int
+	// Source is the local address to connect from, if valid.
+	Source netip.Addr
+	// BySource says that which endpoint is picked depends on where the client comes from:
+	// otherwise the kernel is not asked for that.
+	BySource bool
+	// TLS is what is spoken with endpoints; nil: what the client sends.
+	TLS *terminate.Client
+}
+
+// A View is an upstream as one generation of the configuration has it. It is not
+// changed, but for the endpoints that discovery finds.
+type View struct {
+	ViewConfig
+	up  *Upstream
+	set atomic.Pointer[balance.Set]
+}
+
+// NewView returns a view of an upstream. It needs a set before it is used.
+func NewView(up *Upstream, cfg *ViewConfig) *View {
+	return &View{ViewConfig: *cfg, up: up}
+}
+
+// Upstream returns what it is a view of.
+func (v *View) Upstream() *Upstream { return v.up }
+
+// Set returns the endpoints, nil if there was never a set.
+func (v *View) Set() *balance.Set { return v.set.Load() }
+
+// Use has clients sent to the endpoints of a set, which has been attached, and returns
+// the one before.
+func (v *View) Use(s *balance.Set) (before *balance.Set) {
+	before = v.set.Swap(s)
+	v.up.Room()
+	return before
+}
+
+// SetFallback sets the view that clients fall back to, before the view is used.
+func (v *View) SetFallback(to *View) { v.Fallback = to }

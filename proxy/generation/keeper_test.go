@@ -1,0 +1,353 @@
+package generation_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/proxy/generation"
+)
+
+// A rig is a keeper of words, and what it has told and done. Its tests run in bubbles of
+// synctest, which have a clock of their own.
+type rig struct {
+	*generation.Keeper[string]
+	failures atomic.Int64
+
+	mu      sync.Mutex
+	applied []string
+	told    []generation.Change
+	fail    error // of applying
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{applied: []string{"one"}}
+	r.Keeper = generation.New("one", generation.Config[string]{
+		Apply: r.apply,
+		Counter: func(name string) (int64, bool) {
+			return r.failures.Load(), name == "failures"
+		},
+		Counters: func() []string { return []string{"failures", "refused"} },
+		Tell: func(c generation.Change) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.told = append(r.told, c)
+		},
+	})
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *rig) apply(_ context.Context, next string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail == nil {
+		r.applied = append(r.applied, next)
+	}
+	return r.fail
+}
+
+func (r *rig) failWith(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = err
+}
+
+// change applies a state, which must work.
+func (r *rig) change(t *testing.T, next string, o generation.Options) {
+	t.Helper()
+	if _, err := r.Apply(t.Context(), next, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holds checks what is in force, and what has been.
+func (r *rig) holds(t *testing.T, number int, applied ...string) {
+	t.Helper()
+	state, n := r.Current()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n != number || state != applied[len(applied)-1] || !slices.Equal(r.applied, applied) {
+		t.Errorf("generation %d, %q, is in force after %q, want %d after %q", n, state, r.applied, number, applied)
+	}
+}
+
+// events lists what was told.
+func (r *rig) events() (list []generation.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.told {
+		list = append(list, c.Event)
+	}
+	return list
+}
+
+// states lists the states of the history, from the newest on.
+func (r *rig) states() (list []generation.State) {
+	for _, record := range r.Status().History {
+		list = append(list, record.State)
+	}
+	return list
+}
+
+var twoMinutes = generation.Options{Confirm: 2 * time.Minute, RollbackIf: "failures>50", By: "test"}
+
+func TestChangeWithoutConditionsStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", generation.Options{By: "test"})
+		time.Sleep(time.Hour)
+		r.holds(t, 2, "one", "two")
+		s := r.Status()
+		if s.Current != 2 || s.Previous != 1 || s.Pending != nil || s.History[0].By != "test" {
+			t.Errorf("%+v", s)
+		}
+		if got, want := r.states(), []generation.State{generation.Current, generation.Previous}; !slices.Equal(got, want) {
+			t.Errorf("states are %q, want %q", got, want)
+		}
+	})
+}
+
+func TestNobodyConfirms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", twoMinutes)
+		time.Sleep(2*time.Minute - time.Nanosecond)
+		synctest.Wait()
+		r.holds(t, 2, "one", "two")
+		if p := r.Status().Pending; p == nil || p.Generation != 2 || p.RollbackIf != "failures>50" || time.Until(p.Until) != time.Nanosecond {
+			t.Errorf("pending is %+v", p)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		r.holds(t, 1, "one", "two", "one")
+		s := r.Status()
+		if s.Pending != nil || s.Previous != 0 || s.History[0].State != generation.RolledBack || s.History[0].Why != "nobody confirmed it within 2m0s" {
+			t.Errorf("%+v", s)
+		}
+		if got, want := r.events(), []generation.Event{generation.Applied, generation.TakenBack}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		// The numbers go on where they were.
+		r.change(t, "three", generation.Options{})
+		r.holds(t, 3, "one", "two", "one", "three")
+	})
+}
+
+func TestConfirmedChangeStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", twoMinutes)
+		time.Sleep(time.Minute)
+		r.failures.Add(50) // which is not more than 50
+		if n, err := r.Confirm(t.Context(), "test"); n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+		r.failures.Add(50)
+		time.Sleep(time.Hour)
+		r.holds(t, 2, "one", "two")
+		if _, err := r.Confirm(t.Context(), "test"); !errors.Is(err, generation.ErrNothing) {
+			t.Errorf("a second confirmation: %v", err)
+		}
+	})
+}
+
+// TestBoundIsPassed: within the window, as soon as it is seen and not at its end; what was
+// counted before does not matter.
+func TestBoundIsPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.failures.Store(1000)
+		r.change(t, "two", twoMinutes)
+		r.failures.Add(50)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.holds(t, 2, "one", "two")
+		if p := r.Status().Pending; p == nil || p.Increase != 50 {
+			t.Errorf("pending is %+v", p)
+		}
+		r.failures.Add(1)
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		r.holds(t, 1, "one", "two", "one")
+		if why := r.Status().History[0].Why; why != "failures rose by 51, the bound is failures>50" {
+			t.Errorf("why is %q", why)
+		}
+		if _, err := r.Confirm(t.Context(), "test"); !errors.Is(err, generation.ErrNothing) || !strings.Contains(err.Error(), "2 was rolled back: failures rose by 51") {
+			t.Errorf("confirming it: %v", err)
+		}
+	})
+}
+
+// TestFailuresOfTheSwapCount: the counter is read before the change is made.
+func TestFailuresOfTheSwapCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failures atomic.Int64
+		k := generation.New(0, generation.Config[int]{
+			Apply:   func(_ context.Context, next int) error { failures.Add(int64(next)); return nil },
+			Counter: func(string) (int64, bool) { return failures.Load(), true },
+		})
+		defer k.Close()
+		if _, err := k.Apply(t.Context(), 51, twoMinutes); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if _, n := k.Current(); n != 1 {
+			t.Errorf("generation %d is in force", n)
+		}
+	})
+}
+
+// TestConfirmationComesTooLate: between passing the bound and being looked at.
+func TestConfirmationComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", twoMinutes)
+		r.failures.Add(51)
+		n, err := r.Confirm(t.Context(), "test")
+		if n != 1 || err == nil || !strings.Contains(err.Error(), "too late, it was rolled back: failures rose by 51") {
+			t.Errorf("generation %d: %v", n, err)
+		}
+		r.holds(t, 1, "one", "two", "one")
+	})
+}
+
+func TestSecondChangeIsRefusedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", twoMinutes)
+		time.Sleep(30 * time.Second)
+		n, err := r.Apply(t.Context(), "three", generation.Options{})
+		if n != 2 || !errors.Is(err, generation.ErrPending) || !strings.Contains(err.Error(), "generation 2, which is rolled back in 1m30s unless it is") {
+			t.Errorf("generation %d: %v", n, err)
+		}
+		r.holds(t, 2, "one", "two")
+		if _, err := r.Confirm(t.Context(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		r.change(t, "three", generation.Options{})
+		r.holds(t, 3, "one", "two", "three")
+	})
+}
+
+func TestRollbackByHand(t *testing.T) {
+	for name, o := range map[string]generation.Options{"pending": twoMinutes, "settled": {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				if _, err := r.Rollback(t.Context(), "test"); !errors.Is(err, generation.ErrNothing) {
+					t.Errorf("rolling nothing back: %v", err)
+				}
+				r.change(t, "two", o)
+				if n, err := r.Rollback(t.Context(), "test"); n != 1 || err != nil {
+					t.Errorf("generation %d: %v", n, err)
+				}
+				if _, err := r.Rollback(t.Context(), "test"); !errors.Is(err, generation.ErrNothing) {
+					t.Errorf("again: %v", err)
+				}
+				time.Sleep(time.Hour)
+				r.holds(t, 1, "one", "two", "one")
+			})
+		})
+	}
+}
+
+// TestFailedChangeChangesNothing: neither what is in force nor what is kept.
+func TestFailedChangeChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", generation.Options{})
+		bad := errors.New("bad")
+		r.failWith(bad)
+		if n, err := r.Apply(t.Context(), "three", twoMinutes); n != 2 || !errors.Is(err, bad) {
+			t.Errorf("generation %d: %v", n, err)
+		}
+		if _, err := r.Rollback(t.Context(), "test"); !errors.Is(err, bad) {
+			t.Errorf("a rollback that fails: %v", err)
+		}
+		r.failWith(nil)
+		time.Sleep(time.Hour)
+		r.holds(t, 2, "one", "two")
+		if s := r.Status(); s.Previous != 1 || s.Pending != nil || len(s.History) != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestRollbackThatFailsIsTriedAgain: a remote machine must not stay with what its operator
+// did not confirm because a port was taken for a moment.
+func TestRollbackThatFailsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", twoMinutes)
+		r.failWith(errors.New("bad"))
+		time.Sleep(2*time.Minute + time.Second)
+		synctest.Wait()
+		r.holds(t, 2, "one", "two")
+		if s := r.Status(); s.Pending == nil || !strings.Contains(s.History[0].Why, "bad") {
+			t.Errorf("%+v", s)
+		}
+		r.failWith(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		r.holds(t, 1, "one", "two", "one")
+		if got, want := r.events(), []generation.Event{generation.Applied, generation.RollbackFailed, generation.TakenBack}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	})
+}
+
+// TestConfirmedAfterFailedRollback: it cannot be taken back, so it may stay.
+func TestConfirmedAfterFailedRollback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", twoMinutes)
+		r.failWith(errors.New("bad"))
+		time.Sleep(3 * time.Minute)
+		if n, err := r.Confirm(t.Context(), "test"); n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+		r.failWith(nil)
+		time.Sleep(time.Hour)
+		r.holds(t, 2, "one", "two")
+	})
+}
+
+func TestOptionsThatCannotBeMeant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for want, o := range map[string]generation.Options{
+			"write a time up to":         {Confirm: -time.Second},
+			"confirm 48h0m0s: write":     {Confirm: 48 * time.Hour},
+			"rollback-if needs confirm":  {RollbackIf: "failures>1"},
+			"there is no '>'":            {Confirm: time.Minute, RollbackIf: "failures"},
+			`there is no counter "tears`: {Confirm: time.Minute, RollbackIf: "tears>1"},
+			"one of failures, refused":   {Confirm: time.Minute, RollbackIf: "tears>1"},
+		} {
+			if n, err := r.Apply(t.Context(), "two", o); n != 1 || !errors.Is(err, generation.ErrOptions) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: generation %d, %v, want %q", o, n, err, want)
+			}
+		}
+		r.holds(t, 1, "one")
+	})
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for range 1000 {
+			r.change(t, "next", generation.Options{})
+		}
+		s := r.Status()
+		if s.Current != 1001 || s.Previous != 1000 || len(s.History) != 16 || s.History[0].Generation != 1001 || s.History[15].Generation != 986 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

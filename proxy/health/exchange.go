@@ -1,0 +1,138 @@
+package health
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// How much of an answer is looked at.
+const (
+	answerMax = 16 << 10
+	headerMax = 64 << 10
+	bodyMax   = 64 << 10
+)
+
+// exchange sends, and waits for what is expected.
+func (p *Probe) exchange(conn net.Conn) error {
+	if len(p.cfg.Send) > 0 {
+		if _, err := conn.Write(p.cfg.Send); err != nil {
+			return fmt.Errorf("send: %w", plain(err))
+		}
+	}
+	if len(p.cfg.Expect) == 0 {
+		return nil
+	}
+	return contains(conn, p.cfg.Expect, answerMax, "the answer")
+}
+
+// contains reads at most limit bytes, until they contain what is wanted.
+func contains(r io.Reader, want []byte, limit int, what string) error {
+	var got []byte
+	buf := make([]byte, 1024)
+	for len(got) < limit {
+		n, err := r.Read(buf[:min(len(buf), limit-len(got))])
+		from := max(len(got)-len(want)+1, 0)
+		got = append(got, buf[:n]...)
+		switch {
+		case bytes.Contains(got[from:], want):
+			return nil
+		case errors.Is(err, io.EOF):
+			return fmt.Errorf("%s ends without %q: %s", what, want, excerpt(got))
+		case err != nil:
+			return fmt.Errorf("read %s: %w", what, plain(err))
+		}
+	}
+	return fmt.Errorf("%q is not in the first %d bytes of %s: %s", want, limit, what, excerpt(got))
+}
+
+// excerpt is the beginning of what came, for a message.
+func excerpt(b []byte) string {
+	if len(b) == 0 {
+		return "it is empty"
+	}
+	return fmt.Sprintf("it begins with %q", b[:min(len(b), 40)])
+}
+
+// setRequest makes the request.
+func (p *Probe) setRequest(h *HTTPProbe) error {
+	path, host := h.Path, h.Host
+	if path == "" {
+		path = "/"
+	}
+	if host == "" {
+		host = p.address
+		if p.network == "unix" {
+			host = "localhost"
+		}
+	}
+	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " \r\n") {
+		return fmt.Errorf("health: %q is no path of a request: it begins with / and has no spaces", h.Path)
+	}
+	if strings.ContainsAny(host, " \r\n/") {
+		return fmt.Errorf("health: %q is no host", h.Host)
+	}
+	p.request = fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n", path, host)
+	return nil
+}
+
+// get makes the request, once and without following anything.
+func (p *Probe) get(conn net.Conn) error {
+	if _, err := conn.Write(p.request); err != nil {
+		return fmt.Errorf("send the request: %w", plain(err))
+	}
+	limited := &io.LimitedReader{R: conn, N: headerMax}
+	answer, err := response(bufio.NewReader(limited))
+	if err != nil {
+		if limited.N <= 0 {
+			return fmt.Errorf("the answer's header is longer than %d bytes", headerMax)
+		}
+		return fmt.Errorf("read the answer: %w", plain(err))
+	}
+	defer answer.Body.Close()
+	if !p.cfg.HTTP.good(answer.StatusCode) {
+		return fmt.Errorf("status %d instead of %s", answer.StatusCode, p.cfg.HTTP.wanted())
+	}
+	if len(p.cfg.HTTP.Body) == 0 {
+		return nil
+	}
+	limited.N = headerMax + bodyMax // what chunks say of themselves included
+	return contains(answer.Body, p.cfg.HTTP.Body, bodyMax, "the body")
+}
+
+// response reads an answer, without those that only say that one is to come.
+func response(r *bufio.Reader) (*http.Response, error) {
+	for {
+		answer, err := http.ReadResponse(r, nil)
+		if err != nil {
+			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+				err = errors.New("the connection ended before it was there")
+			}
+			return nil, err
+		}
+		if answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols {
+			return answer, nil
+		}
+	}
+}
+
+func (h *HTTPProbe) good(status int) bool {
+	if len(h.Status) == 0 {
+		return status == http.StatusOK
+	}
+	return slices.Contains(h.Status, status)
+}
+
+// wanted says which statuses are good.
+func (h *HTTPProbe) wanted() string {
+	if len(h.Status) == 0 {
+		return "200"
+	}
+	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(h.Status), "[]")), " or ")
+}

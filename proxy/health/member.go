@@ -1,0 +1,200 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Reached tells that a connection to the endpoint was made. It counts as one that
+// succeeded, unless it is reported to have failed after all; but failures of those that
+// were reached are in a row until one comes to be OK. It is called before Report, by
+// event loops, like that.
+func (m *Member) Reached(now int64) {
+	if m.out.Load() {
+		return
+	}
+	if m.unreached.Load() {
+		m.unreached.Store(false)
+		m.streak.Store(0)
+	}
+	if r := m.rule.Load(); r.window != nil {
+		r.window.add(now, false)
+		m.judge(r, OK, now, 0)
+	}
+}
+
+// Report tells what a connection came to. It is what event loops call: it allocates
+// nothing, and locks nothing but to eject.
+func (m *Member) Report(o Outcome, now int64) {
+	switch {
+	case o == Unknown || m.out.Load():
+	case !o.Failed():
+		if m.streak.Load() != 0 {
+			m.streak.Store(0)
+		}
+	default:
+		m.failed(o, now)
+	}
+}
+
+// failed counts a failure.
+func (m *Member) failed(o Outcome, now int64) {
+	r := m.rule.Load()
+	switch {
+	case r.window == nil:
+	case o.after():
+		r.window.reverse(now)
+	default:
+		r.window.add(now, true)
+	}
+	if unreached := !o.after(); m.unreached.Load() != unreached {
+		m.unreached.Store(unreached)
+	}
+	m.judge(r, o, now, m.streak.Add(1))
+}
+
+// judge ejects the endpoint if its failures say so.
+func (m *Member) judge(r *rule, o Outcome, now int64, streak int32) {
+	inRow := r.consecutive > 0 && streak >= r.consecutive
+	if !inRow && !m.failing(r, now) {
+		return
+	}
+	if m.outlier.full.Load() {
+		if o.Failed() {
+			m.outlier.held.Add(1)
+		}
+		return
+	}
+	if inRow {
+		m.eject(now, fmt.Sprintf("%s, the last: %s", inARow(int(streak), "failure"), o))
+		return
+	}
+	ok, failed := r.window.sum(now)
+	m.eject(now, fmt.Sprintf("%d of %d connections failed, the last: %s", failed, ok+failed, o))
+}
+
+// inARow says that there were so many of something, one after the other.
+func inARow(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss in a row", n, what)
+}
+
+// failing reports whether too many of the endpoint's connections fail. Volume may be
+// reached by one that is well, too.
+func (m *Member) failing(r *rule, now int64) bool {
+	if r.window == nil {
+		return false
+	}
+	_, _, yes := r.window.tooMany(now, r.percent, r.volume)
+	return yes
+}
+
+// eject ejects the endpoint, unless somebody else has or it may not be.
+func (m *Member) eject(now int64, cause string) {
+	o := m.outlier
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if m.gone || m.out.Load() {
+		return
+	}
+	if len(o.ejected) >= o.allowed(o.members) {
+		o.held.Add(1)
+		return
+	}
+	base := max(int64(o.cfg.BaseEjectionTime), 1)
+	m.count = m.account(now, base) + 1
+	took := min(base*int64(m.count), max(int64(o.cfg.MaxEjectionTime), base))
+	m.until = now + took
+	o.ejected = append(o.ejected, m)
+	o.look()
+	m.total.Add(1)
+	m.out.Store(true)
+	m.target.SetEjected(true)
+	m.tell("ejected", now, fmt.Sprintf("%s; for %v", cause, time.Duration(took)))
+	o.keeper.at(m.until, m)
+}
+
+// Well tells that the endpoint, which a check had found unhealthy, is healthy again: it is
+// not what failed those connections any more, and an ejection ends.
+func (m *Member) Well() {
+	m.outlier.mu.Lock()
+	defer m.outlier.mu.Unlock()
+	if m.out.Load() {
+		m.back(m.outlier.keeper.cfg.Now(), "its checks succeed again")
+	}
+}
+
+// account returns how many ejections are on the account: one less for each base time
+// since the last was over, and no more than make a difference.
+func (m *Member) account(now, base int64) int {
+	well := max(now-m.returned, 0) / base
+	most := max(int64(m.outlier.cfg.MaxEjectionTime), base) / base
+	return int(max(min(int64(m.count), most)-well, 0))
+}
+
+// turn ends the ejection if its time is over.
+func (m *Member) turn(now int64) {
+	m.outlier.mu.Lock()
+	defer m.outlier.mu.Unlock()
+	if m.out.Load() && now >= m.until {
+		m.back(now, "its time is over")
+	}
+}
+
+// back ends the ejection. The outlier is locked.
+func (m *Member) back(now int64, cause string) {
+	o := m.outlier
+	o.ejected = slices.DeleteFunc(o.ejected, func(e *Member) bool { return e == m })
+	o.look()
+	m.returned = now
+	m.rule.Store(o.rule())
+	m.streak.Store(0)
+	m.out.Store(false)
+	m.target.SetEjected(false)
+	m.tell("returned", now, cause)
+}
+
+func (m *Member) tell(state string, now int64, cause string) {
+	m.outlier.keeper.note(&m.damper, Transition{
+		Subject: m.subject, What: Ejection, State: state, Bad: state == "ejected", Cause: cause, Time: now,
+	})
+}
+
+// Configure has the endpoint judged by the Outlier's present configuration, from the
+// next connection on; what it did before is forgotten, its ejections are not.
+func (m *Member) Configure() {
+	m.outlier.mu.Lock()
+	defer m.outlier.mu.Unlock()
+	m.rule.Store(m.outlier.rule())
+}
+
+// Remove takes the endpoint from the Outlier. If it is ejected it is told that it is
+// not any more. Reports that still come count for nothing. Remove may be called again.
+func (m *Member) Remove() {
+	o := m.outlier
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if m.gone {
+		return
+	}
+	m.gone = true
+	if m.out.Load() {
+		m.back(o.keeper.cfg.Now(), "it is removed")
+	}
+	o.shrink(o.members - 1)
+	o.members--
+	o.look()
+}
+
+// Ejected reports whether the endpoint is ejected, and until when.
+func (m *Member) Ejected() (until int64, ejected bool) {
+	m.outlier.mu.Lock()
+	defer m.outlier.mu.Unlock()
+	return m.until, m.out.Load()
+}
+
+// Ejections returns how many times it was.
+func (m *Member) Ejections() int64 { return m.total.Load() }

@@ -1,0 +1,136 @@
+package health
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// OutlierConfig says when an endpoint is ejected by what its connections came to.
+type OutlierConfig struct {
+	// ConsecutiveFailures is after how many failures in a row; 0: it is not by these.
+	ConsecutiveFailures int
+	// FailurePercentage is from which part of its connections on, within Window and if
+	// there were at least MinVolume; 0: it is not by this.
+	FailurePercentage float64
+	Window            time.Duration
+	MinVolume         int
+	// BaseEjectionTime is how long an endpoint is ejected the first time. The n-th time
+	// takes n times as long, at most MaxEjectionTime. Each BaseEjectionTime for which an
+	// endpoint is not ejected afterwards takes one of its ejections off the account.
+	BaseEjectionTime, MaxEjectionTime time.Duration
+	// MaxEjected is the part of the endpoints, rounded down, that may be ejected at
+	// once. 0: none ever is.
+	MaxEjected float64
+}
+
+// An Outlier judges the endpoints of one upstream. It is safe for concurrent use.
+type Outlier struct {
+	keeper *Keeper
+	held   atomic.Int64
+	full   atomic.Bool // no more may be ejected; written under mu
+
+	mu      sync.Mutex
+	cfg     *OutlierConfig
+	members int
+	ejected []*Member
+}
+
+// A Member is an endpoint among those that an [Outlier] judges.
+type Member struct {
+	outlier *Outlier
+	subject string
+	target  Target
+	rule    atomic.Pointer[rule]
+	streak  atomic.Int32 // failures since the last success
+	out     atomic.Bool  // ejected; written under outlier.mu
+	total   atomic.Int64
+	damper  damper
+
+	unreached atomic.Bool // the last failure was that it could not be connected to
+
+	// Guarded by outlier.mu.
+	gone     bool
+	count    int   // ejections on the account, when it was ejected last
+	until    int64 // of the ejection
+	returned int64 // end of the last ejection
+}
+
+// A rule is what a Member is judged by. It is replaced as a whole.
+type rule struct {
+	consecutive int32
+	percent     float64
+	volume      int
+	window      *window
+}
+
+// NewOutlier returns an Outlier without endpoints.
+func NewOutlier(k *Keeper, cfg *OutlierConfig) *Outlier {
+	o := &Outlier{keeper: k, cfg: cfg}
+	o.look()
+	return o
+}
+
+// Configure replaces the configuration, under which the next failures are judged. A
+// Member that exists takes it over by [Member.Configure], or at its next ejection's
+// end. What is ejected stays so for as long as it was to, unless MaxEjected has become
+// smaller.
+func (o *Outlier) Configure(cfg *OutlierConfig) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.cfg = cfg
+	o.shrink(o.members)
+	o.look()
+}
+
+// Add adds an endpoint, called subject in what is told of it.
+func (o *Outlier) Add(subject string, t Target) *Member {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	m := &Member{outlier: o, subject: subject, target: t}
+	m.rule.Store(o.rule())
+	o.members++
+	o.look()
+	return m
+}
+
+// rule returns a new rule.
+func (o *Outlier) rule() *rule {
+	r := &rule{percent: o.cfg.FailurePercentage, volume: o.cfg.MinVolume}
+	r.consecutive = int32(min(o.cfg.ConsecutiveFailures, math.MaxInt32))
+	if r.percent > 0 {
+		r.window = newWindow(o.cfg.Window)
+	}
+	return r
+}
+
+// Ejected returns how many endpoints are ejected, of how many.
+func (o *Outlier) Ejected() (ejected, of int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.ejected), o.members
+}
+
+// Held returns how many times an endpoint would have been ejected if MaxEjected had
+// allowed it; each failure beyond that counts.
+func (o *Outlier) Held() int64 { return o.held.Load() }
+
+// allowed returns how many of so many endpoints may be ejected at once. What a decimal
+// fraction lacks as a binary one does not cost an ejection.
+func (o *Outlier) allowed(members int) int {
+	return min(int(math.Floor(o.cfg.MaxEjected*float64(members)+1e-9)), members)
+}
+
+// look finds out whether more may be ejected.
+func (o *Outlier) look() { o.full.Store(len(o.ejected) >= o.allowed(o.members)) }
+
+// shrink returns the endpoints that may not be ejected any more when there are so many
+// members, those first whose time is over first.
+func (o *Outlier) shrink(members int) {
+	for len(o.ejected) > o.allowed(members) {
+		first := slices.MinFunc(o.ejected, func(a, b *Member) int { return int(min(max(a.until-b.until, -1), 1)) })
+		first.back(o.keeper.cfg.Now(), "too many are ejected")
+	}
+}

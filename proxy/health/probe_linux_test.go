@@ -1,0 +1,266 @@
+package health_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/health"
+)
+
+// serve serves connections on loopback until the test ends, and returns where.
+func serve(t *testing.T, handle func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, l, handle)
+	return l.Addr().String()
+}
+
+// answer returns a server of one answer to whatever comes first.
+func answer(text string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = io.WriteString(c, text)
+	}
+}
+
+// wait keeps a connection without a word until the client goes.
+func wait(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+
+// probe makes a probe once.
+func probe(t *testing.T, cfg *health.ProbeConfig, timeout time.Duration) error {
+	t.Helper()
+	p, err := health.NewProbe(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	return p.Probe(ctx)
+}
+
+const brief = 100 * time.Millisecond // for those that end by it
+
+// TestProbes makes each kind of probe of servers that are well and of such as are not.
+func TestProbes(t *testing.T) {
+	pong := func(c net.Conn) {
+		got := make([]byte, 6)
+		if _, err := io.ReadFull(c, got); err == nil && string(got) == "PING\r\n" {
+			for _, part := range []string{"+P", "ON", "G\r\n"} { // as it may come
+				_, _ = io.WriteString(c, part)
+			}
+		}
+		wait(c)
+	}
+	ping := health.ProbeConfig{Send: []byte("PING\r\n"), Expect: []byte("+PONG")}
+	get := health.ProbeConfig{HTTP: &health.HTTPProbe{}}
+	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: []byte("ready")}}
+	long := strings.Repeat("x", 100_000)
+	for name, test := range map[string]struct {
+		address string
+		cfg     health.ProbeConfig
+		timeout time.Duration
+		err     string // "" is well
+	}{
+		"tcp":                       {serve(t, wait), health.ProbeConfig{}, patient, ""},
+		"tcp refused":               {sockets.Refusing(t), health.ProbeConfig{}, patient, "connect: connection refused"},
+		"tcp silence":               {sockets.Silent(t), health.ProbeConfig{}, brief, "connect: i/o timeout"},
+		"exchange":                  {serve(t, pong), ping, patient, ""},
+		"exchange, another answer":  {serve(t, answer("-LOADING it is\r\n")), ping, patient, `the answer ends without "+PONG": it begins with "-LOADING it is\r\n"`},
+		"exchange, no answer":       {serve(t, func(net.Conn) {}), ping, patient, ""},
+		"exchange, silence":         {serve(t, wait), ping, brief, "read the answer: i/o timeout"},
+		"exchange, too much":        {serve(t, answer(long)), ping, patient, `"+PONG" is not in the first 16384 bytes of the answer`},
+		"greeting":                  {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n") }), health.ProbeConfig{Expect: []byte("220 ")}, patient, ""},
+		"http":                      {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n")), get, patient, ""},
+		"http, after an early hint": {serve(t, answer("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")), get, patient, ""},
+		"http, another status":      {serve(t, answer("HTTP/1.1 503 No\r\n\r\n")), get, patient, "status 503 instead of 200"},
+		"http, a redirect":          {serve(t, answer("HTTP/1.1 302 No\r\nLocation: /x\r\n\r\n")), get, patient, "status 302 instead of 200"},
+		"http, two good ones": {
+			serve(t, answer("HTTP/1.1 500 No\r\n\r\n")),
+			health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{200, 204}}},
+			patient, "status 500 instead of 200 or 204",
+		},
+		"http, body":              {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nI ready!")), body, patient, ""},
+		"http, chunked body":      {serve(t, answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nre\r\n3\r\nady\r\n0\r\n\r\n")), body, patient, ""},
+		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, patient, `the body ends without "ready": it begins with "no."`},
+		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, patient, `"ready" is not in the first 65536 bytes of the body`},
+		"http, no HTTP":           {serve(t, answer("+OK\r\n\r\n")), get, patient, "read the answer: malformed HTTP"},
+		"http, nothing":           {serve(t, answer("")), get, patient, "read the answer: the connection ended before it was there"},
+		"http, header of no end":  {serve(t, answer("HTTP/1.1 200 OK\r\nX: "+long)), get, patient, "the answer's header is longer than 65536 bytes"},
+		"http, hints of no end":   {serve(t, answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 5000))), get, patient, "the answer's header is longer than 65536 bytes"},
+		"http, silence":           {serve(t, wait), get, brief, "read the answer: i/o timeout"},
+		"tls to who speaks none":  {serve(t, answer("HTTP/1.1 400 Bad Request\r\n\r\n")), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, patient, "TLS handshake: tls: first record does not look like a TLS handshake"},
+		"tls to who says nothing": {serve(t, wait), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, brief, "TLS handshake: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := test.cfg
+			cfg.Address = test.address
+			err := probe(t, &cfg, test.timeout)
+			switch {
+			case name == "exchange, no answer": // by an end of file or a reset, as it happens
+				if err == nil {
+					t.Error("well without an answer")
+				}
+			case test.err == "" && err != nil:
+				t.Errorf("got %v", err)
+			case test.err != "" && (err == nil || !strings.HasPrefix(err.Error(), test.err)):
+				t.Errorf("got %v, want %s", err, test.err)
+			}
+		})
+	}
+}
+
+// TestProbeSays holds what a server gets to read.
+func TestProbeSays(t *testing.T) {
+	unix := filepath.Join(t.TempDir(), "s")
+	for name, test := range map[string]struct {
+		cfg  health.ProbeConfig
+		want string
+	}{
+		"http": {
+			health.ProbeConfig{HTTP: &health.HTTPProbe{Path: "/primary?lag=1", Host: "db.example"}},
+			"GET /primary?lag=1 HTTP/1.1\r\nHost: db.example\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n",
+		},
+		"unix": {
+			health.ProbeConfig{Address: "unix:" + unix, HTTP: &health.HTTPProbe{}},
+			"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n",
+		},
+		"preface": {
+			health.ProbeConfig{Preface: []byte("PROXY UNKNOWN\r\n"), Send: []byte("PING\r\n")},
+			"PROXY UNKNOWN\r\nPING\r\n",
+		},
+		"preface alone": {health.ProbeConfig{Preface: []byte("PROXY UNKNOWN\r\n")}, "PROXY UNKNOWN\r\n"},
+		"tcp":           {health.ProbeConfig{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			network, address := "tcp", "127.0.0.1:0"
+			if test.cfg.Address != "" {
+				network, address = "unix", unix
+			}
+			l, err := net.Listen(network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan string, 1)
+			sockets.Serve(t, l, func(c net.Conn) {
+				buf := make([]byte, 4096)
+				n, _ := io.ReadFull(c, buf[:len(test.want)])
+				if test.cfg.HTTP != nil {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+				} else {
+					m, _ := io.ReadFull(c, buf[n:]) // to the end
+					n += m
+				}
+				got <- string(buf[:n])
+			})
+			cfg := test.cfg
+			if network == "tcp" {
+				_, port, _ := net.SplitHostPort(l.Addr().String())
+				cfg.Address = "127.0.0.1:1"
+				if _, err := fmt.Sscan(port, &cfg.Port); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := probe(t, &cfg, patient); err != nil {
+				t.Fatal(err)
+			}
+			if said := <-got; said != test.want {
+				t.Errorf("the server read %q, want %q", said, test.want)
+			}
+		})
+	}
+}
+
+// TestProbeTLS asks a server of TLS by name, and verifies its certificate or not.
+func TestProbeTLS(t *testing.T) {
+	var asked atomic.Value
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.TLS.ServerName)
+		_, _ = io.WriteString(w, "ready")
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	ask := func(c *tls.Config) error {
+		return probe(t, &health.ProbeConfig{
+			Address: server.Listener.Addr().String(), TLS: c, HTTP: &health.HTTPProbe{Body: []byte("ready")},
+		}, patient)
+	}
+	if err := ask(&tls.Config{RootCAs: roots, ServerName: "example.com"}); err != nil {
+		t.Error(err)
+	}
+	if err := ask(&tls.Config{InsecureSkipVerify: true, ServerName: "other.example"}); err != nil || asked.Load() != "other.example" {
+		t.Errorf("not verified: %v, asked for %v", err, asked.Load())
+	}
+	if err := ask(&tls.Config{RootCAs: roots, ServerName: "other.example"}); err == nil || !strings.Contains(err.Error(), "TLS handshake: tls: failed to verify") {
+		t.Errorf("of another name: %v", err)
+	}
+}
+
+// TestNewProbeSaysWhatIsWrong holds the messages of what cannot be.
+func TestNewProbeSaysWhatIsWrong(t *testing.T) {
+	for want, cfg := range map[string]health.ProbeConfig{
+		`"10.0.0.1" is neither host:port nor unix:/path`: {Address: "10.0.0.1"},
+		"unix:/s has no port to be replaced by 80":       {Address: "unix:/s", Port: 80},
+		"or sends bytes, not both":                       {Address: "a:1", HTTP: &health.HTTPProbe{}, Expect: []byte("x")},
+		`"a b" is no path of a request`:                  {Address: "a:1", HTTP: &health.HTTPProbe{Path: "a b"}},
+		`"a\r\nX: y" is no host`:                         {Address: "a:1", HTTP: &health.HTTPProbe{Host: "a\r\nX: y"}},
+	} {
+		if p, err := health.NewProbe(&cfg); err == nil || !strings.Contains(err.Error(), want) || p != nil {
+			t.Errorf("%+v: %v, %v; want %s", cfg, p, err, want)
+		}
+	}
+}
+
+// TestProbesLeaveNothing has many made at once and canceled; what would be left is
+// found by TestMain.
+func TestProbesLeaveNothing(t *testing.T) {
+	k := health.NewKeeper(&health.KeeperConfig{})
+	defer k.Close()
+	checker := health.NewChecker(k, nil)
+	mute := serve(t, wait)
+	for i := range 50 {
+		p, err := health.NewProbe(&health.ProbeConfig{Address: mute, Expect: []byte("x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checker.Watch(fmt.Sprint(i), new(target), &health.CheckConfig{
+			Probe: p, Interval: time.Millisecond, FastInterval: time.Millisecond, Timeout: time.Hour, Rise: 1, Fall: 1,
+		})
+	}
+	eventually(t, func() bool { return checker.Stats().Running == 50 })
+	checker.Close()
+}
+
+// TestExpectOverPieces finds what is expected wherever it is cut.
+func TestExpectOverPieces(t *testing.T) {
+	text := bytes.Repeat([]byte("+"), 1021)
+	text = append(text, "+PONG"...)
+	for _, piece := range []int{1, 1022, 1024, 1026} {
+		address := serve(t, func(c net.Conn) {
+			for rest := text; len(rest) > 0; rest = rest[min(piece, len(rest)):] {
+				_, _ = c.Write(rest[:min(piece, len(rest))])
+			}
+			wait(c)
+		})
+		if err := probe(t, &health.ProbeConfig{Address: address, Expect: []byte("+PONG")}, patient); err != nil {
+			t.Errorf("in pieces of %d: %v", piece, err)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package socket
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Private returns nil if whoever listens at a is reached from this machine alone, and, where
+// that is by a unix socket, by those alone whom the mode of its path lets in. Otherwise it
+// says why not and what to write instead, and wraps [ErrAddress].
+func (a Address) Private() error {
+	switch {
+	case a.Abstract():
+		return invalid(a.String(), "an abstract socket is everybody's: write unix:/path")
+	case a.Network != "unix" && !Loopback(a.Name):
+		return invalid(a.String(), "it would be open to other machines: write unix:/path, or 127.0.0.1:PORT")
+	}
+	return nil
+}
+
+// Loopback reports whether a host, with or without a port, is this machine as seen from
+// itself: an address of the loopback, or localhost. Any other name could be anything.
+func Loopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}

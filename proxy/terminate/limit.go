@@ -1,0 +1,142 @@
+package terminate
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// ErrSessions is the error of a TLS session for which there is no room.
+var ErrSessions = errors.New("there are as many TLS sessions as there may be")
+
+// A Limit bounds what TLS costs the process: how many sessions there are at once,
+// which are copied and have goroutines, and how many of them are in the part of a
+// handshake that costs something. That begins when the client's hello has come whole,
+// or the endpoint's answer begins to come: so none that says nothing, or says it a byte
+// at a time, keeps others waiting. It is safe for concurrent use; nil: nothing is
+// bounded.
+type Limit struct {
+	most     int64
+	sessions atomic.Int64
+	turns    chan struct{} // one element for each handshake; nil: any number
+}
+
+// NewLimit returns a limit of so many sessions, and so many handshakes; 0: any number.
+func NewLimit(sessions, handshakes int) *Limit {
+	l := &Limit{most: int64(sessions)}
+	if handshakes > 0 {
+		l.turns = make(chan struct{}, handshakes)
+	}
+	return l
+}
+
+// Enter takes the place of a session, which Leave gives back. It does not wait.
+func (l *Limit) Enter() error {
+	if l == nil {
+		return nil
+	}
+	if n := l.sessions.Add(1); l.most > 0 && n > l.most {
+		l.sessions.Add(-1)
+		return ErrSessions
+	}
+	return nil
+}
+
+// Leave gives a place back.
+func (l *Limit) Leave() {
+	if l != nil {
+		l.sessions.Add(-1)
+	}
+}
+
+// Sessions is how many places are taken.
+func (l *Limit) Sessions() int {
+	if l == nil {
+		return 0
+	}
+	return int(l.sessions.Load())
+}
+
+// A turn is a handshake's, which it takes when it comes to what costs something.
+type turn struct {
+	limit *Limit
+	end   time.Time
+	held  bool
+}
+
+// take waits until there is room.
+func (t *turn) take(ctx context.Context) error {
+	if t.held || t.limit == nil || t.limit.turns == nil {
+		return nil
+	}
+	select {
+	case t.limit.turns <- struct{}{}:
+		t.held = true
+		return nil
+	default:
+	}
+	timer := time.NewTimer(time.Until(t.end))
+	defer timer.Stop()
+	select {
+	case t.limit.turns <- struct{}{}:
+		t.held = true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return errBusy
+	}
+}
+
+// done gives it back, if it was taken.
+func (t *turn) done() {
+	if t.held {
+		<-t.limit.turns
+		t.held = false
+	}
+}
+
+// inContext is the key of a turn in the context of a Server's handshake.
+type inContext struct{}
+
+// takeTurn is a tls.Config's GetConfigForClient.
+func takeTurn(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	t, _ := hello.Context().Value(inContext{}).(*turn)
+	return nil, t.take(hello.Context())
+}
+
+// An answer is a connection to an endpoint, which takes its handshake's turn when the
+// endpoint begins to answer.
+type answer struct {
+	net.Conn
+	ctx  context.Context
+	turn *turn // nil when the handshake is over
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	n, err := a.Conn.Read(p)
+	if n > 0 && a.turn != nil {
+		if late := a.turn.take(a.ctx); late != nil {
+			return 0, late
+		}
+	}
+	return n, err
+}
+
+// NetConn returns the connection itself: who resets one of TLS asks for it.
+func (a *answer) NetConn() net.Conn { return a.Conn }
+
+// errBusy is the error of a handshake whose turn did not come.
+var errBusy = errors.Join(errors.New("too many handshakes at once"), os.ErrDeadlineExceeded)
+
+// Handshakes is how many are in the part that costs something.
+func (l *Limit) Handshakes() int {
+	if l == nil {
+		return 0
+	}
+	return len(l.turns)
+}

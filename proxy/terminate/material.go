@@ -1,0 +1,105 @@
+package terminate
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// A material is what was read from a file or two. It is never changed.
+type material struct {
+	cert *tls.Certificate // of a pair
+	pool *x509.CertPool   // of authorities
+	raw  []byte           // of authorities: the file
+	sum  [sha256.Size]byte
+}
+
+// A recipe says which files are read, and what is made of them.
+type recipe struct {
+	paths [2]string // the second may be ""
+	make  func(p [2]string, text [2][]byte) (*material, error)
+}
+
+func pairOf(cert, key string) recipe { return recipe{[2]string{cert, key}, makePair} }
+
+func poolOf(path string) recipe { return recipe{[2]string{path}, makePool} }
+
+// read makes the material of what the files hold now.
+func (r *recipe) read() (*material, error) {
+	var text [2][]byte
+	hash := sha256.New()
+	for i, path := range r.paths {
+		if path == "" {
+			continue
+		}
+		var err error
+		if text[i], err = readFile(path); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(hash, "%d:", len(text[i]))
+		hash.Write(text[i])
+	}
+	m, err := r.make(r.paths, text)
+	if err != nil {
+		return &material{sum: [sha256.Size]byte(hash.Sum(nil))}, err
+	}
+	m.sum = [sha256.Size]byte(hash.Sum(nil))
+	return m, nil
+}
+
+func makePair(p [2]string, text [2][]byte) (*material, error) {
+	cert, err := tls.X509KeyPair(text[0], text[1])
+	if err != nil {
+		return nil, fmt.Errorf("%s: certificate and key (%s): %w", p[0], p[1], err)
+	}
+	return &material{cert: &cert}, nil
+}
+
+func makePool(p [2]string, text [2][]byte) (*material, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text[0]) {
+		return nil, fmt.Errorf("%s: there is no certificate in it", p[0])
+	}
+	return &material{pool: pool, raw: bytes.Clone(text[0])}, nil
+}
+
+// maxFile is how large a file may be. All authorities of a distribution are 220 KB.
+const maxFile = 4 << 20
+
+// readFile reads a file, but not one that would make it wait, or has no end.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, inFile(path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: it is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, inFile(path, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, inFile(path, err)
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s: it is larger than %d MiB", path, maxFile>>20)
+	}
+	return text, nil
+}
+
+// inFile puts the file's name first, as in all errors of this package, and once.
+func inFile(path string, err error) error {
+	var perr *os.PathError
+	if errors.As(err, &perr) {
+		err = perr.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}

@@ -1,0 +1,108 @@
+package terminate
+
+import (
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A TicketsConfig says how the keys of session tickets live.
+type TicketsConfig struct {
+	// Rotate is how long a key makes tickets; 0: 8 h.
+	Rotate time.Duration
+
+	// Keep is how many keys are kept, the newest included: a ticket is taken for at
+	// least (Keep-1)*Rotate; 0: 3.
+	Keep int
+
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// Tickets are the secrets that the keys of session tickets are made of. They are never
+// stored. All listeners of a process share them, each makes keys of its own of them;
+// and they are kept over reloads, so that what a client was given before is taken
+// after. They are safe for concurrent use.
+type Tickets struct {
+	rotate time.Duration
+	keep   int
+	now    func() time.Time
+
+	mu      sync.Mutex
+	secrets []secret      // the newest first, never empty
+	count   atomic.Uint64 // of secrets ever made
+	due     atomic.Int64  // unix nanoseconds: when the next one is made
+}
+
+type secret struct {
+	value [32]byte
+	made  time.Time
+}
+
+// NewTickets returns tickets with a first secret.
+func NewTickets(cfg *TicketsConfig) *Tickets {
+	t := &Tickets{rotate: 8 * time.Hour, keep: 3, now: time.Now}
+	if cfg != nil && cfg.Rotate > 0 {
+		t.rotate = cfg.Rotate
+	}
+	if cfg != nil && cfg.Keep > 0 {
+		t.keep = cfg.Keep
+	}
+	if cfg != nil && cfg.Now != nil {
+		t.now = cfg.Now
+	}
+	t.renew(t.now())
+	return t
+}
+
+// renew makes a secret, and forgets those that are too old. The caller holds t.mu, or
+// is alone.
+func (t *Tickets) renew(now time.Time) {
+	fresh := secret{made: now}
+	rand.Read(fresh.value[:]) // never fails
+	kept := []secret{fresh}
+	for _, s := range t.secrets {
+		if len(kept) < t.keep && now.Sub(s.made) < time.Duration(t.keep)*t.rotate {
+			kept = append(kept, s)
+		}
+	}
+	t.secrets = kept
+	t.due.Store(now.Add(t.rotate).UnixNano())
+	t.count.Add(1)
+}
+
+// refresh gives a state the keys of now, if it has not got them.
+func (t *Tickets) refresh(name string, st *state) {
+	now := t.now()
+	if now.UnixNano() < t.due.Load() && st.keys.Load() == t.count.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.UnixNano() >= t.due.Load() {
+		t.renew(now)
+	}
+	if st.keys.Load() == t.count.Load() {
+		return
+	}
+	keys := make([][32]byte, len(t.secrets))
+	for i, s := range t.secrets {
+		keys[i] = s.derive(name, st.bind)
+	}
+	st.config.SetSessionTicketKeys(keys)
+	st.keys.Store(t.count.Load())
+}
+
+// derive makes the key of a listener. It differs with the authorities for clients, so
+// that a session which others have admitted is not resumed.
+func (s *secret) derive(name string, bind []byte) (key [32]byte) {
+	made, err := hkdf.Key(sha256.New, s.value[:], bind, "penstock session ticket "+name, len(key))
+	if err != nil {
+		panic(err) // only for a length that HKDF cannot make
+	}
+	copy(key[:], made)
+	return key
+}

@@ -1,0 +1,304 @@
+package relay_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// TestBandwidth: over every time, what a session moves both ways together is no more
+// than its rate gives, and it is as much if there is that much to be moved.
+func TestBandwidth(t *testing.T) { eachDriver(t, testBandwidth) }
+
+func testBandwidth(t *testing.T, d *driving) {
+	const rate, burst = 100_000, 20_000
+	for name, limits := range map[string]*relay.Limits{
+		"shared": {Bandwidth: relay.NewBucket(rate, burst)},
+		"own":    {PerConnection: rate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, c := d.clockedRelay(t, relay.Config{Engine: relay.EngineSplice})
+			d.limits = limits
+			begin := c.now()
+			g := d.newRig(t, r, tcp, tcp)
+			for _, from := range []halfConn{g.A, g.B} {
+				if _, err := from.Write(make([]byte, 1<<20)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			go io.Copy(io.Discard, g.A)
+			go io.Copy(io.Discard, g.B)
+			moved := func(res relay.Result) int64 { return res.AToB.Bytes() + res.BToA.Bytes() }
+			for range 50 {
+				passed := int64(c.now() - begin)
+				given := rate * passed / 1e9
+				res := g.until("the rate is used", func(res relay.Result) bool {
+					return moved(res) >= given
+				})
+				if moved(res) > given+burst {
+					t.Fatalf("%d bytes moved, at most %d may be", moved(res), given+burst)
+				}
+				if pipes, buffers := d.holds(t, r); pipes+buffers > 0 && name == "shared" {
+					g.until("nothing is held", func(relay.Result) bool {
+						pipes, buffers := d.holds(t, r)
+						return pipes+buffers == 0
+					})
+				}
+				c.advance(10 * time.Millisecond)
+			}
+			if n := r.Stats().Drivers.Rests; n == 0 || n > 3*50 {
+				t.Errorf("rested %d times in 50 steps of the clock", n)
+			}
+			if f := g.session.Result().AToB; f.Copied > 0 {
+				t.Errorf("%+v, want all spliced", f)
+			}
+		})
+	}
+}
+
+// TestBandwidthStreams: with limits and without, in every engine, by either driver, the
+// streams and their ends are the same.
+func TestBandwidthStreams(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.String(), func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, d *driving) { testBandwidthStreams(t, d, e) })
+		})
+	}
+}
+
+func testBandwidthStreams(t *testing.T, d *driving, e relay.Engine) {
+	const toB, toA = 500_000, 250_001
+	for name, limits := range map[string]*relay.Limits{
+		"none":     nil,
+		"both":     {Bandwidth: relay.NewBucket(8<<20, 1), PerConnection: 6 << 20},
+		"shared":   {Bandwidth: relay.NewBucket(10<<20, 1)},
+		"own":      {PerConnection: 4 << 20, IdleTimeout: time.Minute},
+		"lifted":   {Bandwidth: new(relay.Bucket)},
+		"plenty":   {Bandwidth: relay.NewBucket(1<<35, 0)},
+		"unneeded": {Bandwidth: relay.NewBucket(0, 0)},
+	} {
+		for network, n := range d.networks() {
+			t.Run(name+" "+network, func(t *testing.T) {
+				d.limits = limits
+				g := d.newRig(t, newRelay(t, &relay.Config{Engine: e}), n, tcp)
+				begin := time.Now()
+				g.exchange(content(1, toB), content(2, toA), 100_000)
+				res := g.checkClean(toB, toA)
+				if limits == nil || limits.PerConnection == 0 {
+					return
+				}
+				beyond := toB + toA - limits.PerConnection/10 // which is the burst
+				if least := time.Duration(beyond) * time.Second / time.Duration(limits.PerConnection); time.Since(begin) < least {
+					t.Errorf("took %v, at least %v were to be", time.Since(begin), least)
+				}
+				if f := res.AToB; e != relay.EngineCopy && f.Fallbacks == (relay.Fallbacks{}) && f.Spliced < f.Copied {
+					t.Errorf("%+v, want most of it spliced", f)
+				}
+			})
+		}
+	}
+}
+
+// TestBandwidthMarks: sources whose low-water marks are raised and whose rates are
+// limited move all, the tails included.
+func TestBandwidthMarks(t *testing.T) { eachDriver(t, testBandwidthMarks) }
+
+func testBandwidthMarks(t *testing.T, d *driving) {
+	r := newRelay(t, nil)
+	d.proven = true
+	for _, rate := range []int64{16 << 20, 128 << 20} {
+		d.limits = &relay.Limits{Bandwidth: relay.NewBucket(rate, 0)}
+		g := d.newRig(t, r, tcp, tcp)
+		for i, n := range []int{1, 300_000, 17, 2_000_000, 5} { // bursts, and a tail each
+			want := content(uint64(i), n)
+			go func() {
+				if _, err := g.A.Write(want); err != nil {
+					t.Error(err)
+				}
+			}()
+			got := make([]byte, n)
+			if _, err := io.ReadFull(g.B, got); err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != string(want) {
+				t.Fatal("other bytes came")
+			}
+		}
+		g.A.CloseWrite()
+		g.B.CloseWrite()
+		g.checkClean(2_300_023, 0)
+	}
+	if n := r.Stats().Drivers.MarksRaised; n == 0 {
+		t.Error("no mark was raised: the test does not try what it is for")
+	}
+}
+
+// TestBandwidthIsNotIdle: a session that waits for the others to leave it some
+// bandwidth is neither idle, nor is its endpoint silent.
+func TestBandwidthIsNotIdle(t *testing.T) { eachDriver(t, testBandwidthIsNotIdle) }
+
+func testBandwidthIsNotIdle(t *testing.T, d *driving) {
+	r, c := d.clockedRelay(t, relay.Config{})
+	b := relay.NewBucket(1000, 0)
+	b.Owe(16<<10+60_000, c.now()) // by others: a minute's worth
+	d.limits = &relay.Limits{Bandwidth: b, IdleTimeout: 5 * time.Second, FirstByte: 3 * time.Second}
+	g := d.newRig(t, r, tcp, tcp)
+	if _, err := g.B.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	d.untilResting(t, r, 1)
+	for range 59 {
+		c.advance(time.Second)
+		running(t, g)
+	}
+	if n := g.session.Result().BToA.Bytes(); n != 0 {
+		t.Fatalf("%d bytes were moved that were not left", n)
+	}
+	c.walk(2*time.Second, 100*time.Millisecond, func() bool { return false })
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(g.A, got); err != nil || string(got) != "hello" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	c.advance(4 * time.Second)
+	running(t, g)
+	c.advance(time.Second)
+	expectTimeout(t, g, relay.ReasonIdle)
+}
+
+// untilResting waits until a direction has begun to wait for its rate so many times.
+func (d *driving) untilResting(t *testing.T, r *relay.Relay, times int64) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); r.Stats().Drivers.Rests < times; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no direction waits for its rate")
+		}
+	}
+}
+
+// TestBandwidthReset: what a client had sent before it was reset waits for its turn like
+// all else, and the reset follows it.
+func TestBandwidthReset(t *testing.T) { eachDriver(t, testBandwidthReset) }
+
+func testBandwidthReset(t *testing.T, d *driving) {
+	r, c := d.clockedRelay(t, relay.Config{})
+	b := relay.NewBucket(1000, 0)
+	b.Owe(16<<10+10_000, c.now())
+	d.limits = &relay.Limits{Bandwidth: b}
+	g := d.newRig(t, r, tcp, tcp)
+	if _, err := g.A.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	d.untilResting(t, r, 1)
+	_ = g.A.(*net.TCPConn).SetLinger(0)
+	g.A.Close()
+	c.advance(9 * time.Second)
+	running(t, g)
+	c.walk(2*time.Second, 100*time.Millisecond, func() bool { return false })
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(g.B, got); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if res, _ := g.wait(); res.Reason != relay.ReasonReset || res.AToB.Bytes() != 5 || res.AToB.Lost != 0 {
+		t.Errorf("%+v", res)
+	}
+	if _, err := g.B.Read(got); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the endpoint sees %v, want ECONNRESET", err)
+	}
+}
+
+// TestBandwidthCut: a session that waits for bandwidth is cut like any other.
+func TestBandwidthCut(t *testing.T) { eachDriver(t, testBandwidthCut) }
+
+func testBandwidthCut(t *testing.T, d *driving) {
+	networks := d.networks()
+	if !d.onLoop() {
+		networks["tls"] = tlsOverTCP
+		defer delete(networks, "tls")
+	}
+	for name, n := range networks {
+		r, c := d.clockedRelay(t, relay.Config{})
+		b := relay.NewBucket(1000, 0)
+		b.Owe(1<<30, c.now())
+		d.limits = &relay.Limits{Bandwidth: b, IdleTimeout: time.Hour}
+		g := d.newRig(t, r, n, tcp)
+		if _, err := g.A.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		d.untilResting(t, r, 1)
+		why := errors.New("enough")
+		g.cancel(why)
+		res, err := g.wait()
+		if res.Reason != relay.ReasonCanceled || !errors.Is(err, why) || res.AToB.Bytes() != 0 || res.AToB.Lost > 5 {
+			t.Errorf("%s: %+v, %v", name, res, err)
+		}
+	}
+}
+
+// TestBandwidthFair: of sessions that share a rate none gets much less than another,
+// also if their number is far above what the rate serves in a moment, and one that asks
+// for little does not wait for those who ask for all.
+func TestBandwidthFair(t *testing.T) { eachDriver(t, testBandwidthFair) }
+
+func testBandwidthFair(t *testing.T, d *driving) {
+	const many, rate, each = 16, 4 << 20, 384 << 10
+	r := newRelay(t, nil)
+	d.limits = &relay.Limits{Bandwidth: relay.NewBucket(rate, 64<<10)}
+	rigs := make([]*rig, many)
+	var sends sync.WaitGroup
+	for i := range rigs {
+		g := d.newRig(t, r, smallTCP, smallTCP)
+		rigs[i] = g
+		sends.Go(func() {
+			buf := make([]byte, 64<<10)
+			for {
+				if _, err := g.A.Write(buf); err != nil {
+					return
+				}
+			}
+		})
+		go io.Copy(io.Discard, g.B)
+	}
+	rigs[0].until("the first has its share", func(res relay.Result) bool { return res.AToB.Bytes() >= each })
+	least, most := int64(1<<62), int64(0)
+	for _, g := range rigs {
+		n := g.session.Result().AToB.Bytes()
+		least, most = min(least, n), max(most, n)
+	}
+	if least < most/2 {
+		t.Errorf("some have moved %d bytes, some %d", least, most)
+	}
+	for _, g := range rigs {
+		g.cancel(errors.New("enough"))
+		g.wait()
+		g.A.Close()
+	}
+	sends.Wait()
+}
+
+// TestBandwidthChanged: those who wait are served by a new rate soon.
+func TestBandwidthChanged(t *testing.T) { eachDriver(t, testBandwidthChanged) }
+
+func testBandwidthChanged(t *testing.T, d *driving) {
+	r := newRelay(t, nil)
+	b := relay.NewBucket(1, 1)
+	d.limits = &relay.Limits{Bandwidth: b}
+	g := d.newRig(t, r, tcp, tcp)
+	go g.A.Write(make([]byte, 300_000))
+	d.untilResting(t, r, 1)
+	b.SetRate(1 << 30)
+	if _, err := io.ReadFull(g.B, make([]byte, 300_000)); err != nil {
+		t.Fatal(err)
+	}
+	b.SetRate(1)
+	b.SetRate(0)
+	g.echo(t)
+	if b.Rate() != 0 || b.Waits() == 0 {
+		t.Errorf("rate %d, %d waits", b.Rate(), b.Waits())
+	}
+}

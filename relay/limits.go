@@ -1,0 +1,117 @@
+package relay
+
+import (
+	"math"
+	"time"
+)
+
+// Limits are what one session is held to, in place of the timeouts of its relay's
+// [Config]: the zero value of a field means that there is no such limit. They are
+// given by [Driver.StartLimited] and [Session.Limit], are shared by any number of
+// sessions of both drivers, and must not be changed once one has them; what may be
+// changed while they run is the rate of Bandwidth.
+type Limits struct {
+	// IdleTimeout ends a session in which no byte moved either way for so long. To
+	// wait for bandwidth is not idle.
+	IdleTimeout time.Duration
+	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
+	// that IdleTimeout stays in force.
+	HalfCloseTimeout time.Duration
+	// MaxLifetime ends a session of that age, or up to LifetimeJitter of it earlier,
+	// by a share that each session has of its own: sessions that began together do
+	// not all end together. The jitter is at least 0 and at most 1.
+	MaxLifetime    time.Duration
+	LifetimeJitter float64
+	// FirstByte ends a session whose second side, the endpoint, has sent nothing for
+	// so long since they were joined, neither a byte nor an end of file. It counts
+	// whether or not the first side has sent anything: where the client speaks first,
+	// join when it has.
+	FirstByte time.Duration
+
+	// Bandwidth is spent by both directions of every session that has it: what one
+	// moves is missing for all others. Sessions that wait for it are served in turn.
+	// nil means that there is no such limit.
+	Bandwidth *Bucket
+	// PerConnection is how many bytes a second both directions of one session may move
+	// together, with the burst that [NewBucket] gives such a rate. A session with either
+	// limit of bandwidth takes 600 bytes more than one without.
+	PerConnection int64
+
+	// Answered is called after FirstByte, and may be called again, if the second side has
+	// sent something by then: for those who want to know before the session ends that it
+	// has come to something. It is called where the session is driven, and must not wait.
+	Answered func()
+
+	// Of belongs to whoever made the Limits: relay does not look at it.
+	Of any
+}
+
+// limits are those of sessions that were given none.
+func (c *Config) limits() Limits {
+	return Limits{IdleTimeout: c.IdleTimeout, HalfCloseTimeout: c.HalfCloseTimeout, MaxLifetime: c.MaxLifetime}
+}
+
+// paces reports whether sessions may have to wait for bandwidth.
+func (l *Limits) paces() bool { return l.Bandwidth != nil || l.PerConnection > 0 }
+
+// quiet is how long no byte may move.
+func (l *Limits) quiet(half bool) time.Duration {
+	if half && l.HalfCloseTimeout > 0 {
+		return l.HalfCloseTimeout
+	}
+	return l.IdleTimeout
+}
+
+// lifetime is how old a session may become; seed is what it has of its own.
+func (l *Limits) lifetime(seed int64) time.Duration {
+	if l.MaxLifetime <= 0 || l.LifetimeJitter <= 0 {
+		return max(l.MaxLifetime, 0)
+	}
+	share := float64(mix(uint64(seed))>>11) / (1 << 53)
+	less := time.Duration(float64(l.MaxLifetime) * min(l.LifetimeJitter, 1) * share)
+	return max(l.MaxLifetime-less, 1)
+}
+
+// mix spreads what little seeds differ by over all bits (Steele, Lea and Flood, "Fast
+// splittable pseudorandom number generators", 2014: the finalizer of SplitMix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// An age is what the timeouts of a session count from, on its driver's clock.
+type age struct {
+	now, started, active int64
+	seed                 int64
+	half                 bool // one direction has ended
+	answered             bool // the second side has sent something, or waits for bandwidth
+}
+
+// next returns the time until the next timeout, if there is any, and what that is.
+func (l *Limits) next(a age) (left time.Duration, what Reason) {
+	left = math.MaxInt64
+	if quiet := l.quiet(a.half); quiet > 0 {
+		left, what = quiet-time.Duration(a.now-a.active), ReasonIdle
+		if a.half && l.HalfCloseTimeout > 0 {
+			what = ReasonHalfClose
+		}
+	}
+	if l.FirstByte > 0 && !a.answered {
+		if rest := l.FirstByte - time.Duration(a.now-a.started); rest < left {
+			left, what = rest, ReasonFirstByte
+		}
+	}
+	if life := l.lifetime(a.seed); life > 0 {
+		if rest := life - time.Duration(a.now-a.started); rest <= max(left, 0) {
+			left, what = rest, ReasonLifetime
+		}
+	}
+	return left, what
+}
+
+// answered reports whether a direction's source has sent something.
+func (d *direction) answered() bool {
+	return d.spliced.Load()+d.copied.Load() > 0 || d.reason.Load() != uint32(ReasonNone)
+}

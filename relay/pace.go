@@ -1,0 +1,348 @@
+package relay
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// How a direction keeps to a rate. Bytes are reserved before they are read, so what
+// has been read is passed on at once, and a direction that has to wait holds neither
+// pipe nor buffer: it has not read, and the source feels that by its window. It
+// says waitTokens, and its driver steps it again once it has rested.
+//
+// It reserves no more than it can read: only where bytes have to be waited for does it
+// ask the source how many are queued, so that nobody waits behind a reservation
+// that nothing comes of. What is left of one when the source runs dry, or the sink is
+// full, is given back. Where the question gives 0 a read tells what there is (an end of
+// file, an urgent mark), and what it gives is owed.
+//
+// A source that is moved by its own Read cannot be asked, and holds a buffer anyway. There
+// what has been read is reserved afterwards, and waits in the buffer.
+
+// A pacing is how a direction stands with its rate.
+type pacing uint8
+
+const (
+	unpaced pacing = iota // there is none
+	paced
+	resting // until its turn has come
+)
+
+// A way is what a paced direction needs.
+type way struct {
+	of      *throttle
+	dir     *direction
+	buckets [2]*Bucket // the session's own and the shared one; nil: none
+	clock   clock
+
+	grant     int64    // bytes that may be read
+	reserved  [2]bool  // they are taken from these buckets; otherwise they are owed when read
+	pos       [2]int64 // that the supplies of those have to reach
+	afterward bool     // the source is moved by its own Read
+	free      bool     // the session ends: nothing waits, what is read is owed
+
+	timer loop.Timer // of a loop
+
+	// Of goroutines.
+	asleep atomic.Bool // resting, for others
+	sleep  timer       // nil until it is needed
+	wake   chan struct{}
+}
+
+// A throttle is what a session with limits of bandwidth needs.
+type throttle struct {
+	own     Bucket // of the connection
+	line    supply // of own
+	ways    [2]way // of ab and ba
+	odds    [2]oddity
+	stopped atomic.Bool // the session is cut: nobody waits any more
+}
+
+// start makes both directions of a session keep to its limits.
+func (t *throttle) start(ab, ba *direction, l *Limits, c clock) {
+	var own *Bucket
+	if l.PerConnection > 0 {
+		t.line = newSupply(l.PerConnection, 0)
+		t.line.at = c.now()
+		t.own.spent.Store(-t.line.burst)
+		t.own.supply.Store(&t.line)
+		own = &t.own
+	}
+	for i, d := range [2]*direction{ab, ba} {
+		w := &t.ways[i]
+		w.of, w.dir, w.clock, w.buckets = t, d, c, [2]*Bucket{own, l.Bandwidth}
+		o := d.odd.Load()
+		if o == nil {
+			o = &t.odds[i]
+			d.odd.Store(o)
+		}
+		o.way, d.pace = w, paced
+		w.owe(int64(d.readAhead()))
+	}
+}
+
+// way returns that of a direction, nil if it is not paced.
+func (d *direction) way() *way {
+	if o := d.odd.Load(); o != nil {
+		return o.way
+	}
+	return nil
+}
+
+// granted is asked before a paced direction reads, and reports whether it may.
+// Otherwise it rests.
+func (d *direction) granted() bool {
+	w := d.way()
+	if w.grant > 0 || w.free {
+		return true
+	}
+	now := w.clock.now()
+	left, piece := w.look(now)
+	switch {
+	case w.afterward, left == math.MaxInt64:
+		w.grant = piece
+		return true
+	case left >= min(piece, leastPiece):
+		w.reserve(min(piece, left), now)
+	default:
+		queued := int64(d.link.queued())
+		if queued == 0 {
+			w.grant = leastPiece
+			return true
+		}
+		w.reserve(min(piece, queued), now)
+	}
+	if !w.reached(now) {
+		d.rest()
+		return false
+	}
+	return true
+}
+
+// look returns how many bytes may be read at once, the most there are if there is no
+// limit now, and how many to reserve at a time.
+func (w *way) look(now int64) (left, piece int64) {
+	left, piece = math.MaxInt64, mostPiece
+	for _, b := range w.buckets {
+		if s := b.inForce(); s != nil {
+			have := b.left(s, now)
+			left, piece = min(left, have), min(piece, s.piece(have))
+		}
+	}
+	return left, piece
+}
+
+// reserve takes n bytes of every bucket.
+func (w *way) reserve(n, now int64) {
+	w.grant = n
+	for i, b := range w.buckets {
+		if s := b.inForce(); s != nil {
+			w.pos[i], w.reserved[i] = b.reserve(s, n, now), true
+		}
+	}
+}
+
+// owe takes bytes that have been read already.
+func (w *way) owe(n int64) {
+	if n > 0 {
+		w.reserve(n, w.clock.now())
+		w.grant = 0
+	}
+}
+
+// pay notes that n bytes have been read.
+func (d *direction) pay(n int) {
+	w := d.way()
+	if w.reserved != [2]bool{} && int64(n) <= w.grant {
+		if w.grant -= int64(n); w.grant == 0 {
+			w.reserved = [2]bool{}
+		}
+		return
+	}
+	w.refund()
+	w.owe(int64(n))
+	if w.afterward && !w.free && !w.reached(w.clock.now()) {
+		d.rest()
+		return
+	}
+	w.reserved = [2]bool{}
+}
+
+// refund gives back what is left of a reservation.
+func (w *way) refund() {
+	for i, b := range w.buckets {
+		if w.reserved[i] && w.grant > 0 {
+			b.refund(w.grant)
+		}
+	}
+	w.grant, w.reserved = 0, [2]bool{}
+}
+
+// refund is that of a direction, paced or not.
+func (d *direction) refund() {
+	if d.pace != unpaced {
+		d.way().refund()
+	}
+}
+
+// clip bounds a read.
+func (w *way) clip(n int) int {
+	if w.free {
+		return n
+	}
+	return int(min(int64(n), w.grant))
+}
+
+// reached reports whether what is reserved may be read.
+func (w *way) reached(now int64) bool { return w.remaining(now) <= 0 }
+
+// remaining is how long to wait until it may, or until a new look.
+func (w *way) remaining(now int64) (left time.Duration) {
+	for i, b := range w.buckets {
+		if s := b.inForce(); s != nil && w.reserved[i] {
+			left = max(left, s.after(w.pos[i], now))
+		}
+	}
+	return left
+}
+
+// rest makes the direction wait for its turn.
+func (d *direction) rest() {
+	w := d.way()
+	d.release()
+	d.pace = resting
+	w.asleep.Store(true)
+	now := w.clock.now()
+	for i, b := range w.buckets {
+		if s := b.inForce(); s != nil && w.reserved[i] && s.after(w.pos[i], now) > 0 {
+			b.waits.Add(1)
+		}
+	}
+	d.env().counts.note(rested)
+}
+
+// rested reports whether a direction that rests may go on, and has it do so.
+func (d *direction) rested() bool {
+	w := d.way()
+	if !w.of.stopped.Load() && !w.reached(w.clock.now()) {
+		return false
+	}
+	if w.grant == 0 { // it was owed
+		w.reserved = [2]bool{}
+	}
+	d.pace = paced
+	w.asleep.Store(false)
+	if active := d.env().active; active != nil {
+		active()
+	}
+	return true
+}
+
+// unbind lets a direction that is at its end move without waiting.
+func (d *direction) unbind() {
+	if d.pace != unpaced {
+		w := d.way()
+		w.refund()
+		w.free, d.pace = true, paced
+		w.asleep.Store(false)
+	}
+}
+
+// sparse reports whether the last read took no more only because no more was granted.
+func (d *direction) sparse() bool { return d.pace == paced && d.way().grant == 0 }
+
+// With goroutines:
+
+// pace makes a session that begins keep to its limits. A cut may have come before.
+func (s *Session) pace() {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	t := new(throttle)
+	t.start(&s.ab, &s.ba, s.limits, s.r.clock)
+	for i := range t.ways {
+		w := &t.ways[i]
+		w.wake = make(chan struct{}, 1)
+		_, w.afterward = s.ends[i].source.(*opaqueSource)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.stopped.Store(s.reason != ReasonNone)
+}
+
+// resting reports whether the direction waits for its rate. It may be called by any
+// goroutine.
+func (d *direction) resting() bool {
+	w := d.way()
+	return w != nil && w.asleep.Load()
+}
+
+// await waits until a direction that rests may go on, or its session is cut.
+func (d *direction) await() {
+	w := d.way()
+	for !d.rested() {
+		left := max(w.remaining(w.clock.now()), 1)
+		if w.sleep == nil {
+			w.sleep = w.clock.afterFunc(left, w.rouse)
+		} else {
+			w.sleep.Reset(left)
+		}
+		<-w.wake
+		w.sleep.Stop()
+	}
+}
+
+// rouse ends a wait of await, one that is to come included.
+func (w *way) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stop has nobody wait any more. It may be called by any goroutine.
+func (t *throttle) stop() {
+	t.stopped.Store(true)
+	t.ways[0].rouse()
+	t.ways[1].rouse()
+}
+
+// On a loop:
+
+// Expired implements [loop.Expirer].
+func (w *way) Expired(*loop.Timer) {
+	s := sessionOf(w.dir)
+	if !w.dir.rested() {
+		s.drv.await(w.dir)
+		return
+	}
+	s.active = s.drv.loop.Now()
+	s.advance()
+}
+
+// await has a direction that rests called when it may go on.
+func (d *Driver) await(dir *direction) {
+	w := dir.way()
+	d.loop.Arm(&w.timer, w, max(w.remaining(w.clock.now()), 1))
+}
+
+// pace makes a session that starts keep to its limits. It uses again what the session
+// that was there before had for that.
+func (d *Driver) pace(s *Driven, spare *throttle) {
+	if spare == nil {
+		spare = new(throttle)
+	} else {
+		*spare = throttle{}
+	}
+	spare.start(&s.ab, &s.ba, s.limits, d.relay.clock)
+}
+
+// throttle returns what paces the session, nil if nothing does.
+func (s *Driven) throttle() *throttle {
+	if w := s.ab.way(); w != nil {
+		return w.of
+	}
+	return nil
+}
