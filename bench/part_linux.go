@@ -10,10 +10,13 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/handshake"
+	"github.com/penstock/penstock/bench/incident"
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/million"
 	"github.com/penstock/penstock/bench/observed"
 	"github.com/penstock/penstock/bench/origin"
+	"github.com/penstock/penstock/bench/reload"
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/bench/switches"
@@ -38,7 +41,7 @@ type listening struct {
 // threads to serve with (the origin ignores it), contestant.PartRival the address to
 // forward to and "splice" or "copy", contestant.PartObserved a form, that address
 // and the most sessions, million.Part a form and a number of sessions; PartLoad and
-// those of packages switches and write take nothing. The program that a Rig runs must call it
+// those of packages switches, write and incident take nothing. The program that a Rig runs must call it
 // when asked to by the arguments that Program.Part gives.
 func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
 	switch part {
@@ -52,14 +55,22 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return runRival(ctx, args, in, out)
 	case contestant.PartObserved:
 		return runObserved(ctx, args, in, out)
+	case handshake.PartClient:
+		return handshake.RunPart(ctx, in, out)
 	case million.Part:
 		return runMillion(args, out)
 	}
 	if switches.IsPart(part) {
 		return switches.RunPart(ctx, part, in, out)
 	}
+	if reload.IsPart(part) {
+		return reload.RunPart(ctx, part, in, out)
+	}
 	if write.IsPart(part) {
 		return write.RunPart(ctx, part, in, out)
+	}
+	if incident.IsPart(part) {
+		return incident.RunPart(ctx, part, in, out)
 	}
 	return fmt.Errorf("bench: no part %q", part)
 }

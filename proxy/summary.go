@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"math"
+	"runtime"
 	"runtime/metrics"
 
 	"github.com/penstock/penstock/proxy/core"
@@ -21,6 +22,7 @@ type Summary struct {
 	// AcceptPauses is how often accepting failed, for want of descriptors or memory as
 	// a rule, and was tried again later.
 	AcceptPauses int64  `json:"accept_pauses"`
+	Goroutines   int64  `json:"goroutines"` // of the whole process, now
 	Engine       Engine `json:"engine"`
 	Arena        *Arena `json:"arena,omitempty"` // nil where there are goroutines
 	Loops        []Loop `json:"loops,omitempty"` // none where there are goroutines
@@ -92,6 +94,7 @@ type Loop struct {
 	BatchRefused int64 `json:"batch_refused"`  // threads that could not be given that
 	LagP99Us     int64 `json:"lag_p99_us"`     // how long turns took, see [core.Load]
 	LagMaxUs     int64 `json:"lag_max_us"`
+	LongTurns    int64 `json:"long_turns"` // those that took 1,024 µs or more
 
 	TimerLateP99Us int64 `json:"timer_late_p99_us"` // how late timers fired
 	TimerLateMaxUs int64 `json:"timer_late_max_us"`
@@ -119,7 +122,7 @@ func Summarize(done core.Summary, stats relay.Stats, acceptPauses int64) Summary
 		Pipes:       Pipes{Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle},
 		Pauses:      gcPauses(),
 
-		AcceptPauses: acceptPauses,
+		AcceptPauses: acceptPauses, Goroutines: int64(runtime.NumGoroutine()),
 		Engine: Engine{
 			Promotions: chose.Promotions, Demotions: chose.Demotions, PipeGrowths: chose.PipeGrowths,
 			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
@@ -136,7 +139,7 @@ func Summarize(done core.Summary, stats relay.Stats, acceptPauses int64) Summary
 			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
 			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
 			Batches: l.Batches, BatchRefused: l.BatchRefused,
-			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(),
+			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(), LongTurns: l.LongTurns,
 			TimerLateP99Us: l.TimerLateP99.Microseconds(), TimerLateMaxUs: l.TimerLateMax.Microseconds(),
 		})
 	}

@@ -39,13 +39,13 @@ type Config struct {
 const (
 	// DefaultCopyBelow is below which size of a piece a copy in user space costs less
 	// than an entry of the vector. See docs/vecio.md for the measurement.
-	DefaultCopyBelow = 1024
+	DefaultCopyBelow = 2048
 
 	// DefaultHigh is how many bytes may be pending.
 	DefaultHigh = 1 << 20
 
 	// maxRuns bounds what empty and tiny pieces cost: so often may the length of a piece
-	// that is pending differ from that of the one before it.
+	// that is pending differ from that of the one before it, and so many may be owned.
 	maxRuns = 1 << 16
 )
 

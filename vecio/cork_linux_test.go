@@ -153,6 +153,7 @@ func TestNothingPendingIsNotStranded(t *testing.T) {
 			wantCork(t, client, true)
 			must(t, end(w))
 		})
+		wantDue(t, w, 0, false)
 		wantCork(t, client, false)
 		if d > slow {
 			t.Errorf("%s: 2000 bytes took %v", name, d)

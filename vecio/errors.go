@@ -14,7 +14,7 @@ var (
 
 	// ErrFull is returned for a piece by a writer that never waits, or to a socket of
 	// datagrams, and has too much pending: more than Config.High bytes, or pieces of which
-	// 65,536 differed in length from the one before. The piece stays the caller's. It is
+	// 65,536 differed in length from the one before, or 65,536 owned ones. The piece stays the caller's. It is
 	// over once no more than Config.Low is pending.
 	ErrFull = errors.New("penstock: vecio: too much is pending: flush first")
 

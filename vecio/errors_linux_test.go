@@ -138,6 +138,12 @@ func TestEPIPE(t *testing.T) {
 			})
 		}
 	})
+	// What is copied goes by another call.
+	a, _ := sockets.TCPPair(t)
+	must(t, a.CloseWrite())
+	w := newWriter(t, a, nil)
+	must(t, w.AppendString("x"))
+	failure(t, w, w.Flush(), syscall.EPIPE, 0, 0)
 	select {
 	case <-signals:
 		t.Error("SIGPIPE")

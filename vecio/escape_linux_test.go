@@ -12,16 +12,16 @@ import (
 // heap. What leaks is named: a piece that goes into the queue, and nothing else.
 var hot = map[string]map[string][]string{
 	"vecio": {
-		"writer.go":           {"Append", "AppendString", "Own", "append", "add", "admit", "wrote", "pop", "release", "drain", "Flush", "Pending", "abandon"},
-		"queue.go":            {"refer", "copy", "extend", "turn", "ample", "shut", "cut", "recycle"},
+		"writer.go":           {"Append", "AppendString", "Own", "append", "add", "state", "admit", "wrote", "pop", "release", "drain", "Flush", "Pending", "abandon"},
+		"queue.go":            {"refer", "copy", "extend", "turn", "crowded", "ample", "shut", "cut", "recycle"},
 		"lengths.go":          {"add", "reached", "forget"},
-		"short.go":            {"alike", "short", "noteLike", "offer", "sync"},
+		"short.go":            {"alike", "short", "noteLike", "offer", "sync", "long"},
 		"vector_linux.go":     {"fill", "giveBack", "view"},
-		"descriptor_linux.go": {"push", "once", "next", "send", "step"},
+		"descriptor_linux.go": {"push", "once", "next", "send", "sendCopy", "drain", "step"},
 		"policy_pace.go":      {"End", "paced", "settle"},
 		"release.go":          {"Release"},
 	},
-	"internal/sys": {"sendmsg_linux.go": {"Sendmsg", "WritevVector"}},
+	"internal/sys": {"sendmsg_linux.go": {"Sendmsg", "WritevVector"}, "socket_linux.go": {"Send"}, "file_linux.go": {"Write"}},
 }
 
 // TestEscapes reads the compiler's report: the message header stays on the stack, views

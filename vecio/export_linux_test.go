@@ -62,6 +62,13 @@ func KeptBy() (headers, views int) {
 	return headers, views
 }
 
+// ArraysKept returns how long the arrays of an idle pool's queue are.
+func ArraysKept() (spans, owners int) {
+	q := queues.Get().(*queue)
+	defer queues.Put(q)
+	return cap(q.spans.items), cap(q.owners.items)
+}
+
 // Idle reports whether the writer holds no memory.
 func (w *Writer) Idle() bool { return w.q == nil }
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/vecio"
@@ -89,6 +90,22 @@ func TestMarksWait(t *testing.T) {
 	}
 }
 
+// TestWaitsForLow: a writer that may wait goes on when no more than the low mark is
+// pending, however little the peer reads then.
+func TestWaitsForLow(t *testing.T) {
+	a, b := sockets.TCPPair(t)
+	must(t, a.SetWriteBuffer(64<<10), b.SetReadBuffer(64<<10))
+	const high, low = 8 << 20, 4 << 20
+	w := newWriter(t, a, &vecio.Config{High: high, Low: low})
+	must(t, w.Append(make([]byte, high)))
+	must(t, a.SetWriteDeadline(time.Now().Add(30*time.Second)))
+	go func() { _, _ = io.CopyN(io.Discard, b, high-low) }()
+	if err := w.AppendString("x"); err != nil || w.Pending() > low+1 || w.Pending() < low/2 {
+		t.Errorf("%v with %d bytes pending", err, w.Pending())
+	}
+	_ = w.Close() // says that bytes were pending
+}
+
 // TestManyEmptyPieces: what has no bytes is bounded as well.
 func TestManyEmptyPieces(t *testing.T) {
 	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
@@ -107,4 +124,36 @@ func TestManyEmptyPieces(t *testing.T) {
 	if s := w.Stats(); s.Calls != 0 || s.Pieces != 1<<17 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestManyOwnedPieces: nor can owned pieces be without number that are short, or empty.
+func TestManyOwnedPieces(t *testing.T) {
+	for _, piece := range []string{"", "x"} {
+		w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
+		must(t, err)
+		must(t, w.AppendString("y"))
+		var back count
+		const n = 1 << 16
+		for range n {
+			must(t, w.Own([]byte(piece), &back))
+		}
+		if room := w.Room(); room != 0 || w.Own([]byte(piece), &back) != vecio.ErrFull {
+			t.Errorf("one more owned piece of %d bytes is taken, or there is room for %d bytes", len(piece), room)
+		}
+		must(t, w.Reset(io.Discard))
+		if back.n != n {
+			t.Errorf("%d of %d pieces are back", back.n, n)
+		}
+	}
+	a, b := sockets.TCPPair(t)
+	w := newWriter(t, a, &vecio.Config{Low: vecio.DefaultHigh}) // one that may wait
+	var back count
+	for range 1<<16 + 1 {
+		must(t, w.AppendString("y"), w.Own(nil, &back))
+	}
+	if s := w.Stats(); s.Waits == 0 || back.n < 1<<16 {
+		t.Errorf("%d pieces are back, %+v", back.n, s)
+	}
+	must(t, w.Flush())
+	received(t, b, 1<<16+1)
 }

@@ -211,6 +211,20 @@ func TestPartlyWritten(t *testing.T) {
 	must(t, w.Reset(io.Discard))
 }
 
+// TestLongArraysAreNotKept: one burst does not make the pool's arrays long for good.
+func TestLongArraysAreNotKept(t *testing.T) {
+	w, err := vecio.NewScripted(func(views [][]byte) (int, error) { return len(views), nil }, &vecio.Config{CopyBelow: -1})
+	must(t, err)
+	var back count
+	for range 1 << 15 {
+		must(t, w.Own([]byte{1}, &back))
+	}
+	must(t, w.Flush())
+	if spans, owners := vecio.ArraysKept(); spans > 1<<14 || owners > 1<<14 {
+		t.Errorf("the pool keeps arrays of %d and %d headers", spans, owners)
+	}
+}
+
 // TestIdleHoldsNothing: a writer without pending bytes has no buffer, and one with a
 // little has little.
 func TestIdleHoldsNothing(t *testing.T) {

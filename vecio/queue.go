@@ -85,6 +85,10 @@ func (q *queue) turn(at int64) {
 	q.open = b
 }
 
+// crowded reports whether there is so much beside the bytes that no piece should come,
+// though it may have none.
+func (q *queue) crowded() bool { return q.lengths.runs.len() >= maxRuns || q.owners.len() >= maxRuns }
+
 // ample reports whether what was copied has filled more than a small buffer.
 func (q *queue) ample() bool {
 	return q.turns > 1 || q.open != nil && q.open.used > sizes[0]

@@ -15,12 +15,22 @@ type Releaser interface{ Release(piece []byte) }
 // is allocated where it is written: make it once, not for each piece.
 type ReleaseFunc func(piece []byte)
 
-// Release calls f.
-func (f ReleaseFunc) Release(piece []byte) { f(piece) }
+// Release calls f, unless it is nil.
+func (f ReleaseFunc) Release(piece []byte) {
+	if f != nil {
+		f(piece)
+	}
+}
 
 // Pooled returns a Releaser that puts pieces back into b: slices as b.Get returned them,
-// with their start and capacity unchanged. It allocates nothing.
-func Pooled(b *pool.Bytes) Releaser { return (*pooled)(b) }
+// with their start and capacity unchanged. It allocates nothing. Of nil it returns nil,
+// which Own refuses.
+func Pooled(b *pool.Bytes) Releaser {
+	if b == nil {
+		return nil
+	}
+	return (*pooled)(b)
+}
 
 type pooled pool.Bytes
 

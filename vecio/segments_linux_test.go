@@ -277,7 +277,9 @@ func TestAFullSegmentDoesNotWait(t *testing.T) {
 	sent := 0
 	for _, p := range [][]byte{random(800), random(800), random(9000)} {
 		must(t, w.Append(p))
-		sent += len(p)
+		if sent += len(p); sent == 800 && w.Stats().Calls != 0 {
+			t.Error("what fills no segment has left")
+		}
 	}
 	n := int(segmentsOf(t, client).Snd_mss)
 	received(t, server, sent/n*n)

@@ -32,7 +32,7 @@ type Stats struct {
 	Path Path
 
 	Pieces      int64 // taken: copied, by reference, and empty ones
-	Copied      int64 // pieces that were copied into a buffer of ours because they are small
+	Copied      int64 // pieces that were copied into a buffer of ours because they are small, also empty ones
 	CopiedBytes int64
 	Refs        int64 // pieces that went by reference
 	RefBytes    int64

@@ -1,6 +1,7 @@
 package vecio
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,7 +9,8 @@ import (
 )
 
 // Writer gathers pieces and writes them. It is for one goroutine at a time. While
-// nothing is pending it holds no buffer; in a steady state it allocates nothing.
+// nothing is pending it holds no buffer; in a steady state it allocates nothing. The zero
+// Writer takes nothing before Reset, and then has the zero Config.
 //
 // A piece that was taken is borrowed (Append), so that the caller must not change it
 // until Pending is 0 or the writer has failed, or owned (Own), so that it is given back.
@@ -90,7 +92,10 @@ func newWriter(cfg *Config) (*Writer, error) {
 	return &Writer{config: c}, nil
 }
 
-var errNoWriter = errors.New("penstock: vecio: nil is no writer")
+var (
+	errNoWriter   = errors.New("penstock: vecio: nil is no writer: give one to New or Reset")
+	errNoReleaser = errors.New("penstock: vecio: Own without a Releaser: give one, or use Append")
+)
 
 // Reset makes the writer one to dst, as New does, with the same Config. It gives back
 // what is pending, which is dropped, forgets a failure, and counts from 0. While pieces
@@ -138,7 +143,7 @@ func (w *Writer) restart() (before *zeroCopy, err error) {
 		return nil, err
 	}
 	before = w.zero
-	*w = Writer{config: w.config}
+	*w = Writer{config: w.config.withDefaults()} // which the zero Writer has not
 	return before, nil
 }
 
@@ -149,6 +154,7 @@ func (w *Writer) letGo() {
 		w.uncork(false)
 	}
 	w.cork.draw()
+	w.pace = pace{}
 }
 
 // Pending returns how many bytes were taken and are still to be written. When it is 0, no
@@ -164,7 +170,7 @@ func (w *Writer) Pending() int {
 // piece with ErrFull, and one that may wait waits. A piece that comes when nothing is
 // pending may be longer.
 func (w *Writer) Room() int {
-	if w.err != nil || w.full && w.Pending() > w.config.Low {
+	if w.state() != nil || w.full && w.Pending() > w.config.Low || w.q != nil && w.q.crowded() {
 		return 0
 	}
 	return max(w.config.High-w.Pending(), 0)
@@ -212,6 +218,9 @@ func (w *Writer) append(p []byte, copied bool) error {
 // short one is copied all the same, which saves an entry of the vector. An empty one says
 // when what was added before it is written; it goes back at once if nothing is pending.
 func (w *Writer) Own(p []byte, r Releaser) error {
+	if r == nil {
+		return cmp.Or(w.state(), errNoReleaser)
+	}
 	if err := w.admit(len(p)); err != nil {
 		return err
 	}
@@ -254,12 +263,20 @@ func (w *Writer) Close() error {
 	return err
 }
 
+// state is the error of a writer that takes nothing.
+func (w *Writer) state() error {
+	if w.err == nil && w.out == nil {
+		return errNoWriter
+	}
+	return w.err
+}
+
 // admit lets a piece of n bytes in, waits until there is room, or refuses it.
 func (w *Writer) admit(n int) error {
 	if w.q == nil {
-		return w.err
+		return w.state()
 	}
-	if w.full || w.Pending()+n > w.config.High || w.q.lengths.runs.len() >= maxRuns {
+	if w.full || w.Pending()+n > w.config.High || w.q.crowded() {
 		return w.makeRoom(n)
 	}
 	return nil
@@ -278,7 +295,7 @@ func (w *Writer) makeRoom(n int) error {
 	}
 	w.stats.Waits++
 	low := min(w.config.Low, max(w.config.High-n, 0))
-	if w.q.lengths.runs.len() >= maxRuns {
+	if w.q.crowded() {
 		low = 0
 	}
 	return w.early(int64(low))
@@ -321,7 +338,7 @@ func (w *Writer) taken() int64 {
 // drain writes until at most low bytes are pending.
 func (w *Writer) drain(low int64) error {
 	if w.q == nil {
-		return w.err
+		return w.state()
 	}
 	w.sync()
 	op, err := w.out.drain(w, low)

@@ -204,6 +204,27 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
+// TestMadeBlocking: a writer that never waits does not, though somebody has made its
+// descriptor one that may.
+func TestMadeBlocking(t *testing.T) {
+	for _, below := range []int{-1, 1 << 20} {
+		a, b := sockets.TCPPair(t)
+		w := newSocket(t, a, &vecio.Config{CopyBelow: below})
+		must(t, syscall.SetNonblock(sockets.FD(t, a), false))
+		giveUp := time.AfterFunc(10*time.Second, func() { _ = b.SetLinger(0); b.Close() })
+		piece := make([]byte, 60_000)
+		err := error(nil)
+		for err == nil {
+			must(t, w.Append(piece))
+			err = w.Flush()
+		}
+		if !giveUp.Stop() || err != vecio.ErrBlocked {
+			t.Errorf("copied below %d: %v", below, err)
+		}
+		must(t, syscall.SetNonblock(sockets.FD(t, a), true))
+	}
+}
+
 // TestDeadline: what a write deadline interrupts goes on where it was.
 func TestDeadline(t *testing.T) {
 	for name, wrap := range map[string]func(c *net.TCPConn) io.Writer{
@@ -283,6 +304,44 @@ func TestReset(t *testing.T) {
 		t.Error("a writer to nil")
 	}
 	must(t, w.Reset(a))
+}
+
+// TestNothingToWriteTo: a writer that was never opened says so, and is one after Reset.
+func TestNothingToWriteTo(t *testing.T) {
+	var w vecio.Writer
+	var back count
+	for what, err := range map[string]error{
+		"Append": w.Append(make([]byte, 5000)), "AppendString": w.AppendString("x"), "Own": w.Own([]byte("x"), &back),
+		"Flush": w.Flush(), "End": w.End(),
+	} {
+		if err == nil {
+			t.Errorf("%s of a writer to nothing is fine", what)
+		}
+	}
+	if w.Room() != 0 || w.Pending() != 0 || back.n != 0 {
+		t.Errorf("room for %d bytes, %d pending, %d pieces back", w.Room(), w.Pending(), back.n)
+	}
+	var b bytes.Buffer
+	must(t, w.Reset(&b), w.AppendString("hello"), w.AppendString(", world"), w.Flush())
+	if s := w.Stats(); b.String() != "hello, world" || s.Copied != 2 || s.Calls != 1 {
+		t.Errorf("%q, %+v", b.String(), s)
+	}
+	must(t, w.Close())
+}
+
+// TestNoReleaser: a piece that nobody would get back is refused.
+func TestNoReleaser(t *testing.T) {
+	var b bytes.Buffer
+	w := newWriter(t, &b, nil)
+	for _, r := range []vecio.Releaser{nil, vecio.Pooled(nil)} {
+		if err := w.Own([]byte("x"), r); err == nil {
+			t.Errorf("%v is a Releaser", r)
+		}
+	}
+	must(t, w.Own([]byte("y"), vecio.ReleaseFunc(nil)), w.Flush(), w.Close())
+	if err := w.Own(nil, nil); b.String() != "y" || err != vecio.ErrClosed {
+		t.Errorf("%q, %v after Close", b.String(), err)
+	}
 }
 
 // TestUnsent: Close tells what it drops.

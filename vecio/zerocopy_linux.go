@@ -87,6 +87,7 @@ func (w *Writer) Abort() error {
 		return fmt.Errorf("penstock: vecio: abort: %w", os.NewSyscallError("connect", err))
 	}
 	w.abandon()
+	w.pace = pace{}
 	w.err = ErrClosed
 	_, err := w.Reap()
 	return err

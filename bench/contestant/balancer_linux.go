@@ -21,6 +21,29 @@ var smallestFile = template.Must(template.New("smallest").Parse(`listeners: [{na
 upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
 `))
 
+// terminatingFile terminates TLS.
+var terminatingFile = template.Must(template.New("terminating").Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, tls: {certificates: [{cert: "{{.Certificate}}", key: "{{.Certificate}}"}]}}]
+upstreams: [{name: sink, endpoints: ["{{.Upstream}}"], health_check: off}]
+`))
+
+// Terminating returns kinds that terminate TLS with Setting.Certificate, and forward what
+// is in it: Penstock first.
+func Terminating(threads int) []*Kind {
+	return []*Kind{
+		{"penstock-tls", "penstock run, a listener that terminates TLS", balancer{terminatingFile}},
+		{"haproxy-tls", fmt.Sprintf("HAProxy, bind ssl crt, mode tcp, %d threads", threads), haproxy(threads, copies)},
+	}
+}
+
+// Forwarding returns kinds that do what those of Terminating do, in the same order, but
+// for the TLS.
+func Forwarding(threads int) []*Kind {
+	return []*Kind{
+		{RunName, "penstock run, a listener that forwards", balancer{smallestFile}},
+		{"haproxy", fmt.Sprintf("HAProxy, mode tcp, %d threads", threads), haproxy(threads, copies)},
+	}
+}
+
 // realisticFile has what operators write, and nothing of it is met: what is measured is
 // that it is looked at.
 var realisticFile = template.Must(template.New("realistic").Parse(`limits: {per_second: 1000000}
@@ -57,7 +80,7 @@ upstreams:
 func (balancer) available(context.Context, *Setting) error { return nil }
 
 func (b balancer) config(_ context.Context, s *Setting) string {
-	return execute(b.text, map[string]any{"Listen": s.listen(), "Upstream": s.Upstream, "ServerName": s.ServerName})
+	return execute(b.text, map[string]any{"Listen": s.listen(), "Upstream": s.Upstream, "ServerName": s.ServerName, "Certificate": s.Certificate})
 }
 
 func (b balancer) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {

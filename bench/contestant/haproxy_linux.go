@@ -48,7 +48,7 @@ func haproxy(threads int, splice splicing) *server {
 	return &server{
 		binary: "haproxy", install: "apt-get install haproxy", file: "haproxy.cfg",
 		text: func(_ context.Context, s *Setting, listen string) string {
-			return haproxyConfig(listen, s.Upstream, threads, splice)
+			return haproxyConfig(s, listen, threads, splice)
 		},
 		// -db: in the foreground, without a master process.
 		args:    func(_ *Setting, file string) []string { return []string{"-db", "-f", file} },
@@ -82,7 +82,7 @@ defaults
 
 listen {{.Frontend}}
     # The queue is as long as the system allows (somaxconn).
-    bind {{.Listen}} backlog 65535
+    bind {{.Listen}} backlog 65535{{with .Certificate}} ssl crt {{.}}{{end}}
 {{- if .Pipes}}
     # The first leaves it to heuristics whether to splice; the others insist,
     # which takes less processor time on bulk.
@@ -93,7 +93,7 @@ listen {{.Frontend}}
     server upstream {{.Upstream}}
 `))
 
-func haproxyConfig(listen, upstream string, threads int, splice splicing) string {
+func haproxyConfig(s *Setting, listen string, threads int, splice splicing) string {
 	free, pipes, size := max(descriptors()-haproxyReserve, 64), 0, 0
 	if splice != copies {
 		pipes = min(haproxyPipes, free/8)
@@ -103,7 +103,8 @@ func haproxyConfig(listen, upstream string, threads int, splice splicing) string
 	}
 	return execute(haproxyText, map[string]any{
 		"Threads": threads, "Connections": free/2 - pipes, "Pipes": pipes, "PipeSize": size,
-		"Socket": haproxySocket, "Frontend": haproxyFrontend, "Listen": listen, "Upstream": upstream,
+		"Socket": haproxySocket, "Frontend": haproxyFrontend, "Listen": listen, "Upstream": s.Upstream,
+		"Certificate": s.Certificate,
 	})
 }
 

@@ -54,6 +54,9 @@ type Setting struct {
 	// ServerName is in the ClientHello that every connection begins with, by which a
 	// load balancer can route it; "" if connections begin with no such thing.
 	ServerName string
+	// Certificate is a file with a certificate and its key, in PEM, by which the kinds of
+	// Terminating terminate TLS; the others are to be given none.
+	Certificate string
 	// Binaries names executables, by the names "haproxy", "nginx" and "envoy".
 	// Others are looked for in PATH and where servers are installed.
 	Binaries map[string]string

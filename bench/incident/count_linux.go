@@ -84,10 +84,10 @@ func (c *count) add(began, took time.Duration, err error) {
 // phase is the one of a request that began then. Who was under way when something
 // happened is of the phase that begins with it.
 func (p *loadPlan) phase(began time.Duration) int {
-	switch began += p.Margin; {
-	case began < p.Phases[0]:
+	switch {
+	case began < p.Phases[0]-p.Margin:
 		return 0
-	case began-p.Margin < p.Phases[0]+p.Phases[1]:
+	case began < p.Phases[0]+p.Phases[1]:
 		return 1
 	}
 	return 2

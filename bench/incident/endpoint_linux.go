@@ -14,10 +14,12 @@ import (
 )
 
 // maxHead is the longest request that an endpoint reads, in bytes, and acceptQueue
-// how many connections wait at one; the kernel takes less (somaxconn).
+// how many connections wait at one; the kernel takes less (somaxconn). A port is looked
+// for so many times.
 const (
 	maxHead     = 4 << 10
 	acceptQueue = 4096
+	attempts    = 10
 )
 
 // An endpoint is a server that can be made to fail.
@@ -36,13 +38,33 @@ type state struct {
 }
 
 func newEndpoint(service time.Duration, answer []byte) (*endpoint, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	l, err := listen()
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{listener: l.(*net.TCPListener), service: service, answer: answer}
+	e := &endpoint{listener: l, service: service, answer: answer}
 	e.state.Store(&state{ended: make(chan struct{})})
 	return e, nil
+}
+
+// listen listens at a free port. It is bound to it by its number: a socket whose port the
+// kernel has chosen gives it back when it is shut down (net/ipv4/tcp.c, tcp_set_state).
+func listen() (*net.TCPListener, error) {
+	var failed error
+	for range attempts {
+		free, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		at := free.Addr().String()
+		_ = free.Close()
+		l, err := net.Listen("tcp4", at)
+		if err == nil {
+			return l.(*net.TCPListener), nil
+		}
+		failed = err // somebody was faster
+	}
+	return nil, failed
 }
 
 // turn puts it into another state. Only one goroutine does.

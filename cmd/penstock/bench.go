@@ -15,6 +15,9 @@ type benchCmd struct {
 	EchoServers echoServersCmd `cmd:"" help:"The same echo server on Penstock's loops, gnet, netpoll and the standard library."`
 	Write       writeCmd       `cmd:"" help:"Pieces of data to one connection: net.Conn.Write, bufio, net.Buffers and gathered writes."`
 	Balancer    balancerCmd    `cmd:"" help:"What a configuration file costs: penstock run beside penstock proxy."`
+	Incident    incidentCmd    `cmd:"" help:"Endpoints turn silent, slow or refusing under load: what clients see of it, without protection and with."`
+	Reload      benchReloadCmd `cmd:"" help:"Changing the configuration of thousands of listeners and endpoints while they serve."`
+	TLS         benchTLSCmd    `cmd:"" name:"tls" help:"Handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
 	Iperf3      iperf3Cmd      `cmd:"" name:"iperf3" help:"One flow of iperf3 through Penstock, HAProxy with splicing, io.Copy and no proxy."`
 	Soak        soakCmd        `cmd:"" help:"Connections that stall, reset, half-close and send urgent bytes at random, and everything accounted for."`
 	Claims      claimsCmd      `cmd:"" help:"The page of claims, with fresh figures."`
@@ -53,6 +56,9 @@ Beside it there are
     penstock bench switches    threads, goroutines and loops under thousands of connections
     penstock bench write       pieces of data to one connection, by gathered writes and otherwise
     penstock bench balancer    what a configuration file costs: penstock run beside penstock proxy
+    penstock bench incident    endpoints fail under load, without protection and with
+    penstock bench reload      changing thousands of listeners and endpoints while they serve
+    penstock bench tls         handshakes and messages of a listener that terminates TLS, beside HAProxy's
     penstock bench iperf3      one flow of iperf3 through proxies
     penstock bench soak        stalls, resets and half-closes at random, and everything accounted for
     penstock bench claims      the page of claims, with fresh figures

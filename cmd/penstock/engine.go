@@ -117,6 +117,22 @@ func addProcs(loops int) (undo func()) {
 	return func() { runtime.GOMAXPROCS(had) }
 }
 
+// reloadProcs is how many more Ps there are while a configuration is read and brought into
+// force. It keeps one busy, and the collector up to all that are idle; a loop that comes
+// back from a system call in the middle of a turn would wait for one of them.
+const reloadProcs = 4
+
+// widen adds them, unless the environment says how many there are, and returns what takes
+// them away.
+func widen(env func(string) (string, bool)) (undo func()) {
+	if _, set := env("GOMAXPROCS"); set {
+		return func() {}
+	}
+	had := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(had + reloadProcs)
+	return func() { runtime.GOMAXPROCS(had) }
+}
+
 // tune sets up the runtime for so many loops, unless the environment does, and returns
 // what undoes it.
 func tune(e *env, loops int) (undo func()) {

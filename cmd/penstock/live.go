@@ -7,7 +7,8 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// What these commands change stays until a reload.
+// What these commands change stays until a reload changes the same thing in the file; a
+// drained listener comes back by any.
 
 type drainCmd struct {
 	adminFlags
@@ -67,7 +68,7 @@ type splitCmd struct {
 	adminFlags
 	Listener string   `placeholder:"NAME" required:"" help:"The listener."`
 	Route    int      `placeholder:"N" default:"0" help:"Which of its routes has the split, 0 for the first. (default: ${default})"`
-	Percent  []string `arg:"" placeholder:"UPSTREAM:PERCENT" help:"The upstreams of the split, and their percentages from now on, such as shop:95 shop-next:5."`
+	Percent  []string `arg:"" placeholder:"UPSTREAM:PERCENT" help:"The upstreams of the split, and their percentages from now on, such as shop:95 shop-next:5, or to a hundredth: shop:99.75 shop-next:0.25."`
 }
 
 // Run changes the percentages of a split.

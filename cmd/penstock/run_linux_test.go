@@ -126,7 +126,7 @@ func TestAdminMoves(t *testing.T) {
 func TestPlanCommand(t *testing.T) {
 	r := startRun(t, nil, "a", "b")
 	planned := filepath.Join(r.dir, "planned.yaml")
-	text := strings.ReplaceAll(r.text("admin.sock", "a", "c"), "127.0.0.1:1", "127.0.0.1:9")
+	text := strings.NewReplacer("127.0.0.1:1\"", "127.0.0.1:9\"", ":2001", ":2002").Replace(r.text("admin.sock", "a", "c"))
 	if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -142,10 +142,25 @@ func TestPlanCommand(t *testing.T) {
 		}
 	}
 	r.has("a b")
+	// An address that stays keeps its socket, and its sessions, whosever it is by then.
+	for text, fate := range map[string]string{
+		r.text("admin.sock", "a", "c"):                                       "  listener b removed\n    5 connections stay as they are\n",
+		strings.Replace(r.text("admin.sock", "a", "b"), ":2001", ":2002", 1): ":2001] → [127.0.0.1:2002]\n    5 connections drain\n",
+	} {
+		if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := r.tells(exitOK, "plan", "--config", planned); !strings.Contains(out, fate) {
+			t.Errorf("it says %q, want %q", out, fate)
+		}
+	}
 	if out, _ := r.tells(exitOK, "plan", "--config", r.file); out != r.file+": 0 changes to generation 1, which has 10 connections\n" {
 		t.Errorf("of what is in force it says %q", out)
 	}
 	r.end(exitOK)
+	if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	out, _ = r.tells(exitOK, "plan", "--config", planned)
 	if !strings.HasPrefix(out, planned+": unix:"+filepath.Join(r.dir, "admin.sock")+": nothing runs there; penstock run would begin with:\n  ") || !strings.Contains(out, "  listener c added\n") {
 		t.Errorf("where nothing runs it says %q", out)

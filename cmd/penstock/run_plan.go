@@ -28,7 +28,7 @@ func (r *running) Plan(_ context.Context, path string) (admin.Plan, error) {
 	p := admin.Plan{Path: r.path, Generation: number, Connections: now.Connections.Active, Changes: []admin.Planned{}}
 	live := newCensus(&now)
 	for _, c := range config.Diff(before, next) {
-		p.Changes = append(p.Changes, live.planned(c, before))
+		p.Changes = append(p.Changes, live.planned(c, before, next))
 	}
 	return p, nil
 }
@@ -66,7 +66,7 @@ func newCensus(s *admin.Status) census {
 }
 
 // planned tells of a change, and what it does to those who are connected.
-func (live census) planned(c config.Change, before *config.Config) admin.Planned {
+func (live census) planned(c config.Change, before, next *config.Config) admin.Planned {
 	p := admin.Planned{What: c.String()}
 	if c.Action == config.Added {
 		return p
@@ -75,17 +75,48 @@ func (live census) planned(c config.Change, before *config.Config) admin.Planned
 		return p
 	}
 	p.Fate = admin.Keep
-	if c.Action != config.Removed {
+	switch {
+	case c.Kind == config.KindListener:
+		if loses(c.Name, before, next) {
+			p.Fate = admin.Drain
+		}
+		return p
+	case c.Action != config.Removed:
 		return p
 	}
 	p.Fate = admin.Drain
-	if c.Kind == config.KindListener {
-		return p
-	}
 	for _, u := range before.Upstreams {
 		if u.Name == c.Upstream || c.Kind == config.KindUpstream && u.Name == c.Name {
 			p.Fate = admin.Fate(u.OnRemoved)
 		}
 	}
 	return p
+}
+
+// loses reports whether a listener has an address where nobody listens any more. Those who
+// came in there drain; at one that stays they do not, whosever it is by then.
+func loses(listener string, before, next *config.Config) bool {
+	stays := make(map[string]bool)
+	for _, l := range next.Listeners {
+		for _, b := range l.Bind {
+			stays[addressOf(b)] = true
+		}
+	}
+	for _, l := range before.Listeners {
+		if l.Name != listener {
+			continue
+		}
+		for _, b := range l.Bind {
+			if !stays[addressOf(b)] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// addressOf is what makes a listening socket the same.
+func addressOf(b config.Bind) string {
+	b.Address.Mode = 0
+	return b.String()
 }

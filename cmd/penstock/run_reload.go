@@ -53,6 +53,7 @@ func (r *running) load(ctx context.Context, o generation.Options, unlessSame boo
 	r.notify(r.notifier.Reloading())
 	defer func() { r.notify(r.notifier.Ready(r.line())) }()
 	defer func() { r.logRefused(o.By, err) }()
+	defer widen(r.env)()
 	if to, err = loadConfig(r.path, r.env); err != nil {
 		return nil, nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -38,8 +40,12 @@ func writeStatus(w io.Writer, s *admin.Status) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "process\t%d\t%s\tgeneration %d, for %v\n", s.PID, s.State, s.Generation, time.Since(s.Started).Round(time.Second))
 	fmt.Fprintf(t, "connections\t\t\t%s\n", clients(s.Connections))
-	for _, l := range s.Listeners {
-		fmt.Fprintf(t, "listener\t%s\t%s\t%s; %s\n", l.Name, l.State, clients(l.Connections), strings.Join(l.Addresses, ", "))
+	if s.TLSSessions.Active > 0 {
+		fmt.Fprintf(t, "  of them TLS\t\t\tactive %d, at most %d\n", s.TLSSessions.Active, s.TLSSessions.Most)
+	}
+	for i := range s.Listeners {
+		l := &s.Listeners[i]
+		fmt.Fprintf(t, "listener\t%s\t%s\t%s%s; %s\n", l.Name, l.State, clients(l.Connections), refusals(l.Reasons), strings.Join(l.Addresses, ", "))
 	}
 	for i := range s.Upstreams {
 		writeUpstream(t, &s.Upstreams[i])
@@ -51,6 +57,18 @@ func clients(c admin.Connections) string {
 	return fmt.Sprintf("active %d, accepted %d, refused %d", c.Active, c.Accepted, c.Refused)
 }
 
+// refusals says why clients were refused.
+func refusals(counts map[string]int64) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	var list []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, fmt.Sprintf("%s %d", reason, counts[reason]))
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
 func writeUpstream(w io.Writer, u *admin.Upstream) {
 	notes := ""
 	if u.Breaker != "" && u.Breaker != "closed" {
@@ -59,11 +77,17 @@ func writeUpstream(w io.Writer, u *admin.Upstream) {
 	if u.Panic {
 		notes += ", too few endpoints are healthy: all are used"
 	}
+	if why := refusals(u.Reasons); why != "" {
+		notes += ", refused" + why
+	}
 	fmt.Fprintf(w, "upstream\t%s\t%s\tactive %d, waiting %d%s\n", u.Name, u.Balance, u.Active, u.Pending, notes)
 	for _, e := range u.Endpoints {
 		state := string(e.State)
 		if e.Why != "" {
 			state += " (" + e.Why + ")"
+		}
+		if e.Breaker != "" {
+			state += ", breaker " + e.Breaker
 		}
 		fmt.Fprintf(w, "  endpoint\t%s\t%s\tactive %d, ever %d, failures %d, weight %d\n", e.Name, state, e.Active, e.Total, e.Failures, e.Weight)
 	}

@@ -18,7 +18,6 @@
 package main
 
 import (
-	"fmt"
 	"log"
 	"net"
 	"os"
@@ -33,7 +32,7 @@ func main() {
 	if len(os.Args) != 3 {
 		log.Fatal("usage: messages LISTEN-ADDRESS latency|batch|adaptive")
 	}
-	policy, err := parse(os.Args[2])
+	policy, err := vecio.ParsePolicy(os.Args[2])
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -50,15 +49,6 @@ func main() {
 		err = serve(g, l.(*net.TCPListener), newServers(g, slots, policy))
 	}
 	log.Fatal(err)
-}
-
-func parse(name string) (vecio.Policy, error) {
-	for _, p := range []vecio.Policy{vecio.Latency, vecio.Batch, vecio.Adaptive} {
-		if p.String() == name {
-			return p, nil
-		}
-	}
-	return 0, fmt.Errorf("policy %q: give latency, batch or adaptive", name)
 }
 
 // serve takes the listener over, and has all loops accept from it.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/testutil/leak"
@@ -16,9 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
-
-// patience is what a test waits for something that must happen.
-const patience = time.Minute
 
 var policies = []vecio.Policy{vecio.Latency, vecio.Batch, vecio.Adaptive}
 

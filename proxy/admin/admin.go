@@ -38,7 +38,7 @@ type Balancer interface {
 	SetWeight(upstream, endpoint string, weight int) error
 	// SetSplit changes the percentages of a split, by the names of its upstreams; they
 	// must be those that the split has, and add up to 100. The route is counted from 0.
-	SetSplit(listener string, route int, percent map[string]int) error
+	SetSplit(listener string, route int, percent map[string]float64) error
 }
 
 // A Reloader changes the configuration of what runs.
@@ -126,12 +126,23 @@ type Status struct {
 	Started    time.Time `json:"started"`
 	State      State     `json:"state"` // Serving or Draining
 	Generation int       `json:"generation"`
+	Changes    Changes   `json:"changes"`
 
 	Connections Connections `json:"connections"`
+	TLSSessions TLSSessions `json:"tls_sessions"`
 	// Counters are all that a reload's rollback-if may name. None ever falls.
 	Counters  map[string]int64 `json:"counters"`
 	Listeners []Listener       `json:"listeners"`
 	Upstreams []Upstream       `json:"upstreams"`
+}
+
+// Changes are how often the configuration was changed while it served, and how long the
+// last time took: to make what is new beside the old, which harms nobody, and then to
+// bring it into force.
+type Changes struct {
+	Made       int64 `json:"made"`
+	PreparedUs int64 `json:"prepared_us"`
+	SwappedUs  int64 `json:"swapped_us"`
 }
 
 // Connections are counts of clients.
@@ -141,6 +152,20 @@ type Connections struct {
 	Refused  int64 `json:"refused"`  // ever
 }
 
+// TLSSessions are those that end or begin in the process. They have a limit of their own.
+type TLSSessions struct {
+	Active int64 `json:"active"`
+	Most   int64 `json:"most"` // at once; more are refused
+}
+
+// Handshakes are those of TLS that ends or begins here.
+type Handshakes struct {
+	Active    int64            `json:"active"`    // under way, or waiting for their turn
+	Completed int64            `json:"completed"` // ever
+	Resumed   int64            `json:"resumed"`   // of those: with a ticket
+	Failed    map[string]int64 `json:"failed,omitempty"`
+}
+
 // A Listener is what a listener has done and does.
 type Listener struct {
 	Name        string           `json:"name"`
@@ -148,13 +173,14 @@ type Listener struct {
 	State       State            `json:"state"`
 	Connections Connections      `json:"connections"`
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // the refused ones by reason
+	Handshakes  *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS does not end here
 	Routes      []Route          `json:"routes,omitempty"`     // in order; the default route is the last
 }
 
 // A Route is where a listener's clients go.
 type Route struct {
-	Match string         `json:"match,omitempty"` // as in the file; "" for the default route
-	To    map[string]int `json:"to"`              // upstreams, and their percentages
+	Match string             `json:"match,omitempty"` // as in the file; "" for the default route
+	To    map[string]float64 `json:"to"`              // upstreams, and their percentages
 }
 
 // An Upstream is what an upstream has done and does.
@@ -167,9 +193,12 @@ type Upstream struct {
 	Pending int64  `json:"pending"`           // clients that wait for a place
 	// Retries are attempts after the first one, and RetriesDenied those that the budget
 	// forbade.
-	Retries       int64      `json:"retries"`
-	RetriesDenied int64      `json:"retries_denied"`
-	Endpoints     []Endpoint `json:"endpoints"`
+	Retries       int64 `json:"retries"`
+	RetriesDenied int64 `json:"retries_denied"`
+	// Reasons are clients that got no endpoint, by reason.
+	Reasons    map[string]int64 `json:"refused_by,omitempty"`
+	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with endpoints; nil: TLS does not begin here
+	Endpoints  []Endpoint       `json:"endpoints"`
 }
 
 // An Endpoint is what an endpoint has done and does.

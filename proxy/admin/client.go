@@ -116,10 +116,10 @@ func (c *Client) SetWeight(ctx context.Context, upstream, endpoint string, weigh
 }
 
 // SetSplit is [Balancer].SetSplit.
-func (c *Client) SetSplit(ctx context.Context, listener string, route int, percent map[string]int) error {
+func (c *Client) SetSplit(ctx context.Context, listener string, route int, percent map[string]float64) error {
 	q := url.Values{"listener": {listener}, "route": {fmt.Sprint(route)}}
-	for name, n := range percent {
-		q.Add("percent", fmt.Sprintf("%s:%d", name, n))
+	for name, p := range percent {
+		q.Add("percent", fmt.Sprintf("%s:%v", name, p))
 	}
 	return c.do(ctx, http.MethodPost, "/split", q, nil)
 }

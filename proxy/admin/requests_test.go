@@ -99,8 +99,8 @@ func TestLiveChanges(t *testing.T) {
 		"drain /b of shop: true":   func() error { return r.DrainEndpoint(t.Context(), "shop", "/b", true) },
 		"weight a of shop: 0":      func() error { return r.SetWeight(t.Context(), "shop", "a", 0) },
 		"weight [::1]:1 of shop: ": func() error { return r.SetWeight(t.Context(), "shop", "[::1]:1", 12) },
-		"split 3 of web: map[shop:95 shop:8080:5]": func() error {
-			return r.SetSplit(t.Context(), "web", 3, map[string]int{"shop": 95, "shop:8080": 5})
+		"split 3 of web: map[shop:99.75 shop:8080:0.25]": func() error {
+			return r.SetSplit(t.Context(), "web", 3, map[string]float64{"shop": 99.75, "shop:8080": 0.25})
 		},
 	} {
 		if err := change(); err != nil || !strings.HasPrefix(r.balancer.last(), want) {
@@ -120,30 +120,34 @@ func TestLiveChanges(t *testing.T) {
 func TestRequestsThatCannotBeMeant(t *testing.T) {
 	r := newRig(t, "127.0.0.1:0")
 	for query, want := range map[string]string{
-		"reload?confrim=2m":                                     `no parameter "confrim" here`,
-		"reload?confirm=2":                                      `confirm: "2" is not a time: write 30s or 2m`,
-		"reload?confirm=-2m":                                    "is not a time",
-		"reload?confirm=0":                                      "is not a time",
-		"reload?confirm=1m&confirm=2m":                          "confirm: write it once",
-		"reload?rollback_if=failures>5":                         "rollback-if needs confirm",
-		"reload?confirm=1m&rollback_if=failures":                "there is no '>'",
-		"reload?confirm=1m&rollback_if=tears>1":                 `no counter "tears"`,
-		"reload?a;b":                                            "invalid query",
-		"confirm?really=yes":                                    `no parameter "really"`,
-		"drain?upstream=shop":                                   "write listener, or upstream and endpoint, or nothing",
-		"drain?listener=web&upstream=shop":                      "write listener, or",
-		"drain?listener=web&undo":                               "only an endpoint's drain can be undone",
-		"drain?undo":                                            "only an endpoint's drain can be undone",
-		"weight?upstream=shop&endpoint=a&weight=":               "write 0 or more",
-		"weight?upstream=shop&endpoint=a&weight=-1":             "write 0 or more",
-		"weight?upstream=shop&weight=1":                         "write upstream and endpoint",
-		"split?listener=web&percent=a:100":                      `route: "" is not the number of a route`,
-		"split?listener=web&route=0":                            "add up to 0",
-		"split?listener=web&route=0&percent=a:60":               "add up to 60: write what makes 100",
-		"split?listener=web&route=0&percent=a":                  "such as shop:95",
-		"split?listener=web&route=0&percent=:100":               "such as shop:95",
-		"split?listener=web&route=0&percent=a:50&percent=a:50":  "a is there twice",
-		"split?listener=web&route=0&percent=a:101&percent=b:-1": "such as shop:95",
+		"reload?confrim=2m":                                           `no parameter "confrim" here`,
+		"reload?confirm=2":                                            `confirm: "2" is not a time: write 30s or 2m`,
+		"reload?confirm=-2m":                                          "is not a time",
+		"reload?confirm=0":                                            "is not a time",
+		"reload?confirm=1m&confirm=2m":                                "confirm: write it once",
+		"reload?rollback_if=failures>5":                               "rollback-if needs confirm",
+		"reload?confirm=1m&rollback_if=failures":                      "there is no '>'",
+		"reload?confirm=1m&rollback_if=tears>1":                       `no counter "tears"`,
+		"reload?a;b":                                                  "invalid query",
+		"confirm?really=yes":                                          `no parameter "really"`,
+		"drain?upstream=shop":                                         "write listener, or upstream and endpoint, or nothing",
+		"drain?listener=web&upstream=shop":                            "write listener, or",
+		"drain?listener=web&undo":                                     "only an endpoint's drain can be undone",
+		"drain?undo":                                                  "only an endpoint's drain can be undone",
+		"weight?upstream=shop&endpoint=a&weight=":                     "write 0 or more",
+		"weight?upstream=shop&endpoint=a&weight=-1":                   "write 0 or more",
+		"weight?upstream=shop&weight=1":                               "write upstream and endpoint",
+		"split?listener=web&percent=a:100":                            `route: "" is not the number of a route`,
+		"split?listener=web&route=0":                                  "add up to 0",
+		"split?listener=web&route=0&percent=a:60":                     "add up to 60: write what makes 100",
+		"split?listener=web&route=0&percent=a:0.125&percent=b:99.875": "such as shop:95",
+		"split?listener=web&route=0&percent=a:NaN":                    "such as shop:95",
+		"split?listener=web&route=0&percent=a:1e309":                  "such as shop:95",
+		"split?listener=web&route=0&percent=a:60.5&percent=b:39.4":    "add up to 99.9: write what makes 100",
+		"split?listener=web&route=0&percent=a":                        "such as shop:95",
+		"split?listener=web&route=0&percent=:100":                     "such as shop:95",
+		"split?listener=web&route=0&percent=a:50&percent=a:50":        "a is there twice",
+		"split?listener=web&route=0&percent=a:101&percent=b:-1":       "such as shop:95",
 	} {
 		code, body := r.post(t, query, http.Header{admin.Header: {"1"}}, "")
 		if code != http.StatusBadRequest || !strings.Contains(body, want) {

@@ -67,7 +67,7 @@ func (b *balancer) SetWeight(upstream, endpoint string, weight int) error {
 	return known("upstream", upstream, "shop")
 }
 
-func (b *balancer) SetSplit(listener string, route int, percent map[string]int) error {
+func (b *balancer) SetSplit(listener string, route int, percent map[string]float64) error {
 	b.note("split %d of %s: %v", route, listener, percent)
 	return known("listener", listener, "web")
 }

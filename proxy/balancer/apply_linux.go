@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
 )
@@ -21,6 +22,7 @@ type next struct {
 	listeners map[string]*nextListener
 	binds     map[string]*bound
 	undo      []func() // what was made for it
+	then      []func() // what is changed of what stays, once nothing can fail
 }
 
 // Apply brings a configuration into force: all of it, or nothing and an error.
@@ -30,6 +32,7 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 	if s.closing {
 		return errClosing
 	}
+	began := time.Now()
 	n := &next{
 		cfg: cfg, upstreams: make(map[string]*nextUpstream), listeners: make(map[string]*nextListener),
 		binds: make(map[string]*bound),
@@ -40,7 +43,12 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 		}
 		return err
 	}
-	s.commit(n)
+	prepared := time.Now()
+	if first := s.commit(n); !first {
+		s.changes = admin.Changes{
+			Made: s.changes.Made + 1, PreparedUs: prepared.Sub(began).Microseconds(), SwappedUs: time.Since(prepared).Microseconds(),
+		}
+	}
 	return nil
 }
 
@@ -68,13 +76,16 @@ func (s *Server) prepare(ctx context.Context, n *next) error {
 	return errors.Join(errs...)
 }
 
-// commit brings what was prepared into force. Nothing of it fails.
-func (s *Server) commit(n *next) {
-	began := time.Now()
-	first := s.cfg == nil
+// commit brings what was prepared into force, and returns whether it is the first. Nothing
+// of it fails.
+func (s *Server) commit(n *next) (first bool) {
+	first = s.cfg == nil
 	s.cfg = n.cfg
 	s.process.Set(float64(n.cfg.Limits.PerSecond), 0)
 	s.group.SetMaxConnections(s.mostConnections(n.cfg))
+	if most := s.options.MaxConnections; n.cfg.Limits.Connections > int64(most) {
+		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", n.cfg.Limits.Connections, "allowed", most)
+	}
 	for _, u := range n.upstreams {
 		s.commitUpstream(u)
 	}
@@ -88,9 +99,7 @@ func (s *Server) commit(n *next) {
 		s.startDiscovery(u.upstream)
 	}
 	s.look()
-	if !first {
-		s.log.Debug("configuration swapped", "took", time.Since(began).String())
-	}
+	return first
 }
 
 // swapListeners has every socket serve by the new configuration.
@@ -99,12 +108,16 @@ func (s *Server) swapListeners(n *next) {
 		s.commitListener(name, l)
 		for _, key := range l.keys {
 			b := n.binds[key]
+			b.adapts = b.cfg == nil || optionsOf(b.cfg) != optionsOf(l.cfg)
 			b.owner, b.cfg, b.service = name, l.cfg, l.service
+			b.door.Store(l.door)
 		}
 	}
 	for key, b := range n.binds {
 		if s.binds[key] == b {
-			s.adapt(b)
+			if b.adapts {
+				s.adapt(b)
+			}
 			b.listening.Replace(b.service)
 			continue
 		}
@@ -119,6 +132,10 @@ func (s *Server) swapListeners(n *next) {
 		}
 		b.listening = listening
 		s.log.Info("listening", "listener", b.owner, "address", b.listener.Addr())
+		s.tellOpaque(b)
+	}
+	for _, change := range n.then {
+		change()
 	}
 	for key, b := range s.binds {
 		if n.binds[key] == nil {

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/episode"
 	socketlistener "github.com/penstock/penstock/proxy/listener"
 	"github.com/penstock/penstock/proxy/socket"
@@ -24,11 +27,26 @@ type bound struct {
 	fd        int                      // the listener's
 	listening *core.Listening          // nil until it is accepted from
 	pauses    *episode.Episode
+	door      atomic.Pointer[dispatch.Door] // its listener's, from before it is accepted from
+	closed    chan struct{}                 // closed when its listener was, after it had been accepted from
 
 	// Of the configuration in force, under the server's mu:
 	owner   string // the listener's name
 	cfg     *config.Listener
 	service *core.Service
+	adapts  bool // its options are others than before
+}
+
+// bindOptions are what a configuration says of its listening sockets themselves.
+type bindOptions struct {
+	config.Socket
+	transparent bool
+}
+
+func optionsOf(l *config.Listener) bindOptions {
+	o := bindOptions{l.Socket, l.Transparent}
+	o.Pos = config.Pos{}
+	return o
 }
 
 // bind returns the sockets of an address: those that there are, or else new ones.
@@ -36,19 +54,41 @@ func (s *Server) bind(ctx context.Context, n *next, l *config.Listener, at confi
 	if at.Systemd != "" {
 		return s.bindPassed(n, l, at.Systemd)
 	}
+	mode := at.Address.Mode
+	at.Address.Mode = 0 // which a socket that stays can have changed
 	key := at.String()
 	if strings.HasSuffix(at.Address.Name, ":0") {
 		key = l.Name + "#" + fmt.Sprint(slices.Index(l.Bind, at)) + "#" + key // of those there may be many
 	}
 	if b := s.binds[key]; b != nil {
 		n.binds[key] = b
+		n.then = append(n.then, func() { s.tellUnchanged(b, b.listener.SetMode(mode)) })
 		return []string{key}, nil
 	}
+	at.Address.Mode = mode
 	ln, err := socketlistener.Listen(ctx, at.Address, s.socketConfig(l))
+	if errors.Is(err, syscall.EADDRINUSE) && s.awaitClosed(ctx) {
+		ln, err = socketlistener.Listen(ctx, at.Address, s.socketConfig(l))
+	}
 	if err != nil {
-		return nil, err
+		return nil, s.explainTaken(at, err)
 	}
 	return []string{key}, s.bindNew(n, key, ln)
+}
+
+// explainTaken adds that it is this process that has an address, if it is: it gives up none
+// before everything else of a reload is sure to be had.
+func (s *Server) explainTaken(at config.Bind, err error) error {
+	_, port, cause := net.SplitHostPort(at.Address.Name)
+	if cause != nil || !errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	for _, b := range s.binds {
+		if _, p, cause := net.SplitHostPort(b.listener.Addr()); cause == nil && p == port && b.listener.TCP() {
+			return fmt.Errorf("%w: this process listens on %s: reload without that address before", err, b.listener.Addr())
+		}
+	}
+	return err
 }
 
 // bindNew makes a bound of a listener, which it owns.
@@ -60,7 +100,7 @@ func (s *Server) bindNew(n *next, key string, ln *socketlistener.Listener) error
 	}
 	addr := ln.Addr()
 	n.binds[key] = &bound{
-		listener: ln, fd: fd,
+		listener: ln, fd: fd, closed: make(chan struct{}),
 		pauses: episode.New(func() { s.log.Info("accepting resumed", "address", addr) }),
 	}
 	return nil
@@ -143,8 +183,8 @@ func setOptions(l *config.Listener, fd int) error {
 	if !l.Transparent {
 		return nil
 	}
-	// Without it only connections that a NAT rule has redirected come (and no capability
-	// is needed): that TPROXY has to have it is found out when none comes.
+	// Without it only connections that a NAT rule has redirected come, for which no
+	// capability is needed: tellOpaque says so.
 	err := sys.SetsockoptInt(fd, syscall.SOL_IP, sys.IP_TRANSPARENT, 1)
 	if err == syscall.ENOPROTOOPT {
 		err = sys.SetsockoptInt(fd, syscall.SOL_IPV6, sys.IPV6_TRANSPARENT, 1)
@@ -163,13 +203,54 @@ func (s *Server) adapt(b *bound) {
 	}
 	err := socketOptions(b.cfg).Set(b.fd)
 	if err == nil {
+		err = unsetOptions(b.cfg, b.fd)
+	}
+	if err == nil {
 		err = setOptions(b.cfg, b.fd)
 	}
 	if err == nil {
 		err = os.NewSyscallError("listen", sys.Listen(b.fd, b.cfg.Socket.Backlog))
 	}
+	s.tellUnchanged(b, err)
+	s.tellOpaque(b)
+	if protocol, err := sys.GetsockoptInt(b.fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err == nil && b.cfg.Socket.MPTCP == (protocol == sys.IPPROTO_TCP) {
+		s.log.Warn("socket.mptcp is as it was: it is settled when an address is bound, which a reload does to new ones alone",
+			"listener", b.owner, "address", b.listener.Addr(), "mptcp", !b.cfg.Socket.MPTCP)
+	}
+}
+
+// unsetOptions takes away what the configuration before had set.
+func unsetOptions(l *config.Listener, fd int) error {
+	for _, o := range []struct {
+		level, name int
+		wanted      bool
+	}{{sys.IPPROTO_TCP, sys.TCP_FASTOPEN, l.Socket.FastOpen}, {syscall.SOL_IP, sys.IP_TRANSPARENT, l.Transparent}} {
+		if set, err := sys.GetsockoptInt(fd, o.level, o.name); o.wanted || err != nil || set == 0 {
+			continue
+		}
+		if err := sys.SetsockoptInt(fd, o.level, o.name, 0); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	return nil
+}
+
+// tellUnchanged tells that changing a listening socket failed, if it did.
+func (s *Server) tellUnchanged(b *bound, err error) {
 	if err != nil {
 		s.log.Warn("options of a listening socket not changed", "address", b.listener.Addr(), "error", err)
+	}
+}
+
+// tellOpaque tells that a transparent listener takes less than it might.
+func (s *Server) tellOpaque(b *bound) {
+	if !b.cfg.Transparent {
+		return
+	}
+	set, err := sys.GetsockoptInt(b.fd, syscall.SOL_IP, sys.IP_TRANSPARENT)
+	if err != nil || set == 0 {
+		s.log.Warn("no CAP_NET_ADMIN for IP_TRANSPARENT: a transparent listener takes what REDIRECT or DNAT brings, and nothing from TPROXY",
+			"listener", b.owner, "address", b.listener.Addr())
 	}
 }
 
@@ -182,6 +263,7 @@ func (s *Server) closeBound(key string, b *bound) {
 	s.tellUnclosed(b, b.listener.Unlink())
 	s.log.Info("no longer listening", "listener", b.owner, "address", b.listener.Addr())
 	b.listening.Close()
+	s.parting = append(slices.DeleteFunc(s.parting, (*bound).gone), b)
 	if within := s.options.DrainTimeout; within > 0 {
 		s.later(within, func() {
 			s.group.CutMatching(func(l *core.Listening, _ core.Bond) bool { return l == b.listening }, errListenerGone)
@@ -194,4 +276,31 @@ func (s *Server) tellUnclosed(b *bound, err error) {
 	if err != nil {
 		s.log.Warn("closing a listener failed", "address", b.listener.Addr(), "error", err)
 	}
+}
+
+// gone reports whether its listener was closed.
+func (b *bound) gone() bool {
+	select {
+	case <-b.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// partingTime is how long a change waits for the sockets that a change before has given up,
+// whose queues the loops are emptying.
+const partingTime = time.Second
+
+// awaitClosed waits until those are closed, and reports whether there were any.
+func (s *Server) awaitClosed(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, partingTime)
+	defer cancel()
+	for _, b := range s.parting {
+		select {
+		case <-b.closed:
+		case <-ctx.Done():
+		}
+	}
+	return len(s.parting) > 0
 }

@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,17 +39,15 @@ func (s *Server) DrainEndpoint(upstream, endpoint string, drain bool) error {
 	}
 	m.draining = drain
 	m.endpoint.SetDraining(drain)
-	if drain && u.cfg.DrainTimeout > 0 {
-		s.later(u.cfg.DrainTimeout, func() {
-			if m.endpoint.State().Draining {
-				s.group.CutMatching(bondTo(m.endpoint), errDrained)
-			}
-		})
+	s.forgo(m.cut)
+	m.cut = nil
+	if drain {
+		m.cut = s.letGo(m.endpoint, "drain", u.cfg.DrainTimeout, errDrained)
 	}
 	return nil
 }
 
-var errDrained = fmt.Errorf("its endpoint was drained")
+var errDrained = errors.New("its endpoint was drained")
 
 // SetWeight implements [admin.Balancer].
 func (s *Server) SetWeight(upstream, endpoint string, weight int) error {
@@ -70,7 +69,7 @@ func (s *Server) SetWeight(upstream, endpoint string, weight int) error {
 }
 
 // SetSplit implements [admin.Balancer].
-func (s *Server) SetSplit(listener string, route int, percent map[string]int) error {
+func (s *Server) SetSplit(listener string, route int, percent map[string]float64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[listener]
@@ -87,7 +86,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]int) er
 		if !ok {
 			return fmt.Errorf("%w: the split has an upstream %s, of which nothing is said", admin.ErrInvalid, share.Upstream)
 		}
-		now[i] = float64(p)
+		now[i] = p
 	}
 	if len(percent) != len(split) {
 		return fmt.Errorf("%w: write a percentage for each upstream of the split, and no other", admin.ErrInvalid)

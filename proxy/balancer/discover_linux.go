@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/dispatch"
 )
 
 // startDiscovery begins to ask an upstream's source, if it has one that is not asked yet.
@@ -34,9 +35,24 @@ func (s *Server) discovered(name string, source discovery.Source, found []discov
 		s.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
 	}
 	before := u.cfg
-	s.use(u, members, u.newSet(members, u.view.Set()), before)
+	s.forget(s.use(u, members, u.newSet(members, u.view.Set()), before))
 	s.look()
 	s.log.Info("endpoints discovered", "upstream", name, "endpoints", len(members))
+}
+
+// forget has the listeners let go of what they keep for members that are gone. (By a reload
+// they are replaced, and keep nothing yet.)
+func (s *Server) forget(members map[string]*member) {
+	if len(members) == 0 {
+		return
+	}
+	gone := make(map[*dispatch.Endpoint]bool, len(members))
+	for _, m := range members {
+		gone[m.endpoint] = true
+	}
+	for _, l := range s.listeners {
+		l.now.Forget(gone)
+	}
 }
 
 // awaitDiscovery waits until every source has answered once, for a while: what cannot be

@@ -10,8 +10,8 @@ import (
 )
 
 // letGo does with the sessions of an endpoint what a configuration says: keep, drain or
-// reset.
-func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, cause error) {
+// reset. It returns what [Server.forgo] has left alone, nil if there is no such thing.
+func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, cause error) *time.Timer {
 	cut := func() {
 		if n := s.group.CutMatching(bondTo(e), cause); n > 0 {
 			s.log.Info("sessions cut", "upstream", e.Upstream().Name(), "endpoint", e.Name(), "sessions", n, "cause", cause)
@@ -22,12 +22,13 @@ func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, c
 	case how == "reset" || within <= 0:
 		s.aside(cut)
 	default:
-		s.later(within, cut)
+		return s.later(within, cut)
 	}
+	return nil
 }
 
-// aside has f called on a goroutine of its own: what waits for loops does not wait under
-// the server's mu.
+// aside has f called on a goroutine of its own, for which the end waits: what waits for
+// loops does not wait under the server's mu.
 func (s *Server) aside(f func()) {
 	if s.closing {
 		return
@@ -83,14 +84,15 @@ func (s *Server) tend(stop <-chan struct{}) {
 }
 
 // letGoUnwell is letGo for an endpoint that may be well again by the time its sessions
-// would be cut.
+// would be cut, also if it falls ill once more: then they have as long again.
 func (s *Server) letGoUnwell(e *dispatch.Endpoint, cfg *config.Upstream) {
 	if cfg.OnUnhealthy != "drain" || cfg.DrainTimeout <= 0 {
 		s.letGo(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
 		return
 	}
+	fell := e.Fell()
 	s.later(cfg.DrainTimeout, func() {
-		if st := e.State(); st.Down || st.Ejected {
+		if st := e.State(); (st.Down || st.Ejected) && e.Fell() == fell {
 			s.group.CutMatching(bondTo(e), errUnhealthy)
 		}
 	})

@@ -44,15 +44,15 @@ func newRole(t *testing.T, secure bool) *role {
 // TestRoleChecks: an HTTP check of another port than the endpoint's, plain or in TLS,
 // decides who gets clients.
 func TestRoleChecks(t *testing.T) {
-	for _, secure := range []bool{false, true} {
+	for tls, secure := range map[string]bool{"tls: false": false, "tls: true, sni: db.test": true} {
 		role := newRole(t, secure)
 		r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - name: u
     endpoints: [{address: %q, name: a}]
-    health_check: {type: http, port: %s, tls: %v, sni: db.test, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
-			named(t, "a"), role.port, secure))
+    health_check: {type: http, port: %s, %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
+			named(t, "a"), role.port, tls))
 		if got := whose(t, r.at("l")); got != "a" {
 			t.Error(got)
 		}
@@ -92,7 +92,7 @@ func TestUnhealthyEndpointsDrain(t *testing.T) {
 	role := newRole(t, false)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 300ms, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1s, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
 		named(t, "a"), role.port))
 	c := client(t, r.at("l"))
 	line(t, c)
@@ -100,7 +100,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, 
 	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
 	role.well.Store(true)
 	r.until("it is up", func() bool { return r.endpoint("u", "a").State == "up" })
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(1100 * time.Millisecond)
 	echoes(t, c, "it was well in time")
 	role.well.Store(false)
 	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
@@ -116,7 +116,7 @@ func TestCircuitBreaker(t *testing.T) {
 	port := freePort(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 500ms, trial_connections: 1}}]`, port))
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}}]`, port))
 	for range 5 {
 		refused(t, r.at("l"))
 	}
@@ -132,8 +132,12 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 	}
 	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprint(c, "back\n"); sockets.Echo(c) })
 	r.until("a trial succeeds", func() bool {
-		c := client(t, r.at("l"))
+		c, err := net.DialTimeout("tcp", r.at("l"), patience)
+		if err != nil {
+			return false // reset before it knew that it was connected
+		}
 		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
 		got, _ := readLine(c)
 		return got == "back"
 	})
@@ -166,7 +170,7 @@ upstreams:
 func TestDrainOfAnEndpoint(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 300ms}]`,
+upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 1s}]`,
 		named(t, "a"), named(t, "b")))
 	c := client(t, r.at("l"))
 	if got := line(t, c); got != "a" {

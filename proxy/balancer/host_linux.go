@@ -51,6 +51,7 @@ func (h *host) Closed(l *core.Listening) {
 	b := l.Of.(*bound)
 	b.pauses.Stop()
 	h.server().tellUnclosed(b, b.listener.Close())
+	close(b.closed)
 }
 
 // Left implements [core.Host].
@@ -72,11 +73,7 @@ func (h *host) Detailed() bool { return h.log.Enabled(context.Background(), slog
 // Refused implements [core.Host].
 func (h *host) Refused(l *core.Listening, client string, cause error) {
 	s := h.server()
-	if v := s.view.Load(); v != nil {
-		if door := v.doors[l.Of.(*bound)]; door != nil {
-			door.Refused(cause)
-		}
-	}
+	l.Of.(*bound).door.Load().Refused(cause)
 	if core.LacksDescriptor(cause) {
 		s.starved.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
 		s.starved.End()

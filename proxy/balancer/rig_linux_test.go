@@ -61,6 +61,12 @@ func (b *logbook) String() string {
 // start has a load balancer serve what a configuration says.
 func start(t *testing.T, text string, files ...string) *rig {
 	t.Helper()
+	return startWith(t, 5000, text, files...)
+}
+
+// startWith is start for so many connections at once.
+func startWith(t *testing.T, connections int, text string, files ...string) *rig {
+	t.Helper()
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "penstock.yaml"), log: new(logbook), done: make(chan error, 1)}
 	for i := 0; i+1 < len(files); i += 2 {
 		r.write(files[i], files[i+1])
@@ -68,7 +74,7 @@ func start(t *testing.T, text string, files ...string) *rig {
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	var err error
 	r.Server, err = balancer.Open(context.Background(), r.load(text), balancer.Options{
-		Server: &proxy.Config{Loops: 2, MaxConnections: 5000, DrainTimeout: time.Second, Log: log},
+		Server: &proxy.Config{Loops: 2, MaxConnections: connections, DrainTimeout: time.Second, Log: log},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/activation"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/discovery"
@@ -56,9 +57,11 @@ type Server struct {
 
 	mu        sync.Mutex // of all that changes what is in force
 	cfg       *config.Config
+	changes   admin.Changes
 	listeners map[string]*listener
 	upstreams map[string]*upstream
 	binds     map[string]*bound
+	parting   []*bound // that are not bound any more, and may not be closed yet
 	closing   bool
 	watches   sync.WaitGroup   // of discovery
 	gone      map[string]int64 // counters of upstreams that are not there any more
@@ -73,8 +76,11 @@ type Server struct {
 
 	cut    context.Context // ends when sessions are cut
 	cutNow context.CancelFunc
-	ended  context.Context // when everything has
-	end    context.CancelFunc
+	// cutBefore is how many sessions had been cut by then, as the configuration has it.
+	cutBefore atomic.Int64
+
+	ended context.Context // when everything has
+	end   context.CancelFunc
 }
 
 // ErrCut is wrapped by the error of [Server.Serve] if sessions were cut.
@@ -153,7 +159,7 @@ func (s *Server) mostConnections(cfg *config.Config) int {
 // then, closes the listeners, and drains: it returns when every session has ended.
 // Sessions that go on for longer than the drain timeout are cut, as by [Server.Cut]. It
 // may be called once. The error is nil after a full drain; it wraps [ErrCut] if sessions
-// were cut.
+// were cut for it to end. Those of endpoints that failed, for instance, do not count.
 func (s *Server) Serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.group.Serve() }()
@@ -168,12 +174,15 @@ func (s *Server) Serve(ctx context.Context) error {
 		err = <-served
 	case err = <-served:
 	}
-	canceled := s.group.Summary().Canceled
+	var cut int64
+	if s.cut.Err() != nil {
+		cut = s.group.Summary().Canceled - s.cutBefore.Load()
+	}
 	close(stopSick)
 	beside.Wait()
 	err = errors.Join(err, s.close())
-	if canceled > 0 && s.cut.Err() != nil {
-		return errors.Join(fmt.Errorf("%w: %d", ErrCut, canceled), err)
+	if cut > 0 {
+		return errors.Join(fmt.Errorf("%w: %d", ErrCut, cut), err)
 	}
 	return err
 }
@@ -210,8 +219,11 @@ func (s *Server) drain(served <-chan error) error {
 func (s *Server) Cut() {
 	s.mu.Lock()
 	s.closing = true
+	if s.cut.Err() == nil {
+		s.cutBefore.Store(s.group.Summary().Canceled)
+		s.cutNow()
+	}
 	s.mu.Unlock()
-	s.cutNow()
 	s.group.Cut(errCut)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/terminate"
 )
 
 var _ admin.Balancer = (*Server)(nil)
@@ -21,8 +22,10 @@ func (s *Server) Status() admin.Status {
 	defer s.mu.Unlock()
 	st := admin.Status{
 		State:       admin.Serving,
+		Changes:     s.changes,
 		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused},
 	}
+	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Most())}
 	if s.closing {
 		st.State = admin.Draining
 	}
@@ -46,6 +49,9 @@ func (s *Server) listenerStatus(name string) admin.Listener {
 	for _, n := range c.Refused {
 		st.Connections.Refused += n
 	}
+	if l.tls != nil {
+		st.Handshakes = handshakes(l.stats)
+	}
 	switch {
 	case l.drained:
 		st.State = admin.Draining
@@ -61,19 +67,31 @@ func (s *Server) listenerStatus(name string) admin.Listener {
 		st.Routes = append(st.Routes, l.routeStatus(i))
 	}
 	if l.cfg.Upstream != "" {
-		st.Routes = append(st.Routes, admin.Route{To: map[string]int{l.cfg.Upstream: 100}})
+		st.Routes = append(st.Routes, admin.Route{To: map[string]float64{l.cfg.Upstream: 100}})
 	}
 	return st
 }
 
+func handshakes(s *terminate.Stats) *admin.Handshakes {
+	h := &admin.Handshakes{
+		Active: s.Active.Load(), Completed: s.Completed.Load(), Resumed: s.Resumed.Load(), Failed: make(map[string]int64),
+	}
+	for kind := range terminate.Kinds {
+		if n := s.Failed[kind].Load(); n > 0 {
+			h.Failed[kind.String()] = n
+		}
+	}
+	return h
+}
+
 func (l *listener) routeStatus(i int) admin.Route {
 	r := &l.cfg.Routes[i]
-	to := map[string]int{}
+	to := map[string]float64{}
 	if r.Upstream != "" {
 		to[r.Upstream] = 100
 	}
 	for j, share := range r.Split {
-		to[share.Upstream] = int(l.shares[i].now[j])
+		to[share.Upstream] = l.shares[i].now[j]
 	}
 	return admin.Route{Match: matchText(&r.Match), To: to}
 }
@@ -97,7 +115,10 @@ func (s *Server) upstreamStatus(u *upstream) admin.Upstream {
 	c := u.up.Counts()
 	st := admin.Upstream{
 		Name: u.cfg.Name, Balance: u.cfg.Balance, Pending: int64(u.up.Waiting()),
-		Retries: c.Retries, RetriesDenied: u.budget.Denied(),
+		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Reasons: c.Refused,
+	}
+	if u.tls != nil {
+		st.Handshakes = handshakes(u.stats)
 	}
 	if u.breaker != nil {
 		st.Breaker = u.breaker.State().String()
@@ -107,6 +128,13 @@ func (s *Server) upstreamStatus(u *upstream) admin.Upstream {
 	}
 	for _, id := range u.order {
 		e := endpointStatus(u.members[id])
+		st.Active += e.Active
+		st.Endpoints = append(st.Endpoints, e)
+	}
+	u.leaving = stillThere(u.leaving)
+	for _, m := range u.leaving {
+		e := endpointStatus(m)
+		e.State, e.Why = admin.Removed, ""
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}

@@ -136,6 +136,26 @@ upstreams:
 	if got := whose(t, r.at("begin")); got != "ours" {
 		t.Error(got)
 	}
+	st := r.Status()
+	if st.TLSSessions.Active < 1 || st.TLSSessions.Most != 2500 {
+		t.Errorf("TLS sessions %+v", st.TLSSessions)
+	}
+	for i, l := range st.Listeners {
+		switch h := l.Handshakes; {
+		case l.Name == "begin":
+			if h != nil {
+				t.Error("handshakes of a listener at which no TLS ends")
+			}
+		case h == nil || h.Completed != 1:
+			t.Errorf("handshakes of %s: %+v", l.Name, h)
+		}
+		if h := st.Upstreams[i].Handshakes; h == nil != (st.Upstreams[i].Name == "plain") {
+			t.Errorf("handshakes with %s: %+v", st.Upstreams[i].Name, h)
+		}
+	}
+	if h := st.Upstreams[0]; h.Name != "again" || h.Handshakes.Failed["certificate"] != 1 || h.Reasons["failed"] != 1 {
+		t.Errorf("of what was not believed: %+v, refused by %v", h.Handshakes, h.Reasons)
+	}
 	r.until("its bytes are counted as copied", func() bool {
 		s := r.Summary()
 		return s.Bytes.ClientToEndpoint.Copied >= int64(len("terminated")) && s.Fallbacks["wrapped"] > 0

@@ -26,6 +26,7 @@ type upstream struct {
 	stats   *terminate.Stats
 	members map[string]*member // by identity
 	order   []string           // identities, as the file or discovery lists them
+	leaving []*member          // that are gone, and had sessions when that was looked at
 
 	source   discovery.Source // nil: its endpoints are in the file
 	found    []discovery.Endpoint
@@ -168,21 +169,15 @@ func (s *Server) commitUpstream(n *nextUpstream) {
 	var before *config.Upstream
 	if old != nil {
 		before = old.cfg
-		u.members = old.members
+		u.members, u.leaving = old.members, old.leaving
 		if old.tls != nil {
 			old.tls.Close()
 		}
-		if u.source == nil && old.stop != nil {
+		if u.source != old.source && old.stop != nil {
 			old.stop()
 		}
 	}
 	s.use(u, n.members, n.set, before)
-	if old != nil {
-		// Clients that came under the old one find endpoints that there are.
-		if was := old.view.Use(n.set); was != nil {
-			was.Detach()
-		}
-	}
 }
 
 // dropUpstream is the end of an upstream that the configuration does not name any more.
@@ -202,18 +197,25 @@ func (s *Server) dropUpstream(u *upstream) {
 
 // later has f called after a time, unless everything ends before. f must not take the
 // server's mu.
-func (s *Server) later(d time.Duration, f func()) {
+func (s *Server) later(d time.Duration, f func()) *time.Timer {
 	var t *time.Timer
 	t = time.AfterFunc(d, func() {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		delete(s.timers, t)
-		closing := s.closing
-		s.mu.Unlock()
-		if !closing {
-			f()
-		}
+		s.aside(f)
 	})
 	s.timers[t] = struct{}{}
+	return t
+}
+
+// forgo has later not call what it was to call at a time, unless it does so already. t may
+// be nil.
+func (s *Server) forgo(t *time.Timer) {
+	if t != nil {
+		t.Stop()
+		delete(s.timers, t)
+	}
 }
 
 func outlierConfig(o *config.OutlierDetection) *health.OutlierConfig {
@@ -257,6 +259,9 @@ func (s *Server) prepareSource(u, old *upstream) (err error) {
 	if old != nil && old.source != nil && sameDiscover(old.cfg.Discover, d) {
 		u.source, u.found, u.answered, u.stop = old.source, old.found, old.answered, old.stop
 		return nil
+	}
+	if old != nil {
+		u.found = old.specs() // until the new source has found something
 	}
 	log := s.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {

@@ -4,20 +4,17 @@ import (
 	"net/netip"
 
 	"github.com/penstock/penstock/proxy/core"
-	"github.com/penstock/penstock/proxy/dispatch"
 )
 
 // A view is what is in force, for those who only look and must not wait.
 type view struct {
 	addresses  []netip.AddrPort             // of the listeners
 	listenings map[string][]*core.Listening // by listener
-	doors      map[*bound]*dispatch.Door    // by socket
 }
 
-// look makes the view of what is in force now. Sockets that are closing are in it as long
-// as they have clients that came before.
+// look makes the view of what is in force now.
 func (s *Server) look() {
-	v := &view{listenings: make(map[string][]*core.Listening), doors: make(map[*bound]*dispatch.Door)}
+	v := &view{listenings: make(map[string][]*core.Listening)}
 	for name, l := range s.listeners {
 		for _, key := range l.keys {
 			b := s.binds[key]
@@ -25,7 +22,6 @@ func (s *Server) look() {
 				continue
 			}
 			v.listenings[name] = append(v.listenings[name], b.listening)
-			v.doors[b] = l.door
 			if at, err := netip.ParseAddrPort(b.listener.Addr()); err == nil {
 				v.addresses = append(v.addresses, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
 			}

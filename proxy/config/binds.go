@@ -22,12 +22,26 @@ type port struct {
 func (k *checker) binds(c *Config) {
 	ports, names := make(map[string]*port), make(map[string]taken)
 	if c.Admin != nil {
+		k.private(&c.Admin.Bind)
 		k.bind(ports, names, &c.Admin.Bind, "admin")
 	}
 	for _, ln := range c.Listeners {
 		for i := range ln.Bind {
 			k.bind(ports, names, &ln.Bind[i], "listener "+ln.Name)
 		}
+	}
+}
+
+// private complains of an address for the admin API that is open to others.
+func (k *checker) private(b *Bind) {
+	switch {
+	case b.Systemd != "":
+		k.complainAt(k.at(b, b), "write unix:/path", "the admin API does not take a socket of systemd")
+	case b.Address.Network == "": // it could not be read
+	case b.Address.Abstract():
+		k.complainAt(k.at(b, b), "write unix:/path", "an abstract socket is open to everybody on this machine")
+	case b.Address.Private() != nil:
+		k.complainAt(k.at(b, b), "write unix:/path or 127.0.0.1:PORT", "%s is open to other machines", b)
 	}
 }
 

@@ -28,6 +28,7 @@ func (l *loader) check() {
 		k.upstream(u)
 	}
 	k.cycles(c.Upstreams)
+	k.loops(c)
 }
 
 // A checker checks listeners and upstreams.

@@ -26,8 +26,15 @@ func (k *checker) listener(ln *Listener) {
 	if ln.TLS != nil {
 		k.termination(ln.TLS)
 	}
+	seen := make(map[string]int) // conditions: line
 	for i := range ln.Routes {
 		k.route(ln, &ln.Routes[i])
+		same := ln.Routes[i].Match.key()
+		if line, ok := seen[same]; ok && !ln.Routes[i].Match.everybody() {
+			k.complainAt(k.at(&ln.Routes[i], ln), "leave it out, or match somebody else", "this route is never reached: the one in line %d matches the same clients", line)
+		} else {
+			seen[same] = ln.Routes[i].Pos.Line
+		}
 		if ln.Routes[i].Match.everybody() && i+1 < len(ln.Routes) {
 			k.complainAt(k.at(&ln.Routes[i+1], ln), fmt.Sprintf("put it before the one in line %d, which matches everybody", ln.Routes[i].Pos.Line), "this route is never reached")
 			break
@@ -48,6 +55,9 @@ func (k *checker) versions(a *AcceptProxy) {
 func (m *Match) everybody() bool {
 	return len(m.SNI) == 0 && len(m.ALPN) == 0 && len(m.Source) == 0 && m.Port == 0
 }
+
+// key is the same for the same conditions.
+func (m *Match) key() string { return fmt.Sprintf("%q %q %v %d", m.SNI, m.ALPN, m.Source, m.Port) }
 
 func (k *checker) route(ln *Listener, r *Route) {
 	k.oneOf(r, k.at(r, ln), []string{"upstream", "split"}, []bool{r.Upstream != "" || k.bad[&r.Upstream], len(r.Split) > 0}, "write upstream: and the name of one")

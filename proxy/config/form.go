@@ -114,12 +114,15 @@ func setInt(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-func setFloat(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+func setFloat(_ *decoder, f *field, v reflect.Value, text string) *complaint {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || n != n || n-n != 0 {
 		fix := "write a number such as 0.5"
 		if number, ok := strings.CutSuffix(text, "%"); ok {
 			fix = "write it without %: " + number
+			if p, err := strconv.ParseFloat(number, 64); err == nil && f.unit != "%" {
+				fix = "write it as a part of 1: " + strconv.FormatFloat(p/100, 'g', 6, 64)
+			}
 		}
 		return complain(fix, "%q is not a number", text)
 	}

@@ -82,7 +82,8 @@ func TestProblems(t *testing.T) {
 		{listener("limits: {source_prefix: [24]}"), []string{"1:72: source_prefix has 2 values, not 1 | write source_prefix: [32, 64]"}},
 		{upstream("endpoints: ['h:1'], send_proxy: 3"), []string{"2:55: send_proxy is 3, more than 2 | write 2 or less"}},
 		{upstream("endpoints: [{address: 'h:1', weight: 257}]"), []string{"2:60: weight is 257, more than 256 | write 256 or less"}},
-		{upstream("endpoints: ['h:1'], panic_below: 50%"), []string{`2:56: panic_below is a number: "50%" is not a number | write it without %: 50`}},
+		{upstream("endpoints: ['h:1'], panic_below: 50%"), []string{`2:56: panic_below is a number: "50%" is not a number | write it as a part of 1: 0.5`}},
+		{upstream("endpoints: ['h:1'], circuit_breaker: {failure_percentage: 50%}"), []string{`2:81: failure_percentage is a number: "50%" is not a number | write it without %: 50`}},
 		{upstream("endpoints: ['h:1'], panic_below: .inf"), []string{`2:56: ".inf" is not a number | write a number such as 0.5`}},
 		{upstream("endpoints: ['h:1'], circuit_breaker: {failure_percentage: 101}"), []string{"2:81: failure_percentage is 101, more than 100 | write 100 or less"}},
 		// Addresses and names.
@@ -147,6 +148,15 @@ upstreams:
 			"2:255: unix:@n overlaps with that of listener c in /etc/p.yaml:2:244 | write another address or port, or leave one out",
 			"2:297: unix:/b?mode=0600 overlaps with that of listener c in /etc/p.yaml:2:173 | write another address or port, or leave one out",
 		}},
+		{"admin: {bind: ':9'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
+			"1:15: :9 is open to other machines | write unix:/path or 127.0.0.1:PORT",
+		}},
+		{"admin: {bind: 'unix:@n'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
+			"1:15: an abstract socket is open to everybody on this machine | write unix:/path",
+		}},
+		{"admin: {bind: 'systemd:x'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
+			"1:15: the admin API does not take a socket of systemd | write unix:/path",
+		}},
 		// Routes.
 		{listener("routes: [{split: [{upstream: u, percent: 95}, {upstream: v, percent: 4.99}]}]"), []string{"1:65: the percentages add up to 99.99, not to 100 | write percent: 5 for v"}},
 		{listener("routes: [{split: [{upstream: u, percent: 33.333}, {upstream: v, percent: 66.667}]}]"), []string{
@@ -156,6 +166,14 @@ upstreams:
 		{listener("routes: [{upstream: u, split: [{upstream: u, percent: 100}]}, {upstream: v}]"), []string{
 			"1:57: upstream and split exclude each other | leave one of them out",
 			"1:110: this route is never reached | put it before the one in line 1, which matches everybody",
+		}},
+		{listener("routes: [{match: {sni: [a.b], alpn: [h2]}, upstream: u}, {match: {alpn: [h2]}, upstream: u}, {match: {alpn: [h2], sni: [A.b]}, upstream: u}]"), []string{
+			"1:141: this route is never reached: the one in line 1 matches the same clients | leave it out, or match somebody else",
+		}},
+		{"listeners: [{name: a, bind: [':80', 'unix:/s'], upstream: u}, {name: b, bind: '10.0.0.1:81', upstream: u}, {name: c, bind: '10.0.0.1:82', upstream: u}]\n" +
+			"upstreams: [{name: u, endpoints: ['[::1]:80', '10.0.0.1:81', 'localhost:82', 'unix:/t']}]", []string{
+			"1:59: clients would go round in a circle: [::1]:80 is an endpoint of u, and an address of this listener | write another upstream, or another bind",
+			"1:105: clients would go round in a circle: 10.0.0.1:81 is an endpoint of u, and an address of this listener | write another upstream, or another bind",
 		}},
 		{listener("routes: [{match: {port: 1}}]"), []string{"1:57: upstream or split is missing | write upstream: and the name of one"}},
 		{listener("routes: [{match: {port: 2}, upstream: u}]"), []string{"1:72: this route is never taken: the listener is not bound to port 2 | write a port that bind has"}},

@@ -23,6 +23,7 @@ type Client struct {
 	tcp                 bool
 	asked               [2]bool
 	source, destination netip.AddrPort
+	original            netip.AddrPort // where fd cannot be asked any more; invalid: as destination
 	wakes               wakeable
 	use                 uint64
 }
@@ -64,7 +65,21 @@ func (c *Client) Original() netip.AddrPort {
 			return at
 		}
 	}
+	if c.original.IsValid() {
+		return c.original
+	}
 	return c.Destination()
+}
+
+// leave asks for every address while the descriptor is there, which is about to be
+// somebody else's.
+func (c *Client) leave() {
+	c.Peer()
+	if c.ask(1) {
+		c.destination = localOf(c.fd)
+	}
+	c.original = c.Original()
+	c.fd = -1
 }
 
 // Peer returns the address of the connection's other end, whatever a header says.

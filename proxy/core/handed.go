@@ -19,8 +19,7 @@ type Handed struct {
 	// made a connection of package net by Conn.
 	FD  int
 	TCP bool
-	// Client is what is known of it: its own copy. It asks FD for addresses, which it
-	// can do until that is closed.
+	// Client is what is known of it: its own copy. It asks FD for addresses, until Conn.
 	Client *Client
 	// Service is the one that it was accepted under.
 	Service *Service
@@ -99,5 +98,8 @@ func (h *Handed) End(r relay.Result, err error) {
 }
 
 // Conn makes a connection of package net of the client's socket, which FD is not any
-// more. With an error it was closed.
-func (h *Handed) Conn() (net.Conn, error) { return loop.Give(h.FD) }
+// more; the Client knows its addresses from then on. With an error it was closed.
+func (h *Handed) Conn() (net.Conn, error) {
+	h.Client.leave()
+	return loop.Give(h.FD)
+}

@@ -20,6 +20,7 @@ type hand struct {
 	refuse error
 	wait   bool // for being cut, before anything is joined
 	taken  atomic.Int64
+	lost   atomic.Int64 // clients that do not know their addresses any more
 }
 
 func newHand(t *testing.T, b *tie) *hand {
@@ -44,6 +45,9 @@ func (x *hand) take(h *core.Handed) {
 	if err != nil {
 		h.End(relay.Result{}, err)
 		return
+	}
+	if c := h.Client; client.RemoteAddr() != nil && (c.Source().String() != client.RemoteAddr().String() || c.Destination().String() != client.LocalAddr().String()) {
+		x.lost.Add(1)
 	}
 	err = x.refuse
 	if x.wait {
@@ -110,6 +114,9 @@ func TestHandover(t *testing.T) {
 	eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == 3 })
 	if sum := r.Summary(); sum.Accepted != 3 || sum.Active != 0 || sum.Refused != 0 || b.ended() != 3 {
 		t.Errorf("the summary is %+v, %d have ended", sum, b.ended())
+	}
+	if n := x.lost.Load(); n > 0 {
+		t.Errorf("%d of them did not know their addresses when they were connections of package net", n)
 	}
 	for _, ticket := range a.tickets {
 		if ticket == nil {

@@ -61,6 +61,7 @@ type Load struct {
 	// bound of what 99 % of them took. TimerLateP99 and TimerLateMax are the same of how
 	// late timers fired.
 	LagP99, LagMax, TimerLateP99, TimerLateMax time.Duration
+	LongTurns                                  int64 // turns of 1,024 µs and more
 }
 
 func (s *Summary) merge(o *Summary) {

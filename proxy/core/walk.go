@@ -38,8 +38,21 @@ func (c *core) settled() Summary {
 			Batches: s.Batches, BatchRefused: s.BatchRefused,
 			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,
 			TimerLateP99: p99(s.TimerLate[:], s.MaxTimerLate), TimerLateMax: s.MaxTimerLate,
+			LongTurns: long(s.Lag[:]),
 		}},
 	}
+}
+
+// longTurn is the power of two of a microsecond from which on a turn is a long one.
+const longTurn = 10
+
+// long is how many of the times that are counted by powers of two of a microsecond are
+// no shorter.
+func long(counts []int64) (n int64) {
+	for _, more := range counts[longTurn+1:] {
+		n += more
+	}
+	return n
 }
 
 // p99 is an upper bound of 99 % of the times that are counted by powers of two of a

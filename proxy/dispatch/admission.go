@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/header"
@@ -143,6 +144,18 @@ func (a *admission) Room(now int64) error {
 		return limit.ErrRate
 	}
 	return nil
+}
+
+// RoomIn implements [core.RoomTimer].
+func (a *admission) RoomIn(now int64) time.Duration {
+	if a.door.Connections.Full() {
+		return 0
+	}
+	in := a.door.Rate.Until(now)
+	if a.process != nil {
+		in = max(in, a.process.Until(now))
+	}
+	return in
 }
 
 // Admit implements [core.Admitter]. Two loops may both have found room for one client

@@ -35,6 +35,10 @@ func (s *Search) pick(now int64) error {
 		s.upPermit, s.open = permit, true
 	}
 	err := s.pickFrom(set, now)
+	for err != nil && v.Set() != set { // it was replaced meanwhile, and its endpoints drain
+		set = v.Set()
+		err = s.pickFrom(set, now)
+	}
 	if err != nil && s.open {
 		s.open = false
 		v.Breaker.Report(s.upPermit, health.Unknown, now)

@@ -101,8 +101,14 @@ func (v *View) freed() {
 	}
 }
 
-// outcomeOf is what a session says of its endpoint.
+// outcomeOf is what a session says of its endpoint, when it ends. That something was heard
+// of the endpoint at some time is no news if nothing was in the end: an endpoint that
+// stands still has many such sessions, and a row of failures does not end with them.
 func outcomeOf(r *relay.Result) health.Outcome {
+	switch r.Reason {
+	case relay.ReasonIdle, relay.ReasonHalfClose, relay.ReasonError, relay.ReasonCanceled:
+		return health.Unknown
+	}
 	switch {
 	case r.BToA.Bytes() > 0 || r.BToA.Reason == relay.ReasonEOF:
 		return health.OK

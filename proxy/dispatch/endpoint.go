@@ -31,6 +31,7 @@ type Endpoint struct {
 
 	total, failures atomic.Int64
 	bad             atomic.Int32 // verdicts against it, see SetHealthy and SetEjected
+	fell            atomic.Int64 // how often the first one was passed
 }
 
 // newEndpoint makes an endpoint of an address, which has been parsed.
@@ -99,8 +100,16 @@ func (e *Endpoint) SetBreaker(b *health.Breaker) { e.breaker.Store(b) }
 func (e *Endpoint) SetHealthy(healthy bool) {
 	e.Endpoint.SetHealthy(healthy)
 	e.turn(!healthy)
-	if m := e.judge.Load(); m != nil && healthy {
+	if !healthy {
+		return
+	}
+	if m := e.judge.Load(); m != nil {
 		m.Well()
+	}
+	for _, b := range []*health.Breaker{e.breaker.Load(), e.up.breaker.Load()} {
+		if b != nil {
+			b.Well()
+		}
 	}
 }
 
@@ -117,6 +126,9 @@ func (e *Endpoint) SetCircuit(s health.State, trials int) {
 
 var _ health.Target = (*Endpoint)(nil)
 
+// Fell returns how often it was found to be unwell after it had been well.
+func (e *Endpoint) Fell() int64 { return e.fell.Load() }
+
 // turn counts a verdict, and tells of the first one against the endpoint.
 func (e *Endpoint) turn(bad bool) {
 	if !bad {
@@ -124,6 +136,7 @@ func (e *Endpoint) turn(bad bool) {
 		return
 	}
 	if e.bad.Add(1) == 1 {
+		e.fell.Add(1)
 		if down := e.up.down; down != nil {
 			down(e)
 		}

@@ -94,10 +94,10 @@ func (l *Listener) Service() *core.Service {
 	}
 }
 
-// Forget lets go of what is kept for sessions to an endpoint that is gone.
-func (l *Listener) Forget(e *Endpoint) {
+// Forget lets go of what is kept for sessions to endpoints that are gone.
+func (l *Listener) Forget(gone map[*Endpoint]bool) {
 	l.bonds.Range(func(key, _ any) bool {
-		if key.(bondKey).endpoint == e {
+		if gone[key.(bondKey).endpoint] {
 			l.bonds.Delete(key)
 		}
 		return true

@@ -106,7 +106,10 @@ func (s *Search) enter() (core.Step, bool) {
 	door := s.listener.door
 	if s.place.in == nil {
 		door.queue.join(&s.place, s.waker(), 1<<62)
-	} else if !door.queue.turnOf(&s.place) {
+		// There may have been room between the look and the joining, of which nobody was told.
+		door.queue.next()
+	}
+	if !door.queue.turnOf(&s.place) {
 		return core.Step{Do: core.Park}, true
 	}
 	for !door.Connections.Take() {

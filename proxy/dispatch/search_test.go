@@ -214,6 +214,38 @@ func TestResetsAreInARow(t *testing.T) {
 	}
 }
 
+// TestRowsOfFailures: a session that an endpoint has answered, and that has ended, ends a
+// row of failures; one that has timed out, or was cut, does not.
+func TestRowsOfFailures(t *testing.T) {
+	answered := relay.Flow{Copied: 1}
+	for reason, ejected := range map[relay.Reason]bool{
+		relay.ReasonEOF: false, relay.ReasonReset: false, relay.ReasonLifetime: false,
+		relay.ReasonIdle: true, relay.ReasonHalfClose: true, relay.ReasonError: true, relay.ReasonCanceled: true,
+	} {
+		r := newRig(t, 1, dispatch.ViewConfig{}, nil)
+		outlier := health.NewOutlier(r.keeper, &health.OutlierConfig{
+			ConsecutiveFailures: 2, BaseEjectionTime: time.Minute, MaxEjected: 1,
+		})
+		e := r.members[0].Endpoint.Of.(*dispatch.Endpoint)
+		e.SetJudge(outlier.Add("e", e))
+		for _, result := range []relay.Result{
+			{Reason: relay.ReasonFirstByte}, {Reason: reason, BToA: answered}, {Reason: relay.ReasonFirstByte},
+		} {
+			s, _ := r.search()
+			s.Next(r.clock)
+			limits, err := s.Reached(r.clock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			limits.Of.(core.Bond).Ended(result, nil)
+		}
+		if st := e.State(); st.Ejected != ejected {
+			t.Errorf("two failures with %v between them: ejected is %v", reason, st.Ejected)
+		}
+	}
+}
+
 // TestSearchAllocatesNothing for a client that is served at the first try.
 func TestSearchAllocatesNothing(t *testing.T) {
 	r := newRig(t, 10, dispatch.ViewConfig{

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/socket"
 )
 
@@ -14,6 +15,9 @@ type Upstream struct {
 	name  string
 	down  func(*Endpoint) // told when the first verdict against an endpoint is passed; may be nil
 	queue queue
+	set   atomic.Pointer[balance.Set] // of all its views
+	// breaker is that of the newest view; nil: there is none.
+	breaker atomic.Pointer[health.Breaker]
 
 	mu        sync.Mutex
 	endpoints map[string]*Endpoint // by identity; under mu

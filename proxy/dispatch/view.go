@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/balance"
@@ -42,11 +41,11 @@ type ViewConfig struct {
 }
 
 // A View is an upstream as one generation of the configuration has it. It is not
-// changed, but for the endpoints that discovery finds.
+// changed, but for the endpoints: all views of an upstream have those of the newest
+// generation, so that clients of an older one find endpoints that there are.
 type View struct {
 	ViewConfig
-	up  *Upstream
-	set atomic.Pointer[balance.Set]
+	up *Upstream
 }
 
 // NewView returns a view of an upstream. It needs a set before it is used.
@@ -58,12 +57,13 @@ func NewView(up *Upstream, cfg *ViewConfig) *View {
 func (v *View) Upstream() *Upstream { return v.up }
 
 // Set returns the endpoints, nil if there was never a set.
-func (v *View) Set() *balance.Set { return v.set.Load() }
+func (v *View) Set() *balance.Set { return v.up.set.Load() }
 
 // Use has clients sent to the endpoints of a set, which has been attached, and returns
 // the one before.
 func (v *View) Use(s *balance.Set) (before *balance.Set) {
-	before = v.set.Swap(s)
+	before = v.up.set.Swap(s)
+	v.up.breaker.Store(v.Breaker)
 	v.up.Room()
 	return before
 }

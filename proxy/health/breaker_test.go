@@ -340,3 +340,45 @@ func TestSilentOnesAreInARow(t *testing.T) {
 		}
 	}
 }
+
+// TestTriedWhenWell has an open breaker told, before its time is over, that an endpoint is
+// healthy again.
+func TestTriedWhenWell(t *testing.T) {
+	k, c := idle(0)
+	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Minute, TrialConnections: 2,
+	})
+	b.Well()
+	if b.State() != health.Closed || k.Transitions() != 0 {
+		t.Errorf("a closed one is %v", b.State())
+	}
+	b.Report(0, health.Reset, c.Now())
+	c.advance(40 * time.Second)
+	b.Well()
+	b.Well()
+	if b.State() != health.HalfOpen || k.Transitions() != 2 {
+		t.Errorf("an open one is %v after %d transitions", b.State(), k.Transitions())
+	}
+	var permits [2]health.Permit
+	for i := range permits {
+		permits[i], _ = b.Begin()
+	}
+	c.advance(20 * time.Second) // the time of which it was to be open
+	k.Step()
+	if _, r := b.Begin(); r != health.RefusedTrials {
+		t.Errorf("with its trials under way, not for long, another is %v", r)
+	}
+	for _, p := range permits {
+		b.Report(p, health.OK, c.Now())
+	}
+	if b.State() != health.Closed {
+		t.Errorf("after its trials it is %v", b.State())
+	}
+	b.Report(0, health.Reset, c.Now())
+	b.Well()
+	p, _ := b.Begin()
+	b.Report(p, health.Reset, c.Now())
+	if b.State() != health.Open {
+		t.Errorf("after a trial that failed it is %v", b.State())
+	}
+}

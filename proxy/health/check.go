@@ -188,5 +188,5 @@ func timedOut(err error, ctx context.Context, cfg *CheckConfig) error {
 	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("nothing within %v: %w", cfg.Timeout, err)
+	return fmt.Errorf("no success within %v: %w", cfg.Timeout, err)
 }

@@ -136,6 +136,18 @@ func (b *Breaker) become(s State, now int64, cause string) {
 	})
 }
 
+// Well tells that an endpoint which a check had found unhealthy is healthy again: an open
+// Breaker is half-open at once, for trials to find out.
+func (b *Breaker) Well() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if word(b.word.Load()).state() == Open {
+		now := b.keeper.cfg.Now()
+		b.until = now + int64(b.set.Load().Open) // a time that was set before is not that of the trials
+		b.become(HalfOpen, now, "an endpoint is healthy again")
+	}
+}
+
 // wait has turn called when the Breaker has been open, or its trials under way, for as
 // long as it waits. It is locked. A half-open one that nobody tries waits for nothing,
 // so that the Keeper does not know one that was left.

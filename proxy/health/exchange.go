@@ -45,6 +45,8 @@ func contains(r io.Reader, want []byte, limit int, what string) error {
 			return nil
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("%s ends without %q: %s", what, want, excerpt(got))
+		case err != nil && len(got) > 0:
+			return fmt.Errorf("%q is not in %s, %s: %w", want, what, excerpt(got), plain(err))
 		case err != nil:
 			return fmt.Errorf("read %s: %w", what, plain(err))
 		}

@@ -82,6 +82,7 @@ func TestProbes(t *testing.T) {
 		"tcp silence":               {sockets.Silent(t), health.ProbeConfig{}, brief, "connect: i/o timeout"},
 		"exchange":                  {serve(t, pong), ping, patient, ""},
 		"exchange, another answer":  {serve(t, answer("-LOADING it is\r\n")), ping, patient, `the answer ends without "+PONG": it begins with "-LOADING it is\r\n"`},
+		"exchange, and waits":       {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) }), ping, brief, `"+PONG" is not in the answer, it begins with "-NOAUTH\r\n": i/o timeout`},
 		"exchange, no answer":       {serve(t, func(net.Conn) {}), ping, patient, ""},
 		"exchange, silence":         {serve(t, wait), ping, brief, "read the answer: i/o timeout"},
 		"exchange, too much":        {serve(t, answer(long)), ping, patient, `"+PONG" is not in the first 16384 bytes of the answer`},

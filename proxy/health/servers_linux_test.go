@@ -115,7 +115,7 @@ func TestRedis(t *testing.T) {
 	signal(t, server, syscall.SIGSTOP)
 	eventually(t, ping.ill.Load)
 	eventually(t, func() bool {
-		return strings.Contains(r.last("ping"), "nothing within 1s: read the answer: i/o timeout")
+		return strings.Contains(r.last("ping"), "no success within 1s: read the answer: i/o timeout")
 	})
 	if connect.ill.Load() {
 		t.Error("the kernel accepts for a process that is stopped, but the check that only connects fails:", r.last("connect"))

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -197,6 +198,19 @@ func (l *Listener) Detach() (fd int, err error) {
 	}
 	l.fd = fd
 	return fd, nil
+}
+
+// SetMode changes the permissions of a unix socket's path, as long as that is still the
+// listener's; 0 leaves them alone. It must not be called by two at once.
+func (l *Listener) SetMode(mode fs.FileMode) error {
+	if l.path == nil || mode == 0 || mode == l.addr.Mode {
+		return nil
+	}
+	err := l.path.chmod(mode)
+	if err == nil {
+		l.addr.Mode = mode
+	}
+	return err
 }
 
 // Unlink removes the path of a unix socket, unless somebody else has it by now: no

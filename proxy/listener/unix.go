@@ -99,6 +99,15 @@ func newPath(name string) (*path, error) {
 	return &path{name: name, info: info}, err
 }
 
+// chmod changes its permissions, unless somebody else has it by now.
+func (p *path) chmod(mode fs.FileMode) error {
+	info, err := os.Lstat(p.name)
+	if err != nil || !os.SameFile(info, p.info) {
+		return err
+	}
+	return os.Chmod(p.name, mode)
+}
+
 // remove unlinks the path unless somebody else has it by now. The socket must
 // still be open: it keeps the inode from being used again. A nil path, or one
 // that was removed, is left alone.

@@ -43,7 +43,9 @@ const (
 	// MaxUserTimeout is the longest that the kernel takes: a C int of milliseconds.
 	MaxUserTimeout = math.MaxInt32 * time.Millisecond
 
-	// keepAliveInterval is the time between two unanswered probes.
+	// keepAliveInterval is the time between two unanswered probes, at most. It is no
+	// longer than UserTimeout, or a peer that died would be noticed that much later: the
+	// kernel looks at UserTimeout when it is time for a probe.
 	keepAliveInterval = 10 * time.Second
 )
 

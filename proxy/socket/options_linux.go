@@ -76,7 +76,11 @@ func (o Options) lasting() (list [4]option, n int) {
 	if o.KeepAlive > 0 {
 		add(sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1)
 		add(sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, seconds(o.KeepAlive))
-		add(sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, seconds(keepAliveInterval))
+		interval := keepAliveInterval
+		if o.UserTimeout > 0 {
+			interval = min(interval, o.UserTimeout)
+		}
+		add(sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, seconds(interval))
 	}
 	if o.UserTimeout > 0 {
 		add(sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, milliseconds(o.UserTimeout))

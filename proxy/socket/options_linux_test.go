@@ -1,6 +1,7 @@
 package socket_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -39,10 +40,11 @@ func TestOptions(t *testing.T) {
 		options     socket.Options
 		keepAlive   int
 		idle, limit int
+		interval    int // 0: the usual one
 	}{
 		"defaults": {keepAlive: 1, idle: tcp[sys.TCP_KEEPIDLE], limit: tcp[sys.TCP_USER_TIMEOUT]},
 		"chosen":   {options: socket.Options{KeepAlive: 41500 * time.Millisecond, UserTimeout: 43 * time.Second}, keepAlive: 1, idle: 42, limit: 43_000},
-		"short":    {options: socket.Options{UserTimeout: 1}, keepAlive: 1, idle: 60, limit: 1},
+		"short":    {options: socket.Options{UserTimeout: 1}, keepAlive: 1, idle: 60, limit: 1, interval: 1},
 		"long":     {options: socket.Options{UserTimeout: 600 * time.Hour}, keepAlive: 1, idle: 60, limit: math.MaxInt32},
 		"off":      {options: socket.Options{KeepAlive: -1, UserTimeout: -1}, keepAlive: 0, idle: -1, limit: 0},
 	} {
@@ -54,7 +56,7 @@ func TestOptions(t *testing.T) {
 			check(t, fd, sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, c.limit)
 			if c.idle >= 0 {
 				check(t, fd, sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, c.idle)
-				check(t, fd, sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, tcp[sys.TCP_KEEPINTVL])
+				check(t, fd, sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, cmp.Or(c.interval, tcp[sys.TCP_KEEPINTVL]))
 			}
 		})
 	}

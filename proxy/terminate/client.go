@@ -157,13 +157,13 @@ func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*tls.
 	config.NextProtos = peer.ALPN
 	endpoint := address(conn)
 	config.ClientSessionCache = resumer{config.ClientSessionCache, endpoint}
-	answered := &answer{Conn: conn, ctx: ctx, turn: newTurn(c.cfg.Limit, c.cfg.Timeout)}
+	answered := &turning{Conn: conn, ctx: ctx, turn: newTurn(c.cfg.Limit, c.cfg.Timeout)}
 	a := attempt{
 		raw: conn, conn: tls.Client(answered, config), peer: "with " + endpoint,
 		timeout: c.cfg.Timeout, turn: answered.turn, stats: c.cfg.Stats,
 	}
 	encrypted, err := a.run(ctx)
-	answered.ctx, answered.turn = nil, nil
+	answered.over()
 	return encrypted, err
 }
 

@@ -127,7 +127,8 @@ func TestEndpointSilent(t *testing.T) {
 	}
 }
 
-// TestEndpointTurns: an endpoint that says nothing takes no turn, one that answers does.
+// TestEndpointTurns: an endpoint that is waited for takes no turn, be it before its answer
+// or in the middle of it; what is done with an answer does.
 func TestEndpointTurns(t *testing.T) {
 	a := newAuthority(t, "test")
 	limit := terminate.NewLimit(0, 1)
@@ -145,6 +146,22 @@ func TestEndpointTurns(t *testing.T) {
 	}
 	_, err = endpoint.Write([]byte{22})
 	must(t, err)
+	_, err = reach(t, c, addr, terminate.Peer{})
+	must(t, err)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+
+	ctx, cancel = context.WithCancel(context.Background())
+	defer cancel()
+	raw, endpoint = sockets.TCPPair(t)
+	go func() { _, err := c.Handshake(ctx, newStuck(raw, 1), terminate.Peer{}); ended <- err }() // after its hello
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = tls.Server(endpoint, &tls.Config{Certificates: load(t, a.pair("a.test"))}).Handshake()
+	}()
 	eventually(t, "one has a turn", func() bool { return limit.Handshakes() == 1 })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -153,6 +170,7 @@ func TestEndpointTurns(t *testing.T) {
 	if n := limit.Handshakes(); n != 0 {
 		t.Errorf("%d turns are taken in the end", n)
 	}
+	<-gone
 }
 
 // TestOwnCertificate: the proxy shows its own, and the one of now; protocols are those

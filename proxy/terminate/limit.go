@@ -2,7 +2,6 @@ package terminate
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -14,11 +13,11 @@ import (
 var ErrSessions = errors.New("there are as many TLS sessions as there may be")
 
 // A Limit bounds what TLS costs the process: how many sessions there are at once,
-// which are copied and have goroutines, and how many of them are in the part of a
-// handshake that costs something. That begins when the client's hello has come whole,
-// or the endpoint's answer begins to come: so none that says nothing, or says it a byte
-// at a time, keeps others waiting. It is safe for concurrent use; nil: nothing is
-// bounded.
+// which are copied and have goroutines, and how many of them are in a part of a
+// handshake that costs something. That is what is done with what the peer has sent, and
+// not the waiting for it: so none that says nothing, or says it a byte at a time, or does
+// not go on after it was answered, keeps others waiting. It is safe for concurrent use;
+// nil: nothing is bounded.
 type Limit struct {
 	most     int64
 	sessions atomic.Int64
@@ -61,6 +60,14 @@ func (l *Limit) Sessions() int {
 	return int(l.sessions.Load())
 }
 
+// Most is how many places there are; 0: any number.
+func (l *Limit) Most() int {
+	if l == nil {
+		return 0
+	}
+	return int(l.most)
+}
+
 // A turn is a handshake's, which it takes when it comes to what costs something.
 type turn struct {
 	limit *Limit
@@ -100,35 +107,34 @@ func (t *turn) done() {
 	}
 }
 
-// inContext is the key of a turn in the context of a Server's handshake.
-type inContext struct{}
-
-// takeTurn is a tls.Config's GetConfigForClient.
-func takeTurn(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	t, _ := hello.Context().Value(inContext{}).(*turn)
-	return nil, t.take(hello.Context())
-}
-
-// An answer is a connection to an endpoint, which takes its handshake's turn when the
-// endpoint begins to answer.
-type answer struct {
+// A turning is a connection in a handshake: as long as it waits for the peer it has no
+// turn, and gets one when something has come. Who begins many handshakes and goes on with
+// none, at whatever point, takes no turns from others.
+type turning struct {
 	net.Conn
 	ctx  context.Context
 	turn *turn // nil when the handshake is over
 }
 
-func (a *answer) Read(p []byte) (int, error) {
-	n, err := a.Conn.Read(p)
-	if n > 0 && a.turn != nil {
-		if late := a.turn.take(a.ctx); late != nil {
+func (c *turning) Read(p []byte) (int, error) {
+	if c.turn == nil {
+		return c.Conn.Read(p)
+	}
+	c.turn.done()
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		if late := c.turn.take(c.ctx); late != nil {
 			return 0, late
 		}
 	}
 	return n, err
 }
 
+// over ends the handshake.
+func (c *turning) over() { c.ctx, c.turn = nil, nil }
+
 // NetConn returns the connection itself: who resets one of TLS asks for it.
-func (a *answer) NetConn() net.Conn { return a.Conn }
+func (c *turning) NetConn() net.Conn { return c.Conn }
 
 // errBusy is the error of a handshake whose turn did not come.
 var errBusy = errors.Join(errors.New("too many handshakes at once"), os.ErrDeadlineExceeded)

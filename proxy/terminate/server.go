@@ -148,10 +148,9 @@ func (s *Server) rebuild() {
 func (s *Server) build() {
 	certs := newIndex(s.pairs)
 	st := &state{config: &tls.Config{
-		MinVersion:         s.cfg.MinVersion,
-		NextProtos:         s.cfg.ALPN,
-		GetCertificate:     certs.get,
-		GetConfigForClient: takeTurn,
+		MinVersion:     s.cfg.MinVersion,
+		NextProtos:     s.cfg.ALPN,
+		GetCertificate: certs.get,
 	}}
 	if s.ca != nil {
 		m := s.ca.value.Load()
@@ -193,11 +192,14 @@ func (s *Server) Stats() *Stats { return s.cfg.Stats }
 func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*tls.Conn, error) {
 	st := s.state.Load()
 	s.cfg.Tickets.refresh(s.cfg.Name, st)
+	heard := &turning{Conn: conn, ctx: ctx, turn: newTurn(s.cfg.Limit, s.cfg.Timeout)}
 	a := attempt{
-		raw: conn, conn: tls.Server(conn, st.config), peer: "from " + address(conn),
-		timeout: s.cfg.Timeout, turn: newTurn(s.cfg.Limit, s.cfg.Timeout), stats: s.cfg.Stats,
+		raw: conn, conn: tls.Server(heard, st.config), peer: "from " + address(conn),
+		timeout: s.cfg.Timeout, turn: heard.turn, stats: s.cfg.Stats,
 	}
-	return a.run(context.WithValue(ctx, inContext{}, a.turn))
+	ended, err := a.run(ctx)
+	heard.over()
+	return ended, err
 }
 
 func address(conn net.Conn) string {

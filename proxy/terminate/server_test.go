@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,8 +228,34 @@ func (m *mute) Read(p []byte) (int, error) {
 	return m.Conn.Read(p)
 }
 
-// TestLimit: a handshake waits for its turn, and not longer than it may take. One whose
-// hello has not come takes none.
+// stuck is a connection whose peer takes nothing from some write on, until it is closed.
+type stuck struct {
+	net.Conn
+	after atomic.Int32 // writes
+	shut  chan struct{}
+	once  sync.Once
+}
+
+func newStuck(c net.Conn, after int32) *stuck {
+	s := &stuck{Conn: c, shut: make(chan struct{})}
+	s.after.Store(after)
+	return s
+}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	if s.after.Add(-1) < 0 {
+		<-s.shut
+	}
+	return s.Conn.Write(p)
+}
+
+func (s *stuck) Close() error {
+	defer s.once.Do(func() { close(s.shut) })
+	return s.Conn.Close()
+}
+
+// TestLimit: a handshake waits for its turn, and not longer than it may take. One that
+// waits for its client has none, be it before its hello has come or after.
 func TestLimit(t *testing.T) {
 	a := newAuthority(t, "test")
 	limit := terminate.NewLimit(2, 1)
@@ -237,7 +265,7 @@ func TestLimit(t *testing.T) {
 	hasty := newServer(t, cfg)
 	trust := &tls.Config{ServerName: "a.test", RootCAs: a.pool()}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	silent, c := sockets.TCPPair(t)
 	go func() { _, err := s.Handshake(ctx, c); ended <- err }()
 	_, err := silent.Write([]byte{22, 3, 1, 2, 0, 1})
@@ -247,8 +275,14 @@ func TestLimit(t *testing.T) {
 	stalls, c := sockets.TCPPair(t)
 	go func() { _, err := s.Handshake(ctx, c); ended <- err }()
 	m := &mute{stalls, make(chan struct{})}
-	gone := make(chan struct{})
-	go func() { defer close(gone); _ = tls.Client(m, trust).Handshake() }()
+	gone := make(chan struct{}, 2)
+	go func() { _ = tls.Client(m, trust).Handshake(); gone <- struct{}{} }()
+	eventually(t, "both have begun", func() bool { return s.Stats().Active.Load() == 2 })
+	served(t, s, a) // though a hello was answered to which nothing follows
+
+	full, c := sockets.TCPPair(t)
+	go func() { _, err := s.Handshake(ctx, newStuck(c, 0)); ended <- err }()
+	go func() { _ = tls.Client(full, trust).Handshake(); gone <- struct{}{} }()
 	eventually(t, "a handshake is under way", func() bool { return limit.Handshakes() == 1 })
 
 	var failed *terminate.Error
@@ -260,15 +294,16 @@ func TestLimit(t *testing.T) {
 		_, cerr, serr := meet(t, s, trust)
 		waits <- errors.Join(cerr, serr)
 	}()
-	eventually(t, "another waits", func() bool { return s.Stats().Active.Load() == 3 })
+	eventually(t, "another waits", func() bool { return s.Stats().Active.Load() == 4 })
 	cancel()
-	for range 2 {
+	for range 3 {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("one that was canceled ended with %v", err)
 		}
 	}
 	must(t, <-waits)
 	close(m.listen)
+	<-gone
 	<-gone
 	if n := limit.Handshakes(); n != 0 {
 		t.Errorf("%d turns are taken", n)

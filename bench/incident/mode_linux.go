@@ -1,0 +1,90 @@
+package incident
+
+import (
+	"bytes"
+	"fmt"
+	"text/template"
+	"time"
+)
+
+// The names of the modes. Off is what the others are compared with, and On what is held
+// to the bounds.
+const (
+	Off      = "off"
+	Least    = "least_conn"
+	Defaults = "defaults"
+	On       = "on"
+)
+
+// A Mode is a configuration.
+type Mode struct {
+	Name  string
+	About string // one line
+	text  *template.Template
+}
+
+// Modes returns all, in the order of a report.
+func Modes() []Mode {
+	return []Mode{
+		{Off, "nothing protects the clients", parse(offText)},
+		{Least, "off, but for the policy, which looks at how many connections an endpoint has", parse(leastText)},
+		{Defaults, "what is on by default, and first_byte", parse(defaultsText)},
+		{On, "what an operator writes who knows the service", parse(onText)},
+	}
+}
+
+// ModeNamed finds one.
+func ModeNamed(name string) (*Mode, error) {
+	var names []string
+	for _, m := range Modes() {
+		if m.Name == name {
+			return &m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return nil, fmt.Errorf("no mode %q: write %s", name, list(names))
+}
+
+func parse(text string) *template.Template { return template.Must(template.New("mode").Parse(text)) }
+
+const endpointsText = `    endpoints:
+{{- range $i, $a := .Endpoints}}
+      - {name: e{{$i}}, address: "{{$a}}"}
+{{- end}}
+`
+
+const offText = `listeners: [{name: shop, bind: "{{.Listen}}", upstream: shop}]
+upstreams:
+  - name: shop
+` + endpointsText + `    health_check: off
+    outlier_detection: off
+    circuit_breaker: off
+    retry: {attempts: 0}
+`
+
+const leastText = offText + `    balance: least_conn
+`
+
+const defaultsText = `listeners:
+  - name: shop
+    bind: "{{.Listen}}"
+    upstream: shop
+    timeouts: {first_byte: {{.FirstByte}}}
+upstreams:
+  - name: shop
+` + endpointsText
+
+// onText checks what clients need, an answer, often, and within the time that they are
+// to have it in.
+const onText = defaultsText + `    balance: least_conn
+    health_check: {type: http, interval: 1s, fast_interval: 250ms, timeout: {{.FirstByte}}, fall: 2}
+    slow_start: 10s
+`
+
+// File is the configuration for a listener and endpoints at these addresses.
+func (m *Mode) File(listen string, endpoints []string, firstByte time.Duration) string {
+	var b bytes.Buffer
+	// It is a constant text, and a buffer takes all.
+	_ = m.text.Execute(&b, map[string]any{"Listen": listen, "Endpoints": endpoints, "FirstByte": firstByte.String()})
+	return b.String()
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// unit is a socket unit of systemd: it keeps its listening socket while services come and
+// go.
+func unit(t *testing.T) (socket *os.File, address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if socket, err = ln.(*net.TCPListener).File(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	return socket, ln.Addr().String()
+}
+
+// activated runs the program on a configuration, as systemd would, and returns what has it
+// drain, or ends it if that takes too long.
+func activated(t *testing.T, config string, socket *os.File, notify string) (stop func()) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "penstock") // see TestMain
+	if err := os.Symlink(exe, name); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ exec "$0" run --config "$1"`, name, config)
+	cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "LISTEN_FDNAMES=web", "NOTIFY_SOCKET="+notify)
+	cmd.ExtraFiles = []*os.File{socket}
+	log := newOutput()
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		defer cancel()
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			text, _ := log.text()
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestSocketsOutliveTheProcess: who comes while no process serves the socket that systemd
+// keeps waits for the next one, which tells when it is ready, and what for.
+func TestSocketsOutliveTheProcess(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, ln, func(c net.Conn) {
+		fmt.Fprint(c, "served\n")
+		sockets.Echo(c)
+	})
+	dir := t.TempDir()
+	config := filepath.Join(dir, "penstock.yaml")
+	text := fmt.Sprintf("listeners: [{name: web, bind: \"systemd:web\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", ln.Addr())
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	hears := func(want string) {
+		t.Helper()
+		b := make([]byte, 4096)
+		for {
+			_ = told.SetReadDeadline(time.Now().Add(patience))
+			n, err := told.Read(b)
+			if err != nil {
+				t.Fatalf("%s: %v", want, err)
+			}
+			if strings.Contains(string(b[:n]), want) {
+				return
+			}
+		}
+	}
+	socket, address := unit(t)
+	for range 2 {
+		early, err := net.Dial("tcp", address) // before there is a process
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer early.Close()
+		stop := activated(t, config, socket, told.LocalAddr().String())
+		hears("READY=1")
+		_ = early.SetDeadline(time.Now().Add(patience))
+		if got, err := bufio.NewReader(early).ReadString('\n'); got != "served\n" {
+			t.Errorf("%q, %v", got, err)
+		}
+		_ = early.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, early)
+		stop()
+		hears("STOPPING=1")
+	}
+}

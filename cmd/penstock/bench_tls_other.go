@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// Run fails.
+func (*benchTLSCmd) Run() error { return errLinux }

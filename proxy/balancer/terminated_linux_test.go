@@ -1,0 +1,172 @@
+package balancer_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shake is a client of TLS with a configuration; what it gets wrong shows by the first
+// line, since in TLS 1.3 a client is done before its certificate was looked at.
+func shake(t *testing.T, address string, cfg *tls.Config) (c *tls.Conn, says string, err error) {
+	t.Helper()
+	raw, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return nil, "", err
+	}
+	t.Cleanup(func() { raw.Close() })
+	_ = raw.SetDeadline(time.Now().Add(patience))
+	c = tls.Client(raw, cfg)
+	if err = c.Handshake(); err == nil {
+		says, err = readLine(c)
+	}
+	return c, says, err
+}
+
+// trusting are the certificates of authorities.
+func trusting(cert string) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(cert))
+	return pool
+}
+
+// TestMutualTLS: clients must show a certificate, and endpoints are shown one.
+func TestMutualTLS(t *testing.T) {
+	cert, key := certificate(t, "front.test")
+	mine, mineKey := certificate(t, "client.test")
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := tls.X509KeyPair([]byte(mine), []byte(mineKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := server(t, func(c net.Conn) {
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusting(mine)})
+		if s.Handshake() == nil {
+			fmt.Fprintf(s, "%s\n", s.ConnectionState().PeerCertificates[0].Subject.CommonName)
+		}
+	})
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}], client_ca: mine.pem, min_version: "1.3"}, upstream: u}]
+upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: mine.pem, key: mine.key}}]`, strict),
+		"c.pem", cert, "c.key", key, "mine.pem", mine, "mine.key", mineKey)
+	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert), Certificates: []tls.Certificate{own}}
+	if _, says, err := shake(t, r.at("l"), cfg); says != "client.test" {
+		t.Errorf("%q, %v", says, err)
+	}
+	if _, says, err := shake(t, r.at("l"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}); err == nil {
+		t.Errorf("one without a certificate got %q", says)
+	}
+	old := cfg.Clone()
+	old.MaxVersion = tls.VersionTLS12
+	if _, says, err := shake(t, r.at("l"), old); err == nil {
+		t.Errorf("one of TLS 1.2 got %q", says)
+	}
+	r.until("both are counted", func() bool { return r.refused("l", "tls") == 2 })
+}
+
+// TestCertificatesChange: by name, as their files are replaced, while sessions go on;
+// files that do not fit each other change nothing and are told of.
+func TestCertificatesChange(t *testing.T) {
+	a, aKey := certificate(t, "a.test")
+	b, bKey := certificate(t, "*.b.test")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: a.pem, key: a.key}, {cert: b.pem, key: b.key}]}, upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", aKey, "b.pem", b, "b.key", bKey)
+	shown := func(name string) string {
+		c, err := hello(t, r.at("l"), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return string(c.ConnectionState().PeerCertificates[0].Raw)
+	}
+	before := shown("a.test")
+	if other := shown("x.b.test"); other == before {
+		t.Error("both names are shown the same certificate")
+	}
+	c, err := hello(t, r.at("l"), "a.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line(t, c)
+	r.write("a.key", bKey)
+	r.until("it is told that they do not fit", func() bool { return strings.Contains(r.log.String(), "certificates not changed") })
+	if shown("a.test") != before {
+		t.Error("files that do not fit were taken")
+	}
+	next, nextKey := certificate(t, "a.test")
+	r.write("a.pem", next)
+	r.write("a.key", nextKey)
+	r.until("the new one is shown", func() bool { return shown("a.test") != before })
+	echoes(t, c, "of the old one")
+}
+
+// TestTicketsOutliveReloads: a client's session is resumed by the next configuration.
+func TestTicketsOutliveReloads(t *testing.T) {
+	cert, key := certificate(t, "front.test")
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:%s", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u, timeouts: {idle: %ds}}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	port, up := freePort(t), named(t, "up")
+	r := start(t, fmt.Sprintf(text, port, 100, up), "c.pem", cert, "c.key", key)
+	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert), ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	if c, _, err := shake(t, r.at("l"), cfg); err != nil || c.ConnectionState().DidResume {
+		t.Fatalf("the first: %v", err)
+	}
+	for i := range 3 {
+		r.apply(fmt.Sprintf(text, port, 200+i, up))
+		if c, _, err := shake(t, r.at("l"), cfg); err != nil || !c.ConnectionState().DidResume {
+			t.Errorf("after reload %d: not resumed, %v", i, err)
+		}
+	}
+}
+
+// TestTerminatedTellsTLVs: an endpoint is told over PROXY v2 which name a client of TLS
+// that ends here has asked for, and where it is routed by that.
+func TestTerminatedTellsTLVs(t *testing.T) {
+	cert, key := certificate(t, "*.front.test")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, routes: [{match: {sni: [a.front.test]}, upstream: a}], upstream: b}]
+upstreams: [{name: a, endpoints: [%q], send_proxy: 2, health_check: off}, {name: b, endpoints: [%q]}]`, told(t), named(t, "b")), "c.pem", cert, "c.key", key)
+	c, says, err := shake(t, r.at("l"), &tls.Config{ServerName: "a.front.test", RootCAs: trusting(cert)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("v2 from %v to %v name a.front.test", c.LocalAddr(), c.RemoteAddr()); says != want {
+		t.Errorf("%q, want %q", says, want)
+	}
+	if _, says, err := shake(t, r.at("l"), &tls.Config{ServerName: "b.front.test", RootCAs: trusting(cert)}); says != "b" {
+		t.Errorf("%q, %v", says, err)
+	}
+}
+
+// TestTLSSessionsHaveALimit of their own, half of the connections: others are served.
+func TestTLSSessionsHaveALimit(t *testing.T) {
+	cert, key := certificate(t, "front.test")
+	up := named(t, "up")
+	r := startWith(t, 6, fmt.Sprintf(`
+listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u}, {name: plain, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, up), "c.pem", cert, "c.key", key)
+	for range 3 {
+		c, err := hello(t, r.at("tls"), "front.test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		line(t, c)
+	}
+	if _, _, err := shake(t, r.at("tls"), &tls.Config{InsecureSkipVerify: true}); err == nil || errors.Is(err, errTimeout) {
+		t.Errorf("%v, want it refused", err)
+	}
+	r.until("it is counted", func() bool { return r.refused("tls", "tls") == 1 })
+	if got := whose(t, r.at("plain")); got != "up" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,45 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/config"
+)
+
+// TestFilesThatAreShown: those that the project's other documents show, and those that it
+// ships, load and are formatted.
+func TestFilesThatAreShown(t *testing.T) {
+	for name, most := range map[string]int{"README.md": 2, "README.zh-CN.md": 2, "docs/tls.md": 1} {
+		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := regexp.MustCompile("(?s)\n```yaml\n(.*?)```\n").FindAllStringSubmatch(string(text), -1)
+		if len(shown) != most {
+			t.Errorf("%s shows %d files, want %d", name, len(shown), most)
+		}
+		for _, m := range shown {
+			good(t, name, m[1])
+		}
+	}
+	const shipped = "packaging/systemd/penstock.yaml"
+	text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(shipped)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good(t, shipped, string(text))
+}
+
+// good checks a file of a document.
+func good(t *testing.T, name, text string) {
+	t.Helper()
+	tree := wholeTree(t)
+	tree["/etc/p.yaml"] = text
+	loadTree(t, tree)
+	if formatted, p := config.FormatText(text); p != nil || formatted != text {
+		t.Errorf("%s: not formatted: %v\n%s", name, p, formatted)
+	}
+}

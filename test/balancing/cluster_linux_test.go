@@ -1,0 +1,221 @@
+package balancing
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/software"
+)
+
+// A node is a PostgreSQL server, and beside it what says over HTTP which role it has, on a
+// port that is the same on all nodes: a node has an IP address of its own.
+type node struct {
+	t                *testing.T
+	bin              string
+	owner            *user.User
+	host, addr, port string
+	dir, data        string
+}
+
+// newNodes makes two nodes, and returns the port of their roles. Neither serves a database.
+func newNodes(t *testing.T) (a, b *node, rolePort string) {
+	t.Helper()
+	bin, owner := software.Postgres(t), software.Ordinary(t)
+	roles, rolePort := onePort(t, "127.0.7.3", "127.0.7.4")
+	nodes := make([]*node, len(roles))
+	for i, l := range roles {
+		n := &node{t: t, bin: bin, owner: owner, dir: software.Dir(t, owner)}
+		free, err := net.Listen("tcp", strings.Replace(l.Addr().String(), ":"+rolePort, ":0", 1))
+		must(t, err)
+		n.addr = free.Addr().String()
+		n.host, n.port, err = net.SplitHostPort(n.addr)
+		must(t, errors.Join(err, free.Close()))
+		serveRole(t, l, n.addr)
+		nodes[i] = n
+	}
+	return nodes[0], nodes[1], rolePort
+}
+
+// onePort listens on the same port of two hosts.
+func onePort(t *testing.T, first, second string) (listeners []net.Listener, port string) {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", first+":0")
+		must(t, err)
+		_, port, err = net.SplitHostPort(l.Addr().String())
+		must(t, err)
+		m, err := net.Listen("tcp", second+":"+port)
+		if err == nil {
+			return []net.Listener{l, m}, port
+		}
+		must(t, l.Close())
+	}
+	t.Fatalf("%s and %s have no free port in common", first, second)
+	panic("unreachable")
+}
+
+// initdb makes a node's database, or rather an empty one.
+func (n *node) initdb() {
+	n.t.Helper()
+	n.data = filepath.Join(n.dir, "data")
+	software.RunAs(n.t, n.owner, n.dir, filepath.Join(n.bin, "initdb"), "--pgdata", n.data, "--username", "penstock",
+		"--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--wal-segsize", "1", "--no-sync")
+}
+
+// follow makes a node's database from what addr says, whose standby it is going to be.
+func (n *node) follow(addr string) {
+	n.t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	must(n.t, err)
+	data, err := os.MkdirTemp(n.dir, "standby-")
+	must(n.t, err)
+	if c := software.Credential(n.t, n.owner); c != nil {
+		must(n.t, os.Chown(data, int(c.Uid), int(c.Gid)))
+	}
+	n.data = data
+	software.RunAs(n.t, n.owner, n.dir, filepath.Join(n.bin, "pg_basebackup"), "--pgdata", n.data, "--host", host, "--port", port,
+		"--username", "penstock", "--wal-method", "stream", "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
+}
+
+// serve serves a node's database. What a server leaves behind that is killed is below its
+// directory, but for one segment of shared memory.
+func (n *node) serve() {
+	n.t.Helper()
+	software.Service{
+		Command: []string{
+			filepath.Join(n.bin, "postgres"), "-D", n.data,
+			"-c", "listen_addresses=" + n.host, "-c", "port=" + n.port, "-c", "unix_socket_directories=",
+			"-c", "fsync=off", "-c", "dynamic_shared_memory_type=mmap", "-c", "shared_buffers=8MB", "-c", "log_min_messages=fatal",
+			"-c", "wal_retrieve_retry_interval=100ms", "-c", "autovacuum=off",
+		},
+		Dir: n.dir,
+		// log_min_messages keeps the line of readiness away.
+		Addr: n.addr,
+		Stop: syscall.SIGINT, // its "fast shutdown"
+		User: n.owner,
+	}.Start(n.t)
+	must(n.t, n.answers())
+}
+
+// answers waits until a node takes queries.
+func (n *node) answers() (err error) {
+	software.Eventually(func() bool { _, err = n.query("SELECT 1"); return err == nil })
+	return err
+}
+
+// query asks a node's database, not by way of the program under test.
+func (n *node) query(sql string) (string, error) {
+	d, err := connect(n.addr, software.Patience)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	return d.query(sql)
+}
+
+// freeze stops all processes of a node: it goes on to accept, and answers nothing.
+func (n *node) freeze() { n.signal(syscall.SIGSTOP) }
+
+// kill kills all processes of a node.
+func (n *node) kill() {
+	n.t.Helper()
+	pidFile, err := os.ReadFile(filepath.Join(n.data, "postmaster.pid"))
+	must(n.t, err)
+	n.signal(syscall.SIGKILL)
+	if !software.Eventually(func() bool { return len(software.ProcessesIn(n.dir)) == 0 }) {
+		n.t.Fatalf("processes that were killed go on: %v", software.ProcessesIn(n.dir))
+	}
+	// Its seventh line is the key and the number of the segment.
+	if line := strings.Split(string(pidFile), "\n"); len(line) > 6 {
+		if segment := strings.Fields(line[6]); len(segment) == 2 {
+			software.Run(n.t, software.Need(n.t, "ipcrm", "util-linux"), "--shmem-id", segment[1])
+		}
+	}
+}
+
+// signal signals all processes of a node, and those that they start meanwhile.
+func (n *node) signal(s syscall.Signal) {
+	n.t.Helper()
+	told := make(map[int]bool)
+	for more := true; more; {
+		more = false
+		for _, p := range software.ProcessesIn(n.dir) {
+			if told[p.PID] {
+				continue
+			}
+			if err := syscall.Kill(p.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+				n.t.Fatal(err)
+			}
+			told[p.PID], more = true, true
+		}
+	}
+	if len(told) == 0 {
+		n.t.Fatal("a node has no processes")
+	}
+}
+
+// A role says what a database is, as Patroni does: 200 for what it is, 503 for what it is
+// not, and for all if it does not answer.
+type role struct {
+	addr string
+	mu   sync.Mutex
+	*database
+}
+
+// roleTime is how long a database has to say what it is.
+const roleTime = 600 * time.Millisecond
+
+// serveRole tells the role of the database at addr until the end of the test.
+func serveRole(t *testing.T, l net.Listener, addr string) {
+	r := &role{addr: addr}
+	mux := http.NewServeMux()
+	for path, standby := range map[string]string{"/primary": "f", "/replica": "t"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			if r.standby() != standby {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
+	}
+	server := &http.Server{Handler: mux}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close(); <-done; r.forget() })
+}
+
+// standby is t or f, or nothing.
+func (r *role) standby() (answer string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var err error
+	if r.database == nil {
+		if r.database, err = connect(r.addr, roleTime); err != nil {
+			r.database = nil
+			return ""
+		}
+	}
+	if err = r.SetDeadline(time.Now().Add(roleTime)); err == nil {
+		answer, err = r.query("SELECT pg_is_in_recovery()")
+	}
+	if err != nil {
+		r.database.Close()
+		r.database = nil
+	}
+	return answer
+}
+
+func (r *role) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.database != nil {
+		r.database.Close()
+	}
+}

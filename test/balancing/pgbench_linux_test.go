@@ -1,0 +1,50 @@
+package balancing
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/software"
+)
+
+const benchClients = 4
+
+// A bench is a pgbench that runs.
+type bench struct {
+	cmd    *exec.Cmd
+	output software.Output
+	done   chan error
+}
+
+// bench has pgbench run a script, until it is ended or its connections are lost.
+func (f *failover) bench(addr, script string) *bench {
+	f.t.Helper()
+	f.scripts++
+	path := filepath.Join(f.dir, fmt.Sprintf("%d.sql", f.scripts))
+	must(f.t, writeFile(path, script+";\n"))
+	b := &bench{done: make(chan error, 1)}
+	b.cmd = exec.Command(filepath.Join(software.Postgres(f.t), "pgbench"), "--no-vacuum", "--client", fmt.Sprint(benchClients),
+		"--time", "600", "--rate", "200", "--progress", "1", "--file", path, conninfo(addr))
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	b.cmd.Stdout, b.cmd.Stderr = &b.output, &b.output
+	must(f.t, b.cmd.Start())
+	go func() { b.done <- b.cmd.Wait() }()
+	f.t.Cleanup(func() { _ = b.cmd.Process.Kill() })
+	return b
+}
+
+// end ends it before its time, which for pgbench is the signal of its timer, and returns
+// its report.
+func (b *bench) end() (report string, err error) {
+	_ = b.cmd.Process.Signal(syscall.SIGALRM)
+	select {
+	case err = <-b.done:
+	case <-time.After(software.Patience):
+		err = errors.New("it does not end")
+	}
+	return b.output.String(), err
+}

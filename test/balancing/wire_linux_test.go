@@ -1,0 +1,185 @@
+package balancing
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/software"
+)
+
+// A database is a connection of PostgreSQL's protocol, version 3
+// (https://www.postgresql.org/docs/current/protocol.html).
+type database struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// connect opens a connection as the cluster's owner, and returns once it takes queries.
+func connect(addr string, within time.Duration) (*database, error) {
+	end := time.Now().Add(within)
+	c, err := net.DialTimeout("tcp", addr, within)
+	if err != nil {
+		return nil, err
+	}
+	d := &database{Conn: c, in: bufio.NewReader(c)}
+	err = errors.Join(c.SetDeadline(end), d.startUp(), c.SetDeadline(time.Time{}))
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *database) startUp() error {
+	const version = 3 << 16
+	body := binary.BigEndian.AppendUint32(nil, version)
+	body = append(body, "user\x00penstock\x00database\x00postgres\x00\x00"...)
+	if _, err := d.Write(append(binary.BigEndian.AppendUint32(nil, uint32(4+len(body))), body...)); err != nil {
+		return err
+	}
+	_, err := d.answer()
+	return err
+}
+
+// query returns the first column of the last row.
+func (d *database) query(sql string) (string, error) {
+	message := binary.BigEndian.AppendUint32([]byte{'Q'}, uint32(4+len(sql)+1))
+	if _, err := d.Write(append(append(message, sql...), 0)); err != nil {
+		return "", err
+	}
+	return d.answer()
+}
+
+// answer reads up to where the server is ready for a query.
+func (d *database) answer() (value string, failed error) {
+	for {
+		var header [5]byte
+		if _, err := io.ReadFull(d.in, header[:]); err != nil {
+			return "", err
+		}
+		body := make([]byte, binary.BigEndian.Uint32(header[1:])-4)
+		if _, err := io.ReadFull(d.in, body); err != nil {
+			return "", err
+		}
+		switch header[0] {
+		case 'D': // the number of columns, and of each its length and value
+			if n := int32(binary.BigEndian.Uint32(body[2:])); n >= 0 {
+				value = string(body[6 : 6+n])
+			}
+		case 'E':
+			failed = fmt.Errorf("the server says %q", strings.Split(strings.Trim(string(body), "\x00"), "\x00"))
+		case 'Z':
+			return value, failed
+		}
+	}
+}
+
+// A session is a connection to a database that is watched: one that asks all the time, or
+// one that is idle.
+type session struct {
+	*database
+	queries atomic.Int64
+	ended   chan struct{} // closed when the connection has ended and err is set
+	err     error
+}
+
+// watch opens a session, which asks sql again and again, and wants the same answer each
+// time; with no sql it is idle.
+func watch(t *testing.T, addr, sql string) *session {
+	t.Helper()
+	d, err := connect(addr, software.Patience)
+	must(t, err)
+	s := &session{database: d, ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		if sql == "" {
+			_, s.err = d.in.ReadByte()
+			return
+		}
+		s.err = s.ask(sql)
+	}()
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *session) ask(sql string) error {
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	first, err := s.query(sql)
+	for ; err == nil; <-tick.C {
+		s.queries.Add(1)
+		var again string
+		if again, err = s.query(sql); err == nil && again != first {
+			err = fmt.Errorf("the answer was %q and is %q", first, again)
+		}
+	}
+	return err
+}
+
+// close ends a session that may have ended.
+func (s *session) close() {
+	_ = s.Close()
+	<-s.ended
+}
+
+// alive reports whether a session has not ended.
+func (s *session) alive() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// A visit is what became of a client that came, asked whether it is at a standby, and left.
+type visit struct {
+	began, ended time.Time
+	standby      string // t or f
+	err          error
+}
+
+// visits has clients come, one after the other, until it is stopped, and returns what
+// became of each.
+func visits(t *testing.T, addr string) (soFar func() []visit) {
+	var list atomic.Pointer[[]visit]
+	stop, done := make(chan struct{}), make(chan struct{})
+	list.Store(new([]visit))
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			select {
+			case <-stop:
+				tick.Stop()
+				return
+			case <-tick.C:
+				next := append(*list.Load(), pay(addr))
+				list.Store(&next)
+			}
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-done })
+	return func() []visit { return *list.Load() }
+}
+
+func pay(addr string) visit {
+	v := visit{began: time.Now()}
+	var d *database
+	if d, v.err = connect(addr, software.Patience); v.err == nil {
+		v.err = d.SetDeadline(v.began.Add(software.Patience))
+		if v.err == nil {
+			v.standby, v.err = d.query("SELECT pg_is_in_recovery()")
+		}
+		_ = d.Close()
+	}
+	v.ended = time.Now()
+	return v
+}

@@ -1,0 +1,191 @@
+package hostile_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// usual is how long an honest client is expected to take at most, on a machine that is busy
+// with the tests themselves; ten times as long is allowed.
+const usual = 300 * time.Millisecond
+
+// helloOf returns what a TLS client sends first.
+func helloOf(t *testing.T, name string, protocols ...string) []byte {
+	t.Helper()
+	client, server := net.Pipe()
+	var hello bytes.Buffer
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 64<<10)
+		n, _ := server.Read(b)
+		hello.Write(b[:n])
+		server.Close()
+	}()
+	_ = tls.Client(client, &tls.Config{ServerName: name, NextProtos: protocols, CurvePreferences: []tls.CurveID{tls.X25519}}).Handshake()
+	<-done
+	client.Close()
+	return hello.Bytes()
+}
+
+// dial connects a client, that is closed when the test ends.
+func dial(t *testing.T, address string) *net.TCPConn {
+	t.Helper()
+	return dialFrom(t, "", address)
+}
+
+// dialFrom connects from an address of its own.
+func dialFrom(t *testing.T, from, address string) *net.TCPConn {
+	t.Helper()
+	c, err := tryFrom(t, from, address)
+	must(t, err)
+	return c
+}
+
+// tryFrom is dialFrom for a client that may be reset before it knows that it is connected.
+func tryFrom(t *testing.T, from, address string) (*net.TCPConn, error) {
+	t.Helper()
+	d := net.Dialer{Timeout: patience, KeepAlive: -1}
+	d.SetMultipathTCP(false)
+	if from != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	c, err := d.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { c.Close() })
+	must(t, c.SetDeadline(time.Now().Add(patience)))
+	return c.(*net.TCPConn), nil
+}
+
+// gone fails the test unless a client that may have sent something after it was reset, of
+// which it has heard then, is not served.
+func gone(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) && err != io.EOF {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// refusedFrom fails the test unless a client from an address is reset.
+func refusedFrom(t *testing.T, from, address string) {
+	t.Helper()
+	c, err := tryFrom(t, from, address)
+	if err == nil {
+		reset(t, c)
+		c.Close()
+		return
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+}
+
+// crowd connects so many clients.
+func crowd(t *testing.T, n int, address string) []*net.TCPConn {
+	t.Helper()
+	list := make([]*net.TCPConn, n)
+	for i := range list {
+		list[i] = dial(t, address)
+	}
+	return list
+}
+
+// closeAll closes clients: with a reset, if they are to go at once.
+func closeAll(list []*net.TCPConn) {
+	for _, c := range list {
+		_ = c.SetLinger(0)
+		c.Close()
+	}
+}
+
+// reset fails the test unless a client is reset, which it may be before it has sent what it
+// wants to.
+func reset(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	_, err := c.Read(make([]byte, 1))
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// exchange sends something, and wants it back.
+func exchange(c net.Conn, b []byte) error {
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	got := make([]byte, len(b))
+	if _, err := io.ReadFull(c, got); err != nil {
+		return err
+	}
+	if !bytes.Equal(got, b) {
+		return fmt.Errorf("%d bytes came back, others than were sent", len(b))
+	}
+	return nil
+}
+
+// Honest clients come one after the other, and want back what they send, until Stop.
+type honest struct {
+	t     *testing.T
+	stop  chan struct{}
+	done  sync.WaitGroup
+	n     int
+	worst time.Duration
+	err   error
+}
+
+// serveHonest has honest clients come to an address.
+func serveHonest(t *testing.T, address string, send []byte) *honest {
+	return honestBy(t, func() error {
+		c, err := net.DialTimeout("tcp", address, patience)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		return exchange(c, send)
+	})
+}
+
+// honestBy has honest clients do something.
+func honestBy(t *testing.T, try func() error) *honest {
+	h := &honest{t: t, stop: make(chan struct{})}
+	h.done.Go(func() {
+		for {
+			began := time.Now()
+			if h.err = try(); h.err != nil {
+				return
+			}
+			h.n++
+			h.worst = max(h.worst, time.Since(began))
+			select {
+			case <-h.stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	})
+	return h
+}
+
+// Stop has no more of them come, and returns how many have come: the test fails unless all
+// of them were served, in time.
+func (h *honest) Stop() int {
+	h.t.Helper()
+	close(h.stop)
+	h.done.Wait()
+	if h.err != nil || h.worst > 10*usual {
+		h.t.Errorf("after %d honest clients, of which the slowest took %v: %v", h.n, h.worst, h.err)
+	}
+	h.t.Logf("%d honest clients, the slowest took %v", h.n, h.worst)
+	return h.n
+}

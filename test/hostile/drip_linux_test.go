@@ -1,0 +1,165 @@
+package hostile_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+// looking is a load balancer that looks at everything that clients may send first.
+const looking = `
+listeners:
+  - name: hello
+    bind: "127.0.0.1:0"
+    routes: [{match: {sni: ["*.test"]}, upstream: u}]
+    timeouts: {preread: %[2]s}
+  - name: header
+    bind: "127.0.0.1:0"
+    accept_proxy: {versions: [1, 2], from: ["127.0.0.0/8"], timeout: %[2]s}
+    upstream: u
+  - name: both
+    bind: "127.0.0.1:0"
+    accept_proxy: {versions: [1, 2], from: ["127.0.0.0/8"], timeout: %[2]s}
+    routes: [{match: {sni: ["*.test"]}, upstream: u}]
+    timeouts: {preread: %[2]s}
+upstreams: [{name: u, endpoints: [%[1]q]}]`
+
+// The headers that honest senders send.
+var (
+	header1 = []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n")
+	header2 = version2(1, 0x11, []byte{192, 0, 2, 1, 198, 51, 100, 2, 18, 103, 1, 187})
+)
+
+// version2 returns a header of version 2.
+func version2(command, family byte, rest []byte) []byte {
+	b := append([]byte("\r\n\r\n\x00\r\nQUIT\n"), 0x20|command, family)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(rest)))
+	return append(b, rest...)
+}
+
+// TestDrips: more than a thousand send what is looked at first a byte at a time, and never
+// come to its end. They have the loops take a few turns each, whatever they send, time out
+// and are counted, and meanwhile others are served.
+func TestDrips(t *testing.T) {
+	hello := helloOf(t, "a.test")
+	r := start(t, fmt.Sprintf(looking, echo(t), "3s"))
+	h := serveHonest(t, r.at("hello"), hello)
+	kinds := []struct {
+		listener, reason string
+		first, sent      []byte // at once; a byte at a time
+	}{
+		{"hello", "preread", nil, hello},
+		{"header", "proxy_header", nil, version2(1, 0x11, make([]byte, 300))},
+		{"both", "preread", header1, hello},
+	}
+	n := most(t, 1500) / len(kinds)
+	clients := make([][]*net.TCPConn, len(kinds))
+	for i, k := range kinds {
+		for range n {
+			c := dial(t, r.at(k.listener))
+			_, _ = c.Write(k.first)
+			clients[i] = append(clients[i], c)
+		}
+	}
+	r.until("all have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n*len(kinds)) })
+	before, began, sent := r.turns(), time.Now(), 0
+	for ; sent < 60 && time.Since(began) < time.Second; sent++ { // before they time out
+		for i, k := range kinds {
+			for _, c := range clients[i] {
+				_, _ = c.Write(k.sent[sent : sent+1])
+			}
+		}
+	}
+	turns := r.turns() - before
+	for i, k := range kinds {
+		for _, c := range clients[i] {
+			gone(t, c)
+		}
+		r.refused(k.listener, map[string]int64{k.reason: int64(n)})
+	}
+	served := h.Stop()
+	t.Logf("%d clients of each kind have sent %d bytes each: %d turns", n, sent, turns)
+	if most := 6*3*int64(n) + 40*int64(served) + 1000; turns > most {
+		t.Errorf("%d turns for %d times %d bytes and %d honest clients, want %d at most", turns, 3*n, sent, served, most)
+	}
+	for _, list := range clients {
+		closeAll(list)
+	}
+	r.settled(n * len(kinds))
+}
+
+// TestPiecesThatAreServed: whoever sends an honest hello or header in an odd manner is
+// served like others, and what it has sent arrives as it was.
+func TestPiecesThatAreServed(t *testing.T) {
+	r := start(t, fmt.Sprintf(looking, echo(t), "20s"))
+	hello := helloOf(t, "a.test")
+	var long []string
+	for range 58 {
+		long = append(long, string(bytes.Repeat([]byte("p"), 250)))
+	}
+	large := helloOf(t, "a.test", long...)
+	if len(large) < 14<<10 || len(large) > 16<<10 {
+		t.Fatalf("the large hello has %d bytes", len(large))
+	}
+	h := serveHonest(t, r.at("hello"), hello)
+	for _, test := range []struct {
+		name, listener string
+		header, sent   []byte
+		pieces         int
+	}{
+		{"16 KiB in 1,000 segments", "hello", nil, large, 1000},
+		{"a byte at a time", "hello", nil, hello, len(hello)},
+		{"16 records", "hello", nil, records(hello, 16), 16},
+		{"16 records, a byte at a time", "hello", nil, records(hello, 16), len(hello) + 15*5},
+		{"header and hello, a byte at a time", "both", header2, hello, len(header2) + len(hello)},
+		{"header of version 1 a byte at a time", "header", header1, []byte("something"), len(header1) + 9},
+	} {
+		before := r.turns()
+		c := dial(t, r.at(test.listener))
+		all := append(append([]byte(nil), test.header...), test.sent...)
+		size := (len(all) + test.pieces - 1) / test.pieces
+		for at := 0; at < len(all); at += size {
+			if _, err := c.Write(all[at:min(at+size, len(all))]); err != nil {
+				t.Fatalf("%s: %v", test.name, err)
+			}
+		}
+		got := make([]byte, len(test.sent))
+		if _, err := readFull(c, got); err != nil || !bytes.Equal(got, test.sent) {
+			t.Errorf("%s: %v, or something else came back", test.name, err)
+		}
+		t.Logf("%s: %d bytes, %d turns, those of honest clients included", test.name, len(all), r.turns()-before)
+		c.Close()
+	}
+	h.Stop()
+	for _, name := range []string{"hello", "header", "both"} {
+		r.refused(name, nil)
+	}
+	r.settled(10)
+}
+
+func readFull(c net.Conn, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var k int
+		k, err = c.Read(b[n:])
+		n += k
+	}
+	if n == len(b) {
+		err = nil
+	}
+	return n, err
+}
+
+// records cuts the message of one TLS record into so many.
+func records(record []byte, n int) (b []byte) {
+	body := record[5:]
+	for i := range n {
+		piece := body[i*len(body)/n : (i+1)*len(body)/n]
+		b = append(b, record[:3]...)
+		b = binary.BigEndian.AppendUint16(b, uint16(len(piece)))
+		b = append(b, piece...)
+	}
+	return b
+}

@@ -1,0 +1,112 @@
+package hostile_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+)
+
+// certificate makes a certificate for a name, in PEM, and its key.
+func certificate(t *testing.T, name string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	must(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	must(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+}
+
+// terminating is a load balancer that ends TLS.
+func terminating(t *testing.T) *rig {
+	cert, key := certificate(t, "front.test")
+	return start(t, fmt.Sprintf(`
+listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, echo(t)), "c.pem", cert, "k.pem", key)
+}
+
+// honestTLS has honest clients come by TLS.
+func honestTLS(t *testing.T, address string) *honest {
+	return honestBy(t, func() error {
+		d := net.Dialer{Timeout: patience}
+		c, err := tls.DialWithDialer(&d, "tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		return exchange(c, []byte("honest"))
+	})
+}
+
+// TestHalfHandshakes: more clients than there may be handshakes at once begin one, and do
+// not go on: they have sent all of their hello, and listen for ever, or a part of it, or
+// nothing. Others are served meanwhile.
+func TestHalfHandshakes(t *testing.T) {
+	hello := helloOf(t, "front.test")
+	for name, sends := range map[string]func(i int) int{
+		"whole": func(int) int { return len(hello) },
+		"parts": func(i int) int { return i % len(hello) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := terminating(t)
+			n := most(t, 1200) // of 1,024 handshakes, and 2,500 sessions
+			clients := crowd(t, n, r.at("tls"))
+			for i, c := range clients {
+				_, _ = c.Write(hello[:sends(i)])
+			}
+			r.until("all have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n) })
+			h := honestTLS(t, r.at("tls"))
+			time.Sleep(300 * time.Millisecond) // in which some come
+			h.Stop()
+			closeAll(clients)
+			r.settled(n)
+		})
+	}
+}
+
+// TestTLSGarbage: what is no TLS is refused at once and counted, also when it comes in place
+// of the end of a handshake.
+func TestTLSGarbage(t *testing.T) {
+	r := terminating(t)
+	hello := helloOf(t, "front.test")
+	h := honestTLS(t, r.at("tls"))
+	all := [][]byte{
+		[]byte("GET / HTTP/1.1\r\n\r\n"), bytes.Repeat([]byte{0xff}, 4096),
+		append(bytes.Clone(hello), bytes.Repeat([]byte{0xff}, 100)...),
+		append(bytes.Clone(hello), hello...), records(hello, len(hello)-5)[:600],
+	}
+	const times = 20
+	for _, sent := range all {
+		for range times {
+			c := dial(t, r.at("tls"))
+			_, _ = c.Write(sent)
+			_ = c.CloseWrite()
+			for b := make([]byte, 1<<10); ; {
+				if _, err := c.Read(b); err != nil {
+					break
+				}
+			}
+			c.Close()
+		}
+	}
+	h.Stop()
+	r.refused("tls", map[string]int64{"tls": int64(len(all) * times)})
+	r.settled(100)
+}
