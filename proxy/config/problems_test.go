@@ -173,7 +173,7 @@ upstreams:
 		{"listeners: [{name: a, bind: [':80', 'unix:/s'], upstream: u}, {name: b, bind: '10.0.0.1:81', upstream: u}, {name: c, bind: '10.0.0.1:82', upstream: u}]\n" +
 			"upstreams: [{name: u, endpoints: ['[::1]:80', '10.0.0.1:81', 'localhost:82', 'unix:/t']}]", []string{
 			"1:59: clients would go round in a circle: [::1]:80 is an endpoint of u, and an address of this listener | write another upstream, or another bind",
-			"1:105: clients would go round in a circle: 10.0.0.1:81 is an endpoint of u, and an address of this listener | write another upstream, or another bind",
+			"1:104: clients would go round in a circle: 10.0.0.1:81 is an endpoint of u, and an address of this listener | write another upstream, or another bind",
 		}},
 		{listener("routes: [{match: {port: 1}}]"), []string{"1:57: upstream or split is missing | write upstream: and the name of one"}},
 		{listener("routes: [{match: {port: 2}, upstream: u}]"), []string{"1:72: this route is never taken: the listener is not bound to port 2 | write a port that bind has"}},
