@@ -94,7 +94,7 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 		return r, err
 	}
 	defer by.Close()
-	message := [][]byte{filled('h', 64), filled('b', 1024), filled('t', 16)}
+	message := [][]byte{filled('h', 64), filled('b', 4096), filled('t', 16)}
 	large := filled('l', 64<<10)
 	whole, quarters := [][]byte{large}, slices.Collect(slices.Chunk(large, 16<<10))
 	var fails failure

@@ -85,8 +85,8 @@ var callClaims = []*Claim{
 		Command:   claimCommand + "one-call",
 		Honest: "writev saves two calls, and does not avoid the copy into the kernel, which is over when it returns: what is written to the parts afterwards does not arrive. " +
 			"(With splice and MSG_ZEROCOPY it would, which is their price.) More parts of the same bytes take no less time either. " +
-			"Penstock's own messages go by one call too, and its writer does copy the small parts, here 80 bytes of 1,104: below about a kibibyte that costs less than an entry of the vector (docs/vecio.md). " +
-			"Here a message of 64 + 1,024 + 16 bytes through a unix socket, the reading of it included; penstock bench write has one of 16 KiB over TCP.",
+			"Penstock's own messages go by one call too, and its writer does copy the small parts, here 80 bytes of 4,176: below two kibibytes that costs less than an entry of the vector (docs/vecio.md). " +
+			"Here a message of 64 + 4,096 + 16 bytes through a unix socket, the reading of it included; penstock bench write has one of 16 KiB over TCP.",
 		measure: measureGathered,
 	},
 	{
