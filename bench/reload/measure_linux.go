@@ -81,12 +81,29 @@ func (s *Setup) endpoints(ctx context.Context) (ports []int, stop func(), err er
 // place makes a directory and the shape of a configuration in it.
 func (s *Setup) place(name string, listeners, endpoints int) (string, *shape, error) {
 	dir, err := os.MkdirTemp(s.Dir, name+"-")
-	return dir, &shape{Admin: filepath.Join(dir, "a"), Port: somePort(), Listeners: listeners, Endpoints: endpoints, Interval: s.Interval}, err
+	sh := &shape{Admin: filepath.Join(dir, "a"), Port: somePort(), Listeners: listeners, Endpoints: endpoints, Interval: s.Interval}
+	if err == nil && len(sh.Admin) > longestSocket {
+		sh.elsewhere, err = os.MkdirTemp("/tmp", "penstock-")
+		sh.Admin = filepath.Join(sh.elsewhere, "a")
+	}
+	return dir, sh, err
+}
+
+// longestSocket is how long the path of a unix socket may be (sun_path, unix(7)), less
+// what binding it beside itself takes.
+const longestSocket = 90
+
+// remove removes what is not in the directory.
+func (s *shape) remove() {
+	if s.elsewhere != "" {
+		_ = os.RemoveAll(s.elsewhere)
+	}
 }
 
 // rounds measures every kind of reload.
 func (s *Setup) rounds(ctx context.Context, r *Report, ports []int) error {
 	dir, shape, err := s.place("reload", s.Listeners, s.Endpoints)
+	defer shape.remove()
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ const endpointsEach = 10
 func (s *Setup) row(ctx context.Context, ports []int) (*Long, error) {
 	l := &Long{Listeners: s.RowListeners, Endpoints: s.RowListeners * endpointsEach}
 	dir, shape, err := s.place("row", l.Listeners, l.Endpoints)
+	defer shape.remove()
 	if err != nil {
 		return l, err
 	}
