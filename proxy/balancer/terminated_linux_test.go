@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
 )
 
 // shake is a client of TLS with a configuration; what it gets wrong shows by the first
@@ -37,8 +39,8 @@ func trusting(cert string) *x509.CertPool {
 
 // TestMutualTLS: clients must show a certificate, and endpoints are shown one.
 func TestMutualTLS(t *testing.T) {
-	cert, key := certificate(t, "front.test")
-	mine, mineKey := certificate(t, "client.test")
+	cert, key := certificate.New(t, "front.test")
+	mine, mineKey := certificate.New(t, "client.test")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
 		t.Fatal(err)
@@ -75,8 +77,8 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: m
 // TestCertificatesChange: by name, as their files are replaced, while sessions go on;
 // files that do not fit each other change nothing and are told of.
 func TestCertificatesChange(t *testing.T) {
-	a, aKey := certificate(t, "a.test")
-	b, bKey := certificate(t, "*.b.test")
+	a, aKey := certificate.New(t, "a.test")
+	b, bKey := certificate.New(t, "*.b.test")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: a.pem, key: a.key}, {cert: b.pem, key: b.key}]}, upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", aKey, "b.pem", b, "b.key", bKey)
@@ -102,7 +104,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 	if shown("a.test") != before {
 		t.Error("files that do not fit were taken")
 	}
-	next, nextKey := certificate(t, "a.test")
+	next, nextKey := certificate.New(t, "a.test")
 	r.write("a.pem", next)
 	r.write("a.key", nextKey)
 	r.until("the new one is shown", func() bool { return shown("a.test") != before })
@@ -111,7 +113,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 
 // TestTicketsOutliveReloads: a client's session is resumed by the next configuration.
 func TestTicketsOutliveReloads(t *testing.T) {
-	cert, key := certificate(t, "front.test")
+	cert, key := certificate.New(t, "front.test")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u, timeouts: {idle: %ds}}]
 upstreams: [{name: u, endpoints: [%q]}]`
@@ -132,7 +134,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // TestTerminatedTellsTLVs: an endpoint is told over PROXY v2 which name a client of TLS
 // that ends here has asked for, and where it is routed by that.
 func TestTerminatedTellsTLVs(t *testing.T) {
-	cert, key := certificate(t, "*.front.test")
+	cert, key := certificate.New(t, "*.front.test")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, routes: [{match: {sni: [a.front.test]}, upstream: a}], upstream: b}]
 upstreams: [{name: a, endpoints: [%q], send_proxy: 2, health_check: off}, {name: b, endpoints: [%q]}]`, told(t), named(t, "b")), "c.pem", cert, "c.key", key)
@@ -150,7 +152,7 @@ upstreams: [{name: a, endpoints: [%q], send_proxy: 2, health_check: off}, {name:
 
 // TestTLSSessionsHaveALimit of their own, half of the connections: others are served.
 func TestTLSSessionsHaveALimit(t *testing.T) {
-	cert, key := certificate(t, "front.test")
+	cert, key := certificate.New(t, "front.test")
 	up := named(t, "up")
 	r := startWith(t, 6, fmt.Sprintf(`
 listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u}, {name: plain, bind: "127.0.0.1:0", upstream: u}]

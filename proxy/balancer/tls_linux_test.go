@@ -1,51 +1,19 @@
 package balancer_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
-
-// certificate makes a certificate for names, in PEM: by itself, so it is an authority too.
-func certificate(t *testing.T, names ...string) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
-}
 
 // secure is a server of TLS that says its name, and then echoes.
 func secure(t *testing.T, name string, hosts ...string) string {
 	t.Helper()
-	cert, key := certificate(t, hosts...)
+	cert, key := certificate.New(t, hosts...)
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +76,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, e
 // TestTerminated: TLS ends here, and begins again where the upstream wants it.
 func TestTerminated(t *testing.T) {
 	plain, again := named(t, "plain"), secure(t, "again", "again.test")
-	cert, key := certificate(t, "front.test")
+	cert, key := certificate.New(t, "front.test")
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: plain, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}], alpn: [h2]}, upstream: plain}

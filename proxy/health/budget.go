@@ -57,14 +57,6 @@ func (b *Budget) Retry(now int64) bool {
 	return granted
 }
 
-// Recent returns how many connections and retries there were within the window.
-func (b *Budget) Recent(now int64) (connections, retries uint64) {
-	if b == nil {
-		return 0, 0
-	}
-	return b.window.sum(now)
-}
-
 // Denied returns how many retries were not granted.
 func (b *Budget) Denied() int64 {
 	if b == nil {

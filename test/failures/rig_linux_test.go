@@ -3,15 +3,11 @@ package failures
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"flag"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/proxy"
@@ -72,10 +69,10 @@ func serve(t *testing.T, text string) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "penstock.yaml")
-	files := certificate(t)
-	files["penstock.yaml"] = []byte(text)
+	cert, key := certificate.New(t, "test")
+	files := map[string]string{"penstock.yaml": text, "c.pem": cert, "k.pem": key}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -167,28 +164,6 @@ func (r *rig) logs(words ...string) {
 		}
 		return false
 	})
-}
-
-// certificate makes a certificate and its key, in PEM.
-func certificate(t *testing.T) map[string][]byte {
-	t.Helper()
-	_, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"test"}, NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(nil, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return map[string][]byte{
-		"c.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-		"k.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-	}
 }
 
 // A manner is how clients speak: as they are, or in TLS that ends in the load balancer,

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
 )
 
 // stormy is a configuration with everything that clients take and give back: places of a
@@ -39,7 +41,7 @@ upstreams:
 // clients of every kind come and go. In the end each place has been given back.
 func TestStorm(t *testing.T) {
 	good, bad := echo(t), server(t, func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })
-	cert, key := certificate(t, "front.test")
+	cert, key := certificate.New(t, "front.test")
 	names := []string{good, bad, "127.0.0.1:1", strings.Replace(good, "127.0.0.1", "127.0.0.2", 1)}
 	found := func() string {
 		var b strings.Builder

@@ -2,40 +2,18 @@ package hostile_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"testing"
 	"time"
-)
 
-// certificate makes a certificate for a name, in PEM, and its key.
-func certificate(t *testing.T, name string) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	must(t, err)
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	must(t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
-}
+	"github.com/penstock/penstock/internal/testutil/certificate"
+)
 
 // terminating is a load balancer that ends TLS.
 func terminating(t *testing.T) *rig {
-	cert, key := certificate(t, "front.test")
+	cert, key := certificate.New(t, "front.test")
 	return start(t, fmt.Sprintf(`
 listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, echo(t)), "c.pem", cert, "k.pem", key)
