@@ -118,6 +118,9 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
+// Engine returns what its [Config] says of how bytes are moved.
+func (r *Relay) Engine() Engine { return r.cfg.Engine }
+
 // Join joins a and b until both directions have ended, and returns what it did.
 // It owns both connections from the call on and has closed them when it returns.
 // It is NewSession(a, b).Run(ctx).

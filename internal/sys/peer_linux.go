@@ -9,11 +9,12 @@ import (
 )
 
 // PeerAddress returns the address of the other end of a TCP socket, with getpeername(2),
-// and allocates nothing. That of a unix socket is EAFNOSUPPORT.
+// and allocates nothing. That of a unix socket is EAFNOSUPPORT. It is a raw system call,
+// as [LocalName] is.
 func PeerAddress(fd int) (netip.AddrPort, error) {
 	var raw unix.RawSockaddrAny
 	size := uint32(unsafe.Sizeof(raw))
-	_, _, e := syscall.Syscall(unix.SYS_GETPEERNAME, uintptr(fd), uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)))
+	_, _, e := syscall.RawSyscall(unix.SYS_GETPEERNAME, uintptr(fd), uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)))
 	if e != 0 {
 		return netip.AddrPort{}, e
 	}

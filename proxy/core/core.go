@@ -43,7 +43,7 @@ type core struct {
 	starveTimer loop.Timer
 
 	accepted, active, refused, handedOver, canceledClients int64
-	peeks                                                  int64
+	peeks, hellosFull                                      int64
 	refusals                                               Refusals
 	ended                                                  Totals
 

@@ -31,10 +31,12 @@ type dialing struct {
 	id        loop.ID     // the client's registration
 	events    loop.Events // of the client until now
 	phase     phase
-	reserved  bool  // there is a spare for the endpoint's socket
-	admitted  bool  // Left has to be told of its end
-	undelayed bool  // the endpoint's TCP_NODELAY is set
-	raised    int32 // to what the client's low-water mark is; 0 if it is not
+	reserved  bool   // there is a spare for the endpoint's socket
+	admitted  bool   // Left has to be told of its end
+	undelayed bool   // the endpoint's TCP_NODELAY is set
+	raised    int32  // to what the client's low-water mark is; 0 if it is not
+	ahead     []byte // what the client has sent, as far as a peek has shown; it is queued
+	moved     int    // how much of that the endpoint has got already
 	timer     loop.Timer
 	endpoint  endpoint // while its preface is written
 	rest      []byte   // of the preface, or of a response
@@ -104,6 +106,7 @@ func (c *core) drop(d *dialing) {
 	d.use++
 	d.client.reset()
 	d.conn, d.id, d.serving, d.step, d.rest, d.raised = nil, 0, nil, Step{}, nil, 0
+	d.ahead, d.moved = d.ahead[:0], 0
 	if c.spareDialings < mostSpare {
 		c.spareDialings++
 		d.next, c.dialings = c.dialings, d

@@ -16,7 +16,8 @@ func (c *core) join(d *dialing) {
 	if limits == nil {
 		limits = s.service.Limits
 	}
-	a := relay.Socket{FD: int(n.fd), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true} // and SO_OOBINLINE: inherited
+	d.takeAhead()
+	a := relay.Socket{FD: int(n.fd), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true, Moved: d.moved} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: d.step.Address.Path == "", NoDelay: d.undelayed}
 	if d.client.Ticket != nil {
 		c.tickets[n] = d.client.Ticket

@@ -5,6 +5,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -19,7 +20,11 @@ type Listener struct {
 	// TCP says that it is a TCP socket, and not a unix one. It has the options that
 	// connections inherit from it already, SO_OOBINLINE and TCP_NODELAY among them
 	// ([socket.Options]).
-	TCP     bool
+	TCP bool
+	// Local is the address that all clients have connected to; invalid if there are
+	// several, and the kernel is to be asked each time. It is of no concern where TPROXY
+	// brings clients, which have addresses of their own.
+	Local   netip.AddrPort
 	Backlog int      // of the accept queue; 0: it is not known
 	Service *Service // of the clients that come first
 	// Of is whatever the Host wants to know it by.

@@ -8,32 +8,38 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
 )
 
 // prefaceTime is how long an endpoint may have no room for its preface.
 const prefaceTime = 5 * time.Second
 
 // writePreface writes what is to come before what the client sends, and then joins. A
-// new connection has room for it as a rule. If the client has sent something already,
-// that is moved next, and the kernel is told to let both go together; if not, Nagle's
-// algorithm would hold back what follows, so TCP_NODELAY is set.
+// new connection has room for it as a rule. If what the client has sent already is known
+// it goes with it. If it is only known that there is something that is moved next, and the
+// kernel is told to let both go together; if not, Nagle's algorithm would hold back what
+// follows, so TCP_NODELAY is set.
 func (c *core) writePreface(d *dialing) {
 	c.preface = d.search.Preface(c.preface[:0])
-	flags := 0
-	if d.queued() {
+	size, flags := len(c.preface), 0
+	switch {
+	case len(d.ahead) > 0 && c.group.cfg.Relay.Engine() != relay.EngineSplice:
+		c.preface = append(c.preface, d.ahead...)
+	case d.queued():
 		flags = sys.MSG_MORE
-	} else {
+	default:
 		d.undelay()
 	}
 	n, err := sendSome(d.endpoint.fd, c.preface, flags)
 	switch {
+	case n > size || err == nil && n == size:
+		d.moved = n - size // if there was an error, too: the session meets it again
+		c.join(d)
 	case err != nil:
 		c.failed(d, err)
-	case n == len(c.preface):
-		c.join(d)
 	default:
 		d.undelay()
-		d.phase, d.rest = prefacing, append([]byte(nil), c.preface[n:]...)
+		d.phase, d.rest = prefacing, append([]byte(nil), c.preface[n:size]...)
 		c.loop.Arm(&d.timer, (*dialTimer)(d), prefaceTime)
 		c.loop.Hand(d.endpoint.id, (*preface)(d))
 	}

@@ -136,7 +136,7 @@ func (c *core) found(d *dialing, b []byte) {
 	case awaitHeader:
 		n, err := d.serving.service.Preread.Header.Parse(b, &d.client.Header)
 		if err == nil {
-			err = consume(int(d.conn.fd), b[:n])
+			err = consume(int(d.conn.fd), b[:n], 0)
 		}
 		if err != nil {
 			c.refuse(d, err)
@@ -150,16 +150,48 @@ func (c *core) found(d *dialing, b []byte) {
 			c.refuse(d, err)
 			return
 		}
+		if d.client.Hello.Full {
+			c.hellosFull++
+		}
+		d.keepAhead(b)
 		c.search(d)
 	default:
 		c.search(d)
 	}
 }
 
+// mostAhead is of what is kept of a peek. It is more than hellos are, as a rule.
+const mostAhead = 2 << 10
+
+// keepAhead keeps what a client has sent, if that is all and not much, so that it can go
+// in one segment, by one call, with what comes before it. It stays in the socket's queue
+// until an endpoint has it. Events tell from here on of what comes after it.
+func (d *dialing) keepAhead(b []byte) {
+	if d.conn.tcp && len(b) <= mostAhead && d.events&loop.Urgent == 0 {
+		d.ahead = append(d.ahead[:0], b...)
+		d.events &^= loop.Readable
+	}
+}
+
+// takeAhead takes out of the client's queue what the endpoint has got of it, and puts the
+// events right.
+func (d *dialing) takeAhead() {
+	if d.moved < len(d.ahead) {
+		d.events |= loop.Readable
+	}
+	if d.moved == 0 {
+		return
+	}
+	// MSG_TRUNC: TCP throws the bytes away and copies nothing (tcp(7)).
+	if err := consume(int(d.conn.fd), d.ahead[:d.moved], sys.MSG_TRUNC); err != nil {
+		d.events |= loop.Failed
+	}
+}
+
 // consume takes what was peeked out of the queue, to the byte.
-func consume(fd int, b []byte) error {
+func consume(fd int, b []byte, flags int) error {
 	for len(b) > 0 {
-		n, err := sys.Recv(fd, b, sys.MSG_DONTWAIT)
+		n, err := sys.Recv(fd, b, flags|sys.MSG_DONTWAIT)
 		switch {
 		case err == syscall.EINTR:
 		case err != nil:

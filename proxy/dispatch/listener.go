@@ -31,6 +31,9 @@ type ListenerConfig struct {
 	// Sources limits each source by itself, Process the rate of all listeners; nil: not.
 	Sources *limit.Sources
 	Process *limit.Rate
+	// SourcePrefix is how many bits of an address of IPv4 and of one of IPv6 make a source
+	// for those who judge endpoints, as [health.SourceOf] takes them.
+	SourcePrefix [2]int
 	// Nudge has [core.Admitter.Room] asked again; required.
 	Nudge func()
 
@@ -130,8 +133,13 @@ func (l *Listener) viewFor(c *core.Client) *View {
 // destination returns what a client has connected to: that of its PROXY header, or where
 // it wanted to go before it was brought here, or this listener.
 func (l *Listener) destination(c *core.Client) netip.AddrPort {
-	if l.cfg.Transparent && !c.Header.Known() {
+	transparent := l.cfg.Transparent
+	switch l := c.Listening(); {
+	case c.Header.Known():
+	case transparent:
 		return c.Original()
+	case l != nil && l.Local.IsValid():
+		return l.Local
 	}
 	return c.Destination()
 }

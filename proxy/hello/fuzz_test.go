@@ -34,6 +34,7 @@ func FuzzHello(f *testing.F) {
 		if whole := need <= len(b); errors.Is(err, hello.ErrIncomplete) == whole {
 			t.Fatalf("%d bytes of %d: %v", len(b), need, err)
 		}
+		agree(t, b[:min(need, len(b))])
 		if err == nil {
 			again, err := hello.Parse(b[:need])
 			if err != nil || again.ServerName != info.ServerName {

@@ -3,9 +3,10 @@
 // nothing, so that what follows is relayed as if nobody had looked.
 //
 // [Length] reads nothing but the length fields of records and handshake, and says how
-// many bytes there must be before it is worth looking again; [Parse] then leaves the
-// message to the parser of crypto/tls. So a client that sends a byte at a time costs
-// one parse, like any other.
+// many bytes there must be before it is worth looking again; [Parse] then reads the
+// message, once, so that a client that sends a byte at a time costs one parse, like any
+// other. The parser of crypto/tls has the last word: what is read without it is only what
+// it reads in the same way, and that is most hellos.
 //
 // An encrypted hello (ECH, RFC 9849) is told by its outer name, the only one in it
 // that can be read.
@@ -67,6 +68,9 @@ type Info struct {
 
 	// ALPN lists the protocols that the client speaks, the preferred one first.
 	ALPN []string
+
+	// Full says that crypto/tls had to read it, because it was not plain.
+	Full bool
 }
 
 // Length says how many bytes of what the client sends first are needed, in all, as far

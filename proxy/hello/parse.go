@@ -22,12 +22,21 @@ func Parse(b []byte) (Info, error) {
 	if need > len(b) {
 		return Info{}, fmt.Errorf("%w: %d bytes of at least %d", ErrIncomplete, len(b), need)
 	}
-	conn := &peeked{rest: b[:need]}
+	if info, ok := plain(b[:need]); ok {
+		return info, nil
+	}
+	return full(b[:need])
+}
+
+// full has crypto/tls read a hello, whatever it is.
+func full(b []byte) (Info, error) {
+	conn := &peeked{rest: b}
 	// The answer would be an alert, which goes nowhere.
-	err = tls.Server(conn, teller).HandshakeContext(context.Background())
+	err := tls.Server(conn, teller).HandshakeContext(context.Background())
 	if !conn.told {
 		return Info{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
+	conn.info.Full = true
 	return conn.info, nil
 }
 

@@ -1,0 +1,6 @@
+package hello
+
+var (
+	Plain = plain
+	Full  = full
+)
