@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/rival"
-	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/socket"
 )
@@ -45,19 +45,10 @@ const (
 	faultMeek   = "turns a reset into a clean end"
 )
 
-func TestMain(m *testing.M) {
-	if os.Args[0] == childName {
-		if err := child(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	leak.Main(m)
-}
+func TestMain(m *testing.M) { child.Main(m, childName, run) }
 
-// child is what a child does.
-func child(args []string) error {
+// run is what a child does.
+func run(args []string) error {
 	if args[0] == "part" {
 		return bench.RunPart(context.Background(), args[1], args[2:], os.Stdin, os.Stdout)
 	}

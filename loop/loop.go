@@ -33,6 +33,11 @@ type Config struct {
 	// (sched(7)).
 	KeepPolicy bool
 
+	// TurnCPU has the CPU time of turns measured, for Stats.Overruns, which costs six
+	// system calls a turn. That of a turn in the middle of which the loop has moved to
+	// another thread is not known.
+	TurnCPU bool
+
 	// Now is the clock: nanoseconds that never go backwards. Nil means the
 	// system's. Who moves a clock of their own wakes the loop with [Loop.Post].
 	Now func() int64
@@ -47,17 +52,18 @@ const batch = 256
 // A Loop waits for the events of many descriptors and calls their handlers. Make
 // it with [New].
 type Loop struct {
-	poller poller // owns the epoll instance
-	table  table
-	again  []ID // to be called in the next turn
-	spare  []ID // the other list, empty
-	wheel  wheel
-	mail   mailbox // owns a memfd and an eventfd
-	clock  func() int64
-	spin   int64 // ns
-	now    int64 // clock of the present turn
-	yield  int64 // clock of the last time that other goroutines had their turn
-	gather int64 // ns that the next turn may be put off; the least that was asked for
+	poller  poller // owns the epoll instance
+	table   table
+	again   []ID // to be called in the next turn
+	spare   []ID // the other list, empty
+	wheel   wheel
+	mail    mailbox // owns a memfd and an eventfd
+	clock   func() int64
+	spin    int64 // ns
+	turnCPU bool
+	now     int64 // clock of the present turn
+	yield   int64 // clock of the last time that other goroutines had their turn
+	gather  int64 // ns that the next turn may be put off; the least that was asked for
 
 	gathering int // how many asked for it in this turn
 	stop      bool
@@ -83,7 +89,7 @@ func New(cfg *Config) (*Loop, error) {
 	if l.clock == nil {
 		l.clock = monotonic
 	}
-	l.table.free, l.load.keep = noSlot, cfg.KeepPolicy
+	l.table.free, l.load.keep, l.turnCPU = noSlot, cfg.KeepPolicy, cfg.TurnCPU
 	l.now, l.gather = l.clock(), maxGather
 	l.wheel.start(l.now)
 	if err := l.open(); err != nil {

@@ -31,6 +31,10 @@ type Stats struct {
 	Lag [timeBuckets]int64
 	// MaxLag is the longest.
 	MaxLag time.Duration
+	// Overruns are the turns that used a millisecond of CPU time, with [Config.TurnCPU].
+	// Other turns that took so long have waited for most of it: for a CPU that the kernel
+	// gave to somebody else, or for the goroutines to which the loop gave way.
+	Overruns int64
 	// TimerLate counts the ticks of a quarter of a millisecond at which timers fired by
 	// how long after them the turn began that called those timers, by microseconds as
 	// Lag does. A timer's tick is the first one at or after its time. So it has the
@@ -66,8 +70,8 @@ func (t *times) load() (n [timeBuckets]int64, most time.Duration) {
 
 // counts are written by the loop and read by everybody.
 type counts struct {
-	turns, events, sleeps, gathers, hits atomic.Int64
-	lag                                  times
+	turns, events, sleeps, gathers, hits, overruns atomic.Int64
+	lag                                            times
 }
 
 func (c *counts) turn(events int, took int64) {
@@ -91,8 +95,8 @@ func (l *Loop) Stats() Stats {
 	c := &l.counts
 	s := Stats{
 		Turns: c.turns.Load(), Events: c.events.Load(), Blocked: c.sleeps.Load(), Gathers: c.gathers.Load(),
-		BusyPollHits: c.hits.Load(),
-		Batches:      l.load.batches.Load(), BatchRefused: l.load.refused.Load(),
+		BusyPollHits: c.hits.Load(), Overruns: c.overruns.Load(),
+		Batches: l.load.batches.Load(), BatchRefused: l.load.refused.Load(),
 	}
 	s.Lag, s.MaxLag = c.lag.load()
 	s.TimerLate, s.MaxTimerLate = l.wheel.late.load()

@@ -59,6 +59,7 @@ func (l *Loop) turn() error {
 		return fmt.Errorf("penstock: loop: %w", os.NewSyscallError("epoll_wait", err))
 	}
 	l.now = l.clock()
+	began := l.used()
 	rest := l.again
 	l.again = l.spare[:0]
 	for i := range n {
@@ -73,6 +74,9 @@ func (l *Loop) turn() error {
 	}
 	l.wheel.advance(l.now)
 	end := l.clock()
+	if l.turnCPU && l.used().since(began) >= overrun {
+		bump(&l.counts.overruns, 1)
+	}
 	l.load.turn(l.now, end)
 	l.counts.turn(n, l.giveWay(end)-l.now)
 	l.gatherEvents(n + len(rest))

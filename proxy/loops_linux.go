@@ -21,7 +21,7 @@ type loops struct {
 // the loops' to accept from, and stay the listeners' to close.
 func (s *Server) openLoops(ctx context.Context) error {
 	cfg := &core.Config{
-		Loops: s.cfg.Loops, BusyPoll: s.cfg.BusyPoll, KeepPolicy: s.cfg.KeepPolicy, Relay: s.relay,
+		Loops: s.cfg.Loops, BusyPoll: s.cfg.BusyPoll, KeepPolicy: s.cfg.KeepPolicy, TurnCPU: s.cfg.TurnCPU, Relay: s.relay,
 		MaxConnections: s.cfg.MaxConnections, Host: (*host)(s),
 	}
 	service := &core.Service{Options: s.cfg.Socket, NewSearch: core.SearchOf(s.upstream)}
@@ -93,6 +93,6 @@ func (h *host) Refused(_ *core.Listening, client string, cause error) {
 	h.server().tellRefused(client, cause)
 }
 
-func (h *host) Ended(client, endpoint string, r relay.Result, err error) {
-	h.server().tellEnded(client, endpoint, r, err)
+func (h *host) Ended(s *core.Session, r relay.Result, err error) {
+	h.server().tellEnded(s.Client, s.Endpoint, r, err)
 }

@@ -45,6 +45,9 @@ type Config struct {
 	// [loop.Config].
 	KeepPolicy bool
 
+	// TurnCPU has [Loop.Overruns] counted, as in [loop.Config].
+	TurnCPU bool
+
 	// Engine says how bytes are moved.
 	Engine relay.Engine
 	// TailDelay, Gather and MaxPipeSize are as in [relay.Config]: 0 means a default
@@ -256,7 +259,7 @@ func (s *Server) listen(ctx context.Context, config func(i int) *listener.Config
 			return err
 		}
 		s.pauses = append(s.pauses, episode.New(func() { s.log.Info("accepting resumed", "address", l.Addr()) }))
-		s.listeners, s.own = append(s.listeners, l), append(s.own, ownAddress(l))
+		s.listeners, s.own = append(s.listeners, l), append(s.own, ownAddresses(l)...)
 	}
 	return nil
 }

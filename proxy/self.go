@@ -54,7 +54,7 @@ func (s *Server) isLocal(a netip.Addr) bool {
 
 // covers reports whether a listener at one IP address gets what is sent to
 // another. An unspecified target is loopback (ip(7)); an unspecified listener has
-// every address of this machine, and if it is an IPv6 one those of IPv4 too.
+// every address of this machine that is of its family.
 func (s *Server) covers(at, to netip.Addr) bool {
 	switch {
 	case at == to:
@@ -64,19 +64,22 @@ func (s *Server) covers(at, to netip.Addr) bool {
 	case to == netip.IPv6Unspecified():
 		to = netip.IPv6Loopback()
 	}
-	if at.IsUnspecified() && (at.Is6() || to.Is4()) {
+	if at.IsUnspecified() && at.Is4() == to.Is4() {
 		return to.IsLoopback() || slices.Contains(s.local, to)
 	}
 	return at == to
 }
 
-// ownAddress is where a listener is reached.
-func ownAddress(l *listener.Listener) upstream.Address {
+// ownAddresses are where a listener is reached.
+func ownAddresses(l *listener.Listener) []upstream.Address {
 	if path, ok := strings.CutPrefix(l.Addr(), "unix:"); ok {
-		return upstream.Address{Path: path}
+		return []upstream.Address{{Path: path}}
 	}
-	at, _ := netip.ParseAddrPort(l.Addr()) // the kernel's
-	return upstream.Address{AddrPort: netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}
+	var own []upstream.Address
+	for _, at := range l.Own() {
+		own = append(own, upstream.Address{AddrPort: at})
+	}
+	return own
 }
 
 // localAddresses are the addresses that this machine has now.

@@ -95,6 +95,7 @@ type Loop struct {
 	LagP99Us     int64 `json:"lag_p99_us"`     // how long turns took, see [core.Load]
 	LagMaxUs     int64 `json:"lag_max_us"`
 	LongTurns    int64 `json:"long_turns"` // those that took 1,024 µs or more
+	Overruns     int64 `json:"overruns"`   // those that used 1,000 µs of CPU time, if that is measured
 
 	TimerLateP99Us int64 `json:"timer_late_p99_us"` // how late timers fired
 	TimerLateMaxUs int64 `json:"timer_late_max_us"`
@@ -139,7 +140,7 @@ func Summarize(done core.Summary, stats relay.Stats, acceptPauses int64) Summary
 			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
 			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
 			Batches: l.Batches, BatchRefused: l.BatchRefused,
-			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(), LongTurns: l.LongTurns,
+			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(), LongTurns: l.LongTurns, Overruns: l.Overruns,
 			TimerLateP99Us: l.TimerLateP99.Microseconds(), TimerLateMaxUs: l.TimerLateMax.Microseconds(),
 		})
 	}

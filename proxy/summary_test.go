@@ -21,7 +21,7 @@ func TestSummaryAsJSON(t *testing.T) {
 		`"pauses":{"gc":0,"gc_max_us":0},"accept_pauses":0,"goroutines":0,` +
 		`"engine":{"promotions":0,"demotions":0,"pipe_growths":0,"marks_raised":0,"marks_lowered":0,"turns_cut":0},` +
 		`"arena":{"size":0,"used":9,"peak":0,"residues":0,"refused":0},` +
-		`"loops":[{"active":0,"accepted":0,"handed_over":0,"turns":0,"blocked":0,"gathers":0,"busy_poll_hits":0,"batches":0,"batch_refused":0,"lag_p99_us":8,"lag_max_us":0,"long_turns":0,"timer_late_p99_us":7,"timer_late_max_us":0}]}`
+		`"loops":[{"active":0,"accepted":0,"handed_over":0,"turns":0,"blocked":0,"gathers":0,"busy_poll_hits":0,"batches":0,"batch_refused":0,"lag_p99_us":8,"lag_max_us":0,"long_turns":0,"overruns":0,"timer_late_p99_us":7,"timer_late_max_us":0}]}`
 	if err != nil || string(text) != want {
 		t.Errorf("summary is\n%s, %v, want\n%s", text, err, want)
 	}

@@ -299,7 +299,7 @@ func (s *Driven) Expired(*loop.Timer) { s.timeout() }
 
 // timeout is Expired, and reports whether it has ended the session.
 func (s *Driven) timeout() bool {
-	if told := s.limits.Answered; told != nil && s.ba.answered() && s.drv.loop.Now()-s.started >= int64(s.limits.FirstByte) {
+	if told := s.limits.Answered; told != nil && s.ba.spoken() && s.drv.loop.Now()-s.started >= int64(s.limits.FirstByte) {
 		told()
 	}
 	switch left, what := s.nextTimeout(); {
@@ -333,6 +333,12 @@ func (s *Driven) Limits() *Limits { return s.limits }
 // Result returns what the session has done so far; after its end, what it did.
 func (s *Driven) Result() Result {
 	res := Result{Reason: s.reason, AToB: s.ab.flow(), BToA: s.ba.flow()}
+	switch {
+	case s.a.is(lastWay):
+		res.First = SideA
+	case s.b.is(lastWay):
+		res.First = SideB
+	}
 	if s.over && (s.reason == ReasonReset || s.reason == ReasonError) {
 		res.Culprit = culprit(&s.ab, &s.ba)
 	}

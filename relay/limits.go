@@ -38,7 +38,7 @@ type Limits struct {
 	PerConnection int64
 
 	// Answered is called after FirstByte, and may be called again, if the second side has
-	// sent something by then: for those who want to know before the session ends that it
+	// sent a byte by then: for those who want to know before the session ends that it
 	// has come to something. It is called where the session is driven, and must not wait.
 	Answered func()
 
@@ -111,7 +111,11 @@ func (l *Limits) next(a age) (left time.Duration, what Reason) {
 	return left, what
 }
 
-// answered reports whether a direction's source has sent something.
+// answered reports whether a direction's source has sent something, if only
+// an end of file.
 func (d *direction) answered() bool {
-	return d.spliced.Load()+d.copied.Load() > 0 || d.reason.Load() != uint32(ReasonNone)
+	return d.spoken() || d.reason.Load() != uint32(ReasonNone)
 }
+
+// spoken is answered of bytes alone: an end of file is no answer that it has come to something.
+func (d *direction) spoken() bool { return d.spliced.Load()+d.copied.Load() > 0 }

@@ -14,6 +14,9 @@ type Result struct {
 	// Culprit is the side that was reset, or at which a read or write failed otherwise, if
 	// that has ended the session.
 	Culprit Side
+	// First is the side whose end of file was passed on first; SideNone while neither was.
+	// If both come at once it may be either.
+	First Side
 	// Duration is the time since Run was called; it stands still after the end.
 	Duration time.Duration
 }

@@ -41,6 +41,7 @@ type Session struct {
 	reason   Reason
 	cause    error
 	culprit  Side
+	first    Side  // whose end of file was passed on first
 	panicked any   // by a wrapper
 	timer    timer // nil without timeouts and after the end
 	heard    bool  // the second side has sent something
@@ -366,7 +367,7 @@ func (s *Session) err() error {
 // it did. It allocates nothing.
 func (s *Session) Result() Result {
 	s.mu.Lock()
-	res := Result{Reason: s.reason, Culprit: s.culprit}
+	res := Result{Reason: s.reason, Culprit: s.culprit, First: s.first}
 	s.mu.Unlock()
 	res.AToB, res.BToA = s.ab.flow(), s.ba.flow()
 	if start := s.started.Load(); start != 0 {

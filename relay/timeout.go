@@ -27,6 +27,12 @@ const untoldTimeout = time.Minute
 func (s *Session) directionEnded(d *direction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.first == SideNone && s.reason == ReasonNone {
+		s.first = SideA
+		if d == &s.ba {
+			s.first = SideB
+		}
+	}
 	s.untold = s.limits.HalfCloseTimeout <= 0 && d.hasFallen(FallbackHalfClose)
 	if s.limits.HalfCloseTimeout <= 0 && !s.untold || s.halfOpen.Swap(true) || s.reason != ReasonNone {
 		return
@@ -72,7 +78,7 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 		s.active.Store(now)
 	}
 	s.heard = s.heard || s.ba.answered() || s.ba.resting()
-	if told := limits.Answered; told != nil && s.ba.answered() && now-started >= int64(limits.FirstByte) {
+	if told := limits.Answered; told != nil && s.ba.spoken() && now-started >= int64(limits.FirstByte) {
 		told()
 	}
 	return limits.next(age{

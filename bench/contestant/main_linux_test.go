@@ -22,12 +22,11 @@ import (
 	"github.com/penstock/penstock/bench/observed"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/rival"
+	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/bench/traffic"
-	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy"
-	"github.com/penstock/penstock/proxy/balancer"
-	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/relay"
 )
@@ -46,19 +45,10 @@ var self = contestant.Program{
 	Path: "/proc/self/exe", Name: childName, Part: []string{"part"}, Proxy: []string{"proxy"}, Run: []string{"run"},
 }
 
-func TestMain(m *testing.M) {
-	if os.Args[0] == childName {
-		if err := child(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	leak.Main(m)
-}
+func TestMain(m *testing.M) { child.Main(m, childName, run) }
 
-// child is what the program would do with these arguments.
-func child(args []string) error {
+// run is what the program would do with these arguments.
+func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if args[0] == "part" && args[1] == contestant.PartRival {
@@ -83,7 +73,7 @@ func child(args []string) error {
 		return parent(ctx, args[1], args[2], args[3])
 	}
 	if args[0] == "run" {
-		return serveFile(ctx, args[2])
+		return standin.Serve(ctx, args[2], 100)
 	}
 	return serve(ctx, args[1:])
 }
@@ -140,33 +130,8 @@ func serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	go tell(asked, s.Summary)
+	go standin.Answer(asked, s.Summary)
 	return s.Serve(ctx)
-}
-
-// tell writes a summary each time that it is asked.
-func tell(asked <-chan os.Signal, summary func() proxy.Summary) {
-	for range asked {
-		_ = json.NewEncoder(os.Stdout).Encode(summary())
-	}
-}
-
-// serveFile is a load balancer with a configuration.
-func serveFile(ctx context.Context, path string) error {
-	cfg, problems := config.Load(path, os.LookupEnv)
-	if len(problems) > 0 {
-		return problems[0]
-	}
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGUSR1)
-	b, err := balancer.Open(ctx, cfg, balancer.Options{Server: &proxy.Config{
-		MaxConnections: 100, Loops: 2, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
-	}})
-	if err != nil {
-		return err
-	}
-	go tell(asked, b.Summary)
-	return b.Serve(ctx)
 }
 
 // setting is a group, isolated where that may be, with an echo server.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -14,41 +13,21 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/sink"
-	"github.com/penstock/penstock/internal/testutil/leak"
-	"github.com/penstock/penstock/proxy"
-	"github.com/penstock/penstock/proxy/balancer"
-	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/bench/standin"
+	"github.com/penstock/penstock/internal/testutil/child"
 )
 
 // childName is the first argument of a test binary that is to be a child.
 const childName = "penstock-handshake-test"
 
-func TestMain(m *testing.M) {
-	if os.Args[0] == childName {
-		if err := child(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	leak.Main(m)
-}
+func TestMain(m *testing.M) { child.Main(m, childName, run) }
 
-func child(args []string) error {
+// run is what the program would do with these arguments.
+func run(args []string) error {
 	ctx := context.Background()
 	switch args[0] {
 	case "run":
-		cfg, problems := config.Load(args[2], os.LookupEnv)
-		if len(problems) > 0 {
-			return problems[0]
-		}
-		b, err := balancer.Open(ctx, cfg, balancer.Options{Server: &proxy.Config{
-			MaxConnections: 100, Loops: 2, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
-		}})
-		if err != nil {
-			return err
-		}
-		return b.Serve(ctx)
+		return standin.Serve(ctx, args[2], 100)
 	case "sink":
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

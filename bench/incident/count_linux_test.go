@@ -2,6 +2,7 @@ package incident
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,6 +69,30 @@ func TestKeptAway(t *testing.T) {
 	}
 	if _, all := trial.keptAway(3); all.Known() {
 		t.Errorf("all at %v", all)
+	}
+}
+
+// Of what the log says only that a circuit opened is a breaker's opening, each once, and
+// only in the incident.
+func TestOpened(t *testing.T) {
+	trial := &Trial{Began: 5, Ended: 10, Events: []Event{
+		{Seconds: -1, Kind: "circuit", Subject: "x", State: "open"},
+		{Seconds: 0.3, Kind: "ejection", Subject: "a", State: "ejected", Bad: true},
+		{Seconds: 0.4, Kind: "circuit", Subject: "c", State: "closed"},
+		{Seconds: 0.5, Kind: "circuit", Subject: "endpoint shop/e3", State: "open"},
+		{Seconds: 0.6, Kind: "circuit", Subject: "endpoint shop/e3", State: "half-open"},
+		{Seconds: 0.7, Kind: "circuit", Subject: "endpoint shop/e3", State: "open"},
+		{Seconds: 1.5, Kind: "circuit", Subject: "upstream shop", State: "open"},
+		{Seconds: 5.5, Kind: "circuit", Subject: "late", State: "open"},
+	}}
+	trial.sum(&Setup{Failing: 1})
+	want := []Opened{{"endpoint shop/e3", 0.5}, {"upstream shop", 1.5}}
+	if !slices.Equal(trial.Opened, want) || trial.FirstOpened != 0.5 {
+		t.Errorf("%v, first at %v", trial.Opened, trial.FirstOpened)
+	}
+	trial.Events = trial.Events[:3]
+	if trial.sum(&Setup{Failing: 1}); len(trial.Opened) > 0 || trial.FirstOpened.Known() {
+		t.Errorf("none opened: %v, first at %v", trial.Opened, trial.FirstOpened)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // forever is longer than anything in a test may take.
@@ -86,9 +88,16 @@ func TestWhoWaitsIsAnswered(t *testing.T) {
 // A connection that is under way is reset when an endpoint begins to refuse.
 func TestRefusingResets(t *testing.T) {
 	e := serving(t)
+	c := e.connect(t)
+	// Who came later is answered: so the accept queue, which is reset as well, does not have
+	// it any more.
+	if err := e.ask(t, forever); err != nil {
+		t.Fatal(err)
+	}
 	e.mustTurn(t, Silent, 0)
-	c := e.send(t)
-	time.Sleep(50 * time.Millisecond) // else the accept queue may still have it, which is reset as well
+	if _, err := io.WriteString(c, requestText); err != nil {
+		t.Fatal(err)
+	}
 	e.mustTurn(t, Refuse, 0)
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %v", err)
@@ -98,19 +107,14 @@ func TestRefusingResets(t *testing.T) {
 // send sends a request.
 func (e *endpoint) send(t *testing.T) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", e.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := e.connect(t)
 	if _, err := io.WriteString(c, requestText); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.SetDeadline(time.Now().Add(forever)); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
+
+func (e *endpoint) connect(t *testing.T) net.Conn { return sockets.Dial(t, e.listener.Addr().String()) }
 
 // The context's end frees everybody, whoever they wait for.
 func TestAnEndpointEnds(t *testing.T) {

@@ -132,6 +132,25 @@ func TestProtectionFindsOut(t *testing.T) {
 	}
 }
 
+// TestBreakerOpens: where nothing is sooner a circuit breaker opens, the log says so, and
+// the time is in the report.
+func TestBreakerOpens(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.During = 6 * time.Second
+	m := Mode{Name: "breaker", text: parse(defaultsText + `    health_check: off
+    outlier_detection: off
+    circuit_breaker: {min_volume: 5}
+`)}
+	r, err := s.measure(t.Context(), Silent, &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Opened) == 0 || r.Opened[0].Subject != "endpoint shop/e0" || !(r.FirstOpened > 0) || r.FirstOpened != r.First {
+		t.Errorf("%v, first at %v, first kept away at %v; %+v", r.Opened, r.FirstOpened, r.First, r.Events)
+	}
+}
+
 // named are the modes of these names.
 func named(t *testing.T, names ...string) (all []Mode) {
 	t.Helper()
@@ -176,6 +195,9 @@ func TestModes(t *testing.T) {
 			t.Fatalf("%s: %v", m.Name, problems)
 		}
 		up := cfg.Upstreams[0]
+		if want := map[bool]string{true: "least_conn", false: "round_robin"}[m.Name == Least]; up.Balance != want || up.SlowStart > 0 {
+			t.Errorf("%s: %s, slow_start %v: what is compared with off is protection only", m.Name, up.Balance, up.SlowStart)
+		}
 		if protected := up.HealthCheck != nil && up.OutlierDetection != nil; protected != (m.Name == Defaults || m.Name == On) {
 			t.Errorf("%s: %+v", m.Name, up)
 		}

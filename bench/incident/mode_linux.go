@@ -75,10 +75,8 @@ upstreams:
 ` + endpointsText
 
 // onText checks what clients need, an answer, often, and within the time that they are
-// to have it in.
-const onText = defaultsText + `    balance: least_conn
-    health_check: {type: http, interval: 1s, fast_interval: 250ms, timeout: {{.FirstByte}}, fall: 2}
-    slow_start: 10s
+// to have it in. The policy is that of off, or the ratio would be the policy's as well.
+const onText = defaultsText + `    health_check: {type: http, interval: 1s, fast_interval: 250ms, timeout: {{.FirstByte}}, fall: 2}
 `
 
 // File is the configuration for a listener and endpoints at these addresses.

@@ -64,11 +64,21 @@ type Trial struct {
 	// whichever verdict, counted from the incident.
 	First report.Number `json:"first_kept_away_seconds"`
 	All   report.Number `json:"all_kept_away_seconds"`
+	// Opened are the circuit breakers that opened in the incident, in that order, each
+	// with the first time; FirstOpened is the first one's.
+	Opened      []Opened      `json:"breakers_opened"`
+	FirstOpened report.Number `json:"first_breaker_opened_seconds"`
 	// Back is from when on the 99th percentile was what it had been before, however it
 	// came about; BackAfter is that from the incident's end on, for those of whom it
 	// was not before that.
 	Back      report.Number `json:"p99_back_seconds"`
 	BackAfter report.Number `json:"p99_back_after_end_seconds"`
+}
+
+// Opened is a circuit breaker that opened.
+type Opened struct {
+	Subject string        `json:"subject"` // "endpoint shop/e0", "upstream shop"
+	Seconds report.Number `json:"seconds"` // since the incident began
 }
 
 func newReport(s *Setup) *Report {
@@ -83,6 +93,10 @@ func newReport(s *Setup) *Report {
 // sum works out the times.
 func (t *Trial) sum(s *Setup) {
 	t.First, t.All = t.keptAway(s.Failing)
+	t.Opened, t.FirstOpened = t.opened(), report.Unmeasured()
+	if len(t.Opened) > 0 {
+		t.FirstOpened = t.Opened[0].Seconds
+	}
 	t.Back, t.BackAfter = t.back(t.Began, t.Ended), report.Unmeasured()
 	if !t.Back.Known() {
 		t.BackAfter = t.back(t.Ended, float64(len(t.Seconds)))
@@ -94,7 +108,7 @@ func (t *Trial) keptAway(all int) (first, last report.Number) {
 	first, last = report.Unmeasured(), report.Unmeasured()
 	var away []string
 	for _, e := range t.Events {
-		if !e.Bad || e.Seconds < 0 || e.Seconds > t.Ended-t.Began || slices.Contains(away, e.Subject) {
+		if !e.Bad || !t.within(&e) || slices.Contains(away, e.Subject) {
 			continue
 		}
 		away = append(away, e.Subject)
@@ -106,6 +120,21 @@ func (t *Trial) keptAway(all int) (first, last report.Number) {
 		}
 	}
 	return first, last
+}
+
+// within reports whether something happened in the incident.
+func (t *Trial) within(e *Event) bool { return e.Seconds >= 0 && e.Seconds <= t.Ended-t.Began }
+
+// opened are the circuit breakers that opened, by what the log says of circuits.
+func (t *Trial) opened() []Opened {
+	all := []Opened{}
+	for _, e := range t.Events {
+		of := func(o Opened) bool { return o.Subject == e.Subject }
+		if e.Kind == "circuit" && e.State == "open" && t.within(&e) && !slices.ContainsFunc(all, of) {
+			all = append(all, Opened{e.Subject, report.Number(e.Seconds)})
+		}
+	}
+	return all
 }
 
 // back is how long after from the 99th percentile is that of before, for some seconds in

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
-	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/tool"
 )
 
@@ -23,14 +23,9 @@ import (
 const childName = "penstock-iperf3-test"
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == childName {
-		if err := bench.RunPart(context.Background(), os.Args[1], os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	leak.Main(m)
+	child.Main(m, childName, func(args []string) error {
+		return bench.RunPart(context.Background(), args[0], args[1:], os.Stdin, os.Stdout)
+	})
 }
 
 // setup is a comparison that takes a few seconds, with no proxy as the base.

@@ -15,40 +15,22 @@ import (
 	"github.com/penstock/penstock/bench/service"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// serving runs a server on a port of its own until the test ends.
-func serving(t *testing.T, serve func(context.Context, *net.TCPListener) error) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- serve(ctx, l.(*net.TCPListener)) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return l.Addr().String()
-}
-
 // sinking runs a sink.
 func sinking(t *testing.T) string {
 	t.Helper()
-	return serving(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, 1) })
+	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, 1) })
 }
 
 // through runs a proxy that hands each direction to pass, in front of a sink.
 func through(t *testing.T, pass func(dst, src *net.TCPConn, toClient bool)) string {
 	t.Helper()
 	upstream := sinking(t)
-	return serving(t, func(ctx context.Context, l *net.TCPListener) error {
+	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error {
 		return service.Serve(ctx, l, func(ctx context.Context, client *net.TCPConn) {
 			c, err := net.Dial("tcp", upstream)
 			if err != nil {
@@ -137,7 +119,7 @@ func checkResult(t *testing.T, p load.Plan, result load.Result) {
 }
 
 func TestBulkAndEchoAgainstAnOrigin(t *testing.T) {
-	address := serving(t, func(ctx context.Context, l *net.TCPListener) error { return origin.Serve(ctx, l) })
+	address := sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return origin.Serve(ctx, l) })
 	runner := load.NewRunner()
 	for _, p := range plans(address)[:5] {
 		result, err := runner.Run(t.Context(), p)

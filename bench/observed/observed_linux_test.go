@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/bench/observed"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -19,20 +20,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // upstream runs a sink until the test ends.
 func upstream(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- sink.Serve(ctx, l.(*net.TCPListener), 1) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return l.Addr().String()
+	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, 1) })
 }
 
 // proxy is one that runs.

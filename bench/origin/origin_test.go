@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/bench/origin"
 	"github.com/penstock/penstock/bench/traffic"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -18,20 +19,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // serving runs an origin until the test ends, and returns its address.
 func serving(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- origin.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return l.Addr().String()
+	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return origin.Serve(ctx, l) })
 }
 
 // dial connects to a new origin.

@@ -214,6 +214,7 @@ func (m *measuring) round(ctx context.Context, text string, letter byte) (r Roun
 	}
 	r.Prepared = report.Number(float64(status.Changes.PreparedUs) / 1e6)
 	r.Swapped = report.Number(float64(status.Changes.SwappedUs) / 1e6)
+	r.ValidToSwapped = r.Prepared + r.Swapped
 	return r, nil
 }
 

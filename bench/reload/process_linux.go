@@ -32,7 +32,7 @@ func (s *Setup) begin(ctx context.Context, dir, text, socket string) (*running, 
 	if b.admin, err = admin.NewClient("unix:" + socket); err != nil {
 		return nil, err
 	}
-	b.child, err = s.Group.Start(s.Program.Spec("penstock run", s.Program.Run, "--config", b.file, "--log", "json", "--log-level", "warn"))
+	b.child, err = s.Group.Start(s.Program.Spec("penstock run", s.Program.Run, "--config", b.file, "--log", "json", "--log-level", "warn", "--turn-cpu"))
 	if err != nil {
 		return nil, err
 	}

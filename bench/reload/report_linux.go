@@ -31,10 +31,12 @@ type Round struct {
 	// First is from SIGHUP to the greeting of the first connection that the new state
 	// served.
 	First report.Number `json:"first_seconds"`
-	// Prepared and Swapped are what the process says: from a valid configuration to one
-	// that is made beside the old, and from there to one in force.
-	Prepared report.Number `json:"prepared_seconds"`
-	Swapped  report.Number `json:"swapped_seconds"`
+	// ValidToSwapped is from a valid configuration to one that is in force for whoever
+	// comes. Prepared and Swapped are its parts: until it is made beside the old one, and
+	// from there on. That is what the process says.
+	ValidToSwapped report.Number `json:"valid_to_swapped_seconds"`
+	Prepared       report.Number `json:"prepared_seconds"`
+	Swapped        report.Number `json:"swapped_seconds"`
 	// LongTurns are turns of loops of a millisecond or more between SIGHUP and First and
 	// a little after, QuietTurns those in as much time before.
 	LongTurns  report.Number `json:"long_turns"`
@@ -49,7 +51,7 @@ type Round struct {
 
 // figures are all of a round's.
 func (r *Round) figures() []*report.Number {
-	return []*report.Number{&r.First, &r.Prepared, &r.Swapped, &r.LongTurns, &r.QuietTurns, &r.LongestTurn, &r.LongestEcho, &r.QuietEcho}
+	return []*report.Number{&r.First, &r.ValidToSwapped, &r.Prepared, &r.Swapped, &r.LongTurns, &r.QuietTurns, &r.LongestTurn, &r.LongestEcho, &r.QuietEcho}
 }
 
 // sum works out the medians and the greatest.

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/bench/traffic"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -22,20 +23,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // serving runs a sink until the test ends, and returns its address.
 func serving(t *testing.T, threads int) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- sink.Serve(ctx, l.(*net.TCPListener), threads) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return l.Addr().String()
+	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, threads) })
 }
 
 // dial connects; the test ends if the connection stands still for a minute.

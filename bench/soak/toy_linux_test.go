@@ -45,9 +45,10 @@ type toy struct {
 	sum    proxy.Summary
 }
 
-// child runs a toy with the flags of `penstock proxy`, in the order in which package
-// contestant gives them.
-func child(fault string, args []string) error {
+// serve runs a toy, whose fault is the first argument, with the flags of `penstock proxy`,
+// in the order in which package contestant gives them.
+func serve(args []string) error {
+	fault, args := args[0], args[1:]
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	asked := make(chan os.Signal, 1)

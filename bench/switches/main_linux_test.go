@@ -8,7 +8,7 @@ import (
 
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/process"
-	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/child"
 )
 
 // childName is the first argument of a test binary that is to be a part; its
@@ -21,18 +21,10 @@ const (
 	partMute = "mute"
 )
 
-func TestMain(m *testing.M) {
-	if os.Args[0] == childName {
-		if err := child(os.Args[1]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	leak.Main(m)
-}
+func TestMain(m *testing.M) { child.Main(m, childName, play) }
 
-func child(part string) error {
+func play(args []string) error {
+	part := args[0]
 	switch part {
 	case partLoad:
 		return load.Serve(context.Background(), os.Stdin, os.Stdout)

@@ -2,12 +2,11 @@ package write
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 
 	"github.com/penstock/penstock/bench/process"
-	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/child"
 )
 
 // childName is the first argument of a test binary that is to be a part; its
@@ -15,14 +14,9 @@ import (
 const childName = "penstock-write-test"
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == childName {
-		if err := RunPart(context.Background(), os.Args[1], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	leak.Main(m)
+	child.Main(m, childName, func(args []string) error {
+		return RunPart(context.Background(), args[0], os.Stdin, os.Stdout)
+	})
 }
 
 // spec is this test binary as a part.

@@ -33,9 +33,9 @@ func unit(t *testing.T) (socket *os.File, address string) {
 	return socket, ln.Addr().String()
 }
 
-// activated runs the program on a configuration, as systemd would, and returns what has it
-// drain, or ends it if that takes too long.
-func activated(t *testing.T, config string, socket *os.File, notify string) (stop func()) {
+// activated runs the program on a configuration, as systemd would, and returns what sends it
+// a signal, its log, and what has it drain, or ends it if that takes too long.
+func activated(t *testing.T, config string, socket *os.File, notify string) (signal func(os.Signal), log *output, stop func()) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -49,7 +49,7 @@ func activated(t *testing.T, config string, socket *os.File, notify string) (sto
 	cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ exec "$0" run --config "$1"`, name, config)
 	cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "LISTEN_FDNAMES=web", "NOTIFY_SOCKET="+notify)
 	cmd.ExtraFiles = []*os.File{socket}
-	log := newOutput()
+	log = newOutput()
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func activated(t *testing.T, config string, socket *os.File, notify string) (sto
 		}
 	}
 	t.Cleanup(stop)
-	return stop
+	return func(s os.Signal) { _ = cmd.Process.Signal(s) }, log, stop
 }
 
 // TestSocketsOutliveTheProcess: who comes while no process serves the socket that systemd
@@ -114,7 +114,7 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer early.Close()
-		stop := activated(t, config, socket, told.LocalAddr().String())
+		_, _, stop := activated(t, config, socket, told.LocalAddr().String())
 		hears("READY=1")
 		_ = early.SetDeadline(time.Now().Add(patience))
 		if got, err := bufio.NewReader(early).ReadString('\n'); got != "served\n" {
@@ -124,5 +124,54 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 		_, _ = io.Copy(io.Discard, early)
 		stop()
 		hears("STOPPING=1")
+	}
+}
+
+// TestPassedSocketsOutliveAFailedReload: who was passed and is first named by a reload that
+// fails is there for the next one.
+func TestPassedSocketsOutliveAFailedReload(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprint(c, "served\n") })
+	dir := t.TempDir()
+	config := filepath.Join(dir, "penstock.yaml")
+	write := func(binds string) {
+		t.Helper()
+		text := fmt.Sprintf("listeners: [{name: web, bind: [%s], upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", binds, ln.Addr())
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`"127.0.0.1:0"`)
+	socket, address := unit(t)
+	signal, log, _ := activated(t, config, socket, "")
+	logs := func(expr string) {
+		t.Helper()
+		if _, err := log.wait(expr, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logs(`systemd has passed sockets that no listener names`)
+	logs(`msg=starting`)
+	for i := range 2 {
+		write(`"systemd:web", "unix:` + dir + `/no/such/directory"`)
+		signal(syscall.SIGHUP)
+		if _, err := log.wait(`reload refused`, i+1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`"systemd:web"`)
+	signal(syscall.SIGHUP)
+	logs(`generation=2`)
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if got, err := bufio.NewReader(c).ReadString('\n'); got != "served\n" {
+		t.Errorf("%q, %v", got, err)
 	}
 }

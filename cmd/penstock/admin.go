@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
 )
 
 // adminFlags say whom a command asks.
@@ -47,15 +48,18 @@ func (f *adminFlags) bind(e *env, command string) (string, error) {
 	if f.Config == "" {
 		return "", usagef("%s: --config is missing: write penstock %s --config penstock.yaml, or --admin unix:/run/penstock/admin.sock", command, command)
 	}
-	cfg, err := loadConfig(f.Config, e.environment())
-	if err != nil {
-		return "", err
-	}
-	if bind := adminBind(cfg); bind != "" {
+	bind, problems := config.AdminBind(f.Config, e.environment())
+	if bind != "" {
 		return bind, nil
 	}
-	return "", fmt.Errorf(`%s: no place to ask at: write there, for example, admin: {bind: "unix:/run/penstock/admin.sock"}`, f.Config)
+	if err := badConfig(f.Config, problems); err != nil {
+		return "", err
+	}
+	return "", fmt.Errorf(`%s: no place to ask at: write there, for example, %s`, f.Config, adminExample)
 }
+
+// adminExample is what to write for there to be a place to ask at.
+const adminExample = `admin: {bind: "unix:/run/penstock/admin.sock"}`
 
 // failed shows what an error has to say beside its one line.
 func (e *env) failed(err error) error {

@@ -35,10 +35,11 @@ and some time later they are well again. That happens behind each configuration:
     off         no checks, no outlier detection, no circuit breaker, no retries
     least_conn  the same with balance: least_conn
     defaults    what is on unless it is turned off, and first_byte
-    on          also balance: least_conn, HTTP checks every second, and slow_start
+    on          also HTTP checks every second
 
-Reported are the mean, the 99th percentile and what failed, before, during and after,
-and when the load balancer found out. --print-configs shows the files.`
+The policy is round_robin in all but least_conn. Reported are the mean, the 99th
+percentile and what failed, before, during and after, when the load balancer kept
+endpoints away, and when a circuit breaker opened. --print-configs shows the files.`
 }
 
 // Bounds of what it is asked for: a number of a second's figures that can be passed on,

@@ -123,10 +123,10 @@ func share(n report.Number) string {
 // foundOut is when the load balancer did what, and why requests were lost.
 func (p *incidentPage) foundOut(in *incident.Incident) {
 	var t report.Table
-	t.Row("seconds from its beginning", "first kept away", fmt.Sprintf("all %d", p.Failing), "p99 back", "or, from its end")
+	t.Row("seconds from its beginning", "first kept away", fmt.Sprintf("all %d", p.Failing), "breaker opened", "p99 back", "or, from its end")
 	for i := range in.Modes {
 		m := &in.Modes[i]
-		t.Row(m.Mode, moment(m.First), moment(m.All), moment(m.Back), moment(m.BackAfter))
+		t.Row(m.Mode, moment(m.First), moment(m.All), moment(m.FirstOpened), moment(m.Back), moment(m.BackAfter))
 	}
 	p.table(&t)
 	for i := range in.Modes {
@@ -134,10 +134,26 @@ func (p *incidentPage) foundOut(in *incident.Incident) {
 		if len(m.During.Reasons) > 0 {
 			p.prose("%s lost in the incident: %s.", m.Mode, reasons(m.During.Reasons))
 		}
+		if len(m.Opened) > 0 {
+			p.prose("%s opened circuit breakers: %s.", m.Mode, breakers(m.Opened))
+		}
 		for _, e := range firstEvents(m) {
 			p.line(fmt.Sprintf("  %s %8s  %s %s %s: %s", m.Mode, fmt.Sprintf("%+.2f s", e.Seconds), e.Kind, e.Subject, e.State, e.Cause))
 		}
 	}
+}
+
+// breakers lists which circuit breakers opened when.
+func breakers(opened []incident.Opened) string {
+	all := make([]string, 0, shownEvents+1)
+	for i, o := range opened {
+		if i == shownEvents {
+			all = append(all, fmt.Sprintf("and %d more", len(opened)-i))
+			break
+		}
+		all = append(all, fmt.Sprintf("%s %+.2f s", o.Subject, float64(o.Seconds)))
+	}
+	return strings.Join(all, ", ")
 }
 
 func moment(n report.Number) string {
@@ -214,6 +230,8 @@ func (p *incidentPage) legend() {
 	p.prose(`A time is from the moment at which a request was to begin until its answer was there or it failed; those that failed are in all
 		figures. Requests belong to the phase in which they began; those of the last 100 ms before the incident, some of which it finds
 		under way, to the incident. Kept away: the log says that an endpoint is ejected, unhealthy, or that its circuit breaker is open.
+		Breaker opened: the first circuit breaker that the log says is open, of an endpoint or of the upstream; – where none opened, as when ejection
+		was sooner and no more failures came to count.
 		p99 back: from which moment on three seconds in a row had a 99th percentile at most 50 ms above that of before, whatever came
 		later; an ejection that is over early may cost some requests again.`)
 	p.prose(`The bounds are ratios of figures published elsewhere, of a load and an incident that are not known in detail: a mean of 842 and of

@@ -11,9 +11,13 @@ type checkCmd struct {
 	configFlag
 }
 
-// Run says every problem of a configuration, or how much there is in it.
+// Run says every problem of a configuration, or how much there is in it and what of that is
+// hardly meant.
 func (c *checkCmd) Run(e *env) error {
 	cfg, err := c.load(e, "check")
+	if err == nil {
+		err = e.say(cfg.Warnings)
+	}
 	if err != nil {
 		return err
 	}
@@ -58,13 +62,20 @@ func (c *configFlag) load(e *env, command string) (*config.Config, error) {
 
 // sayProblems writes problems down; the error says that there were any.
 func (e *env) sayProblems(problems []config.Problem) error {
+	if err := e.say(problems); err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return exitCode(exitError)
+	}
+	return nil
+}
+
+func (e *env) say(problems []config.Problem) error {
 	for _, p := range problems {
 		if _, err := fmt.Fprintln(e.stderr, p.String()); err != nil {
 			return errors.Join(exitCode(exitError), err)
 		}
-	}
-	if len(problems) > 0 {
-		return exitCode(exitError)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ type cli struct {
 	Rollback rollbackCmd `cmd:"" help:"Return to the configuration before."`
 	Check    checkCmd    `cmd:"" help:"Say everything that is wrong with a configuration, and what to write instead."`
 	Config   configCmd   `cmd:"" help:"Print a configuration in one piece, with all defaults."`
-	Fmt      fmtCmd      `cmd:"" help:"Print a configuration in the one way to write it, or write it so."`
+	Fmt      fmtCmd      `cmd:"" help:"Print a configuration in the one way to write it, or write it so. It tells problems of syntax alone; check tells all."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a configuration, for editors."`
 	Plan     planCmd     `cmd:"" help:"What a configuration would change in what runs, and how many connections that touches."`
 	Status   statusCmd   `cmd:"" help:"What runs: listeners, upstreams, endpoints, connections."`

@@ -22,6 +22,8 @@ type engineFlags struct {
 	Loops    *int   `placeholder:"N" help:"Event loops that serve, each on a goroutine of its own. 0 has goroutines serve instead, two for each session. (default: GOMAXPROCS, one for each CPU)"`
 	BusyPoll micros `default:"0" placeholder:"TIME" help:"How long a loop goes on asking for events before it sleeps, at most 1s: spares what waking a thread takes, and costs up to a whole CPU for each loop, for so long after each event. (default: ${default})"`
 
+	TurnCPU bool `hidden:"" help:"Measure the CPU time of loops' turns, for the summary's overruns."`
+
 	SchedBatch bool `default:"true" negatable:"" help:"While a loop has much to do its thread has SCHED_BATCH, see sched(7): it waits for a CPU that is busy, for as long as a time slice, instead of taking it, which saves much CPU where none is idle. --no-sched-batch leaves the policy alone. (default: on)"`
 }
 
@@ -41,7 +43,7 @@ const maxLoops = 1024
 
 // configLoops sets how many loops there are, none (-1) being goroutines.
 func (f *engineFlags) configLoops(cfg *proxy.Config) error {
-	cfg.BusyPoll, cfg.KeepPolicy = time.Duration(f.BusyPoll), !f.SchedBatch
+	cfg.BusyPoll, cfg.KeepPolicy, cfg.TurnCPU = time.Duration(f.BusyPoll), !f.SchedBatch, f.TurnCPU
 	switch {
 	case f.Loops == nil:
 		cfg.Loops = defaultLoops()

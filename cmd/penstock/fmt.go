@@ -15,7 +15,8 @@ type fmtCmd struct {
 	Check bool `help:"Print nothing; exit code 1 if the file is not formatted."`
 }
 
-// Run formats one file. What it includes is left alone.
+// Run formats one file. What it includes is left alone. What the file says does not matter, as
+// long as it is YAML: check is for that.
 func (c *fmtCmd) Run(e *env) error {
 	if err := c.given("fmt"); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -20,6 +21,9 @@ type planCmd struct {
 // connections that touches. It changes nothing.
 func (c *planCmd) Run(e *env) error {
 	next, err := c.load(e, "plan")
+	if err == nil {
+		err = e.say(next.Warnings)
+	}
 	if err != nil {
 		return err
 	}
@@ -63,15 +67,28 @@ func (c *planCmd) write(e *env, p admin.Plan, path string) error {
 		count(len(p.Changes), "change"), p.Generation, count(int(p.Connections), "connection"))
 	for _, change := range p.Changes {
 		fmt.Fprintf(&text, "  %s\n", change.What)
-		if change.Connections > 0 {
-			fmt.Fprintf(&text, "    %s\n", fateWords(change.Connections, change.Fate))
-		}
+		writeFates(&text, &change)
 	}
 	if p.Path != path {
 		fmt.Fprintf(&text, "a reload reads %s: put the file there first\n", p.Path)
 	}
 	_, err := fmt.Fprint(e.stdout, text.String())
 	return err
+}
+
+// writeFates writes what becomes of the connections of a change, by address where some stay.
+func writeFates(w io.Writer, p *admin.Planned) {
+	switch {
+	case len(p.Leaves) > 1 || len(p.Leaves) == 1 && p.Kept > 0:
+		for _, b := range p.Leaves {
+			fmt.Fprintf(w, "    at %s: %s\n", b.Bind, fateWords(b.Active, admin.Drain))
+		}
+	case p.Connections > 0:
+		fmt.Fprintf(w, "    %s\n", fateWords(p.Connections, p.Fate))
+	}
+	if p.Kept > 0 {
+		fmt.Fprintf(w, "    %s\n", fateWords(p.Kept, admin.Keep))
+	}
 }
 
 // fateWords says what becomes of so many connections.

@@ -105,25 +105,32 @@ func TestMoreClientsThanDescriptors(t *testing.T) {
 	}
 }
 
-// Descriptors run out although there should have been enough: RLIMIT_NOFILE is
-// lowered under the running program. Accepting pauses, is told of, and resumes;
-// nobody waits for ever, and when it is over everybody is served.
-func TestOutOfDescriptors(t *testing.T) {
+// withFewDescriptors is a running proxy, p, that may have 64 descriptors all of a sudden.
+func withFewDescriptors(t *testing.T) (s *stage, p *program, variables map[string]string) {
+	t.Helper()
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
 		t.Skip("needs prlimit of util-linux: ", err)
 	}
-	s, variables := stageOf(t)
+	s, variables = stageOf(t)
 	play(t,
 		func() error { return s.origin([]string{"ORIGIN"}) },
 		func() error {
 			return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log", "json"})
 		},
 	)
-	p := s.processes["p"]
+	p = s.processes["p"]
 	if out, err := exec.Command(prlimit, "--pid", strconv.Itoa(p.cmd.Process.Pid), "--nofile=64:").CombinedOutput(); err != nil {
 		t.Fatalf("prlimit: %v: %s", err, out)
 	}
+	return s, p, variables
+}
+
+// Descriptors run out although there should have been enough: RLIMIT_NOFILE is
+// lowered under the running program. Accepting pauses, is told of, and resumes;
+// nobody waits for ever, and when it is over everybody is served.
+func TestOutOfDescriptors(t *testing.T) {
+	s, p, variables := withFewDescriptors(t)
 	const clients = 80
 	play(t,
 		func() error { return greet(s, variables["p_ADDR"], clients) },
@@ -211,21 +218,7 @@ func TestShortOfDescriptorsTheRestWaits(t *testing.T) {
 // A proxy that is to stop has more clients in its queue than it has descriptors for:
 // they are served as there are.
 func TestDrainWithFewDescriptors(t *testing.T) {
-	prlimit, err := exec.LookPath("prlimit")
-	if err != nil {
-		t.Skip("needs prlimit of util-linux: ", err)
-	}
-	s, variables := stageOf(t)
-	play(t,
-		func() error { return s.origin([]string{"ORIGIN"}) },
-		func() error {
-			return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log", "json"})
-		},
-	)
-	p := s.processes["p"]
-	if out, err := exec.Command(prlimit, "--pid", strconv.Itoa(p.cmd.Process.Pid), "--nofile=64:").CombinedOutput(); err != nil {
-		t.Fatalf("prlimit: %v: %s", err, out)
-	}
+	s, p, variables := withFewDescriptors(t)
 	const clients = 80
 	play(t,
 		func() error { return p.cmd.Process.Signal(syscall.SIGSTOP) },

@@ -12,8 +12,16 @@ import (
 // loadConfig reads a configuration. The error is an [*admin.ConfigError].
 func loadConfig(path string, env config.Env) (*config.Config, error) {
 	cfg, problems := config.Load(path, env)
+	if err := badConfig(path, problems); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// badConfig makes an [*admin.ConfigError] of the problems of a configuration; nil of none.
+func badConfig(path string, problems []config.Problem) error {
 	if len(problems) == 0 {
-		return cfg, nil
+		return nil
 	}
 	bad := &admin.ConfigError{Path: path}
 	var text strings.Builder
@@ -22,7 +30,7 @@ func loadConfig(path string, env config.Env) (*config.Config, error) {
 		fmt.Fprintln(&text, p.String())
 	}
 	bad.Text = text.String()
-	return nil, bad
+	return bad
 }
 
 // maxLogged is how many problems of a configuration are logged.
@@ -35,6 +43,16 @@ func logProblems(log *slog.Logger, bad *admin.ConfigError) {
 	}
 	if more := len(bad.Problems) - maxLogged; more > 0 {
 		log.Error("there are more problems, see penstock check", "more", more)
+	}
+}
+
+// logWarnings logs a line for each thing of a configuration that is hardly meant.
+func logWarnings(log *slog.Logger, warnings []config.Problem) {
+	for _, w := range warnings[:min(len(warnings), maxLogged)] {
+		log.Warn(w.Error())
+	}
+	if more := len(warnings) - maxLogged; more > 0 {
+		log.Warn("there are more warnings, see penstock check", "more", more)
 	}
 }
 

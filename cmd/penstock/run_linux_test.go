@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -54,7 +55,7 @@ func TestReloadCommand(t *testing.T) {
 	}
 	// What is wrong is shown as penstock check does, and what is in force can be asked for
 	// where the file cannot.
-	r.writeText("listeners: 1\n")
+	r.writeText("admin: {bind: \"unix:" + filepath.Join(r.dir, "admin.sock") + "\"}\nlisteners: 1\n")
 	_, check := r.tells(exitError, "check", "--config", r.file)
 	_, byFile := r.tells(exitError, "reload", "--config", r.file)
 	_, byAddress := r.tells(exitError, "reload", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
@@ -62,6 +63,10 @@ func TestReloadCommand(t *testing.T) {
 		t.Errorf("check says %q, reload %q, and with --admin %q", check, byFile, byAddress)
 	}
 	r.has("a b")
+	r.writeText("listeners: 1\n")
+	if _, complaint := r.tells(exitError, "reload", "--config", r.file); !strings.Contains(complaint, ": no place to ask at: write there, for example, admin: {") {
+		t.Errorf("of a file without an address it says %q", complaint)
+	}
 	r.tells(exitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
 	r.has("a b")
 }
@@ -167,6 +172,36 @@ func TestPlanCommand(t *testing.T) {
 	}
 }
 
+// TestPlanOfAddresses: of a listener that loses one of its addresses it tells how many came in
+// there; an address that another one contains stays.
+func TestPlanOfAddresses(t *testing.T) {
+	r := startRun(t, nil, "a")
+	listens := func(binds string) {
+		r.writeText(fmt.Sprintf("admin: {bind: \"unix:%s/admin.sock\"}\nlisteners: [{name: a, bind: [%s], upstream: up}]\nupstreams: [{name: up, endpoints: [\"127.0.0.1:1\"]}]\n", r.dir, binds))
+	}
+	const two = `"127.0.0.1:2000", "unix:/a?mode=0600"`
+	for _, c := range []struct{ before, after, want string }{
+		{two, `"127.0.0.1:2000"`, "    at unix:/a?mode=0600: 3 connections drain\n    2 connections stay as they are\n"},
+		{two, `"unix:/./a"`, "    at 127.0.0.1:2000: 2 connections drain\n    3 connections stay as they are\n"},
+		{two, `":2000", "unix:/a"`, "    5 connections stay as they are\n"},
+		{`"[::1]:2000"`, `"[::]:2000"`, "    5 connections stay as they are\n"},
+		{two, `"[::]:2000", "unix:/a"`, "    at 127.0.0.1:2000: 2 connections drain\n    3 connections stay as they are\n"},
+		{two, `":9"`, "    at 127.0.0.1:2000: 2 connections drain\n    at unix:/a?mode=0600: 3 connections drain\n"},
+		{`"127.0.0.1:2000", ":3", "systemd:x", ":0"`, `"127.0.0.1:2000", "systemd:x", ":0"`, "    at :3: 2 connections drain\n    at :0: 0 connections drain\n    3 connections stay as they are\n"},
+		{`":2000"`, `"10.0.0.1:2000"`, "    5 connections stay as they are\n"},
+		{`"[::1]:2000"`, `"0.0.0.0:2000"`, "    5 connections drain\n"},
+		{`":2000"`, `"10.0.0.1:2001"`, "    5 connections drain\n"},
+	} {
+		listens(c.before)
+		r.tells(exitOK, "reload", "--config", r.file)
+		listens(c.after)
+		out, _ := r.tells(exitOK, "plan", "--config", r.file)
+		if _, fates, _ := strings.Cut(out, "→ "); !strings.HasSuffix(fates, "]\n"+c.want) {
+			t.Errorf("from %s to %s: %q, want %q", c.before, c.after, out, c.want)
+		}
+	}
+}
+
 // TestPlanTellsNothingOfOtherFiles: the process may be allowed to read what those who ask
 // it are not.
 func TestPlanTellsNothingOfOtherFiles(t *testing.T) {
@@ -250,7 +285,15 @@ func TestServiceManagerIsTold(t *testing.T) {
 	r.write("b")
 	r.hangups <- syscall.SIGHUP
 	next("RELOADING=1", "MONOTONIC_USEC=")
-	next("READY=1", "STATUS=generation 2 of ")
+	next("READY=1", "STATUS=generation 2 of "+r.file+"\n")
+	r.writeText("listeners: [")
+	r.hangups <- syscall.SIGHUP
+	next("RELOADING=1")
+	next("READY=1", "STATUS=generation 2 of "+r.file+" is in force; the reload at ", " was refused: "+r.file+":")
+	r.write("c")
+	r.hangups <- syscall.SIGHUP
+	next("RELOADING=1")
+	next("READY=1", "STATUS=generation 3 of "+r.file+"\n")
 	r.end(exitOK)
 	next("STOPPING=1")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
@@ -26,9 +27,9 @@ func (r *running) Plan(_ context.Context, path string) (admin.Plan, error) {
 	before, number := r.keeper.Current()
 	now := r.Status()
 	p := admin.Plan{Path: r.path, Generation: number, Connections: now.Connections.Active, Changes: []admin.Planned{}}
-	live := newCensus(&now)
+	live := newCensus(&now, next)
 	for _, c := range config.Diff(before, next) {
-		p.Changes = append(p.Changes, live.planned(c, before, next))
+		p.Changes = append(p.Changes, live.planned(c, before))
 	}
 	return p, nil
 }
@@ -41,8 +42,12 @@ func lines(changes []config.Change) (list []string) {
 	return list
 }
 
-// A census is how many connections there are of what.
-type census map[place]int64
+// A census is how many connections there are of what, now, and where listeners will listen.
+type census struct {
+	of    map[place]int64
+	binds map[string]map[string]int64 // by listener and bind
+	next  *listenAddresses
+}
 
 // place is a listener, an upstream, or an endpoint of one.
 type place struct {
@@ -51,37 +56,40 @@ type place struct {
 	name     string
 }
 
-func newCensus(s *admin.Status) census {
-	live := census{}
+func newCensus(s *admin.Status, next *config.Config) *census {
+	live := &census{of: map[place]int64{}, binds: map[string]map[string]int64{}, next: newAddresses(next)}
 	for _, l := range s.Listeners {
-		live[place{config.KindListener, "", l.Name}] = l.Connections.Active
+		live.of[place{config.KindListener, "", l.Name}] = l.Connections.Active
+		live.binds[l.Name] = make(map[string]int64, len(l.Binds))
+		for _, b := range l.Binds {
+			live.binds[l.Name][b.Bind] += b.Active
+		}
 	}
 	for _, u := range s.Upstreams {
-		live[place{config.KindUpstream, "", u.Name}] = u.Active
+		live.of[place{config.KindUpstream, "", u.Name}] = u.Active
 		for _, e := range u.Endpoints {
-			live[place{config.KindEndpoint, u.Name, e.Name}] += e.Active // one that drains may have the same name
+			live.of[place{config.KindEndpoint, u.Name, e.Name}] += e.Active // one that drains may have the same name
 		}
 	}
 	return live
 }
 
 // planned tells of a change, and what it does to those who are connected.
-func (live census) planned(c config.Change, before, next *config.Config) admin.Planned {
+func (live *census) planned(c config.Change, before *config.Config) admin.Planned {
 	p := admin.Planned{What: c.String()}
 	if c.Action == config.Added {
 		return p
 	}
-	if p.Connections = live[place{c.Kind, c.Upstream, c.Name}]; p.Connections == 0 {
+	n := live.of[place{c.Kind, c.Upstream, c.Name}]
+	if c.Kind == config.KindListener {
+		live.leaves(&p, c.Name, n, before)
+		return p
+	}
+	if p.Connections = n; n == 0 {
 		return p
 	}
 	p.Fate = admin.Keep
-	switch {
-	case c.Kind == config.KindListener:
-		if loses(c.Name, before, next) {
-			p.Fate = admin.Drain
-		}
-		return p
-	case c.Action != config.Removed:
+	if c.Action != config.Removed {
 		return p
 	}
 	p.Fate = admin.Drain
@@ -93,30 +101,24 @@ func (live census) planned(c config.Change, before, next *config.Config) admin.P
 	return p
 }
 
-// loses reports whether a listener has an address where nobody listens any more. Those who
-// came in there drain; at one that stays they do not, whosever it is by then.
-func loses(listener string, before, next *config.Config) bool {
-	stays := make(map[string]bool)
-	for _, l := range next.Listeners {
-		for _, b := range l.Bind {
-			stays[addressOf(b)] = true
+// leaves tells of a listener that changes, and has so many connections: those who came in at
+// an address where nobody listens any more drain; at one that stays they do not, whosever it
+// is by then. Who came in at one that was given up before drains already.
+func (live *census) leaves(p *admin.Planned, name string, active int64, before *config.Config) {
+	i := slices.IndexFunc(before.Listeners, func(l *config.Listener) bool { return l.Name == name })
+	if i < 0 {
+		return
+	}
+	for j, b := range before.Listeners[i].Bind {
+		if n, there := live.binds[name][b.String()]; there && !live.next.has(name, j, b) {
+			p.Leaves = append(p.Leaves, admin.Bound{Bind: b.String(), Active: n})
+			p.Connections += n
 		}
 	}
-	for _, l := range before.Listeners {
-		if l.Name != listener {
-			continue
-		}
-		for _, b := range l.Bind {
-			if !stays[addressOf(b)] {
-				return true
-			}
-		}
+	switch p.Kept = max(active-p.Connections, 0); {
+	case p.Connections > 0:
+		p.Fate = admin.Drain
+	case p.Kept > 0 && len(p.Leaves) == 0:
+		p.Connections, p.Kept, p.Fate = p.Kept, 0, admin.Keep
 	}
-	return false
-}
-
-// addressOf is what makes a listening socket the same.
-func addressOf(b config.Bind) string {
-	b.Address.Mode = 0
-	return b.String()
 }

@@ -51,7 +51,7 @@ func (r *running) load(ctx context.Context, o generation.Options, unlessSame boo
 	}
 	defer func() { <-r.turn }()
 	r.notify(r.notifier.Reloading())
-	defer func() { r.notify(r.notifier.Ready(r.line())) }()
+	defer func() { r.notify(r.notifier.Ready(r.lineAfter(err))) }()
 	defer func() { r.logRefused(o.By, err) }()
 	defer widen(r.env)()
 	if to, err = loadConfig(r.path, r.env); err != nil {
@@ -61,6 +61,7 @@ func (r *running) load(ctx context.Context, o generation.Options, unlessSame boo
 		return nil, nil, nil
 	}
 	r.read = to
+	logWarnings(r.log, to.Warnings)
 	from, _ = r.keeper.Current()
 	_, err = r.keeper.Apply(ctx, to, o)
 	return from, to, err

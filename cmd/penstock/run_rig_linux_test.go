@@ -58,13 +58,27 @@ func (b *paperBalancer) Apply(_ context.Context, cfg *config.Config) error {
 	return b.bad
 }
 
+// bounds are 2 connections of each of a listener's addresses, and of the last all others of 5.
+func bounds(l *config.Listener) (list []admin.Bound) {
+	left := int64(5)
+	for i, b := range l.Bind {
+		n := left
+		if i+1 < len(l.Bind) {
+			n = min(left, 2)
+		}
+		left -= n
+		list = append(list, admin.Bound{Bind: b.String(), Active: n})
+	}
+	return list
+}
+
 // Status tells of 5 connections of each listener and 3 of each endpoint.
 func (b *paperBalancer) Status() admin.Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := admin.Status{State: admin.Serving, Counters: map[string]int64{"failures": b.failures, "refused": 0}}
 	for _, l := range b.cfg.Listeners {
-		s.Listeners = append(s.Listeners, admin.Listener{Name: l.Name, Connections: admin.Connections{Active: 5}})
+		s.Listeners = append(s.Listeners, admin.Listener{Name: l.Name, Connections: admin.Connections{Active: 5}, Binds: bounds(l)})
 		s.Connections.Active += 5
 	}
 	for _, u := range b.cfg.Upstreams {

@@ -83,7 +83,7 @@ func (r *running) serve(ctx context.Context, opened chan<- server) error {
 		return nil
 	}
 	opened <- r
-	return r.serveOpen(ctx)
+	return r.serveOpen(ctx, cfg)
 }
 
 // closeAdmin ends the admin server; who is being answered has a moment.
@@ -123,7 +123,7 @@ func (r *running) openAll(ctx context.Context, cfg *config.Config) error {
 }
 
 // serveOpen serves what is open, and ends what belongs to it.
-func (r *running) serveOpen(ctx context.Context) error {
+func (r *running) serveOpen(ctx context.Context, cfg *config.Config) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	serving, end := context.WithCancel(context.Background())
@@ -141,7 +141,7 @@ func (r *running) serveOpen(ctx context.Context) error {
 		case <-serving.Done():
 		}
 	})
-	r.logStart()
+	r.logStart(cfg)
 	r.notify(r.notifier.Ready(r.line()))
 	err := r.loadBalancer.Serve(ctx)
 	r.keeper.Close()
@@ -154,10 +154,14 @@ func (r *running) leave() {
 	r.admin.Leave()
 }
 
-// logStart says under which bounds it runs.
-func (r *running) logStart() {
+// logStart says under which bounds it runs, and what of its configuration is hardly meant.
+func (r *running) logStart(cfg *config.Config) {
 	r.log.Info("starting", "version", version(), "config", r.path, "engine", r.options.Engine.String(), "loops", r.options.Loops,
 		"max_connections", r.options.MaxConnections, "rlimit_nofile", descriptors())
+	logWarnings(r.log, cfg.Warnings)
+	if cfg.Admin == nil {
+		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "to_have_one", adminExample)
+	}
 }
 
 // line says in one line how it is doing.

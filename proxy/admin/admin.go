@@ -26,7 +26,7 @@ var (
 // What they change stays until a reload changes the same thing in the file.
 type Balancer interface {
 	// Status tells what there is and what it does. It is not filled in: Generation,
-	// Started, PID and Version, which the [Server] knows.
+	// Pending, Started, PID and Version, which the [Server] knows.
 	Status() Status
 	// DrainListener has a listener accept nobody any more; its sessions may go on for
 	// as long as the process's when it drains. It comes back by a reload.
@@ -78,6 +78,10 @@ type Planned struct {
 	What        string `json:"what"`                  // a line to read
 	Connections int64  `json:"connections,omitempty"` // live ones of what changes
 	Fate        Fate   `json:"fate,omitempty"`        // theirs
+	// Leaves are the addresses of a listener where nobody will listen any more. Connections
+	// are those that came in there then, and Kept are the listener's others.
+	Leaves []Bound `json:"leaves,omitempty"`
+	Kept   int64   `json:"kept,omitempty"`
 }
 
 // A Fate is what becomes of connections of what changes.
@@ -126,9 +130,12 @@ type Status struct {
 	Started    time.Time `json:"started"`
 	State      State     `json:"state"` // Serving or Draining
 	Generation int       `json:"generation"`
-	Changes    Changes   `json:"changes"`
+	// Pending is the reload that waits to be confirmed; nil: there is none.
+	Pending *generation.Waiting `json:"pending,omitempty"`
+	Changes Changes             `json:"changes"`
 
 	Connections Connections `json:"connections"`
+	Bytes       Bytes       `json:"bytes"`
 	TLSSessions TLSSessions `json:"tls_sessions"`
 	// Counters are all that a reload's rollback-if may name. None ever falls.
 	Counters  map[string]int64 `json:"counters"`
@@ -168,13 +175,26 @@ type Handshakes struct {
 
 // A Listener is what a listener has done and does.
 type Listener struct {
-	Name        string           `json:"name"`
-	Addresses   []string         `json:"addresses"` // with the ports that the kernel chose
-	State       State            `json:"state"`
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses"`       // with the ports that the kernel chose
+	Binds     []Bound  `json:"binds,omitempty"` // the same as in the file
+	State     State    `json:"state"`
+	// PausedAt is the limit at which it pauses, and Pauses how often it has at each: further
+	// clients wait in the kernel's queue. "connections", "per_second" and, of all listeners
+	// together, "process per_second".
+	PausedAt    string           `json:"paused_at,omitempty"`
+	Pauses      map[string]int64 `json:"pauses,omitempty"`
 	Connections Connections      `json:"connections"`
+	Bytes       Bytes            `json:"bytes"`
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // the refused ones by reason
 	Handshakes  *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS does not end here
 	Routes      []Route          `json:"routes,omitempty"`     // in order; the default route is the last
+}
+
+// A Bound is where a listener listens, or all sockets that systemd has passed under a name.
+type Bound struct {
+	Bind   string `json:"bind"`   // as in the file
+	Active int64  `json:"active"` // connections that came in there
 }
 
 // A Route is where a listener's clients go.
@@ -188,16 +208,26 @@ type Upstream struct {
 	Name    string `json:"name"`
 	Balance string `json:"balance"`
 	Breaker string `json:"breaker,omitempty"` // closed, open, half-open
-	Panic   bool   `json:"panic,omitempty"`   // too few endpoints are healthy: all are used
-	Active  int64  `json:"active"`            // sessions
-	Pending int64  `json:"pending"`           // clients that wait for a place
+	Opened  int64  `json:"opened,omitempty"`  // how many times the breaker has opened
+	// BreakerWhy is why it is not closed, and BreakerUntil until when it is open.
+	BreakerWhy   string    `json:"breaker_why,omitempty"`
+	BreakerUntil time.Time `json:"breaker_until,omitzero"`
+	Panic        bool      `json:"panic,omitempty"`  // too few endpoints are healthy: all are used
+	Panics       int64     `json:"panics,omitempty"` // how many times that has begun
+	Active       int64     `json:"active"`           // sessions
+	Pending      int64     `json:"pending"`          // clients that wait for a place
+	Bytes        Bytes     `json:"bytes"`
 	// Retries are attempts after the first one, and RetriesDenied those that the budget
 	// forbade.
 	Retries       int64 `json:"retries"`
 	RetriesDenied int64 `json:"retries_denied"`
+	// EjectionsWithheld is how many times an endpoint would have been ejected if max_ejected
+	// had allowed it.
+	EjectionsWithheld int64 `json:"ejections_withheld,omitempty"`
 	// Reasons are clients that got no endpoint, by reason.
 	Reasons    map[string]int64 `json:"refused_by,omitempty"`
 	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with endpoints; nil: TLS does not begin here
+	Discovery  *Discovery       `json:"discovery,omitempty"`  // nil: its endpoints are in the file
 	Endpoints  []Endpoint       `json:"endpoints"`
 }
 
@@ -210,9 +240,17 @@ type Endpoint struct {
 	Backup  bool   `json:"backup,omitempty"`
 	State   State  `json:"state"`
 	Why     string `json:"why,omitempty"` // it is not up
-	Breaker string `json:"breaker,omitempty"`
+	// Until is the end of an ejection.
+	Until   time.Time `json:"until,omitzero"`
+	Breaker string    `json:"breaker,omitempty"` // open, half-open; left out: closed, or none
+	Opened  int64     `json:"opened,omitempty"`  // how many times the breaker has opened
+	// BreakerWhy is why it is not closed, and BreakerUntil until when it is open.
+	BreakerWhy   string    `json:"breaker_why,omitempty"`
+	BreakerUntil time.Time `json:"breaker_until,omitzero"`
 
 	Active   int64 `json:"active"`   // sessions
+	Picked   int64 `json:"picked"`   // how many times a policy has chosen it, whatever came of it
 	Total    int64 `json:"total"`    // sessions ever
 	Failures int64 `json:"failures"` // ever: connects that failed, and sessions that ended before the first byte
+	Bytes    Bytes `json:"bytes"`
 }

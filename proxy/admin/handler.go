@@ -50,7 +50,7 @@ func (s *Server) handler() http.Handler {
 	post("/drain", s.drain, "listener", "upstream", "endpoint", "undo")
 	post("/weight", s.weight, "upstream", "endpoint", "weight")
 	post("/split", s.split, "listener", "route", "percent")
-	return s.local(mux)
+	return welcomed(s.local(mux))
 }
 
 // local refuses requests that come by TCP with the name of another host: of a page whose
@@ -185,6 +185,7 @@ func (s *Server) drain(_ *http.Request, q url.Values) (any, error) {
 	name, upstream, endpoint, undo := q.Get("listener"), q.Get("upstream"), q.Get("endpoint"), q.Has("undo")
 	switch {
 	case name == "" && upstream == "" && endpoint == "" && !undo:
+		s.log.Info("changed by hand", "by", by, "what", "drain", "from", Serving, "to", Draining)
 		s.cfg.Stop()
 		return done{}, nil
 	case name != "" && upstream == "" && endpoint == "" && !undo:

@@ -185,15 +185,36 @@ func TestPrepareFails(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded: further ones wait, and are served when others leave.
+// TestConnectionsAreBounded: where all are being answered further ones wait, and are served
+// when others leave.
 func TestConnectionsAreBounded(t *testing.T) {
 	r := newRig(t, "")
-	var idle []net.Conn
+	r.SetGrace(time.Hour)
+	on := make(chan struct{})
+	r.reloader.apply = func() { <-on }
+	var busy sync.WaitGroup
 	for range 32 {
 		c := dial(t, r.Addr())
-		ask(t, c)
-		idle = append(idle, c)
+		if _, err := c.Write([]byte("POST /reload HTTP/1.1\r\nHost: localhost\r\nPenstock-Admin: 1\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		busy.Go(func() {
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil || answer.StatusCode != http.StatusOK {
+				t.Errorf("one that was being answered: %v, %v", answer, err)
+			}
+			c.Close()
+		})
 	}
+	for r.Answering() < 32 {
+		runtime.Gosched()
+	}
+	r.SetGrace(0)
+	r.MakeRoom()
+	if n := r.Guests(); n != 32 {
+		t.Errorf("of 32 that are being answered there are %d", n)
+	}
+	r.SetGrace(time.Hour)
 	answered := make(chan error)
 	go func() {
 		_, err := r.Status(t.Context())
@@ -204,9 +225,67 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatalf("the 33rd is served as well: %v", err)
 	case <-time.After(50 * time.Millisecond): // it cannot be seen to wait otherwise
 	}
-	idle[0].Close()
+	close(on)
 	if err := <-answered; err != nil {
 		t.Error(err)
+	}
+	busy.Wait()
+}
+
+// TestSlowRequestsMakeRoom: who sends nothing, half a request, or no second one, keeps
+// nobody out, and the one that has waited for longest leaves first.
+func TestSlowRequestsMakeRoom(t *testing.T) {
+	r := newRig(t, "")
+	var slow []net.Conn
+	asked := func(c net.Conn) {
+		ask(t, c)
+		for r.Answering() > 0 { // it may go on before that is noted
+			runtime.Gosched()
+		}
+	}
+	for i := range 31 {
+		c := dial(t, r.Addr())
+		switch i % 3 {
+		case 0:
+			asked(c)
+		case 1:
+			if _, err := c.Write([]byte("GET /status HTTP/1.1\r\nHost: local")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slow = append(slow, c)
+		for r.Guests() < i+1 {
+			runtime.Gosched()
+		}
+	}
+	asked(slow[0]) // which makes it the last
+	if admin.AnswersTheGone() {
+		t.Error("what nobody would be told of is done")
+	}
+	began := time.Now()
+	for range 3 { // three come, and stay
+		ask(t, dial(t, r.Addr()))
+	}
+	if took := time.Since(began); took > 4*time.Second { // the header of slow ones has 5 s
+		t.Errorf("it took %v", took)
+	}
+	for i, c := range slow {
+		if i >= 1 && i <= 3 {
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the connection %d is still there: %v", i, err)
+			}
+		} else if i == 0 {
+			asked(c)
+		} else if i%3 == 1 { // half of a request, which may go on
+			if _, err := c.Write([]byte("host\r\n\r\n")); err != nil {
+				t.Errorf("the connection %d: %v", i, err)
+			}
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != http.StatusOK {
+				t.Errorf("the connection %d: %v, %v", i, answer, err)
+			}
+		}
 	}
 }
 

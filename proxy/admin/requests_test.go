@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -82,7 +83,7 @@ func TestProblemsOfAConfiguration(t *testing.T) {
 func TestPlan(t *testing.T) {
 	r := newRig(t, "")
 	p, err := r.Plan(t.Context(), "/etc/a b&c.yaml")
-	if err != nil || p.Connections != 3 || p.Changes[0] != (admin.Planned{What: "/etc/a b&c.yaml", Connections: 2}) {
+	if err != nil || p.Connections != 3 || !reflect.DeepEqual(p.Changes[0], admin.Planned{What: "/etc/a b&c.yaml", Connections: 2}) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if n := r.reloader.Status().Current; n != 1 {

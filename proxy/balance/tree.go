@@ -2,6 +2,7 @@ package balance
 
 import (
 	"math"
+	"math/bits"
 	"sync/atomic"
 )
 
@@ -9,16 +10,19 @@ import (
 // for among 10,000 is found in 14 steps, and a score that changes is passed up in as
 // many at most.
 //
-// A node has the least of its children's scores, and how many leaves have it, so that
-// one of them can be drawn and each is as likely as any other. Whoever writes to a
-// node looks at the children again after it, and goes on to the parent: so when nobody
-// is at work any more every node is right, and until then a pick may take the second
-// best.
+// A node has the least of its children's scores, and what the leaves that have it weigh
+// together, so that one of them can be drawn by weight. Whoever writes to a node looks
+// at the children again after it, and goes on to the parent: so when nobody is at work
+// any more every node is right, and until then a pick may take the second best.
 type tree struct {
 	members int
 	leaves  int             // a power of two
-	nodes   []atomic.Uint64 // score<<32 | leaves that have it
+	nodes   []atomic.Uint64 // score<<32 | weight of the leaves that have it
+	shift   int             // of weights, so that those of all leaves fit into 32 bits
 }
+
+// weightMask is the weight of a node.
+const weightMask = 1<<32 - 1
 
 // infinite is the score of those that cannot be had: +Inf as a float32. Floats that
 // are not negative are ordered like their bits.
@@ -32,6 +36,7 @@ func newTree(n int) *tree {
 	for t.leaves < n {
 		t.leaves *= 2
 	}
+	t.shift = max(bits.Len64(uint64(t.leaves)*MaxWeight*full)-32, 0)
 	t.nodes = make([]atomic.Uint64, 2*t.leaves)
 	for i := range t.nodes {
 		t.nodes[i].Store(nobody)
@@ -39,22 +44,28 @@ func newTree(n int) *tree {
 	return t
 }
 
-// score is the load that the endpoint would have with one more session, for its
-// weight.
-func (e *Endpoint) score(slowStart int64) uint32 {
-	if !e.open() {
-		return infinite
+// score is the endpoint's sessions for its weight, so that all that are idle are equal,
+// and the weight that it has at this moment, in parts of full.
+//
+// What a slow start withholds of the endpoint's weight counts as the same part of a
+// session: with no session and a tenth of its weight it is taken for as loaded as
+// others are with nine. Without that it would be the least loaded of all, and filled at
+// once, wherever there are no more than a few sessions for each endpoint.
+func (e *Endpoint) score(slowStart int64) (score uint32, weight uint64) {
+	ramp := e.ramp(slowStart)
+	weight = uint64(e.weight.Load()) * ramp
+	if weight == 0 || !e.open() {
+		return infinite, 0
 	}
-	weight := float32(e.weight.Load()) * float32(e.ramp(slowStart)) / full
-	return math.Float32bits(float32(e.load()+1) / weight)
+	return math.Float32bits(float32(uint64(e.Active())*full+full-ramp) / float32(weight)), weight
 }
 
 // update brings a member's leaf up to date, and what is above it.
 func (t *tree) update(i int, e *Endpoint, slowStart int64) {
 	i += t.leaves
 	changed := t.write(i, func() uint64 {
-		if s := e.score(slowStart); s != infinite {
-			return uint64(s)<<32 | 1
+		if s, weight := e.score(slowStart); s != infinite {
+			return uint64(s)<<32 | max(weight>>t.shift, 1)
 		}
 		return nobody
 	})
@@ -84,21 +95,21 @@ func least(l, r uint64) uint64 {
 	case r>>32 < l>>32:
 		return r
 	}
-	return l + r&(1<<32-1)
+	return l + r&weightMask
 }
 
-// best draws one of the members that have the least score, or returns -1.
-func (t *tree) best(of []*Endpoint, p *pick, random uint64) int {
+// best draws one of the members that have the least score, by weight, or returns -1.
+func (t *tree) best(random uint64) int {
 	root := t.nodes[1].Load()
 	if root == nobody {
 		return -1
 	}
-	k := (random >> 32) * (root & (1<<32 - 1)) >> 32 // which one of them, in order
+	k := (random >> 32) * (root & weightMask) >> 32 // which one of them, in order
 	i := 1
 	for i < t.leaves {
 		l, r := t.nodes[2*i].Load(), t.nodes[2*i+1].Load()
 		i *= 2
-		switch n := l & (1<<32 - 1); {
+		switch n := l & weightMask; {
 		case r>>32 < l>>32:
 			i++
 		case r>>32 == l>>32 && k >= n:
@@ -106,10 +117,7 @@ func (t *tree) best(of []*Endpoint, p *pick, random uint64) int {
 			i++
 		}
 	}
-	if i -= t.leaves; i < len(of) && p.tried(of[i]) {
-		i, _ = t.untried(of, p, 1, infinite, random)
-	}
-	if i >= len(of) {
+	if i -= t.leaves; i >= t.members {
 		return -1 // somebody was at work above
 	}
 	return i
@@ -117,7 +125,7 @@ func (t *tree) best(of []*Endpoint, p *pick, random uint64) int {
 
 // untried returns the member below a node that has the least score, if that is less
 // than bound, of those that this client has not tried. It goes into both children
-// only on the way to one that was. Among equals it prefers whom random says.
+// only on the way to one that was. Among equals it prefers whom random says, by weight.
 func (t *tree) untried(of []*Endpoint, p *pick, node int, bound, random uint64) (i int, score uint64) {
 	score = t.nodes[node].Load() >> 32
 	if score >= bound {
@@ -130,12 +138,13 @@ func (t *tree) untried(of []*Endpoint, p *pick, node int, bound, random uint64) 
 		return i, score
 	}
 	first, second := 2*node, 2*node+1
-	a, b := t.nodes[first].Load()>>32, t.nodes[second].Load()>>32
-	if b < a || b == a && random&1 != 0 {
+	a, b := t.nodes[first].Load(), t.nodes[second].Load()
+	if b>>32 < a>>32 || b>>32 == a>>32 && (random>>32)*(a&weightMask+b&weightMask)>>32 >= a&weightMask {
 		first, second = second, first
 	}
-	i, score = t.untried(of, p, first, bound, random>>1)
-	if other, s := t.untried(of, p, second, score, random>>1); other >= 0 {
+	random = mix(random)
+	i, score = t.untried(of, p, first, bound, random)
+	if other, s := t.untried(of, p, second, score, random); other >= 0 {
 		return other, s
 	}
 	return i, score

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
@@ -18,14 +20,19 @@ var errClosing = errors.New("the process is draining: nothing is changed any mor
 // yet.
 type next struct {
 	cfg       *config.Config
+	lasting   *lasting
 	upstreams map[string]*nextUpstream
 	listeners map[string]*nextListener
 	binds     map[string]*bound
-	undo      []func() // what was made for it
-	then      []func() // what is changed of what stays, once nothing can fail
+	kept      map[*bound]bool // of the sockets in force; nil until it is asked for
+	shared    []*bound        // of those that it gives up, whose address others may have for now
+	heirs     []*bound        // those that are bound beside them, and do not listen before all is prepared
+	undo      []func()        // what was made for it
+	then      []func()        // what is changed of what stays, once nothing can fail
 }
 
-// Apply brings a configuration into force: all of it, or nothing and an error.
+// Apply brings a configuration into force: all of it, or nothing and an error. What the
+// configuration in force says too is left alone.
 func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,8 +41,8 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 	}
 	began := time.Now()
 	n := &next{
-		cfg: cfg, upstreams: make(map[string]*nextUpstream), listeners: make(map[string]*nextListener),
-		binds: make(map[string]*bound),
+		cfg: cfg, lasting: newLasting(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
+		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(map[string]*bound, len(s.binds)),
 	}
 	if err := s.prepare(ctx, n); err != nil {
 		for i := len(n.undo) - 1; i >= 0; i-- {
@@ -43,16 +50,19 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 		}
 		return err
 	}
-	prepared := time.Now()
-	if first := s.commit(n); !first {
+	prepared, first := time.Now(), s.cfg == nil
+	s.swap(n)
+	swapped := time.Now()
+	s.settle(n)
+	if !first {
 		s.changes = admin.Changes{
-			Made: s.changes.Made + 1, PreparedUs: prepared.Sub(began).Microseconds(), SwappedUs: time.Since(prepared).Microseconds(),
+			Made: s.changes.Made + 1, PreparedUs: prepared.Sub(began).Microseconds(), SwappedUs: swapped.Sub(prepared).Microseconds(),
 		}
 	}
 	return nil
 }
 
-// prepare makes everything that can fail.
+// prepare makes everything that can fail, and everything that takes its time.
 func (s *Server) prepare(ctx context.Context, n *next) error {
 	var errs []error
 	for _, u := range n.cfg.Upstreams {
@@ -60,87 +70,104 @@ func (s *Server) prepare(ctx context.Context, n *next) error {
 			errs = append(errs, fmt.Errorf("upstream %s: %w", u.Name, err))
 		}
 	}
-	for _, u := range n.upstreams {
-		if f := u.cfg.Fallback; f != nil && f.Upstream != "" && n.upstreams[f.Upstream] != nil {
-			u.view.SetFallback(n.upstreams[f.Upstream].view)
-		}
-	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
+	}
+	for _, u := range n.upstreams {
+		if f := u.cfg.Fallback; u.now != u.old && f != nil && f.Upstream != "" {
+			u.now.view.SetFallback(n.view(f.Upstream))
+		}
 	}
 	for _, l := range n.cfg.Listeners {
 		if err := s.prepareListener(ctx, n, l); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
 		}
 	}
-	return errors.Join(errs...)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return n.listen()
 }
 
-// commit brings what was prepared into force, and returns whether it is the first. Nothing
-// of it fails.
-func (s *Server) commit(n *next) (first bool) {
-	first = s.cfg == nil
+// swap brings what was prepared into force: from then on whoever comes is served by it.
+// Nothing of it fails.
+func (s *Server) swap(n *next) {
 	s.cfg = n.cfg
 	s.process.Set(float64(n.cfg.Limits.PerSecond), 0)
 	s.group.SetMaxConnections(s.mostConnections(n.cfg))
+	for _, u := range n.upstreams {
+		s.swapUpstream(u)
+	}
+	changed := len(n.listeners) != len(s.listeners)
+	for _, l := range n.listeners {
+		changed = changed || l.listener != l.old
+	}
+	s.swapListeners(n)
+	if changed {
+		s.look()
+	}
+}
+
+// settle does what follows from the swap: what is gone is let go of, and what is new is
+// looked after.
+func (s *Server) settle(n *next) {
 	if most := s.options.MaxConnections; n.cfg.Limits.Connections > int64(most) {
 		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", n.cfg.Limits.Connections, "allowed", most)
 	}
-	for _, u := range n.upstreams {
-		s.commitUpstream(u)
+	for _, l := range n.listeners {
+		if l.old != nil && l.old != l.listener {
+			l.old.close()
+		}
 	}
-	s.swapListeners(n)
+	var gone []*member
+	for _, u := range n.upstreams {
+		s.settleUpstream(u)
+		if u.stock != nil {
+			gone = append(gone, u.stock.gone...)
+		}
+	}
 	for name, u := range s.upstreams {
 		if n.upstreams[name] == nil {
 			s.dropUpstream(u)
 		}
 	}
-	for _, u := range n.upstreams {
-		s.startDiscovery(u.upstream)
-	}
-	s.look()
-	return first
+	s.forget(gone)
 }
 
 // swapListeners has every socket serve by the new configuration.
 func (s *Server) swapListeners(n *next) {
-	for name, l := range n.listeners {
-		s.commitListener(name, l)
+	gone := maps.Clone(s.binds)
+	for _, cfg := range n.cfg.Listeners {
+		l := n.listeners[cfg.Name]
+		s.commitListener(cfg.Name, l)
 		for _, key := range l.keys {
 			b := n.binds[key]
 			b.adapts = b.cfg == nil || optionsOf(b.cfg) != optionsOf(l.cfg)
-			b.owner, b.cfg, b.service = name, l.cfg, l.service
+			b.owner, b.cfg, b.service = cfg.Name, l.cfg, l.service
 			b.door.Store(l.door)
+			if s.binds[key] == b {
+				delete(gone, key)
+			}
 		}
 	}
-	for key, b := range n.binds {
-		if s.binds[key] == b {
-			if b.adapts {
-				s.adapt(b)
-			}
-			b.listening.Replace(b.service)
-			continue
+	for _, cfg := range n.cfg.Listeners {
+		for _, key := range n.listeners[cfg.Name].keys {
+			s.serveBound(key, n.binds[key])
 		}
-		s.binds[key] = b
-		listening, err := s.group.Listen(core.Listener{
-			Name: b.owner, FD: b.fd, TCP: b.listener.TCP(), Backlog: b.listener.Backlog(), Service: b.service, Of: b,
-		})
-		if err != nil { // everything is about to end
-			s.tellUnclosed(b, b.listener.Close())
-			delete(s.binds, key)
-			continue
-		}
-		b.listening = listening
-		s.log.Info("listening", "listener", b.owner, "address", b.listener.Addr())
-		s.tellOpaque(b)
 	}
 	for _, change := range n.then {
 		change()
 	}
-	for key, b := range s.binds {
-		if n.binds[key] == nil {
-			s.closeBound(key, b)
+	s.unshare(n) // while all of them are open
+	for _, key := range slices.Sorted(maps.Keys(gone)) {
+		if heirs := n.heirsOf(gone[key]); len(heirs) > 0 {
+			s.replaceBound(key, gone[key], heirs)
+		} else {
+			s.closeBound(key, gone[key])
 		}
+	}
+	for _, heir := range n.heirs {
+		heir.beside = nil
 	}
 	for name, l := range s.listeners {
 		if n.listeners[name] == nil {
@@ -148,4 +175,26 @@ func (s *Server) swapListeners(n *next) {
 			l.close()
 		}
 	}
+}
+
+// serveBound has a socket, which may be new, serve by the configuration that it has.
+func (s *Server) serveBound(key string, b *bound) {
+	if s.binds[key] == b {
+		if b.adapts {
+			s.adapt(b)
+		}
+		b.listening.Replace(b.service)
+		return
+	}
+	listening, err := s.group.Listen(core.Listener{
+		Name: b.owner, FD: b.fd, TCP: b.listener.TCP(), Backlog: 0, // a later change may make it longer
+		Local: b.listener.Local(), Service: b.service, Of: b,
+	})
+	if err != nil { // everything is about to end
+		s.tellUnclosed(b, b.listener.Close())
+		return
+	}
+	s.binds[key], b.listening = b, listening
+	s.log.Info("listening", "listener", b.owner, "address", b.listener.Addr())
+	s.tellOpaque(b)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,12 +30,14 @@ type bound struct {
 	pauses    *episode.Episode
 	door      atomic.Pointer[dispatch.Door] // its listener's, from before it is accepted from
 	closed    chan struct{}                 // closed when its listener was, after it had been accepted from
+	beside    []*bound                      // whose address, or a part of it, it has taken over
 
 	// Of the configuration in force, under the server's mu:
 	owner   string // the listener's name
 	cfg     *config.Listener
 	service *core.Service
-	adapts  bool // its options are others than before
+	adapts  bool              // its options are others than before
+	before  []*core.Listening // those that it has taken over from, whose sessions are its own
 }
 
 // bindOptions are what a configuration says of its listening sockets themselves.
@@ -49,43 +52,69 @@ func optionsOf(l *config.Listener) bindOptions {
 	return o
 }
 
+// bindKey is the same for the same address of a listener, however its mode changes; not for
+// sockets of systemd, of which a name may have several.
+func bindKey(l *config.Listener, at config.Bind) string {
+	at.Address.Mode = 0
+	switch {
+	case at.Address.Network == "unix" && !at.Address.Abstract():
+		if path, err := filepath.Abs(at.Address.Name); err == nil {
+			at.Address.Name = path
+		}
+	case strings.HasSuffix(at.Address.Name, ":0"): // of those there may be many
+		return l.Name + "#" + fmt.Sprint(slices.Index(l.Bind, at)) + "#" + at.String()
+	}
+	return at.String()
+}
+
 // bind returns the sockets of an address: those that there are, or else new ones.
 func (s *Server) bind(ctx context.Context, n *next, l *config.Listener, at config.Bind) (keys []string, err error) {
 	if at.Systemd != "" {
 		return s.bindPassed(n, l, at.Systemd)
 	}
-	mode := at.Address.Mode
-	at.Address.Mode = 0 // which a socket that stays can have changed
-	key := at.String()
-	if strings.HasSuffix(at.Address.Name, ":0") {
-		key = l.Name + "#" + fmt.Sprint(slices.Index(l.Bind, at)) + "#" + key // of those there may be many
-	}
-	if b := s.binds[key]; b != nil {
+	key := bindKey(l, at)
+	b := s.binds[key]
+	if b != nil && b.stays(l) {
 		n.binds[key] = b
-		n.then = append(n.then, func() { s.tellUnchanged(b, b.listener.SetMode(mode)) })
+		n.then = append(n.then, func() { s.tellUnchanged(b, b.listener.SetMode(at.Address.Mode)) })
 		return []string{key}, nil
 	}
-	at.Address.Mode = mode
-	ln, err := socketlistener.Listen(ctx, at.Address, s.socketConfig(l))
-	if errors.Is(err, syscall.EADDRINUSE) && s.awaitClosed(ctx) {
-		ln, err = socketlistener.Listen(ctx, at.Address, s.socketConfig(l))
+	if b != nil && strings.HasSuffix(at.Address.Name, ":0") {
+		at.Address.Name = strings.TrimSuffix(at.Address.Name, "0") + portOf(b.listener.Addr())
 	}
+	ln, beside, err := s.listen(ctx, n, l, at.Address)
 	if err != nil {
-		return nil, s.explainTaken(at, err)
+		return nil, s.explainTaken(n, at, err)
 	}
-	return []string{key}, s.bindNew(n, key, ln)
+	if err := s.bindNew(n, key, ln); err != nil {
+		return nil, err
+	}
+	if n.binds[key].beside = beside; len(beside) > 0 {
+		n.heirs = append(n.heirs, n.binds[key])
+	}
+	return []string{key}, nil
 }
 
-// explainTaken adds that it is this process that has an address, if it is: it gives up none
-// before everything else of a reload is sure to be had.
-func (s *Server) explainTaken(at config.Bind, err error) error {
-	_, port, cause := net.SplitHostPort(at.Address.Name)
-	if cause != nil || !errors.Is(err, syscall.EADDRINUSE) {
+// stays reports whether its socket can do what a configuration says; the protocol is settled
+// when it is made.
+func (b *bound) stays(l *config.Listener) bool {
+	return !b.listener.TCP() || b.cfg.Socket.MPTCP == l.Socket.MPTCP
+}
+
+func portOf(name string) string {
+	_, port, _ := net.SplitHostPort(name)
+	return port
+}
+
+// explainTaken adds that it is this process that has an address, if it is, and goes on
+// having it.
+func (s *Server) explainTaken(n *next, at config.Bind, err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
-	for _, b := range s.binds {
-		if _, p, cause := net.SplitHostPort(b.listener.Addr()); cause == nil && p == port && b.listener.TCP() {
-			return fmt.Errorf("%w: this process listens on %s: reload without that address before", err, b.listener.Addr())
+	for b := range n.kept {
+		if b.samePort(at.Address) {
+			return fmt.Errorf("%w: this process listens on %s, and goes on doing so", err, b.listener.Addr())
 		}
 	}
 	return err
@@ -108,13 +137,12 @@ func (s *Server) bindNew(n *next, key string, ln *socketlistener.Listener) error
 
 // bindPassed returns the sockets that systemd has passed under a name.
 func (s *Server) bindPassed(n *next, l *config.Listener, name string) (keys []string, err error) {
-	for key, b := range s.binds {
-		if strings.HasPrefix(key, passedKey(name, "")) {
-			n.binds[key] = b
-			keys = append(keys, key)
-		}
+	for key, b := range s.passed(name) {
+		n.binds[key] = b
+		keys = append(keys, key)
 	}
 	if len(keys) > 0 {
+		slices.Sort(keys)
 		return keys, nil
 	}
 	list, err := s.sockets.Take(name)
@@ -136,6 +164,17 @@ func (s *Server) bindPassed(n *next, l *config.Listener, name string) (keys []st
 		keys = append(keys, key)
 	}
 	return keys, nil
+}
+
+// passed returns the sockets in force that systemd has passed under a name.
+func (s *Server) passed(name string) map[string]*bound {
+	list := make(map[string]*bound)
+	for key, b := range s.binds {
+		if strings.HasPrefix(key, passedKey(name, "")) {
+			list[key] = b
+		}
+	}
+	return list
 }
 
 func passedKey(name, index string) string { return "systemd:" + name + "#" + index }
@@ -214,7 +253,7 @@ func (s *Server) adapt(b *bound) {
 	s.tellUnchanged(b, err)
 	s.tellOpaque(b)
 	if protocol, err := sys.GetsockoptInt(b.fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err == nil && b.cfg.Socket.MPTCP == (protocol == sys.IPPROTO_TCP) {
-		s.log.Warn("socket.mptcp is as it was: it is settled when an address is bound, which a reload does to new ones alone",
+		s.log.Warn("socket.mptcp is not as it should: the socket was made by systemd, or the kernel has no Multipath TCP",
 			"listener", b.owner, "address", b.listener.Addr(), "mptcp", !b.cfg.Socket.MPTCP)
 	}
 }
@@ -261,12 +300,25 @@ var errListenerGone = errors.New("its listener is gone")
 func (s *Server) closeBound(key string, b *bound) {
 	delete(s.binds, key)
 	s.tellUnclosed(b, b.listener.Unlink())
+	if b.listener.TCP() {
+		_ = b.listener.Yield() // so that the queue does not fill while it is emptied; it may
+	}
 	s.log.Info("no longer listening", "listener", b.owner, "address", b.listener.Addr())
+	s.empty(b)
+	s.endSessions(append(b.before, b.listening))
+}
+
+// empty closes a socket after those who wait there.
+func (s *Server) empty(b *bound) {
 	b.listening.Close()
 	s.parting = append(slices.DeleteFunc(s.parting, (*bound).gone), b)
+}
+
+// endSessions cuts the sessions of sockets when they had the time to drain.
+func (s *Server) endSessions(of []*core.Listening) {
 	if within := s.options.DrainTimeout; within > 0 {
 		s.later(within, func() {
-			s.group.CutMatching(func(l *core.Listening, _ core.Bond) bool { return l == b.listening }, errListenerGone)
+			s.group.CutMatching(func(l *core.Listening, _ core.Bond) bool { return slices.Contains(of, l) }, errListenerGone)
 		})
 	}
 }

@@ -19,6 +19,9 @@ func (s *Server) DrainListener(name string) error {
 	if l == nil {
 		return fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
 	}
+	if !l.drained {
+		s.tellOperator("drain", admin.Serving, admin.Draining, "listener", name)
+	}
 	l.drained = true
 	for _, key := range l.keys {
 		if b := s.binds[key]; b != nil {
@@ -39,6 +42,11 @@ func (s *Server) DrainEndpoint(upstream, endpoint string, drain bool) error {
 	}
 	m.draining = drain
 	m.endpoint.SetDraining(drain)
+	from, to := admin.Serving, admin.Draining
+	if !drain {
+		from, to = to, from
+	}
+	s.tellOperator("drain", from, to, "upstream", upstream, "endpoint", m.endpoint.Name())
 	s.forgo(m.cut)
 	m.cut = nil
 	if drain {
@@ -60,10 +68,12 @@ func (s *Server) SetWeight(upstream, endpoint string, weight int) error {
 	if weight < 0 || weight > balance.MaxWeight {
 		return fmt.Errorf("weight %d: %w: write 0 to %d", weight, admin.ErrInvalid, balance.MaxWeight)
 	}
+	from := m.weight()
 	m.set = &weight
 	if err := m.endpoint.SetWeight(weight); err != nil {
 		return fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
+	s.tellOperator("weight", from, weight, "upstream", upstream, "endpoint", m.endpoint.Name())
 	u.view.Set().Rebuild()
 	return nil
 }
@@ -94,6 +104,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	if err := sh.split.Set(now...); err != nil {
 		return fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
+	s.tellOperator("split", percentages(split, sh.now), percentages(split, now), "listener", listener, "route", route)
 	sh.now = now
 	return nil
 }

@@ -30,19 +30,22 @@ func (s *Server) discovered(name string, source discovery.Source, found []discov
 		return
 	}
 	u.found, u.answered = found, true
-	members, err := s.membersOf(nil, u, u)
+	st, err := s.newStock(u, u, u.cfg, specsOf(u.cfg, found))
 	if err != nil {
 		s.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
 	}
-	before := u.cfg
-	s.forget(s.use(u, members, u.newSet(members, u.view.Set()), before))
-	s.look()
-	s.log.Info("endpoints discovered", "upstream", name, "endpoints", len(members))
+	u.use(st)
+	s.settleStock(u, st)
+	s.forget(st.gone)
+	if len(st.order) == 0 {
+		s.log.Warn("endpoints discovered: there are none, clients get what the fallback says or are refused", "upstream", name, "endpoints", 0)
+		return
+	}
+	s.log.Info("endpoints discovered", "upstream", name, "endpoints", len(st.order))
 }
 
-// forget has the listeners let go of what they keep for members that are gone. (By a reload
-// they are replaced, and keep nothing yet.)
-func (s *Server) forget(members map[string]*member) {
+// forget has the listeners let go of what they keep for members that are gone.
+func (s *Server) forget(members []*member) {
 	if len(members) == 0 {
 		return
 	}

@@ -87,18 +87,18 @@ func TestDiscoveryByDNS(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, discover: {dns: {name: _db._tcp.test, servers: [%q], min_ttl: 100ms}}}]`, z.serve(t)))
 	for range 4 {
-		if got := whose(t, r.at("l")); got != "a" {
+		if got := whose(t, r.At("l")); got != "a" {
 			t.Errorf("%s, want the primary", got)
 		}
 	}
-	c := client(t, r.at("l"))
+	c := client(t, r.At("l"))
 	line(t, c)
 	z.set(service(t, b, 1), host)
-	r.until("clients get the new one", func() bool { return whose(t, r.at("l")) == "b" })
+	r.Until("clients get the new one", func() bool { return whose(t, r.At("l")) == "b" })
 	echoes(t, c, "draining")
 	z.fail(true)
-	r.until("it is noticed", func() bool { return strings.Contains(r.log.String(), "SERVFAIL") })
-	if got := whose(t, r.at("l")); got != "b" {
+	r.Until("it is noticed", func() bool { return strings.Contains(r.Log.String(), "SERVFAIL") })
+	if got := whose(t, r.At("l")); got != "b" {
 		t.Error(got)
 	}
 }

@@ -12,11 +12,7 @@ import (
 // letGo does with the sessions of an endpoint what a configuration says: keep, drain or
 // reset. It returns what [Server.forgo] has left alone, nil if there is no such thing.
 func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, cause error) *time.Timer {
-	cut := func() {
-		if n := s.group.CutMatching(bondTo(e), cause); n > 0 {
-			s.log.Info("sessions cut", "upstream", e.Upstream().Name(), "endpoint", e.Name(), "sessions", n, "cause", cause)
-		}
-	}
+	cut := func() { s.cutSessions(e, cause) }
 	switch {
 	case how == "keep":
 	case how == "reset" || within <= 0:
@@ -25,6 +21,13 @@ func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, c
 		return s.later(within, cut)
 	}
 	return nil
+}
+
+// cutSessions ends those of an endpoint. It waits for the loops.
+func (s *Server) cutSessions(e *dispatch.Endpoint, cause error) {
+	if n := s.group.CutMatching(bondTo(e), cause); n > 0 {
+		s.log.Info("sessions cut", "upstream", e.Upstream().Name(), "endpoint", e.Name(), "sessions", n, "cause", cause)
+	}
 }
 
 // aside has f called on a goroutine of its own, for which the end waits: what waits for
@@ -93,7 +96,7 @@ func (s *Server) letGoUnwell(e *dispatch.Endpoint, cfg *config.Upstream) {
 	fell := e.Fell()
 	s.later(cfg.DrainTimeout, func() {
 		if st := e.State(); (st.Down || st.Ejected) && e.Fell() == fell {
-			s.group.CutMatching(bondTo(e), errUnhealthy)
+			s.cutSessions(e, errUnhealthy)
 		}
 	})
 }

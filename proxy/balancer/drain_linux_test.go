@@ -15,7 +15,7 @@ func TestDrainOfAnEndpointAtOnce(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 0}]`, named(t, "a")))
-	c := client(t, r.at("l"))
+	c := client(t, r.At("l"))
 	line(t, c)
 	if err := r.DrainEndpoint("u", "a", true); err != nil {
 		t.Fatal(err)
@@ -28,11 +28,11 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 0}]`, 
 // TestDrainOfAnEndpointTwice: the time of a drain that was taken back is not that of the
 // next one.
 func TestDrainOfAnEndpointTwice(t *testing.T) {
-	const drain = 600 * time.Millisecond
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: %v}]`, named(t, "a"), drain))
-	c := client(t, r.at("l"))
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`, named(t, "a")))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
 	line(t, c)
 	change := func(drain bool) {
 		t.Helper()
@@ -41,40 +41,52 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: %v}]`,
 		}
 	}
 	change(true)
-	time.Sleep(drain / 2)
+	first := times.next(time.Hour)
 	change(false)
-	began := time.Now()
 	change(true)
-	err := gone(t, c)
-	if took := time.Since(began); !errors.Is(err, syscall.ECONNRESET) || took < drain {
-		t.Errorf("%v after %v, want a reset after %v", err, took, drain)
+	second := times.next(time.Hour)
+	if first.over() {
+		t.Error("the time of the drain that was taken back ends something")
+	}
+	echoes(t, c, "draining")
+	second.over()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
 	}
 }
 
 // TestUnhealthyEndpointsDrainTwice: nor is that of an endpoint that was well meanwhile.
 func TestUnhealthyEndpointsDrainTwice(t *testing.T) {
-	const drain = 800 * time.Millisecond
 	role := newRole(t, false)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: %v, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
-		named(t, "a"), drain, role.port))
-	c := client(t, r.at("l"))
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
+		named(t, "a"), role.port))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
 	line(t, c)
-	change := func(well bool, state string) {
+	fall := func() *alarm {
 		t.Helper()
-		role.well.Store(well)
-		r.until("it is "+state, func() bool { return string(r.endpoint("u", "a").State) == state })
+		role.well.Store(false)
+		return times.next(time.Hour)
 	}
-	change(false, "down")
-	time.Sleep(drain / 2)
-	change(true, "up")
-	began := time.Now()
-	change(false, "down")
-	err := gone(t, c)
-	if took := time.Since(began); !errors.Is(err, syscall.ECONNRESET) || took < drain {
-		t.Errorf("%v after %v, want a reset after %v", err, took, drain)
+	heal := func() {
+		t.Helper()
+		role.well.Store(true)
+		r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
 	}
+	first := fall()
+	heal()
+	fall()
+	first.over()
+	heal() // a check later, the first time would have cut it
+	last := fall()
+	echoes(t, c, "draining")
+	last.over()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+	r.Logs("level=INFO", "sessions cut", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint is unhealthy"`)
 }
 
 // TestRemovedEndpointsAreTold of, as long as they have sessions.
@@ -84,16 +96,16 @@ func TestRemovedEndpointsAreTold(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: %s}], health_check: off}]`
 	r := start(t, fmt.Sprintf(text, a, "a"))
-	c := client(t, r.at("l"))
+	c := client(t, r.At("l"))
 	line(t, c)
-	r.apply(fmt.Sprintf(text, b, "b"))
-	r.apply(fmt.Sprintf(text, b, "b"))
-	if e := r.endpoint("u", "a"); e.State != admin.Removed || e.Active != 1 {
+	r.Reload(fmt.Sprintf(text, b, "b"))
+	r.Reload(fmt.Sprintf(text, b, "b"))
+	if e := r.Endpoint("u", "a"); e.State != admin.Removed || e.Active != 1 {
 		t.Errorf("%+v, want it removed, with a session", e)
 	}
 	if u := r.Status().Upstreams[0]; u.Active != 1 {
 		t.Errorf("the upstream has %d sessions, want 1", u.Active)
 	}
 	c.Close()
-	r.until("it is told of no more", func() bool { return len(r.Status().Upstreams[0].Endpoints) == 1 })
+	r.Until("it is told of no more", func() bool { return len(r.Status().Upstreams[0].Endpoints) == 1 })
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/balancer"
@@ -24,7 +23,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.
 upstreams:
   - {name: u, endpoints: [{address: %q, name: a}], on_unhealthy: reset, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}
   - {name: v, endpoints: [%[1]q]}`, named(t, "a"), role.port))
-		c := client(t, r.at("l"))
+		c := client(t, r.At("l"))
 		line(t, c)
 		role.well.Store(false)
 		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
@@ -32,18 +31,11 @@ upstreams:
 		}
 		want := ""
 		if last {
-			line(t, client(t, r.at("m")))
+			line(t, client(t, r.At("m")))
 			want = "sessions were cut before their end: 1"
 		}
-		r.over = true
-		r.stop()
-		select {
-		case err := <-r.done:
-			if last != errors.Is(err, balancer.ErrCut) || err != nil && err.Error() != want {
-				t.Errorf("it ends with %v, want %q", err, want)
-			}
-		case <-time.After(patience):
-			t.Fatal("it does not end")
+		if err := r.End(); last != errors.Is(err, balancer.ErrCut) || err != nil && err.Error() != want {
+			t.Errorf("it ends with %v, want %q", err, want)
 		}
 	}
 }
@@ -61,16 +53,16 @@ upstreams:
     outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h}
     health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
 		sockets.Refusing(t), other, role.port))
-	r.until("it is ejected", func() bool {
-		if got := whose(t, r.at("l")); got != "other" {
+	r.Until("it is ejected", func() bool {
+		if got := whose(t, r.At("l")); got != "other" {
 			t.Fatal(got)
 		}
-		return r.endpoint("u", "victim").State == "ejected"
+		return r.Endpoint("u", "victim").State == "ejected"
 	})
 	role.well.Store(false)
-	r.until("it is down", func() bool { return strings.Contains(r.log.String(), `"endpoint u/victim" state=unhealthy`) })
+	r.Until("it is down", func() bool { return strings.Contains(r.Log.String(), `"endpoint u/victim" state=unhealthy`) })
 	role.well.Store(true)
-	r.until("it is back", func() bool { return r.endpoint("u", "victim").State == "up" })
+	r.Until("it is back", func() bool { return r.Endpoint("u", "victim").State == "up" })
 }
 
 // TestBreakerTriesWhoIsWell: an endpoint whose many clients all failed at once when it went
@@ -78,7 +70,7 @@ upstreams:
 // before the breakers would.
 func TestBreakerTriesWhoIsWell(t *testing.T) {
 	role := newRole(t, false)
-	address := server(t, func(c net.Conn) {
+	address := sockets.Server(t, func(c net.Conn) {
 		if !role.well.Load() {
 			_ = c.(*net.TCPConn).SetLinger(0) // it is reset
 			return
@@ -96,21 +88,21 @@ upstreams:
     health_check: {type: http, port: %s, interval: 1s, fast_interval: 1s, jitter: 0, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
 		address, role.port))
 	role.well.Store(false)
-	r.until("the breakers are open", func() bool {
-		refused(t, r.at("l"))
+	r.Until("the breakers are open", func() bool {
+		refused(t, r.At("l"))
 		u := r.Status().Upstreams[0]
 		return u.Breaker == "open" && u.Endpoints[0].Breaker == "open"
 	})
-	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
+	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	role.well.Store(true)
-	r.until("it is tried", func() bool { return r.endpoint("u", "a").State == "up" })
-	r.until("clients are served, and the breakers closed", func() bool {
-		c, err := net.DialTimeout("tcp", r.at("l"), patience)
+	r.Until("it is tried", func() bool { return r.Endpoint("u", "a").State == "up" })
+	r.Until("clients are served, and the breakers closed", func() bool {
+		c, err := net.DialTimeout("tcp", r.At("l"), patience)
 		if err != nil {
 			return false
 		}
 		defer c.Close()
-		name, _ := readLine(c)
+		name, _ := sockets.ReadLine(c)
 		u := r.Status().Upstreams[0]
 		return name == "a" && u.Breaker == "closed" && u.Endpoints[0].Breaker == ""
 	})

@@ -53,16 +53,16 @@ upstreams:
     endpoints: [{address: %q, name: a}]
     health_check: {type: http, port: %s, %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
 			named(t, "a"), role.port, tls))
-		if got := whose(t, r.at("l")); got != "a" {
+		if got := whose(t, r.At("l")); got != "a" {
 			t.Error(got)
 		}
 		role.well.Store(false)
-		r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
-		refused(t, r.at("l"))
+		r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+		refused(t, r.At("l"))
 		role.well.Store(true)
-		r.until("it is up", func() bool { return r.endpoint("u", "a").State == "up" })
-		whose(t, r.at("l"))
-		r.end()
+		r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+		whose(t, r.At("l"))
+		r.End()
 	}
 }
 
@@ -75,10 +75,10 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, heal
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
 	role.well.Store(false)
-	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
-	refused(t, r.at("l"))
-	r.apply(fmt.Sprintf(text, a, 0.5, role.port))
-	if got := whose(t, r.at("l")); got != "a" {
+	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	refused(t, r.At("l"))
+	r.Reload(fmt.Sprintf(text, a, 0.5, role.port))
+	if got := whose(t, r.At("l")); got != "a" {
 		t.Error(got)
 	}
 	if !r.Status().Upstreams[0].Panic {
@@ -92,19 +92,20 @@ func TestUnhealthyEndpointsDrain(t *testing.T) {
 	role := newRole(t, false)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1s, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
 		named(t, "a"), role.port))
-	c := client(t, r.at("l"))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
 	line(t, c)
 	role.well.Store(false)
-	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
+	first := times.next(time.Hour)
 	role.well.Store(true)
-	r.until("it is up", func() bool { return r.endpoint("u", "a").State == "up" })
-	time.Sleep(1100 * time.Millisecond)
-	echoes(t, c, "it was well in time")
+	r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+	first.over()
 	role.well.Store(false)
-	r.until("it is down", func() bool { return r.endpoint("u", "a").State == "down" })
-	echoes(t, c, "draining")
+	second := times.next(time.Hour)
+	echoes(t, c, "it was well in time, and drains")
+	second.over()
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
@@ -118,32 +119,49 @@ func TestCircuitBreaker(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}}]`, port))
 	for range 5 {
-		refused(t, r.at("l"))
+		refused(t, r.At("l"))
 	}
-	r.until("it is open", func() bool { return r.Status().Upstreams[0].Breaker == "open" })
-	failures := r.endpoint("u", "a").Failures
-	refused(t, r.at("l"))
-	if n := r.endpoint("u", "a").Failures; n != failures {
+	r.Until("it is open", func() bool { return r.Status().Upstreams[0].Breaker == "open" })
+	failures := r.Endpoint("u", "a").Failures
+	refused(t, r.At("l"))
+	if n := r.Endpoint("u", "a").Failures; n != failures {
 		t.Errorf("it was tried while its breaker was open")
+	}
+	if u, e := r.Status().Upstreams[0], r.Endpoint("u", "a"); u.Opened != 1 || e.Opened != 1 || e.Picked != failures || e.Total != 0 {
+		t.Errorf("%+v, want the breakers opened once, and %d picks", u, failures)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprint(c, "back\n"); sockets.Echo(c) })
-	r.until("a trial succeeds", func() bool {
-		c, err := net.DialTimeout("tcp", r.at("l"), patience)
+	r.Until("a trial succeeds", func() bool {
+		c, err := net.DialTimeout("tcp", r.At("l"), patience)
 		if err != nil {
 			return false // reset before it knew that it was connected
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(patience))
-		got, _ := readLine(c)
+		got, _ := sockets.ReadLine(c)
 		return got == "back"
 	})
-	r.until("it is closed", func() bool { return r.Status().Upstreams[0].Breaker == "closed" })
+	r.Until("it is closed", func() bool { return r.Status().Upstreams[0].Breaker == "closed" })
 	for range 10 {
-		whose(t, r.at("l"))
+		whose(t, r.At("l"))
+	}
+}
+
+// TestEjectionsWithheld: an endpoint that is not ejected because no more may be is told of.
+func TestEjectionsWithheld(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off, circuit_breaker: off, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.5}}]`,
+		sockets.Refusing(t)))
+	for range 3 {
+		refused(t, r.At("l"))
+	}
+	if u := r.Status().Upstreams[0]; u.EjectionsWithheld != 2 || u.Endpoints[0].State != "up" {
+		t.Errorf("%+v, want two ejections withheld", u)
 	}
 }
 
@@ -155,12 +173,12 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.
 upstreams:
   - {name: u, endpoints: [%q], circuit_breaker: {connections: 1}}
   - {name: v, endpoints: [%[1]q], circuit_breaker: {connections: 1}, queue: {size: 1}}`, named(t, "a")))
-	first, second := client(t, r.at("l")), client(t, r.at("m"))
+	first, second := client(t, r.At("l")), client(t, r.At("m"))
 	line(t, first)
 	line(t, second)
-	refused(t, r.at("l"))
-	late := client(t, r.at("m"))
-	r.until("it waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
+	refused(t, r.At("l"))
+	late := client(t, r.At("m"))
+	r.Until("it waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
 	second.Close()
 	line(t, late)
 }
@@ -170,26 +188,28 @@ upstreams:
 func TestDrainOfAnEndpoint(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 1s}]`,
+upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 1h}]`,
 		named(t, "a"), named(t, "b")))
-	c := client(t, r.at("l"))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
 	if got := line(t, c); got != "a" {
 		t.Fatal(got)
 	}
 	if err := r.DrainEndpoint("u", "a", true); err != nil {
 		t.Fatal(err)
 	}
-	if got := whose(t, r.at("l")); got != "b" {
+	if got := whose(t, r.At("l")); got != "b" {
 		t.Error(got)
 	}
 	echoes(t, c, "draining")
+	times.next(time.Hour).over()
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
 	if err := r.DrainEndpoint("u", "a", false); err != nil {
 		t.Fatal(err)
 	}
-	if got := whose(t, r.at("l")); got != "a" {
+	if got := whose(t, r.At("l")); got != "a" {
 		t.Error(got)
 	}
 }

@@ -73,7 +73,7 @@ func (s *Server) serveHanded(h *core.Handed, of *dispatch.Handed, raw net.Conn) 
 // refuse resets a client: an orderly close would tell it that its server had nothing to
 // say.
 func refuse(c net.Conn) {
-	if t, ok := c.(*net.TCPConn); ok {
+	if t, ok := c.(interface{ SetLinger(seconds int) error }); ok {
 		_ = t.SetLinger(0)
 	}
 	c.Close()

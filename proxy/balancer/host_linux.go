@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/core"
-	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/limit"
 	"github.com/penstock/penstock/proxy/terminate"
 	"github.com/penstock/penstock/relay"
@@ -84,31 +83,15 @@ func (h *host) Refused(l *core.Listening, client string, cause error) {
 }
 
 // Ended implements [core.Host].
-func (h *host) Ended(client, endpoint string, r relay.Result, err error) {
+func (h *host) Ended(of *core.Session, r relay.Result, err error) {
 	attrs := []any{
-		"client", client, "endpoint", endpoint, "reason", r.Reason.String(), "duration", r.Duration.String(),
+		"listener", of.Listener, "upstream", of.Upstream, "client", of.Client, "endpoint", of.Endpoint, "name", of.EndpointName, "reason", r.Reason.String(), "duration", r.Duration.String(),
 		"client_to_endpoint", r.AToB.Bytes(), "endpoint_to_client", r.BToA.Bytes(),
 	}
 	if err != nil {
 		attrs = append(attrs, "error", err)
 	}
 	h.log.Debug("session ended", attrs...)
-}
-
-// tellHealth logs a transition.
-func (s *Server) tellHealth(t health.Transition) {
-	level := slog.LevelInfo
-	if t.Bad {
-		level = slog.LevelWarn
-	}
-	attrs := []any{"subject", t.Subject, "state", t.State}
-	if t.Cause != "" {
-		attrs = append(attrs, "cause", t.Cause)
-	}
-	if t.Suppressed > 0 {
-		attrs = append(attrs, "suppressed", t.Suppressed)
-	}
-	s.log.Log(context.Background(), level, t.What.String(), attrs...)
 }
 
 // tellFiles logs what has become of changed certificates.

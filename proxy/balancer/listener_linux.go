@@ -43,8 +43,9 @@ type shares struct {
 
 // A nextListener is a listener that is being prepared.
 type nextListener struct {
-	*listener
-	old *listener // nil: there is none
+	*listener           // the old one, if it stays
+	old       *listener // nil: there is none
+	cfg       *config.Listener
 }
 
 func (l *listener) close() {
@@ -53,14 +54,23 @@ func (l *listener) close() {
 	}
 }
 
-// prepareListener makes what a listener needs under the next configuration.
+// prepareListener makes what a listener needs under the next configuration, and has not.
 func (s *Server) prepareListener(ctx context.Context, n *next, cfg *config.Listener) error {
-	l := &listener{cfg: cfg, stats: new(terminate.Stats), door: new(dispatch.Door)}
 	old := s.listeners[cfg.Name]
+	if s.stays(n, old, cfg) {
+		n.listeners[cfg.Name] = &nextListener{old, old, cfg}
+		for _, key := range old.keys {
+			n.binds[key] = s.binds[key]
+		}
+		return nil
+	}
+	l := &listener{cfg: cfg}
 	if old != nil {
 		l.door, l.bucket, l.sources, l.stats = old.door, old.bucket, old.sources, old.stats
+	} else {
+		l.door, l.stats = s.newDoor(cfg.Name), new(terminate.Stats)
 	}
-	n.listeners[cfg.Name] = &nextListener{l, old}
+	n.listeners[cfg.Name] = &nextListener{l, old, cfg}
 	if err := s.prepareLimits(l, old); err != nil {
 		return err
 	}
@@ -117,7 +127,7 @@ func (s *Server) prepareTLS(n *next, l *listener) error {
 		return err
 	}
 	cfg := &terminate.Config{
-		Name: l.cfg.Name, ClientCA: string(t.ClientCA), MinVersion: version, ALPN: t.ALPN,
+		Name: l.cfg.Name, ClientCA: string(t.ClientCA), MinVersion: version, ALPN: t.ALPN, Timeout: l.cfg.Timeouts.Preread,
 		Files: s.files, Tickets: s.tickets, Limit: s.tls, Stats: l.stats,
 	}
 	for _, c := range t.Certificates {
@@ -135,8 +145,8 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 	c := l.cfg
 	dc := &dispatch.ListenerConfig{
 		Name: c.Name, Door: l.door, Sources: l.sources, Process: &s.process,
-		Access:      limit.Access{Allow: prefixes(c.Allow), Deny: prefixes(c.Deny)},
-		Nudge:       func() { s.nudge(c.Name) },
+		Access: limit.Access{Allow: prefixes(c.Allow), Deny: prefixes(c.Deny)},
+		Nudge:  s.nudgerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
 		Transparent: c.Transparent, Own: s.listensOn,
 		Limits: relay.Limits{
 			IdleTimeout: c.Timeouts.Idle, HalfCloseTimeout: c.Timeouts.HalfClose, MaxLifetime: c.Timeouts.Lifetime,
@@ -170,7 +180,7 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 // seen to it that there is one.
 func (n *next) view(name string) *dispatch.View {
 	if u := n.upstreams[name]; u != nil {
-		return u.view
+		return u.now.view
 	}
 	return nil
 }
@@ -241,6 +251,10 @@ func sameNames(old, l *listener, route int) bool {
 // commitListener brings a listener into force, but for its sockets.
 func (s *Server) commitListener(name string, n *nextListener) {
 	l := n.listener
+	l.cfg = n.cfg // it may have been written elsewhere
+	if l == n.old {
+		return
+	}
 	limits := &l.cfg.Limits
 	l.door.Connections.Set(limits.Connections)
 	l.door.Rate.Set(float64(limits.PerSecond), 0)
@@ -251,21 +265,18 @@ func (s *Server) commitListener(name string, n *nextListener) {
 		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)
 	}
 	s.listeners[name] = l
-	if n.old != nil {
-		n.old.close()
-	}
 }
 
 // listensOn reports whether an address is one on which this process itself listens, so
-// that who connects to it comes back. A socket without an address listens on all that are
-// this machine's own; the kernel is asked for these only where the port is the same.
+// that who connects to it comes back. A socket without an address listens on all of a family
+// that are this machine's own; the kernel is asked for these only where the port is the same.
 func (s *Server) listensOn(at netip.AddrPort) bool {
 	for _, own := range s.view.Load().addresses {
 		switch {
 		case own.Port() != at.Port():
 		case own.Addr() == at.Addr().Unmap():
 			return true
-		case own.Addr().IsUnspecified():
+		case own.Addr().IsUnspecified() && own.Addr().Is4() == at.Addr().Unmap().Is4():
 			if local, err := sys.LocalRoute(at.Addr()); local || err != nil {
 				return true
 			}
@@ -274,9 +285,11 @@ func (s *Server) listensOn(at netip.AddrPort) bool {
 	return false
 }
 
-// nudge has the sockets of a listener asked whether there is room now.
-func (s *Server) nudge(name string) {
-	for _, listening := range s.view.Load().listenings[name] {
-		listening.Nudge()
+// nudgerOf returns what has the sockets of a listener asked whether there is room now.
+func (s *Server) nudgerOf(name string) func() {
+	return func() {
+		for _, listening := range s.view.Load().listenings[name] {
+			listening.Nudge()
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // TestAddresses: one listener has several, of both kinds.
@@ -69,7 +71,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 		r := start(t, text)
 		began := time.Now()
 		for range clients {
-			if got := whose(t, r.at("listener")); got != "a" {
+			if got := whose(t, r.At("listener")); got != "a" {
 				t.Error(got)
 			}
 		}
@@ -77,15 +79,15 @@ upstreams: [{name: u, endpoints: [%q]}]`
 		if took, least := time.Since(began), (clients-rate-1)*time.Second/rate; took < least {
 			t.Errorf("%s: %d clients were served within %v", name, clients, took)
 		}
-		r.end()
+		r.End()
 	}
 	r := start(t, fmt.Sprintf(text, 0, 0, a))
 	for range 5 {
-		whose(t, r.at("source"))
+		whose(t, r.At("source"))
 	}
-	refused(t, r.at("source"))
-	r.until("it is counted", func() bool { return r.refused("source", "per_source_per_second") == 1 })
-	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", r.at("source"))
+	refused(t, r.At("source"))
+	r.Until("it is counted", func() bool { return r.Refused("source", "per_source_per_second") == 1 })
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", r.At("source"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +102,11 @@ func TestProcessLimit(t *testing.T) {
 limits: {connections: 2}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
-	one, two, three := client(t, r.at("l")), client(t, r.at("m")), client(t, r.at("m"))
+	one, two, three := client(t, r.At("l")), client(t, r.At("m")), client(t, r.At("m"))
 	line(t, one)
 	_ = three.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	line(t, two)
-	if _, err := readLine(three); !errors.Is(err, errTimeout) {
+	if _, err := sockets.ReadLine(three); !errors.Is(err, errTimeout) {
 		t.Errorf("%v, want it to wait", err)
 	}
 	one.Close()
@@ -118,7 +120,7 @@ func TestProcessLimitBeyondDescriptors(t *testing.T) {
 limits: {connections: 8}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
-	if got := r.log.String(); !strings.Contains(got, "connections=8 allowed=7") {
+	if got := r.Log.String(); !strings.Contains(got, "connections=8 allowed=7") {
 		t.Errorf("the log says %q", got)
 	}
 }
@@ -133,7 +135,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 	took := make(chan time.Duration, 2)
 	began := time.Now()
 	for range cap(took) {
-		c := client(t, r.at("l"))
+		c := client(t, r.At("l"))
 		go func() {
 			stream(t, c, nil, size)
 			took <- time.Since(began)
@@ -156,19 +158,19 @@ listeners: [{name: l, bind: "127.0.0.1:%s", upstream: %s, limits: {connections: 
 upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	port := freePort(t)
 	r := start(t, fmt.Sprintf(text, port, "a", 1, a, b))
-	first := client(t, r.at("l"))
+	first := client(t, r.At("l"))
 	line(t, first)
 	var queue []*net.TCPConn
 	for range 50 {
-		queue = append(queue, client(t, r.at("l")))
+		queue = append(queue, client(t, r.At("l")))
 	}
 	if n := r.Status().Connections.Accepted; n > 2 {
 		t.Errorf("%d were accepted, want them in the queue", n)
 	}
 	for range 10 { // nothing changes for those who wait
-		r.apply(fmt.Sprintf(text, port, "a", 1, b, a))
+		r.Reload(fmt.Sprintf(text, port, "a", 1, b, a))
 	}
-	r.apply(fmt.Sprintf(text, port, "b", 0, a, b))
+	r.Reload(fmt.Sprintf(text, port, "b", 0, a, b))
 	served := map[string]int{}
 	for _, c := range queue {
 		served[line(t, c)]++
@@ -186,8 +188,8 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 // TestTimeouts: sessions end when their listener says so, and no other does.
 func TestTimeouts(t *testing.T) {
 	over := make(chan struct{})
-	a, held := named(t, "a"), server(t, func(c net.Conn) {
-		_, _ = readLine(c)
+	a, held := named(t, "a"), sockets.Server(t, func(c net.Conn) {
+		_, _ = sockets.ReadLine(c)
 		<-over // and neither says nor closes anything
 	})
 	t.Cleanup(func() { close(over) })
@@ -198,11 +200,11 @@ listeners:
   - {name: lifetime, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: 400ms, lifetime_jitter: 0.5}}
   - {name: none, bind: "127.0.0.1:0", upstream: u}
 upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`, a, held))
-	other := client(t, r.at("none"))
+	other := client(t, r.At("none"))
 	line(t, other)
 	for name, least := range map[string]time.Duration{"idle": 200 * time.Millisecond, "half_close": 200 * time.Millisecond, "lifetime": 200 * time.Millisecond} {
 		began := time.Now()
-		c := client(t, r.at(name))
+		c := client(t, r.At(name))
 		switch name {
 		case "half_close":
 			_ = c.CloseWrite()
@@ -226,23 +228,4 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`, a, held))
 		}
 	}
 	echoes(t, other, "still here")
-}
-
-// TestOverlappingAddressesOfGenerations: an address that the one in force keeps others from
-// having is told.
-func TestOverlappingAddressesOfGenerations(t *testing.T) {
-	port := freePort(t)
-	text := `
-listeners: [{name: l, bind: "%s:%s", upstream: u}]
-upstreams: [{name: u, endpoints: [%q]}]`
-	up := named(t, "a")
-	r := start(t, fmt.Sprintf(text, "127.0.0.1", port, up))
-	err := r.Apply(t.Context(), r.load(fmt.Sprintf(text, "", port, up)))
-	want := "this process listens on 127.0.0.1:" + port + ": reload without that address before"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
-	}
-	if got := whose(t, r.at("l")); got != "a" {
-		t.Error(got)
-	}
 }

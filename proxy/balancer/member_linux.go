@@ -3,12 +3,9 @@ package balancer
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
-	"github.com/penstock/penstock/proxy/balance"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/discovery"
@@ -38,176 +35,74 @@ func (m *member) weight() int {
 	return m.spec.Weight
 }
 
-// specs are the endpoints that an upstream has: those of the file, or those that were
-// found.
-func (u *upstream) specs() []discovery.Endpoint {
-	if u.cfg.Discover != nil {
-		return u.found
+// A spec is an endpoint as the file or discovery says.
+type spec struct {
+	discovery.Endpoint
+	address socket.Address // as the loader has read it; zero: nobody has yet
+}
+
+// specs are the endpoints that an upstream has, each made when it is asked for.
+type specs struct {
+	n  int
+	at func(i int) spec
+}
+
+// specsOf returns those of the file, or those that were found.
+func specsOf(cfg *config.Upstream, found []discovery.Endpoint) specs {
+	if cfg.Discover != nil {
+		return specs{len(found), func(i int) spec { return spec{Endpoint: found[i]} }}
 	}
-	list := make([]discovery.Endpoint, len(u.cfg.Endpoints))
-	for i, e := range u.cfg.Endpoints {
-		list[i] = discovery.Endpoint{
+	return specs{len(cfg.Endpoints), func(i int) spec {
+		e := &cfg.Endpoints[i]
+		return spec{address: e.Address, Endpoint: discovery.Endpoint{
 			Address: e.Address.String(), Name: e.Name, Weight: e.Weight, Backup: e.Backup, Zone: e.Zone,
 			Connections: int(e.Connections),
-		}
-	}
-	return list
+		}}
+	}}
 }
 
-// membersOf returns the members of an upstream under the next configuration (nil: under
-// that which is in force), and makes those that are new. What operators have changed
-// stays, as long as the file says there what it said before.
-func (s *Server) membersOf(n *next, u, old *upstream) ([]*member, error) {
-	var list []*member
-	var errs []error
-	for _, spec := range u.specs() {
-		m := &member{spec: spec}
-		if old != nil {
-			if was := old.members[spec.Identity()]; was != nil && was.spec.Address == spec.Address {
-				*m = *was
-				if m.spec = spec; was.spec.Weight != spec.Weight {
-					m.set = nil
-				}
-			}
-		}
-		if m.endpoint == nil {
-			if err := s.newMember(n, u, m); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-		}
-		list = append(list, m)
-	}
-	return list, errors.Join(errs...)
-}
+// guardChanges says which of those that look after members another configuration has look
+// after them otherwise, and whether there are others than there were.
+type guardChanges struct{ outlier, breaker, others, check bool }
 
-// newMember makes a member's endpoint.
-func (s *Server) newMember(n *next, u *upstream, m *member) error {
-	addr, err := socket.Parse(m.spec.Address)
-	if err != nil {
-		return fmt.Errorf("endpoint %s: %w", m.spec.Identity(), err)
-	}
-	id := m.spec.Identity()
-	e, made, err := u.up.Endpoint(id, addr, balance.EndpointConfig{
-		ID: id, Weight: m.spec.Weight, Connections: m.spec.Connections, Now: s.now,
-	})
-	m.endpoint = e
-	if made && n != nil {
-		n.undo = append(n.undo, func() { u.up.Forget(e) })
-	}
-	return err
-}
-
-// use has an upstream's clients sent to members. before is the configuration that it had,
-// nil if it had none. It returns the members that are gone.
-func (s *Server) use(u *upstream, members []*member, set *balance.Set, before *config.Upstream) (gone map[string]*member) {
-	gone = u.members
-	changed := changesOf(before, u.cfg)
-	u.members, u.order = make(map[string]*member, len(members)), u.order[:0]
-	for _, m := range members {
-		id := m.spec.Identity()
-		was := gone[id]
-		if was != nil && was.endpoint == m.endpoint {
-			delete(gone, id)
-		} else {
-			was = nil
-		}
-		s.guard(u, m, was, &changed)
-		if was == nil && before != nil {
-			m.endpoint.Added()
-		}
-		m.endpoint.SetDraining(m.draining)
-		u.members[id] = m
-		u.order = append(u.order, id)
-	}
-	set.Attach()
-	if old := u.view.Use(set); old != nil {
-		old.Detach()
-	}
-	for _, m := range gone {
-		m.endpoint.SetDraining(true)
-		s.dropMember(u, m)
-	}
-	return gone
-}
-
-// guardChanges says which of those that look after members another configuration looks
-// after otherwise.
-type guardChanges struct{ outlier, breaker, check bool }
+// guards reports whether members are judged otherwise, or by others.
+func (c guardChanges) guards() bool { return c.outlier || c.breaker || c.others }
 
 func changesOf(before, now *config.Upstream) (c guardChanges) {
-	if before == nil {
-		return c
-	}
 	if a, b := before.OutlierDetection, now.OutlierDetection; a != nil && b != nil {
 		c.outlier = *outlierConfig(a) != *outlierConfig(b)
+	} else {
+		c.others = a != b
 	}
 	if a, b := before.CircuitBreaker, now.CircuitBreaker; a != nil && b != nil {
 		c.breaker = *breakerConfig(a, false) != *breakerConfig(b, false)
+	} else {
+		c.others = c.others || a != b
 	}
 	a, b := before.HealthCheck, now.HealthCheck
-	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || !sameCheck(*a, *b)
+	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || !a.Same(b)
 	return c
 }
 
-// sameCheck compares what endpoints are asked, but for where it was written.
-func sameCheck(a, b config.HealthCheck) bool {
-	for _, h := range []*config.HealthCheck{&a, &b} {
-		h.Pos, h.HTTP.Pos = config.Pos{}, config.Pos{}
-	}
-	return reflect.DeepEqual(a, b)
-}
-
-// guard sees to it that those look after a member that its upstream's configuration
-// wants.
-func (s *Server) guard(u *upstream, m, was *member, changed *guardChanges) {
-	subject := "endpoint " + u.cfg.Name + "/" + m.spec.Identity()
-	switch {
-	case u.outlier == nil:
-		if m.judge != nil {
-			m.judge.Remove()
-			m.judge = nil
-		}
-	case m.judge == nil:
-		m.judge = u.outlier.Add(subject, m.endpoint)
-	case changed.outlier:
-		m.judge.Configure()
-	}
-	m.endpoint.SetJudge(m.judge)
-	switch b := u.cfg.CircuitBreaker; {
-	case b == nil:
-		if m.breaker != nil {
-			m.breaker.Configure(&health.BreakerConfig{}) // it closes
-		}
-		m.breaker = nil
-	case m.breaker == nil:
-		m.breaker = health.NewBreaker(s.keeper, subject, m.endpoint, breakerConfig(b, false))
-	case changed.breaker:
-		m.breaker.Configure(breakerConfig(b, false))
-	}
-	m.endpoint.SetBreaker(m.breaker)
-	s.watch(u, m, was, changed, subject)
-}
-
-// watch sees to it that a member is checked.
-func (s *Server) watch(u *upstream, m, was *member, changed *guardChanges, subject string) {
-	h := u.cfg.HealthCheck
-	if h == nil {
+// watch sees to it that a member is checked, as its upstream's configuration wants; changed
+// says that this is not what it was.
+func (s *Server) watch(u *config.Upstream, m *member, changed bool) {
+	if u.HealthCheck == nil {
 		if m.check != nil {
 			m.check.Stop()
 			m.check = nil
 		}
 		return
 	}
-	if was != nil && m.check != nil && !changed.check {
+	if m.check != nil && !changed {
 		return
 	}
-	cfg, err := checkConfig(u.cfg, m.spec.Address)
+	cfg, err := checkConfig(u, m.spec.Address)
 	switch {
 	case err != nil: // of an address that discovery has found: the loader looks at others
-		s.log.Warn("endpoint cannot be checked", "endpoint", subject, "error", err)
+		s.log.Warn("endpoint cannot be checked", "endpoint", subjectOf(u, m), "error", err)
 	case m.check == nil:
-		m.check = s.checker.Watch(subject, m.endpoint, cfg)
+		m.check = s.checker.Watch(subjectOf(u, m), m.endpoint, cfg)
 	default:
 		m.check.Configure(cfg)
 	}
@@ -240,19 +135,21 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 
 var errRemoved = errors.New("its endpoint was removed")
 
-// dropMember is the end of a member that is gone: its sessions have what on_removed says.
-// Only clients may still get there that came when its whole upstream was not gone yet.
+// dropMember is the end of a member that is gone, but for its sessions. Only clients may
+// still get there that came when its whole upstream was not gone yet.
 func (s *Server) dropMember(u *upstream, m *member) {
-	e := m.endpoint
 	if m.check != nil {
 		m.check.Stop()
 	}
 	if m.judge != nil {
 		m.judge.Remove()
 	}
-	u.up.Forget(e)
-	u.leaving = append(stillThere(u.leaving), m)
-	s.letGo(e, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
+	u.up.Forget(m.endpoint)
+}
+
+// letRemovedGo has the sessions of a member that is gone have what on_removed says.
+func (s *Server) letRemovedGo(u *upstream, m *member) {
+	s.letGo(m.endpoint, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
 }
 
 // stillThere returns those of members that have sessions. The list is used again.
@@ -263,28 +160,4 @@ func stillThere(members []*member) []*member {
 // bondTo says whether a session is one to an endpoint.
 func bondTo(e *dispatch.Endpoint) core.Match {
 	return func(_ *core.Listening, b core.Bond) bool { return b != nil && dispatch.EndpointOf(b) == e }
-}
-
-// same compares two parts of configurations, but for where they were written.
-func same[T any](a, b T) bool {
-	return reflect.DeepEqual(placeless(reflect.ValueOf(a)), placeless(reflect.ValueOf(b)))
-}
-
-// placeless returns a copy of a struct without positions, at any depth of structs.
-func placeless(v reflect.Value) any {
-	c := reflect.New(v.Type()).Elem()
-	c.Set(v)
-	wipe(c)
-	return c.Interface()
-}
-
-func wipe(v reflect.Value) {
-	for i := range v.NumField() {
-		switch f := v.Field(i); {
-		case f.Type() == reflect.TypeFor[config.Pos]():
-			f.SetZero()
-		case f.Kind() == reflect.Struct && f.CanSet() && f.NumField() > 0 && f.Type().Field(0).Name == "Pos":
-			wipe(f)
-		}
-	}
 }

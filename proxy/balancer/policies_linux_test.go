@@ -41,7 +41,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, balance: %s, endpoints: [{address: %q, connections: 20}, {address: %q, connections: 20}, {address: %q, connections: 20}]}]`, policy, a, b, c))
 			has := map[string]int{}
 			for i := range clients {
-				has[line(t, from(t, byte(i+1), r.at("l")))]++
+				has[line(t, from(t, byte(i+1), r.At("l")))]++
 			}
 			if !ok(has) {
 				t.Errorf("%v", has)
@@ -60,9 +60,9 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, balance: %s, endpoints: [%q, %q, %q]}]`
 		one, two := start(t, fmt.Sprintf(text, policy, a, b, c)), start(t, fmt.Sprintf(text, policy, c, a, b))
 		for i := range byte(20) {
-			first := line(t, from(t, i+1, one.at("l")))
+			first := line(t, from(t, i+1, one.At("l")))
 			for _, r := range []*rig{one, two} {
-				if got := line(t, from(t, i+1, r.at("l"))); got != first {
+				if got := line(t, from(t, i+1, r.At("l"))); got != first {
 					t.Errorf("%s: client %d got to %s and %s", policy, i, first, got)
 				}
 			}
@@ -72,10 +72,10 @@ upstreams: [{name: u, balance: %s, endpoints: [%q, %q, %q]}]`
 
 // shares is how many of 40 clients each server gets.
 func (r *rig) shares() string {
-	r.t.Helper()
+	r.T.Helper()
 	has := map[string]int{}
 	for range 40 {
-		has[whose(r.t, r.at("l"))]++
+		has[whose(r.T, r.At("l"))]++
 	}
 	return fmt.Sprint(has) // sorted
 }
@@ -96,7 +96,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, weight: %d}, {address: 
 	if got := r.shares(); got != "map[a:20 b:20]" {
 		t.Errorf("1 to 1: %s", got)
 	}
-	r.apply(fmt.Sprintf(text, a, 0, b))
+	r.Reload(fmt.Sprintf(text, a, 0, b))
 	if got := r.shares(); got != "map[b:40]" {
 		t.Errorf("0 to 1: %s", got)
 	}
@@ -112,7 +112,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b,
 	if got := r.shares(); got != "map[a:40]" {
 		t.Error(got)
 	}
-	r.apply(fmt.Sprintf(text, sockets.Refusing(t), b))
+	r.Reload(fmt.Sprintf(text, sockets.Refusing(t), b))
 	if got := r.shares(); got != "map[b:40]" {
 		t.Error(got)
 	}
@@ -131,12 +131,12 @@ upstreams:
     retry: {backoff: 0}
     outlier_detection: {consecutive_failures: 5}`, named(t, "a"), sockets.Refusing(t), named(t, "c")))
 	for range 8 {
-		if got := whose(t, r.at("l")); got != "a" && r.endpoint("u", "bad").State == "up" {
+		if got := whose(t, r.At("l")); got != "a" && r.Endpoint("u", "bad").State == "up" {
 			t.Errorf("%s, while the zone is whole", got)
 		}
 	}
-	for r.endpoint("u", "bad").State != "ejected" {
-		whose(t, r.at("l"))
+	for r.Endpoint("u", "bad").State != "ejected" {
+		whose(t, r.At("l"))
 	}
 	if got := r.shares(); !strings.Contains(got, "a:") || !strings.Contains(got, "c:") {
 		t.Errorf("half of the zone is left: %s", got)
@@ -151,12 +151,12 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%s], slow_start: %s}]`
 	one, both := fmt.Sprintf("%q", a), fmt.Sprintf("%q, %q", a, b)
 	r := start(t, fmt.Sprintf(text, one, "1h"))
-	r.apply(fmt.Sprintf(text, both, "1h"))
+	r.Reload(fmt.Sprintf(text, both, "1h"))
 	if got := r.shares(); got != "map[a:40]" && got != "map[a:39 b:1]" {
 		t.Errorf("of one that has just come: %s", got)
 	}
 	r = start(t, fmt.Sprintf(text, one, "0s"))
-	r.apply(fmt.Sprintf(text, both, "0s"))
+	r.Reload(fmt.Sprintf(text, both, "0s"))
 	if got := r.shares(); got != "map[a:20 b:20]" {
 		t.Errorf("without a slow start: %s", got)
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,7 +16,7 @@ import (
 
 // told is a server that says what the PROXY header tells that it gets, and then echoes.
 func told(t *testing.T) string {
-	return server(t, func(c net.Conn) {
+	return sockets.Server(t, func(c net.Conn) {
 		var policy header.Policy
 		var b []byte
 		one := make([]byte, 1)
@@ -56,7 +54,7 @@ listeners:
   - {name: other, bind: "127.0.0.1:0", accept_proxy: {from: ["10.0.0.0/8"]}, upstream: u}
   - {name: strict, bind: "127.0.0.1:0", accept_proxy: {timeout: 200ms}, upstream: u}
 upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up, version))
-		c := client(t, r.at("from"))
+		c := client(t, r.At("from"))
 		fmt.Fprint(c, "PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\nhello")
 		if got := line(t, c); !strings.HasPrefix(got, fmt.Sprintf("v%d from 192.0.2.1:1111 to 192.0.2.2:443", version)) {
 			t.Error(got)
@@ -66,20 +64,20 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up,
 			t.Errorf("%q, %v", rest, err)
 		}
 		echoes(t, c, "after the header")
-		c = client(t, r.at("other"))
+		c = client(t, r.At("other"))
 		if got, want := line(t, c), fmt.Sprintf("v%d from %v to %v", version, c.LocalAddr(), c.RemoteAddr()); !strings.HasPrefix(got, want) {
 			t.Errorf("%s, want %s", got, want)
 		}
-		c = client(t, r.at("from"))
+		c = client(t, r.At("from"))
 		fmt.Fprint(c, "PROXY TCP4 192.0.2.66 192.0.2.2 1111 443\r\n")
 		gone(t, c)
-		r.until("it is refused by its true address", func() bool { return r.refused("from", "address") == 1 })
-		c = client(t, r.at("from"))
+		r.Until("it is refused by its true address", func() bool { return r.Refused("from", "address") == 1 })
+		c = client(t, r.At("from"))
 		fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
 		gone(t, c)
-		gone(t, client(t, r.at("strict")))
-		r.until("both are counted", func() bool {
-			return r.refused("from", "proxy_header") == 1 && r.refused("strict", "proxy_header") == 1
+		gone(t, client(t, r.At("strict")))
+		r.Until("both are counted", func() bool {
+			return r.Refused("from", "proxy_header") == 1 && r.Refused("strict", "proxy_header") == 1
 		})
 	}
 }
@@ -90,19 +88,15 @@ func TestDiscoveryByFile(t *testing.T) {
 	r := start(t, `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, discover: {file: {path: eps.yaml}}, on_removed: reset}]`, "eps.yaml", fmt.Sprintf("[%q]", a))
-	c := client(t, r.at("l"))
+	c := client(t, r.At("l"))
 	if got := line(t, c); got != "a" {
 		t.Fatal(got)
 	}
-	r.write("new.yaml", fmt.Sprintf("[%q]", b))
-	dir := filepath.Dir(r.path)
-	if err := os.Rename(filepath.Join(dir, "new.yaml"), filepath.Join(dir, "eps.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	r.Write("eps.yaml", fmt.Sprintf("[%q]", b))
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
-	r.until("clients get the new one", func() bool { return whose(t, r.at("l")) == "b" })
+	r.Until("clients get the new one", func() bool { return whose(t, r.At("l")) == "b" })
 }
 
 // TestConnectOnData: no endpoint is connected to before the client has sent something.
@@ -111,10 +105,10 @@ func TestConnectOnData(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, timeouts: {preread: 300ms}}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`, a))
-	mute := client(t, r.at("l"))
-	c := client(t, r.at("l"))
-	r.until("both are there", func() bool { return r.Status().Listeners[0].Connections.Active == 2 })
-	if e := r.endpoint("u", "a"); e.Total != 0 {
+	mute := client(t, r.At("l"))
+	c := client(t, r.At("l"))
+	r.Until("both are there", func() bool { return r.Status().Listeners[0].Connections.Active == 2 })
+	if e := r.Endpoint("u", "a"); e.Total != 0 {
 		t.Errorf("%+v", e)
 	}
 	fmt.Fprint(c, "x")
@@ -122,14 +116,14 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`,
 		t.Error(got)
 	}
 	gone(t, mute)
-	r.until("it is counted", func() bool { return r.refused("l", "preread") == 1 })
+	r.Until("it is counted", func() bool { return r.Refused("l", "preread") == 1 })
 }
 
 // TestBandwidth: a session moves what it may, splices all the same, and another listener
 // does not mind.
 func TestBandwidth(t *testing.T) {
 	const size, rate = 3 << 20, 4 << 20
-	up := server(t, func(c net.Conn) {
+	up := sockets.Server(t, func(c net.Conn) {
 		buf := make([]byte, 64<<10)
 		for sent := 0; sent < size; sent += len(buf) {
 			if _, err := c.Write(buf); err != nil {
@@ -144,7 +138,7 @@ listeners:
 upstreams: [{name: u, endpoints: [%q]}]`, up))
 	took := func(listener string) time.Duration {
 		began := time.Now()
-		if n, err := io.Copy(io.Discard, client(t, r.at(listener))); n != size || err != nil {
+		if n, err := io.Copy(io.Discard, client(t, r.At(listener))); n != size || err != nil {
 			t.Errorf("%s: %d bytes, %v", listener, n, err)
 		}
 		return time.Since(began)

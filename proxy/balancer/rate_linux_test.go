@@ -12,7 +12,7 @@ func TestListenerRate(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {per_second: 10}}]
 upstreams: [{name: u, endpoints: [%q]}]`, a))
-	at := r.at("l")
+	at := r.At("l")
 	began := time.Now()
 	const clients = 15 // of which a burst of ten comes at once
 	for range clients {

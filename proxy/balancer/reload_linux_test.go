@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // TestReloadKeepsWhatIsThere: sockets whose addresses stay, sessions, and what is known of
@@ -23,17 +25,17 @@ listeners: [{name: %s, bind: "127.0.0.1:%s", upstream: %s}]
 upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 	port := freePort(t)
 	r := start(t, fmt.Sprintf(text, "l", port, "u", a, b))
-	at := r.at("l")
+	at := r.At("l")
 	old := client(t, at)
 	if got := line(t, old); got != "a" {
 		t.Fatal(got)
 	}
-	r.apply(fmt.Sprintf(text, "renamed", port, "v", a, b))
+	r.Reload(fmt.Sprintf(text, "renamed", port, "v", a, b))
 	if got := whose(t, at); got != "b" {
 		t.Errorf("after the reload: %s", got)
 	}
 	echoes(t, old, "still with a")
-	if e := r.endpoint("u", a); e.Total != 1 || e.Active != 1 {
+	if e := r.Endpoint("u", a); e.Total != 1 || e.Active != 1 {
 		t.Errorf("%+v, want what it had", e)
 	}
 }
@@ -62,17 +64,17 @@ func TestAFailedReloadChangesNothing(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, port, a))
-	whose(t, r.at("l"))
+	whose(t, r.At("l"))
 	before := runtime.NumGoroutine()
 	for range 3 {
-		err = r.Apply(context.Background(), r.load(fmt.Sprintf(`
+		err = r.Apply(context.Background(), r.Load(fmt.Sprintf(`
 listeners: [{name: new, bind: "127.0.0.1:0", upstream: u}, {name: l, bind: ["127.0.0.1:%s", %q], upstream: u}]
 upstreams: [{name: u, endpoints: [%q, "127.0.0.1:9"]}]`, port, taken.Addr(), b)))
 		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "listener l") {
 			t.Fatalf("%v", err)
 		}
 	}
-	if got := whose(t, r.at("l")); got != "a" {
+	if got := whose(t, r.At("l")); got != "a" {
 		t.Error(got)
 	}
 	if n := len(r.Status().Listeners); n != 1 {
@@ -81,7 +83,7 @@ upstreams: [{name: u, endpoints: [%q, "127.0.0.1:9"]}]`, port, taken.Addr(), b))
 	if n := len(r.Status().Upstreams[0].Endpoints); n != 1 {
 		t.Errorf("%d endpoints", n)
 	}
-	r.until("no goroutines are left", func() bool { return runtime.NumGoroutine() <= before+2 })
+	r.Until("no goroutines are left", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
 
 // TestRemovedEndpoints: their sessions are kept, reset at once, or after a time.
@@ -93,10 +95,10 @@ func TestRemovedEndpoints(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], on_removed: ` + how + `, drain_timeout: 100ms}]`
 			r := start(t, fmt.Sprintf(text, a))
-			c := client(t, r.at("l"))
+			c := client(t, r.At("l"))
 			line(t, c)
-			r.apply(fmt.Sprintf(text, b))
-			if got := whose(t, r.at("l")); got != "b" {
+			r.Reload(fmt.Sprintf(text, b))
+			if got := whose(t, r.At("l")); got != "b" {
 				t.Error(got)
 			}
 			if how != "keep" {
@@ -121,11 +123,11 @@ func TestRemovedListeners(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}%s]
 upstreams: [{name: u, endpoints: [%q]}]`
 	r := start(t, fmt.Sprintf(text, `, {name: m, bind: "127.0.0.1:0", upstream: u}`, a))
-	at := r.at("m")
-	c, other := client(t, at), client(t, r.at("l"))
+	at := r.At("m")
+	c, other := client(t, at), client(t, r.At("l"))
 	line(t, c)
 	line(t, other)
-	r.apply(fmt.Sprintf(text, "", a))
+	r.Reload(fmt.Sprintf(text, "", a))
 	echoes(t, c, "still here")
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
@@ -142,8 +144,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 func TestUnhealthyEndpoints(t *testing.T) {
 	var well atomic.Bool
 	well.Store(true)
-	check := server(t, func(c net.Conn) {
-		_, _ = readLine(c)
+	check := sockets.Server(t, func(c net.Conn) {
+		_, _ = sockets.ReadLine(c)
 		if well.Load() {
 			fmt.Fprint(c, "+PONG\r\n")
 		}
@@ -158,21 +160,21 @@ upstreams:`
   - {name: %s, endpoints: [{address: %q, name: a}], on_unhealthy: %s, health_check: {port: %s, interval: 20ms, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}`, how, a, how, port)
 	}
 	r := start(t, text)
-	kept, reset := client(t, r.at("keep")), client(t, r.at("reset"))
+	kept, reset := client(t, r.At("keep")), client(t, r.At("reset"))
 	line(t, kept)
 	line(t, reset)
 	well.Store(false)
 	if err := gone(t, reset); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
-	r.until("both are down", func() bool {
-		return r.endpoint("keep", "a").State == "down" && r.endpoint("reset", "a").State == "down"
+	r.Until("both are down", func() bool {
+		return r.Endpoint("keep", "a").State == "down" && r.Endpoint("reset", "a").State == "down"
 	})
 	echoes(t, kept, "kept")
-	refused(t, r.at("keep"))
+	refused(t, r.At("keep"))
 	well.Store(true)
-	r.until("it is up again", func() bool { return r.endpoint("keep", "a").State == "up" })
-	if got := whose(t, r.at("keep")); got != "a" {
+	r.Until("it is up again", func() bool { return r.Endpoint("keep", "a").State == "up" })
+	if got := whose(t, r.At("keep")); got != "a" {
 		t.Error(got)
 	}
 }
@@ -192,7 +194,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		return s.String()
 	}
 	r := start(t, text(0))
-	at := r.at("l")
+	at := r.At("l")
 	var conns []*net.TCPConn
 	for range idle {
 		c := client(t, at)
@@ -212,7 +214,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 			c, err := net.DialTimeout("tcp", at, patience)
 			if err == nil {
 				_ = c.SetDeadline(time.Now().Add(patience))
-				_, err = readLine(c)
+				_, err = sockets.ReadLine(c)
 				c.Close()
 			}
 			if err != nil {
@@ -227,13 +229,13 @@ func TestReloadsUnderLoad(t *testing.T) {
 		return runtime.NumGoroutine(), descriptors(t)
 	}
 	for i := 1; i <= 10; i++ {
-		r.apply(text(i))
+		r.Reload(text(i))
 	}
 	goroutines, fds := settle()
 	for i := 11; i <= reloads; i++ {
-		r.apply(text(i))
+		r.Reload(text(i))
 	}
-	r.until("goroutines and descriptors are what they were", func() bool {
+	r.Until("goroutines and descriptors are what they were", func() bool {
 		g, f := settle()
 		return g <= goroutines+10 && f <= fds+20
 	})
@@ -258,7 +260,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	r := start(t, fmt.Sprintf(text, 90, 10, a, b))
 	count := func() (n int) {
 		for range 20 {
-			if whose(t, r.at("l")) == "b" {
+			if whose(t, r.At("l")) == "b" {
 				n++
 			}
 		}
@@ -273,11 +275,11 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	if n := count(); n < 9 || n > 11 {
 		t.Errorf("%d of 20, want 10", n)
 	}
-	r.apply(fmt.Sprintf(text, 90, 10, a, b))
+	r.Reload(fmt.Sprintf(text, 90, 10, a, b))
 	if n := count(); n < 9 || n > 11 {
 		t.Errorf("%d of 20 after a reload that says what the one before said, want 10", n)
 	}
-	r.apply(fmt.Sprintf(text, 0, 100, a, b))
+	r.Reload(fmt.Sprintf(text, 0, 100, a, b))
 	if n := count(); n != 20 {
 		t.Errorf("%d of 20, want all", n)
 	}
@@ -289,12 +291,12 @@ func TestDrain(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, a))
-	at := r.at("l")
+	at := r.At("l")
 	one, two := client(t, at), client(t, at)
 	line(t, one)
 	line(t, two)
-	r.stop()
-	r.until("nobody listens", func() bool {
+	r.Stop()
+	r.Until("nobody listens", func() bool {
 		c, err := net.Dial("tcp", at)
 		if err == nil {
 			c.Close()
@@ -309,7 +311,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	if err := gone(t, two); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset when the drain timeout is over", err)
 	}
-	r.end()
+	r.End()
 }
 
 // TestReplacedEndpointsRefuseNobody: whoever comes while all endpoints are replaced gets
@@ -321,7 +323,7 @@ listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
 	port := freePort(t)
 	r := start(t, fmt.Sprintf(text, port, names[0]))
-	at := r.at("l")
+	at := r.At("l")
 	var over atomic.Bool
 	done := make(chan int)
 	for range 4 {
@@ -331,7 +333,7 @@ upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
 				c, err := net.Dial("tcp", at)
 				if err == nil {
 					_ = c.SetDeadline(time.Now().Add(patience))
-					_, err = readLine(c)
+					_, err = sockets.ReadLine(c)
 					c.Close()
 				}
 				if err != nil {
@@ -343,7 +345,7 @@ upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
 		}()
 	}
 	for i := range 300 {
-		r.apply(fmt.Sprintf(text, port, names[(i+1)%2]))
+		r.Reload(fmt.Sprintf(text, port, names[(i+1)%2]))
 	}
 	over.Store(true)
 	for range 4 {

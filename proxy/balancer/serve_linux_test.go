@@ -20,7 +20,7 @@ listeners: [{name: db, bind: "127.0.0.1:0", upstream: pg}]
 upstreams: [{name: pg, endpoints: [%q, %q]}]`, a, b))
 	got := map[string]int{}
 	for range 10 {
-		got[whose(t, r.at("db"))]++
+		got[whose(t, r.At("db"))]++
 	}
 	if got["a"] != 5 || got["b"] != 5 {
 		t.Errorf("%v, want 5 each", got)
@@ -37,14 +37,14 @@ listeners:
   - {name: two, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: a}], upstream: b}
   - {name: none, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: a}]}
 upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, a, b))
-	if got := whose(t, r.at("one")); got != "a" {
+	if got := whose(t, r.At("one")); got != "a" {
 		t.Errorf("one: %s", got)
 	}
-	if got := whose(t, r.at("two")); got != "b" {
+	if got := whose(t, r.At("two")); got != "b" {
 		t.Errorf("two: %s", got)
 	}
-	refused(t, r.at("none"))
-	r.until("it is counted", func() bool { return r.refused("none", "no_route") == 1 })
+	refused(t, r.At("none"))
+	r.Until("it is counted", func() bool { return r.Refused("none", "no_route") == 1 })
 }
 
 // TestAccess: deny wins over allow, and who may not come in is reset and counted.
@@ -55,11 +55,11 @@ listeners:
   - {name: open, bind: "127.0.0.1:0", allow: ["127.0.0.0/8"], upstream: a}
   - {name: shut, bind: "127.0.0.1:0", allow: ["127.0.0.0/8"], deny: ["127.0.0.1"], upstream: a}
 upstreams: [{name: a, endpoints: [%q]}]`, a))
-	if got := whose(t, r.at("open")); got != "a" {
+	if got := whose(t, r.At("open")); got != "a" {
 		t.Error(got)
 	}
-	refused(t, r.at("shut"))
-	r.until("it is counted", func() bool { return r.refused("shut", "address") == 1 })
+	refused(t, r.At("shut"))
+	r.Until("it is counted", func() bool { return r.Refused("shut", "address") == 1 })
 }
 
 // TestRetriesFindAnotherEndpoint: one that refuses costs no client, as long as another
@@ -71,11 +71,11 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, outlier_detection: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms}}]`,
 		sockets.Refusing(t), a))
 	for range 20 {
-		if got := whose(t, r.at("l")); got != "a" {
+		if got := whose(t, r.At("l")); got != "a" {
 			t.Fatal(got)
 		}
 	}
-	if e := r.endpoint("u", "bad"); e.Failures < 10 || e.Active != 0 {
+	if e := r.Endpoint("u", "bad"); e.Failures < 10 || e.Active != 0 {
 		t.Errorf("%+v, want at least 10 failures, and none under way", e)
 	}
 }
@@ -88,11 +88,11 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, circuit_breaker: off, outlier_detection: {consecutive_failures: 3}}]`,
 		sockets.Refusing(t), a))
 	for range 20 {
-		if got := whose(t, r.at("l")); got != "a" {
+		if got := whose(t, r.At("l")); got != "a" {
 			t.Fatal(got)
 		}
 	}
-	e := r.endpoint("u", "bad")
+	e := r.Endpoint("u", "bad")
 	if e.Failures != 3 || e.State != "ejected" {
 		t.Errorf("%+v, want it ejected after 3 failures", e)
 	}
@@ -108,10 +108,10 @@ upstreams:
   - {name: u, endpoints: [%q], fallback: {upstream: w}, retry: {attempts: 0}}
   - {name: v, endpoints: [%q], fallback: {respond: sorry.txt}, retry: {attempts: 0}}
   - {name: w, endpoints: [%q]}`, dead, dead, a), "sorry.txt", "sorry\n")
-	if got := whose(t, r.at("l")); got != "a" {
+	if got := whose(t, r.At("l")); got != "a" {
 		t.Error(got)
 	}
-	c := client(t, r.at("m"))
+	c := client(t, r.At("m"))
 	if got, err := io.ReadAll(c); err != nil || string(got) != "sorry\n" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -120,14 +120,14 @@ upstreams:
 // TestFirstByte: an endpoint that accepts and says nothing fails in time, and another
 // connection is not touched.
 func TestFirstByte(t *testing.T) {
-	mute, a := server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), named(t, "a")
+	mute, a := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: 200ms}}, {name: m, bind: "127.0.0.1:0", upstream: v, timeouts: {first_byte: 200ms}}]
 upstreams: [{name: u, endpoints: [{address: %q, name: mute}], health_check: off, outlier_detection: {consecutive_failures: 2, max_ejected: 1.0}}, {name: v, endpoints: [%q]}]`, mute, a))
-	other := client(t, r.at("m"))
+	other := client(t, r.At("m"))
 	line(t, other)
 	for range 2 {
-		c := client(t, r.at("l"))
+		c := client(t, r.At("l"))
 		began := time.Now()
 		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%v, want a reset", err)
@@ -136,8 +136,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: mute}], health_check: off,
 			t.Errorf("it took %v", took)
 		}
 	}
-	r.until("it is ejected", func() bool { return r.endpoint("u", "mute").State == "ejected" })
-	if e := r.endpoint("u", "mute"); e.Failures != 2 {
+	r.Until("it is ejected", func() bool { return r.Endpoint("u", "mute").State == "ejected" })
+	if e := r.Endpoint("u", "mute"); e.Failures != 2 {
 		t.Errorf("%+v, want 2 failures", e)
 	}
 	echoes(t, other, "still here")
@@ -150,14 +150,14 @@ func TestEndpointLimitsAndQueue(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a, connections: 1}], queue: {size: 2, timeout: 20s}}]`, a))
-	first := client(t, r.at("l"))
+	first := client(t, r.At("l"))
 	line(t, first)
 	var waiting []*net.TCPConn
 	for i := range 2 {
-		waiting = append(waiting, client(t, r.at("l")))
-		r.until("it waits", func() bool { return r.Status().Upstreams[0].Pending == int64(i+1) })
+		waiting = append(waiting, client(t, r.At("l")))
+		r.Until("it waits", func() bool { return r.Status().Upstreams[0].Pending == int64(i+1) })
 	}
-	refused(t, r.at("l")) // the queue is full
+	refused(t, r.At("l")) // the queue is full
 	echoes(t, first, "first")
 	first.Close()
 	for _, c := range waiting { // in turn
@@ -165,7 +165,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, connections: 1}], queue
 		echoes(t, c, "next")
 		c.Close()
 	}
-	r.until("nobody waits", func() bool {
+	r.Until("nobody waits", func() bool {
 		u := r.Status().Upstreams[0]
 		return u.Pending == 0 && u.Active == 0
 	})
@@ -177,10 +177,10 @@ func TestQueueTimeout(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 100ms}}]`, a))
-	first := client(t, r.at("l"))
+	first := client(t, r.At("l"))
 	line(t, first)
 	began := time.Now()
-	refused(t, r.at("l"))
+	refused(t, r.At("l"))
 	if took := time.Since(began); took < 100*time.Millisecond || took > time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -198,11 +198,11 @@ listeners:
 upstreams: [{name: u, endpoints: [%q]}]`, a))
 	var there []*net.TCPConn
 	for range 2 {
-		c := client(t, r.at("l"))
+		c := client(t, r.At("l"))
 		line(t, c)
 		there = append(there, c)
 	}
-	late := client(t, r.at("l"))
+	late := client(t, r.At("l"))
 	_ = late.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if _, err := late.Read(make([]byte, 1)); !errors.Is(err, errTimeout) {
 		t.Errorf("%v, want it to wait", err)
@@ -211,8 +211,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	there[0].Close()
 	line(t, late)
 	for range 2 {
-		line(t, client(t, r.at("m")))
+		line(t, client(t, r.At("m")))
 	}
-	refused(t, r.at("m"))
-	r.until("it is counted", func() bool { return r.refused("m", "per_source") == 1 })
+	refused(t, r.At("m"))
+	r.Until("it is counted", func() bool { return r.Refused("m", "per_source") == 1 })
 }

@@ -62,10 +62,12 @@ type Server struct {
 	upstreams map[string]*upstream
 	binds     map[string]*bound
 	parting   []*bound // that are not bound any more, and may not be closed yet
+	lingering []*bound // that were replaced, and are accepted from still
 	closing   bool
 	watches   sync.WaitGroup   // of discovery
 	gone      map[string]int64 // counters of upstreams that are not there any more
 	timers    map[*time.Timer]struct{}
+	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
 	view atomic.Pointer[view] // of what is in force, for those who only look
 
@@ -105,7 +107,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	s := &Server{
 		options: *o.Server, sockets: o.Sockets, log: o.Server.Log, start: time.Now(),
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
-		binds: make(map[string]*bound), gone: make(map[string]int64), timers: make(map[*time.Timer]struct{}),
+		binds: make(map[string]*bound), gone: make(map[string]int64), timers: make(map[*time.Timer]struct{}), after: time.AfterFunc,
 		tickets: terminate.NewTickets(nil), asking: discovery.NewGate(64), unwell: make(chan struct{}, 1),
 	}
 	if s.log == nil {
@@ -130,7 +132,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	s.group, err = core.New(&core.Config{
-		Loops: s.options.Loops, BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy,
+		Loops: s.options.Loops, BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy, TurnCPU: s.options.TurnCPU,
 		Now: s.now, Relay: s.relay, MaxConnections: s.mostConnections(cfg), Host: (*host)(s),
 	})
 	if err != nil {
@@ -255,6 +257,9 @@ func (s *Server) close() error {
 		errs = append(errs, s.group.Close())
 	}
 	for _, b := range s.binds {
+		errs = append(errs, b.listener.Close())
+	}
+	for _, b := range s.lingering {
 		errs = append(errs, b.listener.Close())
 	}
 	s.checker.Close()

@@ -2,18 +2,20 @@ package balancer_test
 
 import (
 	"bytes"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"path/filepath"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // streams is a server that sends so many bytes and an end of file, and takes what comes
 // until the client's.
 func streams(t *testing.T, size int) string {
-	return server(t, func(c net.Conn) {
+	return sockets.Server(t, func(c net.Conn) {
 		taken := make(chan struct{})
 		go func() {
 			defer close(taken)
@@ -34,25 +36,6 @@ func send(c net.Conn, size int) {
 			return
 		}
 	}
-}
-
-// greeting is the hello of a client of TLS.
-func greeting(t *testing.T, name string, protocols ...string) []byte {
-	t.Helper()
-	near, far := net.Pipe()
-	go func() {
-		_ = tls.Client(near, &tls.Config{ServerName: name, NextProtos: protocols}).Handshake()
-	}()
-	record := make([]byte, 5)
-	if _, err := io.ReadFull(far, record); err != nil {
-		t.Fatal(err)
-	}
-	record = append(record, make([]byte, int(record[3])<<8|int(record[4]))...)
-	if _, err := io.ReadFull(far, record[5:]); err != nil {
-		t.Fatal(err)
-	}
-	far.Close()
-	return record
 }
 
 // spliced are what a session may have before it, beside it or around it.
@@ -85,7 +68,7 @@ var spliced = []struct {
 	},
 }
 
-func asking(t *testing.T) []byte { return greeting(t, "a.example.com", "h2") }
+func asking(t *testing.T) []byte { return clienthello.Named(t, "a.example.com", "h2") }
 
 func proxied(*testing.T) []byte { return []byte("PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\n") }
 
@@ -104,7 +87,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off%s}, {name: v, endpoints
 			if c.before != nil {
 				before = c.before(t)
 			}
-			stream(t, client(t, r.at("l")), before, size)
+			stream(t, client(t, r.At("l")), before, size)
 			r.bothSpliced(size)
 		})
 	}
@@ -139,13 +122,13 @@ func stream(t *testing.T, c net.Conn, before []byte, size int) {
 // bothSpliced checks that nearly all of so many bytes each way were spliced: a session
 // copies until it knows that there is bulk.
 func (r *rig) bothSpliced(size int64) {
-	r.t.Helper()
-	r.until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })
+	r.T.Helper()
+	r.Until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })
 	s := r.Summary()
 	if up, down := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient; up.Spliced < size*9/10 || down.Spliced < size*9/10 {
-		r.t.Errorf("of %d bytes each way: %+v and %+v", size, up, down)
+		r.T.Errorf("of %d bytes each way: %+v and %+v", size, up, down)
 	}
 	if s.Fallbacks["wrapped"] > 0 || s.Lost > 0 {
-		r.t.Errorf("fallbacks %v, lost %d", s.Fallbacks, s.Lost)
+		r.T.Errorf("fallbacks %v, lost %d", s.Fallbacks, s.Lost)
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/terminate"
@@ -16,36 +18,45 @@ import (
 var _ admin.Balancer = (*Server)(nil)
 
 // Status implements [admin.Balancer].
-func (s *Server) Status() admin.Status {
-	total := s.group.Summary()
+func (s *Server) Status() (st admin.Status) {
+	s.group.Metered(func(total core.Summary, running map[core.Bond]*core.Bytes) {
+		st = s.status(&total, dispatch.NewRunning(running))
+	})
+	return st
+}
+
+func (s *Server) status(total *core.Summary, running *dispatch.Running) admin.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := admin.Status{
 		State:       admin.Serving,
 		Changes:     s.changes,
 		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused},
+		Bytes:       bytesOf(core.Bytes{ClientToEndpoint: total.Totals.ClientToEndpoint, EndpointToClient: total.Totals.EndpointToClient}, core.Bytes{}),
 	}
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Most())}
 	if s.closing {
 		st.State = admin.Draining
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.listeners)) {
-		st.Listeners = append(st.Listeners, s.listenerStatus(name))
+		st.Listeners = append(st.Listeners, s.listenerStatus(name, running))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.upstreams)) {
-		st.Upstreams = append(st.Upstreams, s.upstreamStatus(s.upstreams[name]))
+		st.Upstreams = append(st.Upstreams, s.upstreamStatus(s.upstreams[name], running))
 	}
-	st.Counters = s.counters()
+	st.Counters = s.counters(total)
 	return st
 }
 
-func (s *Server) listenerStatus(name string) admin.Listener {
+func (s *Server) listenerStatus(name string, running *dispatch.Running) admin.Listener {
 	l := s.listeners[name]
 	c := l.door.Counts()
 	st := admin.Listener{
 		Name: name, State: admin.Serving, Reasons: c.Refused,
 		Connections: admin.Connections{Accepted: c.Accepted, Active: c.Active},
+		Bytes:       bytesOf(l.door.Bytes(), running.Doors[l.door]),
 	}
+	st.Pauses = l.door.Pauses()
 	for _, n := range c.Refused {
 		st.Connections.Refused += n
 	}
@@ -55,12 +66,19 @@ func (s *Server) listenerStatus(name string) admin.Listener {
 	switch {
 	case l.drained:
 		st.State = admin.Draining
-	case l.door.Connections.Full():
-		st.State = admin.Paused
+	default:
+		if st.PausedAt = l.door.PausedAt(&s.process, s.now()); st.PausedAt != "" {
+			st.State = admin.Paused
+		}
 	}
 	for _, key := range l.keys {
 		if b := s.binds[key]; b != nil {
 			st.Addresses = append(st.Addresses, b.listener.Addr())
+		}
+	}
+	for _, at := range l.cfg.Bind {
+		if list := s.boundAt(l.cfg, at); len(list) > 0 {
+			st.Binds = append(st.Binds, admin.Bound{Bind: at.String(), Active: clientsOf(list)})
 		}
 	}
 	for i := range l.cfg.Routes {
@@ -70,6 +88,29 @@ func (s *Server) listenerStatus(name string) admin.Listener {
 		st.Routes = append(st.Routes, admin.Route{To: map[string]float64{l.cfg.Upstream: 100}})
 	}
 	return st
+}
+
+// boundAt returns the sockets in force of one of a listener's binds.
+func (s *Server) boundAt(l *config.Listener, at config.Bind) []*bound {
+	if at.Systemd != "" {
+		return slices.Collect(maps.Values(s.passed(at.Systemd)))
+	}
+	if b := s.binds[bindKey(l, at)]; b != nil {
+		return []*bound{b}
+	}
+	return nil
+}
+
+// clientsOf is how many clients have come in at sockets, or at those that they have taken
+// over from.
+func clientsOf(list []*bound) (n int64) {
+	for _, b := range list {
+		n += b.listening.Clients()
+		for _, before := range b.before {
+			n += before.Clients()
+		}
+	}
+	return n
 }
 
 func handshakes(s *terminate.Stats) *admin.Handshakes {
@@ -111,67 +152,76 @@ func matchText(m *config.Match) string {
 	return strings.Join(parts, ", ")
 }
 
-func (s *Server) upstreamStatus(u *upstream) admin.Upstream {
+func (s *Server) upstreamStatus(u *upstream, running *dispatch.Running) admin.Upstream {
 	c := u.up.Counts()
 	st := admin.Upstream{
 		Name: u.cfg.Name, Balance: u.cfg.Balance, Pending: int64(u.up.Waiting()),
 		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Reasons: c.Refused,
+		Bytes: bytesOf(u.up.Bytes(), running.Upstreams[u.up]),
 	}
 	if u.tls != nil {
 		st.Handshakes = handshakes(u.stats)
 	}
 	if u.breaker != nil {
-		st.Breaker = u.breaker.State().String()
+		st.Breaker, st.Opened = u.breaker.State().String(), u.breaker.Opened()
+		st.BreakerWhy, st.BreakerUntil = s.circuit(u.breaker)
 	}
-	if set := u.view.Set(); set != nil {
-		st.Panic = set.Status().Panic
+	if u.source != nil {
+		st.Discovery = discoveryStatus(u.source.Status())
 	}
-	for _, id := range u.order {
-		e := endpointStatus(u.members[id])
+	if u.outlier != nil {
+		st.EjectionsWithheld = u.outlier.Held()
+	}
+	st.Panic, st.Panics = u.up.Panic()
+	for _, m := range u.order {
+		e := s.endpointStatus(m, running)
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
 	u.leaving = stillThere(u.leaving)
 	for _, m := range u.leaving {
-		e := endpointStatus(m)
-		e.State, e.Why = admin.Removed, ""
+		e := s.endpointStatus(m, running)
+		e.State, e.Why, e.Until = admin.Removed, "", time.Time{}
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
 	return st
 }
 
-func endpointStatus(m *member) admin.Endpoint {
+func (s *Server) endpointStatus(m *member, running *dispatch.Running) admin.Endpoint {
 	e, state := m.endpoint, m.endpoint.State()
 	st := admin.Endpoint{
 		Name: m.spec.Identity(), Address: m.spec.Address, Zone: m.spec.Zone, Weight: e.Weight(), Backup: m.spec.Backup,
-		State: admin.Up, Active: int64(e.Active()), Total: e.Total(), Failures: e.Failures(),
+		State: admin.Up, Active: int64(e.Active()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
+		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]),
 	}
-	if m.breaker != nil && m.breaker.State() != health.Closed {
-		st.Breaker = m.breaker.State().String()
+	if m.breaker != nil {
+		st.Opened = m.breaker.Opened()
+		if state := m.breaker.State(); state != health.Closed {
+			st.Breaker = state.String()
+			st.BreakerWhy, st.BreakerUntil = s.circuit(m.breaker)
+		}
 	}
 	switch {
 	case state.Draining:
 		st.State = admin.Draining
 	case state.Down:
-		st.State = admin.Down
-		if m.check != nil {
-			if err := m.check.Status().Err; err != nil {
-				st.Why = err.Error()
-			}
-		}
+		st.State, st.Why = admin.Down, m.whyDown()
 	case state.Ejected:
 		st.State = admin.Ejected
+		st.Why, st.Until = s.ejection(m)
 	}
 	return st
 }
 
 // counters are those that never fall, by name. The server's mu is held.
-func (s *Server) counters() map[string]int64 {
-	total := s.group.Summary()
+func (s *Server) counters(total *core.Summary) map[string]int64 {
 	c := map[string]int64{
 		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
 		"accept_pauses": s.paused.Load(), "transitions": s.keeper.Transitions(),
+	}
+	for i := range total.Loops {
+		c["hellos_full"] += total.Loops[i].HellosFull
 	}
 	for _, u := range s.upstreams {
 		counts := u.up.Counts()
@@ -197,8 +247,9 @@ func (s *Server) keepCounts(u *dispatch.Upstream) {
 
 // Counter returns a counter that never falls, of those in the status.
 func (s *Server) Counter(name string) (value int64, known bool) {
+	total := s.group.Summary()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	value, known = s.counters()[name]
+	value, known = s.counters(&total)[name]
 	return value, known
 }

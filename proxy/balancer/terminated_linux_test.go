@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // shake is a client of TLS with a configuration; what it gets wrong shows by the first
@@ -25,7 +26,7 @@ func shake(t *testing.T, address string, cfg *tls.Config) (c *tls.Conn, says str
 	_ = raw.SetDeadline(time.Now().Add(patience))
 	c = tls.Client(raw, cfg)
 	if err = c.Handshake(); err == nil {
-		says, err = readLine(c)
+		says, err = sockets.ReadLine(c)
 	}
 	return c, says, err
 }
@@ -49,7 +50,7 @@ func TestMutualTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	strict := server(t, func(c net.Conn) {
+	strict := sockets.Server(t, func(c net.Conn) {
 		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusting(mine)})
 		if s.Handshake() == nil {
 			fmt.Fprintf(s, "%s\n", s.ConnectionState().PeerCertificates[0].Subject.CommonName)
@@ -60,18 +61,18 @@ listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, ke
 upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: mine.pem, key: mine.key}}]`, strict),
 		"c.pem", cert, "c.key", key, "mine.pem", mine, "mine.key", mineKey)
 	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert), Certificates: []tls.Certificate{own}}
-	if _, says, err := shake(t, r.at("l"), cfg); says != "client.test" {
+	if _, says, err := shake(t, r.At("l"), cfg); says != "client.test" {
 		t.Errorf("%q, %v", says, err)
 	}
-	if _, says, err := shake(t, r.at("l"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}); err == nil {
+	if _, says, err := shake(t, r.At("l"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}); err == nil {
 		t.Errorf("one without a certificate got %q", says)
 	}
 	old := cfg.Clone()
 	old.MaxVersion = tls.VersionTLS12
-	if _, says, err := shake(t, r.at("l"), old); err == nil {
+	if _, says, err := shake(t, r.At("l"), old); err == nil {
 		t.Errorf("one of TLS 1.2 got %q", says)
 	}
-	r.until("both are counted", func() bool { return r.refused("l", "tls") == 2 })
+	r.Until("both are counted", func() bool { return r.Refused("l", "tls") == 2 })
 }
 
 // TestCertificatesChange: by name, as their files are replaced, while sessions go on;
@@ -83,7 +84,7 @@ func TestCertificatesChange(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: a.pem, key: a.key}, {cert: b.pem, key: b.key}]}, upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", aKey, "b.pem", b, "b.key", bKey)
 	shown := func(name string) string {
-		c, err := hello(t, r.at("l"), name)
+		c, err := hello(t, r.At("l"), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,20 +95,20 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 	if other := shown("x.b.test"); other == before {
 		t.Error("both names are shown the same certificate")
 	}
-	c, err := hello(t, r.at("l"), "a.test")
+	c, err := hello(t, r.At("l"), "a.test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line(t, c)
-	r.write("a.key", bKey)
-	r.until("it is told that they do not fit", func() bool { return strings.Contains(r.log.String(), "certificates not changed") })
+	r.Write("a.key", bKey)
+	r.Until("it is told that they do not fit", func() bool { return strings.Contains(r.Log.String(), "certificates not changed") })
 	if shown("a.test") != before {
 		t.Error("files that do not fit were taken")
 	}
 	next, nextKey := certificate.New(t, "a.test")
-	r.write("a.pem", next)
-	r.write("a.key", nextKey)
-	r.until("the new one is shown", func() bool { return shown("a.test") != before })
+	r.Write("a.pem", next)
+	r.Write("a.key", nextKey)
+	r.Until("the new one is shown", func() bool { return shown("a.test") != before })
 	echoes(t, c, "of the old one")
 }
 
@@ -120,12 +121,12 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	port, up := freePort(t), named(t, "up")
 	r := start(t, fmt.Sprintf(text, port, 100, up), "c.pem", cert, "c.key", key)
 	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert), ClientSessionCache: tls.NewLRUClientSessionCache(1)}
-	if c, _, err := shake(t, r.at("l"), cfg); err != nil || c.ConnectionState().DidResume {
+	if c, _, err := shake(t, r.At("l"), cfg); err != nil || c.ConnectionState().DidResume {
 		t.Fatalf("the first: %v", err)
 	}
 	for i := range 3 {
-		r.apply(fmt.Sprintf(text, port, 200+i, up))
-		if c, _, err := shake(t, r.at("l"), cfg); err != nil || !c.ConnectionState().DidResume {
+		r.Reload(fmt.Sprintf(text, port, 200+i, up))
+		if c, _, err := shake(t, r.At("l"), cfg); err != nil || !c.ConnectionState().DidResume {
 			t.Errorf("after reload %d: not resumed, %v", i, err)
 		}
 	}
@@ -138,14 +139,14 @@ func TestTerminatedTellsTLVs(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, routes: [{match: {sni: [a.front.test]}, upstream: a}], upstream: b}]
 upstreams: [{name: a, endpoints: [%q], send_proxy: 2, health_check: off}, {name: b, endpoints: [%q]}]`, told(t), named(t, "b")), "c.pem", cert, "c.key", key)
-	c, says, err := shake(t, r.at("l"), &tls.Config{ServerName: "a.front.test", RootCAs: trusting(cert)})
+	c, says, err := shake(t, r.At("l"), &tls.Config{ServerName: "a.front.test", RootCAs: trusting(cert)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("v2 from %v to %v name a.front.test", c.LocalAddr(), c.RemoteAddr()); says != want {
 		t.Errorf("%q, want %q", says, want)
 	}
-	if _, says, err := shake(t, r.at("l"), &tls.Config{ServerName: "b.front.test", RootCAs: trusting(cert)}); says != "b" {
+	if _, says, err := shake(t, r.At("l"), &tls.Config{ServerName: "b.front.test", RootCAs: trusting(cert)}); says != "b" {
 		t.Errorf("%q, %v", says, err)
 	}
 }
@@ -158,17 +159,17 @@ func TestTLSSessionsHaveALimit(t *testing.T) {
 listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u}, {name: plain, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, up), "c.pem", cert, "c.key", key)
 	for range 3 {
-		c, err := hello(t, r.at("tls"), "front.test")
+		c, err := hello(t, r.At("tls"), "front.test")
 		if err != nil {
 			t.Fatal(err)
 		}
 		line(t, c)
 	}
-	if _, _, err := shake(t, r.at("tls"), &tls.Config{InsecureSkipVerify: true}); err == nil || errors.Is(err, errTimeout) {
+	if _, _, err := shake(t, r.At("tls"), &tls.Config{InsecureSkipVerify: true}); err == nil || errors.Is(err, errTimeout) {
 		t.Errorf("%v, want it refused", err)
 	}
-	r.until("it is counted", func() bool { return r.refused("tls", "tls") == 1 })
-	if got := whose(t, r.at("plain")); got != "up" {
+	r.Until("it is counted", func() bool { return r.Refused("tls", "tls") == 1 })
+	if got := whose(t, r.At("plain")); got != "up" {
 		t.Error(got)
 	}
 }

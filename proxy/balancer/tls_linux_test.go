@@ -19,7 +19,7 @@ func secure(t *testing.T, name string, hosts ...string) string {
 		t.Fatal(err)
 	}
 	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
-	return server(t, func(c net.Conn) {
+	return sockets.Server(t, func(c net.Conn) {
 		s := tls.Server(c, cfg)
 		fmt.Fprintf(s, "%s\n", name)
 		sockets.Echo(s)
@@ -53,7 +53,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, e
 		if c.protocol != "" {
 			protocols = []string{c.protocol}
 		}
-		conn, err := hello(t, r.at("web"), c.name, protocols...)
+		conn, err := hello(t, r.At("web"), c.name, protocols...)
 		if err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
@@ -62,14 +62,14 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, e
 		}
 		echoes(t, conn, "through TLS")
 	}
-	if _, err := hello(t, r.at("web"), "nobody.test"); err == nil {
+	if _, err := hello(t, r.At("web"), "nobody.test"); err == nil {
 		t.Error("a name that no route has was served")
 	}
-	c := client(t, r.at("web"))
+	c := client(t, r.At("web"))
 	fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
 	gone(t, c)
-	r.until("both are counted", func() bool {
-		return r.refused("web", "no_route") == 1 && r.refused("web", "hello") == 1
+	r.Until("both are counted", func() bool {
+		return r.Refused("web", "no_route") == 1 && r.Refused("web", "hello") == 1
 	})
 }
 
@@ -86,7 +86,7 @@ upstreams:
   - {name: plain, endpoints: [%q]}
   - {name: again, endpoints: [%q], tls: {ca: c.pem, sni: again.test}, retry: {attempts: 0}}
   - {name: ours, endpoints: [%q], tls: {ca: c.pem, sni: front.test}}`, plain, again, frontOf(t, cert, key)), "c.pem", cert, "k.pem", key)
-	c, err := hello(t, r.at("plain"), "front.test", "h2")
+	c, err := hello(t, r.At("plain"), "front.test", "h2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,14 +94,14 @@ upstreams:
 		t.Error(got, c.ConnectionState().NegotiatedProtocol)
 	}
 	echoes(t, c, "terminated")
-	c, err = hello(t, r.at("again"), "front.test")
+	c, err = hello(t, r.At("again"), "front.test")
 	if err == nil {
-		_, err = readLine(c)
+		_, err = sockets.ReadLine(c)
 	}
 	if err == nil {
 		t.Error("an endpoint with a certificate of nobody was believed")
 	}
-	if got := whose(t, r.at("begin")); got != "ours" {
+	if got := whose(t, r.At("begin")); got != "ours" {
 		t.Error(got)
 	}
 	st := r.Status()
@@ -124,7 +124,7 @@ upstreams:
 	if h := st.Upstreams[0]; h.Name != "again" || h.Handshakes.Failed["certificate"] != 1 || h.Reasons["failed"] != 1 {
 		t.Errorf("of what was not believed: %+v, refused by %v", h.Handshakes, h.Reasons)
 	}
-	r.until("its bytes are counted as copied", func() bool {
+	r.Until("its bytes are counted as copied", func() bool {
 		s := r.Summary()
 		return s.Bytes.ClientToEndpoint.Copied >= int64(len("terminated")) && s.Fallbacks["wrapped"] > 0
 	})
@@ -137,7 +137,7 @@ func frontOf(t *testing.T, cert, key string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server(t, func(c net.Conn) {
+	return sockets.Server(t, func(c net.Conn) {
 		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})
 		fmt.Fprint(s, "ours\n")
 		sockets.Echo(s)

@@ -25,7 +25,7 @@ type upstream struct {
 	tls     *terminate.Client // nil: none
 	stats   *terminate.Stats
 	members map[string]*member // by identity
-	order   []string           // identities, as the file or discovery lists them
+	order   []*member          // as the file or discovery lists them
 	leaving []*member          // that are gone, and had sessions when that was looked at
 
 	source   discovery.Source // nil: its endpoints are in the file
@@ -36,10 +36,10 @@ type upstream struct {
 
 // A nextUpstream is one that is being prepared.
 type nextUpstream struct {
-	*upstream
-	old     *upstream // nil: there is none
-	members []*member
-	set     *balance.Set
+	cfg   *config.Upstream
+	now   *upstream // the old one, if it lasts
+	old   *upstream // nil: there is none
+	stock *stock    // nil: its members are what they were
 }
 
 // close gives up what has goroutines or follows files.
@@ -52,36 +52,43 @@ func (u *upstream) close() {
 	}
 }
 
-// prepareUpstream makes what an upstream needs under the next configuration.
-func (s *Server) prepareUpstream(n *next, cfg *config.Upstream) error {
-	u := &upstream{cfg: cfg, stats: new(terminate.Stats)}
+// prepareUpstream makes what an upstream needs under the next configuration, and has not.
+func (s *Server) prepareUpstream(n *next, cfg *config.Upstream) (err error) {
 	old := s.upstreams[cfg.Name]
+	nu := &nextUpstream{cfg: cfg, now: old, old: old}
+	n.upstreams[cfg.Name] = nu
+	if n.lasting.has(cfg.Name) {
+		if cfg.Discover != nil || old.cfg.SameEndpoints(cfg) {
+			return nil
+		}
+	} else if nu.now, err = s.newUpstream(n, old, cfg); err != nil {
+		return err
+	}
+	if nu.stock, err = s.newStock(nu.now, old, cfg, specsOf(cfg, nu.now.found)); old != nil {
+		n.undo = append(n.undo, func() { nu.stock.abandon(old) })
+	}
+	return err
+}
+
+// newUpstream makes an upstream without members. What is known of the old one it has too.
+func (s *Server) newUpstream(n *next, old *upstream, cfg *config.Upstream) (*upstream, error) {
+	u := &upstream{cfg: cfg}
 	if old != nil {
 		u.up, u.stats, u.budget = old.up, old.stats, old.budget
 		u.breaker, u.outlier = old.breaker, old.outlier
 	} else {
-		u.up = dispatch.NewUpstream(cfg.Name, s.fallIll)
+		u.up, u.stats = dispatch.NewUpstream(cfg.Name, s.fallIll), new(terminate.Stats)
+		u.up.SetPanic(health.NewPanic(s.keeper, "upstream "+cfg.Name))
 	}
-	nu := &nextUpstream{upstream: u, old: old}
-	n.upstreams[cfg.Name] = nu
 	if err := s.prepareClient(n, u); err != nil {
-		return err
+		return nil, err
 	}
 	s.prepareGuards(u)
 	if err := s.prepareSource(u, old); err != nil {
-		return err
+		return nil, err
 	}
 	u.view = dispatch.NewView(u.up, u.viewConfig())
-	var err error
-	if nu.members, err = s.membersOf(n, u, old); err != nil {
-		return err
-	}
-	var before *balance.Set
-	if old != nil {
-		before = old.view.Set()
-	}
-	nu.set = u.newSet(nu.members, before)
-	return nil
+	return u, nil
 }
 
 // prepareClient makes the TLS towards endpoints.
@@ -101,7 +108,7 @@ func (s *Server) prepareClient(n *next, u *upstream) (err error) {
 }
 
 // prepareGuards makes the guards that the upstream has not had before; those that it has
-// had are changed by commitUpstream.
+// had are changed by swapUpstream.
 func (s *Server) prepareGuards(u *upstream) {
 	subject := "upstream " + u.cfg.Name
 	switch {
@@ -139,10 +146,10 @@ func (u *upstream) viewConfig() *dispatch.ViewConfig {
 
 // newSet makes the set of an upstream's members, which is to follow another one, if there
 // is one.
-func (u *upstream) newSet(members []*member, before *balance.Set) *balance.Set {
-	policy, _ := balance.ParsePolicy(u.cfg.Balance) // the loader has looked
-	cfg := &balance.Config{Policy: policy, PanicBelow: u.cfg.PanicBelow, SlowStart: u.cfg.SlowStart, OnRoom: u.up.Room}
-	if z := u.cfg.ZoneAware; z != nil {
+func (u *upstream) newSet(of *config.Upstream, members []*member, before *balance.Set) *balance.Set {
+	policy, _ := balance.ParsePolicy(of.Balance) // the loader has looked
+	cfg := &balance.Config{Policy: policy, PanicBelow: of.PanicBelow, SlowStart: of.SlowStart, OnRoom: u.up.Room}
+	if z := of.ZoneAware; z != nil {
 		cfg.Zone, cfg.SpillBelow = z.Local, z.SpillBelow
 	}
 	list := make([]balance.Member, len(members))
@@ -155,10 +162,24 @@ func (u *upstream) newSet(members []*member, before *balance.Set) *balance.Set {
 	return balance.NewSet(list, cfg, before)
 }
 
-// commitUpstream brings an upstream into force.
-func (s *Server) commitUpstream(n *nextUpstream) {
-	u, old := n.upstream, n.old
-	s.upstreams[u.cfg.Name] = u
+// swapUpstream brings an upstream into force.
+func (s *Server) swapUpstream(n *nextUpstream) {
+	u := n.now
+	u.cfg = n.cfg
+	if u != n.old {
+		s.upstreams[u.cfg.Name] = u
+		u.configure()
+		if n.old != nil {
+			u.leaving = n.old.leaving
+		}
+	}
+	if n.stock != nil {
+		u.use(n.stock)
+	}
+}
+
+// configure has what lives on behave as the configuration says.
+func (u *upstream) configure() {
 	if b := u.cfg.CircuitBreaker; b != nil {
 		u.breaker.Configure(breakerConfig(b, true))
 	}
@@ -166,18 +187,22 @@ func (s *Server) commitUpstream(n *nextUpstream) {
 		u.outlier.Configure(outlierConfig(o))
 	}
 	u.budget.Configure(budgetConfig(&u.cfg.Retry))
-	var before *config.Upstream
-	if old != nil {
-		before = old.cfg
-		u.members, u.leaving = old.members, old.leaving
+}
+
+// settleUpstream does what follows from it.
+func (s *Server) settleUpstream(n *nextUpstream) {
+	if old := n.old; old != nil && old != n.now {
 		if old.tls != nil {
 			old.tls.Close()
 		}
-		if u.source != old.source && old.stop != nil {
+		if n.now.source != old.source && old.stop != nil {
 			old.stop()
 		}
 	}
-	s.use(u, n.members, n.set, before)
+	if n.stock != nil {
+		s.settleStock(n.now, n.stock)
+	}
+	s.startDiscovery(n.now)
 }
 
 // dropUpstream is the end of an upstream that the configuration does not name any more.
@@ -189,6 +214,7 @@ func (s *Server) dropUpstream(u *upstream) {
 	u.close()
 	for _, m := range u.members {
 		s.dropMember(u, m)
+		s.letRemovedGo(u, m)
 	}
 	if set := u.view.Set(); set != nil {
 		s.later(u.cfg.DrainTimeout+time.Minute, set.Detach)
@@ -199,7 +225,7 @@ func (s *Server) dropUpstream(u *upstream) {
 // server's mu.
 func (s *Server) later(d time.Duration, f func()) *time.Timer {
 	var t *time.Timer
-	t = time.AfterFunc(d, func() {
+	t = s.after(d, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.timers, t)
@@ -239,9 +265,10 @@ func breakerConfig(b *config.CircuitBreaker, whole bool) *health.BreakerConfig {
 	return c
 }
 
-// retryFloor is how many retries there may be in retryWindow whatever the budget says.
+// retryFloor is how many retries there may be in retryWindow for however few clients: enough
+// to find out that two endpoints are dead.
 const (
-	retryFloor  = 100
+	retryFloor  = 30
 	retryWindow = 10 * time.Second
 )
 
@@ -256,12 +283,14 @@ func (s *Server) prepareSource(u, old *upstream) (err error) {
 	if d == nil {
 		return nil
 	}
-	if old != nil && old.source != nil && sameDiscover(old.cfg.Discover, d) {
+	if old != nil && old.source != nil && old.cfg.Discover.Same(d) {
 		u.source, u.found, u.answered, u.stop = old.source, old.found, old.answered, old.stop
 		return nil
 	}
-	if old != nil {
-		u.found = old.specs() // until the new source has found something
+	if old != nil { // until the new source has found something
+		for _, m := range old.order {
+			u.found = append(u.found, m.spec)
+		}
 	}
 	log := s.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {
@@ -279,14 +308,4 @@ func (s *Server) prepareSource(u, old *upstream) (err error) {
 		return fmt.Errorf("discover: %w", err)
 	}
 	return nil
-}
-
-func sameDiscover(a, b *config.Discover) bool {
-	switch {
-	case a == nil || b == nil || (a.DNS == nil) != (b.DNS == nil):
-		return false
-	case a.File != nil:
-		return a.File.Path == b.File.Path
-	}
-	return same(*a.DNS, *b.DNS)
 }

@@ -22,10 +22,11 @@ func (s *Server) look() {
 				continue
 			}
 			v.listenings[name] = append(v.listenings[name], b.listening)
-			if at, err := netip.ParseAddrPort(b.listener.Addr()); err == nil {
-				v.addresses = append(v.addresses, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
-			}
+			v.addresses = append(v.addresses, b.listener.Own()...)
 		}
+	}
+	for _, b := range s.lingering {
+		v.listenings[b.owner] = append(v.listenings[b.owner], b.listening)
 	}
 	s.view.Store(v)
 }

@@ -13,9 +13,20 @@ type taken struct {
 
 // A port is who is bound to which addresses of it.
 type port struct {
-	hosts map[string]taken
-	first taken // any of them
-	wild  taken // who is bound to all addresses, of both families as Go's net does it
+	hosts    map[string]taken
+	first    taken // any of them
+	wild     taken // who is bound to all addresses of both families
+	families [2]family
+}
+
+// A family is who is bound to which addresses of IPv4 or of IPv6.
+type family struct{ first, wild taken }
+
+// give gives it to another if it is nobody's.
+func (t *taken) give(to taken) {
+	if t.whose == "" {
+		*t = to
+	}
 }
 
 // binds finds those that the kernel would not let stand beside each other.
@@ -79,24 +90,38 @@ func claim(names map[string]taken, name string, t taken) (before taken) {
 	return before
 }
 
-// claim returns with whom t, bound to a host, is in conflict.
+// claim returns with whom t, bound to a host, is in conflict. 0.0.0.0 and [::] are each all
+// addresses of one family; which one a name is of is not known.
 func (p *port) claim(host string, t taken) (before taken) {
+	defer p.first.give(t)
 	addr, err := netip.ParseAddr(host)
-	if err == nil {
-		host = addr.Unmap().String()
-	}
-	if host == "" || err == nil && addr.Unmap().IsUnspecified() {
-		before = p.first
-		if before.whose == "" {
+	addr = addr.Unmap()
+	switch {
+	case host == "":
+		if p.first.whose == "" {
 			p.wild = t
 		}
-	} else if before = p.wild; before.whose == "" {
-		before = claim(p.hosts, host, t)
+		return p.first
+	case p.wild.whose != "":
+		return p.wild
+	case err != nil:
+		return claim(p.hosts, host, t)
 	}
-	if p.first.whose == "" {
-		p.first = t
+	f := &p.families[0]
+	if addr.Is6() {
+		f = &p.families[1]
 	}
-	return before
+	defer f.first.give(t)
+	switch {
+	case addr.IsUnspecified() && f.first.whose != "":
+		return f.first
+	case addr.IsUnspecified():
+		f.wild = t
+		return taken{}
+	case f.wild.whose != "":
+		return f.wild
+	}
+	return claim(p.hosts, addr.String(), t)
 }
 
 // socketKey is the same for paths of the same file, links aside.

@@ -13,29 +13,36 @@ func (l *loader) check() {
 	}
 	names := newNames(&l.decoder, "listener")
 	for _, ln := range c.Listeners {
-		names.define(&ln.Name, l.at(&ln.Name, ln))
+		names.define(&ln.Name, l.at(&ln.Name, ln), "write another name")
 	}
 	upstreams := newNames(&l.decoder, "upstream")
+	upstreams.partial = l.partial
 	for _, u := range c.Upstreams {
-		upstreams.define(&u.Name, l.at(&u.Name, u))
+		upstreams.define(&u.Name, l.at(&u.Name, u), "write another name")
+		upstreams.partial = upstreams.partial || u.Name == ""
 	}
-	k := checker{decoder: &l.decoder, upstreams: upstreams, pairs: make(map[Certificate]*complaint)}
+	k := checker{decoder: &l.decoder, upstreams: upstreams, pairs: make(map[Certificate]unpaired)}
 	k.binds(c)
 	for _, ln := range c.Listeners {
 		k.listener(ln)
 	}
 	for _, u := range c.Upstreams {
-		k.upstream(u)
+		if !k.bad[u] {
+			k.upstream(u)
+		}
 	}
 	k.cycles(c.Upstreams)
 	k.loops(c)
+	k.unused(c)
+	k.directories(c)
 }
 
 // A checker checks listeners and upstreams.
 type checker struct {
 	*decoder
 	upstreams *names
-	pairs     map[Certificate]*complaint // certificates that were read, and what is wrong with them
+	pairs     map[Certificate]unpaired // certificates that were read, and what is wrong with them
+	compared  int                      // conditions of routes, see covered
 }
 
 // excludes complains if what is set excludes each other, or nothing is, of several keys of
@@ -70,6 +77,10 @@ type names struct {
 	kind  string
 	list  []string
 	where map[string]place
+
+	// partial is that not all names are known, of which somebody was told. Nobody is told
+	// then that there is no such name.
+	partial bool
 }
 
 func newNames(d *decoder, kind string) *names {
@@ -78,12 +89,12 @@ func newNames(d *decoder, kind string) *names {
 
 // define takes a name, which nothing else of the kind may have. An empty one was found to
 // be missing before.
-func (n *names) define(name *string, at place) {
+func (n *names) define(name *string, at place, fix string) {
 	if *name == "" {
 		return
 	}
 	if before, ok := n.where[*name]; ok {
-		n.d.complainAt(at, "write another name", "the %s %s is defined in %v already", n.kind, *name, before.pos())
+		n.d.complainAt(at, fix, "the %s %s is defined in %v already", n.kind, *name, before.pos())
 		return
 	}
 	n.where[*name] = at
@@ -92,7 +103,7 @@ func (n *names) define(name *string, at place) {
 
 // use complains of a name that nothing has.
 func (n *names) use(name *string, section any) {
-	if _, ok := n.where[*name]; ok || *name == "" {
+	if _, ok := n.where[*name]; ok || *name == "" || n.partial && len(n.d.problems) > 0 {
 		return
 	}
 	if n.d.full() {

@@ -3,17 +3,18 @@ package config
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 )
 
 func (k *checker) listener(ln *Listener) {
-	if len(ln.Bind) == 0 && k.given(&ln.Bind) {
+	if len(ln.Bind) == 0 && k.given(&ln.Bind) && !k.bad[&ln.Bind] {
 		k.complainAt(k.at(&ln.Bind, ln), `write bind: ":443"`, "there is no address to listen on")
 	}
 	k.upstreams.use(&ln.Upstream, ln)
-	if ln.Upstream == "" && !k.bad[&ln.Upstream] && len(ln.Routes) == 0 && !ln.Transparent {
-		k.complainAt(k.at(&ln.Upstream, ln), "write upstream: and the name of one", "every client would be refused: there is neither a route nor an upstream")
+	if ln.Upstream == "" && len(ln.Routes) == 0 && !ln.Transparent {
+		k.doubtAt(k.at(&ln.Upstream, ln), "write upstream: and the name of one", "every client is refused: there is neither a route nor an upstream")
 	}
 	for i := range ln.Bind {
 		if b := &ln.Bind[i]; ln.Transparent && b.Address.Network == "unix" {
@@ -26,9 +27,13 @@ func (k *checker) listener(ln *Listener) {
 	if ln.TLS != nil {
 		k.termination(ln.TLS)
 	}
+	k.covered(ln)
 	seen := make(map[string]int) // conditions: line
 	for i := range ln.Routes {
 		k.route(ln, &ln.Routes[i])
+		if k.bad[&ln.Routes[i]] || k.vague(&ln.Routes[i].Match) {
+			continue
+		}
 		same := ln.Routes[i].Match.key()
 		if line, ok := seen[same]; ok && !ln.Routes[i].Match.everybody() {
 			k.complainAt(k.at(&ln.Routes[i], ln), "leave it out, or match somebody else", "this route is never reached: the one in line %d matches the same clients", line)
@@ -46,6 +51,7 @@ func (k *checker) versions(a *AcceptProxy) {
 	switch {
 	case len(a.Versions) == 0:
 		k.complainAt(k.at(&a.Versions, a), "write versions: [1, 2]", "no version of the PROXY header is accepted")
+	case slices.ContainsFunc(pointers(a.Versions), func(v *int) bool { return k.bad[v] }):
 	case len(a.Versions) > 1 && len(slices.Compact(slices.Sorted(slices.Values(a.Versions)))) < len(a.Versions):
 		k.complainAt(k.at(&a.Versions, a), "write versions: [1, 2]", "a version is listed twice")
 	}
@@ -56,14 +62,27 @@ func (m *Match) everybody() bool {
 	return len(m.SNI) == 0 && len(m.ALPN) == 0 && len(m.Source) == 0 && m.Port == 0
 }
 
+// vague reports whether there may be other conditions than those that could be read.
+func (k *checker) vague(m *Match) bool {
+	if k.bad[m] || k.strange[m] || k.bad[&m.SNI] || k.bad[&m.ALPN] || k.bad[&m.Source] || k.bad[&m.Port] {
+		return true
+	}
+	unread := func(s *string) bool { return k.bad[s] }
+	return slices.ContainsFunc(pointers(m.SNI), unread) || slices.ContainsFunc(pointers(m.ALPN), unread) ||
+		slices.ContainsFunc(pointers(m.Source), func(p *netip.Prefix) bool { return k.bad[p] })
+}
+
 // key is the same for the same conditions.
 func (m *Match) key() string { return fmt.Sprintf("%q %q %v %d", m.SNI, m.ALPN, m.Source, m.Port) }
 
 func (k *checker) route(ln *Listener, r *Route) {
-	k.oneOf(r, k.at(r, ln), []string{"upstream", "split"}, []bool{r.Upstream != "" || k.bad[&r.Upstream], len(r.Split) > 0}, "write upstream: and the name of one")
+	if k.bad[r] {
+		return
+	}
+	k.oneOf(r, k.at(r, ln), []string{"upstream", "split"}, []bool{r.Upstream != "" || k.bad[&r.Upstream], len(r.Split) > 0 || k.bad[&r.Split]}, "write upstream: and the name of one")
 	k.upstreams.use(&r.Upstream, r)
 	k.split(r)
-	if r.Match.Port != 0 && !ln.hasPort(r.Match.Port) {
+	if r.Match.Port != 0 && !k.bad[&r.Match.Port] && !k.bad[&ln.Bind] && !k.bad[&ln.Transparent] && !ln.hasPort(r.Match.Port) {
 		k.complainAt(k.at(&r.Match.Port, r), "write a port that bind has", "this route is never taken: the listener is not bound to port %d", r.Match.Port)
 	}
 }
@@ -74,10 +93,11 @@ func (ln *Listener) hasPort(want int) bool {
 		return true // the header and the kernel may say anything
 	}
 	for _, b := range ln.Bind {
-		if b.Address.Network != "tcp" {
-			if b.Systemd != "" {
-				return true
-			}
+		switch {
+		case b.Address.Network == "tcp":
+		case b.Address.Network == "": // it is systemd's, or could not be read
+			return true
+		default:
 			continue
 		}
 		if _, port := splitHostPort(b.Address.Name); port == "0" || port == strconv.Itoa(want) {
@@ -97,7 +117,7 @@ func (k *checker) split(r *Route) {
 			k.complainAt(k.at(&s.Upstream, s), "add its percentages", "the upstream %s has two shares", s.Upstream)
 		}
 		seen[s.Upstream] = true
-		if !k.given(&s.Percent) || s.Percent < 0 || s.Percent > 100 {
+		if !k.given(&s.Percent) || k.bad[&s.Percent] {
 			return // this was found before
 		}
 		hundredths := math.Round(s.Percent * 100)

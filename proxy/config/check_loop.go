@@ -1,69 +1,214 @@
 package config
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
 
-// loops complains of listeners that send every client to an endpoint where they listen
-// themselves: it would take one to use up all connections. What goes in a circle by way of
-// others, or comes to by discovery, is not found.
+// loops complains of listeners that send clients round in a circle, by endpoints where they
+// themselves or others listen: it would take one client to use up all connections. The client
+// is one that meets no condition of a route. What only others would do, what depends on where
+// they come from, and what discovery finds is not found.
 func (k *checker) loops(c *Config) {
-	upstreams := make(map[string]*Upstream, len(c.Upstreams))
+	g := graph{checker: k, upstreams: make(map[string]*Upstream, len(c.Upstreams)), listeners: make(map[string]*Listener), state: make(map[any]int)}
 	for _, u := range c.Upstreams {
-		upstreams[u.Name] = u
+		if g.upstreams[u.Name] == nil {
+			g.upstreams[u.Name] = u
+		}
 	}
-	known := make(map[*Upstream]targets)
 	for _, ln := range c.Listeners {
-		u := upstreams[ln.Upstream]
-		if u == nil || len(ln.Routes) > 0 {
-			continue
-		}
-		if known[u] == nil {
-			known[u] = targetsOf(u)
-		}
-		for _, b := range ln.Bind {
-			at := arrival(b.Address)
-			if to, ok := known[u][at]; ok && at != "" {
-				k.complainAt(k.at(&ln.Upstream, ln), "write another upstream, or another bind", "clients would go round in a circle: %s is an endpoint of %s, and an address of this listener", to, u.Name)
+		for i := range ln.Bind {
+			for _, at := range arrivals(ln.Bind[i].Address) {
+				if g.listeners[at] == nil {
+					g.listeners[at] = ln
+				}
 			}
 		}
 	}
+	for _, ln := range c.Listeners {
+		if g.state[ln] == 0 {
+			g.walk(ln)
+		}
+	}
 }
 
-// targets are an upstream's endpoints, by which arrival has a connection to them.
-type targets map[string]Address
+// A graph is how clients get from listeners to upstreams, and from these to others or back.
+type graph struct {
+	*checker
+	upstreams map[string]*Upstream
+	listeners map[string]*Listener // by arrival
+	state     map[any]int          // of listeners and upstreams: 0 before it is seen, its place in the path, from 1, or done
+	path      []step
+}
 
-func targetsOf(u *Upstream) targets {
-	t := make(targets, len(u.Endpoints))
-	for i := range u.Endpoints {
-		to := u.Endpoints[i].Address
-		t[arrival(to)] = to
-		if to.Network != "tcp" { // a unix socket's, or it could not be read
+// done is the state of who leads nowhere new.
+const done = -1
+
+// A step is from a listener to an upstream, or from an upstream to its fallback or to the
+// listener that an endpoint is.
+type step struct {
+	from any
+	at   place   // of the listener's or route's upstream
+	by   Address // the endpoint
+}
+
+// walk follows every step from a listener or an upstream.
+func (g *graph) walk(from any) {
+	g.state[from] = len(g.path) + 1
+	switch from := from.(type) {
+	case *Listener:
+		g.leave(from)
+	case *Upstream:
+		for i := range from.Endpoints {
+			by := from.Endpoints[i].Address
+			for _, at := range departures(by) {
+				if ln := g.listeners[at]; ln != nil {
+					g.follow(step{from: from, by: by}, ln)
+					break
+				}
+			}
+		}
+		if from.Fallback != nil {
+			g.followName(step{from: from}, from.Fallback.Upstream)
+		}
+	}
+	g.state[from] = done
+}
+
+// leave follows where a listener sends who meets no condition.
+func (g *graph) leave(ln *Listener) {
+	for i := range ln.Routes {
+		r := &ln.Routes[i]
+		switch m := &r.Match; {
+		case len(m.Source) > 0 || m.Port != 0 || g.vague(m):
+			return // it may be met by who comes back
+		case !m.everybody():
 			continue
 		}
-		host, port := splitHostPort(to.Name)
-		if addr, err := netip.ParseAddr(host); host == "localhost" || err == nil && addr.Unmap().IsLoopback() {
-			t[arrival(Address{Network: "tcp", Name: ":" + port})] = to
+		g.followName(step{from: ln, at: g.at(&r.Upstream, r)}, r.Upstream)
+		for j := range r.Split {
+			if s := &r.Split[j]; s.Percent > 0 {
+				g.followName(step{from: ln, at: g.at(&s.Upstream, s)}, s.Upstream)
+			}
 		}
+		return
 	}
-	return t
+	g.followName(step{from: ln, at: g.at(&ln.Upstream, ln)}, ln.Upstream)
 }
 
-// arrival is the same for the same address of a socket, and for all forms of every address;
-// "" if that is not known before.
-func arrival(a Address) string {
-	switch a.Network {
-	case "unix":
-		return socketKey(a)
-	case "": // it is systemd's, or could not be read
-		return ""
+func (g *graph) followName(s step, upstream string) {
+	if u := g.upstreams[upstream]; u != nil {
+		g.follow(s, u)
 	}
-	host, port := splitHostPort(a.Name)
-	if port == "0" {
-		return ""
+}
+
+func (g *graph) follow(s step, to any) {
+	g.path = append(g.path, s)
+	switch depth := g.state[to]; depth {
+	case done:
+	case 0:
+		g.walk(to)
+	default:
+		g.circle(g.path[depth-1:])
 	}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		if host = addr.Unmap().String(); addr.Unmap().IsUnspecified() {
-			host = ""
+	g.path = g.path[:len(g.path)-1]
+}
+
+// circle complains of a circle of steps. That of fallbacks alone is found elsewhere.
+func (g *graph) circle(steps []step) {
+	first := -1
+	for i := range steps {
+		if _, ok := steps[i].from.(*Listener); ok {
+			first = i
+			break
 		}
 	}
-	return host + " " + port
+	if first < 0 {
+		return
+	}
+	steps = append(append([]step(nil), steps[first:]...), steps[:first]...)
+	fix := "write another upstream, or another bind"
+	if len(steps) == 2 {
+		g.complainAt(steps[0].at, fix, "clients would go round in a circle: %s is an endpoint of %s, and an address of this listener", steps[1].by, steps[1].from.(*Upstream).Name)
+		return
+	}
+	g.complainAt(steps[0].at, fix, "clients would go round in a circle: %s", words(steps))
+}
+
+// words names who a circle goes by, up to a bound.
+func words(steps []step) string {
+	var w []string
+	for i, s := range steps {
+		if i == 8 && len(steps) > 9 {
+			w = append(w, "…")
+			break
+		}
+		switch from := s.from.(type) {
+		case *Listener:
+			w = append(w, "listener "+from.Name)
+		case *Upstream:
+			if s.by.Network == "" {
+				w = append(w, "upstream "+from.Name)
+			} else {
+				w = append(w, fmt.Sprintf("upstream %s (%s)", from.Name, s.by))
+			}
+		}
+	}
+	return strings.Join(append(w, "listener "+steps[0].from.(*Listener).Name), " → ")
+}
+
+// arrivals are where a listener is found by who connects to one of the departures: all
+// addresses of a family are one. It is nothing if that is not known before.
+func arrivals(a Address) []string {
+	if a.Network == "unix" {
+		return []string{socketKey(a)}
+	}
+	if a.Network != "tcp" { // it is systemd's, or could not be read
+		return nil
+	}
+	host, port := splitHostPort(a.Name)
+	switch {
+	case port == "0":
+		return nil
+	case host == "":
+		return []string{"0.0.0.0 " + port, ":: " + port}
+	}
+	return []string{plain(host) + " " + port}
+}
+
+// departures are what a connection to an endpoint gets to, the likeliest first.
+func departures(a Address) []string {
+	if a.Network != "tcp" {
+		return arrivals(a)
+	}
+	host, port := splitHostPort(a.Name)
+	if host == "localhost" {
+		return []string{"127.0.0.1 " + port, "0.0.0.0 " + port, "::1 " + port, ":: " + port}
+	}
+	list := []string{plain(host) + " " + port}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		switch ip = ip.Unmap(); {
+		case ip == netip.IPv4Unspecified(): // which is the loopback to who connects, see ip(7)
+			list = append(list, "127.0.0.1 "+port)
+		case ip == netip.IPv6Unspecified():
+			list = append(list, "::1 "+port)
+		case ip.IsLoopback() && ip.Is4():
+			list = append(list, "0.0.0.0 "+port)
+		case ip.IsLoopback():
+			list = append(list, ":: "+port)
+		}
+	}
+	return list
+}
+
+// plain is the same for the same address.
+func plain(host string) string {
+	if host == "localhost" {
+		return "127.0.0.1"
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String()
+	}
+	return host
 }

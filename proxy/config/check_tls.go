@@ -11,7 +11,7 @@ import (
 const maxPEM = 4 << 20
 
 func (k *checker) termination(t *ListenerTLS) {
-	if len(t.Certificates) == 0 && k.given(&t.Certificates) {
+	if len(t.Certificates) == 0 && k.given(&t.Certificates) && !k.bad[&t.Certificates] {
 		k.complainAt(k.at(&t.Certificates, t), "write certificates: [{cert: a.pem, key: a.key}], or leave tls out", "TLS cannot be terminated without a certificate")
 	}
 	for i := range t.Certificates {
@@ -21,41 +21,52 @@ func (k *checker) termination(t *ListenerTLS) {
 	k.authorities(&t.ClientCA, t)
 }
 
-// pair reads a certificate and its key as they will be used.
+// pair reads a certificate and its key as they will be used. Of a pair that has been read
+// before the same is told again, at the place at hand.
 func (k *checker) pair(cert, key *Path, section any) {
-	if *cert == "" || *key == "" {
-		return
-	}
 	id := Certificate{Cert: *cert, Key: *key}
-	c, ok := k.pairs[id]
+	found, ok := k.pairs[id]
 	if !ok {
-		c = k.readPair(id)
-		k.pairs[id] = c
+		found = k.readPair(id)
+		k.pairs[id] = found
 	}
-	if c == nil {
-		return
+	for _, of := range []struct {
+		*complaint
+		field *Path
+	}{{found.cert, cert}, {found.key, key}} {
+		if of.complaint != nil {
+			k.complainAt(k.at(of.field, section), of.fix, "%s", of.message)
+		}
 	}
-	at := k.at(cert, section)
-	if strings.Contains(c.message, string(*key)) && !strings.Contains(c.message, string(*cert)+":") {
-		at = k.at(key, section)
-	}
-	k.complainAt(at, c.fix, "%s", c.message)
 }
 
-func (k *checker) readPair(id Certificate) *complaint {
-	cert, err := k.read(string(id.Cert), maxPEM)
-	if err != nil {
-		return complain(mend(err, maxPEM), "%v", err)
-	}
-	key, err := k.read(string(id.Key), maxPEM)
-	if err != nil {
-		return complain(mend(err, maxPEM), "%v", err)
+// unpaired is what is wrong with a certificate and with its key; nil: nothing.
+type unpaired struct{ cert, key *complaint }
+
+// readPair reads what is there of a pair: who lacks one was told so.
+func (k *checker) readPair(id Certificate) (found unpaired) {
+	var cert, key []byte
+	cert, found.cert = k.readPEM(id.Cert)
+	key, found.key = k.readPEM(id.Key)
+	if id.Cert == "" || id.Key == "" || found.cert != nil || found.key != nil {
+		return found
 	}
 	if _, err := tls.X509KeyPair(cert, key); err != nil {
-		return complain("write a certificate and its private key, both PEM",
+		found.key = complain("write a certificate and its private key, both PEM",
 			"%s and %s are no pair: %s", id.Cert, id.Key, strings.TrimPrefix(err.Error(), "tls: "))
 	}
-	return nil
+	return found
+}
+
+func (k *checker) readPEM(path Path) ([]byte, *complaint) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := k.read(string(path), maxPEM)
+	if err != nil {
+		return nil, complain(mend(err, maxPEM), "%v", err)
+	}
+	return data, nil
 }
 
 // authorities reads a file of certificates that others are verified by.

@@ -6,16 +6,20 @@ import (
 )
 
 func (k *checker) upstream(u *Upstream) {
-	k.oneOf(u, place{}, []string{"endpoints", "discover"}, []bool{len(u.Endpoints) > 0, u.Discover != nil}, `write endpoints: ["10.0.0.11:443"]`)
+	k.oneOf(u, place{}, []string{"endpoints", "discover"}, []bool{len(u.Endpoints) > 0 || k.bad[&u.Endpoints], u.Discover != nil || k.bad[&u.Discover]}, `write endpoints: ["10.0.0.11:443"]`)
 	names := newNames(k.decoder, "endpoint")
 	for i := range u.Endpoints {
-		e := &u.Endpoints[i]
+		e, fix := &u.Endpoints[i], "write another name"
 		if e.Name == "" && e.Address.Network != "" {
-			e.Name = e.Address.String()
+			e.Name, fix = e.Address.String(), "leave one out, and give the other more weight"
 		}
-		names.define(&e.Name, k.at(&e.Name, e).or(k.at(&e.Address, e)))
+		names.define(&e.Name, k.at(&e.Name, e).or(k.at(&e.Address, e)), fix)
 		k.endpoint(u, e)
 	}
+	k.weights(u)
+	k.twice(u)
+	k.zone(u)
+	k.queue(u)
 	if u.Discover != nil {
 		k.discover(u.Discover)
 	}
@@ -50,12 +54,16 @@ func (k *checker) endpoint(u *Upstream, e *Endpoint) {
 }
 
 func (k *checker) discover(d *Discover) {
-	k.oneOf(d, place{}, []string{"dns", "file"}, []bool{d.DNS != nil, d.File != nil}, "write dns: {name: _pg._tcp.db.example}")
+	if k.bad[d] {
+		return
+	}
+	k.oneOf(d, place{}, []string{"dns", "file"}, []bool{d.DNS != nil || k.bad[&d.DNS], d.File != nil || k.bad[&d.File]}, "write dns: {name: _pg._tcp.db.example}")
 	dns := d.DNS
 	if dns == nil {
 		return
 	}
 	switch {
+	case k.bad[&dns.Type] || k.bad[&dns.Port]: // this was found before
 	case dns.Type == "SRV" && dns.Port != 0:
 		k.complainAt(k.at(&dns.Port, dns), "leave it out", "SRV records have ports of their own")
 	case dns.Type != "SRV" && dns.Port == 0:
@@ -79,6 +87,10 @@ func (k *checker) health(h *HealthCheck) {
 		h.FastInterval = h.Interval
 	}
 	k.atMost(h, "fast_interval", &h.FastInterval, "interval", &h.Interval)
+	if k.given(&h.Timeout) && h.Timeout > h.Interval {
+		k.doubtAt(k.at(&h.Timeout, h), "make timeout shorter or interval longer",
+			"timeout is %v, more than interval, which is %v: an endpoint that does not answer is asked less often than that", h.Timeout, h.Interval)
+	}
 	if h.Type == "http" {
 		if h.Send.Value != "" {
 			k.complainAt(k.at(&h.Send, h), "leave it out, or write type: tcp", "an http check sends a request, not send")
@@ -89,10 +101,10 @@ func (k *checker) health(h *HealthCheck) {
 		if len(h.HTTP.Status) == 0 {
 			k.complainAt(k.at(&h.HTTP.Status, h), "write status: [200]", "no status is good, so every check would fail")
 		}
-	} else if k.given(&h.HTTP) {
+	} else if k.given(&h.HTTP) && !k.bad[&h.HTTP] && !k.bad[&h.Type] {
 		k.httpOfTCP(h)
 	}
-	if h.SNI != "" && !h.TLS {
+	if h.SNI != "" && !h.TLS && !k.bad[&h.TLS] {
 		k.complainAt(k.at(&h.SNI, h), "write tls: true as well, or leave it out", "sni is asked for in TLS only")
 	}
 }
@@ -116,7 +128,7 @@ func (k *checker) ordered(u *Upstream) {
 }
 
 func (k *checker) atMost(section any, lessKey string, less *time.Duration, moreKey string, more *time.Duration) {
-	if *less <= *more {
+	if *less <= *more || k.bad[less] || k.bad[more] {
 		return
 	}
 	at := k.at(less, section)
@@ -128,15 +140,16 @@ func (k *checker) atMost(section any, lessKey string, less *time.Duration, moreK
 
 func (k *checker) fallback(u *Upstream) {
 	f := u.Fallback
-	if f == nil {
+	if f == nil || k.bad[f] {
 		return
 	}
-	k.oneOf(f, place{}, []string{"upstream", "respond"}, []bool{f.Upstream != "" || k.bad[&f.Upstream], f.Respond.Path != ""}, "write upstream: and the name of one")
+	k.oneOf(f, place{}, []string{"upstream", "respond"}, []bool{f.Upstream != "" || k.bad[&f.Upstream], f.Respond.Path != "" || k.bad[&f.Respond]}, "write upstream: and the name of one")
 	k.upstreams.use(&f.Upstream, f)
 }
 
 func (k *checker) origination(t *UpstreamTLS) {
 	switch {
+	case k.bad[&t.Cert] || k.bad[&t.Key]: // this was found before
 	case t.Cert != "" && t.Key == "":
 		k.complainAt(k.at(&t.Cert, t), "write key: and the PEM file of its private key", "key is missing")
 	case t.Key != "" && t.Cert == "":

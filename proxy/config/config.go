@@ -10,6 +10,9 @@ type Config struct {
 	Files []string
 	Globs []string
 
+	// Warnings are what was hardly meant in these files, in their order.
+	Warnings []Problem
+
 	Limits    ProcessLimits `key:"limits" doc:"What the whole process serves at most."`
 	Admin     *Admin        `key:"admin" doc:"Where the running process is asked and told. Absent: nowhere."`
 	Include   []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"Files that are read as well, relative to this one, in the order of their names. What they say is added."`

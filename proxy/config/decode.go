@@ -15,12 +15,19 @@ type decoder struct {
 	src      *source // of the file at hand
 	here     place   // of the value at hand
 	read     func(path string, most int) ([]byte, error)
+	isDir    func(path string) bool
 	named    []string // files that values name, and that were read
 	problems []Problem
+	warnings []Problem
 	dropped  int
 	memory   int           // taken by values so far
 	places   map[any]place // by the address of a field
 	bad      map[any]bool  // fields that were written, but not so that they can be read
+	strange  map[any]bool  // structs with a key of which nobody knows what was meant
+	partial  bool          // not all is known that the files say, for one could not be read
+	trying   bool          // a value is read for a key that was only meant: complaints are counted
+
+	adminOnly bool // of a whole file nothing else is read, but for what it includes
 }
 
 // complainAt remembers a problem. There may be more of them than anybody reads.
@@ -32,9 +39,20 @@ func (d *decoder) complainAt(p place, fix, format string, args ...any) {
 	d.problems = append(d.problems, p.problem(fix, format, args...))
 }
 
+// doubtAt remembers what was hardly meant, but can be used. It is told if there are no
+// problems.
+func (d *decoder) doubtAt(p place, fix, format string, args ...any) {
+	if len(d.warnings) >= maxFound {
+		return
+	}
+	w := p.problem(fix, format, args...)
+	w.Warning = true
+	d.warnings = append(d.warnings, w)
+}
+
 // full reports whether another problem would be dropped, so that nobody need look for what
 // was meant.
-func (d *decoder) full() bool { return len(d.problems) >= maxFound }
+func (d *decoder) full() bool { return d.trying || len(d.problems) >= maxFound }
 
 // at returns where a field was written; if it was not, where the struct was that has it.
 func (d *decoder) at(field, section any) place {
@@ -72,8 +90,12 @@ func target(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// object fills v, a struct, with what a mapping says.
-func (d *decoder) object(o *object, v reflect.Value, n *yaml.Node) {
+// unread remembers that v was written, but not so that it can be read, so that nobody
+// complains of what follows from that.
+func (d *decoder) unread(v reflect.Value) { d.bad[v.Addr().Interface()] = true }
+
+// object fills v, a struct, with what a mapping says that was written for what.
+func (d *decoder) object(what string, o *object, v reflect.Value, n *yaml.Node) {
 	here := d.src.at(n)
 	n = target(n)
 	at := d.src.at(n)
@@ -89,13 +111,14 @@ func (d *decoder) object(o *object, v reflect.Value, n *yaml.Node) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.complainAt(here, "write "+o.outline(), "%s, not %s", "this is a group of keys", kindOf(n))
+		d.complainAt(here, "write "+o.outline(), "%s takes a group of keys, not %s", what, kindOf(n))
+		d.unread(v)
 		return
 	}
 	var seen written
 	d.pairs(o, v, n, &seen, 0)
 	for _, f := range o.fields {
-		if seen[f.order] == 0 && f.required {
+		if seen[f.order] == 0 && f.required && !d.bad[v.Field(f.index).Addr().Interface()] {
 			d.complainAt(at, "write "+f.sample(), "%s is missing", f.key)
 		}
 	}
@@ -107,6 +130,7 @@ type written [maxKeys]int32
 // pairs reads the keys of a mapping, then those that it merges (<<) and does not have.
 func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written, depth int) {
 	var merged []*yaml.Node
+	var guesses []guess
 	var own written
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := target(n.Content[i]), n.Content[i+1]
@@ -118,8 +142,13 @@ func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written,
 		case key.Tag == "!!merge":
 			merged = append(merged, value)
 		case f == nil && o == root() && strings.HasPrefix(key.Value, "x-"):
+		case d.adminOnly && o == root() && key.Value != "admin" && key.Value != "include":
 		case f == nil:
-			d.unknown(o, key.Value, at)
+			if meant := d.unknown(o, key.Value, at); meant != nil {
+				guesses = append(guesses, guess{meant, value})
+			} else {
+				d.strange[v.Addr().Interface()] = true
+			}
 		case own[f.order] != 0:
 			d.complainAt(at, fmt.Sprintf("leave it out here or in line %d", own[f.order]), "%s is written twice", key.Value)
 		default:
@@ -128,6 +157,11 @@ func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written,
 				seen[f.order] = int32(at.line)
 				d.field(f, v.Field(f.index), value)
 			}
+		}
+	}
+	for _, g := range guesses {
+		if seen[g.field.order] == 0 && d.try(g.field, v.Field(g.field.index), g.value) {
+			seen[g.field.order] = int32(g.value.Line)
 		}
 	}
 	for _, m := range merged {
@@ -152,30 +186,6 @@ func (d *decoder) merge(o *object, v reflect.Value, m *yaml.Node, seen *written,
 	}
 }
 
-// unknown says what was meant by a key: one of the same group, or one of a group within.
-func (d *decoder) unknown(o *object, key string, at place) {
-	if d.full() {
-		d.dropped++
-		return
-	}
-	meant := closest(key, o.keys())
-	fix := "leave it out, or write " + enumeration(o.keys(), "or")
-	if meant != "" {
-		fix = didYouMean(meant)
-	}
-	for _, f := range o.fields {
-		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && distance(key, meant) == 1 {
-			continue
-		}
-		fix = fmt.Sprintf("write %s: {%s: …}", f.key, key)
-		if f.list {
-			fix = fmt.Sprintf("write %s: [{%s: …}]", f.key, key)
-		}
-		break
-	}
-	d.complainAt(at, fix, "unknown key %q", key)
-}
-
 // field reads the value of a key.
 func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 	t := target(n)
@@ -186,6 +196,7 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 	switch {
 	case t.Kind == yaml.ScalarNode && t.Tag == "!!null":
 		d.complainAt(at, "write "+f.sample()+", or leave the key out", "%s has no value", f.key)
+		d.unread(v)
 	case f.list:
 		d.list(f, v, t, at)
 	case f.on && t.Kind == yaml.ScalarNode && (t.Value == Off || t.Value == "false"):
@@ -193,10 +204,10 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 	case f.optional:
 		section := reflect.New(f.typ)
 		f.obj.fill(section.Elem())
-		d.object(f.obj, section.Elem(), n)
+		d.object(f.key, f.obj, section.Elem(), n)
 		v.Set(section)
 	case f.obj != nil:
-		d.object(f.obj, v, n)
+		d.object(f.key, f.obj, v, n)
 	default:
 		d.value(f, v, n)
 	}
@@ -209,10 +220,12 @@ func (d *decoder) list(f *field, v reflect.Value, t *yaml.Node, at place) {
 	case f.single && t.Kind == yaml.ScalarNode:
 		items = []*yaml.Node{t}
 	default:
-		d.complainAt(at, "write "+f.sample(), "%s is a list, not %s", f.key, kindOf(t))
+		d.complainAt(at, "write "+f.listOf(t), "%s is a list, not %s", f.key, kindOf(t))
+		d.unread(v)
 		return
 	}
 	if f.fixed > 0 && len(items) != f.fixed {
+		d.unread(v)
 		d.complainAt(at, "write "+f.sample(), "%s has %d values, not %d", f.key, f.fixed, len(items))
 		return
 	}
@@ -242,7 +255,7 @@ func (d *decoder) element(f *field, v reflect.Value, n *yaml.Node, i int) {
 		v = v.Elem()
 	}
 	f.obj.fill(v)
-	d.object(f.obj, v, n)
+	d.object("each of "+f.key, f.obj, v, n)
 }
 
 // value reads a scalar.
@@ -255,11 +268,12 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 	d.places[v.Addr().Interface()] = d.here
 	if n.Kind != yaml.ScalarNode {
 		d.complainAt(d.here, "write "+f.sample(), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
+		d.unread(v)
 		return
 	}
 	text, variable, ok := d.expand(n.Value)
 	if !ok || !d.styled(f, n, text, variable) {
-		d.bad[v.Addr().Interface()] = true
+		d.unread(v)
 		return
 	}
 	if text == "" && f.dflt == "" && f.hasDflt {
@@ -271,10 +285,13 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 	}
 	if c := f.form.set(d, f, v, text); c != nil {
 		d.complainAt(d.here, c.fix, "%s", c.message)
-		d.bad[v.Addr().Interface()] = true
+		d.unread(v)
 		return
 	}
-	d.within(f, v)
+	if c := f.within(v); c != nil {
+		d.complainAt(d.here, c.fix, "%s", c.message)
+		d.unread(v)
+	}
 }
 
 // styled holds a scalar to the style of its form, so that the same file means the same to
@@ -304,6 +321,9 @@ func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) boo
 	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
 	c := f.form.set(nil, f, reflect.New(f.typ).Elem(), text)
 	switch {
+	case f.form.style == styleInteger && n.Tag == "!!float":
+		c = f.whole(text)
+		d.complainAt(d.here, c.fix, "%s", c.message)
 	case f.form.style == styleText && !quoted && c != nil:
 		d.complainAt(d.here, c.fix, "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
 	case f.form.style == styleText && !quoted:
@@ -316,20 +336,6 @@ func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) boo
 		d.complainAt(d.here, "write "+f.sample(), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
 	}
 	return false
-}
-
-// within holds a number to its bounds.
-func (d *decoder) within(f *field, v reflect.Value) {
-	if len(f.bounds) == 0 {
-		return
-	}
-	b := f.bounds[0]
-	switch n := number(v); {
-	case n < b.lo:
-		d.complainAt(d.here, "write "+b.loText+" or more", "%s is %s, less than %s", f.key, f.form.show(v), b.loText)
-	case n > b.hi:
-		d.complainAt(d.here, "write "+b.hiText+" or less", "%s is %s, more than %s", f.key, f.form.show(v), b.hiText)
-	}
 }
 
 func (o *object) keys() []string {

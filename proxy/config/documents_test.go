@@ -38,8 +38,16 @@ func good(t *testing.T, name, text string) {
 	t.Helper()
 	tree := wholeTree(t)
 	tree["/etc/p.yaml"] = text
-	loadTree(t, tree)
+	unsuspected(t, loadTree(t, tree))
 	if formatted, p := config.FormatText(text); p != nil || formatted != text {
 		t.Errorf("%s: not formatted: %v\n%s", name, p, formatted)
+	}
+}
+
+// unsuspected holds what is shown to having no warnings.
+func unsuspected(t *testing.T, cfg *config.Config) {
+	t.Helper()
+	for _, w := range cfg.Warnings {
+		t.Error(w.String())
 	}
 }

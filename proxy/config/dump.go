@@ -138,6 +138,9 @@ func (w *writer) items(f *field, v reflect.Value, depth int) {
 
 func (w *writer) scalar(f *field, v reflect.Value) {
 	text := f.form.show(v)
+	if f.shown != "" && text == f.shown { // as the reference has it
+		text = f.dflt
+	}
 	if secret, ok := v.Interface().(Secret); !ok || secret.Source == "" {
 		text = escaped(text)
 	}

@@ -47,6 +47,25 @@ func TestWhatIsPrintedLoadsTheSame(t *testing.T) {
 	}
 }
 
+// TestDefaultsArePrintedAsWritten: as the reference has them, 60s and not 1m.
+func TestDefaultsArePrintedAsWritten(t *testing.T) {
+	printed, looked := string(load(t, smallest).YAML()), 0
+	for _, k := range config.Keys() {
+		absent := strings.Contains(k.Path, ".tls.") || strings.Contains(k.Path, "accept_proxy.") || strings.Contains(k.Path, "discover.") || strings.Contains(k.Path, "zone_aware.")
+		if k.Default == "" || k.List || k.Section || absent {
+			continue
+		}
+		name := k.Path[strings.LastIndexByte(k.Path, '.')+1:]
+		if !strings.Contains(printed, fmt.Sprintf(" %s: %s\n", name, k.Default)) && !strings.Contains(printed, fmt.Sprintf(" %s: %q\n", name, k.Default)) {
+			t.Errorf("%s is not printed as %s", k.Path, k.Default)
+		}
+		looked++
+	}
+	if looked < 50 {
+		t.Errorf("only %d defaults", looked)
+	}
+}
+
 func TestSecretsAreNotShown(t *testing.T) {
 	tree := wholeTree(t)
 	cfg := loadTree(t, tree, "ZONE", "tellnobody", "HOST", "shop")

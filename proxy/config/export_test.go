@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // A Tree is files by their absolute names.
@@ -35,18 +36,29 @@ func (t Tree) glob(pattern string) (paths []string, err error) {
 	return paths, nil
 }
 
+// isDir says that every directory is there but none.
+func (t Tree) isDir(path string) bool { return !strings.HasSuffix(path, "none") }
+
 // LoadTree is Load with other files than those of the file system.
 func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
-	l.read, l.glob = t.read, t.glob
+	l.read, l.glob, l.isDir = t.read, t.glob, t.isDir
 	l.file(path, place{})
 	return l.finish()
+}
+
+// AdminBindTree is AdminBind with other files than those of the file system.
+func AdminBindTree(t Tree, path string, env Env) (string, []Problem) {
+	l := newLoader(env)
+	l.read, l.glob, l.isDir, l.adminOnly = t.read, t.glob, t.isDir, true
+	l.file(path, place{})
+	return l.adminBind()
 }
 
 // Decode is the part of LoadTree that looks at each value by itself.
 func Decode(t Tree, path string, env Env) []Problem {
 	l := newLoader(env)
-	l.read, l.glob = t.read, t.glob
+	l.read, l.glob, l.isDir = t.read, t.glob, t.isDir
 	l.file(path, place{})
 	return l.problems
 }
@@ -109,4 +121,15 @@ func (o *object) all(path string) (keys []Key) {
 		}
 	}
 	return keys
+}
+
+// Covers reports whether a route is told to be for all clients of another.
+func Covers(first, m *Match) bool { return new(checker).covers(first, m) }
+
+// Compared is how many conditions of a listener's routes are compared to find those that
+// are covered.
+func Compared(ln *Listener) int {
+	k := new(checker)
+	k.covered(ln)
+	return k.compared
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -105,10 +106,13 @@ func setBool(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return complain(fix, "%q is not true or false", text)
 }
 
-func setInt(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+func setInt(_ *decoder, f *field, v reflect.Value, text string) *complaint {
 	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 0, v.Type().Bits())
-	if err != nil {
-		return complain("write a number such as 5", "%q is not a whole number", text)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return complain(f.integers(), "%q is too large", text)
+	case err != nil:
+		return complain(f.integers(), "%q is not a whole number", text)
 	}
 	v.SetInt(n)
 	return nil

@@ -47,7 +47,7 @@ type CircuitBreaker struct {
 	FailurePercentage float64       `key:"failure_percentage" default:"60" range:"0..100" unit:"%" doc:"Part of the connections that fail, from which on no more are made. 0: they always are."`
 	Window            time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the part is taken."`
 	MinVolume         int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Connections within the window that it takes to judge by their part."`
-	Open              time.Duration `key:"open" default:"60s" range:"1ms..24h" doc:"How long no connections are made; then some are, for trial."`
+	Open              time.Duration `key:"open" default:"60s" range:"1ms..24h" doc:"How long no connections are made, unless a check succeeds or an endpoint returns before; then some are, for trial."`
 	TrialConnections  int           `key:"trial_connections" default:"5" range:"1..1000000" doc:"Connections that are made for trial; if they succeed all are made again."`
 	Connections       int64         `key:"connections" default:"0" range:"0..100000000" doc:"Connections of the upstream at once; beyond it clients wait in the queue or are refused. 0: no limit."`
 	Pending           int64         `key:"pending" default:"0" range:"0..100000000" doc:"Connections of the upstream that are being made at once. 0: no limit."`

@@ -50,6 +50,8 @@ func bombs() map[string]string {
 		"dangling names":   "upstreams: [" + names(5000) + "]\nlisteners: [" + strings.Repeat("{upstream: abcdefghij},", 5000) + "]",
 		"long names":       "listeners: [{upstream: " + strings.Repeat("a", 1<<20) + "}]\nupstreams: [{name: " + strings.Repeat("b", 1<<20) + "}]",
 		"a long fallback":  "upstreams: [" + chain(5000) + "]",
+		"keys meant":       "upstreams: [" + strings.Repeat("{nmae: x, retyr: {a: 1, b: 2}, balanse: x, queu: {size: x}},", 30_000) + "]",
+		"meant, repeated":  "x-e: &e [" + endpoints + "]\nupstreams: [" + strings.Repeat("{endpoint: *e, x: 1},", 5000) + "]",
 		"variables":        "listeners: [{name: \"" + strings.Repeat("${BIG}", 10_000) + "\"}]",
 	}
 }
@@ -103,6 +105,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add("listeners: [&a {<<: *a, name: '${X}', bind: [':1', 'systemd:x'], upstream: u}]\n"+upstreams, "limits: {}")
 	f.Add(listener("routes: [{match: {sni: ['*.x']}, split: [{upstream: u, percent: 99.5}, {upstream: v, percent: 0.5}]}, {upstream: v}]"), "")
 	f.Add(upstream("discover: {dns: {name: x, min_ttl: 1s}}, health_check: {type: http, http: {status: [200], body: 'file:b.yaml'}}, fallback: {respond: b.yaml}"), "x")
+	f.Add("admin: {bind: '127.0.0.1:2'}\n"+smallest, "")
+	f.Add("listeners: [{nmae: a, bnid: ':1', routes: [{match: {sin: [x]}, upstrem: u}]}]\nupstrems: [{name: u, endpoints: {a: 1}}]\n", "")
 	f.Add("{\"listeners\": [{\"name\": \"\\ud83d\\ude00\"}]}", "{")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		tree := config.Tree{"/etc/p.yaml": a, "/etc/b.yaml": b}
@@ -116,8 +120,12 @@ func FuzzLoad(f *testing.F) {
 				t.Fatalf("problem %+v", p)
 			}
 		}
+		bind, _ := config.AdminBindTree(tree, "/etc/p.yaml", env)
 		if cfg == nil {
 			return
+		}
+		if cfg.Admin != nil && bind != cfg.Admin.Bind.String() || cfg.Admin == nil && bind != "" {
+			t.Fatalf("asked at %q, and listens at %+v", bind, cfg.Admin)
 		}
 		tree["/x.yaml"], tree["/x.json"] = string(cfg.YAML()), string(cfg.JSON())
 		for _, name := range []string{"/x.yaml", "/x.json"} {

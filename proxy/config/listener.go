@@ -9,7 +9,7 @@ import (
 type Listener struct {
 	Pos         Pos
 	Name        string         `key:"name" type:"name" required:"yes" eg:"web" doc:"Its name in logs, metrics and the admin API. No other listener has it."`
-	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Where to listen: one address or a list."`
+	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Where to listen: one address or a list. :443 is every address of this machine, 0.0.0.0:443 every one of IPv4, [::]:443 every one of IPv6."`
 	Allow       []netip.Prefix `key:"allow" eg:"10.0.0.0/8" doc:"Sources that are let in, unless deny says otherwise. Empty: everybody."`
 	Deny        []netip.Prefix `key:"deny" eg:"10.6.6.0/24" doc:"Sources that are refused, also when allow has them."`
 	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"The PROXY header that says who a client really is. Absent: none is read."`
@@ -62,7 +62,7 @@ type ListenerLimits struct {
 	PerSecond              int64  `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
 	PerSource              int64  `key:"per_source" default:"0" range:"0..100000000" doc:"Connections of one source at once; more are refused. 0: no limit."`
 	PerSourcePerSecond     int64  `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections of one source per second; more are refused. 0: no limit."`
-	SourcePrefix           [2]int `key:"source_prefix" default:"32 64" range:"0..32 0..128" unit:"bits" doc:"How much of an IPv4 and of an IPv6 address makes a source."`
+	SourcePrefix           [2]int `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"How much of an IPv4 and of an IPv6 address makes a source."`
 	Bandwidth              int64  `key:"bandwidth" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Bytes per second that all connections move together, in both directions. 0: no limit."`
 	BandwidthPerConnection int64  `key:"bandwidth_per_connection" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"1MiB" doc:"Bytes per second that one connection moves, in both directions together. 0: no limit."`
 }
@@ -70,9 +70,9 @@ type ListenerLimits struct {
 // Timeouts bound each phase of a connection. 0 is no bound.
 type Timeouts struct {
 	Pos            Pos
-	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"How long a client may take for what a route or connect: on_data waits for."`
-	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"How long one endpoint may take to accept, all its addresses together. 0: as long as the kernel tries."`
-	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"How long an endpoint may say nothing at first; then the connection is cut, and it is a failure of the endpoint. 0: no bound."`
+	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"How long a client may take for what a route or connect: on_data waits for; and then, where TLS ends here, for its handshake."`
+	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"How long one endpoint may take to accept, all its addresses together, and for its handshake if it is spoken to in TLS. 0: as long as the kernel tries, and 10s for a handshake."`
+	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"How long an endpoint may say nothing at first; then the connection is cut, and it is a failure of the endpoint. Where the client speaks first, one that says nothing makes its endpoint fail: use it with connect: on_data there. 0: no bound."`
 	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"How long no byte may move in either direction. 0: no bound."`
 	HalfClose      time.Duration `key:"half_close" default:"1m" range:"0..8760h" doc:"The same, once one side has sent its end of file. 0: no bound."`
 	Lifetime       time.Duration `key:"lifetime" default:"0s" range:"0..8760h" eg:"12h" doc:"How long a connection may last. 0: no bound."`
@@ -102,5 +102,5 @@ type Socket struct {
 	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"How long a connection is quiet before the kernel asks its peer for a sign of life (TCP_KEEPIDLE). 0: never."`
 	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"How long a peer may leave bytes unacknowledged, or its window shut (TCP_USER_TIMEOUT). 0: as the kernel likes."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Data in the first packet is accepted (TCP_FASTOPEN)."`
-	MPTCP       bool          `key:"mptcp" default:"false" doc:"Clients may use several paths (Multipath TCP). Their bytes are copied, not spliced, where the kernel cannot."`
+	MPTCP       bool          `key:"mptcp" default:"false" doc:"Clients may use several paths (Multipath TCP). Their bytes are copied, not spliced, where the kernel cannot. A change makes another socket, which takes over from the old one; one that systemd has passed stays what it is."`
 }

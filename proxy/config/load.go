@@ -12,7 +12,8 @@ import (
 type Env func(name string) (value string, ok bool)
 
 // Load reads a file and all that it includes, and checks them. If anything is wrong it
-// returns every problem there is, in the order of the files and their lines, and no Config.
+// returns every problem there is, in the order of the files and their lines, and no Config;
+// else the Config has the warnings.
 //
 // What it reads of the file system are these files, those that file: and respond name,
 // and certificates.
@@ -29,13 +30,14 @@ type loader struct {
 	names   []string        // of the files as the user knows them, in order
 	visited map[string]bool // the same, absolute
 	bytes   int
+	twice   bool // a section is in several files
 	glob    func(pattern string) ([]string, error)
 }
 
 func newLoader(env Env) *loader {
 	l := &loader{visited: make(map[string]bool), glob: filepath.Glob}
-	l.env, l.read = env, readFile
-	l.places, l.bad = make(map[any]place), make(map[any]bool)
+	l.env, l.read, l.isDir = env, readFile, isDir
+	l.places, l.bad, l.strange = make(map[any]place), make(map[any]bool), make(map[any]bool)
 	root().fill(reflect.ValueOf(&l.cfg).Elem())
 	return l
 }
@@ -59,8 +61,10 @@ func (l *loader) file(path string, named place) {
 			err = fmt.Errorf("cannot be read: %w", pathless(err))
 		}
 		l.complainAt(named, mend(err, maxFile), "%v", err)
+		l.partial = true
 		return
 	case len(l.visited) > maxFiles || l.bytes > maxAll:
+		l.partial = true
 		l.complainAt(named, "include less", "there are more than %d files, or %s of them", maxFiles, showSize(maxAll))
 		return
 	}
@@ -89,13 +93,15 @@ func (l *loader) document() {
 	switch {
 	case problem != nil:
 		l.problems = append(l.problems, *problem)
+		l.partial = true
 		return
 	case n == nil:
 		return
 	}
 	var part Config
 	root().fill(reflect.ValueOf(&part).Elem())
-	l.object(root(), reflect.ValueOf(&part).Elem(), n)
+	l.object("a file", root(), reflect.ValueOf(&part).Elem(), n)
+	l.partial = l.partial || l.bad[&part] || l.bad[&part.Upstreams] || l.bad[&part.Include]
 	l.add(&part)
 	l.include(&part)
 }
@@ -119,6 +125,7 @@ func (l *loader) add(part *Config) {
 // once complains of a section that a file before has too.
 func (l *loader) once(key string, whole, part any) {
 	if before, ok := l.places[whole]; ok {
+		l.twice = true
 		l.complainAt(l.places[part], "leave it out here or there", "%s is in %v too", key, before.pos())
 	}
 }
@@ -130,6 +137,7 @@ func (l *loader) include(part *Config) {
 	for i := range part.Include {
 		pattern, at := part.Include[i], l.places[&part.Include[i]]
 		if pattern == "" {
+			l.partial = l.partial || l.bad[&part.Include[i]]
 			continue
 		}
 		if !filepath.IsAbs(pattern) {
@@ -139,10 +147,12 @@ func (l *loader) include(part *Config) {
 			l.cfg.Globs = append(l.cfg.Globs, absolute)
 		}
 		if strings.ContainsAny(filepath.Dir(pattern), `*?[\`) {
+			l.partial = true
 			l.complainAt(at, "write conf.d/*.yaml", "the directory of %q is a pattern", part.Include[i])
 			continue
 		}
 		paths, err := l.glob(pattern)
+		l.partial = l.partial || err != nil || len(paths) == 0 && !strings.ContainsAny(pattern, `*?[\`)
 		switch {
 		case err != nil:
 			l.complainAt(at, `write conf.d/*.yaml, with \ before a special character`, "%q is not a pattern", part.Include[i])
@@ -163,11 +173,17 @@ func (l *loader) finish() (*Config, []Problem) {
 	}
 	if len(l.problems) == 0 {
 		l.cfg.Files = append(l.cfg.Files, l.named...)
+		l.cfg.Warnings = sorted(l.warnings, l.names)
 		return &l.cfg, nil
 	}
+	return nil, l.found()
+}
+
+// found returns the problems.
+func (l *loader) found() []Problem {
 	problems := sorted(l.problems, l.names)
 	if l.dropped > 0 {
 		problems = append(problems, Problem{Message: fmt.Sprintf("and %d more", l.dropped)})
 	}
-	return nil, problems
+	return problems
 }

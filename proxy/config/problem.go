@@ -8,11 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// A Problem is something in a file that cannot be meant.
+// A Problem is something in a file that cannot be meant, or, as a warning, hardly is.
 type Problem struct {
 	Pos     Pos
 	Message string // what is wrong, in one line
 	Fix     string // what to write instead; may be empty
+	Warning bool   // it can be used all the same
 
 	line          string // what is shown of the line
 	column, width int    // which characters of that it is about
@@ -22,13 +23,17 @@ type Problem struct {
 // write instead.
 func (p Problem) String() string {
 	var b strings.Builder
+	message := p.Message
+	if p.Warning {
+		message = "warning: " + message
+	}
 	switch {
 	case p.Pos.Line > 0:
-		fmt.Fprintf(&b, "%v: %s", p.Pos, p.Message)
+		fmt.Fprintf(&b, "%v: %s", p.Pos, message)
 	case p.Pos.File != "":
-		fmt.Fprintf(&b, "%s: %s", p.Pos.File, p.Message)
+		fmt.Fprintf(&b, "%s: %s", p.Pos.File, message)
 	default:
-		b.WriteString(p.Message)
+		b.WriteString(message)
 	}
 	if p.Pos.Line == 0 {
 		if p.Fix != "" {

@@ -42,15 +42,14 @@ func TestProblems(t *testing.T) {
 		{"listeners: [{name: a, name: b, bind: ':1', upstream: u}]" + upstreams, []string{`1:23: name is written twice | leave it out here or in line 1`}},
 		{"listeners: [{}]" + upstreams, []string{
 			"1:13: bind is missing | write bind: \":443\"",
-			"1:13: every client would be refused: there is neither a route nor an upstream | write upstream: and the name of one",
 			"1:13: name is missing | write name: web",
 		}},
 		{listener("? [x] : y"), []string{`1:50: a key is a word, not a list | write one of name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`}},
 		{listener("<<: 5"), []string{"1:52: << merges a group of keys, not a number | write an alias of a group of keys"}},
 		// Types.
-		{"5\n", []string{"1:1: this is a group of keys, not a number | write {limits: …}"}},
+		{"5\n", []string{"1:1: a file takes a group of keys, not a number | write {limits: …}"}},
 		{"listeners: {a: 1}\n", []string{"1:12: listeners is a list, not a group of keys | write listeners: [{name: web, bind: \":443\"}]"}},
-		{listener("timeouts: 5s"), []string{"1:58: this is a group of keys, not text | write {preread: …}"}},
+		{listener("timeouts: 5s"), []string{"1:58: timeouts takes a group of keys, not text | write {preread: …}"}},
 		{listener("timeouts:"), []string{"1:57: timeouts has no value | write timeouts: {preread: …}, or leave the key out"}},
 		{listener("allow: 10.0.0.0/8"), []string{"1:55: allow is a list, not text | write allow: [10.0.0.0/8]"}},
 		{listener("transparent: yes"), []string{`1:61: transparent is a boolean: "yes" is not true or false | write true`}},
@@ -59,7 +58,7 @@ func TestProblems(t *testing.T) {
 		{listener("connect: on-data"), []string{`1:57: connect is one of immediately, on_data, not "on-data" | did you mean "on_data"?`}},
 		{listener("connect: never"), []string{`1:57: connect is one of immediately, on_data, not "never" | write immediately or on_data`}},
 		{listener(`socket: {backlog: "5"}`), []string{`1:66: backlog is an integer, not text | write it without quotes: 5`}},
-		{listener("socket: {backlog: 1.5}"), []string{`1:66: backlog is an integer, not a number | write backlog: 4096`}},
+		{listener("socket: {backlog: 1.5}"), []string{`1:66: backlog is an integer: "1.5" is not a whole number | write 1 or 2`}},
 		{listener("tls: {certificates: [{cert: a, key: k}], min_version: 1.2}"), []string{`1:102: min_version is text, not a number | write it in quotes: "1.2"`}},
 		{"listeners: [{name: 5, bind: 80, upstream: u}]" + upstreams, []string{
 			`1:20: name is text, not a number | write it in quotes: "5"`,
@@ -133,20 +132,27 @@ upstreams:
 			"1:56: the listener a is defined in /etc/p.yaml:1:20 already | write another name",
 		}},
 		{"listeners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1', 'h:1', {name: x, address: 'h:1'}, {name: x, address: 'h:2'}]}, {name: u, endpoints: ['h:1']}]", []string{
-			"2:42: the endpoint h:1 is defined in /etc/p.yaml:2:35 already | write another name",
+			"2:42: the endpoint h:1 is defined in /etc/p.yaml:2:35 already | leave one out, and give the other more weight",
 			"2:83: the endpoint x is defined in /etc/p.yaml:2:56 already | write another name",
 			"2:112: the upstream u is defined in /etc/p.yaml:2:20 already | write another name",
 		}},
 		// Binds.
-		{"admin: {bind: '127.0.0.1:2'}\n" + "listeners: [{name: a, bind: [':1', '10.0.0.1:1', '[::1]:1'], upstream: u}, {name: b, bind: ['[::]:2', 'systemd:x', ':0', ':0'], upstream: u}, {name: c, bind: ['systemd:x', 'unix:/a/../b', '10.0.0.1:3', '10.0.0.2:3', '0.0.0.0:3', '10.0.0.1:3', 'unix:@n', 'unix:@n'], upstream: u}, {name: d, bind: 'unix:/b?mode=0600', upstream: u}]" + upstreams, []string{
+		{"admin: {bind: '127.0.0.1:2'}\n" + "listeners: [{name: a, bind: [':1', '10.0.0.1:1', '[::1]:1'], upstream: u}, {name: b, bind: ['127.0.0.1:2', 'systemd:x', ':0', ':0'], upstream: u}, {name: c, bind: ['systemd:x', 'unix:/a/../b', '10.0.0.1:3', '10.0.0.2:3', '0.0.0.0:3', '10.0.0.1:3', 'unix:@n', 'unix:@n'], upstream: u}, {name: d, bind: 'unix:/b?mode=0600', upstream: u}]" + upstreams, []string{
 			"2:36: 10.0.0.1:1 overlaps with that of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
 			"2:50: [::1]:1 overlaps with that of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
-			"2:93: [::]:2 overlaps with that of admin in /etc/p.yaml:1:15 | write another address or port, or leave one out",
-			"2:160: systemd:x overlaps with that of listener b in /etc/p.yaml:2:103 | write another address or port, or leave one out",
-			"2:217: 0.0.0.0:3 overlaps with that of listener c in /etc/p.yaml:2:189 | write another address or port, or leave one out",
-			"2:230: 10.0.0.1:3 overlaps with that of listener c in /etc/p.yaml:2:189 | write another address or port, or leave one out",
-			"2:255: unix:@n overlaps with that of listener c in /etc/p.yaml:2:244 | write another address or port, or leave one out",
-			"2:297: unix:/b?mode=0600 overlaps with that of listener c in /etc/p.yaml:2:173 | write another address or port, or leave one out",
+			"2:93: 127.0.0.1:2 overlaps with that of admin in /etc/p.yaml:1:15 | write another address or port, or leave one out",
+			"2:165: systemd:x overlaps with that of listener b in /etc/p.yaml:2:108 | write another address or port, or leave one out",
+			"2:222: 0.0.0.0:3 overlaps with that of listener c in /etc/p.yaml:2:194 | write another address or port, or leave one out",
+			"2:235: 10.0.0.1:3 overlaps with that of listener c in /etc/p.yaml:2:194 | write another address or port, or leave one out",
+			"2:260: unix:@n overlaps with that of listener c in /etc/p.yaml:2:249 | write another address or port, or leave one out",
+			"2:302: unix:/b?mode=0600 overlaps with that of listener c in /etc/p.yaml:2:178 | write another address or port, or leave one out",
+		}},
+		{"listeners: [{name: a, bind: ['0.0.0.0:1', '[::]:1', '127.0.0.1:1', '[::1]:1', 'g:1', ':1'], upstream: u}, {name: b, bind: ['[::1]:2', '0.0.0.0:2', '[::]:2', '[::ffff:1.2.3.4]:2'], upstream: u}]" + upstreams, []string{
+			"1:53: 127.0.0.1:1 overlaps with that of listener a in /etc/p.yaml:1:30 | write another address or port, or leave one out",
+			"1:68: [::1]:1 overlaps with that of listener a in /etc/p.yaml:1:43 | write another address or port, or leave one out",
+			"1:86: :1 overlaps with that of listener a in /etc/p.yaml:1:30 | write another address or port, or leave one out",
+			"1:148: [::]:2 overlaps with that of listener b in /etc/p.yaml:1:124 | write another address or port, or leave one out",
+			"1:158: [::ffff:1.2.3.4]:2 overlaps with that of listener b in /etc/p.yaml:1:135 | write another address or port, or leave one out",
 		}},
 		{"admin: {bind: ':9'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:15: :9 is open to other machines | write unix:/path or 127.0.0.1:PORT",
@@ -200,6 +206,9 @@ upstreams:
 		}},
 		// Upstreams.
 		{upstream("balance: first"), []string{`2:13: endpoints or discover is missing | write endpoints: ["10.0.0.11:443"]`}},
+		{upstream("endpoints: [{address: 'h:1', weight: 0}, {address: 'h:2', weight: 0, backup: true}]"), []string{
+			"2:34: every endpoint has weight 0: none would ever be chosen | write weight: 1 at one of them, or a fallback",
+		}},
 		{upstream("endpoints: ['h:1'], discover: {dns: {name: x}}"), []string{"2:13: endpoints and discover exclude each other | leave one of them out"}},
 		{upstream("discover: {}"), []string{"2:33: dns or file is missing | write dns: {name: _pg._tcp.db.example}"}},
 		{upstream("discover: {dns: {name: x, type: A, servers: ['ns:53', '1.2.3.4:53'], min_ttl: 1h}}"), []string{
@@ -278,10 +287,9 @@ func TestProblemsOfIncludedFiles(t *testing.T) {
 		got = append(got, p.Error())
 	}
 	want := []string{
-		`/etc/p.yaml:3:45: there is no upstream w: define it, or write u`,
 		`/etc/b.yaml:1:9: limits is in /etc/p.yaml:2:9 too: leave it out here or there`,
 		`/etc/b.yaml:3:33: unknown key "weight": write endpoints: [{weight: …}]`,
-		`/etc/c.yaml:4:1: while parsing a flow node: did not find expected node content: indent it like the lines above`,
+		`/etc/c.yaml:4:1: while parsing a flow node: did not find expected node content: close what is open, with ] or }`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))

@@ -57,7 +57,7 @@ func TestExamplesOfTheDocument(t *testing.T) {
 	for _, m := range examples {
 		tree := wholeTree(t)
 		tree["/etc/p.yaml"] = m[1]
-		loadTree(t, tree, "ZONE", "a", "REDIS_PASSWORD", "x")
+		unsuspected(t, loadTree(t, tree, "ZONE", "a", "REDIS_PASSWORD", "x"))
 		if formatted, p := config.FormatText(m[1]); p != nil || formatted != m[1] {
 			t.Errorf("not formatted: %v\n%s", p, m[1])
 		}

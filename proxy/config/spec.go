@@ -28,6 +28,7 @@ type field struct {
 	unit     string
 	example  string
 	dflt     string // as it is written, words for a list
+	shown    string // what the form shows of a default that is written otherwise
 	hasDflt  bool
 	enum     []string
 	bounds   []bounds // one, or one for each element
@@ -155,6 +156,7 @@ func (o *object) setDefault(f *field) {
 		}
 	case f.form != nil && f.dflt != "":
 		f.mustSet(v, f.dflt)
+		f.shown = f.form.show(v)
 	}
 }
 

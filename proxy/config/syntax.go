@@ -66,6 +66,9 @@ func (s *source) syntax(err error) *Problem {
 
 // syntaxFix says what to write instead of what the YAML parser does not understand.
 func syntaxFix(message string, at place) string {
+	if fix := flowFix(message, at); fix != "" {
+		return fix
+	}
 	text := at.src.line(at.line)
 	for _, known := range []struct{ message, fix string }{
 		{"mapping values are not allowed", "write text with a colon in quotes, or begin a new line"},

@@ -71,13 +71,13 @@ type ZoneAware struct {
 	SpillBelow float64 `key:"spill_below" default:"0.7" range:"0..1" doc:"If a smaller part of the zone's endpoints is healthy, other zones get clients too, in proportion."`
 }
 
-// Retry is how often another endpoint is tried.
+// Retry is how often a client whose endpoint cannot be reached tries again.
 type Retry struct {
 	Pos        Pos
-	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"How often another endpoint is tried. 0: never."`
+	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"How often a client tries again: another endpoint as long as there is one that it has not tried. 0: never."`
 	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"How long to wait before the first retry; it doubles with each."`
 	MaxBackoff time.Duration `key:"max_backoff" default:"250ms" range:"0..1m" doc:"How long to wait before a retry, at most."`
-	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Retries there may be, as a part of the connections."`
+	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Retries in vain there may be within 10s, as a part of the clients, or 30 if that is more. 0: no retries."`
 }
 
 // A Queue holds clients that no endpoint has room for.

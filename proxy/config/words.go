@@ -18,7 +18,7 @@ func kindOf(n *yaml.Node) string {
 	case "!!int", "!!float":
 		return "a number"
 	case "!!bool":
-		return "true or false"
+		return strings.ToLower(n.Value)
 	case "!!null":
 		return "nothing"
 	}

@@ -17,6 +17,7 @@ type book struct {
 	refused  int64
 	canceled int64
 	ended    Totals
+	held     tally // what meters are not told yet; nil: they are told at once
 }
 
 func (b *book) init() { b.ring.next, b.ring.prev = &b.ring, &b.ring }
@@ -43,7 +44,9 @@ func (b *book) end(h *Handed, r relay.Result) (bond Bond, joined bool) {
 		b.refused++
 	}
 	b.ended.Add(r)
-	bond, h.session = h.bond, nil
+	if bond, h.session = h.bond, nil; bond != nil {
+		b.held.ended(bond, &r)
+	}
 	return bond, joined
 }
 
@@ -77,14 +80,30 @@ func (h *Handed) cut(cause error) {
 	}
 }
 
-// summary is what they have done so far.
-func (b *book) summary() Summary {
+// tell tells the meters what was held back, and holds nothing back any more.
+func (b *book) tell() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.held.tell()
+	b.held = nil
+}
+
+// summary is what they have done so far. If running is not nil what they have moved is added
+// to it, and meters are not told of what ends from now on.
+func (b *book) summary(running tally) Summary {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if running != nil && b.held == nil {
+		b.held = make(tally)
+	}
 	sum := Summary{Active: b.active, Refused: b.refused, Canceled: b.canceled, Totals: b.ended}
 	for h := b.ring.next; h != &b.ring; h = h.next {
 		if h.session != nil {
-			sum.Totals.Add(h.session.Result())
+			r := h.session.Result()
+			sum.Totals.Add(r)
+			if running != nil && h.bond != nil {
+				running.add(h.bond, bytesOf(&r))
+			}
 		}
 	}
 	return sum

@@ -38,12 +38,13 @@ type core struct {
 	scratch       []byte // what clients send first, until it was looked at
 	preface       []byte // what endpoints are sent first
 	walk          walk
+	held          tally // what meters are not told yet; nil: they are told at once
 	cuts          cuts
 
 	starveTimer loop.Timer
 
 	accepted, active, refused, handedOver, canceledClients int64
-	peeks, hellosFull                                      int64
+	peeks, hellosFull, taken                               int64
 	refusals                                               Refusals
 	ended                                                  Totals
 

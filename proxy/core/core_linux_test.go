@@ -89,9 +89,9 @@ func (w *witness) causes() []error {
 
 func (w *witness) Paused(*core.Listening, error, int64, int64) { w.pauses.Add(1) }
 
-func (w *witness) Trim() int                                 { w.trims.Add(1); return 0 }
-func (w *witness) Detailed() bool                            { return false }
-func (w *witness) Ended(string, string, relay.Result, error) {}
+func (w *witness) Trim() int                                { w.trims.Add(1); return 0 }
+func (w *witness) Detailed() bool                           { return false }
+func (w *witness) Ended(*core.Session, relay.Result, error) {}
 
 // rig is a group in front of an echo.
 type rig struct {

@@ -36,7 +36,9 @@ type dialing struct {
 	undelayed bool   // the endpoint's TCP_NODELAY is set
 	raised    int32  // to what the client's low-water mark is; 0 if it is not
 	ahead     []byte // what the client has sent, as far as a peek has shown; it is queued
-	moved     int    // how much of that the endpoint has got already
+	taken     []byte // what was taken out of its queue; nil: nothing is
+	vain      uint8  // peeks that have shown too little, see inVain
+	moved     int    // how much of ahead, or of taken, the endpoint has got already
 	timer     loop.Timer
 	endpoint  endpoint // while its preface is written
 	rest      []byte   // of the preface, or of a response
@@ -106,7 +108,7 @@ func (c *core) drop(d *dialing) {
 	d.use++
 	d.client.reset()
 	d.conn, d.id, d.serving, d.step, d.rest, d.raised = nil, 0, nil, Step{}, nil, 0
-	d.ahead, d.moved = d.ahead[:0], 0
+	d.ahead, d.taken, d.vain, d.moved = d.ahead[:0], nil, 0, 0
 	if c.spareDialings < mostSpare {
 		c.spareDialings++
 		d.next, c.dialings = c.dialings, d
@@ -231,7 +233,7 @@ func (d *dialing) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events
 		}
 	}
 	switch {
-	case err == nil && d.step.Preface:
+	case err == nil && (d.step.Preface || len(d.taken) > 0):
 		c.writePreface(d)
 	case err == nil:
 		c.join(d)
@@ -305,7 +307,7 @@ func (t *dialTimer) Expired(*loop.Timer) {
 	case pausing, parked:
 		c.proceed(d)
 	case prefacing:
-		c.failed(d, os.ErrDeadlineExceeded)
+		c.failedPreface(d, os.ErrDeadlineExceeded)
 	case responding, lingering:
 		c.part(d)
 	}

@@ -50,6 +50,13 @@ func (g *Group) Turn() {
 	}
 }
 
+// SetSlabSize has slabs of so many conns made, until restore: while there is no group.
+func SetSlabSize(n int) (restore func()) {
+	before := slabSize
+	slabSize = n
+	return func() { slabSize = before }
+}
+
 // ConnSize is how many bytes a session takes, and how many of them are the relay's.
 func ConnSize() (all, relays uintptr) {
 	t := reflect.TypeFor[conn]()

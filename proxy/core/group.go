@@ -24,6 +24,8 @@ type Config struct {
 	Loops      int
 	BusyPoll   time.Duration
 	KeepPolicy bool
+	// TurnCPU has [Load.Overruns] counted, see [loop.Config].
+	TurnCPU bool
 	// Now is the clock, as in [loop.Config]; nil means the system's.
 	Now func() int64
 
@@ -59,9 +61,9 @@ type Host interface {
 	// Refused is called when a client was reset: by its Admitter, for what it has sent
 	// or not sent (see [Preread]), or because no target took it. Its name is empty while
 	// Detailed is false. Ended is called when a session is over that began while
-	// Detailed was true.
+	// Detailed was true; of the session its names are told.
 	Refused(l *Listening, client string, cause error)
-	Ended(client, endpoint string, r relay.Result, err error)
+	Ended(s *Session, r relay.Result, err error)
 }
 
 // A Group is the cores of a proxy. Make it with [New].
@@ -82,6 +84,7 @@ type Group struct {
 	ended    chan struct{} // closed when the loops have ended
 	lookups  sync.WaitGroup
 	summing  sync.Mutex
+	metering sync.Mutex   // before summing
 	control  func() error // a test's: why a socket cannot be had
 
 	mu         sync.Mutex
@@ -97,7 +100,7 @@ func New(cfg *Config) (*Group, error) {
 	g.gate.max.Store(int64(cfg.MaxConnections))
 	g.gate.tell = cfg.Host.Full
 	var err error
-	if g.loops, err = loop.NewGroup(cfg.Loops, &loop.Config{BusyPoll: cfg.BusyPoll, KeepPolicy: cfg.KeepPolicy, Now: cfg.Now}); err != nil {
+	if g.loops, err = loop.NewGroup(cfg.Loops, &loop.Config{BusyPoll: cfg.BusyPoll, KeepPolicy: cfg.KeepPolicy, TurnCPU: cfg.TurnCPU, Now: cfg.Now}); err != nil {
 		return nil, err
 	}
 	if err := g.open(); err != nil {
@@ -229,28 +232,41 @@ func (g *Group) Active() int64 { return g.gate.active.Load() }
 // Summary returns what was done until now. Sessions that run are in it with what
 // they have moved so far. It may be called at any time by any goroutine but those of
 // the loops, which it asks.
-func (g *Group) Summary() Summary {
+func (g *Group) Summary() Summary { return g.summarize(nil) }
+
+// summarize adds what sessions that run have moved to running, unless that is nil.
+func (g *Group) summarize(running tally) Summary {
 	g.summing.Lock()
 	defer g.summing.Unlock()
-	sum := g.handed.summary()
+	sum := g.handed.summary(running)
 	sum.Arena = g.mem.Stats()
 	for _, c := range g.cores {
-		part := g.ask(c)
+		part := g.ask(c, running)
 		sum.merge(&part)
 	}
 	return sum
 }
 
-func (g *Group) ask(c *core) Summary {
+func (g *Group) ask(c *core, running tally) Summary {
 	if !g.started.Load() {
 		return Summary{Loops: []Load{{}}}
 	}
 	answer := make(chan Summary, 1)
-	c.post(func() { c.beginWalk(answer) })
+	var of tally // the core's own, until it has answered
+	if running != nil {
+		of = make(tally)
+	}
+	c.post(func() { c.beginWalk(answer, of) })
 	select {
 	case s := <-answer:
+		for b, bytes := range of {
+			running.add(b, *bytes)
+		}
 		return s
 	case <-g.ended:
+		if running != nil { // whom the walk did not get to has ended
+			c.tell()
+		}
 		return c.settled()
 	}
 }

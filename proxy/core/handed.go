@@ -21,6 +21,8 @@ type Handed struct {
 	TCP bool
 	// Client is what is known of it: its own copy. It asks FD for addresses, until Conn.
 	Client *Client
+	// early is what was taken from it before.
+	early []byte
 	// Service is the one that it was accepted under.
 	Service *Service
 
@@ -45,7 +47,7 @@ func (c *core) handOver(d *dialing, to func(*Handed)) {
 	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
 	client.wakes = nil
 	h := &Handed{
-		FD: fd, TCP: n.tcp, Client: &client, Service: s.service, serving: s, admitted: d.admitted,
+		FD: fd, TCP: n.tcp, Client: &client, early: d.taken, Service: s.service, serving: s, admitted: d.admitted,
 		began: time.Now(), name: d.clientName(),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
@@ -92,7 +94,9 @@ func (h *Handed) End(r relay.Result, err error) {
 	case !joined && err != nil:
 		host.Refused(h.serving.socket, h.name, err)
 	case joined && host.Detailed():
-		host.Ended(h.name, h.endpoint, r, err)
+		s := &Session{Client: h.name, Endpoint: h.endpoint, Listener: h.serving.socket.Name}
+		s.bound(bond)
+		host.Ended(s, r, err)
 	}
 	g.release(h.serving, h.admitted, h.Client.Ticket)
 }
@@ -101,5 +105,9 @@ func (h *Handed) End(r relay.Result, err error) {
 // more; the Client knows its addresses from then on. With an error it was closed.
 func (h *Handed) Conn() (net.Conn, error) {
 	h.Client.leave()
-	return loop.Give(h.FD)
+	c, err := loop.Give(h.FD)
+	if err != nil || len(h.early) == 0 {
+		return c, err
+	}
+	return &early{Conn: c, rest: h.early}, nil
 }

@@ -7,7 +7,11 @@ import "github.com/penstock/penstock/relay"
 // join has a client and its endpoint joined.
 func (c *core) join(d *dialing) {
 	limits, err := d.search.Reached(c.loop.Now())
-	if err != nil {
+	switch {
+	case err != nil && d.moved > 0:
+		c.refuse(d, err)
+		return
+	case err != nil:
 		d.dropEndpoint()
 		c.proceed(d)
 		return
@@ -47,11 +51,10 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	c.walkPast(n, r)
 	if b := bondOf(n.session.Limits()); b != nil {
 		b.Ended(r, err)
+		c.held.ended(b, &r)
 	}
 	if len(c.names) > 0 {
-		names := c.names[n]
-		delete(c.names, n)
-		c.group.cfg.Host.Ended(names[0], names[1], r, err)
+		c.tellEnded(n, r, err)
 	}
 	if len(c.sources) > 0 {
 		delete(c.sources, n)
@@ -63,6 +66,18 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	}
 	c.vacate(n, s)
 	c.group.release(s, s.service.Admitter != nil, ticket)
+}
+
+// tellEnded tells of the end of a session, if its names are kept.
+func (c *core) tellEnded(n *conn, r relay.Result, err error) {
+	names, ok := c.names[n]
+	if !ok {
+		return
+	}
+	delete(c.names, n)
+	s := &Session{Client: names[0], Endpoint: names[1], Listener: n.role.serving.socket.Name}
+	s.bound(bondOf(n.session.Limits()))
+	c.group.cfg.Host.Ended(s, r, err)
 }
 
 // clientName names a client: what its PROXY header has told, or the other end.

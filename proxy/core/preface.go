@@ -20,9 +20,14 @@ const prefaceTime = 5 * time.Second
 // kernel is told to let both go together; if not, Nagle's algorithm would hold back what
 // follows, so TCP_NODELAY is set.
 func (c *core) writePreface(d *dialing) {
-	c.preface = d.search.Preface(c.preface[:0])
+	c.preface = c.preface[:0]
+	if d.step.Preface {
+		c.preface = d.search.Preface(c.preface)
+	}
 	size, flags := len(c.preface), 0
 	switch {
+	case len(d.taken) > 0:
+		c.preface = append(c.preface, d.taken...)
 	case len(d.ahead) > 0 && c.group.cfg.Relay.Engine() != relay.EngineSplice:
 		c.preface = append(c.preface, d.ahead...)
 	case d.queued():
@@ -31,18 +36,34 @@ func (c *core) writePreface(d *dialing) {
 		d.undelay()
 	}
 	n, err := sendSome(d.endpoint.fd, c.preface, flags)
+	if len(d.taken) > 0 {
+		size, d.moved = len(c.preface), len(d.taken)
+	} else {
+		d.moved = max(n-size, 0)
+	}
 	switch {
 	case n > size || err == nil && n == size:
-		d.moved = n - size // if there was an error, too: the session meets it again
-		c.join(d)
+		c.join(d) // if there was an error, too: the session meets it again
 	case err != nil:
-		c.failed(d, err)
+		d.phase, d.rest = prefacing, c.preface[n:]
+		c.failedPreface(d, err)
 	default:
 		d.undelay()
 		d.phase, d.rest = prefacing, append([]byte(nil), c.preface[n:size]...)
 		c.loop.Arm(&d.timer, (*dialTimer)(d), prefaceTime)
 		c.loop.Hand(d.endpoint.id, (*preface)(d))
 	}
+}
+
+// failedPreface goes on after an endpoint that has not taken all of what was to come
+// first. One that has got something of what was taken from the client is the last.
+func (c *core) failedPreface(d *dialing, err error) {
+	if d.sentOn() {
+		c.refuse(d, err)
+		return
+	}
+	d.moved, d.rest = 0, nil
+	c.failed(d, err)
 }
 
 // undelay switches Nagle's algorithm off.
@@ -72,7 +93,7 @@ func (p *preface) Ready(_ uint8, events loop.Events) {
 	n, err := sendSome(d.endpoint.fd, d.rest, 0)
 	if err != nil {
 		c.loop.Disarm(&d.timer)
-		c.failed(d, err)
+		c.failedPreface(d, err)
 		return
 	}
 	if d.rest = d.rest[n:]; len(d.rest) == 0 {

@@ -62,7 +62,7 @@ func (c *core) identified(d *dialing) {
 // expect waits for what the client sends in a phase, which may be there already.
 func (c *core) expect(d *dialing, p phase) {
 	d.phase = p
-	if d.events&arrived != 0 {
+	if d.events&arrived != 0 || d.taken != nil {
 		c.look(d)
 	}
 }
@@ -75,8 +75,12 @@ func (c *core) look(d *dialing) {
 	if c.scratch == nil {
 		c.scratch = make([]byte, scratchSize)
 	}
-	b := c.scratch[:d.most()]
 	c.peeks++
+	if d.taken != nil {
+		c.takeMore(d)
+		return
+	}
+	b := c.scratch[:d.most()]
 	n, err := sys.Recv(int(d.conn.fd), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 	switch {
 	case err == syscall.EAGAIN:
@@ -99,6 +103,8 @@ func (c *core) look(d *dialing) {
 		c.found(d, b[:n])
 	case d.events&(loop.PeerClosed|loop.HungUp) != 0:
 		c.refuse(d, ErrPrereadEnded)
+	case d.inVain(n):
+		c.takeMore(d)
 	default:
 		d.raise(need)
 	}
@@ -135,7 +141,10 @@ func (c *core) found(d *dialing, b []byte) {
 	switch d.phase {
 	case awaitHeader:
 		n, err := d.serving.service.Preread.Header.Parse(b, &d.client.Header)
-		if err == nil {
+		switch {
+		case err == nil && d.taken != nil:
+			d.taken = d.taken[n:]
+		case err == nil:
 			err = consume(int(d.conn.fd), b[:n], 0)
 		}
 		if err != nil {
@@ -167,7 +176,7 @@ const mostAhead = 2 << 10
 // in one segment, by one call, with what comes before it. It stays in the socket's queue
 // until an endpoint has it. Events tell from here on of what comes after it.
 func (d *dialing) keepAhead(b []byte) {
-	if d.conn.tcp && len(b) <= mostAhead && d.events&loop.Urgent == 0 {
+	if d.conn.tcp && d.taken == nil && len(b) <= mostAhead && d.events&loop.Urgent == 0 {
 		d.ahead = append(d.ahead[:0], b...)
 		d.events &^= loop.Readable
 	}
@@ -176,10 +185,10 @@ func (d *dialing) keepAhead(b []byte) {
 // takeAhead takes out of the client's queue what the endpoint has got of it, and puts the
 // events right.
 func (d *dialing) takeAhead() {
-	if d.moved < len(d.ahead) {
+	if d.moved < len(d.ahead) || d.taken != nil {
 		d.events |= loop.Readable
 	}
-	if d.moved == 0 {
+	if d.moved == 0 || d.taken != nil {
 		return
 	}
 	// MSG_TRUNC: TCP throws the bytes away and copies nothing (tcp(7)).

@@ -3,7 +3,6 @@ package core_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/header"
 )
@@ -24,20 +24,7 @@ import (
 // helloOf returns what a TLS client sends first.
 func helloOf(t *testing.T, name string, protocols ...string) []byte {
 	t.Helper()
-	client, server := net.Pipe()
-	var hello bytes.Buffer
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b := make([]byte, 64<<10)
-		n, _ := server.Read(b)
-		hello.Write(b[:n])
-		server.Close()
-	}()
-	_ = tls.Client(client, &tls.Config{ServerName: name, NextProtos: protocols}).Handshake()
-	<-done
-	client.Close()
-	return hello.Bytes()
+	return clienthello.Named(t, name, protocols...)
 }
 
 // peeks is how often the loops have looked at what clients sent.

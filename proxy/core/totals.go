@@ -55,9 +55,10 @@ type Load struct {
 	Active, Accepted int64 // clients that it serves, and has served
 	HandedOver       int64 // clients that it accepted for others
 	Peeks            int64 // times that it looked at what a client has sent first, see [Preread]
+	Taken            int64 // bytes that were taken instead of peeked at
 	HellosFull       int64 // hellos that crypto/tls had to read, see [hello.Info.Full]
 	// What has the name of a field of [loop.Stats] is that.
-	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused int64
+	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused, Overruns int64
 	// LagP99 and LagMax are how long turns took, see [loop.Stats]: LagP99 is an upper
 	// bound of what 99 % of them took. TimerLateP99 and TimerLateMax are the same of how
 	// late timers fired.

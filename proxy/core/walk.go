@@ -15,14 +15,22 @@ type walk struct {
 	at   int // the next slab
 	sum  Summary
 	done chan<- Summary // nil: there is no walk
+
+	running tally // what those that run have moved by bond; nil: it is not asked for
+	bond    Bond  // of the one before
+	bytes   *Bytes
 }
 
 // slabsPerTurn is how much of a walk is one turn's.
 const slabsPerTurn = 2
 
-// beginWalk begins to make a summary for done, which has room for it.
-func (c *core) beginWalk(done chan<- Summary) {
-	c.walk = walk{sum: c.settled(), done: done}
+// beginWalk begins to make a summary for done, which has room for it, and if running is not
+// nil, what is running by bond: then meters are not told of what ends from now on.
+func (c *core) beginWalk(done chan<- Summary, running tally) {
+	c.walk = walk{sum: c.settled(), done: done, running: running}
+	if running != nil && c.held == nil {
+		c.held = make(tally)
+	}
 	c.walkOn()
 }
 
@@ -33,9 +41,9 @@ func (c *core) settled() Summary {
 		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Totals: c.ended,
 		Refusals: c.refusals,
 		Loops: []Load{{
-			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver, Peeks: c.peeks, HellosFull: c.hellosFull,
+			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver, Peeks: c.peeks, HellosFull: c.hellosFull, Taken: c.taken,
 			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
-			Batches: s.Batches, BatchRefused: s.BatchRefused,
+			Batches: s.Batches, BatchRefused: s.BatchRefused, Overruns: s.Overruns,
 			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,
 			TimerLateP99: p99(s.TimerLate[:], s.MaxTimerLate), TimerLateMax: s.MaxTimerLate,
 			LongTurns: long(s.Lag[:]),
@@ -75,14 +83,16 @@ func (c *core) walkOn() {
 	for range slabsPerTurn {
 		if w.at == len(c.slabs) {
 			w.done <- w.sum
-			w.done = nil
+			*w = walk{}
 			return
 		}
 		slab := c.slabs[w.at]
 		w.at++
 		for i := range slab {
 			if slab[i].state == joined {
-				w.sum.Totals.Add(slab[i].session.Result())
+				r := slab[i].session.Result()
+				w.sum.Totals.Add(r)
+				w.note(&slab[i], bytesOf(&r))
 			}
 		}
 	}
@@ -93,5 +103,6 @@ func (c *core) walkOn() {
 func (c *core) walkPast(n *conn, r relay.Result) {
 	if c.walk.done != nil && int(n.slab) >= c.walk.at {
 		c.walk.sum.Totals.Add(r)
+		c.walk.note(n, bytesOf(&r))
 	}
 }

@@ -165,8 +165,8 @@ func TestFailingServersChangeNothing(t *testing.T) {
 			t.Errorf("status %+v", status)
 		}
 	}
-	equal(t, r.log.count("DNS fails"), 2)
-	equal(t, r.log.count("DNS works again"), 2)
+	equal(t, r.logged("DNS fails"), 2)
+	equal(t, r.logged("DNS works again"), 2)
 }
 
 func TestNothingIsToldBeforeTheFirstAnswer(t *testing.T) {

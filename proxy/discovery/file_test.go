@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
 // file is a rig of a file, with the kernel's events and no polling.
 func file(t *testing.T, path string) *rig {
-	r := &rig{t: t, log: &lines{}}
+	r := &rig{t: t, log: new(software.Output)}
 	return r.watch(discovery.NewFile(discovery.FileConfig{
 		Path: path, Poll: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}))
@@ -58,11 +59,11 @@ func TestBadFileChangesNothing(t *testing.T) {
 	}
 	must(t, os.Remove(path))
 	r.status("gone", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Stale })
-	equal(t, r.log.count("their file is bad"), 4)
+	equal(t, r.logged("their file is bad"), 4)
 
 	must(t, replace(path, "[a:1, b:1]")) // as before: good, and no news
 	r.status("good", func(s discovery.Status) bool { return s.Err == nil && !s.Stale && s.Failures == 0 })
-	equal(t, r.log.count("good again"), 1)
+	equal(t, r.logged("good again"), 1)
 	must(t, replace(path, "[c:1]"))
 	equal(t, r.next(), "c:1*1")
 }

@@ -48,7 +48,8 @@ func pause(ctx context.Context, c Clock, d time.Duration) bool {
 	}
 }
 
-// tell notes how the lookup went, and logs when failing begins and ends.
+// tell notes how the lookup went, and logs when failing begins and ends, and that there are
+// no endpoints.
 func (d *DNS) tell(endpoints int, changed bool, next time.Time, err error) {
 	before := d.Status()
 	now := d.cfg.Clock.Now()
@@ -67,9 +68,23 @@ func (d *DNS) tell(endpoints int, changed bool, next time.Time, err error) {
 	switch {
 	case err != nil && before.Err == nil:
 		d.cfg.Log.Warn("DNS fails: the endpoints that are known stay", "name", before.From, "endpoints", endpoints, "err", err)
+	case err == nil && endpoints == 0 && (changed || before.Err != nil):
+		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "why", d.denied())
+	case err == nil && changed && before.Endpoints == 0 && !before.Changed.IsZero():
+		d.cfg.Log.Info("DNS has endpoints of the name again", "name", before.From, "endpoints", endpoints)
 	case err == nil && before.Err != nil:
 		d.cfg.Log.Info("DNS works again", "name", before.From, "endpoints", endpoints, "failures", before.Failures)
 	}
+}
+
+// denied is what servers say of a name that has nothing.
+func (d *DNS) denied() string {
+	for _, q := range ask(d.qtypes, dns.CanonicalName(d.cfg.Name)) {
+		if a := d.memory[q]; a != nil && a.denied != "" {
+			return a.denied
+		}
+	}
+	return noService
 }
 
 // lookup asks what is due and returns all endpoints by what is known then. They
@@ -118,13 +133,16 @@ func targetsOf(services []service) (questions []question) {
 	return questions
 }
 
+// noService is what is said of a name that has records, which lead to nothing.
+const noService = "no such service"
+
 // latest returns what is known of a name by the answers to questions about it: of
 // two, one may be denied without being held, as AAAA often is. It is known once
 // there was an answer, and none of the others may change that.
 //
 // The SRV target "." says that there is no such service (RFC 2782).
 func (d *DNS) latest(questions []question, now time.Time) (r records, known bool, err error) {
-	why := "no such service"
+	why := noService
 	var errs failures
 	for _, q := range questions {
 		a := d.memory[q]

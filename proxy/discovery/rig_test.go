@@ -1,15 +1,14 @@
 package discovery_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
@@ -19,32 +18,17 @@ type rig struct {
 	clock   *manual
 	source  discovery.Source
 	updates chan []discovery.Endpoint
-	log     *lines
+	log     *software.Output
 	pending time.Duration // what the source waits for
 }
 
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
+// logged is how often the log has a text.
+func (r *rig) logged(text string) int { return strings.Count(r.log.String(), text) }
 
 // lookups watches names by cfg, with a clock that is moved by hand.
 func lookups(t *testing.T, cfg discovery.DNSConfig) *rig {
 	t.Helper()
-	r := &rig{t: t, clock: newManual(), log: &lines{}}
+	r := &rig{t: t, clock: newManual(), log: new(software.Output)}
 	cfg.Clock, cfg.Log = r.clock, slog.New(slog.NewTextHandler(r.log, nil))
 	if cfg.Random == nil {
 		cfg.Random = func() float64 { return 0 }

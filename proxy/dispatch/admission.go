@@ -18,9 +18,15 @@ import (
 type Door struct {
 	Connections limit.Connections
 	Rate        limit.Rate
+	// Paused is told each time that accepting pauses at a limit, by its key, and when by the
+	// loops' clock. It is called by loops, several at a time, and must not wait; nil: nobody
+	// is. It is set before there are clients.
+	Paused func(limit string, now time.Duration)
 
 	queue    queue // of clients beyond Connections that two loops have accepted at once
 	accepted atomic.Int64
+	meter    meter
+	pauses   pauses
 	refused  [doorRefusals]atomic.Int64
 	tickets  sync.Pool
 }
@@ -130,20 +136,6 @@ type admission struct {
 	sources *limit.Sources
 	process *limit.Rate
 	nudge   func() // has Room asked again
-}
-
-// Room implements [core.Admitter].
-func (a *admission) Room(now int64) error {
-	d := a.door
-	switch {
-	case d.Connections.Full():
-		return limit.ErrConnections
-	case d.Rate.Until(now) > 0:
-		return limit.ErrRate
-	case a.process != nil && a.process.Until(now) > 0:
-		return limit.ErrRate
-	}
-	return nil
 }
 
 // RoomIn implements [core.RoomTimer].

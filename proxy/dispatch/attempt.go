@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
+	"syscall"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/balance"
@@ -10,13 +12,13 @@ import (
 
 // An attempt is one at an endpoint.
 type attempt struct {
-	breaker          *health.Breaker // the endpoint's, that was asked; nil: none
-	permit, upPermit health.Permit
-	open             bool // the view's breaker has been asked
-	addrs            []loop.Address
-	at               int   // the one that is being tried
-	end              int64 // clock, of the endpoint's time; 0: never
-	failed           []error
+	breaker *health.Breaker // the endpoint's, that was asked; nil: none
+	permit  health.Permit
+	forced  bool // in panic, by a breaker that is open
+	addrs   []loop.Address
+	at      int   // the one that is being tried
+	end     int64 // clock, of the endpoint's time; 0: never
+	failed  []error
 }
 
 // pick acquires an endpoint that every breaker lets the client through to.
@@ -27,60 +29,52 @@ func (s *Search) pick(now int64) error {
 		return balance.ErrNoEndpoint
 	}
 	s.attempt = attempt{failed: s.failed[:0]}
-	if b := v.Breaker; b != nil {
-		permit, refused := b.Begin()
-		if refused != health.Granted {
-			return circuitError(refused)
-		}
-		s.upPermit, s.open = permit, true
+	if err := s.pass(v.up.panicking(set)); err != nil {
+		return err
 	}
 	err := s.pickFrom(set, now)
 	for err != nil && v.Set() != set { // it was replaced meanwhile, and its endpoints drain
 		set = v.Set()
 		err = s.pickFrom(set, now)
 	}
-	if err != nil && s.open {
-		s.open = false
-		v.Breaker.Report(s.upPermit, health.Unknown, now)
-		v.Breaker.End(false)
+	if err == balance.ErrFull {
+		s.yield(now)
 	}
 	return err
 }
 
-// pickFrom picks from a set. Endpoints that this client has tried are tried once more
-// when there are no others.
+// pickFrom picks from a set. Endpoints that this client has tried are tried again when there
+// are no others, each of them once before one is tried a third time.
 func (s *Search) pickFrom(set *balance.Set, now int64) error {
-	failed := len(s.tried)
-	r := balance.Request{Tried: s.tried}
+	tried, panicking := len(s.tried), s.view.up.panicking(set)
+	defer func() { s.tried = s.tried[:tried] }()
+	r := balance.Request{Tried: s.tried[s.round:]}
 	if s.view.BySource {
 		r.Source = s.client.Source()
 	}
 	for range len(set.Members()) + 2 {
 		b, err := set.Pick(&r)
-		if err == balance.ErrTried && failed > 0 {
-			r.Tried, failed = s.tried[failed:], 0
+		if err == balance.ErrTried && s.round < tried {
+			s.round, r.Tried = tried, s.tried[tried:]
 			b, err = set.Pick(&r)
 		}
 		if err != nil {
-			s.tried = s.tried[:failed]
 			return err
 		}
 		e := b.Of.(*Endpoint)
 		if s.breaker = e.breaker.Load(); s.breaker != nil {
-			permit, refused := s.breaker.Begin()
+			permit, forced, refused := enter(s.breaker, panicking)
 			if refused != health.Granted {
 				b.Release()
 				s.tried = append(s.tried, b) // for this pick
-				r.Tried = s.tried
+				r.Tried = s.tried[s.round:]
 				continue
 			}
-			s.permit = permit
+			s.permit, s.forced = permit, forced
 		}
-		s.tried = s.tried[:failed]
 		s.take(e, now)
 		return nil
 	}
-	s.tried = s.tried[:failed]
 	return balance.ErrUnavailable
 }
 
@@ -101,7 +95,7 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	s.tried = append(s.tried, e.Endpoint)
 	s.stage = choosing
 	if s.retries >= s.view.Attempts || !s.view.Budget.Retry(now) {
-		s.unavailable(line(s.causes))
+		s.unavailable(line(s.causes), now)
 		return
 	}
 	s.retries++
@@ -111,21 +105,29 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	}
 }
 
-// settle gives an endpoint back that is not connected to.
+// settle gives an endpoint back that is not connected to. Of those judges that count
+// failures it has told each of one for this client, however often that has tried it.
 func (s *Search) settle(o health.Outcome, now int64) {
-	e, v, reached := s.endpoint, s.view, o == health.Reset
+	e, reached := s.endpoint, o == health.Reset
 	s.endpoint = nil
 	e.Release()
-	if o != health.Unknown || s.permit.Trial() {
-		e.report(s.permit, o, now)
+	from := health.Anybody
+	if o.Failed() && e.sample.take(now) {
+		from = health.Nobody // who is not reached has heard nothing of the client
+	}
+	var errno syscall.Errno
+	if o.Failed() && len(s.failed) > 0 {
+		errno = errnoOf(s.failed[len(s.failed)-1])
+	}
+	switch {
+	case s.permit.Trial() || o != health.Unknown && !slices.Contains(s.tried, e.Endpoint):
+		e.because(errno)
+		e.report(s.permit, from, o, now)
+	case o.Failed():
+		e.fail()
 	}
 	if s.breaker != nil {
 		s.breaker.End(reached)
 	}
-	if s.open {
-		s.open = false
-		v.Breaker.Report(s.upPermit, o, now)
-		v.Breaker.End(reached)
-		v.freed()
-	}
+	s.passage.note(o, from, errno)
 }

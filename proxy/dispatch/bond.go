@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/health"
@@ -19,7 +20,11 @@ type bond struct {
 
 	breaker          *health.Breaker // the endpoint's, that let it through; nil: none
 	permit, upPermit health.Permit
+	forced, upForced bool        // in panic, by breakers that are open
 	told             atomic.Bool // of a trial: what it has come to
+
+	from  health.Source // of the client, if it is one of the sample; Anybody: it is not
+	named atomic.Pointer[[namedBonds]atomic.Pointer[bond]]
 }
 
 var _ core.Bond = (*bond)(nil)
@@ -33,6 +38,9 @@ func (l *Listener) bondOf(v *View, e *Endpoint, by *health.Breaker) *bond {
 	}
 	b := l.newBond(v, e, by)
 	l.bonds.Store(key, b)
+	if e.gone.Load() { // who lets go of it may have been here before
+		l.bonds.Delete(key)
+	}
 	return b
 }
 
@@ -61,9 +69,12 @@ func EndpointOf(b core.Bond) *Endpoint {
 // Ended implements [core.Bond].
 func (b *bond) Ended(r relay.Result, _ error) {
 	now := b.listener.now()
-	o := outcomeOf(&r)
+	o, from := outcomeOf(&r), b.from
+	if o == health.OK && r.BToA.Bytes() == 0 {
+		from = health.Anybody // which is no witness for the endpoint
+	}
 	if !b.told.Swap(b.trial()) {
-		b.report(o, now)
+		b.report(from, o, now)
 	}
 	if b.view.Breaker != nil {
 		b.view.Breaker.End(true)
@@ -75,13 +86,20 @@ func (b *bond) Ended(r relay.Result, _ error) {
 	b.view.freed()
 }
 
-// trial reports whether this is the bond of a trial, which is of one session.
-func (b *bond) trial() bool { return b.permit.Trial() || b.upPermit.Trial() }
+// trial reports whether this is the bond of a trial, or of one who has passed an open
+// breaker: it is of one session.
+func (b *bond) trial() bool {
+	return b.permit.Trial() || b.upPermit.Trial() || b.forced || b.upForced
+}
 
-func (b *bond) report(o health.Outcome, now int64) {
-	b.endpoint.report(b.permit, o, now)
+func (b *bond) report(from health.Source, o health.Outcome, now int64) {
+	b.endpoint.report(b.permit, from, o, now)
 	if b.view.Breaker != nil {
-		b.view.Breaker.Report(b.upPermit, o, now)
+		b.view.Breaker.ReportFrom(b.upPermit, from, o, now)
+	}
+	if o == health.OK {
+		served(b.breaker, 0, b.forced, now)
+		served(b.view.Breaker, 0, b.upForced, now)
 	}
 }
 
@@ -89,7 +107,7 @@ func (b *bond) report(o health.Outcome, now int64) {
 // succeeded, however long the session lasts.
 func (b *bond) answered() {
 	if !b.told.Swap(true) {
-		b.report(health.OK, b.listener.now())
+		b.report(b.from, health.OK, b.listener.now())
 	}
 }
 
@@ -105,6 +123,9 @@ func (v *View) freed() {
 // of the endpoint at some time is no news if nothing was in the end: an endpoint that
 // stands still has many such sessions, and a row of failures does not end with them.
 func outcomeOf(r *relay.Result) health.Outcome {
+	if r.First == relay.SideB && r.BToA.Bytes() == 0 {
+		return hungUp(r)
+	}
 	switch r.Reason {
 	case relay.ReasonIdle, relay.ReasonHalfClose, relay.ReasonError, relay.ReasonCanceled:
 		return health.Unknown
@@ -114,8 +135,23 @@ func outcomeOf(r *relay.Result) health.Outcome {
 		return health.OK
 	case r.Reason == relay.ReasonFirstByte:
 		return health.Silent
-	case r.Reason == relay.ReasonReset && r.Culprit == relay.SideB:
-		return health.Reset
+	case r.Reason != relay.ReasonReset || r.Culprit != relay.SideB:
+		return health.Unknown
+	case r.AToB.Bytes() > 0 || r.AToB.Reason == relay.ReasonEOF:
+		return health.Rejected
 	}
-	return health.Unknown
+	return health.Reset
+}
+
+// soon is within which time an endpoint that ends a session without having said anything has
+// failed. Servers that are well do so later, when nobody says anything to them.
+const soon = 5 * time.Second
+
+// hungUp is what it says of an endpoint that it has ended a session before the client did,
+// and has sent nothing.
+func hungUp(r *relay.Result) health.Outcome {
+	if r.Duration > soon {
+		return health.Unknown
+	}
+	return health.HungUp
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/balance"
@@ -24,14 +25,18 @@ type Endpoint struct {
 	host    string // to be resolved, if fixed is empty
 	port    uint16
 	fixed   []loop.Address
-	self    bool // a connect may connect a socket to itself
+	self    bool        // a connect may connect a socket to itself
+	gone    atomic.Bool // its upstream does not know it any more
 
 	judge   atomic.Pointer[health.Member]  // nil: outliers are not looked for
 	breaker atomic.Pointer[health.Breaker] // nil: there is none
 
 	total, failures atomic.Int64
-	bad             atomic.Int32 // verdicts against it, see SetHealthy and SetEjected
-	fell            atomic.Int64 // how often the first one was passed
+	meter           meter
+	circuit         atomic.Uint32 // the health.State that the breaker has told last
+	bad             atomic.Int32  // verdicts against it, see SetHealthy and SetEjected
+	fell            atomic.Int64  // how often the first one was passed
+	sample          sample
 }
 
 // newEndpoint makes an endpoint of an address, which has been parsed.
@@ -100,6 +105,7 @@ func (e *Endpoint) SetBreaker(b *health.Breaker) { e.breaker.Store(b) }
 func (e *Endpoint) SetHealthy(healthy bool) {
 	e.Endpoint.SetHealthy(healthy)
 	e.turn(!healthy)
+	e.up.look()
 	if !healthy {
 		return
 	}
@@ -117,14 +123,18 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 func (e *Endpoint) SetEjected(ejected bool) {
 	e.Endpoint.SetEjected(ejected)
 	e.turn(ejected)
+	e.up.look()
+	if !ejected {
+		e.better("an endpoint has returned")
+	}
 }
 
 // SetCircuit implements [health.Target]. Who begins a trial asks the breaker itself.
 func (e *Endpoint) SetCircuit(s health.State, trials int) {
 	e.SetBroken(s == health.Open || s == health.HalfOpen && trials == 0)
+	e.up.look()
+	e.turned(s)
 }
-
-var _ health.Target = (*Endpoint)(nil)
 
 // Fell returns how often it was found to be unwell after it had been well.
 func (e *Endpoint) Fell() int64 { return e.fell.Load() }
@@ -143,16 +153,33 @@ func (e *Endpoint) turn(bad bool) {
 	}
 }
 
-// report tells those who judge what a connection came to.
-func (e *Endpoint) report(permit health.Permit, o health.Outcome, now int64) {
+// report tells those who judge what a connection came to, from one of the sample or from
+// Anybody.
+func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Outcome, now int64) {
 	if o.Failed() {
-		e.failures.Add(1)
-		e.up.failures.Add(1)
+		e.fail()
 	}
 	if m := e.judge.Load(); m != nil {
-		m.Report(o, now)
+		m.ReportFrom(from, o, now)
 	}
 	if b := e.breaker.Load(); b != nil {
-		b.Report(permit, o, now)
+		b.ReportFrom(permit, from, o, now)
+	}
+}
+
+// fail counts a failure.
+func (e *Endpoint) fail() {
+	e.failures.Add(1)
+	e.up.failures.Add(1)
+}
+
+// because tells those who judge why the endpoint cannot be connected to, if that is what is
+// reported next.
+func (e *Endpoint) because(errno syscall.Errno) {
+	if m := e.judge.Load(); m != nil {
+		m.Because(errno)
+	}
+	if b := e.breaker.Load(); b != nil {
+		b.Because(errno)
 	}
 }

@@ -22,3 +22,8 @@ func (l *Listener) NewSearch() *Search { return &Search{listener: l} }
 
 // Endpoint returns the endpoint that is being tried.
 func (s *Search) Endpoint() *Endpoint { return s.endpoint }
+
+// A Sample is a sample.
+type Sample struct{ s sample }
+
+func (s *Sample) Take(now int64) bool { return s.s.take(now) }

@@ -77,7 +77,9 @@ type Listener struct {
 
 // NewListener returns a listener, whose Service is for as many sockets as it binds.
 func NewListener(cfg *ListenerConfig) *Listener {
-	return &Listener{cfg: *cfg, limits: cfg.Limits, door: cfg.Door}
+	l := &Listener{cfg: *cfg, limits: cfg.Limits, door: cfg.Door}
+	l.limits.Of = origin{l.door}
+	return l
 }
 
 // Name returns its name.

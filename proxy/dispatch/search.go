@@ -30,9 +30,11 @@ type Search struct {
 	since int64  // clock, of waiting there
 	began bool   // counted by the view's budget
 
+	passage  passage   // through the view's breaker
 	endpoint *Endpoint // acquired; nil: none yet
 	attempt            // at it
 	tried    []*balance.Endpoint
+	round    int // where in tried the endpoints begin that are not to be tried again yet
 	retries  int
 
 	original loop.Address // where a transparent client goes, if there is no view
@@ -183,7 +185,7 @@ func (s *Search) choose(now int64) (core.Step, bool) {
 	case errors.Is(err, balance.ErrFull):
 		return s.line(now, err)
 	default:
-		return core.Step{}, s.unavailable(err)
+		return core.Step{}, s.unavailable(err, now)
 	}
 	return core.Step{}, false
 }
@@ -191,11 +193,13 @@ func (s *Search) choose(now int64) (core.Step, bool) {
 // line has the client wait for room, if it may.
 func (s *Search) line(now int64, cause error) (core.Step, bool) {
 	v := s.view
+	s.yield(now)
 	if v.QueueSize <= 0 {
-		return core.Step{}, s.unavailable(cause)
+		return core.Step{}, s.unavailable(cause, now)
 	}
 	if !v.up.queue.join(&s.place, s.waker(), v.QueueSize) {
-		return core.Step{}, s.unavailable(ErrQueueFull)
+		v.freed()
+		return core.Step{}, s.unavailable(ErrQueueFull, now)
 	}
 	v.up.queued.Add(1)
 	s.stage, s.since = waiting, now
@@ -217,7 +221,7 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 			return core.Step{}, false
 		case !errors.Is(err, balance.ErrFull):
 			v.up.queue.leave(&s.place)
-			return core.Step{}, s.unavailable(err)
+			return core.Step{}, s.unavailable(err, now)
 		case left > 0 && v.up.queue.stay(&s.place):
 			continue
 		}
@@ -225,7 +229,7 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 	}
 	if left <= 0 {
 		v.up.queue.leave(&s.place)
-		return core.Step{}, s.unavailable(ErrQueueTimeout)
+		return core.Step{}, s.unavailable(ErrQueueTimeout, now)
 	}
 	return core.Step{Do: core.Park, Timeout: left}, true
 }
@@ -304,9 +308,6 @@ func (s *Search) touched(now int64) {
 	if s.breaker != nil {
 		s.breaker.Reached()
 	}
-	if b := s.view.Breaker; b != nil {
-		b.Reached()
-	}
 	if m := s.endpoint.judge.Load(); m != nil {
 		m.Reached(now)
 	}
@@ -314,13 +315,14 @@ func (s *Search) touched(now int64) {
 
 // unavailable ends the search among a view's endpoints: there is the fallback, or the
 // end. It returns false, so that Next goes on.
-func (s *Search) unavailable(err error) bool {
+func (s *Search) unavailable(err error, now int64) bool {
 	v := s.view
+	s.leave(s.passage.last, now)
 	switch {
 	case v.Fallback != nil:
 		v.up.fallbacks.Add(1)
 		s.view, s.stage = v.Fallback, routing
-		s.began, s.tried, s.retries = false, s.tried[:0], 0
+		s.began, s.tried, s.round, s.retries = false, s.tried[:0], 0, 0
 		return false
 	case v.Respond != nil:
 		v.up.fallbacks.Add(1)
@@ -363,30 +365,33 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	}
 	e.total.Add(1)
 	s.touched(now)
-	b := s.bond()
-	s.endpoint, s.open = nil, false
+	if b := s.view.Breaker; b != nil {
+		b.Reached()
+	}
+	if s.retries > 0 {
+		s.view.Budget.Repay(now)
+	}
+	b := s.bond(now)
+	s.endpoint, s.passage = nil, passage{}
 	return &b.limits, nil
 }
 
 // bond binds the session that begins. Where nothing more is asked of an endpoint than to
 // be connected to, trials have succeeded: sessions may last for days.
-func (s *Search) bond() *bond {
+func (s *Search) bond(now int64) *bond {
 	l, e, v := s.listener, s.endpoint, s.view
-	switch {
-	case !s.permit.Trial() && !s.upPermit.Trial():
-		return l.bondOf(v, e, s.breaker)
-	case l.limits.FirstByte <= 0:
-		now := l.now()
-		if s.permit.Trial() {
-			s.breaker.Report(s.permit, health.OK, now)
-		}
-		if s.upPermit.Trial() {
-			v.Breaker.Report(s.upPermit, health.OK, now)
-		}
-		return l.bondOf(v, e, s.breaker)
+	tried := s.permit.Trial() || s.passage.permit.Trial() || s.forced || s.passage.forced
+	if !tried {
+		return s.sampled(l.bondOf(v, e, s.breaker), now)
+	}
+	if l.limits.FirstByte <= 0 {
+		served(s.breaker, s.permit, s.forced, now)
+		served(v.Breaker, s.passage.permit, s.passage.forced, now)
+		return s.sampled(l.bondOf(v, e, s.breaker), now)
 	}
 	b := l.newBond(v, e, s.breaker)
-	b.permit, b.upPermit = s.permit, s.upPermit
+	b.permit, b.upPermit, b.from = s.permit, s.passage.permit, s.from()
+	b.forced, b.upForced = s.forced, s.passage.forced
 	b.limits.Answered = b.answered
 	return b
 }
@@ -401,6 +406,9 @@ func (s *Search) Close() {
 	}
 	if s.endpoint != nil {
 		s.settle(health.Unknown, s.listener.now())
+	}
+	if s.passage.through {
+		s.leave(health.Unknown, s.listener.now())
 	}
 	s.client, s.view, s.causes, s.err = nil, nil, nil, nil
 	clear(s.tried[:cap(s.tried)])

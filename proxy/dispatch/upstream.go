@@ -18,11 +18,13 @@ type Upstream struct {
 	set   atomic.Pointer[balance.Set] // of all its views
 	// breaker is that of the newest view; nil: there is none.
 	breaker atomic.Pointer[health.Breaker]
+	panic   atomic.Pointer[health.Panic] // nil: it is told to nobody
 
 	mu        sync.Mutex
 	endpoints map[string]*Endpoint // by identity; under mu
 
 	failures, retries, fallbacks, queued atomic.Int64
+	meter                                meter
 	refused                              [refusals]atomic.Int64
 }
 
@@ -52,8 +54,10 @@ func (u *Upstream) Endpoint(name string, addr socket.Address, cfg balance.Endpoi
 	return e, true, nil
 }
 
-// Forget has the upstream not know an endpoint any more. Its sessions go on.
+// Forget has the upstream not know an endpoint any more, and no listener keep anything for
+// its sessions from [Listener.Forget] on. They go on.
 func (u *Upstream) Forget(e *Endpoint) {
+	e.gone.Store(true)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.endpoints[e.ID()] == e {

@@ -64,6 +64,7 @@ func (v *View) Set() *balance.Set { return v.up.set.Load() }
 func (v *View) Use(s *balance.Set) (before *balance.Set) {
 	before = v.up.set.Swap(s)
 	v.up.breaker.Store(v.Breaker)
+	v.up.look()
 	v.up.Room()
 	return before
 }

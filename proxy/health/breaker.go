@@ -90,16 +90,21 @@ type Breaker struct {
 	load    atomic.Uint64 // pending connections above all of them, 32 bits each
 	refused [refusals]atomic.Int64
 	opened  atomic.Int64
+	sources sources
+	last    failure
 
 	mu     sync.Mutex // held while the state is changed
 	until  int64      // of being open, or of the trials under way
+	haste  haste
 	damper damper
+	first  setting // what it began with: most have no other
 }
 
 // A setting is what a Breaker is configured with. It is replaced as a whole.
 type setting struct {
 	BreakerConfig
-	window *window
+	window *window // nil: failures are not counted
+	own    window  // which window is, unless it is that of the setting before
 }
 
 const pendingOne = 1 << 32
@@ -108,18 +113,19 @@ const pendingOne = 1 << 32
 // of its state, and may be nil.
 func NewBreaker(k *Keeper, subject string, t Target, cfg *BreakerConfig) *Breaker {
 	b := &Breaker{keeper: k, subject: subject, target: t}
-	b.set.Store(newSetting(cfg))
+	b.first.init(cfg)
+	b.set.Store(&b.first)
 	b.word.Store(uint64(newWord(Closed, 1)))
 	return b
 }
 
-func newSetting(cfg *BreakerConfig) *setting {
-	s := &setting{BreakerConfig: *cfg}
+func (s *setting) init(cfg *BreakerConfig) {
+	s.BreakerConfig = *cfg
 	s.TrialConnections = min(max(s.TrialConnections, 1), wordMax)
 	if s.FailurePercentage > 0 {
-		s.window = newWindow(cfg.Window)
+		s.own.width = slotWidth(cfg.Window)
+		s.window = &s.own
 	}
-	return s
 }
 
 // Configure replaces the configuration. The state and the number of connections stay;
@@ -127,7 +133,8 @@ func newSetting(cfg *BreakerConfig) *setting {
 func (b *Breaker) Configure(cfg *BreakerConfig) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, s := b.set.Load(), newSetting(cfg)
+	old, s := b.set.Load(), new(setting)
+	s.init(cfg)
 	if s.window != nil && old.window != nil && s.window.width == old.window.width {
 		s.window = old.window
 	}

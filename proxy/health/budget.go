@@ -8,10 +8,10 @@ import (
 // BudgetConfig sets up a [Budget].
 type BudgetConfig struct {
 	// Ratio is how many retries there may be within Window for each connection that was
-	// begun in it.
+	// begun in it; 0: none at all.
 	Ratio float64
-	// Floor is how many retries there may be within Window anyway, so that little
-	// traffic is retried at all.
+	// Floor is how many retries there may be within Window anyway, unless Ratio is 0, so
+	// that little traffic is retried at all.
 	Floor  int
 	Window time.Duration
 }
@@ -48,13 +48,21 @@ func (b *Budget) Retry(now int64) bool {
 		return true
 	}
 	cfg := b.cfg.Load()
-	granted := b.window.addFailed(now, func(ok, failed uint64) bool {
+	granted := cfg.Ratio > 0 && b.window.addFailed(now, func(ok, failed uint64) bool {
 		return float64(failed+1) <= max(float64(cfg.Floor), cfg.Ratio*float64(ok)+1e-9)
 	})
 	if !granted {
 		b.denied.Add(1)
 	}
 	return granted
+}
+
+// Repay gives back a retry that has found an endpoint: what the budget bounds is what is
+// tried in vain.
+func (b *Budget) Repay(now int64) {
+	if b != nil {
+		b.window.forgive(now)
+	}
 }
 
 // Denied returns how many retries were not granted.

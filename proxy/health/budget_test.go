@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,8 +37,13 @@ func TestBudgetModel(t *testing.T) {
 				events = append(events, modelEvent{now / width, false})
 				continue
 			}
+			if rapid.IntRange(0, 3).Draw(t, "found") == 0 {
+				b.Repay(now)
+				events = repaid(events)
+				continue
+			}
 			tenths := int(cfg.Ratio*10 + 0.5)
-			want := retried+1 <= cfg.Floor || (retried+1)*10 <= tenths*began
+			want := tenths > 0 && (retried+1 <= cfg.Floor || (retried+1)*10 <= tenths*began)
 			if got := b.Retry(now); got != want {
 				t.Fatalf("retry %d after %d connections: %v, want %v", retried+1, began, got, want)
 			}
@@ -51,6 +57,16 @@ func TestBudgetModel(t *testing.T) {
 			}
 		}
 	})
+}
+
+// repaid leaves out the last retry.
+func repaid(events []modelEvent) []modelEvent {
+	for i, e := range slices.Backward(events) {
+		if e.failed {
+			return slices.Delete(events, i, i+1)
+		}
+	}
+	return events
 }
 
 // forgotten leaves out what is older than the window.
@@ -89,6 +105,7 @@ func TestBudgetIsNotPassed(t *testing.T) {
 func TestNoBudgetGrantsEverything(t *testing.T) {
 	var b *health.Budget
 	b.Began(1)
+	b.Repay(1)
 	if !b.Retry(1) || b.Denied() != 0 {
 		t.Error("no budget denies")
 	}

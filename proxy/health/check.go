@@ -119,6 +119,9 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 		s.Failed++
 		ch.checker.stats.Failed++
 	}
+	if w, ok := ch.target.(Witness); ok && err == nil {
+		w.Passed(began)
+	}
 	if ch.verdict.take(err == nil, cfg.Rise, cfg.Fall) {
 		s.Transitions++
 		ch.target.SetHealthy(!ch.verdict.unhealthy)

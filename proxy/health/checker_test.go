@@ -225,15 +225,18 @@ func TestTransitionsAreTold(t *testing.T) {
 		c.now.Store(min(checker.Step(), k.Step()))
 		told = append(told, k.Told()...)
 	}
-	if len(told) < 10 || len(told) > 11 {
+	if len(told) < 12 || len(told) > 13 { // three at once, and then one in a minute
 		t.Fatalf("told %d times in ten minutes", len(told))
 	}
 	if tr := told[0]; tr.Subject != "pg/a" || !tr.Bad || tr.What != health.Health || tr.State != "unhealthy" || tr.Suppressed != 0 ||
 		!strings.Contains(tr.Cause, "1 check failed, the last: it is ill") {
 		t.Errorf("first: %+v", tr)
 	}
-	if tr := told[1]; tr.Suppressed < 50 {
-		t.Errorf("second: %+v, which hides about sixty", tr)
+	if tr := told[1]; tr.Bad || tr.State != "healthy" || tr.Suppressed != 0 {
+		t.Errorf("second: %+v, want the recovery at once", tr)
+	}
+	if tr := told[3]; tr.Suppressed < 50 {
+		t.Errorf("fourth: %+v, which hides about sixty", tr)
 	}
 	sum := int64(0)
 	for _, tr := range told {

@@ -48,28 +48,50 @@ func (b *Breaker) permit(s *setting) (Permit, Refusal) {
 	}
 }
 
-// Report tells what a connection came to.
-func (b *Breaker) Report(p Permit, o Outcome, now int64) {
+// Report tells what a connection came to, of which every failure is the endpoint's.
+func (b *Breaker) Report(p Permit, o Outcome, now int64) { b.report(b.set.Load(), p, o, now) }
+
+// ReportFrom is Report for a connection from a source, or from Anybody, as that of
+// [Member] is. A trial that fails by what may be its client's doing says nothing while
+// others are served.
+func (b *Breaker) ReportFrom(p Permit, from Source, o Outcome, now int64) {
 	s := b.set.Load()
+	if s.window != nil {
+		b.sources.note(from, o, now, int64(s.Window))
+	}
+	if p.Trial() && b.sources.spares(from, o, now, int64(s.Window)) {
+		o = Unknown
+	}
+	b.report(s, p, o, now)
+}
+
+// Heard tells that an endpoint has sent something to a source, whose connection is not
+// over.
+func (b *Breaker) Heard(from Source, now int64) { b.sources.heard(from, now) }
+
+func (b *Breaker) report(s *setting, p Permit, o Outcome, now int64) {
 	w := word(b.word.Load())
 	switch {
 	case p.Trial():
 		b.tried(s, p, o, now)
 	case !o.Failed() || s.window == nil || w.state() != Closed || p != 0 && p.period() != w.period():
 		// There is nothing to count that was not counted when it was reached.
-	case o.after():
-		s.window.reverse(now)
-		b.judge(s, w, now)
 	default:
-		s.window.add(now, true)
+		b.last.note(o)
+		if o.after() {
+			s.window.reverse(now)
+		} else {
+			s.window.add(now, true)
+		}
 		b.judge(s, w, now)
 	}
 }
 
 // judge opens a closed Breaker if too many failed.
 func (b *Breaker) judge(s *setting, w word, now int64) {
-	if ok, failed, yes := s.window.tooMany(now, s.FailurePercentage, s.MinVolume); yes {
-		b.turnTo(Open, w.period(), now, fmt.Sprintf("%d of %d connections failed", failed, ok+failed))
+	ok, failed, yes := s.window.tooMany(now, s.FailurePercentage, s.MinVolume)
+	if yes && !b.sources.shareOfOne(s.FailurePercentage, now, int64(s.Window)) {
+		b.turnTo(Open, w.period(), now, fmt.Sprintf("%d of %d connections failed, the last: %v", failed, ok+failed, &b.last))
 	}
 }
 
@@ -81,7 +103,7 @@ func (b *Breaker) tried(s *setting, p Permit, o Outcome, now int64) {
 			return
 		}
 		if o.Failed() {
-			b.turnTo(Open, w.period(), now, "a trial connection was "+trialCause(o))
+			b.turnTo(Open, w.period(), now, "a trial connection was "+trialCause(o)+b.last.why(o))
 			return
 		}
 		next := w + 1
@@ -122,30 +144,18 @@ func (b *Breaker) become(s State, now int64, cause string) {
 	set := b.set.Load()
 	if s == Closed && set.window != nil {
 		set.window.clear() // before anybody counts in it again
+		b.sources.forget()
 	}
 	b.word.Store(uint64(newWord(s, word(b.word.Load()).after())))
+	b.haste.become(s, now)
 	if s == Open {
 		b.opened.Add(1)
-	}
-	if s == Open {
 		b.wait(now)
 	}
 	b.publish()
 	b.keeper.note(&b.damper, Transition{
 		Subject: b.subject, What: Circuit, State: s.String(), Bad: s == Open, Cause: cause, Time: now,
 	})
-}
-
-// Well tells that an endpoint which a check had found unhealthy is healthy again: an open
-// Breaker is half-open at once, for trials to find out.
-func (b *Breaker) Well() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if word(b.word.Load()).state() == Open {
-		now := b.keeper.cfg.Now()
-		b.until = now + int64(b.set.Load().Open) // a time that was set before is not that of the trials
-		b.become(HalfOpen, now, "an endpoint is healthy again")
-	}
 }
 
 // wait has turn called when the Breaker has been open, or its trials under way, for as

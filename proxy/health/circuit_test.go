@@ -16,6 +16,9 @@ type breakerModel struct {
 	period           int
 	until            int64
 	begun, succeeded int
+	opened           int64
+	early            bool // half-open before its time
+	inVain           int  // how often that was
 	events           []modelEvent
 	conns            []*modelConn
 }
@@ -34,10 +37,31 @@ func (b *breakerModel) become(s health.State, now int64) {
 	b.period++
 	switch s {
 	case health.Closed:
-		b.events = nil
+		b.events, b.inVain = nil, 0
 	case health.Open:
-		b.until = now + int64(b.cfg.Open)
+		b.opened, b.until = now, now+int64(b.cfg.Open)
+		if b.early {
+			b.inVain++
+		}
 	}
+	b.early = false
+}
+
+// passed is told of a check that has succeeded.
+func (b *breakerModel) passed(began, now int64) {
+	pauses := []time.Duration{0, b.cfg.Open / 16, b.cfg.Open / 8, b.cfg.Open / 4, b.cfg.Open / 2, b.cfg.Open}
+	if b.state == health.Open && began >= b.opened+int64(pauses[min(b.inVain, 5)]) {
+		b.become(health.HalfOpen, now)
+		b.early = true
+	}
+}
+
+// pass is begin in panic.
+func (b *breakerModel) pass(now int64) (trial bool, r health.Refusal) {
+	if trial, r = b.begin(now); r == health.RefusedOpen || r == health.RefusedTrials {
+		r = health.Granted
+	}
+	return trial, r
 }
 
 func (b *breakerModel) begin(now int64) (trial bool, r health.Refusal) {
@@ -115,7 +139,7 @@ func (b *breakerModel) tried(c *modelConn, o health.Outcome, now int64) {
 	}
 }
 
-func (b *breakerModel) pass(now int64) {
+func (b *breakerModel) turn(now int64) {
 	switch {
 	case b.state == health.Closed || now < b.until:
 	case b.state == health.Open:
@@ -143,15 +167,23 @@ func TestBreakerModel(t *testing.T) {
 			if len(m.conns) > 0 {
 				conn = m.conns[dice.IntN(len(m.conns))]
 			}
-			switch op := dice.IntN(10); {
+			switch op := dice.IntN(12); {
 			case op == 0:
 				// One event at a time is due, so that the order does not matter.
 				now := c.advance(time.Duration(dice.Int64N(int64(700 * time.Millisecond))))
 				k.Step()
-				m.pass(now)
-			case op < 4:
-				p, r := b.Begin()
-				trial, want := m.begin(c.Now())
+				m.turn(now)
+			case op == 10:
+				began := c.Now() - dice.Int64N(int64(time.Second))
+				b.Passed(began)
+				m.passed(began, c.Now())
+			case op < 4 || op == 11:
+				begin, model := b.Begin, m.begin
+				if op == 11 {
+					begin, model = b.Pass, m.pass
+				}
+				p, r := begin()
+				trial, want := model(c.Now())
 				if r != want || p.Trial() != trial {
 					t.Fatalf("begin: %v, trial %v; want %v, %v", r, p.Trial(), want, trial)
 				}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // How much of an answer is looked at.
@@ -32,7 +33,8 @@ func (p *Probe) exchange(conn net.Conn) error {
 	return contains(conn, p.cfg.Expect, answerMax, "the answer")
 }
 
-// contains reads at most limit bytes, until they contain what is wanted.
+// contains reads at most limit bytes, until they contain what is wanted. Its errors say
+// neither what that is, which may be a secret, nor what came, which may repeat it.
 func contains(r io.Reader, want []byte, limit int, what string) error {
 	var got []byte
 	buf := make([]byte, 1024)
@@ -44,23 +46,37 @@ func contains(r io.Reader, want []byte, limit int, what string) error {
 		case bytes.Contains(got[from:], want):
 			return nil
 		case errors.Is(err, io.EOF):
-			return fmt.Errorf("%s ends without %q: %s", what, want, excerpt(got))
+			return lacking(what, len(got), "then it ended")
 		case err != nil && len(got) > 0:
-			return fmt.Errorf("%q is not in %s, %s: %w", want, what, excerpt(got), plain(err))
+			return fmt.Errorf("%w: %w", lacking(what, len(got), "then nothing more"), discreet(err))
 		case err != nil:
-			return fmt.Errorf("read %s: %w", what, plain(err))
+			return fmt.Errorf("read %s: %w", what, discreet(err))
 		}
 	}
-	return fmt.Errorf("%q is not in the first %d bytes of %s: %s", want, limit, what, excerpt(got))
+	return lacking(what, len(got), "more is not looked at")
 }
 
-// excerpt is the beginning of what came, for a message.
-func excerpt(b []byte) string {
-	if len(b) == 0 {
-		return "it is empty"
+// lacking says that what is expected was not in what came.
+func lacking(what string, came int, then string) error {
+	bytes := "bytes"
+	if came == 1 {
+		bytes = "byte"
 	}
-	return fmt.Sprintf("it begins with %q", b[:min(len(b), 40)])
+	return fmt.Errorf("%s does not have what is expected: %d %s came, %s", what, came, bytes, then)
 }
+
+// discreet is plain for an error of reading, without what package net/http quotes of an
+// answer that it does not understand.
+func discreet(err error) error {
+	var call syscall.Errno
+	var network net.Error
+	if errors.As(err, &call) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return plain(err)
+	}
+	return errNotHTTP
+}
+
+var errNotHTTP = errors.New("what came is not HTTP")
 
 // setRequest makes the request.
 func (p *Probe) setRequest(h *HTTPProbe) error {
@@ -95,7 +111,7 @@ func (p *Probe) get(conn net.Conn) error {
 		if limited.N <= 0 {
 			return fmt.Errorf("the answer's header is longer than %d bytes", headerMax)
 		}
-		return fmt.Errorf("read the answer: %w", plain(err))
+		return fmt.Errorf("read the answer: %w", err)
 	}
 	defer answer.Body.Close()
 	if !p.cfg.HTTP.good(answer.StatusCode) {
@@ -105,7 +121,10 @@ func (p *Probe) get(conn net.Conn) error {
 		return nil
 	}
 	limited.N = headerMax + bodyMax // what chunks say of themselves included
-	return contains(answer.Body, p.cfg.HTTP.Body, bodyMax, "the body")
+	if err := contains(answer.Body, p.cfg.HTTP.Body, bodyMax, "the body"); err != nil {
+		return fmt.Errorf("status %d, but %w", answer.StatusCode, err)
+	}
+	return nil
 }
 
 // response reads an answer, without those that only say that one is to come.
@@ -114,9 +133,9 @@ func response(r *bufio.Reader) (*http.Response, error) {
 		answer, err := http.ReadResponse(r, nil)
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-				err = errors.New("the connection ended before it was there")
+				return nil, errors.New("the connection ended before it was there")
 			}
-			return nil, err
+			return nil, discreet(err)
 		}
 		if answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols {
 			return answer, nil

@@ -13,8 +13,8 @@ type KeeperConfig struct {
 	// means time since the Keeper was made.
 	Now func() int64
 
-	// Tell is told of each transition once, but at most once in TellEvery of each kind
-	// of each subject; see [Flap]. It is called by one goroutine that does nothing else,
+	// Tell is told of each transition once, but of those that go on at most once in
+	// TellEvery of each kind of each subject; see [Flap]. It is called by one goroutine that does nothing else,
 	// so it may wait. May be nil.
 	Tell func(Transition)
 
@@ -62,12 +62,19 @@ func newKeeper(cfg *KeeperConfig) *Keeper {
 func (k *Keeper) Transitions() int64 { return k.noted.Load() }
 
 // Close ends the Keeper, and returns when its goroutines have ended and what was to be
-// told has been; what is held back because it flaps is not. What is ejected or open
+// told has been, what is held back because it flaps included. What is ejected or open
 // then stays so. It is called once, and not by Tell.
 func (k *Keeper) Close() {
 	k.mu.Lock()
 	k.closed = true
+	left := k.due
+	k.due = nil
 	k.mu.Unlock()
+	for _, what := range left {
+		if d, ok := what.what.(*damper); ok {
+			d.rest()
+		}
+	}
 	close(k.stop)
 	k.ended.Wait()
 }
@@ -132,19 +139,22 @@ func nudge(wake chan struct{}) {
 // note takes a transition, to be told as its damper says.
 func (k *Keeper) note(d *damper, t Transition) {
 	k.noted.Add(1)
-	if k.cfg.Tell == nil {
-		return
-	}
 	if next, held := d.note(k, t); held {
 		k.at(next, d)
 	}
 }
 
-// A damper is the Flap of one kind of transitions of one subject.
+// A damper is the Flap of one kind of transitions of one subject. Most subjects have none
+// for as long as they live.
 type damper struct {
 	mu     sync.Mutex
-	flap   Flap
+	flap   *flapping // nil before the first transition
 	keeper *Keeper
+}
+
+type flapping struct {
+	Flap
+	last Transition
 }
 
 // note tells of a transition or, if that is held and none was before, returns when it
@@ -152,7 +162,13 @@ type damper struct {
 func (d *damper) note(k *Keeper, t Transition) (next int64, held bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.keeper = k
+	if d.flap == nil {
+		d.flap, d.keeper = new(flapping), k
+	}
+	d.flap.last = t
+	if k.cfg.Tell == nil {
+		return 0, false
+	}
 	_, waiting := d.flap.Next(k.cfg.TellEvery)
 	if t, ok := d.flap.Note(t, k.cfg.TellEvery); ok {
 		k.voice.say(t)
@@ -167,6 +183,15 @@ func (d *damper) turn(now int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t, ok := d.flap.Due(now, d.keeper.cfg.TellEvery); ok {
+		d.keeper.voice.say(t)
+	}
+}
+
+// rest tells what is held, because nothing will be told any more.
+func (d *damper) rest() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t, ok := d.flap.Rest(); ok {
 		d.keeper.voice.say(t)
 	}
 }

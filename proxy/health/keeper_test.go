@@ -30,7 +30,7 @@ func TestKeeperKeepsTime(t *testing.T) {
 	first := <-told
 	eventually(t, func() bool { return !short.ejected.Load() && short.told.Load() == 2 })
 	eventually(t, func() bool { return b.State() == health.HalfOpen })
-	if first.Subject != "pg" || first.State != "open" || first.Cause != "1 of 1 connections failed" {
+	if first.Subject != "pg" || first.State != "open" || first.Cause != "1 of 1 connections failed, the last: silent after the connect" {
 		t.Errorf("told %+v", first)
 	}
 	close(goOn)

@@ -16,7 +16,7 @@ func (m *Member) Reached(now int64) {
 	}
 	if m.unreached.Load() {
 		m.unreached.Store(false)
-		m.streak.Store(0)
+		m.endRow()
 	}
 	if r := m.rule.Load(); r.window != nil {
 		r.window.add(now, false)
@@ -24,23 +24,46 @@ func (m *Member) Reached(now int64) {
 	}
 }
 
-// Report tells what a connection came to. It is what event loops call: it allocates
-// nothing, and locks nothing but to eject.
-func (m *Member) Report(o Outcome, now int64) {
+// Report tells what a connection came to, of which every failure is the endpoint's. It is
+// what event loops call: it allocates nothing, and locks nothing but to eject.
+func (m *Member) Report(o Outcome, now int64) { m.report(Nobody, o, now) }
+
+// ReportFrom is Report for a connection from a source, or from Anybody. Failures that may
+// be the client's doing eject the endpoint only if what the others of the sample came to
+// would, too, or if none of these was served within the window: then there is nobody else.
+// From a source is an OK only if the endpoint has sent something. It locks what is noted
+// of the sample, and waits for nobody but to eject.
+func (m *Member) ReportFrom(s Source, o Outcome, now int64) {
+	m.sources.note(s, o, now, m.rule.Load().span)
+	m.report(s, o, now)
+}
+
+// Heard tells that the endpoint has sent something to a source, whose connection is not
+// over.
+func (m *Member) Heard(s Source, now int64) { m.sources.heard(s, now) }
+
+func (m *Member) report(s Source, o Outcome, now int64) {
 	switch {
 	case o == Unknown || m.out.Load():
 	case !o.Failed():
 		if m.streak.Load() != 0 {
-			m.streak.Store(0)
+			m.endRow()
 		}
 	default:
-		m.failed(o, now)
+		m.failed(s, o, now)
 	}
 }
 
+// endRow ends a row of failures.
+func (m *Member) endRow() {
+	m.streak.Store(0)
+	m.sure.Store(0)
+}
+
 // failed counts a failure.
-func (m *Member) failed(o Outcome, now int64) {
+func (m *Member) failed(s Source, o Outcome, now int64) {
 	r := m.rule.Load()
+	m.last.note(o)
 	switch {
 	case r.window == nil:
 	case o.after():
@@ -51,12 +74,15 @@ func (m *Member) failed(o Outcome, now int64) {
 	if unreached := !o.after(); m.unreached.Load() != unreached {
 		m.unreached.Store(unreached)
 	}
+	if !s.doubts(o) {
+		m.sure.Add(1)
+	}
 	m.judge(r, o, now, m.streak.Add(1))
 }
 
 // judge ejects the endpoint if its failures say so.
 func (m *Member) judge(r *rule, o Outcome, now int64, streak int32) {
-	inRow := r.consecutive > 0 && streak >= r.consecutive
+	inRow := r.consecutive > 0 && streak >= r.consecutive && !m.rowOfOne(r, now)
 	if !inRow && !m.failing(r, now) {
 		return
 	}
@@ -67,11 +93,17 @@ func (m *Member) judge(r *rule, o Outcome, now int64, streak int32) {
 		return
 	}
 	if inRow {
-		m.eject(now, fmt.Sprintf("%s, the last: %s", inARow(int(streak), "failure"), o))
+		m.eject(now, fmt.Sprintf("%s, the last: %v", inARow(int(streak), "failure"), &m.last))
 		return
 	}
 	ok, failed := r.window.sum(now)
-	m.eject(now, fmt.Sprintf("%d of %d connections failed, the last: %s", failed, ok+failed, o))
+	m.eject(now, fmt.Sprintf("%d of %d connections failed, the last: %v", failed, ok+failed, &m.last))
+}
+
+// rowOfOne reports whether a row of failures is one source's alone.
+func (m *Member) rowOfOne(r *rule, now int64) bool {
+	sure := m.sure.Load()
+	return sure < r.consecutive && m.sources.rowOfOne(sure, r.consecutive, now, r.span)
 }
 
 // inARow says that there were so many of something, one after the other.
@@ -89,7 +121,7 @@ func (m *Member) failing(r *rule, now int64) bool {
 		return false
 	}
 	_, _, yes := r.window.tooMany(now, r.percent, r.volume)
-	return yes
+	return yes && !m.sources.shareOfOne(r.percent, now, r.span)
 }
 
 // eject ejects the endpoint, unless somebody else has or it may not be.
@@ -151,7 +183,8 @@ func (m *Member) back(now int64, cause string) {
 	o.look()
 	m.returned = now
 	m.rule.Store(o.rule())
-	m.streak.Store(0)
+	m.endRow()
+	m.sources.forget()
 	m.out.Store(false)
 	m.target.SetEjected(false)
 	m.tell("returned", now, cause)
@@ -169,6 +202,7 @@ func (m *Member) Configure() {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	m.rule.Store(m.outlier.rule())
+	m.sources.forget()
 }
 
 // Remove takes the endpoint from the Outlier. If it is ejected it is told that it is

@@ -34,6 +34,7 @@ type Outlier struct {
 
 	mu      sync.Mutex
 	cfg     *OutlierConfig
+	all     *rule // of cfg, if it counts nothing; nil: it is not made yet
 	members int
 	ejected []*Member
 }
@@ -45,14 +46,17 @@ type Member struct {
 	target  Target
 	rule    atomic.Pointer[rule]
 	streak  atomic.Int32 // failures since the last success
-	out     atomic.Bool  // ejected; written under outlier.mu
+	sure    atomic.Int32 // of those, that no client can have caused
+	sources sources
+	out     atomic.Bool // ejected; written under outlier.mu
 	total   atomic.Int64
 	damper  damper
+	last    failure
 
 	unreached atomic.Bool // the last failure was that it could not be connected to
 
 	// Guarded by outlier.mu.
-	gone     bool
+	gone     bool  // it has not joined yet, or was removed
 	count    int   // ejections on the account, when it was ejected last
 	until    int64 // of the ejection
 	returned int64 // end of the last ejection
@@ -64,6 +68,7 @@ type rule struct {
 	percent     float64
 	volume      int
 	window      *window
+	span        int64 // what it counts, and for how long others than one source are witnesses
 }
 
 // NewOutlier returns an Outlier without endpoints.
@@ -80,28 +85,53 @@ func NewOutlier(k *Keeper, cfg *OutlierConfig) *Outlier {
 func (o *Outlier) Configure(cfg *OutlierConfig) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.cfg = cfg
+	o.cfg, o.all = cfg, nil
 	o.shrink(o.members)
 	o.look()
 }
 
 // Add adds an endpoint, called subject in what is told of it.
 func (o *Outlier) Add(subject string, t Target) *Member {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	m := &Member{outlier: o, subject: subject, target: t}
-	m.rule.Store(o.rule())
-	o.members++
-	o.look()
+	m := o.NewMember(subject, t)
+	o.Join(m)
 	return m
 }
 
-// rule returns a new rule.
+// NewMember returns an endpoint, called subject in what is told of it, that is judged from
+// [Outlier.Join] on. Until then it is not one of the Outlier's, which need not be told if
+// it never will be.
+func (o *Outlier) NewMember(subject string, t Target) *Member {
+	m := &Member{outlier: o, subject: subject, target: t, gone: true}
+	m.rule.Store(&lenient)
+	return m
+}
+
+// lenient is the rule of those that are not judged yet.
+var lenient rule
+
+// Join adds endpoints that NewMember has made, each of them once.
+func (o *Outlier) Join(members ...*Member) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, m := range members {
+		m.gone = false
+		m.rule.Store(o.rule())
+	}
+	o.members += len(members)
+	o.look()
+}
+
+// rule returns what an endpoint is judged by: what all are, unless it has a window.
 func (o *Outlier) rule() *rule {
-	r := &rule{percent: o.cfg.FailurePercentage, volume: o.cfg.MinVolume}
+	if o.all != nil {
+		return o.all
+	}
+	r := &rule{percent: o.cfg.FailurePercentage, volume: o.cfg.MinVolume, span: int64(o.cfg.Window)}
 	r.consecutive = int32(min(o.cfg.ConsecutiveFailures, math.MaxInt32))
 	if r.percent > 0 {
 		r.window = newWindow(o.cfg.Window)
+	} else {
+		o.all = r
 	}
 	return r
 }

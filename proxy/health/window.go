@@ -38,9 +38,10 @@ const (
 	maxVolume = full / 2
 )
 
-func newWindow(length time.Duration) *window {
-	return &window{width: max(int64(length)/slots, 1)}
-}
+func newWindow(length time.Duration) *window { return &window{width: slotWidth(length)} }
+
+// slotWidth is that of the slots of a window of a length.
+func slotWidth(length time.Duration) int64 { return max(int64(length)/slots, 1) }
 
 // at returns the slot of a time, and the turn it has to be of.
 func (w *window) at(now int64) (*atomic.Uint64, uint64) {
@@ -96,6 +97,20 @@ func (w *window) reverse(now int64) {
 		}
 	}
 	w.add(now, true)
+}
+
+// forgive takes the latest back of those that were counted as failed, if there is one.
+func (w *window) forgive(now int64) {
+	epoch := uint64(now) / uint64(w.width)
+	for i := range uint64(slots) {
+		e := epoch - i
+		slot := &w.slot[e%slots]
+		for word := slot.Load(); word>>turnAt == e/slots<<turnAt>>turnAt && word>>okBits&countMax > 0; word = slot.Load() {
+			if slot.CompareAndSwap(word, word-failOne) {
+				return
+			}
+		}
+	}
 }
 
 // addFailed counts one that failed if allow says so, given what is counted now. Two at

@@ -102,19 +102,24 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestFlap holds that nothing is told twice within the interval, nothing is kept
-// longer than that, and every transition is told or counted.
+// TestFlap holds that the first few are told at once and no more than those beyond one in
+// an interval, that nothing is kept longer than that, and every transition is told or
+// counted.
 func TestFlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		every := time.Duration(rapid.IntRange(1, 50).Draw(t, "every"))
 		var f health.Flap
-		var now, last int64 = 100, -1 << 40
+		var now int64 = 100
+		var when []int64
 		noted, told := 0, 0
 		tell := func(tr health.Transition) {
-			if now-last < int64(every) {
-				t.Fatalf("told at %d and %d", last, now)
+			when = append(when, now)
+			for i, from := range when {
+				if n := int64(len(when) - i); n > 3+(now-from)/int64(every) {
+					t.Fatalf("%d were told from %d to %d, in intervals of %d", n, from, now, every)
+				}
 			}
-			if last = now; int(tr.Time) > int(now) {
+			if int(tr.Time) > int(now) {
 				t.Fatal("told before it was")
 			}
 			if told += 1 + tr.Suppressed; told != noted {
@@ -131,15 +136,24 @@ func TestFlap(t *testing.T) {
 			}
 			if rapid.Bool().Draw(t, "note") {
 				noted++
-				if tr, ok := f.Note(health.Transition{Time: now}, every); ok {
+				quiet := len(when) < 3 || when[len(when)-3]+3*int64(every) <= now
+				tr, ok := f.Note(health.Transition{Time: now}, every)
+				if ok {
 					tell(tr)
+				} else if quiet {
+					t.Fatalf("held at %d, after what was told at %v", now, when)
 				}
 			}
-			if next, ok := f.Next(every); ok && next-last != int64(every) {
-				t.Fatalf("held until %d, the last was told at %d", next, last)
+			if next, ok := f.Next(every); ok && next-when[len(when)-1] > int64(every) {
+				t.Fatalf("held until %d, the last was told at %d", next, when[len(when)-1])
 			}
 			if _, held := f.Next(every); !held && told != noted {
 				t.Fatalf("%d told or counted of %d, and none is held", told, noted)
+			}
+		}
+		if tr, ok := f.Rest(); ok {
+			if told += 1 + tr.Suppressed; told != noted {
+				t.Fatalf("%d told or counted of %d in the end", told, noted)
 			}
 		}
 	})

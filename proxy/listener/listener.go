@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -71,8 +72,10 @@ type Listener struct {
 	path  *path  // what to unlink; nil for TCP and abstract sockets
 	after func(time.Duration) <-chan time.Time
 
-	backlog int // of the accept queue; read early, while there are descriptors
+	backlog  int  // of the accept queue; read early, while there are descriptors
+	onlyIPv6 bool // if its address is that of all of IPv6; otherwise IPv4's come in, too
 
+	grouped  bool // with one that has been started beside it
 	reserved bool // for the next connection; belongs to the goroutine of Serve
 	pauses   atomic.Int64
 	closing  sync.Once
@@ -87,20 +90,15 @@ type stream interface {
 	SetDeadline(time.Time) error
 }
 
-// Listen listens on addr; for a name, on the first of its addresses. The error
-// names the address, wraps the cause, and is one line.
+// Listen listens on addr; for a name, on the first of its addresses. Without a host that
+// is every address of this machine; 0.0.0.0 is every one of IPv4, [::] every one of IPv6.
+// The error names the address, wraps the cause, and is one line.
 //
 // The path of a unix socket is taken over from a process that left it behind: if
 // nobody answers there. It gets the address's mode, and never for a moment a
 // wider one.
 func Listen(ctx context.Context, addr socket.Address, cfg *Config) (*Listener, error) {
-	l := &Listener{addr: addr, fd: -1, after: time.After, backlog: backlog(), closed: make(chan struct{})}
-	if cfg != nil {
-		l.cfg = *cfg
-	}
-	if l.cfg.Limit == nil {
-		l.cfg.Limit = NewLimit(noLimit)
-	}
+	l := newListener(addr, cfg)
 	var err error
 	if addr.Network == "unix" {
 		err = l.listenUnix(ctx)
@@ -118,6 +116,17 @@ func Listen(ctx context.Context, addr socket.Address, cfg *Config) (*Listener, e
 	return l, nil
 }
 
+func newListener(addr socket.Address, cfg *Config) *Listener {
+	l := &Listener{addr: addr, fd: -1, after: time.After, backlog: backlog(), closed: make(chan struct{})}
+	if cfg != nil {
+		l.cfg = *cfg
+	}
+	if l.cfg.Limit == nil {
+		l.cfg.Limit = NewLimit(noLimit)
+	}
+	return l
+}
+
 // Adopt makes a Listener of a socket that listens already, such as one that was passed to
 // the process; it owns ln from now on, also if there is an error. The options are set on
 // it as far as that is possible now. addr is what it is called.
@@ -126,13 +135,8 @@ func Adopt(ln net.Listener, cfg *Config) (*Listener, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %T is no stream socket", ln.Addr(), ln), ln.Close())
 	}
-	l := &Listener{fd: -1, after: time.After, backlog: backlog(), closed: make(chan struct{}), sock: sock}
-	if cfg != nil {
-		l.cfg = *cfg
-	}
-	if l.cfg.Limit == nil {
-		l.cfg.Limit = NewLimit(noLimit)
-	}
+	l := newListener(socket.Address{}, cfg)
+	l.sock = sock
 	if u, ok := ln.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false) // the path is whose who made it
 		l.addr = socket.Address{Network: "unix", Name: ln.Addr().String()}
@@ -141,6 +145,7 @@ func Adopt(ln net.Listener, cfg *Config) (*Listener, error) {
 	}
 	raw, err := sock.SyscallConn()
 	if err == nil {
+		l.onlyIPv6 = l.TCP() && onlyIPv6(raw)
 		err = l.control(ln.Addr().Network(), ln.Addr().String(), raw)
 	}
 	if err != nil {
@@ -154,12 +159,27 @@ func Adopt(ln net.Listener, cfg *Config) (*Listener, error) {
 func (l *Listener) listenTCP(ctx context.Context) error {
 	lc := net.ListenConfig{KeepAlive: socket.NetKeepAlive, Control: l.control}
 	lc.SetMultipathTCP(l.cfg.Multipath)
-	ln, err := lc.Listen(ctx, "tcp", l.addr.Name)
+	network := network(l.addr)
+	ln, err := lc.Listen(ctx, network, l.addr.Name)
 	if err != nil {
 		return err
 	}
-	l.sock = ln.(*net.TCPListener)
+	l.sock, l.onlyIPv6 = ln.(*net.TCPListener), network == "tcp6"
 	return nil
+}
+
+// network is what package net calls the family of a TCP address. By itself it takes 0.0.0.0
+// and [::] for what is written without a host.
+func network(a socket.Address) string {
+	host, _, _ := net.SplitHostPort(a.Name)
+	switch addr, err := netip.ParseAddr(host); {
+	case err != nil:
+		return "tcp"
+	case addr.Unmap().Is4():
+		return "tcp4"
+	default:
+		return "tcp6"
+	}
 }
 
 // control sets all that is to be inherited.
@@ -186,6 +206,23 @@ func (l *Listener) Addr() string {
 		return "unix:" + l.addr.Name
 	}
 	return l.sock.Addr().String()
+}
+
+// Own returns where clients reach it, without names: for all addresses of both families
+// that is 0.0.0.0 and [::]. It is nil for a unix socket.
+func (l *Listener) Own() []netip.AddrPort {
+	if !l.TCP() {
+		return nil
+	}
+	at, err := netip.ParseAddrPort(l.Addr())
+	if err != nil {
+		return nil
+	}
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	if at.Addr() == netip.IPv6Unspecified() && !l.onlyIPv6 {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), at}
+	}
+	return []netip.AddrPort{at}
 }
 
 // Detach takes the listening socket out of the hands of package net, for who

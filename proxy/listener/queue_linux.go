@@ -57,4 +57,11 @@ func (l *Listener) queued() bool {
 	return err == nil && events&sys.POLLIN != 0
 }
 
+// onlyIPv6 reports whether a socket takes connections of IPv6 alone.
+func onlyIPv6(c syscall.RawConn) bool {
+	only := 0
+	_ = c.Control(func(fd uintptr) { only, _ = sys.GetsockoptInt(int(fd), sys.IPPROTO_IPV6, sys.IPV6_V6ONLY) })
+	return only != 0
+}
+
 func closeDescriptor(fd int) error { return os.NewSyscallError("close", sys.Close(fd)) }

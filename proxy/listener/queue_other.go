@@ -2,6 +2,8 @@
 
 package listener
 
+import "syscall"
+
 // backlog is how many connections to look for when the listener closes.
 func backlog() int { return 4096 }
 
@@ -14,3 +16,6 @@ func closeDescriptor(int) error { return nil }
 
 // resize leaves the accept queue as it is: the length is a hint.
 func (l *Listener) resize() error { return nil }
+
+// onlyIPv6 has no portable way to look.
+func onlyIPv6(syscall.RawConn) bool { return false }

@@ -40,9 +40,22 @@ func (o Options) Last(fd int) error {
 	return set(fd, list[:n]...)
 }
 
-// Set sets all of them, and what is always on, on a socket that listens: those that it
-// accepts from now on inherit them.
-func (o Options) Set(fd int) error { return o.withDefaults().set(fd) }
+// Set sets all of them, and what is always on, on a socket that listens, which may have had
+// others: those that it accepts from now on inherit them.
+func (o Options) Set(fd int) error {
+	o = o.withDefaults()
+	var off []option
+	if o.KeepAlive < 0 {
+		off = append(off, option{sys.SOL_SOCKET, sys.SO_KEEPALIVE, 0})
+	}
+	if o.UserTimeout < 0 {
+		off = append(off, option{sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, 0})
+	}
+	if err := set(fd, off...); err != nil {
+		return err
+	}
+	return o.set(fd)
+}
 
 type option struct{ level, name, value int }
 

@@ -28,7 +28,8 @@ type ClientConfig struct {
 	// MinVersion is the oldest version of TLS that is spoken; 0: 1.2.
 	MinVersion uint16
 
-	// Timeout is how long a handshake may take; 0: 10 s.
+	// Timeout is how long a handshake may take whose context has no deadline of its own,
+	// which holds otherwise; 0: 10 s.
 	Timeout time.Duration
 
 	Files *Files // who reads the files and follows them; nil: they are read once
@@ -136,6 +137,14 @@ func (c *Client) Close() {
 	}
 }
 
+// Current reports whether the files are still those that it has read: then another one of
+// the same configuration would be no other, and would not fail.
+func (c *Client) Current() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.closed && c.cfg.Files.current(c.ca, c.pair)
+}
+
 // Stats returns what has been counted.
 func (c *Client) Stats() *Stats { return c.cfg.Stats }
 
@@ -155,12 +164,15 @@ func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*tls.
 		config.ServerName = peer.Host
 	}
 	config.NextProtos = peer.ALPN
-	endpoint := address(conn)
+	endpoint, timeout := address(conn), c.cfg.Timeout
+	if end, ok := ctx.Deadline(); ok {
+		timeout = time.Until(end)
+	}
 	config.ClientSessionCache = resumer{config.ClientSessionCache, endpoint}
-	answered := &turning{Conn: conn, ctx: ctx, turn: newTurn(c.cfg.Limit, c.cfg.Timeout)}
+	answered := &turning{Conn: conn, ctx: ctx, turn: newTurn(c.cfg.Limit, timeout)}
 	a := attempt{
 		raw: conn, conn: tls.Client(answered, config), peer: "with " + endpoint,
-		timeout: c.cfg.Timeout, turn: answered.turn, stats: c.cfg.Stats,
+		timeout: timeout, turn: answered.turn, stats: c.cfg.Stats,
 	}
 	encrypted, err := a.run(ctx)
 	answered.over()

@@ -245,3 +245,36 @@ func TestBadClientConfig(t *testing.T) {
 		}
 	}
 }
+
+// A dated connection notes when it is to end.
+type dated struct {
+	net.Conn
+	ends []time.Time
+}
+
+func (d *dated) SetDeadline(end time.Time) error {
+	d.ends = append(d.ends, end)
+	return d.Conn.SetDeadline(end)
+}
+
+// TestDeadlineOfTheContext: it holds in place of the client's own timeout, whichever is
+// longer.
+func TestDeadlineOfTheContext(t *testing.T) {
+	a := newAuthority(t, "test")
+	addr, _ := origin(t, &tls.Config{Certificates: load(t, a.pair("127.0.0.1"))})
+	for _, timeout := range []time.Duration{time.Hour, 3 * time.Hour} {
+		c := newClient(t, terminate.ClientConfig{CA: a.file, Timeout: timeout})
+		raw, err := net.Dial("tcp", addr)
+		must(t, err)
+		defer raw.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Hour)
+		defer cancel()
+		conn := &dated{Conn: raw}
+		_, err = c.Handshake(ctx, conn, terminate.Peer{Host: "127.0.0.1"})
+		must(t, err)
+		end, _ := ctx.Deadline()
+		if len(conn.ends) != 2 || conn.ends[0].Sub(end).Abs() > time.Minute || !conn.ends[1].IsZero() {
+			t.Errorf("with %v: it was to end at %v, want %v, and then never", timeout, conn.ends, end)
+		}
+	}
+}

@@ -165,6 +165,25 @@ func (f *Files) hurry() {
 	}
 }
 
+// current reports whether files are those that were read, as far as can be told without
+// reading them. Those that nobody follows are not known to be.
+func (f *Files) current(sources ...*source) bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range sources {
+		if s == nil {
+			continue
+		}
+		if prints := s.recipe.prints(); !s.bad.IsZero() || !prints.equal(&s.prints) {
+			return false
+		}
+	}
+	return true
+}
+
 // close ends what open began.
 func (f *Files) close(s *source, user any) {
 	if f == nil {

@@ -179,6 +179,14 @@ func (s *Server) Close() {
 	}
 }
 
+// Current reports whether the files are still those that it has read: then another one of
+// the same configuration would be no other, and would not fail.
+func (s *Server) Current() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.closed && s.cfg.Files.current(append([]*source{s.ca}, s.pairs...)...)
+}
+
 // Timeout is how long a handshake may take.
 func (s *Server) Timeout() time.Duration { return s.cfg.Timeout }
 

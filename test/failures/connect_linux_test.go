@@ -77,8 +77,8 @@ func (o *outage) test(t *testing.T, m manner) {
 	}
 	s.ejected()
 	s.untouched()
-	if e := s.endpoint("victim"); e.Failures < 3 || s.count("retries") != e.Failures || s.count("failures") != e.Failures {
-		t.Errorf("%+v, %d retries, %d failures", e, s.count("retries"), s.count("failures"))
+	if e := s.Endpoint("u", "victim"); e.Failures < 3 || s.Count("retries") != e.Failures || s.Count("failures") != e.Failures {
+		t.Errorf("%+v, %d retries, %d failures", e, s.Count("retries"), s.Count("failures"))
 	}
 	_, _ = busy.Write([]byte("is anybody there?"))
 	for what, c := range map[string]*client{"has bytes on their way": busy, "is quiet": quiet} {
@@ -93,7 +93,7 @@ func (o *outage) test(t *testing.T, m manner) {
 		}
 		c.Close()
 	}
-	s.logs("session ended", s.victim.Addr.String(), o.cause)
+	s.Logs("session ended", s.victim.Addr.String(), o.cause)
 	s.untouched()
 	o.mend(s)
 	s.returns()

@@ -1,29 +1,22 @@
 package failures
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"flag"
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/loadbalancer"
 	"github.com/penstock/penstock/internal/testutil/netns"
-	"github.com/penstock/penstock/proxy"
-	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/balancer"
-	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 func TestMain(m *testing.M) {
@@ -36,134 +29,14 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what happens soon.
-const patience = 20 * time.Second
-
-// A rig is a load balancer that serves, until the end of the test.
-type rig struct {
-	*balancer.Server
-	t   *testing.T
-	log *logbook
-}
-
-// logbook is what was logged.
-type logbook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logbook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logbook) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
+const patience = condition.Patience
 
 // serve has a load balancer serve what a configuration says. There are a certificate and
 // its key, c.pem and k.pem.
-func serve(t *testing.T, text string) *rig {
+func serve(t *testing.T, text string) *loadbalancer.Instance {
 	t.Helper()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "penstock.yaml")
 	cert, key := certificate.New(t, "test")
-	files := map[string]string{"penstock.yaml": text, "c.pem": cert, "k.pem": key}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cfg, problems := config.Load(path, os.LookupEnv)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	r := &rig{t: t, log: new(logbook)}
-	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	var err error
-	r.Server, err = balancer.Open(context.Background(), cfg, balancer.Options{
-		Server: &proxy.Config{Loops: 2, MaxConnections: 1000, DrainTimeout: time.Second, Log: log},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Serve(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil && !errors.Is(err, balancer.ErrCut) {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Log(r.log)
-		}
-	})
-	return r
-}
-
-// at returns the first address of a listener.
-func (r *rig) at(listener string) string {
-	r.t.Helper()
-	for _, l := range r.Status().Listeners {
-		if l.Name == listener && len(l.Addresses) > 0 {
-			return l.Addresses[0]
-		}
-	}
-	r.t.Fatalf("there is no listener %s", listener)
-	return ""
-}
-
-// endpoint returns the status of an endpoint.
-func (r *rig) endpoint(name string) admin.Endpoint {
-	r.t.Helper()
-	for _, u := range r.Status().Upstreams {
-		for _, e := range u.Endpoints {
-			if e.Name == name {
-				return e
-			}
-		}
-	}
-	r.t.Fatalf("there is no endpoint %s", name)
-	return admin.Endpoint{}
-}
-
-// count returns a counter.
-func (r *rig) count(name string) int64 {
-	n, known := r.Counter(name)
-	if !known {
-		r.t.Fatalf("there is no counter %s", name)
-	}
-	return n
-}
-
-// until waits for a condition.
-func (r *rig) until(what string, ok func() bool) {
-	r.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
-// logs waits for a line of the log that has all of these in it.
-func (r *rig) logs(words ...string) {
-	r.t.Helper()
-	r.until("the log has "+strings.Join(words, " "), func() bool {
-	line:
-		for line := range strings.Lines(r.log.String()) {
-			for _, w := range words {
-				if !strings.Contains(line, w) {
-					continue line
-				}
-			}
-			return true
-		}
-		return false
-	})
+	return loadbalancer.Setting{Clients: 1000, Level: slog.LevelDebug}.Start(t, text, "c.pem", cert, "k.pem", key)
 }
 
 // A manner is how clients speak: as they are, or in TLS that ends in the load balancer,
@@ -208,16 +81,12 @@ func greeted(c net.Conn) (*client, error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
-	var name strings.Builder
-	for one := make([]byte, 1); ; name.WriteByte(one[0]) {
-		if _, err := c.Read(one); err != nil {
-			c.Close()
-			return nil, err
-		}
-		if one[0] == '\n' {
-			return &client{c, name.String()}, nil
-		}
+	name, err := sockets.ReadLine(c)
+	if err != nil {
+		c.Close()
+		return nil, err
 	}
+	return &client{c, name}, nil
 }
 
 // echo sends text and reads the same.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/loadbalancer"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -17,7 +18,7 @@ import (
 // A scene is a load balancer with two endpoints, of which one is the victim. A session
 // with the other one echoes all the time.
 type scene struct {
-	*rig
+	*loadbalancer.Instance
 	manner
 	here, there *netns.Host // there is where the victim is
 	link        netns.Link
@@ -46,7 +47,7 @@ func play(t *testing.T, m manner, victim netns.Manner, listener, upstream string
 			t.Fatal(err)
 		}
 	}
-	s.rig = serve(t, fmt.Sprintf(`
+	s.Instance = serve(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, %s %s}, {name: m, bind: "127.0.0.1:0", upstream: m}]
 upstreams:
   - {name: u, endpoints: [{address: %q, name: victim}, {address: %q, name: other}], %s}
@@ -56,11 +57,11 @@ upstreams:
 }
 
 // ask connects a client.
-func (s *scene) ask() (*client, error) { return s.dial(s.t, s.at("l")) }
+func (s *scene) ask() (*client, error) { return s.dial(s.T, s.At("l")) }
 
 // session is a client of a certain endpoint. The two take turns.
 func (s *scene) session(of string) *client {
-	s.t.Helper()
+	s.T.Helper()
 	for range 4 {
 		c, err := s.ask()
 		switch {
@@ -70,17 +71,17 @@ func (s *scene) session(of string) *client {
 			c.Close()
 		}
 	}
-	s.t.Fatalf("no client gets to %s", of)
+	s.T.Fatalf("no client gets to %s", of)
 	return nil
 }
 
 // served has so many clients served, none by the victim.
 func (s *scene) served(clients int) {
-	s.t.Helper()
+	s.T.Helper()
 	for range clients {
 		c, err := s.ask()
 		if err != nil || c.of != "other" {
-			s.t.Fatalf("a new client: %v, %v; want it served by the other endpoint", c, err)
+			s.T.Fatalf("a new client: %v, %v; want it served by the other endpoint", c, err)
 		}
 		c.Close()
 	}
@@ -88,17 +89,17 @@ func (s *scene) served(clients int) {
 
 // ejected waits until the victim has been ejected.
 func (s *scene) ejected() {
-	s.t.Helper()
-	s.logs(`subject="endpoint u/victim"`, "state=ejected")
-	if e := s.endpoint("other"); e.State != admin.Up || e.Failures != 0 {
-		s.t.Errorf("the other endpoint: %+v", e)
+	s.T.Helper()
+	s.Logs(`subject="endpoint u/victim"`, "state=ejected")
+	if e := s.Endpoint("u", "other"); e.State != admin.Up || e.Failures != 0 {
+		s.T.Errorf("the other endpoint: %+v", e)
 	}
 }
 
 // returns waits until the victim, which is well again, has clients again.
 func (s *scene) returns() {
-	s.t.Helper()
-	s.until("the victim has clients again", func() bool {
+	s.T.Helper()
+	s.Until("the victim has clients again", func() bool {
 		c, err := s.ask()
 		if err != nil {
 			return false
@@ -106,21 +107,21 @@ func (s *scene) returns() {
 		defer c.Close()
 		return c.of == "victim"
 	})
-	if e := s.endpoint("victim"); e.State != admin.Up || e.Breaker != "" {
-		s.t.Errorf("the victim: %+v", e)
+	if e := s.Endpoint("u", "victim"); e.State != admin.Up || e.Breaker != "" {
+		s.T.Errorf("the victim: %+v", e)
 	}
 	s.untouched()
 }
 
 // untouched fails the test unless the session with the other endpoint echoes.
 func (s *scene) untouched() {
-	s.t.Helper()
+	s.T.Helper()
 	before := s.aside.echoes.Load()
-	s.until("the session with the other endpoint echoes", func() bool {
+	s.Until("the session with the other endpoint echoes", func() bool {
 		return s.aside.echoes.Load() > before+2 || s.aside.failed.Load() != nil
 	})
 	if err := s.aside.failed.Load(); err != nil {
-		s.t.Fatalf("the session with the other endpoint: %v", *err)
+		s.T.Fatalf("the session with the other endpoint: %v", *err)
 	}
 }
 

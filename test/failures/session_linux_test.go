@@ -57,14 +57,14 @@ func testFrozen(t *testing.T, m manner) {
 	}
 	s.ejected()
 	s.served(4)
-	if e := s.endpoint("victim"); e.Failures != 3 || s.count("failures") != 3 || s.count("retries") != 0 {
-		t.Errorf("%+v, %d failures, %d retries", e, s.count("failures"), s.count("retries"))
+	if e := s.Endpoint("u", "victim"); e.Failures != 3 || s.Count("failures") != 3 || s.Count("retries") != 0 {
+		t.Errorf("%+v, %d failures, %d retries", e, s.Count("failures"), s.Count("retries"))
 	}
-	s.logs("session ended", s.victim.Addr.String(), "reason=first-byte-timeout")
+	s.Logs("session ended", s.victim.Addr.String(), "reason=first-byte-timeout")
 	busy.reset(t, idle)
-	s.logs("session ended", s.victim.Addr.String(), "reason=idle-timeout")
+	s.Logs("session ended", s.victim.Addr.String(), "reason=idle-timeout")
 	half.reset(t, halfClose)
-	s.logs("session ended", s.victim.Addr.String(), "reason=half-close-timeout")
+	s.Logs("session ended", s.victim.Addr.String(), "reason=half-close-timeout")
 	s.untouched()
 	s.victim.Thaw()
 	s.returns()
@@ -89,7 +89,7 @@ func TestFrozenReader(t *testing.T) {
 	if took := time.Since(began); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) || took > 10*(youth+time.Second) {
 		t.Errorf("the upload ended with %v after %v", err, took)
 	}
-	s.logs("session ended", s.victim.Addr.String(), "timed out")
+	s.Logs("session ended", s.victim.Addr.String(), "timed out")
 	s.untouched()
 }
 
@@ -102,27 +102,27 @@ func TestMute(t *testing.T) {
 	}
 	s := play(t, manners[0], netns.Silent, "timeouts: {first_byte: 300ms}", `health_check: off, outlier_detection: off,
 		circuit_breaker: {min_volume: 3, failure_percentage: 80, open: 1s, trial_connections: 2}`)
-	s.until("its circuit is open", func() bool {
+	s.Until("its circuit is open", func() bool {
 		switch c, err := s.ask(); {
 		case err == nil && c.of == "other":
 			c.Close()
 		case !errors.Is(err, syscall.ECONNRESET):
 			t.Fatalf("a client of one that says nothing: %v, %v", c, err)
 		}
-		return s.endpoint("victim").Breaker == "open"
+		return s.Endpoint("u", "victim").Breaker == "open"
 	})
-	if e := s.endpoint("victim"); e.Failures != 3 {
+	if e := s.Endpoint("u", "victim"); e.Failures != 3 {
 		t.Errorf("%+v, want 3 failures", e)
 	}
 	s.served(4)
 	s.victim.Kill()
 	s.there.Backend("victim", netns.Echo, s.victim.Addr)
-	s.until("it may be tried", func() bool { return s.endpoint("victim").Breaker == "half-open" })
-	s.until("its circuit is closed, after trials", func() bool {
+	s.Until("it may be tried", func() bool { return s.Endpoint("u", "victim").Breaker == "half-open" })
+	s.Until("its circuit is closed, after trials", func() bool {
 		if c, err := s.ask(); err == nil {
 			c.Close()
 		}
-		return s.endpoint("victim").Breaker == ""
+		return s.Endpoint("u", "victim").Breaker == ""
 	})
 	s.returns()
 }
@@ -134,7 +134,7 @@ func TestResets(t *testing.T) {
 		return
 	}
 	s := play(t, manners[0], netns.Reset, "timeouts: {first_byte: 5s}", passive)
-	s.until("it is ejected", func() bool {
+	s.Until("it is ejected", func() bool {
 		c, err := s.ask()
 		switch {
 		case err == nil && c.of == "other":
@@ -142,10 +142,10 @@ func TestResets(t *testing.T) {
 		case !errors.Is(err, syscall.ECONNRESET):
 			t.Fatalf("a client of one that resets: %v, %v", c, err)
 		}
-		return s.endpoint("victim").State == admin.Ejected
+		return s.Endpoint("u", "victim").State == admin.Ejected
 	})
 	s.ejected()
-	if e := s.endpoint("victim"); e.Failures != 3 {
+	if e := s.Endpoint("u", "victim"); e.Failures != 3 {
 		t.Errorf("%+v, want 3 failures", e)
 	}
 	s.served(4)
@@ -167,7 +167,7 @@ func TestKilled(t *testing.T) {
 	if _, err := io.WriteString(busy, "unread"); err != nil {
 		t.Fatal(err)
 	}
-	s.until("the bytes are there", func() bool { return moved(s) })
+	s.Until("the bytes are there", func() bool { return moved(s) })
 	s.victim.Kill()
 	busy.reset(t, time.Second)
 	if _, err := idle.end(t); !errors.Is(err, io.EOF) {
@@ -183,7 +183,7 @@ func TestKilled(t *testing.T) {
 
 // moved reports whether a session with the victim has passed bytes on to it.
 func moved(s *scene) bool {
-	for c := range s.Sessions(s.t.Context()) {
+	for c := range s.Sessions(s.T.Context()) {
 		if n := c.ClientToEndpoint; c.EndpointName == "victim" && n.Spliced+n.Copied > 0 {
 			return true
 		}
@@ -197,13 +197,13 @@ const checked = `outlier_detection: off, circuit_breaker: off, retry: {attempts:
 
 // down waits until the victim's checks have failed.
 func (s *scene) down() {
-	s.t.Helper()
-	s.until("the victim is down", func() bool { return s.endpoint("victim").State == admin.Down })
-	if e := s.endpoint("victim"); e.Why == "" {
-		s.t.Errorf("%+v, want a reason", e)
+	s.T.Helper()
+	s.Until("the victim is down", func() bool { return s.Endpoint("u", "victim").State == admin.Down })
+	if e := s.Endpoint("u", "victim"); e.Why == "" {
+		s.T.Errorf("%+v, want a reason", e)
 	}
-	if e := s.endpoint("other"); e.State != admin.Up || e.Failures != 0 {
-		s.t.Errorf("the other endpoint: %+v", e)
+	if e := s.Endpoint("u", "other"); e.State != admin.Up || e.Failures != 0 {
+		s.T.Errorf("the other endpoint: %+v", e)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestUnhealthy(t *testing.T) {
 			}
 			s.down()
 			s.served(4)
-			if n := s.count("failures"); n != 0 {
+			if n := s.Count("failures"); n != 0 {
 				t.Errorf("%d failures of clients", n)
 			}
 			s.untouched()
@@ -269,7 +269,7 @@ func TestBriefOutages(t *testing.T) {
 		if _, err := io.WriteString(busy, name); err != nil {
 			t.Fatal(err)
 		}
-		s.until("the bytes are on their way", func() bool { return moved(s) })
+		s.Until("the bytes are on their way", func() bool { return moved(s) })
 		s.untouched()
 		o.mend(s)
 		back := make([]byte, len(name))
@@ -277,7 +277,7 @@ func TestBriefOutages(t *testing.T) {
 			t.Fatalf("%s: %q, %v", name, back, err)
 		}
 	}
-	if n := s.count("failures"); n != 0 {
+	if n := s.Count("failures"); n != 0 {
 		t.Errorf("%d failures", n)
 	}
 }

@@ -13,13 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/loadbalancer"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
 // A path is clients and servers with a transparent listener between them.
 type path struct {
-	*rig
+	*loadbalancer.Instance
 	manner
 	t                      *testing.T
 	here, clients, servers *netns.Host
@@ -177,7 +178,7 @@ func (b *bringing) test(t *testing.T, f *family, m manner) {
 	p.servers.Backend("other", netns.Echo, netip.AddrPortFrom(f.other, 80))
 	fixed := p.servers.Backend("fixed", netns.Echo, netip.AddrPortFrom(netip.MustParseAddr(p.family.next), 0))
 	p.bring(b)
-	p.rig = serve(t, fmt.Sprintf(`
+	p.Instance = serve(t, fmt.Sprintf(`
 listeners: [{name: l, bind: [":%d"], transparent: true, %s routes: [{match: {port: 81}, upstream: u}], timeouts: {connect: 1s}}]
 upstreams: [{name: u, endpoints: [%q], health_check: off, send_proxy: 1}]`, b.port, m.listener, fixed.Addr))
 
@@ -187,7 +188,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, send_proxy: 1}]`, b.po
 		p.routed(81)
 	}
 	p.reset("the listener itself", netip.AddrPortFrom(netip.MustParseAddr(p.family.near), b.port))
-	p.logs("connection refused", "this listener itself")
+	p.Logs("connection refused", "this listener itself")
 	p.reset("a host without such a server", netip.AddrPortFrom(f.other.Next(), 80))
 	p.servers.Silence(netip.MustParseAddr(p.family.back))
 	p.reset("a host that is silent", netip.AddrPortFrom(f.origin, 80))
@@ -195,8 +196,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, send_proxy: 1}]`, b.po
 	if err := c.echo("not touched"); err != nil {
 		t.Error(err)
 	}
-	p.until("those are counted", func() bool { return p.Status().Listeners[0].Connections.Refused == 3 })
-	if n := p.count("accepted"); n > 6 {
+	p.Until("those are counted", func() bool { return p.Status().Listeners[0].Connections.Refused == 3 })
+	if n := p.Count("accepted"); n > 6 {
 		t.Errorf("%d clients were accepted: a client of the listener itself has led to others", n)
 	}
 }
@@ -251,5 +252,5 @@ func TestTransparentWithoutRights(t *testing.T) {
 		return
 	}
 	r := serve(t, `listeners: [{name: l, bind: "127.0.0.1:0", transparent: true}]`)
-	r.logs("level=WARN", "IP_TRANSPARENT", "listener=l")
+	r.Logs("level=WARN", "IP_TRANSPARENT", "listener=l")
 }

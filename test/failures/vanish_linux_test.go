@@ -50,7 +50,7 @@ listeners:
   - {name: l, bind: ":7000", upstream: stream, timeouts: {idle: 1h}, socket: {user_timeout: 1s}}
   - {name: m, bind: "127.0.0.1:0", upstream: echo}
 upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, endpoints: [%q], health_check: off}]`, l.Addr(), echo.Addr))
-	other, err := dial(t, r.at("m"))
+	other, err := dial(t, r.At("m"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +78,13 @@ upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, end
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	r.logs("session ended", l.Addr().String(), "timed out")
-	r.until("one session is left", func() bool { return r.Status().Connections.Active == 1 })
-	if n := r.count("failures"); n != 0 {
+	r.Logs("session ended", l.Addr().String(), "timed out")
+	r.Until("one session is left", func() bool { return r.Status().Connections.Active == 1 })
+	if n := r.Count("failures"); n != 0 {
 		t.Errorf("%d failures of endpoints", n)
 	}
 	before := aside.echoes.Load()
-	r.until("the other client echoes", func() bool { return aside.echoes.Load() > before+2 || aside.failed.Load() != nil })
+	r.Until("the other client echoes", func() bool { return aside.echoes.Load() > before+2 || aside.failed.Load() != nil })
 }
 
 // TestSourceAddress: endpoints are connected to from the address that is configured. If
@@ -123,20 +123,20 @@ func testSource(t *testing.T, source netip.Addr) {
 	r := serve(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: e}], source_address: %q, health_check: off}]`, l.Addr(), source))
-	c, err := dial(t, r.at("l"))
+	c, err := dial(t, r.At("l"))
 	if err != nil || c.of != source.String() {
 		t.Fatalf("%v, %v; want it from %v", c, err, source)
 	}
 	bits := source.BitLen()
 	here.IP("address del %v/%d dev lo", source, bits)
-	if _, err := dial(t, r.at("l")); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := dial(t, r.At("l")); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("without that address: %v, want a reset", err)
 	}
-	if e := r.endpoint("e"); e.Failures != 0 {
+	if e := r.Endpoint("u", "e"); e.Failures != 0 {
 		t.Errorf("%+v, want no failures", e)
 	}
 	here.Address(source)
-	if c, err = dial(t, r.at("l")); err != nil || c.of != source.String() {
+	if c, err = dial(t, r.At("l")); err != nil || c.of != source.String() {
 		t.Errorf("%v, %v; want it from %v again", c, err, source)
 	}
 }

@@ -27,7 +27,7 @@ func (reloader) Generations() generation.Status { return generation.Status{} }
 // neither memory nor descriptors for good, and those who operate are answered.
 func TestAdminGarbage(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "5s"))
-	h := serveHonest(t, r.at("hello"), helloOf(t, "a.test"))
+	h := serveHonest(t, r.At("hello"), helloOf(t, "a.test"))
 	path := filepath.Join(t.TempDir(), "admin")
 	a := admin.New(admin.Config{Balancer: r.Server, Reloader: reloader{}, Stop: func() { t.Error("it was stopped") }})
 	defer func() {

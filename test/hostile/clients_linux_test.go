@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/clienthello"
 )
 
 // usual is how long an honest client is expected to take at most, on a machine that is busy
@@ -20,20 +22,7 @@ const usual = 300 * time.Millisecond
 // helloOf returns what a TLS client sends first.
 func helloOf(t *testing.T, name string, protocols ...string) []byte {
 	t.Helper()
-	client, server := net.Pipe()
-	var hello bytes.Buffer
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b := make([]byte, 64<<10)
-		n, _ := server.Read(b)
-		hello.Write(b[:n])
-		server.Close()
-	}()
-	_ = tls.Client(client, &tls.Config{ServerName: name, NextProtos: protocols, CurvePreferences: []tls.CurveID{tls.X25519}}).Handshake()
-	<-done
-	client.Close()
-	return hello.Bytes()
+	return clienthello.Of(t, &tls.Config{ServerName: name, NextProtos: protocols, CurvePreferences: []tls.CurveID{tls.X25519}})
 }
 
 // dial connects a client, that is closed when the test ends.

@@ -38,7 +38,7 @@ func TestChild(t *testing.T) {
 	limit := syscall.Rlimit{Cur: fewDescriptors, Max: fewDescriptors}
 	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	r := start(t, fmt.Sprintf(looking, endpoint, "1s"))
-	fmt.Printf("at %s %s\n", r.at("hello"), r.at("header"))
+	fmt.Printf("at %s %s\n", r.At("hello"), r.At("header"))
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		s := r.Summary()

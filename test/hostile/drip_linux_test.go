@@ -46,7 +46,7 @@ func version2(command, family byte, rest []byte) []byte {
 func TestDrips(t *testing.T) {
 	hello := helloOf(t, "a.test")
 	r := start(t, fmt.Sprintf(looking, echo(t), "3s"))
-	h := serveHonest(t, r.at("hello"), hello)
+	h := serveHonest(t, r.At("hello"), hello)
 	kinds := []struct {
 		listener, reason string
 		first, sent      []byte // at once; a byte at a time
@@ -59,12 +59,12 @@ func TestDrips(t *testing.T) {
 	clients := make([][]*net.TCPConn, len(kinds))
 	for i, k := range kinds {
 		for range n {
-			c := dial(t, r.at(k.listener))
+			c := dial(t, r.At(k.listener))
 			_, _ = c.Write(k.first)
 			clients[i] = append(clients[i], c)
 		}
 	}
-	r.until("all have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n*len(kinds)) })
+	r.Until("all have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n*len(kinds)) })
 	before, began, sent := r.turns(), time.Now(), 0
 	for ; sent < 60 && time.Since(began) < time.Second; sent++ { // before they time out
 		for i, k := range kinds {
@@ -104,7 +104,7 @@ func TestPiecesThatAreServed(t *testing.T) {
 	if len(large) < 14<<10 || len(large) > 16<<10 {
 		t.Fatalf("the large hello has %d bytes", len(large))
 	}
-	h := serveHonest(t, r.at("hello"), hello)
+	h := serveHonest(t, r.At("hello"), hello)
 	for _, test := range []struct {
 		name, listener string
 		header, sent   []byte
@@ -118,7 +118,7 @@ func TestPiecesThatAreServed(t *testing.T) {
 		{"header of version 1 a byte at a time", "header", header1, []byte("something"), len(header1) + 9},
 	} {
 		before := r.turns()
-		c := dial(t, r.at(test.listener))
+		c := dial(t, r.At(test.listener))
 		all := append(append([]byte(nil), test.header...), test.sent...)
 		size := (len(all) + test.pieces - 1) / test.pieces
 		for at := 0; at < len(all); at += size {

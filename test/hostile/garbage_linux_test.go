@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // TestGarbage: whoever sends something else than what is looked at first is reset at once,
@@ -17,7 +19,7 @@ import (
 func TestGarbage(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "20s"))
 	hello := helloOf(t, "a.test")
-	h := serveHonest(t, r.at("hello"), hello)
+	h := serveHonest(t, r.At("hello"), hello)
 	with := func(b []byte, at int, v ...byte) []byte {
 		b = bytes.Clone(b)
 		copy(b[at:], v)
@@ -62,12 +64,12 @@ func TestGarbage(t *testing.T) {
 		})
 	}
 	for _, b := range hellos {
-		try(r.at("hello"), b)
-		try(r.at("both"), append(bytes.Clone(header1), b...))
+		try(r.At("hello"), b)
+		try(r.At("both"), append(bytes.Clone(header1), b...))
 	}
 	for _, b := range headers {
-		try(r.at("header"), b)
-		try(r.at("both"), b)
+		try(r.At("header"), b)
+		try(r.At("both"), b)
 	}
 	beside.Wait()
 	h.Stop()
@@ -84,7 +86,7 @@ func TestGarbage(t *testing.T) {
 func TestChangedAnywhere(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "1s"))
 	hello := helloOf(t, "a.test")
-	h := serveHonest(t, r.at("hello"), hello)
+	h := serveHonest(t, r.At("hello"), hello)
 	all := append(bytes.Clone(header2), hello...)
 	seed := [2]uint64{rand.Uint64(), rand.Uint64()}
 	t.Logf("seed %v", seed)
@@ -101,7 +103,7 @@ func TestChangedAnywhere(t *testing.T) {
 		}
 		beside.Go(func() {
 			for _, b := range sent {
-				c, err := net.Dial("tcp", r.at("both"))
+				c, err := net.Dial("tcp", r.At("both"))
 				if err != nil {
 					t.Error(err)
 					return
@@ -116,7 +118,7 @@ func TestChangedAnywhere(t *testing.T) {
 	beside.Wait()
 	h.Stop()
 	r.settled(1000)
-	l := r.listener("both")
+	l := r.Listener("both")
 	t.Logf("%d accepted, refused: %v", l.Connections.Accepted, l.Reasons)
 	if l.Connections.Accepted != 800 || l.Reasons["other"]+l.Reasons["upstream"] > 0 {
 		t.Errorf("%+v, %v", l.Connections, l.Reasons)
@@ -128,9 +130,9 @@ func TestChangedAnywhere(t *testing.T) {
 func TestCutAnywhere(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "20s"))
 	hello := helloOf(t, "a.test")
-	h := serveHonest(t, r.at("hello"), hello)
+	h := serveHonest(t, r.At("hello"), hello)
 	for listener, all := range map[string][]byte{"hello": hello, "header": header2, "both": append(bytes.Clone(header1), hello...)} {
-		before, address := r.listener(listener).Reasons["preread"], r.at(listener)
+		before, address := r.Listener(listener).Reasons["preread"], r.At(listener)
 		for _, linger := range []int{-1, 0} {
 			for at := range all {
 				c := dial(t, address)
@@ -139,15 +141,15 @@ func TestCutAnywhere(t *testing.T) {
 				c.Close()
 			}
 		}
-		r.until("those who have ended are counted", func() bool {
-			l := r.listener(listener)
+		r.Until("those who have ended are counted", func() bool {
+			l := r.Listener(listener)
 			return l.Reasons["preread"]-before >= int64(len(all))/2
 		})
 	}
 	h.Stop()
 	r.settled(2000)
 	for _, name := range []string{"hello", "header", "both"} {
-		l := r.listener(name)
+		l := r.Listener(name)
 		for reason, n := range l.Reasons {
 			if reason != "preread" {
 				t.Errorf("%s has refused %d for %s", name, n, reason)
@@ -159,11 +161,11 @@ func TestCutAnywhere(t *testing.T) {
 // TestHeaderAlone: a header after which nothing comes is that of a client that listens
 // first, and is served; where more is looked at, it times out.
 func TestHeaderAlone(t *testing.T) {
-	greeting := server(t, func(c net.Conn) { _, _ = c.Write([]byte("hello")); _, _ = c.Read(make([]byte, 1)) })
+	greeting := sockets.Server(t, func(c net.Conn) { _, _ = c.Write([]byte("hello")); _, _ = c.Read(make([]byte, 1)) })
 	r := start(t, fmt.Sprintf(looking, greeting, "1s"))
 	n := most(t, 300)
 	var listening, silent []*net.TCPConn
-	header, both := r.at("header"), r.at("both")
+	header, both := r.At("header"), r.At("both")
 	for range n {
 		l, s := dial(t, header), dial(t, both)
 		_, _ = l.Write(header1)

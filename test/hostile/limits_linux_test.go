@@ -20,7 +20,7 @@ listeners:
   - {name: rate, bind: "127.0.0.1:0", upstream: u, limits: {per_source_per_second: 3}}
   - {name: wide, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 5, source_prefix: [16, 64]}}
 upstreams: [{name: u, endpoints: [%q]}]`, echo(t)))
-	l, wide, rate := r.at("l"), r.at("wide"), r.at("rate")
+	l, wide, rate := r.At("l"), r.At("wide"), r.At("rate")
 	h := honestBy(t, func() error {
 		d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 200, 0, 1)}}
 		c, err := d.Dial("tcp", l)
@@ -94,14 +94,14 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.
 upstreams:
   - {name: u, endpoints: [{address: %[1]q, connections: 10}], queue: {size: 50, timeout: 15s}}
   - {name: v, endpoints: [%[1]q]}`, echo(t)))
-	h := serveHonest(t, r.at("m"), []byte("honest"))
-	holders := crowd(t, 10, r.at("l"))
+	h := serveHonest(t, r.At("m"), []byte("honest"))
+	holders := crowd(t, 10, r.At("l"))
 	for _, c := range holders {
 		must(t, exchange(c, []byte("x")))
 	}
 	waiting := func() int64 { return r.Status().Upstreams[0].Pending }
 	var flood []*net.TCPConn
-	l := r.at("l")
+	l := r.At("l")
 	for range 500 {
 		if c, err := tryFrom(t, "", l); err == nil { // others were reset already
 			flood = append(flood, c)
@@ -119,7 +119,7 @@ upstreams:
 		}
 	}
 	closeAll(queued[:25])
-	r.until("half of them have given up", func() bool { return waiting() == 25 })
+	r.Until("half of them have given up", func() bool { return waiting() == 25 })
 	closeAll(holders)
 	var served sync.WaitGroup
 	for _, c := range queued[25:] {
@@ -145,10 +145,10 @@ upstreams:
 func TestConnectionLimit(t *testing.T) {
 	hello := helloOf(t, "a.test")
 	r := start(t, "limits: {connections: 100}\n"+fmt.Sprintf(looking, echo(t), "1s"))
-	flood := crowd(t, 400, r.at("hello")) // none says anything
-	r.until("the limit is reached", func() bool { return r.Summary().Connections.Active >= 100 })
+	flood := crowd(t, 400, r.At("hello")) // none says anything
+	r.Until("the limit is reached", func() bool { return r.Summary().Connections.Active >= 100 })
 	before, began := r.turns(), time.Now()
-	honest := crowd(t, 20, r.at("header"))
+	honest := crowd(t, 20, r.At("header"))
 	var served sync.WaitGroup
 	for _, c := range honest {
 		served.Go(func() {
@@ -174,7 +174,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	closeAll(flood)
 	closeAll(honest)
-	h := serveHonest(t, r.at("hello"), hello)
+	h := serveHonest(t, r.At("hello"), hello)
 	time.Sleep(50 * time.Millisecond) // in which some come
 	h.Stop()
 	r.settled(400)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // stormy is a configuration with everything that clients take and give back: places of a
@@ -40,7 +41,7 @@ upstreams:
 // TestStorm: while all of it is changed all the time, by reloads, discovery and operators,
 // clients of every kind come and go. In the end each place has been given back.
 func TestStorm(t *testing.T) {
-	good, bad := echo(t), server(t, func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })
+	good, bad := echo(t), sockets.Server(t, func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })
 	cert, key := certificate.New(t, "front.test")
 	names := []string{good, bad, "127.0.0.1:1", strings.Replace(good, "127.0.0.1", "127.0.0.2", 1)}
 	found := func() string {
@@ -56,7 +57,7 @@ func TestStorm(t *testing.T) {
 		return fmt.Sprintf(stormy, "127.0.0.1:0", "127.0.0.1:0", to, 15+rand.IntN(10), policy, bad)
 	}
 	r := start(t, text(), "eps.yaml", found(), "c.pem", cert, "k.pem", key, "sorry.txt", "sorry\n")
-	address := [2]string{r.at("hello"), r.at("tls")}
+	address := [2]string{r.At("hello"), r.At("tls")}
 	hello := helloOf(t, "a.test")
 	stop := make(chan struct{})
 	time.AfterFunc(1500*time.Millisecond, func() { close(stop) })
@@ -74,11 +75,11 @@ func TestStorm(t *testing.T) {
 		})
 	}
 	often(5*time.Millisecond, func() {
-		if err := r.Apply(t.Context(), r.load(text())); err != nil {
+		if err := r.Apply(t.Context(), r.Load(text())); err != nil {
 			t.Error(err)
 		}
 	})
-	often(10*time.Millisecond, func() { r.write("eps.yaml", found()) })
+	often(10*time.Millisecond, func() { r.Write("eps.yaml", found()) })
 	often(3*time.Millisecond, func() {
 		endpoint := fmt.Sprintf("e%d", rand.IntN(4)) // which there may be not
 		_ = r.DrainEndpoint("u", endpoint, rand.IntN(2) == 0)
@@ -89,7 +90,7 @@ func TestStorm(t *testing.T) {
 		often(time.Millisecond, func() { roam(address[rand.IntN(2)], hello) })
 	}
 	all.Wait()
-	r.until("everything was given back", func() bool {
+	r.Until("everything was given back", func() bool {
 		st := r.Status()
 		left := st.Connections.Active
 		for _, l := range st.Listeners {
@@ -105,9 +106,9 @@ func TestStorm(t *testing.T) {
 		t.Logf("%s: %+v %v", l.Name, l.Connections, l.Reasons)
 	}
 	// The limit of sources, too: all of them may come again.
-	r.write("eps.yaml", fmt.Sprintf("[%q]", good))
-	must(t, r.Apply(t.Context(), r.load(fmt.Sprintf(stormy, "127.0.0.1:0", "127.0.0.1:0", "upstream: u", 20, "first", good))))
-	r.until("there are endpoints again", func() bool {
+	r.Write("eps.yaml", fmt.Sprintf("[%q]", good))
+	must(t, r.Apply(t.Context(), r.Load(fmt.Sprintf(stormy, "127.0.0.1:0", "127.0.0.1:0", "upstream: u", 20, "first", good))))
+	r.Until("there are endpoints again", func() bool {
 		c, err := net.Dial("tcp", address[0])
 		if err != nil {
 			return false

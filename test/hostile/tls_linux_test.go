@@ -45,12 +45,12 @@ func TestHalfHandshakes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := terminating(t)
 			n := most(t, 1200) // of 1,024 handshakes, and 2,500 sessions
-			clients := crowd(t, n, r.at("tls"))
+			clients := crowd(t, n, r.At("tls"))
 			for i, c := range clients {
 				_, _ = c.Write(hello[:sends(i)])
 			}
-			r.until("all have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n) })
-			h := honestTLS(t, r.at("tls"))
+			r.Until("all have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n) })
+			h := honestTLS(t, r.At("tls"))
 			time.Sleep(300 * time.Millisecond) // in which some come
 			h.Stop()
 			closeAll(clients)
@@ -64,7 +64,7 @@ func TestHalfHandshakes(t *testing.T) {
 func TestTLSGarbage(t *testing.T) {
 	r := terminating(t)
 	hello := helloOf(t, "front.test")
-	h := honestTLS(t, r.at("tls"))
+	h := honestTLS(t, r.At("tls"))
 	all := [][]byte{
 		[]byte("GET / HTTP/1.1\r\n\r\n"), bytes.Repeat([]byte{0xff}, 4096),
 		append(bytes.Clone(hello), bytes.Repeat([]byte{0xff}, 100)...),
@@ -73,7 +73,7 @@ func TestTLSGarbage(t *testing.T) {
 	const times = 20
 	for _, sent := range all {
 		for range times {
-			c := dial(t, r.at("tls"))
+			c := dial(t, r.At("tls"))
 			_, _ = c.Write(sent)
 			_ = c.CloseWrite()
 			for b := make([]byte, 1<<10); ; {

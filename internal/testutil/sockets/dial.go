@@ -2,6 +2,7 @@ package sockets
 
 import (
 	"net"
+	"strings"
 	"testing"
 	"time"
 )
@@ -22,4 +23,18 @@ func Dial(t testing.TB, address string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	return c.(*net.TCPConn)
+}
+
+// ReadLine reads up to the end of a line, which it takes away, and not a byte beyond it: what
+// follows stays in the socket. With an error comes what was read before.
+func ReadLine(c net.Conn) (string, error) {
+	var line strings.Builder
+	for one := make([]byte, 1); ; line.WriteByte(one[0]) {
+		if _, err := c.Read(one); err != nil {
+			return line.String(), err
+		}
+		if one[0] == '\n' {
+			return line.String(), nil
+		}
+	}
 }

@@ -33,6 +33,18 @@ func Serve(t testing.TB, l net.Listener, handle func(net.Conn)) {
 	})
 }
 
+// Server has handle serve each connection to an address of loopback, which it returns, as
+// [Serve] does.
+func Server(t testing.TB, handle func(net.Conn)) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	Serve(t, l, handle)
+	return l.Addr().String()
+}
+
 // Echo is for Serve: it sends back what it gets, and its end of file. It is wrapped,
 // so that package net does not splice: its pipes would be descriptors that come and
 // go.

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// A statusText is a status for people: a table, and below a row what of it would widen that.
+type statusText struct {
+	now   time.Time
+	rows  []string   // their cells with tabs between them
+	notes [][]string // of each
+}
+
+func (t *statusText) row(cells ...string) {
+	t.rows, t.notes = append(t.rows, strings.Join(cells, "\t")), append(t.notes, nil)
+}
+
+// note adds a line below the last row.
+func (t *statusText) note(format string, args ...any) {
+	last := len(t.notes) - 1
+	line := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ") // joined errors have lines
+	t.notes[last] = append(t.notes[last], line)
+}
+
+// write writes all of it.
+func (t *statusText) write(w io.Writer) error {
+	var table strings.Builder
+	form := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	for _, r := range t.rows {
+		fmt.Fprintln(form, r)
+	}
+	if err := form.Flush(); err != nil {
+		return err
+	}
+	var text strings.Builder
+	i := 0
+	for line := range strings.Lines(table.String()) {
+		text.WriteString(line)
+		for _, note := range t.notes[i] {
+			fmt.Fprintf(&text, "      %s\n", note)
+		}
+		i++
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// writeStatus writes a status for people, who read it at a time.
+func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
+	t := &statusText{now: now}
+	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v", s.Generation, now.Sub(s.Started).Round(time.Second)))
+	if p := s.Pending; p != nil {
+		t.note("generation %d waits to be confirmed until %s, or is taken back%s", p.Generation, t.until(p.Until), rollback(p.RollbackIf, p.Increase))
+	}
+	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
+	if s.TLSSessions.Active > 0 {
+		t.row("  of them TLS", "", "", fmt.Sprintf("active %d, at most %d", s.TLSSessions.Active, s.TLSSessions.Most))
+	}
+	for i := range s.Listeners {
+		t.listener(&s.Listeners[i])
+	}
+	for i := range s.Upstreams {
+		t.upstream(&s.Upstreams[i])
+	}
+	return t.write(w)
+}
+
+// rollback says what takes a generation back before its time.
+func rollback(bound string, increase int64) string {
+	if bound == "" {
+		return ""
+	}
+	return fmt.Sprintf("; sooner if %s (%d until now)", bound, increase)
+}
+
+// until is a time, and how far it is.
+func (t *statusText) until(at time.Time) string {
+	return fmt.Sprintf("%s (in %v)", at.Local().Format("15:04:05"), max(at.Sub(t.now), 0).Round(time.Second))
+}
+
+func clients(c admin.Connections) string {
+	return fmt.Sprintf("active %d, accepted %d, refused %d", c.Active, c.Accepted, c.Refused)
+}
+
+// traffic is what clients have sent, and what they were sent.
+func traffic(b admin.Bytes) string {
+	return fmt.Sprintf("in %s, out %s", report.Bytes(float64(b.ClientToEndpoint.All())), report.Bytes(float64(b.EndpointToClient.All())))
+}
+
+// byReason says how often something was for which reason.
+func byReason(counts map[string]int64) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	var list []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, fmt.Sprintf("%s %d", reason, counts[reason]))
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+func (t *statusText) listener(l *admin.Listener) {
+	state := string(l.State)
+	if l.PausedAt != "" {
+		state += " (" + l.PausedAt + ")"
+	}
+	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s; %s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), strings.Join(l.Addresses, ", ")))
+	if len(l.Pauses) > 0 {
+		t.note("has paused at its limits%s", byReason(l.Pauses))
+	}
+	for i, r := range l.Routes {
+		if len(r.To) > 1 {
+			t.note("route %d is split%s: %s", i, matched(r.Match), shares(r.To))
+		}
+	}
+}
+
+func matched(match string) string {
+	if match == "" {
+		return ""
+	}
+	return " (" + match + ")"
+}
+
+// shares are the percentages of a split.
+func shares(to map[string]float64) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(to)) {
+		list = append(list, fmt.Sprintf("%s %v %%", name, to[name]))
+	}
+	return strings.Join(list, ", ")
+}
+
+func (t *statusText) upstream(u *admin.Upstream) {
+	refused := byReason(u.Reasons)
+	if refused != "" {
+		refused = ", refused" + refused
+	}
+	state := u.Balance
+	if u.Breaker != "" && u.Breaker != "closed" {
+		state += ", breaker " + u.Breaker
+	}
+	t.row("upstream", u.Name, state, fmt.Sprintf("active %d, waiting %d%s, %s", u.Active, u.Pending, refused, traffic(u.Bytes)))
+	t.circuit(u.BreakerWhy, u.BreakerUntil)
+	if u.Panic {
+		t.note("too few endpoints are healthy: all are used")
+	}
+	t.discovery(u.Discovery)
+	for i := range u.Endpoints {
+		t.endpoint(&u.Endpoints[i])
+	}
+}
+
+// circuit notes why a breaker is not closed.
+func (t *statusText) circuit(why string, until time.Time) {
+	switch {
+	case why == "":
+	case until.IsZero():
+		t.note("breaker: %s", why)
+	default:
+		t.note("breaker open until %s: %s", t.until(until), why)
+	}
+}
+
+// discovery notes where endpoints are from, and what has gone wrong.
+func (t *statusText) discovery(d *admin.Discovery) {
+	if d == nil {
+		return
+	}
+	if d.Error == "" {
+		t.note("%d endpoints from %s %s", d.Endpoints, d.Kind, d.From)
+		return
+	}
+	last := "there was no good answer yet"
+	if !d.Confirmed.IsZero() {
+		last = fmt.Sprintf("the last good answer was at %s, %v ago", d.Confirmed.Local().Format(time.DateTime), t.now.Sub(d.Confirmed).Round(time.Second))
+	}
+	t.note("%d endpoints from %s %s, which has failed %d times: %s", d.Endpoints, d.Kind, d.From, d.Failures, last)
+	t.note("%s", d.Error)
+}
+
+func (t *statusText) endpoint(e *admin.Endpoint) {
+	state := string(e.State)
+	if e.Breaker != "" {
+		state += ", breaker " + e.Breaker
+	}
+	more := ""
+	if e.Backup {
+		more += ", backup"
+	}
+	if e.Zone != "" {
+		more += ", zone " + e.Zone
+	}
+	t.row("  endpoint", e.Name, state, fmt.Sprintf("active %d, ever %d, failures %d, weight %d%s, %s", e.Active, e.Total, e.Failures, e.Weight, more, traffic(e.Bytes)))
+	switch {
+	case !e.Until.IsZero():
+		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)
+	case e.Why != "":
+		t.note("%s", e.Why)
+	}
+	t.circuit(e.BreakerWhy, e.BreakerUntil)
+}

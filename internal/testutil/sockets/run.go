@@ -1,0 +1,27 @@
+package sockets
+
+import (
+	"context"
+	"net"
+	"testing"
+)
+
+// Run has serve serve at an address of loopback, which it returns. When the test ends ctx
+// does; serve is waited for, and fails the test if it returns an error.
+func Run(t testing.TB, serve func(ctx context.Context, l *net.TCPListener) error) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- serve(ctx, l.(*net.TCPListener)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}

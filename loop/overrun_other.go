@@ -1,0 +1,5 @@
+//go:build !linux
+
+package loop
+
+func threadTime() cpuTime { return cpuTime{} }

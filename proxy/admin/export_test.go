@@ -1,0 +1,46 @@
+package admin
+
+import (
+	"net"
+	"time"
+)
+
+// SetGrace replaces how long a connection may take for its request.
+func (s *Server) SetGrace(d time.Duration) {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	s.conns.grace = d
+}
+
+// MakeRoom has who waits for longest leave, if there is no room.
+func (s *Server) MakeRoom() { s.conns.makeRoom() }
+
+// Guests is how many connections there are.
+func (s *Server) Guests() int {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	return len(s.conns.guests)
+}
+
+// Answering is how many of them are being answered.
+func (s *Server) Answering() (n int) {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	for _, c := range s.conns.guests {
+		if c.answered {
+			n++
+		}
+	}
+	return n
+}
+
+// AnswersTheGone reports whether a request is answered on a connection that had to leave.
+func AnswersTheGone() bool {
+	f := newFunnel(1)
+	f.grace = 0
+	conn, _ := net.Pipe()
+	c := &guest{Conn: conn, funnel: f, release: func() {}}
+	f.guests = append(f.guests, c)
+	f.makeRoom()
+	return c.begin()
+}

@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A funnel is a listener that accepts what it is given. It keeps one place of so many free,
+// as long as there is a connection on which nothing is being answered: who sends nothing, or
+// it slowly, keeps nobody out.
+type funnel struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	most   int
+	grace  time.Duration
+
+	mu     sync.Mutex
+	guests []*guest // who is there; who began to wait first is first
+}
+
+// graceTime is how long a connection may take for its request, at the least: who is on this
+// machine and means it needs much less.
+const graceTime = 250 * time.Millisecond
+
+func newFunnel(most int) *funnel {
+	return &funnel{conns: make(chan net.Conn), closed: make(chan struct{}), most: most, grace: graceTime}
+}
+
+// put has a connection accepted; release is called when it has ended.
+func (f *funnel) put(conn net.Conn, release func()) {
+	c := &guest{Conn: conn, funnel: f, since: time.Now(), release: sync.OnceFunc(release)}
+	f.mu.Lock()
+	f.guests = append(f.guests, c)
+	f.mu.Unlock()
+	f.makeRoom()
+	select {
+	case f.conns <- c:
+	case <-f.closed:
+		c.Close()
+	}
+}
+
+// makeRoom closes who has waited for longest, if all places are taken: at once, or when it
+// has had its time to send a request.
+func (f *funnel) makeRoom() {
+	f.mu.Lock()
+	var leaves *guest
+	if i := slices.IndexFunc(f.guests, func(c *guest) bool { return !c.answered }); i >= 0 && len(f.guests) >= f.most {
+		if left := f.grace - time.Since(f.guests[i].since); left > 0 {
+			time.AfterFunc(left, f.makeRoom)
+		} else {
+			leaves = f.guests[i]
+			leaves.gone = true
+			f.guests = slices.Delete(f.guests, i, i+1)
+		}
+	}
+	f.mu.Unlock()
+	if leaves != nil {
+		leaves.Close()
+	}
+}
+
+// changed is told by the HTTP server what it does with a connection.
+func (f *funnel) changed(conn net.Conn, state http.ConnState) {
+	c, ok := conn.(*guest)
+	if !ok || state != http.StateIdle {
+		return
+	}
+	f.mu.Lock()
+	c.answered, c.since = false, time.Now()
+	if i := slices.Index(f.guests, c); i >= 0 {
+		f.guests = append(slices.Delete(f.guests, i, i+1), c)
+	}
+	f.mu.Unlock()
+	f.makeRoom()
+}
+
+// Accept returns the next connection that was put.
+func (f *funnel) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.conns:
+		return c, nil
+	case <-f.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close has nothing accepted any more.
+func (f *funnel) Close() error {
+	f.once.Do(func() { close(f.closed) })
+	return nil
+}
+
+// Addr is there for [net.Listener].
+func (f *funnel) Addr() net.Addr { return &net.UnixAddr{Name: "admin", Net: "unix"} }
+
+// A guest is a connection of a funnel, which tells of its end.
+type guest struct {
+	net.Conn
+	funnel  *funnel
+	release func()
+
+	// Guarded by the funnel's mu:
+	since    time.Time // it waits
+	answered bool      // from when its request was read until the answer was sent
+	gone     bool
+}
+
+// Close closes the connection.
+func (c *guest) Close() error {
+	defer c.release()
+	f := c.funnel
+	f.mu.Lock()
+	c.gone = true
+	f.guests = slices.DeleteFunc(f.guests, func(other *guest) bool { return other == c })
+	f.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// begin begins an answer. It reports false if the connection was closed before, so that
+// nothing is done of which nobody would be told.
+func (c *guest) begin() bool {
+	c.funnel.mu.Lock()
+	defer c.funnel.mu.Unlock()
+	c.answered = !c.gone
+	return c.answered
+}
+
+// guestKey is under what a request's context has its guest.
+type guestKey struct{}
+
+func withGuest(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, guestKey{}, conn)
+}
+
+// welcomed has requests answered on connections that are still there.
+func welcomed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(guestKey{}).(*guest); ok && !c.begin() {
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, r)
+	})
+}

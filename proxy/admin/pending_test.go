@@ -1,0 +1,64 @@
+package admin_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/generation"
+)
+
+// The status says which reload waits to be confirmed, for how long, and what takes it back.
+func TestStatusSaysWhatIsPending(t *testing.T) {
+	r := newRig(t, "")
+	pending := func() *generation.Waiting {
+		t.Helper()
+		s, err := r.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Pending
+	}
+	if p := pending(); p != nil {
+		t.Errorf("at first: %+v", p)
+	}
+	if _, err := r.Reload(t.Context(), generation.Options{Confirm: time.Hour, RollbackIf: "failures>50"}); err != nil {
+		t.Fatal(err)
+	}
+	if p := pending(); p == nil || p.Generation != 2 || p.RollbackIf != "failures>50" || time.Until(p.Until) < 50*time.Minute {
+		t.Errorf("after a reload: %+v", p)
+	}
+	if _, err := r.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := pending(); p != nil {
+		t.Errorf("after it was confirmed: %+v", p)
+	}
+}
+
+// A drain of the process that was asked for is logged with who has.
+func TestDrainIsLogged(t *testing.T) {
+	var log software.Output
+	s := admin.New(admin.Config{
+		Balancer: new(balancer), Reloader: new(reloader), Stop: func() {}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	defer s.Close(t.Context())
+	m, err := s.Prepare(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Commit()
+	c, err := admin.NewClient(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "by=admin what=drain from=serving to=draining") {
+		t.Error(log.String())
+	}
+}

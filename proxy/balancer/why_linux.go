@@ -1,0 +1,66 @@
+package balancer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock/proxy/health"
+)
+
+// tellHealth logs a transition. What was held back for a while is told with the time at
+// which it was; while something flaps that is a warning, whatever has come last.
+func (s *Server) tellHealth(t health.Transition) {
+	level := slog.LevelInfo
+	if t.Bad || t.Suppressed > 0 {
+		level = slog.LevelWarn
+	}
+	attrs := []any{"subject", t.Subject, "state", t.State}
+	if t.Cause != "" {
+		attrs = append(attrs, "cause", t.Cause)
+	}
+	if t.Suppressed > 0 {
+		attrs = append(attrs, "flapping", true, "suppressed", t.Suppressed)
+	}
+	if at := s.wall(t.Time); time.Since(at) > time.Second {
+		attrs = append(attrs, "happened", at.Format(time.RFC3339Nano))
+	}
+	s.log.Log(context.Background(), level, t.What.String(), attrs...)
+}
+
+// wall is a time of the server's clock as people know it.
+func (s *Server) wall(clock int64) time.Time { return s.start.Add(time.Duration(clock)).Round(0) }
+
+// whyDown says what an endpoint's checks have found.
+func (m *member) whyDown() string {
+	if m.check == nil {
+		return ""
+	}
+	st := m.check.Status()
+	if st.Err != nil {
+		return st.Err.Error()
+	}
+	return fmt.Sprintf("%d of its checks in a row succeeded, which is not enough yet", st.Streak)
+}
+
+// ejection says why an endpoint is ejected, and until when.
+func (s *Server) ejection(m *member) (why string, until time.Time) {
+	if m.judge == nil {
+		return "", time.Time{}
+	}
+	end, ejected := m.judge.Ejected()
+	if !ejected {
+		return "", time.Time{}
+	}
+	return m.judge.Why(), s.wall(end)
+}
+
+// circuit says why a breaker is not closed, and until when it is open.
+func (s *Server) circuit(b *health.Breaker) (why string, until time.Time) {
+	why, end := b.Why()
+	if end != 0 {
+		until = s.wall(end)
+	}
+	return why, until
+}

@@ -1,0 +1,123 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// within holds a number to the bounds of its field.
+func (f *field) within(v reflect.Value) *complaint {
+	if len(f.bounds) == 0 {
+		return nil
+	}
+	b := f.bounds[0]
+	switch n := number(v); {
+	case n < b.lo:
+		return complain("write "+b.loText+" or more", "%s is %s, less than %s", f.key, f.form.show(v), b.loText)
+	case n > b.hi:
+		return complain("write "+b.hiText+" or less", "%s is %s, more than %s", f.key, f.form.show(v), b.hiText)
+	}
+	return nil
+}
+
+// whole complains of a number that was written in place of an integer: with a point or an
+// exponent, or too large for one.
+func (f *field) whole(text string) *complaint {
+	n, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
+	lo, hi := math.Inf(-1), math.Inf(1)
+	if len(f.bounds) > 0 {
+		lo, hi = f.bounds[0].lo, f.bounds[0].hi
+	}
+	below, above := max(math.Floor(n), lo), min(math.Ceil(n), hi)
+	switch {
+	case err != nil:
+		return complain(f.integers(), "%s is an integer: %q is not a whole number", f.key, text)
+	case n < lo:
+		return complain("write "+f.bounds[0].loText+" or more", "%s is %s, less than %s", f.key, text, f.bounds[0].loText)
+	case n > hi:
+		return complain("write "+f.bounds[0].hiText+" or less", "%s is %s, more than %s", f.key, text, f.bounds[0].hiText)
+	case below == above || math.Abs(n) > 1<<53:
+		return complain(fmt.Sprintf("write %.0f", n), "%s is an integer: %q is not written as one", f.key, text)
+	}
+	return complain(fmt.Sprintf("write %.0f or %.0f", below, above), "%s is an integer: %q is not a whole number", f.key, text)
+}
+
+// integers says which integers may be written.
+func (f *field) integers() string {
+	if len(f.bounds) != 1 {
+		return "write a number such as 5"
+	}
+	b := f.bounds[0]
+	if b.hi-b.lo > 4 {
+		return "write a whole number from " + b.loText + " to " + b.hiText
+	}
+	var all []string
+	for n := b.lo; n <= b.hi; n++ {
+		all = append(all, strconv.FormatFloat(n, 'f', -1, 64))
+	}
+	return "write " + enumeration(all, "or")
+}
+
+// listOf is how what was written in place of a list may be written as one: in brackets, if
+// its elements are texts and it is one, or several with commas between them.
+func (f *field) listOf(n *yaml.Node) string {
+	one, sample := f, f.sample()
+	if f.obj != nil {
+		one = f.obj.shorthand
+	}
+	if one != nil && f.obj != nil {
+		sample = f.key + ": [" + quoted(one.example) + "]"
+	}
+	if one == nil || one.form.style != styleText || f.fixed > 0 || n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "$") {
+		return sample
+	}
+	words := strings.FieldsFunc(n.Value, func(r rune) bool { return r == ',' || r == ' ' })
+	for i, word := range words {
+		if c := one.form.set(nil, one, reflect.New(one.typ).Elem(), word); c != nil {
+			return sample
+		}
+		if words[i] = quoted(word); strings.ContainsAny(word, `"\`) {
+			return sample
+		}
+	}
+	if len(words) == 0 {
+		return sample
+	}
+	return f.key + ": [" + strings.Join(words, ", ") + "]"
+}
+
+// flowFix says what to write in place of what cannot stand within [ ] or { }, or out of
+// them; "" if it is none of that.
+func flowFix(message string, at place) string {
+	line := at.src.line(at.line)
+	offset := at.src.offset(line, at.line, max(at.col, 1))
+	before, rest := line[:offset], line[offset:]
+	if strings.HasSuffix(before, "$") && strings.HasPrefix(rest, "{") {
+		return fmt.Sprintf("write it in quotes: %q", variableAt(before, rest))
+	}
+	switch bracket := rest[:min(len(rest), 1)]; {
+	case strings.Contains(message, "node content") && rest == "" && strings.Contains(message, "flow"):
+		return "close what is open, with ] or }"
+	case bracket == "":
+	case strings.Contains(message, "node content") && bracket == ",":
+		return "write a value before the comma, or leave the comma out"
+	case strings.ContainsAny(bracket, "]}") && (strings.Contains(message, "node content") || strings.Contains(message, "expected key")):
+		return "leave the " + bracket + " out"
+	}
+	return ""
+}
+
+// variableWord is a word of YAML with variables in it.
+var variableWord = regexp.MustCompile(`^(\$\{[^}]*\}?|[^ ,\[\]{}"'])+`)
+
+// variableAt is the word around ${, of which before and rest are the line.
+func variableAt(before, rest string) string {
+	start := strings.LastIndexAny(before, " ,[]{}\"'") + 1
+	return variableWord.FindString(before[start:] + rest)
+}

@@ -1,0 +1,133 @@
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+	"strings"
+)
+
+// unused warns of upstreams that no client ever gets to.
+func (k *checker) unused(c *Config) {
+	byName := make(map[string]*Upstream, len(c.Upstreams))
+	for _, u := range c.Upstreams {
+		byName[u.Name] = u
+	}
+	used := make(map[string]bool, len(c.Upstreams))
+	use := func(name string) {
+		for name != "" && !used[name] { // a fallback is used by those who are
+			used[name] = true
+			u := byName[name]
+			if u == nil || u.Fallback == nil {
+				return
+			}
+			name = u.Fallback.Upstream
+		}
+	}
+	for _, ln := range c.Listeners {
+		use(ln.Upstream)
+		for i := range ln.Routes {
+			use(ln.Routes[i].Upstream)
+			for j := range ln.Routes[i].Split {
+				use(ln.Routes[i].Split[j].Upstream)
+			}
+		}
+	}
+	for _, u := range c.Upstreams {
+		if !used[u.Name] {
+			k.doubtAt(k.at(&u.Name, u), "write upstream: "+u.Name+" at a listener or a route, or leave it out", "no client gets to the upstream %s", u.Name)
+		}
+	}
+}
+
+// weights finds endpoints of which none is ever chosen, or that are all in reserve.
+func (k *checker) weights(u *Upstream) {
+	if len(u.Endpoints) == 0 {
+		return
+	}
+	chosen, first := false, false
+	for i := range u.Endpoints {
+		chosen = chosen || u.Endpoints[i].Weight != 0
+		first = first || !u.Endpoints[i].Backup
+	}
+	at := k.at(&u.Endpoints, u)
+	switch {
+	case !chosen && u.Fallback != nil:
+		k.doubtAt(at, "write weight: 1 at one of them", "every endpoint has weight 0: all clients get the fallback")
+	case !chosen:
+		k.complainAt(at, "write weight: 1 at one of them, or a fallback", "every endpoint has weight 0: none would ever be chosen")
+	case !first:
+		k.doubtAt(at, "leave backup out", "every endpoint is a backup: they are used as if none was")
+	}
+}
+
+// twice warns of an address that has several endpoints, each with limits and health of its
+// own.
+func (k *checker) twice(u *Upstream) {
+	seen := make(map[string]*Endpoint, len(u.Endpoints))
+	for i := range u.Endpoints {
+		e := &u.Endpoints[i]
+		if e.Address.Network == "" { // it could not be read
+			continue
+		}
+		before := seen[destination(e.Address)]
+		if before == nil {
+			seen[destination(e.Address)] = e
+			continue
+		}
+		k.doubtAt(k.at(&e.Address, e), "leave one out, and give the other more weight",
+			"%s is the address of the endpoint %s in %v too", e.Address, before.Name, k.at(&before.Address, before).pos())
+	}
+}
+
+// destination is the same for addresses that lead to the same place, names aside.
+func destination(a Address) string {
+	if a.Network != "tcp" {
+		return a.Network + ":" + filepath.Clean(a.Name)
+	}
+	host, port := splitHostPort(a.Name)
+	if addr, err := netip.ParseAddr(host); err == nil {
+		host = addr.Unmap().String()
+	}
+	return strings.ToLower(host) + " " + port
+}
+
+// zone warns of a zone that no endpoint of the file is in.
+func (k *checker) zone(u *Upstream) {
+	z := u.ZoneAware
+	if z == nil || z.Local == "" || len(u.Endpoints) == 0 {
+		return
+	}
+	var zones []string
+	for i := range u.Endpoints {
+		switch zone := u.Endpoints[i].Zone; zone {
+		case z.Local:
+			return
+		case "":
+		default:
+			zones = append(zones, zone)
+		}
+	}
+	fix := "write zone: " + z.Local + " at those that are, or leave zone_aware out"
+	if meant := closest(z.Local, zones[:min(len(zones), maxWords)]); meant != "" {
+		fix = didYouMean(meant)
+	}
+	k.doubtAt(k.at(&z.Local, z), fix, "no endpoint is in the zone %s", z.Local)
+}
+
+// queue warns of one in which nobody ever waits: that is done where something is full. What
+// is discovered from a file may have limits of its own.
+func (k *checker) queue(u *Upstream) {
+	if u.Queue.Size == 0 || u.Discover != nil && u.Discover.File != nil {
+		return
+	}
+	if b := u.CircuitBreaker; b != nil && (b.Connections > 0 || b.Pending > 0) {
+		return
+	}
+	for i := range u.Endpoints {
+		if u.Endpoints[i].Connections > 0 {
+			return
+		}
+	}
+	k.doubtAt(k.at(&u.Queue.Size, &u.Queue), "write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+		"nobody would ever wait in the queue: nothing limits the connections of the upstream %s", u.Name)
+}

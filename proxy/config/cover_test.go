@@ -1,0 +1,148 @@
+package config_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/match"
+)
+
+// warned holds the warnings of a text, short, to those that are wanted.
+func warned(t *testing.T, text string, want ...string) {
+	t.Helper()
+	var got []string
+	for _, w := range load(t, text).Warnings {
+		got = append(got, short(w))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\n got %s\nwant %s", text, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+// TestCoveredRoutes: a route is warned of if one before is for all of its clients, and only
+// then.
+func TestCoveredRoutes(t *testing.T) {
+	for _, c := range []struct {
+		first, second string
+		covered       bool
+	}{
+		{"sni: ['*.b']", "sni: [c.b]", true},
+		{"sni: ['*.b']", "sni: ['*.c.b', d.e.b]", true},
+		{"sni: ['*.b', x]", "sni: [X, c.b]", true},
+		{"sni: ['*']", "sni: ['*.c']", true},
+		{"sni: ['*.b']", "sni: [b]", false},
+		{"sni: ['*.b']", "sni: [cb]", false},
+		{"sni: ['*.c.b']", "sni: ['*.b']", false},
+		{"sni: ['*.b']", "sni: [c.b, d]", false},
+		{"sni: ['*.b']", "sni: ['*']", false},
+		{"sni: ['*']", "alpn: [h2]", false},
+		{"source: [10.0.0.0/8]", "source: [10.1.0.0/16]", true},
+		{"source: [10.0.0.0/8, 11.0.0.0/8]", "source: [10.1.0.0/16, 11.0.0.1]", true},
+		{"source: [10.1.0.0/16]", "source: [10.0.0.0/8]", false},
+		{"source: [10.0.0.0/16]", "source: [10.0.0.0/8]", false},
+		{"source: [10.0.0.0/8]", "source: [10.1.0.0/16, 192.0.2.1]", false},
+		{"source: ['::/0']", "source: [10.0.0.0/8]", false},
+		{"source: [0.0.0.0/0, '::/0']", "sni: [x]", false}, // who comes by a unix socket has no source
+		{"alpn: [h2, x]", "alpn: [h2], sni: [a]", true},
+		{"alpn: [h2]", "alpn: [h2, x]", false},
+		{"port: 1", "port: 1, sni: [a]", true},
+		{"port: 1", "sni: [a]", false},
+		{"port: 1, sni: ['*.b']", "sni: [c.b]", false},
+		{"sni: ['*.b']", "sni: [c.b], port: 1, alpn: [h2], source: [10.0.0.0/8]", true},
+	} {
+		text := fmt.Sprintf("listeners:\n- name: a\n  bind: ':1'\n  routes:\n  - {match: {%s}, upstream: u}\n  - {match: {alpn: [zzz]}, upstream: u}\n  - {match: {%s}, upstream: v}", c.first, c.second) +
+			"\nupstreams: [{name: u, endpoints: ['h:1']}, {name: v, endpoints: ['h:1']}]\n"
+		if c.covered {
+			warned(t, text, "7:5: this route is never reached: all its clients are matched by the one in line 5 | put it before that one, or leave it out")
+		} else {
+			warned(t, text)
+		}
+	}
+}
+
+// TestCoversIsCertain: no client gets to a route that is told to be covered.
+func TestCoversIsCertain(t *testing.T) {
+	names := []string{"a", "b.a", "c.b.a", "c"}
+	networks := []string{"10.0.0.0/8", "10.0.0.0/16", "10.1.0.0/16", "10.1.1.1/32", "::/0", "0.0.0.0/0"}
+	sources := []string{"10.1.1.1", "10.1.1.2", "10.2.0.0", "11.0.0.0", "::1"}
+	pick := func(from ...string) *rapid.Generator[[]string] {
+		return rapid.SliceOfN(rapid.SampledFrom(from), 0, 2)
+	}
+	route := rapid.Custom(func(t *rapid.T) config.Match {
+		m := config.Match{
+			SNI:  pick("a", "b.a", "c.b.a", "*.a", "*.b.a", "*").Draw(t, "sni"),
+			ALPN: pick("h2", "x").Draw(t, "alpn"), Port: rapid.IntRange(0, 2).Draw(t, "port"),
+		}
+		for _, n := range pick(networks...).Draw(t, "source") {
+			m.Source = append(m.Source, netip.MustParsePrefix(n))
+		}
+		return m
+	})
+	client := rapid.Custom(func(t *rapid.T) match.Client {
+		c := match.Client{
+			ServerName: rapid.SampledFrom(append(names, "")).Draw(t, "name"), ALPN: pick("h2", "x").Draw(t, "offered"),
+			Port: uint16(rapid.IntRange(1, 2).Draw(t, "to")),
+		}
+		if from := rapid.SampledFrom(append(sources, "")).Draw(t, "from"); from != "" {
+			c.Source = netip.MustParseAddr(from)
+		}
+		return c
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		routes, clients := rapid.SliceOfN(route, 10, 10).Draw(t, "routes"), rapid.SliceOfN(client, 20, 20).Draw(t, "clients")
+		for i := range routes {
+			for j := range routes {
+				if i != j && config.Covers(&routes[i], &routes[j]) {
+					neverReached(t, &routes[i], &routes[j], clients)
+				}
+			}
+		}
+	})
+}
+
+// neverReached holds clients to not getting to the second of two routes.
+func neverReached(t *rapid.T, first, second *config.Match, clients []match.Client) {
+	table, err := match.New([]match.Route{matcher(first), matcher(second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range clients {
+		if table.Find(&clients[i]) == 1 {
+			t.Fatalf("%+v gets to %+v behind %+v", clients[i], second, first)
+		}
+	}
+}
+
+func matcher(m *config.Match) match.Route {
+	return match.Route{SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port)}
+}
+
+// TestManyRoutes: there is an end to comparing them.
+func TestManyRoutes(t *testing.T) {
+	ln := &config.Listener{Routes: make([]config.Route, 20_000)}
+	for i := range ln.Routes {
+		ln.Routes[i].Match.SNI = []string{fmt.Sprint("a", i), "b"}
+	}
+	if n := config.Compared(ln); n > 1_000_100 {
+		t.Errorf("%d comparisons", n)
+	}
+}
+
+// TestSocketsWithoutDirectory: where a socket is to be is looked at.
+func TestSocketsWithoutDirectory(t *testing.T) {
+	warned(t, "admin: {bind: 'unix:/none/a'}\nlisteners: [{name: a, bind: ['unix:/none/s?mode=0600', 'unix:/x/s', 'unix:@none/s', ':1', 'systemd:x'], upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:/none/e']}]\n",
+		"1:15: this machine has no directory /none | make it before penstock run, or write another path",
+		"2:30: this machine has no directory /none | make it before penstock run, or write another path")
+}
+
+// TestNobodyIsLetThrough: a listener that leads nowhere is doubtful, and loads.
+func TestNobodyIsLetThrough(t *testing.T) {
+	warned(t, "listeners: [{name: a, bind: ':1'}]\n",
+		"1:13: every client is refused: there is neither a route nor an upstream | write upstream: and the name of one")
+}

@@ -1,0 +1,100 @@
+package config_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/config"
+)
+
+// TestWarnings: what is hardly meant is told, and can be used.
+func TestWarnings(t *testing.T) {
+	const zone = "endpoints: [{address: 'h:1', zone: berlin}, 'h:2'], zone_aware: "
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{smallest, nil},
+		// Weights and backups.
+		{upstream("endpoints: [{address: 'h:1', weight: 0}, 'h:2']"), nil},
+		{upstream("endpoints: [{address: 'h:1', weight: 0}], fallback: {respond: a}"), []string{
+			"2:34: every endpoint has weight 0: all clients get the fallback | write weight: 1 at one of them",
+		}},
+		{upstream("endpoints: [{address: 'h:1', backup: true}, {address: 'h:2', backup: true}]"), []string{
+			"2:34: every endpoint is a backup: they are used as if none was | leave backup out",
+		}},
+		{upstream("endpoints: [{address: 'h:1', backup: true}, 'h:2']"), nil},
+		// Upstreams.
+		{"listeners: [{name: a, bind: ':1', upstream: u, routes: [{match: {sni: [x]}, upstream: w}, {match: {sni: [y]}, split: [{upstream: u, percent: 100}, {upstream: x, percent: 0}]}]}]\n" + `upstreams:
+- {name: u, endpoints: ['h:1'], fallback: {upstream: v}}
+- {name: v, endpoints: ['h:1']}
+- {name: w, endpoints: ['h:1']}
+- {name: x, endpoints: ['h:1']}
+- {name: y, endpoints: ['h:1'], fallback: {upstream: z}}
+- {name: z, endpoints: ['h:1']}
+`, []string{
+			"7:10: no client gets to the upstream y | write upstream: y at a listener or a route, or leave it out",
+			"8:10: no client gets to the upstream z | write upstream: z at a listener or a route, or leave it out",
+		}},
+		// Addresses.
+		{upstream("endpoints: ['h:1', {name: a, address: 'H:1'}, {name: b, address: '[::1]:3'}, '[0::1]:3', {name: c, address: 'unix:/a'}, 'unix:/./a', 'h:2', 'unix:/h:1']"), []string{
+			"2:61: H:1 is the address of the endpoint h:1 in /etc/p.yaml:2:35 too | leave one out, and give the other more weight",
+			"2:100: [0::1]:3 is the address of the endpoint b in /etc/p.yaml:2:88 too | leave one out, and give the other more weight",
+			"2:143: unix:/./a is the address of the endpoint c in /etc/p.yaml:2:131 too | leave one out, and give the other more weight",
+		}},
+		// Zones.
+		{upstream(zone + "{local: berlni}"), []string{`2:95: no endpoint is in the zone berlni | did you mean "berlin"?`}},
+		{upstream(zone + "{local: a}"), []string{"2:95: no endpoint is in the zone a | write zone: a at those that are, or leave zone_aware out"}},
+		{upstream(zone + "{local: berlin}"), nil},
+		{upstream(zone + "{}"), nil},
+		{upstream("discover: {dns: {name: x}}, zone_aware: {local: a}"), nil},
+		// Queues.
+		{upstream("endpoints: ['h:1'], queue: {size: 5}"), []string{
+			"2:57: nobody would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+		}},
+		{upstream("discover: {dns: {name: x}}, queue: {size: 5}, circuit_breaker: off"), []string{
+			"2:65: nobody would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+		}},
+		{upstream("endpoints: ['h:1', {address: 'h:2', connections: 1}], queue: {size: 5}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 5}, circuit_breaker: {connections: 1}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 5}, circuit_breaker: {pending: 1}"), nil},
+		{upstream("discover: {file: {path: x}}, queue: {size: 5}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 0}"), nil},
+		// Checks.
+		{upstream("endpoints: ['h:1'], health_check: {timeout: 6s}"), []string{
+			"2:67: timeout is 6s, more than interval, which is 5s: an endpoint that does not answer is asked less often than that | make timeout shorter or interval longer",
+		}},
+		{upstream("endpoints: ['h:1'], health_check: {timeout: 5s}"), nil},
+		{upstream("endpoints: ['h:1'], health_check: {interval: 1s}"), nil}, // nobody wrote a timeout
+	} {
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": c.text, "/etc/a": "sorry"}, "/etc/p.yaml", variables())
+		if len(problems) > 0 {
+			t.Errorf("%s\n%v", c.text, problems)
+			continue
+		}
+		var got []string
+		for _, w := range cfg.Warnings {
+			got = append(got, short(w))
+			if first, _, _ := strings.Cut(w.String(), "\n"); !w.Warning || !strings.Contains(first, ": warning: ") || !strings.Contains(w.Error(), ": warning: ") {
+				t.Errorf("this is no warning: %v", w)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s\n got %s\nwant %s", c.text, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
+		}
+	}
+}
+
+// TestWarningsAreBounded: nobody reads more of them.
+func TestWarningsAreBounded(t *testing.T) {
+	var more strings.Builder
+	for i := range 1200 {
+		fmt.Fprintf(&more, "- {name: u%d, endpoints: ['h:1']}\n", i)
+	}
+	text := "listeners: [{name: db, bind: ':5432', upstream: pg}]\nupstreams:\n- {name: pg, endpoints: ['h:1']}\n" + more.String()
+	if cfg := load(t, text); len(cfg.Warnings) != 1000 {
+		t.Errorf("%d warnings", len(cfg.Warnings))
+	}
+}

@@ -1,0 +1,98 @@
+package dispatch_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/relay"
+)
+
+// panicking returns a rig in panic: its endpoint is ejected, and the breakers are open, the
+// upstream's and its own.
+func panicking(t *testing.T, change func(*dispatch.ListenerConfig)) (r *rig, up, own *health.Breaker) {
+	r = newRig(t, 1, dispatch.ViewConfig{}, change)
+	up = r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1, Connections: 1})
+	e := r.members[0].Endpoint.Of.(*dispatch.Endpoint)
+	own = health.NewBreaker(r.keeper, "e", e, &health.BreakerConfig{
+		FailurePercentage: 1, Window: time.Minute, MinVolume: 1, Open: time.Minute, TrialConnections: 1,
+	})
+	e.SetBreaker(own)
+	r.up.SetPanic(health.NewPanic(r.keeper, "upstream u"))
+	_ = r.refuse()
+	e.SetEjected(true)
+	if up.State() != health.Open || own.State() != health.Open {
+		t.Fatal(up.State(), own.State())
+	}
+	if err := r.refuse(); !errors.Is(err, dispatch.ErrCircuitOpen) {
+		t.Fatal(err)
+	}
+	r.set = balance.NewSet(r.members, &balance.Config{OnRoom: r.up.Room, PanicBelow: 0.5}, nil)
+	r.set.Attach()
+	if _, begun := r.up.Panic(); begun != 0 {
+		t.Fatal("it panics without a panic_below")
+	}
+	r.view.Use(r.set)
+	if now, begun := r.up.Panic(); !now || begun != 1 {
+		t.Fatalf("panic %v, begun %d times", now, begun)
+	}
+	return r, up, own
+}
+
+// TestPanicPassesBreakers: in panic clients get to where breakers would let nobody, but not
+// past their bounds; that one fails changes nothing, and that one is served has the breakers
+// tried and closed.
+func TestPanicPassesBreakers(t *testing.T) {
+	r, up, own := panicking(t, nil)
+	_ = r.refuse()
+	if up.State() != health.Open || own.State() != health.Open || r.members[0].Endpoint.Of.(*dispatch.Endpoint).Failures() != 2 {
+		t.Fatalf("after one that failed: %v, %v", up.State(), own.State())
+	}
+	first := r.serve()
+	if first == nil || up.State() != health.HalfOpen || own.State() != health.HalfOpen {
+		t.Fatalf("after one that was served: %v, %v", up.State(), own.State())
+	}
+	if r.serve() != nil {
+		t.Error("two at once, under a bound of one")
+	}
+	first.Ended(answered, nil)
+	second := r.serve()
+	if second == nil || up.State() != health.Closed || own.State() != health.Closed {
+		t.Fatalf("after the trial: %v, %v", up.State(), own.State())
+	}
+	second.Ended(answered, nil)
+	e := r.members[0].Endpoint.Of.(*dispatch.Endpoint)
+	before := r.keeper.Transitions()
+	e.SetEjected(false)
+	if n := r.keeper.Transitions(); n != before+1 {
+		t.Errorf("%d transitions, want the one that ends the panic", n-before)
+	}
+	if now, begun := r.up.Panic(); now || begun != 1 {
+		t.Errorf("panic %v, begun %d times", now, begun)
+	}
+	if n, _ := up.Load(); n != 0 || r.active() != 0 {
+		t.Errorf("%d connections, %d active in the end", n, r.active())
+	}
+}
+
+// TestPanicWaitsForAnswers: where an answer is asked for, being connected is not yet being
+// served.
+func TestPanicWaitsForAnswers(t *testing.T) {
+	r, up, own := panicking(t, func(c *dispatch.ListenerConfig) { c.Limits.FirstByte = time.Second })
+	bond := r.serve()
+	if bond == nil || up.State() != health.Open {
+		t.Fatalf("after one that was connected: %v", up.State())
+	}
+	bond.Ended(relay.Result{Reason: relay.ReasonFirstByte}, nil)
+	if up.State() != health.Open || own.State() != health.Open {
+		t.Fatalf("after silence: %v, %v", up.State(), own.State())
+	}
+	bond = r.serve()
+	bond.Ended(answered, nil)
+	if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
+		t.Errorf("after an answer: %v, %v", up.State(), own.State())
+	}
+}

@@ -1,0 +1,29 @@
+package dispatch
+
+import "github.com/penstock/penstock/proxy/health"
+
+var _ health.Witness = (*Endpoint)(nil)
+
+// Passed implements [health.Witness].
+func (e *Endpoint) Passed(began int64) {
+	if b := e.breaker.Load(); b != nil {
+		b.Passed(began)
+	}
+	if b := e.up.breaker.Load(); b != nil {
+		b.Passed(began)
+	}
+}
+
+// better tells the upstream's breaker that there is more of the endpoint than there was.
+func (e *Endpoint) better(what string) {
+	if b := e.up.breaker.Load(); b != nil {
+		b.Better(what)
+	}
+}
+
+// turned notes the state of the endpoint's own breaker. Calls do not overlap.
+func (e *Endpoint) turned(s health.State) {
+	if was := health.State(e.circuit.Swap(uint32(s))); was != s && s != health.Open {
+		e.better("the breaker of an endpoint is " + s.String())
+	}
+}

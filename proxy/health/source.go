@@ -1,0 +1,55 @@
+package health
+
+import (
+	"hash/maphash"
+	"net/netip"
+)
+
+// A Source is where a client comes from: a prefix of its address, or what is said in its
+// place of a connection that nothing was asked about. A failure that may be the client's
+// own doing ([Rejected], [Silent]) is nothing by which one source alone has an endpoint
+// ejected or a breaker opened while others are served, see [Member.ReportFrom].
+type Source uint64
+
+const (
+	// Anybody: the connection is not one of the sample, and where it came from is not
+	// known.
+	Anybody Source = iota
+	// Nobody: the connection is one of the sample, and what it came to is no client's
+	// doing.
+	Nobody
+	// Unnamed is the one source of all clients without an address.
+	Unnamed
+
+	// named sets the others apart from these.
+	named Source = 1 << 63
+)
+
+// sourceSeed is another one in each process, so that nobody finds addresses that pass for
+// those of somebody else.
+var sourceSeed = maphash.MakeSeed()
+
+// SourceOf returns the source of an address, of which so many bits say what is one source:
+// the first of an address of IPv4, the second of one of IPv6. 0 means 32 and 64.
+func SourceOf(a netip.Addr, bits [2]int) Source {
+	a = a.Unmap().WithZone("")
+	n := bits[1]
+	switch {
+	case !a.IsValid():
+		return Unnamed
+	case a.Is4() && bits[0] == 0:
+		n = 32
+	case a.Is4():
+		n = bits[0]
+	case n == 0:
+		n = 64
+	}
+	p, err := a.Prefix(n)
+	if err != nil {
+		return Unnamed
+	}
+	return named | Source(maphash.Comparable(sourceSeed, p))
+}
+
+// doubts reports whether a failure of a connection from there may be the client's doing.
+func (s Source) doubts(o Outcome) bool { return s != Nobody && o.mayBeClient() }

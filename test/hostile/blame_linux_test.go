@@ -1,0 +1,164 @@
+package hostile_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// strict is a server that answers a line which it knows, and resets whoever sends something
+// else; while it is broken it knows none.
+func strict(t *testing.T, broken bool) string {
+	t.Helper()
+	return sockets.Server(t, func(c net.Conn) {
+		s, err := bufio.NewReader(c).ReadString('\n')
+		switch {
+		case err != nil:
+		case s == "hello\n" && !broken:
+			_, _ = io.WriteString(c, s)
+			_, _ = io.Copy(io.Discard, c)
+		default:
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}
+	})
+}
+
+// asks connects from an address, sends something and returns what comes of it.
+func asks(from, to, what string) error {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience, KeepAlive: -1}
+	c, err := d.Dial("tcp", to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, what); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(c, make([]byte, len("hello\n")))
+	return err
+}
+
+const blaming = `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: %s}}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], health_check: off, outlier_detection: {max_ejected: 1, failure_percentage: 60}, retry: {attempts: 0}}`
+
+// TestOneClientIsNoVerdict: who sends garbage, or nothing, as fast as it can has neither
+// endpoints ejected nor breakers opened for others.
+func TestOneClientIsNoVerdict(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent      string
+		firstByte string
+		failures  int64
+	}{
+		"garbage": {"GET / HTTP/1.1\r\n\r\n", "20s", 1000},
+		"nothing": {"", "200ms", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, fmt.Sprintf(blaming, c.firstByte, strict(t, false), strict(t, false)))
+			at := r.At("l")
+			for range 4 {
+				must(t, asks("127.0.0.1", at, "hello\n"))
+			}
+			h := honestBy(t, func() error { return asks("127.0.0.1", at, "hello\n") })
+			var beside sync.WaitGroup
+			stop := make(chan struct{})
+			for range 20 {
+				beside.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						if err := asks("127.0.0.2", at, c.sent); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+							t.Errorf("one who sends %q: %v", c.sent, err)
+							return
+						}
+					}
+				})
+			}
+			for _, name := range []string{"a", "b"} {
+				r.Until("the endpoints have reset it often", func() bool { return r.Endpoint("u", name).Failures >= c.failures })
+			}
+			for _, name := range []string{"a", "b"} {
+				if e := r.Endpoint("u", name); e.State != "up" || e.Breaker != "" {
+					t.Errorf("%s is %s, its breaker %s, after %d failures", name, e.State, e.Breaker, e.Failures)
+				}
+			}
+			if u := r.Status().Upstreams[0]; u.Breaker != "closed" {
+				t.Errorf("the upstream's breaker is %s", u.Breaker)
+			}
+			close(stop)
+			beside.Wait()
+			h.Stop()
+		})
+	}
+}
+
+// TestOneSourceIsAll: where all clients come from one source an endpoint that fails is found
+// out as ever.
+func TestOneSourceIsAll(t *testing.T) {
+	r := start(t, fmt.Sprintf(blaming, "20s", strict(t, false), strict(t, true)))
+	at := r.At("l")
+	failed := 0
+	for range 40 {
+		if asks("127.0.0.2", at, "hello\n") != nil {
+			failed++
+		}
+	}
+	if e := r.Endpoint("u", "b"); e.State == "up" || failed != 5 {
+		t.Errorf("the endpoint that fails is %s, after %d failures", e.State, failed)
+	}
+	if e := r.Endpoint("u", "a"); e.State != "up" {
+		t.Errorf("the other one is %s", e.State)
+	}
+}
+
+// TestFailsForAll: an endpoint that fails for several sources, that it has served before, is
+// found out at once.
+func TestFailsForAll(t *testing.T) {
+	r := start(t, fmt.Sprintf(blaming, "20s", strict(t, false), strict(t, true)))
+	at := r.At("l")
+	for i := range 60 {
+		_ = asks([]string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}[i/2%3], at, "hello\n")
+	}
+	if e := r.Endpoint("u", "b"); e.State == "up" || e.Failures > 15 {
+		t.Errorf("the endpoint that fails is %s, after %d failures", e.State, e.Failures)
+	}
+}
+
+// TestPassedChecksEndNoEjection: an endpoint that says nothing to clients stays ejected for
+// its time, however often a check succeeds that only connects.
+func TestPassedChecksEndNoEjection(t *testing.T) {
+	var came atomic.Int64
+	mute := sockets.Server(t, func(c net.Conn) {
+		came.Add(1)
+		_, _ = io.Copy(io.Discard, c)
+	})
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: 50ms}}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], balance: first, health_check: {type: tcp, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1}, outlier_detection: {max_ejected: 1}, retry: {attempts: 0}}`,
+		mute, strict(t, false)))
+	at := r.At("l")
+	r.Until("it is ejected", func() bool {
+		_ = asks("127.0.0.1", at, "hello\n")
+		return r.Endpoint("u", "a").State == "ejected"
+	})
+	before := came.Load()
+	r.Until("checks have succeeded", func() bool { return came.Load() >= before+40 })
+	if e := r.Endpoint("u", "a"); e.State != "ejected" {
+		t.Errorf("%s: %s", e.State, e.Why)
+	}
+}
