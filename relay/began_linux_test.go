@@ -34,7 +34,7 @@ func TestMoved(t *testing.T) {
 			t.Errorf("TCP_NODELAY of the endpoint's socket is %d, %v, after its second write", on, err)
 		}
 	})
-	for _, c := range []net.Conn{A.(net.Conn), B.(net.Conn)} {
+	for _, c := range []net.Conn{A, B} {
 		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}

@@ -204,6 +204,7 @@ func (m *measuring) round(ctx context.Context, text string, letter byte) (r Roun
 	long0, _ := turns(before)
 	long1, most1 := turns(quiet)
 	long2, most2 := turns(after)
+	r.Overruns = report.Number(overruns(after) - overruns(quiet))
 	r.QuietTurns, r.LongTurns = report.Number(long1-long0), report.Number(long2-long1)
 	if most2 > most1 {
 		r.LongestTurn = report.Number(most2.Seconds())

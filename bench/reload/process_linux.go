@@ -81,6 +81,14 @@ func (b *running) summary(ctx context.Context) (*proxy.Summary, error) {
 	return s, nil
 }
 
+// overruns are the turns of all loops that used a millisecond of CPU time.
+func overruns(s *proxy.Summary) (n int64) {
+	for _, l := range s.Loops {
+		n += l.Overruns
+	}
+	return n
+}
+
 // turns are the long turns of all loops, and the longest one.
 func turns(s *proxy.Summary) (long int64, longest time.Duration) {
 	for _, l := range s.Loops {

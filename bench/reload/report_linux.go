@@ -39,7 +39,10 @@ type Round struct {
 	Swapped        report.Number `json:"swapped_seconds"`
 	// LongTurns are turns of loops of a millisecond or more between SIGHUP and First and
 	// a little after, QuietTurns those in as much time before.
-	LongTurns  report.Number `json:"long_turns"`
+	LongTurns report.Number `json:"long_turns"`
+	// Overruns are those of LongTurns that used a millisecond of CPU time. The others have
+	// waited for a CPU, or for goroutines that they gave way to.
+	Overruns   report.Number `json:"overruns"`
 	QuietTurns report.Number `json:"quiet_long_turns"`
 	// LongestTurn is known only if it is the longest since the process began.
 	LongestTurn report.Number `json:"longest_turn_seconds"`
@@ -51,7 +54,7 @@ type Round struct {
 
 // figures are all of a round's.
 func (r *Round) figures() []*report.Number {
-	return []*report.Number{&r.First, &r.ValidToSwapped, &r.Prepared, &r.Swapped, &r.LongTurns, &r.QuietTurns, &r.LongestTurn, &r.LongestEcho, &r.QuietEcho}
+	return []*report.Number{&r.First, &r.ValidToSwapped, &r.Prepared, &r.Swapped, &r.LongTurns, &r.Overruns, &r.QuietTurns, &r.LongestTurn, &r.LongestEcho, &r.QuietEcho}
 }
 
 // sum works out the medians and the greatest.

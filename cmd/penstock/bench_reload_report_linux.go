@@ -38,14 +38,14 @@ func (d *reloadDocument) print(e *env) {
 func (p *reloadPage) reloads() {
 	p.line("")
 	t := new(report.Table)
-	t.Row("", "first", "worst", "valid to swapped", "worst", "prepared", "swapped", "long turns", "before", "longest echo", "before")
+	t.Row("", "first", "worst", "valid to swapped", "worst", "prepared", "swapped", "long turns", "overruns", "before", "longest echo", "before")
 	for _, r := range p.Rows {
 		m, w := r.Median, r.Worst
 		if m == nil {
 			continue
 		}
 		t.Row(r.Name, told(m.First), told(w.First), told(m.ValidToSwapped), told(w.ValidToSwapped), told(m.Prepared), told(m.Swapped),
-			countsOf(m.LongTurns, w.LongTurns), countsOf(m.QuietTurns, w.QuietTurns), told(w.LongestEcho), told(w.QuietEcho))
+			countsOf(m.LongTurns, w.LongTurns), countsOf(m.Overruns, w.Overruns), countsOf(m.QuietTurns, w.QuietTurns), told(w.LongestEcho), told(w.QuietEcho))
 	}
 	p.table(t)
 	p.heading("How to read it")
@@ -54,7 +54,8 @@ func (p *reloadPage) reloads() {
 	}
 	p.prose(`first: from SIGHUP, parsing included, to the greeting of the first connection that the new state served. valid to swapped: from a valid configuration
 		to one that is in force, in two parts: prepared, until it stands beside the old one, and swapped, from there on. long turns: turns of loops of a millisecond and more, from SIGHUP to %s
-		after the first connection, in the median and at worst; "before" in half a second without a reload. longest echo: of a byte on a connection that was
+		after the first connection, in the median and at worst; overruns: those that used a millisecond of CPU time themselves, where the others
+		waited for a CPU that somebody else had; "before" in half a second without a reload. longest echo: of a byte on a connection that was
 		there before and has one after the other, at worst; client and endpoints share the processors.`, "200 ms")
 }
 

@@ -21,7 +21,7 @@ import (
 var ErrNotRunning = errors.New("nothing runs there")
 
 // maxAnswer bounds what is read of an answer: a status of 100,000 endpoints is less.
-const maxAnswer = 64 << 20
+const maxAnswer = 128 << 20
 
 // A Client asks and tells a running load balancer. Its methods return an error of one
 // line; that of what the other side refuses is a [*Refusal].

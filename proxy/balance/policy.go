@@ -12,10 +12,11 @@ type Policy uint8
 const (
 	// RoundRobin takes them in turn, smoothly by weight.
 	RoundRobin Policy = iota
-	// LeastConn takes the one with the fewest sessions for its weight.
+	// LeastConn takes the one with the fewest sessions for its weight; among equals it
+	// draws by weight.
 	LeastConn
 	// RandomTwo draws two by weight and takes the one with fewer sessions for its
-	// weight.
+	// weight; of equals the one drawn first.
 	RandomTwo
 	// Maglev maps the client's address to an endpoint, the same on every node, as
 	// evenly as can be.

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/balance"
 )
 
-var picture = flag.String("fleet", "", "simulate a whole fleet and write its picture to this `file`: docs/balancing.svg is made by -run TestFleet -fleet ../../docs/balancing.svg -v -timeout 1h")
+var picture = flag.String("fleet", "", "simulate a whole fleet and write its picture to this `file`: an absolute path; see docs/balancing.md")
 
 // TestFleet simulates a fleet: a small one that has to be balanced within bounds, or
 // that of the documentation.

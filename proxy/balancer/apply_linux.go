@@ -195,6 +195,7 @@ func (s *Server) serveBound(key string, b *bound) {
 		return
 	}
 	s.binds[key], b.listening = b, listening
+	s.rejoin(key, b)
 	s.log.Info("listening", "listener", b.owner, "address", b.listener.Addr())
 	s.tellOpaque(b)
 }

@@ -296,7 +296,7 @@ func (s *Server) tellOpaque(b *bound) {
 var errListenerGone = errors.New("its listener is gone")
 
 // closeBound stops accepting at an address, after those who wait there. The sessions that
-// came in there may go on for as long as when the process drains.
+// came in there may go on for a while, see endSessions.
 func (s *Server) closeBound(key string, b *bound) {
 	delete(s.binds, key)
 	s.tellUnclosed(b, b.listener.Unlink())
@@ -305,22 +305,13 @@ func (s *Server) closeBound(key string, b *bound) {
 	}
 	s.log.Info("no longer listening", "listener", b.owner, "address", b.listener.Addr())
 	s.empty(b)
-	s.endSessions(append(b.before, b.listening))
+	s.endSessions(key, b, append(b.before, b.listening))
 }
 
 // empty closes a socket after those who wait there.
 func (s *Server) empty(b *bound) {
 	b.listening.Close()
 	s.parting = append(slices.DeleteFunc(s.parting, (*bound).gone), b)
-}
-
-// endSessions cuts the sessions of sockets when they had the time to drain.
-func (s *Server) endSessions(of []*core.Listening) {
-	if within := s.options.DrainTimeout; within > 0 {
-		s.later(within, func() {
-			s.group.CutMatching(func(l *core.Listening, _ core.Bond) bool { return slices.Contains(of, l) }, errListenerGone)
-		})
-	}
 }
 
 // tellUnclosed tells that closing a listener failed, if it did.

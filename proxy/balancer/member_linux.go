@@ -25,6 +25,7 @@ type member struct {
 	breaker  *health.Breaker    // nil: it has none
 	draining bool               // by an operator
 	cut      *time.Timer        // when that is over; nil: it is, or there is none
+	leave    *time.Timer        // of one that is gone: when its sessions are cut; nil: they are not, or were
 	set      *int               // its weight, by an operator; nil: that of the spec
 }
 
@@ -149,7 +150,7 @@ func (s *Server) dropMember(u *upstream, m *member) {
 
 // letRemovedGo has the sessions of a member that is gone have what on_removed says.
 func (s *Server) letRemovedGo(u *upstream, m *member) {
-	s.letGo(m.endpoint, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
+	m.leave = s.letGo(m.endpoint, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
 }
 
 // stillThere returns those of members that have sessions. The list is used again.

@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // Options of TCP that package syscall does not name, see tcp(7).
@@ -155,7 +158,15 @@ upstreams: [{name: u, endpoints: [%q]}]`
 		queue = append(queue, client(t, "127.0.0.1:"+port))
 	}
 	r.Reload(fmt.Sprintf(text, "", up))
-	for _, c := range queue {
-		line(t, c)
+	first.Close()
+	var served sync.WaitGroup
+	for _, c := range queue { // one at a time, in whatever order
+		served.Go(func() {
+			if _, err := sockets.ReadLine(c); err != nil {
+				t.Error(err)
+			}
+			c.Close()
+		})
 	}
+	served.Wait()
 }

@@ -115,13 +115,13 @@ upstreams: [{name: u, endpoints: [%q], on_removed: ` + how + `, drain_timeout: 1
 	}
 }
 
-// TestRemovedListeners: nobody listens at once, sessions go on, and end with the drain
-// timeout at the latest.
+// TestRemovedListeners: nobody listens at once, sessions go on, and end with their
+// upstream's drain timeout at the latest.
 func TestRemovedListeners(t *testing.T) {
 	a := named(t, "a")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}%s]
-upstreams: [{name: u, endpoints: [%q]}]`
+upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
 	r := start(t, fmt.Sprintf(text, `, {name: m, bind: "127.0.0.1:0", upstream: u}`, a))
 	at := r.At("m")
 	c, other := client(t, at), client(t, r.At("l"))

@@ -64,8 +64,10 @@ type Server struct {
 	parting   []*bound // that are not bound any more, and may not be closed yet
 	lingering []*bound // that were replaced, and are accepted from still
 	closing   bool
-	watches   sync.WaitGroup   // of discovery
-	gone      map[string]int64 // counters of upstreams that are not there any more
+	watches   sync.WaitGroup       // of discovery
+	gone      map[string]int64     // counters of upstreams that are not there any more
+	departed  map[string]*upstream // that are gone, and had sessions when that was looked at
+	parted    map[string][]*parted // sockets that are gone, by the key that they had
 	timers    map[*time.Timer]struct{}
 	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
@@ -107,7 +109,8 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	s := &Server{
 		options: *o.Server, sockets: o.Sockets, log: o.Server.Log, start: time.Now(),
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
-		binds: make(map[string]*bound), gone: make(map[string]int64), timers: make(map[*time.Timer]struct{}), after: time.AfterFunc,
+		binds: make(map[string]*bound), gone: make(map[string]int64),
+		departed: make(map[string]*upstream), parted: make(map[string][]*parted), timers: make(map[*time.Timer]struct{}), after: time.AfterFunc,
 		tickets: terminate.NewTickets(nil), asking: discovery.NewGate(64), unwell: make(chan struct{}, 1),
 	}
 	if s.log == nil {

@@ -237,12 +237,13 @@ func (s *Server) counters(total *core.Summary) map[string]int64 {
 }
 
 // keepCounts has the counters not fall by the end of an upstream.
-func (s *Server) keepCounts(u *dispatch.Upstream) {
+// sign is -1 if it is there again.
+func (s *Server) keepCounts(u *dispatch.Upstream, sign int64) {
 	c := u.Counts()
-	s.gone["failures"] += c.Failures
-	s.gone["retries"] += c.Retries
-	s.gone["queued"] += c.Queued
-	s.gone["fallbacks"] += c.Fallbacks
+	s.gone["failures"] += sign * c.Failures
+	s.gone["retries"] += sign * c.Retries
+	s.gone["queued"] += sign * c.Queued
+	s.gone["fallbacks"] += sign * c.Fallbacks
 }
 
 // Counter returns a counter that never falls, of those in the status.

@@ -22,6 +22,8 @@ type stock struct {
 	kept    int       // how many of order the upstream has
 	gone    []*member // that the upstream has, and will not have
 
+	returning []returning // members that the upstream had before
+
 	joining  []*health.Member  // judges that are new
 	retiring []*health.Member  // judges that nobody wants any more
 	off      []*health.Breaker // breakers that nobody wants any more
@@ -88,6 +90,9 @@ func (s *Server) memberOf(st *stock, u, old *upstream, of *spec) (*member, error
 		was = old.members[of.Identity()]
 	}
 	if was == nil || was.spec.Address != of.Address {
+		if back := s.leaver(st.cfg.Name, of); back != nil {
+			return s.takeBack(st, u, back, of), nil
+		}
 		return s.newMember(st, u, old != nil, of)
 	}
 	st.kept++
@@ -173,6 +178,7 @@ func (u *upstream) use(st *stock) {
 	if st.changes.guards() {
 		st.reguard()
 	}
+	st.welcome(u)
 	u.members, u.order = st.members, st.order
 	st.set.Attach()
 	st.before = u.view.Use(st.set)
@@ -204,6 +210,7 @@ func (s *Server) settleStock(u *upstream, st *stock) {
 	if st.before != nil {
 		st.before.Detach()
 	}
+	s.spare(u, st)
 	if len(st.gone) > 0 {
 		u.leaving = stillThere(u.leaving)
 	}

@@ -132,7 +132,7 @@ func (s *Server) replaceBound(key string, b *bound, heirs []*bound) {
 	}
 	s.tellUnchanged(b, b.listener.Yield())
 	s.log.Info("another socket listens instead", "listener", b.owner, "address", b.listener.Addr(), "now", addresses)
-	s.bequeath(b, heirs)
+	s.bequeath(key, b, heirs)
 	if len(s.lingering) >= mostLingering {
 		s.part(s.lingering[0])
 	}
@@ -148,12 +148,12 @@ func (s *Server) replaceBound(key string, b *bound, heirs []*bound) {
 // come to it still the same listener as they would have there. If it is several listeners'
 // who take its place, those who come have the configuration that was in force when they
 // began to connect, and the sessions stay with their listener, if that is one of them.
-func (s *Server) bequeath(b *bound, heirs []*bound) {
+func (s *Server) bequeath(key string, b *bound, heirs []*bound) {
 	i := slices.IndexFunc(heirs, func(heir *bound) bool { return heir.owner == b.owner })
 	others := slices.ContainsFunc(heirs, func(heir *bound) bool { return heir.owner != heirs[0].owner })
 	sessions := append(slices.DeleteFunc(b.before, deserted), b.listening)
 	if i < 0 && others {
-		s.endSessions(sessions)
+		s.endSessions(key, b, sessions)
 		return
 	}
 	heir := heirs[max(i, 0)]

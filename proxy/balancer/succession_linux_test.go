@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -190,7 +192,7 @@ listeners: [{name: l, bind: %q, upstream: %s}]
 upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 		r := start(t, fmt.Sprintf(text, "127.0.0.1:"+port, "u", a, b))
 		old, _ := listening(t, port)
-		if err := syscall.AttachLsf(old, onlySYN); errors.Is(err, syscall.EPERM) {
+		if err := filter(old, syscall.SO_ATTACH_FILTER); errors.Is(err, syscall.EPERM) {
 			t.Skip("this kernel lets only root put a filter on a socket")
 		} else if err != nil {
 			t.Fatal(err)
@@ -203,7 +205,7 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 		if got := whose(t, "127.0.0.1:"+port); got != "b" {
 			t.Error(got)
 		}
-		if err := syscall.DetachLsf(old); err != nil {
+		if err := filter(old, syscall.SO_DETACH_FILTER); err != nil {
 			t.Fatal(err)
 		}
 		if got := line(t, c); got != "b" {
@@ -212,12 +214,20 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 	}
 }
 
-// onlySYN is a filter of TCP's packets that passes those with the flag SYN.
-var onlySYN = []syscall.SockFilter{
-	{Code: syscall.BPF_LD | syscall.BPF_B | syscall.BPF_ABS, K: 13},
-	{Code: syscall.BPF_JMP | syscall.BPF_JSET | syscall.BPF_K, K: 2, Jf: 1},
-	{Code: syscall.BPF_RET | syscall.BPF_K, K: 1 << 16},
-	{Code: syscall.BPF_RET | syscall.BPF_K},
+// filter puts a filter on a socket, or takes it off, that passes TCP's packets with the flag
+// SYN alone.
+func filter(fd, option int) error {
+	onlySYN := []syscall.SockFilter{
+		{Code: syscall.BPF_LD | syscall.BPF_B | syscall.BPF_ABS, K: 13},
+		{Code: syscall.BPF_JMP | syscall.BPF_JSET | syscall.BPF_K, K: 2, Jf: 1},
+		{Code: syscall.BPF_RET | syscall.BPF_K, K: 1 << 16},
+		{Code: syscall.BPF_RET | syscall.BPF_K},
+	}
+	program := syscall.SockFprog{Len: uint16(len(onlySYN)), Filter: &onlySYN[0]}
+	raw := unsafe.String((*byte)(unsafe.Pointer(&program)), unsafe.Sizeof(program))
+	err := syscall.SetsockoptString(fd, syscall.SOL_SOCKET, option, raw)
+	runtime.KeepAlive(onlySYN)
+	return err
 }
 
 // begun reports whether somebody is about to connect to a port of 127.0.0.1.
@@ -296,7 +306,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 // TestAnAddressIsSplitAmongListeners: of one that a single listener had, each gets a part.
 func TestAnAddressIsSplitAmongListeners(t *testing.T) {
 	port, a, b := lowPort(t), named(t, "a"), named(t, "b")
-	ups := fmt.Sprintf("\nupstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]", a, b)
+	ups := fmt.Sprintf("\nupstreams: [{name: a, endpoints: [%q], drain_timeout: 1s}, {name: b, endpoints: [%q], drain_timeout: 1s}]", a, b)
 	r := start(t, fmt.Sprintf(`listeners: [{name: l, bind: ":%s", upstream: a}]`, port)+ups)
 	kept := client(t, "127.0.0.1:"+port)
 	line(t, kept)

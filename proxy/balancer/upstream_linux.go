@@ -77,6 +77,9 @@ func (s *Server) newUpstream(n *next, old *upstream, cfg *config.Upstream) (*ups
 		u.up, u.stats, u.budget = old.up, old.stats, old.budget
 		u.breaker, u.outlier = old.breaker, old.outlier
 	} else {
+		s.from(u)
+	}
+	if u.up == nil {
 		u.up, u.stats = dispatch.NewUpstream(cfg.Name, s.fallIll), new(terminate.Stats)
 		u.up.SetPanic(health.NewPanic(s.keeper, "upstream "+cfg.Name))
 	}
@@ -171,6 +174,8 @@ func (s *Server) swapUpstream(n *nextUpstream) {
 		u.configure()
 		if n.old != nil {
 			u.leaving = n.old.leaving
+		} else {
+			s.resume(u)
 		}
 	}
 	if n.stock != nil {
@@ -210,12 +215,16 @@ func (s *Server) settleUpstream(n *nextUpstream) {
 // set; it costs its memory until the last of them has left.
 func (s *Server) dropUpstream(u *upstream) {
 	delete(s.upstreams, u.cfg.Name)
-	s.keepCounts(u.up)
+	s.keepCounts(u.up, 1)
 	u.close()
 	for _, m := range u.members {
 		s.dropMember(u, m)
+		if m.endpoint.Active() > 0 { // or it may get some that are on their way
+			u.leaving = append(u.leaving, m)
+		}
 		s.letRemovedGo(u, m)
 	}
+	s.depart(u)
 	if set := u.view.Set(); set != nil {
 		s.later(u.cfg.DrainTimeout+time.Minute, set.Detach)
 	}

@@ -37,15 +37,18 @@ func TestCircles(t *testing.T) {
 		},
 		"none: another family": {
 			[]string{"{name: a, bind: '0.0.0.0:1', upstream: u}", "{name: b, bind: '[::]:2', upstream: v}"},
-			[]string{"{name: u, endpoints: ['[::1]:1']}", "{name: v, endpoints: ['127.0.0.1:2']}"}, nil,
+			[]string{"{name: u, endpoints: ['[::1]:1']}", "{name: v, endpoints: ['127.0.0.1:2']}"},
+			nil,
 		},
 		"none: another way out": {
 			[]string{"{name: a, bind: ':1', routes: [{match: {source: [127.0.0.0/8]}, upstream: v}], upstream: u}", "{name: b, bind: ':2', upstream: w}"},
-			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['h:1']}", "{name: w, endpoints: ['127.0.0.1:1']}"}, nil,
+			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['h:1']}", "{name: w, endpoints: ['127.0.0.1:1']}"},
+			nil,
 		},
 		"none: one behind the other": {
 			[]string{"{name: a, bind: ':1', upstream: u}", "{name: b, bind: '127.0.0.1:2', upstream: v}"},
-			[]string{"{name: u, endpoints: ['127.0.0.1:2', 'localhost:2']}", "{name: v, endpoints: ['10.0.0.1:1']}"}, nil,
+			[]string{"{name: u, endpoints: ['127.0.0.1:2', 'localhost:2']}", "{name: v, endpoints: ['10.0.0.1:1']}"},
+			nil,
 		},
 	} {
 		text := "listeners:\n- " + strings.Join(c.listeners, "\n- ") + "\nupstreams:\n- " + strings.Join(c.upstreams, "\n- ") + "\n"

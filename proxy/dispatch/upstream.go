@@ -65,6 +65,14 @@ func (u *Upstream) Forget(e *Endpoint) {
 	}
 }
 
+// Recall has the upstream know an endpoint again that it was to forget.
+func (u *Upstream) Recall(e *Endpoint) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.endpoints[e.ID()] = e
+	e.gone.Store(false)
+}
+
 // Room has the one asked again who has waited longest for room at an endpoint.
 func (u *Upstream) Room() { u.queue.next() }
 

@@ -1,10 +1,10 @@
 package health
 
-// why returns why the last transition was, if it was to a state.
-func (d *damper) why(state string) string {
+// why returns why the last transition was.
+func (d *damper) why() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.flap == nil || d.flap.last.State != state {
+	if d.flap == nil {
 		return ""
 	}
 	return d.flap.last.Cause
@@ -12,10 +12,12 @@ func (d *damper) why(state string) string {
 
 // Why returns why the endpoint is ejected, "" if it is not.
 func (m *Member) Why() string {
+	m.outlier.mu.Lock() // under which it is told of
+	defer m.outlier.mu.Unlock()
 	if !m.out.Load() {
 		return ""
 	}
-	return m.damper.why("ejected")
+	return m.damper.why()
 }
 
 // Why returns why the Breaker is in its state, unless that is closed, and until when it is
@@ -30,5 +32,5 @@ func (b *Breaker) Why() (cause string, until int64) {
 	if state == Open {
 		until = b.until
 	}
-	return b.damper.why(state.String()), until
+	return b.damper.why(), until
 }

@@ -73,9 +73,9 @@ upstreams:
 
 	// What its kernel would still accept cannot be used.
 	ofFirst.say("config set requirepass secret", "OK")
-	p.until("the check finds that it wants a password", func(s *status) bool {
+	p.until("the check does not find what it expects", func(s *status) bool {
 		e := s.endpoint("cache", "first")
-		return e.State == "down" && strings.Contains(p.log.String(), "NOAUTH")
+		return e.State == "down" && strings.Contains(p.log.String(), "does not have what is expected: 34 bytes came")
 	})
 	served(second)
 	ofFirst.say("get key", "value") // on_unhealthy is keep

@@ -1,0 +1,175 @@
+package balancer
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/core"
+)
+
+// What was taken out of service may come back before its sessions have ended: by a
+// rollback, or because discovery leaves an endpoint out of one answer. Then it is the same
+// one again, with its counts, and its sessions are not cut any more.
+
+// A returning is a member that was gone.
+type returning struct {
+	now, was *member
+}
+
+// leavers returns the members of the upstream of that name that are gone and have
+// sessions, also if the upstream is.
+func (s *Server) leavers(name string) []*member {
+	if u := s.upstreams[name]; u != nil {
+		return u.leaving
+	}
+	if u := s.departed[name]; u != nil {
+		return u.leaving
+	}
+	return nil
+}
+
+// leaver returns the one of them that an endpoint was, nil if there is none.
+func (s *Server) leaver(upstream string, of *spec) *member {
+	for _, m := range s.leavers(upstream) {
+		if m.spec.Identity() == of.Identity() && m.spec.Address == of.Address && m.endpoint.Active() > 0 {
+			return m
+		}
+	}
+	return nil
+}
+
+// takeBack returns a member in place of one that was gone.
+func (s *Server) takeBack(st *stock, u *upstream, was *member, of *spec) *member {
+	m := &member{spec: of.Endpoint, endpoint: was.endpoint}
+	s.guard(st, u, m)
+	st.returning = append(st.returning, returning{m, was})
+	return m
+}
+
+// welcome has members that were gone be had again.
+func (st *stock) welcome(u *upstream) {
+	for _, r := range st.returning {
+		e := r.now.endpoint
+		e.SetJudge(r.now.judge)
+		e.SetBreaker(r.now.breaker)
+		u.up.Recall(e)
+		e.SetDraining(false)
+	}
+}
+
+// spare has the sessions of members that are back go on.
+func (s *Server) spare(u *upstream, st *stock) {
+	for _, r := range st.returning {
+		s.forgo(r.was.leave)
+		u.leaving = slices.DeleteFunc(u.leaving, func(m *member) bool { return m == r.was })
+	}
+}
+
+// depart keeps an upstream that is gone for as long as one of its members has sessions.
+func (s *Server) depart(u *upstream) {
+	for name, other := range s.departed {
+		if other.leaving = stillThere(other.leaving); len(other.leaving) == 0 {
+			delete(s.departed, name)
+		}
+	}
+	if u.leaving = stillThere(u.leaving); len(u.leaving) > 0 {
+		s.departed[u.cfg.Name] = u
+	}
+}
+
+// resume has an upstream that was gone be there again, as its next configuration has it.
+func (s *Server) resume(u *upstream) {
+	was := s.departed[u.cfg.Name]
+	if was == nil || was.up != u.up {
+		return
+	}
+	delete(s.departed, u.cfg.Name)
+	u.leaving = was.leaving
+	s.keepCounts(u.up, -1)
+}
+
+// from is what a new upstream of that name goes on from: nil, or what is left of one that
+// is gone.
+func (s *Server) from(u *upstream) {
+	if was := s.departed[u.cfg.Name]; was != nil {
+		u.up, u.stats, u.budget = was.up, was.stats, was.budget
+		u.breaker, u.outlier = was.breaker, was.outlier
+	}
+}
+
+// A parted is sockets that are closed and whose sessions have their time to drain.
+type parted struct {
+	owner string
+	of    []*core.Listening
+	cut   *time.Timer
+	over  *atomic.Bool
+}
+
+// endSessions cuts the sessions of sockets that are gone when they have had the time to
+// drain that their upstreams give.
+func (s *Server) endSessions(key string, b *bound, of []*core.Listening) {
+	p := &parted{owner: b.owner, of: of, over: new(atomic.Bool)}
+	cut := func() {
+		p.over.Store(true)
+		s.group.CutMatching(func(l *core.Listening, _ core.Bond) bool { return slices.Contains(of, l) }, errListenerGone)
+	}
+	within := s.drainTime(b.cfg)
+	if within <= 0 {
+		s.aside(cut)
+		return
+	}
+	p.cut = s.later(within, cut)
+	s.parted[key] = append(slices.DeleteFunc(s.parted[key], (*parted).ended), p)
+}
+
+func (p *parted) ended() bool {
+	return p.over.Load() || !slices.ContainsFunc(p.of, func(l *core.Listening) bool { return !deserted(l) })
+}
+
+// rejoin gives a socket that listens at an address again the sessions of those that did so
+// before for the same listener, and that are not to be cut any more.
+func (s *Server) rejoin(key string, b *bound) {
+	for _, p := range s.parted[key] {
+		if p.owner == b.owner && !p.over.Load() {
+			s.forgo(p.cut)
+			b.before = append(b.before, p.of...)
+		}
+	}
+	s.parted[key] = slices.DeleteFunc(s.parted[key], func(p *parted) bool { return p.owner == b.owner || p.ended() })
+	if len(s.parted[key]) == 0 {
+		delete(s.parted, key)
+	}
+}
+
+// noDrainTime is how long sessions may drain that no upstream says it of.
+const noDrainTime = 5 * time.Minute
+
+// drainTime is how long the sessions of a listener may go on without it: as long as the
+// most patient of its upstreams gives those of an endpoint that is gone.
+func (s *Server) drainTime(cfg *config.Listener) time.Duration {
+	most, known := time.Duration(0), false
+	var see func(name string)
+	see = func(name string) {
+		u := s.upstreams[name]
+		if u == nil {
+			return
+		}
+		known, most = true, max(most, u.cfg.DrainTimeout)
+		if f := u.cfg.Fallback; f != nil && f.Upstream != "" { // in no circle, which the loader sees to
+			see(f.Upstream)
+		}
+	}
+	see(cfg.Upstream)
+	for i := range cfg.Routes {
+		see(cfg.Routes[i].Upstream)
+		for j := range cfg.Routes[i].Split {
+			see(cfg.Routes[i].Split[j].Upstream)
+		}
+	}
+	if !known {
+		return noDrainTime
+	}
+	return most
+}
