@@ -12,15 +12,18 @@ import (
 
 type reloadCmd struct {
 	adminFlags
-	Confirm    timeout `placeholder:"TIME" help:"Return to the configuration before unless penstock confirm comes within this time, such as 2m."`
-	RollbackIf string  `placeholder:"COUNTER>N" help:"Return to it at once if this counter rises by more than N within that time, such as 'failures>50'."`
+	Confirm    *timeout `placeholder:"TIME" help:"Return to the configuration before unless penstock confirm comes within this time, such as 2m."`
+	RollbackIf string   `placeholder:"COUNTER>N" help:"Return to it at once if this counter rises by more than N within that time, such as 'failures>50'."`
 }
 
 // Run has a running process read its configuration again.
 func (c *reloadCmd) Run(e *env) error {
-	o := generation.Options{Confirm: c.Confirm.duration(), RollbackIf: c.RollbackIf}
-	if o.Confirm > generation.MaxConfirm {
-		return usagef("reload: --confirm: write a time up to %v (see: penstock reload --help)", generation.MaxConfirm)
+	o := generation.Options{RollbackIf: c.RollbackIf}
+	if c.Confirm != nil { // a confirm of no time must not make a reload that stays
+		o.Confirm = c.Confirm.duration()
+	}
+	if o.Confirm > generation.MaxConfirm || c.Confirm != nil && o.Confirm <= 0 {
+		return usagef("reload: --confirm: write a time up to %v, more than none (see: penstock reload --help)", generation.MaxConfirm)
 	}
 	if o.RollbackIf != "" {
 		if o.Confirm == 0 {

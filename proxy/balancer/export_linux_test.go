@@ -1,6 +1,11 @@
 package balancer
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/dispatch"
+)
 
 // SetAfter has another function than time.AfterFunc call what is to be done after a time.
 func (s *Server) SetAfter(after func(time.Duration, func()) *time.Timer) {
@@ -8,3 +13,23 @@ func (s *Server) SetAfter(after func(time.Duration, func()) *time.Timer) {
 	defer s.mu.Unlock()
 	s.after = after
 }
+
+// What is made of parts of a configuration.
+var (
+	OutlierConfig = outlierConfig
+	BreakerConfig = breakerConfig
+	BudgetConfig  = budgetConfig
+	CheckConfig   = checkConfig
+	SetConfig     = setConfig
+)
+
+// InForce returns what a listener and an upstream that are in force were made of.
+func (s *Server) InForce(listener, upstream string) (*config.Listener, *dispatch.ListenerConfig, *config.Upstream, dispatch.ViewConfig) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, u := s.listeners[listener], s.upstreams[upstream]
+	return l.cfg, l.now.Config(), u.cfg, u.view.ViewConfig
+}
+
+// Backlog returns what the listening sockets of a listener are asked for.
+func (s *Server) Backlog(l *config.Listener) int { return s.socketConfig(l).Backlog }

@@ -150,11 +150,8 @@ func (u *upstream) viewConfig() *dispatch.ViewConfig {
 // newSet makes the set of an upstream's members, which is to follow another one, if there
 // is one.
 func (u *upstream) newSet(of *config.Upstream, members []*member, before *balance.Set) *balance.Set {
-	policy, _ := balance.ParsePolicy(of.Balance) // the loader has looked
-	cfg := &balance.Config{Policy: policy, PanicBelow: of.PanicBelow, SlowStart: of.SlowStart, OnRoom: u.up.Room}
-	if z := of.ZoneAware; z != nil {
-		cfg.Zone, cfg.SpillBelow = z.Local, z.SpillBelow
-	}
+	cfg := setConfig(of)
+	cfg.OnRoom = u.up.Room
 	list := make([]balance.Member, len(members))
 	for i, m := range members {
 		list[i] = balance.Member{
@@ -163,6 +160,16 @@ func (u *upstream) newSet(of *config.Upstream, members []*member, before *balanc
 		}
 	}
 	return balance.NewSet(list, cfg, before)
+}
+
+// setConfig is how an upstream's configuration has clients be shared.
+func setConfig(of *config.Upstream) *balance.Config {
+	policy, _ := balance.ParsePolicy(of.Balance) // the loader has looked
+	cfg := &balance.Config{Policy: policy, PanicBelow: of.PanicBelow, SlowStart: of.SlowStart}
+	if z := of.ZoneAware; z != nil {
+		cfg.Zone, cfg.SpillBelow = z.Local, z.SpillBelow
+	}
+	return cfg
 }
 
 // swapUpstream brings an upstream into force.
