@@ -1,12 +1,17 @@
 package process
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 )
 
 // listenState is TCP_LISTEN (include/net/tcp_states.h) as /proc/net/tcp has it.
@@ -51,11 +56,30 @@ func listeners(table string, at netip.AddrPort) map[string]bool {
 	return sockets
 }
 
+// exiting reports whether a process is about to end: it has PF_EXITING
+// (include/linux/sched.h) among its flags in /proc/pid/stat (proc_pid_stat(5)).
+func exiting(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return gone(err)
+	}
+	const flags, pfExiting = 6, 0x4 // fields after the name, which is in parentheses
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= flags {
+		return false
+	}
+	set, err := strconv.ParseUint(fields[flags], 10, 64)
+	return err == nil && set&pfExiting != 0
+}
+
 // hold adds to held those sockets that a process has a descriptor of.
 func hold(pid int, sockets, held map[string]bool) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission) && exiting(pid): // it is nobody's any more
+		return syscall.ESRCH
+	case err != nil:
 		return err
 	}
 	for _, e := range entries {

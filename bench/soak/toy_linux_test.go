@@ -49,8 +49,9 @@ type toy struct {
 // in the order in which package contestant gives them.
 func serve(args []string) error {
 	fault, args := args[0], args[1:]
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
+	// The signal may reach a thread later than another one sees that stdin has ended: so it is
+	// caught to the last.
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
 	t := &toy{fault: fault, target: args[3]}
