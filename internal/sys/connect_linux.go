@@ -15,11 +15,15 @@ const (
 // StreamSocket makes a non-blocking TCP socket for the family of address with
 // socket(2). The caller owns it.
 func StreamSocket(address netip.Addr) (int, error) {
+	return streamSocket(address, unix.IPPROTO_TCP)
+}
+
+func streamSocket(address netip.Addr, protocol int) (int, error) {
 	family := unix.AF_INET6
 	if address.Is4() {
 		family = unix.AF_INET
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	return max(fd, -1), err
 }
 

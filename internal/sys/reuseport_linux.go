@@ -20,10 +20,5 @@ const (
 // MultipathSocket is [StreamSocket] for Multipath TCP. EPROTONOSUPPORT, ENOPROTOOPT: the
 // kernel has none, or it is switched off.
 func MultipathSocket(address netip.Addr) (int, error) {
-	family := unix.AF_INET6
-	if address.Is4() {
-		family = unix.AF_INET
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_MPTCP)
-	return max(fd, -1), err
+	return streamSocket(address, unix.IPPROTO_MPTCP)
 }

@@ -323,36 +323,11 @@ listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
 	port := freePort(t)
 	r := start(t, fmt.Sprintf(text, port, names[0]))
-	at := r.At("l")
-	var over atomic.Bool
-	done := make(chan int)
-	for range 4 {
-		go func() {
-			served := 0
-			for ; !over.Load(); served++ {
-				c, err := net.Dial("tcp", at)
-				if err == nil {
-					_ = c.SetDeadline(time.Now().Add(patience))
-					_, err = sockets.ReadLine(c)
-					c.Close()
-				}
-				if err != nil {
-					t.Error(err)
-					break
-				}
-			}
-			done <- served
-		}()
-	}
+	stop := hammer(t, r.At("l"), 4)
 	for i := range 300 {
 		r.Reload(fmt.Sprintf(text, port, names[(i+1)%2]))
 	}
-	over.Store(true)
-	for range 4 {
-		if <-done == 0 {
-			t.Error("nobody was served")
-		}
-	}
+	stop()
 }
 
 // TestSplitToAHundredth: as fine as in the file.

@@ -21,21 +21,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// lowPort is one that is free at every address, and that no connection of this machine is
-// made from.
-func lowPort(t *testing.T) string {
-	t.Helper()
-	for port := 20000 + os.Getpid()%5000; port < 32000; port++ {
-		ln, err := net.Listen("tcp", ":"+strconv.Itoa(port))
-		if err == nil {
-			ln.Close()
-			return strconv.Itoa(port)
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
-}
-
 // hammer connects all the while, until it is stopped; nobody may be refused or reset.
 func hammer(t *testing.T, at string, clients int) (stop func()) {
 	t.Helper()
@@ -72,11 +57,11 @@ func hammer(t *testing.T, at string, clients int) (stop func()) {
 // TestAddressesThatTakeOver from each other, in one reload: wider ones, narrower ones, and
 // the same in another protocol. Nobody notices.
 func TestAddressesThatTakeOver(t *testing.T) {
-	port, up := lowPort(t), named(t, "a")
+	port, up := sockets.LowPort(t), named(t, "a")
 	text := func(bind string, mptcp bool) string {
 		return fmt.Sprintf(`
 listeners: [{name: l, bind: [%s], upstream: u, socket: {mptcp: %v}}]
-upstreams: [{name: u, endpoints: [%q]}]`, strings.ReplaceAll(bind, "P", port), mptcp, up)
+upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`, strings.ReplaceAll(bind, "P", port), mptcp, up)
 	}
 	binds := []string{`"127.0.0.1:P"`, `":P"`, `"0.0.0.0:P"`, `"0.0.0.0:P", "[::]:P"`, `"[::1]:P", "127.0.0.1:P"`, `"localhost:P", "127.0.0.2:P"`, `":P"`}
 	r := start(t, text(binds[0], false))
@@ -129,7 +114,7 @@ func alone(t *testing.T, addresses []string) {
 // TestAddressesOfOthers: an address of which another process has a part is not taken, and
 // all is as it was.
 func TestAddressesOfOthers(t *testing.T) {
-	port, up := lowPort(t), named(t, "a")
+	port, up := sockets.LowPort(t), named(t, "a")
 	other, err := net.Listen("tcp", "127.0.0.2:"+port)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +146,7 @@ upstreams: [{name: u, endpoints: [%[3]q]}]`
 // TestNobodyIsLostByATakeoverThatFails: those who come while it is prepared are served by the
 // old socket.
 func TestNobodyIsLostByATakeoverThatFails(t *testing.T) {
-	port, up := lowPort(t), named(t, "a")
+	port, up := sockets.LowPort(t), named(t, "a")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +171,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // one that has taken over. Here the client has been answered, and what it says to that is lost.
 func TestHandshakeOverATakeover(t *testing.T) {
 	for _, to := range []string{":%s", "localhost:%s"} {
-		port, a, b := lowPort(t), named(t, "a"), named(t, "b")
+		port, a, b := sockets.LowPort(t), named(t, "a"), named(t, "b")
 		text := `
 listeners: [{name: l, bind: %q, upstream: %s}]
 upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
@@ -246,7 +231,7 @@ func begun(t *testing.T, port string) bool {
 
 // TestQueueOverATakeover: those whom nobody has accepted from the old socket are served.
 func TestQueueOverATakeover(t *testing.T) {
-	port, up := lowPort(t), named(t, "a")
+	port, up := sockets.LowPort(t), named(t, "a")
 	text := `
 listeners: [{name: l, bind: "%s:%s", upstream: u, limits: {connections: %d}}]
 upstreams: [{name: u, endpoints: [%q]}]`
@@ -305,7 +290,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 
 // TestAnAddressIsSplitAmongListeners: of one that a single listener had, each gets a part.
 func TestAnAddressIsSplitAmongListeners(t *testing.T) {
-	port, a, b := lowPort(t), named(t, "a"), named(t, "b")
+	port, a, b := sockets.LowPort(t), named(t, "a"), named(t, "b")
 	ups := fmt.Sprintf("\nupstreams: [{name: a, endpoints: [%q], drain_timeout: 1s}, {name: b, endpoints: [%q], drain_timeout: 1s}]", a, b)
 	r := start(t, fmt.Sprintf(`listeners: [{name: l, bind: ":%s", upstream: a}]`, port)+ups)
 	kept := client(t, "127.0.0.1:"+port)

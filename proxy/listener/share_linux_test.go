@@ -4,30 +4,15 @@ import (
 	"errors"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/listener"
 	"github.com/penstock/penstock/proxy/socket"
 )
-
-// lowPort is one that is free at every address, and that no connection of this machine is
-// made from.
-func lowPort(t *testing.T) string {
-	t.Helper()
-	for port := 26000 + os.Getpid()%4000; port < 32000; port++ {
-		ln, err := net.Listen("tcp", ":"+strconv.Itoa(port))
-		if err == nil {
-			ln.Close()
-			return strconv.Itoa(port)
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
-}
 
 // address is that of a text in which P is the port.
 func address(t *testing.T, text, port string) socket.Address {
@@ -83,7 +68,7 @@ func TestTakeover(t *testing.T) {
 
 func testTakeover(t *testing.T, from, to string, fromConfig, toConfig *listener.Config) {
 	t.Helper()
-	port := lowPort(t)
+	port := sockets.LowPort(t)
 	old, err := listener.Listen(t.Context(), address(t, from, port), fromConfig)
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +145,7 @@ func detach(t *testing.T, l *listener.Listener) int {
 // TestStartInAGroup: where the kernel does not remember what was bound last, both have
 // clients, and none is lost.
 func TestStartInAGroup(t *testing.T) {
-	port := lowPort(t)
+	port := sockets.LowPort(t)
 	old, err := listener.Listen(t.Context(), address(t, "127.0.0.1:P", port), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +180,7 @@ func TestFamilies(t *testing.T) {
 		":P": {true, true}, "0.0.0.0:P": {true, false}, "[::]:P": {false, true}, "127.0.0.1:P": {true, false}, "[::1]:P": {false, true},
 		"[::ffff:127.0.0.1]:P": {true, false},
 	} {
-		port := lowPort(t)
+		port := sockets.LowPort(t)
 		l, err := listener.Listen(t.Context(), address(t, form, port), nil)
 		if err != nil {
 			t.Fatal(err)
