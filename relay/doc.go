@@ -67,11 +67,11 @@
 //
 // # Urgent data
 //
-// TCP urgent data never stalls a direction and never costs the bytes around it.
-// The urgent byte itself is passed on in the stream if its receiving socket has
-// SO_OOBINLINE set (penstock proxy sets it), and is dropped by the kernel
-// otherwise, as with every program that does not ask for it (tcp(7), RFC 6093).
-// The urgent mark is not passed on.
+// Urgent data, of TCP or of a unix socket (which has it since Linux 5.15), never stalls a
+// direction and never costs the bytes around it. The urgent byte itself is passed on in
+// the stream if its receiving socket has SO_OOBINLINE set (penstock proxy and penstock run
+// set it), and is dropped by the kernel otherwise, as with every program that does not ask
+// for it (tcp(7), RFC 6093). The urgent mark is not passed on.
 //
 // Everything exported here is safe for concurrent use unless it says otherwise.
 package relay

@@ -63,7 +63,7 @@ func (p *port) peek(spliceErr error) (int, error) {
 // stoppedAtMark reports whether an EAGAIN of a socket that urgent data was told of is
 // none; see the function of that name.
 func (p *port) stoppedAtMark(err error) bool {
-	return err == syscall.EAGAIN && p.is(urgent) && stoppedAtMark(int(p.fd))
+	return err == syscall.EAGAIN && p.is(urgent) && p.is(tcp) && stoppedAtMark(int(p.fd))
 }
 
 func (p *port) send(b []byte) (int, error) {

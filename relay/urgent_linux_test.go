@@ -78,7 +78,7 @@ func testUrgent(t *testing.T, d *driving, e relay.Engine, n, at int, inline bool
 	}
 }
 
-func setInline(t testing.TB, c *net.TCPConn) {
+func setInline(t testing.TB, c syscall.Conn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -64,6 +64,9 @@ func (c *core) begin(of client, reserved bool) {
 	c.active++
 	s.clients++
 	n.state = connecting
+	if !n.tcp {
+		_ = s.service.Options.First(of.fd) // without it, it is a connection like any other
+	}
 	d := c.newDialing(n, s)
 	d.reserved, d.admitted, d.client.Ticket = reserved, s.service.Admitter != nil, of.ticket
 	if c.canceled != nil {
@@ -208,7 +211,7 @@ func (c *core) proceed(d *dialing) {
 }
 
 // control is called with the endpoint's socket, once it was made.
-func (d *dialing) control(fd int, network string) error {
+func (d *dialing) control(fd int, _ string) error {
 	c := d.core
 	if f := c.group.control; f != nil {
 		if err := f(); err != nil {
@@ -217,9 +220,6 @@ func (d *dialing) control(fd int, network string) error {
 	}
 	c.unreserve(d)
 	c.feed(d)
-	if network == "unix" {
-		return nil
-	}
 	return d.serving.service.Options.First(fd)
 }
 

@@ -19,7 +19,7 @@ type Listener struct {
 	FD   int // non-blocking; borrowed until [Host.Closed]
 	// TCP says that it is a TCP socket, and not a unix one. It has the options that
 	// connections inherit from it already, SO_OOBINLINE and TCP_NODELAY among them
-	// ([socket.Options]).
+	// ([socket.Options]); those of a unix socket inherit none.
 	TCP bool
 	// Local is the address that all clients have connected to; invalid if there are
 	// several, and the kernel is to be asked each time. It is of no concern where TPROXY

@@ -118,10 +118,22 @@ func (l *Listener) tryAccept() (net.Conn, error) {
 		l.reserved = true
 	}
 	conn, err := l.sock.Accept()
-	if err == nil {
-		l.reserved = false
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	l.reserved = false
+	if c, ok := conn.(*net.UnixConn); ok {
+		l.disinherited(c)
+	}
+	return conn, nil
+}
+
+// disinherited sets the options that a connection of a unix socket does not inherit.
+// Without them it is one like any other.
+func (l *Listener) disinherited(c *net.UnixConn) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = l.cfg.Options.Control("unix", "", raw)
+	}
 }
 
 // pause waits until accepting may work again: a connection ended, or some time

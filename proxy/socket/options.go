@@ -11,7 +11,7 @@ import (
 //
 // A listener has them set once, before bind(2), and the sockets that it accepts
 // inherit them (net/ipv4/tcp_minisocks.c, tcp_create_openreq_child copies the
-// listening socket).
+// listening socket). Those of a unix socket inherit nothing, see [Options.First].
 type Options struct {
 	// KeepAlive is how long a connection is quiet before the kernel asks its peer
 	// for a sign of life (TCP_KEEPIDLE), in whole seconds: 0 means

@@ -14,23 +14,28 @@ import (
 const NetKeepAlive = -1
 
 // Control sets the options on a socket that neither listens nor is connected
-// yet. It is a net.ListenConfig.Control and a net.Dialer.Control; networks
-// other than TCP are left alone. An option that the kernel does not know
+// yet. It is a net.ListenConfig.Control and a net.Dialer.Control. A unix socket has
+// SO_OOBINLINE alone, and needs it again when it is accepted: it inherits nothing.
+// Other networks are left alone. An option that the kernel does not know
 // (ENOPROTOOPT, EOPNOTSUPP) is left out.
 func (o Options) Control(network, _ string, conn syscall.RawConn) error {
-	if !strings.HasPrefix(network, "tcp") {
+	set := o.First
+	if strings.HasPrefix(network, "tcp") {
+		set = o.withDefaults().set
+	} else if network != "unix" {
 		return nil
 	}
-	o = o.withDefaults()
 	var err error
-	if cause := conn.Control(func(fd uintptr) { err = o.set(int(fd)) }); cause != nil {
+	if cause := conn.Control(func(fd uintptr) { err = set(int(fd)) }); cause != nil {
 		return cause
 	}
 	return err
 }
 
 // First sets what has to be set before a connect: SO_OOBINLINE, since the kernel drops
-// an urgent byte that comes before it. TCP_NODELAY and what Last sets may follow.
+// an urgent byte that comes before it. TCP_NODELAY and what Last sets may follow. A unix
+// socket drops it when it is read (net/unix/af_unix.c, manage_oob), so there First is in
+// time when it was accepted.
 func (o Options) First(fd int) error { return set(fd, inline) }
 
 // Last sets what matters only to a connection that lasts: keepalive and
