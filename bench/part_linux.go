@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/handshake"
 	"github.com/penstock/penstock/bench/incident"
 	"github.com/penstock/penstock/bench/load"
@@ -41,7 +42,7 @@ type listening struct {
 // threads to serve with (the origin ignores it), contestant.PartRival the address to
 // forward to and "splice" or "copy", contestant.PartObserved a form, that address
 // and the most sessions, million.Part a form and a number of sessions; PartLoad and
-// those of packages switches, write and incident take nothing. The program that a Rig runs must call it
+// those of packages switches, write, endpoint and incident take nothing. The program that a Rig runs must call it
 // when asked to by the arguments that Program.Part gives.
 func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
 	switch part {
@@ -57,6 +58,10 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return runObserved(ctx, args, in, out)
 	case handshake.PartClient:
 		return handshake.RunPart(ctx, in, out)
+	case endpoint.Part:
+		return endpoint.RunPart(ctx, in, out)
+	case incident.PartLoad:
+		return incident.RunPart(ctx, in, out)
 	case million.Part:
 		return runMillion(args, out)
 	}
@@ -68,9 +73,6 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 	}
 	if write.IsPart(part) {
 		return write.RunPart(ctx, part, in, out)
-	}
-	if incident.IsPart(part) {
-		return incident.RunPart(ctx, part, in, out)
 	}
 	return fmt.Errorf("bench: no part %q", part)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/report"
 )
 
@@ -103,7 +104,7 @@ func (t *tally) add(took time.Duration, err error) {
 	if t.figures.Reasons == nil {
 		t.figures.Reasons = make(map[string]int64)
 	}
-	t.figures.Reasons[reason(err)]++
+	t.figures.Reasons[endpoint.Reason(err)]++
 }
 
 func (t *tally) sum() Figures {

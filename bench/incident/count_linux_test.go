@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/report"
 )
 
@@ -101,9 +102,9 @@ func TestJudge(t *testing.T) {
 		return Trial{Mode: mode, During: Figures{Requests: 1000, Failed: failed, Mean: mean}}
 	}
 	r := &Report{Incidents: []Incident{
-		{Silent, []Trial{of(Off, 32, 0.842), of(Least, 0, 0.1), of(Defaults, 1, 0.1), of(On, 0, 0.2)}},
-		{Slow, []Trial{of(Off, 0, 1), of(On, 0, 0.1)}},
-		{Refuse, []Trial{of(Off, 300, 1), of(On, 0, 0.1)}},
+		{endpoint.Silent, []Trial{of(Off, 32, 0.842), of(Least, 0, 0.1), of(Defaults, 1, 0.1), of(On, 0, 0.2)}},
+		{endpoint.Slow, []Trial{of(Off, 0, 1), of(On, 0, 0.1)}},
+		{endpoint.Refuse, []Trial{of(Off, 300, 1), of(On, 0, 0.1)}},
 	}}
 	r.judge()
 	want := []report.Verdict{

@@ -3,14 +3,11 @@ package incident
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"sync"
-	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/bench/endpoint"
 )
 
 // loadPlan is what the load reads. It prints when it has begun, and then a loadResult.
@@ -54,73 +51,9 @@ func runLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 
 // make makes all requests, each at its time, and returns when the last is over.
 func (p *loadPlan) make(ctx context.Context, start time.Time, c *count) {
-	var under sync.WaitGroup
-	defer under.Wait()
-	total := p.Phases[0] + p.Phases[1] + p.Phases[2]
-	for i := 0; ; i++ {
-		at := time.Duration(float64(i) / p.Rate * float64(time.Second))
-		if at >= total || ctx.Err() != nil {
-			return
-		}
-		if late := time.Since(start.Add(at)); late < 0 && !pause(ctx, nil, -late) {
-			return
-		}
-		under.Go(func() {
-			began := start.Add(at)
-			err := p.request(ctx, began)
-			c.add(at, time.Since(began), err)
-		})
-	}
-}
-
-const requestText = "GET / HTTP/1.1\r\nHost: incident\r\nConnection: close\r\n\r\n"
-
-// Why requests fail.
-var (
-	errClosed = errors.New("closed without an answer")
-	errCut    = errors.New("cut short")
-)
-
-// request makes one request and reads its answer.
-func (p *loadPlan) request(ctx context.Context, began time.Time) error {
-	dialer := net.Dialer{Deadline: began.Add(p.Timeout)}
-	c, err := dialer.DialContext(ctx, "tcp", p.Address)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if err := c.SetDeadline(dialer.Deadline); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(c, requestText); err != nil {
-		return err
-	}
-	switch n, err := io.Copy(io.Discard, c); {
-	case err != nil:
-		return err
-	case n == 0:
-		return errClosed
-	case int(n) != p.Answer:
-		return errCut
-	}
-	return nil
-}
-
-// reason says in a word why a request failed.
-func reason(err error) string {
-	switch {
-	case errors.Is(err, errClosed), errors.Is(err, errCut):
-		return err.Error()
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return "timed out"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "reset"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refused"
-	}
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
-		return "timed out"
-	}
-	return err.Error()
+	endpoint.AtRate(ctx, start, p.Rate, p.Phases[0]+p.Phases[1]+p.Phases[2], func(_ int, at time.Duration) {
+		began := start.Add(at)
+		_, err := endpoint.Ask(ctx, p.Address, began.Add(p.Timeout), p.Answer)
+		c.add(at, time.Since(began), err)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
@@ -17,8 +18,11 @@ const childName = "penstock-incident-test"
 func TestMain(m *testing.M) { child.Main(m, childName, run) }
 
 func run(args []string) error {
-	if args[0] != "--config" {
-		return RunPart(context.Background(), args[0], os.Stdin, os.Stdout)
+	switch args[0] {
+	case endpoint.Part:
+		return endpoint.RunPart(context.Background(), os.Stdin, os.Stdout)
+	case PartLoad:
+		return RunPart(context.Background(), os.Stdin, os.Stdout)
 	}
 	return standin.Serve(context.Background(), args[1], 10_000)
 }

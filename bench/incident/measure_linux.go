@@ -2,10 +2,10 @@ package incident
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
+	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/process"
 )
 
@@ -16,7 +16,7 @@ type Setup struct {
 	Run   func(args ...string) process.Spec // `penstock run`
 	Dir   string                            // for the files; the caller removes it
 
-	Failures []Failure
+	Failures []endpoint.Failure
 	Modes    []Mode
 
 	Endpoints, Failing int
@@ -34,7 +34,7 @@ type Setup struct {
 
 // Progress is a trial that begins.
 type Progress struct {
-	Failure Failure
+	Failure endpoint.Failure
 	Mode    string
 	Left    time.Duration // of all that is to come, more or less
 }
@@ -85,21 +85,22 @@ func (s *Setup) trial() time.Duration { return s.Before + s.During + s.After }
 // trial is one incident under way.
 type trial struct {
 	*Setup
-	endpoints, load *process.Child
-	front           *front
+	endpoints *endpoint.Servers
+	load      *process.Child
+	front     *front
 }
 
 // measure makes one trial.
-func (s *Setup) measure(ctx context.Context, f Failure, m *Mode) (*Trial, error) {
+func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Trial, error) {
 	t := &trial{Setup: s}
 	defer t.end()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.trial()+s.Timeout+patience, fmt.Errorf("it is not over after %v", s.trial()+s.Timeout+patience))
 	defer cancel()
-	at, err := t.listen(ctx)
+	err := t.listen(ctx)
 	if err != nil {
 		return nil, err
 	}
-	text := m.File("127.0.0.1:0", at, s.FirstByte)
+	text := m.File("127.0.0.1:0", t.endpoints.Addresses, s.FirstByte)
 	if t.front, err = startFront(ctx, s.Group, s.Run, s.Dir, text); err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func (s *Setup) measure(ctx context.Context, f Failure, m *Mode) (*Trial, error)
 		return nil, err
 	}
 	var l loadResult
-	if err := read(ctx, t.load, &l); err != nil {
+	if err := endpoint.Read(ctx, t.load, &l); err != nil {
 		return nil, err
 	}
 	select {
@@ -129,17 +130,9 @@ func (s *Setup) measure(ctx context.Context, f Failure, m *Mode) (*Trial, error)
 }
 
 // listen starts the endpoints.
-func (t *trial) listen(ctx context.Context) ([]string, error) {
-	var err error
-	if t.endpoints, err = t.Group.Start(t.Part(PartEndpoints)); err != nil {
-		return nil, err
-	}
-	if err := t.endpoints.Send(endpointsPlan{Endpoints: t.Endpoints, Service: t.Service, Bytes: t.Bytes}); err != nil {
-		return nil, err
-	}
-	var a addresses
-	err = read(ctx, t.endpoints, &a)
-	return a.Addresses, err
+func (t *trial) listen(ctx context.Context) (err error) {
+	t.endpoints, err = endpoint.Start(ctx, t.Group, t.Part(endpoint.Part), endpoint.Plan{Endpoints: t.Endpoints, Service: t.Service, Bytes: t.Bytes})
+	return err
 }
 
 // begin starts the load, and returns when it has begun.
@@ -149,64 +142,40 @@ func (t *trial) begin(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	p := loadPlan{
-		Address: t.front.address, Rate: t.Rate, Timeout: t.Timeout, Answer: len(answerOf(t.Bytes)),
+		Address: t.front.address, Rate: t.Rate, Timeout: t.Timeout, Answer: endpoint.AnswerBytes(t.Bytes),
 		Phases: [3]time.Duration{t.Before, t.During, t.After}, Margin: min(margin, t.Before/2),
 	}
 	if err := t.load.Send(p); err != nil {
 		return time.Time{}, err
 	}
 	var b begun
-	err = read(ctx, t.load, &b)
+	err = endpoint.Read(ctx, t.load, &b)
 	return b.At, err
 }
 
 // happen has the endpoints fail, and recover, each at its time.
-func (t *trial) happen(ctx context.Context, f Failure, began time.Time) (incident, recovered time.Time, err error) {
-	what := turn{Failure: f, Delay: t.Delay}
+func (t *trial) happen(ctx context.Context, f endpoint.Failure, began time.Time) (incident, recovered time.Time, err error) {
+	what := endpoint.Turn{Failure: f, Delay: t.Delay}
 	for i := range t.Failing {
 		what.Endpoints = append(what.Endpoints, i*t.Endpoints/t.Failing)
 	}
-	if incident, err = t.turn(ctx, began.Add(t.Before), what); err != nil {
+	if incident, err = t.endpoints.Turn(ctx, began.Add(t.Before), what); err != nil {
 		return incident, recovered, err
 	}
-	what.Failure = healthy
-	recovered, err = t.turn(ctx, began.Add(t.Before+t.During), what)
+	what.Failure = endpoint.Healthy
+	recovered, err = t.endpoints.Turn(ctx, began.Add(t.Before+t.During), what)
 	return incident, recovered, err
-}
-
-// turn has it happen at a time, and returns when it did.
-func (t *trial) turn(ctx context.Context, at time.Time, what turn) (time.Time, error) {
-	if !pause(ctx, nil, time.Until(at)) {
-		return time.Time{}, context.Cause(ctx)
-	}
-	if err := t.endpoints.Send(what); err != nil {
-		return time.Time{}, err
-	}
-	var done turned
-	err := read(ctx, t.endpoints, &done)
-	return done.At, err
 }
 
 // end ends whatever there is.
 func (t *trial) end() {
-	for _, c := range []*process.Child{t.load, t.endpoints} {
-		if c != nil {
-			c.Kill()
-		}
+	if t.load != nil {
+		t.load.Kill()
+	}
+	if t.endpoints != nil {
+		t.endpoints.Kill()
 	}
 	if t.front != nil {
 		t.front.end()
 	}
-}
-
-// read reads the next line that a child prints.
-func read(ctx context.Context, from *process.Child, v any) error {
-	line, err := from.Stdout(ctx)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal([]byte(line), v); err != nil {
-		return fmt.Errorf("%s said %q: %w", from.Name(), line, err)
-	}
-	return nil
 }

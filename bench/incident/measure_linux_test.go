@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/proxy/config"
 )
@@ -22,7 +23,7 @@ func setup(t *testing.T) Setup {
 	t.Cleanup(g.Close)
 	return Setup{
 		Group: g, Part: spec, Run: balance, Dir: t.TempDir(),
-		Failures: []Failure{Silent}, Modes: Modes()[:1], Endpoints: 3, Failing: 1, Rate: 100,
+		Failures: []endpoint.Failure{endpoint.Silent}, Modes: Modes()[:1], Endpoints: 3, Failing: 1, Rate: 100,
 		Service: time.Millisecond, Delay: 300 * time.Millisecond, Timeout: 300 * time.Millisecond, FirstByte: 100 * time.Millisecond, Bytes: 100,
 		Before: 200 * time.Millisecond, During: 800 * time.Millisecond, After: 300 * time.Millisecond, Watch: func(Progress) {},
 	}
@@ -81,11 +82,11 @@ func checkTrial(t *testing.T, in *Incident, m *Trial) {
 		return
 	}
 	switch reasons := m.During.Reasons; in.Failure {
-	case Silent:
+	case endpoint.Silent:
 		if reasons["timed out"] == 0 || m.During.Max < 0.3 {
 			t.Errorf("nobody is told nothing: %+v", m.During)
 		}
-	case Refuse:
+	case endpoint.Refuse:
 		if m.During.Failed == 0 {
 			t.Errorf("nobody is refused: %+v", m.During)
 		}
@@ -121,7 +122,7 @@ func TestProtectionFindsOut(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			s.During = 6 * time.Second
-			r, err := s.measure(t.Context(), Silent, &m)
+			r, err := s.measure(t.Context(), endpoint.Silent, &m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,7 +143,7 @@ func TestBreakerOpens(t *testing.T) {
     outlier_detection: off
     circuit_breaker: {min_volume: 5}
 `)}
-	r, err := s.measure(t.Context(), Silent, &m)
+	r, err := s.measure(t.Context(), endpoint.Silent, &m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func named(t *testing.T, names ...string) (all []Mode) {
 
 func TestInterrupted(t *testing.T) {
 	s := setup(t)
-	s.Failures = []Failure{Silent, Slow}
+	s.Failures = []endpoint.Failure{endpoint.Silent, endpoint.Slow}
 	s.During = time.Hour
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")

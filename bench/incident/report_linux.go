@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/report"
 )
 
@@ -41,8 +42,8 @@ type Report struct {
 
 // Incident is one failure, behind every configuration.
 type Incident struct {
-	Failure Failure `json:"failure"`
-	Modes   []Trial `json:"modes"`
+	Failure endpoint.Failure `json:"failure"`
+	Modes   []Trial          `json:"modes"`
 }
 
 // Trial is one failure behind one configuration.
@@ -165,9 +166,9 @@ func (in *Incident) mode(name string) *Trial {
 
 // Standing is how a mode stands to a bound.
 type Standing struct {
-	Failure Failure `json:"failure"`
-	Figure  string  `json:"figure"`
-	Mode    string  `json:"mode"`
+	Failure endpoint.Failure `json:"failure"`
+	Figure  string           `json:"figure"`
+	Mode    string           `json:"mode"`
 	// Value is how many times less than with the mode Off it is. A mode that loses
 	// nothing is taken to have lost one request.
 	Value   report.Number  `json:"times_less"`
@@ -181,7 +182,7 @@ func (r *Report) judge() {
 	for i := range r.Incidents {
 		in := &r.Incidents[i]
 		off := in.mode(Off)
-		if off == nil || in.Failure == Refuse {
+		if off == nil || in.Failure == endpoint.Refuse {
 			continue
 		}
 		for j := range in.Modes {
@@ -203,7 +204,7 @@ func (f *Figures) failedOver(other *Figures) report.Number {
 	return f.FailedShare() / (report.Number(max(other.Failed, 1)) / report.Number(other.Requests))
 }
 
-func (r *Report) stand(f Failure, figure, mode string, value, must report.Number) {
+func (r *Report) stand(f endpoint.Failure, figure, mode string, value, must report.Number) {
 	s := Standing{Failure: f, Figure: figure, Mode: mode, Value: value, Must: must, Verdict: report.Missed}
 	switch {
 	case !value.Known():

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -55,8 +56,11 @@ type stat struct {
 	waited time.Duration
 }
 
-func readStat(pid int) (stat, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func readStat(pid int) (stat, error) { return statOf(fmt.Sprintf("/proc/%d", pid)) }
+
+// statOf reads that of the process or thread whose directory in /proc it is.
+func statOf(dir string) (stat, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return stat{}, err
 	}
@@ -65,7 +69,7 @@ func readStat(pid int) (stat, error) {
 	// What follows it begins with the third.
 	const state, group, cutime, cstime = 0, 2, 13, 14
 	if len(f) <= cstime {
-		return stat{}, fmt.Errorf("/proc/%d/stat: %q", pid, b)
+		return stat{}, fmt.Errorf("%s/stat: %q", dir, b)
 	}
 	s := stat{state: f[state][0]}
 	if s.group, err = strconv.Atoi(string(f[group])); err != nil {

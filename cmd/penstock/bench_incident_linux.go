@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/incident"
 	"github.com/penstock/penstock/bench/process"
 )
@@ -48,12 +49,12 @@ func (d *incidentDocument) draw(w io.Writer) error {
 }
 
 // chosen are the failures and the configurations that the flags name.
-func (c *incidentCmd) chosen() (failures []incident.Failure, modes []incident.Mode, err error) {
+func (c *incidentCmd) chosen() (failures []endpoint.Failure, modes []incident.Mode, err error) {
 	wanted, files := c.Failures, c.Modes
 	switch {
 	case len(wanted) > 0:
 	case c.Quick:
-		wanted = names{string(incident.Silent)}
+		wanted = names{string(endpoint.Silent)}
 	default:
 		for _, f := range incident.Failures {
 			wanted = append(wanted, string(f))
@@ -89,7 +90,7 @@ func (c *incidentCmd) chosen() (failures []incident.Failure, modes []incident.Mo
 }
 
 // measure has it all happen.
-func (c *incidentCmd) measure(ctx context.Context, e *env, d *incidentDocument, failures []incident.Failure, modes []incident.Mode) error {
+func (c *incidentCmd) measure(ctx context.Context, e *env, d *incidentDocument, failures []endpoint.Failure, modes []incident.Mode) error {
 	program, err := thisProgram()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package incident
+package endpoint
 
 import (
 	"context"
@@ -38,8 +38,8 @@ func serving(t *testing.T) *endpoint {
 // ask makes a request and returns what comes of it within a time.
 func (e *endpoint) ask(t *testing.T, within time.Duration) error {
 	t.Helper()
-	p := &loadPlan{Address: e.listener.Addr().String(), Timeout: within, Answer: len(answerOf(100))}
-	return p.request(t.Context(), time.Now())
+	_, err := Ask(t.Context(), e.listener.Addr().String(), time.Now().Add(within), AnswerBytes(100))
+	return err
 }
 
 func (e *endpoint) mustTurn(t *testing.T, f Failure, delay time.Duration) {
@@ -56,11 +56,11 @@ func TestAnEndpointFailsAndRecovers(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.mustTurn(t, Refuse, 0)
-		if err := e.ask(t, forever); reason(err) != "refused" {
+		if err := e.ask(t, forever); Reason(err) != "refused" {
 			t.Errorf("refusing: %v", err)
 		}
 		e.mustTurn(t, Silent, 0)
-		if err := e.ask(t, 50*time.Millisecond); reason(err) != "timed out" {
+		if err := e.ask(t, 50*time.Millisecond); Reason(err) != "timed out" {
 			t.Errorf("silent: %v", err)
 		}
 		e.mustTurn(t, Slow, time.Millisecond)
@@ -68,7 +68,7 @@ func TestAnEndpointFailsAndRecovers(t *testing.T) {
 		if err := e.ask(t, forever); err != nil || time.Since(began) < time.Millisecond {
 			t.Errorf("slow: %v after %v", err, time.Since(began))
 		}
-		e.mustTurn(t, healthy, 0)
+		e.mustTurn(t, Healthy, 0)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestWhoWaitsIsAnswered(t *testing.T) {
 		e := serving(t)
 		e.mustTurn(t, f, 100*time.Hour)
 		c := e.send(t)
-		e.mustTurn(t, healthy, 0)
+		e.mustTurn(t, Healthy, 0)
 		if answer, err := io.ReadAll(c); err != nil || string(answer) != string(e.answer) {
 			t.Errorf("%s: %q, %v", f, answer, err)
 		}
@@ -118,7 +118,7 @@ func (e *endpoint) connect(t *testing.T) net.Conn { return sockets.Dial(t, e.lis
 
 // The context's end frees everybody, whoever they wait for.
 func TestAnEndpointEnds(t *testing.T) {
-	for _, f := range Failures {
+	for _, f := range []Failure{Silent, Slow, Refuse, Reset} {
 		e := serving(t) // whose end the test waits for
 		e.mustTurn(t, Silent, 0)
 		e.send(t)
@@ -134,7 +134,7 @@ func TestReason(t *testing.T) {
 		"cut short": errCut,
 		"else":      errors.New("else"),
 	} {
-		if got := reason(err); got != want {
+		if got := Reason(err); got != want {
 			t.Errorf("%v: %q", err, got)
 		}
 	}

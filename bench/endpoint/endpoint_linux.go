@@ -1,4 +1,4 @@
-package incident
+package endpoint
 
 import (
 	"bytes"
@@ -110,6 +110,8 @@ func (e *endpoint) serve(ctx context.Context) error {
 		c, err := e.listener.AcceptTCP()
 		s := e.state.Load()
 		switch {
+		case err == nil && s.failure == Reset:
+			reset(c)
 		case err == nil:
 			serving.Go(func() { e.answerOne(ctx, c) })
 		case ctx.Err() != nil:
@@ -132,10 +134,10 @@ func (e *endpoint) answerOne(ctx context.Context, c *net.TCPConn) {
 	if readHead(c) != nil || !pause(ctx, nil, e.service) {
 		return
 	}
-	for s := e.state.Load(); s.failure != healthy; s = e.state.Load() {
+	for s := e.state.Load(); s.failure != Healthy; s = e.state.Load() {
 		switch s.failure {
-		case Refuse:
-			_ = c.SetLinger(0)
+		case Refuse, Reset:
+			reset(c)
 			return
 		case Slow:
 			if pause(ctx, s.ended, time.Duration(rand.ExpFloat64()*float64(s.delay))) {
@@ -152,6 +154,12 @@ func (e *endpoint) answerOne(ctx context.Context, c *net.TCPConn) {
 	_, _ = c.Write(e.answer)
 }
 
+// reset closes a connection by a reset.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
 // wait waits for the end of the state, or of ctx, or for timer.
 func (s *state) wait(ctx context.Context, timer <-chan time.Time) (timed bool) {
 	select {
@@ -165,6 +173,9 @@ func (s *state) wait(ctx context.Context, timer <-chan time.Time) (timed bool) {
 
 // pause waits for d; it reports false if ended or ctx was over before that.
 func pause(ctx context.Context, ended chan struct{}, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	return (&state{ended: ended}).wait(ctx, timer.C)

@@ -1,4 +1,4 @@
-package incident
+package endpoint
 
 import (
 	"bytes"
@@ -12,11 +12,15 @@ import (
 	"time"
 )
 
-// endpointsPlan is the first line that the part of the endpoints reads.
-type endpointsPlan struct {
+// Part is the name of the part that is a process of endpoints.
+const Part = "failing-endpoints"
+
+// Plan is what a process of endpoints is to serve. It is the first line that the part
+// reads.
+type Plan struct {
 	Endpoints int           `json:"endpoints"`
-	Service   time.Duration `json:"service"`
-	Bytes     int           `json:"bytes"` // of an answer's body
+	Service   time.Duration `json:"service"` // what an answer takes
+	Bytes     int           `json:"bytes"`   // of an answer's body
 }
 
 // addresses is the first line that it prints.
@@ -24,20 +28,29 @@ type addresses struct {
 	Addresses []string `json:"addresses"`
 }
 
-// turn is what it reads after that, for each of which it prints a turned.
-type turn struct {
+// Turn is what befalls some endpoints of a process, by their indices. The part reads them
+// after the plan, and prints a turned for each.
+type Turn struct {
 	Failure   Failure       `json:"failure"`
 	Endpoints []int         `json:"endpoints"`
-	Delay     time.Duration `json:"delay"`
+	Delay     time.Duration `json:"delay"` // of Slow: the mean
 }
 
 type turned struct {
 	At time.Time `json:"at"`
 }
 
-// runEndpoints is the part of the endpoints.
-func runEndpoints(ctx context.Context, in io.Reader, out io.Writer) error {
-	var p endpointsPlan
+// RunPart is the part: it serves until ctx is done or in ends. What it reads and prints are
+// lines of JSON.
+func RunPart(ctx context.Context, in io.Reader, out io.Writer) error {
+	if err := runPart(ctx, in, out); err != nil {
+		return fmt.Errorf("the endpoints: %w", err)
+	}
+	return nil
+}
+
+func runPart(ctx context.Context, in io.Reader, out io.Writer) error {
+	var p Plan
 	from, to := json.NewDecoder(in), json.NewEncoder(out)
 	if err := from.Decode(&p); err != nil {
 		return fmt.Errorf("the plan: %w", err)
@@ -61,7 +74,7 @@ func runEndpoints(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	for {
-		var t turn
+		var t Turn
 		if err := from.Decode(&t); err != nil {
 			if err == io.EOF || ctx.Err() != nil {
 				return nil
@@ -77,7 +90,7 @@ func runEndpoints(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-func (t *turn) apply(all []*endpoint) error {
+func (t *Turn) apply(all []*endpoint) error {
 	for _, i := range t.Endpoints {
 		if i < 0 || i >= len(all) {
 			return fmt.Errorf("no endpoint %d of %d", i, len(all))
@@ -88,6 +101,9 @@ func (t *turn) apply(all []*endpoint) error {
 	}
 	return nil
 }
+
+// AnswerBytes is how long an answer is whose body has so many bytes.
+func AnswerBytes(body int) int { return len(answerOf(body)) }
 
 // answerOf is an answer with a body of so many bytes.
 func answerOf(n int) []byte {
