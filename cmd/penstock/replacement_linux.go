@@ -31,7 +31,11 @@ func newReplacement(name string) (*replacement, error) {
 	if exists && !info.Mode().IsRegular() {
 		return inPlace(name)
 	}
-	f, err := os.OpenFile(target+"."+rand.Text()[:8]+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	mode := fs.FileMode(0o644)
+	if exists {
+		mode = 0o600 // whoever may not read the old one does not open the new one before it is alike
+	}
+	f, err := os.OpenFile(target+"."+rand.Text()[:8]+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	switch {
 	case err != nil && exists:
 		return inPlace(name)

@@ -3,6 +3,8 @@
 package listener
 
 import (
+	"context"
+	"errors"
 	"net"
 	"syscall"
 	"time"
@@ -47,4 +49,21 @@ func (l *Listener) OnDeadline(f func(time.Time)) {
 // Restrict returns what is called before the path of addr is bound.
 func Restrict(addr socket.Address) func(network, address string, c syscall.RawConn) error {
 	return (&Listener{addr: addr}).restrict
+}
+
+// ListenSwapped is [Listen] at a path with something done between bind(2) and what follows.
+func ListenSwapped(ctx context.Context, addr socket.Address, meanwhile func()) (*Listener, error) {
+	l := newListener(addr, nil)
+	p, err := newPath(addr.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.bindUnix(ctx); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	meanwhile()
+	if err := l.take(p); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return l, nil
 }

@@ -238,9 +238,11 @@ func (l *Listener) Detach() (fd int, err error) {
 }
 
 // SetMode changes the permissions of a unix socket's path, as long as that is still the
-// listener's; 0 leaves them alone. It must not be called by two at once.
+// listener's: no other file is changed, whatever somebody has put in its place. 0 is what
+// the umask leaves of all, as it is for one that is bound without a mode. It must not be
+// called by two at once.
 func (l *Listener) SetMode(mode fs.FileMode) error {
-	if l.path == nil || mode == 0 || mode == l.addr.Mode {
+	if l.path == nil || mode == l.addr.Mode {
 		return nil
 	}
 	err := l.path.chmod(mode)

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
-	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -22,22 +18,37 @@ func (l *Listener) listenUnix(ctx context.Context) error {
 	if l.addr.Abstract() {
 		return l.bindUnix(ctx)
 	}
-	unlock, err := lock(ctx, filepath.Dir(l.addr.Name))
+	p, err := newPath(l.addr.Name)
+	if err != nil {
+		return err
+	}
+	if err = l.listenAt(ctx, p); err != nil {
+		return errors.Join(err, p.close())
+	}
+	return nil
+}
+
+// listenAt listens at a path, which is the listener's unless there is an error.
+func (l *Listener) listenAt(ctx context.Context, p *path) error {
+	unlock, err := p.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	err = l.bindUnix(ctx)
-	if !errors.Is(err, syscall.EADDRINUSE) {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if err := p.removeStale(ctx); err != nil {
+			return err
+		}
+		err = l.bindUnix(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	if err := removeStale(ctx, l.addr.Name); err != nil {
-		return err
-	}
-	return l.bindUnix(ctx)
+	return l.take(p)
 }
 
-// bindUnix binds, listens, and gives the path its mode.
+// bindUnix binds and listens. The path does not have its mode yet, but [beginning].
 func (l *Listener) bindUnix(ctx context.Context) error {
 	lc := net.ListenConfig{Control: l.restrict}
 	ln, err := lc.Listen(ctx, "unix", l.addr.Name)
@@ -47,82 +58,21 @@ func (l *Listener) bindUnix(ctx context.Context) error {
 	sock := ln.(*net.UnixListener)
 	sock.SetUnlinkOnClose(false) // it would unlink whatever has the name by then
 	l.sock = sock
-	if l.addr.Abstract() {
-		return nil
-	}
-	if l.path, err = newPath(l.addr.Name); err == nil && l.addr.Mode != 0 {
-		err = os.Chmod(l.addr.Name, l.addr.Mode) // which the umask does not narrow
-	}
-	if err != nil {
-		return errors.Join(err, l.path.remove(), sock.Close())
-	}
 	return nil
 }
 
-// removeStale removes a path that a process left behind. A path on which somebody
-// answers, or that is no socket, is in use.
-func removeStale(ctx context.Context, name string) error {
-	info, err := os.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%w, by a file that is no socket", syscall.EADDRINUSE)
-	}
-	dialer := net.Dialer{Timeout: answerTime}
-	conn, err := dialer.DialContext(ctx, "unix", name)
-	switch {
-	case err == nil:
-		conn.Close()
-		return fmt.Errorf("%w, somebody answers there", syscall.EADDRINUSE)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		err = os.Remove(name)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w, and cannot be taken over: %w", syscall.EADDRINUSE, cause(err))
-	}
-	return nil
-}
-
-// A path is the name of a bound unix socket in the file system.
-type path struct {
-	name string
-	info fs.FileInfo // says whether it is still ours
-	once sync.Once
-	err  error
-}
-
-func newPath(name string) (*path, error) {
-	info, err := os.Lstat(name)
-	return &path{name: name, info: info}, err
-}
-
-// chmod changes its permissions, unless somebody else has it by now.
-func (p *path) chmod(mode fs.FileMode) error {
-	info, err := os.Lstat(p.name)
-	if err != nil || !os.SameFile(info, p.info) {
-		return err
-	}
-	return os.Chmod(p.name, mode)
-}
-
-// remove unlinks the path unless somebody else has it by now. The socket must
-// still be open: it keeps the inode from being used again. A nil path, or one
-// that was removed, is left alone.
-func (p *path) remove() error {
-	if p == nil {
+// take makes a path the listener's, which has just bound it, and gives it its mode. After an
+// error the socket is closed.
+func (l *Listener) take(p *path) error {
+	err := p.take(l.addr.Mode)
+	if err == nil {
+		l.path = p
 		return nil
 	}
-	p.once.Do(func() {
-		info, err := os.Lstat(p.name)
-		if err != nil || !os.SameFile(info, p.info) {
-			return
-		}
-		if err := os.Remove(p.name); !errors.Is(err, fs.ErrNotExist) {
-			p.err = err
-		}
-	})
-	return p.err
+	return errors.Join(err, p.remove(), l.sock.Close())
+}
+
+// inUse is the error for a path that is in the way and stays there.
+func inUse(why error) error {
+	return fmt.Errorf("%w, and cannot be taken over: %w", syscall.EADDRINUSE, cause(why))
 }

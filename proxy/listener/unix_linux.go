@@ -3,23 +3,210 @@ package listener
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
 	"os"
+	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// restrict keeps the path from being wider than asked for between bind(2) and
-// chmod(2): bind gives it the mode of the socket, less the umask.
+// A path is the name of a bound unix socket in the file system. The directory may be somebody
+// else's, who can put anything in the place of the socket, or of the directory, at any time.
+// So nothing is done by name but bind(2), which follows no link in the place of the socket
+// (net/unix/af_unix.c, unix_bind_bsd: it creates the file, or fails), and what is changed
+// later is opened first, and changed only if it is the file that bind has created.
+type path struct {
+	name string // in the directory
+
+	mu   sync.Mutex
+	dir  int      // owned, opened with O_PATH; -1 once it was closed
+	file sys.File // says whether the name still leads to what is bound; zero before take
+}
+
+// newPath opens the directory of a path.
+func newPath(name string) (*path, error) {
+	dir, base := filepath.Split(name)
+	fd, err := sys.OpenDirectory(filepath.Clean(dir + "."))
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Clean(dir + "."), Err: err}
+	}
+	return &path{name: base, dir: fd}, nil
+}
+
+// The modes that a path begins with, between bind(2) and the change to the one that was asked
+// for. The sticky bit, which means nothing on a socket, tells it from all others meanwhile: a
+// socket with that bit is one that this function's caller has just bound, or one on which
+// nobody listens since whoever had bound it was killed right then. Whoever is to be kept out
+// is not let in for a moment: it is the owner's alone. Without a mode it is what bind(2)
+// makes of it, with the umask or the directory's default ACL.
+const (
+	beginsClosed = sys.S_ISVTX | 0o200
+	beginsOpen   = sys.S_ISVTX | 0o777
+)
+
+// beginning is the mode that the path begins with which is to have another.
+func beginning(mode fs.FileMode) uint32 {
+	if mode == 0 {
+		return beginsOpen
+	}
+	return beginsClosed
+}
+
+// restrict has bind(2) create the path with the mode that it begins with: that is the mode of
+// the socket, less the umask (net/unix/af_unix.c, unix_bind_bsd).
 func (l *Listener) restrict(_, _ string, conn syscall.RawConn) error {
-	if l.addr.Mode == 0 {
+	if l.addr.Abstract() {
 		return nil
 	}
 	var err error
-	ctlErr := conn.Control(func(fd uintptr) { err = sys.Fchmod(int(fd), uint32(l.addr.Mode)) })
+	ctlErr := conn.Control(func(fd uintptr) { err = sys.Fchmod(int(fd), beginning(l.addr.Mode)) })
 	return errors.Join(ctlErr, os.NewSyscallError("fchmod", err))
+}
+
+// errNotOurs is the error for a name that leads to something else than what was bound.
+var errNotOurs = errors.New("somebody else has put another file there")
+
+// take finds the socket that was just bound, and gives it its mode, 0 for what the umask
+// leaves.
+func (p *path) take(mode fs.FileMode) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fd, file, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer sys.Close(fd)
+	begins := beginning(mode)
+	isNew := file.Mode&sys.S_IFMT == sys.S_IFSOCK && file.Mode&sys.S_ISVTX != 0 &&
+		file.Mode&^sys.S_IFMT&^begins == 0 && file.UID == uint32(os.Geteuid())
+	if !isNew {
+		return errNotOurs
+	}
+	if mode == 0 {
+		mode = fs.FileMode(file.Mode) & fs.ModePerm
+	}
+	p.file = file
+	return os.NewSyscallError("chmod", sys.ChmodOpen(fd, uint32(mode)))
+}
+
+// open opens what has the name, and describes it. A symbolic link is opened itself.
+func (p *path) open() (fd int, file sys.File, err error) {
+	if p.dir < 0 {
+		return -1, file, net.ErrClosed
+	}
+	fd, err = sys.Openat(p.dir, p.name, sys.O_PATH)
+	if err != nil {
+		return -1, file, os.NewSyscallError("openat", err)
+	}
+	if file, err = sys.Fstat(fd); err != nil {
+		sys.Close(fd)
+		return -1, file, os.NewSyscallError("fstat", err)
+	}
+	return fd, file, nil
+}
+
+// chmod changes the permissions; 0 is what the umask leaves, as if it were bound now.
+func (p *path) chmod(mode fs.FileMode) error {
+	if mode == 0 {
+		umask, err := sys.Umask()
+		if err != nil {
+			return fmt.Errorf("umask: %w", err)
+		}
+		mode = fs.ModePerm &^ fs.FileMode(umask)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fd, file, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer sys.Close(fd)
+	if !file.Same(p.file) {
+		return errNotOurs
+	}
+	return os.NewSyscallError("chmod", sys.ChmodOpen(fd, uint32(mode)))
+}
+
+// remove unlinks the path unless somebody else has the name by now, and gives the directory
+// back. The socket must still be open: it keeps the inode from being used again. A nil path,
+// or one that was removed, is left alone.
+func (p *path) remove() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dir < 0 {
+		return nil
+	}
+	var err error
+	file, cause := sys.Fstatat(p.dir, p.name)
+	if cause == nil && file.Same(p.file) {
+		err = os.NewSyscallError("unlinkat", sys.Unlinkat(p.dir, p.name))
+	}
+	return errors.Join(notThere(err), p.closeDirectory())
+}
+
+// notThere is nil for the error that a file is gone.
+func notThere(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// close gives the directory back, and leaves what is in it alone. It may follow remove.
+func (p *path) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closeDirectory()
+}
+
+// closeDirectory closes the directory, once. p.mu is held.
+func (p *path) closeDirectory() error {
+	if p.dir < 0 {
+		return nil
+	}
+	fd := p.dir
+	p.dir = -1
+	return os.NewSyscallError("close", sys.Close(fd))
+}
+
+// removeStale removes a path that a process left behind. A path on which somebody
+// answers, or that is no socket, is in use.
+func (p *path) removeStale(ctx context.Context) error {
+	fd, file, err := p.open()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	defer sys.Close(fd)
+	if file.Mode&sys.S_IFMT != sys.S_IFSOCK {
+		return fmt.Errorf("%w, by a file that is no socket", syscall.EADDRINUSE)
+	}
+	dialer := net.Dialer{Timeout: answerTime}
+	conn, err := dialer.DialContext(ctx, "unix", sys.OpenName(fd)) // the very file, whatever has the name by now
+	switch {
+	case err == nil:
+		conn.Close()
+		return fmt.Errorf("%w, somebody answers there", syscall.EADDRINUSE)
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return inUse(err)
+	}
+	if now, err := sys.Fstatat(p.dir, p.name); err != nil || !now.Same(file) {
+		return nil // bind(2) says what there is now
+	}
+	if err := notThere(sys.Unlinkat(p.dir, p.name)); err != nil {
+		return inUse(err)
+	}
+	return nil
 }
 
 // lockTime is how long a directory may be locked by somebody else, who needs it
@@ -29,31 +216,30 @@ const (
 	lockPause = 5 * time.Millisecond
 )
 
-// lock locks a directory against others that use this function. One that may not
+// lock locks the directory against others that use this function. One that may not
 // be read goes unlocked, and so does one that stays locked: everybody who may read
 // it can lock it for ever.
-func lock(ctx context.Context, dir string) (unlock func() error, err error) {
-	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+func (p *path) lock(ctx context.Context) (unlock func() error, err error) {
+	fd, err := sys.Openat(p.dir, ".", sys.O_DIRECTORY)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return func() error { return nil }, nil
 	case err != nil:
-		return nil, err
+		return nil, os.NewSyscallError("openat", err)
 	}
+	unlock = func() error { return sys.Close(fd) }
 	end := time.Now().Add(lockTime)
 	for {
-		err := sys.Flock(int(f.Fd()), sys.LOCK_EX|syscall.LOCK_NB)
+		err := sys.Flock(fd, sys.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case err == nil, err == syscall.EWOULDBLOCK && time.Now().After(end):
-			return f.Close, nil
+			return unlock, nil
 		case err != syscall.EWOULDBLOCK && err != syscall.EINTR:
-			f.Close()
-			return nil, os.NewSyscallError("flock", err)
+			return nil, errors.Join(os.NewSyscallError("flock", err), unlock())
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
+			return nil, errors.Join(ctx.Err(), unlock())
 		case <-time.After(lockPause):
 		}
 	}
