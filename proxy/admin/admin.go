@@ -154,9 +154,10 @@ type Changes struct {
 
 // Connections are counts of clients.
 type Connections struct {
-	Accepted int64 `json:"accepted"` // ever
-	Active   int64 `json:"active"`   // now
-	Refused  int64 `json:"refused"`  // ever
+	Accepted int64 `json:"accepted"`       // ever
+	Active   int64 `json:"active"`         // now
+	Most     int64 `json:"most,omitempty"` // at once; 0 and left out: there is no limit
+	Refused  int64 `json:"refused"`        // ever
 }
 
 // TLSSessions are those that end or begin in the process. They have a limit of their own.
@@ -248,9 +249,10 @@ type Endpoint struct {
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
 
-	Active   int64 `json:"active"`   // sessions
-	Picked   int64 `json:"picked"`   // how many times a policy has chosen it, whatever came of it
-	Total    int64 `json:"total"`    // sessions ever
-	Failures int64 `json:"failures"` // ever: connects that failed, and sessions that ended before the first byte
+	Active   int64 `json:"active"`         // sessions
+	Most     int64 `json:"most,omitempty"` // at once; 0 and left out: any number
+	Picked   int64 `json:"picked"`         // how many times a policy has chosen it, whatever came of it
+	Total    int64 `json:"total"`          // sessions ever
+	Failures int64 `json:"failures"`       // ever: connects that failed, and sessions that ended before the first byte
 	Bytes    Bytes `json:"bytes"`
 }

@@ -181,6 +181,8 @@ type Status struct {
 	Primaries, Backups int
 	// Those of them that are usable.
 	UsablePrimaries, UsableBackups int
+	// Room says that one of these may have another session.
+	Room bool
 	// Local is the part of the clients that go to the local zone, from 0 to 1.
 	Local float64
 	// Panic says that all are used, see [Config.PanicBelow].
@@ -194,6 +196,9 @@ func (s *Set) Status() Status {
 	st.Backups = int(s.tiers[backup].counted.Load())
 	st.UsablePrimaries = int(s.tiers[local].usable.Load() + s.tiers[remote].usable.Load())
 	st.UsableBackups = int(s.tiers[backup].usable.Load())
+	for _, t := range s.tiers {
+		st.Room = st.Room || t.open.next(0) >= 0
+	}
 	st.Panic = s.panicking()
 	st.Local = float64(s.localPart(st.Panic)) / full
 	return st

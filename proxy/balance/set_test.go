@@ -236,7 +236,7 @@ func TestStatus(t *testing.T) {
 	r := newRig(t, balance.Config{Zone: "a", SpillBelow: 0.8}, append(zoned(4, 2), member{weight: 1, backup: true}, member{weight: 0})...)
 	r.endpoints[0].SetHealthy(false)
 	r.endpoints[1].SetDraining(true)
-	want := balance.Status{Primaries: 5, Backups: 1, UsablePrimaries: 4, UsableBackups: 1}
+	want := balance.Status{Primaries: 5, Backups: 1, UsablePrimaries: 4, UsableBackups: 1, Room: true}
 	got := r.Status()
 	near(t, "local part", got.Local, 2/3./0.8, 0.001)
 	if got.Local = 0; got != want {
@@ -393,4 +393,26 @@ func TestPlansAreTakenOver(t *testing.T) {
 			t.Error("another policy, and the same plan")
 		}
 	})
+}
+
+// TestRoom: a set has room for as long as one usable endpoint of it does, be it a backup.
+func TestRoom(t *testing.T) {
+	r := newRig(t, balance.Config{}, member{weight: 1, limit: 1}, member{weight: 1, limit: 1, backup: true})
+	a, b := r.endpoints[0], r.endpoints[1]
+	for _, step := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"at first", func() {}, true},
+		{"with a full primary", func() { a.Acquire() }, true},
+		{"with both full", func() { b.Acquire() }, false},
+		{"with a primary that has room, and is down", func() { a.Release(); a.SetHealthy(false) }, false},
+		{"when it is well", func() { a.SetHealthy(true) }, true},
+	} {
+		step.do()
+		if got := r.Status().Room; got != step.want {
+			t.Errorf("%s: %v", step.what, got)
+		}
+	}
 }

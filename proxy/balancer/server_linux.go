@@ -71,6 +71,8 @@ type Server struct {
 	timers    map[*time.Timer]struct{}
 	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
+	watcher watcher // under mu
+
 	view atomic.Pointer[view] // of what is in force, for those who only look
 
 	full, starved *episode.Episode
@@ -116,6 +118,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.watcher = newWatcher(s.log)
 	s.cut, s.cutNow = context.WithCancel(context.Background())
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.full = episode.New(func() { s.log.Info("below the limit of connections again") })
@@ -168,9 +171,10 @@ func (s *Server) mostConnections(cfg *config.Config) int {
 func (s *Server) Serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.group.Serve() }()
-	stopSick := make(chan struct{})
+	stop := make(chan struct{})
 	var beside sync.WaitGroup
-	beside.Go(func() { s.tend(stopSick) })
+	beside.Go(func() { s.tend(stop) })
+	beside.Go(func() { s.monitor(stop) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -183,7 +187,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	if s.cut.Err() != nil {
 		cut = s.group.Summary().Canceled - s.cutBefore.Load()
 	}
-	close(stopSick)
+	close(stop)
 	beside.Wait()
 	err = errors.Join(err, s.close())
 	if cut > 0 {

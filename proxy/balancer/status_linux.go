@@ -31,7 +31,7 @@ func (s *Server) status(total *core.Summary, running *dispatch.Running) admin.St
 	st := admin.Status{
 		State:       admin.Serving,
 		Changes:     s.changes,
-		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused},
+		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Most: int64(s.mostConnections(s.cfg)), Refused: total.Refused},
 		Bytes:       bytesOf(core.Bytes{ClientToEndpoint: total.Totals.ClientToEndpoint, EndpointToClient: total.Totals.EndpointToClient}, core.Bytes{}),
 	}
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Most())}
@@ -53,7 +53,7 @@ func (s *Server) listenerStatus(name string, running *dispatch.Running) admin.Li
 	c := l.door.Counts()
 	st := admin.Listener{
 		Name: name, State: admin.Serving, Reasons: c.Refused,
-		Connections: admin.Connections{Accepted: c.Accepted, Active: c.Active},
+		Connections: admin.Connections{Accepted: c.Accepted, Active: c.Active, Most: l.door.Connections.Most()},
 		Bytes:       bytesOf(l.door.Bytes(), running.Doors[l.door]),
 	}
 	st.Pauses = l.door.Pauses()
@@ -192,7 +192,7 @@ func (s *Server) endpointStatus(m *member, running *dispatch.Running) admin.Endp
 	e, state := m.endpoint, m.endpoint.State()
 	st := admin.Endpoint{
 		Name: m.spec.Identity(), Address: m.spec.Address, Zone: m.spec.Zone, Weight: e.Weight(), Backup: m.spec.Backup,
-		State: admin.Up, Active: int64(e.Active()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
+		State: admin.Up, Active: int64(e.Active()), Most: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
 		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]),
 	}
 	if m.breaker != nil {

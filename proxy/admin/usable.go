@@ -1,0 +1,38 @@
+package admin
+
+import (
+	"fmt"
+	"time"
+)
+
+// Unusable says in a line why the endpoint gets no clients, "" if it may get some.
+func (e *Endpoint) Unusable() string {
+	switch {
+	case e.State == Draining:
+		return "drained"
+	case e.State == Removed:
+		return "removed"
+	case e.Weight == 0:
+		return "weight 0"
+	case e.State == Down:
+		return reason("down", time.Time{}, e.Why)
+	case e.State == Ejected:
+		return reason("ejected", e.Until, e.Why)
+	case e.Breaker != "":
+		return reason("breaker "+e.Breaker, e.BreakerUntil, e.BreakerWhy)
+	case e.Most > 0 && e.Active >= e.Most:
+		return fmt.Sprintf("full (%d of %d)", e.Active, e.Most)
+	}
+	return ""
+}
+
+// reason is a state, until when it lasts if that is known, and why, if that is.
+func reason(state string, until time.Time, why string) string {
+	if !until.IsZero() {
+		state += " until " + until.Local().Format(time.TimeOnly)
+	}
+	if why != "" {
+		state += ": " + why
+	}
+	return state
+}

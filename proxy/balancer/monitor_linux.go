@@ -1,0 +1,158 @@
+package balancer
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/monitor"
+)
+
+// lookEvery is how often it is looked whether clients get what they came for.
+const lookEvery = time.Second
+
+// A watcher logs what keeps clients from being served. Everything is guarded by the
+// server's mu.
+type watcher struct {
+	outages   *monitor.Outages
+	sums      *monitor.Sums
+	upstreams []monitor.Upstream // used again at each look
+	counters  []monitor.Counter  // likewise
+}
+
+func newWatcher(log *slog.Logger) watcher {
+	return watcher{outages: monitor.NewOutages(log), sums: monitor.NewSums(log)}
+}
+
+// monitor looks until stop, and then logs what is left to be told.
+func (s *Server) monitor(stop <-chan struct{}) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		s.observe(s.now(), false)
+		select {
+		case <-stop:
+			s.observe(s.now(), true)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// observe looks once; last says that everything that was counted is to be logged now.
+func (s *Server) observe(now int64, last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &s.watcher
+	if !s.closing { // from then on nobody is sent anywhere
+		w.outages.Look(now, s.conditions(), s.whyUnusable)
+	}
+	w.sums.Look(now, s.watched(), (*explanation)(s))
+	if last {
+		w.sums.Tell(now, (*explanation)(s))
+	}
+}
+
+// conditions says which upstreams can take clients.
+func (s *Server) conditions() []monitor.Upstream {
+	list := s.watcher.upstreams[:0]
+	for name, u := range s.upstreams {
+		list = append(list, monitor.Upstream{
+			Key: u.up, Name: name, Condition: u.condition(), Refused: u.up.Refusals(), Fallbacks: u.up.Fallbacks(),
+		})
+	}
+	s.watcher.upstreams = list
+	return list
+}
+
+// condition says whether the upstream can take clients.
+func (u *upstream) condition() monitor.Condition {
+	set := u.view.Set()
+	if set == nil {
+		return monitor.Unusable
+	}
+	switch st := set.Status(); {
+	case st.UsablePrimaries+st.UsableBackups == 0:
+		return monitor.Unusable
+	case !st.Room:
+		return monitor.Full
+	}
+	return monitor.Usable
+}
+
+// mostExplained is of how many endpoints of an upstream a line says why they get no clients.
+const mostExplained = 10
+
+// whyUnusable says why the endpoints of an upstream get no clients. Its key is that of
+// conditions.
+func (s *Server) whyUnusable(key any) string {
+	u := s.upstreams[key.(*dispatch.Upstream).Name()]
+	if u == nil || len(u.order) == 0 {
+		return "there are none"
+	}
+	var parts []string
+	for _, m := range u.order[:min(len(u.order), mostExplained)] {
+		e := s.endpointStatus(m, new(dispatch.Running))
+		why := e.Unusable()
+		if why == "" {
+			why = "usable by now"
+		}
+		parts = append(parts, e.Name+": "+why)
+	}
+	if more := len(u.order) - mostExplained; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// The lines on counters that rise.
+const (
+	refusedLine  = "clients refused"
+	withheldLine = "ejections held back by max_ejected"
+)
+
+// watched returns the counters whose rise is logged. Those of upstreams that are gone are
+// among them for as long as these may come back.
+func (s *Server) watched() []monitor.Counter {
+	list := s.watcher.counters[:0]
+	for name, l := range s.listeners {
+		list = append(list, monitor.Counter{Key: l.door, Message: refusedLine, Kind: "listener", Name: name, Total: l.door.Refusals()})
+	}
+	for _, upstreams := range []map[string]*upstream{s.upstreams, s.departed} {
+		for name, u := range upstreams {
+			list = append(list, monitor.Counter{Key: u.up, Message: refusedLine, Kind: "upstream", Name: name, Total: u.up.Refusals()})
+			if u.outlier != nil {
+				list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: name, Total: u.outlier.Held()})
+			}
+		}
+	}
+	s.watcher.counters = list
+	return list
+}
+
+// An explanation is a Server that is asked for what is behind a counter.
+type explanation Server
+
+// Reasons implements [monitor.Explanation].
+func (*explanation) Reasons(c *monitor.Counter) map[string]int64 {
+	switch of := c.Key.(type) {
+	case *dispatch.Door:
+		return of.Counts().Refused
+	case *dispatch.Upstream:
+		return of.Counts().Refused
+	}
+	return nil
+}
+
+// Level implements [monitor.Explanation]: that clients are refused by the listener's rules is
+// no fault.
+func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Level {
+	if _, ok := c.Key.(*dispatch.Door); ok && !slices.ContainsFunc(slices.Collect(maps.Keys(increase)), dispatch.Fault) {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}

@@ -1,0 +1,172 @@
+package monitor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Counter is a count that never falls, at the moment of a look.
+type Counter struct {
+	Key     any    // comparable; with Message the same at each look
+	Message string // of the line that is logged when it rises
+	Kind    string // of what it is counted: listener, upstream
+	Name    string // of that
+	Total   int64
+}
+
+// An Explanation is what a look asks of a [Counter] that has risen.
+type Explanation interface {
+	// Reasons returns the parts of a counter by reason, nil for one that has none. The map
+	// is not changed afterwards.
+	Reasons(c *Counter) map[string]int64
+	// Level returns the level for an increase by reason.
+	Level(c *Counter, increase map[string]int64) slog.Level
+}
+
+// sumFor is how often increases are logged.
+const sumFor = time.Minute
+
+// Sums logs by how much counters have risen: the first time at once, and then once a minute
+// at most. What has not risen is not mentioned.
+type Sums struct {
+	log   *slog.Logger
+	known map[sumKey]*sum
+	look  uint64
+	told  int64 // when the last lines were logged
+	any   bool  // there were some
+}
+
+type sumKey struct {
+	key     any
+	message string
+}
+
+// A sum is what is known of a counter.
+type sum struct {
+	Counter                  // at the last look
+	seen    uint64           // the look
+	logged  int64            // of Total
+	reasons map[string]int64 // that were logged
+	since   int64            // from when on it may have risen beyond that
+	recent  recent
+}
+
+// NewSums returns a Sums that knows no counter.
+func NewSums(log *slog.Logger) *Sums { return &Sums{log: log, known: make(map[sumKey]*sum)} }
+
+// Look takes the counters that there are, at a time of the clock. One that was not there at
+// the last look has risen from 0.
+func (s *Sums) Look(now int64, counters []Counter, of Explanation) {
+	s.look++
+	for i := range counters {
+		c := &counters[i]
+		key := sumKey{c.Key, c.Message}
+		k := s.known[key]
+		if k == nil {
+			k = &sum{since: now}
+			s.known[key] = k
+		}
+		k.recent.add(now, c.Total-k.Total)
+		k.Counter, k.seen = *c, s.look
+		if k.Total == k.logged {
+			k.since = now
+		}
+	}
+	for key, k := range s.known {
+		if k.seen != s.look {
+			delete(s.known, key)
+		}
+	}
+	if !s.any || now-s.told >= int64(sumFor) {
+		s.Tell(now, of)
+	}
+}
+
+// Recent returns by how much a counter has risen within about the last minute.
+func (s *Sums) Recent(now int64, key any, message string) int64 {
+	if k := s.known[sumKey{key, message}]; k != nil {
+		return k.recent.sum(now)
+	}
+	return 0
+}
+
+// Tell logs what has risen since the last lines, whenever these were: it is for the end.
+func (s *Sums) Tell(now int64, of Explanation) {
+	var risen []*sum
+	for _, k := range s.known {
+		if k.Total > k.logged {
+			risen = append(risen, k)
+		}
+	}
+	if len(risen) == 0 {
+		return
+	}
+	s.told, s.any = now, true
+	slices.SortFunc(risen, func(a, b *sum) int {
+		return cmp.Or(
+			strings.Compare(a.Message, b.Message), cmp.Compare(b.Total-b.logged, a.Total-a.logged),
+			strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
+		)
+	})
+	for len(risen) > 0 {
+		n := slices.IndexFunc(risen, func(k *sum) bool { return k.Message != risen[0].Message })
+		if n < 0 {
+			n = len(risen)
+		}
+		s.tell(now, risen[:n], of)
+		risen = risen[n:]
+	}
+}
+
+// tell logs the increases of one message, the largest first.
+func (s *Sums) tell(now int64, risen []*sum, of Explanation) {
+	var rest int64
+	least := slog.LevelDebug
+	for i, k := range risen {
+		by, within := k.Total-k.logged, time.Duration(now-k.since)
+		increase := k.settle(now, of.Reasons(&k.Counter))
+		level := of.Level(&k.Counter, increase)
+		if i >= mostLines {
+			rest += by
+			least = max(least, level)
+			continue
+		}
+		attrs := []any{k.Kind, k.Name, "times", by, "within", within.Round(time.Second).String()}
+		if len(increase) > 0 {
+			attrs = append(attrs, "reasons", list(increase))
+		}
+		s.log.Log(context.Background(), level, k.Message, attrs...)
+	}
+	if more := len(risen) - mostLines; more > 0 {
+		s.log.Log(context.Background(), least, risen[0].Message, "others", more, "times", rest)
+	}
+}
+
+// settle notes that everything was logged, and returns what was new by reason.
+func (k *sum) settle(now int64, reasons map[string]int64) (increase map[string]int64) {
+	increase = maps.Clone(reasons)
+	for reason, n := range k.reasons {
+		if increase[reason] -= n; increase[reason] == 0 {
+			delete(increase, reason)
+		}
+	}
+	k.logged, k.reasons, k.since = k.Total, reasons, now
+	return increase
+}
+
+// list lists counts by reason, the largest first.
+func list(counts map[string]int64) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %d", name, counts[name])
+	}
+	return strings.Join(names, ", ")
+}

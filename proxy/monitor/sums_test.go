@@ -1,0 +1,100 @@
+package monitor_test
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/monitor"
+)
+
+// reasons are those of each counter, by its key.
+type reasons map[any]map[string]int64
+
+func (r reasons) Reasons(c *monitor.Counter) map[string]int64 { return maps.Clone(r[c.Key]) }
+
+func (r reasons) Level(_ *monitor.Counter, increase map[string]int64) slog.Level {
+	if increase["rule"] > 0 {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+// TestSumsAreLoggedOnceAMinute: the first at once, those that follow when a minute is over,
+// what does not rise never, and what is left at the end.
+func TestSumsAreLoggedOnceAMinute(t *testing.T) {
+	var b book
+	s := monitor.NewSums(b.log())
+	of := reasons{}
+	a := monitor.Counter{Key: "a", Message: "clients refused", Kind: "listener", Name: "web"}
+	z := monitor.Counter{Key: "z", Message: "clients refused", Kind: "upstream", Name: "shop"}
+	count := func(c *monitor.Counter, reason string, n int64) {
+		if of[c.Key] == nil {
+			of[c.Key] = map[string]int64{}
+		}
+		of[c.Key][reason] += n
+		c.Total += n
+	}
+	look := func(seconds float64, lines ...string) {
+		t.Helper()
+		s.Look(at(seconds), []monitor.Counter{a, z}, of)
+		b.says(t, fmt.Sprint(seconds), lines...)
+	}
+	look(1)
+	look(99)
+	count(&a, "rule", 3)
+	look(100, `level=INFO msg="clients refused" listener=web times=3 within=1s reasons="rule 3"`)
+	count(&a, "other", 2)
+	count(&z, "failed", 2)
+	look(101)
+	count(&z, "failed", 1)
+	count(&z, "full", 4)
+	look(159.9)
+	look(160,
+		`level=WARN msg="clients refused" upstream=shop times=7 within=1m0s reasons="full 4, failed 3"`,
+		`level=WARN msg="clients refused" listener=web times=2 within=1m0s reasons="other 2"`)
+	look(220)
+	look(229)
+	count(&z, "failed", 1)
+	look(230, `level=WARN msg="clients refused" upstream=shop times=1 within=1s reasons="failed 1"`)
+	count(&z, "failed", 5)
+	look(231)
+	if n := s.Recent(at(231), "z", "clients refused"); n != 6 {
+		t.Errorf("%d in the last minute, want 6", n)
+	}
+	if n := s.Recent(at(300), "z", "clients refused"); n != 0 {
+		t.Errorf("%d in the last minute, a minute later", n)
+	}
+	s.Tell(at(232), of)
+	b.says(t, "at the end", `level=WARN msg="clients refused" upstream=shop times=5 within=2s reasons="failed 5"`)
+	s.Tell(at(233), of)
+	b.says(t, "at the end once more")
+}
+
+// TestSumsAreBounded: those that have risen most have a line, the others one together. What
+// is gone is forgotten.
+func TestSumsAreBounded(t *testing.T) {
+	var b book
+	s := monitor.NewSums(b.log())
+	var list []monitor.Counter
+	for i := range 1000 {
+		list = append(list, monitor.Counter{Key: i, Message: "clients refused", Kind: "listener", Name: name(i), Total: int64(i)})
+	}
+	s.Look(at(1), list, reasons{})
+	text := b.text.String()
+	rest := 0
+	for i := range 980 {
+		rest += i
+	}
+	if n := strings.Count(text, "\n"); n != 21 || !strings.Contains(text, "listener=u999 times=999") || !strings.Contains(text, fmt.Sprintf("others=979 times=%d", rest)) {
+		t.Errorf("%d lines: %s", n, text)
+	}
+	b.text.Reset()
+	s.Look(at(100), nil, reasons{})
+	s.Look(at(101), list, reasons{})
+	if n := s.Recent(at(101), 999, "clients refused"); n != 999 {
+		t.Errorf("one that is there anew has risen by %d, want 999", n)
+	}
+}
