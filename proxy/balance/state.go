@@ -8,6 +8,10 @@ func (e *Endpoint) SetHealthy(healthy bool) { e.set(flagDown, !healthy) }
 // start.
 func (e *Endpoint) SetEjected(ejected bool) { e.set(flagEjected, ejected) }
 
+// SetBarred says whether its checks have answered that it must not serve: then it does not
+// even where no other endpoint can. As long as it is healthy that makes no difference.
+func (e *Endpoint) SetBarred(barred bool) { e.set(flagBarred, barred) }
+
 // SetDraining says that the endpoint keeps what it has and gets no more.
 func (e *Endpoint) SetDraining(draining bool) { e.set(flagDraining, draining) }
 
@@ -45,7 +49,7 @@ func (e *Endpoint) Added() {
 
 // A State is what is thought of an endpoint at a moment.
 type State struct {
-	Down, Ejected, Broken, Draining bool
+	Down, Ejected, Broken, Barred, Draining bool
 	// Active is how many sessions it has.
 	Active int
 }
@@ -55,7 +59,7 @@ func (e *Endpoint) State() State {
 	w := e.word.Load()
 	return State{
 		Down: w&flagDown != 0, Ejected: w&flagEjected != 0, Broken: w&flagBroken != 0,
-		Draining: w&flagDraining != 0, Active: int(w & activeMask),
+		Barred: w&flagBarred != 0, Draining: w&flagDraining != 0, Active: int(w & activeMask),
 	}
 }
 

@@ -6,7 +6,7 @@ package balance
 // moment.
 //
 //	bits 0-31   sessions
-//	bits 32-36  flags
+//	bits 32-37  flags
 const activeMask = 1<<32 - 1
 
 const (
@@ -15,6 +15,7 @@ const (
 	flagBroken                        // by its circuit breaker
 	flagDraining                      // by an operator, or because it goes
 	flagWeightless                    // weight 0
+	flagBarred                        // its checks have answered that it must not serve
 )
 
 const (

@@ -81,7 +81,7 @@ func changesOf(before, now *config.Upstream) (c guardChanges) {
 		c.others = c.others || a != b
 	}
 	a, b := before.HealthCheck, now.HealthCheck
-	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || !a.Same(b)
+	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || before.OnUnhealthy != now.OnUnhealthy || !a.Same(b)
 	return c
 }
 
@@ -92,6 +92,7 @@ func (s *Server) watch(u *config.Upstream, m *member, changed bool) {
 		if m.check != nil {
 			m.check.Stop()
 			m.check = nil
+			m.endpoint.SetCheck(nil)
 		}
 		return
 	}
@@ -104,6 +105,7 @@ func (s *Server) watch(u *config.Upstream, m *member, changed bool) {
 		s.log.Warn("endpoint cannot be checked", "endpoint", subjectOf(u, m), "error", err)
 	case m.check == nil:
 		m.check = s.checker.Watch(subjectOf(u, m), m.endpoint, cfg)
+		m.endpoint.SetCheck(m.check)
 	default:
 		m.check.Configure(cfg)
 	}
@@ -131,6 +133,8 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 	return &health.CheckConfig{
 		Probe: p, Interval: h.Interval, FastInterval: h.FastInterval, Jitter: h.Jitter, Timeout: h.Timeout,
 		Rise: h.Rise, Fall: h.Fall,
+		Elsewhere: h.Port != 0, Answered: h.Type == "http" || h.Expect.Value != "",
+		Strict: u.OnUnhealthy == "reset", // its sessions are reset, whatever it does not answer
 	}, nil
 }
 

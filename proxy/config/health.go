@@ -8,7 +8,7 @@ type HealthCheck struct {
 	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"What is done: connect, and exchange send and expect if they are given; or an HTTP request."`
 	Port         int           `key:"port" default:"0" range:"0..65535" eg:"8008" doc:"Port that is asked. 0: the endpoint's own."`
 	Interval     time.Duration `key:"interval" default:"5s" range:"10ms..24h" doc:"Time between two checks of an endpoint."`
-	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same, while the endpoint is changing its state."`
+	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same, while the endpoint is unhealthy, or about to change its state. It is also how soon it is asked again when a client could not connect to it."`
 	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"How long a check may take."`
 	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Part of the interval by which it varies at random."`
 	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Checks in a row that must succeed for an endpoint to be healthy again."`

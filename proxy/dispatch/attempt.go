@@ -116,8 +116,11 @@ func (s *Search) settle(o health.Outcome, now int64) {
 		from = health.Nobody // who is not reached has heard nothing of the client
 	}
 	var errno syscall.Errno
-	if o.Failed() && len(s.failed) > 0 {
-		errno = errnoOf(s.failed[len(s.failed)-1])
+	if o.Failed() {
+		e.hurry(now)
+		if len(s.failed) > 0 {
+			errno = errnoOf(s.failed[len(s.failed)-1])
+		}
 	}
 	switch {
 	case s.permit.Trial() || o != health.Unknown && !slices.Contains(s.tried, e.Endpoint):

@@ -30,6 +30,7 @@ type Endpoint struct {
 
 	judge   atomic.Pointer[health.Member]  // nil: outliers are not looked for
 	breaker atomic.Pointer[health.Breaker] // nil: there is none
+	check   atomic.Pointer[health.Check]   // nil: it is not checked
 
 	total, failures atomic.Int64
 	meter           meter
@@ -99,6 +100,9 @@ func (e *Endpoint) SetJudge(m *health.Member) { e.judge.Store(m) }
 // SetBreaker has a breaker asked before it is connected to, nil for none. What the former
 // one has let through is told to that.
 func (e *Endpoint) SetBreaker(b *health.Breaker) { e.breaker.Store(b) }
+
+// SetCheck has a check hurry when it cannot be connected to, nil for none.
+func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 
 // SetHealthy implements [health.Target]. One that is back is not kept away any longer for
 // what it did before.
@@ -171,6 +175,13 @@ func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Out
 func (e *Endpoint) fail() {
 	e.failures.Add(1)
 	e.up.failures.Add(1)
+}
+
+// hurry has the endpoint checked, after a client could not connect to it.
+func (e *Endpoint) hurry(now int64) {
+	if c := e.check.Load(); c != nil {
+		c.Hurry(now)
+	}
 }
 
 // because tells those who judge why the endpoint cannot be connected to, if that is what is

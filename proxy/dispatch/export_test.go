@@ -27,3 +27,9 @@ func (s *Search) Endpoint() *Endpoint { return s.endpoint }
 type Sample struct{ s sample }
 
 func (s *Sample) Take(now int64) bool { return s.s.take(now) }
+
+// NewWaitingSearch returns a search for an endpoint of a view, which says by Woken that it is
+// to be asked again.
+func NewWaitingSearch(l *Listener, v *View) *Search {
+	return (&Handed{Listener: l, view: v}).NewSearch()
+}

@@ -289,10 +289,10 @@ func TestWaitingHoldsNoPlaceForNothing(t *testing.T) {
 // with the trial it closes.
 func TestBetterTimes(t *testing.T) {
 	for name, better := range map[string]func(*rig, *dispatch.Endpoint, *health.Breaker){
-		"a check succeeds": func(r *rig, e *dispatch.Endpoint, _ *health.Breaker) { e.Passed(r.clock) },
+		"a check succeeds": func(r *rig, e *dispatch.Endpoint, _ *health.Breaker) { e.Passed(r.clock, new(health.CheckConfig)) },
 		"a check succeeds, and its own is open": func(r *rig, e *dispatch.Endpoint, own *health.Breaker) {
 			own.Report(0, health.ConnectFailed, r.clock)
-			if e.Passed(r.clock); own.State() != health.HalfOpen {
+			if e.Passed(r.clock, new(health.CheckConfig)); own.State() != health.HalfOpen {
 				r.t.Errorf("the endpoint's is %v", own.State())
 			}
 		},

@@ -5,7 +5,13 @@ import "github.com/penstock/penstock/proxy/health"
 var _ health.Witness = (*Endpoint)(nil)
 
 // Passed implements [health.Witness].
-func (e *Endpoint) Passed(began int64) {
+func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
+	if m := e.judge.Load(); m != nil && !by.Elsewhere {
+		m.Connected(began)
+		if by.Answered {
+			m.Answered(began)
+		}
+	}
 	if b := e.breaker.Load(); b != nil {
 		b.Passed(began)
 	}

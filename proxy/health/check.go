@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -23,11 +24,17 @@ type Check struct {
 	verdict verdict
 	due     int64
 	fast    bool               // due by the fast interval
+	began   int64              // the last probe
+	hurried int64              // when the next probe is due at the latest, if that is after the present one began
 	at      int                // its place in the queue; -1 while it is probed
 	cancel  context.CancelFunc // of its probe, if there is one
 	stopped bool
 	status  CheckStatus
 	damper  damper
+
+	no, barred bool // the last answer was; the target was told that it is barred
+
+	assured atomic.Int64 // a time at which a probe begins, or has begun
 }
 
 // CheckStatus is what is known of an endpoint that is watched.
@@ -100,7 +107,37 @@ func (ch *Check) Stop() {
 	}
 	if ch.verdict.unhealthy {
 		ch.verdict = verdict{}
+		c.ill--
 		ch.target.SetHealthy(true)
+	}
+	ch.no = false
+	ch.bar()
+}
+
+// Hurry has the endpoint asked soon after now, by whoever could not connect to it: at once,
+// or a fast interval after it was asked last. If that is going to be done anyway it costs
+// next to nothing; it never waits for a probe.
+func (ch *Check) Hurry(now int64) {
+	if now <= ch.assured.Load() {
+		return
+	}
+	c := ch.checker
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ch.stopped {
+		return
+	}
+	at := max(now, ch.began+int64(ch.cfg.FastInterval))
+	ch.assured.Store(at)
+	switch {
+	case ch.at < 0:
+		ch.hurried = at
+	case ch.due > at:
+		ch.due, ch.fast = at, true
+		heap.Fix(&c.queue, ch.at)
+		if at < c.asleep {
+			nudge(c.wake)
+		}
 	}
 }
 
@@ -120,28 +157,70 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 		ch.checker.stats.Failed++
 	}
 	if w, ok := ch.target.(Witness); ok && err == nil {
-		w.Passed(began)
+		w.Passed(began, cfg)
 	}
-	if ch.verdict.take(err == nil, cfg.Rise, cfg.Fall) {
+	changed := ch.verdict.take(err == nil, cfg.Rise, cfg.Fall)
+	ch.hear(cfg, err)
+	if changed {
 		s.Transitions++
+		ch.checker.ill += ch.verdict.one()
 		ch.target.SetHealthy(!ch.verdict.unhealthy)
 		ch.tell(cfg, err, now)
 	}
 	ch.schedule(began, now)
 }
 
+// hear takes what a probe was answered.
+func (ch *Check) hear(cfg *CheckConfig, err error) {
+	switch {
+	case err == nil || !cfg.Answered:
+		ch.no = false
+	case cfg.Strict || errors.Is(err, ErrAnswer):
+		ch.no = true
+	}
+	ch.bar()
+}
+
+// bar tells the target whether it is barred, before it is told that it is unhealthy.
+func (ch *Check) bar() {
+	barred := ch.no && ch.verdict.unhealthy
+	if w, ok := ch.target.(Witness); ok && barred != ch.barred {
+		ch.barred = barred
+		w.SetBarred(barred)
+	}
+}
+
 // schedule says when the next probe is due after one that began and ended then: soon,
-// while the endpoint is about to change its state, or when its phase says.
+// while the endpoint is unhealthy or about to change its state, or when its phase says.
 func (ch *Check) schedule(began, now int64) {
 	after := now
 	if ch.fast {
 		after = max(now, began+int64(ch.cfg.Interval)/2) // not at once after the last of the fast ones
 	}
-	if ch.fast = ch.verdict.streak > 0; ch.fast {
-		ch.due = max(ch.phase.soon(began, ch.cfg.FastInterval), now)
+	if ch.fast = ch.verdict.streak > 0 || ch.verdict.unhealthy; ch.fast {
+		ch.due = max(ch.phase.soon(began, ch.spacing()), now)
 	} else {
 		ch.due = ch.phase.next(after)
 	}
+	if ch.hurried > began {
+		ch.due, ch.fast = min(ch.due, max(ch.hurried, now)), true
+	}
+}
+
+// illEvery is how far apart in the mean the probes of unhealthy endpoints are at least, all
+// of them together.
+const illEvery = 2 * time.Millisecond
+
+// spacing is the fast interval. Where many are unhealthy they are asked less often than
+// that, but not less than others: they take no more than half of the places for probes, though
+// each may take one for its whole time.
+func (ch *Check) spacing() time.Duration {
+	if ch.verdict.streak > 0 {
+		return ch.cfg.FastInterval
+	}
+	c := ch.checker
+	each := max(illEvery, 2*ch.cfg.Timeout/time.Duration(c.concurrent))
+	return min(max(ch.cfg.FastInterval, time.Duration(c.ill)*each), max(ch.cfg.Interval, ch.cfg.FastInterval))
 }
 
 // tell tells of a transition.
@@ -176,6 +255,14 @@ func (v *verdict) take(ok bool, rise, fall int) bool {
 	}
 	v.unhealthy, v.streak = !v.unhealthy, 0
 	return true
+}
+
+// one is what a change to it adds to the number of unhealthy endpoints.
+func (v *verdict) one() int {
+	if v.unhealthy {
+		return 1
+	}
+	return -1
 }
 
 // ownFault reports whether a probe failed for want of something on this machine, which

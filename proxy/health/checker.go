@@ -3,6 +3,7 @@ package health
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -28,8 +29,8 @@ const defaultConcurrent = 4096
 type CheckConfig struct {
 	// Probe asks it once.
 	Probe Prober
-	// Interval is between two probes, FastInterval while the endpoint is about to
-	// change its state. Jitter is the part of both by which they vary.
+	// Interval is between two probes, FastInterval while the endpoint is unhealthy or about
+	// to change its state. Jitter is the part of both by which they vary.
 	Interval, FastInterval time.Duration
 	Jitter                 float64
 	// Timeout is what a probe may take.
@@ -37,13 +38,24 @@ type CheckConfig struct {
 	// Rise is how many in a row must succeed for an endpoint to be healthy again, Fall
 	// how many must fail for it to be unhealthy. Less than one counts as one.
 	Rise, Fall int
+	// Elsewhere says that Probe asks another address than the endpoint's own: that it was
+	// connected to says nothing of the endpoint.
+	Elsewhere bool
+	// Answered says that Probe wants an answer, which may be that the endpoint must not
+	// serve. Without one nothing is said, unless Strict: then that is like a no.
+	Answered, Strict bool
 }
 
 // A Prober asks an endpoint once. It returns nil if that is well, or why it is not, and
-// soon after ctx is done in any case. It may be called several times at once.
+// soon after ctx is done in any case: an error that wraps [ErrAnswer] if the endpoint has
+// answered so. It may be called several times at once.
 type Prober interface {
 	Probe(ctx context.Context) error
 }
+
+// ErrAnswer is what the error of a [Prober] wraps that has got an answer, another one than
+// that of an endpoint that is to serve.
+var ErrAnswer = errors.New("the endpoint has answered")
 
 // A Checker probes endpoints at intervals, spread over time: each has a phase of its
 // own within the interval, by its name, and keeps it, so that neither a start nor a
@@ -60,6 +72,7 @@ type Checker struct {
 
 	mu     sync.Mutex
 	checks int
+	ill    int // of checks
 	queue  checkQueue
 	asleep int64 // until when the scheduler sleeps; awake if it does not
 	stats  CheckerStats
@@ -179,7 +192,7 @@ func (c *Checker) begin(ch *Check, now int64) {
 	c.stats.Probes++
 	cfg := ch.cfg
 	ctx, cancel := context.WithTimeout(c.ctx, cfg.Timeout)
-	ch.cancel = cancel
+	ch.cancel, ch.began = cancel, now
 	c.ended.Go(func() {
 		defer cancel()
 		err := cfg.Probe.Probe(ctx)

@@ -116,14 +116,19 @@ func TestNoHerd(t *testing.T) {
 	failed := f.clock.Now()
 	f.ill = func(i int) bool { return i%3 == 0 }
 	f.run(10 * time.Second)
-	// A third is probed five times as often for two more probes.
-	if most := f.busiest(100*time.Millisecond, failed); most > 550 {
+	// A third is probed five times as often for two more probes, and then less often again.
+	if most := f.busiest(100*time.Millisecond, failed); most > 600 {
 		t.Errorf("%d probes began within a tenth of a second when a third of the endpoints failed", most)
 	}
 	for i, ch := range f.checks {
 		if s := ch.Status(); s.Healthy != (i%3 != 0) {
 			t.Fatalf("endpoint %d: %+v", i, s)
 		}
+	}
+	known := f.clock.Now()
+	f.run(10 * time.Second)
+	if most := f.busiest(100*time.Millisecond, known); most > 300 {
+		t.Errorf("%d probes began within a tenth of a second when a third of the endpoints was unhealthy", most)
 	}
 }
 
@@ -178,7 +183,7 @@ func TestCheckModel(t *testing.T) {
 				healthy, streak = !healthy, 0
 				changes++
 			}
-			if fast = streak > 0; wasFast && !fast { // the way back into its phase
+			if fast = streak > 0 || !healthy; wasFast && !fast { // the way back into its phase
 				if gap := time.Duration(next - last); gap < cfg.Interval/2 || gap > 5*cfg.Interval/2 {
 					t.Fatalf("back in its phase after %v", gap)
 				}

@@ -33,6 +33,13 @@ func (p *Probe) exchange(conn net.Conn) error {
 	return contains(conn, p.cfg.Expect, answerMax, "the answer")
 }
 
+// An answer is an error that is what the endpoint has answered.
+type answer struct{ error }
+
+func (answer) Is(target error) bool { return target == ErrAnswer }
+
+func (a answer) Unwrap() error { return a.error }
+
 // contains reads at most limit bytes, until they contain what is wanted. Its errors say
 // neither what that is, which may be a secret, nor what came, which may repeat it.
 func contains(r io.Reader, want []byte, limit int, what string) error {
@@ -48,7 +55,7 @@ func contains(r io.Reader, want []byte, limit int, what string) error {
 		case errors.Is(err, io.EOF):
 			return lacking(what, len(got), "then it ended")
 		case err != nil && len(got) > 0:
-			return fmt.Errorf("%w: %w", lacking(what, len(got), "then nothing more"), discreet(err))
+			return answer{fmt.Errorf("%w: %w", lacking(what, len(got), "then nothing more"), discreet(err))}
 		case err != nil:
 			return fmt.Errorf("read %s: %w", what, discreet(err))
 		}
@@ -56,13 +63,17 @@ func contains(r io.Reader, want []byte, limit int, what string) error {
 	return lacking(what, len(got), "more is not looked at")
 }
 
-// lacking says that what is expected was not in what came.
+// lacking says that what is expected was not in what came, if anything has.
 func lacking(what string, came int, then string) error {
 	bytes := "bytes"
 	if came == 1 {
 		bytes = "byte"
 	}
-	return fmt.Errorf("%s does not have what is expected: %d %s came, %s", what, came, bytes, then)
+	err := fmt.Errorf("%s does not have what is expected: %d %s came, %s", what, came, bytes, then)
+	if came == 0 {
+		return err
+	}
+	return answer{err}
 }
 
 // discreet is plain for an error of reading, without what package net/http quotes of an
@@ -76,7 +87,7 @@ func discreet(err error) error {
 	return errNotHTTP
 }
 
-var errNotHTTP = errors.New("what came is not HTTP")
+var errNotHTTP error = answer{errors.New("what came is not HTTP")}
 
 // setRequest makes the request.
 func (p *Probe) setRequest(h *HTTPProbe) error {
@@ -106,39 +117,39 @@ func (p *Probe) get(conn net.Conn) error {
 		return fmt.Errorf("send the request: %w", plain(err))
 	}
 	limited := &io.LimitedReader{R: conn, N: headerMax}
-	answer, err := response(bufio.NewReader(limited))
+	response, err := readResponse(bufio.NewReader(limited))
 	if err != nil {
 		if limited.N <= 0 {
-			return fmt.Errorf("the answer's header is longer than %d bytes", headerMax)
+			return answer{fmt.Errorf("the answer's header is longer than %d bytes", headerMax)}
 		}
 		return fmt.Errorf("read the answer: %w", err)
 	}
-	defer answer.Body.Close()
-	if !p.cfg.HTTP.good(answer.StatusCode) {
-		return fmt.Errorf("status %d instead of %s", answer.StatusCode, p.cfg.HTTP.wanted())
+	defer response.Body.Close()
+	if !p.cfg.HTTP.good(response.StatusCode) {
+		return answer{fmt.Errorf("status %d instead of %s", response.StatusCode, p.cfg.HTTP.wanted())}
 	}
 	if len(p.cfg.HTTP.Body) == 0 {
 		return nil
 	}
 	limited.N = headerMax + bodyMax // what chunks say of themselves included
-	if err := contains(answer.Body, p.cfg.HTTP.Body, bodyMax, "the body"); err != nil {
-		return fmt.Errorf("status %d, but %w", answer.StatusCode, err)
+	if err := contains(response.Body, p.cfg.HTTP.Body, bodyMax, "the body"); err != nil {
+		return answer{fmt.Errorf("status %d, but %w", response.StatusCode, err)}
 	}
 	return nil
 }
 
-// response reads an answer, without those that only say that one is to come.
-func response(r *bufio.Reader) (*http.Response, error) {
+// readResponse reads an answer, without those that only say that one is to come.
+func readResponse(r *bufio.Reader) (*http.Response, error) {
 	for {
-		answer, err := http.ReadResponse(r, nil)
+		response, err := http.ReadResponse(r, nil)
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 				return nil, errors.New("the connection ended before it was there")
 			}
 			return nil, discreet(err)
 		}
-		if answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols {
-			return answer, nil
+		if response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols {
+			return response, nil
 		}
 	}
 }

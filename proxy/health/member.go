@@ -14,6 +14,9 @@ func (m *Member) Reached(now int64) {
 	if m.out.Load() {
 		return
 	}
+	if !m.reached.Load() {
+		m.reached.Store(true)
+	}
 	if m.unreached.Load() {
 		m.unreached.Store(false)
 		m.endRow()
@@ -132,10 +135,15 @@ func (m *Member) eject(now int64, cause string) {
 	if m.gone || m.out.Load() {
 		return
 	}
-	if len(o.ejected) >= o.allowed(o.members) {
+	if !o.room(now) {
 		o.held.Add(1)
 		return
 	}
+	if m.reached.Swap(false) {
+		m.haste.become(Closed, now)
+	}
+	m.haste.become(Open, now)
+	m.connects, m.well = m.unreached.Load(), false
 	base := max(int64(o.cfg.BaseEjectionTime), 1)
 	m.count = m.account(now, base) + 1
 	took := min(base*int64(m.count), max(int64(o.cfg.MaxEjectionTime), base))
@@ -156,6 +164,35 @@ func (m *Member) Well() {
 	defer m.outlier.mu.Unlock()
 	if m.out.Load() {
 		m.back(m.outlier.keeper.cfg.Now(), "its checks succeed again")
+	}
+}
+
+// Connected tells that the endpoint was connected to, which was begun at a time: by a check,
+// or by a client in spite of an ejection. If it was ejected because it could not be
+// connected to, that ends: at once, but if nobody could connect to it after it had returned so
+// before, only after a while, a sixteenth of BaseEjectionTime and then twice as long each time.
+func (m *Member) Connected(began int64) {
+	m.witness(began, func() bool { return m.connects }, "it can be connected to again")
+}
+
+// Answered tells that the endpoint has answered a check that began at a time, as one that is
+// well does. That does not end an ejection, but it gives its place to an endpoint that fails, if
+// there are no others.
+func (m *Member) Answered(began int64) {
+	m.witness(began, func() bool { m.well = true; m.outlier.look(); return false }, "")
+}
+
+// witness ends an ejection if ends says so and what speaks against it began after it.
+func (m *Member) witness(began int64, ends func() bool, cause string) {
+	if !m.out.Load() {
+		return
+	}
+	o := m.outlier
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if m.out.Load() && began >= m.haste.opened && ends() && began >= m.haste.after(max(int64(o.cfg.BaseEjectionTime), 1)) {
+		m.back(o.keeper.cfg.Now(), cause)
+		m.haste.early = true
 	}
 }
 

@@ -54,12 +54,16 @@ type Member struct {
 	last    failure
 
 	unreached atomic.Bool // the last failure was that it could not be connected to
+	reached   atomic.Bool // it was connected to since it was ejected last
 
 	// Guarded by outlier.mu.
 	gone     bool  // it has not joined yet, or was removed
 	count    int   // ejections on the account, when it was ejected last
 	until    int64 // of the ejection
 	returned int64 // end of the last ejection
+	connects bool  // it is ejected because it could not be connected to
+	well     bool  // it has answered a check since it was ejected
+	haste    haste
 }
 
 // A rule is what a Member is judged by. It is replaced as a whole.
@@ -154,7 +158,32 @@ func (o *Outlier) allowed(members int) int {
 }
 
 // look finds out whether more may be ejected.
-func (o *Outlier) look() { o.full.Store(len(o.ejected) >= o.allowed(o.members)) }
+func (o *Outlier) look() {
+	o.full.Store(len(o.ejected) >= o.allowed(o.members) && !slices.ContainsFunc(o.ejected, (*Member).recovered))
+}
+
+// recovered reports whether an ejected endpoint gives its place to one that fails. The
+// outlier is locked.
+func (m *Member) recovered() bool { return m.well }
+
+// room reports whether one more may be ejected. If not, one that has recovered returns in its
+// favor, the one whose time is over first.
+func (o *Outlier) room(now int64) bool {
+	if len(o.ejected) < o.allowed(o.members) {
+		return true
+	}
+	var first *Member
+	for _, m := range o.ejected {
+		if m.recovered() && (first == nil || m.until < first.until) {
+			first = m
+		}
+	}
+	if first == nil {
+		return false
+	}
+	first.back(now, "it answers its checks, and another one fails")
+	return true
+}
 
 // shrink returns the endpoints that may not be ejected any more when there are so many
 // members, those first whose time is over first.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -122,8 +123,22 @@ func TestProbes(t *testing.T) {
 			case test.err != "" && (err == nil || !strings.HasPrefix(err.Error(), test.err)):
 				t.Errorf("got %v, want %s", err, test.err)
 			}
+			if err == nil {
+				return
+			}
+			if no := errors.Is(err, health.ErrAnswer); no != answersNo[name] {
+				t.Errorf("%v: that it is an answer is %v", err, no)
+			}
 		})
 	}
+}
+
+// answersNo are those of TestProbes in which something has come that is no good answer.
+var answersNo = map[string]bool{
+	"exchange, another answer": true, "exchange, and waits": true, "exchange, too much": true,
+	"http, another status": true, "http, a redirect": true, "http, two good ones": true,
+	"http, another body": true, "http, long body": true, "http, no HTTP": true,
+	"http, header of no end": true, "http, hints of no end": true,
 }
 
 // TestProbeSays holds what a server gets to read.

@@ -1,19 +1,23 @@
 package health
 
 // A Witness is a [Target] that wants to know of each check that succeeds, whether or not
-// that changes a verdict. Passed is called as a Target's methods are, with the time at
-// which the check began.
+// that changes a verdict, and of what checks answer. Its methods are called as a Target's
+// are.
 type Witness interface {
 	Target
-	Passed(began int64)
+	// Passed is called for each check that succeeds, with the time at which it began.
+	Passed(began int64, by *CheckConfig)
+	// SetBarred tells whether the endpoint must not serve, because that is what its checks
+	// have answered last, or only is not known to be well.
+	SetBarred(bool)
 }
 
-// haste is how an open Breaker is tried before its time. Everything is guarded by the
-// Breaker's mutex.
+// haste is how an open Breaker is tried, or an ejected endpoint is back, before its time.
+// Everything is guarded by the mutex of the Breaker, or the Outlier.
 type haste struct {
-	opened int64 // when it has opened last
-	early  bool  // it is half-open before its time
-	failed int   // how often trials have failed that began so, since it was closed
+	opened int64 // when it has opened last, or was ejected
+	early  bool  // it is half-open, or back, before its time
+	failed int   // how often that was in vain, since it was closed, or was connected to
 }
 
 // hasteMax is after how many such trials have failed it is only tried when its time is

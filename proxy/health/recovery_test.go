@@ -2,7 +2,9 @@ package health_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,10 +109,12 @@ func TestPassIsBounded(t *testing.T) {
 // A witness notes the checks that succeed.
 type witness struct {
 	target
-	began []int64
+	began  []int64
+	barred atomic.Bool
 }
 
-func (w *witness) Passed(began int64) { w.began = append(w.began, began) }
+func (w *witness) Passed(began int64, _ *health.CheckConfig) { w.began = append(w.began, began) }
+func (w *witness) SetBarred(barred bool)                     { w.barred.Store(barred) }
 
 // TestWitness: each check that succeeds is told of, with when it began, and none that fails.
 func TestWitness(t *testing.T) {
@@ -135,5 +139,99 @@ func TestWitness(t *testing.T) {
 	}
 	if len(want) != 6 || !slices.Equal(w.began, want) {
 		t.Errorf("told of %v, want %v", w.began, want)
+	}
+}
+
+// TestConnectsEndEjections: an ejection by connects that failed ends when something has
+// connected that began after it, and no other does; if it is in vain again and again, less
+// and less soon.
+func TestConnectsEndEjections(t *testing.T) {
+	k, c := idle(0)
+	o := health.NewOutlier(k, &health.OutlierConfig{
+		ConsecutiveFailures: 2, BaseEjectionTime: 16 * time.Second, MaxEjectionTime: time.Hour, MaxEjected: 1,
+	})
+	m := o.Add("pg/a", new(target))
+	eject := func(last health.Outcome) {
+		m.Report(health.Rejected, c.Now()) // of a session that ended with the process
+		m.Report(last, c.Now())
+		if _, out := m.Ejected(); !out {
+			t.Fatal("it is not ejected")
+		}
+	}
+	connected := func(began int64) bool {
+		m.Connected(began)
+		_, out := m.Ejected()
+		return !out
+	}
+	eject(health.ConnectFailed)
+	if connected(c.Now() - 1) {
+		t.Error("it returned by a connect that began before it was ejected")
+	}
+	if !connected(c.Now()) {
+		t.Error("it has not returned")
+	}
+	var waited []time.Duration
+	for range 5 { // nobody can connect to it
+		eject(health.ConnectFailed)
+		since := c.Now()
+		for !connected(c.Now()) {
+			c.advance(time.Second)
+		}
+		waited = append(waited, time.Duration(c.Now()-since))
+	}
+	if want := []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9}; !slices.Equal(waited, want) {
+		t.Errorf("it was ejected for %v, want %v", waited, want)
+	}
+	m.Reached(c.Now())
+	if eject(health.ConnectFailed); !connected(c.Now()) {
+		t.Error("that clients have connected to it since makes no difference")
+	}
+	for _, o := range []health.Outcome{health.Silent, health.Reset, health.HungUp, health.Rejected} {
+		eject(o)
+		if connected(c.advance(time.Second)) {
+			t.Errorf("ejected because it was %v, it returned when something had connected", o)
+		}
+		m.Well()
+	}
+}
+
+// TestRecoveredGivesItsPlace: where no more may be ejected, one that has answered checks since
+// it was returns in favor of one that fails; not one that is only connected to.
+func TestRecoveredGivesItsPlace(t *testing.T) {
+	k, c := idle(0)
+	o := health.NewOutlier(k, &health.OutlierConfig{
+		ConsecutiveFailures: 1, BaseEjectionTime: 16 * time.Second, MaxEjectionTime: time.Hour, MaxEjected: 0.5,
+	})
+	var members []*health.Member
+	for i := range 4 {
+		members = append(members, o.Add(fmt.Sprint(i), new(target)))
+	}
+	ejected := func() (list []int) {
+		for i, m := range members {
+			if _, out := m.Ejected(); out {
+				list = append(list, i)
+			}
+		}
+		return list
+	}
+	members[0].Report(health.Silent, c.Now())
+	members[1].Report(health.Silent, c.advance(time.Second))
+	members[0].Connected(c.advance(time.Second))
+	members[1].Answered(c.Now() - int64(time.Second) - 1) // which began before it was ejected
+	members[2].Report(health.ConnectFailed, c.Now())
+	if got := ejected(); !slices.Equal(got, []int{0, 1}) || o.Held() != 1 {
+		t.Fatalf("%v are ejected, %d were held back", got, o.Held())
+	}
+	members[1].Answered(c.Now())
+	if got := ejected(); !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("%v are ejected: a check that is answered ends no ejection", got)
+	}
+	members[2].Report(health.ConnectFailed, c.Now())
+	if got := ejected(); !slices.Equal(got, []int{0, 2}) {
+		t.Errorf("%v are ejected, want the one that fails in place of the one that has recovered", got)
+	}
+	members[3].Report(health.ConnectFailed, c.Now())
+	if got := ejected(); !slices.Equal(got, []int{0, 2}) || o.Held() != 2 {
+		t.Errorf("%v are ejected, %d were held back", got, o.Held())
 	}
 }

@@ -1,0 +1,48 @@
+package dispatch_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestNobodyIsRefusedWhileOneServes: rolling restarts, and pairs of which one is away and
+// then the other, lose nobody with the defaults.
+func TestNobodyIsRefusedWhileOneServes(t *testing.T) {
+	for name, c := range map[string]struct {
+		servers int
+		course  func(w *world)
+	}{
+		"one of two is away for 4s, back for 6s, then the other dies": {2, func(w *world) {
+			w.come(100, 3*time.Second)
+			w.turn(0, refusing)
+			w.come(100, 4*time.Second)
+			w.turn(0, serving)
+			w.come(100, 6*time.Second)
+			w.turn(1, refusing)
+			w.come(100, 10*time.Second)
+		}},
+		"three are restarted one after the other": {3, func(w *world) {
+			for range 3 {
+				for i := range 3 {
+					w.turn(i, refusing)
+					w.come(100, 4*time.Second)
+					w.turn(i, serving)
+					w.come(100, 2*time.Second)
+				}
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(8) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, c.servers, seed+1)
+					c.course(w)
+					if w.end(); len(w.refused) > 0 {
+						t.Error(w.report())
+					}
+				})
+			}
+		})
+	}
+}
