@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/bench/origin"
 	"github.com/penstock/penstock/bench/reload"
 	"github.com/penstock/penstock/bench/rival"
+	"github.com/penstock/penstock/bench/rolling"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/bench/switches"
 	"github.com/penstock/penstock/bench/write"
@@ -42,7 +43,7 @@ type listening struct {
 // threads to serve with (the origin ignores it), contestant.PartRival the address to
 // forward to and "splice" or "copy", contestant.PartObserved a form, that address
 // and the most sessions, million.Part a form and a number of sessions; PartLoad and
-// those of packages switches, write, endpoint and incident take nothing. The program that a Rig runs must call it
+// those of packages switches, write, endpoint, incident and rolling take nothing. The program that a Rig runs must call it
 // when asked to by the arguments that Program.Part gives.
 func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
 	switch part {
@@ -62,6 +63,8 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return endpoint.RunPart(ctx, in, out)
 	case incident.PartLoad:
 		return incident.RunPart(ctx, in, out)
+	case rolling.PartLoad:
+		return rolling.RunPart(ctx, in, out)
 	case million.Part:
 		return runMillion(args, out)
 	}

@@ -80,7 +80,7 @@ upstreams:
 func (balancer) available(context.Context, *Setting) error { return nil }
 
 func (b balancer) config(_ context.Context, s *Setting) string {
-	return execute(b.text, map[string]any{"Listen": s.listen(), "Upstream": s.Upstream, "ServerName": s.ServerName, "Certificate": s.Certificate})
+	return execute(b.text, map[string]any{"Listen": s.listen(), "Upstream": s.Upstream, "Endpoints": s.Endpoints, "ServerName": s.ServerName, "Certificate": s.Certificate})
 }
 
 func (b balancer) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {

@@ -43,12 +43,12 @@ func largePipe() (bytes int, text string) {
 	return 1 << 20, "1 MiB"
 }
 
-// haproxy is HAProxy with so many threads.
-func haproxy(threads int, splice splicing) *server {
+// haproxy is HAProxy with so many threads, and with further lines about its servers.
+func haproxy(threads int, splice splicing, lines ...string) *server {
 	return &server{
 		binary: "haproxy", install: "apt-get install haproxy", file: "haproxy.cfg",
 		text: func(_ context.Context, s *Setting, listen string) string {
-			return haproxyConfig(s, listen, threads, splice)
+			return haproxyConfig(s, listen, threads, splice, lines)
 		},
 		// -db: in the foreground, without a master process.
 		args:    func(_ *Setting, file string) []string { return []string{"-db", "-f", file} },
@@ -90,10 +90,16 @@ listen {{.Frontend}}
     option splice-request
     option splice-response
 {{- end}}
-    server upstream {{.Upstream}}
+
+{{- range .Lines}}
+    {{.}}
+{{- end}}
+{{- range $i, $address := .Servers}}
+    server upstream{{if $i}}{{$i}}{{end}} {{$address}}
+{{- end}}
 `))
 
-func haproxyConfig(s *Setting, listen string, threads int, splice splicing) string {
+func haproxyConfig(s *Setting, listen string, threads int, splice splicing, lines []string) string {
 	free, pipes, size := max(descriptors()-haproxyReserve, 64), 0, 0
 	if splice != copies {
 		pipes = min(haproxyPipes, free/8)
@@ -103,8 +109,8 @@ func haproxyConfig(s *Setting, listen string, threads int, splice splicing) stri
 	}
 	return execute(haproxyText, map[string]any{
 		"Threads": threads, "Connections": free/2 - pipes, "Pipes": pipes, "PipeSize": size,
-		"Socket": haproxySocket, "Frontend": haproxyFrontend, "Listen": listen, "Upstream": s.Upstream,
-		"Certificate": s.Certificate,
+		"Socket": haproxySocket, "Frontend": haproxyFrontend, "Listen": listen, "Servers": s.endpoints(),
+		"Certificate": s.Certificate, "Lines": lines,
 	})
 }
 

@@ -16,7 +16,9 @@ import (
 // nginxReserve is descriptors of a worker for everything but connections.
 const nginxReserve = 64
 
-func nginx() *server {
+// nginx is nginx with its stream module: with a zone, its workers share what they know of
+// servers, about which parameters say more.
+func nginx(zone, parameters string) *server {
 	v := &server{
 		binary: "nginx", install: "apt-get install nginx-light libnginx-mod-stream", file: "nginx.conf",
 		args:    func(_ *Setting, file string) []string { return []string{"-p", filepath.Dir(file), "-c", file} },
@@ -32,7 +34,7 @@ func nginx() *server {
 		if path, err := v.path(s); err == nil {
 			load, _ = streamModule(ctx, path)
 		}
-		return nginxConfig(s, load, listen)
+		return nginxConfig(s, load, listen, zone, parameters)
 	}
 	return v
 }
@@ -60,6 +62,16 @@ events {
 stream {
     access_log off;
     tcp_nodelay on;
+{{- if .Servers}}
+    upstream endpoints {
+{{- with .Zone}}
+        zone {{.}} 64k;
+{{- end}}
+{{- range .Servers}}
+        server {{.}}{{$.Parameters}};
+{{- end}}
+    }
+{{- end}}
     server {
         # A queue of connections for each worker spreads them; it is as long as
         # the system allows (somaxconn).
@@ -75,11 +87,15 @@ stream {
 }
 `))
 
-func nginxConfig(s *Setting, load, listen string) string {
+func nginxConfig(s *Setting, load, listen, zone, parameters string) string {
+	pass := s.Upstream
+	if len(s.Endpoints) > 0 {
+		pass = "endpoints"
+	}
 	return execute(nginxText, map[string]any{
 		"Load": load, "User": root(), "Threads": s.threads(),
 		"Descriptors": descriptors(), "Connections": max(descriptors()-nginxReserve, 64),
-		"Listen": listen, "Upstream": s.Upstream,
+		"Listen": listen, "Upstream": pass, "Servers": s.Endpoints, "Zone": zone, "Parameters": parameters,
 	})
 }
 

@@ -107,8 +107,10 @@ func (inUseError) Unwrap() error { return syscall.EADDRINUSE }
 // freePort returns the address to listen at, a port 0 replaced by one that was
 // free in the group's network namespace a moment ago.
 func freePort(s *Setting) (netip.AddrPort, error) {
-	if _, err := netip.ParseAddrPort(s.Upstream); err != nil {
-		return netip.AddrPort{}, fmt.Errorf("cannot forward to %q: write an IPv4 address and a port", s.Upstream)
+	for _, to := range s.endpoints() {
+		if _, err := netip.ParseAddrPort(to); err != nil {
+			return netip.AddrPort{}, fmt.Errorf("cannot forward to %q: write an IPv4 address and a port", to)
+		}
 	}
 	at, err := netip.ParseAddrPort(s.listen())
 	if err != nil || !at.Addr().Is4() {

@@ -45,6 +45,9 @@ type Setting struct {
 	Group    *process.Group // in which it is started; may be isolated
 	Program  Program        // of Penstock and the rival
 	Upstream string         // IPv4 address and port to forward to
+	// Endpoints are what the kinds of Balancing forward to in place of Upstream. The others are
+	// to be given none.
+	Endpoints []string
 	// Listen is the IPv4 address and port to listen at; "" and port 0 leave
 	// the choice of a port to the kernel. The rival always chooses itself.
 	Listen string
@@ -67,6 +70,14 @@ type Setting struct {
 	// Patience is how long a contestant may take to accept connections, and to
 	// let go of those that have ended; 0 means 10 s.
 	Patience time.Duration
+}
+
+// endpoints are what to forward to.
+func (s *Setting) endpoints() []string {
+	if len(s.Endpoints) > 0 {
+		return s.Endpoints
+	}
+	return []string{s.Upstream}
 }
 
 func (s *Setting) listen() string          { return cmp.Or(s.Listen, "127.0.0.1:0") }

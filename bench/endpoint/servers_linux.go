@@ -14,6 +14,7 @@ import (
 type Servers struct {
 	Addresses []string // where each listens
 	child     *process.Child
+	frozen    bool
 }
 
 // Start starts a process of endpoints, which the group ends at the latest. spec is how to
@@ -50,13 +51,18 @@ func (s *Servers) Turn(ctx context.Context, at time.Time, what Turn) (time.Time,
 // Freeze stops the whole process at a time, by SIGSTOP: its sockets go on listening, and
 // the kernel accepts for them. It returns when it did.
 func (s *Servers) Freeze(ctx context.Context, at time.Time) (time.Time, error) {
+	s.frozen = true
 	return s.do(ctx, at, func() error { return s.child.Freeze(ctx) })
 }
 
 // Thaw has a frozen process go on at a time.
 func (s *Servers) Thaw(ctx context.Context, at time.Time) (time.Time, error) {
+	s.frozen = false
 	return s.do(ctx, at, func() error { return s.child.Signal(syscall.SIGCONT) })
 }
+
+// Frozen reports whether the process is.
+func (s *Servers) Frozen() bool { return s.frozen }
 
 func (s *Servers) do(ctx context.Context, at time.Time, what func() error) (time.Time, error) {
 	if !pause(ctx, nil, time.Until(at)) {

@@ -16,6 +16,7 @@ type benchCmd struct {
 	Write       writeCmd       `cmd:"" help:"Pieces of data to one connection: net.Conn.Write, bufio, net.Buffers and gathered writes."`
 	Balancer    balancerCmd    `cmd:"" help:"What a configuration file costs: penstock run beside penstock proxy."`
 	Incident    incidentCmd    `cmd:"" help:"Endpoints turn silent, slow or refusing under load: what clients see of it, without protection and with."`
+	Rolling     rollingCmd     `cmd:"" help:"Endpoints that restart, die and fall silent: clients lost, and how long others wait, beside HAProxy and nginx."`
 	Reload      benchReloadCmd `cmd:"" help:"Changing the configuration of thousands of listeners and endpoints while they serve."`
 	TLS         benchTLSCmd    `cmd:"" name:"tls" help:"Handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
 	Iperf3      iperf3Cmd      `cmd:"" name:"iperf3" help:"One flow of iperf3 through Penstock, HAProxy with splicing, io.Copy and no proxy."`
@@ -57,6 +58,7 @@ Beside it there are
     penstock bench write       pieces of data to one connection, by gathered writes and otherwise
     penstock bench balancer    what a configuration file costs: penstock run beside penstock proxy
     penstock bench incident    endpoints fail under load, without protection and with
+    penstock bench rolling     endpoints restart, die and fall silent: clients lost, beside HAProxy and nginx
     penstock bench reload      changing thousands of listeners and endpoints while they serve
     penstock bench tls         handshakes and messages of a listener that terminates TLS, beside HAProxy's
     penstock bench iperf3      one flow of iperf3 through proxies

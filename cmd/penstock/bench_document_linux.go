@@ -121,6 +121,9 @@ func (p *page) header(h *benchHead, all *facts) {
 		names = max(names, len(f[0]))
 	}
 	var t report.Table
+	if p.markdown {
+		t.Left("", "") // the head that such a table must have
+	}
 	for _, f := range *all {
 		for i, l := range report.Wrap(f[1], p.width-names-2) {
 			t.Left([2]string{f[0], ""}[min(i, 1)], l)

@@ -21,6 +21,8 @@ type page struct {
 	e      *env
 	width  int
 	strong bool // the terminal can do bold, and may
+	// markdown: it is written in that.
+	markdown bool
 }
 
 func newPage(e *env) *page {
@@ -40,6 +42,9 @@ func (p *page) heading(s string) {
 		s = "\x1b[1m" + s + "\x1b[m"
 	}
 	p.line("")
+	if p.markdown {
+		s = "### " + s + "\n"
+	}
 	p.line(s)
 }
 
@@ -51,7 +56,11 @@ func (p *page) prose(format string, args ...any) {
 }
 
 func (p *page) table(t *report.Table) {
-	for _, l := range t.Lines() {
+	lines := t.Lines
+	if p.markdown {
+		lines = t.Markdown
+	}
+	for _, l := range lines() {
 		p.line(l)
 	}
 }
