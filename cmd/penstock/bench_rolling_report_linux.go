@@ -98,7 +98,11 @@ func (p *rollingPage) standings() {
 	var t report.Table
 	t.Row("", "", "lost", "peer", "lost", "verdict")
 	for _, s := range p.Standings {
-		t.Row(s.Scenario, s.Contestant, report.Exact(s.Lost), s.Peer, report.Exact(s.PeerLost), string(s.Verdict))
+		peer, lost := report.Unknown, report.Unknown
+		if s.Peer != "" {
+			peer, lost = s.Peer, report.Exact(s.PeerLost)
+		}
+		t.Row(s.Scenario, s.Contestant, report.Exact(s.Lost), peer, lost, string(s.Verdict))
 	}
 	p.table(&t)
 }
