@@ -172,7 +172,7 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(some) != 2 || some[0].Name != "pair" || some[1].Name != "frozen" {
 		t.Errorf("%v, %v", some, err)
 	}
-	if _, err := Named(all, []string{"odd"}); err == nil || !strings.Contains(err.Error(), "write rolling, pair, single,") {
+	if _, err := Named(all, []string{"odd"}); err == nil || !strings.Contains(err.Error(), "write rolling, pair, brief,") {
 		t.Errorf("got %v", err)
 	}
 }

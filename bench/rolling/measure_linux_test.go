@@ -48,7 +48,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(seen, " "); got != "rolling pair single refusing resetting mute frozen" || len(r.Standings) != len(seen) {
+	if got := strings.Join(seen, " "); got != "rolling pair brief single refusing resetting mute frozen" || len(r.Standings) != len(seen) {
 		t.Errorf("%s; %+v", got, r.Standings)
 	}
 	for i, res := range r.Scenarios {
@@ -107,7 +107,7 @@ func TestPeers(t *testing.T) {
 func TestMissing(t *testing.T) {
 	s := setup(t, contestant.BalancingName, "nginx")
 	s.Setting.Binaries = map[string]string{"nginx": t.TempDir() + "/nginx"}
-	s.Scenarios = s.Scenarios[3:4]
+	s.Scenarios = s.Scenarios[4:5]
 	r, err := Measure(t.Context(), s)
 	if err != nil || len(r.Contestants) != 1 || len(r.Missing) != 1 || !strings.HasPrefix(r.Missing[0], "nginx: ") {
 		t.Errorf("%+v, %v", r.Missing, err)
@@ -120,7 +120,7 @@ func TestMissing(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	s := setup(t, contestant.BalancingName)
-	s.Scenarios = append(s.Scenarios[3:4], Scenarios(time.Hour)[0])
+	s.Scenarios = append(s.Scenarios[4:5], Scenarios(time.Hour)[0])
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	s.Watch = func(p Progress) {

@@ -35,7 +35,7 @@ const frozen endpoint.Failure = "frozen"
 func Scenarios(away time.Duration) []Scenario {
 	s := schedule{away: away, before: away / 2, back: away * 3 / 2}
 	return []Scenario{
-		s.rolling(), s.pair(), s.single(),
+		s.rolling(), s.pair("pair", away), s.pair("brief", away/4), s.single(),
 		s.one("refusing", endpoint.Refuse, 3*away, "refuses connections"),
 		s.one("resetting", endpoint.Reset, 3*away, "accepts connections, and resets each at once"),
 		s.one("mute", endpoint.Silent, 4*away, "accepts connections, and says nothing"),
@@ -74,13 +74,14 @@ func (s schedule) rolling() Scenario {
 	return r
 }
 
-// pair is two endpoints of which one is always there.
-func (s schedule) pair() Scenario {
-	dies := s.before + s.away + s.back
+// pair is two endpoints of which one is always there. One that is away for a moment is not
+// what checks find out, while its clients do.
+func (s schedule) pair(name string, away time.Duration) Scenario {
+	dies := s.before + away + s.back
 	return Scenario{
-		Name: "pair", About: fmt.Sprintf("one of two endpoints is away for %v, back for %v, and then the other one dies", s.away, s.back),
+		Name: name, About: fmt.Sprintf("one of two endpoints is away for %v, back for %v, and then the other one dies", away, s.back),
 		Endpoints: 2, Length: dies + 5*s.away/2,
-		steps: []step{{s.before, 0, endpoint.Refuse}, {s.before + s.away, 0, endpoint.Healthy}, {dies, 1, endpoint.Refuse}},
+		steps: []step{{s.before, 0, endpoint.Refuse}, {s.before + away, 0, endpoint.Healthy}, {dies, 1, endpoint.Refuse}},
 	}
 }
 

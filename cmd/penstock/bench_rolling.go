@@ -5,9 +5,9 @@ import "time"
 // rollingCmd has endpoints restart, die and fall silent, behind Penstock and others.
 type rollingCmd struct {
 	Quick     bool              `help:"One round, endpoints away for 1.5 s, 50 clients in a second, who give up after 4 s: a minute and a half at most."`
-	Scenarios names             `name:"scenario" placeholder:"NAME,..." help:"What befalls endpoints: rolling, pair, single, refusing, resetting, mute, frozen (default: all)."`
+	Scenarios names             `name:"scenario" placeholder:"NAME,..." help:"What befalls endpoints: rolling, pair, brief, single, refusing, resetting, mute, frozen (default: all)."`
 	Peers     names             `placeholder:"NAME,..." help:"Whom to measure: penstock, haproxy, haproxy-observe, nginx, nginx-tuned, penstock-checks, haproxy-checks (default: all that are installed). One that is named and not installed is exit code 1."`
-	Rounds    *int              `placeholder:"N" help:"Rounds of every scenario (default: 3)."`
+	Rounds    *int              `placeholder:"N" help:"Rounds of every scenario (default: 2)."`
 	Seconds   *float64          `placeholder:"S" help:"How long an endpoint is away; all other times are in proportion (default: 4)."`
 	Rate      *float64          `placeholder:"N" help:"Clients in a second, of each contestant (default: 100)."`
 	Timeout   *timeout          `placeholder:"TIME" help:"When a client gives up (default: 10s)."`
@@ -25,6 +25,7 @@ func (*rollingCmd) Help() string {
 
     rolling    each of three endpoints in turn is away for 4 s, and back for 6 s
     pair       one of two endpoints is away for 4 s, back for 6 s, and then the other one dies
+    brief      the same with one that is away for 1 s
     single     the only endpoint is away for 1 s, and later for 1.9 s
     refusing   one of three endpoints refuses connections
     resetting  one of three accepts connections, and resets each at once
@@ -34,7 +35,7 @@ func (*rollingCmd) Help() string {
 befalls the endpoints behind penstock run, HAProxy and nginx, of all of them at the same
 time. Reported are the clients that got no answer, and how long the others waited for
 theirs. Contestants whose name ends in -checks ask their endpoints for an answer of HTTP
-every second, and are compared with each other. A round takes less than three minutes.`
+every second, and are compared with each other. A round takes three minutes.`
 }
 
 // Bounds of what it is asked for.

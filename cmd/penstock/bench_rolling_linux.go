@@ -38,7 +38,7 @@ func (c *rollingCmd) Run(e *env) error {
 
 // setup is what the flags say.
 func (c *rollingCmd) setup() (s *rolling.Setup, err error) {
-	rounds, away, rate, patience := 3, 4.0, 100.0, 10*time.Second
+	rounds, away, rate, patience := 2, 4.0, 100.0, 10*time.Second
 	if c.Quick {
 		rounds, away, rate, patience = 1, 1.5, 50, 4*time.Second
 	}
