@@ -11,8 +11,8 @@ import (
 
 // adminFlags say whom a command asks.
 type adminFlags struct {
-	Config string `placeholder:"FILE" help:"The configuration of the process to be asked: it says where."`
-	Admin  string `placeholder:"ADDR" help:"Where to ask instead: unix:/path, or host:port of this machine."`
+	Config string  `placeholder:"FILE" help:"The configuration of the process to be asked: it says where."`
+	Admin  *string `placeholder:"ADDR" help:"Where to ask instead: unix:/path, or host:port of this machine."`
 }
 
 // ask has f ask the running process.
@@ -42,8 +42,8 @@ func (f *adminFlags) ask(e *env, command string, ask func(ctx context.Context, c
 
 // bind returns where to ask.
 func (f *adminFlags) bind(e *env, command string) (string, error) {
-	if f.Admin != "" {
-		return f.Admin, nil
+	if f.Admin != nil {
+		return *f.Admin, nil
 	}
 	if f.Config == "" {
 		return "", usagef("%s: --config is missing: write penstock %s --config penstock.yaml, or --admin unix:/run/penstock/admin.sock", command, command)

@@ -14,7 +14,7 @@ import (
 
 type planCmd struct {
 	configFlag
-	Admin string `placeholder:"ADDR" help:"Where the running process is asked: unix:/path, or host:port of this machine. (default: what the file says)"`
+	Admin *string `placeholder:"ADDR" help:"Where the running process is asked: unix:/path, or host:port of this machine. (default: what the file says)"`
 }
 
 // Run says what a configuration would change in the process that runs, and which
@@ -27,7 +27,7 @@ func (c *planCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if c.Admin == "" && next.Admin == nil {
+	if c.Admin == nil && next.Admin == nil {
 		return c.unasked(e, next, `it names no admin address, so nobody was asked what runs`)
 	}
 	path, err := filepath.Abs(c.Config)

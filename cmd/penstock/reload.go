@@ -13,19 +13,20 @@ import (
 type reloadCmd struct {
 	adminFlags
 	Confirm    *timeout `placeholder:"TIME" help:"Return to the configuration before unless penstock confirm comes within this time, such as 2m."`
-	RollbackIf string   `placeholder:"COUNTER>N" help:"Return to it at once if this counter rises by more than N within that time, such as 'failures>50'."`
+	RollbackIf *string  `placeholder:"COUNTER>N" help:"Return to it at once if this counter rises by more than N within that time, such as 'failures>50'."`
 }
 
 // Run has a running process read its configuration again.
 func (c *reloadCmd) Run(e *env) error {
-	o := generation.Options{RollbackIf: c.RollbackIf}
+	var o generation.Options
 	if c.Confirm != nil { // a confirm of no time must not make a reload that stays
 		o.Confirm = c.Confirm.duration()
 	}
 	if o.Confirm > generation.MaxConfirm || c.Confirm != nil && o.Confirm <= 0 {
 		return usagef("reload: --confirm: write a time up to %v, more than none (see: penstock reload --help)", generation.MaxConfirm)
 	}
-	if o.RollbackIf != "" {
+	if c.RollbackIf != nil { // nor an empty bound one without
+		o.RollbackIf = *c.RollbackIf
 		if o.Confirm == 0 {
 			return usagef("reload: --rollback-if needs --confirm, for how long the counter is watched: write for example --confirm 2m (see: penstock reload --help)")
 		}
@@ -49,7 +50,7 @@ func writeReloaded(w io.Writer, done admin.Reloaded) error {
 	}
 	_, err := fmt.Fprintf(w, "generation %d is in force: %s\n", done.Generation, count(len(done.Changes), "change"))
 	if p := done.Pending; p != nil && err == nil {
-		_, err = fmt.Fprintf(w, "it is rolled back at %s unless penstock confirm comes first%s\n", p.Until.Local().Format(time.TimeOnly), boundWords(p.RollbackIf))
+		_, err = fmt.Fprintf(w, "it is rolled back at %s unless penstock confirm --generation %d comes first%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, boundWords(p.RollbackIf))
 	}
 	return err
 }
@@ -61,11 +62,22 @@ func boundWords(bound string) string {
 	return ", and at once if " + bound
 }
 
-type confirmCmd struct{ adminFlags }
+type confirmCmd struct {
+	adminFlags
+	Generation *int `placeholder:"N" help:"The generation that penstock reload has told: no other is confirmed. (default: whichever waits)"`
+}
 
 // Run has the reload that waits to be confirmed stay.
 func (c *confirmCmd) Run(e *env) error {
-	return c.settle(e, "confirm", "generation %d stays\n", (*admin.Client).Confirm)
+	number := 0
+	if c.Generation != nil {
+		if number = *c.Generation; number < 1 {
+			return usagef("confirm: --generation %d: write 1 or more (see: penstock confirm --help)", number)
+		}
+	}
+	return c.settle(e, "confirm", "generation %d stays\n", func(client *admin.Client, ctx context.Context) (admin.Settled, error) {
+		return client.Confirm(ctx, number)
+	})
 }
 
 type rollbackCmd struct{ adminFlags }

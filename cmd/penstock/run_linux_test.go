@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/generation"
 )
 
 // TestHangupReloads: and what cannot be used changes nothing, and is told.
@@ -75,7 +77,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	r := startRun(t, nil, "a")
 	r.write("b")
 	out, _ := r.tells(exitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
-	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit is rolled back at ") || !strings.HasSuffix(out, " unless penstock confirm comes first, and at once if failures>50\n") {
+	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit is rolled back at ") || !strings.HasSuffix(out, " unless penstock confirm --generation 2 comes first, and at once if failures>50\n") {
 		t.Errorf("it says %q", out)
 	}
 	_, complaint := r.tells(exitError, "reload", "--config", r.file)
@@ -315,4 +317,57 @@ func TestDrainFreesTheAdminSocket(t *testing.T) {
 		t.Errorf("exit code %d after a cut", r.code)
 	}
 	r.code = exitOK // for the cleanup
+}
+
+// TestReloadsAtOnce: each is told of the generation that it has made, and of no other.
+func TestReloadsAtOnce(t *testing.T) {
+	r := startRun(t, nil, "a")
+	client, err := admin.NewClient("unix:" + filepath.Join(r.dir, "admin.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	told := make(chan int, 16*100)
+	for range 16 {
+		all.Go(func() {
+			for range cap(told) / 16 {
+				done, err := client.Reload(t.Context(), generation.Options{})
+				if err != nil {
+					t.Error(err)
+				}
+				told <- done.Generation
+			}
+		})
+	}
+	all.Wait()
+	close(told)
+	seen := map[int]bool{}
+	for n := range told {
+		if seen[n] || n < 2 || n > 1+cap(told) {
+			t.Fatalf("generation %d is told of twice, or is none", n)
+		}
+		seen[n] = true
+	}
+}
+
+// TestConfirmationOfAnother: who waits too long does not confirm what somebody else has made
+// meanwhile; an empty bound is none that is left out.
+func TestConfirmationOfAnother(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.write("b")
+	out, _ := r.tells(exitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if !strings.Contains(out, "unless penstock confirm --generation 2 comes first") {
+		t.Errorf("it says %q", out)
+	}
+	r.tells(exitOK, "rollback", "--config", r.file)
+	r.tells(exitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if _, complaint := r.tells(exitError, "confirm", "--config", r.file, "--generation", "2"); complaint != "penstock: too late to confirm generation 2: it is generation 3 that waits to be confirmed\n" {
+		t.Errorf("it says %q", complaint)
+	}
+	r.tells(exitUsage, "confirm", "--config", r.file, "--generation", "0")
+	r.tells(exitOK, "confirm", "--config", r.file, "--generation", "3")
+	for _, wrong := range [][]string{{"--confirm", "2m", "--rollback-if", ""}, {"--rollback-if", ""}, {"--admin", ""}} {
+		r.tells(exitUsage, append([]string{"reload", "--config", r.file}, wrong...)...)
+	}
+	r.has("b")
 }

@@ -34,20 +34,22 @@ func (r *running) take(ctx context.Context) error {
 
 // Reload reads the configuration again, and applies it, also if it says what it said.
 func (r *running) Reload(ctx context.Context, o generation.Options) (done admin.Reloaded, err error) {
-	from, to, err := r.load(ctx, o, false)
+	now, to, err := r.load(ctx, o, false)
 	if err != nil {
 		return done, err
 	}
-	s := r.keeper.Status()
-	return admin.Reloaded{Generation: s.Current, Changes: lines(config.Diff(from, to)), Pending: s.Pending}, nil
+	return admin.Reloaded{Generation: now.Generation, Changes: lines(config.Diff(now.Before, to)), Pending: now.Pending}, nil
 }
 
-// load reads the configuration and applies it, and returns what was in force before and
-// what was read. It does nothing if asked to where the configuration says what it said when
-// it was read last. (That may have been rolled back since, and was not for nothing.)
-func (r *running) load(ctx context.Context, o generation.Options, unlessSame bool) (from, to *config.Config, err error) {
+// installed is what has become of a configuration.
+type installed = generation.Installed[*config.Config]
+
+// load reads the configuration and applies it, and returns what has become of it, and what was
+// read. It does nothing if asked to where the configuration says what it said when it was read
+// last. (That may have been rolled back since, and was not for nothing.)
+func (r *running) load(ctx context.Context, o generation.Options, unlessSame bool) (now installed, to *config.Config, err error) {
 	if err := r.take(ctx); err != nil {
-		return nil, nil, err
+		return now, nil, err
 	}
 	defer func() { <-r.turn }()
 	r.notify(r.notifier.Reloading())
@@ -55,16 +57,15 @@ func (r *running) load(ctx context.Context, o generation.Options, unlessSame boo
 	defer func() { r.logRefused(o.By, err) }()
 	defer widen(r.env)()
 	if to, err = loadConfig(r.path, r.env); err != nil {
-		return nil, nil, err
+		return now, nil, err
 	}
 	if unlessSame && len(config.Diff(r.read, to)) == 0 {
-		return nil, nil, nil
+		return now, nil, nil
 	}
 	r.read = to
 	logWarnings(r.log, to.Warnings)
-	from, _ = r.keeper.Current()
-	_, err = r.keeper.Apply(ctx, to, o)
-	return from, to, err
+	now, err = r.keeper.Apply(ctx, to, o)
+	return now, to, err
 }
 
 // logRefused logs why a reload was refused.
@@ -99,8 +100,8 @@ func (r *running) apply(ctx context.Context, cfg *config.Config) error {
 }
 
 // Confirm has the reload that waits for it stay.
-func (r *running) Confirm(ctx context.Context, by string) (int, error) {
-	return r.keeper.Confirm(ctx, by)
+func (r *running) Confirm(ctx context.Context, number int, by string) (int, error) {
+	return r.keeper.Confirm(ctx, number, by)
 }
 
 // Rollback returns to the generation before.

@@ -47,7 +47,7 @@ type Reloader interface {
 	// [*ConfigError], or wrap what [generation.Keeper.Apply] returns.
 	Reload(ctx context.Context, o generation.Options) (Reloaded, error)
 	// Confirm and Rollback are those of [generation.Keeper].
-	Confirm(ctx context.Context, by string) (generation int, err error)
+	Confirm(ctx context.Context, number int, by string) (generation int, err error)
 	Rollback(ctx context.Context, by string) (generation int, err error)
 	// Generations tells which ones there are.
 	Generations() generation.Status

@@ -65,7 +65,11 @@ func (c *Client) Generations(ctx context.Context) (s generation.Status, err erro
 
 // Plan asks what a reload from a file would change; "" is the file that it runs with.
 func (c *Client) Plan(ctx context.Context, path string) (p Plan, err error) {
-	return p, c.do(ctx, http.MethodPost, "/plan", url.Values{"config": {path}}, &p)
+	q := url.Values{}
+	if path != "" {
+		q.Set("config", path)
+	}
+	return p, c.do(ctx, http.MethodPost, "/plan", q, &p)
 }
 
 // Reload has the configuration read again; o.By is not sent.
@@ -80,9 +84,14 @@ func (c *Client) Reload(ctx context.Context, o generation.Options) (r Reloaded, 
 	return r, c.do(ctx, http.MethodPost, "/reload", q, &r)
 }
 
-// Confirm has the reload that waits for it stay.
-func (c *Client) Confirm(ctx context.Context) (s Settled, err error) {
-	return s, c.do(ctx, http.MethodPost, "/confirm", nil, &s)
+// Confirm has the reload that waits for it stay, if it is the generation of that number; 0 is
+// whichever waits.
+func (c *Client) Confirm(ctx context.Context, number int) (s Settled, err error) {
+	q := url.Values{}
+	if number != 0 {
+		q.Set("generation", fmt.Sprint(number))
+	}
+	return s, c.do(ctx, http.MethodPost, "/confirm", q, &s)
 }
 
 // Rollback returns to the generation before.
@@ -104,7 +113,7 @@ func (c *Client) DrainListener(ctx context.Context, name string) error {
 func (c *Client) DrainEndpoint(ctx context.Context, upstream, endpoint string, drain bool) error {
 	q := url.Values{"upstream": {upstream}, "endpoint": {endpoint}}
 	if !drain {
-		q.Set("undo", "")
+		q.Set("undo", "true")
 	}
 	return c.do(ctx, http.MethodPost, "/drain", q, nil)
 }

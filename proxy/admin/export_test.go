@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net"
+	"net/http"
 	"time"
 )
 
@@ -43,4 +44,15 @@ func AnswersTheGone() bool {
 	f.guests = append(f.guests, c)
 	f.makeRoom()
 	return c.begin()
+}
+
+// Handler is what answers requests.
+func (s *Server) Handler() http.Handler { return s.http.Handler }
+
+// Paths are those of all requests.
+func Paths() (list []string) {
+	for _, q := range requests {
+		list = append(list, q.path)
+	}
+	return list
 }

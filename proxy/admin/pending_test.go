@@ -31,7 +31,7 @@ func TestStatusSaysWhatIsPending(t *testing.T) {
 	if p := pending(); p == nil || p.Generation != 2 || p.RollbackIf != "failures>50" || time.Until(p.Until) < 50*time.Minute {
 		t.Errorf("after a reload: %+v", p)
 	}
-	if _, err := r.Confirm(t.Context()); err != nil {
+	if _, err := r.Confirm(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if p := pending(); p != nil {

@@ -28,10 +28,10 @@ func ParsePercent(list []string) (map[string]float64, error) {
 	return percent, nil
 }
 
-// parseHundredths reads a percentage that is not finer than a hundredth.
+// parseHundredths reads a percentage that is not finer than a hundredth, in decimal digits.
 func parseHundredths(text string) (hundredths int, ok bool) {
 	p, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(p >= 0 && p <= 100) {
+	if err != nil || !(p >= 0 && p <= 100) || strings.Trim(text, "0123456789.") != "" {
 		return 0, false
 	}
 	whole := math.Round(p * 100)

@@ -330,7 +330,7 @@ func TestAllAtOnce(t *testing.T) {
 					return
 				}
 				c.Reload(t.Context(), generation.Options{Confirm: time.Minute})
-				c.Confirm(t.Context())
+				c.Confirm(t.Context(), 0)
 				c.Status(t.Context())
 				c.Rollback(t.Context())
 			}

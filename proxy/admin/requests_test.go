@@ -42,18 +42,27 @@ func TestReloadConfirmRollback(t *testing.T) {
 	}
 	_, err = r.Reload(t.Context(), generation.Options{})
 	refused(t, err, http.StatusConflict, "a reload waits to be confirmed: generation 2")
-	if s, err := r.Confirm(t.Context()); err != nil || s.Generation != 2 {
+	if s, err := r.Confirm(t.Context(), 0); err != nil || s.Generation != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	_, err = r.Confirm(t.Context())
+	_, err = r.Confirm(t.Context(), 0)
 	refused(t, err, http.StatusConflict, "nothing waits to be confirmed")
 	if s, err := r.Rollback(t.Context()); err != nil || s.Generation != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	_, err = r.Rollback(t.Context())
 	refused(t, err, http.StatusConflict, "nothing to return to")
+	_, err = r.Reload(t.Context(), generation.Options{Confirm: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Confirm(t.Context(), 2)
+	refused(t, err, http.StatusConflict, "too late to confirm generation 2: it is generation 3 that waits to be confirmed")
+	if s, err := r.Confirm(t.Context(), 3); err != nil || s.Generation != 3 {
+		t.Errorf("%+v, %v", s, err)
+	}
 	g, err := r.Generations(t.Context())
-	if err != nil || g.Current != 1 || g.History[0].State != generation.RolledBack || g.History[0].By != "admin" {
+	if err != nil || g.Current != 3 || g.History[1].State != generation.RolledBack || g.History[1].By != "admin" {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
@@ -117,32 +126,72 @@ func TestLiveChanges(t *testing.T) {
 }
 
 // TestRequestsThatCannotBeMeant change nothing: above all a misspelled condition does not
-// make a reload without one.
+// make a reload without one, and an empty name not a drain of everything.
 func TestRequestsThatCannotBeMeant(t *testing.T) {
 	r := newRig(t, "127.0.0.1:0")
 	for query, want := range map[string]string{
-		"reload?confrim=2m":                                           `no parameter "confrim" here`,
+		"reload?confrim=2m":                                           `no parameter "confrim" here: write nothing, or confirm, or confirm and rollback_if`,
 		"reload?confirm=2":                                            `confirm: "2" is not a time: write 30s or 2m`,
 		"reload?confirm=-2m":                                          "is not a time",
 		"reload?confirm=0":                                            "is not a time",
-		"reload?confirm=1m&confirm=2m":                                "confirm: write it once",
-		"reload?rollback_if=failures>5":                               "rollback-if needs confirm",
+		"reload?confirm=":                                             "confirm: it has no value",
+		"reload?confirm":                                              "confirm: it has no value",
+		"reload?confirm=1m&rollback_if=":                              "rollback_if: it has no value",
+		"reload?confirm=1m&confirm=2m":                                "confirm: it is there 2 times: write it once",
+		"reload?confirm=1m&confirm=1m":                                "write it once",
+		"reload?confirm=25h":                                          "write a time up to 24h",
+		"reload?Confirm=1m":                                           `no parameter "Confirm"`,
+		"reload?rollback_if=failures>5":                               "write nothing, or confirm, or confirm and rollback_if",
 		"reload?confirm=1m&rollback_if=failures":                      "there is no '>'",
 		"reload?confirm=1m&rollback_if=tears>1":                       `no counter "tears"`,
-		"reload?a;b":                                                  "invalid query",
+		"reload?a;b":                                                  "query: invalid semicolon",
+		"reload?confirm=%zz":                                          "query: invalid URL escape",
+		"reload?":                                                     "a parameter is missing after '?'",
+		"reload?&":                                                    "a parameter is missing after '?' or '&'",
+		"reload?confirm=1m&":                                          "a parameter is missing after",
+		"reload?=1m":                                                  `no parameter "" here`,
 		"confirm?really=yes":                                          `no parameter "really"`,
-		"drain?upstream=shop":                                         "write listener, or upstream and endpoint, or nothing",
-		"drain?listener=web&upstream=shop":                            "write listener, or",
-		"drain?listener=web&undo":                                     "only an endpoint's drain can be undone",
-		"drain?undo":                                                  "only an endpoint's drain can be undone",
-		"weight?upstream=shop&endpoint=a&weight=":                     "write 0 or more",
+		"confirm?generation=":                                         "generation: it has no value",
+		"confirm?generation=0":                                        "write 1 or more",
+		"confirm?generation=two":                                      "write 1 or more",
+		"rollback?generation=1":                                       `no parameter "generation" here: write nothing`,
+		"plan?config=":                                                "config: it has no value",
+		"plan?config=penstock.yaml":                                   "not an absolute path",
+		"drain?listener=":                                             "listener: it has no value",
+		"drain?listener":                                              "listener: it has no value",
+		"drain?":                                                      "a parameter is missing after '?'",
+		"drain?listener=web&listener=web":                             "write it once",
+		"drain?upstream=shop":                                         "write nothing, or listener, or upstream and endpoint, or upstream and endpoint and undo",
+		"drain?endpoint=a":                                            "write nothing, or listener, or",
+		"drain?upstream=&endpoint=":                                   "endpoint: it has no value",
+		"drain?upstream=shop&endpoint=":                               "endpoint: it has no value",
+		"drain?listener=web&upstream=shop":                            "write nothing, or listener, or",
+		"drain?listener=web&undo=true":                                "write nothing, or listener, or",
+		"drain?undo=true":                                             "write nothing, or listener, or",
+		"drain?upstream=shop&endpoint=a&undo":                         "undo: it has no value",
+		"drain?upstream=shop&endpoint=a&undo=":                        "undo: it has no value",
+		"drain?upstream=shop&endpoint=a&undo=no":                      "write true or false",
+		"drain?upstream=shop&endpoint=a&undo=1":                       "write true or false",
+		"weight?upstream=shop&endpoint=a&weight=":                     "weight: it has no value",
 		"weight?upstream=shop&endpoint=a&weight=-1":                   "write 0 or more",
-		"weight?upstream=shop&weight=1":                               "write upstream and endpoint",
-		"split?listener=web&percent=a:100":                            `route: "" is not the number of a route`,
-		"split?listener=web&route=0":                                  "add up to 0",
+		"weight?upstream=shop&endpoint=a&weight=%2B1":                 "write 0 or more",
+		"weight?upstream=shop&endpoint=a&weight=1e1":                  "write 0 or more",
+		"weight?upstream=shop&endpoint=a&weight=4294967297":           "write 0 or more",
+		"weight?upstream=shop&weight=1":                               "write upstream and endpoint and weight",
+		"weight?upstream=shop&endpoint=a":                             "write upstream and endpoint and weight",
+		"weight":                                                      "write upstream and endpoint and weight",
+		"split?listener=web&percent=a:100":                            "write listener and route and percent",
+		"split?listener=web&route=0":                                  "write listener and route and percent",
+		"split?listener=web&route=&percent=a:100":                     "route: it has no value",
+		"split?listener=&route=0&percent=a:100":                       "listener: it has no value",
+		"split?listener=web&route=-1&percent=a:100":                   "write 0 or more",
 		"split?listener=web&route=0&percent=a:60":                     "add up to 60: write what makes 100",
+		"split?listener=web&route=0&percent=a:100&percent=":           "percent: it has no value",
 		"split?listener=web&route=0&percent=a:0.125&percent=b:99.875": "such as shop:95",
 		"split?listener=web&route=0&percent=a:NaN":                    "such as shop:95",
+		"split?listener=web&route=0&percent=a:1e2":                    "such as shop:95",
+		"split?listener=web&route=0&percent=a:0x64":                   "such as shop:95",
+		"split?listener=web&route=0&percent=a:%2B100":                 "such as shop:95",
 		"split?listener=web&route=0&percent=a:1e309":                  "such as shop:95",
 		"split?listener=web&route=0&percent=a:60.5&percent=b:39.4":    "add up to 99.9: write what makes 100",
 		"split?listener=web&route=0&percent=a":                        "such as shop:95",

@@ -35,6 +35,13 @@ func (b *balancer) last() string {
 	return b.told[len(b.told)-1]
 }
 
+// forget has it be told nothing yet.
+func (b *balancer) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = nil
+}
+
 func (b *balancer) Status() admin.Status {
 	return admin.Status{
 		State:       admin.Serving,
@@ -90,8 +97,8 @@ func (r *reloader) Reload(ctx context.Context, o generation.Options) (admin.Relo
 	if err := r.problem(); err != nil {
 		return admin.Reloaded{}, err
 	}
-	n, err := r.Apply(ctx, 0, o)
-	return admin.Reloaded{Generation: n, Changes: []string{"listener web: limits"}, Pending: r.Status().Pending}, err
+	now, err := r.Apply(ctx, 0, o)
+	return admin.Reloaded{Generation: now.Generation, Changes: []string{"listener web: limits"}, Pending: now.Pending}, err
 }
 
 func (r *reloader) Generations() generation.Status { return r.Status() }
@@ -113,10 +120,22 @@ type rig struct {
 // newRig starts one; "" is a unix socket.
 func newRig(t *testing.T, bind string) *rig {
 	t.Helper()
-	r := &rig{stopped: make(chan struct{}, 1), bind: bind}
-	if bind == "" {
+	r := newQuietRig(t)
+	if r.bind = bind; bind == "" {
 		r.bind = "unix:" + filepath.Join(t.TempDir(), "s")
 	}
+	r.move(t, r.bind)
+	var err error
+	if r.Client, err = admin.NewClient(r.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// newQuietRig is newRig without a place where the server listens, and without a client.
+func newQuietRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{stopped: make(chan struct{}, 1)}
 	r.reloader.Keeper = generation.New(0, generation.Config[int]{
 		Apply: func(context.Context, int) error {
 			if r.reloader.apply != nil {
@@ -131,11 +150,6 @@ func newRig(t *testing.T, bind string) *rig {
 		Balancer: &r.balancer, Reloader: &r.reloader, Stop: func() { r.stopped <- struct{}{} }, Version: "v1",
 	})
 	t.Cleanup(func() { r.end(t) })
-	r.move(t, r.bind)
-	var err error
-	if r.Client, err = admin.NewClient(r.Addr()); err != nil {
-		t.Fatal(err)
-	}
 	return r
 }
 

@@ -69,10 +69,10 @@ func (s *Server) SetWeight(upstream, endpoint string, weight int) error {
 		return fmt.Errorf("weight %d: %w: write 0 to %d", weight, admin.ErrInvalid, balance.MaxWeight)
 	}
 	from := m.weight()
-	m.set = &weight
 	if err := m.endpoint.SetWeight(weight); err != nil {
 		return fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
+	m.set = &weight
 	s.tellOperator("weight", from, weight, "upstream", upstream, "endpoint", m.endpoint.Name())
 	u.view.Set().Rebuild()
 	return nil
@@ -109,7 +109,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	return nil
 }
 
-// find returns an endpoint by its name or its address.
+// find returns an endpoint by its name or, if it alone has it, its address.
 func (s *Server) find(of, endpoint string) (*upstream, *member, error) {
 	u := s.upstreams[of]
 	if u == nil {
@@ -118,10 +118,17 @@ func (s *Server) find(of, endpoint string) (*upstream, *member, error) {
 	if m := u.members[endpoint]; m != nil {
 		return u, m, nil
 	}
-	for _, m := range u.members {
+	found := make(map[string]*member)
+	for name, m := range u.members {
 		if m.spec.Address == endpoint {
-			return u, m, nil
+			found[name] = m
 		}
+	}
+	if len(found) > 1 {
+		return nil, nil, fmt.Errorf("endpoint %q of %s: %w: it is the address of several: write one of %s", endpoint, of, admin.ErrInvalid, names(found))
+	}
+	for _, m := range found {
+		return u, m, nil
 	}
 	return nil, nil, fmt.Errorf("endpoint %q of %s: %w: there are %s", endpoint, of, admin.ErrNotFound, names(u.members))
 }

@@ -1,8 +1,12 @@
 package balancer_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // TestWhatIsDoneByHandIsLogged with who, what, from and to.
@@ -30,4 +34,22 @@ upstreams:
 	r.Logs("by=admin", "what=drain", "upstream=u", "endpoint=e", "from=draining", "to=serving")
 	must(r.DrainListener("l"))
 	r.Logs("by=admin", "what=drain", "listener=l", "from=serving", "to=draining")
+}
+
+// TestAnAddressOfSeveral endpoints says nothing of which one is meant.
+func TestAnAddressOfSeveral(t *testing.T) {
+	up := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: e}, {address: %[1]q, name: f}]}]`, up))
+	for _, err := range []error{r.DrainEndpoint("u", up, true), r.SetWeight("u", up, 7)} {
+		if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "it is the address of several: write one of e, f") {
+			t.Errorf("it is chosen: %v", err)
+		}
+	}
+	for _, e := range r.Status().Upstreams[0].Endpoints {
+		if e.Weight != 1 || e.State != admin.Up {
+			t.Errorf("%+v", e)
+		}
+	}
 }

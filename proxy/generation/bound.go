@@ -17,7 +17,7 @@ type Bound struct {
 // does elsewhere. Spaces are allowed. The error wraps [ErrOptions].
 func ParseBound(text string) (Bound, error) {
 	name, number, found := strings.Cut(text, ">")
-	name, number = strings.TrimSpace(name), strings.TrimSpace(number)
+	name, number = strings.Trim(name, " "), strings.Trim(number, " ")
 	switch {
 	case !found:
 		return Bound{}, boundError(text, "there is no '>'")
@@ -27,7 +27,7 @@ func ParseBound(text string) (Bound, error) {
 		return Bound{}, boundError(text, fmt.Sprintf("%q is not the name of a counter", name))
 	}
 	number, atLeast := strings.CutPrefix(number, "=")
-	number = strings.TrimSpace(number)
+	number = strings.Trim(number, " ")
 	n, err := strconv.ParseInt(number, 10, 64)
 	switch {
 	case number == "":

@@ -16,6 +16,9 @@ var (
 	// ErrNothing is wrapped by the errors of [Keeper.Confirm] and [Keeper.Rollback] if
 	// there is nothing to confirm or to return to.
 	ErrNothing = errors.New("nothing")
+	// ErrLate is wrapped by the error of [Keeper.Confirm] if the change must not stay any
+	// more, and was taken back, or is not the one in force.
+	ErrLate = errors.New("too late")
 	// ErrOptions is wrapped by the error of [Keeper.Apply] for options that cannot be
 	// meant. Such an error is one line that says what to write instead.
 	ErrOptions = errors.New("invalid option")

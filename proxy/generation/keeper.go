@@ -90,31 +90,41 @@ func (k *Keeper[T]) take(ctx context.Context) error {
 
 func (k *Keeper[T]) give() { <-k.turn }
 
-// Apply brings a state into force, as soon as others have (ctx bounds that), and returns the number of its generation, or that of
-// the one that stays in force with an error: that of Config.Apply, or one that wraps
-// [ErrPending], [ErrOptions] or [ErrClosed].
-func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (int, error) {
+// An Installed is what has become of a change, as it was when that was made: what others
+// change at the same time is not in it.
+type Installed[T any] struct {
+	Generation int      // of the change
+	Before     T        // the state that it has replaced
+	Pending    *Waiting // nil: it stays
+}
+
+// Apply brings a state into force, as soon as others have; ctx bounds that. The error is that
+// of Config.Apply, or wraps [ErrPending], [ErrOptions] or [ErrClosed].
+func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installed[T], err error) {
 	p, err := k.newPending(o)
 	if err != nil {
-		return k.Status().Current, err
+		return done, err
 	}
 	if err := k.take(ctx); err != nil {
-		return k.Status().Current, err
+		return done, err
 	}
 	defer k.give()
 	if err := k.idle(); err != nil {
-		return k.current.number, err
+		return done, err
 	}
 	p.begin(k.cfg.Counter) // before the swap, which may be what makes it rise
 	if err := k.cfg.Apply(k.ending, next); err != nil {
-		return k.current.number, err
+		return done, err
 	}
+	done.Before = k.current.state
 	k.install(next, o, p)
+	done.Generation = k.current.number
 	if p != nil {
+		done.Pending = p.describe(done.Generation)
 		k.watchers.Go(func() { k.watch(p) })
 	}
-	k.tell(Change{Event: Applied, Generation: k.current.number, By: o.By, Pending: k.Status().Pending})
-	return k.current.number, nil
+	k.tell(Change{Event: Applied, Generation: done.Generation, By: o.By, Pending: done.Pending})
+	return done, nil
 }
 
 // idle returns an error if a change waits to be confirmed. The turn is held.

@@ -144,10 +144,12 @@ func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
 	return k.revert("itself", why) != nil
 }
 
-// Confirm has the change that waits for it stay. One that must not stay, because the bound
-// is passed, is taken back instead, which is an error; one whose rollback has failed may be
-// confirmed. The error may wrap [ErrNothing] or [ErrClosed].
-func (k *Keeper[T]) Confirm(ctx context.Context, by string) (int, error) {
+// Confirm has the change that waits for it stay. Number is that of its generation: who has
+// waited too long must not find that he has confirmed another one; 0 is whichever waits. A
+// change that must not stay, because the bound is passed or its time is over, is taken back
+// instead, which is an error; one whose rollback has failed may be confirmed. The error may
+// wrap [ErrNothing], [ErrLate] or [ErrClosed].
+func (k *Keeper[T]) Confirm(ctx context.Context, number int, by string) (int, error) {
 	if err := k.take(ctx); err != nil {
 		return k.Status().Current, err
 	}
@@ -156,11 +158,14 @@ func (k *Keeper[T]) Confirm(ctx context.Context, by string) (int, error) {
 	if p == nil {
 		return k.current.number, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.number, k.lastWords())
 	}
+	if number != 0 && number != k.current.number {
+		return k.current.number, fmt.Errorf("%w to confirm generation %d: it is generation %d that waits to be confirmed", ErrLate, number, k.current.number)
+	}
 	if why := p.verdict(); why != "" && !p.failed {
 		if err := k.revert("itself", why); err != nil {
 			return k.current.number, err
 		}
-		return k.current.number, fmt.Errorf("too late, it was rolled back: %s", why)
+		return k.current.number, fmt.Errorf("%w, it was rolled back: %s", ErrLate, why)
 	}
 	k.mu.Lock()
 	k.pending = nil

@@ -22,7 +22,7 @@ func TestCloseLeavesWhatWaits(t *testing.T) {
 		k.Close()
 		time.Sleep(time.Hour)
 		_, applyErr := k.Apply(t.Context(), "three", generation.Options{})
-		_, confirmErr := k.Confirm(t.Context(), "test")
+		_, confirmErr := k.Confirm(t.Context(), 0, "test")
 		_, rollbackErr := k.Rollback(t.Context(), "test")
 		for _, err := range []error{applyErr, confirmErr, rollbackErr} {
 			if !errors.Is(err, generation.ErrClosed) {
@@ -83,7 +83,7 @@ func TestRaces(t *testing.T) {
 						case 0:
 							r.Apply(t.Context(), "next", generation.Options{Confirm: 10 * time.Millisecond, RollbackIf: "failures>3"})
 						case 1:
-							r.Confirm(t.Context(), "test")
+							r.Confirm(t.Context(), 0, "test")
 						case 2:
 							r.Rollback(t.Context(), "test")
 						default:

@@ -1,0 +1,236 @@
+package admin_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/generation"
+)
+
+// A wire is a request as it is sent, of which anything may be wrong.
+type wire struct {
+	method, target string
+	header         string // lines
+	body           string
+}
+
+// marked is the header of a request that may change something.
+const marked = admin.Header + ": 1\r\n"
+
+// send has a request answered, and returns the code, and whether anything was changed or
+// tried to be. What is no request at all is 0.
+func (r *rig) send(w wire) (code int, changes bool) {
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\n%s", w.method, w.target, w.header)
+	if w.body != "" {
+		text += fmt.Sprintf("Content-Length: %d\r\n", len(w.body))
+	}
+	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text + "\r\n" + w.body)))
+	if err != nil {
+		return 0, false
+	}
+	before := r.reloader.Status()
+	r.balancer.forget()
+	answer := httptest.NewRecorder()
+	r.Handler().ServeHTTP(answer, req)
+	after := r.reloader.Status()
+	changes = r.balancer.last() != "" || before.Current != after.Current || (before.Pending == nil) != (after.Pending == nil)
+	select {
+	case <-r.stopped:
+		changes = true
+	default:
+	}
+	return answer.Code, changes
+}
+
+// settle has no reload wait, and one to return to.
+func (r *rig) settle(t *testing.T) {
+	t.Helper()
+	if r.reloader.Status().Pending != nil {
+		if _, err := r.reloader.Confirm(t.Context(), 0, "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.reloader.Status().Previous == 0 {
+		if _, err := r.reloader.Apply(t.Context(), 0, generation.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// pend has a reload wait.
+func (r *rig) pend(t *testing.T) {
+	t.Helper()
+	r.settle(t)
+	if _, err := r.reloader.Apply(t.Context(), 0, generation.Options{Confirm: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// goods are requests of every kind of which nothing is wrong.
+var goods = []string{
+	"/plan", "/plan?config=/etc/penstock.yaml",
+	"/reload", "/reload?confirm=2m", "/reload?confirm=1h30m&rollback_if=failures%3E50", "/reload?rollback_if=failures>=1&confirm=1s",
+	"/confirm", "/rollback",
+	"/drain", "/drain?listener=web", "/drain?upstream=shop&endpoint=a", "/drain?endpoint=[::1]:80&upstream=shop&undo=true", "/drain?upstream=shop&endpoint=a&undo=false",
+	"/weight?upstream=shop&endpoint=a&weight=0", "/weight?weight=256&endpoint=a%20b&upstream=shop",
+	"/split?listener=web&route=0&percent=shop:95&percent=next:5", "/split?percent=a:b:99.75&listener=web&percent=b:0.25%25&route=12",
+}
+
+// mutations are a good request with one thing wrong with it.
+func mutations(target string) (list []wire) {
+	add := func(w wire) { list = append(list, w) }
+	for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post", "POSTS"} {
+		add(wire{method, target, marked, ""})
+	}
+	for _, header := range []string{"", admin.Header + ":\r\n", admin.Header + ": 0\r\n", admin.Header + ": true\r\n", marked + marked, "X-" + marked} {
+		add(wire{"POST", target, header, ""})
+	}
+	path, query, _ := strings.Cut(target, "?")
+	for _, body := range []string{"x", "{}", query + "&", "listener=web"} {
+		add(wire{"POST", target, marked, body})
+		add(wire{"POST", target, marked + "Content-Type: application/x-www-form-urlencoded\r\n", body})
+	}
+	add(wire{"POST", target, marked + "Transfer-Encoding: chunked\r\n", ""})
+	for _, wrong := range []string{path + "/", "/" + path, path + "x", "/." + path, path + ";a", strings.ToUpper(path)} {
+		add(wire{"POST", strings.Replace(target, path, wrong, 1), marked, ""})
+	}
+	joint := "?"
+	if query != "" {
+		joint = "&"
+	}
+	for _, more := range []string{"", "x", "x=1", "=", "=1", "%00=1", "listener", "listener=", "undo", "confirm=", "endpoint=", "generation=", "config=", ";"} {
+		add(wire{"POST", target + joint + more, marked, ""})
+	}
+	if query == "" {
+		return list
+	}
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		with := func(one ...string) {
+			add(wire{"POST", path + "?" + strings.Join(slices.Replace(slices.Clone(pairs), i, i+1, one...), "&"), marked, ""})
+		}
+		with(key)
+		with(key + "=")
+		with(strings.ToUpper(key) + "=" + value)
+		with("%20" + key + "=" + value)
+		with(pair, pair)
+		with(pair, key+"=")
+		with("", pair)
+		with(pair + "%")
+		if !slices.Contains([]string{"listener", "upstream", "endpoint", "config"}, key) { // which may be any text
+			with(pair + "x")
+			with(pair + "%0a")
+		}
+		if slices.Contains([]string{"confirm", "generation", "weight", "route", "undo"}, key) {
+			with(key + "=%20" + value)
+			with(key + "=-" + value)
+		}
+	}
+	return list
+}
+
+// TestOneThingWrong: of each request, whatever one thing is wrong with it, nothing is changed;
+// with nothing wrong it is what it says.
+func TestOneThingWrong(t *testing.T) {
+	r := newRig(t, "")
+	tried := map[string]bool{"/status": true, "/generations": true} // which change nothing
+	for _, target := range goods {
+		path, _, _ := strings.Cut(target, "?")
+		tried[path] = true
+		prepare := r.settle
+		if path == "/confirm" {
+			prepare = r.pend
+		}
+		for _, w := range mutations(target) {
+			prepare(t)
+			if code, changes := r.send(w); changes || code > 0 && code < 400 {
+				t.Errorf("%q is answered %d, changes %v", w, code, changes)
+			}
+		}
+		prepare(t)
+		if code, changes := r.send(wire{"POST", target, marked, ""}); code != http.StatusOK || changes != (path != "/plan") {
+			t.Errorf("%s is answered %d, changes %v", target, code, changes)
+		}
+	}
+	for _, path := range admin.Paths() {
+		if !tried[path] {
+			t.Errorf("%s is not tried", path)
+		}
+	}
+}
+
+// patterns are all requests that change something, with their parameters sorted and read, as
+// the page about them says, and not as the server reads them.
+var patterns = []*regexp.Regexp{
+	regexp.MustCompile(`(?s)^/(reload|confirm|rollback|drain|plan)$`),
+	regexp.MustCompile(`(?s)^/plan\?config=/.*$`),
+	regexp.MustCompile(`(?s)^/reload\?confirm=[^\n&]+(\nrollback_if=[^\n&]+)?$`),
+	regexp.MustCompile(`(?s)^/confirm\?generation=[0-9]+$`),
+	regexp.MustCompile(`(?s)^/drain\?listener=.+$`),
+	regexp.MustCompile(`(?s)^/drain\?endpoint=.+\n(undo=(true|false)\n)?upstream=.+$`),
+	regexp.MustCompile(`(?s)^/weight\?endpoint=.+\nupstream=.+\nweight=[0-9]+$`),
+	regexp.MustCompile(`(?s)^/split\?listener=.+\n(percent=.+:[0-9.]+%?\n)+route=[0-9]+$`),
+}
+
+// mayChange reports whether a request may change anything.
+func mayChange(w wire) bool {
+	if w.method != "POST" || w.body != "" || regexp.MustCompile(`(?i)content-length|transfer-encoding`).MatchString(w.header) ||
+		len(regexp.MustCompile(`(?im)^`+admin.Header+`:`).FindAllString(w.header, -1)) != 1 || !regexp.MustCompile(`(?im)^`+admin.Header+`: *1 *\r?$`).MatchString(w.header) {
+		return false
+	}
+	target := regexp.MustCompile(`^(?i:https?://[^/?]*)`).ReplaceAllString(w.target, "")
+	path, query, found := strings.Cut(target, "?")
+	path, err := url.PathUnescape(path)
+	if err != nil {
+		return false
+	}
+	if !found {
+		return patterns[0].MatchString(path)
+	}
+	var pairs []string
+	for pair := range strings.SplitSeq(query, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		key, err1 := url.QueryUnescape(key)
+		value, err2 := url.QueryUnescape(value)
+		if err1 != nil || err2 != nil || value == "" || slices.ContainsFunc(pairs, func(p string) bool { return key != "percent" && strings.HasPrefix(p, key+"=") }) {
+			return false
+		}
+		pairs = append(pairs, key+"="+value)
+	}
+	slices.Sort(pairs)
+	return slices.ContainsFunc(patterns[1:], func(p *regexp.Regexp) bool { return p.MatchString(path + "?" + strings.Join(pairs, "\n")) })
+}
+
+// FuzzRequests: whatever is sent, it changes something only if nothing of it is wrong.
+func FuzzRequests(f *testing.F) {
+	for _, target := range goods {
+		f.Add("POST", target, marked, "")
+		for _, w := range mutations(target) {
+			f.Add(w.method, w.target, w.header, w.body)
+		}
+	}
+	f.Add("GET", "/status", "", "")
+	f.Add("POST", "http://localhost/dr%61in?listener=web", marked, "")
+	f.Fuzz(func(t *testing.T, method, target, header, body string) {
+		r := newQuietRig(t)
+		r.pend(t)
+		w := wire{method, target, header, body}
+		code, changes := r.send(w)
+		if changes && !mayChange(w) {
+			t.Errorf("%q changes something, and is answered %d", w, code)
+		}
+		if !changes && method == "POST" && code == http.StatusOK && !mayChange(w) {
+			t.Errorf("%q is answered as if it were right", w)
+		}
+	})
+}

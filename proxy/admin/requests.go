@@ -1,0 +1,212 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A request is what can be asked.
+type request struct {
+	method, path string
+	// forms are the sets of parameters that it takes: all of one, and no others.
+	forms  [][]string
+	answer func(s *Server, ctx context.Context, a *arguments) (any, error)
+}
+
+// requests are all that there are. A request that is not one of them to the letter is an
+// error, and changes nothing: what was misspelled, or left empty, may have been what mattered.
+var requests = []request{
+	{http.MethodGet, "/status", [][]string{{}}, (*Server).status},
+	{http.MethodGet, "/generations", [][]string{{}}, (*Server).generations},
+	{http.MethodPost, "/plan", [][]string{{}, {"config"}}, (*Server).plan}, // which changes nothing, but opens files
+	{http.MethodPost, "/reload", [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, (*Server).reload},
+	{http.MethodPost, "/confirm", [][]string{{}, {"generation"}}, (*Server).confirm},
+	{http.MethodPost, "/rollback", [][]string{{}}, (*Server).rollback},
+	{http.MethodPost, "/drain", [][]string{{}, {"listener"}, {"upstream", "endpoint"}, {"upstream", "endpoint", "undo"}}, (*Server).drain},
+	{http.MethodPost, "/weight", [][]string{{"upstream", "endpoint", "weight"}}, (*Server).weight},
+	{http.MethodPost, "/split", [][]string{{"listener", "route", "percent"}}, (*Server).split},
+}
+
+// arguments are the values of a request's parameters; those that it does not have are zero.
+type arguments struct {
+	listener, upstream, endpoint string
+	config, rollbackIf           string
+	confirm                      time.Duration
+	generation, weight, route    int
+	undo                         bool
+	percent                      map[string]float64
+}
+
+// parameters read the values of one, in the order in which they were written, none of which is
+// empty.
+var parameters = map[string]func(a *arguments, values []string) error{
+	"listener":    func(a *arguments, v []string) error { return text(&a.listener, v) },
+	"upstream":    func(a *arguments, v []string) error { return text(&a.upstream, v) },
+	"endpoint":    func(a *arguments, v []string) error { return text(&a.endpoint, v) },
+	"rollback_if": func(a *arguments, v []string) error { return text(&a.rollbackIf, v) },
+	"generation":  func(a *arguments, v []string) error { return number(&a.generation, 1, v) },
+	"weight":      func(a *arguments, v []string) error { return number(&a.weight, 0, v) },
+	"route":       func(a *arguments, v []string) error { return number(&a.route, 0, v) },
+	"config":      absolute,
+	"confirm":     confirmTime,
+	"undo":        undo,
+	"percent":     func(a *arguments, v []string) (err error) { a.percent, err = ParsePercent(v); return err },
+}
+
+// once is the value of a parameter that may be written once.
+func once(values []string) (string, error) {
+	if len(values) > 1 {
+		return "", fmt.Errorf("it is there %d times: write it once", len(values))
+	}
+	return values[0], nil
+}
+
+func text(to *string, values []string) (err error) {
+	*to, err = once(values)
+	return err
+}
+
+func number(to *int, least int, values []string) error {
+	v, err := once(values)
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil || int(n) < least {
+		return fmt.Errorf("%q is not a number that it can be: write %d or more", v, least)
+	}
+	*to = int(n)
+	return nil
+}
+
+func absolute(a *arguments, values []string) error {
+	if err := text(&a.config, values); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(a.config) {
+		return fmt.Errorf("%q is not an absolute path: write /etc/penstock/penstock.yaml", a.config)
+	}
+	return nil
+}
+
+func confirmTime(a *arguments, values []string) error {
+	v, err := once(values)
+	if err != nil {
+		return err
+	}
+	if a.confirm, err = time.ParseDuration(v); err != nil || a.confirm <= 0 {
+		return fmt.Errorf("%q is not a time: write 30s or 2m", v)
+	}
+	return nil
+}
+
+func undo(a *arguments, values []string) error {
+	v, err := once(values)
+	switch {
+	case err != nil:
+		return err
+	case v != "true" && v != "false":
+		return fmt.Errorf("%q is neither: write true or false", v)
+	}
+	a.undo = v == "true"
+	return nil
+}
+
+// A methodError is a request with a method that its path does not have.
+type methodError struct {
+	path, method string // and that which it has
+}
+
+func (e *methodError) Error() string {
+	return fmt.Sprintf("%s is asked for with %s", e.path, e.method)
+}
+
+// find returns what is asked for.
+func find(method, path string) (*request, error) {
+	i := slices.IndexFunc(requests, func(q request) bool { return q.path == path })
+	switch {
+	case i < 0:
+		return nil, fmt.Errorf("path %q: %w: write one of %s", path, ErrNotFound, paths())
+	case method != requests[i].method && !(method == http.MethodHead && requests[i].method == http.MethodGet):
+		return nil, &methodError{path, requests[i].method}
+	}
+	return &requests[i], nil
+}
+
+func paths() string {
+	var list []string
+	for _, q := range requests {
+		list = append(list, q.path)
+	}
+	return strings.Join(list, ", ")
+}
+
+// read reads the parameters of a request.
+func (q *request) read(r *http.Request) (*arguments, error) {
+	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		return nil, fmt.Errorf("%w: parameters are written after the path: write ?%s, and no body", ErrInvalid, q.shape())
+	}
+	values, err := query(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Sorted(maps.Keys(values))
+	for _, name := range names {
+		if !slices.ContainsFunc(q.forms, func(form []string) bool { return slices.Contains(form, name) }) {
+			return nil, fmt.Errorf("%w: there is no parameter %q here: write %s", ErrInvalid, name, q.shape())
+		}
+	}
+	fits := func(form []string) bool { return slices.Equal(slices.Sorted(slices.Values(form)), names) }
+	if !slices.ContainsFunc(q.forms, fits) {
+		return nil, fmt.Errorf("%w: write %s", ErrInvalid, q.shape())
+	}
+	a := new(arguments)
+	for _, name := range names {
+		if slices.Contains(values[name], "") {
+			return nil, fmt.Errorf("%w: %s: it has no value", ErrInvalid, name)
+		}
+		if err := parameters[name](a, values[name]); errors.Is(err, ErrInvalid) {
+			return nil, err
+		} else if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
+		}
+	}
+	return a, nil
+}
+
+// shape says which parameters a request takes.
+func (q *request) shape() string {
+	var list []string
+	for _, form := range q.forms {
+		if len(form) == 0 {
+			list = append(list, "nothing")
+		} else {
+			list = append(list, strings.Join(form, " and "))
+		}
+	}
+	return strings.Join(list, ", or ")
+}
+
+// query returns the parameters of a URL.
+func query(u *url.URL) (url.Values, error) {
+	if u.RawQuery == "" && !u.ForceQuery {
+		return nil, nil
+	}
+	if slices.Contains(strings.Split(u.RawQuery, "&"), "") {
+		return nil, fmt.Errorf("%w: a parameter is missing after '?' or '&'", ErrInvalid)
+	}
+	values, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("%w: query: %w", ErrInvalid, err)
+	}
+	return values, nil
+}
