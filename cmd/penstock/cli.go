@@ -14,6 +14,9 @@ const (
 	exitOK    = 0
 	exitError = 1 // it could not start, or sessions were cut
 	exitUsage = 2 // the command line is wrong
+
+	exitWarnings = 3 // of status --exit-code: something is wrong, but clients are served
+	exitOutage   = 4 // likewise: clients are not served
 )
 
 const description = `A layer 4 proxy that moves bytes between sockets by splice(2) through pooled kernel pipes.

@@ -110,6 +110,34 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	}
 }
 
+// TestStatusExitCode: what is wrong is an exit code for scripts that ask for one.
+func TestStatusExitCode(t *testing.T) {
+	r := startRun(t, nil, "a")
+	ask := func(code int, args ...string) string {
+		t.Helper()
+		out, _ := r.tells(code, append([]string{"status", "--config", r.file}, args...)...)
+		return out
+	}
+	ask(exitOK)
+	if out := ask(exitOK, "--exit-code", "--json"); !strings.Contains(out, `"problems": []`) {
+		t.Errorf("it says %q", out)
+	}
+	r.tells(exitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if out := ask(exitWarnings, "--exit-code"); !strings.HasPrefix(out, "WARNING  generation 2 waits to be confirmed until ") {
+		t.Errorf("it says %q", out)
+	}
+	r.balancer.mu.Lock()
+	r.balancer.outage = true
+	r.balancer.mu.Unlock()
+	if out := ask(exitOutage, "--exit-code"); !strings.HasPrefix(out, "OUTAGE   upstream up has no usable endpoint since ") || !strings.Contains(out, "\nWARNING  ") {
+		t.Errorf("it says %q", out)
+	}
+	ask(exitWarnings, "--exit-code", "--listener", "a")
+	ask(exitOK)
+	r.end(exitOK)
+	ask(exitError, "--exit-code")
+}
+
 // TestAdminMoves with a reload, and back with a rollback.
 func TestAdminMoves(t *testing.T) {
 	r := startRun(t, nil, "a")

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -30,6 +31,7 @@ type paperBalancer struct {
 	applied  int
 	bad      error // of applying
 	failures int64
+	outage   bool
 	cut      chan struct{}
 	drains   chan struct{} // closed: draining takes no time
 }
@@ -78,11 +80,14 @@ func (b *paperBalancer) Status() admin.Status {
 	defer b.mu.Unlock()
 	s := admin.Status{State: admin.Serving, Counters: map[string]int64{"failures": b.failures, "refused": 0}}
 	for _, l := range b.cfg.Listeners {
-		s.Listeners = append(s.Listeners, admin.Listener{Name: l.Name, Connections: admin.Connections{Active: 5}, Binds: bounds(l)})
+		s.Listeners = append(s.Listeners, admin.Listener{Name: l.Name, Connections: admin.Connections{Active: 5}, Binds: bounds(l), Routes: []admin.Route{{To: map[string]float64{l.Upstream: 100}}}})
 		s.Connections.Active += 5
 	}
 	for _, u := range b.cfg.Upstreams {
 		up := admin.Upstream{Name: u.Name}
+		if b.outage {
+			up.Outage = &admin.UpstreamOutage{Since: time.Now()}
+		}
 		for _, e := range u.Endpoints {
 			up.Endpoints = append(up.Endpoints, admin.Endpoint{Name: e.Name, Active: 3})
 			up.Active += 3

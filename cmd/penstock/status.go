@@ -16,6 +16,7 @@ type statusCmd struct {
 	JSON     bool   `name:"json" help:"In JSON, with everything that is counted."`
 	Listener string `placeholder:"NAME" help:"Of the listeners and upstreams only this listener."`
 	Upstream string `placeholder:"NAME" help:"Of the listeners and upstreams only this upstream."`
+	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served; of --listener or --upstream only its own count, and the process's."`
 }
 
 // Run says what a running process does.
@@ -31,10 +32,26 @@ func (c *statusCmd) Run(e *env) error {
 		case c.JSON:
 			form := json.NewEncoder(e.stdout)
 			form.SetIndent("", "  ")
-			return form.Encode(s)
+			err = form.Encode(s)
+		default:
+			err = writeStatus(e.stdout, &s, time.Now())
 		}
-		return writeStatus(e.stdout, &s, time.Now())
+		if err == nil && c.ExitCode {
+			err = verdict(s.Problems)
+		}
+		return err
 	})
+}
+
+// verdict is the exit code for the worst of problems, nil for none.
+func verdict(problems []admin.Problem) error {
+	switch {
+	case len(problems) == 0:
+		return nil
+	case slices.ContainsFunc(problems, func(p admin.Problem) bool { return p.Severity == admin.Outage }):
+		return exitCode(exitOutage)
+	}
+	return exitCode(exitWarnings)
 }
 
 // narrow leaves of a status what is asked for, or says that it is not there.
@@ -47,6 +64,9 @@ func (c *statusCmd) narrow(s *admin.Status) (err error) {
 	if s.Listeners, err = only(s.Listeners, "listener", c.Listener, nameOfListener); err == nil {
 		s.Upstreams, err = only(s.Upstreams, "upstream", c.Upstream, nameOfUpstream)
 	}
+	s.Problems = slices.DeleteFunc(s.Problems, func(p admin.Problem) bool {
+		return p.Listener != "" && p.Listener != c.Listener || p.Upstream != "" && p.Upstream != c.Upstream
+	})
 	return err
 }
 

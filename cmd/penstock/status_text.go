@@ -27,12 +27,11 @@ func (t *statusText) row(cells ...string) {
 // note adds a line below the last row.
 func (t *statusText) note(format string, args ...any) {
 	last := len(t.notes) - 1
-	line := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ") // joined errors have lines
-	t.notes[last] = append(t.notes[last], line)
+	t.notes[last] = append(t.notes[last], oneLine(fmt.Sprintf(format, args...)))
 }
 
-// write writes all of it.
-func (t *statusText) write(w io.Writer) error {
+// write writes all of it, below some lines.
+func (t *statusText) write(w io.Writer, above []string) error {
 	var table strings.Builder
 	form := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	for _, r := range t.rows {
@@ -42,6 +41,9 @@ func (t *statusText) write(w io.Writer) error {
 		return err
 	}
 	var text strings.Builder
+	for _, line := range above {
+		text.WriteString(line + "\n")
+	}
 	i := 0
 	for line := range strings.Lines(table.String()) {
 		text.WriteString(line)
@@ -63,7 +65,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
 	if s.TLSSessions.Active > 0 {
-		t.row("  of them TLS", "", "", fmt.Sprintf("active %d, at most %d", s.TLSSessions.Active, s.TLSSessions.Most))
+		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
 	}
 	for i := range s.Listeners {
 		t.listener(&s.Listeners[i])
@@ -71,8 +73,19 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	for i := range s.Upstreams {
 		t.upstream(&s.Upstreams[i])
 	}
-	return t.write(w)
+	return t.write(w, problemLines(s.Problems))
 }
+
+// problemLines are a line for each problem.
+func problemLines(problems []admin.Problem) (lines []string) {
+	for _, p := range problems {
+		lines = append(lines, fmt.Sprintf("%-7s  %s", strings.ToUpper(string(p.Severity)), oneLine(p.Text)))
+	}
+	return lines
+}
+
+// oneLine makes one line of several: joined errors have some.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 // rollback says what takes a generation back before its time.
 func rollback(bound string, increase int64) string {
@@ -88,7 +101,18 @@ func (t *statusText) until(at time.Time) string {
 }
 
 func clients(c admin.Connections) string {
-	return fmt.Sprintf("active %d, accepted %d, refused %d", c.Active, c.Accepted, c.Refused)
+	return fmt.Sprintf("%s, accepted %d, refused %d", active(c.Active, c.Most), c.Accepted, c.Refused)
+}
+
+// active is how many there are, of how many there may be; 0: any number.
+func active(n, most int64) string {
+	switch {
+	case most <= 0:
+		return fmt.Sprintf("active %d", n)
+	case n >= most:
+		return fmt.Sprintf("active %d of %d (limit)", n, most)
+	}
+	return fmt.Sprintf("active %d of %d", n, most)
 }
 
 // traffic is what clients have sent, and what they were sent.
@@ -113,7 +137,7 @@ func (t *statusText) listener(l *admin.Listener) {
 	if l.PausedAt != "" {
 		state += " (" + l.PausedAt + ")"
 	}
-	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s; %s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), strings.Join(l.Addresses, ", ")))
+	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s; %s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), listensAt(l)))
 	if len(l.Pauses) > 0 {
 		t.note("has paused at its limits%s", byReason(l.Pauses))
 	}
@@ -122,6 +146,25 @@ func (t *statusText) listener(l *admin.Listener) {
 			t.note("route %d is split%s: %s", i, matched(r.Match), shares(r.To))
 		}
 	}
+}
+
+// listensAt is the addresses of a listener, with the lengths of their accept queues.
+func listensAt(l *admin.Listener) string {
+	list := slices.Clone(l.Addresses)
+	for i, q := range l.Queues {
+		if i >= len(list) {
+			break
+		}
+		switch {
+		case !q.Known:
+			list[i] += " (accept queue unknown)"
+		case q.Dropped > 0:
+			list[i] += fmt.Sprintf(" (accept queue %d of %d, overflowed %d)", q.Length, q.Most, q.Dropped)
+		default:
+			list[i] += fmt.Sprintf(" (accept queue %d of %d)", q.Length, q.Most)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 func matched(match string) string {
@@ -151,6 +194,9 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	}
 	t.row("upstream", u.Name, state, fmt.Sprintf("active %d, waiting %d%s, %s", u.Active, u.Pending, refused, traffic(u.Bytes)))
 	t.circuit(u.BreakerWhy, u.BreakerUntil)
+	if u.EjectionsWithheld > 0 {
+		t.note("max_ejected has held back ejections: %d failures", u.EjectionsWithheld)
+	}
 	if u.Panic {
 		t.note("too few endpoints are healthy: all are used")
 	}
@@ -200,7 +246,7 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	if e.Zone != "" {
 		more += ", zone " + e.Zone
 	}
-	t.row("  endpoint", e.Name, state, fmt.Sprintf("active %d, ever %d, failures %d, weight %d%s, %s", e.Active, e.Total, e.Failures, e.Weight, more, traffic(e.Bytes)))
+	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, ever %d, failures %d, weight %d%s, %s", active(e.Active, e.Most), e.Total, e.Failures, e.Weight, more, traffic(e.Bytes)))
 	switch {
 	case !e.Until.IsZero():
 		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)

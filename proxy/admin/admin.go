@@ -25,8 +25,8 @@ var (
 //
 // What they change stays until a reload changes the same thing in the file.
 type Balancer interface {
-	// Status tells what there is and what it does. It is not filled in: Generation,
-	// Pending, Started, PID and Version, which the [Server] knows.
+	// Status tells what there is and what it does. It is not filled in: Problems,
+	// Generation, Pending, Started, PID and Version, which the [Server] knows.
 	Status() Status
 	// DrainListener has a listener accept nobody any more; its sessions may go on for
 	// as long as the process's when it drains. It comes back by a reload.
@@ -125,6 +125,9 @@ const (
 
 // Status tells of a load balancer. Its JSON form is part of the interface of the program.
 type Status struct {
+	// Problems are what is wrong, outages first; empty: nothing.
+	Problems []Problem `json:"problems"`
+
 	PID        int       `json:"pid"`
 	Version    string    `json:"version"`
 	Started    time.Time `json:"started"`
@@ -189,13 +192,36 @@ type Listener struct {
 	Bytes       Bytes            `json:"bytes"`
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // the refused ones by reason
 	Handshakes  *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS does not end here
-	Routes      []Route          `json:"routes,omitempty"`     // in order; the default route is the last
+	Queues      []Queue          `json:"accept_queues"`
+	// Certificates are those that clients are shown.
+	Certificates []Certificate `json:"certificates,omitempty"`
+	Routes       []Route       `json:"routes,omitempty"` // in order; the default route is the last
 }
 
 // A Bound is where a listener listens, or all sockets that systemd has passed under a name.
 type Bound struct {
 	Bind   string `json:"bind"`   // as in the file
 	Active int64  `json:"active"` // connections that came in there
+}
+
+// A Queue is the accept queue of a listening socket: connections that the kernel has made, and
+// that wait to be accepted.
+type Queue struct {
+	Address string `json:"address"`
+	Known   bool   `json:"known"` // the kernel says how many there are
+	Length  int64  `json:"length"`
+	Most    int64  `json:"most"` // when more than that wait it overflows, and clients have to try again
+	// Dropped is how often it has overflowed, and DroppedLastMinute how often within about
+	// the last minute, as far as the kernel counts that: for TCP.
+	Dropped           int64 `json:"dropped"`
+	DroppedLastMinute int64 `json:"dropped_last_minute"`
+}
+
+// A Certificate is one that peers are shown.
+type Certificate struct {
+	Path string    `json:"path"`
+	From time.Time `json:"from"` // it is valid
+	Ends time.Time `json:"ends"`
 }
 
 // A Route is where a listener's clients go.
@@ -226,10 +252,27 @@ type Upstream struct {
 	// had allowed it.
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty"`
 	// Reasons are clients that got no endpoint, by reason.
-	Reasons    map[string]int64 `json:"refused_by,omitempty"`
-	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with endpoints; nil: TLS does not begin here
-	Discovery  *Discovery       `json:"discovery,omitempty"`  // nil: its endpoints are in the file
-	Endpoints  []Endpoint       `json:"endpoints"`
+	Reasons map[string]int64 `json:"refused_by,omitempty"`
+	// RefusedLastMinute and WithheldLastMinute are the clients refused and the ejections
+	// held back within about the last minute.
+	RefusedLastMinute  int64 `json:"refused_last_minute,omitempty"`
+	WithheldLastMinute int64 `json:"ejections_withheld_last_minute,omitempty"`
+	// Outage is since when no endpoint takes clients; nil: one does.
+	Outage   *UpstreamOutage `json:"outage,omitempty"`
+	Fallback string          `json:"fallback,omitempty"` // the upstream that has its clients then
+	// Certificates are those that endpoints are shown.
+	Certificates []Certificate `json:"certificates,omitempty"`
+	Handshakes   *Handshakes   `json:"handshakes,omitempty"` // with endpoints; nil: TLS does not begin here
+	Discovery    *Discovery    `json:"discovery,omitempty"`  // nil: its endpoints are in the file
+	Endpoints    []Endpoint    `json:"endpoints"`
+}
+
+// An UpstreamOutage is a time in which no endpoint of an upstream takes clients.
+type UpstreamOutage struct {
+	Since     time.Time `json:"since"`
+	Full      bool      `json:"full,omitempty"` // those that are usable are at their limit
+	Refused   int64     `json:"refused"`        // clients since then
+	Fallbacks int64     `json:"fallbacks"`      // clients since then that went to the fallback
 }
 
 // An Endpoint is what an endpoint has done and does.

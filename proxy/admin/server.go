@@ -207,4 +207,5 @@ func (s *Server) fill(st *Status) {
 	st.PID, st.Version, st.Started = os.Getpid(), s.cfg.Version, s.started
 	of := s.cfg.Reloader.Generations()
 	st.Generation, st.Pending = of.Current, of.Pending
+	st.Problems = problems(st, time.Now())
 }

@@ -38,6 +38,7 @@ type bound struct {
 	service *core.Service
 	adapts  bool              // its options are others than before
 	before  []*core.Listening // those that it has taken over from, whose sessions are its own
+	drops   int64             // see dropped
 }
 
 // bindOptions are what a configuration says of its listening sockets themselves.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/monitor"
 )
@@ -113,6 +114,7 @@ func (s *Server) whyUnusable(key any) string {
 const (
 	refusedLine  = "clients refused"
 	withheldLine = "ejections held back by max_ejected"
+	droppedLine  = "accept queue overflowed, clients had to try again"
 )
 
 // watched returns the counters whose rise is logged. Those of upstreams that are gone are
@@ -121,6 +123,11 @@ func (s *Server) watched() []monitor.Counter {
 	list := s.watcher.counters[:0]
 	for name, l := range s.listeners {
 		list = append(list, monitor.Counter{Key: l.door, Message: refusedLine, Kind: "listener", Name: name, Total: l.door.Refusals()})
+	}
+	for _, b := range s.binds {
+		if !s.closing { // or its descriptor may be closed already
+			list = append(list, monitor.Counter{Key: b, Message: droppedLine, Kind: "listener", Name: b.owner, Total: b.dropped()})
+		}
 	}
 	for _, upstreams := range []map[string]*upstream{s.upstreams, s.departed} {
 		for name, u := range upstreams {
@@ -155,4 +162,24 @@ func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Le
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
+}
+
+// missed says of an upstream's status what clients and verdicts have missed lately.
+func (s *Server) missed(u *upstream, st *admin.Upstream) {
+	now := s.now()
+	st.RefusedLastMinute = s.watcher.sums.Recent(now, u.up, refusedLine)
+	if u.outlier != nil {
+		st.WithheldLastMinute = s.watcher.sums.Recent(now, u.outlier, withheldLine)
+	}
+	condition := u.condition()
+	if condition == monitor.Usable {
+		return
+	}
+	o, known := s.watcher.outages.Of(u.up)
+	if !known || o.Condition < condition { // it was not looked at since
+		o = monitor.Outage{Since: now}
+	}
+	st.Outage = &admin.UpstreamOutage{
+		Since: s.wall(o.Since), Full: condition == monitor.Full, Refused: o.Refused, Fallbacks: o.Fallbacks,
+	}
 }

@@ -3,10 +3,13 @@ package balancer_test
 import (
 	"fmt"
 	"net"
+	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // TestOutageIsLogged with the reason of each endpoint and, at its end, with those whom it has
@@ -66,4 +69,66 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 		t.Error(err)
 	}
 	r.Logs("level=INFO", `msg="clients refused"`, "listener=l", `reasons="address `)
+}
+
+// TestLimitsInStatus: how many there are of how many there may be, who waits to be accepted,
+// and that no endpoint has room.
+func TestLimitsInStatus(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: ["127.0.0.1:0", "unix:%s"], upstream: u, limits: {connections: 1}, socket: {backlog: 5}}
+  - {name: m, bind: "127.0.0.1:0", upstream: u}
+upstreams: [{name: u, queue: {size: 5, timeout: 1h}, endpoints: [{address: %q, name: a, connections: 1}]}]`, path, named(t, "a")))
+	if u := r.Status().Upstreams[0]; u.Outage != nil {
+		t.Errorf("at first: %+v", u.Outage)
+	}
+	c := client(t, r.At("l"))
+	line(t, c)
+	for range 3 {
+		client(t, r.At("l"))
+	}
+	for range 2 {
+		waits, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer waits.Close()
+	}
+	client(t, r.At("m"))
+	r.Until("they wait", func() bool {
+		q := r.Listener("l").Queues
+		return q[0].Length == 3 && q[1].Length == 2 && r.Status().Upstreams[0].Pending == 1
+	})
+	l, e, s := r.Listener("l"), r.Endpoint("u", "a"), r.Status()
+	if want := (admin.Queue{Address: l.Addresses[0], Known: true, Length: 3, Most: 5}); l.Queues[0] != want {
+		t.Errorf("%+v, want %+v", l.Queues[0], want)
+	}
+	if want := (admin.Queue{Address: "unix:" + path, Known: true, Length: 2, Most: 5}); l.Queues[1] != want {
+		t.Errorf("%+v, want %+v", l.Queues[1], want)
+	}
+	if c := l.Connections; c.Active != 1 || c.Most != 1 || e.Active != 1 || e.Most != 1 || s.Connections.Most != 5000 || r.Listener("m").Connections.Most != 0 {
+		t.Errorf("%+v, %+v, %+v", c, e, s.Connections)
+	}
+	if o := s.Upstreams[0].Outage; o == nil || !o.Full || o.Refused != 0 || o.Since.IsZero() {
+		t.Errorf("%+v, want it to be full", o)
+	}
+	c.Close()
+	r.Until("there is room", func() bool { return r.Listener("l").Queues[0].Length < 3 })
+}
+
+// TestOverflowsAreCounted of each accept queue, and logged.
+func TestOverflowsAreCounted(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}, socket: {backlog: 1}}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	line(t, client(t, r.At("l")))
+	r.Until("it overflows", func() bool {
+		if c, err := net.DialTimeout("tcp", r.At("l"), 10*time.Millisecond); err == nil {
+			defer c.Close()
+		}
+		q := r.Listener("l").Queues[0]
+		return q.Dropped > 0 && q.DroppedLastMinute > 0
+	})
+	r.Logs("level=WARN", `msg="accept queue overflowed`, "listener=l", "times=")
 }

@@ -61,7 +61,7 @@ func (s *Server) listenerStatus(name string, running *dispatch.Running) admin.Li
 		st.Connections.Refused += n
 	}
 	if l.tls != nil {
-		st.Handshakes = handshakes(l.stats)
+		st.Handshakes, st.Certificates = handshakes(l.stats), certificates(l.tls.Lifetimes())
 	}
 	switch {
 	case l.drained:
@@ -74,6 +74,7 @@ func (s *Server) listenerStatus(name string, running *dispatch.Running) admin.Li
 	for _, key := range l.keys {
 		if b := s.binds[key]; b != nil {
 			st.Addresses = append(st.Addresses, b.listener.Addr())
+			st.Queues = append(st.Queues, s.queueOf(b))
 		}
 	}
 	for _, at := range l.cfg.Bind {
@@ -160,8 +161,12 @@ func (s *Server) upstreamStatus(u *upstream, running *dispatch.Running) admin.Up
 		Bytes: bytesOf(u.up.Bytes(), running.Upstreams[u.up]),
 	}
 	if u.tls != nil {
-		st.Handshakes = handshakes(u.stats)
+		st.Handshakes, st.Certificates = handshakes(u.stats), certificates(u.tls.Lifetimes())
 	}
+	if f := u.cfg.Fallback; f != nil {
+		st.Fallback = f.Upstream
+	}
+	s.missed(u, &st)
 	if u.breaker != nil {
 		st.Breaker, st.Opened = u.breaker.State().String(), u.breaker.Opened()
 		st.BreakerWhy, st.BreakerUntil = s.circuit(u.breaker)

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // shake is a client of TLS with a configuration; what it gets wrong shows by the first
@@ -73,6 +76,15 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: m
 		t.Errorf("one of TLS 1.2 got %q", says)
 	}
 	r.Until("both are counted", func() bool { return r.Refused("l", "tls") == 2 })
+	for path, has := range map[string]struct {
+		list []admin.Certificate
+		of   tls.Certificate
+	}{"c.pem": {r.Listener("l").Certificates, pair}, "mine.pem": {r.Status().Upstreams[0].Certificates, own}} {
+		want := admin.Certificate{Path: filepath.Join(r.Dir, path), From: has.of.Leaf.NotBefore, Ends: has.of.Leaf.NotAfter}
+		if !slices.Equal(has.list, []admin.Certificate{want}) {
+			t.Errorf("%s in the status is %+v, want %+v", path, has.list, want)
+		}
+	}
 }
 
 // TestCertificatesChange: by name, as their files are replaced, while sessions go on;

@@ -1,0 +1,152 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Severity says how bad a [Problem] is.
+type Severity string
+
+// The severities.
+const (
+	// Outage: clients are not served.
+	Outage Severity = "outage"
+	// Warning: they are, for now.
+	Warning Severity = "warning"
+)
+
+// A Problem is something that is wrong at the moment.
+type Problem struct {
+	Severity Severity `json:"severity"`
+	// Kind is a word for programs; docs/reload.md lists them.
+	Kind string `json:"kind"`
+	// What it is of, as far as it is of anything smaller than the process.
+	Listener string    `json:"listener,omitempty"`
+	Upstream string    `json:"upstream,omitempty"`
+	Endpoint string    `json:"endpoint,omitempty"`
+	Since    time.Time `json:"since,omitzero"` // left out: that is not known
+	Text     string    `json:"text"`           // a line to read, which says what it is of
+}
+
+// problems says what a status shows to be wrong, outages first.
+func problems(s *Status, now time.Time) []Problem {
+	p := finder{now: now, used: inUse(s), list: []Problem{}}
+	p.process(s)
+	for i := range s.Listeners {
+		p.listener(&s.Listeners[i])
+	}
+	for i := range s.Upstreams {
+		p.upstream(&s.Upstreams[i])
+	}
+	slices.SortStableFunc(p.list, func(a, b Problem) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
+	return p.list
+}
+
+func (s Severity) rank() int {
+	if s == Outage {
+		return 0
+	}
+	return 1
+}
+
+// A finder collects problems.
+type finder struct {
+	now  time.Time
+	used map[string]bool // upstreams that get clients
+	list []Problem
+}
+
+// add adds a problem, of what its other fields say.
+func (f *finder) add(of Problem, severity Severity, kind, format string, args ...any) {
+	of.Severity, of.Kind, of.Text = severity, kind, fmt.Sprintf(format, args...)
+	f.list = append(f.list, of)
+}
+
+// inUse returns the upstreams that get clients: of a listener's route, or as the fallback of
+// one that does.
+func inUse(s *Status) map[string]bool {
+	used, fallback := make(map[string]bool), make(map[string]string)
+	for i := range s.Upstreams {
+		fallback[s.Upstreams[i].Name] = s.Upstreams[i].Fallback
+	}
+	for i := range s.Listeners {
+		for _, r := range s.Listeners[i].Routes {
+			for name, percent := range r.To {
+				for ; percent > 0 && name != "" && !used[name]; name = fallback[name] {
+					used[name] = true
+				}
+			}
+		}
+	}
+	return used
+}
+
+func (f *finder) process(s *Status) {
+	var of Problem
+	if p := s.Pending; p != nil {
+		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, or is taken back", p.Generation, f.clock(p.Until))
+	}
+	if s.State == Draining {
+		f.add(of, Warning, "draining", "the process drains: it accepts nobody any more, %s", plural(s.Connections.Active, "client is left", "clients are left"))
+	}
+	if c := s.Connections; c.Most > 0 && c.Active >= c.Most {
+		f.add(of, Warning, "connections_limit", "the process is at its limit of connections (%d of %d): further clients wait", c.Active, c.Most)
+	}
+	if t := s.TLSSessions; t.Most > 0 && t.Active >= t.Most {
+		f.add(of, Warning, "tls_limit", "the process is at its limit of TLS sessions (%d of %d): further ones are refused", t.Active, t.Most)
+	}
+}
+
+func (f *finder) listener(l *Listener) {
+	of := Problem{Listener: l.Name}
+	if l.PausedAt != "" {
+		f.add(of, Warning, "listener_limit", "listener %s is at its limit (%s): further clients wait", l.Name, l.PausedAt)
+	}
+	for _, q := range l.Queues {
+		switch {
+		case q.DroppedLastMinute > 0:
+			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s has overflowed %s within the last minute (now %d of %d wait)",
+				l.Name, q.Address, plural(q.DroppedLastMinute, "time", "times"), q.Length, q.Most)
+		case q.Known && q.Length > q.Most:
+			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s is full (%d of %d wait)", l.Name, q.Address, q.Length, q.Most)
+		}
+	}
+	f.certificates(of, "listener "+l.Name, l.Certificates)
+}
+
+// expiresSoon is how long before its end a certificate is a problem, unless a fifth of its
+// lifetime is less.
+const expiresSoon = 14 * 24 * time.Hour
+
+func (f *finder) certificates(of Problem, subject string, list []Certificate) {
+	for _, c := range list {
+		switch left := c.Ends.Sub(f.now); {
+		case left <= 0:
+			f.add(of, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s", subject, c.Path, f.clock(c.Ends))
+		case left < min(expiresSoon, c.Ends.Sub(c.From)/5):
+			f.add(of, Warning, "certificate_expires", "%s: the certificate in %s expires at %s", subject, c.Path, f.clock(c.Ends))
+		case f.now.Before(c.From):
+			f.add(of, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s", subject, c.Path, f.clock(c.From))
+		}
+	}
+}
+
+// clock is a time of today, or of another day.
+func (f *finder) clock(t time.Time) string {
+	t = t.Local()
+	if t.Sub(f.now).Abs() < 12*time.Hour {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}
+
+// plural counts something.
+func plural(n int64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

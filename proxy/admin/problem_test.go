@@ -1,0 +1,138 @@
+package admin
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/generation"
+)
+
+// TestProblems: each condition of a status is a problem of its kind, and what somebody wanted
+// is none.
+func TestProblems(t *testing.T) {
+	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
+	up := Endpoint{Name: "a", State: Up, Weight: 1}
+	down := Endpoint{Name: "d", State: Down, Weight: 1, Why: "connection refused"}
+	ejected := Endpoint{Name: "e", State: Ejected, Weight: 1, Why: "5 failures in a row", Until: now.Add(time.Minute)}
+	to := func(name string) Listener {
+		return Listener{Name: "web", State: Serving, Routes: []Route{{To: map[string]float64{name: 100}}}}
+	}
+	out := &UpstreamOutage{Since: now.Add(-time.Minute), Refused: 200}
+	shop := func(change func(*Upstream)) Status {
+		u := Upstream{Name: "shop", Endpoints: []Endpoint{up}}
+		change(&u)
+		return Status{State: Serving, Listeners: []Listener{to("shop")}, Upstreams: []Upstream{u}}
+	}
+	web := func(change func(*Listener)) Status {
+		l := to("shop")
+		change(&l)
+		return Status{State: Serving, Listeners: []Listener{l}}
+	}
+	cert := func(from, ends time.Duration) []Certificate {
+		return []Certificate{{Path: "c.pem", From: now.Add(from), Ends: now.Add(ends)}}
+	}
+	const day = 24 * time.Hour
+	for name, test := range map[string]struct {
+		of   Status
+		want []string
+	}{
+		"nothing": {shop(func(*Upstream) {}), nil},
+		"a reload waits": {Status{State: Serving, Pending: &generation.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
+			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, or is taken back"}},
+		"drain": {Status{State: Draining, Connections: Connections{Active: 1}},
+			[]string{"warning draining the process drains: it accepts nobody any more, 1 client is left"}},
+		"limits of the process": {Status{State: Serving, Connections: Connections{Active: 496, Most: 496}, TLSSessions: TLSSessions{Active: 7, Most: 7}},
+			[]string{"warning connections_limit the process is at its limit of connections (496 of 496): further clients wait",
+				"warning tls_limit the process is at its limit of TLS sessions (7 of 7): further ones are refused"}},
+		"below them": {Status{State: Serving, Connections: Connections{Active: 495, Most: 496}, TLSSessions: TLSSessions{Active: 6, Most: 7}}, nil},
+		"limit of a listener": {web(func(l *Listener) { l.State, l.PausedAt = Paused, "connections" }),
+			[]string{"warning listener_limit listener web is at its limit (connections): further clients wait"}},
+		"an accept queue": {web(func(l *Listener) { l.Queues = []Queue{{Address: ":80", Known: true, Length: 129, Most: 128}} }),
+			[]string{"warning accept_queue listener web: the accept queue of :80 is full (129 of 128 wait)"}},
+		"one with room": {web(func(l *Listener) {
+			l.Queues = []Queue{{Address: ":80", Known: true, Length: 128, Most: 128, Dropped: 5}}
+		}), nil},
+		"one that had none": {web(func(l *Listener) {
+			l.Queues = []Queue{{Address: ":80", Known: true, Most: 128, Dropped: 5, DroppedLastMinute: 1}}
+		}), []string{"warning accept_queue listener web: the accept queue of :80 has overflowed 1 time within the last minute (now 0 of 128 wait)"}},
+		"a certificate that expires":  {web(func(l *Listener) { l.Certificates = cert(-80*day, 10*day) }), []string{"warning certificate_expires listener web: the certificate in c.pem expires at 2026-01-12 10:00:00"}},
+		"one that does not yet":       {web(func(l *Listener) { l.Certificates = cert(-75*day, 15*day) }), nil},
+		"one that is short-lived":     {web(func(l *Listener) { l.Certificates = cert(-3*day, 3*day) }), nil},
+		"one that is, at its end":     {web(func(l *Listener) { l.Certificates = cert(-5*day, day) }), []string{"warning certificate_expires listener web: the certificate in c.pem expires at 2026-01-03 10:00:00"}},
+		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem has expired, at 10:00:00"}},
+		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01"}},
+		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00"}},
+		"no usable endpoint": {shop(func(u *Upstream) { u.Outage, u.Endpoints, u.RefusedLastMinute = out, []Endpoint{down, ejected}, 9 }),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"}},
+		"no endpoint": {shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"}},
+		"all are full": {shop(func(u *Upstream) {
+			u.Outage, u.Pending = &UpstreamOutage{Since: now, Full: true}, 1
+			u.Endpoints = []Endpoint{{Name: "a", State: Up, Weight: 1, Active: 2, Most: 2}, {Name: "b", State: Draining, Weight: 1}, {Name: "c", State: Up}}
+		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00, 1 client waits: a: full (2 of 2); b: drained; c: weight 0"}},
+		"some are not usable": {shop(func(u *Upstream) {
+			u.Endpoints = []Endpoint{up, down, ejected, {Name: "b", State: Up, Weight: 1, Breaker: "open", BreakerWhy: "9 of 9 failed"}, {Name: "f", State: Up, Weight: 1, Active: 1, Most: 1}, {Name: "w", State: Down}, {Name: "x", State: Draining, Weight: 1}, {Name: "y", State: Removed, Weight: 1}}
+		}), []string{"warning endpoint_down endpoint shop/d: down: connection refused", "warning endpoint_ejected endpoint shop/e: ejected until 10:01:00: 5 failures in a row",
+			"warning endpoint_breaker endpoint shop/b: breaker open: 9 of 9 failed", "warning endpoint_full endpoint shop/f: full (1 of 1)"}},
+		"a breaker": {shop(func(u *Upstream) {
+			u.Breaker, u.BreakerWhy, u.BreakerUntil = "open", "9 of 9 failed", now.Add(time.Minute)
+		}),
+			[]string{"outage breaker upstream shop: breaker open until 10:01:00: 9 of 9 failed"}},
+		"one that is half-open": {shop(func(u *Upstream) { u.Breaker = "half-open" }), []string{"warning breaker upstream shop: breaker half-open"}},
+		"one that is closed":    {shop(func(u *Upstream) { u.Breaker = "closed" }), nil},
+		"panic":                 {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
+		"refusals":              {shop(func(u *Upstream) { u.RefusedLastMinute = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
+		"ejections":             {shop(func(u *Upstream) { u.WithheldLastMinute = 2 }), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute)"}},
+		"discovery": {shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
+			[]string{"warning discovery upstream shop: discovery from dns A db.test fails: SERVFAIL"}},
+		"discovery that works": {shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test"} }), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, p := range problems(&test.of, now) {
+				got = append(got, fmt.Sprintf("%s %s %s", p.Severity, p.Kind, p.Text))
+			}
+			if strings.Join(got, "\n") != strings.Join(test.want, "\n") {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}
+
+// TestOutagesAreThoseThatCostClients: an upstream that gets no clients, or that has a
+// fallback, is a warning; the fallback of one that gets some is not.
+func TestOutagesAreThoseThatCostClients(t *testing.T) {
+	s := Status{State: Serving, Listeners: []Listener{{Name: "l", Routes: []Route{{To: map[string]float64{"a": 100, "b": 0}}}}}}
+	for name, fallback := range map[string]string{"a": "c", "b": "", "c": "d", "d": "", "e": ""} {
+		s.Upstreams = append(s.Upstreams, Upstream{Name: name, Fallback: fallback, Outage: &UpstreamOutage{}})
+	}
+	list := problems(&s, time.Now())
+	for i, p := range list {
+		want := Warning
+		if p.Upstream == "d" {
+			want = Outage
+		}
+		if p.Severity != want || (i == 0) != (want == Outage) {
+			t.Errorf("%d: %+v", i, p)
+		}
+	}
+}
+
+// TestProblemsAreBounded, however many endpoints are unwell.
+func TestProblemsAreBounded(t *testing.T) {
+	u := Upstream{Name: "u"}
+	for i := range 10_000 {
+		u.Endpoints = append(u.Endpoints, Endpoint{Name: fmt.Sprint(i), State: Down, Weight: 1})
+	}
+	list := problems(&Status{Upstreams: []Upstream{u}}, time.Now())
+	if last := list[len(list)-1]; len(list) != 11 || last.Text != "upstream u: 9990 more endpoints are not usable" || last.Endpoint != "" {
+		t.Errorf("%d problems, the last is %+v", len(list), last)
+	}
+	u.Outage = new(UpstreamOutage)
+	list = problems(&Status{Upstreams: []Upstream{u}}, time.Now())
+	if len(list) != 1 || !strings.HasSuffix(list[0].Text, "; 9: down; and 9990 more") {
+		t.Errorf("%d problems: %+v", len(list), list[0])
+	}
+}

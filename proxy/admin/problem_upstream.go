@@ -1,0 +1,121 @@
+package admin
+
+import (
+	"fmt"
+	"strings"
+)
+
+// mostEndpoints is how many endpoints of an upstream have a problem of their own, and of how
+// many a line says why they are not usable. Those beyond it are counted.
+const mostEndpoints = 10
+
+// costly is the severity of what keeps an upstream's clients from being served.
+func (f *finder) costly(u *Upstream) Severity {
+	if u.Fallback != "" || !f.used[u.Name] {
+		return Warning
+	}
+	return Outage
+}
+
+func (f *finder) upstream(u *Upstream) {
+	of := Problem{Upstream: u.Name}
+	f.outage(of, u)
+	switch u.Breaker {
+	case "open":
+		f.add(of, f.costly(u), "breaker", "upstream %s: %s", u.Name, reason("breaker open", u.BreakerUntil, u.BreakerWhy))
+	case "half-open":
+		f.add(of, Warning, "breaker", "upstream %s: %s", u.Name, reason("breaker half-open", u.BreakerUntil, u.BreakerWhy))
+	}
+	if u.Panic {
+		f.add(of, Warning, "panic", "upstream %s: too few endpoints are usable, all are used (panic_below)", u.Name)
+	}
+	if n := u.RefusedLastMinute; n > 0 && u.Outage == nil {
+		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute", u.Name, plural(n, "client", "clients"))
+	}
+	if n := u.WithheldLastMinute; n > 0 {
+		f.add(of, Warning, "ejections_withheld", "upstream %s: max_ejected keeps endpoints that fail (%s within the last minute)", u.Name, plural(n, "failure", "failures"))
+	}
+	if d := u.Discovery; d != nil && d.Error != "" {
+		f.add(of, Warning, "discovery", "upstream %s: discovery from %s %s fails: %s", u.Name, d.Kind, d.From, d.Error)
+	}
+	f.certificates(of, "upstream "+u.Name, u.Certificates)
+	f.endpoints(of, u)
+}
+
+// outage adds that no endpoint takes clients.
+func (f *finder) outage(of Problem, u *Upstream) {
+	o := u.Outage
+	if o == nil {
+		return
+	}
+	of.Since = o.Since
+	cost := ""
+	if u.Pending > 0 {
+		cost += ", " + plural(u.Pending, "client waits", "clients wait")
+	}
+	if o.Refused > 0 {
+		cost += ", " + plural(o.Refused, "client", "clients") + " refused"
+	}
+	if o.Full {
+		f.add(of, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
+		return
+	}
+	f.add(of, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
+}
+
+// unusable says why endpoints get no clients, of some of them.
+func unusable(list []Endpoint) string {
+	if len(list) == 0 {
+		return "there are none"
+	}
+	var parts []string
+	for i := range list[:min(len(list), mostEndpoints)] {
+		if why := list[i].Unusable(); why != "" {
+			parts = append(parts, list[i].Name+": "+why)
+		}
+	}
+	if more := len(list) - mostEndpoints; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// endpoints adds those of an upstream that are unwell or full, unless a problem of the whole
+// upstream says so already. What an operator has taken out is none.
+func (f *finder) endpoints(of Problem, u *Upstream) {
+	if u.Outage != nil {
+		return
+	}
+	n := int64(0)
+	for i := range u.Endpoints {
+		e := &u.Endpoints[i]
+		kind := e.problem()
+		if kind == "" {
+			continue
+		}
+		if n++; n <= mostEndpoints {
+			of.Endpoint = e.Name
+			f.add(of, Warning, kind, "endpoint %s/%s: %s", u.Name, e.Name, e.Unusable())
+		}
+	}
+	if of.Endpoint = ""; n > mostEndpoints {
+		f.add(of, Warning, "endpoints", "upstream %s: %s not usable", u.Name, plural(n-mostEndpoints, "more endpoint is", "more endpoints are"))
+	}
+}
+
+// problem returns the kind of what is wrong with an endpoint, "" for nothing.
+func (e *Endpoint) problem() string {
+	switch {
+	case e.State == Draining, e.State == Removed, e.Weight == 0: // somebody wanted it so
+		return ""
+	case e.State == Down:
+		return "endpoint_down"
+	case e.State == Ejected:
+		return "endpoint_ejected"
+	case e.Breaker != "":
+		return "endpoint_breaker"
+	case e.Unusable() != "":
+		return "endpoint_full"
+	}
+	return ""
+}
