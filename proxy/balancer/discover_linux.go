@@ -34,14 +34,16 @@ func (s *Server) discovered(name string, source discovery.Source, found []discov
 	if err != nil {
 		s.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
 	}
+	different := st.differs(u.members)
 	u.use(st)
 	s.settleStock(u, st)
 	s.forget(st.gone)
+	attrs := append([]any{"upstream", name, "endpoints", len(st.order)}, different.attrs()...)
 	if len(st.order) == 0 {
-		s.log.Warn("endpoints discovered: there are none, clients get what the fallback says or are refused", "upstream", name, "endpoints", 0)
+		s.log.Warn("endpoints discovered: there are none, clients get what the fallback says or are refused", attrs...)
 		return
 	}
-	s.log.Info("endpoints discovered", "upstream", name, "endpoints", len(st.order))
+	s.log.Info("endpoints discovered", attrs...)
 }
 
 // forget has the listeners let go of what they keep for members that are gone.

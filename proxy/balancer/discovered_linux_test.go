@@ -49,5 +49,34 @@ func TestNoEndpointsAreAWarning(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, discover: {file: {path: eps.yaml}}}]`, "eps.yaml", fmt.Sprintf("[%q]", named(t, "a")))
 	r.Write("eps.yaml", "[]")
-	r.Logs("level=WARN", "there are none", "upstream=u")
+	r.Logs("level=WARN", "there are none", "upstream=u", "endpoints=0 went=127.0.0.1:")
+}
+
+// TestDiscoveredAreNamed: what has come, gone and changed, and of many the first ones.
+func TestDiscoveredAreNamed(t *testing.T) {
+	list := func(names string) string {
+		var endpoints []string
+		for _, name := range names {
+			weight := 1
+			if name >= 'A' && name <= 'Z' {
+				weight, name = 2, name-'A'+'a'
+			}
+			endpoints = append(endpoints, fmt.Sprintf("{name: %c, address: \"127.0.0.1:%d\", weight: %d}", name, name, weight))
+		}
+		return "[" + strings.Join(endpoints, ", ") + "]"
+	}
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: off}]`, "eps.yaml", list("abc"))
+	for _, step := range []struct{ names, want string }{
+		{"abc", `endpoints=3 came="a (127.0.0.1:97), b (127.0.0.1:98), c (127.0.0.1:99)"`},
+		{"bd", `endpoints=2 came="d (127.0.0.1:100)" went="a (127.0.0.1:97), c (127.0.0.1:99)"`},
+		{"Bd", `endpoints=2 changed="b (127.0.0.1:98)"`},
+		{"Bdefghijklmnop", `endpoints=14 came="e (127.0.0.1:101), f (127.0.0.1:102), g (127.0.0.1:103), h (127.0.0.1:104), i (127.0.0.1:105), j (127.0.0.1:106), k (127.0.0.1:107), l (127.0.0.1:108), m (127.0.0.1:109), n (127.0.0.1:110) and 2 more"`},
+	} {
+		r.Write("eps.yaml", list(step.names))
+		r.Logs("level=INFO", `msg="endpoints discovered" upstream=u `+step.want+"\n")
+	}
+	r.Write("eps.yaml", strings.Replace(list("d"), ":100", ":200", 1))
+	r.Logs("level=INFO", `endpoints=1 came="d (127.0.0.1:200)" went="b (127.0.0.1:98), d (127.0.0.1:100), `)
 }
