@@ -2,8 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"syscall"
 	"time"
 
@@ -26,7 +24,7 @@ func Start(ctx context.Context, g *process.Group, spec process.Spec, p Plan) (*S
 	}
 	var a addresses
 	if err = child.Send(p); err == nil {
-		err = Read(ctx, child, &a)
+		err = child.Receive(ctx, &a)
 	}
 	if err != nil {
 		child.Kill()
@@ -44,7 +42,7 @@ func (s *Servers) Turn(ctx context.Context, at time.Time, what Turn) (time.Time,
 		return time.Time{}, err
 	}
 	var done turned
-	err := Read(ctx, s.child, &done)
+	err := s.child.Receive(ctx, &done)
 	return done.At, err
 }
 
@@ -74,15 +72,3 @@ func (s *Servers) do(ctx context.Context, at time.Time, what func() error) (time
 
 // Kill ends the process.
 func (s *Servers) Kill() { s.child.Kill() }
-
-// Read reads the next line that a child prints, of JSON.
-func Read(ctx context.Context, from *process.Child, v any) error {
-	line, err := from.Stdout(ctx)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal([]byte(line), v); err != nil {
-		return fmt.Errorf("%s said %q: %w", from.Name(), line, err)
-	}
-	return nil
-}

@@ -2,7 +2,6 @@ package handshake
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -81,13 +80,9 @@ func (c *comparison) begin(ctx context.Context, r *Report) error {
 	if err != nil {
 		return err
 	}
-	line, err := sink.Stdout(ctx)
-	if err != nil {
-		return contestant.Describe(err)
-	}
 	var at struct{ Address string }
-	if err := json.Unmarshal([]byte(line), &at); err != nil {
-		return fmt.Errorf("the sink said %q: %w", line, err)
+	if err := sink.Receive(ctx, &at); err != nil {
+		return contestant.Describe(err)
 	}
 	setting.Upstream = at.Address
 	if c.client, err = c.Group.Start(c.Program.Spec("the client", c.Program.Part, PartClient)); err != nil {
@@ -167,13 +162,9 @@ func (c *comparison) trial(ctx context.Context, m mode, to *contestant.Contestan
 	if err := c.client.Send(plan{Mode: m, Address: to.Address, Workers: workers, Duration: c.Trial}); err != nil {
 		return nil, 0, err
 	}
-	line, err := c.client.Stdout(ctx)
-	if err != nil {
-		return nil, 0, contestant.Describe(err)
-	}
 	x := new(result)
-	if err := json.Unmarshal([]byte(line), x); err != nil {
-		return nil, 0, fmt.Errorf("the client said %q: %w", line, err)
+	if err := c.client.Receive(ctx, x); err != nil {
+		return nil, 0, contestant.Describe(err)
 	}
 	after, err := to.Usage()
 	switch {

@@ -113,7 +113,7 @@ func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Tria
 		return nil, err
 	}
 	var l loadResult
-	if err := endpoint.Read(ctx, t.load, &l); err != nil {
+	if err := t.load.Receive(ctx, &l); err != nil {
 		return nil, err
 	}
 	select {
@@ -149,7 +149,7 @@ func (t *trial) begin(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	var b begun
-	err = endpoint.Read(ctx, t.load, &b)
+	err = t.load.Receive(ctx, &b)
 	return b.At, err
 }
 

@@ -114,6 +114,19 @@ func (c *Child) Send(v any) error {
 	return nil
 }
 
+// Receive reads into v the next line of the child's standard output, which is JSON; see
+// Stdout.
+func (c *Child) Receive(ctx context.Context, v any) error {
+	line, err := c.Stdout(ctx)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(line), v); err != nil {
+		return fmt.Errorf("%s said %q: %w", c.name, line, err)
+	}
+	return nil
+}
+
 // Signal sends a signal.
 func (c *Child) Signal(s os.Signal) error {
 	if err := c.cmd.Process.Signal(s); err != nil {

@@ -2,7 +2,6 @@ package reload
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -70,13 +69,9 @@ func (b *running) summary(ctx context.Context) (*proxy.Summary, error) {
 	if err := b.child.Signal(syscall.SIGUSR1); err != nil {
 		return nil, err
 	}
-	line, err := b.child.Stdout(ctx)
-	if err != nil {
-		return nil, err
-	}
 	s := new(proxy.Summary)
-	if err := json.Unmarshal([]byte(line), s); err != nil {
-		return nil, fmt.Errorf("penstock run said %q: %w", line, err)
+	if err := b.child.Receive(ctx, s); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

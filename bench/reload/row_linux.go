@@ -2,9 +2,7 @@ package reload
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -125,12 +123,8 @@ func (s *Setup) clients(ctx context.Context, p plan) (*process.Child, error) {
 
 // next is what the clients say next.
 func next(ctx context.Context, child *process.Child) (e event, err error) {
-	line, err := child.Stdout(ctx)
-	if err != nil {
+	if err := child.Receive(ctx, &e); err != nil {
 		return e, contestant.Describe(err)
-	}
-	if err = json.Unmarshal([]byte(line), &e); err != nil {
-		return e, fmt.Errorf("the clients said %q: %w", line, err)
 	}
 	if e.Error != "" {
 		return e, errors.New("the clients say: " + e.Error)

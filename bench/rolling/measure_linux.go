@@ -159,7 +159,7 @@ func (s *Setup) trial(ctx context.Context, of *Scenario) ([]Figures, error) {
 	}
 	all := make([]Figures, len(t.contestants))
 	for i := range all {
-		if err := endpoint.Read(ctx, t.load, &all[i]); err != nil {
+		if err := t.load.Receive(ctx, &all[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -210,7 +210,7 @@ func (t *trial) begin(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	var b begun
-	err = endpoint.Read(ctx, t.load, &b)
+	err = t.load.Receive(ctx, &b)
 	return b.At, err
 }
 

@@ -3,8 +3,6 @@ package write
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
@@ -95,22 +93,10 @@ func (b *bench) listen(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var l listening
-	if err := read(ctx, b.sink, &l); err != nil {
+	if err := b.sink.Receive(ctx, &l); err != nil {
 		return err
 	}
 	b.address = l.Address
-	return nil
-}
-
-// read reads the next line that a child prints.
-func read(ctx context.Context, from *process.Child, v any) error {
-	line, err := from.Stdout(ctx)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal([]byte(line), v); err != nil {
-		return fmt.Errorf("%s said %q: %w", from.Name(), line, err)
-	}
 	return nil
 }
 

@@ -89,7 +89,7 @@ func (b *bench) ask(ctx context.Context, t *trial, what any, batches int64) (*me
 	m := new(message)
 	err := t.child.Send(what)
 	if err == nil {
-		err = read(timed, t.child, m)
+		err = t.child.Receive(timed, m)
 	}
 	if err != nil {
 		return nil, b.blame(ctx, fmt.Errorf("%s, %s: %w", t.way.name, t.shape.Name, err))
