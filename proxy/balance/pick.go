@@ -52,8 +52,9 @@ func (r *Request) hash(random func() uint64) uint64 {
 // [Endpoint.Release] once. The error is one of those above,
 // as it is.
 //
-// The local zone comes first, then the others, then backups; those that are at their
-// limit do not call for backups, those that this client has tried do.
+// The local zone comes first, then the others, then backups. Primaries that this client
+// has tried call for backups; those that are at their limit do so by
+// [Config.BackupWhenFull] only.
 func (s *Set) Pick(r *Request) (*Endpoint, error) {
 	p := pick{Request: r, panicking: s.panicking()}
 	if s.cfg.Policy.keyed() {
@@ -61,7 +62,7 @@ func (s *Set) Pick(r *Request) (*Endpoint, error) {
 	}
 	first, second := s.order(&p)
 	for _, at := range [...]int{first, second, backup} {
-		if at == backup && p.full {
+		if at == backup && p.full && !s.cfg.BackupWhenFull {
 			break
 		}
 		if e := s.tiers[at].pick(&p); e != nil {

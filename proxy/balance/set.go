@@ -26,6 +26,10 @@ type Config struct {
 	// is thought of their health; 0 means never.
 	PanicBelow float64
 
+	// BackupWhenFull sends clients to backups also when every usable primary has as many
+	// sessions as it may.
+	BackupWhenFull bool
+
 	// SlowStart is how long the weight of an endpoint grows, from nothing, after it
 	// has become usable or was added; 0 means not at all.
 	SlowStart time.Duration
@@ -43,7 +47,7 @@ type Member struct {
 	Endpoint *Endpoint
 	// Zone is where it is.
 	Zone string
-	// Backup endpoints are used only if no other is usable.
+	// Backup endpoints are used only if no other is usable, see [Config.BackupWhenFull].
 	Backup bool
 	// Weight and Connections are the endpoint's from [Set.Attach] on.
 	Weight, Connections int

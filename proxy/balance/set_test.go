@@ -123,6 +123,32 @@ func TestBackups(t *testing.T) {
 	})
 }
 
+// TestBackupsWhenFull: where backups serve for full primaries too, they get what those have
+// no room for, and primaries come first again as soon as they have.
+func TestBackupsWhenFull(t *testing.T) {
+	each(t, func(t *testing.T, p balance.Policy) {
+		r := newRig(t, balance.Config{Policy: p, BackupWhenFull: true},
+			member{weight: 1, limit: 1}, member{weight: 1, limit: 1}, member{weight: 1, limit: 2, backup: true})
+		req := client(1)
+		if a, b := r.one(&req), r.one(&req); a+b != 1 {
+			t.Errorf("picked %d and %d, want 0 and 1", a, b)
+		}
+		if got := r.one(&req); got != 2 {
+			t.Errorf("picked %d while the others are full, want the backup", got)
+		}
+		r.endpoints[0].Release()
+		if got := r.one(&req); got != 0 {
+			t.Errorf("picked %d, want the one that has room", got)
+		}
+		if got := r.one(&req); got != 2 {
+			t.Errorf("picked %d, want the backup", got)
+		}
+		r.fails(&req, balance.ErrFull)
+		r.endpoints[2].SetHealthy(false)
+		r.fails(&req, balance.ErrFull)
+	})
+}
+
 func zoned(local, remote int) []member {
 	var ms []member
 	for range local {

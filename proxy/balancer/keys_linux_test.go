@@ -34,6 +34,7 @@ upstreams:
     retry: {attempts: 7, backoff: 31ms, max_backoff: 310ms, budget: 0.37}
     queue: {size: 25, timeout: 26s}
     slow_start: 27s
+    backup_when: full
     panic_below: 0.05
     send_proxy: 2
 `, named(t, "a")))
@@ -70,7 +71,7 @@ upstreams:
 	ofEndpoint.Connections, ofEndpoint.Pending = 1000, 200
 	equal(t, "circuit_breaker", *balancer.BreakerConfig(uc.CircuitBreaker, true), ofEndpoint)
 	equal(t, "how clients are shared", fmt.Sprintf("%+v", *balancer.SetConfig(uc)), fmt.Sprintf("%+v", balance.Config{
-		Policy: balance.RandomTwo, PanicBelow: 0.05, SlowStart: 27 * time.Second, Zone: "here", SpillBelow: 0.45,
+		Policy: balance.RandomTwo, PanicBelow: 0.05, SlowStart: 27 * time.Second, Zone: "here", SpillBelow: 0.45, BackupWhenFull: true,
 	}))
 	check, err := balancer.CheckConfig(uc, "127.0.0.1:1")
 	if err != nil {

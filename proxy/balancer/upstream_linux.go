@@ -165,7 +165,7 @@ func (u *upstream) newSet(of *config.Upstream, members []*member, before *balanc
 // setConfig is how an upstream's configuration has clients be shared.
 func setConfig(of *config.Upstream) *balance.Config {
 	policy, _ := balance.ParsePolicy(of.Balance) // the loader has looked
-	cfg := &balance.Config{Policy: policy, PanicBelow: of.PanicBelow, SlowStart: of.SlowStart}
+	cfg := &balance.Config{Policy: policy, PanicBelow: of.PanicBelow, SlowStart: of.SlowStart, BackupWhenFull: of.BackupWhen == "full"}
 	if z := of.ZoneAware; z != nil {
 		cfg.Zone, cfg.SpillBelow = z.Local, z.SpillBelow
 	}

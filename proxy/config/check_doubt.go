@@ -60,6 +60,21 @@ func (k *checker) weights(u *Upstream) {
 	}
 }
 
+// backups warns of backups that are to serve for endpoints that are never full. What is
+// discovered from a file may have limits of its own.
+func (k *checker) backups(u *Upstream) {
+	if u.BackupWhen != "full" || k.bad[&u.Endpoints] || u.Discover != nil && u.Discover.File != nil {
+		return
+	}
+	for i := range u.Endpoints {
+		if e := &u.Endpoints[i]; k.bad[e] || !e.Backup && (e.Connections > 0 || k.bad[&e.Connections]) {
+			return
+		}
+	}
+	k.doubtAt(k.at(&u.BackupWhen, u), "write connections: at the endpoints that are no backups, or backup_when: down",
+		"backup_when: full changes nothing: no endpoint of the upstream %s that is no backup has a limit", u.Name)
+}
+
 // twice warns of an address that has several endpoints, each with limits and health of its
 // own.
 func (k *checker) twice(u *Upstream) {

@@ -17,6 +17,7 @@ func (k *checker) upstream(u *Upstream) {
 		k.endpoint(u, e)
 	}
 	k.weights(u)
+	k.backups(u)
 	k.twice(u)
 	k.zone(u)
 	k.queue(u)

@@ -26,6 +26,15 @@ func TestWarnings(t *testing.T) {
 			"2:34: every endpoint is a backup: they are used as if none was | leave backup out",
 		}},
 		{upstream("endpoints: [{address: 'h:1', backup: true}, 'h:2']"), nil},
+		{upstream("endpoints: [{address: 'h:1', backup: true}, 'h:2'], backup_when: full"), []string{
+			"2:88: backup_when: full changes nothing: no endpoint of the upstream u that is no backup has a limit | write connections: at the endpoints that are no backups, or backup_when: down",
+		}},
+		{upstream("discover: {dns: {name: x}}, backup_when: full"), []string{
+			"2:64: backup_when: full changes nothing: no endpoint of the upstream u that is no backup has a limit | write connections: at the endpoints that are no backups, or backup_when: down",
+		}},
+		{upstream("discover: {file: {path: x}}, backup_when: full"), nil},
+		{upstream("endpoints: [{address: 'h:1', backup: true}, {address: 'h:2', connections: 1}], backup_when: full"), nil},
+		{upstream("endpoints: [{address: 'h:1', backup: true, connections: 1}, 'h:2'], backup_when: down"), nil},
 		// Upstreams.
 		{"listeners: [{name: a, bind: ':1', upstream: u, routes: [{match: {sni: [x]}, upstream: w}, {match: {sni: [y]}, split: [{upstream: u, percent: 100}, {upstream: x, percent: 0}]}]}]\n" + `upstreams:
 - {name: u, endpoints: ['h:1'], fallback: {upstream: v}}

@@ -35,6 +35,7 @@ func (u *Upstream) SameButEndpoints(o *Upstream) bool {
 		both(u.CircuitBreaker, o.CircuitBreaker, (*CircuitBreaker).same) &&
 		u.Retry.same(o.Retry) &&
 		u.Queue.same(o.Queue) &&
+		u.BackupWhen == o.BackupWhen &&
 		u.SlowStart == o.SlowStart &&
 		u.PanicBelow == o.PanicBelow &&
 		both(u.Fallback, o.Fallback, (*Fallback).same) &&

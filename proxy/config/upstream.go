@@ -18,6 +18,7 @@ type Upstream struct {
 	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"An upstream, or endpoint, of which too many connections fail is not tried for a while. off: it always is."`
 	Retry            Retry             `key:"retry" doc:"Other endpoints are tried when one cannot be reached, before any byte was sent on."`
 	Queue            Queue             `key:"queue" doc:"Clients wait when every endpoint is full."`
+	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients: when no other endpoint can be used, or also when every other one has as many connections as it may."`
 	SlowStart        time.Duration     `key:"slow_start" default:"0s" range:"0..24h" eg:"30s" doc:"How long an endpoint that comes (back) takes to its full weight. 0: it has it at once."`
 	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller part of the endpoints is healthy, health is ignored and all are used. 0: never."`
 	Fallback         *Fallback         `key:"fallback" doc:"What happens to clients when no endpoint can be used. Absent: they are refused."`
@@ -35,7 +36,7 @@ type Endpoint struct {
 	Address     Address `key:"address" required:"yes" eg:"10.0.0.12:443" doc:"Where it is: host:port or unix:/path."`
 	Name        string  `key:"name" type:"endpoint" default:"" eg:"b" doc:"Its name in logs, metrics and the admin API, of which each endpoint of an upstream has its own. Empty: its address."`
 	Weight      int     `key:"weight" default:"1" range:"0..256" doc:"How much it gets, in proportion to the others. 0: nothing new."`
-	Backup      bool    `key:"backup" default:"false" doc:"It is used only when no other endpoint can be."`
+	Backup      bool    `key:"backup" default:"false" doc:"It is used only when no other endpoint can be; see backup_when."`
 	Zone        string  `key:"zone" default:"" eg:"a" doc:"Where it is, for zone_aware."`
 	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Connections it is given at once. 0: no limit."`
 }
