@@ -166,14 +166,26 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 		return nil, err
 	}
 	dc.Preread = core.Preread{
-		Hello:   dc.Table != nil && dc.Table.Hello(),
-		Data:    c.Connect == "on_data",
-		Timeout: c.Timeouts.Preread,
+		Hello:    c.RequireTLS || dc.Table != nil && dc.Table.Hello(),
+		AnyHello: !c.RequireTLS && servesWithoutHello(c),
+		Data:     c.Connect == "on_data",
+		Timeout:  c.Timeouts.Preread,
 	}
 	if a := c.AcceptProxy; a != nil {
 		dc.Preread.Header = &header.Policy{Versions: a.Versions, From: a.From, Timeout: a.Timeout}
 	}
 	return dc, nil
+}
+
+// servesWithoutHello reports whether there is anywhere for clients that send no hello. Where
+// TLS ends here there is not.
+func servesWithoutHello(c *config.Listener) bool {
+	if c.TLS != nil {
+		return false
+	}
+	return c.Upstream != "" || c.Transparent || slices.ContainsFunc(c.Routes, func(r config.Route) bool {
+		return len(r.Match.SNI)+len(r.Match.ALPN) == 0
+	})
 }
 
 // view returns the view that an upstream of the next configuration has; the loader has

@@ -227,6 +227,7 @@ func (s *Server) counters(total *core.Summary) map[string]int64 {
 	}
 	for i := range total.Loops {
 		c["hellos_full"] += total.Loops[i].HellosFull
+		c["hellos_missing"] += total.Loops[i].HellosMissing
 	}
 	for _, u := range s.upstreams {
 		counts := u.up.Counts()

@@ -2,8 +2,10 @@ package balancer_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
@@ -71,6 +73,53 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, e
 	r.Until("both are counted", func() bool {
 		return r.Refused("web", "no_route") == 1 && r.Refused("web", "hello") == 1
 	})
+}
+
+// TestNoHello: a client that sends no hello goes to a route that asks for none, or to the
+// listener's upstream, unless TLS is required; where there is neither it is refused.
+func TestNoHello(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: default, bind: "127.0.0.1:0", upstream: plain, timeouts: {preread: 50ms}, routes: [{match: {sni: ["*"]}, upstream: secure}]}
+  - {name: alpn, bind: "127.0.0.1:0", upstream: plain, routes: [{match: {alpn: [h2]}, upstream: secure}]}
+  - {name: route, bind: "127.0.0.1:0", routes: [{match: {sni: ["*"]}, upstream: secure}, {match: {source: [127.0.0.0/8]}, upstream: plain}]}
+  - {name: required, bind: "127.0.0.1:0", require_tls: true, upstream: plain, routes: [{match: {sni: ["*"]}, upstream: secure}]}
+  - {name: alone, bind: "127.0.0.1:0", require_tls: true, upstream: plain}
+  - {name: nowhere, bind: "127.0.0.1:0", routes: [{match: {sni: ["*"]}, upstream: secure}]}
+upstreams: [{name: secure, endpoints: [%q]}, {name: plain, endpoints: [%q]}]`, secure(t, "secure", "a.test"), named(t, "plain")))
+	for _, name := range []string{"default", "alpn", "route"} {
+		c := client(t, r.At(name))
+		fmt.Fprint(c, "GET /\n")
+		if got := line(t, c); got != "plain" {
+			t.Errorf("%s: %s", name, got)
+		}
+		if got := line(t, c); got != "GET /" {
+			t.Errorf("%s: the endpoint got %q", name, got)
+		}
+	}
+	if got := whose(t, r.At("default")); got != "plain" {
+		t.Errorf("a client that sends nothing gets %s", got)
+	}
+	for _, name := range []string{"default", "route", "required"} {
+		conn, err := hello(t, r.At(name), "a.test")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := line(t, conn); got != "secure" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	for _, name := range []string{"required", "alone", "nowhere"} {
+		c := client(t, r.At(name))
+		fmt.Fprint(c, "GET /\n")
+		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: %v, want a reset", name, err)
+		}
+		r.Until("it is counted", func() bool { return r.Refused(name, "hello") == 1 })
+	}
+	if n, _ := r.Counter("hellos_missing"); n != 4 {
+		t.Errorf("%d clients without a hello are counted", n)
+	}
 }
 
 // TestTerminated: TLS ends here, and begins again where the upstream wants it.

@@ -20,6 +20,7 @@ type Listener struct {
 	Timeouts    Timeouts       `key:"timeouts" doc:"How long each phase of a connection may take. 0: as long as it likes."`
 	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When the endpoint is connected to: at once, or when the client has sent its first byte."`
 	TLS         *ListenerTLS   `key:"tls" doc:"TLS is terminated here. Absent: it is passed through."`
+	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Clients that do not begin with a TLS hello are refused. false: where a route has sni or alpn, they go to a route that has neither, or to upstream; those that send nothing do so after timeouts.preread."`
 	Socket      Socket         `key:"socket" doc:"Options of the sockets."`
 }
 
@@ -70,7 +71,7 @@ type ListenerLimits struct {
 // Timeouts bound each phase of a connection. 0 is no bound.
 type Timeouts struct {
 	Pos            Pos
-	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"How long a client may take for what a route or connect: on_data waits for; and then, where TLS ends here, for its handshake."`
+	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"How long a client may take for what a route or connect: on_data waits for, before it is refused or served without a hello (see require_tls); and then, where TLS ends here, for its handshake."`
 	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"How long one endpoint may take to accept, all its addresses together, and for its handshake if it is spoken to in TLS. 0: as long as the kernel tries, and 10s for a handshake."`
 	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"How long an endpoint may say nothing at first; then the connection is cut, and it is a failure of the endpoint. Where the client speaks first, one that says nothing makes its endpoint fail: use it with connect: on_data there. 0: no bound."`
 	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"How long no byte may move in either direction. 0: no bound."`

@@ -16,6 +16,7 @@ func (ln *Listener) Same(o *Listener) bool {
 		ln.Transparent == o.Transparent &&
 		slices.EqualFunc(ln.Routes, o.Routes, Route.same) &&
 		ln.Upstream == o.Upstream &&
+		ln.RequireTLS == o.RequireTLS &&
 		ln.Limits.same(o.Limits) &&
 		ln.Timeouts.same(o.Timeouts) &&
 		ln.Connect == o.Connect &&

@@ -44,7 +44,7 @@ type core struct {
 	starveTimer loop.Timer
 
 	accepted, active, refused, handedOver, canceledClients int64
-	peeks, hellosFull, taken                               int64
+	peeks, hellosFull, hellosMissing, taken                int64
 	refusals                                               Refusals
 	ended                                                  Totals
 

@@ -303,7 +303,7 @@ func (t *dialTimer) Expired(*loop.Timer) {
 	case awaitHeader:
 		c.refuse(d, ErrHeaderTimeout)
 	case awaitHello, awaitData:
-		c.refuse(d, ErrPrereadTimeout)
+		c.unmet(d, ErrPrereadTimeout)
 	case pausing, parked:
 		c.proceed(d)
 	case prefacing:

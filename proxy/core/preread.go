@@ -98,11 +98,11 @@ func (c *core) look(d *dialing) {
 	need, err := d.length(b[:n])
 	switch {
 	case err != nil:
-		c.refuse(d, err)
+		c.unmet(d, err)
 	case need <= n:
 		c.found(d, b[:n])
 	case d.events&(loop.PeerClosed|loop.HungUp) != 0:
-		c.refuse(d, ErrPrereadEnded)
+		c.unmet(d, ErrPrereadEnded)
 	case d.inVain(n):
 		c.takeMore(d)
 	default:
@@ -156,7 +156,7 @@ func (c *core) found(d *dialing, b []byte) {
 	case awaitHello:
 		var err error
 		if d.client.Hello, err = hello.Parse(b); err != nil {
-			c.refuse(d, err)
+			c.unmet(d, err)
 			return
 		}
 		if d.client.Hello.Full {
@@ -167,6 +167,21 @@ func (c *core) found(d *dialing, b []byte) {
 	default:
 		c.search(d)
 	}
+}
+
+// unmet is the end of waiting for what has not come: the client is refused, unless it is
+// served without a hello.
+func (c *core) unmet(d *dialing, cause error) {
+	p := &d.serving.service.Preread
+	silent := d.events&arrived == 0 && d.taken == nil
+	if d.phase != awaitHello || !p.AnyHello || silent && p.Data {
+		c.refuse(d, cause)
+		return
+	}
+	c.loop.Disarm(&d.timer)
+	d.lower()
+	c.hellosMissing++
+	c.search(d)
 }
 
 // mostAhead is of what is kept of a peek. It is more than hellos are, as a rule.

@@ -129,6 +129,128 @@ func TestPrereadGarbage(t *testing.T) {
 	}
 }
 
+// oddHellos are what a client may send in place of a hello that is understood.
+func oddHellos(t *testing.T) map[string][]byte {
+	hello := helloOf(t, "odd.example", "h2")
+	var records []byte
+	for _, b := range hello[5:] {
+		records = append(records, 22, 3, 1, 0, 1, b)
+	}
+	return map[string][]byte{
+		"http":        []byte("GET / HTTP/1.1\r\n\r\n"),
+		"ssh":         []byte("SSH-2.0-client\r\n"),
+		"zeros":       make([]byte, 5000),
+		"a dot":       bytes.Replace(hello, []byte("odd.example"), []byte("oddexample."), 1),
+		"empty alpn":  bytes.Replace(hello, []byte("\x00\x03\x02h2"), []byte("\x00\x03\x00\x00\x00"), 1),
+		"records":     records,
+		"too long":    {22, 3, 1, 0x3f, 0xff, 1, 0xff, 0xff, 0xff},
+		"no hello":    {22, 3, 1, 0, 4, 2, 0, 0, 0},
+		"alert":       {21, 3, 1, 0, 2, 2, 40},
+		"rubbish":     append(append([]byte(nil), hello[:60]...), bytes.Repeat([]byte{0xff}, len(hello)-60)...),
+		"http, drips": []byte("\x16\x03GET / HTTP/1.1\r\n\r\n"),
+	}
+}
+
+// Where nobody needs a hello, a client that sends none that is understood is served, and
+// what it has sent reaches the endpoint, at once or in pieces.
+func TestAnyHello(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		for name, sent := range oddHellos(t) {
+			t.Run(network+" "+name, func(t *testing.T) {
+				d := straight(echo(t))
+				served := d.next
+				d.next = func(c *core.Client, n int) core.Step {
+					if c.Hello.ServerName != "" || c.Hello.ALPN != nil {
+						t.Errorf("the hello says %+v", c.Hello)
+					}
+					return served(c, n)
+				}
+				address := "127.0.0.1:0"
+				if network == "unix" {
+					address = t.TempDir() + "/proxy"
+				}
+				r := newRigAt(t, network, address, func(c *core.Config) {
+					c.Listeners[0].Service = serviceOf(t, d)
+					c.Listeners[0].Service.Preread = core.Preread{Hello: true, AnyHello: true, Timeout: time.Hour}
+				})
+				r.serve(t)
+				for _, size := range []int{len(sent), 7} {
+					c := r.dial(t)
+					for piece := range slices.Chunk(sent, size) {
+						mustWrite(t, c, piece)
+						r.Turn()
+					}
+					mustRead(t, c, sent)
+					talk(t, c)
+				}
+				if sum := r.Summary(); sum.Refused != 0 || sum.Loops[0].HellosMissing+sum.Loops[1].HellosMissing != 2 {
+					t.Errorf("the summary is %+v", sum)
+				}
+			})
+		}
+	}
+}
+
+// So is one that has sent nothing, or a part of a hello, when its time is over, or when it
+// ends; but one that has sent nothing where data is waited for, and one that has ended so.
+func TestAnyHelloInTime(t *testing.T) {
+	hello := helloOf(t, "late.example")
+	for name, x := range map[string]struct {
+		sent   []byte
+		data   bool
+		end    bool
+		served bool
+	}{
+		"nothing":       {nil, false, false, true},
+		"nothing, data": {nil, true, false, false},
+		"nothing, end":  {nil, false, true, false},
+		"part":          {hello[:100], false, false, true},
+		"part, data":    {hello[:100], true, false, true},
+		"byte, data":    {hello[:1], true, false, true},
+		"part, end":     {hello[:100], false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var clock atomic.Int64
+			clock.Store(1)
+			r := directed(t, straight(echo(t)), func(c *core.Config, s *core.Service) {
+				s.Preread, c.Now = core.Preread{Hello: true, AnyHello: true, Data: x.data, Timeout: 4 * time.Second}, clock.Load
+			})
+			r.serve(t)
+			c := r.dial(t)
+			mustWrite(t, c, x.sent)
+			eventually(t, func() bool { return r.Active() == 1 })
+			if len(x.sent) > 0 {
+				eventually(t, func() bool { return r.peeks() > 0 })
+			}
+			clock.Add(int64(3900 * time.Millisecond))
+			r.Wake()
+			r.Turn()
+			if n := r.Summary().Loops; n[0].HellosMissing+n[1].HellosMissing != 0 {
+				t.Fatal("served before its time")
+			}
+			if x.end {
+				if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				clock.Add(int64(200 * time.Millisecond))
+				r.Wake()
+			}
+			if !x.served {
+				eventually(t, func() bool { return r.Active() == 0 })
+				return
+			}
+			mustRead(t, c, x.sent)
+			if !x.end {
+				talk(t, c)
+			}
+			if sum := r.Summary(); sum.Refused != 0 {
+				t.Errorf("the summary is %+v", sum)
+			}
+		})
+	}
+}
+
 // A client that leaves while it is waited for frees its place: by a reset or an end of
 // file, with nothing sent or a part.
 func TestPrereadLeaves(t *testing.T) {

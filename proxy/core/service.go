@@ -40,8 +40,12 @@ type Preread struct {
 	// away; it has a timeout of its own. Nil: nobody.
 	Header *header.Policy
 	// Hello has the client's TLS ClientHello read, which [Client.Hello] is then. A
-	// client that sends anything else is reset.
+	// client that sends anything else is reset, unless AnyHello is set.
 	Hello bool
+	// AnyHello has clients served without a hello, [Client.Hello] empty, that send
+	// anything else: what is no TLS, what crypto/tls does not accept, a part of a hello,
+	// or, for Timeout, nothing. Data makes an exception of the last of these.
+	AnyHello bool
 	// Data has the first byte waited for.
 	Data bool
 	// Timeout is how long Hello or Data may take to come; 0: 5 s.

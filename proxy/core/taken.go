@@ -49,7 +49,7 @@ func (c *core) takeMore(d *dialing) {
 		need, err := d.length(d.taken)
 		switch {
 		case err != nil:
-			c.refuse(d, err)
+			c.unmet(d, err)
 			return
 		case len(d.taken) > 0 && need <= len(d.taken):
 			c.found(d, d.taken)
@@ -66,7 +66,7 @@ func (c *core) takeMore(d *dialing) {
 			d.raise(need - len(d.taken))
 			return
 		case err == nil && len(d.taken) > 0:
-			c.refuse(d, ErrPrereadEnded)
+			c.unmet(d, ErrPrereadEnded)
 			return
 		default:
 			c.left(d)

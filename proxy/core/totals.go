@@ -56,6 +56,7 @@ type Load struct {
 	HandedOver       int64 // clients that it accepted for others
 	Peeks            int64 // times that it looked at what a client has sent first, see [Preread]
 	Taken            int64 // bytes that were taken instead of peeked at
+	HellosMissing    int64 // clients that were served without one, see [Preread.AnyHello]
 	HellosFull       int64 // hellos that crypto/tls had to read, see [hello.Info.Full]
 	// What has the name of a field of [loop.Stats] is that.
 	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused, Overruns int64

@@ -41,7 +41,7 @@ func (c *core) settled() Summary {
 		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Totals: c.ended,
 		Refusals: c.refusals,
 		Loops: []Load{{
-			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver, Peeks: c.peeks, HellosFull: c.hellosFull, Taken: c.taken,
+			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver, Peeks: c.peeks, HellosFull: c.hellosFull, HellosMissing: c.hellosMissing, Taken: c.taken,
 			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
 			Batches: s.Batches, BatchRefused: s.BatchRefused, Overruns: s.Overruns,
 			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,
