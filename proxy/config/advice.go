@@ -77,6 +77,9 @@ func (f *field) listOf(n *yaml.Node) string {
 	if one == nil || one.form.style != styleText || f.fixed > 0 || n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "$") {
 		return sample
 	}
+	if meant, _ := endpointMeant(n.Value); meant != "" && one.typ == reflect.TypeFor[Address]() {
+		return f.key + ": [" + quoted(meant) + "]"
+	}
 	words := strings.FieldsFunc(n.Value, func(r rune) bool { return r == ',' || r == ' ' })
 	for i, word := range words {
 		if c := one.form.set(nil, one, reflect.New(one.typ).Elem(), word); c != nil {

@@ -91,7 +91,7 @@ func claim(names map[string]taken, name string, t taken) (before taken) {
 }
 
 // claim returns with whom t, bound to a host, is in conflict. 0.0.0.0 and [::] are each all
-// addresses of one family; which one a name is of is not known.
+// addresses of one family.
 func (p *port) claim(host string, t taken) (before taken) {
 	defer p.first.give(t)
 	addr, err := netip.ParseAddr(host)
@@ -104,8 +104,8 @@ func (p *port) claim(host string, t taken) (before taken) {
 		return p.first
 	case p.wild.whose != "":
 		return p.wild
-	case err != nil:
-		return claim(p.hosts, host, t)
+	case err != nil: // it could not be read
+		return taken{}
 	}
 	f := &p.families[0]
 	if addr.Is6() {

@@ -9,7 +9,7 @@ import (
 func (l *loader) check() {
 	c := &l.cfg
 	if len(c.Listeners) == 0 && len(l.problems) == 0 {
-		l.complainAt(place{src: &source{name: l.names[0]}}, `write listeners: [{name: web, bind: ":8080", upstream: app}]`, "there are no listeners")
+		l.complainAt(place{src: &source{name: l.names[0]}}, "write "+beginning, "there are no listeners")
 	}
 	names := newNames(&l.decoder, "listener")
 	for _, ln := range c.Listeners {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -195,12 +196,19 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 	}
 	switch {
 	case t.Kind == yaml.ScalarNode && t.Tag == "!!null":
-		d.complainAt(at, "write "+f.sample()+", or leave the key out", "%s has no value", f.key)
+		fix := "write " + f.sample()
+		if f.on {
+			fix = "write " + f.key + ": " + Off
+		}
+		d.complainAt(at, fix+", or leave the key out", "%s has no value", f.key)
 		d.unread(v)
 	case f.list:
 		d.list(f, v, t, at)
 	case f.on && t.Kind == yaml.ScalarNode && (t.Value == Off || t.Value == "false"):
 		v.SetZero()
+	case f.obj != nil && t.Kind != yaml.MappingNode:
+		d.complainAt(at, f.sectionFix(t), "%s takes a group of keys, not %s", f.key, kindOf(t))
+		d.unread(v)
 	case f.optional:
 		section := reflect.New(f.typ)
 		f.obj.fill(section.Elem())
@@ -267,7 +275,7 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 	}
 	d.places[v.Addr().Interface()] = d.here
 	if n.Kind != yaml.ScalarNode {
-		d.complainAt(d.here, "write "+f.sample(), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
+		d.complainAt(d.here, cmp.Or(bracketedFix(d.here), "write "+f.sample()), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
 		d.unread(v)
 		return
 	}
@@ -284,7 +292,7 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 		text = n.Value
 	}
 	if c := f.form.set(d, f, v, text); c != nil {
-		d.complainAt(d.here, c.fix, "%s", c.message)
+		d.complainAt(d.here, cmp.Or(f.zeroFix(text), c.fix), "%s", c.message)
 		d.unread(v)
 		return
 	}
@@ -320,9 +328,13 @@ func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) boo
 	}
 	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
 	c := f.form.set(nil, f, reflect.New(f.typ).Elem(), text)
-	switch {
+	switch zero := f.zeroFix(text); {
+	case zero != "":
+		d.complainAt(d.here, zero, "%s is %s, not %q", f.key, article(f.form.name), text)
 	case f.form.style == styleInteger && n.Tag == "!!float":
 		c = f.whole(text)
+		d.complainAt(d.here, c.fix, "%s", c.message)
+	case f.form.style == styleText && !quoted && c != nil && f.key == f.form.name: // an endpoint's address
 		d.complainAt(d.here, c.fix, "%s", c.message)
 	case f.form.style == styleText && !quoted && c != nil:
 		d.complainAt(d.here, c.fix, "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))

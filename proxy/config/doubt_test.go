@@ -2,6 +2,8 @@ package config_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -105,5 +107,49 @@ func TestWarningsAreBounded(t *testing.T) {
 	text := "listeners: [{name: db, bind: ':5432', upstream: pg}]\nupstreams:\n- {name: pg, endpoints: ['h:1']}\n" + more.String()
 	if cfg := load(t, text); len(cfg.Warnings) != 1000 {
 		t.Errorf("%d warnings", len(cfg.Warnings))
+	}
+}
+
+// TestWarningsOfIncludes: a file that includes itself, by a name or round about, and a pattern
+// that matches nothing are told, unless files may be to come.
+func TestWarningsOfIncludes(t *testing.T) {
+	for _, c := range []struct {
+		include string
+		want    []string
+	}{
+		{"p.yaml", []string{"/etc/p.yaml:1:11: warning: this file includes itself, which adds nothing: leave it out"}},
+		{"./sub/../p.yaml", []string{"/etc/p.yaml:1:11: warning: this file includes itself, which adds nothing: leave it out"}},
+		{"round.yaml", []string{"/etc/round.yaml:1:11: warning: /etc/p.yaml includes this file already, so this adds nothing: leave it out"}},
+		{"*.yml", []string{"/etc/p.yaml:1:11: warning: *.yml matches no other file: write a pattern that matches the names of files, or leave it out"}},
+		{"p.*", []string{"/etc/p.yaml:1:11: warning: p.* matches no other file: write a pattern that matches the names of files, or leave it out"}},
+		{"none/*.yaml", []string{"/etc/p.yaml:1:11: warning: there is no directory /etc/none: make it, write another one, or leave it out"}},
+		{"conf.d/*.yaml", nil},
+		{"twice.yaml", nil},
+		{"more.*", nil},
+	} {
+		cfg := loadTree(t, config.Tree{
+			"/etc/p.yaml": "include: ['" + c.include + "']\n" + smallest, "/etc/round.yaml": "include: [p.yaml]\n", "/etc/more.yaml": "limits: {per_second: 5}\n",
+			"/etc/twice.yaml": "include: [more.yaml, again.yaml]\n", "/etc/again.yaml": "include: [more.yaml]\n",
+		})
+		var got []string
+		for _, w := range cfg.Warnings {
+			got = append(got, w.Error())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.include, got, c.want)
+		}
+	}
+	told(t, config.Tree{}, "include: [d]\n"+smallest, []string{"1:11: there is no file /etc/d | write the name of a file that is there, or a pattern"})
+	if _, problems := config.Load(t.TempDir(), nil); len(problems) != 1 {
+		t.Errorf("a directory: %v", problems)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "p.yaml")
+	if err := os.WriteFile(path, []byte("include: [.]\n"+smallest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, problems := config.Load(path, nil)
+	if len(problems) != 1 || short(problems[0]) != "1:11: "+dir+" is a directory | write *.yaml" {
+		t.Errorf("an included directory: %v", problems)
 	}
 }

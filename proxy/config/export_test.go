@@ -37,7 +37,10 @@ func (t Tree) glob(pattern string) (paths []string, err error) {
 }
 
 // isDir says that every directory is there but none.
-func (t Tree) isDir(path string) bool { return !strings.HasSuffix(path, "none") }
+func (t Tree) isDir(path string) bool {
+	_, file := t[path]
+	return !file && !strings.HasSuffix(path, "none")
+}
 
 // LoadTree is Load with other files than those of the file system.
 func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/penstock/penstock/proxy/socket"
 )
 
 // A form is how values of one kind are written.
@@ -158,64 +156,4 @@ func setAddr(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	}
 	v.Set(reflect.ValueOf(addr.Unmap()))
 	return nil
-}
-
-func setBind(d *decoder, _ *field, v reflect.Value, text string) *complaint {
-	b := v.Addr().Interface().(*Bind)
-	if d != nil {
-		b.Pos = d.here.pos()
-	}
-	if name, ok := strings.CutPrefix(text, "systemd:"); ok {
-		if name == "" || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }) {
-			return complain("write the name that FileDescriptorName= gives it, such as systemd:web", "%q names no socket", text)
-		}
-		b.Systemd = name
-		return nil
-	}
-	addr, c := parseAddress(text)
-	b.Address = addr
-	return c
-}
-
-func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
-	addr, c := parseAddress(text)
-	if c != nil {
-		return c
-	}
-	if addr.Network == "tcp" {
-		host, port := splitHostPort(addr.Name)
-		switch {
-		case host == "":
-			return complain("write 127.0.0.1:"+port+" for this machine", "%q has no host", text)
-		case port == "0":
-			return complain("write the port after the colon, 1 to 65535", "%q has no port", text)
-		}
-	}
-	if addr.Mode != 0 {
-		return complain("write it without ?mode=", "%q is to be connected to, so it has no mode", text)
-	}
-	*v.Addr().Interface().(*Address) = addr
-	return nil
-}
-
-// parseAddress is socket.Parse for who does not write flags.
-func parseAddress(text string) (Address, *complaint) {
-	if c := checkLine(text); c != nil {
-		return Address{}, c
-	}
-	addr, err := socket.Parse(text)
-	if err == nil {
-		return addr, nil
-	}
-	fix := strings.TrimPrefix(err.Error(), fmt.Sprintf("%v %q: ", socket.ErrAddress, text))
-	if strings.Contains(text, ",") && !strings.HasPrefix(text, "unix:") {
-		fix = "write a list: [" + strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }), ", ") + "]"
-	}
-	return Address{}, complain(fix, "%q is not an address", text)
-}
-
-// splitHostPort splits what socket.Parse has joined.
-func splitHostPort(name string) (host, port string) {
-	i := strings.LastIndexByte(name, ':')
-	return strings.Trim(name[:i], "[]"), name[i+1:]
 }

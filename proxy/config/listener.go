@@ -9,7 +9,7 @@ import (
 type Listener struct {
 	Pos         Pos
 	Name        string         `key:"name" type:"name" required:"yes" eg:"web" doc:"Its name in logs, metrics and the admin API. No other listener has it."`
-	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Where to listen: one address or a list. :443 is every address of this machine, 0.0.0.0:443 every one of IPv4, [::]:443 every one of IPv6."`
+	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Where to listen: one address or a list. :443 is every address of this machine, 0.0.0.0:443 every one of IPv4, [::]:443 every one of IPv6, localhost is 127.0.0.1, and other names are not taken."`
 	Allow       []netip.Prefix `key:"allow" eg:"10.0.0.0/8" doc:"Sources that are let in, unless deny says otherwise. Empty: everybody."`
 	Deny        []netip.Prefix `key:"deny" eg:"10.6.6.0/24" doc:"Sources that are refused, also when allow has them."`
 	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"The PROXY header that says who a client really is. Absent: none is read."`

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
-	"slices"
-	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // An Env looks a variable of the environment up; [os.LookupEnv] is one.
@@ -29,6 +29,7 @@ type loader struct {
 	cfg     Config
 	names   []string        // of the files as the user knows them, in order
 	visited map[string]bool // the same, absolute
+	within  []string        // of these those that are being read, from the outermost
 	bytes   int
 	twice   bool // a section is in several files
 	glob    func(pattern string) ([]string, error)
@@ -44,14 +45,11 @@ func newLoader(env Env) *loader {
 
 // file reads one file, which was named at a place; the first one is named by nobody.
 func (l *loader) file(path string, named place) {
-	absolute, err := filepath.Abs(path)
-	if err != nil {
-		absolute = path
-	}
-	if l.visited[absolute] {
+	abs := absolute(path)
+	if l.visited[abs] {
 		return
 	}
-	l.visited[absolute] = true
+	l.visited[abs] = true
 	data, err := l.read(path, maxFile)
 	l.bytes += len(data)
 	switch {
@@ -68,8 +66,10 @@ func (l *loader) file(path string, named place) {
 		l.complainAt(named, "include less", "there are more than %d files, or %s of them", maxFiles, showSize(maxAll))
 		return
 	}
-	l.cfg.Files = append(l.cfg.Files, absolute)
+	l.cfg.Files = append(l.cfg.Files, abs)
 	l.names = append(l.names, path)
+	l.within = append(l.within, abs)
+	defer func() { l.within = l.within[:len(l.within)-1] }()
 	outer := l.src
 	l.src = newSource(path, data)
 	if len(l.places) == 0 {
@@ -91,11 +91,19 @@ func pathless(err error) error {
 func (l *loader) document() {
 	n, problem := l.src.parse()
 	switch {
+	case n != nil && (n.Kind == yaml.MappingNode && known(n) || n.Kind == yaml.AliasNode):
+	case (problem != nil || n != nil) && l.foreign():
+		l.partial = true
+		return
 	case problem != nil:
 		l.problems = append(l.problems, *problem)
 		l.partial = true
 		return
 	case n == nil:
+		return
+	case n.Kind != yaml.MappingNode:
+		l.noMapping(n)
+		l.partial = true
 		return
 	}
 	var part Config
@@ -131,40 +139,6 @@ func (l *loader) once(key string, whole, part any) {
 }
 
 func (l *loader) moved(from, to any) { l.places[to] = l.places[from] }
-
-// include reads the files that one file asks for.
-func (l *loader) include(part *Config) {
-	for i := range part.Include {
-		pattern, at := part.Include[i], l.places[&part.Include[i]]
-		if pattern == "" {
-			l.partial = l.partial || l.bad[&part.Include[i]]
-			continue
-		}
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(filepath.Dir(l.src.name), pattern)
-		}
-		if absolute, err := filepath.Abs(pattern); err == nil {
-			l.cfg.Globs = append(l.cfg.Globs, absolute)
-		}
-		if strings.ContainsAny(filepath.Dir(pattern), `*?[\`) {
-			l.partial = true
-			l.complainAt(at, "write conf.d/*.yaml", "the directory of %q is a pattern", part.Include[i])
-			continue
-		}
-		paths, err := l.glob(pattern)
-		l.partial = l.partial || err != nil || len(paths) == 0 && !strings.ContainsAny(pattern, `*?[\`)
-		switch {
-		case err != nil:
-			l.complainAt(at, `write conf.d/*.yaml, with \ before a special character`, "%q is not a pattern", part.Include[i])
-		case len(paths) == 0 && !strings.ContainsAny(pattern, `*?[\`):
-			l.complainAt(at, "write the name of a file that is there, or a pattern", "there is no file %s", pattern)
-		}
-		slices.Sort(paths)
-		for _, path := range paths {
-			l.file(path, at)
-		}
-	}
-}
 
 // finish checks the whole and returns it.
 func (l *loader) finish() (*Config, []Problem) {

@@ -22,6 +22,9 @@ func upstream(keys string) string {
 	return "listeners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, " + keys + "}]\n"
 }
 
+// beginning is how a file is told to begin.
+const beginning = `listeners: [{name: web, bind: ":8080", upstream: app}]`
+
 // An expected problem is LINE:COLUMN: message | fix.
 func short(p config.Problem) string {
 	return fmt.Sprintf("%d:%d: %s | %s", p.Pos.Line, p.Pos.Column, p.Message, p.Fix)
@@ -47,7 +50,16 @@ func TestProblems(t *testing.T) {
 		{listener("? [x] : y"), []string{`1:50: a key is a word, not a list | write one of name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`}},
 		{listener("<<: 5"), []string{"1:52: << merges a group of keys, not a number | write an alias of a group of keys"}},
 		// Types.
-		{"5\n", []string{"1:1: a file takes a group of keys, not a number | write {limits: …}"}},
+		{"5\n", []string{"1:1: a file is a group of keys, not a number | write YAML that begins like " + beginning}},
+		{"[]\n", []string{"1:1: a file is a group of keys, not a list | write listeners: or upstreams: before it, and indent it"}},
+		{"- {name: a, bind: ':1'}\n", []string{"1:1: a file is a group of keys, not a list | write listeners: or upstreams: before it, and indent it"}},
+		{"hello\n", []string{"1:1: a file is a group of keys, not text | write YAML that begins like " + beginning}},
+		// Configurations of other programs.
+		{"# ours\nglobal\n  maxconn 10\nfrontend web\n  bind *:80\n", []string{"2:1: this is a configuration of HAProxy | write YAML that begins like " + beginning}},
+		{"backend app # ours\n  server a 10.0.0.1:80\n", []string{"1:1: this is a configuration of HAProxy | write YAML that begins like " + beginning}},
+		{"user www;\nstream {\n  server { listen 80; }\n}\n", []string{"2:1: this is a configuration of nginx | write YAML that begins like " + beginning}},
+		{"static_resources:\n  listeners: []\n", []string{"1:1: this is a configuration of Envoy | write YAML that begins like " + beginning}},
+		{"[entryPoints]\n  [entryPoints.web]\n    address = ':80'\n", []string{"1:1: this is a configuration of Traefik | write YAML that begins like " + beginning}},
 		{"listeners: {a: 1}\n", []string{"1:12: listeners is a list, not a group of keys | write listeners: [{name: web, bind: \":443\"}]"}},
 		{listener("timeouts: 5s"), []string{"1:58: timeouts takes a group of keys, not text | write {preread: …}"}},
 		{listener("timeouts:"), []string{"1:57: timeouts has no value | write timeouts: {preread: …}, or leave the key out"}},
@@ -63,6 +75,22 @@ func TestProblems(t *testing.T) {
 		{"listeners: [{name: 5, bind: 80, upstream: u}]" + upstreams, []string{
 			`1:20: name is text, not a number | write it in quotes: "5"`,
 			"1:29: bind is an address to listen on, not a number | write :80, or 127.0.0.1:80 for this machine alone",
+		}},
+		// Off, and on.
+		{upstream("endpoints: ['h:1'], health_check: no, outlier_detection: none, circuit_breaker: , retry: off, queue: never"), []string{
+			"2:57: health_check takes a group of keys, not text | write health_check: off",
+			"2:80: outlier_detection takes a group of keys, not text | write outlier_detection: off",
+			"2:103: circuit_breaker has no value | write circuit_breaker: off, or leave the key out",
+			"2:112: retry takes a group of keys, not text | write retry: {attempts: 0}",
+			"2:124: queue takes a group of keys, not text | write queue: {size: 0}",
+		}},
+		{upstream("endpoints: ['h:1'], health_check: true, outlier_detection: 5, fallback: none, slow_start: off, send_proxy: false, drain_timeout: never"), []string{
+			"2:57: health_check takes a group of keys, not true | leave it out: it is on unless it says off",
+			"2:82: outlier_detection takes a group of keys, not a number | write {consecutive_failures: …}, or off",
+			"2:95: fallback takes a group of keys, not text | leave it out: without it there is none",
+			`2:113: "off" is not a duration | write 0`,
+			`2:130: send_proxy is an integer, not "false" | write 0`,
+			`2:152: "never" is not a duration | write 250ms, 5s, 1m30s or 2h`,
 		}},
 		// Units.
 		{listener("timeouts: {idle: 5}"), []string{`1:65: "5" has no unit | write 5s, or 5ms`}},
@@ -103,6 +131,31 @@ func TestProblems(t *testing.T) {
 			`2:35: ":1" has no host | write 127.0.0.1:1 for this machine`,
 			`2:41: "h:0" has no port | write the port after the colon, 1 to 65535`,
 			`2:48: "unix:/s?mode=0600" is to be connected to, so it has no mode | write it without ?mode=`,
+		}},
+		{upstream("endpoints: [80, '8080', db, 10.0.0.1, '*:80', '1.2.3:80', '1.2.3.256:80', 'a/b:80', 'ä:80', '[fe80::1]:80', '224.0.0.1:80', 'unix:/d/']"), []string{
+			`2:35: "80" is not an address | write the host too, such as 127.0.0.1:80`,
+			`2:39: "8080" is not an address | write the host too, such as 127.0.0.1:8080`,
+			`2:47: "db" is not an address | write the port too, such as db:8080`,
+			`2:51: "10.0.0.1" is not an address | write the port too, such as 10.0.0.1:8080`,
+			`2:61: "*:80" has no host: "*" is neither an IP address nor a name | write 10.0.0.12:80, [2001:db8::12]:80 or db.example:80`,
+			`2:69: "1.2.3" is not an IP address | write the four numbers of an IPv4 address, from 0 to 255`,
+			`2:81: "1.2.3.256" is not an IP address | write the four numbers of an IPv4 address, from 0 to 255`,
+			`2:97: "a/b:80" has no host: "a/b" is neither an IP address nor a name | write 10.0.0.12:80, [2001:db8::12]:80 or db.example:80`,
+			`2:107: "ä:80" has no host: "ä" is neither an IP address nor a name | write it in Punycode (xn--…)`,
+			`2:115: "fe80::1" is an address of each interface | write its interface too, such as [fe80::1%eth0]:80`,
+			`2:131: "224.0.0.1" is a multicast address, to which there are no connections | write another one`,
+			`2:147: "/d/" is a directory | write the path of a socket, such as unix:/run/penstock/web.sock`,
+		}},
+		{"listeners: [{name: a, bind: ['*:9', 'eth0:9', 'web.test:9', '127.1:9', '[fe80::1]:9', '[ff02::1]:9', 'unix:/', 'unix:.', 'localhost:8', '127.0.0.1:8', '[fe80::1%lo]:9'], upstream: u}]" + upstreams, []string{
+			`1:30: "*:9" is not an address: * is no host | write :9, or 0.0.0.0:9 for IPv4 alone`,
+			`1:37: "eth0" is not an IP address | write an address of this machine, such as 10.0.0.5:9, or :9 for all of them`,
+			`1:47: "web.test" is not an IP address | write an address of this machine, such as 10.0.0.5:9, or :9 for all of them`,
+			`1:61: "127.1" is not an IP address | write an address of this machine, such as 10.0.0.5:9, or :9 for all of them`,
+			`1:72: "fe80::1" is an address of each interface | write its interface too, such as [fe80::1%eth0]:9`,
+			`1:87: "ff02::1" is a multicast address, to which there are no connections | write another one`,
+			`1:102: "/" is a directory | write the path of a socket, such as unix:/run/penstock/web.sock`,
+			`1:112: "." is a directory | write the path of a socket, such as unix:/run/penstock/web.sock`,
+			"1:137: 127.0.0.1:8 overlaps with that of listener a in /etc/p.yaml:1:122 | write another address or port, or leave one out",
 		}},
 		{listener("routes: [{match: {sni: ['*', 'a.*.b', 'ä.de', '*.x', '-a', '*.b.c.d']}, upstream: u}]"), []string{
 			`1:77: "a.*.b": * stands for what is before a dot and a name | write a name, *. and a name, or * alone`,
@@ -150,6 +203,7 @@ upstreams:
 		{"listeners: [{name: a, bind: ['0.0.0.0:1', '[::]:1', '127.0.0.1:1', '[::1]:1', 'g:1', ':1'], upstream: u}, {name: b, bind: ['[::1]:2', '0.0.0.0:2', '[::]:2', '[::ffff:1.2.3.4]:2'], upstream: u}]" + upstreams, []string{
 			"1:53: 127.0.0.1:1 overlaps with that of listener a in /etc/p.yaml:1:30 | write another address or port, or leave one out",
 			"1:68: [::1]:1 overlaps with that of listener a in /etc/p.yaml:1:43 | write another address or port, or leave one out",
+			`1:79: "g" is not an IP address | write an address of this machine, such as 10.0.0.5:1, or :1 for all of them`,
 			"1:86: :1 overlaps with that of listener a in /etc/p.yaml:1:30 | write another address or port, or leave one out",
 			"1:148: [::]:2 overlaps with that of listener b in /etc/p.yaml:1:124 | write another address or port, or leave one out",
 			"1:158: [::ffff:1.2.3.4]:2 overlaps with that of listener b in /etc/p.yaml:1:135 | write another address or port, or leave one out",
@@ -246,6 +300,10 @@ upstreams:
 			"1:40: the variable NOT is not set in the environment | set NOT, or write $${ for ${",
 			"1:60: ${} names no variable | write letters, digits and _, or $$ for a $",
 		}},
+		{"include: ['', d]\n" + smallest, []string{
+			"1:11: this includes nothing | write conf.d/*.yaml, or leave it out",
+			"1:15: there is no file /etc/d | write the name of a file that is there, or a pattern",
+		}},
 		{"include: [none.yaml, 'a[', 'x*/y.yaml', a.pem]\n" + smallest, []string{
 			"1:11: there is no file /etc/none.yaml | write the name of a file that is there, or a pattern",
 			`1:22: "a[" is not a pattern | write conf.d/*.yaml, with \ before a special character`,
@@ -257,10 +315,16 @@ upstreams:
 		{"a:\n\tb: 1", []string{"2:1: while scanning for the next token: found character that cannot start any token | indent with spaces instead of tabs"}},
 		{"a: b: c", []string{"1:5: mapping values are not allowed in this context | write text with a colon in quotes, or begin a new line"}},
 		{"a: @x", []string{"1:4: while scanning for the next token: found character that cannot start any token | write it in quotes"}},
-		{"a: *x", []string{"1:4: unknown anchor 'x' referenced | define it before, with &"}},
+		{"a: *x", []string{"1:4: unknown anchor 'x' referenced | define it before, with &, or write it in quotes if it is text"}},
 		{"ab: ä\xff", []string{"1:6: the byte 0xff is no UTF-8 | write the file in UTF-8"}},
 		{"a:\nb: \x01", []string{`2:4: the character U+0001 is no text | write "\u0001" in quotes`}},
-		{"a: 1\n---\nb: 2", []string{"0:0: expected single document, found multiple | write one document, without ---"}},
+		{"a: 1\n---\nb: 2", []string{"2:1: a file is one document: a second one begins here | leave this line out, or include what follows it as another file"}},
+		{"# first\n---\n# second\n--- {a: 1}\n", []string{"4:1: a file is one document: a second one begins here | leave this line out, or include what follows it as another file"}},
+		{"a: 1\n...\nb: 2", []string{"0:0: expected single document, found multiple | leave out ... and what follows it, or include that as another file"}},
+		{"---\n", []string{"0:0: there are no listeners | write " + beginning}},
+		{listener("routes: [{match: {sni: [*.b.c]}, upstream: u}]"), []string{`1:72: without quotes a word that begins with * is an alias | write it in quotes: "*.b.c"`}},
+		{listener("routes: [{match: {sni: [*]}, upstream: u}]"), []string{`1:72: without quotes a word that begins with * is an alias | write it in quotes: "*"`}},
+		{"listeners:\n- name: a\n  bind: *:80\n", []string{`3:9: without quotes a word that begins with * is an alias | write it in quotes: "*:80"`}},
 		{strings.Repeat("[", 100), []string{"1:33: while increasing flow level: exceeded max depth of 32 | nest less"}},
 		{"", []string{`0:0: there are no listeners | write listeners: [{name: web, bind: ":8080", upstream: app}]`}},
 		{"# nothing\n", []string{`0:0: there are no listeners | write listeners: [{name: web, bind: ":8080", upstream: app}]`}},

@@ -184,6 +184,9 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	if p := s.garbage(); p != nil {
 		return nil, p
 	}
+	if p := s.documents(); p != nil {
+		return nil, p
+	}
 	var doc yaml.Node
 	err := yaml.Load(s.yaml(), &doc, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
 	if err != nil {

@@ -27,6 +27,7 @@ type field struct {
 	doc      string
 	unit     string
 	example  string
+	without  string // how a section is written that has nothing done
 	dflt     string // as it is written, words for a list
 	shown    string // what the form shows of a default that is written otherwise
 	hasDflt  bool
@@ -90,7 +91,7 @@ func describe(t reflect.Type) *object {
 func describeField(sf reflect.StructField, index int, key string) *field {
 	tag := sf.Tag.Get
 	f := &field{
-		index: index, key: key, doc: tag("doc"), unit: tag("unit"), example: tag("eg"),
+		index: index, key: key, doc: tag("doc"), unit: tag("unit"), example: tag("eg"), without: tag("without"),
 		required: tag("required") != "", single: tag("single") != "", on: tag("on") != "", once: tag("once") != "",
 		typ: sf.Type,
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -34,6 +35,27 @@ func (s *source) garbage() *Problem {
 	return &p
 }
 
+// documents finds the --- that begins a second document. The one before the first may be
+// there.
+func (s *source) documents() *Problem {
+	begun, number := false, 0
+	for line := range strings.Lines(s.data) {
+		number++
+		text := strings.TrimRight(line, " \t\r\n")
+		switch {
+		case text == "---" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "---\t"):
+			if begun {
+				p := place{s, number, 1, 3}.problem("leave this line out, or include what follows it as another file", "a file is one document: a second one begins here")
+				return &p
+			}
+			begun = true
+		case text != "" && !strings.HasPrefix(strings.TrimLeft(text, " \t"), "#") && !strings.HasPrefix(text, "%"):
+			begun = true
+		}
+	}
+	return nil
+}
+
 // control reports whether r is no text to YAML, or ends a line to YAML but to nobody else.
 func control(r rune) bool {
 	switch r {
@@ -56,6 +78,9 @@ func (s *source) syntax(err error) *Problem {
 		return nil
 	}
 	at := place{src: s, line: load.Mark.Line, col: load.Mark.Column, width: 1}
+	if p := s.star(load.Message, at); p != nil {
+		return p
+	}
 	message := load.Message
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message
@@ -64,16 +89,56 @@ func (s *source) syntax(err error) *Problem {
 	return &p
 }
 
+// starWord is text that begins with *, which is an alias to YAML, and what no anchor is
+// called.
+var starWord = regexp.MustCompile(`^\*(?:[^A-Za-z0-9_ ,\[\]{}][^ ,\[\]{}]*)?`)
+
+// star makes a problem of text that begins with *, such as *.example.com; nil if it is none.
+func (s *source) star(message string, at place) *Problem {
+	if strings.Contains(message, "alphabetic or numeric") {
+		at.col-- // it is behind the *
+	} else if !strings.Contains(message, "unknown anchor") {
+		return nil
+	}
+	line := s.line(at.line)
+	rest := line[s.offset(line, at.line, max(at.col, 1)):]
+	word := starWord.FindString(rest)
+	if word == "" || word == "*" && !strings.Contains(message, "alphabetic") {
+		return nil
+	}
+	at.width = utf8.RuneCountInString(word)
+	p := at.problem(fmt.Sprintf("write it in quotes: %q", word), "without quotes a word that begins with * is an alias")
+	return &p
+}
+
+// bracketed is an address of IPv6 with its port, which is a list to YAML.
+var bracketed = regexp.MustCompile(`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(%[^\]]*)?\]:[0-9]+`)
+
+// bracketedFix says how to write an address of IPv6 that stands at or behind a place without
+// quotes; "" if there is none.
+func bracketedFix(at place) string {
+	line := at.src.line(at.line)
+	if found := bracketed.FindString(line[at.src.offset(line, at.line, max(at.col, 1)):]); found != "" {
+		return fmt.Sprintf("write it in quotes: %q", found)
+	}
+	return ""
+}
+
 // syntaxFix says what to write instead of what the YAML parser does not understand.
 func syntaxFix(message string, at place) string {
 	if fix := flowFix(message, at); fix != "" {
 		return fix
 	}
+	if fix := bracketedFix(place{src: at.src, line: at.line, col: 1}); fix != "" && strings.Contains(message, "expected key") {
+		return fix
+	}
 	text := at.src.line(at.line)
 	for _, known := range []struct{ message, fix string }{
 		{"mapping values are not allowed", "write text with a colon in quotes, or begin a new line"},
-		{"single document", "write one document, without ---"},
-		{"unknown anchor", "define it before, with &"},
+		{"single document", "leave out ... and what follows it, or include that as another file"},
+		{"incompatible YAML document", "leave this line out"},
+		{"unknown anchor", "define it before, with &, or write it in quotes if it is text"},
+		{"while scanning an anchor", "write it in quotes: & has a meaning of its own"},
 		{"exceeded max depth", "nest less"},
 		{"did not find expected ',' or ']'", "write , or ] before"},
 		{"did not find expected ',' or '}'", "write , or } before"},

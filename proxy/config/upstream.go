@@ -16,8 +16,8 @@ type Upstream struct {
 	HealthCheck      *HealthCheck      `key:"health_check" on:"yes" doc:"Endpoints are asked whether they are well. off: they are not asked."`
 	OutlierDetection *OutlierDetection `key:"outlier_detection" on:"yes" doc:"Endpoints that fail real connections are left out for a while. off: they are not."`
 	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"An upstream, or endpoint, of which too many connections fail is not tried for a while. off: it always is."`
-	Retry            Retry             `key:"retry" doc:"Other endpoints are tried when one cannot be reached, before any byte was sent on."`
-	Queue            Queue             `key:"queue" doc:"Clients wait when every endpoint is full."`
+	Retry            Retry             `key:"retry" without:"{attempts: 0}" doc:"Other endpoints are tried when one cannot be reached, before any byte was sent on."`
+	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Clients wait when every endpoint is full."`
 	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients: when no other endpoint can be used, or also when every other one has as many connections as it may."`
 	SlowStart        time.Duration     `key:"slow_start" default:"0s" range:"0..24h" eg:"30s" doc:"How long an endpoint that comes (back) takes to its full weight. 0: it has it at once."`
 	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller part of the endpoints is healthy, health is ignored and all are used. 0: never."`

@@ -1,0 +1,48 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Words for off, and for on, that people write because other programs take them.
+var (
+	wordsForOff = []string{"no", "none", "off", "false", "n", "never", "disable", "disabled", "null", "~", "unlimited"}
+	wordsForOn  = []string{"yes", "on", "true", "y", "enable", "enabled", "default"}
+)
+
+func meansOff(text string) bool { return slices.Contains(wordsForOff, strings.ToLower(text)) }
+func meansOn(text string) bool  { return slices.Contains(wordsForOn, strings.ToLower(text)) }
+
+// sectionFix says what to write in place of a value that is no group of keys.
+func (f *field) sectionFix(n *yaml.Node) string {
+	switch {
+	case n.Kind != yaml.ScalarNode:
+	case f.on && (meansOff(n.Value) || n.Tag == "!!null"):
+		return "write " + f.key + ": " + Off
+	case f.on && meansOn(n.Value):
+		return "leave it out: it is on unless it says " + Off
+	case f.optional && !f.on && meansOff(n.Value):
+		return "leave it out: without it there is none"
+	case f.without != "" && meansOff(n.Value):
+		return "write " + f.key + ": " + f.without
+	}
+	if f.on {
+		return "write " + f.obj.outline() + ", or " + Off
+	}
+	return "write " + f.obj.outline()
+}
+
+// zeroIsOff finds in what a key is for that 0 is no limit, and not the least of all limits.
+var zeroIsOff = regexp.MustCompile(`\b0: (no|never|any|as |it |they always)`)
+
+// zeroFix is what to write in place of a word for off where 0 is that, "" if it is none.
+func (f *field) zeroFix(text string) string {
+	if f.form.style == styleText || f.form.style == styleBoolean || !meansOff(text) || !zeroIsOff.MatchString(f.doc) {
+		return ""
+	}
+	return "write 0"
+}
