@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
@@ -81,25 +82,33 @@ func writeFates(w io.Writer, p *admin.Planned) {
 	switch {
 	case len(p.Leaves) > 1 || len(p.Leaves) == 1 && p.Kept > 0:
 		for _, b := range p.Leaves {
-			fmt.Fprintf(w, "    at %s: %s\n", b.Bind, fateWords(b.Active, admin.Drain))
+			fmt.Fprintf(w, "    at %s: %s\n", b.Bind, fateWords(b.Active, p.Fate, p.ResetAfterUs))
 		}
 	case p.Connections > 0:
-		fmt.Fprintf(w, "    %s\n", fateWords(p.Connections, p.Fate))
+		fmt.Fprintf(w, "    %s\n", fateWords(p.Connections, p.Fate, p.ResetAfterUs))
 	}
 	if p.Kept > 0 {
-		fmt.Fprintf(w, "    %s\n", fateWords(p.Kept, admin.Keep))
+		fmt.Fprintf(w, "    %s\n", fateWords(p.Kept, admin.Keep, 0))
 	}
 }
 
-// fateWords says what becomes of so many connections.
-func fateWords(n int64, fate admin.Fate) string {
-	words := map[admin.Fate][2]string{
-		admin.Keep:  {"stays as it is", "stay as they are"},
-		admin.Drain: {"drains", "drain"},
-		admin.Reset: {"is reset", "are reset"},
-	}[fate]
-	if n == 1 {
-		return "1 connection " + words[0]
+// fateWords says what becomes of so many connections; those that drain are reset after a time,
+// in microseconds.
+func fateWords(n int64, fate admin.Fate, resetAfter int64) string {
+	one := n == 1
+	switch {
+	case fate == admin.Keep && one:
+		return "1 connection stays as it is"
+	case fate == admin.Keep:
+		return fmt.Sprintf("%d connections stay as they are", n)
+	case fate == admin.Reset && one:
+		return "1 connection is reset at once"
+	case fate == admin.Reset:
+		return fmt.Sprintf("%d connections are reset at once", n)
 	}
-	return fmt.Sprintf("%d connections %s", n, words[1])
+	after := config.ShowDuration(time.Duration(resetAfter) * time.Microsecond)
+	if one {
+		return "1 connection drains, and is reset after " + after
+	}
+	return fmt.Sprintf("%d connections drain, and are reset after %s", n, after)
 }

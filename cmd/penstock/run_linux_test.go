@@ -168,8 +168,8 @@ func TestPlanCommand(t *testing.T) {
 	out, _ := r.tells(exitOK, "plan", "--config", planned)
 	for _, want := range []string{
 		planned + ": 4 changes to generation 1, which has 10 connections\n",
-		"  listener b removed\n    5 connections drain\n", "  listener c added\n  ",
-		"  endpoint up/127.0.0.1:1 removed\n    3 connections drain\n", "  endpoint up/127.0.0.1:9 added\n",
+		"  listener b removed\n    5 connections drain, and are reset after 5m\n", "  listener c added\n  ",
+		"  endpoint up/127.0.0.1:1 removed\n    3 connections drain, and are reset after 5m\n", "  endpoint up/127.0.0.1:9 added\n",
 		"a reload reads " + r.file + ": put the file there first\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -180,7 +180,7 @@ func TestPlanCommand(t *testing.T) {
 	// An address that stays keeps its socket, and its sessions, whosever it is by then.
 	for text, fate := range map[string]string{
 		r.text("admin.sock", "a", "c"):                                       "  listener b removed\n    5 connections stay as they are\n",
-		strings.Replace(r.text("admin.sock", "a", "b"), ":2001", ":2002", 1): ":2001] → [127.0.0.1:2002]\n    5 connections drain\n",
+		strings.Replace(r.text("admin.sock", "a", "b"), ":2001", ":2002", 1): ":2001] → [127.0.0.1:2002]\n    5 connections drain, and are reset after 5m\n",
 	} {
 		if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -202,6 +202,36 @@ func TestPlanCommand(t *testing.T) {
 	}
 }
 
+// TestPlanOfDrains: of connections that drain it tells when they are reset, as the
+// configuration says that follows; of an upstream that is gone as the one before said.
+func TestPlanOfDrains(t *testing.T) {
+	r := startRun(t, nil, "a")
+	says := func(listener, upstreams string) {
+		r.writeText(fmt.Sprintf("admin: {bind: \"unix:%s/admin.sock\"}\nlisteners: [{name: a, bind: %q, upstream: up}]\nupstreams:\n%s", r.dir, listener, upstreams))
+	}
+	const one, other = "127.0.0.1:2000", "127.0.0.1:2001"
+	const two = "  - {name: up, endpoints: [\"127.0.0.1:1\", \"127.0.0.1:2\"]}\n"
+	up := func(keys string) string { return "  - {name: up, endpoints: [\"127.0.0.1:2\"], " + keys + "}\n" }
+	for _, c := range []struct{ before, at, after, want string }{
+		{two, one, up("on_removed: drain"), "removed\n    3 connections drain, and are reset after 5m\n"},
+		{two, one, up("drain_timeout: 90s"), "removed\n    3 connections drain, and are reset after 1m30s\n"},
+		{two, one, up("drain_timeout: 0"), "removed\n    3 connections are reset at once\n"},
+		{two, one, up("on_removed: reset"), "removed\n    3 connections are reset at once\n"},
+		{two, one, up("on_removed: keep"), "removed\n    3 connections stay as they are\n"},
+		{two + "  - {name: gone, drain_timeout: 7s, endpoints: [\"127.0.0.1:3\"]}\n", one, two, "upstream gone removed\n    3 connections drain, and are reset after 7s\n"},
+		{two, other, up("drain_timeout: 90s"), "[127.0.0.1:2001]\n    5 connections drain, and are reset after 1m30s\n"},
+		{two, other, up("drain_timeout: 0"), "[127.0.0.1:2001]\n    5 connections are reset at once\n"},
+		{two, other, up("fallback: {upstream: more}") + "  - {name: more, drain_timeout: 2h, endpoints: [\"127.0.0.1:3\"]}\n", "[127.0.0.1:2001]\n    5 connections drain, and are reset after 2h\n"},
+	} {
+		says(one, c.before)
+		r.tells(exitOK, "reload", "--config", r.file)
+		says(c.at, c.after)
+		if out, _ := r.tells(exitOK, "plan", "--config", r.file); !strings.Contains(out, c.want) {
+			t.Errorf("from %s to %s: %q, want %q", c.before, c.after, out, c.want)
+		}
+	}
+}
+
 // TestPlanOfAddresses: of a listener that loses one of its addresses it tells how many came in
 // there; an address that another one contains stays.
 func TestPlanOfAddresses(t *testing.T) {
@@ -211,16 +241,16 @@ func TestPlanOfAddresses(t *testing.T) {
 	}
 	const two = `"127.0.0.1:2000", "unix:/a?mode=0600"`
 	for _, c := range []struct{ before, after, want string }{
-		{two, `"127.0.0.1:2000"`, "    at unix:/a?mode=0600: 3 connections drain\n    2 connections stay as they are\n"},
-		{two, `"unix:/./a"`, "    at 127.0.0.1:2000: 2 connections drain\n    3 connections stay as they are\n"},
+		{two, `"127.0.0.1:2000"`, "    at unix:/a?mode=0600: 3 connections drain, and are reset after 5m\n    2 connections stay as they are\n"},
+		{two, `"unix:/./a"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
 		{two, `":2000", "unix:/a"`, "    5 connections stay as they are\n"},
 		{`"[::1]:2000"`, `"[::]:2000"`, "    5 connections stay as they are\n"},
-		{two, `"[::]:2000", "unix:/a"`, "    at 127.0.0.1:2000: 2 connections drain\n    3 connections stay as they are\n"},
-		{two, `":9"`, "    at 127.0.0.1:2000: 2 connections drain\n    at unix:/a?mode=0600: 3 connections drain\n"},
-		{`"127.0.0.1:2000", ":3", "systemd:x", ":0"`, `"127.0.0.1:2000", "systemd:x", ":0"`, "    at :3: 2 connections drain\n    at :0: 0 connections drain\n    3 connections stay as they are\n"},
+		{two, `"[::]:2000", "unix:/a"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
+		{two, `":9"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    at unix:/a?mode=0600: 3 connections drain, and are reset after 5m\n"},
+		{`"127.0.0.1:2000", ":3", "systemd:x", ":0"`, `"127.0.0.1:2000", "systemd:x", ":0"`, "    at :3: 2 connections drain, and are reset after 5m\n    at :0: 0 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
 		{`":2000"`, `"10.0.0.1:2000"`, "    5 connections stay as they are\n"},
-		{`"[::1]:2000"`, `"0.0.0.0:2000"`, "    5 connections drain\n"},
-		{`":2000"`, `"10.0.0.1:2001"`, "    5 connections drain\n"},
+		{`"[::1]:2000"`, `"0.0.0.0:2000"`, "    5 connections drain, and are reset after 5m\n"},
+		{`":2000"`, `"10.0.0.1:2001"`, "    5 connections drain, and are reset after 5m\n"},
 	} {
 		listens(c.before)
 		r.tells(exitOK, "reload", "--config", r.file)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
@@ -27,7 +28,7 @@ func (r *running) Plan(_ context.Context, path string) (admin.Plan, error) {
 	before, number := r.keeper.Current()
 	now := r.Status()
 	p := admin.Plan{Path: r.path, Generation: number, Connections: now.Connections.Active, Changes: []admin.Planned{}}
-	live := newCensus(&now, next)
+	live := newCensus(&now, before, next)
 	for _, c := range config.Diff(before, next) {
 		p.Changes = append(p.Changes, live.planned(c, before))
 	}
@@ -47,6 +48,10 @@ type census struct {
 	of    map[place]int64
 	binds map[string]map[string]int64 // by listener and bind
 	next  *listenAddresses
+
+	// What is gone drains as the configuration says that follows, or if that does not name its
+	// upstream any more, as the one before said.
+	upstreams map[string]*config.Upstream
 }
 
 // place is a listener, an upstream, or an endpoint of one.
@@ -56,8 +61,13 @@ type place struct {
 	name     string
 }
 
-func newCensus(s *admin.Status, next *config.Config) *census {
-	live := &census{of: map[place]int64{}, binds: map[string]map[string]int64{}, next: newAddresses(next)}
+func newCensus(s *admin.Status, before, next *config.Config) *census {
+	live := &census{
+		of: map[place]int64{}, binds: map[string]map[string]int64{}, next: newAddresses(next), upstreams: map[string]*config.Upstream{},
+	}
+	for _, u := range slices.Concat(before.Upstreams, next.Upstreams) {
+		live.upstreams[u.Name] = u
+	}
 	for _, l := range s.Listeners {
 		live.of[place{config.KindListener, "", l.Name}] = l.Connections.Active
 		live.binds[l.Name] = make(map[string]int64, len(l.Binds))
@@ -92,13 +102,24 @@ func (live *census) planned(c config.Change, before *config.Config) admin.Planne
 	if c.Action != config.Removed {
 		return p
 	}
-	p.Fate = admin.Drain
-	for _, u := range before.Upstreams {
-		if u.Name == c.Upstream || c.Kind == config.KindUpstream && u.Name == c.Name {
-			p.Fate = admin.Fate(u.OnRemoved)
-		}
+	name := c.Upstream
+	if c.Kind == config.KindUpstream {
+		name = c.Name
+	}
+	if u := live.upstreams[name]; u != nil && u.OnRemoved != string(admin.Drain) {
+		p.Fate = admin.Fate(u.OnRemoved)
+	} else if u != nil {
+		drain(&p, u.DrainTimeout)
 	}
 	return p
+}
+
+// drain has the connections of a change end after a time.
+func drain(p *admin.Planned, within time.Duration) {
+	p.Fate, p.ResetAfterUs = admin.Drain, within.Microseconds()
+	if within <= 0 {
+		p.Fate = admin.Reset
+	}
 }
 
 // leaves tells of a listener that changes, and has so many connections: those who came in at
@@ -117,7 +138,8 @@ func (live *census) leaves(p *admin.Planned, name string, active int64, before *
 	}
 	switch p.Kept = max(active-p.Connections, 0); {
 	case p.Connections > 0:
-		p.Fate = admin.Drain
+		ln := before.Listeners[i]
+		drain(p, ln.DrainTime(func(name string) *config.Upstream { return live.upstreams[name] }))
 	case p.Kept > 0 && len(p.Leaves) == 0:
 		p.Connections, p.Kept, p.Fate = p.Kept, 0, admin.Keep
 	}

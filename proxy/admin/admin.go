@@ -78,6 +78,8 @@ type Planned struct {
 	What        string `json:"what"`                  // a line to read
 	Connections int64  `json:"connections,omitempty"` // live ones of what changes
 	Fate        Fate   `json:"fate,omitempty"`        // theirs
+	// ResetAfterUs is how long those may go on that drain.
+	ResetAfterUs int64 `json:"reset_after_us,omitempty"`
 	// Leaves are the addresses of a listener where nobody will listen any more. Connections
 	// are those that came in there then, and Kept are the listener's others.
 	Leaves []Bound `json:"leaves,omitempty"`
@@ -90,7 +92,7 @@ type Fate string
 // The fates.
 const (
 	Keep  Fate = "keep"  // they go on as they began
-	Drain Fate = "drain" // they may go on for a time
+	Drain Fate = "drain" // they may go on for a time, and are reset then
 	Reset Fate = "reset" // they end at once
 )
 

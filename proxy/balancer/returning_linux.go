@@ -143,33 +143,12 @@ func (s *Server) rejoin(key string, b *bound) {
 	}
 }
 
-// noDrainTime is how long sessions may drain that no upstream says it of.
-const noDrainTime = 5 * time.Minute
-
-// drainTime is how long the sessions of a listener may go on without it: as long as the
-// most patient of its upstreams gives those of an endpoint that is gone.
+// drainTime is how long the sessions of a listener may go on without it.
 func (s *Server) drainTime(cfg *config.Listener) time.Duration {
-	most, known := time.Duration(0), false
-	var see func(name string)
-	see = func(name string) {
-		u := s.upstreams[name]
-		if u == nil {
-			return
+	return cfg.DrainTime(func(name string) *config.Upstream {
+		if u := s.upstreams[name]; u != nil {
+			return u.cfg
 		}
-		known, most = true, max(most, u.cfg.DrainTimeout)
-		if f := u.cfg.Fallback; f != nil && f.Upstream != "" { // in no circle, which the loader sees to
-			see(f.Upstream)
-		}
-	}
-	see(cfg.Upstream)
-	for i := range cfg.Routes {
-		see(cfg.Routes[i].Upstream)
-		for j := range cfg.Routes[i].Split {
-			see(cfg.Routes[i].Split[j].Upstream)
-		}
-	}
-	if !known {
-		return noDrainTime
-	}
-	return most
+		return nil
+	})
 }

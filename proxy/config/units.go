@@ -31,9 +31,12 @@ func setDuration(_ *decoder, _ *field, v reflect.Value, text string) *complaint 
 	return complain("write 250ms, 5s, 1m30s or 2h", "%q is not a duration", text)
 }
 
-// showDuration is Duration.String without the zeros at the end.
-func showDuration(v reflect.Value) string {
-	s := time.Duration(v.Int()).String()
+func showDuration(v reflect.Value) string { return ShowDuration(time.Duration(v.Int())) }
+
+// ShowDuration returns a duration as it is written in a file: as its String does, without the
+// zeros at the end.
+func ShowDuration(d time.Duration) string {
+	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
 	}
