@@ -11,7 +11,7 @@ import (
 
 // adminFlags say whom a command asks.
 type adminFlags struct {
-	Config string  `placeholder:"FILE" help:"The configuration of the process to be asked: it says where."`
+	Config string  `placeholder:"FILE" help:"The configuration of the process to be asked: it says where. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
 	Admin  *string `placeholder:"ADDR" help:"Where to ask instead: unix:/path, or host:port of this machine."`
 }
 
@@ -46,7 +46,10 @@ func (f *adminFlags) bind(e *env, command string) (string, error) {
 		return *f.Admin, nil
 	}
 	if f.Config == "" {
-		return "", usagef("%s: --config is missing: write penstock %s --config penstock.yaml, or --admin unix:/run/penstock/admin.sock", command, command)
+		f.Config = defaultConfig(defaultConfigs)
+	}
+	if f.Config == "" {
+		return "", noConfig(command, "--config FILE, or --admin unix:/run/penstock/admin.sock")
 	}
 	bind, problems := config.AdminBind(f.Config, e.environment())
 	if bind != "" {

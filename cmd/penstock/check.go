@@ -8,13 +8,19 @@ import (
 )
 
 type checkCmd struct {
-	configFlag
+	configFiles
 }
 
-// Run says every problem of a configuration, or how much there is in it and what of that is
-// hardly meant.
+// Run says every problem of each configuration, or how much there is in it and what of that
+// is hardly meant.
 func (c *checkCmd) Run(e *env) error {
-	cfg, err := c.load(e, "check")
+	return c.each(e, "check", func(file string) error { return check(e, file) })
+}
+
+// check is Run of one file.
+func check(e *env, file string) error {
+	cfg, problems := config.Load(file, e.environment())
+	err := e.sayProblems(problems)
 	if err == nil {
 		err = e.say(cfg.Warnings)
 	}
@@ -25,7 +31,7 @@ func (c *checkCmd) Run(e *env) error {
 	for _, u := range cfg.Upstreams {
 		endpoints += len(u.Endpoints)
 	}
-	fmt.Fprintf(e.stdout, "%s is good: %s, %s, %s\n", c.Config,
+	fmt.Fprintf(e.stdout, "%s is good: %s, %s, %s\n", file,
 		count(len(cfg.Listeners), "listener"), count(len(cfg.Upstreams), "upstream"), count(endpoints, "endpoint"))
 	return nil
 }
@@ -36,28 +42,6 @@ func count(n int, thing string) string {
 		return "1 " + thing
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
-}
-
-// configFlag is the flag of the commands that read a configuration.
-type configFlag struct {
-	Config string `placeholder:"FILE" help:"The configuration."`
-}
-
-// given holds the flag to be there.
-func (c *configFlag) given(command string) error {
-	if c.Config == "" {
-		return usagef("%s: --config is missing: write penstock %[1]s --config penstock.yaml (see: penstock %[1]s --help)", command)
-	}
-	return nil
-}
-
-// load reads the configuration for a command. Its problems it has said when it fails.
-func (c *configFlag) load(e *env, command string) (*config.Config, error) {
-	if err := c.given(command); err != nil {
-		return nil, err
-	}
-	cfg, problems := config.Load(c.Config, e.environment())
-	return cfg, e.sayProblems(problems)
 }
 
 // sayProblems writes problems down; the error says that there were any.

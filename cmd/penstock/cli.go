@@ -31,7 +31,7 @@ Share connections between two servers, the next one when one refuses:
 
 Balance load as a file says, and change to another one while it runs:
 
-    penstock run --config penstock.yaml
+    penstock run penstock.yaml
     penstock reload --config penstock.yaml
 
 Every flag of a command:

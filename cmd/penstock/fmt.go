@@ -5,26 +5,35 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/penstock/penstock/proxy/config"
 )
 
 type fmtCmd struct {
-	configFlag
+	configFiles
 	Write bool `help:"Write the result to the file, instead of printing it."`
 	Check bool `help:"Print nothing; exit code 1 if the file is not formatted."`
 }
 
-// Run formats one file. What it includes is left alone. What the file says does not matter, as
+// Run formats files. What they include is left alone. What a file says does not matter, as
 // long as it is YAML: check is for that.
 func (c *fmtCmd) Run(e *env) error {
-	if err := c.given("fmt"); err != nil {
+	files, err := c.given("fmt")
+	switch {
+	case err != nil:
 		return err
-	}
-	if c.Write && c.Check {
+	case c.Write && c.Check:
 		return usagef("fmt: --write and --check exclude each other (see: penstock fmt --help)")
+	case len(files) > 1 && !c.Write && !c.Check:
+		return usagef("fmt: the text of one file is printed: write one of %s, or --write or --check (see: penstock fmt --help)", strings.Join(files, ", "))
 	}
-	text, formatted, problems := config.Format(c.Config)
+	return c.each(e, "fmt", func(file string) error { return c.format(e, file) })
+}
+
+// format is Run of one file.
+func (c *fmtCmd) format(e *env, file string) error {
+	text, formatted, problems := config.Format(file)
 	if err := e.sayProblems(problems); err != nil {
 		return err
 	}
@@ -35,9 +44,9 @@ func (c *fmtCmd) Run(e *env) error {
 	case bytes.Equal(text, formatted):
 		return nil
 	case c.Check:
-		return fmt.Errorf("%s is not formatted: write penstock fmt --write --config %[1]s", c.Config)
+		return fmt.Errorf("%s is not formatted: write penstock fmt --write %[1]s", file)
 	}
-	return replaceFile(c.Config, formatted)
+	return replaceFile(file, formatted)
 }
 
 // replaceFile gives a file other contents in one step, and keeps its mode.

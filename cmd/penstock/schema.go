@@ -5,17 +5,19 @@ import (
 )
 
 type schemaCmd struct {
-	Config string `placeholder:"FILE" help:"Hold this configuration against the schema first; its problems are told as check tells them."`
+	File   string `arg:"" optional:"" placeholder:"FILE" help:"Hold this configuration against the schema first; its problems are told as check tells them."`
+	Config string `placeholder:"FILE" help:"The same, as a flag."`
 }
 
 // Run prints the schema. A file is checked and held against it first: the schema alone would
 // find less, and could not say where.
 func (c *schemaCmd) Run(e *env) error {
-	if c.Config != "" {
-		if _, err := (&configFlag{Config: c.Config}).load(e, "schema"); err != nil {
+	if c.Config != "" || c.File != "" {
+		f := &configFlag{Config: c.Config, File: c.File}
+		if _, err := f.load(e, "schema"); err != nil {
 			return err
 		}
-		if err := e.sayProblems(config.Validate(c.Config)); err != nil {
+		if err := e.sayProblems(config.Validate(f.Config)); err != nil {
 			return err
 		}
 	}
