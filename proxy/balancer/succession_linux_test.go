@@ -121,7 +121,7 @@ func TestAddressesOfOthers(t *testing.T) {
 	}
 	defer other.Close()
 	text := `
-listeners: [{name: m, bind: "127.0.0.3:%[1]s", upstream: u}, {name: l, bind: %[2]q, upstream: u}]
+listeners: [{name: m, bind: "127.0.0.3:%[1]s", upstream: u}, {name: l, bind: %[2]q, upstream: u}, {name: any, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%[3]q]}]`
 	r := start(t, fmt.Sprintf(text, port, "127.0.0.1:"+port, up))
 	stop := hammer(t, "127.0.0.1:"+port, 4)
@@ -133,8 +133,8 @@ upstreams: [{name: u, endpoints: [%[3]q]}]`
 		alone(t, []string{"127.0.0.1:" + port, "127.0.0.3:" + port})
 	}
 	stop()
-	err = r.Apply(context.Background(), r.Load(strings.Replace(fmt.Sprintf(text, port, "localhost:"+port, up), "127.0.0.3", "127.0.0.1", 1)))
-	want := "this process listens on 127.0.0.1:" + port + ", and goes on doing so"
+	err = r.Apply(context.Background(), r.Load(fmt.Sprintf(text, port, r.At("any"), up)))
+	want := "this process listens on " + r.At("any") + ", and goes on doing so"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
@@ -170,7 +170,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // TestHandshakeOverATakeover: who has begun to connect to the old socket is served, as by the
 // one that has taken over. Here the client has been answered, and what it says to that is lost.
 func TestHandshakeOverATakeover(t *testing.T) {
-	for _, to := range []string{":%s", "localhost:%s"} {
+	for _, to := range []string{":%s", "[::ffff:127.0.0.1]:%s"} {
 		port, a, b := sockets.LowPort(t), named(t, "a"), named(t, "b")
 		text := `
 listeners: [{name: l, bind: %q, upstream: %s}]
