@@ -11,7 +11,7 @@ import (
 
 // adminFlags say whom a command asks.
 type adminFlags struct {
-	Config string  `placeholder:"FILE" help:"The configuration of the process to be asked: it says where. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
+	Config *string `placeholder:"FILE" help:"The configuration of the process to be asked: it says where. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
 	Admin  *string `placeholder:"ADDR" help:"Where to ask instead: unix:/path, or host:port of this machine."`
 }
 
@@ -45,20 +45,18 @@ func (f *adminFlags) bind(e *env, command string) (string, error) {
 	if f.Admin != nil {
 		return *f.Admin, nil
 	}
-	if f.Config == "" {
-		f.Config = defaultConfig(defaultConfigs)
+	path, err := configPath(command, f.Config, "--config FILE, or --admin unix:/run/penstock/admin.sock")
+	if err != nil {
+		return "", err
 	}
-	if f.Config == "" {
-		return "", noConfig(command, "--config FILE, or --admin unix:/run/penstock/admin.sock")
-	}
-	bind, problems := config.AdminBind(f.Config, e.environment())
+	bind, problems := config.AdminBind(path, e.environment())
 	if bind != "" {
 		return bind, nil
 	}
-	if err := badConfig(f.Config, problems); err != nil {
+	if err := badConfig(path, problems); err != nil {
 		return "", err
 	}
-	return "", fmt.Errorf(`%s: no place to ask at: write there, for example, %s`, f.Config, adminExample)
+	return "", fmt.Errorf(`%s: no place to ask at: write there, for example, %s`, path, adminExample)
 }
 
 // adminExample is what to write for there to be a place to ask at.

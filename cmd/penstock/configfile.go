@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -22,34 +23,36 @@ func defaultConfig(paths []string) string {
 	return ""
 }
 
-// noConfig is the error of a command that was given no configuration where there is none of
-// the default ones; instead is what may be written in place of it.
-func noConfig(command, instead string) error {
-	return usagef("%s: there is no %s here: write penstock %[1]s %[3]s (see: penstock %[1]s --help)",
-		command, strings.Join(defaultConfigs, ", and no "), instead)
-}
-
 // configFlag is how the commands that read one configuration are told which.
 type configFlag struct {
-	File   string `arg:"" optional:"" placeholder:"FILE" help:"The configuration. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
-	Config string `placeholder:"FILE" help:"The same, as a flag."`
+	File   *string `arg:"" optional:"" placeholder:"FILE" help:"The configuration. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
+	Config *string `placeholder:"FILE" help:"The same, as a flag."`
+
+	path string // of it, once that was given
 }
 
-// given has Config be the file that was given, or a default one.
-func (c *configFlag) given(command string) error {
-	if c.Config != "" && c.File != "" {
-		return usagef("%s: --config %s and %s: write one of them (see: penstock %[1]s --help)", command, c.Config, c.File)
+// given has path be the file that was given, or a default one.
+func (c *configFlag) given(command string) (err error) {
+	if c.Config != nil && c.File != nil {
+		return usagef("%s: --config %s and %s: write one of them (see: penstock %[1]s --help)", command, *c.Config, *c.File)
 	}
-	if c.File != "" {
-		c.Config = c.File
+	c.path, err = configPath(command, cmp.Or(c.Config, c.File), "FILE")
+	return err
+}
+
+// configPath returns the file that a flag or an argument names, or a default one for nil; what
+// else may be written where there is none is instead.
+func configPath(command string, file *string, instead string) (path string, err error) {
+	switch {
+	case file != nil && *file == "":
+		return "", usagef("%s: the name of the configuration is empty: write penstock %[1]s %[2]s (see: penstock %[1]s --help)", command, instead)
+	case file != nil:
+		return *file, nil
 	}
-	if c.Config == "" {
-		c.Config = defaultConfig(defaultConfigs)
+	if path = defaultConfig(defaultConfigs); path == "" {
+		err = usagef("%s: there is no %s here: write penstock %[1]s %[3]s (see: penstock %[1]s --help)", command, strings.Join(defaultConfigs, ", and no "), instead)
 	}
-	if c.Config == "" {
-		return noConfig(command, "FILE")
-	}
-	return nil
+	return path, err
 }
 
 // load reads the configuration for a command. Its problems it has said when it fails.
@@ -57,7 +60,7 @@ func (c *configFlag) load(e *env, command string) (*config.Config, error) {
 	if err := c.given(command); err != nil {
 		return nil, err
 	}
-	cfg, problems := config.Load(c.Config, e.environment())
+	cfg, problems := config.Load(c.path, e.environment())
 	return cfg, e.sayProblems(problems)
 }
 
@@ -68,16 +71,18 @@ type configFiles struct {
 }
 
 // given returns the files that were given, or a default one.
-func (c *configFiles) given(command string) ([]string, error) {
-	files := append(c.Config, c.Files...)
-	if len(files) == 0 {
-		path := defaultConfig(defaultConfigs)
-		if path == "" {
-			return nil, noConfig(command, "FILE")
+func (c *configFiles) given(command string) (files []string, err error) {
+	for _, file := range append(c.Config, c.Files...) {
+		if file, err = configPath(command, &file, "FILE"); err != nil {
+			return nil, err
 		}
-		files = append(files, path)
+		files = append(files, file)
 	}
-	return files, nil
+	if len(files) > 0 {
+		return files, nil
+	}
+	path, err := configPath(command, nil, "FILE")
+	return []string{path}, err
 }
 
 // each has f look at each of the files that were given, or at a default one, also after it

@@ -31,12 +31,12 @@ func (c *planCmd) Run(e *env) error {
 	if c.Admin == nil && next.Admin == nil {
 		return c.unasked(e, next, `it names no admin address, so nobody was asked what runs`)
 	}
-	path, err := filepath.Abs(c.Config)
+	path, err := filepath.Abs(c.path)
 	if err != nil {
 		return err
 	}
 	var p admin.Plan
-	whom := adminFlags{Config: c.Config, Admin: c.Admin}
+	whom := adminFlags{Config: &c.path, Admin: c.Admin}
 	err = whom.ask(e, "plan", func(ctx context.Context, client *admin.Client) (err error) {
 		p, err = client.Plan(ctx, path)
 		return err
@@ -53,7 +53,7 @@ func (c *planCmd) Run(e *env) error {
 // unasked writes what there would be where nothing runs, and why that is all.
 func (c *planCmd) unasked(e *env, next *config.Config, why string) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s; penstock run would begin with:\n", c.Config, why)
+	fmt.Fprintf(&text, "%s: %s; penstock run would begin with:\n", c.path, why)
 	for _, line := range lines(config.Diff(new(config.Config), next)) {
 		fmt.Fprintf(&text, "  %s\n", line)
 	}
@@ -64,7 +64,7 @@ func (c *planCmd) unasked(e *env, next *config.Config, why string) error {
 // write writes a plan.
 func (c *planCmd) write(e *env, p admin.Plan, path string) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s to generation %d, which has %s\n", c.Config,
+	fmt.Fprintf(&text, "%s: %s to generation %d, which has %s\n", c.path,
 		count(len(p.Changes), "change"), p.Generation, count(int(p.Connections), "connection"))
 	for _, change := range p.Changes {
 		fmt.Fprintf(&text, "  %s\n", change.What)

@@ -43,7 +43,7 @@ type running struct {
 
 func newRunning(c *runCmd, e *env, options *proxy.Config) *running {
 	r := &running{
-		given: c.Config, path: c.Config, env: e.environment(), watches: c.Watch, open: c.open, options: options, log: options.Log,
+		given: c.path, path: c.path, env: e.environment(), watches: c.Watch, open: c.open, options: options, log: options.Log,
 		opened: make(chan struct{}), over: make(chan struct{}),
 		turn: make(chan struct{}, 1), follow: make(chan *config.Config, 1),
 	}
