@@ -31,6 +31,7 @@ type bound struct {
 	door      atomic.Pointer[dispatch.Door] // its listener's, from before it is accepted from
 	closed    chan struct{}                 // closed when its listener was, after it had been accepted from
 	beside    []*bound                      // whose address, or a part of it, it has taken over
+	deserted  atomic.Bool                   // it is closed, and has no sessions any more
 
 	// Of the configuration in force, under the server's mu:
 	owner   string // the listener's name
@@ -39,6 +40,9 @@ type bound struct {
 	adapts  bool              // its options are others than before
 	before  []*core.Listening // those that it has taken over from, whose sessions are its own
 	drops   int64             // see dropped
+	heir    *bound            // that has taken over from it; nil: none, or it is deserted
+	linger  *time.Timer       // of one that was replaced: when it is accepted from no more
+	parted  *parted           // that it is of, once it is gone; nil: none, or it is deserted
 }
 
 // bindOptions are what a configuration says of its listening sockets themselves.
@@ -306,7 +310,7 @@ func (s *Server) closeBound(key string, b *bound) {
 	}
 	s.log.Info("no longer listening", "listener", b.owner, "address", b.listener.Addr())
 	s.empty(b)
-	s.endSessions(key, b, append(b.before, b.listening))
+	s.endSessions(key, b)
 }
 
 // empty closes a socket after those who wait there.

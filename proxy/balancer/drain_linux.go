@@ -51,22 +51,29 @@ func (s *Server) fallIll(e *dispatch.Endpoint) {
 	s.sick.mu.Lock()
 	s.sick.endpoints = append(s.sick.endpoints, e)
 	s.sick.mu.Unlock()
+	s.wakeTend()
+}
+
+// wakeTend has tend look at what there is to do.
+func (s *Server) wakeTend() {
 	select {
-	case s.unwell <- struct{}{}:
+	case s.found <- struct{}{}:
 	default:
 	}
 }
 
 var errUnhealthy = errors.New("its endpoint is unhealthy")
 
-// tend does with the sessions of unwell endpoints what on_unhealthy says, until stop.
+// tend does, until stop, what follows from what loops have found out: with the sessions of
+// unwell endpoints what on_unhealthy says, and nothing is kept of sockets that are deserted.
 func (s *Server) tend(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
 			return
-		case <-s.unwell:
+		case <-s.found:
 		}
+		s.forgetDeserted()
 		s.sick.mu.Lock()
 		list := s.sick.endpoints
 		s.sick.endpoints = nil

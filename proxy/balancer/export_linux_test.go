@@ -33,3 +33,19 @@ func (s *Server) InForce(listener, upstream string) (*config.Listener, *dispatch
 
 // Backlog returns what the listening sockets of a listener are asked for.
 func (s *Server) Backlog(l *config.Listener) int { return s.socketConfig(l).Backlog }
+
+// Kept returns how many sockets are kept that are not those of the configuration in force,
+// and how much is to be done after a time.
+func (s *Server) Kept() (sockets, timers int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, list := range s.parted {
+		for _, p := range list {
+			sockets += p.left
+		}
+	}
+	for _, b := range s.binds {
+		sockets += len(b.before)
+	}
+	return sockets, len(s.timers)
+}

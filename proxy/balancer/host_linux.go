@@ -54,7 +54,7 @@ func (h *host) Closed(l *core.Listening) {
 }
 
 // Left implements [core.Host].
-func (h *host) Left(*core.Listening) {}
+func (h *host) Left(l *core.Listening) { h.server().desert(l.Of.(*bound)) }
 
 // Trim implements [core.Host].
 func (h *host) Trim() int { return h.server().trim() }

@@ -2,11 +2,6 @@ package balancer
 
 import (
 	"slices"
-	"sync/atomic"
-	"time"
-
-	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/core"
 )
 
 // What was taken out of service may come back before its sessions have ended: by a
@@ -97,58 +92,4 @@ func (s *Server) from(u *upstream) {
 		u.up, u.stats, u.budget = was.up, was.stats, was.budget
 		u.breaker, u.outlier = was.breaker, was.outlier
 	}
-}
-
-// A parted is sockets that are closed and whose sessions have their time to drain.
-type parted struct {
-	owner string
-	of    []*core.Listening
-	cut   *time.Timer
-	over  *atomic.Bool
-}
-
-// endSessions cuts the sessions of sockets that are gone when they have had the time to
-// drain that their upstreams give.
-func (s *Server) endSessions(key string, b *bound, of []*core.Listening) {
-	p := &parted{owner: b.owner, of: of, over: new(atomic.Bool)}
-	cut := func() {
-		p.over.Store(true)
-		s.group.CutMatching(func(l *core.Listening, _ core.Bond) bool { return slices.Contains(of, l) }, errListenerGone)
-	}
-	within := s.drainTime(b.cfg)
-	if within <= 0 {
-		s.aside(cut)
-		return
-	}
-	p.cut = s.later(within, cut)
-	s.parted[key] = append(slices.DeleteFunc(s.parted[key], (*parted).ended), p)
-}
-
-func (p *parted) ended() bool {
-	return p.over.Load() || !slices.ContainsFunc(p.of, func(l *core.Listening) bool { return !deserted(l) })
-}
-
-// rejoin gives a socket that listens at an address again the sessions of those that did so
-// before for the same listener, and that are not to be cut any more.
-func (s *Server) rejoin(key string, b *bound) {
-	for _, p := range s.parted[key] {
-		if p.owner == b.owner && !p.over.Load() {
-			s.forgo(p.cut)
-			b.before = append(b.before, p.of...)
-		}
-	}
-	s.parted[key] = slices.DeleteFunc(s.parted[key], func(p *parted) bool { return p.owner == b.owner || p.ended() })
-	if len(s.parted[key]) == 0 {
-		delete(s.parted, key)
-	}
-}
-
-// drainTime is how long the sessions of a listener may go on without it.
-func (s *Server) drainTime(cfg *config.Listener) time.Duration {
-	return cfg.DrainTime(func(name string) *config.Upstream {
-		if u := s.upstreams[name]; u != nil {
-			return u.cfg
-		}
-		return nil
-	})
 }

@@ -77,8 +77,9 @@ type Server struct {
 
 	full, starved *episode.Episode
 	paused        atomic.Int64
-	unwell        chan struct{} // there is something in sick
+	found         chan struct{} // there is something in sick or deserted
 	sick          sickness
+	deserted      desertions
 
 	cut    context.Context // ends when sessions are cut
 	cutNow context.CancelFunc
@@ -113,7 +114,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
 		binds: make(map[string]*bound), gone: make(map[string]int64),
 		departed: make(map[string]*upstream), parted: make(map[string][]*parted), timers: make(map[*time.Timer]struct{}), after: time.AfterFunc,
-		tickets: terminate.NewTickets(nil), asking: discovery.NewGate(64), unwell: make(chan struct{}, 1),
+		tickets: terminate.NewTickets(nil), asking: discovery.NewGate(64), found: make(chan struct{}, 1),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/core"
 	socketlistener "github.com/penstock/penstock/proxy/listener"
 	"github.com/penstock/penstock/proxy/socket"
 )
@@ -137,7 +136,7 @@ func (s *Server) replaceBound(key string, b *bound, heirs []*bound) {
 		s.part(s.lingering[0])
 	}
 	s.lingering = append(s.lingering, b)
-	s.later(handshakeTime, func() {
+	b.linger = s.later(handshakeTime, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.part(b)
@@ -151,13 +150,12 @@ func (s *Server) replaceBound(key string, b *bound, heirs []*bound) {
 func (s *Server) bequeath(key string, b *bound, heirs []*bound) {
 	i := slices.IndexFunc(heirs, func(heir *bound) bool { return heir.owner == b.owner })
 	others := slices.ContainsFunc(heirs, func(heir *bound) bool { return heir.owner != heirs[0].owner })
-	sessions := append(slices.DeleteFunc(b.before, deserted), b.listening)
 	if i < 0 && others {
-		s.endSessions(key, b, sessions)
+		s.endSessions(key, b)
 		return
 	}
 	heir := heirs[max(i, 0)]
-	heir.before = append(heir.before, sessions...)
+	heir.takeOver(b.sockets())
 	if !others {
 		b.owner, b.cfg, b.service = heir.owner, heir.cfg, heir.service
 		b.door.Store(heir.door.Load())
@@ -165,12 +163,11 @@ func (s *Server) bequeath(key string, b *bound, heirs []*bound) {
 	}
 }
 
-func deserted(l *core.Listening) bool { return l.Clients() == 0 }
-
 // part closes a socket that lingers, after those who wait there.
 func (s *Server) part(b *bound) {
 	if i := slices.Index(s.lingering, b); i >= 0 {
 		s.lingering = slices.Delete(s.lingering, i, i+1)
+		s.forgo(b.linger)
 		s.empty(b)
 	}
 }

@@ -2,7 +2,10 @@
 
 package core
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // closeListening ends the core's part in a socket. What is in the queue one of the cores
 // accepts before that.
@@ -72,6 +75,9 @@ func (a *acceptor) close() {
 	a.closed = true
 	c := a.core
 	c.loop.Disarm(&a.timer)
+	if a.waits {
+		c.waiters = slices.DeleteFunc(c.waiters, func(other *acceptor) bool { return other == a })
+	}
 	if a.Listener != nil {
 		_ = a.Listener.Close() // it only leaves the loop
 		last := len(c.acceptors) - 1

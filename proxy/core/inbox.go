@@ -43,6 +43,7 @@ func (c *core) collectInbox() {
 	for _, n := range clients {
 		c.begin(n, c.spares.Reserve() == nil)
 	}
+	clear(clients) // what they came by may be given up
 	b.spare = clients
 }
 
@@ -67,7 +68,8 @@ func (q *queue) pop() (c client, ok bool) {
 	if len(q.clients) == 0 {
 		return c, false
 	}
-	c, q.clients = q.clients[0], q.clients[1:]
+	c, q.clients[0] = q.clients[0], client{}
+	q.clients = q.clients[1:]
 	q.n.Add(-1)
 	return c, true
 }
