@@ -3,6 +3,8 @@ package balancer
 import (
 	"crypto/tls"
 	"errors"
+	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -124,7 +126,11 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 		probe.TLS = &tls.Config{ServerName: h.SNI, InsecureSkipVerify: true} // it asks whether TLS is spoken, no more
 	}
 	if u.SendProxy > 0 && h.Port == 0 {
-		probe.Preface = header.Append(nil, u.SendProxy, &header.Connection{Local: true})
+		probe.Preface = func(c net.Conn) []byte {
+			return header.Append(nil, u.SendProxy, &header.Connection{
+				Local: true, Source: addressOf(c.LocalAddr()), Destination: addressOf(c.RemoteAddr()),
+			})
+		}
 	}
 	p, err := health.NewProbe(probe)
 	if err != nil {
@@ -136,6 +142,14 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 		Elsewhere: h.Port != 0, Answered: h.Type == "http" || h.Expect.Value != "",
 		Strict: u.OnUnhealthy == "reset", // its sessions are reset, whatever it does not answer
 	}, nil
+}
+
+// addressOf returns an address of TCP; of a unix socket, one that is not valid.
+func addressOf(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	return netip.AddrPort{}
 }
 
 var errRemoved = errors.New("its endpoint was removed")

@@ -82,6 +82,32 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up,
 	}
 }
 
+// TestCheckTellsItsAddresses: a check's PROXY header of version 1 has the addresses of its
+// own connection, since some servers refuse UNKNOWN (the specification, 2.1); that of
+// version 2 says LOCAL.
+func TestCheckTellsItsAddresses(t *testing.T) {
+	for version, want := range map[int]func(net.Conn) string{
+		1: func(c net.Conn) string {
+			from, to := c.RemoteAddr().(*net.TCPAddr), c.LocalAddr().(*net.TCPAddr)
+			return fmt.Sprintf("PROXY TCP4 %v %v %d %d\r\n", from.IP, to.IP, from.Port, to.Port)
+		},
+		2: func(net.Conn) string { return "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00" },
+	} {
+		got, wanted := make(chan string, 100), make(chan string, 100)
+		up := sockets.Server(t, func(c net.Conn) {
+			b, _ := io.ReadAll(c)
+			got <- string(b)
+			wanted <- want(c)
+		})
+		start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], send_proxy: %d}]`, up, version))
+		if said, want := <-got, <-wanted; said != want {
+			t.Errorf("version %d: the check says %q, want %q", version, said, want)
+		}
+	}
+}
+
 // TestDiscoveryByFile: endpoints come and go with a file.
 func TestDiscoveryByFile(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")

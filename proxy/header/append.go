@@ -14,7 +14,9 @@ type Connection struct {
 	// is not valid (a unix socket) neither is told.
 	Source, Destination netip.AddrPort
 
-	// Local: this is no client's connection, but the proxy's own (a health check).
+	// Local: this is no client's connection, but the proxy's own (a health check). Version
+	// 1 has no such command: there the addresses are told, as the specification advises
+	// (2.1), since some receivers refuse UNKNOWN.
 	Local bool
 
 	// Version 2 alone tells what follows.
@@ -45,7 +47,7 @@ func Append(b []byte, version int, c *Connection) []byte {
 // addresses returns both addresses as the same family, if they are told.
 func (c *Connection) addresses() (src, dst netip.Addr, ok bool) {
 	src, dst = c.Source.Addr().Unmap().WithZone(""), c.Destination.Addr().Unmap().WithZone("")
-	if c.Local || !src.IsValid() || !dst.IsValid() {
+	if !src.IsValid() || !dst.IsValid() {
 		return src, dst, false
 	}
 	if src.Is4() != dst.Is4() {
@@ -94,7 +96,7 @@ func (c *Connection) appendV2(b []byte) []byte {
 func (c *Connection) appendAddresses(b []byte) []byte {
 	src, dst, ok := c.addresses()
 	switch {
-	case !ok:
+	case !ok || c.Local:
 		return append(b, commandLocal, familyUnspec, 0, 0)
 	case src.Is4():
 		b = append(b, commandProxy, familyTCP4, 0, 0)

@@ -127,7 +127,8 @@ type Info struct {
 	// itself count.
 	Source, Destination netip.AddrPort
 
-	// TLVs are what version 2 adds, as they came. [Find] and [All] read them. The
+	// TLVs are what version 2 adds, as they came, but for LOCAL, of which they are to be
+	// ignored. [Find] and [All] read them. The
 	// memory is the Info's own and is used again by the next [Policy.Parse] into it.
 	TLVs []byte
 }

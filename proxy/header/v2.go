@@ -34,30 +34,38 @@ func (p *Policy) lengthV2(b []byte) (need int, err error) {
 	return need, nil
 }
 
-// parseV2 reads a header of version 2 that is all of b.
+// parseV2 reads a header of version 2 that is all of b. Of a LOCAL one everything but its
+// length is ignored: "The receiver must accept this connection as valid and must use the
+// real connection endpoints and discard the protocol block including the family which is
+// ignored" (the specification, 2.2).
 func (i *Info) parseV2(b []byte) error {
-	command, family, body := b[12], b[13], b[fixed:]
-	if command != commandLocal && command != commandProxy {
+	switch command := b[12]; command {
+	case commandLocal:
+		i.Version, i.Local = 2, true
+		return nil
+	case commandProxy:
+		i.Version = 2
+		return i.parseProxy(b)
+	default:
 		return fmt.Errorf("%w: command %d", ErrMalformed, command&0x0f)
 	}
+}
+
+// parseProxy reads the addresses and the TLVs of the command PROXY.
+func (i *Info) parseProxy(b []byte) error {
+	family, body := b[13], b[fixed:]
 	size, ok := addressSize(family)
-	if !ok {
+	switch {
+	case !ok:
 		return fmt.Errorf("%w: address family and transport %#02x", ErrMalformed, family)
-	}
-	i.Version, i.Local = 2, command == commandLocal
-	if len(body) < size {
-		if i.Local {
-			return nil // what there is instead is to be skipped
-		}
+	case len(body) < size:
 		return fmt.Errorf("%w: %d bytes are too few for its addresses", ErrMalformed, len(b))
 	}
-	if !i.Local {
-		i.addresses(family, body)
-	}
+	i.addresses(family, body)
 	tlvs := body[size:]
 	if err := check(tlvs); err != nil {
-		if i.Local {
-			return nil
+		if family == familyUnspec {
+			return nil // addresses of a kind that nobody knows, which the receiver "should ignore"
 		}
 		return err
 	}
@@ -68,7 +76,9 @@ func (i *Info) parseV2(b []byte) error {
 	return nil
 }
 
-// addressSize says how many bytes the addresses of a family take.
+// addressSize says how many bytes the addresses of a family take. A family or a transport
+// that is unspecified beside one that is not says nothing of that, so they are none of
+// those that are read.
 func addressSize(family byte) (size int, ok bool) {
 	switch family {
 	case familyUnspec:

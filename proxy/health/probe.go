@@ -23,8 +23,9 @@ type ProbeConfig struct {
 	// Dial connects; nil means a net.Dialer without keepalive.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// Preface is sent first of all, before TLS: a PROXY header.
-	Preface []byte
+	// Preface returns what is sent first of all over a connection, before TLS: a PROXY
+	// header. Nil: nothing is. It may be called by any goroutine.
+	Preface func(conn net.Conn) []byte
 
 	// TLS, if not nil, is how TLS is spoken. The server's certificate is verified as it
 	// says: for a check that only asks whether TLS is spoken, set InsecureSkipVerify.
@@ -112,8 +113,8 @@ func (p *Probe) Probe(ctx context.Context) error {
 
 // ask does what is to be done on a connection.
 func (p *Probe) ask(ctx context.Context, conn net.Conn) error {
-	if len(p.cfg.Preface) > 0 {
-		if _, err := conn.Write(p.cfg.Preface); err != nil {
+	if p.cfg.Preface != nil {
+		if _, err := conn.Write(p.cfg.Preface(conn)); err != nil {
 			return fmt.Errorf("send the preface: %w", plain(err))
 		}
 	}

@@ -144,6 +144,7 @@ var answersNo = map[string]bool{
 // TestProbeSays holds what a server gets to read.
 func TestProbeSays(t *testing.T) {
 	unix := filepath.Join(t.TempDir(), "s")
+	unknown := func(net.Conn) []byte { return []byte("PROXY UNKNOWN\r\n") }
 	for name, test := range map[string]struct {
 		cfg  health.ProbeConfig
 		want string
@@ -157,10 +158,10 @@ func TestProbeSays(t *testing.T) {
 			"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n",
 		},
 		"preface": {
-			health.ProbeConfig{Preface: []byte("PROXY UNKNOWN\r\n"), Send: []byte("PING\r\n")},
+			health.ProbeConfig{Preface: unknown, Send: []byte("PING\r\n")},
 			"PROXY UNKNOWN\r\nPING\r\n",
 		},
-		"preface alone": {health.ProbeConfig{Preface: []byte("PROXY UNKNOWN\r\n")}, "PROXY UNKNOWN\r\n"},
+		"preface alone": {health.ProbeConfig{Preface: unknown}, "PROXY UNKNOWN\r\n"},
 		"tcp":           {health.ProbeConfig{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
