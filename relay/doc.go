@@ -47,7 +47,9 @@
 // the only thing that is passed on as a clean end: a reset, a failure, a timeout
 // and a canceled context reset the sides whose other side had not ended, after the
 // bytes that had arrived, as far as the destination takes them at once. The TCP
-// connection beneath a TLS one is reset likewise. A unix socket knows no reset: its
+// connection beneath a TLS one is reset likewise. (A *tls.Conn answers io.EOF to its
+// reader also when the connection beneath has ended between two records, without
+// close_notify: whoever wants that to be a reset has to wrap it.) A unix socket knows no reset: its
 // peer sees ECONNRESET only if it had sent bytes that nobody read, and an end of
 // file otherwise.
 //

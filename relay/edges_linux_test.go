@@ -78,7 +78,7 @@ type peer struct {
 
 	got      []byte
 	err      error // of reading, nil for an end of file
-	writeErr error // ECONNRESET is the reset that the reader then does not get, see survivor.wasReset
+	writeErr error // ECONNRESET is the reset that the reader then does not get, see sockets.Survivor
 }
 
 func newPlay(t testing.TB, d *driving, r *relay.Relay, seed uint64) *play {

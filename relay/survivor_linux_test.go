@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,60 +15,21 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A survivor is the peer of one that resets its connection.
-type survivor struct {
-	reads, writes bool
-	read, write   error // what ended its calls; nil: it made none
-}
-
-// live reads and writes until its calls fail. An end of file ends reading, not writing.
-func (s *survivor) live(c net.Conn, piece []byte) {
-	_ = c.SetDeadline(time.Now().Add(patience))
-	var calls sync.WaitGroup
-	if s.reads {
-		calls.Go(func() {
-			for buf := make([]byte, 64<<10); s.read == nil; {
-				_, s.read = c.Read(buf)
-			}
-		})
-	}
-	if s.writes {
-		calls.Go(func() {
-			for s.write == nil {
-				_, s.write = c.Write(piece)
-			}
-		})
-	}
-	calls.Wait()
-}
-
-// wasReset reports whether the connection was reset without an end of file before. The
-// kernel gives the socket one error, to whichever call comes first (sk_err): ECONNRESET,
-// but EPIPE if a FIN has been received (net/ipv4/tcp_input.c, tcp_reset). A read that comes
-// after a write has got it answers like one at an end of file, so what the read says is not
-// enough.
-func (s *survivor) wasReset() bool {
-	return errors.Is(s.read, syscall.ECONNRESET) || errors.Is(s.write, syscall.ECONNRESET)
-}
-
-// collected reports whether the survivor's own write has taken the error from its read.
-func (s *survivor) collected() bool { return s.read == io.EOF && s.wasReset() }
-
-func (s *survivor) String() string { return fmt.Sprintf("read: %v, write: %v", s.read, s.write) }
-
 // resetting are survivors by what they do; one that only writes has nothing but its error.
-var resetting = map[string]survivor{
-	"reads": {reads: true}, "reads and writes": {reads: true, writes: true}, "writes": {writes: true},
+var resetting = map[string]sockets.Survivor{
+	"reads": {Reads: true}, "reads and writes": {Reads: true, Writes: true}, "writes": {Writes: true},
 }
 
 // strain has one peer write, and read, and reset its connection at a random point of what it
 // has moved, while the other one lives. end comes before the reset; it may be nil.
-func strain(resets, survives halfConn, of survivor, piece int, end func() error) *survivor {
-	_ = resets.SetDeadline(time.Now().Add(patience))
+func strain(resets, survives halfConn, of sockets.Survivor, piece int, end func() error) *sockets.Survivor {
+	for _, c := range []net.Conn{resets, survives} {
+		_ = c.SetDeadline(time.Now().Add(patience))
+	}
 	b, most := make([]byte, piece), rand.Int64N(512<<10)
 	var peers sync.WaitGroup
-	peers.Go(func() { of.live(survives, b) })
-	if of.reads {
+	peers.Go(func() { of.Live(survives, b) })
+	if of.Reads {
 		peers.Go(func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{resets}) })
 		for n := int64(0); n < most; n += int64(piece) {
 			if _, err := resets.Write(b); err != nil {
@@ -104,7 +64,7 @@ func TestResetIsNoEnd(t *testing.T) {
 							if i%2 == 1 {
 								resets, survives = g.B, g.A
 							}
-							if s := strain(resets, survives, of, piece, nil); !s.wasReset() {
+							if s := strain(resets, survives, of, piece, nil); !s.WasReset() {
 								t.Errorf("one that %s, pieces of %d bytes: no reset: %v", name, piece, s)
 							}
 							if res, err := g.wait(); res.Reason != relay.ReasonReset || err == nil {
@@ -132,10 +92,10 @@ func TestSurvivors(t *testing.T) {
 				end = func() error { return errors.Join(resets.CloseWrite(), seenEnd(survives)) }
 			}
 			s := strain(resets, survives, of, 64<<10, end)
-			if s.wasReset() != (end == nil) {
+			if s.WasReset() != (end == nil) {
 				t.Errorf("one that %s, an end of file before the reset: %v; %v", name, end != nil, s)
 			}
-			if s.collected() {
+			if s.Collected() {
 				collected++
 			}
 			_ = survives.Close()

@@ -157,7 +157,7 @@ type Peer struct {
 // Handshake makes a connection to an endpoint one of TLS, and sets no deadline on it
 // that remains. The connection stays the caller's to close, through the result if
 // there is one; it is closed already if ctx has ended. The error is an [*Error].
-func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*tls.Conn, error) {
+func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn, error) {
 	config := c.config.Load().Clone()
 	config.ServerName = c.cfg.SNI
 	if config.ServerName == "" {
@@ -174,9 +174,12 @@ func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*tls.
 		raw: conn, conn: tls.Client(answered, config), peer: "with " + endpoint,
 		timeout: timeout, turn: answered.turn, stats: c.cfg.Stats,
 	}
-	encrypted, err := a.run(ctx)
+	err := a.run(ctx)
 	answered.over()
-	return encrypted, err
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{a.conn, answered}, nil
 }
 
 // A resumer keeps the sessions of endpoints that share a name apart.

@@ -3,6 +3,7 @@ package terminate
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -110,23 +111,32 @@ func (t *turn) done() {
 // A turning is a connection in a handshake: as long as it waits for the peer it has no
 // turn, and gets one when something has come. Who begins many handshakes and goes on with
 // none, at whatever point, takes no turns from others.
+//
+// It is beneath crypto/tls also after that, and notes the end of the connection.
 type turning struct {
 	net.Conn
-	ctx  context.Context
-	turn *turn // nil when the handshake is over
+	ctx   context.Context
+	turn  *turn // nil when the handshake is over
+	ended bool  // a Read has met the end of file; belongs to whoever reads
 }
 
 func (c *turning) Read(p []byte) (int, error) {
 	if c.turn == nil {
-		return c.Conn.Read(p)
+		return c.read(p)
 	}
 	c.turn.done()
-	n, err := c.Conn.Read(p)
+	n, err := c.read(p)
 	if n > 0 {
 		if late := c.turn.take(c.ctx); late != nil {
 			return 0, late
 		}
 	}
+	return n, err
+}
+
+func (c *turning) read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.ended = c.ended || err == io.EOF
 	return n, err
 }
 

@@ -197,7 +197,7 @@ func (s *Server) Stats() *Stats { return s.cfg.Stats }
 // that remains. It waits for its turn, if a [Limit] says so. The connection stays the
 // caller's to close, through the result if there is one; it is closed already if ctx
 // has ended. The error is an [*Error].
-func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*tls.Conn, error) {
+func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*Conn, error) {
 	st := s.state.Load()
 	s.cfg.Tickets.refresh(s.cfg.Name, st)
 	heard := &turning{Conn: conn, ctx: ctx, turn: newTurn(s.cfg.Limit, s.cfg.Timeout)}
@@ -205,9 +205,12 @@ func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*tls.Conn, error
 		raw: conn, conn: tls.Server(heard, st.config), peer: "from " + address(conn),
 		timeout: s.cfg.Timeout, turn: heard.turn, stats: s.cfg.Stats,
 	}
-	ended, err := a.run(ctx)
+	err := a.run(ctx)
 	heard.over()
-	return ended, err
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{a.conn, heard}, nil
 }
 
 func address(conn net.Conn) string {

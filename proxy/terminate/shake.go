@@ -38,7 +38,7 @@ func newTurn(limit *Limit, timeout time.Duration) *turn {
 }
 
 // run does the handshake, and counts it.
-func (a *attempt) run(ctx context.Context) (*tls.Conn, error) {
+func (a *attempt) run(ctx context.Context) error {
 	began := a.turn.end.Add(-a.timeout)
 	a.stats.Started.Add(1)
 	a.stats.Active.Add(1)
@@ -48,14 +48,14 @@ func (a *attempt) run(ctx context.Context) (*tls.Conn, error) {
 	if err != nil {
 		kind := kindOf(err)
 		a.stats.Failed[kind].Add(1)
-		return nil, &Error{Kind: kind, Peer: a.peer, Err: a.explain(kind, err)}
+		return &Error{Kind: kind, Peer: a.peer, Err: a.explain(kind, err)}
 	}
 	a.stats.Completed.Add(1)
 	if a.conn.ConnectionState().DidResume {
 		a.stats.Resumed.Add(1)
 	}
 	a.stats.Durations.add(time.Since(began))
-	return a.conn, nil
+	return nil
 }
 
 func (a *attempt) shake(ctx context.Context) error {
