@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"net/netip"
 	"os"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -19,4 +20,4 @@ func checkListener(fd int) error {
 }
 
 // accept returns the kernel's error number unwrapped.
-func accept(fd int) (int, error) { return sys.AcceptSocket(fd) }
+func accept(fd int) (int, netip.AddrPort, error) { return sys.AcceptSocket(fd) }

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -64,8 +65,8 @@ func TestNothingAllocates(t *testing.T) {
 
 type closer struct{ n int }
 
-func (c *closer) Accepted(fd int) { c.n++; sys.Close(fd) }
-func (c *closer) Paused(error)    {}
+func (c *closer) Accepted(fd int, _ netip.AddrPort) { c.n++; sys.Close(fd) }
+func (c *closer) Paused(error)                      {}
 
 type keeper struct{ fd int }
 

@@ -259,7 +259,7 @@ func fullUnix(t *testing.T) (to loop.Address, drain func()) {
 		t.Fatal(err)
 	}
 	return loop.Address{Path: name}, func() {
-		fd, err := sys.AcceptSocket(listener)
+		fd, _, err := sys.AcceptSocket(listener)
 		if err != nil {
 			t.Fatal(err)
 		}

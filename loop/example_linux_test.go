@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -118,7 +119,7 @@ type greeter struct {
 
 func (g *greeter) Paused(err error) { fmt.Println("accepting pauses:", err) }
 
-func (g *greeter) Accepted(fd int) {
+func (g *greeter) Accepted(fd int, _ netip.AddrPort) {
 	_, err := syscall.Write(fd, []byte("hello"))
 	must(err)
 	must(syscall.Close(fd))

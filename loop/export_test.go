@@ -1,6 +1,9 @@
 package loop
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Turn makes one turn of a loop that does not run.
 func (l *Loop) Turn() error { return l.turn() }
@@ -88,7 +91,7 @@ func (b *BatchSize) Learn(n int, empty bool) { b.learn(n, empty) }
 const MaxAccept = maxAccept
 
 // SetAccept has a listener accept by f.
-func (ln *Listener) SetAccept(f func(fd int) (int, error)) { ln.accept4 = f }
+func (ln *Listener) SetAccept(f func(fd int) (int, netip.AddrPort, error)) { ln.accept4 = f }
 
 // HoldUp begins to post f, and finishes when told.
 func (l *Loop) HoldUp(f func()) (finish func() error) {

@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -14,8 +15,11 @@ import (
 // on the loop's goroutine, and may call those of the listener.
 type Acceptor interface {
 	// Accepted is called with a connection: a non-blocking, close-on-exec socket,
-	// now the acceptor's own.
-	Accepted(fd int)
+	// now the acceptor's own; and with the address of its other end, IPv4 as such also
+	// where the listening socket is of IPv6. A unix socket has none that is valid. It
+	// comes with accept4(2), so it is known also if the connection was reset while it
+	// waited in the queue, after which getpeername(2) fails with ENOTCONN.
+	Accepted(fd int, peer netip.AddrPort)
 
 	// Paused says that accepting has failed and pauses until
 	// [ListenerConfig.PauseTime] is over or [Listener.Retry] is called, as a rule for
@@ -55,7 +59,7 @@ type Listener struct {
 	cfg  ListenerConfig
 	fd   int // borrowed from the caller of Listen
 	// accept4 is accept4(2), with the kernel's error number unwrapped.
-	accept4 func(fd int) (int, error)
+	accept4 func(fd int) (int, netip.AddrPort, error)
 
 	id     ID // stale while it does not wait
 	batch  batchSize
@@ -178,11 +182,11 @@ func (ln *Listener) pause(err error) {
 // found the queue empty.
 func (ln *Listener) accept(most int, may func() bool) (n int, empty bool) {
 	for n < most && may() {
-		fd, err := ln.next()
+		fd, peer, err := ln.next()
 		switch {
 		case err == nil:
 			n++
-			ln.cfg.Acceptor.Accepted(fd)
+			ln.cfg.Acceptor.Accepted(fd, peer)
 		case err == syscall.EAGAIN:
 			return n, true
 		case !failedInQueue(err):
@@ -194,17 +198,17 @@ func (ln *Listener) accept(most int, may func() bool) (n int, empty bool) {
 }
 
 // next accepts one connection.
-func (ln *Listener) next() (fd int, err error) {
+func (ln *Listener) next() (fd int, peer netip.AddrPort, err error) {
 	if ln.cfg.Before != nil {
 		if err := ln.cfg.Before(); err != nil {
-			return -1, err
+			return -1, peer, err
 		}
 	}
-	fd, err = ln.accept4(ln.fd)
+	fd, peer, err = ln.accept4(ln.fd)
 	if err != nil && err != syscall.EAGAIN && !failedInQueue(err) {
 		err = os.NewSyscallError("accept4", err)
 	}
-	return fd, err
+	return fd, peer, err
 }
 
 // queueFailures are errors of connections that failed before they were accepted,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -21,13 +22,14 @@ import (
 // An acceptor notes what it got, and closes it when the test ends.
 type acceptor struct {
 	fds    []int
+	peers  []netip.AddrPort
 	errs   []error
 	then   func(fd int)
 	paused func(err error)
 }
 
-func (a *acceptor) Accepted(fd int) {
-	a.fds = append(a.fds, fd)
+func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
+	a.fds, a.peers = append(a.fds, fd), append(a.peers, peer)
 	if a.then != nil {
 		a.then(fd)
 	}
@@ -284,12 +286,12 @@ func dialAccept(t *testing.T, s *net.TCPListener) {
 // script lets accept4 answer what the script says, and then what the kernel does.
 func script(ln *loop.Listener, errs ...error) (calls *int) {
 	calls = new(int)
-	ln.SetAccept(func(fd int) (int, error) {
+	ln.SetAccept(func(fd int) (int, netip.AddrPort, error) {
 		*calls++
 		if len(errs) > 0 {
 			err := errs[0]
 			errs = errs[1:]
-			return -1, err
+			return -1, netip.AddrPort{}, err
 		}
 		return sys.AcceptSocket(fd)
 	})

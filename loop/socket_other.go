@@ -2,14 +2,18 @@
 
 package loop
 
-import "syscall"
+import (
+	"net/netip"
+	"syscall"
+)
 
 func checkListener(int) error     { return errUnsupported }
-func accept(int) (int, error)     { return -1, errUnsupported }
 func closeSocket(int)             {}
 func abortOnClose(int)            {}
 func socketError(int) error       { return errUnsupported }
 func connect(int, *Address) error { return errUnsupported }
+
+func accept(int) (int, netip.AddrPort, error) { return -1, netip.AddrPort{}, errUnsupported }
 
 func openSocket(*Address, *DialConfig) (int, error) { return -1, errUnsupported }
 

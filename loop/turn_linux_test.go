@@ -126,7 +126,7 @@ func TestReusedDescriptor(t *testing.T) {
 			other := ends[1-i]
 			l.Drop(other.id)
 			sys.Close(other.fd)
-			fd, err := sys.AcceptSocket(listener)
+			fd, _, err := sys.AcceptSocket(listener)
 			if err != nil || fd != other.fd {
 				t.Fatalf("accepted %d, %v, want number %d", fd, err, other.fd)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/listener"
+	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -73,6 +74,12 @@ func (g *goroutines) close() error {
 // grown is not kept for as long as the session lasts.
 func (g *goroutines) handle(client net.Conn, release func()) {
 	s := g.sessions.accept(client)
+	if sourceless(client) {
+		g.spares.release()
+		g.refuse(s, source.ErrUnknown)
+		release()
+		return
+	}
 	endpoint, err := g.connect()
 	if err != nil {
 		g.refuse(s, err)
@@ -94,6 +101,16 @@ func (g *goroutines) handle(client net.Conn, release func()) {
 	if err := session.Start(ended); err != nil {
 		ended(session.Result(), err) // two connections, and a new session: it does not happen
 	}
+}
+
+// sourceless reports whether a client of TCP has come without its address, which package net
+// has of accept4(2), as loops have it: that of a connection that was reset before, too.
+func sourceless(client net.Conn) bool {
+	if _, tcp := client.(*net.TCPConn); !tcp {
+		return false
+	}
+	at, ok := client.RemoteAddr().(*net.TCPAddr)
+	return !ok || !source.TCP(at.AddrPort()).Known()
 }
 
 // How long a connection that lacks a descriptor waits for one: dialPause at a time
@@ -142,7 +159,7 @@ func (g *goroutines) refuse(s *served, cause error) {
 		tcp.SetLinger(0)
 	}
 	s.client.Close()
-	g.sessions.refuse(s, g.cut.Err() != nil)
+	g.sessions.refuse(s, cause, g.cut.Err() != nil)
 	g.tellRefused(address(s.client.RemoteAddr()), cause)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -15,6 +16,7 @@ import (
 type sessions struct {
 	mu       sync.Mutex
 	conns    Connections
+	refusals core.Refusals
 	now      served // the head of a ring of those that are served, in the order in which they came
 	came     uint64 // how many ever have
 	ended    core.Totals
@@ -63,18 +65,23 @@ func (b *sessions) accept(client net.Conn) *served {
 	return s
 }
 
-// refuse notes the end of a connection that no target took, or that was cut
-// before it was joined.
-func (b *sessions) refuse(s *served, cut bool) {
+// refuse notes the end of a connection that no target took, or of which it is not known where
+// it comes from, or that was cut before it was joined.
+func (b *sessions) refuse(s *served, cause error, cut bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.leave()
 	b.conns.Active--
-	if cut {
+	switch {
+	case cut:
 		b.canceled++
-	} else {
-		b.conns.Refused++
+		return
+	case cause == source.ErrUnknown:
+		b.refusals[core.RefusedNoSource]++
+	default:
+		b.refusals[core.RefusedByTargets]++
 	}
+	b.conns.Refused++
 }
 
 func (b *sessions) join(s *served, endpoint net.Conn, session *relay.Session) {
@@ -125,7 +132,7 @@ func (b *sessions) summary() core.Summary {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sum := core.Summary{
-		Accepted: b.conns.Accepted, Active: b.conns.Active, Refused: b.conns.Refused, Canceled: b.canceled, Totals: b.ended,
+		Accepted: b.conns.Accepted, Active: b.conns.Active, Refused: b.conns.Refused, Canceled: b.canceled, Refusals: b.refusals, Totals: b.ended,
 	}
 	for s := b.ring().next; s != &b.now; s = s.next {
 		if s.session != nil {

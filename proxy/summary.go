@@ -14,6 +14,7 @@ import (
 // the program.
 type Summary struct {
 	Connections Connections      `json:"connections"`
+	RefusedBy   map[string]int64 `json:"refused_by,omitempty"` // by [core.Refusal], those that occurred
 	Bytes       Bytes            `json:"bytes"`
 	Lost        int64            `json:"lost"`      // bytes, see [relay.Flow]
 	Fallbacks   map[string]int64 `json:"fallbacks"` // by [relay.Fallback], those that occurred
@@ -32,7 +33,7 @@ type Summary struct {
 type Connections struct {
 	Accepted int64 `json:"accepted"` // ever
 	Active   int64 `json:"active"`   // now: being connected to a target, or joined
-	Refused  int64 `json:"refused"`  // reset, because no target could be reached
+	Refused  int64 `json:"refused"`  // reset, as a rule because no target could be reached
 }
 
 // Bytes are what destinations took, by direction.
@@ -117,6 +118,7 @@ func Summarize(done core.Summary, stats relay.Stats, acceptPauses int64) Summary
 	pipes, chose := stats.Pipes, stats.Drivers
 	sum := Summary{
 		Connections: Connections{Accepted: done.Accepted, Active: done.Active, Refused: done.Refused},
+		RefusedBy:   done.Refusals.Counts(),
 		Bytes:       Bytes{Moved(done.Totals.ClientToEndpoint), Moved(done.Totals.EndpointToClient)},
 		Lost:        done.Totals.Lost,
 		Fallbacks:   fallbacks,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 
@@ -52,7 +53,7 @@ type looped struct {
 }
 
 // Accepted implements loop.Acceptor.
-func (s *looped) Accepted(fd int) {
+func (s *looped) Accepted(fd int, _ netip.AddrPort) {
 	on := s.loops[s.next%len(s.loops)]
 	s.next++
 	c := &echoed{on: on, fd: fd, ticket: s.open.enter(func() {})} // what ends it is the end of the loops

@@ -50,7 +50,7 @@ func writeSummary(w io.Writer, form string, s proxy.Summary) error {
 	if form == "json" {
 		return json.NewEncoder(w).Encode(s)
 	}
-	if _, err := fmt.Fprintf(w, `connections         accepted %d, active %d, refused %d
+	if _, err := fmt.Fprintf(w, `connections         accepted %d, active %d, refused %d%s
 client to endpoint  spliced %d bytes, copied %d bytes
 endpoint to client  spliced %d bytes, copied %d bytes
 lost                %d bytes
@@ -59,7 +59,7 @@ pipes               made %d, reused %d, leased %d, idle %d
 pauses              %d by the collector, the longest %d us; %d in accepting
 engine              promotions %d, demotions %d, pipe growths %d, marks raised %d, lowered %d, turns cut %d
 `,
-		s.Connections.Accepted, s.Connections.Active, s.Connections.Refused,
+		s.Connections.Accepted, s.Connections.Active, s.Connections.Refused, byReason(s.RefusedBy),
 		s.Bytes.ClientToEndpoint.Spliced, s.Bytes.ClientToEndpoint.Copied,
 		s.Bytes.EndpointToClient.Spliced, s.Bytes.EndpointToClient.Copied,
 		s.Lost, counts(s.Fallbacks),

@@ -4,6 +4,7 @@ package main
 import (
 	"log"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -41,7 +42,7 @@ type room struct {
 
 func (r *room) Paused(err error) { log.Println("accepting pauses:", err) }
 
-func (r *room) Accepted(fd int) {
+func (r *room) Accepted(fd int, _ netip.AddrPort) {
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	m := &member{room: r, fd: fd}
 	m.id, _ = r.Add(fd, 0, m) // it can fail for want of memory only

@@ -20,6 +20,7 @@ package main
 import (
 	"log"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -95,7 +96,7 @@ func (s *server) close() {
 
 func (s *server) Paused(err error) { log.Println("accepting pauses:", err) }
 
-func (s *server) Accepted(fd int) {
+func (s *server) Accepted(fd int, _ netip.AddrPort) {
 	out, err := vecio.NewSocket(fd, &vecio.Config{CopyBelow: short, High: high, Policy: s.policy})
 	if err != nil {
 		log.Println(err)

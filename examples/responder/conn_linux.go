@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"log"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -51,7 +52,7 @@ func (s *server) close() {
 
 func (s *server) Paused(err error) { log.Println("accepting pauses:", err) }
 
-func (s *server) Accepted(fd int) {
+func (s *server) Accepted(fd int, _ netip.AddrPort) {
 	out, err := vecio.NewSocket(fd, &vecio.Config{High: high})
 	if err != nil {
 		log.Println(err)

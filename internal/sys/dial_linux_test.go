@@ -66,7 +66,7 @@ func TestUnixStreamSocket(t *testing.T) {
 	if err := connect(); err != syscall.EAGAIN {
 		t.Fatalf("with a full queue: %v, want EAGAIN", err)
 	}
-	fd, err := sys.AcceptSocket(listener)
+	fd, _, err := sys.AcceptSocket(listener)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestUnixStreamSocket(t *testing.T) {
 	if err != nil || flags&sys.O_NONBLOCK == 0 {
 		t.Fatalf("accepted with flags %#x, %v", flags, err)
 	}
-	if _, err := sys.AcceptSocket(listener); err != syscall.EAGAIN {
+	if _, _, err := sys.AcceptSocket(listener); err != syscall.EAGAIN {
 		t.Fatalf("from an empty queue: %v, want EAGAIN", err)
 	}
 }

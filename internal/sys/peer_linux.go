@@ -8,17 +8,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerAddress returns the address of the other end of a TCP socket, with getpeername(2),
-// and allocates nothing. That of a unix socket is EAFNOSUPPORT. It is a raw system call,
-// as [LocalName] is.
-func PeerAddress(fd int) (netip.AddrPort, error) {
-	var raw unix.RawSockaddrAny
-	size := uint32(unsafe.Sizeof(raw))
-	_, _, e := syscall.RawSyscall(unix.SYS_GETPEERNAME, uintptr(fd), uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)))
-	if e != 0 {
-		return netip.AddrPort{}, e
+// Credentials are those of a process. IDs that have none in the caller's user namespace are
+// the overflow ID, 65534 as a rule (user_namespaces(7)); PID is 0 for a process that the
+// caller's PID namespace does not show.
+type Credentials struct {
+	UID, GID uint32
+	PID      int32
+}
+
+// PeerCredentials returns the credentials that the peer of a unix stream socket had when it
+// called connect(2), or when it made the pair, with SO_PEERCRED (unix(7)): the kernel keeps
+// them until the socket is closed, also when the peer has closed its own. A socket that has
+// none is ENOTCONN. It allocates nothing.
+func PeerCredentials(fd int) (Credentials, error) {
+	var c unix.Ucred
+	size := uint32(unix.SizeofUcred)
+	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERCRED,
+		uintptr(unsafe.Pointer(&c)), uintptr(unsafe.Pointer(&size)), 0)
+	switch {
+	case e != 0:
+		return Credentials{}, e
+	case c.Uid == ^uint32(0): // no ID of anybody (net/core/sock.c, cred_to_ucred)
+		return Credentials{}, syscall.ENOTCONN
 	}
-	return addressOf(&raw)
+	return Credentials{UID: c.Uid, GID: c.Gid, PID: c.Pid}, nil
 }
 
 // OriginalDestination returns where a TCP connection went before netfilter redirected
@@ -36,7 +49,7 @@ func OriginalDestination(fd int) (netip.AddrPort, error) {
 
 func originalDestination(fd, level int) (netip.AddrPort, error) {
 	const originalDst = 80 // SO_ORIGINAL_DST, IP6T_SO_ORIGINAL_DST
-	var raw unix.RawSockaddrAny
+	var raw unix.RawSockaddrInet6
 	size := uint32(unix.SizeofSockaddrInet6)
 	if level == unix.IPPROTO_IP {
 		size = unix.SizeofSockaddrInet4
@@ -49,14 +62,14 @@ func originalDestination(fd, level int) (netip.AddrPort, error) {
 	return addressOf(&raw)
 }
 
-func addressOf(raw *unix.RawSockaddrAny) (netip.AddrPort, error) {
-	switch raw.Addr.Family {
+// addressOf reads an address of either family, which IPv6's has room for.
+func addressOf(raw *unix.RawSockaddrInet6) (netip.AddrPort, error) {
+	switch raw.Family {
 	case unix.AF_INET:
 		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(raw))
 		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), hostOrder(in.Port)), nil
 	case unix.AF_INET6:
-		in := (*unix.RawSockaddrInet6)(unsafe.Pointer(raw))
-		return netip.AddrPortFrom(netip.AddrFrom16(in.Addr), hostOrder(in.Port)), nil
+		return netip.AddrPortFrom(netip.AddrFrom16(raw.Addr), hostOrder(raw.Port)), nil
 	}
 	return netip.AddrPort{}, syscall.EAFNOSUPPORT
 }

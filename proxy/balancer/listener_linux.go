@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/header"
 	"github.com/penstock/penstock/proxy/limit"
 	"github.com/penstock/penstock/proxy/match"
+	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/proxy/terminate"
 	"github.com/penstock/penstock/relay"
 )
@@ -145,7 +146,7 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 	c := l.cfg
 	dc := &dispatch.ListenerConfig{
 		Name: c.Name, Door: l.door, Sources: l.sources, Process: &s.process,
-		Access: limit.Access{Allow: prefixes(c.Allow), Deny: prefixes(c.Deny)},
+		Access: limit.Access{Allow: source.NewSet(c.Allow), Deny: source.NewSet(c.Deny)},
 		Nudge:  s.nudgerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
 		Transparent: c.Transparent, Own: s.listensOn,
 		Limits: relay.Limits{
@@ -172,7 +173,7 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 		Timeout:  c.Timeouts.Preread,
 	}
 	if a := c.AcceptProxy; a != nil {
-		dc.Preread.Header = &header.Policy{Versions: a.Versions, From: a.From, Timeout: a.Timeout}
+		dc.Preread.Header = &header.Policy{Versions: a.Versions, From: source.NewSet(a.From), Timeout: a.Timeout}
 	}
 	return dc, nil
 }
@@ -195,13 +196,6 @@ func (n *next) view(name string) *dispatch.View {
 		return u.now.view
 	}
 	return nil
-}
-
-func prefixes(list []netip.Prefix) *limit.Prefixes {
-	if len(list) == 0 {
-		return nil
-	}
-	return limit.NewPrefixes(list)
 }
 
 // routes makes the table of a listener's routes.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 )
@@ -34,9 +33,7 @@ func (k *checker) covered(ln *Listener) {
 func (k *checker) covers(first, m *Match) bool {
 	k.compared++
 	return (first.Port == 0 || first.Port == m.Port) &&
-		among(k, first.Source, m.Source, func(wide, narrow netip.Prefix) bool {
-			return wide.Bits() <= narrow.Bits() && wide.Contains(narrow.Addr())
-		}) &&
+		among(k, first.Source, m.Source, Rule.Covers) &&
 		among(k, first.SNI, m.SNI, coversName) &&
 		among(k, first.ALPN, m.ALPN, func(a, b string) bool { return a == b })
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 	"strconv"
 )
@@ -27,6 +26,7 @@ func (k *checker) listener(ln *Listener) {
 	if ln.TLS != nil {
 		k.termination(ln.TLS)
 	}
+	k.sources(ln)
 	k.covered(ln)
 	seen := make(map[string]int) // conditions: line
 	for i := range ln.Routes {
@@ -69,7 +69,7 @@ func (k *checker) vague(m *Match) bool {
 	}
 	unread := func(s *string) bool { return k.bad[s] }
 	return slices.ContainsFunc(pointers(m.SNI), unread) || slices.ContainsFunc(pointers(m.ALPN), unread) ||
-		slices.ContainsFunc(pointers(m.Source), func(p *netip.Prefix) bool { return k.bad[p] })
+		slices.ContainsFunc(pointers(m.Source), func(r *Rule) bool { return k.bad[r] })
 }
 
 // key is the same for the same conditions.

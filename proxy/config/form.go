@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	clients "github.com/penstock/penstock/proxy/source"
 )
 
 // A form is how values of one kind are written.
@@ -48,8 +50,8 @@ func formOf(t reflect.Type, meaning string) *form {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return &form{name: "duration", style: styleDuration, set: setDuration, show: showDuration, pattern: durationPattern}
-	case reflect.TypeFor[netip.Prefix]():
-		return &form{name: "CIDR", set: setPrefix, show: showStringer}
+	case reflect.TypeFor[Rule]():
+		return &form{name: "source", set: setRule, show: showStringer}
 	case reflect.TypeFor[netip.Addr]():
 		return &form{name: "IP", set: setAddr, show: showAddr}
 	case reflect.TypeFor[Bind]():
@@ -132,21 +134,57 @@ func setFloat(_ *decoder, f *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-func setPrefix(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+// setRule reads what clients are named by: a network, or a word.
+func setRule(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	var rule Rule
+	var c *complaint
+	switch {
+	case text == "all":
+		rule = clients.All()
+	case text == "unix":
+		rule = clients.UnixClients()
+	case strings.HasPrefix(text, "unix"):
+		rule, c = parseUnixRule(text)
+	default:
+		rule, c = parseNetwork(text)
+	}
+	if c == nil {
+		v.Set(reflect.ValueOf(rule))
+	}
+	return c
+}
+
+// parseUnixRule reads unix:uid=NUMBER or unix:gid=NUMBER.
+func parseUnixRule(text string) (Rule, *complaint) {
+	kind, number, _ := strings.Cut(strings.TrimPrefix(text, "unix:"), "=")
+	id, err := strconv.ParseUint(number, 10, 32)
+	switch {
+	case kind != "uid" && kind != "gid":
+		return Rule{}, complain("write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some", "%q names no clients", text)
+	case err != nil || id == 1<<32-1: // which is nobody's
+		return Rule{}, complain("write a number, as id(1) tells it, such as unix:"+kind+"=1000", "%q is not the number of a user or a group", number)
+	case kind == "uid":
+		return clients.UnixUser(uint32(id)), nil
+	}
+	return clients.UnixGroup(uint32(id)), nil
+}
+
+func parseNetwork(text string) (Rule, *complaint) {
 	prefix, err := netip.ParsePrefix(text)
 	if addr, ipErr := netip.ParseAddr(text); ipErr == nil && addr.Zone() == "" {
 		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
 	switch {
+	case strings.HasPrefix(text, "uid="), strings.HasPrefix(text, "gid="):
+		return Rule{}, complain("write unix:"+text, "%q is not a CIDR", text)
 	case err != nil:
-		return complain("write 10.0.0.0/8, 2001:db8::/32 or one address", "%q is not a CIDR", text)
+		return Rule{}, complain("write 10.0.0.0/8, 2001:db8::/32, one address, unix or all", "%q is not a CIDR", text)
 	case prefix.Addr().Is4In6():
-		return complain("write it as IPv4", "%q is an IPv4 address within IPv6", text)
+		return Rule{}, complain("write it as IPv4", "%q is an IPv4 address within IPv6", text)
 	case prefix != prefix.Masked():
-		return complain(fmt.Sprintf("write %v, or %v/%d", prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen()), "%q has bits beyond its length", text)
+		return Rule{}, complain(fmt.Sprintf("write %v, or %v/%d", prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen()), "%q has bits beyond its length", text)
 	}
-	v.Set(reflect.ValueOf(prefix))
-	return nil
+	return clients.Prefix(prefix), nil
 }
 
 func setAddr(_ *decoder, _ *field, v reflect.Value, text string) *complaint {

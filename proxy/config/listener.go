@@ -1,17 +1,14 @@
 package config
 
-import (
-	"net/netip"
-	"time"
-)
+import "time"
 
 // A Listener is where clients come in, who of them may, and where they go.
 type Listener struct {
 	Pos         Pos
 	Name        string         `key:"name" type:"name" required:"yes" eg:"web" doc:"Its name in logs, metrics and the admin API. No other listener has it."`
 	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Where to listen: one address or a list. :443 is every address of this machine, 0.0.0.0:443 every one of IPv4, [::]:443 every one of IPv6, localhost is 127.0.0.1, and other names are not taken."`
-	Allow       []netip.Prefix `key:"allow" eg:"10.0.0.0/8" doc:"Sources that are let in, unless deny says otherwise. Empty: everybody."`
-	Deny        []netip.Prefix `key:"deny" eg:"10.6.6.0/24" doc:"Sources that are refused, also when allow has them."`
+	Allow       []Rule         `key:"allow" eg:"10.0.0.0/8" doc:"Sources that are let in, unless deny says otherwise; clients of unix sockets only if they are in it. Empty: everybody."`
+	Deny        []Rule         `key:"deny" eg:"10.6.6.0/24" doc:"Sources that are refused, also when allow has them; all is everybody."`
 	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"The PROXY header that says who a client really is. Absent: none is read."`
 	Transparent bool           `key:"transparent" default:"false" doc:"Clients are taken whose packets a TPROXY or REDIRECT rule brings here, and go to their original destination unless a route or upstream says otherwise."`
 	Routes      []Route        `key:"routes" doc:"Where clients go; the first one that matches wins."`
@@ -27,9 +24,9 @@ type Listener struct {
 // AcceptProxy says from whom a PROXY header is read.
 type AcceptProxy struct {
 	Pos      Pos
-	Versions []int          `key:"versions" default:"1 2" range:"1..2" doc:"Versions of the header that are understood."`
-	From     []netip.Prefix `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header, and are believed; others are served as they are. Empty: everybody must send one."`
-	Timeout  time.Duration  `key:"timeout" default:"3s" range:"1ms..1h" doc:"How long the header may take."`
+	Versions []int         `key:"versions" default:"1 2" range:"1..2" doc:"Versions of the header that are understood."`
+	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header, and are believed; others are served as they are, those of unix sockets too. Empty: everybody must send one."`
+	Timeout  time.Duration `key:"timeout" default:"3s" range:"1ms..1h" doc:"How long the header may take."`
 }
 
 // A Route sends the clients that it matches to one upstream, or shares them among several.
@@ -43,10 +40,10 @@ type Route struct {
 // A Match is the conditions of a route. All of those given must hold, each for one of its list.
 type Match struct {
 	Pos    Pos
-	SNI    []string       `key:"sni" type:"servername" eg:"*.example.com" doc:"Names that a TLS client asks for: exact, *.example.com for all names that end so, or * for any name."`
-	ALPN   []string       `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols of which a TLS client offers at least one."`
-	Source []netip.Prefix `key:"source" eg:"10.1.0.0/16" doc:"Where clients come from."`
-	Port   int            `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Port that was connected to. 0: any."`
+	SNI    []string `key:"sni" type:"servername" eg:"*.example.com" doc:"Names that a TLS client asks for: exact, *.example.com for all names that end so, or * for any name."`
+	ALPN   []string `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols of which a TLS client offers at least one."`
+	Source []Rule   `key:"source" eg:"10.1.0.0/16" doc:"Where clients come from."`
+	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Port that was connected to. 0: any."`
 }
 
 // A Share is one upstream of a split.
@@ -61,7 +58,7 @@ type ListenerLimits struct {
 	Pos                    Pos
 	Connections            int64  `key:"connections" default:"0" range:"0..100000000" doc:"Connections served at once; at the limit accepting pauses. 0: no limit."`
 	PerSecond              int64  `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
-	PerSource              int64  `key:"per_source" default:"0" range:"0..100000000" doc:"Connections of one source at once; more are refused. 0: no limit."`
+	PerSource              int64  `key:"per_source" default:"0" range:"0..100000000" doc:"Connections of one source at once, of a unix socket those of one user; more are refused. 0: no limit."`
 	PerSourcePerSecond     int64  `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections of one source per second; more are refused. 0: no limit."`
 	SourcePrefix           [2]int `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"How much of an IPv4 and of an IPv6 address makes a source."`
 	Bandwidth              int64  `key:"bandwidth" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Bytes per second that all connections move together, in both directions. 0: no limit."`

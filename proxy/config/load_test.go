@@ -20,7 +20,7 @@ import (
 var apart = cmp.Options{
 	cmpopts.IgnoreTypes(config.Pos{}),
 	cmpopts.IgnoreFields(config.Config{}, "Files", "Globs", "Warnings"),
-	cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}),
+	cmpopts.EquateComparable(config.Rule{}, netip.Addr{}),
 	cmpopts.EquateEmpty(),
 }
 

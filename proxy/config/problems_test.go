@@ -115,7 +115,7 @@ func TestProblems(t *testing.T) {
 		{upstream("endpoints: ['h:1'], circuit_breaker: {failure_percentage: 101}"), []string{"2:81: failure_percentage is 101, more than 100 | write 100 or less"}},
 		// Addresses and names.
 		{listener("allow: [10.0.0.0/33, 10.0.0.1/8, '::ffff:1.2.3.4', 10.0.0.1]"), []string{
-			`1:56: "10.0.0.0/33" is not a CIDR | write 10.0.0.0/8, 2001:db8::/32 or one address`,
+			`1:56: "10.0.0.0/33" is not a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
 			`1:69: "10.0.0.1/8" has bits beyond its length | write 10.0.0.0/8, or 10.0.0.1/32`,
 			`1:81: "::ffff:1.2.3.4" is an IPv4 address within IPv6 | write it as IPv4`,
 		}},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/config"
+	clients "github.com/penstock/penstock/proxy/source"
 )
 
 // full returns a struct in which every pointer points to something and every list has
@@ -36,7 +37,7 @@ func fillIn(v reflect.Value) {
 
 // opaque says of a struct that it is one value.
 func opaque(t reflect.Type) bool {
-	return t == reflect.TypeFor[netip.Addr]() || t == reflect.TypeFor[netip.Prefix]()
+	return t == reflect.TypeFor[netip.Addr]() || t == reflect.TypeFor[config.Rule]()
 }
 
 // alterations calls f with every value of v changed in turn, and changes it back.
@@ -77,8 +78,8 @@ func other(t *testing.T, v reflect.Value) reflect.Value {
 	switch {
 	case v.Type() == reflect.TypeFor[netip.Addr]():
 		return reflect.ValueOf(netip.MustParseAddr("192.0.2.1"))
-	case v.Type() == reflect.TypeFor[netip.Prefix]():
-		return reflect.ValueOf(netip.MustParsePrefix("192.0.2.0/24"))
+	case v.Type() == reflect.TypeFor[config.Rule]():
+		return reflect.ValueOf(clients.Prefix(netip.MustParsePrefix("192.0.2.0/24")))
 	case v.CanInt():
 		o.SetInt(v.Int() + int64(time.Second))
 		if o.OverflowInt(v.Int() + int64(time.Second)) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/penstock/penstock/proxy/socket"
+	clients "github.com/penstock/penstock/proxy/source" // a source is a file here
 )
 
 // A Pos is a place in a file. Lines and columns count from 1, columns in characters.
@@ -33,6 +34,9 @@ func (b Bind) String() string {
 
 // An Address is where something is to be connected to.
 type Address = socket.Address
+
+// A Rule says which clients an entry of a list is for, by where they come from.
+type Rule = clients.Rule
 
 // A Path is the name of a file, absolute; relative ones in a file are relative to the
 // directory of that file. Empty: none.

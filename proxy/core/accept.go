@@ -4,6 +4,7 @@ package core
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
@@ -103,8 +104,8 @@ func (c *core) reservation() bool {
 
 // Accepted takes a client on, or hands it to the core that has fewer; or it waits
 // for a place, in the order in which clients came.
-func (a *acceptor) Accepted(fd int) {
-	c, g, n := a.core, a.core.group, client{fd: fd, socket: a.socket, service: a.socket.service.Load()}
+func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
+	c, g, n := a.core, a.core.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load()}
 	a.socket.refs.Add(1)
 	if n.service.Admitter != nil && !c.admit(&n) {
 		return
@@ -133,7 +134,7 @@ func (a *acceptor) Accepted(fd int) {
 // reset.
 func (c *core) admit(of *client) bool {
 	c.guest.reset()
-	c.guest.aim(of.socket, of.fd)
+	c.guest.aim(of.socket, of.fd, of.peer)
 	err := of.service.Admitter.Admit(&c.guest, c.loop.Now())
 	of.ticket = c.guest.Ticket
 	if err == nil {
@@ -141,7 +142,7 @@ func (c *core) admit(of *client) bool {
 	}
 	name := ""
 	if c.group.cfg.Host.Detailed() {
-		name = peerName(of.fd)
+		name = c.guest.Source().String()
 	}
 	if of.socket.TCP {
 		_ = sys.AbortOnClose(of.fd)

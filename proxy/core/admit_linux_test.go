@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/source"
 )
 
 var errNotAdmitted = errors.New("not admitted")
@@ -56,12 +57,12 @@ func TestAdmission(t *testing.T) {
 
 // try has a client come from an address that it returns, and say hello. One that is
 // reset may learn of that while it connects.
-func (r *rig) try() (from netip.AddrPort, err error) {
+func (r *rig) try() (from source.Source, err error) {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			_ = sys.Bind(int(fd), netip.MustParseAddrPort("127.0.0.1:0"))
 			name, _ := sys.LocalName(int(fd))
-			from = name.AddrPort
+			from = source.TCP(name.AddrPort)
 		})
 	}}
 	c, err := d.Dial("tcp", r.addr.String())
@@ -212,7 +213,7 @@ func TestClientAddresses(t *testing.T) {
 	d := straight(echo(t))
 	connect := d.next
 	d.next = func(c *core.Client, n int) core.Step {
-		got <- [3]netip.AddrPort{c.Source(), c.Destination(), c.Original()}
+		got <- [3]netip.AddrPort{c.Source().AddrPort(), c.Destination(), c.Original()}
 		return connect(c, n)
 	}
 	r := directed(t, d, nil)
@@ -222,8 +223,8 @@ func TestClientAddresses(t *testing.T) {
 	if addrs := <-got; addrs != [3]netip.AddrPort{from, to, to} {
 		t.Errorf("got %v, want %v and %v", addrs, from, to)
 	}
-	made := core.NewClient(from, to)
-	if made.Source() != from || made.Destination() != to || made.Original() != to {
+	made := core.NewClient(source.TCP(from), to)
+	if made.Source() != source.TCP(from) || made.Destination() != to || made.Original() != to {
 		t.Error("a client that was made has other addresses")
 	}
 }

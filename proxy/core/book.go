@@ -97,6 +97,7 @@ func (b *book) summary(running tally) Summary {
 		b.held = make(tally)
 	}
 	sum := Summary{Active: b.active, Refused: b.refused, Canceled: b.canceled, Totals: b.ended}
+	sum.Refusals[RefusedOffLoop] = b.refused
 	for h := b.ring.next; h != &b.ring; h = h.next {
 		if h.session != nil {
 			r := h.session.Result()

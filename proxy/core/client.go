@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/header"
 	"github.com/penstock/penstock/proxy/hello"
+	"github.com/penstock/penstock/proxy/source"
 )
 
 // A Client is what is known of a client until it is joined. It is used again for
@@ -18,28 +19,27 @@ type Client struct {
 	// outside of the session: it costs nothing where it is nil.
 	Ticket any
 
-	listening           *Listening
-	fd                  int // borrowed; negative: there is none to be asked
-	tcp                 bool
-	asked               [2]bool
-	source, destination netip.AddrPort
-	original            netip.AddrPort // where fd cannot be asked any more; invalid: as destination
-	wakes               wakeable
-	use                 uint64
+	listening   *Listening
+	fd          int // borrowed; negative: there is none to be asked
+	tcp         bool
+	asked       [2]bool
+	peer        source.Source // of TCP from the beginning, of a unix socket once it was asked for
+	destination netip.AddrPort
+	original    netip.AddrPort // where fd cannot be asked any more; invalid: as destination
+	wakes       wakeable
+	use         uint64
 }
 
 // NewClient returns a client with known addresses, for those who have none of a loop.
-func NewClient(source, destination netip.AddrPort) *Client {
-	return &Client{fd: -1, source: source, destination: destination}
+func NewClient(peer source.Source, destination netip.AddrPort) *Client {
+	return &Client{fd: -1, peer: peer, destination: destination}
 }
 
-// Source returns the address of the client: that of its PROXY header if that has told
-// one, otherwise that of the connection's other end. It is not valid for a unix socket,
-// or if the client has gone. The kernel is asked the first time, so who does not need to
-// know does not ask.
-func (c *Client) Source() netip.AddrPort {
+// Source returns where the client comes from: the address of its PROXY header if that has
+// told one, otherwise the connection's other end.
+func (c *Client) Source() source.Source {
 	if c.Header.Known() {
-		return c.Header.Source
+		return source.TCP(c.Header.Source)
 	}
 	return c.Peer()
 }
@@ -51,7 +51,7 @@ func (c *Client) Destination() netip.AddrPort {
 	if c.Header.Known() {
 		return c.Header.Destination
 	}
-	if c.ask(1) {
+	if c.tcp && c.ask(askedLocal) {
 		c.destination = localOf(c.fd)
 	}
 	return c.destination
@@ -75,24 +75,32 @@ func (c *Client) Original() netip.AddrPort {
 // somebody else's.
 func (c *Client) leave() {
 	c.Peer()
-	if c.ask(1) {
+	if c.tcp && c.ask(askedLocal) {
 		c.destination = localOf(c.fd)
 	}
 	c.original = c.Original()
 	c.fd = -1
 }
 
-// Peer returns the address of the connection's other end, whatever a header says.
-func (c *Client) Peer() netip.AddrPort {
-	if c.ask(0) {
-		c.source = peerOf(c.fd)
+// Peer returns the connection's other end, whatever a header says. A client of TCP has come
+// with its address; for the credentials of one of a unix socket the kernel is asked the first
+// time, so who does not need to know them does not ask.
+func (c *Client) Peer() source.Source {
+	if !c.tcp && c.ask(askedPeer) {
+		c.peer = unixPeerOf(c.fd)
 	}
-	return c.source
+	return c.peer
 }
 
-// ask reports whether an address has to be asked for, which it is once.
+// What the kernel is asked for.
+const (
+	askedPeer = iota
+	askedLocal
+)
+
+// ask reports whether something has to be asked for, which it is once.
 func (c *Client) ask(which int) bool {
-	if c.asked[which] || c.fd < 0 || !c.tcp {
+	if c.asked[which] || c.fd < 0 {
 		return false
 	}
 	c.asked[which] = true

@@ -4,14 +4,20 @@ import (
 	"net/netip"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/source"
 )
 
-// aim makes c that of a socket.
-func (c *Client) aim(l *Listening, fd int) { c.listening, c.fd, c.tcp = l, fd, l.TCP }
+// aim makes c that of a connection.
+func (c *Client) aim(l *Listening, fd int, peer netip.AddrPort) {
+	c.listening, c.fd, c.tcp, c.peer = l, fd, l.TCP, source.TCP(peer)
+}
 
-func peerOf(fd int) netip.AddrPort {
-	at, _ := sys.PeerAddress(fd) // one that has gone has none
-	return unmapped(at)
+func unixPeerOf(fd int) source.Source {
+	peer, err := sys.PeerCredentials(fd)
+	if err != nil {
+		return source.Source{}
+	}
+	return source.Unix(source.Credentials(peer))
 }
 
 func localOf(fd int) netip.AddrPort {

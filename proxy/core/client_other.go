@@ -2,11 +2,15 @@
 
 package core
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/penstock/penstock/proxy/source"
+)
 
 // Without loops there is no descriptor to be asked.
 
-func peerOf(int) netip.AddrPort { return netip.AddrPort{} }
+func unixPeerOf(int) source.Source { return source.Source{} }
 
 func localOf(int) netip.AddrPort { return netip.AddrPort{} }
 

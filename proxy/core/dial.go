@@ -67,7 +67,7 @@ func (c *core) begin(of client, reserved bool) {
 	if !n.tcp {
 		_ = s.service.Options.First(of.fd) // without it, it is a connection like any other
 	}
-	d := c.newDialing(n, s)
+	d := c.newDialing(n, s, of.peer)
 	d.reserved, d.admitted, d.client.Ticket = reserved, s.service.Admitter != nil, of.ticket
 	if c.canceled != nil {
 		c.refuse(d, c.canceled)
@@ -81,7 +81,7 @@ func (c *core) begin(of client, reserved bool) {
 	c.preread(d)
 }
 
-func (c *core) newDialing(n *conn, s *serving) *dialing {
+func (c *core) newDialing(n *conn, s *serving, peer netip.AddrPort) *dialing {
 	d := c.dialings
 	if d == nil {
 		d = &dialing{core: c}
@@ -93,7 +93,7 @@ func (c *core) newDialing(n *conn, s *serving) *dialing {
 	d.conn, n.role, d.next, d.events, d.began, d.phase = n, &d.role, nil, 0, c.loop.Now(), connection
 	d.serving, d.endpoint.fd = s, -1
 	d.client.use = d.use
-	d.client.aim(s.socket, int(n.fd))
+	d.client.aim(s.socket, int(n.fd), peer)
 	return d
 }
 

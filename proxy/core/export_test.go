@@ -4,6 +4,7 @@ package core
 
 import (
 	"context"
+	"net/netip"
 	"reflect"
 )
 
@@ -29,6 +30,13 @@ func (g *Group) First() *Listening {
 		}
 	}
 	return nil
+}
+
+// Accepted has the first core take a client on at the first socket, as if that had accepted
+// it.
+func (g *Group) Accepted(fd int, peer netip.AddrPort) {
+	c := g.cores[0]
+	c.post(func() { g.First().parts[0].Accepted(fd, peer) })
 }
 
 // Wake has the loops look at their clocks.

@@ -38,7 +38,7 @@ func plainServer(t *testing.T) (addr string) {
 		defer close(ended)
 		var b [1]byte
 		for {
-			conn, err := sys.AcceptSocket(fd)
+			conn, _, err := sys.AcceptSocket(fd)
 			if err != nil {
 				return
 			}

@@ -3,13 +3,15 @@
 package core
 
 import (
+	"net/netip"
 	"sync"
 	"sync/atomic"
 )
 
 // A client is one for which nothing was done yet.
 type client struct {
-	fd      int // owned
+	fd      int            // owned
+	peer    netip.AddrPort // as [loop.Acceptor] has it
 	socket  *Listening
 	service *Service
 	ticket  any // the service's Admitter's, who has admitted it if there is one

@@ -82,8 +82,5 @@ func (c *core) tellEnded(n *conn, r relay.Result, err error) {
 
 // clientName names a client: what its PROXY header has told, or the other end.
 func (d *dialing) clientName() string {
-	if d.client.Header.Known() {
-		return d.client.Header.Source.String()
-	}
-	return peerName(int(d.conn.fd))
+	return d.client.Source().String()
 }

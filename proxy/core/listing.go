@@ -110,8 +110,10 @@ func (c *core) describe(n *conn, index int) Session {
 	} else {
 		a, b := n.session.Descriptors()
 		s.Client, s.Endpoint = peerName(a), peerName(b)
-		if source, ok := c.sources[n]; ok {
-			s.Client = source.String()
+		if from, ok := c.sources[n]; ok {
+			s.Client = from.String()
+		} else if !n.role.serving.socket.TCP {
+			s.Client = unixPeerOf(a).String()
 		}
 	}
 	s.Told(n.session.Result())

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/header"
 	"github.com/penstock/penstock/proxy/hello"
+	"github.com/penstock/penstock/proxy/source"
 )
 
 // scratchSize is how much of what a client sends first is looked at, at most: the largest
@@ -26,10 +27,16 @@ const scratchSize = 16 + 1<<16
 // each piece takes its share of the sender's buffer, whatever its size, so that some
 // hundred that are not consumed are the most.
 
-// preread looks at what has to be looked at before a target is chosen, in turn.
+// preread looks at what has to be looked at before a target is chosen, in turn. A client of
+// TCP of whom it is not known where it comes from is refused, whatever else may be known of
+// it: nothing could be held against any rule, not even whether its header is to be believed.
 func (c *core) preread(d *dialing) {
 	service := d.serving.service
-	if p := service.Preread.Header; p != nil && (len(p.From) == 0 || p.Expects(d.client.Peer().Addr())) {
+	if d.conn.tcp && !d.client.Peer().Known() {
+		c.refuse(d, source.ErrUnknown)
+		return
+	}
+	if p := service.Preread.Header; p != nil && (p.Everybody() || p.Expects(d.client.Peer())) {
 		c.loop.Arm(&d.timer, (*dialTimer)(d), p.Wait())
 		c.expect(d, awaitHeader)
 		return

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/source"
 )
 
 // helloOf returns what a TLS client sends first.
@@ -87,7 +88,7 @@ func TestHelloThatDrips(t *testing.T) {
 func TestHelloThatDripsOverUnix(t *testing.T) {
 	r := newRigAt(t, "unix", t.TempDir()+"/proxy", func(c *core.Config) {
 		c.Listeners[0].Service = serviceOf(t, straight(echo(t)))
-		c.Listeners[0].Service.Preread = core.Preread{Hello: true, Header: &header.Policy{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
+		c.Listeners[0].Service.Preread = core.Preread{Hello: true, Header: &header.Policy{From: source.NewSet([]source.Rule{source.UnixClients()})}}
 	})
 	r.serve(t)
 	hello := helloOf(t, "unix.example")
@@ -359,7 +360,7 @@ func TestHeaderIsTakenAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, policy := new(counted), new(header.Policy)
 			if x.trusted != "" {
-				policy.From = []netip.Prefix{netip.MustParsePrefix(x.trusted)}
+				policy.From = source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix(x.trusted))})
 			}
 			r := directed(t, straight(echo(t)), func(_ *core.Config, s *core.Service) { s.Admitter, s.Preread.Header = a, policy })
 			r.serve(t)
@@ -369,16 +370,16 @@ func TestHeaderIsTakenAway(t *testing.T) {
 				r.Turn()
 			}
 			mustRead(t, c, []byte(x.rest))
-			source := c.LocalAddr().(*net.TCPAddr).AddrPort()
+			want := source.TCP(c.LocalAddr().(*net.TCPAddr).AddrPort())
 			if x.known {
-				source = from
+				want = source.TCP(from)
 			}
-			if len(a.sources) != 1 || a.sources[0] != source {
-				t.Errorf("admitted as %v, want %v", a.sources, source)
+			if len(a.sources) != 1 || a.sources[0] != want {
+				t.Errorf("admitted as %v, want %v", a.sources, want)
 			}
 			for s := range r.Sessions(context.Background()) {
-				if s.Client != source.String() {
-					t.Errorf("listed as %v, want %v", s.Client, source)
+				if s.Client != want.String() {
+					t.Errorf("listed as %v, want %v", s.Client, want)
 				}
 			}
 		})

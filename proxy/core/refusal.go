@@ -1,5 +1,7 @@
 package core
 
+import "github.com/penstock/penstock/proxy/source"
+
 // A Refusal is why a client was reset.
 type Refusal uint8
 
@@ -16,17 +18,34 @@ const (
 	RefusedTimeout
 	// RefusedEnded: it has ended in the middle of that.
 	RefusedEnded
+	// RefusedNoSource: it is not known where it comes from, see [source.ErrUnknown].
+	RefusedNoSource
+	// RefusedOffLoop: it had been handed over, since TLS ends or begins here.
+	RefusedOffLoop
 
 	refusals // how many there are
 )
 
-var refusalNames = [refusals]string{"targets", "admission", "proxy header", "hello", "preread timeout", "preread ended"}
+var refusalNames = [refusals]string{
+	"targets", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "tls",
+}
 
-// String says in a word or two what it was about.
+// String is its name in a summary.
 func (r Refusal) String() string { return refusalNames[r] }
 
 // Refusals are counts of clients that were reset, by [Refusal].
 type Refusals [refusals]int64
+
+// Counts returns those that occurred, by name.
+func (r *Refusals) Counts() map[string]int64 {
+	counts := make(map[string]int64)
+	for i, n := range r {
+		if n > 0 {
+			counts[Refusal(i).String()] = n
+		}
+	}
+	return counts
+}
 
 func (r *Refusals) merge(o *Refusals) {
 	for i, n := range o {
@@ -41,6 +60,8 @@ func refusalOf(p phase, searching bool, cause error) Refusal {
 		return RefusedTimeout
 	case cause == ErrPrereadEnded:
 		return RefusedEnded
+	case cause == source.ErrUnknown:
+		return RefusedNoSource
 	case searching:
 		return RefusedByTargets
 	case p == awaitHello:

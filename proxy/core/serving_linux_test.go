@@ -45,7 +45,7 @@ func (a *plainAdmitter) Admit(*core.Client, int64) error {
 }
 
 func (a *plainAdmitter) AdmitSource(c *core.Client, _ int64) error {
-	if c.Source().IsValid() {
+	if c.Source().Known() {
 		c.Ticket = a // a pointer, and so no garbage
 	}
 	return nil

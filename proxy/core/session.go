@@ -8,9 +8,9 @@ import (
 
 // A Session is what a list says of a client, at the moment at which it was looked at.
 type Session struct {
-	// Client and Endpoint are the addresses of the two peers, the client's that of its
-	// PROXY header if there was one; "unix:" before a path; "gone" for one that is not
-	// connected any more. Endpoint is empty while there is none.
+	// Client and Endpoint are the two peers: the client's [source.Source], which is of its
+	// PROXY header if there was one, and the endpoint's address, "unix:" before a path;
+	// "gone" for one that is not connected any more. Endpoint is empty while there is none.
 	Client, Endpoint string
 	// Listener is the name of where it came in, Upstream and EndpointName what its
 	// [Bond] says; all three may be empty.

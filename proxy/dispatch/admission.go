@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/proxy/header"
 	"github.com/penstock/penstock/proxy/hello"
 	"github.com/penstock/penstock/proxy/limit"
+	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/proxy/terminate"
 )
 
@@ -36,6 +37,7 @@ type doorRefusal uint8
 
 const (
 	refusedAddress doorRefusal = iota
+	refusedNoSource
 	refusedSourceConnections
 	refusedSourceRate
 	refusedSources
@@ -51,7 +53,7 @@ const (
 
 func (r doorRefusal) String() string {
 	return [...]string{
-		"address", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "no_route",
+		"address", "no_source", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "no_route",
 		"upstream", "tls", "other",
 	}[r]
 }
@@ -61,6 +63,7 @@ var doorCauses = []struct {
 	as    doorRefusal
 }{
 	{limit.ErrDenied, refusedAddress},
+	{source.ErrUnknown, refusedNoSource},
 	{limit.ErrSourceConnections, refusedSourceConnections},
 	{limit.ErrSourceRate, refusedSourceRate},
 	{limit.ErrSources, refusedSources},
@@ -169,18 +172,18 @@ func (a *admission) Admit(c *core.Client, now int64) error {
 
 // AdmitSource implements [core.Admitter].
 func (a *admission) AdmitSource(c *core.Client, now int64) error {
-	if a.access.Allow.Len() == 0 && a.access.Deny.Len() == 0 && a.sources == nil {
+	if !a.access.Limits() && a.sources == nil {
 		return nil
 	}
-	source := c.Source().Addr()
-	if err := a.access.Check(source); err != nil {
+	from := c.Source()
+	if err := a.access.Check(from); err != nil {
 		return err
 	}
 	if a.sources == nil {
 		return nil
 	}
-	entry, err := a.sources.Admit(source, now)
-	if err != nil || entry == (limit.Entry{}) {
+	entry, err := a.sources.Admit(from, now)
+	if err != nil {
 		return err
 	}
 	t, _ := c.Ticket.(*ticket)

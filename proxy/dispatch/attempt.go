@@ -50,7 +50,7 @@ func (s *Search) pickFrom(set *balance.Set, now int64) error {
 	defer func() { s.tried = s.tried[:tried] }()
 	r := balance.Request{Tried: s.tried[s.round:]}
 	if s.view.BySource {
-		r.Source = s.client.Source()
+		r.Source = s.client.Source().AddrPort()
 	}
 	for range len(set.Members()) + 2 {
 		b, err := set.Pick(&r)

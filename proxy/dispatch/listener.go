@@ -116,7 +116,7 @@ func (l *Listener) viewFor(c *core.Client) *View {
 	if l.cfg.Table != nil && l.cfg.Table.Len() > 0 {
 		of := match.Client{ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN}
 		if l.cfg.BySource {
-			of.Source = c.Source().Addr()
+			of.Source = c.Source()
 		}
 		if l.cfg.ByPort {
 			of.Port = l.destination(c).Port()

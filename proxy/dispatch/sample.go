@@ -54,7 +54,7 @@ func (s *Search) sampled(b *bond, now int64) *bond {
 
 // from returns the source of the client.
 func (s *Search) from() health.Source {
-	return health.SourceOf(s.client.Source().Addr(), s.listener.cfg.SourcePrefix)
+	return health.SourceOf(s.client.Source(), s.listener.cfg.SourcePrefix)
 }
 
 // of returns a bond like b for a source. It makes one unless the source is among those that

@@ -9,13 +9,14 @@ import (
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/relay"
 )
 
 // comes has a client from an address served, to whom that happens.
 func (r *rig) comes(from string, result relay.Result) {
 	r.t.Helper()
-	c := core.NewClient(netip.AddrPortFrom(netip.MustParseAddr(from), 1), netip.MustParseAddrPort("192.0.2.2:2"))
+	c := core.NewClient(source.TCP(netip.AddrPortFrom(netip.MustParseAddr(from), 1)), netip.MustParseAddrPort("192.0.2.2:2"))
 	s := r.listener.NewSearch()
 	s.Begin(c, r.clock)
 	if step := s.Next(r.clock); step.Do != core.Connect {
@@ -166,7 +167,7 @@ func TestBondsOfSources(t *testing.T) {
 	r := newRig(t, 1, dispatch.ViewConfig{}, nil)
 	e := r.members[0].Endpoint.Of.(*dispatch.Endpoint)
 	e.SetJudge(health.NewOutlier(r.keeper, &health.OutlierConfig{ConsecutiveFailures: 5, Window: time.Minute, MaxEjected: 1}).Add("e", e))
-	c := core.NewClient(netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2"))
+	c := core.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2"))
 	s, now := r.listener.NewSearch(), r.clock
 	if n := testing.AllocsPerRun(1000, func() {
 		now += 1e8 // all are of the sample

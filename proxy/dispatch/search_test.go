@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -62,7 +63,7 @@ func (r *rig) use() {
 }
 
 func (r *rig) search() (*dispatch.Search, *core.Client) {
-	c := core.NewClient(netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2"))
+	c := core.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2"))
 	s := r.listener.NewSearch()
 	s.Begin(c, r.clock)
 	return s, c

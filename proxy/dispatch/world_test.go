@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -216,7 +217,7 @@ func (w *world) client() {
 // serve does what package core does with a client.
 func (w *world) serve() error {
 	s := dispatch.NewWaitingSearch(w.listener, w.view)
-	s.Begin(core.NewClient(netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2")), w.clock())
+	s.Begin(core.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), w.clock())
 	defer s.Close()
 	for {
 		switch step := s.Next(w.clock()); step.Do {

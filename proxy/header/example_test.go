@@ -5,11 +5,12 @@ import (
 	"net/netip"
 
 	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/source"
 )
 
 func ExamplePolicy_Parse() {
-	policy := &header.Policy{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
-	if !policy.Expects(netip.MustParseAddr("10.0.0.7")) {
+	policy := &header.Policy{From: source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix("10.0.0.0/8"))})}
+	if !policy.Expects(source.TCP(netip.MustParseAddrPort("10.0.0.7:1111"))) {
 		return // it speaks for itself
 	}
 	peeked := []byte("PROXY TCP4 192.0.2.1 198.51.100.2 5555 443\r\nGET / HTTP/1.1\r\n")

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/penstock/penstock/proxy/source"
 )
 
 const (
@@ -59,10 +61,7 @@ type Policy struct {
 	// passed on like any. That is what HAProxy does by
 	// "tcp-request connection expect-proxy layer4 if { src ... }". Empty: everybody
 	// must send one, as with HAProxy's accept-proxy and nginx's proxy_protocol.
-	//
-	// A peer on a unix socket has no address. It is always trusted: the socket's
-	// permissions have decided who may connect.
-	From []netip.Prefix
+	From *source.Set
 
 	// Timeout is how long the header may take to come; 0: 3 s.
 	Timeout time.Duration
@@ -79,20 +78,14 @@ func (p *Policy) Wait() time.Duration {
 	return p.Timeout
 }
 
-// Expects tells whether the peer at an address must send a header. An address that is
-// not valid is a unix socket's.
-func (p *Policy) Expects(peer netip.Addr) bool {
-	if p == nil || len(p.From) == 0 || !peer.IsValid() {
-		return true
-	}
-	peer = peer.Unmap().WithZone("")
-	for _, from := range p.From {
-		if from.Contains(peer) {
-			return true
-		}
-	}
-	return false
+// Expects tells whether a peer, which is the other end of the connection and not whom it
+// speaks for, must send a header.
+func (p *Policy) Expects(peer source.Source) bool {
+	return p.Everybody() || p.From.Contains(peer)
 }
+
+// Everybody tells whether it is the same for all peers: they must send a header.
+func (p *Policy) Everybody() bool { return p == nil || p.From.Len() == 0 }
 
 func (p *Policy) accepts(version int) bool {
 	if p == nil || len(p.Versions) == 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/source"
 )
 
 var (
@@ -141,20 +142,33 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// networks is the sources of networks.
+func networks(list ...string) *source.Set {
+	var rules []source.Rule
+	for _, s := range list {
+		rules = append(rules, source.Prefix(netip.MustParsePrefix(s)))
+	}
+	return source.NewSet(rules)
+}
+
 func TestPolicy(t *testing.T) {
-	from := &header.Policy{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/10")}, Timeout: time.Second}
+	from := &header.Policy{From: networks("10.0.0.0/8", "fe80::/10"), Timeout: time.Second}
 	for peer, want := range map[string]bool{
-		"10.1.2.3": true, "::ffff:10.1.2.3": true, "11.0.0.1": false, "fe80::1%eth0": true, "::1": false,
+		"10.1.2.3:1": true, "[::ffff:10.1.2.3]:1": true, "11.0.0.1:1": false, "[fe80::1%eth0]:1": true, "[::1]:1": false,
 	} {
-		if got := from.Expects(netip.MustParseAddr(peer)); got != want {
+		if got := from.Expects(source.TCP(netip.MustParseAddrPort(peer))); got != want {
 			t.Errorf("expects a header from %s: %v, want %v", peer, got, want)
 		}
 	}
-	if !from.Expects(netip.Addr{}) {
-		t.Error("expects none on a unix socket")
+	user := source.Unix(source.Credentials{UID: 7})
+	if from.Expects(user) || from.Expects(source.Source{}) {
+		t.Error("expects one on a unix socket, which it does not name, or from somebody of whom it is not known where he is")
+	}
+	if !(&header.Policy{From: source.NewSet([]source.Rule{source.UnixUser(7)})}).Expects(user) {
+		t.Error("expects none on a unix socket, which it names")
 	}
 	var none *header.Policy
-	if !none.Expects(v4.Addr()) || !(&header.Policy{}).Expects(v6.Addr()) {
+	if !none.Expects(source.TCP(v4)) || !(&header.Policy{}).Expects(source.TCP(v6)) || !none.Expects(user) {
 		t.Error("without a list it does not expect a header from everybody")
 	}
 	if from.Wait() != time.Second || none.Wait() != 3*time.Second {
@@ -268,13 +282,13 @@ func TestTooMuch(t *testing.T) {
 
 func TestAllocations(t *testing.T) {
 	c := &header.Connection{Source: v6, Destination: v6b, Authority: "a.b", TLVs: []byte("\xea\x00\x02xy"), Checksum: true, TLS: &header.TLS{Version: "TLSv1.3"}}
-	p := &header.Policy{Versions: []int{1, 2}, From: []netip.Prefix{netip.MustParsePrefix("::/0")}}
+	p := &header.Policy{Versions: []int{1, 2}, From: networks("::/0")}
 	var info header.Info
 	buf := make([]byte, 0, 512)
 	for _, version := range []int{1, 2} {
 		if n := testing.AllocsPerRun(100, func() {
 			buf = header.Append(buf[:0], version, c)
-			if !p.Expects(v6.Addr()) {
+			if !p.Expects(source.TCP(v6)) {
 				t.Fatal("not expected")
 			}
 			if _, err := p.Parse(buf, &info); err != nil {

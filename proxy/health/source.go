@@ -2,11 +2,12 @@ package health
 
 import (
 	"hash/maphash"
-	"net/netip"
+
+	"github.com/penstock/penstock/proxy/source"
 )
 
-// A Source is where a client comes from: a prefix of its address, or what is said in its
-// place of a connection that nothing was asked about. A failure that may be the client's
+// A Source is where a client comes from: a prefix of its address, a user of a unix socket, or
+// what is said in its place of a connection that nothing was asked about. A failure that may be the client's
 // own doing ([Rejected], [Silent]) is nothing by which one source alone has an endpoint
 // ejected or a breaker opened while others are served, see [Member.ReportFrom].
 type Source uint64
@@ -18,7 +19,7 @@ const (
 	// Nobody: the connection is one of the sample, and what it came to is no client's
 	// doing.
 	Nobody
-	// Unnamed is the one source of all clients without an address.
+	// Unnamed is the one source of all clients of whom it is not known where they come from.
 	Unnamed
 
 	// named sets the others apart from these.
@@ -29,10 +30,14 @@ const (
 // those of somebody else.
 var sourceSeed = maphash.MakeSeed()
 
-// SourceOf returns the source of an address, of which so many bits say what is one source:
-// the first of an address of IPv4, the second of one of IPv6. 0 means 32 and 64.
-func SourceOf(a netip.Addr, bits [2]int) Source {
-	a = a.Unmap().WithZone("")
+// SourceOf returns the source of a client, of whose address so many bits say what is one
+// source: the first of an address of IPv4, the second of one of IPv6. 0 means 32 and 64. All
+// clients of a user of a unix socket are one.
+func SourceOf(of source.Source, bits [2]int) Source {
+	if peer, ok := of.Credentials(); ok {
+		return named | Source(maphash.Comparable(sourceSeed, peer.UID))
+	}
+	a := of.AddrPort().Addr().WithZone("")
 	n := bits[1]
 	switch {
 	case !a.IsValid():

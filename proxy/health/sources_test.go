@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/health"
+	clients "github.com/penstock/penstock/proxy/source"
 	"pgregory.net/rapid"
 )
 
@@ -52,9 +53,12 @@ func (j *judged) ejected() bool {
 // bad reports whether somebody says that the endpoint fails.
 func (j *judged) bad() bool { return j.ejected() || j.breaker.State() != health.Closed }
 
+// clientAt is a client of TCP.
+func clientAt(a netip.Addr) clients.Source { return clients.TCP(netip.AddrPortFrom(a, 1)) }
+
 // source returns the n-th of some sources.
 func source(n int) health.Source {
-	return health.SourceOf(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), [2]int{})
+	return health.SourceOf(clientAt(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})), [2]int{})
 }
 
 var doubtful = []health.Outcome{health.Rejected, health.HungUp, health.Silent}
@@ -358,9 +362,9 @@ func TestSourceOf(t *testing.T) {
 		var b [2]int
 		copy(b[:], bits)
 		if a == "" {
-			return health.SourceOf(netip.Addr{}, b)
+			return health.SourceOf(clients.Source{}, b)
 		}
-		return health.SourceOf(netip.MustParseAddr(a), b)
+		return health.SourceOf(clientAt(netip.MustParseAddr(a)), b)
 	}
 	for _, c := range []struct {
 		a, b string
@@ -383,6 +387,19 @@ func TestSourceOf(t *testing.T) {
 		if a, b := of(c.a, c.bits...), of(c.b, c.bits...); (a == b) != c.same || a == health.Anybody || a == health.Nobody {
 			t.Errorf("%q, %q by %v: %x, %x", c.a, c.b, c.bits, a, b)
 		}
+	}
+}
+
+// TestSourceOfUnix: a user is one source, and of another kind than any address.
+func TestSourceOfUnix(t *testing.T) {
+	of := func(uid uint32, pid int32) health.Source {
+		return health.SourceOf(clients.Unix(clients.Credentials{UID: uid, GID: uint32(pid), PID: pid}), [2]int{})
+	}
+	if of(7, 1) != of(7, 2) || of(7, 1) == of(8, 1) || of(0, 1) == health.SourceOf(clientAt(netip.IPv4Unspecified()), [2]int{}) {
+		t.Error("sources are confused")
+	}
+	if of(0, 1) < 1<<63 {
+		t.Error("a user is none of the sources that are named")
 	}
 }
 

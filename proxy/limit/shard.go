@@ -10,17 +10,16 @@ type shard struct {
 	mu      sync.Mutex
 	most    int       // entries there may be
 	heads   []int32   // of chains, by hash: a power of two, or none
-	entries []source  // never shrinks; a connection's Entry is an index of it
+	entries []record  // never shrinks; a connection's Entry is an index of it
 	idle    [2]int32  // first and last of the list
 	live    int       // connections
 	stats   [2]int64  // forgotten, refused
 	_       [128]byte // its own cache lines
 }
 
-// A source is one of those that are remembered.
-type source struct {
-	key        wide
-	hash       uint64
+// A record is a source that is remembered.
+type record struct {
+	key        key
 	due        int64 // of its rate
 	next       int32 // of its chain
 	prev, late int32 // of the idle list, if it has no connections
@@ -37,12 +36,12 @@ func (s *shard) init(most int) {
 	s.idle = [2]int32{none, none}
 }
 
-func (s *shard) admit(key wide, hash uint64, r *rules, now int64) (int32, error) {
+func (s *shard) admit(k key, r *rules, now int64) (int32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.find(key, hash)
+	i := s.find(k)
 	if i == none {
-		if i = s.place(key, hash, now); i == none {
+		if i = s.place(k, now); i == none {
 			s.stats[1]++
 			return none, ErrSources
 		}
@@ -83,37 +82,37 @@ func (s *shard) leave(i int32) {
 	}
 }
 
-func (s *shard) find(key wide, hash uint64) int32 {
+func (s *shard) find(k key) int32 {
 	if len(s.heads) == 0 {
 		return none
 	}
-	i := *s.chain(hash)
-	for i != none && s.entries[i].key != key {
+	i := *s.chain(k.hash)
+	for i != none && s.entries[i].key != k {
 		i = s.entries[i].next
 	}
 	return i
 }
 
-func (s *shard) chain(hash uint64) *int32 { return &s.heads[hash&uint64(len(s.heads)-1)] }
+func (s *shard) chain(hash uint32) *int32 { return &s.heads[hash&uint32(len(s.heads)-1)] }
 
 // place makes an entry for a source, which is idle: a new one, or that of the source
 // that has been idle for the longest time. It returns none if no source is idle.
-func (s *shard) place(key wide, hash uint64, now int64) (i int32) {
+func (s *shard) place(k key, now int64) (i int32) {
 	switch {
 	case len(s.entries) < s.most:
 		if len(s.entries) == len(s.heads) {
 			s.grow()
 		}
 		i = int32(len(s.entries))
-		s.entries = append(s.entries, source{})
+		s.entries = append(s.entries, record{})
 	case s.idle[0] == none:
 		return none
 	default:
 		i = s.idle[0]
 		s.forget(i, now)
 	}
-	head := s.chain(hash)
-	s.entries[i] = source{key: key, hash: hash, due: now, next: *head}
+	head := s.chain(k.hash)
+	s.entries[i] = record{key: k, due: now, next: *head}
 	*head = i
 	s.list(i)
 	return i
@@ -125,7 +124,7 @@ func (s *shard) forget(i int32, now int64) {
 		s.stats[0]++
 	}
 	s.unlist(i)
-	at := s.chain(s.entries[i].hash)
+	at := s.chain(s.entries[i].key.hash)
 	for *at != i {
 		at = &s.entries[*at].next
 	}
@@ -139,12 +138,12 @@ func (s *shard) grow() {
 	for i := range s.heads {
 		s.heads[i] = none
 	}
-	entries := make([]source, len(s.entries), min(n, s.most))
+	entries := make([]record, len(s.entries), min(n, s.most))
 	copy(entries, s.entries)
 	s.entries = entries
 	for i := range s.entries {
 		e := &s.entries[i]
-		head := s.chain(e.hash)
+		head := s.chain(e.key.hash)
 		e.next, *head = *head, int32(i)
 	}
 }

@@ -1,12 +1,14 @@
 package limit
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
-	"net/netip"
 	"sync/atomic"
+
+	"github.com/penstock/penstock/proxy/source"
 )
 
 var (
@@ -45,8 +47,8 @@ const (
 	shards         = 64
 )
 
-// Sources counts connections by where they come from. The memory that it takes is
-// bounded whatever comes, and grows to that bound only as it is needed.
+// Sources counts connections by where they come from: those of TCP by prefixes of their
+// addresses, those of unix sockets by users. The memory that it takes is bounded whatever comes, and grows to that bound only as it is needed.
 type Sources struct {
 	v4, v6 int
 	rules  atomic.Pointer[rules]
@@ -100,19 +102,19 @@ func (s *Sources) Set(connections int, perSecond float64, burst int) {
 	s.rules.Store(&rules{connections: max(connections, 0), pace: newPace(perSecond, burst)})
 }
 
-// Admit counts a connection from an address, or says why it may not come:
-// [ErrSourceConnections], [ErrSourceRate] or [ErrSources]. Whoever got an entry
-// gives it back by Leave when the connection is over. An invalid address, as clients of unix
-// sockets have, is no source: it gets the zero Entry.
-func (s *Sources) Admit(addr netip.Addr, now int64) (Entry, error) {
-	r := s.rules.Load()
-	if !addr.IsValid() {
-		return Entry{}, nil
+// Admit counts a connection of a source, or says why it may not come:
+// [ErrSourceConnections], [ErrSourceRate] or [ErrSources], and [source.ErrUnknown] if it is
+// not known where it comes from. Whoever got an entry gives it back by Leave when the
+// connection is over.
+func (s *Sources) Admit(of source.Source, now int64) (Entry, error) {
+	if !of.Known() {
+		return Entry{}, source.ErrUnknown
 	}
-	key := s.key(addr)
-	hash := maphash.Comparable(s.seed, key)
+	k := s.key(of)
+	hash := maphash.Comparable(s.seed, k)
 	at := hash % shards
-	i, err := s.shards[at].admit(key, hash/shards, r, now)
+	k.hash = uint32(hash / shards)
+	i, err := s.shards[at].admit(k, s.rules.Load(), now)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -126,18 +128,29 @@ func (s *Sources) Leave(e Entry) {
 	}
 }
 
-// key is what is the same for all addresses of a source.
-func (s *Sources) key(addr netip.Addr) wide {
-	addr = addr.Unmap()
-	a := wideOf(addr)
+// A key is what is the same for all connections of one source.
+type key struct {
+	hi, lo uint64 // of an address as one of IPv6; of a user, lo is the number
+	hash   uint32
+	unix   bool
+}
+
+// key returns that of a source which is known, without the hash.
+func (s *Sources) key(of source.Source) key {
+	if peer, ok := of.Credentials(); ok {
+		return key{unix: true, lo: uint64(peer.UID)}
+	}
+	addr := of.AddrPort().Addr()
+	b := addr.As16()
+	hi, lo := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 	keep := s.v6
 	if addr.Is4() {
 		keep = 96 + s.v4
 	}
 	if keep <= 64 {
-		return wide{hi: a.hi >> (64 - keep) << (64 - keep)}
+		return key{hi: hi >> (64 - keep) << (64 - keep)}
 	}
-	return wide{a.hi, a.lo >> (128 - keep) << (128 - keep)}
+	return key{hi: hi, lo: lo >> (128 - keep) << (128 - keep)}
 }
 
 // SourcesStats is what is in a table now, and what became of it.

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/penstock/penstock/proxy/limit"
+	"github.com/penstock/penstock/proxy/source"
 )
 
 func sources(t testing.TB, cfg limit.SourcesConfig) *limit.Sources {
@@ -26,7 +27,7 @@ func TestSourcesConnections(t *testing.T) {
 	s := sources(t, limit.SourcesConfig{Connections: 2, PrefixV4: 24})
 	admit := func(addr string, want error) limit.Entry {
 		t.Helper()
-		e, err := s.Admit(netip.MustParseAddr(addr), 1)
+		e, err := s.Admit(at(netip.MustParseAddr(addr)), 1)
 		if err != want {
 			t.Fatalf("%s: %v, want %v", addr, err, want)
 		}
@@ -48,11 +49,42 @@ func TestSourcesConnections(t *testing.T) {
 	s.Set(3, 0, 0)
 	admit("10.0.0.1", nil)
 	admit("10.0.0.1", limit.ErrSourceConnections)
-	if e, err := s.Admit(netip.Addr{}, 1); err != nil || e != (limit.Entry{}) {
-		t.Errorf("a client without an address: %v, %v", e, err)
+	if e, err := s.Admit(source.Source{}, 1); err != source.ErrUnknown || e != (limit.Entry{}) {
+		t.Errorf("a client without a source: %v, %v", e, err)
 	}
 	s.Leave(limit.Entry{})
 	if st := s.Stats(); st.Sources != 4 || st.Connections != 7 || st.Refused != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestSourcesOfUnix: clients of unix sockets are counted by users, whatever their group and
+// process are, and none is the same source as a client of TCP.
+func TestSourcesOfUnix(t *testing.T) {
+	s := sources(t, limit.SourcesConfig{Connections: 2, PrefixV6: 128})
+	admit := func(of source.Source, want error) (e limit.Entry) {
+		t.Helper()
+		e, err := s.Admit(of, 1)
+		if err != want {
+			t.Fatalf("%v: %v, want %v", of, err, want)
+		}
+		return e
+	}
+	user := func(uid uint32, pid int32) source.Source {
+		return source.Unix(source.Credentials{UID: uid, GID: uint32(pid), PID: pid})
+	}
+	first := admit(user(7, 1), nil)
+	admit(user(7, 2), nil)
+	admit(user(7, 3), limit.ErrSourceConnections)
+	admit(user(0, 4), nil)
+	for range 2 {
+		admit(at(netip.MustParseAddr("::7")), nil)
+		admit(at(netip.MustParseAddr("0.0.0.7")), nil)
+	}
+	s.Leave(first)
+	admit(user(7, 5), nil)
+	admit(user(7, 6), limit.ErrSourceConnections)
+	if st := s.Stats(); st.Sources != 4 || st.Connections != 7 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -61,7 +93,7 @@ func TestSourcesRate(t *testing.T) {
 	s := sources(t, limit.SourcesConfig{PerSecond: 10, Burst: 2})
 	a, b := any4(1), any4(2)
 	now := int64(1e9)
-	take := func(addr netip.Addr, want error) {
+	take := func(addr source.Source, want error) {
 		t.Helper()
 		e, err := s.Admit(addr, now)
 		if err != want {
@@ -98,9 +130,9 @@ func TestSourcesModel(t *testing.T) {
 		}
 		type held struct {
 			entry limit.Entry
-			addr  netip.Addr
+			addr  source.Source
 		}
-		live, all := map[netip.Addr]int{}, []held(nil)
+		live, all := map[source.Source]int{}, []held(nil)
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			if len(all) > 0 && rapid.Bool().Draw(t, "leave") {
 				i := rapid.IntRange(0, len(all)-1).Draw(t, "who")

@@ -8,9 +8,10 @@ package match
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/penstock/penstock/proxy/source"
 )
 
 // A Route says whom it is for. A field that is empty is for everybody; of one that is
@@ -25,9 +26,8 @@ type Route struct {
 	// ALPN are protocols, one of which the client must have offered.
 	ALPN []string
 
-	// Source are networks that the client comes from. One on a unix socket comes from
-	// none.
-	Source []netip.Prefix
+	// Source are rules, one of which is for where the client comes from.
+	Source []source.Rule
 
 	// Port is that which the client has come to; 0: any.
 	Port uint16
@@ -36,17 +36,18 @@ type Route struct {
 // Hello tells whether the route can only be told from a client's hello.
 func (r *Route) Hello() bool { return len(r.SNI) > 0 || len(r.ALPN) > 0 }
 
-// A Client is what is known of one. What is not known is left empty.
+// A Client is what is known of one. What is not known is left empty, and met by no field
+// that is not.
 type Client struct {
 	ServerName string   // in lower case, without a dot at its end
 	ALPN       []string // as offered
-	Source     netip.Addr
+	Source     source.Source
 	Port       uint16 // that it has come to
 }
 
 // A Table is the routes of a listener.
 type Table struct {
-	routes []Route
+	routes []route
 	hello  bool
 	exact  map[string][]int32 // by name: routes, in order
 	suffix map[string][]int32 // by what follows "*.": the same
@@ -54,20 +55,26 @@ type Table struct {
 	rest   []int32            // for those without one too
 }
 
+// A route is a Route and the set that its Source makes.
+type route struct {
+	Route
+	from *source.Set
+}
+
 // New makes the table of routes, the first of which that fits counts. The error says
 // which one has a name that is none.
 func New(routes []Route) (*Table, error) {
 	t := &Table{
-		routes: slices.Clone(routes),
 		exact:  map[string][]int32{},
 		suffix: map[string][]int32{},
 	}
-	for i := range t.routes {
-		t.hello = t.hello || t.routes[i].Hello()
-		if len(t.routes[i].SNI) == 0 {
+	for i, r := range routes {
+		t.routes = append(t.routes, route{r, source.NewSet(r.Source)})
+		t.hello = t.hello || r.Hello()
+		if len(r.SNI) == 0 {
 			t.rest = append(t.rest, int32(i))
 		}
-		for _, pattern := range t.routes[i].SNI {
+		for _, pattern := range r.SNI {
 			if err := t.add(int32(i), pattern); err != nil {
 				return nil, fmt.Errorf("route %d: %w", i+1, err)
 			}
@@ -140,27 +147,17 @@ func (t *Table) first(list []int32, best int32, c *Client) int32 {
 }
 
 // fits looks at all but the name.
-func (r *Route) fits(c *Client) bool {
+func (r *route) fits(c *Client) bool {
 	if r.Port != 0 && r.Port != c.Port {
 		return false
 	}
 	return (len(r.ALPN) == 0 || speaks(r.ALPN, c.ALPN)) &&
-		(len(r.Source) == 0 || within(r.Source, c.Source))
+		(len(r.Source) == 0 || r.from.Contains(c.Source))
 }
 
 func speaks(wanted, offered []string) bool {
 	for _, w := range wanted {
 		if slices.Contains(offered, w) {
-			return true
-		}
-	}
-	return false
-}
-
-func within(networks []netip.Prefix, source netip.Addr) bool {
-	source = source.Unmap().WithZone("")
-	for _, n := range networks {
-		if n.Contains(source) {
 			return true
 		}
 	}

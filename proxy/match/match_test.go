@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/proxy/match"
+	"github.com/penstock/penstock/proxy/source"
 	"pgregory.net/rapid"
 )
 
@@ -19,11 +20,15 @@ func table(t testing.TB, routes ...match.Route) *match.Table {
 	return m
 }
 
-func prefixes(s ...string) (list []netip.Prefix) {
+func prefixes(s ...string) (list []source.Rule) {
 	for _, each := range s {
-		list = append(list, netip.MustParsePrefix(each))
+		list = append(list, source.Prefix(netip.MustParsePrefix(each)))
 	}
 	return list
+}
+
+func at(addr string) source.Source {
+	return source.TCP(netip.AddrPortFrom(netip.MustParseAddr(addr), 1))
 }
 
 func TestFind(t *testing.T) {
@@ -35,31 +40,34 @@ func TestFind(t *testing.T) {
 		match.Route{ALPN: []string{"postgresql", "redis"}, Port: 443},                                      // 4
 		match.Route{SNI: []string{"*"}, Source: prefixes("192.0.2.0/24")},                                  // 5
 		match.Route{SNI: []string{"*.deep.example.org", "a.example.org"}, Port: 8443, ALPN: []string{"x"}}, // 6
-		match.Route{Port: 9000}, // 7
+		match.Route{Port: 9000},                                   // 7
+		match.Route{Source: []source.Rule{source.UnixUser(1000)}}, // 8
 	)
 	for name, test := range map[string]struct {
 		client match.Client
 		want   int
 	}{
-		"name and protocol":                {match.Client{ServerName: "shop.example.com", ALPN: []string{"http/1.1", "h2"}}, 0},
-		"wildcard":                         {match.Client{ServerName: "shop.example.com"}, 1},
-		"wildcard of several labels":       {match.Client{ServerName: "a.b.c.example.com"}, 1},
-		"not the wildcard's own name":      {match.Client{ServerName: "example.com"}, -1},
-		"not another that ends alike":      {match.Client{ServerName: "anexample.com"}, -1},
-		"second name":                      {match.Client{ServerName: "example.net"}, 1},
-		"source":                           {match.Client{ServerName: "other.test", Source: netip.MustParseAddr("10.1.2.3")}, 3},
-		"source without a name":            {match.Client{Source: netip.MustParseAddr("2001:db8::1")}, 3},
-		"source mapped":                    {match.Client{Source: netip.MustParseAddr("::ffff:10.1.2.3")}, 3},
-		"source with a zone":               {match.Client{Source: netip.MustParseAddr("2001:db8::1%eth0")}, 3},
-		"the earlier one, though by name":  {match.Client{ServerName: "a.example.com", Source: netip.MustParseAddr("10.1.2.3")}, 1},
-		"protocol and port":                {match.Client{ALPN: []string{"redis"}, Port: 443}, 4},
-		"protocol, another port":           {match.Client{ALPN: []string{"redis"}, Port: 444}, -1},
-		"any name from there":              {match.Client{ServerName: "x", Source: netip.MustParseAddr("192.0.2.9")}, 5},
-		"no name from there":               {match.Client{Source: netip.MustParseAddr("192.0.2.9")}, -1},
-		"all of it":                        {match.Client{ServerName: "b.deep.example.org", ALPN: []string{"x"}, Port: 8443}, 6},
-		"all but the protocol":             {match.Client{ServerName: "b.deep.example.org", Port: 8443}, -1},
-		"port":                             {match.Client{ServerName: "b.deep.example.org", Port: 9000}, 7},
-		"nothing is known (a unix socket)": {match.Client{}, -1},
+		"name and protocol":               {match.Client{ServerName: "shop.example.com", ALPN: []string{"http/1.1", "h2"}}, 0},
+		"wildcard":                        {match.Client{ServerName: "shop.example.com"}, 1},
+		"wildcard of several labels":      {match.Client{ServerName: "a.b.c.example.com"}, 1},
+		"not the wildcard's own name":     {match.Client{ServerName: "example.com"}, -1},
+		"not another that ends alike":     {match.Client{ServerName: "anexample.com"}, -1},
+		"second name":                     {match.Client{ServerName: "example.net"}, 1},
+		"source":                          {match.Client{ServerName: "other.test", Source: at("10.1.2.3")}, 3},
+		"source without a name":           {match.Client{Source: at("2001:db8::1")}, 3},
+		"source mapped":                   {match.Client{Source: at("::ffff:10.1.2.3")}, 3},
+		"source with a zone":              {match.Client{Source: at("2001:db8::1%eth0")}, 3},
+		"the earlier one, though by name": {match.Client{ServerName: "a.example.com", Source: at("10.1.2.3")}, 1},
+		"protocol and port":               {match.Client{ALPN: []string{"redis"}, Port: 443}, 4},
+		"protocol, another port":          {match.Client{ALPN: []string{"redis"}, Port: 444}, -1},
+		"any name from there":             {match.Client{ServerName: "x", Source: at("192.0.2.9")}, 5},
+		"no name from there":              {match.Client{Source: at("192.0.2.9")}, -1},
+		"all of it":                       {match.Client{ServerName: "b.deep.example.org", ALPN: []string{"x"}, Port: 8443}, 6},
+		"all but the protocol":            {match.Client{ServerName: "b.deep.example.org", Port: 8443}, -1},
+		"port":                            {match.Client{ServerName: "b.deep.example.org", Port: 9000}, 7},
+		"user":                            {match.Client{Source: source.Unix(source.Credentials{UID: 1000})}, 8},
+		"another user":                    {match.Client{Source: source.Unix(source.Credentials{UID: 1001})}, -1},
+		"nothing is known":                {match.Client{}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := m.Find(&test.client); got != test.want {
@@ -123,8 +131,8 @@ func TestModel(t *testing.T) {
 		return rapid.SampledFrom([]string{"", "", "*."}).Draw(t, "wild") + name.Draw(t, "name")
 	})
 	protocol := rapid.SampledFrom([]string{"h2", "http/1.1", "x"})
-	source := rapid.SampledFrom([]netip.Addr{{}, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fe80::1")})
-	prefix := rapid.SampledFrom(prefixes("10.0.0.0/8", "10.0.0.0/16", "::/0", "10.9.0.1/32"))
+	from := rapid.SampledFrom([]source.Source{{}, at("10.0.0.1"), at("10.9.0.1"), at("fe80::1"), source.Unix(source.Credentials{UID: 1})})
+	prefix := rapid.SampledFrom(append(prefixes("10.0.0.0/8", "10.0.0.0/16", "::/0", "10.9.0.1/32"), source.All(), source.UnixClients()))
 	port := rapid.SampledFrom([]uint16{0, 443, 444})
 	rapid.Check(t, func(t *rapid.T) {
 		routes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) match.Route {
@@ -143,7 +151,7 @@ func TestModel(t *testing.T) {
 			c := match.Client{
 				ServerName: rapid.OneOf(name, rapid.Just("")).Draw(t, "name"),
 				ALPN:       rapid.SliceOfN(protocol, 0, 2).Draw(t, "offered"),
-				Source:     source.Draw(t, "from"), Port: port.Draw(t, "to"),
+				Source:     from.Draw(t, "from"), Port: port.Draw(t, "to"),
 			}
 			if got, want := m.Find(&c), search(routes, &c); got != want {
 				t.Fatalf("%+v: route %d, want %d", c, got, want)
@@ -185,7 +193,7 @@ func names(t testing.TB, n int) *match.Table {
 
 func TestAllocations(t *testing.T) {
 	m := names(t, 100)
-	c := &match.Client{ServerName: "a.b.tenant77.example.net", ALPN: []string{"h2"}, Source: netip.MustParseAddr("10.0.0.1")}
+	c := &match.Client{ServerName: "a.b.tenant77.example.net", ALPN: []string{"h2"}, Source: at("10.0.0.1")}
 	if n := testing.AllocsPerRun(100, func() {
 		if m.Find(c) != 77 {
 			t.Fatal("another route")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -72,7 +73,7 @@ type server struct {
 }
 
 // Accepted implements loop.Acceptor.
-func (s *server) Accepted(fd int) {
+func (s *server) Accepted(fd int, _ netip.AddrPort) {
 	c := &conn{w: s.workers[s.next%len(s.workers)], fd: fd}
 	s.next++
 	if c.w == s.workers[0] {

@@ -1,7 +1,6 @@
-package limit_test
+package source_test
 
 import (
-	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -9,15 +8,33 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/penstock/penstock/proxy/limit"
+	"github.com/penstock/penstock/proxy/source"
 )
 
-func prefixes(list ...string) *limit.Prefixes {
-	parsed := make([]netip.Prefix, len(list))
-	for i, s := range list {
-		parsed[i] = netip.MustParsePrefix(s)
+// at is a client of TCP.
+func at(addr netip.Addr) source.Source { return source.TCP(netip.AddrPortFrom(addr, 1)) }
+
+// networks is a set of networks.
+func networks(list ...string) *source.Set {
+	var rules []source.Rule
+	for _, s := range list {
+		rules = append(rules, source.Prefix(netip.MustParsePrefix(s)))
 	}
-	return limit.NewPrefixes(parsed)
+	return source.NewSet(rules)
+}
+
+// any4 and any6 are addresses by number.
+func any4(n uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+func any6(r *rand.Rand) netip.Addr {
+	var b [16]byte
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	b[0] = 0x20 // not a mapped one
+	return netip.AddrFrom16(b)
 }
 
 func TestPrefixes(t *testing.T) {
@@ -33,11 +50,11 @@ func TestPrefixes(t *testing.T) {
 		},
 		{[]string{"10.1.2.3/8"}, []string{"10.0.0.0"}, nil}, // what is beyond the length does not matter
 		{[]string{"0.0.0.0/0"}, []string{"0.0.0.0", "255.255.255.255", "::ffff:1.2.3.4"}, []string{"::", "2001:db8::1"}},
-		{[]string{"::/0"}, []string{"::", "ffff::", "1.2.3.4", "0.0.0.0", "::ffff:1.2.3.4"}, nil},
+		{[]string{"::/0"}, []string{"::", "ffff::"}, []string{"1.2.3.4", "0.0.0.0", "::ffff:1.2.3.4"}}, // IPv6 alone, as 0.0.0.0/0 is IPv4
 		{[]string{"::ffff:10.0.0.0/104"}, []string{"10.1.2.3", "::ffff:10.1.2.3"}, []string{"11.0.0.0"}},
 		{[]string{"::ffff:0:0/96"}, []string{"10.1.2.3"}, []string{"::1"}},
 		{[]string{"::/90"}, []string{"::1", "::fffe:1"}, []string{"1.2.3.4"}},
-		{[]string{"::ffff:0:0/90"}, []string{"1.2.3.4"}, []string{"::1"}},
+		{[]string{"::ffff:0:0/90"}, []string{"::ffc0:0:1"}, []string{"1.2.3.4", "::1"}},
 		{
 			[]string{"2001:db8::/32", "2001:db8:1::/64"},
 			[]string{"2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db8::1%eth0"},
@@ -46,22 +63,30 @@ func TestPrefixes(t *testing.T) {
 		{[]string{"1.2.3.4/32", "2001:db8::1/128"}, []string{"1.2.3.4", "2001:db8::1"}, []string{"1.2.3.5", "1.2.3.3", "2001:db8::2", "2001:db8::"}},
 		{[]string{"fe80::/63"}, []string{"fe80:0:0:1:ffff::"}, []string{"fe80:0:0:2::"}},
 	} {
-		p := prefixes(c.of...)
+		p := networks(c.of...)
 		for _, s := range c.in {
-			if !p.Contains(netip.MustParseAddr(s)) {
+			if !p.Contains(at(netip.MustParseAddr(s))) {
 				t.Errorf("%v: %s is not in it", c.of, s)
 			}
 		}
 		for _, s := range c.out {
-			if p.Contains(netip.MustParseAddr(s)) {
+			if p.Contains(at(netip.MustParseAddr(s))) {
 				t.Errorf("%v: %s is in it", c.of, s)
 			}
 		}
 	}
-	var none *limit.Prefixes
-	if none.Contains(netip.MustParseAddr("::1")) || none.Len() != 0 || prefixes("::/0").Contains(netip.Addr{}) {
-		t.Error("something is in the empty set, or nothing in all")
+	var none *source.Set
+	if none.Contains(at(netip.MustParseAddr("::1"))) || none.Len() != 0 || source.NewSet(nil) != nil {
+		t.Error("something is in the empty set")
 	}
+}
+
+func rules(list []netip.Prefix) *source.Set {
+	var rules []source.Rule
+	for _, p := range list {
+		rules = append(rules, source.Prefix(p))
+	}
+	return source.NewSet(rules)
 }
 
 // TestPrefixesAgree: it says what looking through the list says.
@@ -83,39 +108,15 @@ func TestPrefixesAgree(t *testing.T) {
 			}
 			return netip.PrefixFrom(a, rapid.IntRange(least, a.BitLen()).Draw(t, "bits"))
 		}), 0, 20).Draw(t, "list")
-		p := limit.NewPrefixes(list)
+		p := rules(list)
 		for range 20 {
 			a := addr.Draw(t, "asked")
 			want := slices.ContainsFunc(list, func(x netip.Prefix) bool { return x.Contains(a) })
-			if got := p.Contains(a); got != want {
+			if got := p.Contains(at(a)); got != want {
 				t.Fatalf("%v in %v: %v", a, list, got)
 			}
 		}
 	})
-}
-
-func TestAccess(t *testing.T) {
-	addr := netip.MustParseAddr
-	var all limit.Access
-	if err := errors.Join(all.Check(addr("1.2.3.4")), all.Check(netip.Addr{})); err != nil {
-		t.Error(err)
-	}
-	some := limit.Access{Allow: prefixes("10.0.0.0/8"), Deny: prefixes("10.9.0.0/16")}
-	for s, want := range map[string]error{"10.1.1.1": nil, "10.9.1.1": limit.ErrDenied, "11.1.1.1": limit.ErrDenied, "::1": limit.ErrDenied} {
-		if err := some.Check(addr(s)); err != want {
-			t.Errorf("%s: %v, want %v", s, err, want)
-		}
-	}
-	if err := some.Check(netip.Addr{}); err != nil {
-		t.Errorf("a client of a unix socket: %v", err)
-	}
-	deny := limit.Access{Deny: prefixes("::1/128")}
-	if deny.Check(addr("::1")) == nil || deny.Check(addr("::2")) != nil {
-		t.Error("want one denied, all others allowed")
-	}
-	if n := testing.AllocsPerRun(100, func() { _ = some.Check(addr("10.1.1.1")) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
 }
 
 func BenchmarkPrefixes(b *testing.B) {
@@ -128,11 +129,11 @@ func BenchmarkPrefixes(b *testing.B) {
 			list[i] = netip.PrefixFrom(any6(r), 32+r.IntN(33))
 		}
 	}
-	p := limit.NewPrefixes(list)
-	asked := make([]netip.Addr, 1024)
+	p := rules(list)
+	asked := make([]source.Source, 1024)
 	for i := range asked {
-		if asked[i] = any4(r.Uint32()); i%2 == 0 {
-			asked[i] = any6(r)
+		if asked[i] = at(any4(r.Uint32())); i%2 == 0 {
+			asked[i] = at(any6(r))
 		}
 	}
 	b.ReportAllocs()
