@@ -57,6 +57,8 @@ func checkAddr(addr netip.Addr, port string) *complaint {
 	switch {
 	case addr.IsMulticast():
 		return complain("write another one", "%q is a multicast address, to which there are no connections", addr)
+	case addr.Zone() != "" && addr.WithZone("").IsUnspecified(): // which the kernel takes for all of them (net/ipv6/af_inet6.c: __inet6_bind)
+		return complain("write [::]:"+port+" for all interfaces, or an address that "+addr.Zone()+" has", "%q is not the addresses of an interface", addr)
 	case addr.IsLinkLocalUnicast() && addr.Is6() && addr.Zone() == "":
 		return complain(fmt.Sprintf("write its interface too, such as [%v%%eth0]:%s", addr, port), "%q is an address of each interface", addr)
 	}

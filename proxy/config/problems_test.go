@@ -146,7 +146,7 @@ func TestProblems(t *testing.T) {
 			`2:131: "224.0.0.1" is a multicast address, to which there are no connections | write another one`,
 			`2:147: "/d/" is a directory | write the path of a socket, such as unix:/run/penstock/web.sock`,
 		}},
-		{"listeners: [{name: a, bind: ['*:9', 'eth0:9', 'web.test:9', '127.1:9', '[fe80::1]:9', '[ff02::1]:9', 'unix:/', 'unix:.', 'localhost:8', '127.0.0.1:8', '[fe80::1%lo]:9'], upstream: u}]" + upstreams, []string{
+		{"listeners: [{name: a, bind: ['*:9', 'eth0:9', 'web.test:9', '127.1:9', '[fe80::1]:9', '[ff02::1]:9', 'unix:/', 'unix:.', 'localhost:8', '127.0.0.1:8', '[fe80::1%lo]:9', '[::%lo]:9'], upstream: u}]" + upstreams, []string{
 			`1:30: "*:9" is not an address: * is no host | write :9, or 0.0.0.0:9 for IPv4 alone`,
 			`1:37: "eth0" is not an IP address | write an address of this machine, such as 10.0.0.5:9, or :9 for all of them`,
 			`1:47: "web.test" is not an IP address | write an address of this machine, such as 10.0.0.5:9, or :9 for all of them`,
@@ -156,6 +156,7 @@ func TestProblems(t *testing.T) {
 			`1:102: "/" is a directory | write the path of a socket, such as unix:/run/penstock/web.sock`,
 			`1:112: "." is a directory | write the path of a socket, such as unix:/run/penstock/web.sock`,
 			"1:137: 127.0.0.1:8 overlaps with that of listener a in /etc/p.yaml:1:122 | write another address or port, or leave one out",
+			`1:170: "::%lo" is not the addresses of an interface | write [::]:9 for all interfaces, or an address that lo has`,
 		}},
 		{listener("routes: [{match: {sni: ['*', 'a.*.b', 'ä.de', '*.x', '-a', '*.b.c.d']}, upstream: u}]"), []string{
 			`1:77: "a.*.b": * stands for what is before a dot and a name | write a name, *. and a name, or * alone`,
