@@ -68,7 +68,7 @@ type environment struct {
 	lender
 	tune   *Config
 	counts *counts
-	active func() // notes that a direction is not idle; may be nil
+	active func(*direction) // notes that a direction is not idle; may be nil
 }
 
 // A lease is what a direction holds while bytes are in flight. The residue is what
@@ -215,7 +215,7 @@ func (d *direction) clipped(n int) int {
 func (d *direction) took(n int) {
 	d.moves++
 	if active := d.env().active; active != nil {
-		active()
+		active(d)
 	}
 	if d.limited {
 		d.oddity().remain -= int64(n)

@@ -79,6 +79,8 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	s.b.note(b.Events)
 	s.ab.began(a.Moved, &s.b)
 	s.ba.began(b.Moved, &s.a)
+	s.a.set(said, a.Moved > 0)
+	s.b.set(said|saidLast, b.Moved > 0)
 	if left, what := s.nextTimeout(); what != ReasonNone {
 		d.loop.Arm(&s.timer, s, left)
 	}
@@ -181,7 +183,7 @@ func (s *Driven) move() {
 		moves := d.moves
 		w := s.drv.step(d)
 		if d.moves != moves {
-			s.active = s.drv.loop.Now()
+			s.moved(d, moves == 0)
 		}
 		switch {
 		case w == waitDone && s.stopped(d):

@@ -151,7 +151,7 @@ func (d *direction) delivered(n int, op string, err error) wait {
 	}
 	d.moves++
 	if (d.blocked || d.waits) && d.env().active != nil {
-		d.env().active()
+		d.env().active(d)
 	}
 	d.blocked = false
 	return waitTurn

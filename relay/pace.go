@@ -236,7 +236,7 @@ func (d *direction) rested() bool {
 	d.pace = paced
 	w.asleep.Store(false)
 	if active := d.env().active; active != nil {
-		active()
+		active(d)
 	}
 	return true
 }

@@ -13,6 +13,7 @@ type port struct {
 	id    loop.ID
 	fd    int32 // owned by the session; -1 when it is closed
 	state portState
+	asked uint16 // of a side that has asked, see [Driven.Look]: when, in ticks of the loop's clock
 }
 
 type portState uint16
@@ -29,6 +30,10 @@ const (
 	gone                             // a write has failed, or epoll told of an error
 	lastWay                          // the other way has ended: close(2) is near
 	raised                           // its low-water mark is raised
+	said                             // bytes from it have moved since the last look
+	saidLast                         // of b: bytes from it have moved, and none from a since
+	asking                           // of a: at the last look it had asked
+	answered                         // of b: at the last look bytes from it had moved
 )
 
 func (p *port) is(s portState) bool { return p.state&s != 0 }

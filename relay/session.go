@@ -28,6 +28,8 @@ type Session struct {
 	started  atomic.Int64 // clock time of Run; 0 before
 	finished atomic.Int64
 	active   atomic.Int64 // clock time of the last byte moved
+	asked    atomic.Bool  // a has sent something
+	answered bool         // b has; of the goroutine that drives ba
 
 	ended func(Result, error) // called after all is settled, by Start's session
 	done  chan struct{}       // closed then, by Run's
@@ -46,6 +48,7 @@ type Session struct {
 	timer    timer // nil without timeouts and after the end
 	heard    bool  // the second side has sent something
 	untold   bool  // an end of file could not be passed on, and nothing else bounds that
+	looked   look  // the last one
 }
 
 // ErrRan is returned by a second Run or Start of the same session.
@@ -156,7 +159,7 @@ func (s *Session) begin() error {
 	if s.limits.paces() {
 		s.pace()
 	}
-	if s.hasQuietTimeout() {
+	if s.hasQuietTimeout() || s.limits.FirstAnswer != nil {
 		s.env.active = s.noteActivity
 	}
 	s.startTimer()
@@ -232,7 +235,24 @@ func interrupted(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
 }
 
-func (s *Session) noteActivity() { s.active.Store(s.r.clock.now()) }
+// noteActivity is called by the goroutine that drives the direction, before what it has read
+// can reach anybody.
+func (s *Session) noteActivity(d *direction) {
+	now := s.r.clock.now()
+	before := s.active.Swap(now)
+	switch {
+	case d.moves == 0 || s.limits.FirstAnswer == nil:
+	case d == &s.ab:
+		if !s.asked.Load() {
+			s.asked.Store(true)
+		}
+	case !s.answered:
+		s.answered = true
+		if s.asked.Load() {
+			s.limits.FirstAnswer(time.Duration(now - before))
+		}
+	}
+}
 
 // Cut ends the session for a cause, as the end of Run's context does: sides whose
 // other side has not ended are reset, the result's Reason is [ReasonCanceled] and

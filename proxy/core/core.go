@@ -38,8 +38,8 @@ type core struct {
 	scratch       []byte // what clients send first, until it was looked at
 	preface       []byte // what endpoints are sent first
 	walk          walk
-	held          tally // what meters are not told yet; nil: they are told at once
-	cuts          cuts
+	held          tally   // what meters are not told yet; nil: they are told at once
+	tours         []*tour // one after the other
 
 	starveTimer loop.Timer
 
@@ -57,7 +57,7 @@ type core struct {
 	changes changes      // anybody's
 	wakes   wakes        // anybody's
 
-	adjustOnce, settleGate, collect, changeOn, wakeOn, cutOn func() // made once
+	adjustOnce, settleGate, collect, changeOn, wakeOn, tourOn func() // made once
 }
 
 func newCore(g *Group, index int, l *loop.Loop, mem *arena.Local) (*core, error) {
@@ -68,7 +68,7 @@ func newCore(g *Group, index int, l *loop.Loop, mem *arena.Local) (*core, error)
 	}
 	c.unused.init()
 	c.adjustOnce, c.settleGate, c.collect = c.adjust, g.gate.settle, c.collectInbox
-	c.changeOn, c.wakeOn, c.cutOn = c.change, c.collectWakes, c.cutSome
+	c.changeOn, c.wakeOn, c.tourOn = c.change, c.collectWakes, c.tourSome
 	var err error
 	c.driver, err = g.cfg.Relay.NewDriver(l, mem)
 	return c, err

@@ -99,8 +99,12 @@ func New(cfg *Config) (*Group, error) {
 	g.handed.init()
 	g.gate.max.Store(int64(cfg.MaxConnections))
 	g.gate.tell = cfg.Host.Full
+	if g.cfg.Now == nil {
+		start := time.Now()
+		g.cfg.Now = func() int64 { return int64(time.Since(start)) + 1 }
+	}
 	var err error
-	if g.loops, err = loop.NewGroup(cfg.Loops, &loop.Config{BusyPoll: cfg.BusyPoll, KeepPolicy: cfg.KeepPolicy, TurnCPU: cfg.TurnCPU, Now: cfg.Now}); err != nil {
+	if g.loops, err = loop.NewGroup(cfg.Loops, &loop.Config{BusyPoll: cfg.BusyPoll, KeepPolicy: cfg.KeepPolicy, TurnCPU: cfg.TurnCPU, Now: g.cfg.Now}); err != nil {
 		return nil, err
 	}
 	if err := g.open(); err != nil {
