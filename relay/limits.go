@@ -42,10 +42,11 @@ type Limits struct {
 	// has come to something. It is called where the session is driven, and must not wait.
 	Answered func()
 
-	// FirstAnswer is called when the second side sends its first byte, if the first side
-	// has sent something before that: took is the time since it last did. It is called once
-	// for each session, where that is driven, and must not wait.
-	FirstAnswer func(took time.Duration)
+	// FirstByteCame is called when the second side sends its first byte: asked says whether
+	// the first side has sent something before, and took is the time since it last did, or
+	// since the session began. It is called once for each session, where that is driven, and
+	// must not wait.
+	FirstByteCame func(took time.Duration, asked bool)
 
 	// Of belongs to whoever made the Limits: relay does not look at it.
 	Of any

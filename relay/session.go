@@ -159,7 +159,7 @@ func (s *Session) begin() error {
 	if s.limits.paces() {
 		s.pace()
 	}
-	if s.hasQuietTimeout() || s.limits.FirstAnswer != nil {
+	if s.hasQuietTimeout() || s.limits.FirstByteCame != nil {
 		s.env.active = s.noteActivity
 	}
 	s.startTimer()
@@ -241,16 +241,14 @@ func (s *Session) noteActivity(d *direction) {
 	now := s.r.clock.now()
 	before := s.active.Swap(now)
 	switch {
-	case d.moves == 0 || s.limits.FirstAnswer == nil:
+	case d.moves == 0 || s.limits.FirstByteCame == nil:
 	case d == &s.ab:
 		if !s.asked.Load() {
 			s.asked.Store(true)
 		}
 	case !s.answered:
 		s.answered = true
-		if s.asked.Load() {
-			s.limits.FirstAnswer(time.Duration(now - before))
-		}
+		s.limits.FirstByteCame(time.Duration(now-before), s.asked.Load())
 	}
 }
 

@@ -15,7 +15,8 @@ type Turn struct {
 	// before.
 	Spoke, Before bool
 	// Asked is for how long at least the second side has been silent since the first side has
-	// sent something, whether or not that has gone on sending; 0: it is not its turn.
+	// sent something, whether or not that has gone on sending; or if neither has sent anything
+	// yet, since they were joined. 0: it is not its turn.
 	Asked time.Duration
 	// Answered says that since the look before the second side has sent something that may be
 	// an answer: the first side had asked then, or has since. Waited is for how long the
@@ -47,7 +48,11 @@ func (s *Driven) Look() Turn {
 	s.b.set(said, false)
 	s.b.set(answered, t.Spoke)
 	s.a.set(asking, t.Last == SideA)
-	if t.Last != SideA {
+	switch {
+	case s.ab.moves == 0 && s.ba.moves == 0 && !s.ba.ended:
+		t.Asked = t.Quiet
+		return t
+	case t.Last != SideA:
 		return t
 	}
 	if !wasAsked || saidB {
@@ -82,8 +87,8 @@ func (s *Driven) moved(d *direction, first bool) {
 		s.a.state |= said
 		s.b.state &^= saidLast
 	} else {
-		if told := s.limits.FirstAnswer; first && told != nil && s.ab.moves != 0 {
-			told(time.Duration(now - s.active))
+		if told := s.limits.FirstByteCame; first && told != nil {
+			told(time.Duration(now-s.active), s.ab.moves != 0)
 		}
 		s.b.state |= said | saidLast
 	}
@@ -116,6 +121,8 @@ func (s *Session) Look() Turn {
 	s.looked = look{toB: toB, toA: toA}
 	switch {
 	case Reason(s.ba.reason.Load()) != ReasonNone || s.ab.resting() || s.ba.resting():
+	case toB == 0 && toA == 0:
+		t.Asked = time.Duration(now - s.started.Load())
 	case saidB, !saidA && before.asked == 0:
 		if toA != 0 {
 			t.Last = SideB

@@ -24,6 +24,13 @@ func (g *rig) ask() {
 	g.until("the question is counted", func(res relay.Result) bool { return res.AToB.Bytes() > before })
 }
 
+// begun returns when the session has begun, some time ago.
+func begun(c *fakeClock, g *rig) {
+	for g.session.Result().Duration == 0 {
+		c.advance(time.Millisecond)
+	}
+}
+
 // expectTurn looks. Asked and Waited are noted in ticks: they may be less, or more, by one.
 func expectTurn(t *testing.T, g *rig, want relay.Turn) {
 	t.Helper()
@@ -45,10 +52,10 @@ func testTurn(t *testing.T, d *driving) {
 	const s = time.Second
 	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
 	g := d.newRig(t, r, tcp, tcp)
-	for g.session.Result().Duration == 0 { // it may not have begun
-		c.advance(s)
-	}
-	expectTurn(t, g, relay.Turn{Quiet: g.session.Result().Duration})
+	begun(c, g)
+	c.advance(s)
+	began := g.session.Result().Duration
+	expectTurn(t, g, relay.Turn{Quiet: began, Asked: began})
 	g.ask()
 	c.advance(2 * s)
 	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
@@ -102,23 +109,27 @@ func testTurnOver(t *testing.T, d *driving) {
 	expectTurn(t, g, relay.Turn{Quiet: time.Second})
 }
 
-// TestFirstAnswer: the first answer of a session, and no other, is told, with the time since
-// the question; what comes unasked is none.
-func TestFirstAnswer(t *testing.T) { eachDriver(t, testFirstAnswer) }
+// TestFirstByteTold: the second side's first byte, and no other, is told, with the time since
+// the question, or since the beginning if there was none.
+func TestFirstByteTold(t *testing.T) { eachDriver(t, testFirstByteTold) }
 
-func testFirstAnswer(t *testing.T, d *driving) {
+func testFirstByteTold(t *testing.T, d *driving) {
 	const s = time.Second
 	for name, cfg := range map[string]relay.Config{"with timeouts": {IdleTimeout: time.Hour}, "without": {}} {
 		t.Run(name, func(t *testing.T) {
 			r, c := d.clockedRelay(t, cfg)
 			var mu sync.Mutex
-			var told []time.Duration
-			d.limits = &relay.Limits{IdleTimeout: cfg.IdleTimeout, FirstAnswer: func(took time.Duration) {
+			type first struct {
+				took  time.Duration
+				asked bool
+			}
+			var told []first
+			d.limits = &relay.Limits{IdleTimeout: cfg.IdleTimeout, FirstByteCame: func(took time.Duration, asked bool) {
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, took)
+				told = append(told, first{took, asked})
 			}}
-			expectTold := func(want ...time.Duration) {
+			expectTold := func(want ...first) {
 				t.Helper()
 				mu.Lock()
 				defer mu.Unlock()
@@ -127,12 +138,15 @@ func testFirstAnswer(t *testing.T, d *driving) {
 				}
 			}
 			asked, greeted := d.newRig(t, r, tcp, tcp), d.newRig(t, r, tcp, tcp)
+			begun(c, asked)
+			begun(c, greeted)
 			c.advance(5 * s)
+			since := greeted.session.Result().Duration
 			asked.ask()
 			c.advance(2 * s)
 			expectTold()
 			asked.answer()
-			expectTold(2 * s)
+			expectTold(first{2 * s, true})
 			asked.ask()
 			c.advance(s)
 			asked.answer()
@@ -140,7 +154,7 @@ func testFirstAnswer(t *testing.T, d *driving) {
 			greeted.ask()
 			c.advance(s)
 			greeted.answer()
-			expectTold(2 * s)
+			expectTold(first{2 * s, true}, first{since + 3*s, false})
 		})
 	}
 }

@@ -40,6 +40,22 @@ func (answer) Is(target error) bool { return target == ErrAnswer }
 
 func (a answer) Unwrap() error { return a.error }
 
+// awaitEnd passes the end of a connection on, and waits until the other side has said
+// anything. To reset it is to say something, too.
+func awaitEnd(conn net.Conn) error {
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.New("a connection that cannot be ended one way")
+	}
+	if err := half.CloseWrite(); err != nil && !errors.Is(err, syscall.ENOTCONN) { // which it is after a reset
+		return fmt.Errorf("end the connection: %w", plain(err))
+	}
+	if n, err := conn.Read(make([]byte, 1)); n == 0 && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		return fmt.Errorf("wait for its end: %w", plain(err))
+	}
+	return nil
+}
+
 // contains reads at most limit bytes, until they contain what is wanted. Its errors say
 // neither what that is, which may be a secret, nor what came, which may repeat it.
 func contains(r io.Reader, want []byte, limit int, what string) error {

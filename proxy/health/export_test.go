@@ -68,3 +68,12 @@ func (k *Keeper) Asleep() bool {
 	defer k.mu.Unlock()
 	return k.asleep > k.cfg.Now()+int64(time.Minute)
 }
+
+// RunAtOnce has probes end before Round returns.
+func (u *Unanswered) RunAtOnce() { u.run = func(f func()) { f() } }
+
+func (cfg *UnansweredConfig) Probe() time.Duration { return cfg.probe() }
+
+// Suspicions returns how often an endpoint began to be suspected: by what its clients came to
+// alone it would have been ejected.
+func (u *Unanswered) Suspicions() int { return u.suspicions }

@@ -127,34 +127,63 @@ func (m *Member) failing(r *rule, now int64) bool {
 	return yes && !m.sources.shareOfOne(r.percent, now, r.span)
 }
 
-// eject ejects the endpoint, unless somebody else has or it may not be.
-func (m *Member) eject(now int64, cause string) {
+// eject ejects the endpoint for what its connections came to.
+func (m *Member) eject(now int64, cause string) { m.leave(now, cause, m.unreached.Load(), false) }
+
+// Eject ejects the endpoint for another reason than those, unless it is or it may not be, and
+// reports whether it did: for as long as its failures would or, to stay, until [Member.Return].
+func (m *Member) Eject(now int64, cause string, stay bool) bool {
+	return m.leave(now, cause, false, stay)
+}
+
+// leave ejects the endpoint; connects says that it cannot be connected to.
+func (m *Member) leave(now int64, cause string, connects, stay bool) bool {
 	o := m.outlier
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if m.gone || m.out.Load() {
-		return
+		return false
 	}
 	if !o.room(now) {
 		o.held.Add(1)
-		return
+		return false
 	}
 	if m.reached.Swap(false) {
 		m.haste.become(Closed, now)
 	}
 	m.haste.become(Open, now)
-	m.connects, m.well = m.unreached.Load(), false
+	m.connects, m.well = connects, false
 	base := max(int64(o.cfg.BaseEjectionTime), 1)
 	m.count = m.account(now, base) + 1
 	took := min(base*int64(m.count), max(int64(o.cfg.MaxEjectionTime), base))
-	m.until = now + took
+	if m.until = never; !stay {
+		m.until = now + took
+		cause = fmt.Sprintf("%s; for %v", cause, time.Duration(took))
+	}
 	o.ejected = append(o.ejected, m)
 	o.look()
 	m.total.Add(1)
 	m.out.Store(true)
 	m.target.SetEjected(true)
-	m.tell("ejected", now, fmt.Sprintf("%s; for %v", cause, time.Duration(took)))
-	o.keeper.at(m.until, m)
+	m.tell("ejected", now, cause)
+	if !stay {
+		o.keeper.at(m.until, m)
+	}
+	return true
+}
+
+// Return ends an ejection for a cause, if there is one.
+func (m *Member) Return(now int64, cause string) {
+	m.outlier.mu.Lock()
+	defer m.outlier.mu.Unlock()
+	if m.out.Load() {
+		m.back(now, cause)
+	}
+}
+
+// servesOthers reports whether somebody else than a source was served of late.
+func (m *Member) servesOthers(than Source, now int64) bool {
+	return m.sources.spares(than, Silent, now, m.rule.Load().span)
 }
 
 // Well tells that the endpoint, which a check had found unhealthy, is healthy again: it is
@@ -260,7 +289,8 @@ func (m *Member) Remove() {
 	o.look()
 }
 
-// Ejected reports whether the endpoint is ejected, and until when.
+// Ejected reports whether the endpoint is ejected, and until when; [math.MaxInt64] if that is
+// not known.
 func (m *Member) Ejected() (until int64, ejected bool) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()

@@ -37,6 +37,11 @@ type ProbeConfig struct {
 	// Send is sent if there is no HTTP, and Expect is what the answer has to contain
 	// within its first 16 KiB.
 	Send, Expect []byte
+
+	// End says that instead of all that the connection's end is passed on after the Preface,
+	// and that the endpoint has to end it in turn, or to send something. A process that stands
+	// still does neither, whatever it speaks.
+	End bool
 }
 
 // HTTPProbe is a GET request and what is a good answer.
@@ -117,6 +122,9 @@ func (p *Probe) ask(ctx context.Context, conn net.Conn) error {
 		if _, err := conn.Write(p.cfg.Preface(conn)); err != nil {
 			return fmt.Errorf("send the preface: %w", plain(err))
 		}
+	}
+	if p.cfg.End {
+		return awaitEnd(conn)
 	}
 	if p.cfg.TLS != nil {
 		secure := tls.Client(conn, p.cfg.TLS)

@@ -1,0 +1,304 @@
+package health_test
+
+import (
+	"time"
+)
+
+// A protocol is clients of a world whose endpoints are well, whatever it looks like.
+type protocol struct {
+	name string
+	run  func(w *world)
+}
+
+const second = time.Second
+
+// protocols are those in which it is normal that an endpoint says nothing, or that what is
+// normal changes.
+var protocols = []protocol{
+	{"one request, one answer", func(w *world) { w.come(25, w.request) }},
+	{"the server speaks first", func(w *world) { w.come(25, w.mail) }},
+	{"idle clients", func(w *world) { w.come(25, w.idle) }},
+	{"a pool of connections, mostly idle", func(w *world) { w.come(25, w.pooled) }},
+	{"long polls of 30 to 60 s, one a session", func(w *world) {
+		w.come(25, func(c *session) { c.answer(w.between(30*second, 60*second), c.leave) })
+	}},
+	{"long polls of minutes, again and again", func(w *world) { w.come(25, w.polls) }},
+	{"long polls that one event answers", func(w *world) { w.broadcast(w.pick) }},
+	{"logs, one way", func(w *world) { w.come(25, w.logs) }},
+	{"one message, one way, and close", func(w *world) {
+		w.come(25, func(c *session) { c.ask(); w.after(w.exp(2*second), c.leave) })
+	}},
+	{"a greeting, then one way", func(w *world) {
+		w.come(25, func(c *session) { c.answer(w.quick(), func() { w.logs(c) }) })
+	}},
+	{"slow answers, 2 s in the mean", func(w *world) {
+		w.come(25, func(c *session) { c.answer(w.exp(2*second), c.leave) })
+	}},
+	{"requests, a tenth long polls", func(w *world) { w.come(25, w.mixed(0.1)) }},
+	{"requests, a tenth long polls, in bursts", func(w *world) { w.bursts(w.mixed(0.1)) }},
+	{"requests, a hundredth one way, in bursts", func(w *world) {
+		w.come(0.5, w.logs)
+		w.bursts(w.request)
+	}},
+	{"requests of uploads of up to 30 s", func(w *world) { w.come(25, w.upload) }},
+	{"requests, and a source of garbage", func(w *world) { w.garbage() }},
+	{"an endpoint ten times as slow", func(w *world) {
+		w.come(25, func(c *session) {
+			took := w.quick()
+			if c.server == w.endpoints[1] {
+				took = 10*took + 20*time.Millisecond
+			}
+			c.answer(took, c.leave)
+		})
+	}},
+	{"endpoints that pause for up to 2 s", func(w *world) {
+		w.come(25, w.request)
+		w.every(5*second, func() { w.endpoints[w.IntN(3)].freeze(w.between(0, 2*second)) })
+	}},
+	{"all endpoints are slow together, for 20 s", func(w *world) { w.slowTogether() }},
+	{"all endpoints stop together, for 20 s", func(w *world) {
+		w.come(25, w.request)
+		w.every(100*second, func() {
+			for _, s := range w.endpoints {
+				s.hang(20 * second)
+			}
+		})
+	}},
+	{"the load changes", func(w *world) { w.tides() }},
+	{"an endpoint has no requests for a time, but long polls", func(w *world) { w.roles() }},
+	{"workers that wait come to one endpoint", func(w *world) { w.workers() }},
+	{"one endpoint after the other turns to long polls", func(w *world) { w.turns(0) }},
+	{"the same, and is away for 2 s", func(w *world) { w.turns(2 * second) }},
+}
+
+// mail is a server that greets, and answers some requests.
+func (w *world) mail(c *session) {
+	c.does(w.quick(), func() {
+		c.say()
+		w.talk(c, 5, func() time.Duration { return w.exp(300 * time.Millisecond) })
+	})
+}
+
+// talk is some requests, with times between.
+func (w *world) talk(c *session, n int, pause func() time.Duration) {
+	w.after(pause(), func() {
+		if n == 0 {
+			c.leave()
+			return
+		}
+		c.answer(w.quick(), func() { w.talk(c, n-1, pause) })
+	})
+}
+
+func (w *world) idle(c *session) { w.after(w.between(0, 60*second), c.leave) }
+
+// pooled logs in, and asks something now and then.
+func (w *world) pooled(c *session) {
+	c.answer(w.quick(), func() { w.talk(c, 3, func() time.Duration { return w.exp(20 * second) }) })
+}
+
+// polls polls several times on one session, after it was greeted.
+func (w *world) polls(c *session) {
+	c.answer(w.quick(), func() { w.poll(c, 3) })
+}
+
+func (w *world) poll(c *session, n int) {
+	if n == 0 {
+		c.leave()
+		return
+	}
+	c.answer(w.exp(60*second), func() { w.poll(c, n-1) })
+}
+
+// logs sends lines.
+func (w *world) logs(c *session) {
+	ends := w.now() + int64(w.between(5*second, 60*second))
+	var line func()
+	line = func() {
+		if w.now() > ends {
+			c.leave()
+			return
+		}
+		c.ask()
+		w.after(w.exp(3*second), line)
+	}
+	line()
+}
+
+// mixed is requests of which a part are long polls.
+func (w *world) mixed(part float64) func(*session) {
+	return func(c *session) {
+		took := w.quick()
+		if w.Float64() < part {
+			took = w.between(30*second, 60*second)
+		}
+		c.answer(took, c.leave)
+	}
+}
+
+// bursts has clients come for a while, and then none.
+func (w *world) bursts(serve func(*session)) {
+	on := true
+	var change func()
+	change = func() {
+		on = !on
+		w.after(w.between(5*second, 60*second), change)
+	}
+	change()
+	w.come(50, func(c *session) {
+		if !on {
+			c.over() // it did not come
+			w.sessions--
+			return
+		}
+		serve(c)
+	})
+}
+
+// broadcast is sessions that wait for what is said to all at once, greeted at first.
+func (w *world) broadcast(pick func() *server) {
+	var waiting []*session
+	w.comeTo(25, pick, func(c *session) {
+		waiting = append(waiting, c)
+		c.answer(w.quick(), c.ask)
+		w.after(w.between(60*second, 240*second), c.leave)
+	})
+	var tell func()
+	tell = func() {
+		for _, c := range waiting {
+			if c.at >= 0 {
+				c.does(w.quick(), func() { c.say(); c.ask() })
+			}
+		}
+		waiting = waiting[len(waiting)/3:] // those that are older have left, for the most part
+		w.after(w.exp(20*second), tell)
+	}
+	tell()
+}
+
+// upload sends for some time before it is answered.
+func (w *world) upload(c *session) {
+	ends := w.now() + int64(w.exp(5*second))
+	var piece func()
+	piece = func() {
+		if w.now() > ends {
+			c.answer(w.quick(), c.leave)
+			return
+		}
+		c.ask()
+		w.after(w.exp(100*time.Millisecond), piece)
+	}
+	piece()
+}
+
+// garbage is a source of requests that no server answers, at one endpoint, beside others.
+func (w *world) garbage() {
+	w.come(25, w.request)
+	w.comeTo(10, func() *server { return w.endpoints[0] }, func(c *session) {
+		c.source = 1<<63 | 99999
+		c.ask()
+		w.after(w.exp(5*second), c.leave)
+	})
+}
+
+// slowTogether has all endpoints answer late now and then: what they ask is slow.
+func (w *world) slowTogether() {
+	slow := false
+	w.every(60*second, func() {
+		slow = true
+		w.after(20*second, func() { slow = false })
+	})
+	w.come(25, func(c *session) {
+		took := w.quick()
+		if slow {
+			took += w.exp(5 * second)
+		}
+		c.answer(took, c.leave)
+	})
+}
+
+// tides is a load that is high and low, of all and of one endpoint.
+func (w *world) tides() {
+	rate := 25.0
+	w.every(30*second, func() { rate = []float64{0.5, 5, 25, 200}[w.IntN(4)] })
+	var next func()
+	next = func() {
+		w.mixed(0.02)(w.connect(w.pick()))
+		w.after(w.exp(time.Duration(float64(second)/rate)), next)
+	}
+	next()
+	w.comeTo(10, func() *server { return w.endpoints[0] }, func(c *session) {
+		if w.now()/int64(40*second)%2 == 0 {
+			c.over()
+			w.sessions--
+			return
+		}
+		w.pooled(c)
+	})
+}
+
+// roles has one endpoint after the other have nothing but long polls for a time.
+func (w *world) roles() {
+	only := -1
+	w.every(60*second, func() { only = w.IntN(4) - 1 })
+	w.come(25, func(c *session) {
+		if only >= 0 && c.server == w.endpoints[only] {
+			c.over()
+			c = w.connect(w.endpoints[(only+1)%3])
+			w.sessions--
+		}
+		w.request(c)
+	})
+	w.come(1, func(c *session) { c.answer(w.between(30*second, 60*second), c.leave) })
+}
+
+// workers has clients that wait for work come to one endpoint, all at once, when the requests
+// stop there.
+func (w *world) workers() {
+	stopped := -1
+	w.come(25, func(c *session) {
+		if stopped >= 0 && c.server == w.endpoints[stopped] {
+			c.over()
+			w.sessions--
+			return
+		}
+		w.request(c)
+	})
+	w.every(60*second, func() {
+		stopped = w.IntN(3)
+		for range 20 {
+			c := w.connect(w.endpoints[stopped])
+			c.answer(w.between(20*second, 40*second), c.leave)
+		}
+		w.after(20*second, func() { stopped = -1 })
+	})
+}
+
+// turns deploys another program to one endpoint after the other, and back. It answers what is
+// asked after 30 to 60 s.
+func (w *world) turns(away time.Duration) {
+	slow := make([]bool, len(w.endpoints))
+	next := 0
+	w.every(100*second, func() {
+		i := next % len(slow)
+		next++
+		if s := w.endpoints[i]; away > 0 {
+			for len(s.live) > 0 {
+				s.live[0].end()
+			}
+			s.refuses = true
+			_ = w.connect(s)
+			w.after(away, func() { s.refuses = false })
+		}
+		slow[i] = !slow[i]
+	})
+	w.come(25, func(c *session) {
+		took := w.quick()
+		for i, s := range w.endpoints {
+			if c.server == s && slow[i] {
+				took = w.between(30*second, 60*second)
+			}
+		}
+		c.answer(took, c.leave)
+	})
+}

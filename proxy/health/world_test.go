@@ -1,0 +1,361 @@
+package health_test
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/relay"
+)
+
+// A world is clients and endpoints of an upstream on a clock of its own, and an Unanswered
+// that judges the endpoints: everything but the bytes.
+type world struct {
+	*rand.Rand
+	clock     *clock
+	keeper    *health.Keeper
+	outlier   *health.Outlier
+	judge     *health.Unanswered
+	cfg       health.UnansweredConfig
+	endpoints []*server
+	events    events
+	sessions  int // ever
+	turn      int
+	dead      bool // the clients come no more
+}
+
+// period is the time between two rounds.
+const period = 500 * time.Millisecond
+
+// A server is an endpoint.
+type server struct {
+	world   *world
+	target  target
+	answers health.Answers
+	member  *health.Member
+	live    []*session
+
+	frozen  int64 // clock, until when it stands still
+	hung    int64 // clock, until when it answers nobody, and ends what is ended
+	held    []func()
+	deaf    bool // it never ends a connection that is ended
+	refuses bool
+	times   int // that it was ejected
+}
+
+// A session is a client at an endpoint, as package relay sees it.
+type session struct {
+	*server
+	began        int64
+	at           int // in live; negative: it is over
+	moved        int64
+	last         relay.Side
+	saidA, saidB bool
+	spoke, known bool
+	asking       bool
+	asked        int64
+	sentA        bool
+	source       health.Source
+}
+
+type event struct {
+	at  int64
+	seq int
+	do  func()
+}
+
+type events struct {
+	list []event
+	seq  int
+}
+
+func (e *events) Len() int { return len(e.list) }
+func (e *events) Less(i, j int) bool {
+	a, b := &e.list[i], &e.list[j]
+	return a.at < b.at || a.at == b.at && a.seq < b.seq
+}
+func (e *events) Swap(i, j int) { e.list[i], e.list[j] = e.list[j], e.list[i] }
+func (e *events) Push(x any)    { e.list = append(e.list, x.(event)) }
+func (e *events) Pop() any {
+	last := len(e.list) - 1
+	x := e.list[last]
+	e.list[last] = event{}
+	e.list = e.list[:last]
+	return x
+}
+
+func newWorld(seed uint64, endpoints int, after time.Duration) *world {
+	keeper, clock := idle(0)
+	w := &world{
+		Rand: rand.New(rand.NewPCG(seed, 4711)), clock: clock, keeper: keeper, judge: health.NewUnanswered(),
+		cfg: health.UnansweredConfig{After: after},
+	}
+	w.judge.RunAtOnce()
+	w.outlier = health.NewOutlier(keeper, &health.OutlierConfig{
+		ConsecutiveFailures: 5, Window: 30 * time.Second, MinVolume: 20,
+		BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 5 * time.Minute, MaxEjected: 0.5,
+	})
+	for i := range endpoints {
+		s := &server{world: w}
+		s.target.onEject = func(on bool) {
+			if on {
+				s.times++
+			}
+		}
+		s.member = w.outlier.Add(fmt.Sprint("e", i), &s.target)
+		w.endpoints = append(w.endpoints, s)
+	}
+	w.after(period, w.round)
+	return w
+}
+
+func (w *world) now() int64 { return w.clock.Now() }
+
+// after has something happen.
+func (w *world) after(d time.Duration, do func()) {
+	w.events.seq++
+	heap.Push(&w.events, event{w.now() + int64(max(d, 0)), w.events.seq, do})
+}
+
+// run has a time pass.
+func (w *world) run(d time.Duration) {
+	w.until(w.now()+int64(d), func() bool { return false })
+}
+
+// until has time pass to an end, or until something is so.
+func (w *world) until(end int64, yes func() bool) {
+	for len(w.events.list) > 0 && w.events.list[0].at <= end {
+		e := heap.Pop(&w.events).(event)
+		w.clock.now.Store(e.at)
+		if e.do(); yes() {
+			return
+		}
+	}
+	w.clock.now.Store(end)
+}
+
+// round is what the load balancer does.
+func (w *world) round() {
+	w.keeper.Step()
+	now := w.now()
+	all := make([]health.Watched, len(w.endpoints))
+	for i, s := range w.endpoints {
+		for _, c := range s.live {
+			t := c.look(now)
+			s.answers.Watch(&t, now)
+		}
+		all[i] = health.Watched{Answers: &s.answers, Judge: s.member, Probe: s}
+	}
+	w.judge.Round(now, &w.cfg, all, false)
+	w.after(period, w.round)
+}
+
+// Probe implements [health.Prober].
+func (s *server) Probe(context.Context) error {
+	switch {
+	case s.refuses:
+		return errIll
+	case s.deaf || s.frozen > s.world.now()+int64(s.world.cfg.Probe()):
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// freeze has it stand still for a time.
+func (s *server) freeze(d time.Duration) {
+	s.frozen = max(s.frozen, s.world.now()+int64(d))
+	s.world.after(d, s.goOn)
+}
+
+// hang has it answer nobody for a time, though it lives: what it depends on does not.
+func (s *server) hang(d time.Duration) {
+	s.hung = max(s.hung, s.world.now()+int64(d))
+	s.world.after(d, s.goOn)
+}
+
+// stands reports whether it does nothing for clients now.
+func (s *server) stands() bool { return max(s.frozen, s.hung) > s.world.now() }
+
+// goOn does what it was to do, if it does not stand still any more.
+func (s *server) goOn() {
+	if s.stands() {
+		return
+	}
+	held := s.held
+	s.held = nil
+	for _, do := range held {
+		do()
+	}
+}
+
+// does has it do something after a time, if it does not stand still, or when it goes on.
+func (s *server) does(after time.Duration, do func()) {
+	s.world.after(after, func() {
+		if s.stands() {
+			s.held = append(s.held, do)
+			return
+		}
+		do()
+	})
+}
+
+// pick is the endpoint of the next client.
+func (w *world) pick() *server {
+	for range w.endpoints {
+		w.turn++
+		if s := w.endpoints[w.turn%len(w.endpoints)]; !s.target.ejected.Load() && !s.refuses {
+			return s
+		}
+	}
+	return w.endpoints[w.turn%len(w.endpoints)]
+}
+
+// connect is a client that comes.
+func (w *world) connect(s *server) *session {
+	w.sessions++
+	c := &session{server: s, began: w.now(), moved: w.now(), at: len(s.live), source: health.Source(1<<63 | w.Uint64N(1000))}
+	if s.refuses {
+		c.at = -1
+		s.answers.Refused()
+		return c
+	}
+	s.live = append(s.live, c)
+	return c
+}
+
+// ask is the client's.
+func (c *session) ask() {
+	if c.at < 0 {
+		return
+	}
+	c.moved, c.last, c.saidA, c.sentA = c.world.now(), relay.SideA, true, true
+}
+
+// say is the endpoint's.
+func (c *session) say() {
+	if c.at < 0 {
+		return
+	}
+	now := c.world.now()
+	if !c.spoke {
+		c.answers.First(time.Duration(now-c.moved), c.sentA, now)
+	}
+	c.moved, c.last, c.saidB, c.spoke = now, relay.SideB, true, true
+}
+
+// answer asks, and has the endpoint say something after a time, and then goes on.
+func (c *session) answer(took time.Duration, then func()) {
+	c.ask()
+	c.does(took, func() {
+		if c.say(); c.at >= 0 && then != nil {
+			then()
+		}
+	})
+}
+
+func (c *session) over() bool {
+	if c.at < 0 {
+		return true
+	}
+	last := len(c.live) - 1
+	c.live[c.at] = c.live[last]
+	c.live[c.at].at = c.at
+	c.live = c.live[:last]
+	c.at = -1
+	return false
+}
+
+// leave is the end by the client.
+func (c *session) leave() {
+	if c.over() || c.spoke || !c.sentA {
+		return
+	}
+	now := c.world.now()
+	from := health.Anybody
+	if c.world.IntN(2) == 0 {
+		from = c.source
+	}
+	c.answers.Left(from, time.Duration(now-c.began), now)
+}
+
+// end is the end by the endpoint.
+func (c *session) end() {
+	if !c.over() {
+		c.answers.Ended(c.world.now())
+	}
+}
+
+// look is [relay.Driven.Look].
+func (c *session) look(now int64) relay.Turn {
+	t := relay.Turn{Last: c.last, Quiet: time.Duration(now - c.moved), Spoke: c.spoke, Before: c.known}
+	if t.Answered = c.saidB && (c.asking || c.saidA); t.Answered && c.asking {
+		t.Waited = time.Duration(now - c.asked)
+	}
+	if c.last == relay.SideA && (!c.asking || c.saidB) {
+		c.asked = c.moved
+	}
+	switch c.asking = c.last == relay.SideA; {
+	case c.asking:
+		t.Asked = time.Duration(now - c.asked)
+	case c.last == relay.SideNone:
+		t.Asked = t.Quiet
+	}
+	c.saidA, c.saidB, c.known = false, false, c.spoke
+	return t
+}
+
+// Times that things take.
+
+// exp is exponentially distributed.
+func (w *world) exp(mean time.Duration) time.Duration {
+	return time.Duration(w.ExpFloat64() * float64(mean))
+}
+
+// between is equally distributed.
+func (w *world) between(a, b time.Duration) time.Duration {
+	return a + time.Duration(w.Int64N(int64(b-a)))
+}
+
+// quick is what a healthy answer takes: 2 ms, some ten times that, few a hundred times.
+func (w *world) quick() time.Duration {
+	d := w.exp(2 * time.Millisecond)
+	switch n := w.IntN(1000); {
+	case n == 0:
+		return 100 * d
+	case n < 20:
+		return 10 * d
+	}
+	return d
+}
+
+// come has clients come, so many a second, for as long as the world asks for more.
+func (w *world) come(perSecond float64, serve func(c *session)) { w.comeTo(perSecond, w.pick, serve) }
+
+func (w *world) comeTo(perSecond float64, pick func() *server, serve func(c *session)) {
+	var next func()
+	next = func() {
+		if w.dead {
+			return
+		}
+		serve(w.connect(pick()))
+		w.after(w.exp(time.Duration(float64(time.Second)/perSecond)), next)
+	}
+	next()
+}
+
+// every has something happen again and again.
+func (w *world) every(d time.Duration, do func()) {
+	var next func()
+	next = func() {
+		do()
+		w.after(d, next)
+	}
+	w.after(d, next)
+}
+
+// request asks once, is answered, and leaves.
+func (w *world) request(c *session) { c.answer(w.quick(), c.leave) }
