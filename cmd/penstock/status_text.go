@@ -246,7 +246,7 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	if e.Zone != "" {
 		more += ", zone " + e.Zone
 	}
-	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, ever %d, failures %d, weight %d%s, %s", active(e.Active, e.Most), e.Total, e.Failures, e.Weight, more, traffic(e.Bytes)))
+	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, ever %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Most), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
 	switch {
 	case !e.Until.IsZero():
 		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)
@@ -254,4 +254,13 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 		t.note("%s", e.Why)
 	}
 	t.circuit(e.BreakerWhy, e.BreakerUntil)
+}
+
+// unanswered says how many clients wait for an answer for longer than they should.
+func unanswered(e *admin.Endpoint) string {
+	if e.Unanswered == 0 {
+		return ""
+	}
+	longest := (time.Duration(e.UnansweredMs) * time.Millisecond).Round(100 * time.Millisecond)
+	return fmt.Sprintf(", unanswered %d (for up to %v)", e.Unanswered, longest)
 }

@@ -299,5 +299,19 @@ type Endpoint struct {
 	Picked   int64 `json:"picked"`         // how many times a policy has chosen it, whatever came of it
 	Total    int64 `json:"total"`          // sessions ever
 	Failures int64 `json:"failures"`       // ever: connects that failed, and sessions that ended before the first byte
-	Bytes    Bytes `json:"bytes"`
+	// Unanswered are sessions in which the client has sent something, and nothing came for half
+	// of outlier_detection.unanswered; UnansweredMs is for how long that is so of the oldest.
+	Unanswered   int64    `json:"unanswered"`
+	UnansweredMs int64    `json:"unanswered_ms,omitempty"`
+	Answers      *Answers `json:"answers,omitempty"` // nil: there was none yet
+	Bytes        Bytes    `json:"bytes"`
+}
+
+// Answers are how soon an endpoint sends its first byte, ever.
+type Answers struct {
+	Percent  float64 `json:"percent"` // of the sessions that have had one: at least 99
+	WithinUs int64   `json:"within_us"`
+	// Judged says that it is known well enough how the endpoint answers for it to be ejected
+	// when it answers nobody any more.
+	Judged bool `json:"judged"`
 }

@@ -25,6 +25,7 @@ type member struct {
 	check    *health.Check      // nil: it is not checked
 	judge    *health.Member     // nil: it is not judged
 	breaker  *health.Breaker    // nil: it has none
+	ending   *ending            // nil: it was not asked for yet
 	draining bool               // by an operator
 	cut      *time.Timer        // when that is over; nil: it is, or there is none
 	leave    *time.Timer        // of one that is gone: when its sessions are cut; nil: they are not, or were

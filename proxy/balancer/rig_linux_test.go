@@ -11,12 +11,9 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
-	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/loadbalancer"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
-
-func TestMain(m *testing.M) { leak.Main(m) }
 
 // patience is how long a test waits for what happens soon.
 const patience = condition.Patience

@@ -176,6 +176,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	var beside sync.WaitGroup
 	beside.Go(func() { s.tend(stop) })
 	beside.Go(func() { s.monitor(stop) })
+	beside.Go(func() { s.watchAnswers(stop) })
 	var err error
 	select {
 	case <-ctx.Done():

@@ -200,6 +200,7 @@ func (s *Server) endpointStatus(m *member, running *dispatch.Running) admin.Endp
 		State: admin.Up, Active: int64(e.Active()), Most: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
 		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]),
 	}
+	answersStatus(&st, e.Answers())
 	if m.breaker != nil {
 		st.Opened = m.breaker.Opened()
 		if state := m.breaker.State(); state != health.Closed {

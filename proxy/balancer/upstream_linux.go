@@ -21,12 +21,14 @@ type upstream struct {
 	view    *dispatch.View
 	breaker *health.Breaker // nil: there is none
 	outlier *health.Outlier // nil: there is none
+	answers *health.Unanswered
 	budget  *health.Budget
 	tls     *terminate.Client // nil: none
 	stats   *terminate.Stats
 	members map[string]*member // by identity
 	order   []*member          // as the file or discovery lists them
 	leaving []*member          // that are gone, and had sessions when that was looked at
+	watched []health.Watched   // of order, used again in each round of answers
 
 	source   discovery.Source // nil: its endpoints are in the file
 	found    []discovery.Endpoint
@@ -75,7 +77,7 @@ func (s *Server) newUpstream(n *next, old *upstream, cfg *config.Upstream) (*ups
 	u := &upstream{cfg: cfg}
 	if old != nil {
 		u.up, u.stats, u.budget = old.up, old.stats, old.budget
-		u.breaker, u.outlier = old.breaker, old.outlier
+		u.breaker, u.outlier, u.answers = old.breaker, old.outlier, old.answers
 	} else {
 		s.from(u)
 	}
@@ -125,6 +127,9 @@ func (s *Server) prepareGuards(u *upstream) {
 		u.outlier = nil
 	case u.outlier == nil:
 		u.outlier = health.NewOutlier(s.keeper, outlierConfig(u.cfg.OutlierDetection))
+	}
+	if u.answers == nil {
+		u.answers = health.NewUnanswered()
 	}
 	if u.budget == nil {
 		u.budget = health.NewBudget(budgetConfig(&u.cfg.Retry))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/penstock/penstock/proxy/health"
@@ -44,7 +45,7 @@ func (m *member) whyDown() string {
 	return fmt.Sprintf("%d of its checks in a row succeeded, which is not enough yet", st.Streak)
 }
 
-// ejection says why an endpoint is ejected, and until when.
+// ejection says why an endpoint is ejected, and until when, if that is known.
 func (s *Server) ejection(m *member) (why string, until time.Time) {
 	if m.judge == nil {
 		return "", time.Time{}
@@ -52,6 +53,9 @@ func (s *Server) ejection(m *member) (why string, until time.Time) {
 	end, ejected := m.judge.Ejected()
 	if !ejected {
 		return "", time.Time{}
+	}
+	if end == math.MaxInt64 {
+		return m.judge.Why(), time.Time{}
 	}
 	return m.judge.Why(), s.wall(end)
 }

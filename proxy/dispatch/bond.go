@@ -51,7 +51,7 @@ type bondKey struct {
 
 func (l *Listener) newBond(v *View, e *Endpoint, by *health.Breaker) *bond {
 	b := &bond{limits: l.limits, listener: l, view: v, endpoint: e, breaker: by}
-	b.limits.Of = b
+	b.limits.Of, b.limits.FirstByteCame = b, b.firstByte
 	return b
 }
 
@@ -70,6 +70,7 @@ func EndpointOf(b core.Bond) *Endpoint {
 func (b *bond) Ended(r relay.Result, _ error) {
 	now := b.listener.now()
 	o, from := outcomeOf(&r), b.from
+	b.endpoint.settled(&r, from, now)
 	if o == health.OK && r.BToA.Bytes() == 0 {
 		from = health.Anybody // which is no witness for the endpoint
 	}

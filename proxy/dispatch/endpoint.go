@@ -38,6 +38,7 @@ type Endpoint struct {
 	bad             atomic.Int32  // verdicts against it, see SetHealthy and SetEjected
 	fell            atomic.Int64  // how often the first one was passed
 	sample          sample
+	answers         health.Answers
 }
 
 // newEndpoint makes an endpoint of an address, which has been parsed.
@@ -187,6 +188,7 @@ func (e *Endpoint) hurry(now int64) {
 // because tells those who judge why the endpoint cannot be connected to, if that is what is
 // reported next.
 func (e *Endpoint) because(errno syscall.Errno) {
+	e.away(errno)
 	if m := e.judge.Load(); m != nil {
 		m.Because(errno)
 	}

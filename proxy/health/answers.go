@@ -28,7 +28,9 @@ type Answers struct {
 	left    atomic.Int64
 	leavers [2]atomic.Uint64 // two Sources of those that have left
 
-	waiting, longest atomic.Int64 // in the last round: those that are unanswered
+	// Of the last round, for those who look.
+	waiting, longest atomic.Int64 // those that are unanswered, but for greetings
+	judged           atomic.Bool
 
 	record record // of the Unanswered alone
 }
@@ -116,7 +118,7 @@ func (a *Answers) Watch(t *relay.Turn, now int64) {
 	if asked <= now-a.heard.Load()+patience {
 		k.fresh.Add(1)
 	}
-	if a.first.Load() < asked { // of two loops either may be the last
+	if kind != greeting && a.first.Load() < asked { // of two loops either may be the last
 		a.first.Store(asked)
 	}
 }
@@ -152,6 +154,10 @@ func (a *Answers) Refused() {
 		a.refused.Store(true)
 	}
 }
+
+// Known reports whether the endpoint has answered often enough, in time, that an [Unanswered]
+// can judge it by that, and has ended a connection that it was probed by.
+func (a *Answers) Known() bool { return a.judged.Load() }
 
 // Unanswered returns how many clients had asked something without an answer in time when
 // that was looked at last, and for how long the first of them.

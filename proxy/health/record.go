@@ -58,7 +58,9 @@ func (r *record) take(a *Answers, gap int64) {
 		r.heldLate[k] += float64(late) + float64(waiting)*float64(gap)/float64(patience)
 		r.recentSoon += float64(soon)
 		r.recentLate += float64(late)
-		unanswered += late + waiting
+		if question(k) != greeting {
+			unanswered += late + waiting
+		}
 	}
 	a.waiting.Store(unanswered)
 	a.longest.Store(a.first.Swap(0))
@@ -69,6 +71,11 @@ func (r *record) take(a *Answers, gap int64) {
 		r.commit()
 		r.forgive(a)
 	}
+}
+
+// busy reports whether anything was asked or answered.
+func (r *record) busy() bool {
+	return r.alive || r.known() && r.asked() > 0 || r.out || r.asking != nil
 }
 
 // commit makes the past of what was held back.

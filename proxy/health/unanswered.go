@@ -80,8 +80,9 @@ func (cfg *UnansweredConfig) probe() time.Duration { return max(cfg.After/3, 100
 
 // Round looks at all endpoints, whose sessions have been shown to their [Answers] since the
 // last one. late says that it comes later than it should: what has not moved meanwhile may be
-// this process.
-func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late bool) {
+// this process. It reports whether there was anything to look at: whether somebody has asked,
+// or was answered.
+func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late bool) (busy bool) {
 	gap, first := now-u.last, u.last == 0
 	u.last = now
 	for i := range all {
@@ -91,15 +92,18 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 			a.record.restart(a, now)
 		}
 		a.gap.Store(gap)
+		a.judged.Store(a.record.known() && a.record.ends == yes)
+		busy = busy || a.record.busy()
 	}
 	if cfg.After <= 0 || late || first {
-		return
+		return busy
 	}
 	for i := range all {
 		if all[i].Judge != nil {
 			u.judge(now, cfg, all, i)
 		}
 	}
+	return busy
 }
 
 // judge ejects an endpoint, or has it return, or does what it takes to know more.

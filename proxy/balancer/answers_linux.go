@@ -1,0 +1,110 @@
+package balancer
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/health"
+)
+
+// It is looked at how endpoints answer every answersEvery while somebody asks or is answered,
+// and up to every answersRarely while nobody does; but for no more than one part in
+// answersShare of the time.
+const (
+	answersEvery  = 500 * time.Millisecond
+	answersRarely = 2 * time.Second
+	answersShare  = 50
+)
+
+// watchAnswers looks until stop.
+func (s *Server) watchAnswers(stop <-chan struct{}) {
+	wait, last := answersEvery, s.now()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-timer.C:
+		}
+		spent := s.group.Watch()
+		now := s.now()
+		late := time.Duration(now-last) > 2*wait+answersEvery
+		if s.answersRound(now, late) {
+			wait = answersEvery
+		} else {
+			wait = min(2*wait, answersRarely)
+		}
+		wait, last = max(wait, answersShare*spent), now
+		timer.Reset(wait)
+	}
+}
+
+// answersRound judges all endpoints by how they have answered since the last time. It reports
+// whether there was anything to judge.
+func (s *Server) answersRound(now int64, late bool) (busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.upstreams {
+		cfg := new(health.UnansweredConfig)
+		if o := u.cfg.OutlierDetection; o != nil {
+			cfg.After = o.Unanswered
+		}
+		u.watched = u.watched[:0]
+		for _, m := range u.order {
+			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.judge, Probe: m.endOf(u)})
+		}
+		busy = u.answers.Round(now, cfg, u.watched, late) || busy
+	}
+	return busy
+}
+
+// An ending probes whether an endpoint ends a connection that is ended.
+type ending struct {
+	spec   discovery.Endpoint
+	proxy  int        // version of the PROXY header that it gets; 0: none
+	source netip.Addr // to connect from, if valid
+}
+
+// endOf returns the member's.
+func (m *member) endOf(u *upstream) *ending {
+	if is := m.ending; is != nil && is.proxy == u.cfg.SendProxy && is.source == u.cfg.SourceAddress {
+		return is
+	}
+	m.ending = &ending{spec: m.spec, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress}
+	return m.ending
+}
+
+// Probe implements [health.Prober].
+func (e *ending) Probe(ctx context.Context) error {
+	cfg := &health.ProbeConfig{Address: e.spec.Address, End: true}
+	if e.proxy > 0 {
+		cfg.Preface = header.Append(nil, e.proxy, &header.Connection{Local: true})
+	}
+	if e.source.IsValid() {
+		d := &net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.source, 0))}
+		cfg.Dial = d.DialContext
+	}
+	p, err := health.NewProbe(cfg)
+	if err != nil {
+		return err
+	}
+	return p.Probe(ctx)
+}
+
+// answersStatus fills in how an endpoint answers.
+func answersStatus(st *admin.Endpoint, a *health.Answers) {
+	clients, longest := a.Unanswered()
+	st.Unanswered, st.UnansweredMs = clients, longest.Milliseconds()
+	if took, part := a.Within(mostAnswers); part > 0 {
+		st.Answers = &admin.Answers{Percent: part, WithinUs: took.Microseconds(), Judged: a.Known()}
+	}
+}
+
+// mostAnswers are those of which it is told how soon they come, in percent.
+const mostAnswers = 99

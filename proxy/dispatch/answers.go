@@ -1,0 +1,42 @@
+package dispatch
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/relay"
+)
+
+var _ core.Watcher = (*bond)(nil)
+
+// Answers returns how the endpoint answers its clients.
+func (e *Endpoint) Answers() *health.Answers { return &e.answers }
+
+// Watch implements [core.Watcher].
+func (b *bond) Watch(t relay.Turn, now int64) { b.endpoint.answers.Watch(&t, now) }
+
+// firstByte is called when the endpoint of a session sends its first byte.
+func (b *bond) firstByte(took time.Duration, asked bool) {
+	b.endpoint.answers.First(took, asked, b.listener.now())
+}
+
+// settled takes what the end of a session says of how the endpoint answers: that it has ended
+// it is something that it did; that the client has, without an answer, may be why.
+func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
+	switch {
+	case r.Reason == relay.ReasonCanceled:
+	case r.First == relay.SideB || r.Culprit == relay.SideB:
+		e.answers.Ended(now)
+	case r.BToA.Bytes() == 0 && r.AToB.Bytes() > 0:
+		e.answers.Left(from, r.Duration, now)
+	}
+}
+
+// away takes note that it could not be connected to, if that is because nobody listens.
+func (e *Endpoint) away(errno syscall.Errno) {
+	if errno == syscall.ECONNREFUSED || errno == syscall.ENOENT {
+		e.answers.Refused()
+	}
+}
