@@ -11,9 +11,8 @@ type Turn struct {
 	Last Side
 	// Quiet is how long ago that was, or more recently.
 	Quiet time.Duration
-	// Spoke says that the second side had ever sent anything, Before that it had by the look
-	// before.
-	Spoke, Before bool
+	// Spoke says that by the look before the second side had sent something.
+	Spoke bool
 	// Asked is for how long at least the second side has been silent since the first side has
 	// sent something, whether or not that has gone on sending; or if neither has sent anything
 	// yet, since they were joined. 0: it is not its turn.
@@ -39,14 +38,14 @@ func (s *Driven) Look() Turn {
 		return Turn{}
 	}
 	now := s.drv.loop.Now()
-	t := Turn{Quiet: time.Duration(now - s.active), Spoke: s.ba.moves != 0, Before: s.b.is(answered), Last: s.saidLast()}
+	t := Turn{Quiet: time.Duration(now - s.active), Spoke: s.b.is(answered), Last: s.saidLast()}
 	wasAsked, saidA, saidB := s.a.is(asking), s.a.is(said), s.b.is(said)
 	if t.Answered = saidB && (wasAsked || saidA); t.Answered && wasAsked {
 		t.Waited = s.sinceAsked(now)
 	}
 	s.a.set(said, false)
 	s.b.set(said, false)
-	s.b.set(answered, t.Spoke)
+	s.b.set(answered, s.ba.moves != 0)
 	s.a.set(asking, t.Last == SideA)
 	switch {
 	case s.ab.moves == 0 && s.ba.moves == 0 && !s.ba.ended:
@@ -114,7 +113,7 @@ func (s *Session) Look() Turn {
 	defer s.mu.Unlock()
 	before := s.looked
 	saidA, saidB := toB != before.toB, toA != before.toA
-	t := Turn{Quiet: time.Duration(now - s.active.Load()), Spoke: toA != 0, Before: before.toA != 0}
+	t := Turn{Quiet: time.Duration(now - s.active.Load()), Spoke: before.toA != 0}
 	if t.Answered = saidB && (before.asked != 0 || saidA); t.Answered && before.asked != 0 {
 		t.Waited = time.Duration(now - before.asked)
 	}

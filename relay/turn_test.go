@@ -39,7 +39,7 @@ func expectTurn(t *testing.T, g *rig, want relay.Turn) {
 		return (got != 0) == (want != 0) && max(got-want, want-got) <= tick
 	}
 	got := g.session.(interface{ Look() relay.Turn }).Look()
-	if got.Last != want.Last || got.Quiet != want.Quiet || got.Spoke != want.Spoke || got.Before != want.Before || got.Answered != want.Answered ||
+	if got.Last != want.Last || got.Quiet != want.Quiet || got.Spoke != want.Spoke || got.Answered != want.Answered ||
 		!near(got.Asked, want.Asked) || !near(got.Waited, want.Waited) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -66,15 +66,15 @@ func testTurn(t *testing.T, d *driving) {
 	c.advance(s)
 	g.answer()
 	c.advance(s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: s, Spoke: true, Answered: true, Waited: 5 * s})
+	expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: s, Answered: true, Waited: 5 * s})
 	c.advance(s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: 2 * s, Spoke: true, Before: true})
+	expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: 2 * s, Spoke: true})
 	g.answer() // to nothing: it streams
-	expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true, Before: true})
+	expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true})
 	g.ask()
 	c.advance(s)
 	g.answer()
-	expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true, Before: true, Answered: true})
+	expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true, Answered: true})
 }
 
 // TestTurnAgain: a question that follows an answer, both since the look before, is a new one.
@@ -91,7 +91,7 @@ func TestTurnAgain(t *testing.T) {
 	c.advance(s)
 	g.ask()
 	c.advance(2 * s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Spoke: true, Asked: 2 * s, Answered: true, Waited: 8 * s})
+	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s, Answered: true, Waited: 8 * s})
 }
 
 // TestTurnOver: a second side that has ended is not asked any more.

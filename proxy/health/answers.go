@@ -94,7 +94,7 @@ func (a *Answers) Watch(t *relay.Turn, now int64) {
 	}
 	if t.Answered {
 		a.hear(now - int64(max(t.Quiet, t.Asked)))
-		if t.Before && int64(t.Waited) < patience {
+		if t.Spoke && int64(t.Waited) < patience {
 			a.kinds[laterQuestion].soon.Add(1)
 		}
 	}
@@ -102,7 +102,7 @@ func (a *Answers) Watch(t *relay.Turn, now int64) {
 	switch {
 	case t.Last == relay.SideNone:
 		kind = greeting
-	case !t.Spoke:
+	case !t.Spoke && !t.Answered:
 		kind = firstQuestion
 	}
 	asked := int64(t.Asked)

@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A Window is a window.
 type Window = window
@@ -77,3 +80,6 @@ func (cfg *UnansweredConfig) Probe() time.Duration { return cfg.probe() }
 // Suspicions returns how often an endpoint began to be suspected: by what its clients came to
 // alone it would have been ejected.
 func (u *Unanswered) Suspicions() int { return u.suspicions }
+
+// SetChance has it be found unlikely enough what is less likely than 1 in 10 to the digits.
+func (u *Unanswered) SetChance(digits float64) { u.chance = digits * math.Ln10 }

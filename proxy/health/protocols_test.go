@@ -67,9 +67,16 @@ var protocols = []protocol{
 	{"the load changes", func(w *world) { w.tides() }},
 	{"an endpoint has no requests for a time, but long polls", func(w *world) { w.roles() }},
 	{"workers that wait come to one endpoint", func(w *world) { w.workers() }},
-	{"one endpoint after the other turns to long polls", func(w *world) { w.turns(0) }},
-	{"the same, and is away for 2 s", func(w *world) { w.turns(2 * second) }},
+	{"one endpoint after the other turns to long polls", func(w *world) { w.turns(0, 0) }},
+	{"the same, and a third of the clients give up", func(w *world) { w.turns(0, 0.33) }},
+	{"the same, and it is away for 2 s", func(w *world) { w.turns(2*second, 0) }},
 }
+
+// pauses has an endpoint stand still for a time now and then, which is not well then.
+var pauses = protocol{"endpoints that pause for up to 4 s", func(w *world) {
+	w.come(25, w.request)
+	w.every(10*second, func() { w.endpoints[w.IntN(3)].freeze(w.between(0, 4*second)) })
+}}
 
 // mail is a server that greets, and answers some requests.
 func (w *world) mail(c *session) {
@@ -275,8 +282,8 @@ func (w *world) workers() {
 }
 
 // turns deploys another program to one endpoint after the other, and back. It answers what is
-// asked after 30 to 60 s.
-func (w *world) turns(away time.Duration) {
+// asked after 30 to 60 s, for which a part of the clients does not wait.
+func (w *world) turns(away time.Duration, leave float64) {
 	slow := make([]bool, len(w.endpoints))
 	next := 0
 	w.every(100*second, func() {
@@ -298,6 +305,9 @@ func (w *world) turns(away time.Duration) {
 			if c.server == s && slow[i] {
 				took = w.between(30*second, 60*second)
 			}
+		}
+		if took > second && w.Float64() < leave {
+			w.after(w.between(0, took), c.leave)
 		}
 		c.answer(took, c.leave)
 	})

@@ -129,13 +129,13 @@ func total[N int64 | float64](of [questions]N) (sum N) {
 	return sum
 }
 
-// telling reports whether that is too unlikely to be chance.
-func (r *record) telling() bool {
+// telling reports whether that is less likely than 1 in e to the chance.
+func (r *record) telling(chance float64) bool {
 	weight := -float64(r.left) * math.Log(r.missed(firstQuestion))
 	for k, n := range r.fresh {
 		weight -= float64(n) * math.Log(r.missed(question(k)))
 	}
-	return r.known() && r.asked() >= fewest && weight >= unlikely
+	return r.known() && r.asked() >= fewest && weight >= chance
 }
 
 // peerState is what an endpoint says of another one that is silent meanwhile.

@@ -44,6 +44,7 @@ type Unanswered struct {
 	asking atomic.Int64 // probes that are under way
 	turn   int          // at which peer to begin to look for one that is asked as well
 	run    func(func())
+	chance float64 // unlikely, unless a test wants another one
 
 	suspicions int // endpoints that began to be suspected, ever
 }
@@ -65,7 +66,9 @@ const (
 )
 
 // NewUnanswered returns an Unanswered that has had no round.
-func NewUnanswered() *Unanswered { return &Unanswered{run: func(f func()) { go f() }} }
+func NewUnanswered() *Unanswered {
+	return &Unanswered{run: func(f func()) { go f() }, chance: unlikely}
+}
 
 // patience is from when on a question is unanswered.
 func (cfg *UnansweredConfig) patience() time.Duration {
@@ -116,7 +119,7 @@ func (u *Unanswered) judge(now int64, cfg *UnansweredConfig, all []Watched, i in
 	case r.alive:
 		r.acquit()
 		u.learn(now, cfg, w)
-	case now-r.heard < int64(cfg.After) || !r.telling():
+	case now-r.heard < int64(cfg.After) || !r.telling(u.chance):
 		r.acquit()
 	default:
 		u.suspect(now, cfg, all, i)

@@ -291,7 +291,7 @@ func (c *session) end() {
 
 // look is [relay.Driven.Look].
 func (c *session) look(now int64) relay.Turn {
-	t := relay.Turn{Last: c.last, Quiet: time.Duration(now - c.moved), Spoke: c.spoke, Before: c.known}
+	t := relay.Turn{Last: c.last, Quiet: time.Duration(now - c.moved), Spoke: c.known}
 	if t.Answered = c.saidB && (c.asking || c.saidA); t.Answered && c.asking {
 		t.Waited = time.Duration(now - c.asked)
 	}
