@@ -8,7 +8,6 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/discovery"
-	"github.com/penstock/penstock/proxy/header"
 	"github.com/penstock/penstock/proxy/health"
 )
 
@@ -84,7 +83,7 @@ func (m *member) endOf(u *upstream) *ending {
 func (e *ending) Probe(ctx context.Context) error {
 	cfg := &health.ProbeConfig{Address: e.spec.Address, End: true}
 	if e.proxy > 0 {
-		cfg.Preface = header.Append(nil, e.proxy, &header.Connection{Local: true})
+		cfg.Preface = ownHeader(e.proxy)
 	}
 	if e.source.IsValid() {
 		d := &net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.source, 0))}

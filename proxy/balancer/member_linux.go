@@ -127,11 +127,7 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 		probe.TLS = &tls.Config{ServerName: h.SNI, InsecureSkipVerify: true} // it asks whether TLS is spoken, no more
 	}
 	if u.SendProxy > 0 && h.Port == 0 {
-		probe.Preface = func(c net.Conn) []byte {
-			return header.Append(nil, u.SendProxy, &header.Connection{
-				Local: true, Source: addressOf(c.LocalAddr()), Destination: addressOf(c.RemoteAddr()),
-			})
-		}
+		probe.Preface = ownHeader(u.SendProxy)
 	}
 	p, err := health.NewProbe(probe)
 	if err != nil {
@@ -151,6 +147,15 @@ func addressOf(a net.Addr) netip.AddrPort {
 		return tcp.AddrPort()
 	}
 	return netip.AddrPort{}
+}
+
+// ownHeader returns the PROXY header of a connection that is nobody's but this process's.
+func ownHeader(version int) func(net.Conn) []byte {
+	return func(c net.Conn) []byte {
+		return header.Append(nil, version, &header.Connection{
+			Local: true, Source: addressOf(c.LocalAddr()), Destination: addressOf(c.RemoteAddr()),
+		})
+	}
 }
 
 var errRemoved = errors.New("its endpoint was removed")

@@ -31,14 +31,16 @@ type record struct {
 	wait    int64    // between two; 0: it has not answered one since it was heard
 	out     bool     // ejected for this
 
-	suspected bool // since it was heard
-	probed    bool // because of a probe: it stays so until one is answered
+	suspected bool  // since it was heard
+	probed    bool  // because of a probe: it stays so until one is answered
+	again     int64 // clock: it was not to be ejected, and is not before that
 
 	usual float64 // mean of recentSoon and recentLate
 }
 
-// recently is in nanoseconds.
-const recently = 2e9
+// recently is in nanoseconds, and so is patient, the time after which one is ejected that was
+// not to be, because there are too many already.
+const recently, patient = 2e9, 5e9
 
 // take takes what was counted since the round before, which was gap ago.
 func (r *record) take(a *Answers, gap int64) {
@@ -195,6 +197,7 @@ func (r *record) acquit() {
 func (r *record) eject(now int64, all []Watched, w *Watched, and string, probed bool) bool {
 	r.out = w.Judge.Eject(now, r.cause(w, all, time.Duration(now-r.heard))+"; "+and, probed)
 	r.probed = r.out && probed
+	r.again = now + patient
 	return r.out
 }
 
@@ -202,6 +205,17 @@ func (r *record) eject(now int64, all []Watched, w *Watched, and string, probed 
 func (r *record) back(a *Answers, now int64) {
 	r.restart(a, now)
 	r.out, r.probed, r.asking, r.control, r.wait = false, false, nil, nil, 0
+}
+
+// rounded has two digits or three, as people read it.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond)
+	case d >= 100*time.Microsecond:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d
 }
 
 // cause says why it is ejected.
@@ -215,7 +229,7 @@ func (r *record) cause(w *Watched, all []Watched, silence time.Duration) string 
 	n := r.asked()
 	text := fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v", n, n, silence.Round(100*time.Millisecond))
 	if took, part := peers.within(99); part > 0 {
-		text += fmt.Sprintf("; its peers answer %.1f %% within %v", math.Floor(part*10)/10, took)
+		text += fmt.Sprintf("; its peers answer %.1f %% within %v", math.Floor(part*10)/10, rounded(took))
 	}
 	return text
 }

@@ -121,7 +121,7 @@ func (u *Unanswered) judge(now int64, cfg *UnansweredConfig, all []Watched, i in
 		u.learn(now, cfg, w)
 	case now-r.heard < int64(cfg.After) || !r.telling(u.chance):
 		r.acquit()
-	default:
+	case now >= r.again:
 		u.suspect(now, cfg, all, i)
 	}
 	r.suspected = r.suspected && !r.alive
@@ -186,7 +186,7 @@ func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i 
 		return
 	}
 	r.asking, r.control = nil, nil
-	if answer == no && control == yes && r.eject(now, all, w, "nor does it end a connection that is ended", true) {
+	if answer == no && control == yes && r.eject(now, all, w, "nor does it close a connection that was closed", true) {
 		return
 	}
 	r.wait = min(max(2*r.wait, int64(cfg.After)), int64(relearn))
@@ -252,7 +252,7 @@ func (u *Unanswered) mayReturn(now int64, cfg *UnansweredConfig, w *Watched) {
 	}
 	if answer, over := r.asking.heard(); over {
 		if r.asking, r.nextAsk = nil, now+int64(cfg.probe()); answer == yes {
-			w.Judge.Return(now, "it ends connections again")
+			w.Judge.Return(now, "it closes connections again")
 			r.back(w.Answers, now)
 		}
 	}
