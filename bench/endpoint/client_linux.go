@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -19,23 +20,33 @@ var (
 	errCut    = errors.New("cut short")
 )
 
-// Ask makes one request on a connection of its own and reads the answer, which is whole
-// with so many bytes ([AnswerBytes]); it gives up at the deadline. first is when the answer's
-// first byte came, if one did.
-func Ask(ctx context.Context, address string, deadline time.Time, answer int) (first time.Time, err error) {
-	dialer := net.Dialer{Deadline: deadline}
-	c, err := dialer.DialContext(ctx, "tcp", address)
+// A Request is one client's, on a connection of its own.
+type Request struct {
+	Address  string
+	From     netip.Addr // the local address; the zero Addr leaves the choice to the kernel
+	Deadline time.Time  // when the client gives up
+	Answer   int        // how many bytes the whole answer has, see [AnswerBytes]
+}
+
+// Ask makes a request and reads its answer. first is when the answer's first byte came, if
+// one did.
+func Ask(ctx context.Context, r Request) (first time.Time, err error) {
+	dialer := net.Dialer{Deadline: r.Deadline}
+	if r.From.IsValid() {
+		dialer.LocalAddr = &net.TCPAddr{IP: r.From.AsSlice()}
+	}
+	c, err := dialer.DialContext(ctx, "tcp", r.Address)
 	if err != nil {
 		return first, err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(deadline); err != nil {
+	if err := c.SetDeadline(r.Deadline); err != nil {
 		return first, err
 	}
 	if _, err := io.WriteString(c, requestText); err != nil {
 		return first, err
 	}
-	n, err := c.Read(make([]byte, answer))
+	n, err := c.Read(make([]byte, r.Answer))
 	switch {
 	case n > 0:
 		first = time.Now()
@@ -48,7 +59,7 @@ func Ask(ctx context.Context, address string, deadline time.Time, answer int) (f
 	switch rest, err := io.Copy(io.Discard, c); {
 	case err != nil:
 		return first, err
-	case n+int(rest) != answer:
+	case n+int(rest) != r.Answer:
 		return first, errCut
 	}
 	return first, nil

@@ -38,7 +38,7 @@ func serving(t *testing.T) *endpoint {
 // ask makes a request and returns what comes of it within a time.
 func (e *endpoint) ask(t *testing.T, within time.Duration) error {
 	t.Helper()
-	_, err := Ask(t.Context(), e.listener.Addr().String(), time.Now().Add(within), AnswerBytes(100))
+	_, err := Ask(t.Context(), Request{Address: e.listener.Addr().String(), Deadline: time.Now().Add(within), Answer: AnswerBytes(100)})
 	return err
 }
 

@@ -20,7 +20,7 @@ func TestServers(t *testing.T) {
 	}
 	defer s.Kill()
 	ask := func(i int, within time.Duration) string {
-		if _, err := Ask(t.Context(), s.Addresses[i], time.Now().Add(within), AnswerBytes(10)); err != nil {
+		if _, err := Ask(t.Context(), Request{Address: s.Addresses[i], Deadline: time.Now().Add(within), Answer: AnswerBytes(10)}); err != nil {
 			return Reason(err)
 		}
 		return "served"
@@ -62,7 +62,7 @@ func TestAsk(t *testing.T) {
 	for said, want := range map[string]string{"": "closed without an answer", "0123": "cut short", "0123456789": "", "0123456789x": "cut short"} {
 		at := answering(t, said)
 		sent := time.Now()
-		first, err := Ask(t.Context(), at, sent.Add(forever), 10)
+		first, err := Ask(t.Context(), Request{Address: at, Deadline: sent.Add(forever), Answer: 10})
 		if want == "" && err != nil || want != "" && (err == nil || Reason(err) != want) {
 			t.Errorf("%q: %v, want %q", said, err, want)
 		}

@@ -53,7 +53,7 @@ func runLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 func (p *loadPlan) make(ctx context.Context, start time.Time, c *count) {
 	endpoint.AtRate(ctx, start, p.Rate, p.Phases[0]+p.Phases[1]+p.Phases[2], func(_ int, at time.Duration) {
 		began := start.Add(at)
-		_, err := endpoint.Ask(ctx, p.Address, began.Add(p.Timeout), p.Answer)
+		_, err := endpoint.Ask(ctx, endpoint.Request{Address: p.Address, Deadline: began.Add(p.Timeout), Answer: p.Answer})
 		c.add(at, time.Since(began), err)
 	})
 }

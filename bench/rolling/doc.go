@@ -19,7 +19,8 @@
 // # Clients
 //
 // The load is an open one, of one process: each contestant has a client at a steady rate,
-// however long the others take. A client connects, sends a request, reads the answer to its
+// however long the others take. Clients come from 17 addresses in turn: one client alone
+// convinces nobody of an endpoint's failure. A client connects, sends a request, reads the answer to its
 // end, and is lost if it does not get all of that: refused, reset, told nothing, or given
 // up after a time. Its wait is from the moment at which it was to begin to the answer's
 // first byte.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -90,9 +91,12 @@ func runLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 func (p *loadPlan) drive(ctx context.Context, start time.Time) []ledger {
 	ledgers := make([]ledger, len(p.Addresses))
 	endpoint.AtRate(ctx, start, p.Rate*float64(len(p.Addresses)), p.Length, func(i int, at time.Duration) {
+		n := i / len(p.Addresses)
 		i %= len(p.Addresses)
 		began := start.Add(at)
-		first, err := endpoint.Ask(ctx, p.Addresses[i], began.Add(p.Timeout), p.Answer)
+		first, err := endpoint.Ask(ctx, endpoint.Request{
+			Address: p.Addresses[i], From: source(n), Deadline: began.Add(p.Timeout), Answer: p.Answer,
+		})
 		c := client{began: at, ended: time.Since(start), wait: first.Sub(began)}
 		if err != nil {
 			c.lost = endpoint.Reason(err)
@@ -101,6 +105,13 @@ func (p *loadPlan) drive(ctx context.Context, start time.Time) []ledger {
 	})
 	return ledgers
 }
+
+// sources is how many addresses clients come from, in turn. They are coprime to two and three
+// endpoints, so that each address comes to each endpoint.
+const sources = 17
+
+// source is where the nth client comes from.
+func source(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(1 + n%sources)}) }
 
 // client is what became of one.
 type client struct {

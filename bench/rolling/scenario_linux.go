@@ -38,8 +38,8 @@ func Scenarios(away time.Duration) []Scenario {
 		s.rolling(), s.pair("pair", away), s.pair("brief", away/4), s.single(),
 		s.one("refusing", endpoint.Refuse, 3*away, "refuses connections"),
 		s.one("resetting", endpoint.Reset, 3*away, "accepts connections, and resets each at once"),
-		s.one("mute", endpoint.Silent, 4*away, "accepts connections, and says nothing"),
-		s.frozen(),
+		s.known().one("mute", endpoint.Silent, 5*away, "accepts connections, and says nothing"),
+		s.known().frozen(),
 	}
 }
 
@@ -59,6 +59,13 @@ func Named(all []Scenario, names []string) ([]Scenario, error) {
 
 // schedule are the times of scenarios.
 type schedule struct{ before, away, back time.Duration }
+
+// known is the same after a longer time in which all is well: who is to notice that an
+// endpoint says nothing any more has to know that it did.
+func (s schedule) known() schedule {
+	s.before = 5 * s.away / 2
+	return s
+}
 
 // rolling is a rolling restart.
 func (s schedule) rolling() Scenario {
