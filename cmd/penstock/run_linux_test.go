@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/generation"
 )
@@ -358,17 +358,29 @@ func TestServiceManagerIsTold(t *testing.T) {
 	next("STOPPING=1")
 }
 
-// TestDrainFreesTheAdminSocket for a successor, while sessions go on; a second signal cuts.
-func TestDrainFreesTheAdminSocket(t *testing.T) {
+// TestAdminWhileDraining: a process that drains says so, and changes nothing, until a successor
+// has its admin socket; a second signal cuts.
+func TestAdminWhileDraining(t *testing.T) {
 	r := startRun(t, nil, "a")
 	r.balancer.drains = make(chan struct{}) // which will take for ever
-	r.tells(exitOK, "plan", "--config", r.file)
+	r.tells(exitOK, "reload", "--config", r.file, "--confirm", "1s")
 	r.stops <- syscall.SIGTERM
-	for path := filepath.Join(r.dir, "admin.sock"); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			break
+	condition.Await(t, "it drains", func() bool {
+		return r.balancer.Status().State == admin.Draining
+	})
+	if out, _ := r.tells(exitWarnings, "status", "--config", r.file, "--exit-code"); !strings.HasPrefix(out, "WARNING  the process drains: ") || strings.Contains(out, "WARNING  generation") {
+		t.Errorf("it says %q", out)
+	}
+	for _, args := range [][]string{{"reload"}, {"confirm"}, {"rollback"}} {
+		if _, complaint := r.tells(exitError, append(args, "--config", r.file)...); !strings.Contains(complaint, "the process is ending") {
+			t.Errorf("%s: %q", args, complaint)
 		}
 	}
+	next := startRunIn(t, r.dir, nil, "b")
+	if out, _ := r.tells(exitOK, "status", "--config", r.file, "--exit-code"); !strings.Contains(out, "serving") || !strings.Contains(out, "listener     b") {
+		t.Errorf("the successor says %q", out)
+	}
+	next.end(exitOK)
 	r.stops <- syscall.SIGTERM
 	<-r.done
 	if r.code != exitError {

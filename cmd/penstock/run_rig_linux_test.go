@@ -32,6 +32,7 @@ type paperBalancer struct {
 	bad      error // of applying
 	failures int64
 	outage   bool
+	draining bool
 	cut      chan struct{}
 	drains   chan struct{} // closed: draining takes no time
 }
@@ -42,6 +43,9 @@ func (b *paperBalancer) Serve(ctx context.Context) error {
 	case <-b.cut:
 		return proxy.ErrCut
 	}
+	b.mu.Lock()
+	b.draining = true
+	b.mu.Unlock()
 	select {
 	case <-b.drains:
 		return nil
@@ -79,6 +83,9 @@ func (b *paperBalancer) Status() admin.Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := admin.Status{State: admin.Serving, Counters: map[string]int64{"failures": b.failures, "refused": 0}}
+	if b.draining {
+		s.State = admin.Draining
+	}
 	for _, l := range b.cfg.Listeners {
 		s.Listeners = append(s.Listeners, admin.Listener{Name: l.Name, Connections: admin.Connections{Active: 5}, Binds: bounds(l), Routes: []admin.Route{{To: map[string]float64{l.Upstream: 100}}}})
 		s.Connections.Active += 5
@@ -146,8 +153,14 @@ type runRig struct {
 // startRun starts it with a configuration of those listeners, and waits until it has begun.
 func startRun(t *testing.T, args []string, listeners ...string) *runRig {
 	t.Helper()
+	return startRunIn(t, t.TempDir(), args, listeners...)
+}
+
+// startRunIn is startRun with its files in a directory.
+func startRunIn(t *testing.T, dir string, args []string, listeners ...string) *runRig {
+	t.Helper()
 	r := &runRig{
-		t: t, balancer: &paperBalancer{cut: make(chan struct{}), drains: make(chan struct{})}, dir: t.TempDir(),
+		t: t, balancer: &paperBalancer{cut: make(chan struct{}), drains: make(chan struct{})}, dir: dir,
 		stderr: newOutput(), stops: make(chan os.Signal, 2), hangups: make(chan os.Signal, 1), done: make(chan struct{}),
 	}
 	close(r.balancer.drains)

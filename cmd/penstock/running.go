@@ -148,10 +148,11 @@ func (r *running) serveOpen(ctx context.Context, cfg *config.Config) error {
 	return err
 }
 
-// leave makes room for a successor, once the process drains.
+// leave begins the end of a process that drains: nothing is changed any more. It can be
+// asked how far it is, until a successor wants its admin socket.
 func (r *running) leave() {
 	r.notify(r.notifier.Stopping(r.options.DrainTimeout + 2*lastWords))
-	r.admin.Leave()
+	r.keeper.Close()
 }
 
 // logStart says under which bounds it runs, and what of its configuration is hardly meant.

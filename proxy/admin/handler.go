@@ -91,7 +91,7 @@ func code(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, new(*methodError)):
 		return http.StatusMethodNotAllowed
-	case errors.Is(err, generation.ErrPending), errors.Is(err, generation.ErrNothing), errors.Is(err, generation.ErrLate):
+	case errors.Is(err, generation.ErrPending), errors.Is(err, generation.ErrNothing), errors.Is(err, generation.ErrLate), errors.Is(err, ErrServing):
 		return http.StatusConflict
 	case errors.Is(err, generation.ErrClosed):
 		return http.StatusServiceUnavailable

@@ -37,12 +37,12 @@ func (r *rig) send(w wire) (code int, changes bool) {
 	if err != nil {
 		return 0, false
 	}
-	before := r.reloader.Status()
+	before, at := r.reloader.Status(), r.Addr()
 	r.balancer.forget()
 	answer := httptest.NewRecorder()
 	r.Handler().ServeHTTP(answer, req)
 	after := r.reloader.Status()
-	changes = r.balancer.last() != "" || before.Current != after.Current || (before.Pending == nil) != (after.Pending == nil)
+	changes = r.balancer.last() != "" || before.Current != after.Current || (before.Pending == nil) != (after.Pending == nil) || r.Addr() != at
 	select {
 	case <-r.stopped:
 		changes = true
@@ -83,6 +83,7 @@ var goods = []string{
 	"/drain", "/drain?listener=web", "/drain?upstream=shop&endpoint=a", "/drain?endpoint=[::1]:80&upstream=shop&undo=true", "/drain?upstream=shop&endpoint=a&undo=false",
 	"/weight?upstream=shop&endpoint=a&weight=0", "/weight?weight=256&endpoint=a%20b&upstream=shop",
 	"/split?listener=web&route=0&percent=shop:95&percent=next:5", "/split?percent=a:b:99.75&listener=web&percent=b:0.25%25&route=12",
+	"/leave", // for good, so it is the last
 }
 
 // mutations are a good request with one thing wrong with it.
@@ -148,6 +149,7 @@ func TestOneThingWrong(t *testing.T) {
 		path, _, _ := strings.Cut(target, "?")
 		tried[path] = true
 		prepare := r.settle
+		r.balancer.drain(path == "/leave")
 		if path == "/confirm" {
 			prepare = r.pend
 		}
@@ -172,7 +174,7 @@ func TestOneThingWrong(t *testing.T) {
 // patterns are all requests that change something, with their parameters sorted and read, as
 // the page about them says, and not as the server reads them.
 var patterns = []*regexp.Regexp{
-	regexp.MustCompile(`(?s)^/(reload|confirm|rollback|drain|plan)$`),
+	regexp.MustCompile(`(?s)^/(reload|confirm|rollback|drain|plan|leave)$`),
 	regexp.MustCompile(`(?s)^/plan\?config=/.*$`),
 	regexp.MustCompile(`(?s)^/reload\?confirm=[^\n&]+(\nrollback_if=[^\n&]+)?$`),
 	regexp.MustCompile(`(?s)^/confirm\?generation=[0-9]+$`),

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -69,6 +70,49 @@ func TestSocketIsNotEverybodys(t *testing.T) {
 	r.end(t)
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the path is still there: %v", err)
+	}
+}
+
+// TestHandover: an address is its process's until a successor wants it that finds it draining;
+// until then it answers, and then its successor does.
+func TestHandover(t *testing.T) {
+	for _, bind := range []string{"unix:" + filepath.Join(t.TempDir(), "s"), "127.0.0.1:0"} {
+		old := newRig(t, bind)
+		at := old.Addr()
+		next := newQuietRig(t)
+		if _, err := next.Prepare(t.Context(), at); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("%s: a second server, while the first one serves: %v", at, err)
+		}
+		old.balancer.drain(true)
+		if s, err := old.Status(t.Context()); err != nil || s.State != admin.Draining {
+			t.Errorf("%s: while it drains: %v, %v", at, s.State, err)
+		}
+		next.move(t, at)
+		if s, err := old.Status(t.Context()); err != nil || s.State != admin.Serving || next.Addr() != at || old.Addr() != "" {
+			t.Errorf("%s: %v, %v; the successor is at %q, the other at %q", at, s.State, err, next.Addr(), old.Addr())
+		}
+		m, err := old.Prepare(t.Context(), "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Commit()
+		if old.Addr() != "" {
+			t.Errorf("what has left is at %q", old.Addr())
+		}
+	}
+}
+
+// TestNobodyElseIsAskedToLeave: what is no process of this program's keeps its address.
+func TestNobodyElseIsAskedToLeave(t *testing.T) {
+	var asked sync.Map
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { asked.Store(q.URL.Path, true) }))
+	defer s.Close()
+	_, err := newQuietRig(t).Prepare(t.Context(), s.Listener.Addr().String())
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v", err)
+	}
+	if _, ok := asked.Load("/leave"); ok {
+		t.Error("it was asked to leave")
 	}
 }
 

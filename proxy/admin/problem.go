@@ -86,7 +86,7 @@ func inUse(s *Status) map[string]bool {
 
 func (f *finder) process(s *Status) {
 	var of Problem
-	if p := s.Pending; p != nil {
+	if p := s.Pending; p != nil && s.State != Draining { // which leaves it as it is
 		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, or is taken back", p.Generation, f.clock(p.Until))
 	}
 	if s.State == Draining {

@@ -34,6 +34,7 @@ var requests = []request{
 	{http.MethodPost, "/drain", [][]string{{}, {"listener"}, {"upstream", "endpoint"}, {"upstream", "endpoint", "undo"}}, (*Server).drain},
 	{http.MethodPost, "/weight", [][]string{{"upstream", "endpoint", "weight"}}, (*Server).weight},
 	{http.MethodPost, "/split", [][]string{{"listener", "route", "percent"}}, (*Server).split},
+	{http.MethodPost, "/leave", [][]string{{}}, (*Server).leave}, // of a successor
 }
 
 // arguments are the values of a request's parameters; those that it does not have are zero.

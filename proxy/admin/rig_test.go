@@ -15,8 +15,16 @@ import (
 // A balancer has one listener, web, and one upstream, shop, with one endpoint, a. It notes
 // what it is told.
 type balancer struct {
-	mu   sync.Mutex
-	told []string
+	mu     sync.Mutex
+	told   []string
+	drains bool // its process
+}
+
+// drain has its process drain, or not.
+func (b *balancer) drain(drains bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drains = drains
 }
 
 func (b *balancer) note(format string, args ...any) {
@@ -43,8 +51,14 @@ func (b *balancer) forget() {
 }
 
 func (b *balancer) Status() admin.Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	state := admin.Serving
+	if b.drains {
+		state = admin.Draining
+	}
 	return admin.Status{
-		State:       admin.Serving,
+		State:       state,
 		Connections: admin.Connections{Accepted: 5, Active: 3, Refused: 1},
 		Counters:    map[string]int64{"failures": 7},
 		Listeners:   []admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}},

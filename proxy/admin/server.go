@@ -94,7 +94,8 @@ type Move struct {
 
 // Prepare gets hold of an address, as [ParseAddress] takes it, or of none for "". At that
 // where it listens already nothing is opened, and the mode of its path is all that may
-// change. A path that a process has left behind is taken over. The error is one line.
+// change. A path that a process has left behind is taken over, and so is the address of one
+// that drains. The error is one line.
 func (s *Server) Prepare(ctx context.Context, bind string) (*Move, error) {
 	if bind == "" {
 		return &Move{server: s}, nil
@@ -109,7 +110,7 @@ func (s *Server) Prepare(ctx context.Context, bind string) (*Move, error) {
 	if same {
 		return &Move{server: s, same: true, mode: addr.Mode}, nil
 	}
-	l, err := listener.Listen(ctx, addr, &listener.Config{Limit: s.limit})
+	l, err := s.listen(ctx, addr)
 	if err != nil {
 		return nil, err
 	}

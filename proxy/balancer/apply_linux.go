@@ -11,10 +11,11 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/generation"
 )
 
 // errClosing is the error of a change while the process is about to end.
-var errClosing = errors.New("the process is draining: nothing is changed any more")
+var errClosing = fmt.Errorf("%w: it drains, and nothing is changed any more", generation.ErrClosed)
 
 // next is a configuration that is being prepared: nothing of what runs depends on it
 // yet.
