@@ -83,7 +83,7 @@ const (
 // ListParts lists the clients of the first core, and returns in how many parts.
 func (g *Group) ListParts() (parts, clients int) {
 	for at := 0; at >= 0; parts++ {
-		p, _ := g.askPart(context.Background(), g.cores[0], 0, at)
+		p, _ := askPart(context.Background(), g, g.cores[0], func() part { return g.cores[0].list(0, at) })
 		clients += len(p.sessions)
 		at = p.next
 	}

@@ -35,7 +35,7 @@ func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
 		}
 		for i, c := range g.cores {
 			for at := 0; at >= 0; {
-				p, ok := g.askPart(ctx, c, i, at)
+				p, ok := askPart(ctx, g, c, func() part { return c.list(i, at) })
 				if !ok {
 					return
 				}
@@ -55,13 +55,13 @@ func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
 	}
 }
 
-// askPart asks a core for a part, unless ctx or the group ends first.
-func (g *Group) askPart(ctx context.Context, c *core, index, at int) (p part, ok bool) {
+// askPart has a core's loop find out a part of something, unless ctx or the group ends first.
+func askPart[T any](ctx context.Context, g *Group, c *core, find func() T) (p T, ok bool) {
 	if ctx.Err() != nil {
 		return p, false
 	}
-	answer := make(chan part, 1)
-	c.post(func() { answer <- c.list(index, at) })
+	answer := make(chan T, 1)
+	c.post(func() { answer <- find() })
 	select {
 	case p = <-answer:
 		return p, true
@@ -71,28 +71,33 @@ func (g *Group) askPart(ctx context.Context, c *core, index, at int) (p part, ok
 	return p, false
 }
 
-// list lists some clients from a place on. A client stays where it is, so none is met
-// twice.
+// list lists some clients from a place on.
 func (c *core) list(index, at int) part {
 	p := part{sessions: make([]Session, 0, listMost)}
+	p.next = c.pass(at, func(n *conn) bool {
+		p.sessions = append(p.sessions, c.describe(n, index))
+		return len(p.sessions) < listMost
+	})
+	return p
+}
+
+// pass calls see for some clients from a place on, until it says that it is enough, and
+// returns the place to go on at; negative: there is none. A client stays where it is, so none
+// is met twice.
+func (c *core) pass(at int, see func(n *conn) bool) (next int) {
 	began := time.Now()
 	for range listLooks {
 		slab := at / slabSize
 		if slab >= len(c.slabs) {
-			return part{p.sessions, -1}
+			return -1
 		}
 		n := &c.slabs[slab][at%slabSize]
 		at++
-		if n.state == free {
-			continue
-		}
-		p.sessions = append(p.sessions, c.describe(n, index))
-		if len(p.sessions) == listMost || time.Since(began) > listTime {
+		if n.state != free && (!see(n) || time.Since(began) > listTime) {
 			break
 		}
 	}
-	p.next = at
-	return p
+	return at
 }
 
 // describe says what is known of a client. Addresses are asked for, but where they are
