@@ -5,14 +5,17 @@ package proxy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/socket"
 )
 
@@ -85,42 +88,66 @@ func testDrainRefusesNewConnections(t *testing.T) {
 
 func TestDrainTimeoutCuts(t *testing.T) { eachDriver(t, testDrainTimeoutCuts) }
 
+// A timer is one that a server has asked for.
+type timer struct {
+	after time.Duration
+	over  chan time.Time
+}
+
 func testDrainTimeoutCuts(t *testing.T) {
-	open := func(t *testing.T, timeout time.Duration) (server *proxy.Server, asked chan time.Duration, clock chan time.Time) {
+	open := func(t *testing.T, timeout time.Duration) (server *proxy.Server, asked chan timer, j *journal) {
+		j, log := newJournal()
 		server, err := proxy.Open(context.Background(), &proxy.Config{
 			Loops:  loopsOf(t),
 			Listen: []socket.Address{parse(t, "127.0.0.1:0")}, To: []socket.Address{parse(t, endpoint(t, "127.0.0.1:0", echo))},
-			MaxConnections: 10, DrainTimeout: timeout,
+			MaxConnections: 500, DrainTimeout: timeout, Log: log,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		asked, clock = make(chan time.Duration, 1), make(chan time.Time)
+		asked = make(chan timer, 10)
 		server.SetAfter(func(d time.Duration) <-chan time.Time {
-			asked <- d
-			return clock
+			over := make(chan time.Time, 1)
+			asked <- timer{d, over}
+			return over
 		})
-		return server, asked, clock
+		return server, asked, j
 	}
 	t.Run("after the time", func(t *testing.T) {
-		server, asked, clock := open(t, 30*time.Second)
+		server, asked, j := open(t, 30*time.Second)
 		r := run(t, server)
-		for range 3 {
+		const clients = 100
+		for range clients {
 			exchange(t, r.dial(t), "hello")
 		}
 		r.stop()
-		if d := <-asked; d != 30*time.Second {
-			t.Errorf("the time is %v", d)
+		spread := core.NewSpread(30 * time.Second)
+		next := func(want time.Duration) timer {
+			t.Helper()
+			s := <-asked
+			if s.after != want {
+				t.Fatalf("the time is %v, want %v", s.after, want)
+			}
+			return s
 		}
+		step, look := next(spread.First), next(10*time.Second)
+		look.over <- time.Time{}
+		next(10 * time.Second)
+		j.wait(t, "drain waits for sessions")
 		if len(r.done) != 0 {
 			t.Error("Serve returned before its time")
 		}
-		clock <- time.Time{}
+		for n := 1; n < spread.Steps; n++ {
+			step.over <- time.Time{}
+			step = next(spread.Every)
+		}
+		condition.Await(t, "few are left for the last step", func() bool { return r.Summary().Connections.Active < clients/5 })
+		step.over <- time.Time{}
 		err := <-r.done
-		if want := "sessions were cut before their end: 3"; !errors.Is(err, proxy.ErrCut) || err.Error() != want {
+		if want := fmt.Sprintf("sessions were cut before their end: %d", clients); !errors.Is(err, proxy.ErrCut) || err.Error() != want {
 			t.Errorf("error is %v, want %v", err, want)
 		}
-		if got := r.Summary().Connections; got.Active != 0 || got.Accepted != 3 {
+		if got := r.Summary().Connections; got.Active != 0 || got.Accepted != clients {
 			t.Errorf("connections are %+v", got)
 		}
 	})
@@ -132,8 +159,11 @@ func testDrainTimeoutCuts(t *testing.T) {
 		r.stop()
 		exchange(t, conn, "hello")
 		finish(t, conn)
-		if err := <-r.done; err != nil || len(asked) != 0 {
-			t.Errorf("error is %v, the clock was asked %d times", err, len(asked))
+		if err := <-r.done; err != nil {
+			t.Errorf("error is %v", err)
+		}
+		if s := <-asked; s.after != 10*time.Second || len(asked) != 0 {
+			t.Errorf("the clock was asked for %v, and %d times more", s.after, len(asked))
 		}
 	})
 }

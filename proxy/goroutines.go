@@ -58,6 +58,8 @@ func (g *goroutines) cutAll(cause error) {
 	}
 }
 
+func (g *goroutines) cutSome(chosen func() bool, cause error) { g.sessions.cutSome(chosen, cause) }
+
 func (g *goroutines) active() int64 { return g.sessions.active() }
 
 func (g *goroutines) summary() core.Summary { return g.sessions.summary() }

@@ -59,6 +59,10 @@ func (d *loops) serve(ctx context.Context) error {
 
 func (d *loops) cutAll(cause error) { d.Cut(cause) }
 
+func (d *loops) cutSome(chosen func() bool, cause error) {
+	d.CutMatching(func(*core.Listening, core.Bond) bool { return chosen() }, cause)
+}
+
 func (d *loops) active() int64 { return d.Active() }
 
 func (d *loops) summary() core.Summary { return d.Summary() }

@@ -104,8 +104,9 @@ type driver interface {
 	// serve serves until ctx ends, then those who came before, and returns when they
 	// have left; or when it was cut.
 	serve(ctx context.Context) error
-	// cutAll ends it all at once, for a cause.
+	// cutAll ends it all at once, for a cause, and cutSome those sessions that are chosen.
 	cutAll(cause error)
+	cutSome(chosen func() bool, cause error)
 	// active returns how many clients are being served.
 	active() int64
 	summary() core.Summary

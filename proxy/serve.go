@@ -7,14 +7,15 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/listener"
 	"github.com/penstock/penstock/relay"
 )
 
 // Serve accepts and joins connections until ctx ends; then it accepts those that
 // were established by then, closes the listeners, and drains: it returns when
-// every session has ended. Sessions that go on for longer than the drain timeout
-// are cut, as by [Server.Cut]. It may be called once.
+// every session has ended. Sessions that go on until the end of the drain timeout
+// are cut, see [core.Spread]. It may be called once.
 //
 // The error is nil after a full drain; it wraps [ErrCut] if sessions were cut.
 func (s *Server) Serve(ctx context.Context) error {
@@ -41,22 +42,51 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
+// drainLook is how often it is logged what a drain waits for.
+const drainLook = 10 * time.Second
+
 // drain waits until all sessions have ended, or cuts them.
 func (s *Server) drain(ended <-chan struct{}) {
 	s.stopEpisodes()
-	s.log.Info("draining", "active", s.driver.active(), "drain_timeout", s.cfg.DrainTimeout.String())
-	var timeout <-chan time.Time
-	if s.cfg.DrainTimeout > 0 {
-		timeout = s.after(s.cfg.DrainTimeout)
+	timeout := s.cfg.DrainTimeout
+	s.log.Info("draining", "active", s.driver.active(), "drain_timeout", timeout.String())
+	spread := core.NewSpread(timeout)
+	var step <-chan time.Time
+	var until []any // nothing, for a drain that may take any time
+	if timeout > 0 {
+		until = []any{"until", time.Now().Add(timeout).Format(time.RFC3339)}
+		step = s.after(spread.First)
 	}
-	select {
-	case <-ended:
-		s.log.Info("drained")
-	case <-s.cut.Done():
-	case <-timeout:
-		s.log.Warn("drain timeout", "active", s.driver.active())
+	for n, look := 0, s.after(drainLook); ; {
+		select {
+		case <-ended:
+			s.log.Info("drained")
+			return
+		case <-s.cut.Done():
+			return
+		case <-look:
+			s.log.Info("drain waits for sessions", append([]any{"sessions", s.driver.active()}, until...)...)
+			look = s.after(drainLook)
+		case <-step:
+			s.cutSome(spread, n)
+			if n++; n == spread.Steps {
+				return
+			}
+			step = s.after(spread.Every)
+		}
+	}
+}
+
+// cutSome cuts some of the sessions that are left, all of them in the last step.
+func (s *Server) cutSome(spread core.Spread, step int) {
+	if step == 0 {
+		s.log.Warn("drain timeout", "active", s.driver.active(), "resets_within", (time.Duration(spread.Steps-1) * spread.Every).String())
+	}
+	if step == spread.Steps-1 {
 		s.Cut()
+		return
 	}
+	s.driver.cutSome(func() bool { return spread.Cuts(step) }, context.Canceled) // as Cut does
 }
 
 // Cut ends a Serve at once: its listeners are closed, and all sessions end as by

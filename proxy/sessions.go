@@ -113,12 +113,17 @@ func (b *sessions) live() []*relay.Session {
 }
 
 // cutAll cuts the sessions that have been started.
-func (b *sessions) cutAll(cause error) {
+func (b *sessions) cutAll(cause error) { b.cutSome(func() bool { return true }, cause) }
+
+// cutSome cuts those of them that are chosen.
+func (b *sessions) cutSome(chosen func() bool, cause error) {
 	b.mu.Lock()
 	live := b.live()
 	b.mu.Unlock()
 	for _, s := range live {
-		s.Cut(cause)
+		if chosen() {
+			s.Cut(cause)
+		}
 	}
 }
 

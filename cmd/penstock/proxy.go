@@ -22,7 +22,7 @@ type proxyCmd struct {
 	ConnectTimeout   timeout `default:"5s" placeholder:"TIME" help:"For the attempt to reach one target, all its addresses together. 0 is off, for this and all timeouts. (default: ${default})"`
 	IdleTimeout      timeout `default:"1h" placeholder:"TIME" help:"Ends a session in which no byte moved for so long. (default: ${default})"`
 	HalfCloseTimeout timeout `default:"1m" placeholder:"TIME" help:"The same, once one side has sent its end of file. (default: ${default})"`
-	DrainTimeout     timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM, SIGINT or SIGHUP; a second signal cuts them at once. (default: ${default})"`
+	DrainTimeout     timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM, SIGINT or SIGHUP; those that are left are reset over the last tenth of it, and a second signal cuts them at once. (default: ${default})"`
 	UserTimeout      timeout `default:"15m" placeholder:"TIME" help:"TCP_USER_TIMEOUT: how long a peer may leave bytes unacknowledged, or its window shut. (default: ${default})"`
 
 	MaxConnections *int `placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default, and most: what RLIMIT_NOFILE allows)"`

@@ -13,7 +13,7 @@ type runCmd struct {
 
 	engineFlags
 
-	DrainTimeout timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT; a second signal cuts them at once. SIGHUP reads the configuration again. 0 is off. (default: ${default})"`
+	DrainTimeout timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT; those that are left are reset over the last tenth of it, and a second signal cuts them at once. SIGHUP reads the configuration again. 0 is off. (default: ${default})"`
 
 	logFlags
 

@@ -248,6 +248,10 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	}
 	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, ever %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Most), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
 	switch {
+	case e.State == admin.Draining || e.State == admin.Removed:
+		if !e.Until.IsZero() && e.Active > 0 {
+			t.note("its sessions are reset at %s", t.until(e.Until))
+		}
 	case !e.Until.IsZero():
 		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)
 	case e.Why != "":

@@ -130,10 +130,13 @@ type Status struct {
 	// Problems are what is wrong, outages first; empty: nothing.
 	Problems []Problem `json:"problems"`
 
-	PID        int       `json:"pid"`
-	Version    string    `json:"version"`
-	Started    time.Time `json:"started"`
-	State      State     `json:"state"` // Serving or Draining
+	PID     int       `json:"pid"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	State   State     `json:"state"` // Serving or Draining
+	// DrainEnds is when the sessions are reset that are left when the process drains; left
+	// out: it does not drain, or for as long as it takes.
+	DrainEnds  time.Time `json:"drain_ends,omitzero"`
 	Generation int       `json:"generation"`
 	// Pending is the reload that waits to be confirmed; nil: there is none.
 	Pending *generation.Waiting `json:"pending,omitempty"`
@@ -286,7 +289,8 @@ type Endpoint struct {
 	Backup  bool   `json:"backup,omitempty"`
 	State   State  `json:"state"`
 	Why     string `json:"why,omitempty"` // it is not up
-	// Until is the end of an ejection.
+	// Until is the end of an ejection, and when sessions are reset that drain; left out: there
+	// is no such time.
 	Until   time.Time `json:"until,omitzero"`
 	Breaker string    `json:"breaker,omitempty"` // open, half-open; left out: closed, or none
 	Opened  int64     `json:"opened,omitempty"`  // how many times the breaker has opened

@@ -90,7 +90,11 @@ func (f *finder) process(s *Status) {
 		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, or is taken back", p.Generation, f.clock(p.Until))
 	}
 	if s.State == Draining {
-		f.add(of, Warning, "draining", "the process drains: it accepts nobody any more, %s", plural(s.Connections.Active, "client is left", "clients are left"))
+		until := ""
+		if !s.DrainEnds.IsZero() {
+			until = ", until " + f.clock(s.DrainEnds)
+		}
+		f.add(of, Warning, "draining", "the process drains: it accepts nobody any more, %s%s", plural(s.Connections.Active, "client is left", "clients are left"), until)
 	}
 	if c := s.Connections; c.Most > 0 && c.Active >= c.Most {
 		f.add(of, Warning, "connections_limit", "the process is at its limit of connections (%d of %d): further clients wait", c.Active, c.Most)

@@ -47,7 +47,7 @@ func (s *Server) DrainEndpoint(upstream, endpoint string, drain bool) error {
 		from, to = to, from
 	}
 	s.tellOperator("drain", from, to, "upstream", upstream, "endpoint", m.endpoint.Name())
-	s.forgo(m.cut)
+	s.callOff(m.cut)
 	m.cut = nil
 	if drain {
 		m.cut = s.letGo(m.endpoint, "drain", u.cfg.DrainTimeout, errDrained)

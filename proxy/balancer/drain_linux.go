@@ -6,26 +6,37 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/dispatch"
 )
 
 // letGo does with the sessions of an endpoint what a configuration says: keep, drain or
-// reset. It returns what [Server.forgo] has left alone, nil if there is no such thing.
-func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, cause error) *time.Timer {
-	cut := func() { s.cutSessions(e, cause) }
+// reset. It returns what [Server.callOff] calls off, nil if there is no such thing.
+func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, cause error) *cutting {
 	switch {
 	case how == "keep":
 	case how == "reset" || within <= 0:
-		s.aside(cut)
+		s.aside(func() { s.tellCut(e, s.group.CutMatching(bondTo(e), cause), cause) })
 	default:
-		return s.later(within, cut)
+		return s.cutAfter(within, s.cutter(e, cause))
 	}
 	return nil
 }
 
-// cutSessions ends those of an endpoint. It waits for the loops.
-func (s *Server) cutSessions(e *dispatch.Endpoint, cause error) {
-	if n := s.group.CutMatching(bondTo(e), cause); n > 0 {
+// cutter returns what cuts the sessions of an endpoint in steps. It waits for the loops.
+func (s *Server) cutter(e *dispatch.Endpoint, cause error) func(chosen func() bool, last bool) {
+	n, to := 0, bondTo(e)
+	return func(chosen func() bool, last bool) {
+		n += s.group.CutMatching(func(l *core.Listening, b core.Bond) bool { return to(l, b) && chosen() }, cause)
+		if last {
+			s.tellCut(e, n, cause)
+		}
+	}
+}
+
+// tellCut logs how many sessions of an endpoint were cut.
+func (s *Server) tellCut(e *dispatch.Endpoint, n int, cause error) {
+	if n > 0 {
 		s.log.Info("sessions cut", "upstream", e.Upstream().Name(), "endpoint", e.Name(), "sessions", n, "cause", cause)
 	}
 }
@@ -100,10 +111,10 @@ func (s *Server) letGoUnwell(e *dispatch.Endpoint, cfg *config.Upstream) {
 		s.letGo(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
 		return
 	}
-	fell := e.Fell()
-	s.later(cfg.DrainTimeout, func() {
-		if st := e.State(); (st.Down || st.Ejected) && e.Fell() == fell {
-			s.cutSessions(e, errUnhealthy)
-		}
+	fell, cut := e.Fell(), s.cutter(e, errUnhealthy)
+	s.cutAfter(cfg.DrainTimeout, func(chosen func() bool, last bool) {
+		st := e.State()
+		ill := (st.Down || st.Ejected) && e.Fell() == fell
+		cut(func() bool { return ill && chosen() }, last)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
@@ -27,8 +26,8 @@ type member struct {
 	breaker  *health.Breaker    // nil: it has none
 	ending   *ending            // nil: it was not asked for yet
 	draining bool               // by an operator
-	cut      *time.Timer        // when that is over; nil: it is, or there is none
-	leave    *time.Timer        // of one that is gone: when its sessions are cut; nil: they are not, or were
+	cut      *cutting           // of that; nil: there is none
+	leave    *cutting           // of one that is gone; nil: its sessions stay
 	set      *int               // its weight, by an operator; nil: that of the spec
 }
 

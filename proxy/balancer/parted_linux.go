@@ -19,31 +19,43 @@ type parted struct {
 	key, owner string
 	of         []*core.Listening
 	left       int // of those, that have sessions, or may get some
-	cut        *time.Timer
-	over       *atomic.Bool // they are cut
+	cut        *cutting
+	over       atomic.Bool // all of them are cut
+	n          int         // that were; under cut's turn
 }
 
 // endSessions cuts the sessions of a socket that is gone, and of those that it had taken over
 // from, when they have had the time to drain that their upstreams give.
 func (s *Server) endSessions(key string, b *bound) {
-	p := &parted{key: key, owner: b.owner, of: b.sockets(), over: new(atomic.Bool)}
+	p := &parted{key: key, owner: b.owner, of: b.sockets()}
 	if p.left = len(p.of); p.left == 0 {
 		return
 	}
 	of := p.of
-	cut := func() {
-		p.over.Store(true)
-		s.group.CutMatching(func(l *core.Listening, _ core.Bond) bool { return slices.Contains(of, l) }, errListenerGone)
+	cut := func(chosen func() bool, last bool) {
+		p.over.Store(last)
+		p.n += s.group.CutMatching(func(l *core.Listening, _ core.Bond) bool { return slices.Contains(of, l) && chosen() }, errListenerGone)
+		if last {
+			s.tellParted(p)
+		}
 	}
 	within := s.drainTime(b.cfg)
 	if within <= 0 {
-		s.aside(cut)
+		s.aside(func() { cut(func() bool { return true }, true) })
 		return
 	}
-	p.cut = s.later(within, cut)
+	p.cut = s.cutAfter(within, cut)
 	s.parted[key] = append(s.parted[key], p)
 	for _, l := range p.of {
 		l.Of.(*bound).parted = p
+	}
+}
+
+// tellParted logs how many sessions were cut.
+func (s *Server) tellParted(p *parted) {
+	if p.n > 0 {
+		s.log.Info("sessions cut", "listener", p.owner, "sessions", p.n, "cause", errListenerGone)
+		p.n = 0
 	}
 }
 
@@ -80,7 +92,7 @@ func (s *Server) rejoin(key string, b *bound) {
 
 // forgetParted has nothing kept of sockets that are closed, nor their sessions cut.
 func (s *Server) forgetParted(p *parted) {
-	s.forgo(p.cut)
+	s.callOff(p.cut)
 	s.parted[p.key] = slices.DeleteFunc(s.parted[p.key], func(other *parted) bool { return other == p })
 	if len(s.parted[p.key]) == 0 {
 		delete(s.parted, p.key)
@@ -119,6 +131,7 @@ func (s *Server) forgetDeserted() {
 		if p := b.parted; p != nil {
 			if p.left--; p.left == 0 {
 				s.forgetParted(p)
+				s.aside(func() { p.cut.settled(func() { s.tellParted(p) }) })
 			}
 		}
 		if h := b.heir; h != nil {

@@ -132,6 +132,7 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
+	r.Logs("level=INFO", `msg="sessions cut" listener=m sessions=1`)
 	if n, err := net.Dial("tcp", at); err == nil {
 		n.Close()
 		t.Error("somebody listens still")

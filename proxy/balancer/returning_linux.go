@@ -1,8 +1,6 @@
 package balancer
 
-import (
-	"slices"
-)
+import "slices"
 
 // What was taken out of service may come back before its sessions have ended: by a
 // rollback, or because discovery leaves an endpoint out of one answer. Then it is the same
@@ -57,7 +55,7 @@ func (st *stock) welcome(u *upstream) {
 // spare has the sessions of members that are back go on.
 func (s *Server) spare(u *upstream, st *stock) {
 	for _, r := range st.returning {
-		s.forgo(r.was.leave)
+		s.callOff(r.was.leave)
 		u.leaving = slices.DeleteFunc(u.leaving, func(m *member) bool { return m == r.was })
 	}
 }

@@ -81,10 +81,11 @@ type Server struct {
 	sick          sickness
 	deserted      desertions
 
-	cut    context.Context // ends when sessions are cut
-	cutNow context.CancelFunc
-	// cutBefore is how many sessions had been cut by then, as the configuration has it.
-	cutBefore atomic.Int64
+	cut       context.Context // ends when sessions are cut
+	cutNow    context.CancelFunc
+	cutting   bool      // sessions are cut for the end; under mu
+	cutBefore int64     // sessions that had been cut by then, as the configuration has it; under mu
+	drainEnds time.Time // when all are cut; zero: nobody drains, or for any time; under mu
 
 	ended context.Context // when everything has
 	end   context.CancelFunc
@@ -185,10 +186,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		err = <-served
 	case err = <-served:
 	}
-	var cut int64
-	if s.cut.Err() != nil {
-		cut = s.group.Summary().Canceled - s.cutBefore.Load()
-	}
+	cut := s.cutForTheEnd()
 	close(stop)
 	beside.Wait()
 	err = errors.Join(err, s.close())
@@ -197,48 +195,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	return err
 }
-
-// drain waits until all sessions have ended, or cuts them.
-func (s *Server) drain(served <-chan error) error {
-	s.mu.Lock()
-	s.closing = true
-	for _, b := range s.binds {
-		s.tellUnclosed(b, b.listener.Unlink()) // nobody finds it any more, before its queue is emptied
-	}
-	s.mu.Unlock()
-	s.group.Drain()
-	s.full.Stop()
-	s.starved.Stop()
-	s.log.Info("draining", "active", s.group.Active(), "drain_timeout", s.options.DrainTimeout.String())
-	var timeout <-chan time.Time
-	if s.options.DrainTimeout > 0 {
-		timeout = time.After(s.options.DrainTimeout)
-	}
-	select {
-	case err := <-served:
-		s.log.Info("drained")
-		return err
-	case <-s.cut.Done():
-	case <-timeout:
-		s.log.Warn("drain timeout", "active", s.group.Active())
-		s.Cut()
-	}
-	return <-served
-}
-
-// Cut ends a Serve at once: listeners are closed, and all sessions are reset.
-func (s *Server) Cut() {
-	s.mu.Lock()
-	s.closing = true
-	if s.cut.Err() == nil {
-		s.cutBefore.Store(s.group.Summary().Canceled)
-		s.cutNow()
-	}
-	s.mu.Unlock()
-	s.group.Cut(errCut)
-}
-
-var errCut = errors.New("the process ends")
 
 // Summary returns what was done until now.
 func (s *Server) Summary() proxy.Summary {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
@@ -36,7 +35,7 @@ func (s *Server) status(total *core.Summary, running *dispatch.Running) admin.St
 	}
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Most())}
 	if s.closing {
-		st.State = admin.Draining
+		st.State, st.DrainEnds = admin.Draining, s.drainEnds
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.listeners)) {
 		st.Listeners = append(st.Listeners, s.listenerStatus(name, running))
@@ -186,7 +185,7 @@ func (s *Server) upstreamStatus(u *upstream, running *dispatch.Running) admin.Up
 	u.leaving = stillThere(u.leaving)
 	for _, m := range u.leaving {
 		e := s.endpointStatus(m, running)
-		e.State, e.Why, e.Until = admin.Removed, "", time.Time{}
+		e.State, e.Why, e.Until = admin.Removed, "", m.leave.ends()
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
@@ -210,7 +209,7 @@ func (s *Server) endpointStatus(m *member, running *dispatch.Running) admin.Endp
 	}
 	switch {
 	case state.Draining:
-		st.State = admin.Draining
+		st.State, st.Until = admin.Draining, m.cut.ends()
 	case state.Down:
 		st.State, st.Why = admin.Down, m.whyDown()
 	case state.Ejected:

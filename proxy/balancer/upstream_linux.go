@@ -245,19 +245,24 @@ func (s *Server) dropUpstream(u *upstream) {
 // later has f called after a time, unless everything ends before. f must not take the
 // server's mu.
 func (s *Server) later(d time.Duration, f func()) *time.Timer {
+	return s.at(d, func() { s.aside(f) })
+}
+
+// at has f called after a time, with the server's mu held.
+func (s *Server) at(d time.Duration, f func()) *time.Timer {
 	var t *time.Timer
 	t = s.after(d, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.timers, t)
-		s.aside(f)
+		f()
 	})
 	s.timers[t] = struct{}{}
 	return t
 }
 
-// forgo has later not call what it was to call at a time, unless it does so already. t may
-// be nil.
+// forgo has later or at not call what it was to call at a time, unless it does so already. t
+// may be nil.
 func (s *Server) forgo(t *time.Timer) {
 	if t != nil {
 		t.Stop()

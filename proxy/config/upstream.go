@@ -24,7 +24,7 @@ type Upstream struct {
 	Fallback         *Fallback         `key:"fallback" doc:"What happens to clients when no endpoint can be used. Absent: they are refused."`
 	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"What becomes of the connections of an endpoint that failed: they are kept, may last for drain_timeout, or are reset."`
 	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"The same, for an endpoint that is gone from the configuration or from discovery."`
-	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"How long connections last when they are drained. 0: they are reset at once."`
+	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"How long connections last when they are drained; those that are left are reset over the last tenth of it. 0: they are reset at once."`
 	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header that endpoints get; what a client's own header carried is passed on with version 2. 0: none."`
 	SourceAddress    netip.Addr        `key:"source_address" default:"" eg:"10.0.0.1" doc:"Local address from which endpoints are connected to. Empty: the kernel chooses."`
 	TLS              *UpstreamTLS      `key:"tls" doc:"Endpoints are spoken to in TLS. Absent: bytes are sent as they are."`

@@ -32,8 +32,9 @@ type Instance struct {
 
 // A Setting is what a load balancer is started with beside its configuration.
 type Setting struct {
-	Clients int        // at most; 0 means 5,000
-	Level   slog.Level // of what is logged
+	Clients int           // at most; 0 means 5,000
+	Level   slog.Level    // of what is logged
+	Drain   time.Duration // how long it may drain; 0 means 1 s
 }
 
 // Start has a load balancer serve what a configuration says. Files, each a name and a text,
@@ -49,6 +50,9 @@ func (s Setting) Start(t *testing.T, text string, files ...string) *Instance {
 	if s.Clients == 0 {
 		s.Clients = 5000
 	}
+	if s.Drain == 0 {
+		s.Drain = time.Second
+	}
 	b := &Instance{T: t, Dir: t.TempDir(), served: make(chan error, 1)}
 	for i := 0; i+1 < len(files); i += 2 {
 		b.Write(files[i], files[i+1])
@@ -56,7 +60,7 @@ func (s Setting) Start(t *testing.T, text string, files ...string) *Instance {
 	log := slog.New(slog.NewTextHandler(&b.Log, &slog.HandlerOptions{Level: s.Level}))
 	var err error
 	b.Server, err = balancer.Open(context.Background(), b.Load(text), balancer.Options{
-		Server: &proxy.Config{Loops: 2, MaxConnections: s.Clients, DrainTimeout: time.Second, Log: log},
+		Server: &proxy.Config{Loops: 2, MaxConnections: s.Clients, DrainTimeout: s.Drain, Log: log},
 	})
 	if err != nil {
 		t.Fatal(err)

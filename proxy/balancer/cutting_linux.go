@@ -1,0 +1,67 @@
+package balancer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/proxy/core"
+)
+
+// A cutting is that sessions are cut when they have had their time to drain, see
+// [core.Spread]. What does not say otherwise is guarded by the server's mu.
+type cutting struct {
+	until time.Time   // when the last one is; not changed
+	timer *time.Timer // of the next step; nil: there is none
+	off   bool        // there is to be none any more
+	turn  sync.Mutex  // of the steps, which are made one after the other
+}
+
+// cutAfter has sessions cut within a time, unless everything ends before. cut is called for
+// each step, on a goroutine of its own: chosen says of a session that is left whether it is
+// to be cut in that step, and last that nobody is asked after it.
+func (s *Server) cutAfter(within time.Duration, cut func(chosen func() bool, last bool)) *cutting {
+	k, spread := &cutting{until: time.Now().Add(within)}, core.NewSpread(within)
+	var step func(n int) func()
+	step = func(n int) func() {
+		return func() {
+			if k.timer = nil; k.off || s.closing {
+				return
+			}
+			last := n == spread.Steps-1
+			if !last {
+				k.timer = s.at(spread.Every, step(n+1))
+			}
+			s.aside(func() {
+				k.turn.Lock()
+				defer k.turn.Unlock()
+				cut(func() bool { return spread.Cuts(n) }, last)
+			})
+		}
+	}
+	k.timer = s.at(spread.First, step(0))
+	return k
+}
+
+// callOff has cutAfter cut none of the sessions that are left, but for those of a step that is
+// under way. k may be nil.
+func (s *Server) callOff(k *cutting) {
+	if k != nil {
+		k.off = true
+		s.forgo(k.timer)
+	}
+}
+
+// ends returns when the last of the sessions is cut; zero if none is. k may be nil.
+func (k *cutting) ends() time.Time {
+	if k == nil || k.off {
+		return time.Time{}
+	}
+	return k.until
+}
+
+// settled calls f when no step is under way.
+func (k *cutting) settled(f func()) {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	f()
+}
