@@ -22,8 +22,12 @@ const (
 	IP_LOCAL_PORT_RANGE = unix.IP_LOCAL_PORT_RANGE
 )
 
-// POLLIN is an event of poll(2).
-const POLLIN = unix.POLLIN
+// Events of poll(2). POLLERR and POLLHUP are told of without being asked for.
+const (
+	POLLIN  = unix.POLLIN
+	POLLERR = unix.POLLERR
+	POLLHUP = unix.POLLHUP
+)
 
 // SetsockoptInt sets an integer option with setsockopt(2).
 func SetsockoptInt(fd, level, option, value int) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/proxy/terminate"
 	"github.com/penstock/penstock/relay"
 )
@@ -20,91 +21,129 @@ func (s *Server) handed(h *core.Handed, of *dispatch.Handed) {
 		return
 	}
 	if err := s.tls.Enter(); err != nil {
-		refuse(client)
+		reset(client)
 		h.End(relay.Result{}, err)
 		return
 	}
 	defer s.tls.Leave()
 	res, err := s.serveHanded(h, of, client)
+	if err == socket.ErrGone {
+		h.Left()
+		return
+	}
 	h.End(res, err)
 }
 
-// serveHanded serves the client, which is closed when it returns.
+// serveHanded serves the client, which is closed when it returns. The error is
+// [socket.ErrGone] for one that has gone while it waited for an endpoint.
 func (s *Server) serveHanded(h *core.Handed, of *dispatch.Handed, raw net.Conn) (relay.Result, error) {
-	ctx, client := h.Context(), raw
-	var protocols []string
-	if server := of.Listener.Config().TLS; server != nil {
-		conn, err := server.Handshake(ctx, raw)
-		if err != nil {
-			raw.Close()
-			return relay.Result{}, err
-		}
-		client = conn
-		state := conn.ConnectionState()
-		of.Terminated(&state)
-		if state.NegotiatedProtocol != "" {
-			protocols = []string{state.NegotiatedProtocol}
-		}
-	} else if of.ALPN != nil {
-		protocols = of.ALPN
+	client, protocols, err := spoken(h.Context(), of, raw)
+	if err != nil {
+		raw.Close()
+		return relay.Result{}, err
 	}
 	search := of.NewSearch()
 	defer search.Close()
 	search.Begin(h.Client, s.now())
-	endpoint, err := s.reach(ctx, search, protocols, client)
-	if err != nil || endpoint == nil {
-		if err != nil {
-			refuse(raw)
-		}
+	endpoint, answer, err := s.reachFor(h.Context(), raw, search, protocols)
+	switch {
+	case err != nil:
+		reset(raw)
 		return relay.Result{}, err
+	case endpoint == nil:
+		return relay.Result{}, respond(client, answer)
 	}
 	limits, err := search.Reached(s.now())
 	if err != nil {
-		endpoint.Close()
-		refuse(raw)
+		reset(endpoint)
+		reset(raw)
 		return relay.Result{}, err
 	}
 	session := s.relay.NewSession(client, endpoint)
 	session.Limit(limits)
 	h.Join(session, limits, endpoint.RemoteAddr().String())
-	return session.Run(ctx)
+	return session.Run(h.Context())
 }
 
-// refuse resets a client: an orderly close would tell it that its server had nothing to
-// say.
-func refuse(c net.Conn) {
+// spoken returns what is read from and written to the client, and the protocols that may be
+// offered to its endpoint.
+func spoken(ctx context.Context, of *dispatch.Handed, raw net.Conn) (client net.Conn, protocols []string, err error) {
+	server := of.Listener.Config().TLS
+	if server == nil {
+		return raw, of.ALPN, nil
+	}
+	conn, err := server.Handshake(ctx, raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	state := conn.ConnectionState()
+	of.Terminated(&state)
+	if state.NegotiatedProtocol != "" {
+		protocols = []string{state.NegotiatedProtocol}
+	}
+	return conn, protocols, nil
+}
+
+// reset ends a connection, and what is beneath it, so that the peer does not take that for
+// an orderly end.
+func reset(c net.Conn) {
+	for {
+		outer, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = outer.NetConn()
+	}
 	if t, ok := c.(interface{ SetLinger(seconds int) error }); ok {
 		_ = t.SetLinger(0)
 	}
 	c.Close()
 }
 
-// reach does what a search says until there is a connection to an endpoint. It is nil,
-// without an error, if the client has got its response.
-func (s *Server) reach(ctx context.Context, search *dispatch.Search, protocols []string, client net.Conn) (net.Conn, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
+// reachFor is reach for as long as the client is there: whatever is waited for, one that was
+// reset gives up its place at once. Nothing is read from it meanwhile.
+func (s *Server) reachFor(ctx context.Context, client net.Conn, search *dispatch.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
+	watched, stop := socket.Watch(ctx, client, time.Time{})
+	endpoint, answer, err = s.reach(watched, search, protocols)
+	stop()
+	if context.Cause(watched) == socket.ErrGone {
+		if endpoint != nil {
+			reset(endpoint)
 		}
+		return nil, nil, socket.ErrGone
+	}
+	return endpoint, answer, err
+}
+
+// reach does what a search says until there is a connection to an endpoint, or the answer
+// that the client gets in place of one. That ctx has ended says nothing of an endpoint.
+func (s *Server) reach(ctx context.Context, search *dispatch.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
+	for ctx.Err() == nil {
 		switch step := search.Next(s.now()); step.Do {
 		case core.Connect:
 			conn, err := s.connect(ctx, search, &step, protocols)
 			if err == nil {
-				return conn, nil
+				return conn, nil, nil
 			}
-			search.Failed(err, s.now())
+			if ctx.Err() == nil {
+				search.Failed(err, s.now())
+			}
 		case core.Resolve:
-			search.Resolved(step.Resolver.Resolve(ctx, step.Host, step.Timeout))
+			ips, err := step.Resolver.Resolve(ctx, step.Host, step.Timeout)
+			if ctx.Err() == nil {
+				search.Resolved(ips, err)
+			}
 		case core.Pause:
 			pause(ctx, step.Timeout, nil)
 		case core.Park:
 			pause(ctx, step.Timeout, search.Woken())
 		case core.Respond:
-			return nil, respond(client, step.Bytes)
+			return nil, step.Bytes, nil
 		default:
-			return nil, search.Err()
+			return nil, nil, search.Err()
 		}
 	}
+	return nil, nil, context.Cause(ctx)
 }
 
 // pause waits for a time, if it is not 0, or until woken.
@@ -144,7 +183,7 @@ func (s *Server) connect(ctx context.Context, search *dispatch.Search, step *cor
 	}
 	if step.Preface {
 		if _, err := conn.Write(search.Preface(nil)); err != nil {
-			conn.Close()
+			reset(conn)
 			return nil, err
 		}
 	}

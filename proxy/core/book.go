@@ -30,14 +30,16 @@ func (b *book) add(h *Handed) {
 	b.active++
 }
 
-// end takes one out, and returns what it was bound to, and whether it was joined.
-func (b *book) end(h *Handed, r relay.Result) (bond Bond, joined bool) {
+// end takes one out, and returns what it was bound to, and whether it was joined. left says
+// that it has gone before that.
+func (b *book) end(h *Handed, r relay.Result, left bool) (bond Bond, joined bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.next.prev, h.prev.next = h.prev, h.next
 	b.active--
 	joined = h.session != nil
 	switch {
+	case left:
 	case joined && r.Reason == relay.ReasonCanceled, !joined && h.ctx.Err() != nil:
 		b.canceled++
 	case !joined:

@@ -34,6 +34,9 @@ func (c *early) RelayReader() (io.Reader, []byte) {
 // RelayWriter implements [relay.Unwrapper].
 func (c *early) RelayWriter() io.Writer { return c.Conn }
 
+// NetConn returns the connection itself: who resets it, or watches it, asks for it.
+func (c *early) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite ends what is written, as of a connection of TCP or of a unix socket.
 func (c *early) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {

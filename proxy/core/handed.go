@@ -83,9 +83,15 @@ func (h *Handed) book() *book { return &h.serving.socket.group.handed }
 // End is the end of the client, whose socket has been closed: of its session, with what
 // that has come to, or before that, with the cause for which it was refused and no
 // result. Its [Bond] is told, and its place is somebody else's.
-func (h *Handed) End(r relay.Result, err error) {
+func (h *Handed) End(r relay.Result, err error) { h.end(r, err, false) }
+
+// Left is End for a client that has gone before it was joined, whose socket has been
+// closed: nobody has refused it.
+func (h *Handed) Left() { h.end(relay.Result{}, nil, true) }
+
+func (h *Handed) end(r relay.Result, err error, left bool) {
 	g, b := h.serving.socket.group, h.book()
-	bond, joined := b.end(h, r)
+	bond, joined := b.end(h, r, left)
 	if bond != nil {
 		bond.Ended(r, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/proxy/socket"
 )
 
 // ErrSessions is the error of a TLS session for which there is no room.
@@ -76,8 +78,9 @@ type turn struct {
 	held  bool
 }
 
-// take waits until there is room.
-func (t *turn) take(ctx context.Context) error {
+// take waits until there is room, or the peer of a connection, from which nobody reads
+// meanwhile, has gone.
+func (t *turn) take(ctx context.Context, c net.Conn) error {
 	if t.held || t.limit == nil || t.limit.turns == nil {
 		return nil
 	}
@@ -89,11 +92,16 @@ func (t *turn) take(ctx context.Context) error {
 	}
 	timer := time.NewTimer(time.Until(t.end))
 	defer timer.Stop()
+	ctx, stop := socket.Watch(ctx, c, t.end)
+	defer stop()
 	select {
 	case t.limit.turns <- struct{}{}:
 		t.held = true
 		return nil
 	case <-ctx.Done():
+		if context.Cause(ctx) == socket.ErrGone {
+			return socket.ErrGone
+		}
 		return ctx.Err()
 	case <-timer.C:
 		return errBusy
@@ -127,7 +135,7 @@ func (c *turning) Read(p []byte) (int, error) {
 	c.turn.done()
 	n, err := c.read(p)
 	if n > 0 {
-		if late := c.turn.take(c.ctx); late != nil {
+		if late := c.turn.take(c.ctx, c.Conn); late != nil {
 			return 0, late
 		}
 	}

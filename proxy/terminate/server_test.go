@@ -310,6 +310,41 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// TestTurnOfOneThatHasGone: a handshake that waits for its turn ends when its client is reset.
+func TestTurnOfOneThatHasGone(t *testing.T) {
+	a := newAuthority(t, "test")
+	limit := terminate.NewLimit(0, 1)
+	s := newServer(t, terminate.Config{Certificates: []terminate.Pair{a.pair("a.test")}, Limit: limit, Timeout: time.Hour})
+	trust := &tls.Config{ServerName: "a.test", RootCAs: a.pool()}
+	ctx, cancel := context.WithCancel(context.Background())
+	full, c := sockets.TCPPair(t)
+	ended := make(chan error, 1)
+	go func() { _, err := s.Handshake(ctx, newStuck(c, 0)); ended <- err }()
+	gone := make(chan struct{}, 2)
+	go func() { _ = tls.Client(full, trust).Handshake(); gone <- struct{}{} }()
+	eventually(t, "a handshake is under way", func() bool { return limit.Handshakes() == 1 })
+
+	leaves, left := sockets.TCPPair(t)
+	waits := make(chan error, 1)
+	go func() { _, err := s.Handshake(context.Background(), left); waits <- err }()
+	go func() { _ = tls.Client(leaves, trust).Handshake(); gone <- struct{}{} }()
+	eventually(t, "another has begun", func() bool { return s.Stats().Active.Load() == 2 })
+	must(t, errors.Join(leaves.SetLinger(0), leaves.Close()))
+	var failed *terminate.Error
+	select {
+	case err := <-waits:
+		if !errors.As(err, &failed) || failed.Kind != terminate.Closed {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("it waits for its turn although its client has gone")
+	}
+	cancel()
+	<-ended
+	<-gone
+	<-gone
+}
+
 func TestSessions(t *testing.T) {
 	limit := terminate.NewLimit(2, 0)
 	must(t, errors.Join(limit.Enter(), limit.Enter()))
