@@ -43,3 +43,6 @@ func (n *Notifications) Heeds(dir string) bool {
 	defer n.asking.Unlock()
 	return n.uses[dir] > 0
 }
+
+// ParseIn is [Parse] with pieces of at most so many bytes.
+func ParseIn(most int, name string, data []byte) ([]Endpoint, error) { return parse(name, data, most) }

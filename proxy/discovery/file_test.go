@@ -50,7 +50,7 @@ func TestBadFileChangesNothing(t *testing.T) {
 	must(t, replace(path, "[a:1, b:1]"))
 	r := file(t, path)
 	equal(t, r.next(), "a:1*1 b:1*1")
-	for i, bad := range []string{"[a:1, b", "", "- {address: a:1, wait: 2}"} {
+	for i, bad := range []string{"[a:1, b", "", "- {address: a:1, wait: 2}", "[" + strings.Repeat("[],", 1<<20) + "[]]", strings.Repeat("- a:1\n", 20_000)} {
 		must(t, replace(path, bad))
 		r.status("bad", func(s discovery.Status) bool {
 			return s.Failures == i+1 && strings.HasPrefix(s.Err.Error(), path+":") && s.Stale && s.Endpoints == 2
@@ -59,7 +59,7 @@ func TestBadFileChangesNothing(t *testing.T) {
 	}
 	must(t, os.Remove(path))
 	r.status("gone", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Stale })
-	equal(t, r.logged("their file is bad"), 4)
+	equal(t, r.logged("their file is bad"), 6)
 
 	must(t, replace(path, "[a:1, b:1]")) // as before: good, and no news
 	r.status("good", func(s discovery.Status) bool { return s.Err == nil && !s.Stale && s.Failures == 0 })

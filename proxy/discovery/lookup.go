@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -99,6 +100,9 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 		return plain(r.addresses, uint16(d.cfg.Port)), known, err
 	}
 	targets := targetsOf(r.services)
+	if len(targets) > 2*maxTargets {
+		return nil, false, fmt.Errorf("%w: %d targets, and %d is the most", errTooMany, len(targets)/2, maxTargets)
+	}
 	d.refresh(ctx, now, jitter, targets)
 	found := map[string][]netip.Addr{}
 	errs := failures{err}
@@ -109,8 +113,21 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 		errs = append(errs, err)
 		resolved = resolved || known
 	}
+	n := 0
+	for _, s := range r.services {
+		n += len(found[s.target])
+	}
+	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // what was left out is not known
+		return nil, false, fmt.Errorf("%w: %d is the most", errTooMany, MaxEndpoints)
+	}
 	return weighted(r.services, found), known && resolved, errs.join()
 }
+
+// maxTargets is how many targets SRV records may have, of each of which two questions are asked.
+const maxTargets = 2000
+
+// errTooMany is the error of a lookup that finds more than there may be.
+var errTooMany = errors.New("too many endpoints")
 
 // ask makes the questions for a name.
 func ask(qtypes []uint16, name string) []question {

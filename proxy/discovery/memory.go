@@ -53,16 +53,25 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 	}
 	var group sync.WaitGroup
 	var silence atomic.Bool
+	var addresses atomic.Int64 // that were found
 	tokens := make(chan struct{}, parallel)
 	for _, r := range due {
 		tokens <- struct{}{}
 		group.Go(func() {
 			defer func() { <-tokens }()
-			if silence.Load() {
+			switch {
+			case silence.Load():
 				r.err = errSilence
+				return
+			case addresses.Load() > MaxEndpoints:
+				r.err = errTooMany
 				return
 			}
 			r.reply, r.found, r.err = d.resolve(ctx, r.q)
+			addresses.Add(int64(len(r.found.addresses)))
+			if r.q.qtype != dns.TypeSRV {
+				r.reply = nil
+			}
 			if timedOut(r.err) {
 				silence.Store(true)
 			}
@@ -120,19 +129,21 @@ func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter floa
 
 // additional notes the addresses of targets that came along with SRV records.
 func (d *DNS) additional(reply *dns.Msg, found finding, now time.Time, jitter float64) {
-	for _, s := range found.services {
-		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			f := read(&dns.Msg{Answer: reply.Extra}, question{s.target, qtype})
-			if f.empty() {
-				continue
-			}
-			q := question{s.target, qtype}
-			if d.memory[q] == nil {
-				d.memory[q] = &answer{}
-			}
-			d.memory[q].round = d.round
-			d.learn(q, f, nil, now, jitter)
+	extra := make(map[string][]dns.RR)
+	for _, rr := range reply.Extra {
+		name := dns.CanonicalName(rr.Header().Name)
+		extra[name] = append(extra[name], rr)
+	}
+	for _, q := range targetsOf(found.services) {
+		f := read(&dns.Msg{Answer: extra[q.name]}, q)
+		if f.empty() {
+			continue
 		}
+		if d.memory[q] == nil {
+			d.memory[q] = &answer{}
+		}
+		d.memory[q].round = d.round
+		d.learn(q, f, nil, now, jitter)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"github.com/penstock/penstock/proxy/socket"
 )
@@ -29,13 +30,23 @@ func (p *Problem) Error() string {
 // maxProblems is how many are told of one file.
 const maxProblems = 20
 
-// Parse reads a YAML or JSON list of endpoints; name is that of the file in
-// errors, which join a [Problem] for each thing that is wrong.
+// MaxEndpoints is how many endpoints a source finds at most.
+const MaxEndpoints = 10_000
+
+// Parse reads a YAML or JSON list of endpoints, [MaxEndpoints] at most; name is that of the
+// file in errors, which join a [Problem] for each thing that is wrong. An endpoint is at most
+// 4 KiB of text, and has no aliases. What it takes is bounded by that.
 func Parse(name string, data []byte) ([]Endpoint, error) {
-	p := &parser{file: name, seen: map[string]int{}}
-	root := p.root(data)
-	if root != nil {
-		p.list(root)
+	return parse(name, data, maxPiece)
+}
+
+// parse is Parse with pieces of at most so many bytes.
+func parse(name string, data []byte, most int) ([]Endpoint, error) {
+	p := &parser{file: name, seen: map[string]int{}, most: most}
+	if len(bytes.TrimSpace(data)) == 0 {
+		p.problem(1, 1, "the file is empty: write [] for no endpoints")
+	} else {
+		p.split(data, p.piece)
 	}
 	if p.problems != nil {
 		return nil, errors.Join(p.problems...)
@@ -48,6 +59,23 @@ type parser struct {
 	endpoints []Endpoint
 	seen      map[string]int // identity: line
 	problems  []error
+	most      int   // bytes of a piece
+	at        piece // that is being read
+}
+
+const (
+	saysNothing   = "the file says nothing: write [] for no endpoints"
+	wantsOne      = "write one document: one list, and no more after it"
+	wantsEndpoint = `write an endpoint as "host:port", or as {address: "host:port", weight: 2}`
+	wantsList     = `write a list of endpoints, such as ["10.0.0.11:5432", {address: "10.0.0.12:5432", weight: 2}]`
+)
+
+// piece reads a piece of the file.
+func (p *parser) piece(at piece) {
+	p.at = at
+	if root := p.root(at.text); root != nil {
+		p.list(root)
+	}
 }
 
 func (p *parser) problem(line, column int, format string, args ...any) {
@@ -59,33 +87,53 @@ func (p *parser) problem(line, column int, format string, args ...any) {
 	}
 }
 
-func (p *parser) at(n *yaml.Node, format string, args ...any) {
-	p.problem(n.Line, n.Column, format, args...)
+// wrong notes what is wrong with a part of the piece that is being read.
+func (p *parser) wrong(line, column int, format string, args ...any) {
+	if line <= 1 {
+		column += p.at.col
+	}
+	p.problem(max(line, 1)+p.at.line-1, column, format, args...)
 }
 
-// root parses the text.
-func (p *parser) root(data []byte) *yaml.Node {
-	if len(bytes.TrimSpace(data)) == 0 {
-		p.problem(1, 1, "the file is empty: write [] for no endpoints")
+func (p *parser) wrongNode(n *yaml.Node, format string, args ...any) {
+	p.wrong(n.Line, n.Column, format, args...)
+}
+
+// tooMany is the problem of a file with more endpoints than there may be.
+func (p *parser) tooMany(line int) {
+	p.problem(line, 1, "there are more than %d endpoints: write fewer", MaxEndpoints)
+}
+
+// shallow holds a piece to be no deeper than endpoints are, since what is deeper takes most
+// memory.
+func (at piece) shallow() yaml.Option {
+	return yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthFunc(func(depth int, in *loaderlimits.DepthContext) error {
+		if depth > 2 || in.Kind == yaml.DepthKindFlow && depth > at.brackets {
+			return errors.New(wantsEndpoint)
+		}
 		return nil
-	}
-	loader, err := yaml.NewLoader(bytes.NewReader(data))
+	})))
+}
+
+// root parses the text of a piece.
+func (p *parser) root(data []byte) *yaml.Node {
+	loader, err := yaml.NewLoader(bytes.NewReader(data), p.at.shallow())
 	var doc, more yaml.Node
 	if err == nil {
 		err = loader.Load(&doc)
 	}
 	if err == nil && loader.Load(&more) != io.EOF {
-		p.problem(max(more.Line, 1), max(more.Column, 1), "write one document: one list, and no more after it")
+		p.wrong(more.Line, more.Column, "%s", wantsOne)
 		return nil
 	}
 	var load *yaml.LoadError
 	switch {
 	case err == io.EOF || err == nil && len(doc.Content) != 1:
-		p.problem(1, 1, "the file says nothing: write [] for no endpoints")
+		p.wrong(1, 1, "%s", saysNothing)
 	case errors.As(err, &load):
-		p.problem(load.Mark.Line, load.Mark.Column, "%s", load.Message)
+		p.wrong(load.Mark.Line, load.Mark.Column, "%s", load.Message)
 	case err != nil:
-		p.problem(1, 1, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		p.wrong(1, 1, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
 	default:
 		return doc.Content[0]
 	}
@@ -94,7 +142,7 @@ func (p *parser) root(data []byte) *yaml.Node {
 
 func (p *parser) list(root *yaml.Node) {
 	if root.Kind != yaml.SequenceNode {
-		p.at(root, `write a list of endpoints, such as ["10.0.0.11:5432", {address: "10.0.0.12:5432", weight: 2}]`)
+		p.wrongNode(root, "%s", wantsList)
 		return
 	}
 	for _, n := range root.Content {
@@ -102,11 +150,15 @@ func (p *parser) list(root *yaml.Node) {
 		if !ok {
 			continue
 		}
+		if len(p.endpoints) == MaxEndpoints {
+			p.tooMany(n.Line + p.at.line - 1)
+			return
+		}
 		if line, twice := p.seen[e.Identity()]; twice {
-			p.at(n, "endpoint %q is in line %d already: remove one, or give it another name", e.Identity(), line)
+			p.wrongNode(n, "endpoint %q is in line %d already: remove one, or give it another name", e.Identity(), line)
 			continue
 		}
-		p.seen[e.Identity()] = n.Line
+		p.seen[e.Identity()] = n.Line + p.at.line - 1
 		p.endpoints = append(p.endpoints, e)
 	}
 }
@@ -114,34 +166,26 @@ func (p *parser) list(root *yaml.Node) {
 func (p *parser) endpoint(n *yaml.Node) (e Endpoint, ok bool) {
 	e.Weight = 1
 	before := len(p.problems)
-	switch n = target(n); n.Kind {
+	switch n.Kind {
 	case yaml.ScalarNode:
 		p.address(n, &e.Address)
 	case yaml.MappingNode:
 		p.fields(n, &e)
 		if e.Address == "" && len(p.problems) == before {
-			p.at(n, "write the endpoint's address: {address: \"host:port\"}")
+			p.wrongNode(n, "write the endpoint's address: {address: \"host:port\"}")
 		}
 	default:
-		p.at(n, `write an endpoint as "host:port", or as {address: "host:port", weight: 2}`)
+		p.wrongNode(n, "%s", wantsEndpoint)
 	}
 	return e, len(p.problems) == before
-}
-
-// target is what an alias stands for.
-func target(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode && n.Alias != nil {
-		return n.Alias
-	}
-	return n
 }
 
 func (p *parser) fields(n *yaml.Node, e *Endpoint) {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], target(n.Content[i+1])
+		key, value := n.Content[i], n.Content[i+1]
 		if seen[key.Value] {
-			p.at(key, "key %q is written twice: remove one", key.Value)
+			p.wrongNode(key, "key %q is written twice: remove one", key.Value)
 			continue
 		}
 		seen[key.Value] = true
@@ -159,7 +203,7 @@ func (p *parser) fields(n *yaml.Node, e *Endpoint) {
 		case "backup":
 			p.truth(value, &e.Backup)
 		default:
-			p.at(key, "unknown key %q: write address, name, weight, backup, zone or connections", key.Value)
+			p.wrongNode(key, "unknown key %q: write address, name, weight, backup, zone or connections", key.Value)
 		}
 	}
 }
@@ -173,19 +217,19 @@ func (p *parser) address(n *yaml.Node, into *string) {
 	host, _, _ := strings.Cut(a.Name, ":")
 	switch {
 	case err != nil:
-		p.at(n, "%v", err)
+		p.wrongNode(n, "%v", err)
 	case a.Network == "unix" && a.Mode != 0:
-		p.at(n, "address %q: an endpoint has no mode: write unix:%s", text, a.Name)
+		p.wrongNode(n, "address %q: an endpoint has no mode: write unix:%s", text, a.Name)
 	case a.Network == "tcp" && (host == "" || strings.HasSuffix(a.Name, ":0")):
-		p.at(n, "address %q: write a host and a port, such as 10.0.0.11:5432", text)
+		p.wrongNode(n, "address %q: write a host and a port, such as 10.0.0.11:5432", text)
 	default:
 		*into = a.String()
 	}
 }
 
 func (p *parser) text(n *yaml.Node, into *string) bool {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-		p.at(n, "write text in quotes")
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		p.wrongNode(n, "write text in quotes")
 		return false
 	}
 	*into = n.Value
@@ -195,7 +239,7 @@ func (p *parser) text(n *yaml.Node, into *string) bool {
 func (p *parser) number(n *yaml.Node, most int, into *int) {
 	v, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < 0 || v > most {
-		p.at(n, "write a whole number from 0 to %d", most)
+		p.wrongNode(n, "write a whole number from 0 to %d", most)
 		return
 	}
 	*into = v
@@ -204,7 +248,7 @@ func (p *parser) number(n *yaml.Node, most int, into *int) {
 func (p *parser) truth(n *yaml.Node, into *bool) {
 	v, err := strconv.ParseBool(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || n.ShortTag() != "!!bool" {
-		p.at(n, "write true or false")
+		p.wrongNode(n, "write true or false")
 		return
 	}
 	*into = v

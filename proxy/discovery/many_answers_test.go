@@ -1,0 +1,67 @@
+package discovery_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestTooManyEndpoints: services and addresses multiply. What is too much is refused as a
+// whole, with little memory, and what was known stays.
+func TestTooManyEndpoints(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "1 SRV 10 30 5432 a.example.")
+	s.set("A a.example.", "1 A 10.0.0.1")
+	s.set("AAAA a.example.")
+	r := lookups(t, services(s))
+	r.pause(time.Second)
+	equal(t, r.told(), "10.0.0.1:5432*1")
+
+	var ports, addresses []string
+	for i := range 1200 {
+		ports = append(ports, fmt.Sprintf("1 SRV 10 1 %d a.example.", 1000+i))
+		addresses = append(addresses, fmt.Sprintf("1 A 10.1.%d.%d", i/200, i%200))
+	}
+	s.set(srv, ports...)
+	s.set("A a.example.", addresses...)
+	most, _ := taken(func() { r.again() })
+	t.Logf("1,200 services of 1,200 addresses take %d KiB", most>>10)
+	if most > mostMemory {
+		t.Errorf("they take %d MiB", most>>20)
+	}
+	r.silence()
+	status := r.source.Status()
+	if !status.Stale || status.Endpoints != 1 || status.Err == nil || status.Err.Error() != "discovery: dns: too many endpoints: 10000 is the most" {
+		t.Errorf("%+v", status)
+	}
+
+	// Ten thousand addresses of several targets are too many before all of them were asked for.
+	s.set(srv)
+	var targets []string
+	for i := range 100 {
+		targets = append(targets, fmt.Sprintf("1 SRV 10 1 5432 t%d.example.", i))
+		s.set(fmt.Sprintf("A t%d.example.", i), addresses...)
+	}
+	s.set(srv, targets...)
+	most, _ = taken(func() { r.again() })
+	t.Logf("100 services of 1,200 addresses each take %d KiB", most>>10)
+	if most > mostMemory {
+		t.Errorf("they take %d MiB", most>>20)
+	}
+	r.silence()
+	if status := r.source.Status(); status.Endpoints != 1 || status.Err == nil {
+		t.Errorf("%+v", status)
+	}
+
+	// As many as there may be are had.
+	s.set(srv, targets[:8]...)
+	for i := range 16 {
+		r.again()
+		if len(r.updates) > 0 || i == 15 {
+			break
+		}
+	}
+	if found := <-r.updates; len(found) != 1200 { // the same addresses
+		t.Errorf("%d endpoints", len(found))
+	}
+}
