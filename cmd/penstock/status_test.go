@@ -80,6 +80,14 @@ upstream     other  round_robin           active 0, waiting 0, in 0 B, out 0 B
 	}
 }
 
+// TestManyProblems have some lines: outages, which are the first, and the number of the others.
+func TestManyProblems(t *testing.T) {
+	lines := problemLines(make([]admin.Problem, 1000))
+	if last := lines[len(lines)-1]; len(lines) != 41 || !strings.Contains(last, "960 more problems") {
+		t.Errorf("%d lines, the last is %q", len(lines), last)
+	}
+}
+
 // TestStatusIsNarrowed to a listener, an upstream, or both.
 func TestStatusIsNarrowed(t *testing.T) {
 	for _, test := range []struct {

@@ -76,10 +76,16 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	return t.write(w, problemLines(s.Problems))
 }
 
-// problemLines are a line for each problem.
+// mostProblems is how many problems have a line: more than that nobody reads.
+const mostProblems = 40
+
+// problemLines are a line for each problem, or for the first ones.
 func problemLines(problems []admin.Problem) (lines []string) {
-	for _, p := range problems {
+	for _, p := range problems[:min(len(problems), mostProblems)] {
 		lines = append(lines, fmt.Sprintf("%-7s  %s", strings.ToUpper(string(p.Severity)), oneLine(p.Text)))
+	}
+	if more := len(problems) - mostProblems; more > 0 {
+		lines = append(lines, fmt.Sprintf("...      and %d more problems, which --json lists", more))
 	}
 	return lines
 }
