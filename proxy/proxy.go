@@ -95,6 +95,8 @@ type Server struct {
 	pauses  []*episode.Episode // of accepting
 	paused  atomic.Int64       // how often accepting has
 
+	unserved refusals
+
 	cut    context.Context // ends when sessions are cut
 	cutNow context.CancelFunc
 }
@@ -245,6 +247,9 @@ func (s *Server) tellPaused(listener int, cause error, active, pauses int64) {
 
 // tellRefused tells of a client that no target took.
 func (s *Server) tellRefused(client string, cause error) {
+	if s.cut.Err() == nil {
+		s.unserved.add(cause)
+	}
 	if core.LacksDescriptor(cause) {
 		s.refused.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
 		s.refused.End()

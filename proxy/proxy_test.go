@@ -166,6 +166,21 @@ func testTargetDown(t *testing.T) {
 	if told := j.find("target down"); len(told) != 1 || told[0].Level != slog.LevelWarn {
 		t.Errorf("told %d times of the target that is down", len(told))
 	}
+	refused := int64(0)
+	for _, line := range j.find("clients refused") {
+		line.Attrs(func(a slog.Attr) bool {
+			switch {
+			case a.Key == "times":
+				refused += a.Value.Int64()
+			case a.Key == "reasons" && !strings.HasPrefix(a.Value.String(), "connection refused "):
+				t.Errorf("they were refused for %v", a.Value)
+			}
+			return true
+		})
+	}
+	if refused != 3 {
+		t.Errorf("the log has %d clients refused, want 3", refused)
+	}
 }
 
 // That this machine has no port left is not the target's fault.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/proxy/core"
@@ -28,6 +29,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	for _, l := range s.listeners {
 		s.log.Info("listening", "address", l.Addr())
 	}
+	var summing sync.WaitGroup
+	summing.Go(func() { s.sumRefusals(ended) })
 	select {
 	case <-ctx.Done():
 		s.drain(ended)
@@ -35,6 +38,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-ended:
 	}
 	<-ended
+	summing.Wait()
 	err := errors.Join(failed, s.close())
 	if n := s.driver.summary().Canceled; n > 0 {
 		return fmt.Errorf("%w: %d", ErrCut, n)
