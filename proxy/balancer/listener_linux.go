@@ -26,7 +26,7 @@ type listener struct {
 	cfg     *config.Listener
 	door    *dispatch.Door
 	bucket  *relay.Bucket  // of Limits.Bandwidth; nil: there is no such limit
-	sources *limit.Sources // nil: sources are not limited
+	sources *limit.Sources // nil: sources were never limited
 	now     *dispatch.Listener
 	service *core.Service
 	tls     *terminate.Server
@@ -102,11 +102,7 @@ func (s *Server) prepareLimits(l, old *listener) error {
 	if limits.Bandwidth > 0 && l.bucket == nil {
 		l.bucket = relay.NewBucket(limits.Bandwidth, 0)
 	}
-	switch {
-	case limits.PerSource <= 0 && limits.PerSourcePerSecond <= 0:
-		l.sources = nil
-		return nil
-	case l.sources != nil && old.cfg.Limits.SourcePrefix == limits.SourcePrefix:
+	if !limitsSources(l.cfg) || l.sources != nil {
 		return nil
 	}
 	var err error
@@ -116,6 +112,11 @@ func (s *Server) prepareLimits(l, old *listener) error {
 		Entries: max(65536, s.options.MaxConnections),
 	})
 	return err
+}
+
+// limitsSources reports whether the clients of a listener are counted by their sources.
+func limitsSources(c *config.Listener) bool {
+	return c.Limits.PerSource > 0 || c.Limits.PerSourcePerSecond > 0
 }
 
 func (s *Server) prepareTLS(n *next, l *listener) error {
@@ -145,7 +146,7 @@ func (s *Server) prepareTLS(n *next, l *listener) error {
 func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerConfig, error) {
 	c := l.cfg
 	dc := &dispatch.ListenerConfig{
-		Name: c.Name, Door: l.door, Sources: l.sources, Process: &s.process,
+		Name: c.Name, Door: l.door, Process: &s.process,
 		Access: limit.Access{Allow: source.NewSet(c.Allow), Deny: source.NewSet(c.Deny)},
 		Nudge:  s.nudgerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
 		Transparent: c.Transparent, Own: s.listensOn,
@@ -156,6 +157,9 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 		},
 		Options: socketOptions(c), Connect: c.Timeouts.Connect, TLS: l.tls, Handed: s.handed,
 		Now: s.now, Resolver: s,
+	}
+	if limitsSources(c) {
+		dc.Sources = l.sources
 	}
 	if c.Limits.Bandwidth > 0 {
 		dc.Limits.Bandwidth = l.bucket
@@ -267,8 +271,9 @@ func (s *Server) commitListener(name string, n *nextListener) {
 	if l.bucket != nil && limits.Bandwidth > 0 {
 		l.bucket.SetRate(limits.Bandwidth)
 	}
-	if l.sources != nil {
+	if limitsSources(l.cfg) {
 		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)
+		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], s.now()) // the loader has seen to the range
 	}
 	s.listeners[name] = l
 }

@@ -10,7 +10,7 @@ type shard struct {
 	mu      sync.Mutex
 	most    int       // entries there may be
 	heads   []int32   // of chains, by hash: a power of two, or none
-	entries []record  // never shrinks; a connection's Entry is an index of it
+	entries []record  // never shrinks
 	idle    [2]int32  // first and last of the list
 	live    int       // connections
 	stats   [2]int64  // forgotten, refused
@@ -41,7 +41,7 @@ func (s *shard) admit(k key, r *rules, now int64) (int32, error) {
 	defer s.mu.Unlock()
 	i := s.find(k)
 	if i == none {
-		if i = s.place(k, now); i == none {
+		if i = s.place(k, now, s.most); i == none {
 			s.stats[1]++
 			return none, ErrSources
 		}
@@ -60,12 +60,17 @@ func (s *shard) admit(k key, r *rules, now int64) (int32, error) {
 	if r.pace != nil {
 		e.due = max(e.due, now) + r.pace.each
 	}
-	if e.live == 0 {
+	s.count(i)
+	return i, nil
+}
+
+// count counts a connection of a source. The caller holds s.mu, or is alone.
+func (s *shard) count(i int32) {
+	if s.entries[i].live == 0 {
 		s.unlist(i)
 	}
-	e.live++
+	s.entries[i].live++
 	s.live++
-	return i, nil
 }
 
 // leave takes a connection off a source. One that has none is given back for the
@@ -95,11 +100,12 @@ func (s *shard) find(k key) int32 {
 
 func (s *shard) chain(hash uint32) *int32 { return &s.heads[hash&uint32(len(s.heads)-1)] }
 
-// place makes an entry for a source, which is idle: a new one, or that of the source
-// that has been idle for the longest time. It returns none if no source is idle.
-func (s *shard) place(k key, now int64) (i int32) {
+// place makes an entry for a source, which is idle: a new one while there are fewer than
+// most, or that of the source that has been idle for the longest time. It returns none if no
+// source is idle.
+func (s *shard) place(k key, now int64, most int) (i int32) {
 	switch {
-	case len(s.entries) < s.most:
+	case len(s.entries) < most:
 		if len(s.entries) == len(s.heads) {
 			s.grow()
 		}
@@ -138,7 +144,7 @@ func (s *shard) grow() {
 	for i := range s.heads {
 		s.heads[i] = none
 	}
-	entries := make([]record, len(s.entries), min(n, s.most))
+	entries := make([]record, len(s.entries), max(min(n, s.most), len(s.entries)))
 	copy(entries, s.entries)
 	s.entries = entries
 	for i := range s.entries {
