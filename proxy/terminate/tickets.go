@@ -18,7 +18,8 @@ type TicketsConfig struct {
 	// least (Keep-1)*Rotate; 0: 3.
 	Keep int
 
-	// Now is the clock; nil: time.Now.
+	// Now is the clock, of which the monotonic readings count ([time.Time.Sub]): setting the
+	// time of day neither stops nor hastens anything. Nil: time.Now.
 	Now func() time.Time
 }
 
@@ -30,16 +31,17 @@ type Tickets struct {
 	rotate time.Duration
 	keep   int
 	now    func() time.Time
+	began  time.Time
 
 	mu      sync.Mutex
 	secrets []secret      // the newest first, never empty
 	count   atomic.Uint64 // of secrets ever made
-	due     atomic.Int64  // unix nanoseconds: when the next one is made
+	due     atomic.Int64  // a time.Duration since began: when the next one is made
 }
 
 type secret struct {
 	value [32]byte
-	made  time.Time
+	made  time.Duration // since began
 }
 
 // NewTickets returns tickets with a first secret.
@@ -54,35 +56,39 @@ func NewTickets(cfg *TicketsConfig) *Tickets {
 	if cfg != nil && cfg.Now != nil {
 		t.now = cfg.Now
 	}
-	t.renew(t.now())
+	t.began = t.now()
+	t.renew(0)
 	return t
 }
 
+// age is the time since the first secret was made.
+func (t *Tickets) age() time.Duration { return t.now().Sub(t.began) }
+
 // renew makes a secret, and forgets those that are too old. The caller holds t.mu, or
 // is alone.
-func (t *Tickets) renew(now time.Time) {
+func (t *Tickets) renew(now time.Duration) {
 	fresh := secret{made: now}
 	rand.Read(fresh.value[:]) // never fails
 	kept := []secret{fresh}
 	for _, s := range t.secrets {
-		if len(kept) < t.keep && now.Sub(s.made) < time.Duration(t.keep)*t.rotate {
+		if len(kept) < t.keep && now-s.made < time.Duration(t.keep)*t.rotate {
 			kept = append(kept, s)
 		}
 	}
 	t.secrets = kept
-	t.due.Store(now.Add(t.rotate).UnixNano())
+	t.due.Store(int64(now + t.rotate))
 	t.count.Add(1)
 }
 
 // refresh gives a state the keys of now, if it has not got them.
 func (t *Tickets) refresh(name string, st *state) {
-	now := t.now()
-	if now.UnixNano() < t.due.Load() && st.keys.Load() == t.count.Load() {
+	now := t.age()
+	if int64(now) < t.due.Load() && st.keys.Load() == t.count.Load() {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now.UnixNano() >= t.due.Load() {
+	if int64(now) >= t.due.Load() {
 		t.renew(now)
 	}
 	if st.keys.Load() == t.count.Load() {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/penstock/penstock/proxy/terminate"
 )
@@ -26,6 +27,60 @@ func (c *clock) pass(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
+}
+
+// stepped is what time.Now would have said at t if the time of day had been set by so many
+// seconds before: the monotonic reading is the same. There is no other way to such a time,
+// for whoever sets the clock of the machine sets everybody's. In package time the wall time
+// of one with a monotonic reading is 33 bits of seconds above 30 bits of nanoseconds.
+func stepped(t time.Time, seconds int) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) += uint64(seconds << 30)
+	return t
+}
+
+// TestTicketsByTheMonotonicClock: whatever is done to the time of day, keys change when they
+// have been in use for so long, and not earlier.
+func TestTicketsByTheMonotonicClock(t *testing.T) {
+	const day = 24 * 60 * 60
+	began := time.Now()
+	if d := stepped(began, day); d.Sub(began) != 0 || d.Round(0).Sub(began.Round(0)) != day*time.Second {
+		t.Fatalf("package time is another than this test knows: %v", d)
+	}
+	a := newAuthority(t, "test")
+	pairs := []terminate.Pair{a.pair("a.test")}
+	for name, test := range map[string]struct {
+		step  int
+		pass  time.Duration
+		times int
+		want  bool // it is resumed
+	}{
+		"set forward":                    {day, time.Minute, 3, true},
+		"set back":                       {-day, time.Minute, 3, true},
+		"set back, and a time passes":    {-day, time.Hour, 3, false},
+		"set forward, and a time passes": {day, time.Hour, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, step := &clock{now: began}, 0
+			tickets := terminate.NewTickets(&terminate.TicketsConfig{Rotate: time.Hour, Keep: 3, Now: func() time.Time {
+				return stepped(now.Now(), step)
+			}})
+			s := newServer(t, terminate.Config{Name: "web", Certificates: pairs, Tickets: tickets})
+			cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), ClientSessionCache: tls.NewLRUClientSessionCache(4)}
+			_, cerr, serr := meet(t, s, cfg)
+			must(t, errors.Join(cerr, serr))
+			for range test.times {
+				step += test.step
+				now.pass(test.pass)
+				_, cerr, serr := meet(t, s, &tls.Config{ServerName: "a.test", RootCAs: a.pool()})
+				must(t, errors.Join(cerr, serr))
+			}
+			seen, cerr, serr := meet(t, s, cfg)
+			must(t, errors.Join(cerr, serr))
+			if seen.DidResume != test.want {
+				t.Errorf("resumed: %v, want %v", seen.DidResume, test.want)
+			}
+		})
+	}
 }
 
 // TestTickets: what a client was given is taken after a reload and a rotation, but not
