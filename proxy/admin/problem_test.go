@@ -39,18 +39,30 @@ func TestProblems(t *testing.T) {
 		want []string
 	}{
 		"nothing": {shop(func(*Upstream) {}), nil},
-		"a reload waits": {Status{State: Serving, Pending: &generation.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
-			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, or is taken back"}},
-		"drain": {Status{State: Draining, Connections: Connections{Active: 1}},
-			[]string{"warning draining the process drains: it accepts nobody any more, 1 client is left"}},
-		"limits of the process": {Status{State: Serving, Connections: Connections{Active: 496, Most: 496}, TLSSessions: TLSSessions{Active: 7, Most: 7}},
-			[]string{"warning connections_limit the process is at its limit of connections (496 of 496): further clients wait",
-				"warning tls_limit the process is at its limit of TLS sessions (7 of 7): further ones are refused"}},
+		"a reload waits": {
+			Status{State: Serving, Pending: &generation.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
+			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, or is taken back"},
+		},
+		"drain": {
+			Status{State: Draining, Connections: Connections{Active: 1}},
+			[]string{"warning draining the process drains: it accepts nobody any more, 1 client is left"},
+		},
+		"limits of the process": {
+			Status{State: Serving, Connections: Connections{Active: 496, Most: 496}, TLSSessions: TLSSessions{Active: 7, Most: 7}},
+			[]string{
+				"warning connections_limit the process is at its limit of connections (496 of 496): further clients wait",
+				"warning tls_limit the process is at its limit of TLS sessions (7 of 7): further ones are refused",
+			},
+		},
 		"below them": {Status{State: Serving, Connections: Connections{Active: 495, Most: 496}, TLSSessions: TLSSessions{Active: 6, Most: 7}}, nil},
-		"limit of a listener": {web(func(l *Listener) { l.State, l.PausedAt = Paused, "connections" }),
-			[]string{"warning listener_limit listener web is at its limit (connections): further clients wait"}},
-		"an accept queue": {web(func(l *Listener) { l.Queues = []Queue{{Address: ":80", Known: true, Length: 129, Most: 128}} }),
-			[]string{"warning accept_queue listener web: the accept queue of :80 is full (129 of 128 wait)"}},
+		"limit of a listener": {
+			web(func(l *Listener) { l.State, l.PausedAt = Paused, "connections" }),
+			[]string{"warning listener_limit listener web is at its limit (connections): further clients wait"},
+		},
+		"an accept queue": {
+			web(func(l *Listener) { l.Queues = []Queue{{Address: ":80", Known: true, Length: 129, Most: 128}} }),
+			[]string{"warning accept_queue listener web: the accept queue of :80 is full (129 of 128 wait)"},
+		},
 		"one with room": {web(func(l *Listener) {
 			l.Queues = []Queue{{Address: ":80", Known: true, Length: 128, Most: 128, Dropped: 5}}
 		}), nil},
@@ -64,29 +76,39 @@ func TestProblems(t *testing.T) {
 		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem has expired, at 10:00:00"}},
 		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01"}},
 		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00"}},
-		"no usable endpoint": {shop(func(u *Upstream) { u.Outage, u.Endpoints, u.RefusedLastMinute = out, []Endpoint{down, ejected}, 9 }),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"}},
-		"no endpoint": {shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"}},
+		"no usable endpoint": {
+			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.RefusedLastMinute = out, []Endpoint{down, ejected}, 9 }),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},
+		},
+		"no endpoint": {
+			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"},
+		},
 		"all are full": {shop(func(u *Upstream) {
 			u.Outage, u.Pending = &UpstreamOutage{Since: now, Full: true}, 1
 			u.Endpoints = []Endpoint{{Name: "a", State: Up, Weight: 1, Active: 2, Most: 2}, {Name: "b", State: Draining, Weight: 1}, {Name: "c", State: Up}}
 		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00, 1 client waits: a: full (2 of 2); b: drained; c: weight 0"}},
 		"some are not usable": {shop(func(u *Upstream) {
 			u.Endpoints = []Endpoint{up, down, ejected, {Name: "b", State: Up, Weight: 1, Breaker: "open", BreakerWhy: "9 of 9 failed"}, {Name: "f", State: Up, Weight: 1, Active: 1, Most: 1}, {Name: "w", State: Down}, {Name: "x", State: Draining, Weight: 1}, {Name: "y", State: Removed, Weight: 1}}
-		}), []string{"warning endpoint_down endpoint shop/d: down: connection refused", "warning endpoint_ejected endpoint shop/e: ejected until 10:01:00: 5 failures in a row",
-			"warning endpoint_breaker endpoint shop/b: breaker open: 9 of 9 failed", "warning endpoint_full endpoint shop/f: full (1 of 1)"}},
-		"a breaker": {shop(func(u *Upstream) {
-			u.Breaker, u.BreakerWhy, u.BreakerUntil = "open", "9 of 9 failed", now.Add(time.Minute)
-		}),
-			[]string{"outage breaker upstream shop: breaker open until 10:01:00: 9 of 9 failed"}},
+		}), []string{
+			"warning endpoint_down endpoint shop/d: down: connection refused", "warning endpoint_ejected endpoint shop/e: ejected until 10:01:00: 5 failures in a row",
+			"warning endpoint_breaker endpoint shop/b: breaker open: 9 of 9 failed", "warning endpoint_full endpoint shop/f: full (1 of 1)",
+		}},
+		"a breaker": {
+			shop(func(u *Upstream) {
+				u.Breaker, u.BreakerWhy, u.BreakerUntil = "open", "9 of 9 failed", now.Add(time.Minute)
+			}),
+			[]string{"outage breaker upstream shop: breaker open until 10:01:00: 9 of 9 failed"},
+		},
 		"one that is half-open": {shop(func(u *Upstream) { u.Breaker = "half-open" }), []string{"warning breaker upstream shop: breaker half-open"}},
 		"one that is closed":    {shop(func(u *Upstream) { u.Breaker = "closed" }), nil},
 		"panic":                 {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
 		"refusals":              {shop(func(u *Upstream) { u.RefusedLastMinute = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
 		"ejections":             {shop(func(u *Upstream) { u.WithheldLastMinute = 2 }), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute)"}},
-		"discovery": {shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
-			[]string{"warning discovery upstream shop: discovery from dns A db.test fails: SERVFAIL"}},
+		"discovery": {
+			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
+			[]string{"warning discovery upstream shop: discovery from dns A db.test fails: SERVFAIL"},
+		},
 		"discovery that works": {shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test"} }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func (s *stage) look(seconds float64, c monitor.Condition, refused int64, lines 
 	s.up.Condition = c
 	s.up.Refused += refused
 	s.Look(at(seconds), []monitor.Upstream{s.up}, func(any) string { return "a: down" })
-	s.says(s.t, (name(int(seconds))), lines...)
+	s.says(s.t, name(int(seconds)), lines...)
 }
 
 const (
