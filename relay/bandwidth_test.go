@@ -20,7 +20,7 @@ func testBandwidth(t *testing.T, d *driving) {
 	const rate, burst = 100_000, 20_000
 	for name, limits := range map[string]*relay.Limits{
 		"shared": {Bandwidth: relay.NewBucket(rate, burst)},
-		"own":    {PerConnection: rate},
+		"own":    {PerConnection: relay.Rates{Both: rate}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, c := d.clockedRelay(t, relay.Config{Engine: relay.EngineSplice})
@@ -62,6 +62,59 @@ func testBandwidth(t *testing.T, d *driving) {
 	}
 }
 
+// TestBandwidthDirections: a limit of one direction holds that one and leaves the other
+// alone, beside a limit of both or without one, with the burst that it was given.
+func TestBandwidthDirections(t *testing.T) { eachDriver(t, testBandwidthDirections) }
+
+func testBandwidthDirections(t *testing.T, d *driving) {
+	const fast, slow, burst = 200_000, 50_000, 20_000
+	for name, x := range map[string]struct {
+		limits relay.Limits
+		ab, ba int64 // the rate; 0: there is none
+	}{
+		"shared":          {relay.Limits{BandwidthAToB: relay.NewBucket(fast, burst), BandwidthBToA: relay.NewBucket(slow, burst)}, fast, slow},
+		"own":             {relay.Limits{PerConnection: relay.Rates{AToB: slow, BToA: fast, Burst: burst}}, slow, fast},
+		"one":             {relay.Limits{PerConnection: relay.Rates{BToA: slow, Burst: burst}}, 0, slow},
+		"the other":       {relay.Limits{BandwidthAToB: relay.NewBucket(slow, burst)}, slow, 0},
+		"beside a faster": {relay.Limits{Bandwidth: relay.NewBucket(1<<30, 0), PerConnection: relay.Rates{AToB: fast, BToA: slow, Burst: burst}}, fast, slow},
+		"own and shared":  {relay.Limits{BandwidthAToB: relay.NewBucket(fast, burst), PerConnection: relay.Rates{AToB: slow, Burst: burst}}, slow, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, c := d.clockedRelay(t, relay.Config{Engine: relay.EngineSplice})
+			d.limits = &x.limits
+			begin := c.now()
+			g := d.newRig(t, r, tcp, tcp)
+			const queued = 1 << 20
+			for _, from := range []halfConn{g.A, g.B} {
+				if _, err := from.Write(make([]byte, queued)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			go io.Copy(io.Discard, g.A)
+			go io.Copy(io.Discard, g.B)
+			for range 50 {
+				passed := int64(c.now() - begin)
+				due := func(rate int64) int64 {
+					if rate == 0 {
+						return queued
+					}
+					return rate * passed / 1e9
+				}
+				res := g.until("the rates are used", func(res relay.Result) bool {
+					return res.AToB.Bytes() >= due(x.ab) && res.BToA.Bytes() >= due(x.ba)
+				})
+				if ab, ba := res.AToB.Bytes(), res.BToA.Bytes(); ab > due(x.ab)+burst || ba > due(x.ba)+burst {
+					t.Fatalf("%d and %d bytes moved in %v", ab, ba, time.Duration(passed))
+				}
+				c.advance(10 * time.Millisecond)
+			}
+			if res := g.session.Result(); res.AToB.Copied+res.BToA.Copied > 0 {
+				t.Errorf("%+v, want all spliced", res)
+			}
+		})
+	}
+}
+
 // TestBandwidthStreams: with limits and without, in every engine, by either driver, the
 // streams and their ends are the same.
 func TestBandwidthStreams(t *testing.T) {
@@ -76,9 +129,10 @@ func testBandwidthStreams(t *testing.T, d *driving, e relay.Engine) {
 	const toB, toA = 500_000, 250_001
 	for name, limits := range map[string]*relay.Limits{
 		"none":     nil,
-		"both":     {Bandwidth: relay.NewBucket(8<<20, 1), PerConnection: 6 << 20},
+		"both":     {Bandwidth: relay.NewBucket(8<<20, 1), PerConnection: relay.Rates{Both: 6 << 20}},
 		"shared":   {Bandwidth: relay.NewBucket(10<<20, 1)},
-		"own":      {PerConnection: 4 << 20, IdleTimeout: time.Minute},
+		"own":      {PerConnection: relay.Rates{Both: 4 << 20}, IdleTimeout: time.Minute},
+		"apart":    {BandwidthAToB: relay.NewBucket(20<<20, 1), BandwidthBToA: relay.NewBucket(5<<20, 1), PerConnection: relay.Rates{AToB: 10 << 20, BToA: 8 << 20}},
 		"lifted":   {Bandwidth: new(relay.Bucket)},
 		"plenty":   {Bandwidth: relay.NewBucket(1<<35, 0)},
 		"unneeded": {Bandwidth: relay.NewBucket(0, 0)},
@@ -90,11 +144,11 @@ func testBandwidthStreams(t *testing.T, d *driving, e relay.Engine) {
 				begin := time.Now()
 				g.exchange(content(1, toB), content(2, toA), 100_000)
 				res := g.checkClean(toB, toA)
-				if limits == nil || limits.PerConnection == 0 {
+				if limits == nil || limits.PerConnection.Both == 0 {
 					return
 				}
-				beyond := toB + toA - limits.PerConnection/10 // which is the burst
-				if least := time.Duration(beyond) * time.Second / time.Duration(limits.PerConnection); time.Since(begin) < least {
+				beyond := toB + toA - limits.PerConnection.Both/10 // which is the burst
+				if least := time.Duration(beyond) * time.Second / time.Duration(limits.PerConnection.Both); time.Since(begin) < least {
 					t.Errorf("took %v, at least %v were to be", time.Since(begin), least)
 				}
 				if f := res.AToB; e != relay.EngineCopy && f.Fallbacks == (relay.Fallbacks{}) && f.Spliced < f.Copied {
@@ -264,10 +318,17 @@ func testBandwidthFair(t *testing.T, d *driving) {
 		})
 		go io.Copy(io.Discard, g.B)
 	}
-	rigs[0].until("the first has its share", func(res relay.Result) bool { return res.AToB.Bytes() >= each })
-	least, most := int64(1<<62), int64(0)
+	before := make([]int64, many) // when all have begun: the others had more until then
 	for _, g := range rigs {
-		n := g.session.Result().AToB.Bytes()
+		g.until("it has begun", func(res relay.Result) bool { return res.AToB.Bytes() > 0 })
+	}
+	for i, g := range rigs {
+		before[i] = g.session.Result().AToB.Bytes()
+	}
+	rigs[0].until("the first has its share", func(res relay.Result) bool { return res.AToB.Bytes() >= before[0]+each })
+	least, most := int64(1<<62), int64(0)
+	for i, g := range rigs {
+		n := g.session.Result().AToB.Bytes() - before[i]
 		least, most = min(least, n), max(most, n)
 	}
 	if least < most/2 {
@@ -291,12 +352,12 @@ func testBandwidthChanged(t *testing.T, d *driving) {
 	g := d.newRig(t, r, tcp, tcp)
 	go g.A.Write(make([]byte, 300_000))
 	d.untilResting(t, r, 1)
-	b.SetRate(1 << 30)
+	b.Set(1<<30, 0)
 	if _, err := io.ReadFull(g.B, make([]byte, 300_000)); err != nil {
 		t.Fatal(err)
 	}
-	b.SetRate(1)
-	b.SetRate(0)
+	b.Set(1, 0)
+	b.Set(0, 0)
 	g.echo(t)
 	if b.Rate() != 0 || b.Waits() == 0 {
 		t.Errorf("rate %d, %d waits", b.Rate(), b.Waits())

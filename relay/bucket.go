@@ -21,7 +21,7 @@ type Bucket struct {
 	supply atomic.Pointer[supply]
 	waits  atomic.Int64
 
-	setting sync.Mutex // one SetRate at a time
+	setting sync.Mutex // one Set at a time
 }
 
 // A supply is a line: the position that has been reached at a time. Positions are
@@ -31,7 +31,6 @@ type supply struct {
 	burst int64
 	base  int64 // position at the time at
 	at    int64
-	given int64 // the burst that was asked for
 }
 
 const (
@@ -61,11 +60,11 @@ func NewBucket(bytesPerSecond, burst int64) *Bucket {
 }
 
 func newSupply(rate, burst int64) supply {
-	s := supply{rate: max(rate, 0), given: max(burst, 0)}
+	s := supply{rate: max(rate, 0), burst: max(burst, 0)}
 	if rate >= mostRate {
 		s.rate = 0
 	}
-	if s.burst = s.given; s.burst == 0 {
+	if s.burst == 0 {
 		s.burst = max(s.rate/burstShare, leastBurst)
 	}
 	s.burst = max(s.burst, s.least(), s.rate/int64(time.Second/lateness))
@@ -78,18 +77,20 @@ func (b *Bucket) fill(s supply) {
 	b.supply.Store(&s)
 }
 
-// SetRate changes the rate while the bucket is in use, and the burst with it unless
-// one was given. Those who wait are served by the new one within a quarter of a second.
-func (b *Bucket) SetRate(bytesPerSecond int64) { b.setRate(bytesPerSecond, systemClock{}.now()) }
+// Set changes the rate and the burst, as [NewBucket] takes them, while the bucket is in use.
+// Those who wait are served by the new ones within a quarter of a second.
+func (b *Bucket) Set(bytesPerSecond, burst int64) {
+	b.set(bytesPerSecond, burst, systemClock{}.now())
+}
 
-func (b *Bucket) setRate(rate, now int64) {
+func (b *Bucket) set(rate, burst, now int64) {
 	b.setting.Lock()
 	defer b.setting.Unlock()
 	old := b.supply.Load()
 	if old == nil {
 		old = new(supply)
 	}
-	s := newSupply(rate, old.given)
+	s := newSupply(rate, burst)
 	s.at = now
 	if old.rate > 0 {
 		s.base = old.by(now)

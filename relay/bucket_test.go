@@ -117,23 +117,38 @@ func TestBucketSetRate(t *testing.T) {
 	if left := s.after(pos, now); left != longestNap {
 		t.Fatalf("naps %v, want %v at most", left, longestNap)
 	}
-	b.setRate(10_000, now+1e9) // 1 s of them is over
+	b.set(10_000, 500, now+1e9) // 1 s of them is over
 	s = b.inForce()
 	if left := s.after(pos, now+1e9); left < 99*time.Millisecond || left > 101*time.Millisecond {
 		t.Errorf("waits %v for 1,000 bytes at ten times the rate", left)
 	}
-	b.setRate(0, now+1e9)
+	b.set(0, 500, now+1e9)
 	if b.inForce() != nil || b.Rate() != 0 {
 		t.Error("a rate of 0 is in force")
 	}
-	b.setRate(1000, now+2e9)
+	b.set(1000, 500, now+2e9)
 	s = b.inForce()
 	if left := b.left(s, now+2e9); left != 500 {
 		t.Errorf("%d bytes are left after a time without limit, want the burst", left)
 	}
-	b.setRate(2000, now+2e9)
+	b.set(2000, 500, now+2e9)
 	if left := b.left(b.inForce(), now+2e9); left != 500 {
 		t.Errorf("%d bytes are left after a change of a full bucket", left)
+	}
+	b.set(2000, 1000, now+2e9)
+	if left := b.left(b.inForce(), now+2e9); left != 500 {
+		t.Errorf("%d bytes are left at once after the burst has grown", left)
+	}
+	if left := b.left(b.inForce(), now+12e9); left != 1000 {
+		t.Errorf("%d bytes are left later, want the burst", left)
+	}
+	b.set(2000, 300, now+12e9)
+	if left := b.left(b.inForce(), now+12e9); left != 300 {
+		t.Errorf("%d bytes are left after the burst has shrunk", left)
+	}
+	b.set(1<<20, 0, now+12e9)
+	if s := b.inForce(); s.burst != 1<<20/burstShare {
+		t.Errorf("the burst is %d", s.burst)
 	}
 }
 

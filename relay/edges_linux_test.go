@@ -27,7 +27,7 @@ func TestEdges(t *testing.T) { testEdges(t, 7*time.Second, nil) }
 // TestEdgesPaced: nor is any byte lost or held back for ever where sessions wait for their
 // shares of a rate as well, beside their own.
 func TestEdgesPaced(t *testing.T) {
-	testEdges(t, 4*time.Second, &relay.Limits{Bandwidth: relay.NewBucket(24<<20, 32<<10), PerConnection: 4 << 20})
+	testEdges(t, 4*time.Second, &relay.Limits{Bandwidth: relay.NewBucket(24<<20, 32<<10), PerConnection: relay.Rates{Both: 4 << 20}})
 }
 
 func testEdges(t *testing.T, budget time.Duration, limits *relay.Limits) {

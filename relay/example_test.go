@@ -221,7 +221,7 @@ func ExampleSession_Limit() {
 		IdleTimeout:   time.Hour,
 		FirstByte:     3 * time.Second,
 		Bandwidth:     relay.NewBucket(100<<20, 0),
-		PerConnection: 10 << 20,
+		PerConnection: relay.Rates{Both: 10 << 20},
 	}
 	done := make(chan struct{})
 	go func() {

@@ -29,13 +29,13 @@ type Limits struct {
 	FirstByte time.Duration
 
 	// Bandwidth is spent by both directions of every session that has it: what one
-	// moves is missing for all others. Sessions that wait for it are served in turn.
-	// nil means that there is no such limit.
-	Bandwidth *Bucket
-	// PerConnection is how many bytes a second both directions of one session may move
-	// together, with the burst that [NewBucket] gives such a rate. A session with either
-	// limit of bandwidth takes 600 bytes more than one without.
-	PerConnection int64
+	// moves is missing for all others. BandwidthAToB and BandwidthBToA are spent by that
+	// direction alone. Sessions that wait for any of them
+	// are served in turn. nil means that there is no such limit.
+	Bandwidth, BandwidthAToB, BandwidthBToA *Bucket
+	// PerConnection is what one session may move. A session with any limit of bandwidth
+	// takes 800 bytes more than one without.
+	PerConnection Rates
 
 	// Answered is called after FirstByte, and may be called again, if the second side has
 	// sent a byte by then: for those who want to know before the session ends that it
@@ -52,13 +52,25 @@ type Limits struct {
 	Of any
 }
 
+// Rates are what one session may move, in bytes a second; 0 means that there is no such
+// limit.
+type Rates struct {
+	// Both is of both directions together, AToB and BToA of that direction alone.
+	Both, AToB, BToA int64
+	// Burst is how many bytes each of them lets be moved at once, as [NewBucket] takes it.
+	Burst int64
+}
+
 // limits are those of sessions that were given none.
 func (c *Config) limits() Limits {
 	return Limits{IdleTimeout: c.IdleTimeout, HalfCloseTimeout: c.HalfCloseTimeout, MaxLifetime: c.MaxLifetime}
 }
 
 // paces reports whether sessions may have to wait for bandwidth.
-func (l *Limits) paces() bool { return l.Bandwidth != nil || l.PerConnection > 0 }
+func (l *Limits) paces() bool {
+	r := &l.PerConnection
+	return l.Bandwidth != nil || l.BandwidthAToB != nil || l.BandwidthBToA != nil || r.Both > 0 || r.AToB > 0 || r.BToA > 0
+}
 
 // quiet is how long no byte may move.
 func (l *Limits) quiet(half bool) time.Duration {

@@ -151,7 +151,7 @@ func TestNothingAllocatedForLimits(t *testing.T) {
 	on := ofLoop().looped(t, r)
 	limits := &relay.Limits{
 		FirstByte: time.Hour, IdleTimeout: time.Hour, MaxLifetime: time.Hour, LifetimeJitter: 0.1,
-		Bandwidth: relay.NewBucket(1<<30, 0), PerConnection: 1 << 30,
+		Bandwidth: relay.NewBucket(1<<30, 0), PerConnection: relay.Rates{Both: 1 << 30},
 	}
 	ended := make(chan error, 1)
 	s := &loopSession{on: on, limits: limits, ended: func(_ relay.Result, err error) { ended <- err }}

@@ -31,16 +31,19 @@ const (
 	resting // until its turn has come
 )
 
+// reserved are buckets of a way.
+type reserved [4]bool
+
 // A way is what a paced direction needs.
 type way struct {
 	of      *throttle
 	dir     *direction
-	buckets [2]*Bucket // the session's own and the shared one; nil: none
+	buckets [4]*Bucket // the session's own and the shared ones, of both directions and of this; nil: none
 	clock   clock
 
 	grant     int64    // bytes that may be read
-	reserved  [2]bool  // they are taken from these buckets; otherwise they are owed when read
-	pos       [2]int64 // that the supplies of those have to reach
+	reserved  reserved // they are taken from these buckets; otherwise they are owed when read
+	pos       [4]int64 // that the supplies of those have to reach
 	afterward bool     // the source is moved by its own Read
 	free      bool     // the session ends: nothing waits, what is read is owed
 
@@ -54,26 +57,21 @@ type way struct {
 
 // A throttle is what a session with limits of bandwidth needs.
 type throttle struct {
-	own     Bucket // of the connection
-	line    supply // of own
-	ways    [2]way // of ab and ba
+	own     [3]Bucket // of the connection: of both directions, ab and ba
+	lines   [3]supply // of own
+	ways    [2]way    // of ab and ba
 	odds    [2]oddity
 	stopped atomic.Bool // the session is cut: nobody waits any more
 }
 
 // start makes both directions of a session keep to its limits.
 func (t *throttle) start(ab, ba *direction, l *Limits, c clock) {
-	var own *Bucket
-	if l.PerConnection > 0 {
-		t.line = newSupply(l.PerConnection, 0)
-		t.line.at = c.now()
-		t.own.spent.Store(-t.line.burst)
-		t.own.supply.Store(&t.line)
-		own = &t.own
-	}
+	r := &l.PerConnection
+	both := t.bucket(0, r.Both, r.Burst, c)
+	own, shared := [2]*Bucket{t.bucket(1, r.AToB, r.Burst, c), t.bucket(2, r.BToA, r.Burst, c)}, [2]*Bucket{l.BandwidthAToB, l.BandwidthBToA}
 	for i, d := range [2]*direction{ab, ba} {
 		w := &t.ways[i]
-		w.of, w.dir, w.clock, w.buckets = t, d, c, [2]*Bucket{own, l.Bandwidth}
+		w.of, w.dir, w.clock, w.buckets = t, d, c, [4]*Bucket{both, own[i], l.Bandwidth, shared[i]}
 		o := d.odd.Load()
 		if o == nil {
 			o = &t.odds[i]
@@ -82,6 +80,19 @@ func (t *throttle) start(ab, ba *direction, l *Limits, c clock) {
 		o.way, d.pace = w, paced
 		w.owe(int64(d.readAhead()))
 	}
+}
+
+// bucket makes one of the session's own, nil if there is no such limit.
+func (t *throttle) bucket(i int, rate, burst int64, c clock) *Bucket {
+	if rate <= 0 {
+		return nil
+	}
+	b, s := &t.own[i], &t.lines[i]
+	*s = newSupply(rate, burst)
+	s.at = c.now()
+	b.spent.Store(-s.burst)
+	b.supply.Store(s)
+	return b
 }
 
 // way returns that of a direction, nil if it is not paced.
@@ -156,9 +167,9 @@ func (w *way) owe(n int64) {
 // pay notes that n bytes have been read.
 func (d *direction) pay(n int) {
 	w := d.way()
-	if w.reserved != [2]bool{} && int64(n) <= w.grant {
+	if w.reserved != (reserved{}) && int64(n) <= w.grant {
 		if w.grant -= int64(n); w.grant == 0 {
-			w.reserved = [2]bool{}
+			w.reserved = reserved{}
 		}
 		return
 	}
@@ -168,7 +179,7 @@ func (d *direction) pay(n int) {
 		d.rest()
 		return
 	}
-	w.reserved = [2]bool{}
+	w.reserved = reserved{}
 }
 
 // refund gives back what is left of a reservation.
@@ -178,7 +189,7 @@ func (w *way) refund() {
 			b.refund(w.grant)
 		}
 	}
-	w.grant, w.reserved = 0, [2]bool{}
+	w.grant, w.reserved = 0, reserved{}
 }
 
 // refund is that of a direction, paced or not.
@@ -231,7 +242,7 @@ func (d *direction) rested() bool {
 		return false
 	}
 	if w.grant == 0 { // it was owed
-		w.reserved = [2]bool{}
+		w.reserved = reserved{}
 	}
 	d.pace = paced
 	w.asleep.Store(false)

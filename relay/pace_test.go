@@ -8,11 +8,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// throttled has a scripted direction keep to a rate of its own and a shared one.
-func throttled(d *direction, own int64, shared *Bucket) *handClock {
+// throttled has a scripted direction keep to limits of bandwidth, as that from A to B.
+func throttled(d *direction, l *Limits) *handClock {
 	c := &handClock{t: 1}
 	other := &direction{link: d.link, held: new(lease)}
-	new(throttle).start(d, other, &Limits{PerConnection: own, Bandwidth: shared}, c)
+	new(throttle).start(d, other, l, c)
 	return c
 }
 
@@ -37,17 +37,21 @@ func pacedModel(t *rapid.T) {
 	sink := draw("sink", []eventKind{evBytes, evBytes, evBlock, evEINTR, evRefuse, evReset})
 	m := rapid.SampledFrom([]mode{copying, splicing}).Draw(t, "mode")
 	pinned := rapid.Bool().Draw(t, "pinned")
-	own := rapid.SampledFrom([]int64{0, 100, 1 << 20, 1 << 34}).Draw(t, "own")
-	rate := rapid.SampledFrom([]int64{0, 1, 3000, 1 << 20, 1 << 30}).Draw(t, "shared")
+	rate := func(name string) int64 {
+		return rapid.SampledFrom([]int64{0, 0, 100, 3000, 1 << 20, 1 << 34}).Draw(t, name)
+	}
 	burst := rapid.SampledFrom([]int64{0, 1, 5000}).Draw(t, "burst")
+	own := Rates{Both: rate("own"), AToB: rate("own from A"), BToA: 1, Burst: rapid.SampledFrom([]int64{0, 1, 5000}).Draw(t, "own burst")}
+	shared, fromA := rate("shared"), rate("shared from A")
 
 	run := func(paced bool) (*direction, *scriptedSink) {
 		d, src, dst, from := scripted(m, slices.Clone(source), slices.Clone(sink))
 		d.pinned = pinned
-		shared := NewBucket(rate, burst)
 		var c *handClock
 		if paced {
-			c = throttled(d, own, shared)
+			c = throttled(d, &Limits{
+				PerConnection: own, Bandwidth: NewBucket(shared, burst), BandwidthAToB: NewBucket(fromA, burst), BandwidthBToA: NewBucket(1, 1),
+			})
 			begin := c.t
 			lead(t, d, src, dst, from)
 			for _, b := range d.way().buckets {
@@ -75,7 +79,7 @@ func pacedModel(t *rapid.T) {
 // checkRepaid: what was reserved and not read has been given back.
 func checkRepaid(t *rapid.T, d *direction, read int64) {
 	w := d.way()
-	if w.grant != 0 || w.reserved != [2]bool{} {
+	if w.grant != 0 || w.reserved != (reserved{}) {
 		t.Fatalf("keeps %d bytes after its end", w.grant)
 	}
 	for _, b := range w.buckets {
@@ -91,7 +95,7 @@ func TestPacedSplices(t *testing.T) {
 	for _, rate := range []int64{5000, 1 << 20, 1 << 30} {
 		d, src, dst, from := scripted(copying, []event{{evBytes, 4 << 20}}, nil)
 		*d.env().tune = Config{}.withDefaults()
-		throttled(d, 0, NewBucket(rate, 0))
+		throttled(d, &Limits{Bandwidth: NewBucket(rate, 0)})
 		lead(t, d, src, dst, from)
 		f := d.flow()
 		if f.Copied > 4*bufferSize || f.Bytes() != 4<<20 || f.Reason != ReasonEOF {
@@ -109,7 +113,7 @@ func TestPacedSplices(t *testing.T) {
 func TestPacedAsksFirst(t *testing.T) {
 	b := NewBucket(1<<20, 4096)
 	d, src, dst, from := scripted(copying, []event{{evBytes, 4096}, {evBlock, 0}, {evBytes, 10}}, nil)
-	c := throttled(d, 0, b)
+	c := throttled(d, &Limits{Bandwidth: b})
 	if w := d.step(); w != waitSource || src.given != 4096 {
 		t.Fatalf("step ends with %v after %d bytes; want to wait for the source", w, src.given)
 	}
@@ -141,7 +145,7 @@ func TestPacedAhead(t *testing.T) {
 	d, _, dst, _ := scripted(copying, nil, nil)
 	d.setAhead(make([]byte, 5000))
 	before := b.left(s, 1)
-	throttled(d, 0, b)
+	throttled(d, &Limits{Bandwidth: b})
 	if w := d.step(); w != waitDone || len(dst.got) != 5000 {
 		t.Fatalf("%v after %d bytes", w, len(dst.got))
 	}
@@ -156,7 +160,7 @@ func TestPacedSinkBlocks(t *testing.T) {
 	b := NewBucket(1<<20, 0)
 	s := b.inForce()
 	d, _, _, _ := scripted(copying, []event{{evBytes, 3000}}, []event{{evBlock, 0}})
-	c := throttled(d, 0, b)
+	c := throttled(d, &Limits{Bandwidth: b})
 	before := b.left(s, c.t)
 	if w := d.step(); w != waitSink {
 		t.Fatal(w)
