@@ -8,6 +8,7 @@ import (
 	"github.com/penstock/penstock/proxy/balance"
 	"github.com/penstock/penstock/proxy/balancer"
 	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/relay"
 )
 
 // TestKeysArrive: each key gets to where it takes effect, and none to where another is to be.
@@ -20,7 +21,7 @@ listeners:
     upstream: u
     connect: on_data
     accept_proxy: {versions: [2], from: ["127.0.0.0/8"], timeout: 4s}
-    limits: {source_prefix: [24, 48], bandwidth: 11MiB, bandwidth_per_connection: 3MiB}
+    limits: {source_prefix: [24, 48], bandwidth: {both: 11MiB, up: 5MiB, down: 7MiB, burst: 3MiB}, bandwidth_per_connection: {both: 3MiB, up: 2MiB, down: 1MiB, burst: 4MiB}}
     timeouts: {preread: 9s, connect: 7s, first_byte: 1500ms, idle: 61s, half_close: 62s, lifetime: 63s, lifetime_jitter: 0.25}
     socket: {backlog: 77}
 upstreams:
@@ -44,8 +45,10 @@ upstreams:
 	equal(t, "half_close", l.Limits.HalfCloseTimeout, 62*time.Second)
 	equal(t, "lifetime", l.Limits.MaxLifetime, 63*time.Second)
 	equal(t, "first_byte", l.Limits.FirstByte, 1500*time.Millisecond)
-	equal(t, "bandwidth_per_connection", int64(l.Limits.PerConnection), 3<<20)
-	equal(t, "bandwidth", l.Limits.Bandwidth.Rate(), 11<<20)
+	equal(t, "bandwidth_per_connection", l.Limits.PerConnection, relay.Rates{Both: 3 << 20, AToB: 2 << 20, BToA: 1 << 20, Burst: 4 << 20})
+	equal(t, "bandwidth.both", l.Limits.Bandwidth.Rate(), 11<<20)
+	equal(t, "bandwidth.up", l.Limits.BandwidthAToB.Rate(), 5<<20)
+	equal(t, "bandwidth.down", l.Limits.BandwidthBToA.Rate(), 7<<20)
 	equal(t, "source_prefix", l.SourcePrefix, [2]int{24, 48})
 	equal(t, "connect", l.Connect, 7*time.Second)
 	equal(t, "preread", l.Preread.Timeout, 9*time.Second)

@@ -25,7 +25,7 @@ import (
 type listener struct {
 	cfg     *config.Listener
 	door    *dispatch.Door
-	bucket  *relay.Bucket  // of Limits.Bandwidth; nil: there is no such limit
+	buckets buckets
 	sources *limit.Sources // nil: sources were never limited
 	now     *dispatch.Listener
 	service *core.Service
@@ -67,7 +67,7 @@ func (s *Server) prepareListener(ctx context.Context, n *next, cfg *config.Liste
 	}
 	l := &listener{cfg: cfg}
 	if old != nil {
-		l.door, l.bucket, l.sources, l.stats = old.door, old.bucket, old.sources, old.stats
+		l.door, l.buckets, l.sources, l.stats = old.door, old.buckets, old.sources, old.stats
 	} else {
 		l.door, l.stats = s.newDoor(cfg.Name), new(terminate.Stats)
 	}
@@ -99,9 +99,7 @@ func (s *Server) prepareListener(ctx context.Context, n *next, cfg *config.Liste
 // had are changed by commitListener.
 func (s *Server) prepareLimits(l, old *listener) error {
 	limits := &l.cfg.Limits
-	if limits.Bandwidth > 0 && l.bucket == nil {
-		l.bucket = relay.NewBucket(limits.Bandwidth, 0)
-	}
+	l.buckets.make(&limits.Bandwidth)
 	if !limitsSources(l.cfg) || l.sources != nil {
 		return nil
 	}
@@ -144,7 +142,7 @@ func (s *Server) prepareTLS(n *next, l *listener) error {
 
 // dispatchConfig is a listener's configuration as package dispatch has it.
 func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerConfig, error) {
-	c := l.cfg
+	c, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
 	dc := &dispatch.ListenerConfig{
 		Name: c.Name, Door: l.door, Process: &s.process,
 		Access: limit.Access{Allow: source.NewSet(c.Allow), Deny: source.NewSet(c.Deny)},
@@ -153,7 +151,7 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 		Limits: relay.Limits{
 			IdleTimeout: c.Timeouts.Idle, HalfCloseTimeout: c.Timeouts.HalfClose, MaxLifetime: c.Timeouts.Lifetime,
 			LifetimeJitter: c.Timeouts.LifetimeJitter, FirstByte: c.Timeouts.FirstByte,
-			PerConnection: c.Limits.BandwidthPerConnection,
+			PerConnection: relay.Rates{Both: own.Both, AToB: own.Up, BToA: own.Down, Burst: own.Burst},
 		},
 		Options: socketOptions(c), Connect: c.Timeouts.Connect, TLS: l.tls, Handed: s.handed,
 		Now: s.now, Resolver: s,
@@ -161,9 +159,7 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 	if limitsSources(c) {
 		dc.Sources = l.sources
 	}
-	if c.Limits.Bandwidth > 0 {
-		dc.Limits.Bandwidth = l.bucket
-	}
+	l.buckets.limit(&dc.Limits, &c.Limits.Bandwidth)
 	if c.Upstream != "" {
 		dc.Default = n.view(c.Upstream)
 	}
@@ -268,9 +264,7 @@ func (s *Server) commitListener(name string, n *nextListener) {
 	limits := &l.cfg.Limits
 	l.door.Connections.Set(limits.Connections)
 	l.door.Rate.Set(float64(limits.PerSecond), 0)
-	if l.bucket != nil && limits.Bandwidth > 0 {
-		l.bucket.SetRate(limits.Bandwidth)
-	}
+	l.buckets.set(&limits.Bandwidth)
 	if limitsSources(l.cfg) {
 		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)
 		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], s.now()) // the loader has seen to the range

@@ -161,6 +161,8 @@ func TestBandwidth(t *testing.T) {
 listeners:
   - {name: slow, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: 4MiB}}
   - {name: fast, bind: "127.0.0.1:0", upstream: u}
+  - {name: down, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: {down: 4MiB, burst: 1MiB}}}
+  - {name: up, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: {up: 64KiB}, bandwidth_per_connection: {up: 64KiB}}}
 upstreams: [{name: u, endpoints: [%q]}]`, up))
 	took := func(listener string) time.Duration {
 		began := time.Now()
@@ -175,8 +177,14 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 	if d, least := max(took("slow"), <-other), (2*size-rate/10)*time.Second/rate; d < least {
 		t.Errorf("it took %v, less than %v", d, least)
 	}
-	if d := took("fast"); d > 10*time.Second {
-		t.Errorf("without a limit it took %v", d)
+	// One direction has a limit, which is that of what comes, with its burst, or the other's.
+	if d, least := took("down"), (size-1<<20)*time.Second/rate; d < least {
+		t.Errorf("down, it took %v, less than %v", d, least)
+	}
+	for _, listener := range []string{"fast", "up"} {
+		if d := took(listener); d > 10*time.Second { // up it would be 48 s
+			t.Errorf("%s, it took %v", listener, d)
+		}
 	}
 	if s := r.Summary(); s.Bytes.EndpointToClient.Spliced < size {
 		t.Errorf("%d bytes spliced of %d", s.Bytes.EndpointToClient.Spliced, 2*size)

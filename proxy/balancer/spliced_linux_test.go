@@ -54,6 +54,7 @@ var spliced = []struct {
 	{name: "send_proxy 2", listener: "upstream: u", upstream: ", send_proxy: 2"},
 	{name: "limits", listener: "upstream: u, limits: {connections: 10, per_second: 100, per_source: 10, per_source_per_second: 100}"},
 	{name: "bandwidth", listener: "upstream: u, limits: {bandwidth: 32MiB}"},
+	{name: "bandwidth of each direction", listener: "upstream: u, limits: {bandwidth: {up: 32MiB, down: 64MiB, burst: 1MiB}}"},
 	{name: "bandwidth_per_connection", listener: "upstream: u, limits: {bandwidth_per_connection: 32MiB}"},
 	{name: "timeouts", listener: "upstream: u, timeouts: {first_byte: 10s, idle: 10s, half_close: 10s, lifetime: 1m}"},
 	{name: "on_data", listener: "upstream: u, connect: on_data"},

@@ -75,6 +75,13 @@ func (k *checker) backups(u *Upstream) {
 		"backup_when: full changes nothing: no endpoint of the upstream %s that is no backup has a limit", u.Name)
 }
 
+// burst warns of one that no rate has.
+func (k *checker) burst(b *Bandwidth) {
+	if b.Burst > 0 && b.Both == 0 && b.Up == 0 && b.Down == 0 && !k.bad[&b.Both] && !k.bad[&b.Up] && !k.bad[&b.Down] {
+		k.doubtAt(k.at(&b.Burst, b), "write both:, up: or down: as well, or leave it out", "nothing limits the bandwidth, so the burst changes nothing")
+	}
+}
+
 // twice warns of an address that has several endpoints, each with limits and health of its
 // own.
 func (k *checker) twice(u *Upstream) {

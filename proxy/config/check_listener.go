@@ -26,6 +26,8 @@ func (k *checker) listener(ln *Listener) {
 	if ln.TLS != nil {
 		k.termination(ln.TLS)
 	}
+	k.burst(&ln.Limits.Bandwidth)
+	k.burst(&ln.Limits.BandwidthPerConnection)
 	k.sources(ln)
 	k.covered(ln)
 	seen := make(map[string]int) // conditions: line

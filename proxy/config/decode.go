@@ -206,6 +206,13 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 		d.list(f, v, t, at)
 	case f.on && t.Kind == yaml.ScalarNode && (t.Value == Off || t.Value == "false"):
 		v.SetZero()
+	case f.obj != nil && f.obj.shorthand != nil && t.Kind == yaml.ScalarNode:
+		one := *f.obj.shorthand
+		one.key = f.key
+		f.obj.fill(v)
+		v.Field(f.obj.pos).Set(reflect.ValueOf(at.pos()))
+		d.places[v.Addr().Interface()] = at
+		d.value(&one, v.Field(one.index), n)
 	case f.obj != nil && t.Kind != yaml.MappingNode:
 		d.complainAt(at, f.sectionFix(t), "%s takes a group of keys, not %s", f.key, kindOf(t))
 		d.unread(v)

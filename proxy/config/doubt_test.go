@@ -73,6 +73,11 @@ func TestWarnings(t *testing.T) {
 		{upstream("endpoints: ['h:1'], queue: {size: 5}, circuit_breaker: {pending: 1}"), nil},
 		{upstream("discover: {file: {path: x}}, queue: {size: 5}"), nil},
 		{upstream("endpoints: ['h:1'], queue: {size: 0}"), nil},
+		// Bandwidth.
+		{listener("limits: {bandwidth: {burst: 1MiB}}"), []string{
+			"1:76: nothing limits the bandwidth, so the burst changes nothing | write both:, up: or down: as well, or leave it out",
+			"2:51: no client gets to the upstream v | write upstream: v at a listener or a route, or leave it out",
+		}},
 		// Checks.
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 6s}"), []string{
 			"2:67: timeout is 6s, more than interval, which is 5s: an endpoint that does not answer is asked less often than that | make timeout shorter or interval longer",

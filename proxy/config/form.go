@@ -69,8 +69,11 @@ func formOf(t reflect.Type, meaning string) *form {
 	case reflect.Bool:
 		return &form{name: "boolean", style: styleBoolean, set: setBool, show: func(v reflect.Value) string { return strconv.FormatBool(v.Bool()) }}
 	case reflect.Int, reflect.Int64:
-		if meaning == "rate" {
-			return &form{name: "size", style: styleSize, set: setSize, show: func(v reflect.Value) string { return showSize(v.Int()) }, pattern: sizePattern}
+		switch show := func(v reflect.Value) string { return showSize(v.Int()) }; meaning {
+		case "rate":
+			return &form{name: "size", style: styleSize, set: setRate, show: show, pattern: sizePattern + `(/s)?$`}
+		case "size":
+			return &form{name: "size", style: styleSize, set: setSize, show: show, pattern: sizePattern + `$`}
 		}
 		return &form{name: "integer", style: styleInteger, set: setInt, show: func(v reflect.Value) string { return strconv.FormatInt(v.Int(), 10) }}
 	case reflect.Float64:

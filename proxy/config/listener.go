@@ -56,13 +56,22 @@ type Share struct {
 // ListenerLimits are what a listener serves at most. 0 is no limit.
 type ListenerLimits struct {
 	Pos                    Pos
-	Connections            int64  `key:"connections" default:"0" range:"0..100000000" doc:"Connections served at once; at the limit accepting pauses. 0: no limit."`
-	PerSecond              int64  `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
-	PerSource              int64  `key:"per_source" default:"0" range:"0..100000000" doc:"Connections of one source at once, of a unix socket those of one user; more are refused. 0: no limit."`
-	PerSourcePerSecond     int64  `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections of one source per second; more are refused. 0: no limit."`
-	SourcePrefix           [2]int `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"How much of an IPv4 and of an IPv6 address makes a source."`
-	Bandwidth              int64  `key:"bandwidth" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Bytes per second that all connections move together, in both directions. 0: no limit."`
-	BandwidthPerConnection int64  `key:"bandwidth_per_connection" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"1MiB" doc:"Bytes per second that one connection moves, in both directions together. 0: no limit."`
+	Connections            int64     `key:"connections" default:"0" range:"0..100000000" doc:"Connections served at once; at the limit accepting pauses. 0: no limit."`
+	PerSecond              int64     `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
+	PerSource              int64     `key:"per_source" default:"0" range:"0..100000000" doc:"Connections of one source at once, of a unix socket those of one user; more are refused. 0: no limit."`
+	PerSourcePerSecond     int64     `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections of one source per second; more are refused. 0: no limit."`
+	SourcePrefix           [2]int    `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"How much of an IPv4 and of an IPv6 address makes a source."`
+	Bandwidth              Bandwidth `key:"bandwidth" doc:"What all connections move together: a rate of both directions, or an object."`
+	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"What one connection moves: a rate of both directions, or an object."`
+}
+
+// A Bandwidth is how many bytes may be moved. Alone, a rate is that of both directions together.
+type Bandwidth struct {
+	Pos   Pos
+	Both  int64 `key:"both" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Bytes per second in both directions together. 0: no limit."`
+	Up    int64 `key:"up" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"10MiB" doc:"Bytes per second from clients to endpoints. 0: no limit."`
+	Down  int64 `key:"down" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"50MiB" doc:"Bytes per second from endpoints to clients. 0: no limit."`
+	Burst int64 `key:"burst" type:"size" default:"0" range:"0..1PiB" unit:"B" eg:"1MiB" doc:"Bytes that each of these rates lets be moved at once after a time in which nothing was. 0: what it gives in 100ms, and at least 16KiB. Less than it gives in 2ms is that."`
 }
 
 // Timeouts bound each phase of a connection. 0 is no bound.

@@ -147,8 +147,12 @@ func TestEveryKeyIsRead(t *testing.T) {
 	if got := u.Fallback.Respond; string(got.Bytes) != "-ERR sorry\r\n" || got.Path != "/etc/sorry.txt" {
 		t.Errorf("respond %+v", got)
 	}
-	if got := cfg.Listeners[0].Limits.Bandwidth; got != 64<<20 {
-		t.Errorf("bandwidth %d", got)
+	l := &cfg.Listeners[0].Limits
+	if got, want := l.Bandwidth, (config.Bandwidth{Pos: l.Bandwidth.Pos, Both: 64 << 20, Up: 10 << 20, Down: 60e6, Burst: 1 << 20}); got != want {
+		t.Errorf("bandwidth %+v", got)
+	}
+	if got, want := l.BandwidthPerConnection, (config.Bandwidth{Pos: l.BandwidthPerConnection.Pos, Both: 1e6}); got != want || got.Pos.Line != 22 {
+		t.Errorf("bandwidth of a connection %+v", got)
 	}
 	if got := u.SourceAddress; got != netip.MustParseAddr("10.0.0.1") {
 		t.Errorf("source_address %v", got)
@@ -228,7 +232,7 @@ upstreams: [{name: u, endpoints: ['h:1'], health_check: {send: "$$${N}$$$x", exp
 `, "N", "7", "HOST", "127.0.0.1", "PORT", "80", "IDLE", "9s", "RATE", "1KiB", "BACKLOG", "12", "YES", "true")
 	ln := cfg.Listeners[0]
 	if ln.Name != "l-7" || ln.Bind[0].String() != "127.0.0.1:80" || ln.Timeouts.Idle != 9*time.Second ||
-		ln.Limits.Bandwidth != 1024 || ln.Socket.Backlog != 12 || !ln.Socket.FastOpen {
+		ln.Limits.Bandwidth.Both != 1024 || ln.Socket.Backlog != 12 || !ln.Socket.FastOpen {
 		t.Errorf("%+v", ln)
 	}
 	h := cfg.Upstreams[0].HealthCheck

@@ -30,8 +30,11 @@ func (f *field) sectionFix(n *yaml.Node) string {
 	case f.without != "" && meansOff(n.Value):
 		return "write " + f.key + ": " + f.without
 	}
-	if f.on {
+	switch {
+	case f.on:
 		return "write " + f.obj.outline() + ", or " + Off
+	case f.obj.shorthand != nil:
+		return "write " + f.sample()
 	}
 	return "write " + f.obj.outline()
 }

@@ -98,6 +98,14 @@ func TestProblems(t *testing.T) {
 		{listener("timeouts: {idle: -5s}"), []string{`1:65: "-5s" is not a duration | write 250ms, 5s, 1m30s or 2h`}},
 		{listener("limits: {bandwidth: 64kib}"), []string{`1:68: "64kib" is not a size | write 65536, 64KiB or 1MiB`}},
 		{listener("limits: {bandwidth: 9999999999999999999KiB}"), []string{`1:68: "9999999999999999999KiB" is not a size | write 65536, 64KiB or 1MiB`}},
+		{listener("limits: {bandwidth: 2PiB, bandwidth_per_connection: off}"), []string{
+			"1:68: bandwidth is 2PiB, more than 1PiB | write 1PiB or less", `1:100: "off" is not a size | write 0`,
+		}},
+		{listener("limits: {bandwidth: [1MiB], bandwidth_per_connection: {up: 5, upload: 6, burst: 1MiB/s}}"), []string{
+			"1:68: bandwidth takes a group of keys, not a list | write bandwidth: 64MiB",
+			`1:110: unknown key "upload" | leave it out, or write both, up, down or burst`,
+			`1:128: "1MiB/s" is not a size but a rate | write it without /s: 1MiB`,
+		}},
 		// Ranges.
 		{listener("timeouts: {idle: 8761h}"), []string{"1:65: idle is 8761h, more than 8760h | write 8760h or less"}},
 		{listener("timeouts: {preread: 0}"), []string{"1:68: preread is 0s, less than 1ms | write 1ms or more"}},

@@ -64,15 +64,21 @@ func both[T any](a, b *T, same func(a, b *T) bool) bool {
 // Where something was written is no part of what it says: what can be compared as a whole
 // is, from the same place.
 
-func (b Bind) same(o Bind) bool                     { b.Pos = o.Pos; return b == o }
-func (s Share) same(o Share) bool                   { s.Pos = o.Pos; return s == o }
-func (l ListenerLimits) same(o ListenerLimits) bool { l.Pos = o.Pos; return l == o }
-func (t Timeouts) same(o Timeouts) bool             { t.Pos = o.Pos; return t == o }
-func (c Certificate) same(o Certificate) bool       { c.Pos = o.Pos; return c == o }
-func (s Socket) same(o Socket) bool                 { s.Pos = o.Pos; return s == o }
-func (e Endpoint) same(o Endpoint) bool             { e.Pos = o.Pos; return e == o }
-func (r Retry) same(o Retry) bool                   { r.Pos = o.Pos; return r == o }
-func (q Queue) same(o Queue) bool                   { q.Pos = o.Pos; return q == o }
+func (b Bind) same(o Bind) bool               { b.Pos = o.Pos; return b == o }
+func (s Share) same(o Share) bool             { s.Pos = o.Pos; return s == o }
+func (b Bandwidth) same(o Bandwidth) bool     { b.Pos = o.Pos; return b == o }
+func (t Timeouts) same(o Timeouts) bool       { t.Pos = o.Pos; return t == o }
+func (c Certificate) same(o Certificate) bool { c.Pos = o.Pos; return c == o }
+func (s Socket) same(o Socket) bool           { s.Pos = o.Pos; return s == o }
+func (e Endpoint) same(o Endpoint) bool       { e.Pos = o.Pos; return e == o }
+func (r Retry) same(o Retry) bool             { r.Pos = o.Pos; return r == o }
+func (q Queue) same(o Queue) bool             { q.Pos = o.Pos; return q == o }
+
+func (l ListenerLimits) same(o ListenerLimits) bool {
+	same := l.Bandwidth.same(o.Bandwidth) && l.BandwidthPerConnection.same(o.BandwidthPerConnection)
+	l.Pos, l.Bandwidth, l.BandwidthPerConnection = o.Pos, o.Bandwidth, o.BandwidthPerConnection
+	return same && l == o
+}
 
 func (z *ZoneAware) same(o *ZoneAware) bool       { a := *z; a.Pos = o.Pos; return a == *o }
 func (t *UpstreamTLS) same(o *UpstreamTLS) bool   { a := *t; a.Pos = o.Pos; return a == *o }

@@ -91,7 +91,7 @@ func (f *field) elementSchema(i int) *jsonschema.Schema {
 	if f.obj != nil {
 		s := f.obj.schema()
 		if f.obj.shorthand != nil {
-			return anyOf(&jsonschema.Schema{Type: "string"}, s)
+			return anyOf(f.obj.shorthand.elementSchema(0), s)
 		}
 		return s
 	}

@@ -74,8 +74,11 @@ func describe(t reflect.Type) *object {
 		o.fields = append(o.fields, f)
 		o.byKey[key] = f
 	}
-	if t == reflect.TypeFor[Endpoint]() {
+	switch t {
+	case reflect.TypeFor[Endpoint]():
 		o.shorthand = o.byKey["address"]
+	case reflect.TypeFor[Bandwidth]():
+		o.shorthand = o.byKey["both"]
 	}
 	o.template = reflect.New(t).Elem()
 	o.size = int(t.Size())

@@ -11,7 +11,7 @@ import (
 
 const (
 	durationPattern = `^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$|^0$`
-	sizePattern     = `^[0-9]+ ?(B|[KMGTP]iB|kB|[MGTP]B)?(/s)?$`
+	sizePattern     = `^[0-9]+ ?(B|[KMGTP]iB|kB|[MGTP]B)?`
 )
 
 func setDuration(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
@@ -64,8 +64,16 @@ var units = []struct {
 	{"B", 1},
 }
 
+// setRate is setSize for bytes per second.
+func setRate(d *decoder, f *field, v reflect.Value, text string) *complaint {
+	if c := setSize(d, f, v, strings.TrimSuffix(text, "/s")); c != nil {
+		return complain(c.fix, "%q is not a size", text)
+	}
+	return nil
+}
+
 func setSize(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
-	digits, unit := strings.TrimSuffix(text, "/s"), int64(1)
+	digits, unit := text, int64(1)
 	for _, u := range units {
 		if number, ok := strings.CutSuffix(digits, u.name); ok {
 			digits, unit = strings.TrimSuffix(number, " "), u.n
@@ -73,6 +81,9 @@ func setSize(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 		}
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
+	if less, ok := strings.CutSuffix(text, "/s"); ok {
+		return complain("write it without /s: "+less, "%q is not a size but a rate", text)
+	}
 	if err != nil || n < 0 || digits[0] == '+' || n > math.MaxInt64/unit {
 		return complain("write 65536, 64KiB or 1MiB", "%q is not a size", text)
 	}

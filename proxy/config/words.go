@@ -50,6 +50,8 @@ func (f *field) sample() string {
 func (f *field) sampleValue() string {
 	first, _, _ := strings.Cut(f.dflt, " ")
 	switch {
+	case f.obj != nil && f.obj.shorthand != nil && !f.list:
+		return f.obj.shorthand.sampleValue()
 	case f.obj != nil:
 		return f.obj.outline()
 	case f.example != "":
