@@ -137,7 +137,7 @@ func (d *direction) granted() bool {
 // limit now, and how many to reserve at a time.
 func (w *way) look(now int64) (left, piece int64) {
 	left, piece = math.MaxInt64, mostPiece
-	for _, b := range w.buckets {
+	for _, b := range &w.buckets {
 		if s := b.inForce(); s != nil {
 			have := b.left(s, now)
 			left, piece = min(left, have), min(piece, s.piece(have))
@@ -149,7 +149,7 @@ func (w *way) look(now int64) (left, piece int64) {
 // reserve takes n bytes of every bucket.
 func (w *way) reserve(n, now int64) {
 	w.grant = n
-	for i, b := range w.buckets {
+	for i, b := range &w.buckets {
 		if s := b.inForce(); s != nil {
 			w.pos[i], w.reserved[i] = b.reserve(s, n, now), true
 		}
@@ -184,7 +184,7 @@ func (d *direction) pay(n int) {
 
 // refund gives back what is left of a reservation.
 func (w *way) refund() {
-	for i, b := range w.buckets {
+	for i, b := range &w.buckets {
 		if w.reserved[i] && w.grant > 0 {
 			b.refund(w.grant)
 		}
@@ -212,7 +212,7 @@ func (w *way) reached(now int64) bool { return w.remaining(now) <= 0 }
 
 // remaining is how long to wait until it may, or until a new look.
 func (w *way) remaining(now int64) (left time.Duration) {
-	for i, b := range w.buckets {
+	for i, b := range &w.buckets {
 		if s := b.inForce(); s != nil && w.reserved[i] {
 			left = max(left, s.after(w.pos[i], now))
 		}
@@ -227,7 +227,7 @@ func (d *direction) rest() {
 	d.pace = resting
 	w.asleep.Store(true)
 	now := w.clock.now()
-	for i, b := range w.buckets {
+	for i, b := range &w.buckets {
 		if s := b.inForce(); s != nil && w.reserved[i] && s.after(w.pos[i], now) > 0 {
 			b.waits.Add(1)
 		}
