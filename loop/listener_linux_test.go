@@ -298,6 +298,53 @@ func script(ln *loop.Listener, errs ...error) (calls *int) {
 	return calls
 }
 
+// TestPeerOfAcceptedConnections: the acceptor gets the address of each, also of one that has
+// sent something and was reset in the queue; a unix socket has none.
+func TestPeerOfAcceptedConnections(t *testing.T) {
+	l := newLoop(t, nil)
+	s, fd := socket(t)
+	a := newAcceptor(t)
+	listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
+	var want []netip.AddrPort
+	for i := range 4 {
+		c, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		want = append(want, c.LocalAddr().(*net.TCPAddr).AddrPort())
+		if i%2 == 1 {
+			_, err = c.Write([]byte("x"))
+			if err := errors.Join(err, c.(*net.TCPConn).SetLinger(0), c.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	turnUntil(t, l, "all are accepted", func() bool { return len(a.peers) == len(want) })
+	if !slices.Equal(a.peers, want) {
+		t.Errorf("from %v, want %v", a.peers, want)
+	}
+	path := t.TempDir() + "/s"
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fd, err = loop.Take(ln.(syscall.Conn)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sys.Close(fd) })
+	listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	turnUntil(t, l, "one more is accepted", func() bool { return len(a.peers) > len(want) })
+	if a.peers[len(want)].IsValid() {
+		t.Errorf("a client of a unix socket comes from %v", a.peers[len(want)])
+	}
+}
+
 // TestFailedInQueue: connections that failed in the queue are gone; nobody pauses.
 func TestFailedInQueue(t *testing.T) {
 	for _, errno := range []syscall.Errno{

@@ -2,8 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -134,23 +137,50 @@ var notPerConnection = map[string]bool{
 	"set_robust_list": true, "sched_getaffinity": true, "pread64": true, "openat": true,
 }
 
-// A connection costs a bounded number of system calls.
+// A connection costs a bounded number of system calls; and rules by where it comes from cost
+// none, since accept4(2) tells that.
 func TestSystemCallsPerConnection(t *testing.T) {
 	for _, x := range exchanges {
-		t.Run(x.name, func(t *testing.T) { testSystemCalls(t, &x) })
+		t.Run(x.name, func(t *testing.T) {
+			testSystemCalls(t, &x, "proxy", "--listen", "127.0.0.1:0", "--to", serveExchanges(t, &x), "--loops", "2")
+		})
+		t.Run(x.name+", by source", func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "penstock.yaml")
+			err := os.WriteFile(file, fmt.Appendf(nil, bySource, serveExchanges(t, &x)), 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			testSystemCalls(t, &x, "run", "--config", file, "--loops", "2")
+		})
 	}
 }
 
-func testSystemCalls(t *testing.T, x *exchange) {
-	s, variables := stageOf(t)
-	play(t, func() error {
-		return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", serveExchanges(t, x), "--loops", "2"})
-	})
+// bySource is a configuration that asks every client where it comes from, for each reason.
+const bySource = `
+listeners:
+  - name: l
+    bind: "127.0.0.1:0"
+    allow: [127.0.0.0/8]
+    deny: [192.0.2.0/24]
+    accept_proxy: {from: [192.0.2.0/24]}
+    routes: [{match: {source: [127.0.0.0/8]}, upstream: u}]
+    limits: {per_source: 1000000, per_source_per_second: 1000000}
+upstreams: [{name: u, balance: source_ip, endpoints: [%q], health_check: off}]
+`
+
+func testSystemCalls(t *testing.T, x *exchange, args ...string) {
+	s, _ := stageOf(t)
+	play(t, func() error { return s.start(append([]string{"p"}, args...)) })
 	p := s.processes["p"]
+	listening, err := p.stderr.wait(`listening.* address=(\S+)`, 1, p.done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listening[0][1]
 	const connections = 1000
-	talk(t, x, variables["p_ADDR"], 100)
+	talk(t, x, addr, 100)
 	trace := strace.Attach(t, p.cmd.Process.Pid)
-	talk(t, x, variables["p_ADDR"], connections)
+	talk(t, x, addr, connections)
 	play(t, func() error { return s.summary([]string{"p", "active 0,"}) }) // the last sockets are closed
 	calls := trace.Detach(t)
 	sum, waits := -calls["accept4 failed"], 0 // those that looked and found nobody
