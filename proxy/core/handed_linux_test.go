@@ -134,7 +134,7 @@ func TestHandoverRefused(t *testing.T) {
 	c := r.dial(t)
 	_, _ = c.Read(make([]byte, 1))
 	eventually(t, func() bool { return r.Active() == 0 && len(r.causes()) == 1 })
-	if sum := r.Summary(); sum.Refused != 1 || r.causes()[0] != errNotAdmitted {
+	if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[core.RefusedOffLoop] != 1 || r.causes()[0] != errNotAdmitted {
 		t.Errorf("the summary is %+v, for %v", sum, r.causes())
 	}
 }

@@ -82,6 +82,8 @@ func TestHeadersOverUnix(t *testing.T) {
 			c := r.dial(t)
 			mustWrite(t, c, []byte(x.sent))
 			mustRead(t, c, []byte(x.rest))
+			a.mu.Lock()
+			defer a.mu.Unlock()
 			if len(a.sources) != 1 || a.sources[0] != x.want {
 				t.Errorf("admitted as %v, want %v", a.sources, x.want)
 			}

@@ -346,13 +346,12 @@ func (v *View) backoff(retry int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Preface implements [core.Search]. That a proxy has spoken for itself, by LOCAL, is told in
-// version 2 alone: in version 1 that would be UNKNOWN, and its own address is known.
+// Preface implements [core.Search].
 func (s *Search) Preface(b []byte) []byte {
 	c := s.client
 	of := header.Connection{
 		Source: c.Source().AddrPort(), Destination: s.listener.destination(c), Authority: c.Hello.ServerName,
-		TLVs: c.Header.TLVs, Local: c.Header.Local && s.view.SendProxy == 2,
+		TLVs: c.Header.TLVs, Local: c.Header.Local,
 	}
 	s.handed.tell(&of)
 	return header.Append(b, s.view.SendProxy, &of)
