@@ -4,22 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/loadbalancer"
 )
-
-// heap is how many bytes are in use once everything that can be was freed.
-func heap() int {
-	var m runtime.MemStats
-	for range 3 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
 
 // TestNothingIsKeptOfWhatIsGivenUp: sockets that a reload gives up take no memory any more, once
 // they have no sessions, and what served there neither.
@@ -59,10 +49,10 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e%d}]}]`, port, sources, u
 					whose(t, r.At("l"))
 				}
 				if i == few {
-					first = heap()
+					first = heap.InUse()
 				}
 			}
-			grown := heap() - first
+			grown := heap.InUse() - first
 			t.Logf("after %d reloads %d KiB, %d bytes for each more than after %d", many, (first+grown)>>10, grown/(many-few), few)
 			if grown > (many-few)*1000 {
 				t.Error("what was given up is kept")

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"go.yaml.in/yaml/v4"
 	"io/fs"
 	"path/filepath"
 	"reflect"
@@ -135,4 +136,13 @@ func Compared(ln *Listener) int {
 	k := new(checker)
 	k.covered(ln)
 	return k.compared
+}
+
+// JSON returns the nodes of a text that is JSON, and nil for any other.
+func JSON(text string) *yaml.Node {
+	s := newSource("x", []byte(text))
+	if s.garbage() != nil {
+		return nil
+	}
+	return s.json()
 }

@@ -1,10 +1,8 @@
 package config
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -17,7 +15,8 @@ import (
 const (
 	maxFile   = 8 << 20  // bytes of a file
 	maxAll    = 64 << 20 // bytes of all files
-	maxValues = 500_000  // of a file: bytes that a value may follow
+	maxValues = 200_000  // of a file: bytes that a value may follow; each takes up to 1.2 KB to parse
+	maxMarks  = 400_000  // of a file: quotes, anchors, aliases and tags
 	maxMemory = 64 << 20 // bytes that values take once they are read, aliases followed
 	perValue  = 64       // bytes that a value takes, at least
 	maxDepth  = 32       // of nesting
@@ -171,14 +170,7 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	if len(s.data) > maxFile {
 		return tooMuch("split it, and include the parts", "the file is larger than %s", showSize(maxFile))
 	}
-	values := 0
-	for i := range len(s.data) {
-		switch s.data[i] {
-		case ',', '\n', '[', '{', ':':
-			values++
-		}
-	}
-	if values > maxValues {
+	if s.extensive() {
 		return tooMuch("split it, and include the parts", "the file has too many values")
 	}
 	if p := s.garbage(); p != nil {
@@ -187,8 +179,11 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	if p := s.documents(); p != nil {
 		return nil, p
 	}
+	if n := s.json(); n != nil {
+		return n, nil
+	}
 	var doc yaml.Node
-	err := yaml.Load(s.yaml(), &doc, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
+	err := yaml.Load([]byte(s.data), &doc, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
 	if err != nil {
 		p := s.syntax(err)
 		return nil, p
@@ -203,21 +198,17 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	return n, nil
 }
 
-// pair is a character beyond U+FFFF as JSON escapes it, or an escaped backslash, which
-// begins none.
-var pair = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
-
-// yaml returns the text as YAML. JSON is YAML but for surrogate pairs.
-func (s *source) yaml() []byte {
-	data := []byte(s.data)
-	if !strings.HasPrefix(strings.TrimLeft(s.data, " \t\r\n"), "{") || !strings.Contains(s.data, `\u`) || !json.Valid(data) {
-		return data
-	}
-	return pair.ReplaceAllFunc(data, func(escape []byte) []byte {
-		var r string
-		if len(escape) == 2 || json.Unmarshal(fmt.Appendf(nil, `"%s"`, escape), &r) != nil {
-			return escape
+// extensive reports whether there may be more in the file than one may have. The parser takes
+// much memory for little: 2.3 KB for an empty list in a list.
+func (s *source) extensive() bool {
+	values, marks := 0, 0
+	for i := range len(s.data) {
+		switch s.data[i] {
+		case ',', '\n', '[', '{', ':':
+			values++
+		case '"', '\'', '&', '*', '!':
+			marks++
 		}
-		return fmt.Appendf(nil, `\U%08X`, []rune(r)[0])
-	})
+	}
+	return values > maxValues || marks > maxMarks
 }

@@ -4,47 +4,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/metrics"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
 // mostMemory is what reading a file of endpoints may take, whatever it holds.
 const mostMemory = 64 << 20
-
-// taken is how many bytes more of the heap are in use at a time while f runs, those included
-// that the collector has not found yet, and how many it allocates in all.
-func taken(f func()) (most, all int) {
-	runtime.GC()
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(sample)
-	before, allocated := sample[0].Value.Uint64(), sample[1].Value.Uint64()
-	over, top := make(chan struct{}), make(chan uint64)
-	go func() {
-		highest := before
-		for ended := false; !ended; {
-			select {
-			case <-over:
-				ended = true
-			case <-time.After(100 * time.Microsecond):
-			}
-			now := []metrics.Sample{{Name: sample[0].Name}}
-			metrics.Read(now)
-			highest = max(highest, now[0].Value.Uint64())
-		}
-		top <- highest
-	}()
-	f()
-	close(over)
-	most = int(<-top - before)
-	metrics.Read(sample)
-	return most, int(sample[1].Value.Uint64() - allocated)
-}
 
 // written is a file with a text.
 func written(t *testing.T, text string) string {
@@ -92,7 +61,7 @@ func TestTenThousand(t *testing.T) {
 		path := written(t, text)
 		var found []discovery.Endpoint
 		var err error
-		most, all := taken(func() { found, err = discovery.ReadFile(path) })
+		most, all := heap.Taken(func() { found, err = discovery.ReadFile(path) })
 		t.Logf("%s: %d KiB take %d KiB, %d KiB one after the other", name, len(text)>>10, most>>10, all>>10)
 		if most > mostMemory || len(text) < 2<<20 && all > mostMemory {
 			t.Errorf("%s: it takes %d MiB, %d MiB one after the other", name, most>>20, all>>20)
@@ -162,7 +131,7 @@ func TestBombs(t *testing.T) {
 	for name, text := range bombs() {
 		path := written(t, text)
 		var err error
-		most, all := taken(func() { _, err = discovery.ReadFile(path) })
+		most, all := heap.Taken(func() { _, err = discovery.ReadFile(path) })
 		t.Logf("%s: %d KiB, %d KiB one after the other", name, most>>10, all>>10)
 		if most > mostMemory {
 			t.Errorf("%s: it takes %d MiB", name, most>>20)

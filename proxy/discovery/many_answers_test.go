@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/heap"
 )
 
 // TestTooManyEndpoints: services and addresses multiply. What is too much is refused as a
@@ -24,7 +26,7 @@ func TestTooManyEndpoints(t *testing.T) {
 	}
 	s.set(srv, ports...)
 	s.set("A a.example.", addresses...)
-	most, _ := taken(func() { r.again() })
+	most, _ := heap.Taken(func() { r.again() })
 	t.Logf("1,200 services of 1,200 addresses take %d KiB", most>>10)
 	if most > mostMemory {
 		t.Errorf("they take %d MiB", most>>20)
@@ -43,7 +45,7 @@ func TestTooManyEndpoints(t *testing.T) {
 		s.set(fmt.Sprintf("A t%d.example.", i), addresses...)
 	}
 	s.set(srv, targets...)
-	most, _ = taken(func() { r.again() })
+	most, _ = heap.Taken(func() { r.again() })
 	t.Logf("100 services of 1,200 addresses each take %d KiB", most>>10)
 	if most > mostMemory {
 		t.Errorf("they take %d MiB", most>>20)
