@@ -13,12 +13,15 @@ type arenaMemory struct {
 	Huge  int64  `json:"huge_bytes"`
 	Bound bool   `json:"bound"`
 
+	setting                string // of transparent huge pages
+	allowed                number
 	err, fallback, unbound error
 	place
 }
 
 func lookArena(p *patient) facts {
 	f := arenaMemory{place: p.place}
+	f.setting, f.allowed = p.transparent()
 	a, err := arena.New(&arena.Config{Locals: 1})
 	if err != nil {
 		f.err = err
@@ -52,6 +55,6 @@ func (f arenaMemory) judge() finding {
 	return finding{
 		state: Degraded, found: found,
 		cost: fmt.Sprintf("the buffers of a loop are %s pages to the CPU instead of %s", exact(f.Bytes>>12), exact(f.Bytes>>21)),
-		mend: append(f.sysctl(setting{"vm.nr_hugepages", "64"}), "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
+		mend: f.moreHugePages(f.setting, f.allowed),
 	}
 }

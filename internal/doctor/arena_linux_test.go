@@ -16,6 +16,8 @@ func TestJudgeArena(t *testing.T) {
 		{"reserved", arenaMemory{Pages: "reserved huge pages", Bytes: bytes, Huge: bytes}, OK, false, "4 MiB of reserved huge pages", "", ""},
 		{"half of it", arenaMemory{Pages: "transparent huge pages", Bytes: bytes, Huge: bytes / 2}, OK, false, "huge pages, 2 MiB of it huge", "", ""},
 		{"plain", arenaMemory{Pages: "plain pages", Bytes: bytes, place: bare}, Degraded, false, "4 MiB of plain pages", "1,024 pages to the CPU instead of 2", "sysctl -w vm.nr_hugepages=64"},
+		{"plain, though transparent ones are on", arenaMemory{Pages: "plain pages", Bytes: bytes, setting: "madvise", allowed: known(1), place: bare}, Degraded, false, "", "", "--system"},
+		{"plain, taken away", arenaMemory{Pages: "plain pages", Bytes: bytes, setting: "always", allowed: known(0), place: bare}, Degraded, false, "", "", "PR_SET_THP_DISABLE"},
 		{"unbound", arenaMemory{Pages: "reserved huge pages", Bytes: bytes, Huge: bytes, unbound: os.NewSyscallError("mbind", syscall.EPERM)}, OK, false, "not bound to a NUMA node: mbind: operation", "", ""},
 		{"none", arenaMemory{err: errors.New("no memory")}, Missing, false, "none: no memory", "no buffers", "memory"},
 	})

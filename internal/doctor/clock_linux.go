@@ -59,10 +59,13 @@ func (f clock) judge() finding {
 	if f.Read < slowClock {
 		return finding{state: OK, found: found}
 	}
-	mend := []string{"boot the kernel with clocksource=tsc tsc=reliable, if the machine's counter is"}
+	mend := []string{f.onHost("boot the kernel with clocksource=tsc tsc=reliable, if the machine's counter is")}
+	if f.virtual {
+		mend = append([]string{"have the hypervisor give the virtual machine an invariant counter (QEMU: -cpu host,+invtsc), or its own clock (kvm-clock)"}, mend...)
+	}
 	for better := range strings.FieldsSeq(f.Available) {
 		if better != f.Source && (better == "tsc" || better == "kvm-clock" || strings.HasPrefix(better, "hyperv")) {
-			mend = []string{"echo " + better + " > /sys/devices/system/clocksource/clocksource0/current_clocksource"}
+			mend = []string{f.onHost("echo " + better + " > /sys/devices/system/clocksource/clocksource0/current_clocksource")}
 			break
 		}
 	}

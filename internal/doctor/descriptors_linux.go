@@ -102,13 +102,16 @@ func (f descriptors) raise() []string {
 	if f.NrOpen.known {
 		n = min(n, f.NrOpen.value)
 	}
-	if f.container {
-		return []string{fmt.Sprintf("docker run --ulimit nofile=%d:%d", n, n)}
+	limit := fmt.Sprintf("LimitNOFILE=%d", n)
+	switch {
+	case f.container && f.engine == inKubernetes: // a pod cannot ask for it
+		return []string{"on the node: systemctl edit containerd.service, or that of its other runtime: " + limit}
+	case f.container:
+		return []string{f.started(fmt.Sprintf("--ulimit nofile=%d:%d", n, n), "")}
+	case f.unit != "":
+		return f.service(limit)
 	}
-	mend := []string{
-		fmt.Sprintf("systemd: LimitNOFILE=%d", n),
-		fmt.Sprintf("echo '* - nofile %d' >> /etc/security/limits.d/penstock.conf, and log in anew", n),
-	}
+	mend := append(f.service(limit), fmt.Sprintf("echo '* - nofile %d' >> /etc/security/limits.d/penstock.conf, and log in anew", n))
 	switch {
 	case f.Raises:
 		return append([]string{fmt.Sprintf("ulimit -n %d", n)}, mend...)

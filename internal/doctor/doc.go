@@ -6,10 +6,12 @@
 // [Examine] runs on Linux only. Its [Report] is for people (WriteText) or a JSON
 // object, whose names stay as they are:
 //
-//	{"checks": [{"name", "state", "found", "cost", "mend": [], "figures": {}}], "able"}
+//	{"checks": [{"name", "state", "found", "cost", "mend": [], "figures": {}}], "place", "able"}
 //
-// A state is ok, degraded (it works, less well), missing (it does not) or unknown
-// (it could not be found out). Any one of mend is enough, unless it says otherwise.
+// A state is ok, degraded (it works, less well), missing (it does not), unknown (it could
+// not be found out) or unused (it does not work, and this release does not use it). Any one
+// of mend is enough, unless it says otherwise; it is what mends it in this place: a unit of
+// systemd, a container and its engine, a machine.
 // Figures that are not known are left out. They are, by check:
 //
 //	loopback         ipv4, ipv6, interfaces_up: any, the loopback one included
@@ -36,12 +38,13 @@
 //	clock            source, available, read_ns
 //	membarrier       works, needed: on this architecture
 //	huge-pages       nr_hugepages, free_hugepages: of 2 MiB; transparent_hugepage: the setting,
-//	                 map_hugetlb, madv_hugepage: had
+//	                 thp_enabled: 0 if this process gets none of them; map_hugetlb, madv_hugepage: had
 //	arena            pages: the kind, bytes, huge_bytes: of these, bound: to a NUMA node; for one loop
 //	io_uring         works, io_uring_disabled
 //	bpf              maps, sockmap, unprivileged_bpf_disabled, cap_bpf: or CAP_SYS_ADMIN
 //	syscall-counter  tool, yama_ptrace_scope, perf_event_paranoid
 //	capabilities     effective: in hexadecimal, has, lacks, ip_unprivileged_port_start, uid,
 //	                 nested_user_namespace
-//	seccomp          mode: 0 none, 2 a filter, filters, no_new_privs, refused: calls
+//	seccomp          mode: 0 none, 2 a filter, filters, no_new_privs, refused: calls,
+//	                 unused: those that this release does not make
 package doctor

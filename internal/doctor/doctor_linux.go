@@ -41,7 +41,7 @@ func examine(o Options, h host) *Report {
 	p.free = free
 	first := p.check(topic{"descriptors", lookDescriptors})
 	if few {
-		return newReport([]Check{first})
+		return newReport(p.place.String(), []Check{first})
 	}
 	var checks []Check
 	for i, t := range topics {
@@ -53,7 +53,7 @@ func examine(o Options, h host) *Report {
 		}
 	}
 	p.grantAll(checks)
-	return newReport(checks)
+	return newReport(p.place.String(), checks)
 }
 
 // A topic is one thing to find out about: look has the side effects, and the facts
@@ -128,6 +128,7 @@ type patient struct {
 	descriptors int      // how many the process may have
 	lent        int64    // pages that Penstock's pipes may take
 	refused     []string // calls that a sandbox refused
+	unused      []string // the same, of calls that this release does not make
 }
 
 func newPatient(o Options, h host) *patient {
@@ -141,8 +142,10 @@ func newPatient(o Options, h host) *patient {
 func (h host) place() place {
 	set, err := sys.Capabilities()
 	bound, _ := h.field("proc/self/status", "CapBnd")
+	contained, by := h.contained()
+	init, _ := h.text("proc/1/comm")
 	return place{
-		container: h.contained(), nested: h.namespaced(), seccomp: h.status("Seccomp"), user: os.Getuid(),
+		container: contained, engine: by, unit: h.unit(), init: init, virtual: h.virtual(), nested: h.namespaced(), seccomp: h.status("Seccomp"), user: os.Getuid(),
 		effective: capabilities{set, err == nil}, bound: parseCapabilities(bound),
 		noNewPrivs: h.status("NoNewPrivs").value == 1,
 	}
@@ -150,7 +153,15 @@ func (h host) place() place {
 
 // sandbox notes the call that failed as it does in a sandbox.
 func (p *patient) sandbox(err error) {
-	if call := callOf(err); p.filtered() && forbidden(err) && call != "" && !slices.Contains(p.refused, call) {
-		p.refused = append(p.refused, call)
+	p.refused = p.noted(p.refused, err)
+}
+
+// sandboxUnused is sandbox for what this release does not use.
+func (p *patient) sandboxUnused(err error) { p.unused = p.noted(p.unused, err) }
+
+func (p *patient) noted(calls []string, err error) []string {
+	if call := callOf(err); p.filtered() && forbidden(err) && call != "" && !slices.Contains(calls, call) {
+		return append(calls, call)
 	}
+	return calls
 }

@@ -109,7 +109,7 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Error("not able")
 	}
 	r.want(t, "splice", OK, "")
-	r.want(t, "bpf", Missing, "")
+	r.want(t, "bpf", Unused, "")
 	r.want(t, "capabilities", Degraded, "")
 	f := r.of(t, "pipe-quota").Figures.(pipeQuota)
 	if f.Soft == known(16384) && f.PageSize == 4096 && (f.Whole != 64 || f.End != endDegraded || f.Degraded != 8192) {
@@ -128,10 +128,10 @@ func TestSandbox(t *testing.T) {
 	}{
 		{"splice forbidden", syscall.EPERM, sys.SYS_SPLICE, "splice", Missing, "splice"},
 		{"splice unknown", syscall.ENOSYS, sys.SYS_SPLICE, "splice", Missing, "splice"},
-		{"io_uring forbidden", syscall.EPERM, sys.SYS_IO_URING_SETUP, "io_uring", Missing, "io_uring_setup"},
+		{"io_uring forbidden", syscall.EPERM, sys.SYS_IO_URING_SETUP, "io_uring", Unused, "io_uring_setup"},
 		{"membarrier forbidden", syscall.EPERM, sys.SYS_MEMBARRIER, "membarrier", Degraded, "membarrier"},
 		{"pipes forbidden", syscall.EPERM, sys.SYS_PIPE2, "splice", Missing, "pipe2"},
-		{"bpf forbidden", syscall.EPERM, sys.SYS_BPF, "bpf", Missing, "bpf"},
+		{"bpf forbidden", syscall.EPERM, sys.SYS_BPF, "bpf", Unused, "bpf"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if !privilege.Refused(t, c.errno, c.number) {
@@ -152,9 +152,15 @@ func TestSandbox(t *testing.T) {
 			if c.check == "bpf" && !r.of(t, "bpf").Figures.(bpf).CapBPF {
 				t.Skip("refused for want of CAP_BPF already")
 			}
-			r.want(t, c.check, c.state, "allows "+c.call+",")
-			if f := r.of(t, "seccomp").Figures.(seccomp); f.Mode != known(2) || !slices.Contains(f.Refused, c.call) {
-				t.Errorf("mode %v, refused %v; want a filter and %s", f.Mode, f.Refused, c.call)
+			f := r.of(t, "seccomp").Figures.(seccomp)
+			refused, verdict, allow := f.Refused, Degraded, "allows "+c.call+","
+			if c.state == Unused {
+				refused, verdict, allow = f.Unused, OK, ""
+			}
+			r.want(t, c.check, c.state, allow)
+			r.want(t, "seccomp", verdict, "")
+			if f.Mode != known(2) || !slices.Contains(refused, c.call) {
+				t.Errorf("mode %v, refused %v; want a filter and %s", f.Mode, refused, c.call)
 			}
 		})
 	}

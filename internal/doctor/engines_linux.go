@@ -21,29 +21,26 @@ func lookIoUring(p *patient) facts {
 	f := ioUring{Disabled: p.parameter("kernel.io_uring_disabled"), err: feature.IoUring(), place: p.place}
 	f.Works = f.err == nil
 	if f.Disabled.value == 0 {
-		p.sandbox(f.err)
+		p.sandboxUnused(f.err)
 	}
 	return f
 }
 
 func (f ioUring) judge() finding {
-	verdict := finding{
-		state: Missing,
-		cost:  "nothing in this release, which does not use it",
-	}
 	switch {
 	case f.Works:
 		return finding{state: OK, found: "rings can be made; this release makes none"}
 	case f.Disabled.value > 0 && errors.Is(f.err, feature.ErrNotSupported):
-		verdict.found = fmt.Sprintf("forbidden by kernel.io_uring_disabled = %s", f.Disabled)
-		verdict.mend = f.sysctl(setting{"kernel.io_uring_disabled", "0"})
+		return unused(fmt.Sprintf("forbidden by kernel.io_uring_disabled = %s", f.Disabled))
 	case errors.Is(f.err, feature.ErrNotSupported):
-		verdict.found = "refused: " + cause(f.err)
-		verdict.mend = f.allow(callOf(f.err))
-	default:
-		verdict.state, verdict.found = Unknown, "could not be tried: "+cause(f.err)
+		return unused("refused: " + cause(f.err))
 	}
-	return verdict
+	return finding{state: Unknown, found: "could not be tried: " + cause(f.err), cost: ifMissing + "nothing: this release does not use it"}
+}
+
+// unused is the verdict on what is not there, and is not used.
+func unused(found string) finding {
+	return finding{state: Unused, found: found + "; this release does not use it"}
 }
 
 // bpf is which maps can be made.
@@ -65,36 +62,25 @@ func lookBPF(p *patient) facts {
 	}
 	f.Maps, f.Sockmap = f.maps == nil, f.sockmap == nil
 	if f.CapBPF {
-		p.sandbox(f.maps)
+		p.sandboxUnused(f.maps)
 	}
 	return f
 }
 
 func (f bpf) judge() finding {
-	verdict := finding{
-		state: Missing,
-		cost:  "nothing in this release, which does not use it",
-	}
 	err := f.maps
 	if f.Maps {
 		err = f.sockmap
-		verdict.state = Degraded
-		verdict.found = "maps can be made, but none of sockets: "
 	}
 	switch {
 	case f.Maps && f.Sockmap:
 		return finding{state: OK, found: "maps can be made, also of sockets; this release makes none"}
 	case !errors.Is(err, feature.ErrNotSupported):
-		verdict.state, verdict.found = Unknown, "could not be tried: "+cause(err)
-	case f.CapBPF && !f.Maps:
-		verdict.found = "refused: " + cause(err)
-		verdict.mend = f.allow(callOf(err))
-	default:
-		if verdict.found == "" {
-			verdict.found = "refused for want of CAP_BPF: "
-		}
-		verdict.found += cause(err)
-		verdict.needs = []string{"BPF", "NET_ADMIN"}
+		return finding{state: Unknown, found: "could not be tried: " + cause(err), cost: ifMissing + "nothing: this release does not use it"}
+	case f.Maps:
+		return unused("maps can be made, but none of sockets: " + cause(err))
+	case f.CapBPF:
+		return unused("refused: " + cause(err))
 	}
-	return verdict
+	return unused("refused for want of CAP_BPF: " + cause(err))
 }

@@ -89,27 +89,34 @@ func (p place) grant(names []string) []string {
 	case p.container:
 		return p.grantContainer(names)
 	}
-	systemd := "systemd: AmbientCapabilities=" + capNames(names)
+	systemd := "AmbientCapabilities=" + capNames(names)
 	switch beyond := p.bound.without(names); {
 	case len(beyond) > 0:
-		return []string{systemd + ", and nothing that takes " + capNames(beyond) +
-			" out of CapabilityBoundingSet=, as was done here: after setcap the program would not even start"}
+		systemd += ", and nothing that takes " + capNames(beyond) +
+			" out of CapabilityBoundingSet=, as was done here: after setcap the program would not even start"
 	case p.noNewPrivs || !p.bound.known:
-		return []string{systemd + " (setcap does nothing under no_new_privs, and stops a program whose bounding set lacks one)"}
+		systemd += " (setcap does nothing under no_new_privs, and stops a program whose bounding set lacks one)"
+	case p.unit == "":
+		return append([]string{setcap(names)}, p.service(systemd)...)
 	}
-	return []string{setcap(names), systemd}
+	if mend := p.service(systemd); mend != nil {
+		return mend
+	}
+	return []string{"as root, or " + setcap(names) + " where no_new_privs and the bounding set let it be of use"}
 }
 
 // grantContainer is grant for a container, whose engine keeps what it was not told
 // to add out of the bounding set, and gives ordinary users' processes nothing.
 func (p place) grantContainer(names []string) []string {
-	add := " --cap-add " + strings.Join(names, " --cap-add ")
+	add := "--cap-add " + strings.Join(names, " --cap-add ")
+	list := "capabilities: {add: [" + strings.Join(names, ", ") + "]}"
+	start := p.started(add, "securityContext: {"+list+"}")
 	if p.user == 0 {
-		return []string{"docker run" + add}
+		return []string{start}
 	}
-	mend := []string{"docker run --user 0" + add}
+	mend := []string{p.started("--user 0 "+add, "securityContext: {runAsUser: 0, "+list+"}")}
 	if !p.noNewPrivs {
-		mend = append(mend, "in the image: "+setcap(names)+", and always docker run"+add)
+		mend = append(mend, "in the image: "+setcap(names)+", and always "+start)
 	}
 	return mend
 }

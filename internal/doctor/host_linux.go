@@ -3,6 +3,8 @@ package doctor
 import (
 	"io/fs"
 	"os"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -62,15 +64,58 @@ func (h host) status(name string) number {
 	return parse(text)
 }
 
-// contained tells whether this process runs in a container of Docker's, Podman's or
-// Kubernetes'.
-func (h host) contained() bool {
-	for _, path := range []string{".dockerenv", "run/.containerenv"} {
-		if _, err := fs.Stat(h.files, path); err == nil {
-			return true
+// contained tells whether this process runs in a container, and whose. Docker and Podman leave
+// a file behind; Podman, LXC and systemd-nspawn set $container (systemd.exec(5),
+// CONTAINER_INTERFACE); a pod of Kubernetes has the variables of its services.
+func (h host) contained() (bool, engine) {
+	there := func(path string) bool {
+		_, err := fs.Stat(h.files, path)
+		return err == nil
+	}
+	switch by := os.Getenv("container"); {
+	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+		return true, inKubernetes
+	case by == "podman" || there("run/.containerenv"):
+		return true, inPodman
+	case by == "docker" || there(".dockerenv"):
+		return true, inDocker
+	case by != "":
+		return true, inOther
+	}
+	return false, ""
+}
+
+// unit returns the service of systemd that this process belongs to, empty if it is none: the
+// last part of its cgroup's path (systemd.slice(5)).
+func (h host) unit() string {
+	text, _ := h.text("proc/self/cgroup")
+	for line := range strings.Lines(text) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3) // number:controllers:path
+		if len(part) != 3 || part[1] != "" && part[1] != "name=systemd" {
+			continue
+		}
+		if name := path.Base(part[2]); strings.HasSuffix(name, ".service") {
+			return name
 		}
 	}
-	return os.Getenv("container") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	return ""
+}
+
+// virtual tells whether the machine is a virtual one, as far as it says so: by the flag of
+// its processors (CPUID.1:ECX[31], which x86 keeps for it), Xen's directory, or the name that
+// its firmware gives it.
+func (h host) virtual() bool {
+	if flags, _ := h.field("proc/cpuinfo", "flags\t\t"); slices.Contains(strings.Fields(flags), "hypervisor") {
+		return true
+	}
+	if _, ok := h.text("sys/hypervisor/type"); ok {
+		return true
+	}
+	vendor, _ := h.text("sys/class/dmi/id/sys_vendor")
+	product, _ := h.text("sys/class/dmi/id/product_name")
+	return slices.ContainsFunc([]string{"QEMU", "KVM", "VMware", "VirtualBox", "Xen", "Virtual Machine", "Google Compute Engine"}, func(name string) bool {
+		return strings.Contains(vendor, name) || strings.Contains(product, name)
+	})
 }
 
 // namespaced tells whether this process runs in another user namespace than the first,

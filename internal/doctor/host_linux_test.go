@@ -37,16 +37,57 @@ func TestHostReads(t *testing.T) {
 }
 
 func TestContainersAreToldByTheirFiles(t *testing.T) {
-	t.Setenv("container", "")
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	for name, want := range map[string]bool{".dockerenv": true, "run/.containerenv": true, "etc/passwd": false} {
-		if got := hostOf(map[string]string{name: ""}).contained(); got != want {
-			t.Errorf("with %s: %v", name, got)
+	for _, c := range []struct {
+		file, variable, value string
+		want                  engine
+	}{
+		{".dockerenv", "container", "", inDocker},
+		{"run/.containerenv", "container", "", inPodman},
+		{"etc/passwd", "container", "", ""},
+		{"etc/passwd", "container", "podman", inPodman},
+		{"etc/passwd", "container", "lxc", inOther},
+		{".dockerenv", "KUBERNETES_SERVICE_HOST", "10.0.0.1", inKubernetes},
+	} {
+		t.Setenv("container", "")
+		t.Setenv("KUBERNETES_SERVICE_HOST", "")
+		t.Setenv(c.variable, c.value)
+		if there, by := hostOf(map[string]string{c.file: ""}).contained(); by != c.want || there != (c.want != "") {
+			t.Errorf("%+v: %v, %q", c, there, by)
 		}
 	}
-	t.Setenv("container", "lxc")
-	if !hostOf(nil).contained() {
-		t.Error("the environment says so")
+}
+
+func TestUnits(t *testing.T) {
+	for cgroup, want := range map[string]string{
+		"0::/system.slice/penstock.service\n":                                   "penstock.service",
+		"0::/system.slice/system-penstock.slice/penstock@a.service\n":           "penstock@a.service",
+		"0::/user.slice/user-1000.slice/session-3.scope\n":                      "",
+		"0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n":  "",
+		"4:memory:/m.service\n1:name=systemd:/system.slice/old.service\n0::/\n": "old.service",
+		"0::/\n": "",
+		"":       "",
+	} {
+		if got := hostOf(map[string]string{"proc/self/cgroup": cgroup}).unit(); got != want {
+			t.Errorf("%q: %q, want %q", cgroup, got, want)
+		}
+	}
+}
+
+func TestVirtualMachines(t *testing.T) {
+	for _, c := range []struct {
+		file, text string
+		want       bool
+	}{
+		{"proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu sse hypervisor lm\n", true},
+		{"proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu sse lm\n", false},
+		{"sys/hypervisor/type", "xen\n", true},
+		{"sys/class/dmi/id/sys_vendor", "QEMU\n", true},
+		{"sys/class/dmi/id/product_name", "Virtual Machine\n", true},
+		{"sys/class/dmi/id/product_name", "ProLiant DL360\n", false},
+	} {
+		if got := hostOf(map[string]string{c.file: c.text}).virtual(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ type hugePages struct {
 	Reserved    number `json:"nr_hugepages,omitzero"` // of 2 MiB
 	Free        number `json:"free_hugepages,omitzero"`
 	Setting     string `json:"transparent_hugepage,omitempty"`
+	Allowed     number `json:"thp_enabled,omitzero"` // 0: this process gets none, whatever the setting
 	HugeTLB     bool   `json:"map_hugetlb"`
 	Transparent bool   `json:"madv_hugepage"`
 
@@ -29,9 +30,32 @@ func lookHugePages(p *patient) facts {
 		hugeTLB: feature.HugePages(), transparent: feature.TransparentHugePages(),
 	}
 	f.HugeTLB, f.Transparent = f.hugeTLB == nil, f.transparent == nil
-	setting, _ := p.text("sys/kernel/mm/transparent_hugepage/enabled")
-	f.Setting = chosen(setting)
+	f.Setting, f.Allowed = p.transparent()
 	return f
+}
+
+// transparent returns the setting of transparent huge pages, and whether this process may have
+// any: prctl(2), PR_SET_THP_DISABLE, which is inherited, takes them away (proc_pid_status(5),
+// THP_enabled).
+func (h host) transparent() (setting string, allowed number) {
+	text, _ := h.text("sys/kernel/mm/transparent_hugepage/enabled")
+	return chosen(text), h.status("THP_enabled")
+}
+
+// hugePagesAside sets 128 MiB of them aside.
+var hugePagesAside = setting{"vm.nr_hugepages", "64"}
+
+// moreHugePages says how to have some: set aside, which works everywhere, or transparent, where
+// they are not switched on already.
+func (p place) moreHugePages(setting string, allowed number) []string {
+	mend := p.sysctl(hugePagesAside)
+	switch {
+	case allowed == known(0):
+		mend = append(mend, "start it without PR_SET_THP_DISABLE, which has switched transparent ones off for this process (THP_enabled in /proc/self/status)")
+	case setting != "madvise" && setting != "always":
+		mend = append(mend, p.onHost("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"))
+	}
+	return mend
 }
 
 // chosen returns what stands in brackets, as in "always [madvise] never".
@@ -53,7 +77,7 @@ func (f hugePages) judge() finding {
 	finding := finding{
 		state: Missing, found: fmt.Sprintf("none: %s; %s", cause(f.hugeTLB), cause(f.transparent)),
 		cost: "64 MiB of buffers are 16,384 pages to the CPU instead of 32",
-		mend: append(f.sysctl(setting{"vm.nr_hugepages", "64"}), "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
+		mend: f.moreHugePages(f.Setting, f.Allowed),
 	}
 	if errors.Is(f.transparent, fs.ErrNotExist) || errors.Is(f.transparent, fs.ErrPermission) && !errors.Is(f.transparent, syscall.EPERM) {
 		finding.state = Unknown

@@ -37,8 +37,8 @@ func judgeAll(t *testing.T, verdicts []verdict) {
 				t.Errorf("%s: %s is %q, want %q in it", v.name, what, part[0], part[1])
 			}
 		}
-		if got.state == OK && (got.cost != "" || mend != "") {
-			t.Errorf("%s: ok, but cost %q, mend %q", v.name, got.cost, mend)
+		if (got.state == OK || got.state == Unused) && (got.cost != "" || mend != "") {
+			t.Errorf("%s: %s, but cost %q, mend %q", v.name, got.state, got.cost, mend)
 		}
 		if (got.state == Degraded || got.state == Missing) && (got.cost == "" || mend == "") {
 			t.Errorf("%s: %s, but cost %q, mend %q", v.name, got.state, got.cost, mend)
@@ -52,6 +52,11 @@ var (
 	container = place{seccomp: known(0), container: true}
 	service   = place{seccomp: known(2)}
 	docker    = place{seccomp: known(2), container: true}
+	unit      = place{seccomp: known(0), unit: "penstock.service", init: "systemd"}
+	openrc    = place{seccomp: known(0), init: "init"}
+	pod       = place{seccomp: known(2), container: true, engine: inKubernetes}
+	pods      = place{seccomp: known(2), container: true, engine: inPodman}
+	guest     = place{seccomp: known(0), virtual: true}
 )
 
 func refusal(call string, err syscall.Errno) error {
@@ -89,6 +94,7 @@ func TestJudgeTraffic(t *testing.T) {
 		{"docker refuses splice", splice{err: eperm, place: docker}, Missing, false, "splice: operation not permitted", "2.4 times", "docker run --security-opt seccomp=FILE"},
 		{"systemd refuses splice", splice{err: eperm, place: service}, Missing, false, "", "1.2 times", "SystemCallFilter=splice, added to"},
 		{"a security module refuses splice", splice{err: eperm, place: bare}, Missing, false, "", "", "security modules, that allow splice"},
+		{"Kubernetes refuses splice", splice{err: eperm, place: pod}, Missing, false, "", "", "in the pod's manifest: securityContext: {seccompProfile: {type: Localhost"},
 		{"unknown sandbox refuses splice", splice{err: eperm}, Missing, false, "", "", "(alone it forbids all others)\ndocker run"},
 		{"out of memory", splice{err: syscall.ENOMEM, place: bare}, Unknown, false, "cannot allocate", "", ""},
 		{"no pipes", splice{err: refusal("pipe2", syscall.EPERM), place: docker}, Missing, false, "pipe2: operation", "", "allows pipe2,"},
@@ -144,6 +150,9 @@ func TestJudgeDescriptors(t *testing.T) {
 		{"container", descriptors{Soft: known(64), Hard: known(64), NrOpen: known(65536), Free: known(54), Sessions: 16, place: container}, Degraded, false, "16 sessions", "8 of them", "docker run --ulimit nofile=65536:65536"},
 		{"one session", descriptors{Soft: known(34), Hard: known(34), Free: known(24), Sessions: 1, place: bare}, Degraded, false, ": 1 session,", "accepting pauses at 1 session;", ""},
 		{"enough for one", descriptors{Soft: known(10), Hard: known(10), Free: known(5), Sessions: 1, place: bare}, Degraded, false, "1 session", "", ""},
+		{"few in a unit", descriptors{Soft: known(1024), Hard: known(1024), Free: known(64), Sessions: 496, Raises: true, place: unit}, Degraded, false, "", "", "systemctl edit penstock.service: LimitNOFILE=1048576"},
+		{"few in a pod", descriptors{Soft: known(1024), Hard: known(1024), Free: known(64), Sessions: 496, place: pod}, Degraded, false, "", "", "on the node: systemctl edit containerd.service"},
+		{"few with Podman", descriptors{Soft: known(1024), Hard: known(1024), Free: known(64), Sessions: 496, place: pods}, Degraded, false, "", "", "podman run --ulimit nofile=1048576:1048576"},
 		{"too few", descriptors{Soft: known(16), Hard: known(16), Free: known(4), Sessions: 1, place: bare}, Missing, true, "only 4 descriptors are left, of 16", "cannot run", "LimitNOFILE"},
 		{"refused", descriptors{Free: known(64)}, Unknown, false, "cannot be read", "", ""},
 		{"nothing is known of free ones", descriptors{Soft: known(20000), Hard: known(20000), Sessions: 9900}, OK, false, "", "", ""},
@@ -156,6 +165,7 @@ func TestJudgeNetwork(t *testing.T) {
 		{"short", backlog{Somaxconn: known(128), Penstock: known(128), Largest: known(128), place: bare}, Degraded, false, "128 connections", "more than 128 clients", "sysctl -w net.core.somaxconn=4096"},
 		{"short in a container", backlog{Penstock: known(128), place: container}, Degraded, false, "", "after 1 s or more", "docker run --sysctl net.core.somaxconn=4096; besides, let"},
 		{"somaxconn is hidden", backlog{Penstock: known(128), Largest: known(4096), place: bare}, Degraded, false, "somaxconn unknown", "128 clients", "let Penstock read /proc/sys/net/core/somaxconn: in a chroot"},
+		{"short in a pod", backlog{Somaxconn: known(128), Penstock: known(128), Largest: known(128), place: pod}, Degraded, false, "", "", `securityContext: {sysctls: [{name: net.core.somaxconn, value: "4096"}]}`},
 		{"short, and hidden", backlog{Penstock: known(128), Largest: known(128), place: bare}, Degraded, false, "", "", "somaxconn=4096; besides, let Penstock read"},
 		{"no listener", backlog{err: syscall.EMFILE}, Unknown, false, "too many open files", "", ""},
 
@@ -186,7 +196,7 @@ func TestJudgeNetwork(t *testing.T) {
 		{"no listener for the option", option{err: os.NewSyscallError("setsockopt", syscall.EPERM), cost: "much", place: docker}, Unknown, false, "setsockopt: operation", "much", ""},
 		{"no memory for the option", option{err: answered("setsockopt SO_X", syscall.ENOBUFS), cost: "much"}, Unknown, false, "", "much", ""},
 		{"no socket", option{err: syscall.EMFILE, cost: "much"}, Unknown, false, "", "much", ""},
-		{"zerocopy", zerocopy{option: option{err: answered("sendto MSG_ZEROCOPY", syscall.EINVAL), cost: "nothing"}}, Missing, false, "", "nothing", ""},
+		{"zerocopy", zerocopy{option: option{err: answered("sendto MSG_ZEROCOPY", syscall.EINVAL), cost: "nothing"}}, Unused, false, "invalid argument; this release does not use it", "", ""},
 	})
 }
 
@@ -196,10 +206,14 @@ func TestJudgeMachine(t *testing.T) {
 		{"some idle", cpus{Allowed: 8, GOMAXPROCS: 2}, Degraded, false, "2 of 8", "idle: 6", "unset GOMAXPROCS"},
 		{"the quota's", cpus{Allowed: 8, GOMAXPROCS: 2, Quota: known(200000), Period: known(100000)}, OK, false, "allows 2", "", ""},
 		{"throttled", cpus{Allowed: 8, GOMAXPROCS: 8, Quota: known(200000), Period: known(100000), place: bare}, Degraded, false, "allows 2", "75 ms of each 100 ms", "GOMAXPROCS=2\nsystemd: CPUQuota=800%"},
+		{"throttled pod", cpus{Allowed: 8, GOMAXPROCS: 8, Quota: known(200000), Period: known(100000), place: pod}, Degraded, false, "", "", `in the pod's manifest: resources: {limits: {cpu: "8"}}`},
 		{"half a CPU", cpus{Allowed: 2, GOMAXPROCS: 2, Quota: known(50000), Period: known(100000), place: container}, Degraded, false, "allows 0.5", "75 ms", "GOMAXPROCS=1\ndocker run --cpus=2"},
 
 		{"enough memory", memory{Total: known(8 << 30), Sessions: 9900, Pipes: 160 << 20}, OK, false, "8 GiB, no limit", "", ""},
 		{"limited", memory{Total: known(8 << 30), Limit: known(64 << 20), Sessions: 9900, Pipes: 56 << 20, place: container}, Degraded, false, "allows 64 MiB", "9,900 sessions", "--max-connections 1677\ndocker run --memory=151M"},
+		{"limited unit", memory{Total: known(8 << 30), Limit: known(64 << 20), Sessions: 9900, Pipes: 56 << 20, place: unit}, Degraded, false, "allows 64 MiB", "", "systemctl edit penstock.service: MemoryMax=151M"},
+		{"limited pod", memory{Total: known(8 << 30), Limit: known(64 << 20), Sessions: 9900, Pipes: 56 << 20, place: pod}, Degraded, false, "allows 64 MiB", "", "resources: {limits: {memory: 151Mi}}"},
+		{"small guest", memory{Total: known(64 << 20), Sessions: 9900, Pipes: 56 << 20, place: guest}, Degraded, false, "64 MiB, no limit", "", "a virtual machine with 151M or more"},
 		{"limit above the machine's", memory{Total: known(1 << 30), Limit: known(2 << 30), Sessions: 100, Pipes: 0}, OK, false, "1 GiB, no limit", "", ""},
 		{"limit alone", memory{Limit: known(2 << 30), Sessions: 100}, OK, false, "2 GiB", "", ""},
 		{"memory unknown", memory{Sessions: 100}, Unknown, false, "", "", ""},
@@ -211,6 +225,8 @@ func TestJudgeMachine(t *testing.T) {
 		{"clock", clock{Source: "tsc", Read: 25}, OK, false, "25 ns (tsc)", "", ""},
 		{"slow clock", clock{Source: "hpet", Available: "hpet kvm-clock acpi_pm", Read: 1130}, Degraded, false, "1130 ns (hpet)", "10 %", "echo kvm-clock >"},
 		{"slow, nothing better", clock{Source: "acpi_pm", Available: "acpi_pm", Read: 1500}, Degraded, false, "", "13 %", "boot"},
+		{"slow in a guest", clock{Source: "acpi_pm", Available: "acpi_pm", Read: 1500, place: guest}, Degraded, false, "", "", "have the hypervisor give the virtual machine an invariant counter"},
+		{"slow in a container", clock{Source: "hpet", Available: "hpet tsc", Read: 1130, place: container}, Degraded, false, "", "", "on the host: echo tsc >"},
 		{"source unknown", clock{Read: 30}, OK, false, "unknown source", "", ""},
 
 		{"membarrier", membarrier{Works: true, Needed: true}, OK, false, "without an atomic", "", ""},
@@ -229,23 +245,26 @@ func TestJudgeLaterFeatures(t *testing.T) {
 		{"transparent", hugePages{Transparent: true, Reserved: known(0), hugeTLB: enomem}, OK, false, "madvise; set aside: 0", "", ""},
 		{"set aside", hugePages{HugeTLB: true, Free: known(7), transparent: small}, OK, false, "7 free", "", ""},
 		{"none", hugePages{hugeTLB: enomem, transparent: small, place: bare}, Missing, false, "small pages", "16,384", "sysctl -w vm.nr_hugepages=64"},
+		{"never", hugePages{hugeTLB: enomem, transparent: small, Setting: "never", Allowed: known(1), place: bare}, Missing, false, "", "", "echo madvise > /sys/kernel/mm"},
+		{"never, in a container", hugePages{hugeTLB: enomem, transparent: small, Setting: "never", place: container}, Missing, false, "", "", "on the host: echo madvise > /sys/kernel/mm"},
+		{"taken away", hugePages{hugeTLB: enomem, transparent: small, Setting: "madvise", Allowed: known(0), place: bare}, Missing, false, "", "", "start it without PR_SET_THP_DISABLE"},
 		{"no smaps", hugePages{hugeTLB: enomem, transparent: fs.ErrNotExist, place: bare}, Unknown, false, "", "", ""},
 
 		{"ring", ioUring{Works: true}, OK, false, "rings can be made", "", ""},
-		{"disabled", ioUring{Disabled: known(2), err: refusal("io_uring_setup", syscall.EPERM), place: bare}, Missing, false, "io_uring_disabled = 2", "nothing", "sysctl -w kernel.io_uring_disabled=0"},
-		{"sandbox", ioUring{Disabled: known(0), err: refusal("io_uring_setup", syscall.EPERM), place: docker}, Missing, false, "refused", "nothing in this release", "allows io_uring_setup"},
-		{"not built", ioUring{err: refusal("io_uring_setup", syscall.ENOSYS), place: bare}, Missing, false, "not implemented", "", "CONFIG_IO_URING=y"},
+		{"disabled", ioUring{Disabled: known(2), err: refusal("io_uring_setup", syscall.EPERM), place: bare}, Unused, false, "io_uring_disabled = 2; this release does not use it", "", ""},
+		{"sandbox", ioUring{Disabled: known(0), err: refusal("io_uring_setup", syscall.EPERM), place: docker}, Unused, false, "refused", "", ""},
+		{"not built", ioUring{err: refusal("io_uring_setup", syscall.ENOSYS), place: bare}, Unused, false, "not implemented", "", ""},
 		{"no memory", ioUring{err: syscall.ENOMEM}, Unknown, false, "cannot allocate", "", ""},
 
 		{"maps", bpf{Maps: true, Sockmap: true}, OK, false, "also of sockets", "", ""},
-		{"no capability", bpf{maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), Unprivileged: known(2), place: bare}, Missing, false, "want of CAP_BPF", "nothing", "CAP_BPF CAP_NET_ADMIN"},
-		{"unprivileged maps", bpf{Maps: true, sockmap: refusal("bpf", syscall.EPERM), place: container}, Degraded, false, "none of sockets: ", "", "CAP_BPF CAP_NET_ADMIN"},
-		{"sandboxed", bpf{CapBPF: true, maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), place: service}, Missing, false, "refused", "", "SystemCallFilter=bpf"},
+		{"no capability", bpf{maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), Unprivileged: known(2), place: bare}, Unused, false, "want of CAP_BPF", "", ""},
+		{"unprivileged maps", bpf{Maps: true, sockmap: refusal("bpf", syscall.EPERM), place: container}, Unused, false, "none of sockets: ", "", ""},
+		{"sandboxed", bpf{CapBPF: true, maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), place: service}, Unused, false, "refused", "", ""},
 		{"no descriptors", bpf{maps: syscall.EMFILE, sockmap: syscall.EMFILE}, Unknown, false, "", "", ""},
 
 		{"counter", counter{Tool: "strace"}, OK, false, "strace", "", ""},
-		{"no counter", counter{err: errors.New("not found"), Ptrace: known(1), place: bare}, Missing, false, "not found", "no system calls", "apt-get install strace\nsysctl -w kernel.yama.ptrace_scope=0"},
-		{"may not trace", counter{err: errors.New("strace: attach: ptrace(PTRACE_SEIZE, 1): Operation not permitted"), place: container}, Missing, false, "", "", "CAP_SYS_PTRACE"},
+		{"no counter", counter{err: errors.New("not found"), Ptrace: known(1), place: bare}, Unused, false, "no system calls, strace, installed, would: not found; serving is not concerned", "", ""},
+		{"may not trace", counter{err: errors.New("strace: attach: ptrace(PTRACE_SEIZE, 1): Operation not permitted"), Ptrace: known(2), place: container}, Unused, false, "as root it would (kernel.yama.ptrace_scope is 2)", "", ""},
 		{"no descriptors to count", counter{err: os.NewSyscallError("pipe2", syscall.EMFILE), place: container}, Unknown, false, "could not be tried: pipe2: too many", "", ""},
 		{"no pipes to count", counter{err: os.NewSyscallError("pipe2", syscall.EPERM), place: container}, Unknown, false, "could not be tried: pipe2", "", ""},
 	})
@@ -275,6 +294,7 @@ func TestJudgePrivileges(t *testing.T) {
 		{"no filter", seccomp{Mode: known(0)}, OK, false, "no filter", "", ""},
 		{"harmless", seccomp{Mode: known(2), Filters: known(1)}, OK, false, "refused nothing", "", ""},
 		{"filter", seccomp{Mode: known(2), Refused: []string{"splice", "bpf"}, place: service}, Degraded, false, "refused splice, bpf", "see there", "SystemCallFilter=splice bpf"},
+		{"what is not used", seccomp{Mode: known(2), Unused: []string{"bpf"}, place: docker}, OK, false, "refused bpf, which this release does not use", "", ""},
 		{"unknown", seccomp{}, Unknown, false, "", "", ""},
 	})
 }

@@ -52,10 +52,9 @@ func (f cpus) throttled(found string, limit float64) finding {
 	stall := (float64(f.Period.value) - spent) / 1000
 	mend := []string{fmt.Sprintf("GOMAXPROCS=%d", max(int(limit), 1))}
 	if f.container {
-		mend = append(mend, fmt.Sprintf("docker run --cpus=%d", f.GOMAXPROCS))
-	} else {
-		mend = append(mend, fmt.Sprintf("systemd: CPUQuota=%d%%", 100*f.GOMAXPROCS))
+		mend = append(mend, f.started(fmt.Sprintf("--cpus=%d", f.GOMAXPROCS), fmt.Sprintf("resources: {limits: {cpu: \"%d\"}}", f.GOMAXPROCS)))
 	}
+	mend = append(mend, f.service(fmt.Sprintf("CPUQuota=%d%%", 100*f.GOMAXPROCS))...)
 	return finding{
 		state: Degraded, found: found, mend: mend,
 		cost: fmt.Sprintf("when all are busy every session stands still for %.0f ms of each %d ms", stall, f.Period.value/1000),
@@ -103,12 +102,13 @@ func (f memory) judge() finding {
 	}
 	fit := max(bytes.value-f.Pipes, bytes.value/4) / sessionBytes
 	mend := []string{fmt.Sprintf("penstock proxy --max-connections %d", fit)}
-	switch {
-	case !f.Limit.known || bytes != f.Limit:
-	case f.container:
-		mend = append(mend, "docker run --memory="+mebibytes(needed))
-	default:
-		mend = append(mend, "systemd: MemoryMax="+mebibytes(needed))
+	switch limited := f.Limit.known && bytes == f.Limit; {
+	case limited && f.container:
+		mend = append(mend, f.started("--memory="+mebibytes(needed), "resources: {limits: {memory: "+mebibytes(needed)+"i}}"))
+	case limited:
+		mend = append(mend, f.service("MemoryMax="+mebibytes(needed))...)
+	case f.virtual:
+		mend = append(mend, "a virtual machine with "+mebibytes(needed)+" or more")
 	}
 	return finding{
 		state: Degraded, found: found, mend: mend,

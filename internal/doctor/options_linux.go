@@ -168,7 +168,17 @@ func lookZerocopy(p *patient) facts {
 	if !copied {
 		seen = "MSG_ZEROCOPY sends without a copy, and reports back"
 	}
-	return zerocopy{option: p.option(seen, "nothing in this release, which does not use it", err), Copied: truth{copied, err == nil}}
+	p.sandboxUnused(err)
+	o := option{Works: works(err), err: err, seen: seen, cost: "nothing: this release does not use it", place: p.place}
+	return zerocopy{option: o, Copied: truth{copied, err == nil}}
+}
+
+func (f zerocopy) judge() finding {
+	verdict := f.option.judge()
+	if verdict.state == Missing {
+		return unused(verdict.found)
+	}
+	return verdict
 }
 
 func tryZerocopy() (copied bool, err error) {

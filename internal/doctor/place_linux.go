@@ -8,12 +8,83 @@ import (
 // place is where this process runs, on which the words of what mends it depend.
 type place struct {
 	container bool
+	engine    engine // of the container
+	unit      string // of systemd that this process is; empty: none
+	init      string // what runs as process 1 outside of a container; empty: unknown
+	virtual   bool   // the machine is one
 	nested    bool   // in a user namespace of its own, whose capabilities lift no limit of the host's
 	seccomp   number // mode: 2 is a filter
 	user      int
 
 	effective, bound capabilities // in force, and what files can give
 	noNewPrivs       bool         // files give none
+}
+
+// An engine is what runs a container.
+type engine string
+
+const (
+	inDocker     engine = "Docker"
+	inPodman     engine = "Podman"
+	inKubernetes engine = "Kubernetes"
+	inOther      engine = "another engine" // LXC, systemd-nspawn
+)
+
+// String says where that is.
+func (p place) String() string {
+	where := "on a machine"
+	switch {
+	case p.container && p.engine != "":
+		where = "in a container of " + string(p.engine)
+	case p.container:
+		where = "in a container"
+	case p.unit != "":
+		where = "in the systemd unit " + p.unit
+	}
+	if p.virtual && !p.container && p.unit == "" {
+		return "on a virtual machine"
+	}
+	if p.virtual {
+		where += ", on a virtual machine"
+	}
+	return where
+}
+
+// started says how to start the container: with options of docker run's, or what a pod's
+// manifest says in their place.
+func (p place) started(options, manifest string) string {
+	switch p.engine {
+	case inKubernetes:
+		return "in the pod's manifest: " + manifest
+	case inPodman:
+		return "podman run " + options
+	case inOther:
+		return "where the container is configured, as by docker run " + options
+	}
+	return "docker run " + options
+}
+
+// onHost is a command that a container cannot give.
+func (p place) onHost(command string) string {
+	switch {
+	case p.container && p.engine == inKubernetes:
+		return "on the node: " + command
+	case p.container:
+		return "on the host: " + command
+	}
+	return command
+}
+
+// service says how to set something for a service: for the unit that this process is, or for
+// one that it may become. It says nothing where there is no systemd.
+func (p place) service(settings string) []string {
+	switch {
+	case p.container, p.unit == "" && p.init != "" && p.init != "systemd":
+		return nil
+	case p.unit != "":
+		return []string{"systemctl edit " + p.unit + ": " + settings}
+	}
+	return []string{"systemd: " + settings}
 }
 
 // filtered tells whether a seccomp filter may have refused a call.
@@ -23,10 +94,11 @@ func (p place) filtered() bool { return p.seccomp.value == 2 }
 func (p place) allow(call string) []string {
 	var mend []string
 	if p.filtered() || !p.seccomp.known {
-		if !p.container {
-			mend = append(mend, "systemd: SystemCallFilter="+call+", added to the unit's own (alone it forbids all others)")
-		}
-		mend = append(mend, "docker run --security-opt seccomp=FILE, a profile that allows "+call+", or seccomp=unconfined")
+		mend = p.service("SystemCallFilter=" + call + ", added to the unit's own (alone it forbids all others)")
+	}
+	if p.container && (p.filtered() || !p.seccomp.known) || !p.seccomp.known && p.unit == "" {
+		mend = append(mend, p.started("--security-opt seccomp=FILE, a profile that allows "+call+", or seccomp=unconfined",
+			"securityContext: {seccompProfile: {type: Localhost, localhostProfile: FILE}}, a profile that allows "+call+", or type: Unconfined"))
 	}
 	if option := configOf[call]; option != "" && !p.filtered() {
 		mend = append(mend, "a kernel built with "+option+"=y")
@@ -39,9 +111,7 @@ func (p place) allow(call string) []string {
 
 // configOf names the option of the kernel's build that a call needs, for those that
 // kernels are built without.
-var configOf = map[string]string{
-	"io_uring_setup": "CONFIG_IO_URING", "bpf": "CONFIG_BPF_SYSCALL", "membarrier": "CONFIG_MEMBARRIER",
-}
+var configOf = map[string]string{"membarrier": "CONFIG_MEMBARRIER"}
 
 // A setting is a kernel parameter and a value for it.
 type setting struct{ key, value string }
@@ -58,7 +128,7 @@ func (s setting) String() string {
 func (p place) sysctl(settings ...setting) []string {
 	all := words("", settings)
 	if p.container {
-		return []string{"on the host: sysctl -w" + all}
+		return []string{p.onHost("sysctl -w" + all)}
 	}
 	return []string{"sysctl -w" + all, `for good: printf '%s\n'` + all + " >> /etc/sysctl.d/60-penstock.conf && sysctl --system"}
 }
@@ -69,7 +139,12 @@ func (p place) netSysctl(settings ...setting) []string {
 	if !p.container {
 		return p.sysctl(settings...)
 	}
-	return []string{"docker run" + words(" --sysctl", settings)}
+	var list []string
+	for _, s := range settings {
+		list = append(list, fmt.Sprintf("{name: %s, value: %q}", s.key, s.value))
+	}
+	return []string{p.started(strings.TrimSpace(words(" --sysctl", settings)),
+		"securityContext: {sysctls: ["+strings.Join(list, ", ")+"]}, which the kubelet has to allow (--allowed-unsafe-sysctls)")}
 }
 
 // words are settings, each after a space, and before that the option, if any.
@@ -83,8 +158,12 @@ func words(option string, settings []setting) string {
 
 // letRead says how to let this process read a file that is hidden from it.
 func (p place) letRead(path string) string {
-	if p.container {
-		return "let Penstock read " + path + ": docker run with nothing mounted over /proc"
+	let := "let Penstock read " + path + ": "
+	switch {
+	case p.container:
+		return let + p.started("with nothing mounted over /proc", "securityContext: {procMount: Unmasked}")
+	case p.unit != "":
+		return let + p.service("ProcSubset=all")[0]
 	}
-	return "let Penstock read " + path + ": in a chroot mount -t proc proc /proc; systemd: ProcSubset=all"
+	return let + strings.Join(append([]string{"in a chroot mount -t proc proc /proc"}, p.service("ProcSubset=all")...), "; ")
 }

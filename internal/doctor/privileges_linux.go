@@ -102,6 +102,7 @@ type seccomp struct {
 	Filters    number   `json:"filters,omitzero"`
 	NoNewPrivs number   `json:"no_new_privs,omitzero"`
 	Refused    []string `json:"refused"` // of the calls that were tried
+	Unused     []string `json:"unused"`  // the same, of calls that this release does not make
 
 	place
 }
@@ -109,7 +110,7 @@ type seccomp struct {
 func lookSeccomp(p *patient) facts {
 	return seccomp{
 		Mode: p.status("Seccomp"), Filters: p.status("Seccomp_filters"), NoNewPrivs: p.status("NoNewPrivs"),
-		Refused: append([]string{}, p.refused...), place: p.place,
+		Refused: append([]string{}, p.refused...), Unused: append([]string{}, p.unused...), place: p.place,
 	}
 }
 
@@ -119,6 +120,8 @@ func (f seccomp) judge() finding {
 		return finding{state: Unknown, found: "/proc/self/status does not tell", cost: "what was refused above may be a sandbox's doing"}
 	case f.Mode.value == 0:
 		return finding{state: OK, found: "no filter"}
+	case len(f.Refused) == 0 && len(f.Unused) > 0:
+		return finding{state: OK, found: "a filter, which refused " + strings.Join(f.Unused, ", ") + ", which this release does not use"}
 	case len(f.Refused) == 0:
 		return finding{state: OK, found: "a filter, which refused nothing that was tried"}
 	}
@@ -151,21 +154,15 @@ func (f counter) judge() finding {
 	if f.err == nil {
 		return finding{state: OK, found: f.Tool + " counts system calls for penstock bench"}
 	}
-	verdict := finding{
-		state: Missing, found: cause(f.err),
-		cost: "penstock bench shows no system calls; serving is not concerned",
-	}
+	mend := "strace, installed, would"
 	switch errno := syscall.Errno(0); {
 	case errors.As(f.err, &errno): // tools say theirs in words: this is of starting one
-		verdict.state, verdict.found = Unknown, "could not be tried: "+cause(f.err)
-		return verdict
+		return finding{state: Unknown, found: "could not be tried: " + cause(f.err), cost: "penstock bench shows no system calls; serving is not concerned"}
 	case strings.Contains(f.err.Error(), syscall.EPERM.Error()), strings.Contains(f.err.Error(), "Operation not permitted"):
-		verdict.needs = []string{"SYS_PTRACE"}
-	default:
-		verdict.mend = []string{"apt-get install strace"}
+		mend = "as root it would"
+		if f.Ptrace.value > 0 {
+			mend += fmt.Sprintf(" (kernel.yama.ptrace_scope is %s)", f.Ptrace)
+		}
 	}
-	if f.Ptrace.value > 0 {
-		verdict.mend = append(verdict.mend, f.sysctl(setting{"kernel.yama.ptrace_scope", "0"})[0])
-	}
-	return verdict
+	return finding{state: Unused, found: "penstock bench shows no system calls, " + mend + ": " + cause(f.err) + "; serving is not concerned"}
 }

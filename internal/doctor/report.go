@@ -12,6 +12,9 @@ const (
 	Degraded State = "degraded"
 	Missing  State = "missing"
 	Unknown  State = "unknown"
+
+	// Unused is missing, and this release does not use it.
+	Unused State = "unused"
 )
 
 // Check is what was found out about one thing.
@@ -33,16 +36,17 @@ type Check struct {
 // Report is the whole of what was found.
 type Report struct {
 	Checks []Check `json:"checks"`
+	Place  string  `json:"place"` // where it was found, on which Mend depends
 
 	// Able is whether Penstock can run here at all.
 	Able bool `json:"able"`
 }
 
-// newReport gathers checks.
-func newReport(checks []Check) *Report {
+// newReport gathers checks of a place.
+func newReport(place string, checks []Check) *Report {
 	return &Report{
-		Checks: checks,
-		Able:   !slices.ContainsFunc(checks, func(c Check) bool { return c.unable }),
+		Checks: checks, Place: place,
+		Able: !slices.ContainsFunc(checks, func(c Check) bool { return c.unable }),
 	}
 }
 

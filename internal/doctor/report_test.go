@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var sample = newReport([]Check{
+var sample = newReport("on a machine", []Check{
 	{Name: "splice", State: OK, Found: "16 KiB moved", Cost: "not shown", Mend: []string{"nor this"}, Figures: struct{}{}},
 	{
 		Name: "pipe-quota", State: Degraded, Found: "64 pipes of 1 MiB, then one of 8 KiB, which is so long a text that it has to go on in the next line",
@@ -22,6 +22,7 @@ var sample = newReport([]Check{
 		}{Whole: 64, Hard: known(0)},
 	},
 	{Name: "numa", State: Unknown, Found: "unreadable", Mend: []string{}},
+	{Name: "bpf", State: Unused, Found: "refused", Mend: []string{}},
 })
 
 func TestText(t *testing.T) {
@@ -32,8 +33,10 @@ degraded  pipe-quota  64 pipes of 1 MiB, then one of 8 KiB, which is so long a t
                       mend  sysctl -w fs.pipe-user-pages-soft=65536
                       or    docker run
 unknown   numa        unreadable
+unused    bpf         refused
 
-Penstock can run here. 1 ok, 1 degraded, 0 missing, 1 unknown.
+Penstock can run here. 1 ok, 1 degraded, 0 missing, 1 unknown, 1 not there and not used.
+This process runs on a machine.
 `
 	var got bytes.Buffer
 	if err := sample.WriteText(&got); err != nil || got.String() != want {
@@ -46,7 +49,8 @@ func TestJSON(t *testing.T) {
 		`{"name":"splice","state":"ok","found":"16 KiB moved","cost":"not shown","mend":["nor this"],"figures":{}},` +
 		`{"name":"pipe-quota","state":"degraded","found":"64 pipes of 1 MiB, then one of 8 KiB, which is so long a text that it has to go on in the next line",` +
 		`"cost":"copying","mend":["sysctl -w fs.pipe-user-pages-soft=65536","docker run"],"figures":{"whole_pipes":64,"hard":0}},` +
-		`{"name":"numa","state":"unknown","found":"unreadable","cost":"","mend":[],"figures":null}],"able":true}`
+		`{"name":"numa","state":"unknown","found":"unreadable","cost":"","mend":[],"figures":null},` +
+		`{"name":"bpf","state":"unused","found":"refused","cost":"","mend":[],"figures":null}],"place":"on a machine","able":true}`
 	got, err := json.Marshal(sample)
 	if err != nil || string(got) != want {
 		t.Errorf("got %v\n%s\nwant\n%s", err, got, want)
@@ -54,7 +58,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestUnableIfAnyCheckSaysSo(t *testing.T) {
-	r := newReport([]Check{{State: OK}, {State: Missing, unable: true}, {State: Missing}})
+	r := newReport("", []Check{{State: OK}, {State: Missing, unable: true}, {State: Missing}})
 	if r.Able {
 		t.Error("able")
 	}

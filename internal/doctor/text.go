@@ -25,8 +25,12 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, c := range r.Checks {
 		c.write(&b, nameWidth)
 	}
-	fmt.Fprintf(&b, "\n%s %d ok, %d degraded, %d missing, %d unknown.\n", r.verdict(),
+	fmt.Fprintf(&b, "\n%s %d ok, %d degraded, %d missing, %d unknown", r.verdict(),
 		r.count(OK), r.count(Degraded), r.count(Missing), r.count(Unknown))
+	if n := r.count(Unused); n > 0 {
+		fmt.Fprintf(&b, ", %d not there and not used", n)
+	}
+	fmt.Fprintf(&b, ".\nThis process runs %s.\n", r.Place)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
