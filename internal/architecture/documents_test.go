@@ -111,6 +111,31 @@ func TestReadmeExample(t *testing.T) {
 	}
 }
 
+// TestReadmeUnused: the READMEs say of exactly those packages of the library that the proxy and
+// the load balancer do not use them.
+func TestReadmeUnused(t *testing.T) {
+	used := make(map[string]bool)
+	for _, p := range list(t, "linux", "-deps", "./proxy/...") {
+		used[strings.TrimPrefix(p.ImportPath, module+"/")] = true
+	}
+	row := regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|.*\\| ([^|]+) \\|$")
+	for _, name := range readmes {
+		said := make(map[string]string)
+		for _, m := range row.FindAllStringSubmatch(read(t, name), -1) {
+			said[m[1]] = m[2]
+		}
+		for _, p := range library {
+			if strings.HasPrefix(p, "internal/") {
+				continue
+			}
+			unused := strings.HasPrefix(said[p], "**")
+			if said[p] == "" || unused == used[p] {
+				t.Errorf("%s says %q of %s; the program uses it: %v", name, said[p], p, used[p])
+			}
+		}
+	}
+}
+
 // TestReadmeFlags: the READMEs name exactly the flags that penstock proxy has.
 func TestReadmeFlags(t *testing.T) {
 	cmd := exec.Command("go", "run", "./cmd/penstock", "proxy", "--help")
