@@ -101,8 +101,10 @@ func (s schedule) single() Scenario {
 		Name: "single", About: fmt.Sprintf("the only endpoint is away for %v, and after %v for %v", short, s.back, long),
 		Endpoints: 1, Length: second + long + s.back,
 		steps: []step{
-			{s.before, 0, endpoint.Refuse}, {s.before + short, 0, endpoint.Healthy},
-			{second, 0, endpoint.Refuse}, {second + long, 0, endpoint.Healthy},
+			{s.before, 0, endpoint.Refuse},
+			{s.before + short, 0, endpoint.Healthy},
+			{second, 0, endpoint.Refuse},
+			{second + long, 0, endpoint.Healthy},
 		},
 	}
 }

@@ -1,12 +1,13 @@
 package config
 
 import (
-	"go.yaml.in/yaml/v4"
 	"io/fs"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // A Tree is files by their absolute names.

@@ -37,7 +37,8 @@ func ExampleAccess() {
 	}
 	for _, of := range []source.Source{
 		client("192.0.2.1:1"), client("[::ffff:192.0.2.1]:1"), client("192.0.2.200:1"), client("198.51.100.1:1"),
-		source.Unix(source.Credentials{UID: 1000, GID: 1000, PID: 77}), source.Unix(source.Credentials{}), {},
+		source.Unix(source.Credentials{UID: 1000, GID: 1000, PID: 77}), source.Unix(source.Credentials{}),
+		{},
 	} {
 		fmt.Println(of, access.Check(of))
 	}
