@@ -10,10 +10,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // Counter is an strace that counts the calls of all threads of a process.
 type Counter struct {
+	pid   int
 	table string
 	stop  func() // and waits for its end
 }
@@ -27,7 +30,7 @@ func Attach(t testing.TB, pid int, names ...string) *Counter {
 	if err != nil {
 		lacks(t, "needs strace: %v", err)
 	}
-	c := &Counter{table: filepath.Join(t.TempDir(), "calls")}
+	c := &Counter{pid: pid, table: filepath.Join(t.TempDir(), "calls")}
 	args := []string{"-f", "-c", "-U", "name,calls,errors", "-o", c.table, "-p", strconv.Itoa(pid)}
 	if len(names) > 0 {
 		args = append(args, "-e", "trace="+strings.Join(names, ","))
@@ -71,9 +74,11 @@ func lacks(t testing.TB, format string, args ...any) {
 }
 
 // Detach ends the counting and returns how many calls there were by name, and how many
-// of them failed by name and " failed".
+// of them failed by name and " failed". It waits until every thread of the process sleeps:
+// strace counts a call at its end, and the effect of a call can be seen before that.
 func (c *Counter) Detach(t testing.TB) map[string]int {
 	t.Helper()
+	condition.Await(t, "all threads of the traced process sleep", func() bool { return asleep(c.pid) })
 	c.stop()
 	text, err := os.ReadFile(c.table)
 	if err != nil {
@@ -91,4 +96,24 @@ func (c *Counter) Detach(t testing.TB) map[string]int {
 		}
 	}
 	return calls
+}
+
+// asleep reports whether every thread of a process sleeps, in state S of proc_pid_stat(5).
+// One that is stopped at the end of a call for strace to count it is in state t.
+func asleep(pid int) bool {
+	threads, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "stat"))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			continue // the thread has ended
+		}
+		_, fields, _ := strings.Cut(string(stat), ") ")
+		if !strings.HasPrefix(fields, "S") {
+			return false
+		}
+	}
+	return true
 }
