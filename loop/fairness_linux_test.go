@@ -207,9 +207,10 @@ func TestNetworkAtOneP(t *testing.T) {
 		if _, err := w.Write([]byte{0}); err != nil {
 			t.Fatal(err)
 		}
-		giveWay()
-		if read.Load() != i+1 {
-			giveWay() // now and then the scheduler puts who has given way first
+		// Now and then the scheduler puts first who has given way, or the kernel takes the
+		// CPU from the reader's thread within its read, and sysmon the P from that.
+		for tries := 0; tries < 10 && read.Load() != i+1; tries++ {
+			giveWay()
 		}
 		if read.Load() != i+1 {
 			t.Fatalf("%d of %d bytes are read", read.Load(), i+1)
