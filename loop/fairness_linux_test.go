@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
 
