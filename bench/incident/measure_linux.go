@@ -25,6 +25,7 @@ type Setup struct {
 	Delay              time.Duration // of the slow ones: the mean
 	Timeout            time.Duration // of a request
 	FirstByte          time.Duration // where there is one
+	Within             time.Duration // answer_within, likewise
 	Bytes              int           // of an answer's body
 
 	Before, During, After time.Duration
@@ -100,7 +101,7 @@ func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Tria
 	if err != nil {
 		return nil, err
 	}
-	text := m.File("127.0.0.1:0", t.endpoints.Addresses, s.FirstByte)
+	text := m.File("127.0.0.1:0", t.endpoints.Addresses, s.FirstByte, s.Within)
 	if t.front, err = startFront(ctx, s.Group, s.Run, s.Dir, text); err != nil {
 		return nil, err
 	}

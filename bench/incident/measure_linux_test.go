@@ -24,7 +24,7 @@ func setup(t *testing.T) Setup {
 	return Setup{
 		Group: g, Part: spec, Run: balance, Dir: t.TempDir(),
 		Failures: []endpoint.Failure{endpoint.Silent}, Modes: Modes()[:1], Endpoints: 3, Failing: 1, Rate: 100,
-		Service: time.Millisecond, Delay: 300 * time.Millisecond, Timeout: 300 * time.Millisecond, FirstByte: 100 * time.Millisecond, Bytes: 100,
+		Service: time.Millisecond, Delay: 300 * time.Millisecond, Timeout: 300 * time.Millisecond, FirstByte: 100 * time.Millisecond, Within: 100 * time.Millisecond, Bytes: 100,
 		Before: 200 * time.Millisecond, During: 800 * time.Millisecond, After: 300 * time.Millisecond, Watch: func(Progress) {},
 	}
 }
@@ -117,7 +117,7 @@ func checkPicture(t *testing.T, r *Report) {
 // TestProtectionFindsOut: an endpoint that falls silent is kept away, by its checks or by
 // its connections, and the log says so. The incident is as long as that takes.
 func TestProtectionFindsOut(t *testing.T) {
-	for _, m := range named(t, Defaults, On) {
+	for _, m := range named(t, FirstByte, On) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
@@ -139,7 +139,7 @@ func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.During = 6 * time.Second
-	m := Mode{Name: "breaker", text: parse(defaultsText + `    health_check: off
+	m := Mode{Name: "breaker", text: parse(firstByteText + `    health_check: off
     outlier_detection: off
     circuit_breaker: {min_volume: 5}
 `)}
@@ -190,7 +190,7 @@ func TestABalancerThatDoesNotStart(t *testing.T) {
 func TestModes(t *testing.T) {
 	for _, m := range Modes() {
 		path := t.TempDir() + "/f.yaml"
-		writeFile(t, path, m.File("127.0.0.1:0", []string{"127.0.0.1:1", "127.0.0.1:2"}, 500*time.Millisecond))
+		writeFile(t, path, m.File("127.0.0.1:0", []string{"127.0.0.1:1", "127.0.0.1:2"}, 500*time.Millisecond, 200*time.Millisecond))
 		cfg, problems := config.Load(path, nil)
 		if len(problems) > 0 {
 			t.Fatalf("%s: %v", m.Name, problems)
@@ -199,11 +199,11 @@ func TestModes(t *testing.T) {
 		if want := map[bool]string{true: "least_conn", false: "round_robin"}[m.Name == Least]; up.Balance != want || up.SlowStart > 0 {
 			t.Errorf("%s: %s, slow_start %v: what is compared with off is protection only", m.Name, up.Balance, up.SlowStart)
 		}
-		if protected := up.HealthCheck != nil && up.OutlierDetection != nil; protected != (m.Name == Defaults || m.Name == On) {
+		if protected := up.HealthCheck != nil && up.OutlierDetection != nil; protected != (m.Name == Defaults || m.Name == FirstByte || m.Name == On) {
 			t.Errorf("%s: %+v", m.Name, up)
 		}
 	}
-	if _, err := ModeNamed("odd"); err == nil || !strings.Contains(err.Error(), "write off, least_conn, defaults, on") {
+	if _, err := ModeNamed("odd"); err == nil || !strings.Contains(err.Error(), "write off, least_conn, defaults, first_byte, on") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := ParseFailure("odd"); err == nil || !strings.Contains(err.Error(), "write silent, slow, refuse") {

@@ -10,10 +10,11 @@ import (
 // The names of the modes. Off is what the others are compared with, and On what is held
 // to the bounds.
 const (
-	Off      = "off"
-	Least    = "least_conn"
-	Defaults = "defaults"
-	On       = "on"
+	Off       = "off"
+	Least     = "least_conn"
+	Defaults  = "defaults"
+	FirstByte = "first_byte"
+	On        = "on"
 )
 
 // A Mode is a configuration.
@@ -28,7 +29,8 @@ func Modes() []Mode {
 	return []Mode{
 		{Off, "nothing protects the clients", parse(offText)},
 		{Least, "off, but for the policy, which looks at how many connections an endpoint has", parse(leastText)},
-		{Defaults, "what is on by default, and first_byte", parse(defaultsText)},
+		{Defaults, "what is on by default", parse(defaultsText)},
+		{FirstByte, "that, and first_byte", parse(firstByteText)},
 		{On, "what an operator writes who knows the service", parse(onText)},
 	}
 }
@@ -65,7 +67,12 @@ upstreams:
 const leastText = offText + `    balance: least_conn
 `
 
-const defaultsText = `listeners:
+const defaultsText = `listeners: [{name: shop, bind: "{{.Listen}}", upstream: shop}]
+upstreams:
+  - name: shop
+` + endpointsText
+
+const firstByteText = `listeners:
   - name: shop
     bind: "{{.Listen}}"
     upstream: shop
@@ -74,15 +81,19 @@ upstreams:
   - name: shop
 ` + endpointsText
 
-// onText checks what clients need, an answer, often, and within the time that they are
-// to have it in. The policy is that of off, or the ratio would be the policy's as well.
-const onText = defaultsText + `    health_check: {type: http, interval: 1s, fast_interval: 250ms, timeout: {{.FirstByte}}, fall: 2}
+// onText says in which time endpoints answer, and checks what clients need, an answer, often.
+// The policy is that of off, or the ratio would be the policy's as well.
+const onText = defaultsText + `    outlier_detection: {answer_within: {{.Within}}}
+    health_check: {type: http, interval: 1s, fast_interval: 250ms, timeout: {{.FirstByte}}, fall: 2, rise: 4}
 `
 
-// File is the configuration for a listener and endpoints at these addresses.
-func (m *Mode) File(listen string, endpoints []string, firstByte time.Duration) string {
+// File is the configuration for a listener and endpoints at these addresses, which are asked
+// for a first byte, and expected to answer, within these times.
+func (m *Mode) File(listen string, endpoints []string, firstByte, within time.Duration) string {
 	var b bytes.Buffer
 	// It is a constant text, and a buffer takes all.
-	_ = m.text.Execute(&b, map[string]any{"Listen": listen, "Endpoints": endpoints, "FirstByte": firstByte.String()})
+	_ = m.text.Execute(&b, map[string]any{
+		"Listen": listen, "Endpoints": endpoints, "FirstByte": firstByte.String(), "Within": within.String(),
+	})
 	return b.String()
 }

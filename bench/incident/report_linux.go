@@ -32,6 +32,7 @@ type Report struct {
 	DelaySeconds     report.Number `json:"slow_mean_delay_seconds"`
 	TimeoutSeconds   report.Number `json:"timeout_seconds"`
 	FirstByteSeconds report.Number `json:"first_byte_seconds"`
+	WithinSeconds    report.Number `json:"within_seconds"`
 	BeforeSeconds    report.Number `json:"before_seconds"`
 	DuringSeconds    report.Number `json:"during_seconds"`
 	AfterSeconds     report.Number `json:"after_seconds"`
@@ -86,7 +87,7 @@ func newReport(s *Setup) *Report {
 	seconds := func(d time.Duration) report.Number { return report.Number(d.Seconds()) }
 	return &Report{
 		Endpoints: s.Endpoints, Failing: s.Failing, RequestsPerS: s.Rate,
-		ServiceSeconds: seconds(s.Service), DelaySeconds: seconds(s.Delay), TimeoutSeconds: seconds(s.Timeout), FirstByteSeconds: seconds(s.FirstByte),
+		ServiceSeconds: seconds(s.Service), DelaySeconds: seconds(s.Delay), TimeoutSeconds: seconds(s.Timeout), FirstByteSeconds: seconds(s.FirstByte), WithinSeconds: seconds(s.Within),
 		BeforeSeconds: seconds(s.Before), DuringSeconds: seconds(s.During), AfterSeconds: seconds(s.After),
 	}
 }

@@ -6,7 +6,7 @@ import "time"
 type incidentCmd struct {
 	Quick    bool  `help:"Silent endpoints only, configurations off and on, 2 s before, 6 s of incident and 3 s after, clients give up after 2 s: half a minute."`
 	Failures names `placeholder:"NAME,..." help:"What befalls them: silent, slow, refuse (default: all)."`
-	Modes    names `placeholder:"NAME,..." help:"Configurations: off, least_conn, defaults, on (default: off,defaults,on)."`
+	Modes    names `placeholder:"NAME,..." help:"Configurations: off, least_conn, defaults, first_byte, on (default: off,defaults,on)."`
 
 	Endpoints int      `default:"9" placeholder:"N" help:"Endpoints (default: ${default})."`
 	Failing   *int     `placeholder:"N" help:"How many of them fail (default: a third)."`
@@ -14,6 +14,7 @@ type incidentCmd struct {
 	Service   timeout  `default:"5ms" placeholder:"TIME" help:"What an answer takes (default: ${default})."`
 	Delay     timeout  `default:"3s" placeholder:"TIME" help:"How late slow endpoints answer: the mean of times that are exponentially distributed (default: ${default})."`
 	Timeout   *timeout `placeholder:"TIME" help:"When a client gives up (default: 7s)."`
+	Within    timeout  `default:"200ms" placeholder:"TIME" help:"The answer_within of on (default: ${default})."`
 	FirstByte timeout  `default:"500ms" placeholder:"TIME" help:"The first_byte of configurations that have one, and the timeout of the checks of on (default: ${default})."`
 
 	Before *timeout `placeholder:"TIME" help:"Before the incident (default: 5s)."`
@@ -34,8 +35,9 @@ and some time later they are well again. That happens behind each configuration:
 
     off         no checks, no outlier detection, no circuit breaker, no retries
     least_conn  the same with balance: least_conn
-    defaults    what is on unless it is turned off, and first_byte
-    on          also HTTP checks every second
+    defaults    what is on unless it is turned off
+    first_byte  that, and first_byte
+    on          defaults, answer_within, and HTTP checks every second
 
 The policy is round_robin in all but least_conn. Reported are the mean, the 99th
 percentile and what failed, before, during and after, when the load balancer kept
@@ -53,7 +55,7 @@ const (
 // Validate is called by kong once the flags are read.
 func (c *incidentCmd) Validate() error {
 	for flag, t := range map[string]*timeout{
-		"service": &c.Service, "delay": &c.Delay, "timeout": c.Timeout, "first-byte": &c.FirstByte,
+		"service": &c.Service, "delay": &c.Delay, "timeout": c.Timeout, "first-byte": &c.FirstByte, "within": &c.Within,
 		"before": c.Before, "during": c.During, "after": c.After,
 	} {
 		if t != nil && (t.duration() < time.Millisecond || t.duration() > mostIncident) {

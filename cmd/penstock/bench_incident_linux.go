@@ -112,7 +112,7 @@ func (c *incidentCmd) measure(ctx context.Context, e *env, d *incidentDocument, 
 		Run:      func(args ...string) process.Spec { return program.Spec("penstock run", program.Run, args...) },
 		Failures: failures, Modes: modes,
 		Endpoints: c.Endpoints, Failing: c.failing(), Rate: c.Rate, Service: c.Service.duration(), Delay: c.Delay.duration(),
-		Timeout: given(c.Timeout, timeout(patience)).duration(), FirstByte: c.FirstByte.duration(), Bytes: incidentAnswer,
+		Timeout: given(c.Timeout, timeout(patience)).duration(), FirstByte: c.FirstByte.duration(), Within: c.Within.duration(), Bytes: incidentAnswer,
 		Before: given(c.Before, timeout(before)).duration(), During: given(c.During, timeout(during)).duration(), After: given(c.After, timeout(after)).duration(),
 		Watch: func(p incident.Progress) { printIncident(e, &p) },
 	}
@@ -132,7 +132,7 @@ func (c *incidentCmd) printConfigs(e *env, modes []incident.Mode) error {
 	}
 	for i := range modes {
 		m := &modes[i]
-		if _, err := fmt.Fprintf(e.stdout, "# %s: %s\n%s\n\n", m.Name, m.About, strings.TrimSpace(m.File("127.0.0.1:8000", at, c.FirstByte.duration()))); err != nil {
+		if _, err := fmt.Fprintf(e.stdout, "# %s: %s\n%s\n\n", m.Name, m.About, strings.TrimSpace(m.File("127.0.0.1:8000", at, c.FirstByte.duration(), c.Within.duration()))); err != nil {
 			return err
 		}
 	}

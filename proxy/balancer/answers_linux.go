@@ -11,11 +11,12 @@ import (
 	"github.com/penstock/penstock/proxy/health"
 )
 
-// It is looked at how endpoints answer every answersEvery while somebody asks or is answered,
-// and up to every answersRarely while nobody does; but for no more than one part in
-// answersShare of the time.
+// It is looked at how endpoints answer every answersEvery, or answer_within if that is less,
+// while somebody asks or is answered, and up to every answersRarely while nobody does; but for
+// no more than one part in answersShare of the time.
 const (
 	answersEvery  = 500 * time.Millisecond
+	answersOften  = 50 * time.Millisecond
 	answersRarely = 2 * time.Second
 	answersShare  = 50
 )
@@ -34,25 +35,28 @@ func (s *Server) watchAnswers(stop <-chan struct{}) {
 		spent := s.group.Watch()
 		now := s.now()
 		late := time.Duration(now-last) > 2*wait+answersEvery
-		if s.answersRound(now, late) {
-			wait = answersEvery
-		} else {
-			wait = min(2*wait, answersRarely)
+		every, busy := s.answersRound(now, late)
+		if wait = min(2*wait, answersRarely); busy {
+			wait = every
 		}
 		wait, last = max(wait, answersShare*spent), now
 		timer.Reset(wait)
 	}
 }
 
-// answersRound judges all endpoints by how they have answered since the last time. It reports
-// whether there was anything to judge.
-func (s *Server) answersRound(now int64, late bool) (busy bool) {
+// answersRound judges all endpoints by how they have answered since the last time. It returns
+// how often that is to be done while it is busy: while there is anything to judge.
+func (s *Server) answersRound(now int64, late bool) (every time.Duration, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	every = answersEvery
 	for _, u := range s.upstreams {
 		cfg := new(health.UnansweredConfig)
 		if o := u.cfg.OutlierDetection; o != nil {
-			cfg.After = o.Unanswered
+			cfg.After, cfg.Within = o.Unanswered, o.AnswerWithin
+		}
+		if cfg.Within > 0 {
+			every = max(min(every, cfg.Within), answersOften)
 		}
 		u.watched = u.watched[:0]
 		for _, m := range u.order {
@@ -60,7 +64,7 @@ func (s *Server) answersRound(now int64, late bool) (busy bool) {
 		}
 		busy = u.answers.Round(now, cfg, u.watched, late) || busy
 	}
-	return busy
+	return every, busy
 }
 
 // An ending probes whether an endpoint ends a connection that is ended.

@@ -15,7 +15,7 @@ var _ core.Watcher = (*bond)(nil)
 func (e *Endpoint) Answers() *health.Answers { return &e.answers }
 
 // Watch implements [core.Watcher].
-func (b *bond) Watch(t relay.Turn, now int64) { b.endpoint.answers.Watch(&t, now) }
+func (b *bond) Watch(t relay.Turn, now int64) { b.endpoint.answers.Watch(b.from, &t, now) }
 
 // firstByte is called when the endpoint of a session sends its first byte.
 func (b *bond) firstByte(took time.Duration, asked bool) {

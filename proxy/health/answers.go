@@ -26,7 +26,8 @@ type Answers struct {
 
 	refused atomic.Bool // it was down: what answers now may be something else
 	left    atomic.Int64
-	leavers [2]atomic.Uint64 // two Sources of those that have left
+	leavers blame // those that have left
+	belated blame // those that are unanswered
 
 	// Of the last round, for those who look.
 	waiting, longest atomic.Int64 // those that are unanswered, but for greetings
@@ -86,8 +87,8 @@ func (a *Answers) hear(at int64) {
 	}
 }
 
-// Watch is told how a session stands, once in each round.
-func (a *Answers) Watch(t *relay.Turn, now int64) {
+// Watch is told how a session from a source stands, once in each round.
+func (a *Answers) Watch(from Source, t *relay.Turn, now int64) {
 	patience, gap := a.patience.Load(), a.gap.Load()
 	if patience == 0 {
 		return
@@ -112,6 +113,7 @@ func (a *Answers) Watch(t *relay.Turn, now int64) {
 	k := &a.kinds[kind]
 	if asked < patience+gap {
 		k.late.Add(1)
+		a.belated.note(from)
 	} else {
 		k.waiting.Add(1)
 	}
@@ -142,9 +144,7 @@ func (a *Answers) Left(from Source, lasted time.Duration, now int64) {
 		return
 	}
 	a.left.Add(1)
-	if from != Anybody && !a.leavers[0].CompareAndSwap(0, uint64(from)) && a.leavers[0].Load() != uint64(from) {
-		a.leavers[1].CompareAndSwap(0, uint64(from))
-	}
+	a.leavers.note(from)
 }
 
 // Refused tells that the endpoint could not be connected to. What answers afterwards may be

@@ -29,24 +29,34 @@ type record struct {
 	control *asking  // a peer, meanwhile; nil: none is needed
 	nextAsk int64    // clock, not before it
 	wait    int64    // between two; 0: it has not answered one since it was heard
-	out     bool     // ejected for this
+	again   int64    // clock: it was not to be ejected, and is not before that
+	out     reason   // why it is ejected
 
-	suspected bool  // since it was heard
-	probed    bool  // because of a probe: it stays so until one is answered
-	again     int64 // clock: it was not to be ejected, and is not before that
-
-	usual float64 // mean of recentSoon and recentLate
+	suspected bool    // since it was heard
+	usual     float64 // mean of recentSoon and recentLate
+	drift     drift   // of those that are late, if that is looked for
 }
+
+// A reason is why an endpoint is ejected.
+type reason uint8
+
+const (
+	notEjected  reason = iota
+	standsStill        // until it answers anybody, or a probe
+	givenUp            // until it answers anybody, or for a time
+	slow               // for a time
+)
 
 // recently is in nanoseconds, and so is patient, the time after which one is ejected that was
 // not to be, because there are too many already.
 const recently, patient = 2e9, 5e9
 
-// take takes what was counted since the round before, which was gap ago.
-func (r *record) take(a *Answers, gap int64) {
+// take takes what was counted since the round before, which was gap ago. Drifts are looked
+// for if there is a time within which answers have to come.
+func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 	heard, patience := a.heard.Load(), max(a.patience.Load(), 1)
 	r.alive = heard > r.heard
-	r.heard = heard
+	r.heard, r.drift.fresh = heard, false
 	fade := math.Exp2(-float64(gap) / recently)
 	r.recentSoon *= fade
 	r.recentLate *= fade
@@ -62,29 +72,43 @@ func (r *record) take(a *Answers, gap int64) {
 		r.recentLate += float64(late)
 		if question(k) != greeting {
 			unanswered += late + waiting
+			if drifts {
+				r.drift.add(float64(soon), float64(late), r.missed(question(k)))
+			}
 		}
 	}
 	a.waiting.Store(unanswered)
 	a.longest.Store(a.first.Swap(0))
 	if a.refused.Swap(false) {
-		*r = record{heard: heard, alive: r.alive, out: r.out, probed: r.probed}
+		*r = record{heard: heard, alive: r.alive, out: r.out}
+	}
+	steady := r.drift.settle(now)
+	if steady {
+		a.belated.forget()
 	}
 	if r.left = a.left.Load(); r.alive {
-		r.commit()
+		r.commit(steady)
 		r.forgive(a)
 	}
 }
 
 // busy reports whether anything was asked or answered.
 func (r *record) busy() bool {
-	return r.alive || r.known() && r.asked() > 0 || r.out || r.asking != nil
+	return r.alive || r.known() && r.asked() > 0 || r.out != notEjected || r.asking != nil
 }
 
-// commit makes the past of what was held back.
-func (r *record) commit() {
+// commit makes the past of what was held back, if that is not what an ejection is for, and if
+// it is steady: what may be a change is not what is usual before it turns out to be none.
+func (r *record) commit(steady bool) {
 	r.rounds++
 	r.usual += (r.recentSoon + r.recentLate - r.usual) / float64(min(r.rounds, 100))
+	if !steady && r.out == notEjected {
+		return
+	}
 	for k := range r.soon {
+		if r.out != notEjected {
+			break
+		}
 		r.soon[k] += r.heldSoon[k]
 		r.late[k] += r.heldLate[k]
 		if r.soon[k]+r.late[k] > memory {
@@ -98,8 +122,7 @@ func (r *record) commit() {
 // forgive forgets who has given up.
 func (r *record) forgive(a *Answers) {
 	a.left.Store(0)
-	a.leavers[0].Store(0)
-	a.leavers[1].Store(0)
+	a.leavers.forget()
 	r.left = 0
 }
 
@@ -108,7 +131,8 @@ func (r *record) restart(a *Answers, now int64) {
 	a.hear(now)
 	r.heard = a.heard.Load()
 	r.heldSoon, r.heldLate = [questions]float64{}, [questions]float64{}
-	r.fresh = [questions]int64{}
+	r.fresh, r.drift = [questions]int64{}, drift{}
+	a.belated.forget()
 	r.forgive(a)
 }
 
@@ -173,14 +197,7 @@ func (r *record) givenUp(w *Watched, now int64) bool {
 	if r.left < fewest || r.left < r.asked()/2 || float64(r.asked()) < expected/8 || r.missed(firstQuestion) > 0.05 {
 		return false
 	}
-	one := Source(a.leavers[0].Load())
-	switch {
-	case one == Anybody:
-		return false
-	case a.leavers[1].Load() != 0:
-		return true
-	}
-	return !w.Judge.servesOthers(one, now)
+	return !a.leavers.oneSource(w.Judge, now)
 }
 
 // acquit has nothing be asked of it any more, but what is to be known of it.
@@ -193,18 +210,18 @@ func (r *record) acquit() {
 	}
 }
 
-// eject ejects it, if that may be: for a time, or because of a probe until one is answered.
-func (r *record) eject(now int64, all []Watched, w *Watched, and string, probed bool) bool {
-	r.out = w.Judge.Eject(now, r.cause(w, all, time.Duration(now-r.heard))+"; "+and, probed)
-	r.probed = r.out && probed
+// eject ejects it, if that may be: for a time, or if it stands still until it does not.
+func (r *record) eject(now int64, w *Watched, why reason, cause string) {
 	r.again = now + patient
-	return r.out
+	if w.Judge.Eject(now, cause, why == standsStill) {
+		r.out = why
+	}
 }
 
 // back is the end of an ejection.
 func (r *record) back(a *Answers, now int64) {
 	r.restart(a, now)
-	r.out, r.probed, r.asking, r.control, r.wait = false, false, nil, nil, 0
+	r.out, r.asking, r.control, r.wait = notEjected, nil, nil, 0
 }
 
 // rounded has two digits or three, as people read it.
@@ -218,18 +235,23 @@ func rounded(d time.Duration) time.Duration {
 	return d
 }
 
-// cause says why it is ejected.
-func (r *record) cause(w *Watched, all []Watched, silence time.Duration) string {
+// silence says why an endpoint is ejected that answers nobody.
+func (r *record) silence(now int64, w *Watched, all []Watched, and string) string {
+	n, since := r.asked(), time.Duration(now-r.heard).Round(100*time.Millisecond)
+	return fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v%s; %s", n, n, since, peersText(w, all), and)
+}
+
+// peersText says how soon the other endpoints answer, if they do.
+func peersText(w *Watched, all []Watched) string {
 	var peers answerCounts
 	for i := range all {
 		if all[i].Answers != w.Answers {
 			peers.add(all[i].Answers)
 		}
 	}
-	n := r.asked()
-	text := fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v", n, n, silence.Round(100*time.Millisecond))
-	if took, part := peers.within(99); part > 0 {
-		text += fmt.Sprintf("; its peers answer %.1f %% within %v", math.Floor(part*10)/10, rounded(took))
+	took, part := peers.within(99)
+	if part == 0 {
+		return ""
 	}
-	return text
+	return fmt.Sprintf("; its peers answer %.1f %% within %v", math.Floor(part*10)/10, rounded(took))
 }

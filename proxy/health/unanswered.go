@@ -11,6 +11,10 @@ type UnansweredConfig struct {
 	// After is for how long it has to have answered nobody who has asked; 0: it is never
 	// ejected for that, and what is unanswered is only counted.
 	After time.Duration
+	// Within is the time in which an endpoint answers those who have asked. One that always
+	// has, and whose peers do, is ejected when half of its answers take longer; 0: it may take
+	// any time.
+	Within time.Duration
 }
 
 // A Watched is an endpoint in a round of an [Unanswered].
@@ -32,11 +36,14 @@ type Watched struct {
 //     always were answered in time weigh much, those that rarely were next to nothing;
 //   - its peers answer as they always do, or are not asked;
 //   - it does not end a connection either that is made and ended, which it has done when it
-//     was well, and a peer does; or more than half of those that have asked have given up,
-//     from more than one source.
+//     was well, and a peer does; or half of those that have asked have given up, from more
+//     than one source.
 //
 // Clients that had waited for an answer before the endpoint fell silent are no evidence. It
 // returns as soon as it answers anybody, or ends a connection again.
+//
+// If somebody has said within which time endpoints answer it finds those out, too, that have
+// become slow.
 //
 // An Unanswered has no goroutine: Round is called every half second or so, by one at a time.
 type Unanswered struct {
@@ -72,10 +79,13 @@ func NewUnanswered() *Unanswered {
 
 // patience is from when on a question is unanswered.
 func (cfg *UnansweredConfig) patience() time.Duration {
-	if cfg.After <= 0 {
-		return time.Second
+	switch {
+	case cfg.Within > 0:
+		return cfg.Within
+	case cfg.After > 0:
+		return cfg.After / 2
 	}
-	return cfg.After / 2
+	return time.Second
 }
 
 // probe is how long an endpoint has to end a connection.
@@ -90,7 +100,7 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 	u.last = now
 	for i := range all {
 		a := all[i].Answers
-		a.record.take(a, gap)
+		a.record.take(a, now, gap, cfg.Within > 0)
 		if late || first || a.patience.Swap(int64(cfg.patience())) != int64(cfg.patience()) {
 			a.record.restart(a, now)
 		}
@@ -98,7 +108,7 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 		a.judged.Store(a.record.known() && a.record.ends == yes)
 		busy = busy || a.record.busy()
 	}
-	if cfg.After <= 0 || late || first {
+	if late || first {
 		return busy
 	}
 	for i := range all {
@@ -114,8 +124,13 @@ func (u *Unanswered) judge(now int64, cfg *UnansweredConfig, all []Watched, i in
 	w := &all[i]
 	r := &w.Answers.record
 	switch {
-	case r.out:
+	case r.out != notEjected:
 		u.mayReturn(now, cfg, w)
+	case r.slow(u.chance) && now >= r.again:
+		if peersInTime(all, i) && !w.Answers.belated.oneSource(w.Judge, now) {
+			r.eject(now, w, slow, r.lateness(cfg, w, all))
+		}
+	case cfg.After <= 0:
 	case r.alive:
 		r.acquit()
 		u.learn(now, cfg, w)
@@ -140,7 +155,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 	case !well:
 		r.acquit()
 	case r.wait > 0 && r.givenUp(w, now):
-		r.eject(now, all, w, "most of them have given up", false)
+		r.eject(now, w, givenUp, r.silence(now, w, all, "most of them have given up"))
 	case r.ends == yes && now >= r.nextAsk:
 		u.confirm(now, cfg, all, i, alone)
 	case r.ends != yes:
@@ -154,7 +169,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 func (u *Unanswered) peersAnswer(now int64, all []Watched, i int) (well, alone bool) {
 	var count [peerStates]int
 	for j := range all {
-		if p := &all[j].Answers.record; j != i && !p.out {
+		if p := &all[j].Answers.record; j != i && p.out == notEjected {
 			count[p.peer(now)]++
 		}
 	}
@@ -186,7 +201,10 @@ func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i 
 		return
 	}
 	r.asking, r.control = nil, nil
-	if answer == no && control == yes && r.eject(now, all, w, "nor does it close a connection that was closed", true) {
+	if answer == no && control == yes {
+		r.eject(now, w, standsStill, r.silence(now, w, all, "nor does it close a connection that was closed"))
+	}
+	if r.out != notEjected {
 		return
 	}
 	r.wait = min(max(2*r.wait, int64(cfg.After)), int64(relearn))
@@ -200,7 +218,7 @@ func (u *Unanswered) witness(now int64, all []Watched, i int) (w *Watched) {
 	for k := range all {
 		j := (u.turn + k) % len(all)
 		r := &all[j].Answers.record
-		if j == i || r.out || all[j].Probe == nil || r.peer(now) == peerSilent {
+		if j == i || r.out != notEjected || all[j].Probe == nil || r.peer(now) == peerSilent {
 			continue
 		}
 		if w = &all[j]; r.ends == yes {
@@ -238,12 +256,12 @@ func (u *Unanswered) mayReturn(now int64, cfg *UnansweredConfig, w *Watched) {
 		r.back(w.Answers, now)
 		return
 	}
-	if r.alive {
+	if r.alive && r.out != slow {
 		w.Judge.Return(now, "it answers again")
 		r.back(w.Answers, now)
 		return
 	}
-	if !r.probed || now < r.nextAsk {
+	if r.out != standsStill || now < r.nextAsk {
 		return
 	}
 	if r.asking == nil {

@@ -25,11 +25,8 @@ type world struct {
 	events    events
 	sessions  int // ever
 	turn      int
-	dead      bool // the clients come no more
+	period    time.Duration // between two rounds
 }
-
-// period is the time between two rounds.
-const period = 500 * time.Millisecond
 
 // A server is an endpoint.
 type server struct {
@@ -43,6 +40,7 @@ type server struct {
 	hung    int64 // clock, until when it answers nobody, and ends what is ended
 	held    []func()
 	deaf    bool // it never ends a connection that is ended
+	slow    bool // it answers late
 	refuses bool
 	times   int // that it was ejected
 }
@@ -92,7 +90,7 @@ func newWorld(seed uint64, endpoints int, after time.Duration) *world {
 	keeper, clock := idle(0)
 	w := &world{
 		Rand: rand.New(rand.NewPCG(seed, 4711)), clock: clock, keeper: keeper, judge: health.NewUnanswered(),
-		cfg: health.UnansweredConfig{After: after},
+		cfg: health.UnansweredConfig{After: after}, period: 500 * time.Millisecond,
 	}
 	w.judge.RunAtOnce()
 	w.outlier = health.NewOutlier(keeper, &health.OutlierConfig{
@@ -109,7 +107,7 @@ func newWorld(seed uint64, endpoints int, after time.Duration) *world {
 		s.member = w.outlier.Add(fmt.Sprint("e", i), &s.target)
 		w.endpoints = append(w.endpoints, s)
 	}
-	w.after(period, w.round)
+	w.after(w.period, w.round)
 	return w
 }
 
@@ -146,12 +144,12 @@ func (w *world) round() {
 	for i, s := range w.endpoints {
 		for _, c := range s.live {
 			t := c.look(now)
-			s.answers.Watch(&t, now)
+			s.answers.Watch(c.from(), &t, now)
 		}
 		all[i] = health.Watched{Answers: &s.answers, Judge: s.member, Probe: s}
 	}
 	w.judge.Round(now, &w.cfg, all, false)
-	w.after(period, w.round)
+	w.after(w.period, w.round)
 }
 
 // Probe implements [health.Prober].
@@ -269,17 +267,21 @@ func (c *session) over() bool {
 	return false
 }
 
+// from is its source, if it is one of the sample.
+func (c *session) from() health.Source {
+	if c.source%2 == 0 {
+		return health.Anybody
+	}
+	return c.source
+}
+
 // leave is the end by the client.
 func (c *session) leave() {
 	if c.over() || c.spoke || !c.sentA {
 		return
 	}
 	now := c.world.now()
-	from := health.Anybody
-	if c.world.IntN(2) == 0 {
-		from = c.source
-	}
-	c.answers.Left(from, time.Duration(now-c.began), now)
+	c.answers.Left(c.from(), time.Duration(now-c.began), now)
 }
 
 // end is the end by the endpoint.
@@ -338,9 +340,6 @@ func (w *world) come(perSecond float64, serve func(c *session)) { w.comeTo(perSe
 func (w *world) comeTo(perSecond float64, pick func() *server, serve func(c *session)) {
 	var next func()
 	next = func() {
-		if w.dead {
-			return
-		}
 		serve(w.connect(pick()))
 		w.after(w.exp(time.Duration(float64(time.Second)/perSecond)), next)
 	}
