@@ -9,8 +9,10 @@ type Turn struct {
 	// Last is the side from which bytes have moved last; SideNone if none has, if the second
 	// side has ended, or while bytes wait for bandwidth.
 	Last Side
-	// Quiet is how long ago that was, or more recently.
+	// Quiet is how long ago that was, or if that was later, the end of the first side.
 	Quiet time.Duration
+	// Ended says that the first side has ended, and sends nothing more.
+	Ended bool
 	// Spoke says that by the look before the second side had sent something.
 	Spoke bool
 	// Asked is for how long at least the second side has been silent since the first side has
@@ -38,7 +40,7 @@ func (s *Driven) Look() Turn {
 		return Turn{}
 	}
 	now := s.drv.loop.Now()
-	t := Turn{Quiet: time.Duration(now - s.active), Spoke: s.b.is(answered), Last: s.saidLast()}
+	t := Turn{Quiet: time.Duration(now - s.active), Spoke: s.b.is(answered), Last: s.saidLast(), Ended: s.ab.ended}
 	wasAsked, saidA, saidB := s.a.is(asking), s.a.is(said), s.b.is(said)
 	if t.Answered = saidB && (wasAsked || saidA); t.Answered && wasAsked {
 		t.Waited = s.sinceAsked(now)
@@ -113,7 +115,10 @@ func (s *Session) Look() Turn {
 	defer s.mu.Unlock()
 	before := s.looked
 	saidA, saidB := toB != before.toB, toA != before.toA
-	t := Turn{Quiet: time.Duration(now - s.active.Load()), Spoke: before.toA != 0}
+	t := Turn{
+		Quiet: time.Duration(now - s.active.Load()), Spoke: before.toA != 0,
+		Ended: Reason(s.ab.reason.Load()) != ReasonNone,
+	}
 	if t.Answered = saidB && (before.asked != 0 || saidA); t.Answered && before.asked != 0 {
 		t.Waited = time.Duration(now - before.asked)
 	}

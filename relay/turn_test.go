@@ -39,7 +39,7 @@ func expectTurn(t *testing.T, g *rig, want relay.Turn) {
 		return (got != 0) == (want != 0) && max(got-want, want-got) <= tick
 	}
 	got := g.session.(interface{ Look() relay.Turn }).Look()
-	if got.Last != want.Last || got.Quiet != want.Quiet || got.Spoke != want.Spoke || got.Answered != want.Answered ||
+	if got.Last != want.Last || got.Ended != want.Ended || got.Quiet != want.Quiet || got.Spoke != want.Spoke || got.Answered != want.Answered ||
 		!near(got.Asked, want.Asked) || !near(got.Waited, want.Waited) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -107,6 +107,24 @@ func testTurnOver(t *testing.T, d *driving) {
 	}
 	g.until("the end is noted", func(res relay.Result) bool { return res.BToA.Reason == relay.ReasonEOF })
 	expectTurn(t, g, relay.Turn{Quiet: time.Second})
+}
+
+// TestTurnAfterTheEnd: a first side that has asked and then ends still waits for an answer.
+func TestTurnAfterTheEnd(t *testing.T) { eachDriver(t, testTurnAfterTheEnd) }
+
+func testTurnAfterTheEnd(t *testing.T, d *driving) {
+	const s = time.Second
+	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
+	g := d.newRig(t, r, tcp, tcp)
+	g.ask()
+	c.advance(2 * s)
+	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
+	if err := g.A.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	g.until("the end is noted", func(relay.Result) bool { return g.session.HalfOpen() })
+	c.advance(s)
+	expectTurn(t, g, relay.Turn{Last: relay.SideA, Ended: true, Quiet: s, Asked: 3 * s})
 }
 
 // TestFirstByteTold: the second side's first byte, and no other, is told, with the time since

@@ -24,10 +24,11 @@ type Answers struct {
 	kinds [questions]tallied
 	first atomic.Int64 // of those that wait now: for how long the one that has waited longest does
 
-	refused atomic.Bool // it was down: what answers now may be something else
-	left    atomic.Int64
-	leavers blame // those that have left
-	belated blame // those that are unanswered
+	refused atomic.Bool  // it was down: what answers now may be something else
+	left    atomic.Int64 // since it was heard
+	leaving atomic.Int64 // in this round: those that have ended and would have left
+	leavers blame        // those that have left
+	belated blame        // those that are unanswered
 
 	// Of the last round, for those who look.
 	waiting, longest atomic.Int64 // those that are unanswered, but for greetings
@@ -87,7 +88,8 @@ func (a *Answers) hear(at int64) {
 	}
 }
 
-// Watch is told how a session from a source stands, once in each round.
+// Watch is told how a session from a source stands, once in each round. A client that has
+// waited and then ended its side would be gone, if the endpoint had ended its own.
 func (a *Answers) Watch(from Source, t *relay.Turn, now int64) {
 	patience, gap := a.patience.Load(), a.gap.Load()
 	if patience == 0 {
@@ -117,7 +119,12 @@ func (a *Answers) Watch(from Source, t *relay.Turn, now int64) {
 	} else {
 		k.waiting.Add(1)
 	}
-	if asked <= now-a.heard.Load()+patience {
+	switch fresh := asked <= now-a.heard.Load()+patience; {
+	case !fresh:
+	case t.Ended && asked-int64(t.Quiet) >= patience:
+		a.leaving.Add(1)
+		a.leavers.note(from)
+	default:
 		k.fresh.Add(1)
 	}
 	if kind != greeting && a.first.Load() < asked { // of two loops either may be the last

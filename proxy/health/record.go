@@ -86,7 +86,7 @@ func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 	if steady {
 		a.belated.forget()
 	}
-	if r.left = a.left.Load(); r.alive {
+	if r.left = a.left.Load() + a.leaving.Swap(0); r.alive {
 		r.commit(steady)
 		r.forgive(a)
 	}
@@ -134,6 +134,12 @@ func (r *record) restart(a *Answers, now int64) {
 	r.fresh, r.drift = [questions]int64{}, drift{}
 	a.belated.forget()
 	r.forgive(a)
+}
+
+// excuse leaves a time out of the silence, of which nothing is known.
+func (r *record) excuse(a *Answers, now, gap int64) {
+	a.hear(min(r.heard+gap, now))
+	r.heard = a.heard.Load()
 }
 
 // missed is how likely it is, by the past, that a question is not answered in time. What is
@@ -190,11 +196,11 @@ func (r *record) peer(now int64) peerState {
 	return peerSlow
 }
 
-// givenUp reports whether most of those who have asked have given up, and not those of one
+// givenUp reports whether a third of those who have asked have given up, and not those of one
 // source alone while others are served. If few ask who always did, those may be others.
 func (r *record) givenUp(w *Watched, now int64) bool {
 	a, expected := w.Answers, r.usual*math.Ln2/recently*float64(now-r.heard)
-	if r.left < fewest || r.left < r.asked()/2 || float64(r.asked()) < expected/8 || r.missed(firstQuestion) > 0.05 {
+	if r.left < fewest || r.left < r.asked()/3 || float64(r.asked()) < expected/8 || r.missed(firstQuestion) > 0.05 {
 		return false
 	}
 	return !a.leavers.oneSource(w.Judge, now)

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,7 @@ type Watched struct {
 //     always were answered in time weigh much, those that rarely were next to nothing;
 //   - its peers answer as they always do, or are not asked;
 //   - it does not end a connection either that is made and ended, which it has done when it
-//     was well, and a peer does; or half of those that have asked have given up, from more
+//     was well, and a peer does; or a third of those that have asked have given up, from more
 //     than one source.
 //
 // Clients that had waited for an answer before the endpoint fell silent are no evidence. It
@@ -63,7 +64,7 @@ const (
 	fewest = 8
 	// learned is how many questions have to have been answered in time, in learnedRounds,
 	// before an endpoint is judged by that.
-	learned, learnedRounds = 20, 10
+	learned, learnedRounds = 20, 5
 	// memory is how many questions of each kind are remembered, or half of that.
 	memory = 2000
 	// learners is how many endpoints of an upstream are probed at once while they are well,
@@ -101,8 +102,10 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 	for i := range all {
 		a := all[i].Answers
 		a.record.take(a, now, gap, cfg.Within > 0)
-		if late || first || a.patience.Swap(int64(cfg.patience())) != int64(cfg.patience()) {
+		if a.patience.Swap(int64(cfg.patience())) != int64(cfg.patience()) || first {
 			a.record.restart(a, now)
+		} else if late {
+			a.record.excuse(a, now, gap)
 		}
 		a.gap.Store(gap)
 		a.judged.Store(a.record.known() && a.record.ends == yes)
@@ -155,7 +158,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 	case !well:
 		r.acquit()
 	case r.wait > 0 && r.givenUp(w, now):
-		r.eject(now, w, givenUp, r.silence(now, w, all, "most of them have given up"))
+		r.eject(now, w, givenUp, r.silence(now, w, all, fmt.Sprintf("%d of them have given up", r.left)))
 	case r.ends == yes && now >= r.nextAsk:
 		u.confirm(now, cfg, all, i, alone)
 	case r.ends != yes:

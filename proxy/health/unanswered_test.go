@@ -72,6 +72,12 @@ var failures = []failure{
 		freeze(w)
 	}, 10 * second, second},
 	{"all clients at one endpoint", 3, func(w *world) { w.comeTo(25, w.first, w.request) }, freeze, 10 * second, second},
+	{"it closes no connection, and clients give up after 5 s", 3, func(w *world) {
+		for _, s := range w.endpoints {
+			s.deaf = true
+		}
+		w.come(25, w.impatient)
+	}, freeze, 20 * second, 40 * second},
 	{"it lives, and clients give up after 5 s", 3, func(w *world) { w.come(25, w.impatient) }, func(w *world) { w.endpoints[0].hang(time.Hour) }, 20 * second, 40 * second},
 }
 
@@ -152,6 +158,27 @@ func TestStandsStill(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLateRounds: while this process stands still nothing is known of endpoints. They are not
+// held to be silent for that, and one that is silent is found out all the same.
+func TestLateRounds(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(seed, 3, byDefault)
+		w.comeTo(25, [...]func() *server{w.pick, w.first}[seed%2], func(c *session) {
+			c.answer(w.between(second/2, second), c.leave)
+		})
+		w.every(7*second, func() { w.stall = w.between(0, 5*second) })
+		w.run(2 * time.Minute)
+		if n := w.judge.Suspicions(); n > 0 {
+			t.Fatalf("seed %d: endpoints that are well were suspected %d times", seed, n)
+		}
+		freeze(w)
+		w.run(40 * second)
+		if s := w.endpoints[0]; !s.target.ejected.Load() {
+			t.Fatalf("seed %d: it is not found out", seed)
+		}
 	}
 }
 

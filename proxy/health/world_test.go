@@ -26,6 +26,9 @@ type world struct {
 	sessions  int // ever
 	turn      int
 	period    time.Duration // between two rounds
+	stall     time.Duration // by which the next one is late
+	last      int64         // clock, of the last one
+	blind     int64         // clock, until when it stands still
 }
 
 // A server is an endpoint.
@@ -57,6 +60,7 @@ type session struct {
 	asking       bool
 	asked        int64
 	sentA        bool
+	ended        bool // by the client, and not by the endpoint yet
 	source       health.Source
 }
 
@@ -148,8 +152,23 @@ func (w *world) round() {
 		}
 		all[i] = health.Watched{Answers: &s.answers, Judge: s.member, Probe: s}
 	}
-	w.judge.Round(now, &w.cfg, all, false)
-	w.after(w.period, w.round)
+	late := now-w.last > int64(2*w.period)
+	w.last = now
+	w.judge.Round(now, &w.cfg, all, late)
+	w.after(w.period+w.stall, w.round)
+	if w.stall > 0 {
+		w.blind, w.stall = w.now()+int64(w.period+w.stall), 0
+	}
+}
+
+// stalls reports whether the load balancer stands still and does what it has to do when it
+// goes on, a round being the first of it.
+func (w *world) stalls(do func()) bool {
+	if w.now() > w.blind {
+		return false
+	}
+	w.after(time.Duration(w.blind-w.now())+time.Millisecond, do)
+	return true
 }
 
 // Probe implements [health.Prober].
@@ -227,7 +246,7 @@ func (w *world) connect(s *server) *session {
 
 // ask is the client's.
 func (c *session) ask() {
-	if c.at < 0 {
+	if c.at < 0 || c.world.stalls(c.ask) {
 		return
 	}
 	c.moved, c.last, c.saidA, c.sentA = c.world.now(), relay.SideA, true, true
@@ -248,11 +267,16 @@ func (c *session) say() {
 // answer asks, and has the endpoint say something after a time, and then goes on.
 func (c *session) answer(took time.Duration, then func()) {
 	c.ask()
-	c.does(took, func() {
-		if c.say(); c.at >= 0 && then != nil {
-			then()
-		}
-	})
+	c.does(took, func() { c.reply(then) })
+}
+
+func (c *session) reply(then func()) {
+	if c.world.stalls(func() { c.reply(then) }) {
+		return
+	}
+	if c.say(); c.at >= 0 && then != nil {
+		then()
+	}
 }
 
 func (c *session) over() bool {
@@ -275,8 +299,13 @@ func (c *session) from() health.Source {
 	return c.source
 }
 
-// leave is the end by the client.
+// leave is the end by the client. The endpoint ends as well, or when it does something again.
 func (c *session) leave() {
+	if c.at >= 0 && c.stands() && c.frozen > c.world.now() {
+		c.ended, c.moved = true, c.world.now()
+		c.held = append(c.held, func() { c.over() })
+		return
+	}
 	if c.over() || c.spoke || !c.sentA {
 		return
 	}
@@ -307,6 +336,7 @@ func (c *session) look(now int64) relay.Turn {
 		t.Asked = t.Quiet
 	}
 	c.saidA, c.saidB, c.known = false, false, c.spoke
+	t.Ended = c.ended
 	return t
 }
 
