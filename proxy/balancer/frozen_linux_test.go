@@ -2,6 +2,7 @@ package balancer_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/child"
 )
 
@@ -84,20 +86,23 @@ func echoProcess(t *testing.T) (address string, signal func(syscall.Signal)) {
 // A crowd is clients that ask, so many a second, until they are stopped. Those that are not
 // answered wait until then.
 type crowd struct {
-	at       string
+	dial     func() (net.Conn, error)
 	stop     chan struct{}
 	all      sync.WaitGroup
 	asked    atomic.Int64
 	answered atomic.Int64
 }
 
-// A crowdOf has clients come to an address.
-type crowdOf func(t *testing.T, at string) *crowd
+// newCrowd is nobody yet.
+func newCrowd(t *testing.T, dial func() (net.Conn, error)) *crowd {
+	c := &crowd{dial: dial, stop: make(chan struct{})}
+	t.Cleanup(c.leave)
+	return c
+}
 
-// comers are 25 clients a second that ask once.
-func comers(t *testing.T, at string) *crowd {
+// come has 25 clients come in a second that ask once.
+func (c *crowd) come() {
 	const perSecond = 25
-	c := &crowd{at: at, stop: make(chan struct{})}
 	c.all.Go(func() {
 		tick := time.NewTicker(time.Second / time.Duration(perSecond))
 		defer tick.Stop()
@@ -110,24 +115,18 @@ func comers(t *testing.T, at string) *crowd {
 			}
 		}
 	})
-	t.Cleanup(c.leave)
-	return c
 }
 
-// stayers are 75 clients that ask all the time, every three seconds, and new ones in place of
-// none.
-func stayers(t *testing.T, at string) *crowd {
-	c := &crowd{at: at, stop: make(chan struct{})}
+// stay has 75 clients ask all the time, every three seconds, and nobody else come.
+func (c *crowd) stay() {
 	for range 75 {
 		c.all.Go(func() { c.client(1<<30, 3*time.Second) })
 	}
-	t.Cleanup(c.leave)
-	return c
 }
 
 // client asks so many times, with a pause of up to twice the time between.
 func (c *crowd) client(times int, pause time.Duration) {
-	conn, err := net.Dial("tcp", c.at)
+	conn, err := c.dial()
 	if err != nil {
 		return
 	}
@@ -171,17 +170,25 @@ func (c *crowd) leave() {
 // TestFrozen: of three servers, with nothing configured but them, one is stopped (SIGSTOP),
 // for which its kernel goes on to accept. It is left out, the status says why, and everybody
 // who comes afterwards is answered; when it goes on it is back. All clients come once, or all
-// have come long before.
+// have come long before, or they speak TLS, which ends in the load balancer.
 func TestFrozen(t *testing.T) {
-	for name, of := range map[string]crowdOf{"comers": comers, "stayers": stayers} {
+	cert, key := certificate.New(t, "front.test")
+	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}
+	for name, load := range map[string]func(*crowd){"come": (*crowd).come, "stay": (*crowd).stay, "come with TLS": (*crowd).come} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testFrozen(t, of)
+			if strings.Contains(name, "TLS") {
+				testFrozen(t, load, "tls: {certificates: [{cert: c.pem, key: c.key}]}, ", func(at string) (net.Conn, error) {
+					return tls.Dial("tcp", at, cfg)
+				}, "c.pem", cert, "c.key", key)
+				return
+			}
+			testFrozen(t, load, "", func(at string) (net.Conn, error) { return net.Dial("tcp", at) })
 		})
 	}
 }
 
-func testFrozen(t *testing.T, of crowdOf) {
+func testFrozen(t *testing.T, load func(*crowd), listener string, dial func(at string) (net.Conn, error), files ...string) {
 	var endpoints []string
 	var signal [3]func(syscall.Signal)
 	for i := range signal {
@@ -190,9 +197,11 @@ func testFrozen(t *testing.T, of crowdOf) {
 		endpoints = append(endpoints, fmt.Sprintf("{name: e%d, address: %q}", i, at))
 	}
 	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%s]}]`, strings.Join(endpoints, ", ")))
-	c := of(t, r.At("l"))
+listeners: [{name: l, bind: "127.0.0.1:0", %supstream: u}]
+upstreams: [{name: u, endpoints: [%s]}]`, listener, strings.Join(endpoints, ", ")), files...)
+	at := r.At("l")
+	c := newCrowd(t, func() (net.Conn, error) { return dial(at) })
+	load(c)
 	r.Until("it is known how they answer", func() bool {
 		for i := range signal {
 			if a := r.Endpoint("u", fmt.Sprint("e", i)).Answers; a == nil || !a.Judged {
