@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // adminFlags say whom a command asks.
@@ -73,6 +74,6 @@ func (e *env) failed(err error) error {
 	if text == "" {
 		return err
 	}
-	fmt.Fprint(e.stderr, text)
+	fmt.Fprint(e.stderr, display.Lines(text))
 	return exitCode(exitError)
 }

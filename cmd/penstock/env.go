@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // env is everything that the program takes from the process it runs in, so
@@ -60,5 +62,5 @@ func processEnv() (e *env, release func()) {
 
 // complain writes the one line that says why the program ends.
 func (e *env) complain(err error) {
-	fmt.Fprintf(e.stderr, "penstock: %v\n", err)
+	fmt.Fprintf(e.stderr, "penstock: %s\n", display.Lines(err.Error()))
 }

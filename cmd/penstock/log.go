@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/proxy"
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // newLogger returns a logger of form "text" or "json" that writes one line for
@@ -21,6 +22,7 @@ func newLogger(w io.Writer, form, level string) *slog.Logger {
 	if err := l.UnmarshalText([]byte(level)); err == nil {
 		options.Level = l
 	}
+	w = display.NewWriter(w)
 	if form == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/display"
 )
 
 type planCmd struct {
@@ -55,7 +56,7 @@ func (c *planCmd) unasked(e *env, next *config.Config, why string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s; penstock run would begin with:\n", c.path, why)
 	for _, line := range lines(config.Diff(new(config.Config), next)) {
-		fmt.Fprintf(&text, "  %s\n", line)
+		fmt.Fprintf(&text, "  %s\n", display.Text(line))
 	}
 	_, err := fmt.Fprint(e.stdout, text.String())
 	return err
@@ -67,11 +68,11 @@ func (c *planCmd) write(e *env, p admin.Plan, path string) error {
 	fmt.Fprintf(&text, "%s: %s to generation %d, which has %s\n", c.path,
 		count(len(p.Changes), "change"), p.Generation, count(int(p.Connections), "connection"))
 	for _, change := range p.Changes {
-		fmt.Fprintf(&text, "  %s\n", change.What)
+		fmt.Fprintf(&text, "  %s\n", display.Text(change.What))
 		writeFates(&text, &change)
 	}
 	if p.Path != path {
-		fmt.Fprintf(&text, "a reload reads %s: put the file there first\n", p.Path)
+		fmt.Fprintf(&text, "a reload reads %s: put the file there first\n", display.Text(p.Path))
 	}
 	_, err := fmt.Fprint(e.stdout, text.String())
 	return err
@@ -82,7 +83,7 @@ func writeFates(w io.Writer, p *admin.Planned) {
 	switch {
 	case len(p.Leaves) > 1 || len(p.Leaves) == 1 && p.Kept > 0:
 		for _, b := range p.Leaves {
-			fmt.Fprintf(w, "    at %s: %s\n", b.Bind, fateWords(b.Active, p.Fate, p.ResetAfterUs))
+			fmt.Fprintf(w, "    at %s: %s\n", display.Text(b.Bind), fateWords(b.Active, p.Fate, p.ResetAfterUs))
 		}
 	case p.Connections > 0:
 		fmt.Fprintf(w, "    %s\n", fateWords(p.Connections, p.Fate, p.ResetAfterUs))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/generation"
 )
 
@@ -46,11 +47,11 @@ func (c *reloadCmd) Run(e *env) error {
 // writeReloaded writes what a reload has changed.
 func writeReloaded(w io.Writer, done admin.Reloaded) error {
 	for _, line := range done.Changes {
-		fmt.Fprintf(w, "  %s\n", line)
+		fmt.Fprintf(w, "  %s\n", display.Text(line))
 	}
 	_, err := fmt.Fprintf(w, "generation %d is in force: %s\n", done.Generation, count(len(done.Changes), "change"))
 	if p := done.Pending; p != nil && err == nil {
-		_, err = fmt.Fprintf(w, "it is rolled back at %s unless penstock confirm --generation %d comes first%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, boundWords(p.RollbackIf))
+		_, err = fmt.Fprintf(w, "it is rolled back at %s unless penstock confirm --generation %d comes first%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))
 	}
 	return err
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/display"
 )
 
 type statusCmd struct {
@@ -30,9 +32,7 @@ func (c *statusCmd) Run(e *env) error {
 		case err != nil:
 			return err
 		case c.JSON:
-			form := json.NewEncoder(e.stdout)
-			form.SetIndent("", "  ")
-			err = form.Encode(s)
+			err = c.writeJSON(e.stdout, &s)
 		default:
 			err = writeStatus(e.stdout, &s, time.Now())
 		}
@@ -41,6 +41,13 @@ func (c *statusCmd) Run(e *env) error {
 		}
 		return err
 	})
+}
+
+// writeJSON writes a status for programs.
+func (c *statusCmd) writeJSON(w io.Writer, s *admin.Status) error {
+	form := json.NewEncoder(display.NewWriter(w))
+	form.SetIndent("", "  ")
+	return form.Encode(s)
 }
 
 // verdict is the exit code for the worst of problems, nil for none.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // A statusText is a status for people: a table, and below a row what of it would widen that.
@@ -21,6 +22,9 @@ type statusText struct {
 }
 
 func (t *statusText) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = display.Text(cell)
+	}
 	t.rows, t.notes = append(t.rows, strings.Join(cells, "\t")), append(t.notes, nil)
 }
 
@@ -82,7 +86,7 @@ const mostProblems = 40
 // problemLines are a line for each problem, or for the first ones.
 func problemLines(problems []admin.Problem) (lines []string) {
 	for _, p := range problems[:min(len(problems), mostProblems)] {
-		lines = append(lines, fmt.Sprintf("%-7s  %s", strings.ToUpper(string(p.Severity)), oneLine(p.Text)))
+		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), oneLine(p.Text)))
 	}
 	if more := len(problems) - mostProblems; more > 0 {
 		lines = append(lines, fmt.Sprintf("...      and %d more problems, which --json lists", more))
@@ -91,7 +95,7 @@ func problemLines(problems []admin.Problem) (lines []string) {
 }
 
 // oneLine makes one line of several: joined errors have some.
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, "\n", "; ")) }
 
 // rollback says what takes a generation back before its time.
 func rollback(bound string, increase int64) string {

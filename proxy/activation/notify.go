@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // A Notifier tells the service manager how the process is doing. The zero value
@@ -114,7 +116,7 @@ func statusLine(status string) string {
 	if status == "" {
 		return ""
 	}
-	return "STATUS=" + strings.NewReplacer("\n", " ", "\x00", " ").Replace(status)
+	return "STATUS=" + display.Text(strings.ReplaceAll(status, "\n", " "))
 }
 
 func extend(d time.Duration) string {

@@ -61,7 +61,7 @@ func TestNotify(t *testing.T) {
 			{n.Reloading, `^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]*\n$`},
 			{func() error { return n.Stopping(0) }, `^STOPPING=1\n$`},
 			{func() error { return n.Stopping(90 * time.Second) }, `^STOPPING=1\nEXTEND_TIMEOUT_USEC=90000000\n$`},
-			{func() error { return n.Status("bad\nREADY=1\x00") }, `^STATUS=bad READY=1 \n$`},
+			{func() error { return n.Status("bad\nREADY=1\x00") }, `^STATUS=bad READY=1\\x00\n$`},
 		} {
 			must(t, c.tell())
 			if got := hear(t, conn); !regexp.MustCompile(c.want).MatchString(got) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/generation"
 	"github.com/penstock/penstock/proxy/socket"
 )
@@ -107,7 +108,7 @@ func write(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(display.NewWriter(w))
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	_ = e.Encode(v)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // bombs are texts that say much with little.
@@ -157,7 +158,7 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("%v and %v", cfg, problems)
 		}
 		for _, p := range problems {
-			if p.Message == "" || p.String() == "" || strings.ContainsRune(p.Error(), '\n') {
+			if p.Message == "" || p.String() == "" || display.Text(p.Error()) != p.Error() || display.Lines(p.String()) != p.String() {
 				t.Fatalf("problem %+v", p)
 			}
 		}

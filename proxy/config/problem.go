@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // A Problem is something in a file that cannot be meant, or, as a warning, hardly is.
@@ -27,11 +30,13 @@ func (p Problem) String() string {
 	if p.Warning {
 		message = "warning: " + message
 	}
+	at := p.Pos
+	at.File = display.Text(at.File)
 	switch {
-	case p.Pos.Line > 0:
-		fmt.Fprintf(&b, "%v: %s", p.Pos, message)
-	case p.Pos.File != "":
-		fmt.Fprintf(&b, "%s: %s", p.Pos.File, message)
+	case at.Line > 0:
+		fmt.Fprintf(&b, "%v: %s", at, message)
+	case at.File != "":
+		fmt.Fprintf(&b, "%s: %s", at.File, message)
 	default:
 		b.WriteString(message)
 	}
@@ -60,14 +65,14 @@ func (p Problem) Error() string {
 	return line
 }
 
-// printable returns a line with each character that would move the cursor, or that is
-// no character at all, replaced by one that is seen.
+// printable returns a line with each character that cannot be seen replaced by one that can,
+// so that there are as many.
 func printable(line string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t':
 			return ' '
-		case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\u2028' || r == '\u2029':
+		case !unicode.IsPrint(r):
 			return utf8.RuneError
 		}
 		return r

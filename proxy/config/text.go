@@ -1,9 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // stringForm returns how a string with that meaning is written.
@@ -13,7 +15,9 @@ func stringForm(meaning string) *form {
 	case "name", "upstream":
 		name, check = meaning, checkName
 	case "endpoint":
-		name, check = "name", checkLine
+		name, check = "name", checkLabel
+	case "zone":
+		name, check = "text", checkLabel
 	case "servername":
 		name, check = "server name", checkServerName
 	case "protocol":
@@ -78,10 +82,18 @@ func checkLine(text string) *complaint {
 	if len(text) > 4096 {
 		return complain("write at most 4096 bytes", "%.20q… is %d bytes long", text, len(text))
 	}
-	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if display.Check(text, len(text)) != nil {
 		return complain("write printable characters", "%q has characters that cannot be seen", text)
 	}
 	return nil
+}
+
+// checkLabel holds the name of an endpoint or a zone to what files of endpoints have, too.
+func checkLabel(text string) *complaint {
+	if len(text) > display.MaxName {
+		return complain(fmt.Sprintf("write at most %d bytes", display.MaxName), "%.20q… is %d bytes long", text, len(text))
+	}
+	return checkLine(text)
 }
 
 // checkServerName holds a pattern to what routes understand: *, *.name or a name.

@@ -37,7 +37,7 @@ type Endpoint struct {
 	Name        string  `key:"name" type:"endpoint" default:"" eg:"b" doc:"Its name in logs, metrics and the admin API, of which each endpoint of an upstream has its own. Empty: its address."`
 	Weight      int     `key:"weight" default:"1" range:"0..256" doc:"How much it gets, in proportion to the others. 0: nothing new."`
 	Backup      bool    `key:"backup" default:"false" doc:"It is used only when no other endpoint can be; see backup_when."`
-	Zone        string  `key:"zone" default:"" eg:"a" doc:"Where it is, for zone_aware."`
+	Zone        string  `key:"zone" type:"zone" default:"" eg:"a" doc:"Where it is, for zone_aware."`
 	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Connections it is given at once. 0: no limit."`
 }
 
@@ -68,7 +68,7 @@ type DiscoverFile struct {
 // ZoneAware prefers the endpoints of a zone.
 type ZoneAware struct {
 	Pos        Pos
-	Local      string  `key:"local" default:"" eg:"${ZONE}" doc:"The zone that this process is in. Empty: zones do not matter."`
+	Local      string  `key:"local" type:"zone" default:"" eg:"${ZONE}" doc:"The zone that this process is in. Empty: zones do not matter."`
 	SpillBelow float64 `key:"spill_below" default:"0.7" range:"0..1" doc:"If a smaller part of the zone's endpoints is healthy, other zones get clients too, in proportion."`
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // DNSConfig sets up a [DNS] source.
@@ -118,7 +120,7 @@ var questionTypes = map[string][]uint16{
 
 // fill checks c and puts the defaults in.
 func (c *DNSConfig) fill() error {
-	if _, ok := dns.IsDomainName(c.Name); !ok || c.Name == "" || strings.ContainsAny(c.Name, " \t:/") {
+	if _, ok := dns.IsDomainName(c.Name); !ok || c.Name == "" || strings.ContainsAny(c.Name, " \t:/") || display.Check(c.Name, display.MaxName) != nil {
 		return fmt.Errorf("name %q: write a domain name, such as db.example or _pg._tcp.db.example", c.Name)
 	}
 	if _, err := netip.ParseAddr(c.Name); err == nil {

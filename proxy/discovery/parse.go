@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/socket"
 )
 
@@ -193,9 +194,9 @@ func (p *parser) fields(n *yaml.Node, e *Endpoint) {
 		case "address":
 			p.address(value, &e.Address)
 		case "name":
-			p.text(value, &e.Name)
+			p.label(value, &e.Name)
 		case "zone":
-			p.text(value, &e.Zone)
+			p.label(value, &e.Zone)
 		case "weight":
 			p.number(value, MaxWeight, &e.Weight)
 		case "connections":
@@ -234,6 +235,19 @@ func (p *parser) text(n *yaml.Node, into *string) bool {
 	}
 	*into = n.Value
 	return true
+}
+
+// label reads a name or a zone.
+func (p *parser) label(n *yaml.Node, into *string) {
+	var text string
+	if !p.text(n, &text) {
+		return
+	}
+	if err := display.Check(text, display.MaxName); err != nil {
+		p.wrongNode(n, "%v", err)
+		return
+	}
+	*into = text
 }
 
 func (p *parser) number(n *yaml.Node, most int, into *int) {

@@ -64,6 +64,15 @@ func TestParseProblems(t *testing.T) {
 		{"- a:1\n---\n- b:1\n", "eps:2:1: write one document"},
 		{"- {address: a:1, address: b:1}", "eps:1:"},
 		{"\x00\xff", "eps:"},
+		{"- a:1 # \x1b[2J\n", "eps:1:9: the character U+001B is no text"},
+		{"- {address: a:1, name: \"\\e[2J\"}", `eps:1:24: "\x1b[2J" has characters that cannot be seen`},
+		{"- {address: a:1, name: \"a\\nb\"}", `"a\nb" has characters that cannot be seen`},
+		{"- {address: a:1, zone: \"\\u009b\"}", `"\u009b" has characters that cannot be seen`},
+		{"- {address: a:1, zone: \"\\u202e\"}", `"\u202e" has characters that cannot be seen`},
+		{"- {address: a:1, name: " + strings.Repeat("x", 256) + "}", "… is 256 bytes long: write at most 255"},
+		{"- \"unix:/run/a\\nb\"", `invalid address "unix:/run/a\nb": write printable characters`},
+		{"- \"a\\eb:80\"", `invalid address "a\x1bb:80": write printable characters`},
+		{"- " + strings.Repeat("x", 300) + ":80", "a name has at most 255 bytes"},
 	} {
 		got, err := discovery.Parse("eps", []byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) || got != nil {

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // ErrAddress is wrapped by every error of [Parse]. Such an error is one line that
@@ -33,6 +35,9 @@ type Address struct {
 // Parse reads an address: host:port, :port, [ipv6]:port, unix:/path,
 // unix:/path?mode=0660 or unix:@name. The port may be a service's name.
 func Parse(spec string) (Address, error) {
+	if display.Check(spec, len(spec)) != nil {
+		return Address{}, invalid(start(spec), "write printable characters")
+	}
 	if path, ok := strings.CutPrefix(spec, "unix:"); ok {
 		return parseUnix(spec, path)
 	}
@@ -56,7 +61,21 @@ func (a Address) Abstract() bool {
 	return a.Network == "unix" && strings.HasPrefix(a.Name, "@")
 }
 
+// maxHost is how long a name of DNS is, with a zone of an address some more.
+const maxHost = 255
+
+// start is as much of what is no address as an error quotes.
+func start(spec string) string {
+	if len(spec) <= maxHost {
+		return spec
+	}
+	return strings.ToValidUTF8(spec[:maxHost], "") + "…"
+}
+
 func parseTCP(spec string) (Address, error) {
+	if len(spec) > maxHost+len(":65535")+len("[]") {
+		return Address{}, invalid(start(spec), "a name has at most %d bytes: write a shorter one", maxHost)
+	}
 	if scheme, rest, ok := strings.Cut(spec, "://"); ok {
 		return Address{}, invalid(spec, "there is no scheme %q: write %s", scheme+"://", rest)
 	}
@@ -104,7 +123,7 @@ func parseUnix(spec, rest string) (Address, error) {
 	case path == "" || path == "@":
 		return Address{}, invalid(spec, "write unix:/path, or unix:@name for an abstract socket")
 	case len(path) > maxPath:
-		return Address{}, invalid(spec, "the kernel takes paths of at most %d bytes, write a shorter one than %d", maxPath, len(path))
+		return Address{}, invalid(start(spec), "the kernel takes paths of at most %d bytes, write a shorter one than %d", maxPath, len(path))
 	case query == "":
 		return a, nil
 	}

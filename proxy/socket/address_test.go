@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/socket"
 )
 
@@ -55,9 +56,16 @@ func TestParseSaysWhatToWrite(t *testing.T) {
 		"unix:/p?mode=0600&owner=me":        "write unix:/path?mode=0660",
 		"unix:@p?mode=0600":                 "write unix:/path?mode=0660",
 		"unix:/" + strings.Repeat("p", 107): "write a shorter one than 108",
+		"unix:/a\nb":                        "write printable characters",
+		"a\x1bb:80":                         "write printable characters",
+		"a\u202eb:80":                       "write printable characters",
+		"\xff:80":                           "write printable characters",
+		strings.Repeat("a", 300) + ":80":    "write a shorter one",
+		strings.Repeat("\xff", 3000):        "write printable characters",
+		"unix:" + strings.Repeat("p", 3000): "write a shorter one than 3000",
 	} {
 		_, err := socket.Parse(spec)
-		if !errors.Is(err, socket.ErrAddress) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, socket.ErrAddress) || !strings.Contains(err.Error(), want) || display.Text(err.Error()) != err.Error() || len(err.Error()) > 1200 {
 			t.Errorf("Parse(%q): %v, want one line with %q", spec, err, want)
 		}
 	}

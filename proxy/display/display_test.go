@@ -1,0 +1,110 @@
+package display_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock/proxy/display"
+)
+
+// hostile are texts that nobody means well with.
+var hostile = []string{
+	"\x1b[2J\x1b]0;owned\a", "a\nb", "a\r\nb", "a\tb", "\x00", "\x7f", "\u009b31m", "\x9b31m", "\u2028", "\u2029", "\u202egnp.exe", "\u2066x\u2069",
+	"\u200e\u200f\u061c", "\xff\xfe", "\xed\xa0\x80", "a\u0301", "日本", "é", `\x1b`, "'\"\\", " ", "", "\ufffd", "\ufeff", "\u00a0", "\U000e0041", "\b\b\bgone", "\v\f",
+}
+
+func TestText(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       "",
+		"web-1.example:443":      "web-1.example:443",
+		"日本 é a\u0301 \ufffd":    "日本 é a\u0301 \ufffd",
+		"a\nb\tc\x1b[31m":        `a\nb\tc\x1b[31m`,
+		"\xff\x9b\u009b\u202e":   `\xff\x9b\u009b\u202e`,
+		"\x00\x7f\r\u2028\ufeff": `\x00\x7f\r\u2028\ufeff`,
+	} {
+		if got := display.Text(text); got != want {
+			t.Errorf("%q is shown as %q, want %q", text, got, want)
+		}
+	}
+	if got := display.Lines("a\tb\x1b\r\nc\n"); got != `a\tb\x1b\r`+"\nc\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, text := range []string{"", "web", "web 1", "日本", "a\u0301", strings.Repeat("x", display.MaxName)} {
+		if err := display.Check(text, display.MaxName); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range []string{"a\nb", "\x1b", "\x7f", "\u009b", "\u202e", "\u200b", "\u00a0", "\xff", strings.Repeat("x", display.MaxName+1), strings.Repeat("\xff", 1000)} {
+		err := display.Check(text, display.MaxName)
+		if err == nil || len(err.Error()) > 500 || display.Text(err.Error()) != err.Error() {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// moves reports whether a text has a character that does something to a terminal, or is no
+// character.
+func moves(text, but string) bool {
+	return !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool {
+		return (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || unicode.In(r, unicode.Zl, unicode.Zp)) && !strings.ContainsRune(but, r)
+	})
+}
+
+func FuzzText(f *testing.F) {
+	for _, text := range hostile {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for but, got := range map[string]string{"": display.Text(text), "\n": display.Lines(text)} {
+			if moves(got, but) {
+				t.Errorf("%q is shown as %q", text, got)
+			}
+		}
+		if plain := display.Text(text) == text; plain != (display.Check(text, len(text)) == nil) {
+			t.Errorf("%q is checked otherwise than it is shown", text)
+		}
+	})
+}
+
+// FuzzWriter: JSON that goes through a writer says what it said, and the log has a line for
+// each record.
+func FuzzWriter(f *testing.F) {
+	for _, text := range hostile {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var out bytes.Buffer
+		e := json.NewEncoder(display.NewWriter(&out))
+		e.SetEscapeHTML(false)
+		if err := e.Encode(map[string]string{text: text}); err != nil {
+			t.Fatal(err)
+		}
+		var back map[string]string
+		said := strings.ToValidUTF8(text, "\ufffd")
+		if utf8.ValidString(text) && (json.Unmarshal(out.Bytes(), &back) != nil || back[said] != said) {
+			t.Errorf("%q is written %q", text, out.String())
+		}
+		if moves(out.String(), "\n\t") {
+			t.Errorf("%q is written %q", text, out.String())
+		}
+		for _, handler := range []func(io.Writer, *slog.HandlerOptions) slog.Handler{
+			func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(w, o) },
+			func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) },
+		} {
+			out.Reset()
+			slog.New(handler(display.NewWriter(&out), nil)).Info(text, text, text, "key", text)
+			if moves(out.String(), "\n") || strings.Count(out.String(), "\n") != 1 {
+				t.Errorf("%q is logged %q", text, out.String())
+			}
+		}
+	})
+}
