@@ -30,6 +30,10 @@ type Request struct {
 	Key uint64
 	// Tried are endpoints that this client is not to be sent to again.
 	Tried []*Endpoint
+	// LastResort takes endpoints whatever is thought of them, but for those that are barred
+	// ([Endpoint.SetBarred]) and those that are failing ([Endpoint.SetFailing]): it is
+	// better than to refuse a client.
+	LastResort bool
 }
 
 func (r *Request) tried(e *Endpoint) bool { return len(r.Tried) > 0 && slices.Contains(r.Tried, e) }
@@ -56,7 +60,7 @@ func (r *Request) hash(random func() uint64) uint64 {
 // has tried call for backups; those that are at their limit do so by
 // [Config.BackupWhenFull] only.
 func (s *Set) Pick(r *Request) (*Endpoint, error) {
-	p := pick{Request: r, panicking: s.panicking()}
+	p := pick{Request: r, bar: s.bar(r)}
 	if s.cfg.Policy.keyed() {
 		p.hash = r.hash(s.random)
 	}
@@ -76,8 +80,33 @@ func (s *Set) Pick(r *Request) (*Endpoint, error) {
 type pick struct {
 	*Request
 	hash        uint64
-	panicking   bool
-	full, spent bool // some have no room; some were tried
+	bar         uint64 // the flags that keep an endpoint out
+	full, spent bool   // some have no room; some were tried
+}
+
+// all reports whether also those are taken that are not usable.
+func (p *pick) all() bool { return p.bar != flagsIll }
+
+// bar returns the flags that keep an endpoint from being picked.
+func (s *Set) bar(r *Request) uint64 {
+	switch {
+	case r.LastResort:
+		return flagsVain
+	case s.panicking():
+		return 0
+	}
+	return flagsIll
+}
+
+// candidates is how many of a tier may be picked, full ones included.
+func (t *tier) candidates(p *pick) int64 {
+	switch p.bar {
+	case flagsVain:
+		return t.hopeful.Load()
+	case 0:
+		return t.counted.Load()
+	}
+	return t.usable.Load()
 }
 
 func (s *Set) why(p *pick) error {
@@ -110,14 +139,15 @@ func (s *Set) panicking() bool {
 }
 
 // localPart is the part, of full, of the clients that go to the local zone: all
-// until its usable share falls below SpillBelow, then in proportion to that share.
-func (s *Set) localPart(panicking bool) uint64 {
+// until its usable share falls below SpillBelow, then in proportion to that share. It is all
+// if clients go to those that are not usable, too.
+func (s *Set) localPart(all bool) uint64 {
 	if s.cfg.Zone == "" {
 		return full
 	}
 	l := s.tiers[local]
 	counted, usable := l.counted.Load(), l.usable.Load()
-	if panicking {
+	if all {
 		usable = counted
 	}
 	if usable == 0 || counted == 0 {
@@ -136,7 +166,7 @@ const golden = 0x9e3779b97f4a7c15
 // order says which of the primary tiers this client is to be sent to, and which if
 // that cannot be.
 func (s *Set) order(p *pick) (first, second int) {
-	part := s.localPart(p.panicking)
+	part := s.localPart(p.all())
 	if part == full {
 		return local, remote
 	}
@@ -152,7 +182,7 @@ func (s *Set) order(p *pick) (first, second int) {
 
 // pick picks by the policy or, where that has not found anybody, whoever there is.
 func (t *tier) pick(p *pick) *Endpoint {
-	if t.counted.Load() == 0 || !p.panicking && t.usable.Load() == 0 {
+	if t.candidates(p) == 0 {
 		return nil
 	}
 	e := t.byPolicy(p)
@@ -168,7 +198,7 @@ func (t *tier) pick(p *pick) *Endpoint {
 func (t *tier) byPolicy(p *pick) *Endpoint {
 	switch t.set.cfg.Policy {
 	case LeastConn:
-		if !p.panicking { // in panic the tree knows only those that are well
+		if !p.all() { // the tree knows only those that are usable
 			return t.leastConn(p)
 		}
 		return t.randomTwo(p)
@@ -183,14 +213,14 @@ func (t *tier) byPolicy(p *pick) *Endpoint {
 }
 
 // take acquires an endpoint, unless this client has tried it.
-func (p *pick) take(e *Endpoint) bool { return !p.tried(e) && e.acquire(p.panicking) }
+func (p *pick) take(e *Endpoint) bool { return !p.tried(e) && e.acquire(p.bar) }
 
 // any takes whoever can be had, for [First] in order: the last resort where a policy
 // has met nobody, because nearly all are unusable or full. It looks at the bits of who
 // is open, 64 at a time, and at no weights.
 func (t *tier) any(p *pick) *Endpoint {
 	switch policy := t.set.cfg.Policy; {
-	case p.panicking:
+	case p.all():
 		return t.anyOfAll(p)
 	case policy.keyed():
 		return t.nearest(p)
@@ -238,14 +268,11 @@ func (t *tier) anyOfAll(p *pick) *Endpoint {
 
 // account notes why a tier that has usable endpoints had none for this client.
 func (t *tier) account(p *pick) {
-	n := t.usable.Load()
-	if p.panicking {
-		n = t.counted.Load()
-	}
+	n := t.candidates(p)
 	for _, e := range p.Tried {
 		for _, s := range e.sits() {
 			w := e.word.Load()
-			if s.tier == t && w&flagsAbsent == 0 && (p.panicking || w&flagsIll == 0) {
+			if s.tier == t && w&(flagsAbsent|p.bar) == 0 {
 				p.spent = true
 				n--
 			}

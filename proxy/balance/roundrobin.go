@@ -30,7 +30,7 @@ func (t *tier) roundRobin(p *pick) *Endpoint {
 
 // may reports whether it is worth looking at a member: the bits of who is open fit
 // into a cache, where ten thousand endpoints do not.
-func (t *tier) may(who uint32, p *pick) bool { return p.panicking || t.open.has(int(who)) }
+func (t *tier) may(who uint32, p *pick) bool { return p.all() || t.open.has(int(who)) }
 
 // ready reports whether an endpoint takes part in a draw by weight: in slow start as
 // often as its ramp says.
@@ -57,7 +57,7 @@ func (t *tier) randomTwo(p *pick) *Endpoint {
 			continue
 		}
 		b := t.members[who]
-		if b == a || p.tried(b) || !room(b.word.Load(), b.limit.Load(), p.panicking) || !t.ready(b) {
+		if b == a || p.tried(b) || !room(b.word.Load(), b.limit.Load(), p.bar) || !t.ready(b) {
 			continue
 		}
 		if a == nil {
@@ -67,12 +67,12 @@ func (t *tier) randomTwo(p *pick) *Endpoint {
 		if t.lighter(b, a) {
 			a, b = b, a
 		}
-		if a.acquire(p.panicking) {
+		if a.acquire(p.bar) {
 			return a
 		}
 		a = b
 	}
-	if a != nil && a.acquire(p.panicking) {
+	if a != nil && a.acquire(p.bar) {
 		return a
 	}
 	return nil

@@ -12,6 +12,17 @@ func (e *Endpoint) SetEjected(ejected bool) { e.set(flagEjected, ejected) }
 // even where no other endpoint can. As long as it is healthy that makes no difference.
 func (e *Endpoint) SetBarred(barred bool) { e.set(flagBarred, barred) }
 
+// SetFailing says whether the last connection to it could not be made. Only a pick as a last
+// resort minds that, see [Request.LastResort]. It costs next to nothing if it was said before.
+func (e *Endpoint) SetFailing(failing bool) {
+	if failing != e.Failing() {
+		e.set(flagFailing, failing)
+	}
+}
+
+// Failing reports what SetFailing has said.
+func (e *Endpoint) Failing() bool { return e.word.Load()&flagFailing != 0 }
+
 // SetDraining says that the endpoint keeps what it has and gets no more.
 func (e *Endpoint) SetDraining(draining bool) { e.set(flagDraining, draining) }
 

@@ -21,6 +21,7 @@ type tier struct {
 
 	counted  atomic.Int64 // neither draining nor of weight 0
 	usable   atomic.Int64 // of those counted
+	hopeful  atomic.Int64 // of those counted: neither barred nor failing
 	starting atomic.Int64 // in ramping
 	standing []uint8      // what a member adds to them; under the member's mu
 
@@ -34,6 +35,7 @@ const (
 	standsCounted = 1 << iota
 	standsUsable
 	standsStarting
+	standsHopeful
 )
 
 func newTier(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
@@ -142,6 +144,9 @@ func (t *tier) stand(i int) {
 		if w&flagsIll == 0 {
 			now |= standsUsable
 		}
+		if w&flagsVain == 0 {
+			now |= standsHopeful
+		}
 	}
 	if t.tree != nil && e.ramp(int64(t.set.cfg.SlowStart)) < full {
 		now |= standsStarting
@@ -153,6 +158,7 @@ func (t *tier) stand(i int) {
 	t.standing[i] = now
 	t.counted.Add(int64(now&standsCounted) - int64(was&standsCounted))
 	t.usable.Add(int64(now&standsUsable)/standsUsable - int64(was&standsUsable)/standsUsable)
+	t.hopeful.Add(int64(now&standsHopeful)/standsHopeful - int64(was&standsHopeful)/standsHopeful)
 	t.starting.Add(int64(now&standsStarting)/standsStarting - int64(was&standsStarting)/standsStarting)
 }
 

@@ -6,7 +6,7 @@ package balance
 // moment.
 //
 //	bits 0-31   sessions
-//	bits 32-37  flags
+//	bits 32-38  flags
 const activeMask = 1<<32 - 1
 
 const (
@@ -16,34 +16,40 @@ const (
 	flagDraining                      // by an operator, or because it goes
 	flagWeightless                    // weight 0
 	flagBarred                        // its checks have answered that it must not serve
+	flagFailing                       // the last connection to it could not be made
 )
 
 const (
 	flagsIll    = flagDown | flagEjected | flagBroken // what keeps an endpoint from being usable, unless in panic
 	flagsAbsent = flagDraining | flagWeightless       // what takes it out of the reckoning altogether
+	flagsVain   = flagBarred | flagFailing            // what keeps it from being picked as a last resort
 )
 
 // room reports whether an endpoint whose word and limit are these may have another
-// session.
-func room(w uint64, limit uint32, panicking bool) bool {
-	if limit > 0 && uint32(w&activeMask) >= limit || w&flagsAbsent != 0 {
-		return false
-	}
-	return panicking || w&flagsIll == 0
+// session, if none of the flags of bar keeps it out.
+func room(w uint64, limit uint32, bar uint64) bool {
+	return w&(flagsAbsent|bar) == 0 && (limit == 0 || uint32(w&activeMask) < limit)
 }
 
 // open reports whether the endpoint can be acquired.
-func (e *Endpoint) open() bool { return room(e.word.Load(), e.limit.Load(), false) }
+func (e *Endpoint) open() bool { return room(e.word.Load(), e.limit.Load(), flagsIll) }
 
 // Acquire gives the endpoint another session, unless it is unusable or has its limit
 // of them. Whoever was told true calls [Endpoint.Release] once. [Set.Pick] does it by
 // itself.
-func (e *Endpoint) Acquire() bool { return e.acquire(false) }
+func (e *Endpoint) Acquire() bool { return e.acquire(flagsIll) }
 
-func (e *Endpoint) acquire(panicking bool) bool {
+// OpenAnyway reports whether AcquireAnyway may succeed.
+func (e *Endpoint) OpenAnyway() bool { return room(e.word.Load(), e.limit.Load(), flagBarred) }
+
+// AcquireAnyway is Acquire for one that may be unusable, unless it is barred: somebody has to
+// find out whether it serves.
+func (e *Endpoint) AcquireAnyway() bool { return e.acquire(flagBarred) }
+
+func (e *Endpoint) acquire(bar uint64) bool {
 	for {
 		w, limit := e.word.Load(), e.limit.Load()
-		if !room(w, limit, panicking) {
+		if !room(w, limit, bar) {
 			return false
 		}
 		if e.word.CompareAndSwap(w, w+1) {

@@ -17,6 +17,7 @@ type attempt struct {
 	forced  bool // in panic, by a breaker that is open
 	addrs   []loop.Address
 	at      int   // the one that is being tried
+	start   int64 // clock
 	end     int64 // clock, of the endpoint's time; 0: never
 	failed  []error
 }
@@ -48,10 +49,8 @@ func (s *Search) pick(now int64) error {
 func (s *Search) pickFrom(set *balance.Set, now int64) error {
 	tried, panicking := len(s.tried), s.view.up.panicking(set)
 	defer func() { s.tried = s.tried[:tried] }()
-	r := balance.Request{Tried: s.tried[s.round:]}
-	if s.view.BySource {
-		r.Source = s.client.Source().AddrPort()
-	}
+	r := s.request()
+	r.Tried = s.tried[s.round:]
 	for range len(set.Members()) + 2 {
 		b, err := set.Pick(&r)
 		if err == balance.ErrTried && s.round < tried {
@@ -61,26 +60,42 @@ func (s *Search) pickFrom(set *balance.Set, now int64) error {
 		if err != nil {
 			return err
 		}
-		e := b.Of.(*Endpoint)
-		if s.breaker = e.breaker.Load(); s.breaker != nil {
-			permit, forced, refused := enter(s.breaker, panicking)
-			if refused != health.Granted {
-				b.Release()
-				s.tried = append(s.tried, b) // for this pick
-				r.Tried = s.tried[s.round:]
-				continue
-			}
-			s.permit, s.forced = permit, forced
+		if s.admit(b, panicking, now) {
+			return nil
 		}
-		s.take(e, now)
-		return nil
+		s.tried = append(s.tried, b) // for this pick
+		r.Tried = s.tried[s.round:]
 	}
 	return balance.ErrUnavailable
 }
 
+// request is what a pick depends on, beside what the client has tried.
+func (s *Search) request() (r balance.Request) {
+	if s.view.BySource {
+		r.Source = s.client.Source().AddrPort()
+	}
+	return r
+}
+
+// admit begins an attempt at an endpoint that was acquired, if its breaker lets the client
+// through, or is not to be minded. Otherwise it gives the endpoint back.
+func (s *Search) admit(b *balance.Endpoint, anyway bool, now int64) bool {
+	e := b.Of.(*Endpoint)
+	if s.breaker = e.breaker.Load(); s.breaker != nil {
+		permit, forced, refused := enter(s.breaker, anyway)
+		if refused != health.Granted {
+			b.Release()
+			return false
+		}
+		s.permit, s.forced = permit, forced
+	}
+	s.take(e, now)
+	return true
+}
+
 // take begins an attempt at an endpoint that was acquired.
 func (s *Search) take(e *Endpoint, now int64) {
-	s.endpoint, s.addrs, s.at = e, e.fixed, 0
+	s.endpoint, s.addrs, s.at, s.start = e, e.fixed, 0, now
 	if d := s.listener.cfg.Connect; d > 0 {
 		s.end = now + int64(d)
 	}
@@ -94,6 +109,10 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	s.settle(o, now)
 	s.tried = append(s.tried, e.Endpoint)
 	s.stage = choosing
+	if s.last {
+		s.resort(line(s.causes), now)
+		return
+	}
 	if s.retries >= s.view.Attempts || !s.view.Budget.Retry(now) {
 		s.unavailable(line(s.causes), now)
 		return
@@ -117,6 +136,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	}
 	var errno syscall.Errno
 	if o.Failed() {
+		e.missed(now)
 		e.hurry(now)
 		if len(s.failed) > 0 {
 			errno = errnoOf(s.failed[len(s.failed)-1])
@@ -132,5 +152,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	if s.breaker != nil {
 		s.breaker.End(reached)
 	}
-	s.passage.note(o, from, errno)
+	if !s.untold || s.passage.permit.Trial() {
+		s.passage.note(o, from, errno)
+	}
 }

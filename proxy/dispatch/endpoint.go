@@ -39,6 +39,7 @@ type Endpoint struct {
 	fell            atomic.Int64  // how often the first one was passed
 	sample          sample
 	answers         health.Answers
+	trials          trials
 }
 
 // newEndpoint makes an endpoint of an address, which has been parsed.
@@ -108,6 +109,9 @@ func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 // SetHealthy implements [health.Target]. One that is back is not kept away any longer for
 // what it did before.
 func (e *Endpoint) SetHealthy(healthy bool) {
+	if !healthy { // clients find out whether it can be connected to, one after the other
+		e.SetFailing(true)
+	}
 	e.Endpoint.SetHealthy(healthy)
 	e.turn(!healthy)
 	e.up.look()

@@ -66,6 +66,30 @@ func (s *Search) leave(o health.Outcome, now int64) {
 	*p = passage{}
 }
 
+// rest gives up the place of a client that may have one again. If it was a trial, and has
+// failed, the breaker is told; otherwise it is told in the end.
+func (s *Search) rest(now int64) {
+	p := s.passage
+	if p.permit.Trial() && p.last.Failed() {
+		s.leave(p.last, now)
+		return
+	}
+	s.yield(now)
+	if p.through = false; !p.permit.Trial() {
+		s.passage = p
+	}
+}
+
+// conclude ends the passage of a client that is refused.
+func (s *Search) conclude(now int64) {
+	p, b := s.passage, s.view.Breaker
+	s.leave(p.last, now)
+	if !p.through && p.last.Failed() && b != nil {
+		b.Because(p.errno)
+		b.ReportFrom(p.permit, p.from, p.last, now)
+	}
+}
+
 // note takes note of what an attempt came to. For the upstream's breaker it makes no
 // difference whether it was reached.
 func (p *passage) note(o health.Outcome, from health.Source, errno syscall.Errno) {

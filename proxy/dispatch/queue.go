@@ -66,6 +66,17 @@ func (q *queue) wake() {
 	}
 }
 
+// claim gives the first client the turn, unless somebody has it. It reports whether it is
+// the client's turn.
+func (q *queue) claim(w *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.turn == nil && q.first == w {
+		q.turn, w.woken = w, true
+	}
+	return w.woken
+}
+
 // turnOf reports whether it is a client's turn.
 func (q *queue) turnOf(w *waiter) bool {
 	q.mu.Lock()

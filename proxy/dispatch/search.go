@@ -24,11 +24,16 @@ type Search struct {
 	client   *core.Client
 	handed   *Handed // it goes on where the client was handed over to; nil: it has not been
 
-	stage stage
-	view  *View
-	place waiter // in a queue
-	since int64  // clock, of waiting there
-	began bool   // counted by the view's budget
+	stage  stage
+	view   *View
+	root   *View  // the first one: others are fallbacks
+	place  waiter // in a queue
+	since  int64  // clock, of waiting there
+	began  bool   // counted by the view's budget
+	last   bool   // it takes what it gets, see lastresort.go
+	untold bool   // it has from the beginning: the upstream's breaker has nothing to learn from it
+	held   int64  // clock, since when; 0: it has not been
+	cause  error  // why it is held
 
 	passage  passage   // through the view's breaker
 	endpoint *Endpoint // acquired; nil: none yet
@@ -50,6 +55,7 @@ const (
 	routing
 	choosing
 	waiting // for room at an endpoint
+	holding // for an endpoint
 	pausing // before a retry
 	connecting
 	direct     // to the original destination
@@ -79,6 +85,8 @@ func (s *Search) Next(now int64) core.Step {
 			step, done = s.choose(now)
 		case waiting:
 			step, done = s.wait(now)
+		case holding:
+			step, done = s.await(now)
 		case connecting:
 			step, done = s.connect(now)
 		case pausing:
@@ -135,6 +143,9 @@ func (s *Search) route() (core.Step, bool) {
 	default:
 		s.view = l.viewFor(s.client)
 	}
+	if s.root == nil {
+		s.root = s.view
+	}
 	switch {
 	case s.view == nil && !l.cfg.Transparent:
 		return core.Step{}, s.giveUp(ErrNoRoute)
@@ -169,7 +180,8 @@ func (s *Search) giveUp(err error) bool {
 	return false
 }
 
-// choose picks an endpoint. Who comes while others wait for room waits behind them.
+// choose picks an endpoint. Who comes while others wait for room waits behind them, and who
+// comes while others are held does not connect in vain either.
 func (s *Search) choose(now int64) (core.Step, bool) {
 	v := s.view
 	if !s.began {
@@ -178,6 +190,9 @@ func (s *Search) choose(now int64) (core.Step, bool) {
 	}
 	if v.up.queue.waiting.Load() > 0 && v.QueueSize > 0 {
 		return s.line(now, balance.ErrFull)
+	}
+	if v.up.held.waiting.Load() > 0 && v.holds() {
+		return core.Step{}, s.unavailable(balance.ErrUnavailable, now)
 	}
 	switch err := s.pick(now); {
 	case err == nil:
@@ -313,24 +328,34 @@ func (s *Search) touched(now int64) {
 	}
 }
 
-// unavailable ends the search among a view's endpoints: there is the fallback, or the
-// end. It returns false, so that Next goes on.
+// unavailable ends the search among a view's usable endpoints: there is the fallback, or the
+// last resort. It returns false, so that Next goes on.
 func (s *Search) unavailable(err error, now int64) bool {
 	v := s.view
-	s.leave(s.passage.last, now)
 	switch {
+	case s.last:
+		s.resort(err, now)
 	case v.Fallback != nil:
+		s.leave(s.passage.last, now)
 		v.up.fallbacks.Add(1)
 		s.view, s.stage = v.Fallback, routing
 		s.began, s.tried, s.round, s.retries = false, s.tried[:0], 0, 0
-		return false
 	case v.Respond != nil:
+		s.leave(s.passage.last, now)
 		v.up.fallbacks.Add(1)
 		s.stage = responding
-		return false
+	default:
+		s.resort(err, now)
 	}
-	v.up.refused[refusalOf(err)].Add(1)
-	return s.giveUp(&UpstreamError{v.up.name, err})
+	return false
+}
+
+// refuse ends the search: nobody serves the client.
+func (s *Search) refuse(err error, now int64) {
+	up := s.view.up
+	s.conclude(now)
+	up.refused[refusalOf(err)].Add(1)
+	s.giveUp(&UpstreamError{up.name, err})
 }
 
 // backoff is how long to wait before a retry: between half of the time and all of it, so
@@ -365,6 +390,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	}
 	e.total.Add(1)
 	s.touched(now)
+	e.reached(s.start)
 	if b := s.view.Breaker; b != nil {
 		b.Reached()
 	}
@@ -410,7 +436,7 @@ func (s *Search) Close() {
 	if s.passage.through {
 		s.leave(health.Unknown, s.listener.now())
 	}
-	s.client, s.view, s.causes, s.err = nil, nil, nil, nil
+	s.client, s.view, s.root, s.causes, s.cause, s.err = nil, nil, nil, nil, nil, nil
 	clear(s.tried[:cap(s.tried)])
 	s.tried = s.tried[:0]
 	s.failed = slices.Delete(s.failed, 0, len(s.failed))

@@ -32,6 +32,15 @@ func TestNobodyIsRefusedWhileOneServes(t *testing.T) {
 				}
 			}
 		}},
+		"a single one restarts within 2s": {1, func(w *world) {
+			for range 4 {
+				w.come(300, 5*time.Second)
+				w.turn(0, refusing)
+				w.come(300, 2*time.Second)
+				w.turn(0, serving)
+			}
+			w.come(300, 5*time.Second)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(8) {

@@ -13,17 +13,20 @@ import (
 // It is safe for concurrent use.
 type Upstream struct {
 	name  string
-	down  func(*Endpoint) // told when the first verdict against an endpoint is passed; may be nil
-	queue queue
+	down  func(*Endpoint)             // told when the first verdict against an endpoint is passed; may be nil
+	queue queue                       // of those who wait for room
+	held  queue                       // of those whom nobody can serve
 	set   atomic.Pointer[balance.Set] // of all its views
 	// breaker is that of the newest view; nil: there is none.
 	breaker atomic.Pointer[health.Breaker]
 	panic   atomic.Pointer[health.Panic] // nil: it is told to nobody
+	trial   atomic.Int64                 // clock: before that no failing endpoint may be tried
 
 	mu        sync.Mutex
 	endpoints map[string]*Endpoint // by identity; under mu
 
 	failures, retries, fallbacks, queued atomic.Int64
+	lastResort, holds                    atomic.Int64
 	meter                                meter
 	refused                              [refusals]atomic.Int64
 }
@@ -73,17 +76,23 @@ func (u *Upstream) Recall(e *Endpoint) {
 	e.gone.Store(false)
 }
 
-// Room has the one asked again who has waited longest for room at an endpoint.
-func (u *Upstream) Room() { u.queue.next() }
+// Room has those asked again who have waited longest, for room at an endpoint and for an
+// endpoint.
+func (u *Upstream) Room() {
+	u.queue.next()
+	u.held.next()
+}
 
-// Waiting returns how many clients wait for room.
-func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load()) }
+// Waiting returns how many clients wait for room, or for an endpoint.
+func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load() + u.held.waiting.Load()) }
 
 // UpstreamCounts are what has happened to clients of an upstream.
 type UpstreamCounts struct {
 	Failures  int64            // of endpoints: connects, resets and silence before the first byte
 	Retries   int64            // connections to another endpoint after one had failed
 	Queued    int64            // clients that had to wait for room
+	Held      int64            // clients that had to wait because nobody could serve them
+	Resorts   int64            // connections to endpoints as a last resort
 	Fallbacks int64            // clients that went to the fallback
 	Refused   map[string]int64 // clients that got none of this, by reason
 }
@@ -92,7 +101,7 @@ type UpstreamCounts struct {
 func (u *Upstream) Counts() UpstreamCounts {
 	c := UpstreamCounts{
 		Failures: u.failures.Load(), Retries: u.retries.Load(), Queued: u.queued.Load(),
-		Fallbacks: u.fallbacks.Load(), Refused: make(map[string]int64),
+		Held: u.holds.Load(), Resorts: u.lastResort.Load(), Fallbacks: u.fallbacks.Load(), Refused: make(map[string]int64),
 	}
 	for r := range u.refused {
 		if n := u.refused[r].Load(); n > 0 {

@@ -24,6 +24,10 @@ type ViewConfig struct {
 	QueueSize    int64
 	QueueTimeout time.Duration
 
+	// Hold is how long a client waits, as one of these, when nobody can serve it and there is
+	// no fallback; 0: it does not.
+	Hold time.Duration
+
 	// Fallback gets the clients for whom there is no endpoint, nil for none; if Respond is
 	// not nil they get these bytes instead.
 	Fallback *View
@@ -51,6 +55,11 @@ type View struct {
 // NewView returns a view of an upstream. It needs a set before it is used.
 func NewView(up *Upstream, cfg *ViewConfig) *View {
 	return &View{ViewConfig: *cfg, up: up}
+}
+
+// holds reports whether clients are held that nobody can serve.
+func (v *View) holds() bool {
+	return v.Fallback == nil && v.Respond == nil && v.Hold > 0 && v.QueueSize > 0
 }
 
 // Upstream returns what it is a view of.

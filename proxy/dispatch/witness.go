@@ -6,9 +6,9 @@ var _ health.Witness = (*Endpoint)(nil)
 
 // Passed implements [health.Witness].
 func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
-	if m := e.judge.Load(); m != nil && !by.Elsewhere {
-		m.Connected(began)
-		if by.Answered {
+	if !by.Elsewhere {
+		e.reached(began)
+		if m := e.judge.Load(); m != nil && by.Answered {
 			m.Answered(began)
 		}
 	}
@@ -17,6 +17,14 @@ func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
 	}
 	if b := e.up.breaker.Load(); b != nil {
 		b.Passed(began)
+	}
+}
+
+// SetBarred implements [health.Witness].
+func (e *Endpoint) SetBarred(barred bool) {
+	e.Endpoint.SetBarred(barred)
+	if !barred {
+		e.up.held.next()
 	}
 }
 

@@ -102,7 +102,8 @@ var (
 	}
 	defaultBudget = health.BudgetConfig{Ratio: 0.2, Floor: 30, Window: 10 * time.Second}
 	defaultView   = dispatch.ViewConfig{
-		Attempts: 2, Backoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond, QueueTimeout: 5 * time.Second,
+		Attempts: 2, Backoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond,
+		QueueSize: 1024, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second,
 	}
 )
 

@@ -1,0 +1,74 @@
+package dispatch
+
+import (
+	"errors"
+	"time"
+
+	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/core"
+)
+
+// hold has a client wait that nobody can serve now, if it may, until somebody can.
+func (s *Search) hold(err error, now int64) bool {
+	v := s.view
+	if v.Hold <= 0 || isFull(err) {
+		return false
+	}
+	since := s.held
+	if since == 0 {
+		since = now
+	}
+	if now >= since+int64(v.Hold) || !v.up.held.join(&s.place, s.waker(), v.QueueSize-v.up.queue.waiting.Load()) {
+		return false
+	}
+	if s.held == 0 {
+		s.held = now
+		v.up.holds.Add(1)
+	}
+	s.cause, s.stage = err, holding
+	return true
+}
+
+// isFull reports whether a client that is refused for an error is so because of limits, and not
+// because of what endpoints are like.
+func isFull(err error) bool {
+	return errors.Is(err, balance.ErrFull) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrQueueTimeout)
+}
+
+// await has a client that is held look for an endpoint, if it is its turn: that is when it is
+// the first and an endpoint may be tried, or somebody has woken it. Each one that has found
+// one has the next woken.
+func (s *Search) await(now int64) (core.Step, bool) {
+	v := s.view
+	q, left := &v.up.held, time.Duration(s.held+int64(v.Hold)-now)
+	if left > 0 && !q.claim(&s.place) {
+		return core.Step{Do: core.Park, Timeout: left}, true
+	}
+	for {
+		s.tried, s.round = s.tried[:0], 0
+		full, ok := s.pickLast(now)
+		switch {
+		case ok:
+			q.leave(&s.place)
+			s.stage = connecting
+			return core.Step{}, false
+		case full:
+			q.leave(&s.place)
+			return s.line(now, balance.ErrFull)
+		case left > 0 && q.stay(&s.place):
+			continue
+		}
+		break
+	}
+	if left <= 0 {
+		q.leave(&s.place)
+		s.refuse(s.cause, now)
+		return core.Step{}, false
+	}
+	return core.Step{Do: core.Park, Timeout: min(left, v.up.untilTrial(now))}, true
+}
+
+// untilTrial is when it is worth looking for an endpoint again though nobody says so.
+func (u *Upstream) untilTrial(now int64) time.Duration {
+	return min(max(time.Duration(u.trial.Load()-now), time.Millisecond), trialEvery)
+}
