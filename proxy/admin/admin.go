@@ -250,9 +250,13 @@ type Upstream struct {
 	Pending      int64     `json:"pending"`          // clients that wait for a place
 	Bytes        Bytes     `json:"bytes"`
 	// Retries are attempts after the first one, and RetriesDenied those that the budget
-	// forbade.
+	// forbade, one of a client at most.
 	Retries       int64 `json:"retries"`
 	RetriesDenied int64 `json:"retries_denied"`
+	// Held are clients that have waited because no endpoint could serve them, and LastResort
+	// connections to endpoints beyond what is thought of them, or beyond the retries.
+	Held       int64 `json:"held,omitempty"`
+	LastResort int64 `json:"last_resort,omitempty"`
 	// EjectionsWithheld is how many times an endpoint would have been ejected if max_ejected
 	// had allowed it.
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty"`

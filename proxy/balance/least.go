@@ -27,7 +27,7 @@ func (t *tier) leastConn(p *pick) *Endpoint {
 		if i < 0 {
 			return nil
 		}
-		if e := t.members[i]; e.acquire(flagsIll) {
+		if e := t.members[i]; e.acquire(p.bar) {
 			return e
 		}
 	}

@@ -30,11 +30,23 @@ type Request struct {
 	Key uint64
 	// Tried are endpoints that this client is not to be sent to again.
 	Tried []*Endpoint
-	// LastResort takes endpoints whatever is thought of them, but for those that are barred
-	// ([Endpoint.SetBarred]) and those that are failing ([Endpoint.SetFailing]): it is
-	// better than to refuse a client.
-	LastResort bool
+	// Which are the endpoints that may be picked.
+	Which Which
 }
+
+// Which endpoints may be picked, beside that they have room and are to have clients.
+type Which uint8
+
+const (
+	// Usable: those that are well, or in panic all, see [Config.PanicBelow].
+	Usable Which = iota
+	// Working: of those that are well the ones that are not failing, see
+	// [Endpoint.SetFailing].
+	Working
+	// Hopeful: whatever is thought of them, those that are neither barred nor failing, see
+	// [Endpoint.SetBarred]. It is better than to refuse a client.
+	Hopeful
+)
 
 func (r *Request) tried(e *Endpoint) bool { return len(r.Tried) > 0 && slices.Contains(r.Tried, e) }
 
@@ -85,14 +97,16 @@ type pick struct {
 }
 
 // all reports whether also those are taken that are not usable.
-func (p *pick) all() bool { return p.bar != flagsIll }
+func (p *pick) all() bool { return p.bar&flagsIll == 0 }
 
 // bar returns the flags that keep an endpoint from being picked.
 func (s *Set) bar(r *Request) uint64 {
-	switch {
-	case r.LastResort:
+	switch panicking := s.panicking(); {
+	case r.Which == Hopeful, r.Which == Working && panicking:
 		return flagsVain
-	case s.panicking():
+	case r.Which == Working:
+		return flagsIll | flagFailing
+	case panicking:
 		return 0
 	}
 	return flagsIll
@@ -101,6 +115,8 @@ func (s *Set) bar(r *Request) uint64 {
 // candidates is how many of a tier may be picked, full ones included.
 func (t *tier) candidates(p *pick) int64 {
 	switch p.bar {
+	case flagsIll | flagFailing:
+		return t.working.Load()
 	case flagsVain:
 		return t.hopeful.Load()
 	case 0:

@@ -13,7 +13,7 @@ func (e *Endpoint) SetEjected(ejected bool) { e.set(flagEjected, ejected) }
 func (e *Endpoint) SetBarred(barred bool) { e.set(flagBarred, barred) }
 
 // SetFailing says whether the last connection to it could not be made. Only a pick as a last
-// resort minds that, see [Request.LastResort]. It costs next to nothing if it was said before.
+// resort minds that, see [Working]. It costs next to nothing if it was said before.
 func (e *Endpoint) SetFailing(failing bool) {
 	if failing != e.Failing() {
 		e.set(flagFailing, failing)

@@ -21,6 +21,7 @@ type tier struct {
 
 	counted  atomic.Int64 // neither draining nor of weight 0
 	usable   atomic.Int64 // of those counted
+	working  atomic.Int64 // of those usable: not failing
 	hopeful  atomic.Int64 // of those counted: neither barred nor failing
 	starting atomic.Int64 // in ramping
 	standing []uint8      // what a member adds to them; under the member's mu
@@ -35,6 +36,7 @@ const (
 	standsCounted = 1 << iota
 	standsUsable
 	standsStarting
+	standsWorking
 	standsHopeful
 )
 
@@ -144,6 +146,9 @@ func (t *tier) stand(i int) {
 		if w&flagsIll == 0 {
 			now |= standsUsable
 		}
+		if w&(flagsIll|flagFailing) == 0 {
+			now |= standsWorking
+		}
 		if w&flagsVain == 0 {
 			now |= standsHopeful
 		}
@@ -156,10 +161,9 @@ func (t *tier) stand(i int) {
 	}
 	was := t.standing[i]
 	t.standing[i] = now
-	t.counted.Add(int64(now&standsCounted) - int64(was&standsCounted))
-	t.usable.Add(int64(now&standsUsable)/standsUsable - int64(was&standsUsable)/standsUsable)
-	t.hopeful.Add(int64(now&standsHopeful)/standsHopeful - int64(was&standsHopeful)/standsHopeful)
-	t.starting.Add(int64(now&standsStarting)/standsStarting - int64(was&standsStarting)/standsStarting)
+	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.hopeful} {
+		count.Add(int64(now>>bit&1) - int64(was>>bit&1))
+	}
 }
 
 // follow brings what is known of a member's room and load up to date.

@@ -95,7 +95,9 @@ func (s *Server) prepare(ctx context.Context, n *next) error {
 func (s *Server) swap(n *next) {
 	s.cfg = n.cfg
 	s.process.Set(float64(n.cfg.Limits.PerSecond), 0)
-	s.group.SetMaxConnections(s.mostConnections(n.cfg))
+	most := s.mostConnections(n.cfg)
+	s.group.SetMaxConnections(most)
+	s.holding.Set(int64(max(most/holdShare, 1)))
 	for _, u := range n.upstreams {
 		s.swapUpstream(u)
 	}

@@ -75,6 +75,8 @@ type Server struct {
 
 	view atomic.Pointer[view] // of what is in force, for those who only look
 
+	holding limit.Connections // of clients that nobody can serve
+
 	full, starved *episode.Episode
 	paused        atomic.Int64
 	found         chan struct{} // there is something in sick or deserted
@@ -101,6 +103,10 @@ const firstAnswers = 3 * time.Second
 // tlsShare is the part of the connections that may be TLS sessions of ours: each has two
 // goroutines, and buffers of tens of KiB.
 const tlsShare = 2
+
+// holdShare is the part of all connections that clients may be whom nobody can serve now: the
+// others are for those of other upstreams.
+const holdShare = 2
 
 // tlsHandshakes bounds how many handshakes are under way at once: each costs some
 // milliseconds of a CPU at most, and those that wait would only time out together.

@@ -156,7 +156,7 @@ func (s *Server) upstreamStatus(u *upstream, running *dispatch.Running) admin.Up
 	c := u.up.Counts()
 	st := admin.Upstream{
 		Name: u.cfg.Name, Balance: u.cfg.Balance, Pending: int64(u.up.Waiting()),
-		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Reasons: c.Refused,
+		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Held: c.Held, LastResort: c.LastResort, Reasons: c.Refused,
 		Bytes: bytesOf(u.up.Bytes(), running.Upstreams[u.up]),
 	}
 	if u.tls != nil {
@@ -234,9 +234,11 @@ func (s *Server) counters(total *core.Summary) map[string]int64 {
 		c["failures"] += counts.Failures
 		c["retries"] += counts.Retries
 		c["queued"] += counts.Queued
+		c["held"] += counts.Held
+		c["last_resort"] += counts.LastResort
 		c["fallbacks"] += counts.Fallbacks
 	}
-	for _, name := range []string{"failures", "retries", "queued", "fallbacks"} {
+	for _, name := range []string{"failures", "retries", "queued", "held", "last_resort", "fallbacks"} {
 		c[name] += s.gone[name] // of upstreams that the configuration does not name any more
 	}
 	return c
@@ -249,6 +251,8 @@ func (s *Server) keepCounts(u *dispatch.Upstream, sign int64) {
 	s.gone["failures"] += sign * c.Failures
 	s.gone["retries"] += sign * c.Retries
 	s.gone["queued"] += sign * c.Queued
+	s.gone["held"] += sign * c.Held
+	s.gone["last_resort"] += sign * c.LastResort
 	s.gone["fallbacks"] += sign * c.Fallbacks
 }
 

@@ -83,6 +83,7 @@ func (s *Server) newUpstream(n *next, old *upstream, cfg *config.Upstream) (*ups
 	}
 	if u.up == nil {
 		u.up, u.stats = dispatch.NewUpstream(cfg.Name, s.fallIll), new(terminate.Stats)
+		u.up.HoldUnder(&s.holding)
 		u.up.SetPanic(health.NewPanic(s.keeper, "upstream "+cfg.Name))
 	}
 	if err := s.prepareClient(n, u); err != nil {
@@ -142,7 +143,7 @@ func (u *upstream) viewConfig() *dispatch.ViewConfig {
 	vc := &dispatch.ViewConfig{
 		Breaker: u.breaker, Budget: u.budget,
 		Attempts: c.Retry.Attempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
-		QueueSize: int64(c.Queue.Size), QueueTimeout: c.Queue.Timeout,
+		QueueSize: int64(c.Queue.Size), QueueTimeout: c.Queue.Timeout, Hold: c.Queue.Hold,
 		SendProxy: c.SendProxy, Source: c.SourceAddress, TLS: u.tls,
 		BySource: c.Balance == "maglev" || c.Balance == "source_ip",
 	}
@@ -291,15 +292,8 @@ func breakerConfig(b *config.CircuitBreaker, whole bool) *health.BreakerConfig {
 	return c
 }
 
-// retryFloor is how many retries there may be in retryWindow for however few clients: enough
-// to find out that two endpoints are dead.
-const (
-	retryFloor  = 30
-	retryWindow = 10 * time.Second
-)
-
 func budgetConfig(r *config.Retry) *health.BudgetConfig {
-	return &health.BudgetConfig{Ratio: r.Budget, Floor: retryFloor, Window: retryWindow}
+	return &health.BudgetConfig{Ratio: r.Budget, Floor: config.RetryFloor, Window: config.RetryWindow}
 }
 
 // prepareSource makes the source of an upstream's endpoints, or keeps the one that it

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -136,10 +137,32 @@ func (k *checker) zone(u *Upstream) {
 	k.doubtAt(k.at(&z.Local, z), fix, "no endpoint is in the zone %s", z.Local)
 }
 
-// queue warns of one in which nobody ever waits: that is done where something is full. What
-// is discovered from a file may have limits of its own.
+// retry warns of attempts that the budget does not let clients make.
+func (k *checker) retry(u *Upstream) {
+	r := &u.Retry
+	switch {
+	case k.bad[&r.Attempts] || k.bad[&r.Budget] || !k.given(&r.Attempts) && !k.given(&r.Budget):
+	case r.Budget == 0 && r.Attempts > 0 && k.given(&r.Attempts):
+		k.doubtAt(k.at(&r.Attempts, r), "write a budget such as 0.2, or attempts: 0", "a budget of 0 leaves no client any of its %d attempts", r.Attempts)
+	case 2*r.Attempts > RetryFloor:
+		k.doubtAt(k.at(&r.Attempts, r), fmt.Sprintf("write attempts: %d or less", RetryFloor/2),
+			"attempts is %d, which is more than the budget grants: if all their endpoints fail, clients have %d retries within %v together, or %v for each if that is more",
+			r.Attempts, RetryFloor, RetryWindow, r.Budget)
+	}
+}
+
+// queue has clients not wait where there is a fallback, unless that is asked for, and warns
+// of a queue in which nobody ever waits: that is done where something is full, or without a
+// fallback. What is discovered from a file may have limits of its own.
 func (k *checker) queue(u *Upstream) {
-	if u.Queue.Size == 0 || u.Discover != nil && u.Discover.File != nil {
+	q, holds := &u.Queue, u.Fallback == nil
+	if !holds && !k.given(&q.Size) {
+		q.Size = 0
+	}
+	if !holds && k.given(&q.Hold) && q.Hold > 0 {
+		k.doubtAt(k.at(&q.Hold, q), "leave hold out, or fallback", "nobody is held: the fallback of the upstream %s has the clients at once", u.Name)
+	}
+	if q.Size == 0 || !k.given(&q.Size) || holds && q.Hold > 0 || u.Discover != nil && u.Discover.File != nil {
 		return
 	}
 	if b := u.CircuitBreaker; b != nil && (b.Connections > 0 || b.Pending > 0) {

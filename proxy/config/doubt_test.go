@@ -62,17 +62,32 @@ func TestWarnings(t *testing.T) {
 		{upstream(zone + "{}"), nil},
 		{upstream("discover: {dns: {name: x}}, zone_aware: {local: a}"), nil},
 		// Queues.
-		{upstream("endpoints: ['h:1'], queue: {size: 5}"), []string{
+		{upstream("endpoints: ['h:1'], queue: {size: 5}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}"), []string{
 			"2:57: nobody would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
 		}},
-		{upstream("discover: {dns: {name: x}}, queue: {size: 5}, circuit_breaker: off"), []string{
+		{upstream("discover: {dns: {name: x}}, queue: {size: 5}, circuit_breaker: off, fallback: {respond: a}"), []string{
 			"2:65: nobody would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
 		}},
-		{upstream("endpoints: ['h:1', {address: 'h:2', connections: 1}], queue: {size: 5}"), nil},
-		{upstream("endpoints: ['h:1'], queue: {size: 5}, circuit_breaker: {connections: 1}"), nil},
-		{upstream("endpoints: ['h:1'], queue: {size: 5}, circuit_breaker: {pending: 1}"), nil},
-		{upstream("discover: {file: {path: x}}, queue: {size: 5}"), nil},
+		{upstream("endpoints: ['h:1', {address: 'h:2', connections: 1}], queue: {size: 5, hold: 0}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}, circuit_breaker: {connections: 1}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}, circuit_breaker: {pending: 1}"), nil},
+		{upstream("discover: {file: {path: x}}, queue: {size: 5, hold: 0}"), nil},
 		{upstream("endpoints: ['h:1'], queue: {size: 0}"), nil},
+		{upstream("endpoints: ['h:1'], fallback: {respond: a}, queue: {hold: 1s}"), []string{
+			"2:81: nobody is held: the fallback of the upstream u has the clients at once | leave hold out, or fallback",
+		}},
+		{upstream("endpoints: ['h:1'], fallback: {respond: a}, queue: {hold: 0}"), nil},
+		// Retries.
+		{upstream("endpoints: ['h:1'], retry: {attempts: 20}"), []string{
+			"2:61: attempts is 20, which is more than the budget grants: if all their endpoints fail, clients have 30 retries within 10s together, or 0.2 for each if that is more | write attempts: 15 or less",
+		}},
+		{upstream("endpoints: ['h:1'], retry: {attempts: 15}"), nil},
+		{upstream("endpoints: ['h:1'], retry: {attempts: 1, budget: 0}"), []string{
+			"2:61: a budget of 0 leaves no client any of its 1 attempts | write a budget such as 0.2, or attempts: 0",
+		}},
+		{upstream("endpoints: ['h:1'], retry: {attempts: 0, budget: 0}"), nil},
+		{upstream("endpoints: ['h:1'], retry: {budget: 0}"), nil},
 		// Bandwidth.
 		{listener("limits: {bandwidth: {burst: 1MiB}}"), []string{
 			"1:76: nothing limits the bandwidth, so the burst changes nothing | write both:, up: or down: as well, or leave it out",

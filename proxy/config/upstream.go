@@ -17,7 +17,7 @@ type Upstream struct {
 	OutlierDetection *OutlierDetection `key:"outlier_detection" on:"yes" doc:"Endpoints that fail real connections are left out for a while. off: they are not."`
 	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"An upstream, or endpoint, of which too many connections fail is not tried for a while. off: it always is."`
 	Retry            Retry             `key:"retry" without:"{attempts: 0}" doc:"Other endpoints are tried when one cannot be reached, before any byte was sent on."`
-	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Clients wait when every endpoint is full."`
+	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Clients wait when every endpoint is full, or when none can serve them."`
 	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients: when no other endpoint can be used, or also when every other one has as many connections as it may."`
 	SlowStart        time.Duration     `key:"slow_start" default:"0s" range:"0..24h" eg:"30s" doc:"How long an endpoint that comes (back) takes to its full weight. 0: it has it at once."`
 	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller part of the endpoints is healthy, health is ignored and all are used. 0: never."`
@@ -75,18 +75,26 @@ type ZoneAware struct {
 // Retry is how often a client whose endpoint cannot be reached tries again.
 type Retry struct {
 	Pos        Pos
-	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"How often a client tries again: another endpoint as long as there is one that it has not tried. 0: never."`
+	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"How often a client tries again, after a pause: another endpoint as long as there is one that it has not tried. Beyond that it is sent to endpoints that are thought to serve, and has no pauses."`
 	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"How long to wait before the first retry; it doubles with each."`
 	MaxBackoff time.Duration `key:"max_backoff" default:"250ms" range:"0..1m" doc:"How long to wait before a retry, at most."`
-	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Retries in vain there may be within 10s, as a part of the clients, or 30 if that is more. 0: no retries."`
+	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Retries in vain there may be within 10s, as a part of the clients, or 30 if that is more; beyond it a client has no attempts. 0: none ever has."`
 }
 
-// A Queue holds clients that no endpoint has room for.
+// A Queue holds clients that no endpoint has room for, or that none can serve.
 type Queue struct {
 	Pos     Pos
-	Size    int           `key:"size" default:"0" range:"0..1000000" doc:"How many clients wait, at most. 0: none."`
-	Timeout time.Duration `key:"timeout" default:"5s" range:"1ms..1h" doc:"How long a client waits before it is refused."`
+	Size    int           `key:"size" default:"1024" range:"0..1000000" doc:"How many clients wait, at most. 0: none. With a fallback that is what it is unless it is given."`
+	Timeout time.Duration `key:"timeout" default:"5s" range:"1ms..1h" doc:"How long a client waits for room, when every endpoint is full, before it is refused."`
+	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"How long a client waits for an endpoint, when none can serve it and there is no fallback, before it is refused. 0: not at all."`
 }
+
+// The floor of the budget for retries: how many there may be within RetryWindow for however few
+// clients. They are enough to find out that two endpoints are dead.
+const (
+	RetryFloor  = 30
+	RetryWindow = 10 * time.Second
+)
 
 // A Fallback is what happens when no endpoint can be used: one of its members is set.
 type Fallback struct {

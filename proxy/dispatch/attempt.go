@@ -105,16 +105,18 @@ func (s *Search) take(e *Endpoint, now int64) {
 // it.
 func (s *Search) missed(now int64, o health.Outcome) {
 	e := s.endpoint
-	s.causes = append(s.causes, fmt.Errorf("connect to %s: %w", e.Address, line(s.failed)))
 	s.settle(o, now)
+	s.blame(failure{
+		of: e, err: fmt.Errorf("connect to %s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: !o.Failed(),
+	})
 	s.tried = append(s.tried, e.Endpoint)
 	s.stage = choosing
 	if s.last {
-		s.resort(line(s.causes), now)
+		s.resort(s.causes(), now)
 		return
 	}
 	if s.retries >= s.view.Attempts || !s.view.Budget.Retry(now) {
-		s.unavailable(line(s.causes), now)
+		s.unavailable(s.causes(), now)
 		return
 	}
 	s.retries++
@@ -122,6 +124,44 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	if s.view.Backoff > 0 {
 		s.stage = pausing
 	}
+}
+
+// A failure is why an endpoint could not be reached.
+type failure struct {
+	of           *Endpoint
+	err          error
+	began, ended int64 // clock
+	own          bool  // it is none of the endpoint's
+	late         int   // how many attempts were
+}
+
+// blame notes a failure: as a last resort, where a client may try an endpoint for as long as
+// it is held, in place of the one before.
+func (s *Search) blame(f failure) {
+	for i := range s.failures {
+		if s.last && s.failures[i].of == f.of {
+			if f.late = s.failures[i].late; s.late(f.began) {
+				f.late++
+			}
+			s.failures[i] = f
+			return
+		}
+	}
+	s.failures = append(s.failures, f)
+}
+
+// blames reports whether the client could not reach an endpoint before.
+func (s *Search) blames(e *Endpoint) bool {
+	return slices.ContainsFunc(s.failures, func(f failure) bool { return f.of == e })
+}
+
+// causes are why the client has not reached any endpoint.
+func (s *Search) causes() error {
+	errs := make([]error, len(s.failures))
+	for i, f := range s.failures {
+		errs[i] = f.err
+	}
+	return line(errs)
 }
 
 // settle gives an endpoint back that is not connected to. Of those judges that count
@@ -136,14 +176,14 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	}
 	var errno syscall.Errno
 	if o.Failed() {
-		e.missed(now)
+		e.missed(s.start, now)
 		e.hurry(now)
 		if len(s.failed) > 0 {
 			errno = errnoOf(s.failed[len(s.failed)-1])
 		}
 	}
 	switch {
-	case s.permit.Trial() || o != health.Unknown && !slices.Contains(s.tried, e.Endpoint):
+	case s.permit.Trial() || o != health.Unknown && !s.blames(e):
 		e.because(errno)
 		e.report(s.permit, from, o, now)
 	case o.Failed():

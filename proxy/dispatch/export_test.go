@@ -1,6 +1,9 @@
 package dispatch
 
-import "github.com/penstock/penstock/proxy/core"
+import (
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/health"
+)
 
 // A Queue and its Waiter are queue and waiter, for a model to be held against.
 type (
@@ -33,3 +36,6 @@ func (s *Sample) Take(now int64) bool { return s.s.take(now) }
 func NewWaitingSearch(l *Listener, v *View) *Search {
 	return (&Handed{Listener: l, view: v}).NewSearch()
 }
+
+// Judge returns who judges its connections.
+func (e *Endpoint) Judge() *health.Member { return e.judge.Load() }

@@ -14,15 +14,11 @@ func (s *Search) hold(err error, now int64) bool {
 	if v.Hold <= 0 || isFull(err) {
 		return false
 	}
-	since := s.held
-	if since == 0 {
-		since = now
-	}
-	if now >= since+int64(v.Hold) || !v.up.held.join(&s.place, s.waker(), v.QueueSize-v.up.queue.waiting.Load()) {
+	if s.patience(now) <= 0 || !v.up.held.join(&s.place, s.waker(), v.QueueSize-v.up.queue.waiting.Load()) {
 		return false
 	}
-	if s.held == 0 {
-		s.held = now
+	if !s.held {
+		s.held = true
 		v.up.holds.Add(1)
 	}
 	s.cause, s.stage = err, holding
@@ -40,25 +36,21 @@ func isFull(err error) bool {
 // one has the next woken.
 func (s *Search) await(now int64) (core.Step, bool) {
 	v := s.view
-	q, left := &v.up.held, time.Duration(s.held+int64(v.Hold)-now)
+	q, left := &v.up.held, s.patience(now)
 	if left > 0 && !q.claim(&s.place) {
 		return core.Step{Do: core.Park, Timeout: left}, true
 	}
 	for {
-		s.tried, s.round = s.tried[:0], 0
 		full, ok := s.pickLast(now)
-		switch {
-		case ok:
+		if ok {
 			q.leave(&s.place)
 			s.stage = connecting
 			return core.Step{}, false
-		case full:
-			q.leave(&s.place)
-			return s.line(now, balance.ErrFull)
-		case left > 0 && q.stay(&s.place):
-			continue
 		}
-		break
+		s.full = full
+		if left = s.patience(now); left <= 0 || !q.stay(&s.place) {
+			break
+		}
 	}
 	if left <= 0 {
 		q.leave(&s.place)
@@ -66,6 +58,16 @@ func (s *Search) await(now int64) (core.Step, bool) {
 		return core.Step{}, false
 	}
 	return core.Step{Do: core.Park, Timeout: min(left, v.up.untilTrial(now))}, true
+}
+
+// patience is how much longer a client is held: for as long as others wait for room if it is
+// room that is missing.
+func (s *Search) patience(now int64) time.Duration {
+	wait := s.view.Hold
+	if s.full {
+		wait = max(wait, s.view.QueueTimeout)
+	}
+	return time.Duration(s.failing + int64(wait) - now)
 }
 
 // untilTrial is when it is worth looking for an endpoint again though nobody says so.

@@ -10,7 +10,7 @@ import (
 )
 
 // A client for whom there is no endpoint, and no fallback, is not refused as long as one may
-// serve it, whatever is thought of them. As a last resort it tries, each of them once:
+// serve it, whatever is thought of them. As a last resort it tries each of
 //
 //   - those that are usable, past the upstream's breaker, its attempts and its budget;
 //   - those that are ejected, whose breaker is open, or that do not answer their checks;
@@ -25,6 +25,7 @@ import (
 type trials struct {
 	failed atomic.Int64 // clock, of the last one
 	due    atomic.Int64 // clock, of the next one
+	well   atomic.Int64 // clock, when one has succeeded last
 }
 
 const (
@@ -38,10 +39,17 @@ const (
 	trialPending = 500 * time.Millisecond
 )
 
-// missed notes that a connection to the endpoint could not be made.
-func (e *Endpoint) missed(now int64) {
+// missed notes that a connection to the endpoint could not be made that began at a time. If
+// another one has succeeded since, that is no news.
+func (e *Endpoint) missed(began, now int64) {
+	if began < e.trials.well.Load() {
+		return
+	}
 	u := e.up
 	at := now + int64(u.trialEvery())
+	if e.Failing() {
+		at = min(at, e.trials.due.Load()) // however many fail that began before
+	}
 	e.trials.failed.Store(now)
 	e.trials.due.Store(at)
 	for next := u.trial.Load(); at < next && !u.trial.CompareAndSwap(next, at); next = u.trial.Load() {
@@ -58,16 +66,14 @@ func (u *Upstream) trialEvery() time.Duration {
 	return max(trialEvery, time.Duration(n)*trialShare)
 }
 
-// reached notes that a connection to the endpoint was made that began at a time.
-func (e *Endpoint) reached(began int64) {
+// reached notes that a connection to the endpoint was made, when it began, and a time at which
+// it was there.
+func (e *Endpoint) reached(began, now int64) {
 	if m := e.judge.Load(); m != nil {
 		m.Connected(began)
 	}
-	e.notFailing()
-}
-
-func (e *Endpoint) notFailing() {
 	if e.Failing() {
+		e.trials.well.Store(now)
 		e.SetFailing(false)
 		e.up.held.next()
 	}
@@ -76,14 +82,20 @@ func (e *Endpoint) notFailing() {
 // resort has the client try an endpoint as a last resort, or be held, or refused for an
 // error.
 func (s *Search) resort(err error, now int64) {
-	if !s.last {
-		s.last, s.untold = true, len(s.tried) == 0
+	fresh := !s.last && len(s.tried) == 0
+	s.last, s.untold = true, s.untold || fresh
+	if s.failing == 0 && !fresh {
+		s.failing = now
 	}
 	_, ok := s.pickLast(now)
-	switch {
-	case ok:
+	if ok {
 		s.stage = connecting
-	case !s.hold(err, now):
+		return
+	}
+	if s.failing == 0 {
+		s.failing = now
+	}
+	if !s.hold(err, now) {
 		s.refuse(err, now)
 	}
 }
@@ -92,6 +104,7 @@ func (s *Search) resort(err error, now int64) {
 // resort. full says that there is none because of limits.
 func (s *Search) pickLast(now int64) (full, ok bool) {
 	end := s.view
+	s.exclude(now)
 	for v := s.root; ; v = v.Fallback {
 		if s.view != v {
 			s.leave(health.Unknown, now)
@@ -103,6 +116,27 @@ func (s *Search) pickLast(now int64) (full, ok bool) {
 		}
 	}
 }
+
+// exclude has endpoints not tried that the client could not reach a moment ago, while nobody
+// else could. Those that fail are tried at intervals anyway; but once the client has not been
+// served for as long as clients are held, it tries each of them once more, and a second time if
+// others could reach it meanwhile, and no oftener.
+func (s *Search) exclude(now int64) {
+	s.tried = s.tried[:0]
+	late := s.late(now)
+	for i := range s.failures {
+		f := &s.failures[i]
+		vain := f.began >= f.of.trials.well.Load()
+		fresh := now < f.ended+int64(trialEvery)
+		if f.own && fresh || vain && (late && fresh || f.late > 0) || f.late > 1 {
+			s.tried = append(s.tried, f.of.Endpoint)
+		}
+	}
+}
+
+// late reports whether it has lasted for as long as clients are held that the client could not
+// be served.
+func (s *Search) late(now int64) bool { return s.failing != 0 && s.patience(now) <= 0 }
 
 func (s *Search) pickLastOf(set *balance.Set, now int64) (full, ok bool) {
 	if set == nil {
@@ -124,29 +158,18 @@ func (s *Search) pickLastOf(set *balance.Set, now int64) (full, ok bool) {
 	return full, true
 }
 
-// usableTries is how many that are usable and failing are passed over in a pick.
-const usableTries = 16
-
 // lastOf acquires an endpoint that is not failing, a usable one if there is one.
 func (s *Search) lastOf(set *balance.Set) (e *balance.Endpoint, full bool) {
-	tried := len(s.tried)
-	defer func() { s.tried = s.tried[:tried] }()
 	r := s.request()
-	for range usableTries {
-		r.Tried = s.tried
+	r.Tried = s.tried
+	for _, r.Which = range [...]balance.Which{balance.Working, balance.Hopeful} {
 		e, err := set.Pick(&r)
-		if full = err == balance.ErrFull; err != nil {
-			break
-		}
-		if !e.Failing() {
+		if err == nil {
 			return e, false
 		}
-		e.Release()
-		s.tried = append(s.tried, e)
+		full = full || err == balance.ErrFull
 	}
-	r.LastResort, r.Tried = true, s.tried[:tried]
-	e, err := set.Pick(&r)
-	return e, full || err == balance.ErrFull
+	return nil, full
 }
 
 // tryFailing acquires the failing endpoint that was found so longest ago, of those that may be

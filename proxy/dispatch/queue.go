@@ -5,13 +5,15 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/limit"
 )
 
 // A queue is clients that wait for room, first come first served: whoever comes while
 // others wait has to wait behind them. It has a lock, which only those take who wait,
 // and those who tell of room while somebody does.
 type queue struct {
-	waiting     atomic.Int64 // how many there are, the one whose turn it is included
+	places      *limit.Connections // that clients of this queue and of others have together; nil: any number
+	waiting     atomic.Int64       // how many there are, the one whose turn it is included
 	mu          sync.Mutex
 	first, last *waiter // under mu
 	turn        *waiter // who was woken and has not looked yet; under mu
@@ -30,7 +32,7 @@ type waiter struct {
 func (q *queue) join(w *waiter, waker core.Waker, most int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiting.Load() >= most {
+	if q.waiting.Load() >= most || q.places != nil && !q.places.Take() {
 		return false
 	}
 	w.waker, w.in, w.woken = waker, q, false
@@ -98,13 +100,15 @@ func (q *queue) stay(w *waiter) (again bool) {
 }
 
 // leave ends a client's waiting. If it was its turn the next one is asked, since it
-// may have left room, or have left without having looked.
+// may have left room, or have left without having looked; and if it was the first, since
+// who is first may look without being asked.
 func (q *queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.in == nil {
 		return
 	}
+	first := q.first == w
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
@@ -116,8 +120,13 @@ func (q *queue) leave(w *waiter) {
 		q.last = w.prev
 	}
 	q.waiting.Add(-1)
+	if q.places != nil {
+		q.places.Give()
+	}
 	if q.turn == w {
-		q.turn, q.again = nil, false
+		q.turn, q.again, first = nil, false, true
+	}
+	if first {
 		q.wake()
 	}
 	*w = waiter{}

@@ -24,16 +24,18 @@ type Search struct {
 	client   *core.Client
 	handed   *Handed // it goes on where the client was handed over to; nil: it has not been
 
-	stage  stage
-	view   *View
-	root   *View  // the first one: others are fallbacks
-	place  waiter // in a queue
-	since  int64  // clock, of waiting there
-	began  bool   // counted by the view's budget
-	last   bool   // it takes what it gets, see lastresort.go
-	untold bool   // it has from the beginning: the upstream's breaker has nothing to learn from it
-	held   int64  // clock, since when; 0: it has not been
-	cause  error  // why it is held
+	stage   stage
+	view    *View
+	root    *View  // the first one: others are fallbacks
+	place   waiter // in a queue
+	since   int64  // clock, of waiting there
+	began   bool   // counted by the view's budget
+	last    bool   // it takes what it gets, see lastresort.go
+	untold  bool   // it has from the beginning: the upstream's breaker has nothing to learn from it
+	failing int64  // clock, since when it could not be served; 0: it has not been tried yet
+	held    bool   // counted
+	full    bool   // there was an endpoint the last time, without room
+	cause   error  // why it is held
 
 	passage  passage   // through the view's breaker
 	endpoint *Endpoint // acquired; nil: none yet
@@ -43,7 +45,7 @@ type Search struct {
 	retries  int
 
 	original loop.Address // where a transparent client goes, if there is no view
-	causes   []error
+	failures []failure
 	err      error
 }
 
@@ -66,7 +68,7 @@ const (
 // Begin implements [core.Search].
 func (s *Search) Begin(c *core.Client, _ int64) {
 	*s = Search{
-		listener: s.listener, handed: s.handed, client: c, tried: s.tried[:0], causes: s.causes[:0],
+		listener: s.listener, handed: s.handed, client: c, tried: s.tried[:0], failures: s.failures[:0],
 		attempt: attempt{failed: s.failed[:0]},
 	}
 }
@@ -390,7 +392,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	}
 	e.total.Add(1)
 	s.touched(now)
-	e.reached(s.start)
+	e.reached(s.start, now)
 	if b := s.view.Breaker; b != nil {
 		b.Reached()
 	}
@@ -436,7 +438,7 @@ func (s *Search) Close() {
 	if s.passage.through {
 		s.leave(health.Unknown, s.listener.now())
 	}
-	s.client, s.view, s.root, s.causes, s.cause, s.err = nil, nil, nil, nil, nil, nil
+	s.client, s.view, s.root, s.failures, s.cause, s.err = nil, nil, nil, nil, nil, nil
 	clear(s.tried[:cap(s.tried)])
 	s.tried = s.tried[:0]
 	s.failed = slices.Delete(s.failed, 0, len(s.failed))

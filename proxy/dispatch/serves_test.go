@@ -45,7 +45,9 @@ func TestNobodyIsRefusedWhileOneServes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(8) {
 				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t, c.servers, seed+1)
+					of := defaults(c.servers)
+					of.seed = seed + 1
+					w := newWorld(t, of)
 					c.course(w)
 					if w.end(); len(w.refused) > 0 {
 						t.Error(w.report())

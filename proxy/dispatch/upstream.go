@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/balance"
 	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/limit"
 	"github.com/penstock/penstock/proxy/socket"
 )
 
@@ -76,6 +77,10 @@ func (u *Upstream) Recall(e *Endpoint) {
 	e.gone.Store(false)
 }
 
+// HoldUnder has clients of this upstream and of others together be held under a limit, when
+// nobody can serve them. It is called before there are clients.
+func (u *Upstream) HoldUnder(l *limit.Connections) { u.held.places = l }
+
 // Room has those asked again who have waited longest, for room at an endpoint and for an
 // endpoint.
 func (u *Upstream) Room() {
@@ -88,20 +93,21 @@ func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load() + u.held.wa
 
 // UpstreamCounts are what has happened to clients of an upstream.
 type UpstreamCounts struct {
-	Failures  int64            // of endpoints: connects, resets and silence before the first byte
-	Retries   int64            // connections to another endpoint after one had failed
-	Queued    int64            // clients that had to wait for room
-	Held      int64            // clients that had to wait because nobody could serve them
-	Resorts   int64            // connections to endpoints as a last resort
-	Fallbacks int64            // clients that went to the fallback
-	Refused   map[string]int64 // clients that got none of this, by reason
+	Failures int64 // of endpoints: connects, resets and silence before the first byte
+	Retries  int64 // connections to another endpoint after one had failed
+	Queued   int64 // clients that had to wait for room
+	Held     int64 // clients that had to wait because nobody could serve them
+	// LastResort counts connections to endpoints as a last resort.
+	LastResort int64
+	Fallbacks  int64            // clients that went to the fallback
+	Refused    map[string]int64 // clients that got none of this, by reason
 }
 
 // Counts returns the counts until now.
 func (u *Upstream) Counts() UpstreamCounts {
 	c := UpstreamCounts{
 		Failures: u.failures.Load(), Retries: u.retries.Load(), Queued: u.queued.Load(),
-		Held: u.holds.Load(), Resorts: u.lastResort.Load(), Fallbacks: u.fallbacks.Load(), Refused: make(map[string]int64),
+		Held: u.holds.Load(), LastResort: u.lastResort.Load(), Fallbacks: u.fallbacks.Load(), Refused: make(map[string]int64),
 	}
 	for r := range u.refused {
 		if n := u.refused[r].Load(); n > 0 {

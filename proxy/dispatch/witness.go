@@ -7,7 +7,7 @@ var _ health.Witness = (*Endpoint)(nil)
 // Passed implements [health.Witness].
 func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
 	if !by.Elsewhere {
-		e.reached(began)
+		e.reached(began, began)
 		if m := e.judge.Load(); m != nil && by.Answered {
 			m.Answered(began)
 		}

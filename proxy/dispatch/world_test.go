@@ -1,13 +1,10 @@
 package dispatch_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,57 +12,16 @@ import (
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/limit"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/relay"
 )
 
-// A condition is what is the matter with a server, whatever anybody thinks of it.
-type condition uint8
-
-const (
-	serving  condition = iota
-	refusing           // nobody listens
-	dropping           // segments go nowhere: connects time out
-	cutting            // connections are made, and reset at once
-	mute               // connections are made, and nothing comes
-	conditions
-)
-
-func (c condition) String() string {
-	return [...]string{"serving", "refusing", "dropping", "cutting", "mute"}[c]
-}
-
-// accepts reports whether a connection is made.
-func (c condition) accepts() bool { return c != refusing && c != dropping }
-
-// A server is an endpoint as it truly is.
-type server struct {
-	*dispatch.Endpoint
-	addr  netip.AddrPort
-	judge *health.Member
-	check *health.Check
-
-	mu    sync.Mutex
-	is    condition
-	turns []turn
-}
-
-// A turn is when a server's condition became another one.
-type turn struct {
-	at time.Duration
-	to condition
-}
-
-func (s *server) now() condition {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.is
-}
-
-// A world is an upstream as it is by default, the servers behind it, and the clients in front
-// of it, within a bubble of synctest: time passes when nobody has anything to do.
+// A world is an upstream, the servers behind it, and the clients in front of it, within a
+// bubble of synctest: time passes when nobody has anything to do.
 type world struct {
+	setting
 	t        *testing.T
 	start    time.Time
 	keeper   *health.Keeper
@@ -75,82 +31,103 @@ type world struct {
 	view     *dispatch.View
 	listener *dispatch.Listener
 	servers  []*server
+	holding  limit.Connections
 
-	mu      sync.Mutex
 	clients sync.WaitGroup
+	mu      sync.Mutex
 	served  int
 	refused []lost
 	longest time.Duration // that a client that was served has waited
+	wrong   []string      // what must not be
 }
 
 // A lost client is one that was refused.
 type lost struct {
 	came, at time.Duration
 	cause    error
+	could    []string // the servers that could serve it, and since when
 }
 
-// The defaults of package config.
-var (
-	defaultCheck = health.CheckConfig{
-		Interval: 5 * time.Second, FastInterval: time.Second, Timeout: 2 * time.Second, Jitter: 0.2, Rise: 2, Fall: 3,
-	}
-	defaultOutlier = health.OutlierConfig{
-		ConsecutiveFailures: 5, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 5 * time.Minute, MaxEjected: 0.5,
-	}
-	defaultBreaker = health.BreakerConfig{
-		FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Minute, TrialConnections: 5,
-	}
-	defaultBudget = health.BudgetConfig{Ratio: 0.2, Floor: 30, Window: 10 * time.Second}
-	defaultView   = dispatch.ViewConfig{
-		Attempts: 2, Backoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond,
-		QueueSize: 1024, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second,
-	}
-)
+// A setting is what an upstream is configured to. nil: it has none of this.
+type setting struct {
+	limits      []int // of each server; 0: none
+	seed        uint64
+	connect     time.Duration
+	check       *health.CheckConfig
+	outlierless bool
+	breaker     *health.BreakerConfig
+	budget      health.BudgetConfig
+	view        dispatch.ViewConfig
+}
 
-const defaultConnect = 5 * time.Second
+// defaults are those of package config, for so many servers.
+func defaults(servers int) setting {
+	return setting{
+		limits: make([]int, servers), seed: 1, connect: 5 * time.Second,
+		check: &health.CheckConfig{
+			Interval: 5 * time.Second, FastInterval: time.Second, Timeout: 2 * time.Second, Jitter: 0.2, Rise: 2, Fall: 3,
+		},
+		breaker: &health.BreakerConfig{
+			FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Minute, TrialConnections: 5,
+		},
+		budget: health.BudgetConfig{Ratio: 0.2, Floor: 30, Window: 10 * time.Second},
+		view: dispatch.ViewConfig{
+			Attempts: 2, Backoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond,
+			QueueSize: 1024, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second,
+		},
+	}
+}
 
-// newWorld returns a world with so many servers, which all serve, and with checks whose
-// phases are by a seed. It is to be ended.
-func newWorld(t *testing.T, servers int, seed uint64) *world {
-	w := &world{t: t, start: time.Now()}
+// newWorld returns a world whose servers all serve. It is to be ended.
+func newWorld(t *testing.T, of setting) *world {
+	w := &world{t: t, start: time.Now(), setting: of}
 	w.keeper = health.NewKeeper(&health.KeeperConfig{Now: w.clock})
-	w.checker = health.NewChecker(w.keeper, &health.CheckerConfig{Seed: seed})
-	w.outlier = health.NewOutlier(w.keeper, &defaultOutlier)
+	w.checker = health.NewChecker(w.keeper, &health.CheckerConfig{Seed: of.seed})
+	w.outlier = health.NewOutlier(w.keeper, &health.OutlierConfig{
+		ConsecutiveFailures: 5, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 5 * time.Minute, MaxEjected: 0.5,
+	})
 	w.up = dispatch.NewUpstream("u", nil)
-	vc := defaultView
-	vc.Breaker = health.NewBreaker(w.keeper, "upstream u", nil, &defaultBreaker)
-	vc.Budget = health.NewBudget(&defaultBudget)
+	w.up.HoldUnder(&w.holding)
+	vc := of.view
+	if of.breaker != nil {
+		vc.Breaker = health.NewBreaker(w.keeper, "upstream u", nil, of.breaker)
+	}
+	vc.Budget = health.NewBudget(&of.budget)
 	w.view = dispatch.NewView(w.up, &vc)
 	var members []balance.Member
-	for i := range servers {
-		s := w.newServer(i)
+	for i, limit := range of.limits {
+		s := w.newServer(i, limit)
 		w.servers = append(w.servers, s)
-		members = append(members, balance.Member{Endpoint: s.Endpoint.Endpoint, Weight: 1})
+		members = append(members, balance.Member{Endpoint: s.Endpoint.Endpoint, Weight: 1, Connections: limit})
 	}
 	set := balance.NewSet(members, &balance.Config{OnRoom: w.up.Room}, nil)
 	set.Attach()
 	w.view.Use(set)
 	w.listener = dispatch.NewListener(&dispatch.ListenerConfig{
-		Name: "l", Door: new(dispatch.Door), Nudge: func() {}, Default: w.view, Now: w.clock, Connect: defaultConnect,
+		Name: "l", Door: new(dispatch.Door), Nudge: func() {}, Default: w.view, Now: w.clock, Connect: of.connect,
 	})
 	return w
 }
 
-func (w *world) newServer(i int) *server {
-	s := &server{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80)}
+func (w *world) newServer(i, limit int) *server {
+	s := &server{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80), limit: limit, clock: w.clock, noes: never}
 	addr := socket.Address{Network: "tcp", Name: s.addr.String()}
 	e, _, err := w.up.Endpoint(addr.Name, addr, balance.EndpointConfig{ID: addr.Name, Weight: 1, Now: w.clock})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	s.Endpoint = e
-	s.judge = w.outlier.Add(addr.Name, e)
-	e.SetJudge(s.judge)
-	e.SetBreaker(health.NewBreaker(w.keeper, addr.Name, e, &defaultBreaker))
-	cfg := defaultCheck
-	cfg.Probe = s
-	s.check = w.checker.Watch(addr.Name, e, &cfg)
-	e.SetCheck(s.check)
+	if !w.outlierless {
+		e.SetJudge(w.outlier.Add(addr.Name, e))
+	}
+	if w.breaker != nil {
+		e.SetBreaker(health.NewBreaker(w.keeper, addr.Name, e, w.breaker))
+	}
+	if w.check != nil {
+		cfg := *w.check
+		cfg.Probe = prober{s, cfg.Answered}
+		e.SetCheck(w.checker.Watch(addr.Name, e, &cfg))
+	}
 	return s
 }
 
@@ -159,59 +136,53 @@ func (w *world) end() {
 	w.clients.Wait()
 	w.checker.Close()
 	w.keeper.Close()
+	for _, s := range w.servers {
+		if s.Active() != 0 {
+			w.err("%s has %d sessions in the end", s.addr, s.Active())
+		}
+	}
+	if n := w.holding.InUse(); n != 0 || w.up.Waiting() != 0 {
+		w.err("%d are held and %d wait in the end", n, w.up.Waiting())
+	}
+	if b := w.view.Breaker; b != nil {
+		if connections, pending := b.Load(); connections != 0 || pending != 0 {
+			w.err("%d connections, %d pending in the end", connections, pending)
+		}
+	}
 }
 
-func (w *world) clock() int64 { return int64(time.Since(w.start)) + 1 }
+func (w *world) err(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong = append(w.wrong, fmt.Sprintf("%v: ", w.now())+fmt.Sprintf(format, args...))
+}
+
+func (w *world) clock() int64       { return int64(w.now()) + 1 }
+func (w *world) now() time.Duration { return time.Since(w.start) }
 
 // turn has a server be in a condition from now on.
 func (w *world) turn(i int, to condition) {
 	s := w.servers[i]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.is = to
-	s.turns = append(s.turns, turn{time.Since(w.start), to})
+	s.be(func() { s.is = to })
 }
 
-// roundTrip is how long a segment and its answer take.
-const roundTrip = time.Millisecond
-
-// Probe implements [health.Prober]: it connects.
-func (s *server) Probe(ctx context.Context) error {
-	end, _ := ctx.Deadline()
-	return s.connect(time.Until(end))
-}
-
-// connect is a connect(2), whose first segment is repeated after 1 s, 3 s and so on.
-func (s *server) connect(timeout time.Duration) error {
-	for wait := time.Second; ; wait *= 2 {
-		time.Sleep(min(roundTrip, timeout))
-		switch is := s.now(); {
-		case is.accepts():
-			return nil
-		case is == refusing:
-			return os.NewSyscallError("connect", syscall.ECONNREFUSED)
-		case timeout <= wait:
-			time.Sleep(timeout - roundTrip)
-			return os.ErrDeadlineExceeded
-		}
-		time.Sleep(wait - roundTrip)
-		timeout -= wait
-	}
-}
-
-// client has a client come, and not wait for it.
+// client has a client come, and does not wait for it.
 func (w *world) client() {
-	came := time.Since(w.start)
+	came := w.now()
 	w.clients.Go(func() {
 		err := w.serve()
+		at := w.now()
+		if err != nil {
+			could := w.could()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.refused = append(w.refused, lost{came, at, err, could})
+			return
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if now := time.Since(w.start); err != nil {
-			w.refused = append(w.refused, lost{came, now, err})
-		} else {
-			w.served++
-			w.longest = max(w.longest, now-came)
-		}
+		w.served++
+		w.longest = max(w.longest, at-came)
 	})
 }
 
@@ -224,7 +195,9 @@ func (w *world) serve() error {
 		switch step := s.Next(w.clock()); step.Do {
 		case core.Connect:
 			to := w.servers[slices.IndexFunc(w.servers, func(s *server) bool { return s.addr == step.Address.AddrPort })]
+			w.look(to)
 			if err := to.connect(step.Timeout); err != nil {
+				to.be(func() { to.vain++ })
 				s.Failed(err, w.clock())
 				continue
 			}
@@ -237,14 +210,14 @@ func (w *world) serve() error {
 		case core.Pause:
 			time.Sleep(step.Timeout)
 		case core.Park:
-			w.park(step.Timeout, s.Woken())
+			park(step.Timeout, s.Woken())
 		default:
 			return s.Err()
 		}
 	}
 }
 
-func (w *world) park(d time.Duration, woken <-chan struct{}) {
+func park(d time.Duration, woken <-chan struct{}) {
 	var after <-chan time.Time
 	if d > 0 {
 		after = time.After(d)
@@ -259,7 +232,7 @@ func (w *world) park(d time.Duration, woken <-chan struct{}) {
 func (w *world) session(with *server, limits *relay.Limits) {
 	w.clients.Go(func() {
 		var r relay.Result
-		switch with.now() {
+		switch is, _ := with.now(); is {
 		case cutting:
 			time.Sleep(roundTrip)
 			r = relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB}
@@ -270,7 +243,7 @@ func (w *world) session(with *server, limits *relay.Limits) {
 			time.Sleep(5 * roundTrip)
 			r = relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1, Reason: relay.ReasonEOF}}
 		}
-		limits.Of.(core.Bond).Ended(r, nil)
+		with.be(func() { limits.Of.(core.Bond).Ended(r, nil) })
 	})
 }
 
@@ -285,7 +258,7 @@ func (w *world) come(perSecond int, d time.Duration) {
 func (w *world) report() string {
 	text := fmt.Sprintf("%d served, the longest after %v, %d refused", w.served, w.longest, len(w.refused))
 	for _, l := range w.refused[:min(len(w.refused), 3)] {
-		text += fmt.Sprintf("; %v came, %v: %v", l.came, l.at, l.cause)
+		text += fmt.Sprintf("; %v came, %v: %v %v", l.came, l.at, l.cause, l.could)
 	}
 	return text
 }

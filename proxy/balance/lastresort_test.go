@@ -1,0 +1,120 @@
+package balance_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/balance"
+	"pgregory.net/rapid"
+)
+
+// TestLastResortModel: whatever the policy, as a last resort one is picked if there is one that
+// neither is barred or failing, nor draining, of weight 0, full or tried, and no other; and if
+// it is to be well, one that is.
+func TestLastResortModel(t *testing.T) {
+	each(t, func(t *testing.T, p balance.Policy) {
+		rapid.Check(t, func(rt *rapid.T) {
+			var members []member
+			for range rapid.IntRange(0, 6).Draw(rt, "endpoints") {
+				members = append(members, member{
+					weight: rapid.IntRange(0, 2).Draw(rt, "weight"), limit: rapid.IntRange(0, 1).Draw(rt, "limit"),
+					backup: rapid.IntRange(0, 4).Draw(rt, "backup") == 0,
+				})
+			}
+			r := newRig(t, balance.Config{Policy: p, BackupWhenFull: true}, members...)
+			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+				if len(members) > 0 {
+					turnOne(rt, r.endpoints[rapid.IntRange(0, len(members)-1).Draw(rt, "which")])
+				}
+				r.checkLastResort(rt, members)
+			}
+		})
+	})
+}
+
+// turnOne changes something about an endpoint.
+func turnOne(rt *rapid.T, e *balance.Endpoint) {
+	on := rapid.Bool().Draw(rt, "on")
+	switch rapid.IntRange(0, 6).Draw(rt, "what") {
+	case 0:
+		e.SetHealthy(!on)
+	case 1:
+		e.SetEjected(on)
+	case 2:
+		e.SetBroken(on)
+	case 3:
+		e.SetBarred(on)
+	case 4:
+		e.SetFailing(on)
+	case 5:
+		e.SetDraining(on)
+	default:
+		if on {
+			e.AcquireAnyway()
+		} else if e.Active() > 0 {
+			e.Release()
+		}
+	}
+}
+
+func (r *rig) checkLastResort(rt *rapid.T, members []member) {
+	which := rapid.SampledFrom([]balance.Which{balance.Working, balance.Hopeful}).Draw(rt, "which")
+	req := client(rapid.IntRange(0, 9).Draw(rt, "client"))
+	req.Which = which
+	for _, e := range r.endpoints {
+		if rapid.IntRange(0, 3).Draw(rt, "tried") == 0 {
+			req.Tried = append(req.Tried, e)
+		}
+	}
+	may := func(i int) bool {
+		e, st := r.endpoints[i], r.endpoints[i].State()
+		room := e.Weight() > 0 && !st.Draining && (members[i].limit == 0 || st.Active < members[i].limit)
+		if open := e.OpenAnyway(); open != (room && !st.Barred) {
+			rt.Fatalf("%+v: that it is open is %v", st, open)
+		}
+		if which == balance.Working && (st.Down || st.Ejected || st.Broken) || which == balance.Hopeful && st.Barred {
+			return false
+		}
+		return room && !e.Failing() && !tried(&req, e)
+	}
+	any := false
+	for i := range members {
+		any = any || may(i)
+	}
+	e, err := r.Pick(&req)
+	if any != (err == nil) {
+		rt.Fatalf("%v, though that there is one is %v", err, any)
+	}
+	if err != nil {
+		return
+	}
+	e.Release()
+	for i, other := range r.endpoints {
+		if other == e && !may(i) {
+			rt.Fatalf("%+v was picked", e.State())
+		}
+	}
+}
+
+// TestLastResortSays why there is none, and leaves backups in reserve for primaries that are
+// full, unless they serve for these.
+func TestLastResortSays(t *testing.T) {
+	r := newRig(t, balance.Config{}, member{weight: 1, limit: 1}, member{weight: 1}, member{weight: 1, backup: true})
+	for _, e := range r.endpoints {
+		e.SetEjected(true)
+	}
+	req := balance.Request{Which: balance.Hopeful}
+	r.endpoints[0].AcquireAnyway()
+	r.endpoints[1].SetFailing(true)
+	r.fails(&req, balance.ErrFull)
+	r.endpoints[0].SetBarred(true)
+	if got := r.one(&req); got != 2 {
+		t.Errorf("picked %d, want the backup", got)
+	}
+	req.Tried = r.endpoints[2:]
+	r.fails(&req, balance.ErrTried)
+	r.endpoints[2].SetFailing(true)
+	if _, err := r.Pick(&req); !errors.Is(err, balance.ErrUnavailable) {
+		t.Error(err)
+	}
+}
