@@ -85,6 +85,7 @@ upstreams:
     endpoints: [{address: %q, name: a}]
     circuit_breaker: {open: 1h}
     retry: {attempts: 0}
+    queue: {hold: 0s}
     health_check: {type: http, port: %s, interval: 1s, fast_interval: 1s, jitter: 0, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
 		address, role.port))
 	role.well.Store(false)

@@ -51,6 +51,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - name: u
     endpoints: [{address: %q, name: a}]
+    queue: {hold: 0s}
     health_check: {type: http, port: %s, %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
 			named(t, "a"), role.port, tls))
 		if got := whose(t, r.At("l")); got != "a" {
@@ -71,7 +72,7 @@ func TestPanic(t *testing.T) {
 	role := newRole(t, false)
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
 	role.well.Store(false)
@@ -117,7 +118,7 @@ func TestCircuitBreaker(t *testing.T) {
 	port := freePort(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}}]`, port))
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}}]`, port))
 	for range 5 {
 		refused(t, r.At("l"))
 	}
@@ -145,7 +146,10 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 		got, _ := sockets.ReadLine(c)
 		return got == "back"
 	})
-	r.Until("it is closed", func() bool { return r.Status().Upstreams[0].Breaker == "closed" })
+	r.Until("it is closed", func() bool {
+		served(r.At("l"))
+		return r.Status().Upstreams[0].Breaker == "closed"
+	})
 	for range 10 {
 		whose(t, r.At("l"))
 	}
@@ -155,7 +159,7 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 func TestEjectionsWithheld(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off, circuit_breaker: off, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.5}}]`,
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off, circuit_breaker: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.5}}]`,
 		sockets.Refusing(t)))
 	for range 3 {
 		refused(t, r.At("l"))
@@ -171,7 +175,7 @@ func TestBreakerConnections(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
-  - {name: u, endpoints: [%q], circuit_breaker: {connections: 1}}
+  - {name: u, endpoints: [%q], circuit_breaker: {connections: 1}, queue: {size: 0}}
   - {name: v, endpoints: [%[1]q], circuit_breaker: {connections: 1}, queue: {size: 1}}`, named(t, "a")))
 	first, second := client(t, r.At("l")), client(t, r.At("m"))
 	line(t, first)

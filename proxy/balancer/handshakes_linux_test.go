@@ -22,7 +22,7 @@ listeners:
   - {name: begin, bind: "127.0.0.1:0", upstream: mute, timeouts: {connect: 300ms}}
 upstreams:
   - {name: plain, endpoints: [%q]}
-  - {name: mute, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, retry: {attempts: 0}, health_check: off}`, mute, mute), "c.pem", cert, "k.pem", key)
+  - {name: mute, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, retry: {attempts: 0}, queue: {hold: 0s}, health_check: off}`, mute, mute), "c.pem", cert, "k.pem", key)
 	began := time.Now()
 	for _, name := range []string{"accept", "begin"} {
 		c := client(t, r.At(name))

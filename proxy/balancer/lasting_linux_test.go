@@ -180,8 +180,8 @@ func TestReplacedEndpointsAreGuarded(t *testing.T) {
 	text := `
 listeners: [{name: o, bind: "127.0.0.1:0", upstream: o}, {name: b, bind: "127.0.0.1:0", upstream: b}]
 upstreams:
-  - {name: o, endpoints: [{name: e, address: "127.0.0.1:%[1]s"}], health_check: off, retry: {attempts: 0}, circuit_breaker: off, outlier_detection: %[2]s}
-  - {name: b, endpoints: [{name: e, address: "127.0.0.1:%[1]s"}], health_check: off, retry: {attempts: 0}, outlier_detection: off, circuit_breaker: %[3]s}`
+  - {name: o, endpoints: [{name: e, address: "127.0.0.1:%[1]s"}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: off, outlier_detection: %[2]s}
+  - {name: b, endpoints: [{name: e, address: "127.0.0.1:%[1]s"}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: off, circuit_breaker: %[3]s}`
 	const judged, broken = "{consecutive_failures: 1, max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}", "{min_volume: 1, failure_percentage: 1, open: 1h}"
 	r := start(t, fmt.Sprintf(text, freePort(t), judged, broken))
 	dead := freePort(t)

@@ -24,6 +24,7 @@ upstreams:
     endpoints: [{address: %q, name: a}, {address: %[1]q, name: b}, {address: %[1]q, name: c, weight: 0}, {address: %q, name: e}]
     outlier_detection: {consecutive_failures: 1, base_ejection_time: 1h, max_ejection_time: 1h}
     retry: {attempts: 0}
+    queue: {hold: 0s}
     circuit_breaker: off
     health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}`,
 		a, sockets.Refusing(t), role.port))

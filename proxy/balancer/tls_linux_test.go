@@ -133,7 +133,7 @@ listeners:
   - {name: begin, bind: "127.0.0.1:0", upstream: ours}
 upstreams:
   - {name: plain, endpoints: [%q]}
-  - {name: again, endpoints: [%q], tls: {ca: c.pem, sni: again.test}, retry: {attempts: 0}}
+  - {name: again, endpoints: [%q], tls: {ca: c.pem, sni: again.test}, queue: {hold: 0s}, retry: {attempts: 0}}
   - {name: ours, endpoints: [%q], tls: {ca: c.pem, sni: front.test}}`, plain, again, frontOf(t, cert, key)), "c.pem", cert, "k.pem", key)
 	c, err := hello(t, r.At("plain"), "front.test", "h2")
 	if err != nil {

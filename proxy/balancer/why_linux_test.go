@@ -18,9 +18,9 @@ func TestWhyInStatus(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
-  - {name: u, endpoints: [{address: %q, name: e}], health_check: off, retry: {attempts: 0}, circuit_breaker: off,
+  - {name: u, endpoints: [{address: %q, name: e}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: off,
      outlier_detection: {consecutive_failures: 2, max_ejected: 1.0, base_ejection_time: 30s}}
-  - {name: v, endpoints: [{address: %[1]q, name: f}], health_check: off, retry: {attempts: 0}, outlier_detection: off,
+  - {name: v, endpoints: [{address: %[1]q, name: f}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: off,
      circuit_breaker: {failure_percentage: 50, min_volume: 2, open: 1m}}`, sockets.Refusing(t)))
 	began := time.Now()
 	for range 2 {

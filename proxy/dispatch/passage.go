@@ -106,7 +106,7 @@ func served(b *health.Breaker, permit health.Permit, forced bool, now int64) {
 		b.Report(permit, health.OK, now)
 	}
 	if forced {
-		b.Better("a client was served in panic")
+		b.Better("a client was served all the same")
 	}
 }
 
