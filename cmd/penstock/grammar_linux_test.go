@@ -156,6 +156,9 @@ func (g *grammar) duration(lo, hi string) any {
 // textual draws what is written as text.
 func (g *grammar) textual(path string, typ reflect.Type, tag reflect.StructTag) (text any, ok bool) {
 	switch typ {
+	case reflect.TypeFor[config.Rule]():
+		return g.mostly([]string{"10.1.1.1/8", "unix:uid", "nobody"},
+			"0.0.0.0/0", "::/0", "127.0.0.0/8", "127.0.0.1", "2001:db8::/32", "all", "unix", "unix:uid=0", "unix:gid=0"), true
 	case reflect.TypeFor[netip.Prefix]():
 		return g.mostly([]string{"10.1.1.1/8", "all"}, "0.0.0.0/0", "::/0", "127.0.0.0/8", "127.0.0.1", "10.0.0.0/8", "2001:db8::/32"), true
 	case reflect.TypeFor[netip.Addr]():
@@ -176,10 +179,13 @@ func (g *grammar) textual(path string, typ reflect.Type, tag reflect.StructTag) 
 	case reflect.TypeFor[config.Secret]():
 		return pick(g, "", "PING\r\n", "file:secret"), true
 	}
-	if typ.Kind() != reflect.String {
-		return nil, false
+	switch {
+	case typ.Kind() == reflect.String:
+		return g.word(path, tag), true
+	case typ.Kind() == reflect.Struct: // of which nothing is known here
+		return tag.Get("eg"), true
 	}
-	return g.word(path, tag), true
+	return nil, false
 }
 
 func (g *grammar) word(path string, tag reflect.StructTag) string {
@@ -199,6 +205,8 @@ func (g *grammar) word(path string, tag reflect.StructTag) string {
 		return pick(g, "localhost", "db.test", "_pg._tcp.db.test", "db.test.")
 	case "urlpath":
 		return pick(g, "/", "/health?x=y", "/%20", "/ä")
+	case "zone":
+		return pick(g, "", "a", "eu-1", "${NAME}")
 	case "glob":
 		return pick(g, "conf.d/*.yaml", "more.yaml", "checked.yaml")
 	}
