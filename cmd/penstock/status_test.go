@@ -33,8 +33,8 @@ func aStatus(now time.Time) *admin.Status {
 		Upstreams: []admin.Upstream{
 			{
 				Name: "shop", Balance: "first", Breaker: "open", BreakerWhy: "9 of 9 connections failed", BreakerUntil: now.Add(time.Minute), Bytes: bytes,
-				EjectionsWithheld: 12,
-				Discovery:         &admin.Discovery{Kind: "dns", From: "A db.test", Endpoints: 3, Confirmed: now.Add(-5 * time.Minute), Error: "SERVFAIL", Failures: 8},
+				EjectionsWithheld: 12, Held: 3,
+				Discovery: &admin.Discovery{Kind: "dns", From: "A db.test", Endpoints: 3, Confirmed: now.Add(-5 * time.Minute), Error: "SERVFAIL", Failures: 8},
 				Endpoints: []admin.Endpoint{
 					{Name: "a", State: admin.Up, Weight: 1, Zone: "z1", Bytes: bytes},
 					{Name: "b", State: admin.Down, Why: strings.Repeat("long ", 50), Weight: 1},
@@ -62,7 +62,7 @@ connections                               active 496 of 496 (limit), accepted 5,
 listener     web    paused (connections)  active 3 of 4, accepted 0, refused 0, in 1.20 MB, out 3.40 GB; 127.0.0.1:443 (accept queue 3 of 128), 127.0.0.2:443 (accept queue 129 of 128, overflowed 7), unix:/s (accept queue unknown)
       has paused at its limits (connections 2)
       route 0 is split (sni: [a.test]): shop 95 %, shop-next 5 %
-upstream     shop   first, breaker open   active 0, waiting 0, in 1.20 MB, out 3.40 GB
+upstream     shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 MB, out 3.40 GB
       breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed
       max_ejected has held back ejections: 12 failures
       3 endpoints from dns A db.test, which has failed 8 times: the last good answer was at 2026-01-02 09:55:00, 5m0s ago

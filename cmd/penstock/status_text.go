@@ -198,11 +198,15 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	if refused != "" {
 		refused = ", refused" + refused
 	}
+	held := ""
+	if u.Held > 0 {
+		held = fmt.Sprintf(", held %d", u.Held)
+	}
 	state := u.Balance
 	if u.Breaker != "" && u.Breaker != "closed" {
 		state += ", breaker " + u.Breaker
 	}
-	t.row("upstream", u.Name, state, fmt.Sprintf("active %d, waiting %d%s, %s", u.Active, u.Pending, refused, traffic(u.Bytes)))
+	t.row("upstream", u.Name, state, fmt.Sprintf("active %d, waiting %d%s%s, %s", u.Active, u.Pending, held, refused, traffic(u.Bytes)))
 	t.circuit(u.BreakerWhy, u.BreakerUntil)
 	if u.EjectionsWithheld > 0 {
 		t.note("max_ejected has held back ejections: %d failures", u.EjectionsWithheld)

@@ -262,10 +262,8 @@ type Upstream struct {
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty"`
 	// Reasons are clients that got no endpoint, by reason.
 	Reasons map[string]int64 `json:"refused_by,omitempty"`
-	// RefusedLastMinute and WithheldLastMinute are the clients refused and the ejections
-	// held back within about the last minute.
-	RefusedLastMinute  int64 `json:"refused_last_minute,omitempty"`
-	WithheldLastMinute int64 `json:"ejections_withheld_last_minute,omitempty"`
+	// LastMinute is by how much some of the counts have risen within about the last minute.
+	LastMinute LastMinute `json:"last_minute,omitzero"`
 	// Outage is since when no endpoint takes clients; nil: one does.
 	Outage   *UpstreamOutage `json:"outage,omitempty"`
 	Fallback string          `json:"fallback,omitempty"` // the upstream that has its clients then
@@ -276,11 +274,20 @@ type Upstream struct {
 	Endpoints    []Endpoint    `json:"endpoints"`
 }
 
+// LastMinute is by how much counts of an [Upstream] have risen within about a minute.
+type LastMinute struct {
+	Refused           int64 `json:"refused"` // clients, for whatever reason
+	Held              int64 `json:"held"`
+	LastResort        int64 `json:"last_resort"`
+	EjectionsWithheld int64 `json:"ejections_withheld"`
+}
+
 // An UpstreamOutage is a time in which no endpoint of an upstream takes clients.
 type UpstreamOutage struct {
 	Since     time.Time `json:"since"`
 	Full      bool      `json:"full,omitempty"` // those that are usable are at their limit
 	Refused   int64     `json:"refused"`        // clients since then
+	Held      int64     `json:"held"`           // clients since then that had to wait for an endpoint
 	Fallbacks int64     `json:"fallbacks"`      // clients since then that went to the fallback
 }
 

@@ -77,9 +77,16 @@ func TestProblems(t *testing.T) {
 		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01"}},
 		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00"}},
 		"no usable endpoint": {
-			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.RefusedLastMinute = out, []Endpoint{down, ejected}, 9 }),
+			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.LastMinute.Refused = out, []Endpoint{down, ejected}, 9 }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},
 		},
+		"none that is usable, but they serve": {shop(func(u *Upstream) {
+			u.Outage, u.Endpoints, u.LastMinute.LastResort = &UpstreamOutage{Since: now}, []Endpoint{down}, 1
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are served as a last resort: d: down: connection refused"}},
+		"none that is usable, and they serve some": {shop(func(u *Upstream) {
+			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 1, Held: 1}
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused"}},
+		"clients are held": {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no endpoint for 1 client within the last minute, and held them"}},
 		"no endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"},
@@ -98,13 +105,13 @@ func TestProblems(t *testing.T) {
 			shop(func(u *Upstream) {
 				u.Breaker, u.BreakerWhy, u.BreakerUntil = "open", "9 of 9 failed", now.Add(time.Minute)
 			}),
-			[]string{"outage breaker upstream shop: breaker open until 10:01:00: 9 of 9 failed"},
+			[]string{"warning breaker upstream shop: breaker open until 10:01:00: 9 of 9 failed"},
 		},
 		"one that is half-open": {shop(func(u *Upstream) { u.Breaker = "half-open" }), []string{"warning breaker upstream shop: breaker half-open"}},
 		"one that is closed":    {shop(func(u *Upstream) { u.Breaker = "closed" }), nil},
 		"panic":                 {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
-		"refusals":              {shop(func(u *Upstream) { u.RefusedLastMinute = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
-		"ejections":             {shop(func(u *Upstream) { u.WithheldLastMinute = 2 }), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute)"}},
+		"refusals":              {shop(func(u *Upstream) { u.LastMinute.Refused = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
+		"ejections":             {shop(func(u *Upstream) { u.LastMinute.EjectionsWithheld = 2 }), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute)"}},
 		"discovery": {
 			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
 			[]string{"warning discovery upstream shop: discovery from dns A db.test fails: SERVFAIL"},

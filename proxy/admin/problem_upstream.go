@@ -11,28 +11,36 @@ const mostEndpoints = 10
 
 // costly is the severity of what keeps an upstream's clients from being served.
 func (f *finder) costly(u *Upstream) Severity {
-	if u.Fallback != "" || !f.used[u.Name] {
+	if u.Fallback != "" || !f.used[u.Name] || served(u) {
 		return Warning
 	}
 	return Outage
 }
 
+// served reports whether an upstream's clients are served though no endpoint is usable: as a
+// last resort the others are tried.
+func served(u *Upstream) bool {
+	m := &u.LastMinute
+	return m.LastResort > 0 && m.Refused == 0 && m.Held == 0
+}
+
 func (f *finder) upstream(u *Upstream) {
 	of := Problem{Upstream: u.Name}
 	f.outage(of, u)
-	switch u.Breaker {
-	case "open":
-		f.add(of, f.costly(u), "breaker", "upstream %s: %s", u.Name, reason("breaker open", u.BreakerUntil, u.BreakerWhy))
-	case "half-open":
-		f.add(of, Warning, "breaker", "upstream %s: %s", u.Name, reason("breaker half-open", u.BreakerUntil, u.BreakerWhy))
+	if u.Breaker != "" && u.Breaker != "closed" {
+		f.add(of, Warning, "breaker", "upstream %s: %s", u.Name, reason("breaker "+u.Breaker, u.BreakerUntil, u.BreakerWhy))
 	}
 	if u.Panic {
 		f.add(of, Warning, "panic", "upstream %s: too few endpoints are usable, all are used (panic_below)", u.Name)
 	}
-	if n := u.RefusedLastMinute; n > 0 && u.Outage == nil {
+	m := &u.LastMinute
+	if n := m.Refused; n > 0 && u.Outage == nil {
 		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute", u.Name, plural(n, "client", "clients"))
 	}
-	if n := u.WithheldLastMinute; n > 0 {
+	if n := m.Held; n > 0 && u.Outage == nil {
+		f.add(of, Warning, "held", "upstream %s had no endpoint for %s within the last minute, and held them", u.Name, plural(n, "client", "clients"))
+	}
+	if n := m.EjectionsWithheld; n > 0 {
 		f.add(of, Warning, "ejections_withheld", "upstream %s: max_ejected keeps endpoints that fail (%s within the last minute)", u.Name, plural(n, "failure", "failures"))
 	}
 	if d := u.Discovery; d != nil && d.Error != "" {
@@ -55,6 +63,9 @@ func (f *finder) outage(of Problem, u *Upstream) {
 	}
 	if o.Refused > 0 {
 		cost += ", " + plural(o.Refused, "client", "clients") + " refused"
+	}
+	if served(u) {
+		cost += ", clients are served as a last resort"
 	}
 	if o.Full {
 		f.add(of, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))

@@ -63,7 +63,7 @@ func (s *Server) conditions() []monitor.Upstream {
 	list := s.watcher.upstreams[:0]
 	for name, u := range s.upstreams {
 		list = append(list, monitor.Upstream{
-			Key: u.up, Name: name, Condition: u.condition(), Refused: u.up.Refusals(), Fallbacks: u.up.Fallbacks(),
+			Key: u.up, Name: name, Condition: u.condition(), Refused: u.up.Refusals(), Held: u.up.Held(), Fallbacks: u.up.Fallbacks(),
 		})
 	}
 	s.watcher.upstreams = list
@@ -113,6 +113,8 @@ func (s *Server) whyUnusable(key any) string {
 // The lines on counters that rise.
 const (
 	refusedLine  = "clients refused"
+	heldLine     = "clients held, no endpoint could serve them"
+	resortLine   = "connections made as a last resort"
 	withheldLine = "ejections held back by max_ejected"
 	droppedLine  = "accept queue overflowed, clients had to try again"
 )
@@ -131,7 +133,11 @@ func (s *Server) watched() []monitor.Counter {
 	}
 	for _, upstreams := range []map[string]*upstream{s.upstreams, s.departed} {
 		for name, u := range upstreams {
-			list = append(list, monitor.Counter{Key: u.up, Message: refusedLine, Kind: "upstream", Name: name, Total: u.up.Refusals()})
+			list = append(list,
+				monitor.Counter{Key: u.up, Message: refusedLine, Kind: "upstream", Name: name, Total: u.up.Refusals()},
+				monitor.Counter{Key: u.up, Message: heldLine, Kind: "upstream", Name: name, Total: u.up.Held()},
+				monitor.Counter{Key: u.up, Message: resortLine, Kind: "upstream", Name: name, Total: u.up.LastResorts()},
+			)
 			if u.outlier != nil {
 				list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: name, Total: u.outlier.Held()})
 			}
@@ -150,14 +156,19 @@ func (*explanation) Reasons(c *monitor.Counter) map[string]int64 {
 	case *dispatch.Door:
 		return of.Counts().Refused
 	case *dispatch.Upstream:
-		return of.Counts().Refused
+		if c.Message == refusedLine {
+			return of.Counts().Refused
+		}
 	}
 	return nil
 }
 
 // Level implements [monitor.Explanation]: that clients are refused by the listener's rules is
-// no fault.
+// no fault, and whom a last resort serves has lost nothing.
 func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Level {
+	if c.Message == resortLine {
+		return slog.LevelInfo
+	}
 	if _, ok := c.Key.(*dispatch.Door); ok && !slices.ContainsFunc(slices.Collect(maps.Keys(increase)), dispatch.Fault) {
 		return slog.LevelInfo
 	}
@@ -166,10 +177,10 @@ func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Le
 
 // missed says of an upstream's status what clients and verdicts have missed lately.
 func (s *Server) missed(u *upstream, st *admin.Upstream) {
-	now := s.now()
-	st.RefusedLastMinute = s.watcher.sums.Recent(now, u.up, refusedLine)
-	if u.outlier != nil {
-		st.WithheldLastMinute = s.watcher.sums.Recent(now, u.outlier, withheldLine)
+	now, sums := s.now(), s.watcher.sums
+	st.LastMinute = admin.LastMinute{
+		Refused: sums.Recent(now, u.up, refusedLine), Held: sums.Recent(now, u.up, heldLine),
+		LastResort: sums.Recent(now, u.up, resortLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
 	}
 	condition := u.condition()
 	if condition == monitor.Usable {
@@ -180,6 +191,6 @@ func (s *Server) missed(u *upstream, st *admin.Upstream) {
 		o = monitor.Outage{Since: now}
 	}
 	st.Outage = &admin.UpstreamOutage{
-		Since: s.wall(o.Since), Full: condition == monitor.Full, Refused: o.Refused, Fallbacks: o.Fallbacks,
+		Since: s.wall(o.Since), Full: condition == monitor.Full, Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks,
 	}
 }

@@ -47,7 +47,7 @@ upstreams:
 	}
 	role.well.Store(true)
 	r.Logs("level=INFO", `msg="upstream has a usable endpoint again"`, "upstream=u")
-	refusals := regexp.MustCompile(`msg="upstream has a usable endpoint again" upstream=u duration=[0-9.]+m?s refused=(\d+) fallbacks=0`)
+	refusals := regexp.MustCompile(`msg="upstream has a usable endpoint again" upstream=u duration=[0-9.]+m?s refused=(\d+) held=0 fallbacks=0`)
 	if found := refusals.FindStringSubmatch(r.Log.String()); found == nil || len(found[1]) != 3 || found[1] < "200" {
 		t.Errorf("the end of the outage says %q", found)
 	}
@@ -56,6 +56,33 @@ upstreams:
 	}
 	r.Logs("level=WARN", `msg="clients refused"`, "upstream=u", "unavailable 2")
 	r.Logs("level=WARN", `msg="clients refused"`, "listener=l", `reasons="upstream 2`)
+}
+
+// TestHeldAreLogged: clients that are held, and served as a last resort, are summed up, and a
+// problem; nothing is an outage in which they were.
+func TestHeldAreLogged(t *testing.T) {
+	port := freePort(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 1m}, health_check: off, circuit_breaker: off}]`, port))
+	c := client(t, r.At("l"))
+	r.Until("it is held", func() bool { return r.Status().Upstreams[0].LastMinute.Held == 1 })
+	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprint(c, "back\n"); sockets.Echo(c) })
+	line(t, c)
+	if u := r.Status().Upstreams[0]; u.Outage != nil || u.LastMinute.Refused != 0 {
+		t.Errorf("%+v, %+v", u.Outage, u.LastMinute)
+	}
+	r.Until("the last resort is counted", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort > 0 })
+	c.Close()
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	r.Logs("level=WARN", `msg="clients held, no endpoint could serve them" upstream=u times=1`)
+	r.Logs("level=INFO", `msg="connections made as a last resort" upstream=u times=`)
 }
 
 // TestRefusalsByRuleAreNoWarning.

@@ -12,6 +12,12 @@ func (u *Upstream) Refusals() int64 { return total(u.refused[:]) }
 // Fallbacks returns how many clients went to the fallback.
 func (u *Upstream) Fallbacks() int64 { return u.fallbacks.Load() }
 
+// Held returns how many clients had to wait because nobody could serve them.
+func (u *Upstream) Held() int64 { return u.holds.Load() }
+
+// LastResorts returns how many connections were made as a last resort.
+func (u *Upstream) LastResorts() int64 { return u.lastResort.Load() }
+
 func total(counts []atomic.Int64) (n int64) {
 	for i := range counts {
 		n += counts[i].Load()

@@ -23,14 +23,15 @@ type Upstream struct {
 	Name      string
 	Condition Condition
 	Refused   int64 // clients until now
+	Held      int64 // clients that had to wait for an endpoint until now
 	Fallbacks int64 // clients that went to the fallback until now
 }
 
 // An Outage is the time for which an upstream has no endpoint that takes clients.
 type Outage struct {
-	Since              int64 // of the clock, in nanoseconds
-	Condition          Condition
-	Refused, Fallbacks int64 // clients since then
+	Since                    int64 // of the clock, in nanoseconds
+	Condition                Condition
+	Refused, Held, Fallbacks int64 // clients since then
 }
 
 // The times of an outage.
@@ -72,9 +73,14 @@ type condition struct {
 	endedAt int64 // the last outage that was told; 0: none
 }
 
-type counts struct{ refused, fallbacks int64 }
+type counts struct{ refused, held, fallbacks int64 }
 
-func (u *Upstream) counts() counts { return counts{u.Refused, u.Fallbacks} }
+func (u *Upstream) counts() counts { return counts{u.Refused, u.Held, u.Fallbacks} }
+
+// since returns what has come to others.
+func (c counts) since(before counts) counts {
+	return counts{c.refused - before.refused, c.held - before.held, c.fallbacks - before.fallbacks}
+}
 
 // NewOutages returns an Outages that knows no upstream.
 func NewOutages(log *slog.Logger) *Outages {
@@ -116,7 +122,8 @@ func (o *Outages) Of(key any) (Outage, bool) {
 	if c == nil || c.kind == Usable || c.back != 0 {
 		return Outage{}, false
 	}
-	return Outage{c.since, c.kind, c.Refused - c.began.refused, c.Fallbacks - c.began.fallbacks}, true
+	cost := c.counts().since(c.began)
+	return Outage{c.since, c.kind, cost.refused, cost.held, cost.fallbacks}, true
 }
 
 // What a look comes to.
@@ -193,9 +200,10 @@ func (o *Outages) tellEnded(ended []*condition) {
 		if c.Condition == Full {
 			text = "upstream has usable endpoints again, which are at their limit"
 		}
+		cost := c.until.since(c.began)
 		attrs := []any{
 			"upstream", c.Name, "duration", time.Duration(c.back - c.since).Round(time.Millisecond).String(),
-			"refused", c.until.refused - c.began.refused, "fallbacks", c.until.fallbacks - c.began.fallbacks,
+			"refused", cost.refused, "held", cost.held, "fallbacks", cost.fallbacks,
 		}
 		if c.lapses > 0 {
 			attrs = append(attrs, "recurred", c.lapses)

@@ -22,11 +22,12 @@ func newStage(t *testing.T) *stage {
 }
 
 // look looks at a time at which the upstream is in a condition, and as many clients more were
-// refused.
+// refused, and twice as many held.
 func (s *stage) look(seconds float64, c monitor.Condition, refused int64, lines ...string) {
 	s.t.Helper()
 	s.up.Condition = c
 	s.up.Refused += refused
+	s.up.Held += 2 * refused
 	s.Look(at(seconds), []monitor.Upstream{s.up}, func(any) string { return "a: down" })
 	s.says(s.t, name(int(seconds)), lines...)
 }
@@ -43,14 +44,14 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	s.look(1, monitor.Usable, 5)
 	s.look(2, monitor.Unusable, 7, begins)
 	s.look(3, monitor.Unusable, 100)
-	if o, ok := s.Of(1); !ok || o.Since != at(2) || o.Refused != 107 || o.Condition != monitor.Unusable {
+	if o, ok := s.Of(1); !ok || o.Since != at(2) || o.Refused != 107 || o.Held != 214 || o.Condition != monitor.Unusable {
 		t.Errorf("it is %+v, %v", o, ok)
 	}
 	s.look(12, monitor.Usable, 1)
 	if o, ok := s.Of(1); ok {
 		t.Errorf("when it is over: %+v", o)
 	}
-	s.look(13, monitor.Usable, 10, ends+"10s refused=108 fallbacks=0")
+	s.look(13, monitor.Usable, 10, ends+"10s refused=108 held=216 fallbacks=0")
 	s.look(14, monitor.Usable, 0)
 }
 
@@ -78,7 +79,7 @@ func TestOutageThatRecurs(t *testing.T) {
 	s.text.Reset()
 	s.look(now+200, monitor.Unusable, 0, begins)
 	s.look(now+201, monitor.Usable, 0)
-	s.look(now+202, monitor.Usable, 0, ends+"1s refused=0 fallbacks=0")
+	s.look(now+202, monitor.Usable, 0, ends+"1s refused=0 held=0 fallbacks=0")
 }
 
 // TestFullIsNoOutage for a moment, and one of its own after some seconds.
@@ -96,7 +97,7 @@ func TestFullIsNoOutage(t *testing.T) {
 	s.look(106, monitor.Full, 1, `level=WARN msg="every usable endpoint of the upstream is at its limit" upstream=shop endpoints="a: down"`)
 	s.look(107, monitor.Unusable, 2, begins)
 	s.look(110, monitor.Full, 1)
-	s.look(111, monitor.Full, 1, strings.Replace(ends, "a usable endpoint again", "usable endpoints again, which are at their limit", 1)+"3s refused=3 fallbacks=0")
+	s.look(111, monitor.Full, 1, strings.Replace(ends, "a usable endpoint again", "usable endpoints again, which are at their limit", 1)+"3s refused=3 held=6 fallbacks=0")
 }
 
 // TestManyOutages are some lines, and the number of the others.
