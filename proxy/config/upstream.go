@@ -76,8 +76,8 @@ type ZoneAware struct {
 type Retry struct {
 	Pos        Pos
 	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"How often a client tries again, after a pause: another endpoint as long as there is one that it has not tried. Beyond that it is sent to endpoints that are thought to serve, and has no pauses."`
-	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"How long to wait before the first retry; it doubles with each."`
-	MaxBackoff time.Duration `key:"max_backoff" default:"250ms" range:"0..1m" doc:"How long to wait before a retry, at most."`
+	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"How long to wait before endpoints that a client has tried are tried again; it doubles each time. One that it has not tried is tried at once."`
+	MaxBackoff time.Duration `key:"max_backoff" default:"250ms" range:"0..1m" doc:"The longest such wait."`
 	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Retries in vain there may be within 10s, as a part of the clients, or 30 if that is more; beyond it a client has no attempts. 0: none ever has."`
 }
 

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -44,8 +45,13 @@ func (s *Search) pick(now int64) error {
 	return err
 }
 
+// errAgain says that a client has tried all endpoints that it could, and may try them again
+// after a pause.
+var errAgain = errors.New("every usable endpoint has been tried")
+
 // pickFrom picks from a set. Endpoints that this client has tried are tried again when there
-// are no others, each of them once before one is tried a third time.
+// are no others, each of them once before one is tried a third time, and after a pause: of one
+// that has not been tried nothing says that it would be better to wait.
 func (s *Search) pickFrom(set *balance.Set, now int64) error {
 	tried, panicking := len(s.tried), s.view.up.panicking(set)
 	defer func() { s.tried = s.tried[:tried] }()
@@ -54,6 +60,10 @@ func (s *Search) pickFrom(set *balance.Set, now int64) error {
 	for range len(set.Members()) + 2 {
 		b, err := set.Pick(&r)
 		if err == balance.ErrTried && s.round < tried {
+			if s.view.Backoff > 0 && !s.paused {
+				return errAgain
+			}
+			s.paused = false
 			s.round, r.Tried = tried, s.tried[tried:]
 			b, err = set.Pick(&r)
 		}
@@ -121,9 +131,6 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	}
 	s.retries++
 	s.view.up.retries.Add(1)
-	if s.view.Backoff > 0 {
-		s.stage = pausing
-	}
 }
 
 // A failure is why an endpoint could not be reached.

@@ -43,6 +43,8 @@ type Search struct {
 	tried    []*balance.Endpoint
 	round    int // where in tried the endpoints begin that are not to be tried again yet
 	retries  int
+	pauses   int
+	paused   bool // they may be tried again
 
 	original loop.Address // where a transparent client goes, if there is no view
 	failures []failure
@@ -58,7 +60,7 @@ const (
 	choosing
 	waiting // for room at an endpoint
 	holding // for an endpoint
-	pausing // before a retry
+	pausing // before endpoints are tried again
 	connecting
 	direct     // to the original destination
 	responding // in place of an endpoint
@@ -92,8 +94,9 @@ func (s *Search) Next(now int64) core.Step {
 		case connecting:
 			step, done = s.connect(now)
 		case pausing:
-			s.stage = choosing
-			return core.Step{Do: core.Pause, Timeout: s.view.backoff(s.retries)}
+			s.stage, s.paused = choosing, true
+			s.pauses++
+			return core.Step{Do: core.Pause, Timeout: s.view.backoff(s.pauses)}
 		case responding:
 			s.stage = over
 			return core.Step{Do: core.Respond, Bytes: s.view.Respond}
@@ -202,9 +205,19 @@ func (s *Search) choose(now int64) (core.Step, bool) {
 	case errors.Is(err, balance.ErrFull):
 		return s.line(now, err)
 	default:
-		return core.Step{}, s.unavailable(err, now)
+		return core.Step{}, s.unpicked(err, now)
 	}
 	return core.Step{}, false
+}
+
+// unpicked goes on where an error says why no endpoint is picked. It returns false, so that
+// Next does.
+func (s *Search) unpicked(err error, now int64) bool {
+	if err == errAgain {
+		s.stage = pausing
+		return false
+	}
+	return s.unavailable(err, now)
 }
 
 // line has the client wait for room, if it may.
@@ -238,7 +251,7 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 			return core.Step{}, false
 		case !errors.Is(err, balance.ErrFull):
 			v.up.queue.leave(&s.place)
-			return core.Step{}, s.unavailable(err, now)
+			return core.Step{}, s.unpicked(err, now)
 		case left > 0 && v.up.queue.stay(&s.place):
 			continue
 		}
@@ -341,7 +354,7 @@ func (s *Search) unavailable(err error, now int64) bool {
 		s.leave(s.passage.last, now)
 		v.up.fallbacks.Add(1)
 		s.view, s.stage = v.Fallback, routing
-		s.began, s.tried, s.round, s.retries = false, s.tried[:0], 0, 0
+		s.began, s.tried, s.round, s.retries, s.pauses = false, s.tried[:0], 0, 0, 0
 	case v.Respond != nil:
 		s.leave(s.passage.last, now)
 		v.up.fallbacks.Add(1)
@@ -360,10 +373,10 @@ func (s *Search) refuse(err error, now int64) {
 	s.giveUp(&UpstreamError{up.name, err})
 }
 
-// backoff is how long to wait before a retry: between half of the time and all of it, so
+// backoff is how long the nth pause is: between half of the time and all of it, so
 // that clients that failed together do not come back together.
-func (v *View) backoff(retry int) time.Duration {
-	d := v.Backoff << min(retry-1, 20)
+func (v *View) backoff(n int) time.Duration {
+	d := v.Backoff << min(n-1, 20)
 	if d > v.MaxBackoff || d < v.Backoff {
 		d = v.MaxBackoff
 	}

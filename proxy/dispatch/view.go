@@ -15,8 +15,9 @@ type ViewConfig struct {
 	Breaker *health.Breaker
 	Budget  *health.Budget
 
-	// Attempts is how many more endpoints are tried when one could not be reached, after
-	// Backoff, which doubles each time up to MaxBackoff.
+	// Attempts is how many more endpoints are tried when one could not be reached. Before
+	// those that the client has tried are tried again there is a pause of Backoff, which
+	// doubles each time up to MaxBackoff.
 	Attempts            int
 	Backoff, MaxBackoff time.Duration
 
