@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -39,18 +40,24 @@ func (w *Watch) files() []string {
 	return files
 }
 
-// content adds the bytes of a regular file; of anything else, that it is none.
+// content adds the bytes of a regular file, or the size and time of one that is too large for
+// its readers; of anything else, that it is none. It does not wait: a FIFO is opened without a
+// writer (fifo(7)), and it is asked what was opened.
 func content(h hash.Hash, path string) error {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	n, err := io.Copy(h, f)
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	if info.Size() > maxFile {
+		fmt.Fprintf(h, " %d %v ", info.Size(), info.ModTime())
+		return nil
+	}
+	n, err := io.Copy(h, io.LimitReader(f, maxFile))
 	fmt.Fprintf(h, " %d ", n)
 	return err
 }

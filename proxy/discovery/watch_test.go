@@ -211,6 +211,20 @@ func TestWatchOfWhatIsNoFile(t *testing.T) {
 
 // TestSharedNotifications: watches of one inotify instance, of which each hears
 // what is its own, and which ends with the last.
+// A file that no reader takes is not read by the watch either, and its changes are told.
+func TestWatchOfAHugeFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "endpoints")
+	must(t, write(path, "small"))
+	changes := watched(t, discovery.WatchConfig{Paths: []string{path}})
+	for _, size := range []int64{1 << 38, 1<<38 + 1} { // sparse; to read it takes minutes
+		must(t, write(path+".tmp", ""), os.Truncate(path+".tmp", size), os.Rename(path+".tmp", path))
+		changed(t, changes)
+	}
+	must(t, replace(path, "small"))
+	changed(t, changes)
+}
+
 func TestSharedNotifications(t *testing.T) {
 	dir, share := t.TempDir(), &discovery.Notifications{}
 	before := inotifies(t)
