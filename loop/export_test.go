@@ -34,11 +34,21 @@ const FollowEvery = followEvery
 // A Wheel is a loop's wheel without the loop.
 type Wheel struct{ wheel }
 
-func NewWheel(now int64) *Wheel {
+func NewWheel(now int64) *Wheel { return NewWheelBy(now, func() int64 { return now }) }
+
+// NewWheelBy is NewWheel with a clock, by which turns are bounded.
+func NewWheelBy(now int64, clock func() int64) *Wheel {
 	w := &Wheel{}
-	w.start(now)
+	w.start(now, clock)
 	return w
 }
+
+// MostTimers and TimersTime bound a turn, and the clock is looked at after so many timers.
+const (
+	MostTimers = mostTimers
+	TimersTime = timersTime
+	TimersLook = timersLook
+)
 
 func (w *Wheel) Arm(t *Timer, owner Expirer, at int64) {
 	t.owner = owner

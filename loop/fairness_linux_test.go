@@ -248,3 +248,58 @@ func collection() time.Duration {
 	runtime.GC()
 	return time.Since(start)
 }
+
+// TestEventsComeBetweenTimers: while thousands of timers are due a turn calls some of them,
+// and what becomes ready meanwhile has its turn; the loop does not sleep before it has called
+// all of them.
+func TestEventsComeBetweenTimers(t *testing.T) {
+	const many = 5 * loop.MostTimers
+	c := clock{now: 1}
+	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
+	fd, err := sys.Eventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(fd)
+	served := 0
+	add(t, l, fd, 0, &scripted{then: func(_ uint8, events loop.Events) {
+		if events&loop.Readable != 0 {
+			served++
+		}
+	}})
+	turn(t, l) // that it is writable
+	timers, called := make([]loop.Timer, many), 0
+	for i := range timers {
+		l.Arm(&timers[i], expirer(func() { called++ }), time.Second)
+	}
+	c.now += int64(time.Minute)
+	for turns := 1; called < many; turns++ {
+		before := called
+		write8(t, fd)
+		turn(t, l)
+		// The first turns spread them over shorter lists.
+		if served != turns || called-before > loop.MostTimers || turns > 5*many/loop.MostTimers {
+			t.Fatalf("turn %d: %d events were served, and %d timers called", turns, served, called-before)
+		}
+	}
+	if n := l.Stats().Blocked; n != 0 {
+		t.Errorf("it has blocked %d times", n)
+	}
+}
+
+// TestLateNeedsATurn: by the clock of a loop that does not run nothing is late.
+func TestLateNeedsATurn(t *testing.T) {
+	c := clock{now: 1}
+	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
+	c.now += int64(time.Hour)
+	if l.Late() {
+		t.Error("it is late, without a turn")
+	}
+	late := false
+	if err := l.Post(func() { c.now += int64(3 * time.Millisecond); late = l.Late(); l.Stop() }); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Run(); err != nil || !late {
+		t.Errorf("a turn of 3 ms is late: %v, %v", late, err)
+	}
+}

@@ -91,7 +91,7 @@ func New(cfg *Config) (*Loop, error) {
 	}
 	l.table.free, l.load.keep, l.turnCPU = noSlot, cfg.KeepPolicy, cfg.TurnCPU
 	l.now, l.gather = l.clock(), maxGather
-	l.wheel.start(l.now)
+	l.wheel.start(l.now, l.clock)
 	if err := l.open(); err != nil {
 		return nil, fmt.Errorf("penstock: loop: %w", err)
 	}
@@ -198,8 +198,9 @@ const lateTime = int64(2 * time.Millisecond)
 
 // Late reports whether the turn at work has taken so long already, two milliseconds,
 // that a handler should do as little as it can and call Again for the rest: everybody
-// else who was ready with it, or has become ready since, waits.
-func (l *Loop) Late() bool { return l.clock()-l.now > lateTime }
+// else who was ready with it, or has become ready since, waits. While the loop does not run
+// there is no turn, and nothing is late.
+func (l *Loop) Late() bool { return l.clock()-l.Now() > lateTime }
 
 // maxGather bounds what Gather does.
 const maxGather = int64(time.Millisecond)

@@ -86,7 +86,7 @@ func (l *Loop) turn() error {
 // gatherEvents lets events gather before they are collected, if every handler that
 // was called in this turn has asked for that.
 func (l *Loop) gatherEvents(called int) {
-	if l.gathering > 0 && l.gathering == called && len(l.again) == 0 && !l.mail.any() {
+	if l.gathering > 0 && l.gathering == called && len(l.again) == 0 && !l.mail.any() && !l.wheel.short {
 		l.poller.rest(l.gather)
 		l.counts.rested()
 	}

@@ -27,11 +27,20 @@ type Expirer interface {
 // the shorter ones.
 type wheel struct {
 	base  int64 // clock of tick 0
-	tick  int64 // of which everything that was due has been called
+	tick  int64 // the present one: of those before everything that was due has been called
 	used  [wheelLevels]uint64
 	lists [wheelLevels][wheelLists]Timer // heads of circular lists
-	fired Timer                          // the list that is being called
 	late  times                          // since the ticks of those that were called
+	clock func() int64
+
+	// What the present tick has still to do: to spread the timers of fired, if level is
+	// above 0, or to call them; then the same with the lists of the levels below. With
+	// nothing left level is negative.
+	level int
+	fired Timer // the head of a list
+	left  int   // timers of the turn's share
+	began int64 // clock when there had been some
+	short bool  // the last turn has left something that is due
 }
 
 const (
@@ -39,10 +48,18 @@ const (
 	wheelBits   = 6
 	wheelLists  = 1 << wheelBits
 	wheelLevels = 5 // 3 days; timers beyond are spread again when these are over
+
+	// A turn spreads and calls so many timers at most, or goes on with them for so long; the
+	// rest waits for the next turn, and events come between. A timer that nobody has touched
+	// for a while takes a microsecond, since it is in no cache; what is called may take
+	// longer. The clock is looked at now and then only.
+	mostTimers = 1 << 10
+	timersTime = int64(time.Millisecond)
+	timersLook = 16
 )
 
-func (w *wheel) start(now int64) {
-	w.base = now
+func (w *wheel) start(now int64, clock func() int64) {
+	w.base, w.clock, w.level = now, clock, -1
 	for level := range w.lists {
 		for i := range w.lists[level] {
 			head := &w.lists[level][i]
@@ -105,61 +122,102 @@ func (w *wheel) next() int64 {
 	return first
 }
 
-// advance calls what is due at a time of the clock.
+// advance calls what is due at a time of the clock, or as much of it as is a turn's share.
 func (w *wheel) advance(now int64) {
 	target := (now - w.base) / wheelTick
-	for {
-		at := w.next()
-		if at < 0 || at > target {
-			w.tick = max(w.tick, target)
+	w.short, w.left = false, mostTimers
+	for w.level >= 0 || w.begin(target) {
+		if !w.drain(now) {
+			w.short = true
 			return
 		}
-		w.tick = at
-		w.spread()
-		w.call(now)
 	}
 }
 
-// spread takes apart the longer lists whose time begins with the present tick.
-func (w *wheel) spread() {
-	for level := wheelLevels - 1; level > 0; level-- {
-		shift := wheelBits * level
-		if w.tick&(1<<shift-1) != 0 {
-			continue
-		}
-		w.empty(level, int(w.tick>>shift&(wheelLists-1)), w.place)
+// begin makes the next tick the present one if there is something to do in it, and it is
+// not after the target.
+func (w *wheel) begin(target int64) bool {
+	at := w.next()
+	if at < 0 || at > target {
+		w.tick = max(w.tick, target)
+		return false
 	}
+	w.tick, w.level = at, min(bits.TrailingZeros64(uint64(at))/wheelBits, wheelLevels-1)
+	w.detach()
+	return true
 }
 
-// call calls the timers of the present tick, at a time of the clock.
-func (w *wheel) call(now int64) {
-	if i := w.tick & (wheelLists - 1); w.used[0]&(1<<i) != 0 {
-		w.late.add(now - w.base - w.tick*wheelTick)
-	}
-	w.empty(0, int(w.tick&(wheelLists-1)), func(t *Timer) { t.owner.Expired(t) })
-}
-
-// empty takes every timer out of a list and passes it on. What f does with other
-// timers, those of the same list included, is allowed.
-func (w *wheel) empty(level, i int, f func(*Timer)) {
-	head := &w.lists[level][i]
-	if head.next == head {
+// detach moves the list of the present level whose time begins with the present tick to
+// fired, which is empty. That is so at every level from the one down at which begin begins.
+func (w *wheel) detach() {
+	i := w.tick >> (wheelBits * w.level) & (wheelLists - 1)
+	if w.used[w.level]&(1<<i) == 0 {
 		return
 	}
-	w.used[level] &^= 1 << i
+	w.used[w.level] &^= 1 << i
+	head := &w.lists[w.level][i]
 	w.fired.next, w.fired.prev = head.next, head.prev
 	w.fired.next.prev, w.fired.prev.next = &w.fired, &w.fired
 	head.next, head.prev = head, head
-	for w.fired.next != &w.fired {
-		t := w.fired.next
-		w.disarm(t)
-		f(t)
+}
+
+// drain does what the present tick has to do, and reports whether that is done; otherwise the
+// turn's share is spent. It spreads the longer lists whose time begins with the tick over the
+// shorter ones, the longest first, and then calls the timers of the tick. What these do with
+// other timers, those of the same tick included, is allowed, and so is what is done with them
+// before the next turn.
+func (w *wheel) drain(now int64) (done bool) {
+	for ; w.level > 0; w.detach() {
+		for w.fired.next != &w.fired {
+			w.place(w.fired.pop())
+			if w.left--; w.left%timersLook == 0 && w.spent() {
+				return false
+			}
+		}
+		w.level--
 	}
+	if w.fired.next != &w.fired {
+		w.late.add(now - w.base - w.tick*wheelTick)
+	}
+	for w.fired.next != &w.fired {
+		t := w.fired.pop()
+		t.owner.Expired(t)
+		if w.left--; w.left%timersLook == 0 && w.spent() {
+			return false
+		}
+	}
+	w.level = -1
+	return true
+}
+
+// pop takes the first timer out of the list that head is the head of, which is not empty and
+// is not one of the wheel's own.
+func (head *Timer) pop() *Timer {
+	t := head.next
+	head.next, t.next.prev = t.next, head
+	t.next, t.prev = nil, nil
+	return t
+}
+
+// spent reports whether the turn's share is spent: the number, or the time since the clock was
+// first looked at.
+func (w *wheel) spent() bool {
+	switch {
+	case w.left == 0:
+		return true
+	case w.left == mostTimers-timersLook:
+		w.began = w.clock()
+		return false
+	}
+	return w.clock()-w.began > timersTime
 }
 
 // untilNext is the time from now to the next one that matters, in nanoseconds: 0
 // if it has come, negative if there is none.
 func (w *wheel) untilNext(now int64) int64 {
+	if w.short {
+		return 0
+	}
 	at := w.next()
 	if at < 0 {
 		return -1
@@ -169,7 +227,8 @@ func (w *wheel) untilNext(now int64) int64 {
 
 // Arm makes t call its owner in so long a time, and no earlier; a timer that is
 // armed already is moved. It is exact to a quarter of a millisecond, and to how long the turns
-// of the loop take. The time counts from [Loop.Now].
+// of the loop take; where thousands are due at once they are called over several turns. The
+// time counts from [Loop.Now].
 func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
 	t.owner = owner
 	l.wheel.arm(t, l.Now()+min(int64(d), maxTimer))

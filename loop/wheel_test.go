@@ -36,15 +36,21 @@ type wheelModel struct {
 	armed  map[*modelTimer]bool
 	fired  []*modelTimer
 	then   map[*modelTimer]func() // what a timer does to others when it fires
+	turn   func()                 // what is done to timers between two turns; nil: nothing
+	turns  int                    // that have left something
 }
 
-func newWheelModel(t *rapid.T) *wheelModel {
+// newWheelModel makes one of so many timers, each turn of which has spent its time when the
+// clock is looked at for the second time.
+func newWheelModel(t *rapid.T, timers int) *wheelModel {
 	base := rapid.Int64Range(1, 1<<50).Draw(t, "base")
+	looks := int64(0)
 	m := &wheelModel{
-		Wheel: loop.NewWheel(base), t: t, base: base, now: base,
+		Wheel: loop.NewWheelBy(base, func() int64 { looks += 2 * loop.TimersTime; return looks }),
+		t:     t, base: base, now: base,
 		armed: map[*modelTimer]bool{}, then: map[*modelTimer]func(){},
 	}
-	for i := range 8 {
+	for i := range timers {
 		m.timers = append(m.timers, &modelTimer{name: i, fired: m.onFired})
 	}
 	return m
@@ -116,7 +122,13 @@ func (m *wheelModel) advance(d time.Duration) {
 	}
 	scripted := len(m.then) > 0
 	m.fired = nil
-	m.Advance(m.now)
+	for m.Advance(m.now); m.UntilNext(m.now) == 0; m.Advance(m.now) {
+		m.turns++
+		if m.turn != nil {
+			scripted = true
+			m.turn()
+		}
+	}
 	if scripted {
 		return // others may have been disarmed meanwhile; check looks at the rest
 	}
@@ -144,7 +156,7 @@ func durations(t *rapid.T) time.Duration {
 
 func TestWheel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newWheelModel(t)
+		m := newWheelModel(t, 8)
 		timers := rapid.SampledFrom(m.timers)
 		t.Repeat(map[string]func(*rapid.T){
 			"":       func(*rapid.T) { m.check() },
@@ -171,7 +183,7 @@ func TestWheel(t *testing.T) {
 // TestWheelIsPrecise: a timer fires at the first tick at or after its time.
 func TestWheelIsPrecise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newWheelModel(t)
+		m := newWheelModel(t, 1)
 		timer := m.timers[0]
 		m.advance(max(durations(t), 0))
 		m.arm(timer, max(durations(t), 1))
@@ -186,4 +198,108 @@ func TestWheelIsPrecise(t *testing.T) {
 			t.Fatalf("it fired %v late", time.Duration(late))
 		}
 	})
+}
+
+// TestWheelInTurns: the same with so many timers that they take several turns, between which
+// timers are armed, moved and disarmed like at any other time.
+func TestWheelInTurns(t *testing.T) {
+	turns := 0
+	rapid.Check(t, func(t *rapid.T) {
+		m := newWheelModel(t, 5*loop.TimersLook)
+		timers := rapid.SampledFrom(m.timers)
+		m.turn = func() {
+			for _, timer := range m.timers {
+				if m.armed[timer] != timer.Armed() {
+					t.Fatalf("timer %d: armed is %v, want %v", timer.name, timer.Armed(), m.armed[timer])
+				}
+			}
+			switch timer := timers.Draw(t, "between"); rapid.IntRange(0, 2).Draw(t, "turns") {
+			case 0:
+				m.arm(timer, durations(t))
+			case 1:
+				m.disarm(timer)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(*rapid.T) { m.check() },
+			"arm all": func(t *rapid.T) {
+				d, apart := durations(t), rapid.SampledFrom([]int64{0, 1, loop.WheelTick}).Draw(t, "apart")
+				for i, timer := range m.timers {
+					m.arm(timer, d+time.Duration(int64(i)*apart))
+				}
+			},
+			"arm":     func(t *rapid.T) { m.arm(timers.Draw(t, "timer"), durations(t)) },
+			"disarm":  func(t *rapid.T) { m.disarm(timers.Draw(t, "timer")) },
+			"advance": func(t *rapid.T) { m.advance(max(durations(t), 0)) },
+		})
+		m.turn = nil
+		m.advance(time.Duration(1<<35) * time.Millisecond)
+		if len(m.armed) > 0 {
+			t.Fatalf("%d have never fired", len(m.armed))
+		}
+		turns += m.turns
+	})
+	if turns == 0 {
+		t.Error("no turn has left anything: nothing is tried")
+	}
+}
+
+// counter counts, and does what it is made to on the way.
+type counter struct {
+	n    int
+	then func(n int)
+}
+
+func (c *counter) Expired(*loop.Timer) {
+	c.n++
+	if c.then != nil {
+		c.then(c.n)
+	}
+}
+
+// TestTurnsOfTimersAreBounded: however many timers are due at once, or have to be spread over
+// shorter lists before, a turn goes on with a bounded number, and for a bounded time; the next
+// ones have the rest.
+func TestTurnsOfTimersAreBounded(t *testing.T) {
+	for name, test := range map[string]struct {
+		at    int64 // when they are due
+		takes int64 // what each call takes
+		most  int   // calls in a turn
+	}{
+		"one tick":              {10 * loop.WheelTick, 0, loop.MostTimers},
+		"spread first":          {5000 * loop.WheelTick, 0, loop.MostTimers},
+		"spread twice":          {300_000 * loop.WheelTick, 0, loop.MostTimers},
+		"calls that take 50 µs": {10 * loop.WheelTick, 50e3, loop.TimersLook + int(loop.TimersTime/50e3) + loop.TimersLook},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const many = 20_000
+			clock := int64(0)
+			w := loop.NewWheelBy(0, func() int64 { return clock })
+			timers, c := make([]loop.Timer, many), &counter{}
+			for i := range timers {
+				w.Arm(&timers[i], c, test.at)
+			}
+			moved, before := 0, 0
+			c.then = func(int) { clock += test.takes; moved++ }
+			turns, now := 0, test.at+100*loop.WheelTick
+			for w.Advance(now); w.UntilNext(now) == 0; w.Advance(now) {
+				if moved-before > test.most {
+					t.Fatalf("turn %d calls %d timers, want at most %d", turns, moved-before, test.most)
+				}
+				if turns++; turns > many {
+					t.Fatal("it does not end")
+				}
+				before = moved
+			}
+			if c.n != many {
+				t.Errorf("%d of %d were called", c.n, many)
+			}
+			if turns < many/test.most {
+				t.Errorf("they took %d turns, want %d at least", turns, many/test.most)
+			}
+			if next := w.UntilNext(now); next != -1 {
+				t.Errorf("then the next one is in %d, want none", next)
+			}
+		})
+	}
 }

@@ -18,45 +18,73 @@ func (c *clock) between(from, to time.Duration, i, n int) {
 	c.now = int64(from) + int64(float64(to-from)*float64(i)/float64(n))
 }
 
-// stepSize is how many timers are due in a turn, about, and how many sessions begin.
+// stepSize is how many timers are due in a step of the clock, about, and how many sessions
+// begin.
 const stepSize = 1000
 
-// run runs a loop while the clock goes through a span in which n timers are due, and
-// returns the processor time of each turn: they make no call that waits, and by that
-// clock nothing is a turn's that others did meanwhile. In each of them f is called.
-func (c *clock) run(l *loop.Loop, from, to time.Duration, n int, f func(turn, turns int)) (times, error) {
+// stepUnit is what the clock stops at multiples of: a multiple of a loop's tick, so that a
+// timer for such a time is called when all that were due before have been.
+const stepUnit = int64(time.Millisecond)
+
+// run runs a loop while the clock goes through a span in which n timers are due, step by
+// step, and returns the processor time of each turn in which some were: they make no call
+// that waits, and by that clock nothing is a turn's that others did meanwhile. Before each
+// step f is called. The next one begins when the loop has called all that was due, for which
+// it may take several turns.
+func (c *clock) run(l *loop.Loop, from, to time.Duration, n int, f func(step, steps int)) (times, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	turns := min(max(n/stepSize, 10), 1000)
-	took := make(times, 0, turns+1)
-	i, last := 0, threadTime()
-	var step func()
-	step = func() { // its turn goes on with what is due at the time that the last one set
-		now := threadTime()
-		took, last = append(took, now-last), now
-		if i > turns {
-			l.Stop()
-			return
-		}
-		if i < turns {
-			f(i, turns)
-		}
-		i++
-		c.between(from, to, min(i, turns), turns)
-		_ = l.Post(step) // the loop is not closed: it runs
-	}
-	if err := l.Post(step); err != nil {
+	r := &runner{clock: c, loop: l, from: from, to: to, steps: min(max(n/stepSize, 10), 1000), begins: f}
+	if err := l.Post(r.turn); err != nil {
 		return nil, err
 	}
 	err := l.Run()
-	return took, err
+	return r.took, err
 }
 
-// nothing is what happens in a turn besides.
+// A runner is a loop that is run through a span.
+type runner struct {
+	clock    *clock
+	loop     *loop.Loop
+	from, to time.Duration
+	step     int // the next
+	steps    int
+	begins   func(step, steps int)
+	end      loop.Timer    // of the step
+	due      bool          // timers are, in the present turn
+	began    time.Duration // thread's time
+	took     times
+}
+
+// turn is called in every turn, before its timers.
+func (r *runner) turn() {
+	now := threadTime()
+	if r.due {
+		r.took = append(r.took, now-r.began)
+	}
+	if r.due = r.end.Armed(); !r.due {
+		if r.step == r.steps {
+			r.loop.Stop()
+			return
+		}
+		r.begins(r.step, r.steps)
+		r.step++
+		r.clock.between(r.from, r.to, r.step, r.steps)
+		r.clock.now = (r.clock.now/stepUnit + 1) * stepUnit
+		r.loop.Arm(&r.end, r, time.Duration(r.clock.now-r.loop.Now()))
+	}
+	r.began = threadTime()
+	_ = r.loop.Post(r.turn) // the loop is not closed: it runs
+}
+
+// Expired implements loop.Expirer: the step is over, which turn sees.
+func (r *runner) Expired(*loop.Timer) {}
+
+// nothing is what happens in a step besides.
 func nothing(int, int) {}
 
 // threadTime is the processor time of this thread.
 func threadTime() time.Duration {
-	u, _ := sys.Getrusage(sys.RUSAGE_THREAD) // it fails for bad arguments only
-	return u.Utime + u.Stime
+	d, _ := sys.ThreadCPUTime() // it fails for bad arguments only
+	return d
 }

@@ -77,12 +77,12 @@ func newCrowd(n int) (*crowd, error) {
 	return c, nil
 }
 
-// fill starts all sessions, over a span of the clock: some in each turn of the loop,
-// so that its wheel turns with it.
+// fill starts all sessions, over a span of the clock: some in each step of it, so that the
+// loop's wheel turns with it.
 func (c *crowd) fill(from, to time.Duration) (err error) {
 	n := len(c.ids)
-	_, failed := c.clock.run(c.loop, from, to, n, func(turn, turns int) {
-		for i := n * turn / turns; i < n*(turn+1)/turns && err == nil; i++ {
+	_, failed := c.clock.run(c.loop, from, to, n, func(step, steps int) {
+		for i := n * step / steps; i < n*(step+1)/steps && err == nil; i++ {
 			err = c.start(i)
 		}
 	})

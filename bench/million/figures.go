@@ -70,6 +70,9 @@ type Wheel struct {
 	// spread are the longest.
 	Turn        report.Number `json:"turn_seconds"` // the median
 	LongestTurn report.Number `json:"longest_turn_seconds"`
+	// The same if all are due at one and the same time, in random order.
+	Together     report.Number `json:"together_seconds"`              // of one
+	TogetherTurn report.Number `json:"together_longest_turn_seconds"` // of the loop's
 }
 
 // IdleTimers are what the idle timeouts of all sessions take, each of which has moved
@@ -110,6 +113,7 @@ func (f *Figures) numbers() []*report.Number {
 		&f.Message.P50, &f.Message.P99, &f.Message.HotP50, &f.Message.HotP99, &f.Message.Ratio,
 		&f.Collect.Wall, &f.Collect.CPU, &f.Collect.Pause, &f.Collect.UsualPause, &f.Collect.RestPause, &f.Collect.MessageP99, &f.Collect.Longest,
 		&f.Wheel.Arm, &f.Wheel.Move, &f.Wheel.Disarm, &f.Wheel.Expire, &f.Wheel.Hot, &f.Wheel.Turn, &f.Wheel.LongestTurn,
+		&f.Wheel.Together, &f.Wheel.TogetherTurn,
 		&f.Idle.Session, &f.Idle.Turn, &f.Idle.LongestTurn, &f.Table.Find, &f.Table.Hot,
 		&f.Slots.Get, &f.Slots.PutGet, &f.Slots.Hot,
 		&f.Stuck.HeapBytes, &f.Stuck.Stash, &f.Stuck.Deliver,

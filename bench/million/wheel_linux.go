@@ -50,5 +50,12 @@ func wheel(n int) (*Wheel, error) {
 		return nil, err
 	}
 	w.Expire, w.Turn, w.LongestTurn = each(turns.sum(), n), turns.at(0.5), seconds(slices.Max(turns))
-	return w, nil
+	rung = 0
+	eachOf(anyOrder(n, 5), func(i uint32) { l.Arm(&bells[i].timer, &bells[i], span) })
+	turns, err = c.run(l, span, 2*span, n, nothing)
+	if err == nil && rung != n {
+		err = fmt.Errorf("million: %d of %d timers that were due together expired", rung, n)
+	}
+	w.Together, w.TogetherTurn = each(turns.sum(), n), seconds(slices.Max(turns))
+	return w, err
 }

@@ -59,6 +59,8 @@ var simulatedRows = []simulatedRow{
 	{"  advance until it is called", func(f *million.Figures) report.Number { return f.Wheel.Expire }, report.Seconds},
 	{"  turn with up to 1,000, median", func(f *million.Figures) report.Number { return f.Wheel.Turn }, report.Seconds},
 	{"  longest turn", func(f *million.Figures) report.Number { return f.Wheel.LongestTurn }, report.Seconds},
+	{"  all due together, one of them", func(f *million.Figures) report.Number { return f.Wheel.Together }, report.Seconds},
+	{"  longest turn", func(f *million.Figures) report.Number { return f.Wheel.TogetherTurn }, report.Seconds},
 	{"idle timeout: look and arm again", func(f *million.Figures) report.Number { return f.Idle.Session }, report.Seconds},
 	{"  turn with up to 1,000, median", func(f *million.Figures) report.Number { return f.Idle.Turn }, report.Seconds},
 	{"  longest turn", func(f *million.Figures) report.Number { return f.Idle.LongestTurn }, report.Seconds},
