@@ -2,39 +2,36 @@ package relay
 
 import "time"
 
-// A Turn is how a session stands in which the first side asks and the second one answers,
-// since it was looked at before. What neither side has said, its end of file included, is
-// no part of it.
+// A Turn is the state of a session in which the first side asks and the second side answers, as
+// [Driven.Look] finds it. Bytes count, ends of file do not.
 type Turn struct {
 	// Last is the side from which bytes have moved last; SideNone if none has, if the second
 	// side has ended, or while bytes wait for bandwidth.
 	Last Side
-	// Quiet is how long ago that was, or if that was later, the end of the first side.
+	// Quiet is the time since then, or since the first side's end of file if that came later.
 	Quiet time.Duration
 	// Ended says that the first side has ended, and sends nothing more.
 	Ended bool
-	// Spoke says that by the look before the second side had sent something.
+	// Spoke says that the second side had sent something by the look before.
 	Spoke bool
-	// Asked is for how long at least the second side has been silent since the first side has
-	// sent something, whether or not that has gone on sending; or if neither has sent anything
-	// yet, since they were joined. 0: it is not its turn.
+	// Asked is the age of the question: for how long, at least, the second side has been silent
+	// since the first side sent something, even if that has gone on sending; or since the
+	// session began, if neither side has sent anything. 0: there is no question.
 	Asked time.Duration
-	// Answered says that since the look before the second side has sent something that may be
-	// an answer: the first side had asked then, or has since. Waited is for how long the
-	// question had been open that was open then, from when it was asked until now, so more
-	// than it took to be answered; 0: none was.
+	// Answered says that the second side has sent something since the look before, and that the
+	// first side had asked by then or has since. Waited is the time from the question that was
+	// open at the look before until now, an upper bound of the time that its answer took; 0:
+	// no question was open.
 	Answered bool
 	Waited   time.Duration
 }
 
-// askedTick is the unit, as a shift of the loop's clock, in which a session notes when it
-// has asked: some 134 ms, in 16 bits that go round in two hours and a half. Only for a first
-// side that goes on sending without an answer for longer is Asked too short then.
+// askedTick is the unit of port.asked as a shift of the loop's clock: 134 ms. Its 16 bits wrap
+// after two hours and a half; then Asked is too short of a first side that goes on sending.
 const askedTick = 27
 
-// Look returns how the session stands, and is the look before for the next one. Whoever
-// looks is the only one who does. It costs the bytes nothing: what it needs is a bit of each
-// side, set where a move notes the time.
+// Look returns the session's state since the look before. A session has one caller of Look.
+// The byte path pays for it with a bit of each side, set where a move notes the time.
 func (s *Driven) Look() Turn {
 	if s.drv == nil || s.over {
 		return Turn{}
@@ -63,12 +60,12 @@ func (s *Driven) Look() Turn {
 	return t
 }
 
-// sinceAsked is how long ago the side a has asked, to a tick.
+// sinceAsked is the time since side a has asked, to a tick.
 func (s *Driven) sinceAsked(now int64) time.Duration {
 	return time.Duration(uint16(now>>askedTick)-s.a.asked) << askedTick
 }
 
-// saidLast is the side that has said something last, as [Turn.Last] says.
+// saidLast returns [Turn.Last].
 func (s *Driven) saidLast() Side {
 	switch {
 	case s.ba.ended, s.ab.pace == resting, s.ba.pace == resting:
@@ -81,7 +78,7 @@ func (s *Driven) saidLast() Side {
 	return SideNone
 }
 
-// moved notes that a direction has moved bytes; first, that those are its first ones.
+// moved notes that a direction has moved bytes; first says that it had moved none before.
 func (s *Driven) moved(d *direction, first bool) {
 	now := s.drv.loop.Now()
 	if d == &s.ab {
@@ -96,14 +93,14 @@ func (s *Driven) moved(d *direction, first bool) {
 	s.active = now
 }
 
-// A look is what a session was like when it was looked at.
+// A look is a session's state when it was looked at.
 type look struct {
 	toB, toA int64 // bytes
-	asked    int64 // clock, since when the second side has been asked; 0: it has not
+	asked    int64 // clock: the question; 0: there was none
 }
 
-// Look is [Driven.Look] of a session on goroutines, by what has moved from look to look: if
-// both sides have sent something since the one before, the second one counts as the last. It
+// Look is [Driven.Look] of a session on goroutines. It compares the bytes that have moved: if
+// both sides have sent something since the look before, the second side counts as the last. It
 // may be called at any time by any goroutine.
 func (s *Session) Look() Turn {
 	if s.started.Load() == 0 || s.finished.Load() != 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/proxy/health"
 )
 
-// It is looked at how endpoints answer every answersEvery, or answer_within if that is less,
-// while somebody asks or is answered, and up to every answersRarely while nobody does; but for
-// no more than one part in answersShare of the time.
+// Rounds are answersEvery apart, or answer_within if that is shorter, but at least answersOften;
+// up to answersRarely while there is nothing to judge; and so far apart that the loops spend no
+// more than one part in answersShare of their time on them.
 const (
 	answersEvery  = 500 * time.Millisecond
 	answersOften  = 50 * time.Millisecond
@@ -21,7 +21,7 @@ const (
 	answersShare  = 50
 )
 
-// watchAnswers looks until stop.
+// watchAnswers judges endpoints by how they answer, until stop.
 func (s *Server) watchAnswers(stop <-chan struct{}) {
 	wait, last := answersEvery, s.now()
 	timer := time.NewTimer(wait)
@@ -44,8 +44,8 @@ func (s *Server) watchAnswers(stop <-chan struct{}) {
 	}
 }
 
-// answersRound judges all endpoints by how they have answered since the last time. It returns
-// how often that is to be done while it is busy: while there is anything to judge.
+// answersRound judges all endpoints once. It returns the time until the next round if that is
+// busy, and whether it is: whether there is anything to judge.
 func (s *Server) answersRound(now int64, late bool) (every time.Duration, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,11 +67,11 @@ func (s *Server) answersRound(now int64, late bool) (every time.Duration, busy b
 	return every, busy
 }
 
-// An ending probes whether an endpoint ends a connection that is ended.
+// An ending is a [health.Prober] that finds out whether an endpoint closes a connection.
 type ending struct {
 	spec   discovery.Endpoint
-	proxy  int        // version of the PROXY header that it gets; 0: none
-	source netip.Addr // to connect from, if valid
+	proxy  int        // version of the PROXY header; 0: none
+	source netip.Addr // local address, if valid
 }
 
 // endOf returns the member's.
@@ -100,7 +100,7 @@ func (e *ending) Probe(ctx context.Context) error {
 	return p.Probe(ctx)
 }
 
-// answersStatus fills in how an endpoint answers.
+// answersStatus fills in the counts of answers.
 func answersStatus(st *admin.Endpoint, a *health.Answers) {
 	clients, longest := a.Unanswered()
 	st.Unanswered, st.UnansweredMs = clients, longest.Milliseconds()
@@ -109,5 +109,5 @@ func answersStatus(st *admin.Endpoint, a *health.Answers) {
 	}
 }
 
-// mostAnswers are those of which it is told how soon they come, in percent.
+// mostAnswers is the part of the answers whose time the status shows, in percent.
 const mostAnswers = 99

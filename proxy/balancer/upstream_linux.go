@@ -130,7 +130,7 @@ func (s *Server) prepareGuards(u *upstream) {
 		u.outlier = health.NewOutlier(s.keeper, outlierConfig(u.cfg.OutlierDetection))
 	}
 	if u.answers == nil {
-		u.answers = health.NewUnanswered()
+		u.answers = health.NewUnanswered(s.ended, s.watches.Go)
 	}
 	if u.budget == nil {
 		u.budget = health.NewBudget(budgetConfig(&u.cfg.Retry))

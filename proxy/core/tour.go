@@ -13,14 +13,14 @@ type tour struct {
 	spent time.Duration
 }
 
-// A toured is a core that was, and how much of its loop's time that took.
+// A toured is the end of a core's tour, and the time that its loop spent on it.
 type toured struct {
 	core  *core
 	spent time.Duration
 }
 
-// tour has all cores toured at once, and returns those that were when they have been, or when
-// the group ends; what visit has left in others may still change.
+// tour tours all cores at once. It returns the cores whose tour has ended; that is not all of
+// them if the group ends before, and then visit may still be called.
 func (g *Group) tour(visit func(c *core, n *conn)) (all []toured) {
 	if !g.started.Load() {
 		return nil

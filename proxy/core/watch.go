@@ -8,19 +8,18 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A Watcher is a [Bond] that is shown how its sessions stand, by [Group.Watch].
+// A Watcher is a [Bond] that gets the state of its sessions from [Group.Watch].
 type Watcher interface {
 	Bond
-	// Watch is shown a session that runs, at a time of the loops' clock. It is called by the
-	// goroutine of a loop, or by that of Group.Watch, and must not wait.
+	// Watch gets the state of a session, at a time of the loops' clock. It is called on the
+	// goroutine of a loop, or that of Group.Watch, and must not wait.
 	Watch(t relay.Turn, now int64)
 }
 
-// Watch shows the sessions that run to their bonds that are [Watcher]s, each one once, and
-// returns when they were shown, or when the group ends. The loops go on, and look at a few
-// sessions in each of their turns; spent is how much of their time that took, of all together.
-// Only one goroutine at a time may call it: what a session has done is told since the call
-// before.
+// Watch reports the state of each running session, since the call before, to its bond if that is
+// a [Watcher]. It returns when all were reported, or when the group ends. The loops go on; they
+// look at a few sessions in each turn. spent is their time for it, added up. Only one goroutine
+// may call Watch.
 func (g *Group) Watch() (spent time.Duration) {
 	all := g.tour(func(c *core, n *conn) {
 		if n.state != joined {

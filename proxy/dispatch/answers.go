@@ -11,7 +11,7 @@ import (
 
 var _ core.Watcher = (*bond)(nil)
 
-// Answers returns how the endpoint answers its clients.
+// Answers returns the counts of the endpoint's answers.
 func (e *Endpoint) Answers() *health.Answers { return &e.answers }
 
 // Watch implements [core.Watcher].
@@ -22,8 +22,8 @@ func (b *bond) firstByte(took time.Duration, asked bool) {
 	b.endpoint.answers.First(took, asked, b.listener.now())
 }
 
-// settled takes what the end of a session says of how the endpoint answers: that it has ended
-// it is something that it did; that the client has, without an answer, may be why.
+// settled counts the end of a session: by the endpoint, which is a sign of life, or by a client
+// that was not answered.
 func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
 	switch {
 	case r.Reason == relay.ReasonCanceled:
@@ -34,7 +34,7 @@ func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
 	}
 }
 
-// away takes note that it could not be connected to, if that is because nobody listens.
+// away takes note of a connect that has failed because no process listens.
 func (e *Endpoint) away(errno syscall.Errno) {
 	if errno == syscall.ECONNREFUSED || errno == syscall.ENOENT {
 		e.answers.Refused()

@@ -8,38 +8,39 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Answers counts how soon an endpoint answers its clients, and which it has not answered.
-// A question is what a client sends first, or after the endpoint's last byte. Event loops
-// tell it of sessions, a few atomic operations for each, and not of bytes; an [Unanswered]
-// reads it in rounds. Everything but the record may be used by any goroutine. Its zero value
-// is ready, and counts nothing as unanswered before the first round.
+// Answers counts the questions of an endpoint's clients, and how soon they are answered. A
+// question is a client's first byte, or its first one after the endpoint's last. Event loops
+// report sessions, at a few atomic operations each; bytes are not reported. An [Unanswered]
+// reads the counts in rounds. The methods may be called by any goroutine. The zero value is
+// ready; it counts no question as unanswered before the first round.
 type Answers struct {
-	heard atomic.Int64 // clock, of the last answer or, if that is later, of when it began to be looked for
+	heard atomic.Int64 // clock: the last answer, or the beginning of the count if that is later
 
-	// What an Unanswered has said: a question is unanswered after so long, and so long ago
-	// was the last round.
-	patience, gap atomic.Int64
+	// Set by the Unanswered in each round.
+	patience atomic.Int64 // a question is unanswered after this time
+	gap      atomic.Int64 // between the last two rounds
+	round    atomic.Int64 // clock: the last round
 
-	times [answerTimes]atomic.Int64 // first answers, by how long they took
+	times [answerTimes]atomic.Int64 // first answers by the time that they took
 	kinds [questions]tallied
-	first atomic.Int64 // of those that wait now: for how long the one that has waited longest does
+	first atomic.Int64 // the longest time that a question has been unanswered, in this round
 
-	refused atomic.Bool  // it was down: what answers now may be something else
-	left    atomic.Int64 // since it was heard
-	leaving atomic.Int64 // in this round: those that have ended and would have left
-	leavers blame        // those that have left
-	belated blame        // those that are unanswered
+	refused atomic.Bool  // a connect was refused since the last round
+	left    atomic.Int64 // clients that have given up since heard
+	leaving atomic.Int64 // likewise, in this round, and the endpoint has not ended the session yet
+	leavers blame        // the sources of both
+	belated blame        // the sources of unanswered questions
 
-	// Of the last round, for those who look.
-	waiting, longest atomic.Int64 // those that are unanswered, but for greetings
+	// Results of the last round.
+	waiting, longest atomic.Int64 // unanswered questions, without greetings, and the oldest one's age
 	judged           atomic.Bool
 
-	record record // of the Unanswered alone
+	record record // the Unanswered's
 }
 
-// A question is to greet, as servers do that speak first, or the first one of a session, or a
-// later one. What a protocol begins with says nothing of what follows: a login is answered at
-// once, what is then published never.
+// A question is of one of three kinds, which are counted apart: a protocol may answer a login at
+// once, and what is published afterwards never. The connect is a question where servers speak
+// first; it is the greeting.
 type question uint8
 
 const (
@@ -49,12 +50,12 @@ const (
 	questions
 )
 
-// A tallied is what became of questions of a kind since the last round.
+// A tallied counts questions of one kind since the last round.
 type tallied struct {
 	soon    atomic.Int64 // answered in time
-	late    atomic.Int64 // have become unanswered
-	waiting atomic.Int64 // are unanswered, and were before
-	fresh   atomic.Int64 // are unanswered, and were asked after the endpoint was heard, or shortly before
+	late    atomic.Int64 // unanswered since this round
+	waiting atomic.Int64 // unanswered since an earlier one
+	fresh   atomic.Int64 // of late and waiting: asked after heard, or at most patience before it
 }
 
 // answerTimes are powers of two of a microsecond; the last has all that is longer.
@@ -64,21 +65,25 @@ func answerTime(took time.Duration) int {
 	return min(bits.Len64(uint64(max(took.Microseconds(), 0))), answerTimes-1)
 }
 
-// First tells of what was sent first in a session, which took so long: to a client that had
-// asked, or to greet.
+// First reports the endpoint's first byte in a session: took is the time since the client's
+// last byte if it has asked, and since the connect otherwise.
 func (a *Answers) First(took time.Duration, asked bool, now int64) {
 	kind := greeting
 	if asked {
 		kind = firstQuestion
 	}
 	a.times[answerTime(took)].Add(1)
-	if p := a.patience.Load(); p > 0 && int64(took) < p {
+	switch p := a.patience.Load(); {
+	case p == 0:
+	case int64(took) < p:
 		a.kinds[kind].soon.Add(1)
+	case now-int64(took)+p > a.round.Load(): // no round has seen it late
+		a.kinds[kind].late.Add(1)
 	}
 	a.hear(now)
 }
 
-// hear notes that it has answered at a time.
+// hear notes an answer.
 func (a *Answers) hear(at int64) {
 	for {
 		was := a.heard.Load()
@@ -88,8 +93,9 @@ func (a *Answers) hear(at int64) {
 	}
 }
 
-// Watch is told how a session from a source stands, once in each round. A client that has
-// waited and then ended its side would be gone, if the endpoint had ended its own.
+// Watch reports a session's state, once in each round. A client that has waited for patience
+// and then has ended its side has given up, though the session lasts until the endpoint ends
+// its side, too.
 func (a *Answers) Watch(from Source, t *relay.Turn, now int64) {
 	patience, gap := a.patience.Load(), a.gap.Load()
 	if patience == 0 {
@@ -127,17 +133,16 @@ func (a *Answers) Watch(from Source, t *relay.Turn, now int64) {
 	default:
 		k.fresh.Add(1)
 	}
-	if kind != greeting && a.first.Load() < asked { // of two loops either may be the last
+	if kind != greeting && a.first.Load() < asked { // two loops may race; the figure is shown only
 		a.first.Store(asked)
 	}
 }
 
-// Ended tells that the endpoint has ended a session, or reset it: it does something, or is
-// another one by now.
+// Ended reports that the endpoint has ended or reset a session. That is a sign of life, or of
+// another process at its address.
 func (a *Answers) Ended(now int64) { a.hear(now) }
 
-// Left tells that a client has ended a session, which lasted so long, after it has asked
-// something and without an answer.
+// Left reports the end of a session by its client, which had asked and was not answered.
 func (a *Answers) Left(from Source, lasted time.Duration, now int64) {
 	patience := a.patience.Load()
 	if patience == 0 {
@@ -154,33 +159,33 @@ func (a *Answers) Left(from Source, lasted time.Duration, now int64) {
 	a.leavers.note(from)
 }
 
-// Refused tells that the endpoint could not be connected to. What answers afterwards may be
-// another program, of which nothing is known.
+// Refused reports a connect that was refused. The next process at this address may be another
+// program, so the counts of the past are dropped.
 func (a *Answers) Refused() {
 	if !a.refused.Load() {
 		a.refused.Store(true)
 	}
 }
 
-// Known reports whether the endpoint has answered often enough, in time, that an [Unanswered]
-// can judge it by that, and has ended a connection that it was probed by.
+// Known reports whether an [Unanswered] can judge the endpoint: it has answered enough questions
+// in time, and has closed the connection of a probe.
 func (a *Answers) Known() bool { return a.judged.Load() }
 
-// Unanswered returns how many clients had asked something without an answer in time when
-// that was looked at last, and for how long the first of them.
+// Unanswered returns the number of questions that were unanswered in the last round, and the age
+// of the oldest one.
 func (a *Answers) Unanswered() (clients int64, longest time.Duration) {
 	return a.waiting.Load(), time.Duration(a.longest.Load())
 }
 
-// Within returns in which time a part of the sessions, at least percent, was answered first,
-// and which part that is, in percent; 0 if none was.
+// Within returns the time within which at least percent of the sessions had their first answer,
+// and the exact part, in percent; 0 if there was no answer.
 func (a *Answers) Within(percent float64) (took time.Duration, part float64) {
 	var t answerCounts
 	t.add(a)
 	return t.within(percent)
 }
 
-// answerCounts are first answers of some endpoints by how long they took.
+// answerCounts are first answers of several endpoints by the time that they took.
 type answerCounts [answerTimes]int64
 
 func (t *answerCounts) add(a *Answers) {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// An answerOf is what an endpoint has said to a [Prober].
+// An answerOf is the result of a probe.
 type answerOf uint32
 
 const (
-	unknown answerOf = iota // nothing yet, or nothing that says something of the endpoint
-	yes
-	no // there was no answer in time
+	unknown answerOf = iota // none yet, or an error that is not the endpoint's
+	yes                     // it closed the connection, or sent something
+	no                      // it did neither in time
 )
 
 // An asking is a probe that is under way, or has ended.
@@ -29,7 +29,7 @@ func (u *Unanswered) ask(p Prober, within time.Duration) *asking {
 	u.asking.Add(1)
 	u.run(func() {
 		defer u.asking.Add(-1)
-		ctx, cancel := context.WithTimeout(context.Background(), within)
+		ctx, cancel := context.WithTimeout(u.ctx, within)
 		defer cancel()
 		q.answer.Store(uint32(heardOf(p.Probe(ctx), ctx)))
 		q.over.Store(true)
@@ -37,8 +37,8 @@ func (u *Unanswered) ask(p Prober, within time.Duration) *asking {
 	return q
 }
 
-// heardOf is what the end of a probe says. That a connection is refused, or cannot be made
-// for want of something here, says nothing of whether the endpoint answers.
+// heardOf returns the result of a probe that has ended. A refused connect, or a lack of
+// descriptors here, is no result.
 func heardOf(err error, ctx context.Context) answerOf {
 	switch {
 	case err == nil:
@@ -49,8 +49,8 @@ func heardOf(err error, ctx context.Context) answerOf {
 	return unknown
 }
 
-// heard returns what was said; over, whether it will be nothing more. Of one that is nil
-// nothing is wanted.
+// heard returns the result, and whether it is final. The result of nil is yes: no probe was
+// needed.
 func (q *asking) heard() (answer answerOf, over bool) {
 	if q == nil {
 		return yes, true

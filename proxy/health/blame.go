@@ -2,8 +2,9 @@ package health
 
 import "sync"
 
-// A blame counts what befell clients by where they came from, as far as that is known: those
-// that it befell most are told apart, however many sources there are.
+// A blame counts events by the client's source, as far as that is known. It keeps the sources
+// with the most events, however many sources there are (Misra and Gries, 1982; Metwally et al.,
+// "Space-Saving", 2005).
 type blame struct {
 	mu    sync.Mutex
 	all   int64
@@ -13,7 +14,7 @@ type blame struct {
 	}
 }
 
-// note counts one of a source; of Anybody nothing is known. It waits for nobody.
+// note counts an event. It counts nothing for Anybody, and where it would have to wait.
 func (b *blame) note(from Source) {
 	if from == Anybody || !b.mu.TryLock() {
 		return
@@ -32,11 +33,11 @@ func (b *blame) note(from Source) {
 		}
 	}
 	least.from = from
-	least.count++ // and those of the one before: it is never counted too few
+	least.count++ // the count of the former source is kept: counts may be too high, not too low
 }
 
-// worst returns the source that it befell most, and which part of all those are, at most.
-// Without any it is Anybody.
+// worst returns the source with the most events and an upper bound of its part of them; Anybody
+// if there are none.
 func (b *blame) worst() (from Source, part float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,8 +57,7 @@ func (b *blame) forget() {
 	clear(b.named[:])
 }
 
-// oneSource reports whether it befell one source for the most part, while others are served;
-// of which nothing is known if no source is.
+// oneSource reports whether most events may be one source's while others are served.
 func (b *blame) oneSource(m *Member, now int64) bool {
 	from, part := b.worst()
 	return from == Anybody || part > 0.75 && m.servesOthers(from, now)

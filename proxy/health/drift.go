@@ -6,29 +6,28 @@ import (
 	"time"
 )
 
-// A drift finds out when an endpoint begins to answer late that has answered in time: a
-// cumulative sum (Page, "Continuous inspection schemes", 1954) of how much more likely what
-// becomes of each question would be if as many were late as not than if all was as it has
-// been. It is 0 as long as nothing speaks for that.
+// A drift detects the change of an endpoint from answers in time to late ones. It is a
+// cumulative sum (Page, "Continuous inspection schemes", 1954) of the log-likelihood ratio of
+// each question's outcome, half of them late against the usual part of them.
 type drift struct {
-	sum        float64 // natural logarithm of the odds, up to most
+	sum        float64 // at least 0, at most most
 	soon, late float64 // questions since it was 0
 	began      int64   // clock, then
 	fresh      bool    // some were late in this round
 }
 
 const (
-	// often is which part is late of an endpoint that has become slow.
+	// often is the part of late answers of a slow endpoint.
 	often = 0.5
-	// seldom is which part may be late at most of one that is judged by this.
+	// seldom is the largest usual part of late answers with which an endpoint is judged.
 	seldom = 0.25
-	// settled is how long a drift may go on before it is what is normal.
+	// settled is how long a drift may last; then it is the usual state.
 	settled = int64(time.Minute)
-	// most bounds a drift, so that it is over soon after what it came from.
+	// most bounds the sum, so that it falls to 0 soon after the answers are in time again.
 	most = 1.5 * unlikely
 )
 
-// add takes what became of questions, of which a part is late as a rule.
+// add counts questions; usual is the part that is late in the past.
 func (d *drift) add(soon, late, usual float64) {
 	if usual > seldom {
 		return
@@ -39,7 +38,7 @@ func (d *drift) add(soon, late, usual float64) {
 	d.late += late
 }
 
-// settle ends a round, and reports whether there is no drift.
+// settle ends a round. It reports whether there is no drift.
 func (d *drift) settle(now int64) bool {
 	if d.sum > 0 && d.began == 0 {
 		d.began = now
@@ -50,13 +49,13 @@ func (d *drift) settle(now int64) bool {
 	return d.sum == 0
 }
 
-// slow reports whether the endpoint is so late that it is too unlikely to be chance.
+// slow reports whether the endpoint has become slow.
 func (r *record) slow(chance float64) bool {
 	return r.drift.sum >= chance && r.drift.late >= fewest && r.drift.fresh && r.known()
 }
 
-// peersInTime reports whether no more peers have become slow, or were always, than answer in
-// time. Those that nobody asks say nothing.
+// peersInTime reports whether at least as many peers answer in time as have become slow or
+// always were. Peers without questions do not count.
 func peersInTime(all []Watched, i int) bool {
 	well, ill := 0, 0
 	for j := range all {
@@ -73,7 +72,7 @@ func peersInTime(all []Watched, i int) bool {
 	return well > 0 && ill <= well
 }
 
-// lateness says why a slow endpoint is ejected.
+// lateness is the cause of an ejection of a slow endpoint.
 func (r *record) lateness(cfg *UnansweredConfig, w *Watched, all []Watched) string {
 	return fmt.Sprintf("slow: %.0f of %.0f clients had no answer within %v%s", r.drift.late, r.drift.late+r.drift.soon, cfg.Within, peersText(w, all))
 }

@@ -72,9 +72,6 @@ func (k *Keeper) Asleep() bool {
 	return k.asleep > k.cfg.Now()+int64(time.Minute)
 }
 
-// RunAtOnce has probes end before Round returns.
-func (u *Unanswered) RunAtOnce() { u.run = func(f func()) { f() } }
-
 func (cfg *UnansweredConfig) Probe() time.Duration { return cfg.probe() }
 
 // Suspicions returns how often an endpoint began to be suspected: by what its clients came to

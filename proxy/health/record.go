@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// A record is what an [Unanswered] knows of an endpoint. It belongs to who calls Round.
+// A record is the state of an endpoint in an [Unanswered]. It belongs to the caller of Round.
 type record struct {
-	heard  int64 // the endpoint's, in the last round
-	alive  bool  // it was heard since the round before
-	rounds int   // in which it was
+	heard  int64 // Answers.heard in the last round
+	alive  bool  // it was later than in the round before
+	rounds int   // in which alive was true
 
-	// Questions of the past: answered in time, or not. What has become unanswered since the
-	// endpoint was heard last is held back until it is again: it does not make the silence
-	// that is to be judged a habit.
+	// Questions of the past, answered in time or not. Those since the endpoint was heard last
+	// are held back until it is heard again, so that a silence does not count as usual while
+	// it is judged.
 	soon, late [questions]float64
 	heldSoon   [questions]float64
 	heldLate   [questions]float64
-	// The same of the last seconds: each counts half after recently.
+	// The same of the last seconds; a question counts half after recently.
 	recentSoon, recentLate float64
 
-	fresh [questions]int64 // in this round, see tallied
-	left  int64            // since it was heard
+	fresh [questions]int64 // see tallied; of this round
+	left  int64            // clients that have given up since heard
 
-	ends    answerOf // what it says to a connection that is ended, when it is well
-	asking  *asking  // nil: it is not being asked
-	control *asking  // a peer, meanwhile; nil: none is needed
-	nextAsk int64    // clock, not before it
-	wait    int64    // between two; 0: it has not answered one since it was heard
-	again   int64    // clock: it was not to be ejected, and is not before that
+	ends    answerOf // the result of a probe when it was well
+	asking  *asking  // the probe under way; nil: there is none
+	control *asking  // a peer's, for comparison; nil: none is needed
+	nextAsk int64    // clock: no probe before it
+	wait    int64    // between two probes; 0: none was answered since heard
+	again   int64    // clock: no ejection before it, since max_ejected had no room
 	out     reason   // why it is ejected
 
-	suspected bool    // since it was heard
+	suspected bool    // since heard
 	usual     float64 // mean of recentSoon and recentLate
-	drift     drift   // of those that are late, if that is looked for
+	drift     drift   // of answers towards late ones, if UnansweredConfig.Within is set
 }
 
 // A reason is why an endpoint is ejected.
@@ -47,12 +47,11 @@ const (
 	slow               // for a time
 )
 
-// recently is in nanoseconds, and so is patient, the time after which one is ejected that was
-// not to be, because there are too many already.
+// recently is in nanoseconds, as is patient: how long an ejection is not tried again that
+// max_ejected had no room for.
 const recently, patient = 2e9, 5e9
 
-// take takes what was counted since the round before, which was gap ago. Drifts are looked
-// for if there is a time within which answers have to come.
+// take reads the counts since the round before, gap ago. With drifts it looks for one.
 func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 	heard, patience := a.heard.Load(), max(a.patience.Load(), 1)
 	r.alive = heard > r.heard
@@ -65,8 +64,7 @@ func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 		soon, late, waiting := a.kinds[k].soon.Swap(0), a.kinds[k].late.Swap(0), a.kinds[k].waiting.Swap(0)
 		r.fresh[k] = a.kinds[k].fresh.Swap(0)
 		r.heldSoon[k] += float64(soon)
-		// One that goes on to wait is as good as one more for each time that it might have
-		// been answered in.
+		// A question that stays unanswered counts once more for each further patience.
 		r.heldLate[k] += float64(late) + float64(waiting)*float64(gap)/float64(patience)
 		r.recentSoon += float64(soon)
 		r.recentLate += float64(late)
@@ -92,13 +90,13 @@ func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 	}
 }
 
-// busy reports whether anything was asked or answered.
+// busy reports whether there is anything to judge.
 func (r *record) busy() bool {
 	return r.alive || r.known() && r.asked() > 0 || r.out != notEjected || r.asking != nil
 }
 
-// commit makes the past of what was held back, if that is not what an ejection is for, and if
-// it is steady: what may be a change is not what is usual before it turns out to be none.
+// commit adds the questions that were held back to the past. It drops those of an ejection,
+// and holds them back for longer while there is a drift.
 func (r *record) commit(steady bool) {
 	r.rounds++
 	r.usual += (r.recentSoon + r.recentLate - r.usual) / float64(min(r.rounds, 100))
@@ -119,14 +117,14 @@ func (r *record) commit(steady bool) {
 	r.heldSoon, r.heldLate = [questions]float64{}, [questions]float64{}
 }
 
-// forgive forgets who has given up.
+// forgive forgets the clients that have given up.
 func (r *record) forgive(a *Answers) {
 	a.left.Store(0)
 	a.leavers.forget()
 	r.left = 0
 }
 
-// restart has the silence counted from now on, and what was held back forgotten.
+// restart begins the silence now, and drops the questions that were held back.
 func (r *record) restart(a *Answers, now int64) {
 	a.hear(now)
 	r.heard = a.heard.Load()
@@ -136,22 +134,27 @@ func (r *record) restart(a *Answers, now int64) {
 	r.forgive(a)
 }
 
-// excuse leaves a time out of the silence, of which nothing is known.
+// excuse takes a time in which this process may have stood still out of the silence.
 func (r *record) excuse(a *Answers, now, gap int64) {
 	a.hear(min(r.heard+gap, now))
 	r.heard = a.heard.Load()
 }
 
-// missed is how likely it is, by the past, that a question is not answered in time. What is
-// not known is as likely as not.
-func (r *record) missed(k question) float64 { return (r.late[k] + 1) / (r.soon[k] + r.late[k] + 2) }
+// missed is the probability, by the past, that a question is not answered in time; 1 for a kind
+// of which too few were answered in time.
+func (r *record) missed(k question) float64 {
+	if r.soon[k] < fewest {
+		return 1
+	}
+	return (r.late[k] + 1) / (r.soon[k] + r.late[k] + 2)
+}
 
-// known reports whether the endpoint has answered often enough to be judged by that.
+// known reports whether there is enough of a past to judge by.
 func (r *record) known() bool {
 	return total(r.soon) >= learned && r.rounds >= learnedRounds
 }
 
-// asked is how many have asked since the endpoint was heard, and have no answer in time.
+// asked is the number of questions since heard that are unanswered, or were given up.
 func (r *record) asked() int64 { return total(r.fresh) + r.left }
 
 func total[N int64 | float64](of [questions]N) (sum N) {
@@ -161,7 +164,8 @@ func total[N int64 | float64](of [questions]N) (sum N) {
 	return sum
 }
 
-// telling reports whether that is less likely than 1 in e to the chance.
+// telling reports whether these are so many that by the past their probability is below e to
+// the -chance.
 func (r *record) telling(chance float64) bool {
 	weight := -float64(r.left) * math.Log(r.missed(firstQuestion))
 	for k, n := range r.fresh {
@@ -170,18 +174,18 @@ func (r *record) telling(chance float64) bool {
 	return r.known() && r.asked() >= fewest && weight >= chance
 }
 
-// peerState is what an endpoint says of another one that is silent meanwhile.
+// A peerState is the state of a peer of a silent endpoint.
 type peerState uint8
 
 const (
-	peerIdle   peerState = iota // next to nobody asks it
-	peerWell                    // it answers as it always does
+	peerIdle   peerState = iota // it gets next to no questions
+	peerWell                    // it answers as it used to
 	peerSilent                  // it is silent, too
-	peerSlow                    // it answers, and less often in time than it did
+	peerSlow                    // it answers, but less often in time than it used to
 	peerStates
 )
 
-// peer is what it says at a time.
+// peer returns the endpoint's state as a peer.
 func (r *record) peer(now int64) peerState {
 	all := r.recentSoon + r.recentLate
 	usual := total(r.late) / max(total(r.soon)+total(r.late), 1)
@@ -196,8 +200,9 @@ func (r *record) peer(now int64) peerState {
 	return peerSlow
 }
 
-// givenUp reports whether a third of those who have asked have given up, and not those of one
-// source alone while others are served. If few ask who always did, those may be others.
+// givenUp reports whether a third of the clients that have asked have given up, those of more
+// than one source if others are served. Much fewer questions than usual are no evidence: they
+// may be another kind of clients.
 func (r *record) givenUp(w *Watched, now int64) bool {
 	a, expected := w.Answers, r.usual*math.Ln2/recently*float64(now-r.heard)
 	if r.left < fewest || r.left < r.asked()/3 || float64(r.asked()) < expected/8 || r.missed(firstQuestion) > 0.05 {
@@ -206,7 +211,7 @@ func (r *record) givenUp(w *Watched, now int64) bool {
 	return !a.leavers.oneSource(w.Judge, now)
 }
 
-// acquit has nothing be asked of it any more, but what is to be known of it.
+// acquit ends a suspicion, and drops its probes.
 func (r *record) acquit() {
 	if r.ends == yes {
 		r.asking, r.control = nil, nil
@@ -216,7 +221,7 @@ func (r *record) acquit() {
 	}
 }
 
-// eject ejects it, if that may be: for a time, or if it stands still until it does not.
+// eject ejects the endpoint if max_ejected has room.
 func (r *record) eject(now int64, w *Watched, why reason, cause string) {
 	r.again = now + patient
 	if w.Judge.Eject(now, cause, why == standsStill) {
@@ -230,7 +235,7 @@ func (r *record) back(a *Answers, now int64) {
 	r.out, r.asking, r.control, r.wait = notEjected, nil, nil, 0
 }
 
-// rounded has two digits or three, as people read it.
+// rounded rounds to two or three digits.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Millisecond:
@@ -241,13 +246,13 @@ func rounded(d time.Duration) time.Duration {
 	return d
 }
 
-// silence says why an endpoint is ejected that answers nobody.
+// silence is the cause of an ejection because of silence.
 func (r *record) silence(now int64, w *Watched, all []Watched, and string) string {
 	n, since := r.asked(), time.Duration(now-r.heard).Round(100*time.Millisecond)
 	return fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v%s; %s", n, n, since, peersText(w, all), and)
 }
 
-// peersText says how soon the other endpoints answer, if they do.
+// peersText says how soon the other endpoints answer.
 func peersText(w *Watched, all []Watched) string {
 	var peers answerCounts
 	for i := range all {

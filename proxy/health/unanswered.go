@@ -1,84 +1,85 @@
 package health
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
 )
 
-// UnansweredConfig says when an endpoint is ejected that answers nobody any more.
+// UnansweredConfig configures an [Unanswered].
 type UnansweredConfig struct {
-	// After is for how long it has to have answered nobody who has asked; 0: it is never
-	// ejected for that, and what is unanswered is only counted.
+	// After is how long an endpoint has to leave all questions unanswered before it is ejected.
+	// 0: unanswered questions are only counted.
 	After time.Duration
-	// Within is the time in which an endpoint answers those who have asked. One that always
-	// has, and whose peers do, is ejected when half of its answers take longer; 0: it may take
-	// any time.
+	// Within is the time in which endpoints answer. An endpoint that used to, and whose peers
+	// do, is ejected when half of its answers take longer. 0: there is no such bound.
 	Within time.Duration
 }
 
 // A Watched is an endpoint in a round of an [Unanswered].
 type Watched struct {
 	Answers *Answers
-	// Judge ejects it; nil: nobody does.
+	// Judge ejects it; nil: it is not ejected.
 	Judge *Member
-	// Probe asks it whether it ends a connection that is ended, see [ProbeConfig.End].
+	// Probe finds out whether it closes a connection, see [ProbeConfig.End].
 	Probe Prober
 }
 
-// An Unanswered finds those endpoints of an upstream out that answer nobody any more: a
-// process that stands still, for instance, for which its kernel goes on to accept. In many
-// protocols it is normal for an endpoint to be silent, so it takes all of this:
+// An Unanswered finds endpoints of an upstream that do not answer any more: a stopped process,
+// for instance, for which its kernel goes on to accept connections. In many protocols silence is
+// normal. So an endpoint is ejected only if
 //
-//   - it has answered nobody for After, on no session;
-//   - meanwhile so many have asked that their being unanswered would be less likely than
-//     unlikely, if what has become of its questions until now goes on: those that nearly
-//     always were answered in time weigh much, those that rarely were next to nothing;
-//   - its peers answer as they always do, or are not asked;
-//   - it does not end a connection either that is made and ended, which it has done when it
-//     was well, and a peer does; or a third of those that have asked have given up, from more
-//     than one source.
+//   - it has answered no question of any session for After;
+//   - there were so many questions meanwhile that by the endpoint's own past their probability
+//     to be unanswered is below 10^-9. Questions of a kind that used to be answered in time
+//     weigh much, those of a kind that was not weigh next to nothing. Questions that were
+//     unanswered before the endpoint fell silent do not count;
+//   - its peers answer as they used to, or get no questions;
+//   - it does not close the connection of a probe either, which it did when it was well; or a
+//     third of the clients that have asked have given up.
 //
-// Clients that had waited for an answer before the endpoint fell silent are no evidence. It
-// returns as soon as it answers anybody, or ends a connection again.
+// The endpoint returns as soon as it answers a client, or a probe.
 //
-// If somebody has said within which time endpoints answer it finds those out, too, that have
-// become slow.
+// With UnansweredConfig.Within it finds endpoints that have become slow, too; see drift.
 //
-// An Unanswered has no goroutine: Round is called every half second or so, by one at a time.
+// An Unanswered has no goroutine. Round is called every half second or so, by one goroutine at
+// a time.
 type Unanswered struct {
 	last   int64        // clock, of the last round
-	asking atomic.Int64 // probes that are under way
-	turn   int          // at which peer to begin to look for one that is asked as well
-	run    func(func())
-	chance float64 // unlikely, unless a test wants another one
+	asking atomic.Int64 // probes under way
+	turn   int          // the peer at which the search for a witness begins
+	ctx    context.Context
+	run    func(func()) // runs a probe, on a goroutine
+	chance float64      // unlikely, unless a test wants another one
 
-	suspicions int // endpoints that began to be suspected, ever
+	suspicions int // ever
 }
 
 const (
-	// unlikely is how unlikely is unlikely enough, as a natural logarithm: 1 in 10^9.
+	// unlikely is the bound of the probability, as a natural logarithm: 10^-9.
 	unlikely = 9 * math.Ln10
-	// fewest is how many have to have asked, however telling each of them is.
+	// fewest is how many questions it takes, whatever each of them weighs.
 	fewest = 8
-	// learned is how many questions have to have been answered in time, in learnedRounds,
-	// before an endpoint is judged by that.
+	// learned is how many questions must have been answered in time, in learnedRounds rounds,
+	// before an endpoint is judged.
 	learned, learnedRounds = 20, 5
-	// memory is how many questions of each kind are remembered, or half of that.
+	// memory is how many questions of each kind make the past, at most; then they are halved.
 	memory = 2000
-	// learners is how many endpoints of an upstream are probed at once while they are well,
-	// and relearn how long one is not that has not answered such a probe.
+	// learners is how many endpoints of an upstream are probed at once while they are well.
+	// relearn is the time before the next such probe of an endpoint that did not answer.
 	learners = 8
 	relearn  = time.Minute
 )
 
-// NewUnanswered returns an Unanswered that has had no round.
-func NewUnanswered() *Unanswered {
-	return &Unanswered{run: func(f func()) { go f() }, chance: unlikely}
+// NewUnanswered returns an Unanswered. Its probes end with ctx; run calls a function on a
+// goroutine.
+func NewUnanswered(ctx context.Context, run func(func())) *Unanswered {
+	return &Unanswered{ctx: ctx, run: run, chance: unlikely}
 }
 
-// patience is from when on a question is unanswered.
+// patience is the age at which a question is unanswered.
 func (cfg *UnansweredConfig) patience() time.Duration {
 	switch {
 	case cfg.Within > 0:
@@ -89,13 +90,12 @@ func (cfg *UnansweredConfig) patience() time.Duration {
 	return time.Second
 }
 
-// probe is how long an endpoint has to end a connection.
+// probe is the time that an endpoint has to close the connection of a probe.
 func (cfg *UnansweredConfig) probe() time.Duration { return max(cfg.After/3, 100*time.Millisecond) }
 
-// Round looks at all endpoints, whose sessions have been shown to their [Answers] since the
-// last one. late says that it comes later than it should: what has not moved meanwhile may be
-// this process. It reports whether there was anything to look at: whether somebody has asked,
-// or was answered.
+// Round judges all endpoints. Their sessions have been reported to [Answers.Watch] since the
+// last round. late says that the round comes late: this process may have stood still. Round
+// reports whether there was anything to judge.
 func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late bool) (busy bool) {
 	gap, first := now-u.last, u.last == 0
 	u.last = now
@@ -108,6 +108,7 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 			a.record.excuse(a, now, gap)
 		}
 		a.gap.Store(gap)
+		a.round.Store(now)
 		a.judged.Store(a.record.known() && a.record.ends == yes)
 		busy = busy || a.record.busy()
 	}
@@ -122,7 +123,7 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 	return busy
 }
 
-// judge ejects an endpoint, or has it return, or does what it takes to know more.
+// judge ejects an endpoint, lets it return, or probes it.
 func (u *Unanswered) judge(now int64, cfg *UnansweredConfig, all []Watched, i int) {
 	w := &all[i]
 	r := &w.Answers.record
@@ -145,7 +146,7 @@ func (u *Unanswered) judge(now int64, cfg *UnansweredConfig, all []Watched, i in
 	r.suspected = r.suspected && !r.alive
 }
 
-// suspect ejects an endpoint that is silent if there is nothing else that may explain it.
+// suspect ejects an endpoint that is silent unless something else may explain that.
 func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i int) {
 	w := &all[i]
 	r := &w.Answers.record
@@ -166,9 +167,8 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 	}
 }
 
-// peersAnswer reports whether some peer is well, and no more peers are slow: what befalls all
-// of them is not one endpoint's failure. Where none is asked anything nothing speaks against
-// it either, but alone says so.
+// peersAnswer reports whether peers are well, and no more of them slow: what befalls all
+// endpoints is not one endpoint's failure. alone says that no peer gets questions.
 func (u *Unanswered) peersAnswer(now int64, all []Watched, i int) (well, alone bool) {
 	var count [peerStates]int
 	for j := range all {
@@ -182,8 +182,7 @@ func (u *Unanswered) peersAnswer(now int64, all []Watched, i int) (well, alone b
 	return count[peerSlow] <= count[peerWell], false
 }
 
-// confirm asks an endpoint that is silent whether it ends a connection and, where nobody asks
-// its peers anything, one of these, too.
+// confirm probes an endpoint that is silent and, where it is alone, a peer for comparison.
 func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i int, alone bool) {
 	w := &all[i]
 	r := &w.Answers.record
@@ -214,8 +213,8 @@ func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i 
 	r.nextAsk = now + r.wait
 }
 
-// witness returns a peer to be probed as well, rather one that ends connections when it is
-// well, and nil if all are silent.
+// witness returns a peer to probe for comparison, rather one that has answered a probe before;
+// nil if all are silent.
 func (u *Unanswered) witness(now int64, all []Watched, i int) (w *Watched) {
 	u.turn++
 	for k := range all {
@@ -231,7 +230,7 @@ func (u *Unanswered) witness(now int64, all []Watched, i int) (w *Watched) {
 	return w
 }
 
-// learn finds out, once it is known how an endpoint answers, whether it ends connections.
+// learn probes an endpoint that is well, once its past is known.
 func (u *Unanswered) learn(now int64, cfg *UnansweredConfig, w *Watched) {
 	r := &w.Answers.record
 	if r.ends == yes || !r.known() || w.Probe == nil || now < r.nextAsk {
@@ -251,8 +250,7 @@ func (u *Unanswered) learn(now int64, cfg *UnansweredConfig, w *Watched) {
 	}
 }
 
-// mayReturn has an endpoint return that answers again or, if it did not do that either, ends
-// connections again.
+// mayReturn lets an endpoint return that answers a client or, if it did not, a probe.
 func (u *Unanswered) mayReturn(now int64, cfg *UnansweredConfig, w *Watched) {
 	r := &w.Answers.record
 	if _, ejected := w.Judge.Ejected(); !ejected {

@@ -93,10 +93,9 @@ func (e *events) Pop() any {
 func newWorld(seed uint64, endpoints int, after time.Duration) *world {
 	keeper, clock := idle(0)
 	w := &world{
-		Rand: rand.New(rand.NewPCG(seed, 4711)), clock: clock, keeper: keeper, judge: health.NewUnanswered(),
+		Rand: rand.New(rand.NewPCG(seed, 4711)), clock: clock, keeper: keeper, judge: health.NewUnanswered(context.Background(), func(probe func()) { probe() }),
 		cfg: health.UnansweredConfig{After: after}, period: 500 * time.Millisecond,
 	}
-	w.judge.RunAtOnce()
 	w.outlier = health.NewOutlier(keeper, &health.OutlierConfig{
 		ConsecutiveFailures: 5, Window: 30 * time.Second, MinVolume: 20,
 		BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 5 * time.Minute, MaxEjected: 0.5,
