@@ -42,8 +42,8 @@ type reason uint8
 
 const (
 	notEjected  reason = iota
-	standsStill        // until it answers anybody, or a probe
-	givenUp            // until it answers anybody, or for a time
+	standsStill        // until it answers a client or a probe
+	givenUp            // until it answers a client, or for a time
 	slow               // for a time
 )
 
