@@ -279,6 +279,7 @@ func TestLeasedPipesAllocateNothing(t *testing.T) {
 	if raced {
 		t.Skip("with the race detector sync.Pool drops items at random, and Go's design leaves their pipes to the collector: descriptors run out")
 	}
+	quota(t)
 	f := measured(t, "pipe-pool")
 	if n := value(t, f, "leased: allocated"); n > 0.5 { // the runtime allocates now and then
 		t.Errorf("%v bytes per lease", n)
