@@ -165,7 +165,7 @@ listeners:
     accept_proxy: {from: [192.0.2.0/24]}
     routes: [{match: {source: [127.0.0.0/8]}, upstream: u}]
     limits: {per_source: 1000000, per_source_per_second: 1000000}
-upstreams: [{name: u, balance: source_ip, endpoints: [%q], health_check: off}]
+upstreams: [{name: u, balance: source_ip, endpoints: [%q], health_check: off, outlier_detection: off}]
 `
 
 func testSystemCalls(t *testing.T, x *exchange, args ...string) {
