@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,4 +118,26 @@ func seenEnd(c *net.TCPConn) error {
 		}
 	}
 	return nil
+}
+
+// TestUnixKnowsNoReset: where the other side is reset, a peer on a unix socket reads an end of
+// file, and its writes fail; only the result tells what it was.
+func TestUnixKnowsNoReset(t *testing.T) {
+	eachDriver(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, nil)
+		g := d.newRig(t, r, unixStream, tcp)
+		if err := ping(g.B, g.A, 1); err != nil {
+			t.Fatal(err)
+		}
+		abort(t, g.B)
+		if n, err := g.A.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("it reads %d bytes, %v", n, err)
+		}
+		if res, err := g.wait(); res.Reason != relay.ReasonReset || res.Culprit != relay.SideB || err == nil {
+			t.Errorf("ended by %v of %v, %v", res.Reason, res.Culprit, err)
+		}
+		if _, err := g.A.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("it writes: %v", err)
+		}
+	})
 }

@@ -45,21 +45,33 @@ type checker struct {
 	compared  int                      // conditions of routes, see covered
 }
 
-// excludes complains if what is set excludes each other, or nothing is, of several keys of
-// a section of which one is needed.
-func (k *checker) oneOf(section any, at place, keys []string, set []bool, fix string) {
-	var have []string
-	for i, key := range keys {
-		if set[i] {
-			have = append(have, key)
+// A choice is one of several keys of a section of which one is needed.
+type choice struct {
+	key   string
+	field any // pointer to it
+	set   bool
+}
+
+// oneOf complains if several of the keys are set, or none is: because it is missing, or because
+// it was written and says nothing. at is where, if the section itself was not written.
+func (k *checker) oneOf(section any, at place, fix string, keys ...choice) {
+	var all, have, empty []string
+	where := k.at(section, section).or(at)
+	for _, c := range keys {
+		all = append(all, c.key)
+		if c.set || k.bad[c.field] {
+			have = append(have, c.key)
+		} else if k.given(c.field) {
+			empty, where = append(empty, c.key), k.at(c.field, section)
 		}
 	}
-	switch len(have) {
-	case 0:
-		k.complainAt(k.at(section, section).or(at), fix, "%s is missing", enumeration(keys, "or"))
-	case 1:
-	default:
+	switch {
+	case len(have) > 1:
 		k.complainAt(k.at(section, section).or(at), "leave one of them out", "%s exclude each other", enumeration(have, "and"))
+	case len(have) == 0 && len(empty) > 0:
+		k.complainAt(where, fix, "%s is empty", enumeration(empty, "and"))
+	case len(have) == 0:
+		k.complainAt(where, fix, "%s is missing", enumeration(all, "or"))
 	}
 }
 

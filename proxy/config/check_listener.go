@@ -81,7 +81,8 @@ func (k *checker) route(ln *Listener, r *Route) {
 	if k.bad[r] {
 		return
 	}
-	k.oneOf(r, k.at(r, ln), []string{"upstream", "split"}, []bool{r.Upstream != "" || k.bad[&r.Upstream], len(r.Split) > 0 || k.bad[&r.Split]}, "write upstream: and the name of one")
+	k.oneOf(r, k.at(r, ln), "write upstream: and the name of one",
+		choice{"upstream", &r.Upstream, r.Upstream != ""}, choice{"split", &r.Split, len(r.Split) > 0})
 	k.upstreams.use(&r.Upstream, r)
 	k.split(r)
 	if r.Match.Port != 0 && !k.bad[&r.Match.Port] && !k.bad[&ln.Bind] && !k.bad[&ln.Transparent] && !ln.hasPort(r.Match.Port) {

@@ -6,7 +6,8 @@ import (
 )
 
 func (k *checker) upstream(u *Upstream) {
-	k.oneOf(u, place{}, []string{"endpoints", "discover"}, []bool{len(u.Endpoints) > 0 || k.bad[&u.Endpoints], u.Discover != nil || k.bad[&u.Discover]}, `write endpoints: ["10.0.0.11:443"]`)
+	k.oneOf(u, place{}, `write endpoints: ["10.0.0.11:443"]`,
+		choice{"endpoints", &u.Endpoints, len(u.Endpoints) > 0}, choice{"discover", &u.Discover, u.Discover != nil})
 	names := newNames(k.decoder, "endpoint")
 	for i := range u.Endpoints {
 		e, fix := &u.Endpoints[i], "write another name"
@@ -59,7 +60,8 @@ func (k *checker) discover(d *Discover) {
 	if k.bad[d] {
 		return
 	}
-	k.oneOf(d, place{}, []string{"dns", "file"}, []bool{d.DNS != nil || k.bad[&d.DNS], d.File != nil || k.bad[&d.File]}, "write dns: {name: _pg._tcp.db.example}")
+	k.oneOf(d, place{}, "write dns: {name: _pg._tcp.db.example}",
+		choice{"dns", &d.DNS, d.DNS != nil}, choice{"file", &d.File, d.File != nil})
 	dns := d.DNS
 	if dns == nil {
 		return
@@ -145,7 +147,8 @@ func (k *checker) fallback(u *Upstream) {
 	if f == nil || k.bad[f] {
 		return
 	}
-	k.oneOf(f, place{}, []string{"upstream", "respond"}, []bool{f.Upstream != "" || k.bad[&f.Upstream], f.Respond.Path != "" || k.bad[&f.Respond]}, "write upstream: and the name of one")
+	k.oneOf(f, place{}, "write upstream: and the name of one",
+		choice{"upstream", &f.Upstream, f.Upstream != ""}, choice{"respond", &f.Respond, f.Respond.Path != ""})
 	k.upstreams.use(&f.Upstream, f)
 }
 

@@ -273,6 +273,9 @@ upstreams:
 			"2:34: every endpoint has weight 0: none would ever be chosen | write weight: 1 at one of them, or a fallback",
 		}},
 		{upstream("endpoints: ['h:1'], discover: {dns: {name: x}}"), []string{"2:13: endpoints and discover exclude each other | leave one of them out"}},
+		{upstream("endpoints: []"), []string{`2:34: endpoints is empty | write endpoints: ["10.0.0.11:443"]`}},
+		{upstream("endpoints: [], discover: {dns: {name: x}}"), nil},
+		{listener("routes: [{split: []}]"), []string{"1:65: split is empty | write upstream: and the name of one"}},
 		{upstream("discover: {}"), []string{"2:33: dns or file is missing | write dns: {name: _pg._tcp.db.example}"}},
 		{upstream("discover: {dns: {name: x, type: A, servers: ['ns:53', '1.2.3.4:53'], min_ttl: 1h}}"), []string{
 			"2:39: A records have no port: port is missing | write port: 443, or type: SRV",

@@ -3,8 +3,11 @@ package terminate_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"io"
+	"math/big"
 	"net"
 	"strings"
 	"testing"
@@ -73,6 +76,11 @@ func TestVerified(t *testing.T) {
 	a, other := newAuthority(t, "test"), newAuthority(t, "other")
 	named := load(t, a.pair("db.internal"))
 	addressed := load(t, a.pair("127.0.0.1"))
+	old, err := tls.X509KeyPair(a.issue(&x509.Certificate{ // without subject alternative names
+		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: "db.internal"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}, newKey(t)))
+	must(t, err)
 	for name, test := range map[string]struct {
 		cert []tls.Certificate
 		cfg  terminate.ClientConfig
@@ -87,6 +95,7 @@ func TestVerified(t *testing.T) {
 		"another name":            {named, terminate.ClientConfig{CA: a.file}, "db2.internal", "db2.internal", terminate.Uncertified, ""},
 		"sni of another":          {named, terminate.ClientConfig{CA: a.file, SNI: "db2.internal"}, "db.internal", "db2.internal", terminate.Uncertified, ""},
 		"an address it has not":   {named, terminate.ClientConfig{CA: a.file}, "127.0.0.1", "127.0.0.1", terminate.Uncertified, ""},
+		"a common name alone":     {[]tls.Certificate{old}, terminate.ClientConfig{CA: a.file}, "db.internal", "use SANs", terminate.Uncertified, ""},
 		"another authority":       {named, terminate.ClientConfig{CA: other.file}, "db.internal", "unknown authority", terminate.Uncertified, ""},
 		"the system's":            {named, terminate.ClientConfig{}, "db.internal", "unknown authority", terminate.Uncertified, ""},
 		"too old a version":       {named, terminate.ClientConfig{CA: a.file, MinVersion: tls.VersionTLS13}, "db.internal", "protocol version", terminate.Alert, ""},

@@ -104,6 +104,12 @@ func (a *authority) sign(key crypto.Signer, names ...string) (cert, keyText []by
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
+	return a.issue(template, key)
+}
+
+// issue makes a certificate by a template.
+func (a *authority) issue(template *x509.Certificate, key crypto.Signer) (cert, keyText []byte) {
+	a.t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	must(a.t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
