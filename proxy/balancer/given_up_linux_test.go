@@ -14,7 +14,7 @@ import (
 // TestNothingIsKeptOfWhatIsGivenUp: sockets that a reload gives up take no memory any more, once
 // they have no sessions, and what served there neither.
 func TestNothingIsKeptOfWhatIsGivenUp(t *testing.T) {
-	const few, many = 100, 1000 // more than those that are accepted from for a while
+	const few, many = 80, 480 // more than those that are accepted from for a while
 	up, port := named(t, "a"), freePort(t)
 	sources := `limits: {per_source: 5}`
 	for name, text := range map[string]func(i int, dir string) string{
