@@ -276,6 +276,9 @@ func (s *Driven) settle(reason Reason, cause error) {
 	s.active = drv.loop.Now()
 	drv.sessions--
 	s.owner.Ended(s, s.Result(), cause)
+	if s.over { // and was not started again; what it was bound to may be given up
+		s.limits = &drv.relay.limits
+	}
 }
 
 // finish is [finish] with a lease in hand.
@@ -329,7 +332,8 @@ func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	})
 }
 
-// Limits returns those of the session, nil if it was never started.
+// Limits returns those of the session until its owner has been told of the end, then those of
+// the relay's [Config], and nil if it was never started.
 func (s *Driven) Limits() *Limits { return s.limits }
 
 // Result returns what the session has done so far; after its end, what it did.

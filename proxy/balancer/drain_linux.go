@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
@@ -23,10 +24,41 @@ func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, c
 	return nil
 }
 
-// cutter returns what cuts the sessions of an endpoint in steps. It waits for the loops.
-func (s *Server) cutter(e *dispatch.Endpoint, cause error) func(chosen func() bool, last bool) {
-	n, to := 0, bondTo(e)
+// letLateGo is letGo for endpoints that are removed and have no sessions, but may get some of
+// clients that are on their way. It does not keep those that get none.
+func (s *Server) letLateGo(cfg *config.Upstream, endpoints []*dispatch.Endpoint) {
+	if cfg.OnRemoved != "drain" || cfg.DrainTimeout <= 0 || len(endpoints) == 0 {
+		return
+	}
+	kept := make([]weak.Pointer[dispatch.Endpoint], len(endpoints))
+	for i, e := range endpoints {
+		kept[i] = weak.Make(e)
+	}
+	s.cutAfter(cfg.DrainTimeout, func(chosen func() bool, _ bool) {
+		left := make(map[*dispatch.Endpoint]bool)
+		for _, k := range kept {
+			if e := k.Value(); e != nil {
+				left[e] = true
+			}
+		}
+		if len(left) > 0 {
+			s.group.CutMatching(func(_ *core.Listening, b core.Bond) bool {
+				return b != nil && left[dispatch.EndpointOf(b)] && chosen()
+			}, errRemoved)
+		}
+	})
+}
+
+// cutter returns what cuts the sessions of an endpoint in steps. It waits for the loops. It does
+// not keep the endpoint: one that has no sessions, and that nobody is on the way to, goes.
+func (s *Server) cutter(endpoint *dispatch.Endpoint, cause error) func(chosen func() bool, last bool) {
+	n, kept := 0, weak.Make(endpoint)
 	return func(chosen func() bool, last bool) {
+		e := kept.Value()
+		if e == nil {
+			return
+		}
+		to := bondTo(e)
 		n += s.group.CutMatching(func(l *core.Listening, b core.Bond) bool { return to(l, b) && chosen() }, cause)
 		if last {
 			s.tellCut(e, n, cause)

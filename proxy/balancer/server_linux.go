@@ -68,7 +68,7 @@ type Server struct {
 	gone      map[string]int64     // counters of upstreams that are not there any more
 	departed  map[string]*upstream // that are gone, and had sessions when that was looked at
 	parted    map[string][]*parted // sockets that are gone, by the key that they had
-	timers    map[*time.Timer]struct{}
+	timers    map[*time.Timer]*due
 	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
 	watcher watcher // under mu
@@ -120,7 +120,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		options: *o.Server, sockets: o.Sockets, log: o.Server.Log, start: time.Now(),
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
 		binds: make(map[string]*bound), gone: make(map[string]int64),
-		departed: make(map[string]*upstream), parted: make(map[string][]*parted), timers: make(map[*time.Timer]struct{}), after: time.AfterFunc,
+		departed: make(map[string]*upstream), parted: make(map[string][]*parted), timers: make(map[*time.Timer]*due), after: time.AfterFunc,
 		tickets: terminate.NewTickets(nil), asking: discovery.NewGate(64), found: make(chan struct{}, 1),
 	}
 	if s.log == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"weak"
 
 	"github.com/penstock/penstock/proxy/balance"
 	"github.com/penstock/penstock/proxy/config"
@@ -230,16 +231,25 @@ func (s *Server) dropUpstream(u *upstream) {
 	delete(s.upstreams, u.cfg.Name)
 	s.keepCounts(u.up, 1)
 	u.close()
+	var deserted []*dispatch.Endpoint
 	for _, m := range u.members {
 		s.dropMember(u, m)
-		if m.endpoint.Active() > 0 { // or it may get some that are on their way
+		if m.endpoint.Active() > 0 {
 			u.leaving = append(u.leaving, m)
+			s.letRemovedGo(u, m)
+		} else {
+			deserted = append(deserted, m.endpoint)
 		}
-		s.letRemovedGo(u, m)
 	}
+	s.letLateGo(u.cfg, deserted)
 	s.depart(u)
 	if set := u.view.Set(); set != nil {
-		s.later(u.cfg.DrainTimeout+time.Minute, set.Detach)
+		kept := weak.Make(set)
+		s.later(u.cfg.DrainTimeout+time.Minute, func() {
+			if set := kept.Value(); set != nil {
+				set.Detach()
+			}
+		})
 	}
 }
 
@@ -249,24 +259,33 @@ func (s *Server) later(d time.Duration, f func()) *time.Timer {
 	return s.at(d, func() { s.aside(f) })
 }
 
+// A due is what is called when its time has come. The runtime keeps timers that were stopped
+// for a while (runtime/time.go, timers.zombies), and what they would have called; so that
+// is taken away from them.
+type due struct{ f func() } // nil: it was called off
+
 // at has f called after a time, with the server's mu held.
 func (s *Server) at(d time.Duration, f func()) *time.Timer {
 	var t *time.Timer
+	call := &due{f}
 	t = s.after(d, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.timers, t)
-		f()
+		if call.f != nil {
+			call.f()
+		}
 	})
-	s.timers[t] = struct{}{}
+	s.timers[t] = call
 	return t
 }
 
 // forgo has later or at not call what it was to call at a time, unless it does so already. t
 // may be nil.
 func (s *Server) forgo(t *time.Timer) {
-	if t != nil {
+	if call := s.timers[t]; call != nil {
 		t.Stop()
+		call.f = nil
 		delete(s.timers, t)
 	}
 }
