@@ -23,8 +23,9 @@ import (
 // trials are when an endpoint that is failing may be tried again. So what is connected in
 // vain does not depend on how many clients there are.
 type trials struct {
-	failed atomic.Int64 // clock, of the last one
-	due    atomic.Int64 // clock, of the next one
+	began  atomic.Int64 // clock, the last one
+	failed atomic.Int64 // clock, when one has last
+	due    atomic.Int64 // clock, when the next one may begin
 	well   atomic.Int64 // clock, when one has succeeded last
 }
 
@@ -45,12 +46,15 @@ func (e *Endpoint) missed(began, now int64) {
 	if began < e.trials.well.Load() {
 		return
 	}
+	e.trials.failed.Store(now)
 	u := e.up
 	at := now + int64(u.trialEvery())
 	if e.Failing() {
-		at = min(at, e.trials.due.Load()) // however many fail that began before
+		if began < e.trials.began.Load() {
+			return // a later one is under way
+		}
+		at = min(at, e.trials.due.Load()) // however many fail that began before there were trials
 	}
-	e.trials.failed.Store(now)
 	e.trials.due.Store(at)
 	for next := u.trial.Load(); at < next && !u.trial.CompareAndSwap(next, at); next = u.trial.Load() {
 	}
@@ -103,18 +107,18 @@ func (s *Search) resort(err error, now int64) {
 // pickLast acquires an endpoint of the view, or of those that it is a fallback of, as a last
 // resort. full says that there is none because of limits.
 func (s *Search) pickLast(now int64) (full, ok bool) {
-	end := s.view
 	s.exclude(now)
-	for v := s.root; ; v = v.Fallback {
+	for v := s.root; v != nil; v = v.Fallback {
 		if s.view != v {
 			s.leave(health.Unknown, now)
 			s.view = v
 		}
 		vFull, ok := s.pickLastOf(v.Set(), now)
-		if full = full || vFull; ok || v == end {
-			return full, ok
+		if full = full || vFull; ok {
+			return full, true
 		}
 	}
+	return full, false
 }
 
 // exclude has endpoints not tried that the client could not reach a moment ago, while nobody
@@ -209,5 +213,6 @@ func (s *Search) tryFailing(set *balance.Set, now int64) *balance.Endpoint {
 	if due > now || !first.trials.due.CompareAndSwap(due, now+int64(trialPending)) || !first.AcquireAnyway() {
 		return nil
 	}
+	first.trials.began.Store(now)
 	return first.Endpoint
 }
