@@ -38,7 +38,7 @@ func aStatus(now time.Time) *admin.Status {
 				Endpoints: []admin.Endpoint{
 					{Name: "a", State: admin.Up, Weight: 1, Zone: "z1", Bytes: bytes},
 					{Name: "b", State: admin.Down, Why: strings.Repeat("long ", 50), Weight: 1},
-					{Name: "c", State: admin.Ejected, Why: "5 failures in a row", Until: now.Add(30 * time.Second), Backup: true, Active: 1, Most: 1},
+					{Name: "c", State: admin.Ejected, Why: "5 failures in a row", Until: now.Add(30 * time.Second), Backup: true, Active: 1, Most: 1, Unanswered: 3, UnansweredMs: 4213},
 				},
 			},
 			{Name: "other", Balance: "round_robin", Breaker: "closed", Discovery: &admin.Discovery{Kind: "file", From: "eps.yaml", Endpoints: 2}},
@@ -70,7 +70,7 @@ upstream     shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 M
   endpoint   a      up                    active 0, ever 0, failures 0, weight 1, zone z1, in 1.20 MB, out 3.40 GB
   endpoint   b      down                  active 0, ever 0, failures 0, weight 1, in 0 B, out 0 B
       ` + strings.Repeat("long ", 50) + `
-  endpoint   c      ejected               active 1 of 1 (limit), ever 0, failures 0, weight 0, backup, in 0 B, out 0 B
+  endpoint   c      ejected               active 1 of 1 (limit), ever 0, failures 0, unanswered 3 (for up to 4.2s), weight 0, backup, in 0 B, out 0 B
       ejected until 10:00:30 (in 30s): 5 failures in a row
 upstream     other  round_robin           active 0, waiting 0, in 0 B, out 0 B
       2 endpoints from file eps.yaml

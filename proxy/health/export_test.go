@@ -80,3 +80,10 @@ func (u *Unanswered) Suspicions() int { return u.suspicions }
 
 // SetChance has it be found unlikely enough what is less likely than 1 in 10 to the digits.
 func (u *Unanswered) SetChance(digits float64) { u.chance = digits * math.Ln10 }
+
+// A Blame is a blame.
+type Blame = blame
+
+func (b *blame) Note(from Source)         { b.note(from) }
+func (b *blame) Worst() (Source, float64) { return b.worst() }
+func (b *blame) Forget()                  { b.forget() }

@@ -72,7 +72,9 @@ func TestProbes(t *testing.T) {
 	get := health.ProbeConfig{HTTP: &health.HTTPProbe{}}
 	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: []byte("ready")}}
 	long := strings.Repeat("x", 100_000)
-	for name, test := range map[string]struct {
+	unknown := func(net.Conn) []byte { return []byte("PROXY UNKNOWN\r\n") }
+	over := make(chan struct{}) // when the servers that do not close a connection do
+	tests := map[string]struct {
 		address string
 		cfg     health.ProbeConfig
 		timeout time.Duration
@@ -106,9 +108,16 @@ func TestProbes(t *testing.T) {
 		"http, header of no end":  {serve(t, answer("HTTP/1.1 200 OK\r\nX: "+long)), get, patient, "the answer's header is longer than 65536 bytes"},
 		"http, hints of no end":   {serve(t, answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 5000))), get, patient, "the answer's header is longer than 65536 bytes"},
 		"http, silence":           {serve(t, wait), get, brief, "read the answer: i/o timeout"},
+		"end":                     {serve(t, wait), health.ProbeConfig{End: true}, patient, ""},
+		"end, after a header":     {serve(t, wait), health.ProbeConfig{End: true, Preface: unknown}, patient, ""},
+		"end, a reset":            {serve(t, func(c net.Conn) { wait(c); _ = c.(*net.TCPConn).SetLinger(0) }), health.ProbeConfig{End: true}, patient, ""},
+		"end, a greeting":         {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n"); <-over }), health.ProbeConfig{End: true}, patient, ""},
+		"end, silence":            {serve(t, func(net.Conn) { <-over }), health.ProbeConfig{End: true}, brief, "wait for its end: i/o timeout"},
 		"tls to who speaks none":  {serve(t, answer("HTTP/1.1 400 Bad Request\r\n\r\n")), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, patient, "TLS handshake: tls: first record does not look like a TLS handshake"},
 		"tls to who says nothing": {serve(t, wait), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, brief, "TLS handshake: "},
-	} {
+	}
+	t.Cleanup(func() { close(over) }) // before the servers end
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			cfg := test.cfg
 			cfg.Address = test.address

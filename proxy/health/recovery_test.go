@@ -3,6 +3,7 @@ package health_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -233,5 +234,41 @@ func TestRecoveredGivesItsPlace(t *testing.T) {
 	members[3].Report(health.ConnectFailed, c.Now())
 	if got := ejected(); !slices.Equal(got, []int{0, 2}) || o.Held() != 2 {
 		t.Errorf("%v are ejected, %d were held back", got, o.Held())
+	}
+}
+
+// TestStaysEjected: an endpoint that was ejected to stay does, whatever its checks and the time
+// say, until it is told to return; and it may be ejected again.
+func TestStaysEjected(t *testing.T) {
+	k, c := idle(0)
+	o := health.NewOutlier(k, &health.OutlierConfig{ConsecutiveFailures: 2, BaseEjectionTime: time.Second, MaxEjectionTime: time.Minute, MaxEjected: 0.5})
+	m, other := o.Add("a", new(target)), o.Add("b", new(target))
+	m.Report(health.ConnectFailed, c.Now()) // which is not why it is ejected
+	if !m.Eject(c.Now(), "it stands still", true) || m.Eject(c.Now(), "again", true) {
+		t.Fatal("it is ejected never, or twice")
+	}
+	if other.Eject(c.Now(), "too many", true) || o.Held() != 1 {
+		t.Error("more are ejected than may be")
+	}
+	for range 10 {
+		c.advance(time.Minute)
+		k.Step()
+		m.Connected(c.Now())
+	}
+	if until, out := m.Ejected(); !out || until != math.MaxInt64 || m.Why() != "it stands still" {
+		t.Errorf("ejected: %v, until %d: %q", out, until, m.Why())
+	}
+	m.Return(c.Now(), "it answers")
+	if _, out := m.Ejected(); out {
+		t.Error("it does not return")
+	}
+	m.Return(c.Now(), "it answers")
+	if !m.Eject(c.Now(), "for a time", false) {
+		t.Fatal("it is not ejected again")
+	}
+	c.advance(time.Minute)
+	k.Step()
+	if _, out := m.Ejected(); out {
+		t.Error("its time is over, and it is ejected")
 	}
 }
