@@ -1,6 +1,7 @@
 package rolling
 
 import (
+	"math"
 	"strings"
 
 	"github.com/penstock/penstock/bench/contestant"
@@ -107,8 +108,9 @@ func ours(name string) bool {
 }
 
 // judge compares each of Penstock's configurations with the peers that know as much of
-// their endpoints: no peer may lose fewer clients. Where a peer loses some, too, a client in
-// each round is chance: whose turn it is when an endpoint fails.
+// their endpoints: no peer may lose fewer clients. Where a peer loses some, too, how many is
+// also chance (whose turn it is when an endpoint fails, when the next check is due), and a
+// difference of less than its standard deviation, if each is lost by itself, is none.
 func (r *Report) judge() {
 	r.Standings = nil
 	for i := range r.Scenarios {
@@ -135,7 +137,7 @@ func (c *Cell) stand(scenario string, cells []Cell) Standing {
 	}
 	switch {
 	case s.Peer == "":
-	case s.Lost <= s.PeerLost, s.PeerLost > 0 && s.Lost <= s.PeerLost+int64(len(c.Rounds)):
+	case s.Lost <= s.PeerLost, s.PeerLost > 0 && float64(s.Lost-s.PeerLost) < math.Sqrt(float64(s.Lost+s.PeerLost)):
 		s.Verdict = report.MustReached
 	default:
 		s.Verdict = report.Missed

@@ -4,7 +4,7 @@ import "time"
 
 // rollingCmd has endpoints restart, die and fall silent, behind Penstock and others.
 type rollingCmd struct {
-	Quick     bool              `help:"One round, endpoints away for 1.5 s, 50 clients in a second, who give up after 4 s: a minute and a half at most."`
+	Quick     bool              `help:"One round, endpoints away for 1 s, 50 clients in a second, who give up after 3 s: about a minute."`
 	Scenarios names             `name:"scenario" placeholder:"NAME,..." help:"What befalls endpoints: rolling, pair, brief, single, refusing, resetting, mute, frozen (default: all)."`
 	Peers     names             `placeholder:"NAME,..." help:"Whom to measure: penstock, haproxy, haproxy-observe, nginx, nginx-tuned, penstock-checks, haproxy-checks (default: all that are installed). One that is named and not installed is exit code 1."`
 	Rounds    *int              `placeholder:"N" help:"Rounds of every scenario (default: 2)."`

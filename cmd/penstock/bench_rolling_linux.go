@@ -40,7 +40,7 @@ func (c *rollingCmd) Run(e *env) error {
 func (c *rollingCmd) setup() (s *rolling.Setup, err error) {
 	rounds, away, rate, patience := 2, 4.0, 100.0, 10*time.Second
 	if c.Quick {
-		rounds, away, rate, patience = 1, 1.5, 50, 4*time.Second
+		rounds, away, rate, patience = 1, 1, 50, 3*time.Second
 	}
 	s = &rolling.Setup{
 		Setting: contestant.Setting{Binaries: c.Binary}, Named: len(c.Peers) > 0,

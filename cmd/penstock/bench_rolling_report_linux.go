@@ -130,5 +130,6 @@ func (p *rollingPage) legend() {
 	p.prose(`A client is lost if it does not get its whole answer: it is refused, reset, told nothing, or gives up. Times are from the moment at which it was
 		to begin to the answer's first byte, of those that were served: the median of the rounds' p50 and p99, the longest of all. under way: lost, but
 		not counted as such, because they were there when an endpoint failed, and may have been on it. What befalls an endpoint befalls those of all
-		contestants at the same moment. Contestants whose name ends in -checks ask for an answer, and are compared with each other alone.`)
+		contestants at the same moment. Contestants whose name ends in -checks ask for an answer, and are compared with each other alone. Beside a peer that lost some as well, a
+		difference of less than the square root of the sum is chance.`)
 }
