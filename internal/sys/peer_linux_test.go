@@ -73,9 +73,9 @@ func TestAcceptSocketSaysFromWhere(t *testing.T) {
 // TestAcceptSocketOfUnix: whatever the peer is bound to, there is no address, but there are
 // its credentials, also when it has gone.
 func TestAcceptSocketOfUnix(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
+	path := filepath.Join(t.TempDir(), "s") // longer than an address of IPv6, like the peer's
 	_, fd := listeningSocket(t, "unix", path)
-	for _, local := range []string{"", filepath.Join(t.TempDir(), "a-name-that-is-longer-than-an-address-of-IPv6")} {
+	for _, local := range []string{"", filepath.Join(t.TempDir(), "peer")} {
 		d := net.Dialer{}
 		if local != "" {
 			d.LocalAddr = &net.UnixAddr{Net: "unix", Name: local}

@@ -29,11 +29,11 @@ const marked = admin.Header + ": 1\r\n"
 // send has a request answered, and returns the code, and whether anything was changed or
 // tried to be. What is no request at all is 0.
 func (r *rig) send(w wire) (code int, changes bool) {
-	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\n%s", w.method, w.target, w.header)
-	if w.body != "" {
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\n", w.method, w.target)
+	if w.body != "" { // before the header's own lines, the last of which may have no end
 		text += fmt.Sprintf("Content-Length: %d\r\n", len(w.body))
 	}
-	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text + "\r\n" + w.body)))
+	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text + w.header + "\r\n" + w.body)))
 	if err != nil {
 		return 0, false
 	}

@@ -106,8 +106,9 @@ func TestSharesOfAnyLoad(t *testing.T) {
 				n := 100 * sum
 				r.exchange(alive, n)
 				for i, got := range r.picked() {
-					part, want := float64(got)/float64(n), float64(ms[i].weight)/float64(sum)
-					if part < 0.5/float64(sum) || alive >= 2*sum && (part < want/1.5 || part > want*1.5) {
+					want := float64(n*ms[i].weight) / float64(sum)
+					chance := 6 * math.Sqrt(want) // six standard deviations of a random pick
+					if g := float64(got); g < float64(n/sum)/2 || alive >= 2*sum && (g < want/1.5-chance || g > want*1.5+chance) {
 						rt.Fatalf("endpoint %d of weight %d was picked %d times of %d", i, ms[i].weight, got, n)
 					}
 				}
