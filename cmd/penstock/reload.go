@@ -23,8 +23,8 @@ func (c *reloadCmd) Run(e *env) error {
 	if c.Confirm != nil { // a confirm of no time must not make a reload that stays
 		o.Confirm = c.Confirm.duration()
 	}
-	if o.Confirm > generation.MaxConfirm || c.Confirm != nil && o.Confirm <= 0 {
-		return usagef("reload: --confirm: write a time up to %v, more than none (see: penstock reload --help)", generation.MaxConfirm)
+	if c.Confirm != nil && generation.CheckConfirm(o.Confirm) != nil {
+		return usagef("reload: --confirm: write a time from 1s to 24h, such as 2m (see: penstock reload --help)")
 	}
 	if c.RollbackIf != nil { // nor an empty bound one without
 		o.RollbackIf = *c.RollbackIf

@@ -102,8 +102,8 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	r.balancer.fail(51)
 	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"why":"failures rose by 51, the bound is failures>50"`)
 	r.has("b")
-	r.tells(exitOK, "reload", "--config", r.file, "--confirm", "100ms")
-	r.says(`"from":5,"why":"nobody confirmed it within 100ms"`)
+	r.tells(exitOK, "reload", "--config", r.file, "--confirm", "1s")
+	r.says(`"from":5,"why":"nobody confirmed it within 1s"`)
 	r.has("b")
 	if _, complaint := r.tells(exitError, "reload", "--config", r.file, "--confirm", "1m", "--rollback-if", "tears>1"); !strings.Contains(complaint, `no counter "tears": write one of failures, refused`) {
 		t.Errorf("of a counter that is not there: %q", complaint)

@@ -13,6 +13,9 @@ func (s *Server) SetGrace(d time.Duration) {
 	s.conns.grace = d
 }
 
+// Serve has a connection served as if it had been accepted; release is called at its end.
+func (s *Server) Serve(conn net.Conn, release func()) { s.conns.put(conn, release) }
+
 // MakeRoom has who waits for longest leave, if there is no room.
 func (s *Server) MakeRoom() { s.conns.makeRoom() }
 
@@ -23,12 +26,12 @@ func (s *Server) Guests() int {
 	return len(s.conns.guests)
 }
 
-// Answering is how many of them are being answered.
+// Answering is how many of them have a request that is being carried out.
 func (s *Server) Answering() (n int) {
 	s.conns.mu.Lock()
 	defer s.conns.mu.Unlock()
 	for _, c := range s.conns.guests {
-		if c.answered {
+		if c.busy {
 			n++
 		}
 	}

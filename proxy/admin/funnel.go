@@ -10,8 +10,8 @@ import (
 )
 
 // A funnel is a listener that accepts what it is given. It keeps one place of so many free,
-// as long as there is a connection on which nothing is being answered: who sends nothing, or
-// it slowly, keeps nobody out.
+// as long as there is a connection whose client is waited for: who sends nothing or reads
+// nothing, or does it slowly, keeps nobody out.
 type funnel struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -20,11 +20,11 @@ type funnel struct {
 	grace  time.Duration
 
 	mu     sync.Mutex
-	guests []*guest // who is there; who began to wait first is first
+	guests []*guest // who is there; the one that is waited for since longest is first
 }
 
-// graceTime is how long a connection may take for its request, at the least: who is on this
-// machine and means it needs much less.
+// graceTime is how long a client may take for its request, and again for reading the answer,
+// at the least: who is on this machine and means it needs much less.
 const graceTime = 250 * time.Millisecond
 
 func newFunnel(most int) *funnel {
@@ -45,12 +45,12 @@ func (f *funnel) put(conn net.Conn, release func()) {
 	}
 }
 
-// makeRoom closes who has waited for longest, if all places are taken: at once, or when it
-// has had its time to send a request.
+// makeRoom closes the connection whose client is waited for since longest, if all places are
+// taken: at once, or when the client has had its time.
 func (f *funnel) makeRoom() {
 	f.mu.Lock()
 	var leaves *guest
-	if i := slices.IndexFunc(f.guests, func(c *guest) bool { return !c.answered }); i >= 0 && len(f.guests) >= f.most {
+	if i := slices.IndexFunc(f.guests, func(c *guest) bool { return !c.busy }); i >= 0 && len(f.guests) >= f.most {
 		if left := f.grace - time.Since(f.guests[i].since); left > 0 {
 			time.AfterFunc(left, f.makeRoom)
 		} else {
@@ -63,21 +63,6 @@ func (f *funnel) makeRoom() {
 	if leaves != nil {
 		leaves.Close()
 	}
-}
-
-// changed is told by the HTTP server what it does with a connection.
-func (f *funnel) changed(conn net.Conn, state http.ConnState) {
-	c, ok := conn.(*guest)
-	if !ok || state != http.StateIdle {
-		return
-	}
-	f.mu.Lock()
-	c.answered, c.since = false, time.Now()
-	if i := slices.Index(f.guests, c); i >= 0 {
-		f.guests = append(slices.Delete(f.guests, i, i+1), c)
-	}
-	f.mu.Unlock()
-	f.makeRoom()
 }
 
 // Accept returns the next connection that was put.
@@ -106,9 +91,9 @@ type guest struct {
 	release func()
 
 	// Guarded by the funnel's mu:
-	since    time.Time // it waits
-	answered bool      // from when its request was read until the answer was sent
-	gone     bool
+	since time.Time // its client is waited for, unless it is busy
+	busy  bool      // from when its request was read until the answer is written
+	gone  bool
 }
 
 // Close closes the connection.
@@ -122,13 +107,30 @@ func (c *guest) Close() error {
 	return c.Conn.Close()
 }
 
-// begin begins an answer. It reports false if the connection was closed before, so that
+// begin begins with a request. It reports false if the connection was closed before, so that
 // nothing is done of which nobody would be told.
 func (c *guest) begin() bool {
 	c.funnel.mu.Lock()
 	defer c.funnel.mu.Unlock()
-	c.answered = !c.gone
-	return c.answered
+	c.busy = !c.gone
+	return c.busy
+}
+
+// answer has the client waited for again: it is to read the answer now.
+func (c *guest) answer() {
+	f := c.funnel
+	f.mu.Lock()
+	if !c.busy {
+		f.mu.Unlock()
+		return
+	}
+	c.busy, c.since = false, time.Now()
+	if i := slices.Index(f.guests, c); i >= 0 {
+		f.guests = append(slices.Delete(f.guests, i, i+1), c)
+	}
+	f.mu.Unlock()
+	_ = c.SetWriteDeadline(time.Now().Add(writeTime)) // it may be closed
+	f.makeRoom()
 }
 
 // guestKey is under what a request's context has its guest.
@@ -138,12 +140,33 @@ func withGuest(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, guestKey{}, conn)
 }
 
-// welcomed has requests answered on connections that are still there.
+// welcomed has requests answered on connections that are still there. No request has a
+// body: one that is announced is not waited for before the answer, and after it only as long
+// as anything is.
 func welcomed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(guestKey{}).(*guest); ok && !c.begin() {
+		c, ok := r.Context().Value(guestKey{}).(*guest)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !c.begin() {
 			panic(http.ErrAbortHandler)
 		}
-		next.ServeHTTP(w, r)
+		if r.Body != http.NoBody {
+			_ = c.SetReadDeadline(time.Now().Add(graceTime)) // it may be closed
+		}
+		next.ServeHTTP(answerWriter{w, c}, r)
 	})
+}
+
+// An answerWriter writes an answer, for which the client is waited for.
+type answerWriter struct {
+	http.ResponseWriter
+	guest *guest
+}
+
+func (w answerWriter) Write(p []byte) (int, error) {
+	w.guest.answer()
+	return w.ResponseWriter.Write(p)
 }

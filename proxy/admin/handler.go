@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -38,7 +39,7 @@ func (s *Server) local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		if at != nil && at.Network() != "unix" && !socket.Loopback(r.Host) {
-			write(w, http.StatusForbidden, failure{Error: "the host must be a loopback address or localhost"})
+			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("host %q is neither a loopback address nor localhost: write http://localhost, or another address of the loopback", r.Host)})
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -46,7 +47,7 @@ func (s *Server) local(next http.Handler) http.Handler {
 }
 
 // errHeader is the error of a request that a page in somebody's browser could have sent.
-var errHeader = errors.New("the header is missing that says that no browser sent this: " + Header + ": 1")
+var errHeader = errors.New("a header is missing, which no page in a browser can send: write " + Header + ": 1")
 
 // respond answers a request.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request) {

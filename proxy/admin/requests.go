@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/proxy/generation"
 )
 
 // A request is what can be asked.
@@ -63,6 +65,12 @@ var parameters = map[string]func(a *arguments, values []string) error{
 	"percent":     func(a *arguments, v []string) (err error) { a.percent, err = ParsePercent(v); return err },
 }
 
+// placeholders stand for values where it is said how a request is written.
+var placeholders = map[string]string{
+	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "weight": "N",
+	"route": "N", "config": "/PATH", "confirm": "TIME", "undo": "true", "percent": "NAME:N",
+}
+
 // once is the value of a parameter that may be written once.
 func once(values []string) (string, error) {
 	if len(values) > 1 {
@@ -83,7 +91,7 @@ func number(to *int, least int, values []string) error {
 	}
 	n, err := strconv.ParseUint(v, 10, 31)
 	if err != nil || int(n) < least {
-		return fmt.Errorf("%q is not a number that it can be: write %d or more", v, least)
+		return fmt.Errorf("%q: write a whole number, %d or more", v, least)
 	}
 	*to = int(n)
 	return nil
@@ -104,8 +112,11 @@ func confirmTime(a *arguments, values []string) error {
 	if err != nil {
 		return err
 	}
-	if a.confirm, err = time.ParseDuration(v); err != nil || a.confirm <= 0 {
+	if a.confirm, err = time.ParseDuration(v); err != nil {
 		return fmt.Errorf("%q is not a time: write 30s or 2m", v)
+	}
+	if generation.CheckConfirm(a.confirm) != nil { // above all 0, which would make a reload that stays
+		return fmt.Errorf("%q: write a time from 1s to 24h, such as 2m", v)
 	}
 	return nil
 }
@@ -116,7 +127,7 @@ func undo(a *arguments, values []string) error {
 	case err != nil:
 		return err
 	case v != "true" && v != "false":
-		return fmt.Errorf("%q is neither: write true or false", v)
+		return fmt.Errorf("%q is neither true nor false: write true or false", v)
 	}
 	a.undo = v == "true"
 	return nil
@@ -128,7 +139,7 @@ type methodError struct {
 }
 
 func (e *methodError) Error() string {
-	return fmt.Sprintf("%s is asked for with %s", e.path, e.method)
+	return fmt.Sprintf("another method: write %s %s", e.method, e.path)
 }
 
 // find returns what is asked for.
@@ -154,7 +165,7 @@ func paths() string {
 // read reads the parameters of a request.
 func (q *request) read(r *http.Request) (*arguments, error) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-		return nil, fmt.Errorf("%w: parameters are written after the path: write ?%s, and no body", ErrInvalid, q.shape())
+		return nil, fmt.Errorf("%w: a request has no body, and its parameters after the path: write %s", ErrInvalid, q.shape())
 	}
 	values, err := query(r.URL)
 	if err != nil {
@@ -163,17 +174,17 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	names := slices.Sorted(maps.Keys(values))
 	for _, name := range names {
 		if !slices.ContainsFunc(q.forms, func(form []string) bool { return slices.Contains(form, name) }) {
-			return nil, fmt.Errorf("%w: there is no parameter %q here: write %s", ErrInvalid, name, q.shape())
+			return nil, fmt.Errorf("%w: %s has no parameter %q: write %s", ErrInvalid, q.path, name, q.shape())
 		}
 	}
 	fits := func(form []string) bool { return slices.Equal(slices.Sorted(slices.Values(form)), names) }
 	if !slices.ContainsFunc(q.forms, fits) {
-		return nil, fmt.Errorf("%w: write %s", ErrInvalid, q.shape())
+		return nil, fmt.Errorf("%w: a parameter is missing, or is not for those beside it: write %s", ErrInvalid, q.shape())
 	}
 	a := new(arguments)
 	for _, name := range names {
 		if slices.Contains(values[name], "") {
-			return nil, fmt.Errorf("%w: %s: it has no value", ErrInvalid, name)
+			return nil, fmt.Errorf("%w: %s has no value: write %s=%s", ErrInvalid, name, name, placeholders[name])
 		}
 		if err := parameters[name](a, values[name]); errors.Is(err, ErrInvalid) {
 			return nil, err
@@ -184,15 +195,15 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	return a, nil
 }
 
-// shape says which parameters a request takes.
+// shape says how a request is written.
 func (q *request) shape() string {
 	var list []string
 	for _, form := range q.forms {
-		if len(form) == 0 {
-			list = append(list, "nothing")
-		} else {
-			list = append(list, strings.Join(form, " and "))
+		text := q.path
+		for i, name := range form {
+			text += string("?&"[min(i, 1)]) + name + "=" + placeholders[name]
 		}
+		list = append(list, text)
 	}
 	return strings.Join(list, ", or ")
 }
@@ -203,7 +214,7 @@ func query(u *url.URL) (url.Values, error) {
 		return nil, nil
 	}
 	if slices.Contains(strings.Split(u.RawQuery, "&"), "") {
-		return nil, fmt.Errorf("%w: a parameter is missing after '?' or '&'", ErrInvalid)
+		return nil, fmt.Errorf("%w: there is no parameter after '?' or '&': leave it out", ErrInvalid)
 	}
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

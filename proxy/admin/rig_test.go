@@ -18,6 +18,7 @@ type balancer struct {
 	mu     sync.Mutex
 	told   []string
 	drains bool // its process
+	more   int  // listeners that it has besides; before it is used
 }
 
 // drain has its process drain, or not.
@@ -61,7 +62,7 @@ func (b *balancer) Status() admin.Status {
 		State:       state,
 		Connections: admin.Connections{Accepted: 5, Active: 3, Refused: 1},
 		Counters:    map[string]int64{"failures": 7},
-		Listeners:   []admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}},
+		Listeners:   append([]admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}}, make([]admin.Listener, b.more)...),
 		Upstreams:   []admin.Upstream{{Name: "shop", Endpoints: []admin.Endpoint{{Name: "a", State: admin.Down, Active: 3}}}},
 	}
 }

@@ -16,15 +16,14 @@ import (
 
 // maxConnections is how many connections there are at once: whoever may connect must not
 // take the descriptors of those whom the process is there for. The last place is for who
-// comes next: when it is taken, who has waited for longest with a request is closed.
+// comes next: when it is taken, the connection is closed whose client is waited for since
+// longest, with its request or with its reading of the answer.
 const maxConnections = 32
 
-// The times that requests may take.
+// What a client may take at the most, also while there is room for others.
 const (
-	headerTime = 5 * time.Second
-	readTime   = 10 * time.Second
-	answerTime = 2 * time.Minute // of a reload
-	idleTime   = 30 * time.Second
+	headerTime = 5 * time.Second  // for sending its request
+	writeTime  = 10 * time.Second // for reading the whole answer
 )
 
 // Config sets up a [Server].
@@ -71,14 +70,13 @@ func New(cfg Config) *Server {
 	s.http = http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerTime,
-		ReadTimeout:       readTime,
-		WriteTimeout:      answerTime,
-		IdleTimeout:       idleTime,
+		WriteTimeout:      writeTime, // of what net/http answers by itself
 		MaxHeaderBytes:    16 << 10,
 		ConnContext:       withGuest,
-		ConnState:         s.conns.changed,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
+	// One request for each connection: who asks again takes its turn with the others.
+	s.http.SetKeepAlivesEnabled(false)
 	s.serving.Go(func() { _ = s.http.Serve(s.conns) }) // http.ErrServerClosed
 	return s
 }

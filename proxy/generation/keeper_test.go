@@ -324,8 +324,10 @@ func TestOptionsThatCannotBeMeant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		for want, o := range map[string]generation.Options{
-			"write a time up to":         {Confirm: -time.Second},
-			"confirm 48h0m0s: write":     {Confirm: 48 * time.Hour},
+			"confirm -1s: write a time":  {Confirm: -time.Second},
+			"confirm 1ns: write a time":  {Confirm: 1},
+			"confirm 999ms: write":       {Confirm: 999 * time.Millisecond},
+			"from 1s to 24h, such as":    {Confirm: 48 * time.Hour},
 			"rollback-if needs confirm":  {RollbackIf: "failures>1"},
 			"there is no '>'":            {Confirm: time.Minute, RollbackIf: "failures"},
 			`there is no counter "tears`: {Confirm: time.Minute, RollbackIf: "tears>1"},

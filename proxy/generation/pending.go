@@ -15,8 +15,21 @@ const (
 	tryAgain  = 5 * time.Second
 )
 
-// MaxConfirm bounds for how long a change may wait to be confirmed.
-const MaxConfirm = 24 * time.Hour
+// MinConfirm and MaxConfirm bound for how long a change may wait to be confirmed: in less than
+// MinConfirm nobody can.
+const (
+	MinConfirm = time.Second
+	MaxConfirm = 24 * time.Hour
+)
+
+// CheckConfirm returns an error that wraps [ErrOptions] if no change can wait for so long to be
+// confirmed.
+func CheckConfirm(d time.Duration) error {
+	if d < MinConfirm || d > MaxConfirm {
+		return fmt.Errorf("%w: confirm %v: write a time from 1s to 24h, such as 2m", ErrOptions, d)
+	}
+	return nil
+}
 
 // A pending change waits to be confirmed.
 type pending struct {
@@ -35,12 +48,13 @@ type pending struct {
 // newPending returns nil for options without conditions.
 func (k *Keeper[T]) newPending(o Options) (*pending, error) {
 	switch {
-	case o.Confirm < 0 || o.Confirm > MaxConfirm:
-		return nil, fmt.Errorf("%w: confirm %v: write a time up to %v, such as 2m", ErrOptions, o.Confirm, MaxConfirm)
 	case o.Confirm == 0 && o.RollbackIf != "":
 		return nil, fmt.Errorf("%w: rollback-if needs confirm, for how long the counter is watched: write for example 2m", ErrOptions)
 	case o.Confirm == 0:
 		return nil, nil
+	}
+	if err := CheckConfirm(o.Confirm); err != nil {
+		return nil, err
 	}
 	p := &pending{window: o.Confirm, over: make(chan struct{})}
 	if o.RollbackIf == "" {

@@ -81,7 +81,7 @@ func TestRaces(t *testing.T) {
 					for range 50 {
 						switch i {
 						case 0:
-							r.Apply(t.Context(), "next", generation.Options{Confirm: 10 * time.Millisecond, RollbackIf: "failures>3"})
+							r.Apply(t.Context(), "next", generation.Options{Confirm: generation.MinConfirm, RollbackIf: "failures>3"})
 						case 1:
 							r.Confirm(t.Context(), 0, "test")
 						case 2:
@@ -90,12 +90,12 @@ func TestRaces(t *testing.T) {
 							r.failures.Add(1)
 							r.Status()
 						}
-						time.Sleep(time.Duration(1+i) * time.Millisecond)
+						time.Sleep(time.Duration(1+i) * generation.MinConfirm / 10)
 					}
 				})
 			}
 			all.Wait()
-			time.Sleep(time.Second)
+			time.Sleep(time.Minute)
 			synctest.Wait()
 			state, n := r.Current()
 			s := r.Status()

@@ -3,6 +3,7 @@ package socket
 import (
 	"net"
 	"net/netip"
+	"strings"
 )
 
 // Private returns nil if whoever listens at a is reached from this machine alone, and, where
@@ -19,14 +20,19 @@ func (a Address) Private() error {
 }
 
 // Loopback reports whether a host, with or without a port, is this machine as seen from
-// itself: an address of the loopback, or localhost. Any other name could be anything.
+// itself: an address of the loopback, in brackets or not, or localhost, in capitals or not and
+// with the dot of the root or not, which is nothing else (RFC 6761, 6.3). Any other name could
+// be anything.
 func Loopback(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = hostport
+		if in, ok := strings.CutPrefix(host, "["); ok && strings.HasSuffix(in, "]") {
+			host = strings.TrimSuffix(in, "]")
+		}
 	}
-	if host == "localhost" {
-		return true
+	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+		return !strings.HasPrefix(hostport, "[") // brackets are of addresses
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback()

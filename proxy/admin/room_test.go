@@ -1,0 +1,185 @@
+package admin_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// A room is a server in a bubble of synctest, whose connections are pipes: nothing is
+// written to one that is not being read, and time passes when all wait.
+type room struct {
+	*rig
+	places chan struct{} // those that a listener gives
+}
+
+func inRoom(t *testing.T, f func(t *testing.T, r room)) {
+	synctest.Test(t, func(t *testing.T) { f(t, room{newQuietRig(t), make(chan struct{}, 32)}) })
+}
+
+// connect returns a client's end, on which text was sent as far as it is read.
+func (r room) connect(t *testing.T, text string) net.Conn {
+	client, server := net.Pipe()
+	t.Cleanup(func() { client.Close() })
+	go func() {
+		r.places <- struct{}{}
+		r.Serve(server, func() { <-r.places })
+	}()
+	if text != "" {
+		go io.WriteString(client, text)
+	}
+	synctest.Wait()
+	return client
+}
+
+// closed reports whether a client's connection was closed. It reads and sends nothing.
+func closed(c net.Conn) bool {
+	_ = c.SetWriteDeadline(time.Now().Add(time.Nanosecond))
+	_, err := c.Write(nil)
+	return err == io.ErrClosedPipe
+}
+
+const (
+	asks     = "GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	marks    = "POST /reload HTTP/1.1\r\nHost: localhost\r\nPenstock-Admin: 1\r\n"
+	announce = marks + "Content-Length: 100\r\n\r\n"
+)
+
+// asked has a new client's request answered, and returns how long that took.
+func (r room) asked(t *testing.T, text string, code int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	c := r.connect(t, text)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || answer.StatusCode != code {
+		t.Errorf("answered with %v, %v", answer, err)
+		return time.Since(began)
+	}
+	if _, err := io.ReadAll(answer.Body); err != nil || !answer.Close {
+		t.Errorf("the answer ends with %v, and the connection with it: %v", err, answer.Close)
+	}
+	return time.Since(began)
+}
+
+// TestNobodyHoldsUpOthers: whatever fills all places but the last with clients that are waited
+// for, others are answered within the grace that each of those has.
+func TestNobodyHoldsUpOthers(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing":                             "",
+		"half a request":                      "GET /status HTTP/1.1\r\nHost: local",
+		"an answer that is not read":          asks,
+		"many that are not":                   strings.Repeat(asks, 400),
+		"a refusal that is not read":          "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"a bad request":                       "GET\r\n\r\n",
+		"too much of a header":                "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n",
+		"a body that does not come":           announce,
+		"one that is as large as it can be":   marks + "Content-Length: 9999999\r\n\r\n",
+		"one in chunks":                       marks + "Transfer-Encoding: chunked\r\n\r\n",
+		"one that is to be continued":         marks + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+		"one beside a request that is a read": "GET /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inRoom(t, func(t *testing.T, r room) {
+				r.balancer.more = 1000 // so that a status is more than any buffer
+				for range 31 {
+					r.connect(t, text)
+				}
+				for range 3 {
+					if took := r.asked(t, asks, http.StatusOK); took > 250*time.Millisecond {
+						t.Errorf("another client is answered after %v", took)
+					}
+					r.connect(t, text)
+				}
+			})
+		})
+	}
+}
+
+// TestBodiesAreRefusedAtOnce: none is waited for before the answer is there.
+func TestBodiesAreRefusedAtOnce(t *testing.T) {
+	for _, text := range []string{announce, marks + "Transfer-Encoding: chunked\r\n\r\n", marks + "Expect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"} {
+		inRoom(t, func(t *testing.T, r room) {
+			began := time.Now()
+			c := r.connect(t, text)
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if took := time.Since(began); err != nil || answer.StatusCode != http.StatusBadRequest || took > 0 {
+				t.Errorf("%q: %v, %v after %v", text, answer, err, took)
+			}
+			time.Sleep(time.Second)
+			if !closed(c) {
+				t.Errorf("%q: after a second it still waits for the body", text)
+			}
+			if n := r.reloader.Status().Current; n != 1 {
+				t.Errorf("there is generation %d", n)
+			}
+		})
+	}
+}
+
+// TestClientsHaveTheirTime: a client is waited for no longer than some seconds, though there
+// is room for others.
+func TestClientsHaveTheirTime(t *testing.T) {
+	inRoom(t, func(t *testing.T, r room) {
+		for text, most := range map[string]time.Duration{
+			"": 5 * time.Second, asks: 10 * time.Second, asks + asks: 10 * time.Second, "GET /st": 15 * time.Second,
+			"GET\r\n\r\n": 10 * time.Second, announce: 11 * time.Second,
+		} {
+			c := r.connect(t, text)
+			time.Sleep(most - time.Second - time.Millisecond)
+			if closed(c) && text != announce {
+				t.Errorf("%q: closed more than a second before its time", text)
+			}
+			time.Sleep(time.Second + 2*time.Millisecond)
+			if !closed(c) {
+				t.Errorf("%q: still there after %v", text, most)
+			}
+		}
+	})
+}
+
+// TestLongAnswersAreMade: what takes the server long is not its client's doing, and may
+// take more than a client may.
+func TestLongAnswersAreMade(t *testing.T) {
+	inRoom(t, func(t *testing.T, r room) {
+		r.reloader.apply = func() { time.Sleep(time.Minute) }
+		if took := r.asked(t, marks+"\r\n", http.StatusOK); took != time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestLongestWaitLeaves: the connection whose client is waited for since longest, and not one
+// that has its grace, or whose request is being carried out.
+func TestLongestWaitLeaves(t *testing.T) {
+	if admin.AnswersTheGone() {
+		t.Error("what nobody would be told of is done")
+	}
+	inRoom(t, func(t *testing.T, r room) {
+		on := make(chan struct{})
+		r.reloader.apply = func() { <-on }
+		busy := r.connect(t, marks+"\r\n")
+		var slow []net.Conn
+		for i := range 30 {
+			slow = append(slow, r.connect(t, []string{"", asks, "GET /st"}[i%3]))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := r.asked(t, asks, http.StatusOK); took > 0 {
+			t.Errorf("another client is answered after %v", took)
+		}
+		time.Sleep(time.Millisecond) // the connection's end comes after its answer's
+		if !closed(slow[0]) || closed(slow[1]) {
+			t.Errorf("closed: the first %v, the second %v", closed(slow[0]), closed(slow[1]))
+		}
+		close(on)
+		if answer, err := http.ReadResponse(bufio.NewReader(busy), nil); err != nil || answer.StatusCode != http.StatusOK {
+			t.Errorf("one that was being answered: %v, %v", answer, err)
+		}
+	})
+}
