@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 	"weak"
@@ -9,6 +10,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/monitor"
 )
 
 // letGo does with the sessions of an endpoint what a configuration says: keep, drain or
@@ -69,7 +71,11 @@ func (s *Server) cutter(endpoint *dispatch.Endpoint, cause error) func(chosen fu
 // tellCut logs how many sessions of an endpoint were cut.
 func (s *Server) tellCut(e *dispatch.Endpoint, n int, cause error) {
 	if n > 0 {
-		s.log.Info("sessions cut", "upstream", e.Upstream().Name(), "endpoint", e.Name(), "sessions", n, "cause", cause)
+		upstream := e.Upstream().Name()
+		s.lines.Note(s.now(), &monitor.Line{
+			Upstream: upstream, Level: slog.LevelInfo, Message: "sessions cut", Kind: cause, Name: e.Name(), Count: int64(n),
+			Attrs: []any{"upstream", upstream, "endpoint", e.Name(), "sessions", n, "cause", cause},
+		})
 	}
 }
 

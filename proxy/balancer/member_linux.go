@@ -3,6 +3,7 @@ package balancer
 import (
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/header"
 	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/monitor"
 	"github.com/penstock/penstock/proxy/socket"
 )
 
@@ -104,7 +106,10 @@ func (s *Server) watch(u *config.Upstream, m *member, changed bool) {
 	cfg, err := checkConfig(u, m.spec.Address)
 	switch {
 	case err != nil: // of an address that discovery has found: the loader looks at others
-		s.log.Warn("endpoint cannot be checked", "endpoint", subjectOf(u, m), "error", err)
+		s.lines.Note(s.now(), &monitor.Line{
+			Upstream: u.Name, Level: slog.LevelWarn, Message: "endpoint cannot be checked", Kind: "unchecked", Name: m.spec.Identity(), Count: 1,
+			Attrs: []any{"endpoint", subjectOf(u, m), "error", err},
+		})
 	case m.check == nil:
 		m.check = s.checker.Watch(subjectOf(u, m), m.endpoint, cfg)
 		m.endpoint.SetCheck(m.check)

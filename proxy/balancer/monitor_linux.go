@@ -48,6 +48,7 @@ func (s *Server) monitor(stop <-chan struct{}) {
 func (s *Server) observe(now int64, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lines.Look(now)
 	w := &s.watcher
 	if !s.closing { // from then on nobody is sent anywhere
 		w.outages.Look(now, s.conditions(), s.whyUnusable)

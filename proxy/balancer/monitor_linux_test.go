@@ -5,6 +5,8 @@ import (
 	"net"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,4 +161,43 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 		return q.Dropped > 0 && q.DroppedLastMinute > 0
 	})
 	r.Logs("level=WARN", `msg="accept queue overflowed`, "listener=l", "times=")
+}
+
+// TestManyChangesAreSummedUp: when many endpoints of an upstream turn unhealthy at once a few
+// lines say so, and sums that count the others.
+func TestManyChangesAreSummedUp(t *testing.T) {
+	const endpoints = 1000
+	address, list := sockets.Refusing(t), ""
+	for i := range endpoints {
+		list += fmt.Sprintf("- {address: %q, name: dead%d}\n", address, i)
+	}
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interval: 100ms, fall: 1}}]`, "eps.yaml", list)
+	r.Until("all are unhealthy", func() bool {
+		down := 0
+		for _, e := range r.Status().Upstreams[0].Endpoints {
+			if e.State == admin.Down {
+				down++
+			}
+		}
+		return down == endpoints
+	})
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	text := r.Log.String()
+	single := strings.Count(text, "msg=health subject=")
+	sums := regexp.MustCompile(`level=WARN msg="health, further ones" upstream=u kind=unhealthy times=(\d+) within=\S+ of="dead\d+, .* and \d+ more"`).FindAllStringSubmatch(text, -1)
+	told := single
+	for _, sum := range sums {
+		n, err := strconv.Atoi(sum[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		told += n
+	}
+	if told != endpoints || single < 20 || single > 200 || len(sums) == 0 {
+		t.Errorf("%d lines and %q tell of %d of %d", single, sums, told, endpoints)
+	}
 }

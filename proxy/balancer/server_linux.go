@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/proxy/episode"
 	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/limit"
+	"github.com/penstock/penstock/proxy/monitor"
 	"github.com/penstock/penstock/proxy/terminate"
 	"github.com/penstock/penstock/relay"
 )
@@ -72,6 +73,7 @@ type Server struct {
 	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
 	watcher watcher // under mu
+	lines   *monitor.Lines
 
 	view atomic.Pointer[view] // of what is in force, for those who only look
 
@@ -126,7 +128,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.watcher = newWatcher(s.log)
+	s.watcher, s.lines = newWatcher(s.log), monitor.NewLines(s.log)
 	s.cut, s.cutNow = context.WithCancel(context.Background())
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.full = episode.New(func() { s.log.Info("below the limit of connections again") })
@@ -235,6 +237,7 @@ func (s *Server) close() error {
 	}
 	s.checker.Close()
 	s.keeper.Close()
+	s.lines.Tell(s.now())
 	for _, l := range s.listeners {
 		l.close()
 	}

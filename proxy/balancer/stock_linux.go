@@ -63,7 +63,15 @@ func (s *Server) newStock(u, old *upstream, cfg *config.Upstream, specs specs) (
 	if old != nil {
 		st.gone = st.without(old.order)
 	}
-	return st, errors.Join(errs...)
+	return st, errors.Join(few(errs)...)
+}
+
+// few returns the first ones of errors, and one that counts the others.
+func few(errs []error) []error {
+	if more := len(errs) - mostNamed; more > 0 {
+		return append(errs[:mostNamed:mostNamed], fmt.Errorf("%d more endpoints cannot be used", more))
+	}
+	return errs
 }
 
 // without returns those of an upstream's members that the stock has not.

@@ -1,16 +1,17 @@
 package balancer
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/monitor"
 )
 
-// tellHealth logs a transition. What was held back for a while is told with the time at
+// tellHealth logs a transition, or one line for many of an upstream's. What was held back for a while is told with the time at
 // which it was; while something flaps that is a warning, whatever has come last.
 func (s *Server) tellHealth(t health.Transition) {
 	level := slog.LevelInfo
@@ -27,7 +28,21 @@ func (s *Server) tellHealth(t health.Transition) {
 	if at := s.wall(t.Time); time.Since(at) > time.Second {
 		attrs = append(attrs, "happened", at.Format(time.RFC3339Nano))
 	}
-	s.log.Log(context.Background(), level, t.What.String(), attrs...)
+	upstream, name := partsOf(t.Subject)
+	s.lines.Note(s.now(), &monitor.Line{
+		Upstream: upstream, Level: level, Message: t.What.String(), Kind: t.State, Name: name, Count: int64(1 + t.Suppressed), Attrs: attrs,
+	})
+}
+
+// partsOf returns the upstream of a transition's subject, and what of it is its subject: the
+// name of an endpoint, or the upstream's own. An upstream's name has no slash.
+func partsOf(subject string) (upstream, name string) {
+	_, of, _ := strings.Cut(subject, " ")
+	upstream, name, ok := strings.Cut(of, "/")
+	if !ok {
+		name = upstream
+	}
+	return upstream, name
 }
 
 // wall is a time of the server's clock as people know it.

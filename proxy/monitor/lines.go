@@ -1,0 +1,136 @@
+package monitor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What may be logged of one upstream: so many lines at once, and then one more for each
+// linePause; what is beyond that is summed up once a sumPause at most.
+const (
+	linesAtOnce = 20
+	linePause   = time.Second
+	sumPause    = 10 * time.Second
+	mostNames   = 5 // that a sum has; the others are counted
+)
+
+// A Line is logged of something that many of may happen at once.
+type Line struct {
+	Upstream string // whose lines are bounded together
+	Level    slog.Level
+	Message  string
+	Kind     any    // comparable: which lines of a message have the same sum; its text is in it
+	Name     string // of whom the line is
+	Count    int64  // of what is told, 1 for what has happened once
+	Attrs    []any  // the line's, which a sum has not
+}
+
+// Lines logs lines as they come as long as they are few, and beyond that sums: how much was
+// left out, of how many lines, and of whom the first few were. Nothing is left out without
+// being counted. It is safe for concurrent use.
+type Lines struct {
+	log *slog.Logger
+
+	mu        sync.Mutex
+	upstreams map[string]*lineGroup
+}
+
+// A lineGroup is the lines of an upstream.
+type lineGroup struct {
+	full int64      // when linesAtOnce may be logged again
+	sum  int64      // when the next sum may be
+	left []*lineSum // sums of what was left out, in the order in which they began
+}
+
+type lineKey struct {
+	message string
+	kind    any
+}
+
+type lineSum struct {
+	lineKey
+	level        slog.Level
+	lines, count int64
+	since        int64
+	names        []string
+}
+
+// NewLines returns a Lines that has logged nothing.
+func NewLines(log *slog.Logger) *Lines {
+	return &Lines{log: log, upstreams: make(map[string]*lineGroup)}
+}
+
+// Note logs a line, or counts it for a sum, at a time of the clock.
+func (l *Lines) Note(now int64, line *Line) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.upstreams[line.Upstream]
+	if g == nil {
+		g = new(lineGroup)
+		l.upstreams[line.Upstream] = g
+	}
+	// While a sum waits nothing overtakes it, so that what is logged last is how things are.
+	if len(g.left) == 0 && now >= g.full-(linesAtOnce-1)*int64(linePause) {
+		g.full = max(g.full, now) + int64(linePause)
+		l.log.Log(context.Background(), line.Level, line.Message, line.Attrs...)
+		return
+	}
+	g.add(now, line)
+}
+
+// add counts a line.
+func (g *lineGroup) add(now int64, line *Line) {
+	key := lineKey{line.Message, line.Kind}
+	i := slices.IndexFunc(g.left, func(s *lineSum) bool { return s.lineKey == key })
+	if i < 0 {
+		i = len(g.left)
+		g.left = append(g.left, &lineSum{lineKey: key, level: line.Level, since: now})
+	}
+	s := g.left[i]
+	s.lines++
+	s.count += line.Count
+	s.level = max(s.level, line.Level)
+	if len(s.names) < mostNames && !slices.Contains(s.names, line.Name) {
+		s.names = append(s.names, line.Name)
+	}
+}
+
+// Look logs the sums that are due, and forgets upstreams of which there is nothing to log.
+func (l *Lines) Look(now int64) {
+	l.each(now, func(g *lineGroup) bool { return now >= g.sum })
+}
+
+// Tell logs all sums: it is for the end.
+func (l *Lines) Tell(now int64) {
+	l.each(now, func(*lineGroup) bool { return true })
+}
+
+func (l *Lines) each(now int64, due func(g *lineGroup) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, g := range l.upstreams {
+		switch {
+		case len(g.left) > 0 && due(g):
+			for _, s := range g.left {
+				s.log(l.log, name, now)
+			}
+			g.left, g.sum = nil, now+int64(sumPause)
+		case len(g.left) == 0 && now >= g.full && now >= g.sum:
+			delete(l.upstreams, name)
+		}
+	}
+}
+
+func (s *lineSum) log(to *slog.Logger, upstream string, now int64) {
+	first := strings.Join(s.names, ", ")
+	if more := s.lines - int64(len(s.names)); more > 0 {
+		first += fmt.Sprintf(" and %d more", more)
+	}
+	to.Log(context.Background(), s.level, s.message+", further ones", "upstream", upstream, "kind", fmt.Sprint(s.kind),
+		"times", s.count, "within", time.Duration(now-s.since).Round(time.Second).String(), "of", first)
+}
