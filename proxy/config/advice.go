@@ -20,6 +20,8 @@ func (f *field) within(v reflect.Value) *complaint {
 	switch n := number(v); {
 	case n < b.lo:
 		return complain("write "+b.loText+" or more", "%s is %s, less than %s", f.key, f.form.show(v), b.loText)
+	case n > b.hi && b.hi == 1 && n <= 100 && v.Kind() == reflect.Float64: // in percent
+		return complain("write "+strconv.FormatFloat(n/100, 'g', 6, 64)+" for "+f.form.show(v)+" in 100", "%s is %s, more than %s", f.key, f.form.show(v), b.hiText)
 	case n > b.hi:
 		return complain("write "+b.hiText+" or less", "%s is %s, more than %s", f.key, f.form.show(v), b.hiText)
 	}

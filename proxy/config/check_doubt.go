@@ -117,6 +117,9 @@ func destination(a Address) string {
 // zone warns of a zone that no endpoint of the file is in.
 func (k *checker) zone(u *Upstream) {
 	z := u.ZoneAware
+	if z != nil {
+		k.zones(z)
+	}
 	if z == nil || z.Local == "" || len(u.Endpoints) == 0 {
 		return
 	}
@@ -161,6 +164,9 @@ func (k *checker) queue(u *Upstream) {
 	}
 	if !holds && k.given(&q.Hold) && q.Hold > 0 {
 		k.doubtAt(k.at(&q.Hold, q), "leave hold out, or fallback", "nobody is held: the fallback of the upstream %s has the clients at once", u.Name)
+	}
+	if holds && q.Size == 0 && k.given(&q.Size) && k.given(&q.Hold) && q.Hold > 0 {
+		k.doubtAt(k.at(&q.Hold, q), "write a size such as 1000, or leave both out", "nobody is held: the queue of the upstream %s has no places", u.Name)
 	}
 	if q.Size == 0 || !k.given(&q.Size) || holds && q.Hold > 0 || u.Discover != nil && u.Discover.File != nil {
 		return

@@ -28,7 +28,9 @@ func (k *checker) listener(ln *Listener) {
 	}
 	k.burst(&ln.Limits.Bandwidth)
 	k.burst(&ln.Limits.BandwidthPerConnection)
+	k.silence(&ln.Timeouts)
 	k.sources(ln)
+	k.refusesAll(ln)
 	k.covered(ln)
 	seen := make(map[string]int) // conditions: line
 	for i := range ln.Routes {

@@ -30,6 +30,7 @@ func (k *checker) upstream(u *Upstream) {
 		k.health(h)
 	}
 	k.ordered(u)
+	k.percentages(u)
 	k.fallback(u)
 	if t := u.TLS; t != nil {
 		k.origination(t)
@@ -64,6 +65,9 @@ func (k *checker) discover(d *Discover) {
 		choice{"dns", &d.DNS, d.DNS != nil}, choice{"file", &d.File, d.File != nil})
 	dns := d.DNS
 	if dns == nil {
+		if d.File != nil {
+			k.absent(d.File)
+		}
 		return
 	}
 	switch {

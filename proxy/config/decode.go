@@ -17,6 +17,7 @@ type decoder struct {
 	here     place   // of the value at hand
 	read     func(path string, most int) ([]byte, error)
 	isDir    func(path string) bool
+	exists   func(path string) bool
 	named    []string // files that values name, and that were read
 	problems []Problem
 	warnings []Problem

@@ -13,6 +13,9 @@ import (
 
 // TestWarnings: what is hardly meant is told, and can be used.
 func TestWarnings(t *testing.T) {
+	one := func(keys string) string {
+		return "listeners: [{name: a, bind: ':1', upstream: u, " + keys + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]\n"
+	}
 	const zone = "endpoints: [{address: 'h:1', zone: berlin}, 'h:2'], zone_aware: "
 	for _, c := range []struct {
 		text string
@@ -93,6 +96,24 @@ func TestWarnings(t *testing.T) {
 			"1:76: nothing limits the bandwidth, so the burst changes nothing | write both:, up: or down: as well, or leave it out",
 			"2:51: no client gets to the upstream v | write upstream: v at a listener or a route, or leave it out",
 		}},
+		// Parts and percent.
+		{upstream("endpoints: ['h:1'], outlier_detection: {failure_percentage: 0.6}, circuit_breaker: {failure_percentage: 0.25}"), []string{
+			"2:83: failure_percentage is 0.6 of 100 | write 60 for that part of all",
+			"2:127: failure_percentage is 0.25 of 100 | write 25 for that part of all",
+		}},
+		{upstream("endpoints: ['h:1'], outlier_detection: {failure_percentage: 1}, circuit_breaker: {failure_percentage: 0}"), nil},
+		// Times.
+		{one("timeouts: {first_byte: 2m, idle: 1m}"), []string{"1:71: first_byte is 2m0s, and idle, which ends such connections first, is 1m0s | make first_byte shorter or idle longer"}},
+		{one("timeouts: {first_byte: 2h}"), []string{"1:71: first_byte is 2h0m0s, and idle, which ends such connections first, is 1h0m0s | make first_byte shorter or idle longer"}},
+		{one("timeouts: {first_byte: 2h, idle: 0}"), nil},
+		{one("timeouts: {idle: 1s}"), nil},
+		// Access.
+		{one("allow: [10.0.0.0/8, ::1], deny: [10.0.0.0/7, ::/0]"), []string{"1:55: all clients are refused: deny has all that allow has | leave some out of deny"}},
+		{one("allow: [10.0.0.0/8, 127.0.0.1], deny: [10.0.0.0/7]"), nil},
+		// Zones, files.
+		{upstream("endpoints: ['h:1'], zone_aware: {spill_below: 0.5}"), []string{"2:69: zones do not matter, for local is empty | write local: and the zone that this process is in"}},
+		{upstream("discover: {file: {path: none}}"), []string{"2:47: there is no file /etc/none | make it, or write another path: until it is there the upstream has no endpoint"}},
+		{upstream("endpoints: ['h:1'], queue: {size: 0, hold: 3s}"), []string{"2:66: nobody is held: the queue of the upstream u has no places | write a size such as 1000, or leave both out"}},
 		// Checks.
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 6s}"), []string{
 			"2:67: timeout is 6s, more than interval, which is 5s: an endpoint that does not answer is asked less often than that | make timeout shorter or interval longer",

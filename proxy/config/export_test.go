@@ -44,10 +44,13 @@ func (t Tree) isDir(path string) bool {
 	return !file && !strings.HasSuffix(path, "none")
 }
 
+// exists says that everything is there but none.
+func (t Tree) exists(path string) bool { return !strings.HasSuffix(path, "none") }
+
 // LoadTree is Load with other files than those of the file system.
 func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir = t.read, t.glob, t.isDir
+	l.read, l.glob, l.isDir, l.exists = t.read, t.glob, t.isDir, t.exists
 	l.file(path, place{})
 	return l.finish()
 }
@@ -63,7 +66,7 @@ func AdminBindTree(t Tree, path string, env Env) (string, []Problem) {
 // Decode is the part of LoadTree that looks at each value by itself.
 func Decode(t Tree, path string, env Env) []Problem {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir = t.read, t.glob, t.isDir
+	l.read, l.glob, l.isDir, l.exists = t.read, t.glob, t.isDir, t.exists
 	l.file(path, place{})
 	return l.problems
 }

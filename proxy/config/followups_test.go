@@ -160,7 +160,7 @@ func TestAdvice(t *testing.T) {
 		{upstream("endpoints: non/sense"), []string{`2:34: endpoints is a list, not text | write endpoints: ["10.0.0.12:443"]`}},
 		{upstream("endpoints: 5"), []string{`2:34: endpoints is a list, not a number | write endpoints: ["127.0.0.1:5"]`}},
 		{listener("allow: 10.1.0.0/16"), []string{"1:55: allow is a list, not text | write allow: [10.1.0.0/16]"}},
-		{listener("accept_proxy: true"), []string{"1:62: accept_proxy takes a group of keys, not true | write {versions: …}"}},
+		{listener("accept_proxy: true"), []string{"1:62: accept_proxy takes a group of keys, not true | write {versions: [1, 2]}"}},
 		{listener("tls: False"), []string{"1:53: tls takes a group of keys, not false | leave it out: without it there is none"}},
 		{upstream("endpoints: ['h:1', 'h:1']"), []string{"2:42: the endpoint h:1 is defined in /etc/p.yaml:2:35 already | leave one out, and give the other more weight"}},
 		{"listeners:\n- {name: a, bind: [[::]:80], upstream: u}\n" + upstreams, []string{`2:20: bind is an address to listen on, not a group of keys | write it in quotes: "[::]:80"`}},

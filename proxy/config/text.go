@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/proxy/display"
@@ -54,6 +55,9 @@ func setEnum(f *field, v reflect.Value, text string) *complaint {
 		}
 	}
 	fix := "write " + enumeration(f.enum, "or")
+	if text == "https" && slices.Contains(f.enum, "http") {
+		return complain("write "+f.key+": http, and tls: true", "%s is one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
+	}
 	if meant := closest(text, f.enum); meant != "" {
 		fix = didYouMean(meant)
 	}

@@ -74,8 +74,10 @@ func (o *object) outline() string {
 			parts = append(parts, f.sample())
 		}
 	}
-	if len(parts) == 0 {
-		parts = append(parts, o.fields[0].key+": …")
+	if f := o.fields[0]; len(parts) == 0 && f.list && f.hasDflt && f.dflt != "" {
+		parts = append(parts, f.key+": ["+strings.Join(strings.Fields(f.dflt), ", ")+"]")
+	} else if len(parts) == 0 {
+		parts = append(parts, f.key+": …")
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }
