@@ -135,17 +135,29 @@ func TestAnEndIsALifeSign(t *testing.T) {
 	}
 }
 
+// fail has a client come to an endpoint that it cannot connect to.
+func (a *asker) fail(i int, errno syscall.Errno) {
+	a.t.Helper()
+	for range 100 {
+		s, _ := a.search()
+		at := s.Next(a.clock).Address.AddrPort.String() == a.endpoints[i].Address.Name
+		if at {
+			s.Failed(errno, a.clock)
+		}
+		s.Close()
+		if at {
+			return
+		}
+	}
+	a.t.Fatal("no client comes to it")
+}
+
 // TestRefusedIsForgotten: nothing is known any more of an endpoint that nobody listens at.
 func TestRefusedIsForgotten(t *testing.T) {
 	for errno, want := range map[syscall.Errno]bool{syscall.ECONNREFUSED: false, syscall.ETIMEDOUT: true} {
 		a := newAsker(t)
 		a.rounds(10, a.none)
-		for range 3 { // one of each
-			s, _ := a.search()
-			s.Next(a.clock)
-			s.Failed(errno, a.clock)
-			s.Close()
-		}
+		a.fail(0, errno)
 		a.rounds(1, a.none)
 		if a.endpoints[0].Answers().Known() != want {
 			t.Errorf("after %v it is known: %v", errno, !want)

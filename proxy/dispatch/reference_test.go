@@ -10,9 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// grace is for how long a server must have been able to serve for a client that is refused to
-// be a client that it could have served. It is less than clients have to connect.
-const grace = 700 * time.Millisecond
+// grace returns for how long a server must have been able to serve for a client that is refused to
+// be a client that it could have served: longer than from the last segment of a connect(2) until
+// its end, for one that is lost is repeated after 1 s and 3 s.
+func (w *world) grace() time.Duration {
+	if w.connect <= 2*time.Second {
+		return 1100 * time.Millisecond
+	}
+	return 2100 * time.Millisecond
+}
 
 // could returns the servers that could serve a client now, as a reference that knows the truth
 // would find. Where nobody is held, one that is failing is tried by one client at a time.
@@ -21,7 +27,7 @@ func (w *world) could() (list []string) {
 		if w.view.Hold == 0 && s.Failing() {
 			continue
 		}
-		if now, since := s.clock(), s.couldSince(); since != never && now-since >= int64(grace) {
+		if now, since := s.clock(), s.couldSince(); since != never && now-since >= int64(w.grace()) {
 			list = append(list, fmt.Sprintf("%s for %v", s.addr, time.Duration(now-since)))
 		}
 	}
