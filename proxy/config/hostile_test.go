@@ -25,35 +25,45 @@ func bombs() map[string]string {
 	}
 	endpoints := strings.Repeat("{address: 'h:1'},", 5000)
 	return map[string]string{
-		"aliases":          laughs + "listeners: *a12\nupstreams: [{name: u, endpoints: *a12}]\n",
-		"merges":           merges + "listeners: [{<<: *m30}]\n",
-		"merges itself":    "listeners: [&a {<<: *a, name: b}]\n",
-		"contains itself":  "listeners: &a [*a, *a]\nupstreams: &b {b: *b}\n",
-		"repeated lists":   "upstreams:\n- {name: u, endpoints: &e [" + endpoints + "]}\n" + strings.Repeat("- {endpoints: *e}\n", 5000),
-		"repeated objects": "x-u: &u {endpoints: ['h:1']}\nupstreams: [" + strings.Repeat("*u,", 100000) + "]",
-		"empty objects":    "upstreams: [" + strings.Repeat("{},", 300000) + "]",
-		"deep flow":        strings.Repeat("{a: ", 1<<20),
-		"deep blocks":      strings.Repeat("- ", 1<<20),
-		"values":           "listeners: [" + strings.Repeat("1,", 2_000_000) + "]",
-		"just values":      "listeners: [" + strings.Repeat("1,", 900_000) + "]",
-		"keys":             "{" + strings.Repeat("a: 1, ", 100_000) + "}",
-		"a long line":      "listeners: " + strings.Repeat("x", 1<<20),
-		"a large file":     strings.Repeat("# x\n", 3<<20),
-		"dangling names":   "upstreams: [" + names(5000) + "]\nlisteners: [" + strings.Repeat("{upstream: abcdefghij},", 5000) + "]",
-		"long names":       "listeners: [{upstream: " + strings.Repeat("a", 1<<20) + "}]\nupstreams: [{name: " + strings.Repeat("b", 1<<20) + "}]",
-		"a long fallback":  "upstreams: [" + chain(5000) + "]",
-		"keys meant":       "upstreams: [" + strings.Repeat("{nmae: x, retyr: {a: 1, b: 2}, balanse: x, queu: {size: x}},", 30_000) + "]",
-		"meant, repeated":  "x-e: &e [" + endpoints + "]\nupstreams: [" + strings.Repeat("{endpoint: *e, x: 1},", 5000) + "]",
-		"empty lists":      "listeners: [" + strings.Repeat("[],", 99_000) + "]",
-		"lists in a list":  "listeners: [[" + strings.Repeat("[],", 99_000) + "]]",
-		"words in a list":  "listeners: [[" + strings.Repeat("a,", 199_000) + "]]",
-		"pairs in a list":  "listeners: [[" + strings.Repeat("a: 1,", 99_000) + "]]",
-		"texts in a list":  "listeners: [[" + strings.Repeat("'' ", 199_000) + "]]",
-		"anchors":          "listeners: [[" + strings.Repeat("&a ", 399_000) + "]]",
-		"dashes":           "listeners:\n" + strings.Repeat("- \n", 199_000),
-		"JSON":             `{"listeners": [` + strings.Repeat("[],", 99_000) + "0]}",
-		"JSON in a list":   `{"listeners": [[` + strings.Repeat("{},", 99_000) + "0]]}",
-		"variables":        "listeners: [{name: \"" + strings.Repeat("${BIG}", 10_000) + "\"}]",
+		"aliases":                            laughs + "listeners: *a12\nupstreams: [{name: u, endpoints: *a12}]\n",
+		"merges":                             merges + "listeners: [{<<: *m30}]\n",
+		"merges itself":                      "listeners: [&a {<<: *a, name: b}]\n",
+		"contains itself":                    "listeners: &a [*a, *a]\nupstreams: &b {b: *b}\n",
+		"repeated lists":                     "upstreams:\n- {name: u, endpoints: &e [" + endpoints + "]}\n" + strings.Repeat("- {endpoints: *e}\n", 5000),
+		"repeated objects":                   "x-u: &u {endpoints: ['h:1']}\nupstreams: [" + strings.Repeat("*u,", 100000) + "]",
+		"empty objects":                      "upstreams: [" + strings.Repeat("{},", 300000) + "]",
+		"deep flow":                          strings.Repeat("{a: ", 1<<20),
+		"deep blocks":                        strings.Repeat("- ", 1<<20),
+		"values":                             "listeners: [" + strings.Repeat("1,", 2_000_000) + "]",
+		"just values":                        "listeners: [" + strings.Repeat("1,", 900_000) + "]",
+		"keys":                               "{" + strings.Repeat("a: 1, ", 100_000) + "}",
+		"a long line":                        "listeners: " + strings.Repeat("x", 1<<20),
+		"a large file":                       strings.Repeat("# x\n", 3<<20),
+		"dangling names":                     "upstreams: [" + names(5000) + "]\nlisteners: [" + strings.Repeat("{upstream: abcdefghij},", 5000) + "]",
+		"long names":                         "listeners: [{upstream: " + strings.Repeat("a", 1<<20) + "}]\nupstreams: [{name: " + strings.Repeat("b", 1<<20) + "}]",
+		"a long fallback":                    "upstreams: [" + chain(5000) + "]",
+		"keys meant":                         "upstreams: [" + strings.Repeat("{nmae: x, retyr: {a: 1, b: 2}, balanse: x, queu: {size: x}},", 30_000) + "]",
+		"meant, repeated":                    "x-e: &e [" + endpoints + "]\nupstreams: [" + strings.Repeat("{endpoint: *e, x: 1},", 5000) + "]",
+		"empty lists":                        "listeners: [" + strings.Repeat("[],", 99_000) + "]",
+		"lists in a list":                    "listeners: [[" + strings.Repeat("[],", 99_000) + "]]",
+		"words in a list":                    "listeners: [[" + strings.Repeat("a,", 199_000) + "]]",
+		"pairs in a list":                    "listeners: [[" + strings.Repeat("a: 1,", 99_000) + "]]",
+		"texts in a list":                    "listeners: [[" + strings.Repeat("'' ", 199_000) + "]]",
+		"anchors":                            "listeners: [[" + strings.Repeat("&a ", 399_000) + "]]",
+		"dashes":                             "listeners:\n" + strings.Repeat("- \n", 199_000),
+		"pairs in a list, as many as may be": "listeners: [[" + strings.Repeat("a: 1,", 47_000) + "]]",
+		"words in a list, as many as may be": "listeners: [[" + strings.Repeat("a,", 119_000) + "]]",
+		"lists in a list, as many as may be": "listeners: [[" + strings.Repeat("[],", 59_000) + "]]",
+		"dashes in a list":                   "listeners: [[" + strings.Repeat("- ", 4_000_000) + "]]",
+		"keys of nothing in a list":          "listeners: [[" + strings.Repeat("? ", 4_000_000) + "]]",
+		"comments with brackets in a list":   "listeners: [[" + strings.Repeat("a, ", 90_000) + "#]\n" + strings.Repeat("a, ", 100_000) + "]]",
+		"quotes in words in a list":          "listeners: [[a'b ]', " + strings.Repeat("a, ", 190_000) + "]]",
+		"all in brackets":                    "{listeners: [" + strings.Repeat("a: 1,", 99_000) + "]}",
+		"a list in a line of a list":         "- [" + strings.Repeat("a, ", 199_000) + "]",
+		"a tag before brackets":              "listeners: !x [" + strings.Repeat("a, ", 199_000) + "]",
+		"JSON":                               `{"listeners": [` + strings.Repeat("[],", 99_000) + "0]}",
+		"JSON in a list":                     `{"listeners": [[` + strings.Repeat("{},", 99_000) + "0]]}",
+		"variables":                          "listeners: [{name: \"" + strings.Repeat("${BIG}", 10_000) + "\"}]",
 	}
 }
 
@@ -73,9 +83,12 @@ func chain(n int) string {
 	return b.String()
 }
 
-// mostMemory is what loading a file may take, whatever it says. Where several are included the
-// collector has not yet found what the one before has left.
-const mostMemory = 384 << 20
+// mostMemory is what loading files may take, whatever they say, and mostInBrackets that of one
+// with a list in brackets. Garbage that the collector has not found yet is part of it.
+const (
+	mostMemory     = 288 << 20
+	mostInBrackets = 160 << 20
+)
 
 // TestBombs: none of them loads, and what each takes is bounded; it is where several are
 // included, too, one after the other.
@@ -90,7 +103,7 @@ func TestBombs(t *testing.T) {
 			if len(problems) == 0 {
 				t.Errorf("%s: it loads", name)
 			}
-			if most > mostMemory*min(len(tree), 3) {
+			if most > mostMemory || len(tree) == 1 && strings.Contains(name, "in a list") && most > mostInBrackets {
 				t.Errorf("%s: it takes %d MiB", name, most>>20)
 			}
 			for _, p := range problems {
@@ -116,9 +129,10 @@ func TestTenThousandEndpoints(t *testing.T) {
 	const n = 10_000
 	const inLines = "listeners: [{name: l, bind: '127.0.0.1:0', upstream: u}]\nupstreams:\n- name: u\n  endpoints:\n"
 	for name, c := range map[string]struct{ begins, each, ends string }{
-		"JSON":           {`{"listeners": [{"name": "l", "bind": ["127.0.0.1:0"], "upstream": "u"}], "upstreams": [{"name": "u", "endpoints": [{"address": "10.1.0.0:80"}`, `, {"address": "10.0.%d.%d:80", "name": "e%d", "weight": 2, "zone": "a"}`, `]}]}`},
-		"groups of keys": {inLines, "  - {address: \"10.0.%d.%d:80\", name: e%d, weight: 2, zone: a}\n", ""},
-		"keys in lines":  {inLines, "  - address: 10.0.%d.%d:80\n    name: e%d\n    weight: 2\n    zone: a\n", ""},
+		"JSON":                       {`{"listeners": [{"name": "l", "bind": ["127.0.0.1:0"], "upstream": "u"}], "upstreams": [{"name": "u", "endpoints": [{"address": "10.1.0.0:80"}`, `, {"address": "10.0.%d.%d:80", "name": "e%d", "weight": 2, "zone": "a"}`, `]}]}`},
+		"groups of keys in brackets": {inLines[:len(inLines)-1] + " [\n", "  {address: \"10.0.%d.%d:80\", name: e%d, weight: 2, zone: a},\n", "  ]\n"},
+		"groups of keys":             {inLines, "  - {address: \"10.0.%d.%d:80\", name: e%d, weight: 2, zone: a}\n", ""},
+		"keys in lines":              {inLines, "  - address: 10.0.%d.%d:80\n    name: e%d\n    weight: 2\n    zone: a\n", ""},
 	} {
 		var b strings.Builder
 		b.WriteString(c.begins)
@@ -135,6 +149,30 @@ func TestTenThousandEndpoints(t *testing.T) {
 		}
 		if cfg == nil || len(cfg.Upstreams[0].Endpoints) < n {
 			t.Errorf("%s: %.300v", name, problems)
+		}
+	}
+}
+
+// TestTenThousandInBrackets: so many endpoints may be written in brackets within brackets, though
+// the parser keeps them all.
+func TestTenThousandInBrackets(t *testing.T) {
+	for name, c := range map[string]struct{ begins, each, ends string }{
+		"a list of upstreams": {"listeners: [{name: l, bind: '127.0.0.1:0', upstream: u}]\nupstreams: [{name: u, endpoints: [\n", "{address: \"10.0.%d.%d:80\", name: e%d, weight: 2, zone: a},\n", "]}]\n"},
+		"all of it":           {"{listeners: [{name: l, bind: '127.0.0.1:0', upstream: u}], upstreams: [{name: u, endpoints: [", "{address: '10.0.%d.%d:80', name: e%d, weight: 2, zone: a}, ", "]}]}"},
+	} {
+		var b strings.Builder
+		b.WriteString(c.begins)
+		for i := range 10_000 {
+			fmt.Fprintf(&b, c.each, i/200, i%200, i)
+		}
+		var cfg *config.Config
+		var problems []config.Problem
+		most, _ := heap.Taken(func() {
+			cfg, problems = config.LoadTree(config.Tree{"/etc/p.yaml": b.String() + c.ends}, "/etc/p.yaml", nil)
+		})
+		t.Logf("%s: %d MiB", name, most>>20)
+		if cfg == nil || len(cfg.Upstreams[0].Endpoints) != 10_000 || most > mostInBrackets {
+			t.Errorf("%s: it takes %d MiB: %.300v", name, most>>20, problems)
 		}
 	}
 }

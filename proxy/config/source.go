@@ -182,6 +182,10 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	if n := s.json(); n != nil {
 		return n, nil
 	}
+	if line := s.keptFrom(); line != 0 {
+		p := place{src: s, line: line, col: 1, width: 1}.problem("write JSON, or begin a line with - for each entry of a list", "there is too much in these brackets")
+		return nil, &p
+	}
 	var doc yaml.Node
 	err := yaml.Load([]byte(s.data), &doc, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
 	if err != nil {

@@ -73,6 +73,7 @@ const (
 
 // piece reads a piece of the file.
 func (p *parser) piece(at piece) {
+	at.joinPairs()
 	p.at = at
 	if root := p.root(at.text); root != nil {
 		p.list(root)
@@ -90,6 +91,7 @@ func (p *parser) problem(line, column int, format string, args ...any) {
 
 // wrong notes what is wrong with a part of the piece that is being read.
 func (p *parser) wrong(line, column int, format string, args ...any) {
+	column += p.at.joined(line, column)
 	if line <= 1 {
 		column += p.at.col
 	}

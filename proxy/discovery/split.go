@@ -25,6 +25,7 @@ type piece struct {
 	col  int // how many columns the first line of the text has less than that of the file
 	// brackets is how deep the endpoints are nested in brackets: in those of the list, and of one.
 	brackets int
+	pairs    []pair
 }
 
 // A part is the text of an endpoint: where that is in the file.
@@ -41,7 +42,7 @@ func (p *parser) split(data []byte, f func(piece)) {
 	case p.noText(data):
 		return
 	case len(data) <= p.most:
-		f(piece{data, 1, 0, 2})
+		f(piece{text: data, line: 1, brackets: 2})
 		return
 	case c.at == len(data):
 		p.problem(1, 1, "%s", saysNothing)
@@ -63,9 +64,9 @@ func (p *parser) split(data []byte, f func(piece)) {
 		c.to(parts[0].from)
 		text := data[parts[0].from:parts[n-1].to]
 		if brackets {
-			f(piece{slices.Concat([]byte(beforeList), text, []byte("]")), c.line, c.column() - len(beforeList) - 1, 2})
+			f(piece{text: slices.Concat([]byte(beforeList), text, []byte("]")), line: c.line, col: c.column() - len(beforeList) - 1, brackets: 2})
 		} else {
-			f(piece{text, c.line, 0, 1})
+			f(piece{text: text, line: c.line, brackets: 1})
 		}
 		parts = parts[n:]
 	}
