@@ -96,6 +96,35 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	line(t, c) // of another source
 }
 
+// TestDeniedClientsUseNoRate: clients that a rule refuses leave what the process and the
+// listener have of a rate to others.
+func TestDeniedClientsUseNoRate(t *testing.T) {
+	for _, at := range []string{"process", "listener"} {
+		rate := map[string]int{at: 1}
+		r := start(t, fmt.Sprintf(`
+limits: {per_second: %d}
+listeners:
+  - {name: public, bind: "127.0.0.1:0", upstream: u, allow: [127.0.0.9], limits: {per_second: %d}}
+  - {name: database, bind: "127.0.0.1:0", upstream: u}
+upstreams: [{name: u, endpoints: [%q]}]`, rate["process"], rate["listener"], named(t, "a")))
+		for range 200 { // which would use up the rate of 200 s
+			refused(t, r.At("public"))
+		}
+		served := r.At("database")
+		if at == "listener" {
+			served = r.At("public")
+		}
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", served)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		line(t, c)
+		c.Close()
+		r.End()
+	}
+}
+
 // TestProcessLimit: at the limit of the process clients of every listener wait.
 func TestProcessLimit(t *testing.T) {
 	r := start(t, fmt.Sprintf(`

@@ -135,7 +135,7 @@ func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 func (c *core) admit(of *client) bool {
 	c.guest.reset()
 	c.guest.aim(of.socket, of.fd, of.peer)
-	err := of.service.Admitter.Admit(&c.guest, c.loop.Now())
+	err := of.service.Admitter.Admit(&c.guest, identified(&c.guest, &of.service.Preread), c.loop.Now())
 	of.ticket = c.guest.Ticket
 	if err == nil {
 		return true
@@ -150,10 +150,17 @@ func (c *core) admit(of *client) bool {
 	closeSocket(of.fd)
 	c.accepted++
 	c.refused++
-	c.refusals[RefusedByAdmitter]++
+	c.refusals[refusalOf(connection, false, err)]++
 	c.group.cfg.Host.Refused(of.socket, name, err)
 	of.socket.unref()
 	return false
+}
+
+// identified reports whether nothing that is still to come, nor the kernel's answer to a
+// further question, tells more of where a client comes from. One of TCP without an address is
+// refused whatever it sends.
+func identified(c *Client, p *Preread) bool {
+	return c.tcp && (!c.peer.Known() || !p.expectsHeader(c))
 }
 
 // unspare is the end of the need of a spare, if there was one.

@@ -28,7 +28,7 @@ func TestAdmission(t *testing.T) {
 	}{
 		"everybody":   {nil, nil, 1, true},
 		"nobody":      {func(*core.Client) error { return errNotAdmitted }, nil, 0, false},
-		"not from it": {nil, func(*core.Client) error { return errNotAdmitted }, 1, false},
+		"not from it": {nil, func(*core.Client) error { return errNotAdmitted }, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &counted{admit: x.admit, source: func(c *core.Client) error {

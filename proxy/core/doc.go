@@ -20,10 +20,10 @@
 // says whether it may come in, its [Preread] what it has to send first, and a [Search]
 // where it goes. On the way to its end a client is
 //
-//	accepted ── Room, Admit
+//	accepted ── Room, Admit, which is told whether the source is known
 //	   │        handed to another core, or waiting for a place under the limit
 //	header      of the PROXY protocol, consumed to the byte
-//	   │        AdmitSource
+//	   │        AdmitSource, if it was not
 //	hello, data peeked, and left in the socket
 //	   │
 //	searching   Connect, Resolve, Pause, Park, ...   or Respond, GiveUp, Handover

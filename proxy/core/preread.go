@@ -31,29 +31,34 @@ const scratchSize = 16 + 1<<16
 // TCP of whom it is not known where it comes from is refused, whatever else may be known of
 // it: nothing could be held against any rule, not even whether its header is to be believed.
 func (c *core) preread(d *dialing) {
-	service := d.serving.service
-	if d.conn.tcp && !d.client.Peer().Known() {
+	p := &d.serving.service.Preread
+	switch {
+	case d.conn.tcp && !d.client.Peer().Known():
 		c.refuse(d, source.ErrUnknown)
-		return
-	}
-	if p := service.Preread.Header; p != nil && (p.Everybody() || p.Expects(d.client.Peer())) {
-		c.loop.Arm(&d.timer, (*dialTimer)(d), p.Wait())
+	case p.expectsHeader(&d.client):
+		c.loop.Arm(&d.timer, (*dialTimer)(d), p.Header.Wait())
 		c.expect(d, awaitHeader)
-		return
+	case d.conn.tcp: // Admit was told
+		c.prereadMore(d)
+	default:
+		c.identified(d)
 	}
-	c.identified(d)
 }
 
-// identified goes on when it is known who the client is.
+// identified goes on when it is known who the client is, and was not when it was accepted.
 func (c *core) identified(d *dialing) {
-	service := d.serving.service
-	if who := service.Admitter; who != nil {
+	if who := d.serving.service.Admitter; who != nil {
 		if err := who.AdmitSource(&d.client, c.loop.Now()); err != nil {
 			c.refuse(d, err)
 			return
 		}
 	}
-	p := &service.Preread
+	c.prereadMore(d)
+}
+
+// prereadMore looks at what the route depends on.
+func (c *core) prereadMore(d *dialing) {
+	p := &d.serving.service.Preread
 	switch {
 	case p.Hello:
 		c.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())

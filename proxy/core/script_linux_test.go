@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/source"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -121,7 +122,7 @@ func directed(t *testing.T, d *director, change func(*core.Config, *core.Service
 type counted struct {
 	room             func() error
 	admit, source    func(c *core.Client) error
-	in, left         atomic.Int64
+	asked, in, left  atomic.Int64
 	rooms            atomic.Int64
 	mu               sync.Mutex
 	sources, tickets []any
@@ -135,9 +136,18 @@ func (a *counted) Room(int64) error {
 	return a.room()
 }
 
-func (a *counted) Admit(c *core.Client, _ int64) error {
+func (a *counted) Admit(c *core.Client, identified bool, now int64) error {
+	a.asked.Add(1)
+	if identified && !c.Source().Known() {
+		return source.ErrUnknown
+	}
 	if a.admit != nil {
 		if err := a.admit(c); err != nil {
+			return err
+		}
+	}
+	if identified {
+		if err := a.AdmitSource(c, now); err != nil {
 			return err
 		}
 	}

@@ -52,6 +52,11 @@ type Preread struct {
 	Timeout time.Duration
 }
 
+// expectsHeader reports whether a peer has to send a header first.
+func (p *Preread) expectsHeader(c *Client) bool {
+	return p.Header != nil && (p.Header.Everybody() || p.Header.Expects(c.Peer()))
+}
+
 const defaultPrereadTimeout = 5 * time.Second
 
 func (p *Preread) wait() time.Duration {
@@ -84,12 +89,14 @@ type Admitter interface {
 	Room(now int64) error
 	// Admit is asked when the client was accepted, right after Room on the same
 	// goroutine: who counts clients here, and looks at the count in Room, has at most
-	// one for each loop too many, and need not refuse any. If it returns nil, Left is
-	// called in the end.
-	Admit(c *Client, now int64) error
-	// AdmitSource is asked after that, as soon as it is known who the client is: right
-	// away, or when its PROXY header has come. With an error of it or of Admit the
-	// client is reset, and [Host.Refused] told.
+	// one for each loop too many, and need not refuse any. identified says that all is
+	// known already that [Client.Source] is going to return: so whoever is refused for it
+	// need not be counted. If it returns nil, Left is called in the end.
+	Admit(c *Client, identified bool, now int64) error
+	// AdmitSource is asked about a client for which Admit was not told so, once it is
+	// known who it is: its PROXY header has come, or the kernel may be asked who has
+	// connected to a unix socket. With an error of it or of Admit the client is reset, and
+	// [Host.Refused] told.
 	AdmitSource(c *Client, now int64) error
 	// Left is called once for each client for which Admit has returned nil, when
 	// everything of it has ended, with what [Client.Ticket] was set to by then, or nil.

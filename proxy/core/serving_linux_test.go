@@ -39,8 +39,11 @@ func (b *plainBond) Names() (string, string)   { return "", "" }
 type plainAdmitter struct{ in, left int }
 
 func (a *plainAdmitter) Room(int64) error { return nil }
-func (a *plainAdmitter) Admit(*core.Client, int64) error {
+func (a *plainAdmitter) Admit(c *core.Client, identified bool, now int64) error {
 	a.in++
+	if identified {
+		return a.AdmitSource(c, now)
+	}
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // A client of TCP whose address did not come with it is reset before anything it has sent is
-// looked at, and before any rule is asked, and counted by that; its place is given back.
+// looked at, and before any rule is asked, and counted by that; it takes no place.
 func TestClientWithoutSource(t *testing.T) {
 	for name, p := range map[string]core.Preread{
 		"plain":          {},
@@ -37,7 +37,7 @@ func TestClientWithoutSource(t *testing.T) {
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("the client gets %v, want a reset", err)
 			}
-			eventually(t, func() bool { return a.left.Load() == 1 && r.Active() == 0 })
+			eventually(t, func() bool { return a.asked.Load() == 1 && r.Active() == 0 })
 			sum := r.Summary()
 			if sum.Refused != 1 || sum.Refusals[core.RefusedNoSource] != 1 || core.RefusedNoSource.String() != "no_source" {
 				t.Errorf("refused %v", sum.Refusals)
@@ -45,7 +45,7 @@ func TestClientWithoutSource(t *testing.T) {
 			if r.causes()[0] != source.ErrUnknown {
 				t.Errorf("the cause is %v", r.causes())
 			}
-			if len(a.sources) > 0 || d.begun.Load() > 0 {
+			if a.in.Load() > 0 || a.left.Load() > 0 || d.begun.Load() > 0 {
 				t.Error("it was admitted, or served")
 			}
 		})

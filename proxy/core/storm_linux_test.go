@@ -179,8 +179,8 @@ func TestStorm(t *testing.T) {
 		t.Error(err)
 	}
 	sum := s.Summary()
-	if sum.Active != 0 || s.admitter.in.Load() != s.admitter.left.Load() || sum.Accepted != s.admitter.in.Load() {
-		t.Errorf("%d came in and %d have left, %+v", s.admitter.in.Load(), s.admitter.left.Load(), sum)
+	if sum.Active != 0 || s.admitter.in.Load() != s.admitter.left.Load() || sum.Accepted != s.admitter.asked.Load() {
+		t.Errorf("of %d %d came in and %d have left, %+v", s.admitter.asked.Load(), s.admitter.in.Load(), s.admitter.left.Load(), sum)
 	}
 	if s.served.Load() == 0 || s.bond.ended() == 0 || sum.Refused == 0 {
 		t.Errorf("it was none: %d were served, %d have ended, %+v", s.served.Load(), s.bond.ended(), sum)

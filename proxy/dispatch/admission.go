@@ -153,25 +153,50 @@ func (a *admission) RoomIn(now int64) time.Duration {
 	return in
 }
 
-// Admit implements [core.Admitter]. Two loops may both have found room for one client
-// more: the second one then waits for a place before anything is done for it.
-func (a *admission) Admit(c *core.Client, now int64) error {
+// Admit implements [core.Admitter]. Whom its source refuses costs others nothing: that is
+// looked at before anything is counted, or given back when it is known, by AdmitSource. Two
+// loops may both have found room for one client more: the second one then waits for a place
+// before anything is done for it.
+func (a *admission) Admit(c *core.Client, identified bool, now int64) error {
 	d := a.door
 	d.accepted.Add(1)
+	if identified {
+		if !c.Source().Known() {
+			return source.ErrUnknown
+		}
+		if err := a.source(c, now); err != nil {
+			return err
+		}
+	}
 	d.Rate.Spend(now)
 	if a.process != nil {
 		a.process.Spend(now)
 	}
 	if !d.Connections.Take() {
-		t := d.newTicket()
-		t.over = true
-		c.Ticket = t
+		a.ticketOf(c).over = true
 	}
 	return nil
 }
 
 // AdmitSource implements [core.Admitter].
 func (a *admission) AdmitSource(c *core.Client, now int64) error {
+	err := a.source(c, now)
+	if err == nil {
+		return nil
+	}
+	a.door.Rate.GiveBack(now)
+	if a.process != nil {
+		a.process.GiveBack(now)
+	}
+	if a.door.pauses.at.Load() != 0 {
+		a.nudge()
+	}
+	return err
+}
+
+// source takes what the rules for a client's source and the limits of each one ask for, or
+// says why it may not come.
+func (a *admission) source(c *core.Client, now int64) error {
 	if !a.access.Limits() && a.sources == nil {
 		return nil
 	}
@@ -186,13 +211,19 @@ func (a *admission) AdmitSource(c *core.Client, now int64) error {
 	if err != nil {
 		return err
 	}
+	t := a.ticketOf(c)
+	t.sources, t.entry = a.sources, entry
+	return nil
+}
+
+// ticketOf returns a client's ticket, which it has from now on.
+func (a *admission) ticketOf(c *core.Client) *ticket {
 	t, _ := c.Ticket.(*ticket)
 	if t == nil {
 		t = a.door.newTicket()
 		c.Ticket = t
 	}
-	t.sources, t.entry = a.sources, entry
-	return nil
+	return t
 }
 
 // Left implements [core.Admitter].

@@ -17,7 +17,7 @@ func TestDoorInTurn(t *testing.T) {
 	admitter := r.listener.Service().Admitter
 	admit := func() (*dispatch.Search, *core.Client) {
 		s, c := r.search()
-		if err := admitter.Admit(c, r.clock); err != nil {
+		if err := admitter.Admit(c, true, r.clock); err != nil {
 			t.Fatal(err)
 		}
 		return s, c

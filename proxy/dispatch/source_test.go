@@ -108,10 +108,11 @@ func admitted(t *testing.T, cfg dispatch.ListenerConfig, c *core.Client, leaves 
 	t.Helper()
 	cfg.Door, cfg.Nudge = new(dispatch.Door), func() {}
 	a := dispatch.NewListener(&cfg).Service().Admitter
-	if err := a.Admit(c, 1); err != nil {
-		t.Fatal(err)
+	identified := c.Header.Version == 0
+	err := a.Admit(c, identified, 1)
+	if err == nil && !identified {
+		err = a.AdmitSource(c, 1)
 	}
-	err := a.AdmitSource(c, 1)
 	if leaves {
 		a.Left(c.Ticket)
 	}

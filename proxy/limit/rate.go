@@ -96,6 +96,21 @@ func (r *Rate) Spend(now int64) {
 	}
 }
 
+// GiveBack undoes a Spend or Take: the connection is one that does not count. If the rate
+// has not been used up meanwhile anyway, this changes nothing for those to come.
+func (r *Rate) GiveBack(now int64) {
+	p := r.pace.Load()
+	if p == nil {
+		return
+	}
+	for {
+		due := r.due.Load()
+		if due <= now || r.due.CompareAndSwap(due, due-p.each) {
+			return
+		}
+	}
+}
+
 // Until returns how long it takes until Take would succeed, 0 if it would now.
 func (r *Rate) Until(now int64) time.Duration { return r.pace.Load().early(r.due.Load(), now) }
 

@@ -118,3 +118,38 @@ func BenchmarkRate(b *testing.B) {
 		})
 	})
 }
+
+// TestRateGivenBack: a connection that does not count leaves what it found, and gives nobody
+// more than the rate does.
+func TestRateGivenBack(t *testing.T) {
+	r := limit.NewRate(10, 3)
+	now := int64(5e9)
+	for range 3 {
+		r.Spend(now)
+	}
+	for range 3 {
+		r.Spend(now)
+		r.GiveBack(now)
+		if left := r.Until(now); left != 100*time.Millisecond {
+			t.Fatalf("another one in %v, want 100ms", left)
+		}
+	}
+	now += 1e12
+	for range 5 {
+		r.GiveBack(now) // long after the time gave them back
+	}
+	for range 3 {
+		if !r.Take(now) {
+			t.Error("refused after a long time")
+		}
+	}
+	if r.Take(now) {
+		t.Error("the burst has grown")
+	}
+	r.Set(0, 0)
+	r.GiveBack(now)
+	var none limit.Rate
+	if none.GiveBack(now); !none.Take(now) {
+		t.Error("the zero value refuses")
+	}
+}
