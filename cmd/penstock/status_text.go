@@ -272,6 +272,9 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 		t.note("%s", e.Why)
 	}
 	t.circuit(e.BreakerWhy, e.BreakerUntil)
+	if f := e.LastFailure; f != nil && !f.Over {
+		t.note("last failure %v ago: %s", max(t.now.Sub(f.Time), 0).Round(time.Second), f.Cause)
+	}
 }
 
 // unanswered says how many clients wait for an answer for longer than they should.

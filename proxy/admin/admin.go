@@ -314,12 +314,24 @@ type Endpoint struct {
 	Picked   int64 `json:"picked"`         // how many times a policy has chosen it, whatever came of it
 	Total    int64 `json:"total"`          // sessions ever
 	Failures int64 `json:"failures"`       // ever: connects that failed, and sessions that ended before the first byte
+	// LastFailure is the last connection that could not be made, or that ended without a byte
+	// of the endpoint; nil: there was none.
+	LastFailure *Failure `json:"last_failure,omitempty"`
 	// Unanswered are sessions in which the client has sent something, and nothing came for half
 	// of outlier_detection.unanswered; UnansweredMs is for how long that is so of the oldest.
 	Unanswered   int64    `json:"unanswered"`
 	UnansweredMs int64    `json:"unanswered_ms,omitempty"`
 	Answers      *Answers `json:"answers,omitempty"` // nil: there was none yet
 	Bytes        Bytes    `json:"bytes"`
+}
+
+// A Failure is one of an endpoint.
+type Failure struct {
+	Cause string    `json:"cause"` // a line of at most 300 bytes
+	Time  time.Time `json:"time"`
+	// Over says that the endpoint has done since what it failed to do: a connection to it was
+	// made, or it has sent something.
+	Over bool `json:"over"`
 }
 
 // Answers are how soon an endpoint sends its first byte, ever.

@@ -80,6 +80,14 @@ func TestProblems(t *testing.T) {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.LastMinute.Refused = out, []Endpoint{down, ejected}, 9 }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},
 		},
+		"none that can be connected to": {
+			shop(func(u *Upstream) {
+				u.Outage, u.LastMinute.Refused = out, 200
+				over := Endpoint{Name: "o", State: Up, Weight: 1, LastFailure: &Failure{Cause: "timed out", Over: true}}
+				u.Endpoints = []Endpoint{{Name: "f", State: Up, Weight: 1, LastFailure: &Failure{Cause: "cannot be connected to: connection refused"}}, over}
+			}),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: f: cannot be connected to: connection refused"},
+		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute.LastResort = &UpstreamOutage{Since: now}, []Endpoint{down}, 1
 		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are served as a last resort: d: down: connection refused"}},

@@ -81,7 +81,7 @@ func unusable(list []Endpoint) string {
 	}
 	var parts []string
 	for i := range list[:min(len(list), mostEndpoints)] {
-		if why := list[i].Unusable(); why != "" {
+		if why := list[i].Reason(); why != "" {
 			parts = append(parts, list[i].Name+": "+why)
 		}
 	}

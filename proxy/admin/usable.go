@@ -26,6 +26,18 @@ func (e *Endpoint) Unusable() string {
 	return ""
 }
 
+// Reason says in a line why clients get nothing from the endpoint: it is unusable, or the last
+// connection to it has failed. "" if neither is so.
+func (e *Endpoint) Reason() string {
+	if why := e.Unusable(); why != "" {
+		return why
+	}
+	if f := e.LastFailure; f != nil && !f.Over {
+		return f.Cause
+	}
+	return ""
+}
+
 // reason is a state, until when it lasts if that is known, and why, if that is.
 func reason(state string, until time.Time, why string) string {
 	if !until.IsZero() {

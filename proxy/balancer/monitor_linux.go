@@ -71,14 +71,15 @@ func (s *Server) conditions() []monitor.Upstream {
 	return list
 }
 
-// condition says whether the upstream can take clients.
+// condition says whether the upstream can take clients: an endpoint is usable, and clients are
+// not refused because none can be connected to.
 func (u *upstream) condition() monitor.Condition {
 	set := u.view.Set()
 	if set == nil {
 		return monitor.Unusable
 	}
 	switch st := set.Status(); {
-	case st.UsablePrimaries+st.UsableBackups == 0:
+	case st.UsablePrimaries+st.UsableBackups == 0, u.up.Unserved():
 		return monitor.Unusable
 	case !st.Room:
 		return monitor.Full
@@ -99,7 +100,7 @@ func (s *Server) whyUnusable(key any) string {
 	var parts []string
 	for _, m := range u.order[:min(len(u.order), mostExplained)] {
 		e := s.endpointStatus(m, new(dispatch.Running))
-		why := e.Unusable()
+		why := e.Reason()
 		if why == "" {
 			why = "usable by now"
 		}

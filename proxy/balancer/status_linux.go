@@ -200,6 +200,7 @@ func (s *Server) endpointStatus(m *member, running *dispatch.Running) admin.Endp
 		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]),
 	}
 	answersStatus(&st, e.Answers())
+	st.LastFailure = s.lastFailure(e)
 	if m.breaker != nil {
 		st.Opened = m.breaker.Opened()
 		if state := m.breaker.State(); state != health.Closed {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/monitor"
 )
@@ -58,6 +60,15 @@ func (m *member) whyDown() string {
 		return st.Err.Error()
 	}
 	return fmt.Sprintf("%d of its checks in a row succeeded, which is not enough yet", st.Streak)
+}
+
+// lastFailure is an endpoint's last failure, nil if there was none.
+func (s *Server) lastFailure(e *dispatch.Endpoint) *admin.Failure {
+	f, any := e.LastFailure()
+	if !any {
+		return nil
+	}
+	return &admin.Failure{Cause: f.Cause, Time: s.wall(f.At), Over: f.Over}
 }
 
 // ejection says why an endpoint is ejected, and until when, if that is known.

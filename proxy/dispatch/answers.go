@@ -19,6 +19,7 @@ func (b *bond) Watch(t relay.Turn, now int64) { b.endpoint.answers.Watch(b.from,
 
 // firstByte is called when the endpoint of a session sends its first byte.
 func (b *bond) firstByte(took time.Duration, asked bool) {
+	b.endpoint.spoke()
 	b.endpoint.answers.First(took, asked, b.listener.now())
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"syscall"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/balance"
@@ -171,6 +170,14 @@ func (s *Search) causes() error {
 	return line(errs)
 }
 
+// lastError is why the attempt's last connect failed; nil: none has.
+func (s *Search) lastError() error {
+	if len(s.failed) == 0 {
+		return nil
+	}
+	return s.failed[len(s.failed)-1]
+}
+
 // settle gives an endpoint back that is not connected to. Of those judges that count
 // failures it has told each of one for this client, however often that has tried it.
 func (s *Search) settle(o health.Outcome, now int64) {
@@ -181,17 +188,19 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	if o.Failed() && e.sample.take(now) {
 		from = health.Nobody // who is not reached has heard nothing of the client
 	}
-	var errno syscall.Errno
+	var cause string
+	if err := s.lastError(); err != nil {
+		e.unreached(o, err, now)
+		cause = causeOf(err)
+	}
 	if o.Failed() {
 		e.missed(s.start, now)
 		e.hurry(now)
-		if len(s.failed) > 0 {
-			errno = errnoOf(s.failed[len(s.failed)-1])
-		}
+		e.away(errnoOf(s.lastError()))
 	}
 	switch {
 	case s.permit.Trial() || o != health.Unknown && !s.blames(e):
-		e.because(errno)
+		e.because(cause)
 		e.report(s.permit, from, o, now)
 	case o.Failed():
 		e.fail()
@@ -200,6 +209,6 @@ func (s *Search) settle(o health.Outcome, now int64) {
 		s.breaker.End(reached)
 	}
 	if !s.untold || s.passage.permit.Trial() {
-		s.passage.note(o, from, errno)
+		s.passage.note(o, from, cause)
 	}
 }

@@ -94,6 +94,7 @@ func (b *bond) trial() bool {
 }
 
 func (b *bond) report(from health.Source, o health.Outcome, now int64) {
+	b.endpoint.ended(o, now)
 	b.endpoint.report(b.permit, from, o, now)
 	if b.view.Breaker != nil {
 		b.view.Breaker.ReportFrom(b.upPermit, from, o, now)

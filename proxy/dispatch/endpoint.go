@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/balance"
@@ -40,6 +39,8 @@ type Endpoint struct {
 	sample          sample
 	answers         health.Answers
 	trials          trials
+	last            atomic.Pointer[lastFailure] // nil: there was none
+	failed          atomic.Bool                 // and it is not over
 }
 
 // newEndpoint makes an endpoint of an address, which has been parsed.
@@ -118,6 +119,7 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 	if !healthy {
 		return
 	}
+	e.up.unserved.Store(0)
 	if m := e.judge.Load(); m != nil {
 		m.Well()
 	}
@@ -191,12 +193,11 @@ func (e *Endpoint) hurry(now int64) {
 
 // because tells those who judge why the endpoint cannot be connected to, if that is what is
 // reported next.
-func (e *Endpoint) because(errno syscall.Errno) {
-	e.away(errno)
+func (e *Endpoint) because(cause string) {
 	if m := e.judge.Load(); m != nil {
-		m.Because(errno)
+		m.Because(cause)
 	}
 	if b := e.breaker.Load(); b != nil {
-		b.Because(errno)
+		b.Because(cause)
 	}
 }

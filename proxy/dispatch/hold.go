@@ -54,7 +54,7 @@ func (s *Search) await(now int64) (core.Step, bool) {
 	}
 	if left <= 0 {
 		q.leave(&s.place)
-		s.refuse(s.cause, now)
+		s.refuse(s.cause, s.full, now)
 		return core.Step{}, false
 	}
 	return core.Step{Do: core.Park, Timeout: min(left, v.up.untilTrial(now))}, true

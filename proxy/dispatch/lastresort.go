@@ -91,7 +91,7 @@ func (s *Search) resort(err error, now int64) {
 	if s.failing == 0 && !fresh {
 		s.failing = now
 	}
-	_, ok := s.pickLast(now)
+	full, ok := s.pickLast(now)
 	if ok {
 		s.stage = connecting
 		return
@@ -100,7 +100,7 @@ func (s *Search) resort(err error, now int64) {
 		s.failing = now
 	}
 	if !s.hold(err, now) {
-		s.refuse(err, now)
+		s.refuse(err, full, now)
 	}
 }
 

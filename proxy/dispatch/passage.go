@@ -1,12 +1,6 @@
 package dispatch
 
-import (
-	"errors"
-	"net"
-	"syscall"
-
-	"github.com/penstock/penstock/proxy/health"
-)
+import "github.com/penstock/penstock/proxy/health"
 
 // A passage is a client's way through the breaker of its upstream. It is let through once,
 // whatever is retried for it, and tells it one thing: whether the client was served. What
@@ -20,7 +14,7 @@ type passage struct {
 	// What the last attempt came to, if there was one.
 	last  health.Outcome
 	from  health.Source
-	errno syscall.Errno
+	cause string
 }
 
 // pass asks the upstream's breaker, unless it has let the client through.
@@ -55,7 +49,7 @@ func (s *Search) leave(o health.Outcome, now int64) {
 	p, v := &s.passage, s.view
 	if p.through {
 		if o.Failed() {
-			v.Breaker.Because(p.errno)
+			v.Breaker.Because(p.cause)
 		}
 		if o != health.Unknown || p.permit.Trial() {
 			v.Breaker.ReportFrom(p.permit, p.from, o, now)
@@ -85,18 +79,18 @@ func (s *Search) conclude(now int64) {
 	p, b := s.passage, s.view.Breaker
 	s.leave(p.last, now)
 	if !p.through && p.last.Failed() && b != nil {
-		b.Because(p.errno)
+		b.Because(p.cause)
 		b.ReportFrom(p.permit, p.from, p.last, now)
 	}
 }
 
 // note takes note of what an attempt came to. For the upstream's breaker it makes no
 // difference whether it was reached.
-func (p *passage) note(o health.Outcome, from health.Source, errno syscall.Errno) {
+func (p *passage) note(o health.Outcome, from health.Source, cause string) {
 	if o.Failed() {
 		o = health.ConnectFailed
 	}
-	p.last, p.from, p.errno = o, from, errno
+	p.last, p.from, p.cause = o, from, cause
 }
 
 // served tells a breaker, if it has anything to learn from it, that a client was served which
@@ -108,13 +102,4 @@ func served(b *health.Breaker, permit health.Permit, forced bool, now int64) {
 	if forced {
 		b.Better("a client was served all the same")
 	}
-}
-
-// errnoOf returns the system's error in an error; 0: there is none.
-func errnoOf(err error) (errno syscall.Errno) {
-	var timeout net.Error
-	if !errors.As(err, &errno) && errors.As(err, &timeout) && timeout.Timeout() {
-		return syscall.ETIMEDOUT
-	}
-	return errno
 }

@@ -365,8 +365,12 @@ func (s *Search) unavailable(err error, now int64) bool {
 	return false
 }
 
-// refuse ends the search: nobody serves the client.
-func (s *Search) refuse(err error, now int64) {
+// refuse ends the search: nobody serves the client. full says that there is an endpoint that
+// would, if it had room.
+func (s *Search) refuse(err error, full bool, now int64) {
+	if !full && !isFull(err) {
+		s.noteUnserved(now)
+	}
 	up := s.view.up
 	s.conclude(now)
 	up.refused[refusalOf(err)].Add(1)
@@ -406,6 +410,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	e.total.Add(1)
 	s.touched(now)
 	e.reached(s.start, now)
+	e.connected(now)
 	if b := s.view.Breaker; b != nil {
 		b.Reached()
 	}

@@ -22,6 +22,9 @@ type Upstream struct {
 	breaker atomic.Pointer[health.Breaker]
 	panic   atomic.Pointer[health.Panic] // nil: it is told to nobody
 	trial   atomic.Int64                 // clock: before that no failing endpoint may be tried
+	// unserved is since when clients are refused because no endpoint can be connected to; 0:
+	// none was.
+	unserved atomic.Int64
 
 	mu        sync.Mutex
 	endpoints map[string]*Endpoint // by identity; under mu

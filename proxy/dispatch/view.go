@@ -74,6 +74,7 @@ func (v *View) Set() *balance.Set { return v.up.set.Load() }
 func (v *View) Use(s *balance.Set) (before *balance.Set) {
 	before = v.up.set.Swap(s)
 	v.up.breaker.Store(v.Breaker)
+	v.up.unserved.Store(0)
 	v.up.look()
 	v.up.Room()
 	return before

@@ -8,6 +8,7 @@ var _ health.Witness = (*Endpoint)(nil)
 func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
 	if !by.Elsewhere {
 		e.reached(began, began)
+		e.passed(began)
 		if m := e.judge.Load(); m != nil && by.Answered {
 			m.Answered(began)
 		}

@@ -54,6 +54,24 @@ func seen(r rune, text string) bool {
 // in Go, \n, \x1b, \u202e.
 func Text(text string) string { return escape(text, "") }
 
+// Excerpt returns as much of a text as fits into so many bytes, as Text would show it, and
+// ends with an ellipsis if that is not all.
+func Excerpt(text string, most int) string {
+	shown := Text(text[:min(len(text), most)]) // each byte makes at least one
+	if len(shown) <= most && len(text) <= most {
+		return shown
+	}
+	const more = "…"
+	cut := 0
+	for i := range shown {
+		if i > most-len(more) {
+			break
+		}
+		cut = i
+	}
+	return shown[:cut] + more
+}
+
 // Lines returns a text of several lines in which every character can be seen, beside the ends
 // of lines.
 func Lines(text string) string { return escape(text, "\n") }

@@ -37,6 +37,19 @@ func TestText(t *testing.T) {
 	}
 }
 
+// TestExcerpt is one line, that of Text, and never longer than it may be.
+func TestExcerpt(t *testing.T) {
+	for _, text := range append(hostile, strings.Join(hostile, ""), strings.Repeat("日", 20), strings.Repeat("a", 20), strings.Repeat("\x00", 20)) {
+		for most := 3; most < 90; most++ {
+			got, whole := display.Excerpt(text, most), display.Text(text)
+			cut, shortened := strings.CutSuffix(got, "…")
+			if len(got) > most || !utf8.ValidString(got) || !strings.HasPrefix(whole, cut) || shortened == (len(whole) <= most) {
+				t.Errorf("%d bytes of %q: %q", most, text, got)
+			}
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	for _, text := range []string{"", "web", "web 1", "日本", "a\u0301", strings.Repeat("x", display.MaxName)} {
 		if err := display.Check(text, display.MaxName); err != nil {

@@ -1,28 +1,35 @@
 package health
 
-import (
-	"sync/atomic"
-	"syscall"
-)
+import "sync/atomic"
 
-// A failure is the last one that somebody was told of, for the line that tells of what
-// followed from it.
+// A failure is the last one that was reported, for the line that tells of what followed from
+// it.
 type failure struct {
 	outcome atomic.Uint32
-	errno   atomic.Uint32 // of the last connect that failed; 0: it has none
+	cause   atomic.Pointer[string] // of the last connect that failed; nil: none is known
 }
 
-// Because tells why the endpoint cannot be connected to, before that is reported; 0: no
-// system call says so.
-func (m *Member) Because(errno syscall.Errno) { m.last.because(errno) }
+// Because takes the reason, in a line, for which the endpoint cannot be connected to, before
+// that is reported; "": none is known. It allocates only if the reason is another one than
+// the last.
+func (m *Member) Because(cause string) { m.last.because(cause) }
 
 // Because is that of [Member], for a connection that was let through.
-func (b *Breaker) Because(errno syscall.Errno) { b.last.because(errno) }
+func (b *Breaker) Because(cause string) { b.last.because(cause) }
 
-func (f *failure) because(errno syscall.Errno) {
-	if no := uint32(errno); f.errno.Load() != no {
-		f.errno.Store(no)
+func (f *failure) because(cause string) {
+	if f.reason() != cause {
+		kept := cause // or each call would allocate
+		f.cause.Store(&kept)
 	}
+}
+
+// reason returns the reason, "" if none is known.
+func (f *failure) reason() string {
+	if c := f.cause.Load(); c != nil {
+		return *c
+	}
+	return ""
 }
 
 func (f *failure) note(o Outcome) {
@@ -37,10 +44,10 @@ func (f *failure) String() string {
 	return o.String() + f.why(o)
 }
 
-// why is the rest of that, for those of which a system call says it.
+// why is the rest of that, for a connection that could not be made.
 func (f *failure) why(o Outcome) string {
-	if errno := syscall.Errno(f.errno.Load()); o == ConnectFailed && errno != 0 {
-		return ": " + errno.Error()
+	if cause := f.reason(); o == ConnectFailed && cause != "" {
+		return ": " + cause
 	}
 	return ""
 }

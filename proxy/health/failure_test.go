@@ -24,25 +24,25 @@ func TestCausesNameTheLastFailure(t *testing.T) {
 		FailurePercentage: 50, Window: time.Second, MinVolume: 4, Open: time.Second, TrialConnections: 1,
 	})
 	for range 2 {
-		m.Because(syscall.ECONNREFUSED)
+		m.Because(syscall.ECONNREFUSED.Error())
 		m.Report(health.ConnectFailed, c.Now())
 		m.Reached(c.Now()) // the fourth of four that are looked at
 		m.Report(health.OK, c.Now())
-		row.Because(syscall.ECONNREFUSED) // of one before
+		row.Because(syscall.ECONNREFUSED.Error()) // of one before
 		row.Report(health.HungUp, c.Now())
-		b.Because(syscall.EHOSTUNREACH)
+		b.Because(syscall.EHOSTUNREACH.Error())
 		b.Report(0, health.ConnectFailed, c.Now())
 		b.Reached()
 	}
 	c.advance(time.Second)
 	k.Step()
 	p, _ := b.Begin()
-	b.Because(0)
+	b.Because("")
 	b.Report(p, health.ConnectFailed, c.Now())
 	c.advance(time.Second)
 	k.Step()
 	p, _ = b.Begin()
-	b.Because(syscall.ECONNREFUSED)
+	b.Because(syscall.ECONNREFUSED.Error())
 	b.Report(p, health.ConnectFailed, c.Now())
 	var causes []string
 	for _, told := range k.Told() {

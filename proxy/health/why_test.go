@@ -56,8 +56,8 @@ func TestWhy(t *testing.T) {
 	}
 	says("at first", "", "", 0)
 	for range 5 { // more often than is told at once
-		m.Because(syscall.ECONNREFUSED)
-		b.Because(syscall.ECONNREFUSED)
+		m.Because(syscall.ECONNREFUSED.Error())
+		b.Because(syscall.ECONNREFUSED.Error())
 		m.Report(health.ConnectFailed, c.Now())
 		b.Report(0, health.ConnectFailed, c.Now())
 		says("after a failure", "1 failure, the last: cannot be connected to: connection refused; for 1s",

@@ -1,0 +1,127 @@
+package balancer_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// TestRefusedClientsAreAnOutage: an upstream whose clients are refused because no connection
+// can be made has an outage from the first of them, whatever the verdicts on its endpoints
+// say, and until one is served.
+func TestRefusedClientsAreAnOutage(t *testing.T) {
+	for name, check := range map[string]string{
+		"no check":              "health_check: off",
+		"a check of other port": "health_check: {port: %s, interval: 20ms, fast_interval: 10ms}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			role, port := newRole(t, true), freePort(t)
+			check = strings.ReplaceAll(check, "%s", role.port)
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, %s}]`, port, check))
+			if u := r.Status().Upstreams[0]; u.Outage != nil || u.Endpoints[0].LastFailure != nil {
+				t.Fatalf("at first: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
+			}
+			refused(t, r.At("l"))
+			u := r.Status().Upstreams[0]
+			if e := u.Endpoints[0]; u.Outage == nil || u.Outage.Full || e.State != "up" || e.LastFailure == nil || e.LastFailure.Over ||
+				e.LastFailure.Cause != "cannot be connected to: connection refused" || time.Since(e.LastFailure.Time).Abs() > patience {
+				t.Fatalf("after a client was refused: %+v, %+v, %+v", u.Outage, e, e.LastFailure)
+			}
+			r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: cannot be connected to: connection refused")
+			for range 9 {
+				refused(t, r.At("l"))
+			}
+			serverAt(t, port, "back")
+			r.Until("a client is served", func() bool {
+				c := client(t, r.At("l"))
+				defer c.Close()
+				_, err := sockets.ReadLine(c)
+				return err == nil
+			})
+			if u := r.Status().Upstreams[0]; u.Outage != nil || !u.Endpoints[0].LastFailure.Over {
+				t.Errorf("when a client was served: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
+			}
+			r.Logs("level=INFO", `msg="upstream has a usable endpoint again"`, "upstream=u", "refused=1") // 10 or more
+		})
+	}
+}
+
+// TestCheckEndsAnOutage: one that connects to the endpoint itself, and nothing else has failed.
+func TestCheckEndsAnOutage(t *testing.T) {
+	port := freePort(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 0s}, health_check: {interval: 20ms, fast_interval: 10ms, fall: 1000}}`, port))
+	refused(t, r.At("l"))
+	if u := r.Status().Upstreams[0]; u.Outage == nil {
+		t.Fatal("it has no outage")
+	}
+	serverAt(t, port, "back")
+	r.Until("a check has connected", func() bool {
+		u := r.Status().Upstreams[0]
+		return u.Outage == nil && u.Endpoints[0].LastFailure.Over
+	})
+}
+
+// TestCausesOfHandshakes: why an endpoint's certificate is not accepted is in the status, and
+// in the lines on the outage, the ejection and the breakers. A check that connects is no
+// evidence of the contrary.
+func TestCausesOfHandshakes(t *testing.T) {
+	ca, _ := certificate.New(t, "other.test")
+	address := secure(t, "a", "a.test")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}, {address: %q, name: b}]
+    tls: {ca: ca.pem, sni: a.test}
+    queue: {hold: 0s}
+    retry: {attempts: 0}
+    outlier_detection: {consecutive_failures: 3}
+    circuit_breaker: {min_volume: 5}
+    health_check: {interval: 20ms, fast_interval: 10ms}`, address, secure(t, "b", "a.test")), "ca.pem", ca)
+	refused(t, r.At("l"))
+	u := r.Status().Upstreams[0]
+	e := u.Endpoints[0]
+	if e.LastFailure == nil { // it was the other one's client
+		e = u.Endpoints[1]
+	}
+	const cause = "cannot be connected to: TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority"
+	if u.Outage == nil || e.LastFailure == nil || !strings.HasPrefix(e.LastFailure.Cause, cause) {
+		t.Fatalf("%+v, %+v", u.Outage, e.LastFailure)
+	}
+	for range 30 {
+		refused(t, r.At("l"))
+	}
+	r.Logs(`msg="upstream has no usable endpoint"`, "x509: ")
+	r.Logs("msg=ejection", "state=ejected", "3 failures in a row, the last: "+cause)
+	r.Logs("msg=circuit", "state=open", "the last: "+cause)
+	since := time.Now()
+	r.Until("some checks have passed", func() bool {
+		return time.Since(since) > 100*time.Millisecond // in which 5 are due; more of them do no harm
+	})
+	if u := r.Status().Upstreams[0]; u.Outage == nil || u.Endpoints[0].LastFailure.Over {
+		t.Errorf("after checks: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
+	}
+}
+
+// TestCauseOfThisMachine: that it has not the address to connect from is told.
+func TestCauseOfThisMachine(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, source_address: 192.0.2.1, endpoints: [{address: %q, name: a}], queue: {hold: 0s}, health_check: {interval: 20ms, fast_interval: 10ms}}`, named(t, "a")))
+	refused(t, r.At("l"))
+	u := r.Status().Upstreams[0]
+	if f := u.Endpoints[0].LastFailure; u.Outage == nil || f == nil || f.Over || f.Cause != "this machine cannot connect: cannot assign requested address" {
+		t.Errorf("%+v, %+v", u.Outage, f)
+	}
+	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "a: this machine cannot connect: cannot assign requested address")
+}

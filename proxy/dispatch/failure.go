@@ -1,0 +1,142 @@
+package dispatch
+
+import (
+	"errors"
+
+	"github.com/penstock/penstock/proxy/health"
+	"github.com/penstock/penstock/proxy/terminate"
+)
+
+// A Failure is the last one of an endpoint's connections: one that could not be made, for
+// whatever reason, or that ended without a byte of the endpoint.
+type Failure struct {
+	Cause string // a line of bounded length, in which every character can be seen
+	At    int64  // clock
+	// Over says that the endpoint has done since what it failed to do: a connection was made,
+	// or a first byte came.
+	Over bool
+}
+
+// A lastFailure is the last failure of an endpoint. It is not changed.
+type lastFailure struct {
+	outcome health.Outcome // Unknown: this machine could not connect
+	cause   string
+	at      int64
+	// plain says that the connection itself could not be made, for the endpoint's part: then
+	// one that is made by a check shows that this is over.
+	plain bool
+}
+
+// LastFailure returns the last failure; false: there was none.
+func (e *Endpoint) LastFailure() (f Failure, any bool) {
+	last := e.last.Load()
+	if last == nil {
+		return Failure{}, false
+	}
+	text := last.outcome.String()
+	if last.outcome == health.Unknown {
+		text = "this machine cannot connect"
+	}
+	if last.cause != "" {
+		text += ": " + last.cause
+	}
+	return Failure{Cause: text, At: last.at, Over: !e.failed.Load()}, true
+}
+
+// unreached notes that a connection could not be made.
+func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
+	last := &lastFailure{outcome: o, at: now}
+	if o == health.ConnectFailed || o == health.Unknown {
+		last.cause = causeOf(err)
+		last.plain = o == health.ConnectFailed && !errors.As(err, new(*terminate.Error))
+	}
+	e.note(last)
+}
+
+// ended notes what became of a connection that was made.
+func (e *Endpoint) ended(o health.Outcome, now int64) {
+	switch {
+	case o.Failed():
+		e.note(&lastFailure{outcome: o, at: now})
+	case o == health.OK:
+		e.spoke()
+	}
+}
+
+func (e *Endpoint) note(last *lastFailure) {
+	e.last.Store(last)
+	e.failed.Store(true)
+}
+
+// spoke notes that the endpoint has sent something, which says nothing of whether another
+// connection can be made.
+func (e *Endpoint) spoke() {
+	if e.failed.Load() && !e.last.Load().connecting() {
+		e.failed.Store(false)
+	}
+}
+
+// connected notes that a connection was made for a client.
+func (e *Endpoint) connected(now int64) {
+	if e.failed.Load() && e.last.Load().connecting() {
+		e.failed.Store(false)
+	}
+	e.up.serves(now)
+}
+
+// passed notes that a check that began at a time has connected to the endpoint. If what has
+// failed for clients was more than that, it says nothing.
+func (e *Endpoint) passed(began int64) {
+	last := e.last.Load()
+	if last != nil && (!last.plain || last.at > began) {
+		return
+	}
+	e.failed.Store(false)
+	e.up.serves(began)
+}
+
+// connecting reports whether it is one of making a connection.
+func (f *lastFailure) connecting() bool {
+	return f.outcome == health.ConnectFailed || f.outcome == health.Unknown
+}
+
+// Unserved reports whether a client was refused because no endpoint could be connected to,
+// and none was connected to since: by a client, or by a check that shows as much.
+func (u *Upstream) Unserved() bool { return u.unserved.Load() != 0 }
+
+// noteUnserved notes it of those upstreams that the client was to be served by.
+func (s *Search) noteUnserved(now int64) {
+	for v := s.root; v != nil; v = v.Fallback {
+		if !v.up.Unserved() && s.inVain(v) {
+			v.up.unserved.CompareAndSwap(0, now)
+		}
+	}
+}
+
+// inVain reports whether the client could not connect to an endpoint of a view, or did not
+// because another one could not.
+func (s *Search) inVain(v *View) bool {
+	for i := range s.failures {
+		if s.failures[i].of.up == v.up {
+			return true
+		}
+	}
+	set := v.Set()
+	if set == nil {
+		return false
+	}
+	members := set.Members()
+	for i := range members {
+		if e := members[i].Endpoint; e.Failing() && e.OpenAnyway() {
+			return true
+		}
+	}
+	return false
+}
+
+// serves notes that an endpoint was connected to, or was to be, at a time.
+func (u *Upstream) serves(at int64) {
+	if since := u.unserved.Load(); since != 0 && since <= at {
+		u.unserved.CompareAndSwap(since, 0)
+	}
+}
