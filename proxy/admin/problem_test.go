@@ -84,9 +84,14 @@ func TestProblems(t *testing.T) {
 			shop(func(u *Upstream) {
 				u.Outage, u.LastMinute.Refused = out, 200
 				over := Endpoint{Name: "o", State: Up, Weight: 1, LastFailure: &Failure{Cause: "timed out", Over: true}}
-				u.Endpoints = []Endpoint{{Name: "f", State: Up, Weight: 1, LastFailure: &Failure{Cause: "cannot be connected to: connection refused"}}, over}
+				u.Endpoints = []Endpoint{
+					{Name: "f", State: Up, Weight: 1, LastFailure: &Failure{Cause: "timed out"}}, over,
+					{Name: "b", State: Up, Weight: 1, Breaker: "half-open", BreakerWhy: "it was open for 1m", LastFailure: &Failure{Cause: "timed out"}},
+					{Name: "e", State: Ejected, Weight: 1, Why: "5 failures, the last: timed out", LastFailure: &Failure{Cause: "timed out"}},
+					{Name: "d", State: Draining, LastFailure: &Failure{Cause: "timed out"}},
+				}
 			}),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: f: cannot be connected to: connection refused"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e: ejected: 5 failures, the last: timed out; d: drained"},
 		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute.LastResort = &UpstreamOutage{Since: now}, []Endpoint{down}, 1

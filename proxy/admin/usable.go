@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -27,15 +28,18 @@ func (e *Endpoint) Unusable() string {
 }
 
 // Reason says in a line why clients get nothing from the endpoint: it is unusable, or the last
-// connection to it has failed. "" if neither is so.
+// connection to it has failed, or both. "" if neither is so.
 func (e *Endpoint) Reason() string {
-	if why := e.Unusable(); why != "" {
+	why, f := e.Unusable(), e.LastFailure
+	switch {
+	case f == nil || f.Over:
+		return why
+	case why == "":
+		return f.Cause
+	case e.State == Draining || e.State == Removed || e.Weight == 0 || strings.Contains(why, f.Cause):
 		return why
 	}
-	if f := e.LastFailure; f != nil && !f.Over {
-		return f.Cause
-	}
-	return ""
+	return why + " (last failure: " + f.Cause + ")"
 }
 
 // reason is a state, until when it lasts if that is known, and why, if that is.
