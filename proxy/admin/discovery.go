@@ -17,4 +17,8 @@ type Discovery struct {
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`
 	Stale    bool   `json:"stale,omitempty"` // they are older than their source lets them be
+	// LeftOut is how many that were found are no endpoints, for they lead back into the process,
+	// and LeftOutCause why the first of them does.
+	LeftOut      int    `json:"left_out,omitempty"`
+	LeftOutCause string `json:"left_out_cause,omitempty"`
 }

@@ -46,6 +46,10 @@ func (f *finder) upstream(u *Upstream) {
 	if d := u.Discovery; d != nil && d.Error != "" {
 		f.add(of, Warning, "discovery", "upstream %s: discovery from %s %s fails: %s", u.Name, d.Kind, d.From, d.Error)
 	}
+	if d := u.Discovery; d != nil && d.LeftOut > 0 {
+		f.add(of, Warning, "left_out", "upstream %s: %s that discovery found left out: %s", u.Name,
+			plural(int64(d.LeftOut), "endpoint", "endpoints"), d.LeftOutCause)
+	}
 	f.certificates(of, "upstream "+u.Name, u.Certificates)
 	f.endpoints(of, u)
 }

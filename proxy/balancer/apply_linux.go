@@ -28,6 +28,7 @@ type next struct {
 	kept      map[*bound]bool // of the sockets in force; nil until it is asked for
 	shared    []*bound        // of those that it gives up, whose address others may have for now
 	heirs     []*bound        // those that are bound beside them, and do not listen before all is prepared
+	inside    *inside         // of the configuration before; nil until it is asked for
 	undo      []func()        // what was made for it
 	then      []func()        // what is changed of what stays, once nothing can fail
 }
@@ -135,6 +136,7 @@ func (s *Server) settle(n *next) {
 		}
 	}
 	s.forget(gone)
+	s.reconsider()
 }
 
 // swapListeners has every socket serve by the new configuration.

@@ -2,6 +2,8 @@ package balancer
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/proxy/discovery"
@@ -30,7 +32,31 @@ func (s *Server) discovered(name string, source discovery.Source, found []discov
 		return
 	}
 	u.found, u.answered = found, true
-	st, err := s.newStock(u, u, u.cfg, specsOf(u.cfg, found))
+	s.takeFound(u)
+}
+
+// fit returns the endpoints that an upstream's source has found, but for those that lead back
+// into this process as it listens before the next configuration.
+func (s *Server) fit(n *next, u *upstream) []discovery.Endpoint {
+	if s.cfg == nil || len(u.found) == 0 {
+		return u.found
+	}
+	if n.inside == nil {
+		n.inside = s.newInside()
+	}
+	fit, _ := n.inside.fit(u.cfg.Name, u.found)
+	return fit
+}
+
+// takeFound has an upstream's clients sent to what its source has found.
+func (s *Server) takeFound(u *upstream) {
+	name, before := u.cfg.Name, u.refused
+	var fit []discovery.Endpoint
+	fit, u.refused = s.newInside().fit(name, u.found)
+	if len(u.refused) > 0 && !slices.Equal(u.refused, before) {
+		s.log.Warn("discovered endpoints are left out", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
+	}
+	st, err := s.newStock(u, u, u.cfg, specsOf(u.cfg, fit))
 	if err != nil {
 		s.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
 	}

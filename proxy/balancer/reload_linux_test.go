@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -50,6 +51,22 @@ func freePort(t *testing.T) string {
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	return port
+}
+
+// freePorts are different ones.
+func freePorts(t *testing.T, n int) []string {
+	t.Helper()
+	var ports []string
+	for range 100 * n {
+		if p := freePort(t); !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
+		if len(ports) == n {
+			return ports
+		}
+	}
+	t.Fatal("no free ports")
+	return nil
 }
 
 // TestAFailedReloadChangesNothing: an address is taken by somebody else.

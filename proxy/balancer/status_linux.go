@@ -172,6 +172,9 @@ func (s *Server) upstreamStatus(u *upstream, running *dispatch.Running) admin.Up
 	}
 	if u.source != nil {
 		st.Discovery = discoveryStatus(u.source.Status())
+		if n := len(u.refused); n > 0 {
+			st.Discovery.LeftOut, st.Discovery.LeftOutCause = n, u.refused[0]
+		}
 	}
 	if u.outlier != nil {
 		st.EjectionsWithheld = u.outlier.Held()

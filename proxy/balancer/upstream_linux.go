@@ -33,7 +33,8 @@ type upstream struct {
 
 	source   discovery.Source // nil: its endpoints are in the file
 	found    []discovery.Endpoint
-	answered bool // by the source
+	refused  []string // why some of found are no endpoints, see inside
+	answered bool     // by the source
 	stop     context.CancelFunc
 }
 
@@ -67,7 +68,7 @@ func (s *Server) prepareUpstream(n *next, cfg *config.Upstream) (err error) {
 	} else if nu.now, err = s.newUpstream(n, old, cfg); err != nil {
 		return err
 	}
-	if nu.stock, err = s.newStock(nu.now, old, cfg, specsOf(cfg, nu.now.found)); old != nil {
+	if nu.stock, err = s.newStock(nu.now, old, cfg, specsOf(cfg, s.fit(n, nu.now))); old != nil {
 		n.undo = append(n.undo, func() { nu.stock.abandon(old) })
 	}
 	return err
@@ -323,7 +324,7 @@ func (s *Server) prepareSource(u, old *upstream) (err error) {
 		return nil
 	}
 	if old != nil && old.source != nil && old.cfg.Discover.Same(d) {
-		u.source, u.found, u.answered, u.stop = old.source, old.found, old.answered, old.stop
+		u.source, u.found, u.refused, u.answered, u.stop = old.source, old.found, old.refused, old.answered, old.stop
 		return nil
 	}
 	if old != nil { // until the new source has found something

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -29,6 +30,24 @@ func (k *checker) loops(c *Config) {
 	for _, ln := range c.Listeners {
 		if g.state[ln] == 0 {
 			g.walk(ln)
+		}
+	}
+	k.adminEndpoints(c)
+}
+
+// adminEndpoints complains of endpoints that are the admin interface: every client would be an
+// operator.
+func (k *checker) adminEndpoints(c *Config) {
+	if c.Admin == nil {
+		return
+	}
+	own := arrivals(c.Admin.Bind.Address)
+	for _, u := range c.Upstreams {
+		for i := range u.Endpoints {
+			e := &u.Endpoints[i]
+			if slices.ContainsFunc(departures(e.Address), func(at string) bool { return slices.Contains(own, at) }) {
+				k.complainAt(k.at(&e.Address, e), "write another address", "%s is the admin interface: every client could steer this process", e.Address)
+			}
 		}
 	}
 }

@@ -117,6 +117,8 @@ func TestProblems(t *testing.T) {
 		{listener("limits: {source_prefix: [24]}"), []string{"1:72: source_prefix has 2 values, not 1 | write source_prefix: [32, 64]"}},
 		{upstream("endpoints: ['h:1'], send_proxy: 3"), []string{"2:55: send_proxy is 3, more than 2 | write 2 or less"}},
 		{upstream("endpoints: [{address: 'h:1', weight: 257}]"), []string{"2:60: weight is 257, more than 256 | write 256 or less"}},
+		{"admin: {bind: '127.0.0.1:9'}\n" + upstream("endpoints: ['h:1', 'localhost:9']"), []string{"3:42: localhost:9 is the admin interface: every client could steer this process | write another address"}},
+		{"admin: {bind: 'unix:/a'}\n" + upstream("endpoints: ['unix:/b', {address: 'unix:/a'}]"), []string{"3:56: unix:/a is the admin interface: every client could steer this process | write another address"}},
 		{upstream("endpoints: ['h:1'], panic_below: 50"), []string{"2:56: panic_below is 50, more than 1 | write 0.5 for 50 in 100"}},
 		{upstream("endpoints: ['h:1'], panic_below: 500"), []string{"2:56: panic_below is 500, more than 1 | write 1 or less"}},
 		{upstream("endpoints: ['h:1'], health_check: {type: https}"), []string{`2:64: type is one of tcp, http, not "https" | write type: http, and tls: true`}},
