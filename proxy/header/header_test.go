@@ -44,7 +44,10 @@ func TestParse(t *testing.T) {
 		"v1 UNKNOWN":          {"PROXY UNKNOWN\r\n", header.Info{Version: 1}},
 		"v1 UNKNOWN and more": {"PROXY UNKNOWN " + long + " " + long + " 65535 65535\r\n", header.Info{Version: 1}},
 		"v2 TCP4":             {string(v2(0x21, 0x11, body4...)), header.Info{Version: 2, Source: v4, Destination: v4b}},
-		"v2 UDP4":             {string(v2(0x21, 0x12, body4...)), header.Info{Version: 2, Source: v4, Destination: v4b}},
+		"v2 UDP4":             {string(v2(0x21, 0x12, body4...)), header.Info{Version: 2}},
+		"v2 UDP6":             {string(v2(0x21, 0x22, make([]byte, 36)...)), header.Info{Version: 2}},
+		"v2 UDP4 and TLVs":    {string(v2(0x21, 0x12, slices.Concat(body4, []byte{4, 0, 0})...)), header.Info{Version: 2, TLVs: []byte{4, 0, 0}}},
+		"v2 unix datagrams":   {string(v2(0x21, 0x32, make([]byte, 216)...)), header.Info{Version: 2}},
 		"v2 TLVs": {
 			string(v2(0x21, 0x11, slices.Concat(body4, []byte{2, 0, 3, 'a', '.', 'b', 4, 0, 0})...)),
 			header.Info{Version: 2, Source: v4, Destination: v4b, TLVs: []byte{2, 0, 3, 'a', '.', 'b', 4, 0, 0}},

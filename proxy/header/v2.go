@@ -95,13 +95,15 @@ func addressSize(family byte) (size int, ok bool) {
 }
 
 // addresses reads the addresses of a family, of which all bytes are there. Those of
-// other families than IP say nothing that could be used.
+// other families than IP say nothing that could be used, and those of datagrams are of another
+// protocol than this connection's: as with UNSPEC, the client is who has connected. HAProxy
+// (conn_recv_proxy) and nginx (ngx_proxy_protocol_v2_read) take them so as well.
 func (i *Info) addresses(family byte, b []byte) {
 	switch family {
-	case familyTCP4, familyUDP4:
+	case familyTCP4:
 		i.Source = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[0:])), binary.BigEndian.Uint16(b[8:]))
 		i.Destination = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:])), binary.BigEndian.Uint16(b[10:]))
-	case familyTCP6, familyUDP6:
+	case familyTCP6:
 		i.Source = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[0:])).Unmap(), binary.BigEndian.Uint16(b[32:]))
 		i.Destination = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[16:])).Unmap(), binary.BigEndian.Uint16(b[34:]))
 	}
