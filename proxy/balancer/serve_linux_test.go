@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -169,6 +170,58 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, connections: 1}], queue
 		u := r.Status().Upstreams[0]
 		return u.Pending == 0 && u.Active == 0
 	})
+}
+
+// TestHungUpClientsGiveWay: a client of a unix socket that has sent something and closed keeps
+// its place in a queue as long as nobody else wants it, and gets its bytes delivered; one that
+// wants an answer takes it.
+func TestHungUpClientsGiveWay(t *testing.T) {
+	got := make(chan string, 10)
+	address := sockets.Server(t, func(c net.Conn) {
+		fmt.Fprintln(c, "hello")
+		text, _ := io.ReadAll(c)
+		got <- string(text)
+	})
+	path := filepath.Join(t.TempDir(), "s")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "unix:%s", upstream: u}]
+upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 1m}}]`, path, address))
+	connect := func() net.Conn {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	waits := func(n int64) {
+		t.Helper()
+		r.Until(fmt.Sprintf("%d wait", n), func() bool { return r.Status().Upstreams[0].Pending == n })
+	}
+	first := connect()
+	line(t, first)
+	for i := range 2 {
+		c := connect()
+		waits(int64(i + 1))
+		if _, err := fmt.Fprintf(c, "left by %d", i); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	second := connect()
+	r.Until("one gives way", func() bool { return r.Status().Upstreams[0].Reasons["full"] == 1 })
+	waits(2)
+	first.Close()
+	<-got // nothing of the first
+	if text := <-got; text != "left by 1" {
+		t.Errorf("the endpoint got %q", text)
+	}
+	line(t, second)
+	fmt.Fprint(second, "and more")
+	second.Close()
+	if text := <-got; text != "and more" {
+		t.Errorf("the endpoint got %q", text)
+	}
 }
 
 // TestQueueTimeout: who has waited for long enough is refused.

@@ -141,5 +141,14 @@ func (w Waker) Wake() {
 	}
 }
 
+// HungUp reports whether the client has closed its connection both ways, so that it waits for
+// no answer, though it has left bytes that an endpoint may still get. It is known of unix sockets
+// alone: of TCP such a client looks like one that only sends no more. It may be called by any
+// goroutine.
+func (w Waker) HungUp() bool { return w.to != nil && w.to.hungUp(w.use) }
+
 // wakeable is who can be parked. use tells one client from others.
-type wakeable interface{ wake(use uint64) }
+type wakeable interface {
+	wake(use uint64)
+	hungUp(use uint64) bool
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
@@ -40,9 +41,10 @@ type dialing struct {
 	vain      uint8  // peeks that have shown too little, see inVain
 	moved     int    // how much of ahead, or of taken, the endpoint has got already
 	timer     loop.Timer
-	endpoint  endpoint // while its preface is written
-	rest      []byte   // of the preface, or of a response
-	use       uint64   // tells uses of this struct apart
+	endpoint  endpoint      // while its preface is written
+	rest      []byte        // of the preface, or of a response
+	use       uint64        // tells uses of this struct apart
+	hung      atomic.Uint64 // one more than the use whose client has hung up
 	unlook    context.CancelFunc
 	began     int64    // clock when the client was taken on
 	starving  int64    // clock since when it has lacked a descriptor; 0 if it does not
@@ -146,6 +148,9 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 		return
 	}
 	d.events |= events
+	if events&loop.HungUp != 0 {
+		d.hung.Store(d.use + 1)
+	}
 	switch {
 	case n.hasGone(events):
 		n.core.left(d)

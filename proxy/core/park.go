@@ -33,6 +33,9 @@ func (d *dialing) wake(use uint64) {
 	}
 }
 
+// hungUp implements [wakeable].
+func (d *dialing) hungUp(use uint64) bool { return d.hung.Load() == use+1 }
+
 // take returns the next one that is to be woken.
 func (w *wakes) take() (k wake, ok bool) {
 	if w.next == len(w.now) {

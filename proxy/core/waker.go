@@ -7,3 +7,6 @@ func WakerFunc(f func()) Waker { return Waker{to: &wakeFunc{f}} }
 type wakeFunc struct{ f func() }
 
 func (w *wakeFunc) wake(uint64) { w.f() }
+
+// hungUp is not known of a client on a goroutine.
+func (w *wakeFunc) hungUp(uint64) bool { return false }

@@ -37,6 +37,10 @@ func isFull(err error) bool {
 func (s *Search) await(now int64) (core.Step, bool) {
 	v := s.view
 	q, left := &v.up.held, s.patience(now)
+	if !q.has(&s.place) { // another one wanted it
+		s.refuse(s.cause, s.full, now)
+		return core.Step{}, false
+	}
 	if left > 0 && !q.claim(&s.place) {
 		return core.Step{Do: core.Park, Timeout: left}, true
 	}

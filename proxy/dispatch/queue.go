@@ -24,18 +24,19 @@ type queue struct {
 type waiter struct {
 	waker      core.Waker
 	next, prev *waiter
-	in         *queue // nil while it is in none
-	woken      bool   // it is its turn; under the queue's mu
+	in         atomic.Pointer[queue] // nil while it is in none, which others may end
+	woken      bool                  // it is its turn; under the queue's mu
 }
 
-// join adds a client at the end, unless most wait already.
+// join adds a client at the end, unless most wait already that still want an answer.
 func (q *queue) join(w *waiter, waker core.Waker, most int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiting.Load() >= most || q.places != nil && !q.places.Take() {
+	if !q.take(most) && !(most > 0 && q.evict() && q.take(most)) {
 		return false
 	}
-	w.waker, w.in, w.woken = waker, q, false
+	w.waker, w.woken = waker, false
+	w.in.Store(q)
 	w.prev, w.next = q.last, nil
 	if q.last != nil {
 		q.last.next = w
@@ -45,6 +46,39 @@ func (q *queue) join(w *waiter, waker core.Waker, most int64) bool {
 	q.last = w
 	q.waiting.Add(1)
 	return true
+}
+
+// take takes a place.
+func (q *queue) take(most int64) bool {
+	return q.waiting.Load() < most && (q.places == nil || q.places.Take())
+}
+
+// mostLooked is how many are looked at for one that has hung up.
+const mostLooked = 1024
+
+// evict ends the waiting of one that has hung up, and reports whether there was one. It finds
+// out by [queue.has].
+func (q *queue) evict() bool {
+	w := q.first
+	for n := 0; w != nil && (w.woken || !w.waker.HungUp()); n++ {
+		if w = w.next; n == mostLooked {
+			return false
+		}
+	}
+	if w == nil {
+		return false
+	}
+	waker := w.waker
+	q.remove(w)
+	waker.Wake()
+	return true
+}
+
+// has reports whether a client has its place still.
+func (q *queue) has(w *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.in.Load() == q
 }
 
 // next says that there may be room: the first client is asked again.
@@ -105,9 +139,13 @@ func (q *queue) stay(w *waiter) (again bool) {
 func (q *queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.in == nil {
-		return
+	if w.in.Load() == q {
+		q.remove(w)
 	}
+}
+
+// remove is leave for one that is there.
+func (q *queue) remove(w *waiter) {
 	first := q.first == w
 	if w.prev != nil {
 		w.prev.next = w.next
@@ -129,5 +167,6 @@ func (q *queue) leave(w *waiter) {
 	if first {
 		q.wake()
 	}
-	*w = waiter{}
+	w.waker, w.next, w.prev, w.woken = core.Waker{}, nil, nil, false
+	w.in.Store(nil) // the last: from then on it is its owner's alone
 }

@@ -119,7 +119,7 @@ func (s *Search) enter() (core.Step, bool) {
 		return core.Step{}, false
 	}
 	door := s.listener.door
-	if s.place.in == nil {
+	if s.place.in.Load() == nil {
 		door.queue.join(&s.place, s.waker(), 1<<62)
 		// There may have been room between the look and the joining, of which nobody was told.
 		door.queue.next()
@@ -257,9 +257,12 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 		}
 		break
 	}
-	if left <= 0 {
+	switch {
+	case left <= 0:
 		v.up.queue.leave(&s.place)
 		return core.Step{}, s.unavailable(ErrQueueTimeout, now)
+	case !v.up.queue.has(&s.place):
+		return core.Step{}, s.unavailable(ErrQueueFull, now)
 	}
 	return core.Step{Do: core.Park, Timeout: left}, true
 }
@@ -447,8 +450,8 @@ func (s *Search) Err() error { return s.err }
 
 // Close implements [core.Search].
 func (s *Search) Close() {
-	if s.place.in != nil {
-		s.place.in.leave(&s.place)
+	if q := s.place.in.Load(); q != nil {
+		q.leave(&s.place)
 	}
 	if s.endpoint != nil {
 		s.settle(health.Unknown, s.listener.now())
