@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/socket"
 )
 
 // stringForm returns how a string with that meaning is written.
@@ -125,21 +126,11 @@ func checkDomain(text string) *complaint {
 // checkHostname holds a name to RFC 1123, with underscores as services have them.
 func checkHostname(name string) *complaint {
 	fix := "write a name such as shop.example.com"
-	if len(name) > 253 || name == "" {
+	switch {
+	case strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }):
+		return complain("write it in Punycode (xn--…)", "no host name")
+	case !socket.IsHostname(name):
 		return complain(fix, "no host name")
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return complain(fix, "no host name")
-		}
-		for _, r := range label {
-			switch {
-			case r >= 0x80:
-				return complain("write it in Punycode (xn--…)", "no host name")
-			case !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_'):
-				return complain(fix, "no host name")
-			}
-		}
 	}
 	return nil
 }

@@ -225,6 +225,8 @@ func (p *parser) address(n *yaml.Node, into *string) {
 		p.wrongNode(n, "address %q: an endpoint has no mode: write unix:%s", text, a.Name)
 	case a.Network == "tcp" && (host == "" || strings.HasSuffix(a.Name, ":0")):
 		p.wrongNode(n, "address %q: write a host and a port, such as 10.0.0.11:5432", text)
+	case a.Connectable() != nil:
+		p.wrongNode(n, "%v", a.Connectable())
 	default:
 		*into = a.String()
 	}

@@ -71,6 +71,9 @@ func TestParseProblems(t *testing.T) {
 		{"- {address: a:1, zone: \"\\u202e\"}", `"\u202e" has characters that cannot be seen`},
 		{"- {address: a:1, name: " + strings.Repeat("x", 256) + "}", "… is 256 bytes long: write at most 255"},
 		{"- \"unix:/run/a\\nb\"", `invalid address "unix:/run/a\nb": write printable characters`},
+		{"- a:1\n- \"a b:80\"", `eps:2:3: invalid address "a b:80": "a b" is neither an IP address nor a name: write 10.0.0.12:80`},
+		{"- {weight: 2, address: \"db/x:80\"}", `eps:1:24: invalid address "db/x:80"`},
+		{"- 10.0.0.256:80", `eps:1:3: invalid address "10.0.0.256:80": "10.0.0.256" is not an IP address: write the four numbers`},
 		{"- \"a\\eb:80\"", `invalid address "a\x1bb:80": write printable characters`},
 		{"- " + strings.Repeat("x", 300) + ":80", "a name has at most 255 bytes"},
 	} {

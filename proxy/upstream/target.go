@@ -45,6 +45,9 @@ func newTarget(addr socket.Address) (*target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w %q: write the port as a number from 1 to 65535", socket.ErrAddress, addr)
 	}
+	if err := addr.Connectable(); err != nil {
+		return nil, err
+	}
 	t.port = uint16(n)
 	if ip, err := netip.ParseAddr(t.host); err == nil {
 		t.fixed = []Address{{AddrPort: netip.AddrPortFrom(ip, t.port)}}

@@ -1,0 +1,61 @@
+package socket
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// Connectable returns nil if a may be the address of something to connect to: a unix socket,
+// or a host and a port. A host is an address of IP, or what may be a name of DNS. Otherwise it
+// says what to write instead, and wraps [ErrAddress]. It asks nobody.
+func (a Address) Connectable() error {
+	if a.Network == "unix" {
+		if a.Mode != 0 {
+			return invalid(a.String(), "what is connected to has no mode: write unix:%s", a.Name)
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(a.Name)
+	switch {
+	case err != nil:
+		return invalid(a.Name, "write host:port")
+	case host == "":
+		return invalid(a.Name, "it has no host: write 127.0.0.1:%s for this machine", port)
+	case port == "0":
+		return invalid(a.Name, "it has no port: write one from 1 to 65535")
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil
+	}
+	name := strings.TrimSuffix(host, ".")
+	switch {
+	case strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }):
+		return invalid(a.Name, "names of DNS are ASCII: write Punycode (xn--…)")
+	case !IsHostname(name):
+		return invalid(a.Name, "%q is neither an IP address nor a name: write 10.0.0.12:%s, [2001:db8::12]:%[2]s or db.example:%[2]s", host, port)
+	case strings.Trim(name[strings.LastIndexByte(name, '.')+1:], "0123456789") == "":
+		return invalid(a.Name, "%q is not an IP address: write the four numbers of one, from 0 to 255", host)
+	}
+	return nil
+}
+
+// IsHostname reports whether a text may be a name of a host: letters, digits and hyphens in
+// labels of 63 at most (RFC 1123, 2.1), and underscores, which names of DNS have in practice. It
+// has no dot at its end.
+func IsHostname(name string) bool {
+	if len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		if strings.ContainsFunc(label, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+		}) {
+			return false
+		}
+	}
+	return true
+}
