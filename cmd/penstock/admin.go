@@ -54,8 +54,9 @@ func (f *adminFlags) bind(e *env, command string) (string, error) {
 	if bind != "" {
 		return bind, nil
 	}
-	if err := badConfig(path, problems); err != nil {
-		return "", err
+	if bad, ok := errors.AsType[*admin.ConfigError](badConfig(path, problems)); ok {
+		bad.Text += fmt.Sprintf("where to ask is not known because of that: write --admin ADDRESS, for example --admin unix:/run/penstock/admin.sock, or correct %s\n", path)
+		return "", bad
 	}
 	return "", fmt.Errorf(`%s: no place to ask at: write there, for example, %s`, path, adminExample)
 }

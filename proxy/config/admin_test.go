@@ -31,6 +31,20 @@ upstreams:
 		{"admin: {bind: ':9000'}\n", "", "/etc/p.yaml:1:15: :9000 is open to other machines"},
 		{"admin: {}\n", "", "/etc/p.yaml:1:8: bind is missing"},
 		{"admin: {bind: '127.0.0.1:1'\n", "", "/etc/p.yaml:2:1: "},
+		// What is no YAML as a whole is read by section.
+		{admin + "x: [\n", "unix:/run/p.sock?mode=0600", ""},
+		{"x: [\n" + admin, "unix:/run/p.sock?mode=0600", ""},
+		{"x: *.a\n\"admin\":\n\n  # here\n  bind: 127.0.0.1:9001 # there\n# or\nlisteners:\n- {a: b]\n", "127.0.0.1:9001", ""},
+		{"include:\n- sub.yaml\nx: [\n", "127.0.0.1:9000", ""},
+		{"x: [\n" + admin + "include: [\n", "unix:/run/p.sock?mode=0600", ""},
+		{"x: [\n" + admin + "include: [sub.yaml]\n", "", "/etc/p.yaml:"},
+		{admin + "x: [\n" + admin, "", "/etc/p.yaml:"},
+		{"x: \"\n" + admin, "", "/etc/p.yaml:"},
+		{"x: '\n" + admin + "\ny: [", "", "/etc/p.yaml:"},
+		{"{\n\"admin\": {\"bind\": \"127.0.0.1:1\"},\n\"x\": [\n", "", "/etc/p.yaml:"},
+		{"# admin: {bind: '127.0.0.1:1'}\n x:\n   admin: {bind: '127.0.0.1:1'}\n y: [\n", "", "/etc/p.yaml:"},
+		{"admin:\n\tbind: '127.0.0.1:1'\n", "", "/etc/p.yaml:2:1: "},
+		{"admin: {bind: ':9000'}\nx: [\n", "", "/etc/p.yaml:1:15: :9000 is open"},
 	} {
 		bind, problems := config.AdminBindTree(config.Tree{
 			"/etc/p.yaml": c.text, "/etc/sub.yaml": "admin: {bind: '127.0.0.1:9000'}\nupstreams: 5\n",

@@ -91,6 +91,10 @@ func pathless(err error) error {
 func (l *loader) document() {
 	n, problem := l.src.parse()
 	switch {
+	case problem != nil && l.adminOnly && l.salvage():
+		l.problems = append(l.problems, *problem)
+		l.partial = true
+		return
 	case n != nil && (n.Kind == yaml.MappingNode && known(n) || n.Kind == yaml.AliasNode):
 	case (problem != nil || n != nil) && l.foreign():
 		l.partial = true
@@ -106,6 +110,11 @@ func (l *loader) document() {
 		l.partial = true
 		return
 	}
+	l.sections(n)
+}
+
+// sections reads the sections of a file.
+func (l *loader) sections(n *yaml.Node) {
 	var part Config
 	root().fill(reflect.ValueOf(&part).Elem())
 	l.object("a file", root(), reflect.ValueOf(&part).Elem(), n)
