@@ -9,13 +9,14 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/loadbalancer"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // TestNothingIsKeptOfWhatIsGivenUp: sockets that a reload gives up take no memory any more, once
 // they have no sessions, and what served there neither.
 func TestNothingIsKeptOfWhatIsGivenUp(t *testing.T) {
 	const few, many = 80, 480 // more than those that are accepted from for a while
-	up, port := named(t, "a"), freePort(t)
+	up, port := named(t, "a"), sockets.Port(t)
 	sources := `limits: {per_source: 5}`
 	for name, text := range map[string]func(i int, dir string) string{
 		"another port": func(i int, _ string) string {
@@ -71,7 +72,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e%d}]}]`, port, sources, u
 
 // TestWhatIsGivenUpIsKeptForItsSessions, and no longer.
 func TestWhatIsGivenUpIsKeptForItsSessions(t *testing.T) {
-	up, port := named(t, "a"), freePort(t)
+	up, port := named(t, "a"), sockets.Port(t)
 	text := func(bind string) string {
 		return fmt.Sprintf("listeners: [{name: l, bind: %q, upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", bind, up)
 	}

@@ -115,7 +115,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, 
 // TestCircuitBreaker: an upstream whose connections fail is not tried until its time is
 // over, and is closed again by a trial.
 func TestCircuitBreaker(t *testing.T) {
-	port := freePort(t)
+	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}}]`, port))
@@ -131,11 +131,7 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 	if u, e := r.Status().Upstreams[0], r.Endpoint("u", "a"); u.Opened != 1 || e.Opened != 1 || e.Picked != failures || e.Total != 0 {
 		t.Errorf("%+v, want the breakers opened once, and %d picks", u, failures)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprint(c, "back\n"); sockets.Echo(c) })
+	serverAt(t, port, "back")
 	r.Until("a trial succeeds", func() bool {
 		c, err := net.DialTimeout("tcp", r.At("l"), patience)
 		if err != nil {

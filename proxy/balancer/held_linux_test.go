@@ -19,7 +19,7 @@ import (
 func TestRestartLosesNobody(t *testing.T) {
 	for name, terminated := range map[string]string{"loops": "", "goroutines": "tls: {certificates: [{cert: c.pem, key: k.pem}]}, "} {
 		t.Run(name, func(t *testing.T) {
-			port := freePort(t)
+			port := sockets.Port(t)
 			server := serverAt(t, port, "before")
 			cert, key := certificate.New(t, "front.test")
 			r := start(t, fmt.Sprintf(`

@@ -5,13 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // TestDiscoveredCircle: an endpoint that is discovered and leads back to its upstream is left
 // out, whichever way it leads; one that leads on is none of that.
 func TestDiscoveredCircle(t *testing.T) {
-	ports := freePorts(t, 3)
-	port, next, admin := ports[0], ports[1], ports[2]
+	port, next, admin := sockets.Port(t), sockets.Port(t), sockets.Port(t)
 	path := filepath.Join(t.TempDir(), "eps.yaml")
 	find := func(addresses string) {
 		t.Helper()

@@ -131,7 +131,7 @@ func TestReloadReadsCertificates(t *testing.T) {
 func TestReloadBringsADrainedListenerBack(t *testing.T) {
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q]}]`, freePort(t), named(t, "a"))
+upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
 	r := start(t, text)
 	at := r.At("l")
 	if err := r.DrainListener("l"); err != nil {
@@ -183,8 +183,8 @@ upstreams:
   - {name: o, endpoints: [{name: e, address: "127.0.0.1:%[1]s"}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: off, outlier_detection: %[2]s}
   - {name: b, endpoints: [{name: e, address: "127.0.0.1:%[1]s"}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: off, circuit_breaker: %[3]s}`
 	const judged, broken = "{consecutive_failures: 1, max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}", "{min_volume: 1, failure_percentage: 1, open: 1h}"
-	r := start(t, fmt.Sprintf(text, freePort(t), judged, broken))
-	dead := freePort(t)
+	r := start(t, fmt.Sprintf(text, sockets.Port(t), judged, broken))
+	dead := sockets.Port(t)
 	guarded := func(when string) {
 		t.Helper()
 		refused(t, r.At("o"))
@@ -301,7 +301,7 @@ func TestReplacedEndpointsAreChecked(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: %s}]`
 	const often, seldom = "{interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1}", "{interval: 24h, rise: 1, fall: 1}"
-	a, dead := named(t, "a"), "127.0.0.1:"+freePort(t)
+	a, dead := named(t, "a"), "127.0.0.1:"+sockets.Port(t)
 	r := start(t, fmt.Sprintf(text, a, often))
 	down := func() bool { return r.Endpoint("u", "e").State == "down" }
 	r.Reload(fmt.Sprintf(text, dead, often))

@@ -45,7 +45,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 // TestRoutesByPort: a listener of several ports tells them apart.
 func TestRoutesByPort(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
-	one, two := freePort(t), freePort(t)
+	one, two := sockets.Port(t), sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: ["127.0.0.1:%s", "127.0.0.1:%s"], routes: [{match: {port: %[2]s}, upstream: b}], upstream: a}]
 upstreams: [{name: a, endpoints: [%[3]q]}, {name: b, endpoints: [%[4]q]}]`, one, two, a, b))
@@ -185,7 +185,7 @@ func TestReloadKeepsTheQueue(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: %s, limits: {connections: %d}}]
 upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
-	port := freePort(t)
+	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(text, port, "a", 1, a, b))
 	first := client(t, r.At("l"))
 	line(t, first)

@@ -63,17 +63,13 @@ upstreams:
 // TestHeldAreLogged: clients that are held, and served as a last resort, are summed up, and a
 // problem; nothing is an outage in which they were.
 func TestHeldAreLogged(t *testing.T) {
-	port := freePort(t)
+	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 1m}, health_check: off, circuit_breaker: off}]`, port))
 	c := client(t, r.At("l"))
 	r.Until("it is held", func() bool { return r.Status().Upstreams[0].LastMinute.Held == 1 })
-	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprint(c, "back\n"); sockets.Echo(c) })
+	serverAt(t, port, "back")
 	line(t, c)
 	if u := r.Status().Upstreams[0]; u.Outage != nil || u.LastMinute.Refused != 0 {
 		t.Errorf("%+v, %+v", u.Outage, u.LastMinute)

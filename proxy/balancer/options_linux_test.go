@@ -52,7 +52,7 @@ func TestSocketOptions(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, socket: {keepalive: %ds, user_timeout: %ds, fastopen: true}}]
 upstreams: [{name: u, endpoints: [%q]}]`
-	port, up := freePort(t), named(t, "a")
+	port, up := sockets.Port(t), named(t, "a")
 	r := start(t, fmt.Sprintf(text, port, 30, 5, up))
 	var socket uint64
 	for i, want := range [][2]int{{30, 5}, {40, 7}, {0, 0}, {50, 8}} {
@@ -118,7 +118,7 @@ func TestOptionsAreTakenAway(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: ["127.0.0.1:%s", "unix:%s?mode=%s"], upstream: u, socket: {fastopen: %v}}]
 upstreams: [{name: u, endpoints: [%[5]q]}]`
-	port, path, up := freePort(t), filepath.Join(t.TempDir(), "l.sock"), named(t, "a")
+	port, path, up := sockets.Port(t), filepath.Join(t.TempDir(), "l.sock"), named(t, "a")
 	r := start(t, fmt.Sprintf(text, port, path, "0600", false, up))
 	_, inode := listening(t, port)
 	for _, on := range []bool{true, false} {
@@ -144,7 +144,7 @@ upstreams: [{name: u, endpoints: [%[5]q]}]`
 // listener goes.
 func TestBacklogThatGrows(t *testing.T) {
 	up := named(t, "a")
-	port := freePort(t)
+	port := sockets.Port(t)
 	text := `
 listeners: [{name: other, bind: "127.0.0.1:0", upstream: u}%s]
 upstreams: [{name: u, endpoints: [%q]}]`

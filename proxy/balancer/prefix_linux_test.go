@@ -18,7 +18,7 @@ func TestSourcePrefixChanges(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, limits: {%s}}]
 upstreams: [{name: u, endpoints: [%q]}]`
-	port, up := freePort(t), named(t, "up")
+	port, up := sockets.Port(t), named(t, "up")
 	limits := func(s string) string { return fmt.Sprintf(text, port, s, up) }
 	r := start(t, limits("per_source: 2"))
 	refusals := int64(0)

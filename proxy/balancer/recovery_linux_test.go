@@ -70,7 +70,7 @@ upstreams: [{name: u, endpoints: [%q, %q, %q], health_check: {interval: 2s, fast
 func TestRestartIsNoticed(t *testing.T) {
 	for _, fall := range []int{2, 1000} {
 		t.Run(fmt.Sprintf("fall %d", fall), func(t *testing.T) {
-			port := freePort(t)
+			port := sockets.Port(t)
 			server := serverAt(t, port, "before")
 			r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -100,7 +100,7 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 // TestAllEndpointsFail: the breaker of an upstream opens when clients are not served, then
 // refuses without a try, or has the fallback serve, and closes by trials when its time is over.
 func TestAllEndpointsFail(t *testing.T) {
-	ports := []string{freePort(t), freePort(t)}
+	ports := []string{sockets.Port(t), sockets.Port(t)}
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
@@ -143,7 +143,7 @@ upstreams:
 // TestPanicServesWhenTheyAreBack: endpoints that die and come back while everything is
 // ejected, and nobody asks them, serve clients at once; that it was in panic is told.
 func TestPanicServesWhenTheyAreBack(t *testing.T) {
-	ports := []string{freePort(t), freePort(t)}
+	ports := []string{sockets.Port(t), sockets.Port(t)}
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: ["127.0.0.1:%s", "127.0.0.1:%s"], panic_below: 0.6, health_check: off, queue: {hold: 0s}, retry: {backoff: 0s}, outlier_detection: {max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}, circuit_breaker: {min_volume: 5, open: 1h}}]`, ports[0], ports[1]))

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -24,7 +23,7 @@ func TestReloadKeepsWhatIsThere(t *testing.T) {
 	text := `
 listeners: [{name: %s, bind: "127.0.0.1:%s", upstream: %s}]
 upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
-	port := freePort(t)
+	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(text, "l", port, "u", a, b))
 	at := r.At("l")
 	old := client(t, at)
@@ -41,34 +40,6 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 	}
 }
 
-// freePort is one on which nobody listens now.
-func freePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
-}
-
-// freePorts are different ones.
-func freePorts(t *testing.T, n int) []string {
-	t.Helper()
-	var ports []string
-	for range 100 * n {
-		if p := freePort(t); !slices.Contains(ports, p) {
-			ports = append(ports, p)
-		}
-		if len(ports) == n {
-			return ports
-		}
-	}
-	t.Fatal("no free ports")
-	return nil
-}
-
 // TestAFailedReloadChangesNothing: an address is taken by somebody else.
 func TestAFailedReloadChangesNothing(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
@@ -77,7 +48,7 @@ func TestAFailedReloadChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	port := freePort(t)
+	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, port, a))
@@ -203,7 +174,7 @@ upstreams:`
 func TestReloadsUnderLoad(t *testing.T) {
 	const idle, listeners, reloads = 300, 20, 100
 	a, b := named(t, "a"), named(t, "b")
-	port := freePort(t)
+	port := sockets.Port(t)
 	text := func(i int) string {
 		var s strings.Builder
 		fmt.Fprintf(&s, "upstreams: [{name: u, endpoints: [%q, %q]}, {name: v%d, endpoints: [%q]}]\nlisteners:\n", a, b, i%3, a)
@@ -341,7 +312,7 @@ func TestReplacedEndpointsRefuseNobody(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
-	port := freePort(t)
+	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(text, port, names[0]))
 	stop := hammer(t, r.At("l"), 4)
 	for i := range 300 {

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // rest has every alarm that was set be over, and returns how many meant something.
@@ -26,7 +28,7 @@ func (c *clock) rest() (n int) {
 // again: they go on, and its counts do.
 func TestReturning(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
-	at := "127.0.0.1:" + freePort(t)
+	at := "127.0.0.1:" + sockets.Port(t)
 	file := func(listeners, upstreams string) string {
 		return fmt.Sprintf("listeners: [{name: other, bind: %q, upstream: other}%s]\nupstreams: [{name: other, endpoints: [%q]}%s]", "127.0.0.1:0", listeners, b, upstreams)
 	}

@@ -57,7 +57,7 @@ func hammer(t *testing.T, at string, clients int) (stop func()) {
 // TestAddressesThatTakeOver from each other, in one reload: wider ones, narrower ones, and
 // the same in another protocol. Nobody notices.
 func TestAddressesThatTakeOver(t *testing.T) {
-	port, up := sockets.LowPort(t), named(t, "a")
+	port, up := sockets.Port(t), named(t, "a")
 	text := func(bind string, mptcp bool) string {
 		return fmt.Sprintf(`
 listeners: [{name: l, bind: [%s], upstream: u, socket: {mptcp: %v}}]
@@ -114,7 +114,7 @@ func alone(t *testing.T, addresses []string) {
 // TestAddressesOfOthers: an address of which another process has a part is not taken, and
 // all is as it was.
 func TestAddressesOfOthers(t *testing.T) {
-	port, up := sockets.LowPort(t), named(t, "a")
+	port, up := sockets.Port(t), named(t, "a")
 	other, err := net.Listen("tcp", "127.0.0.2:"+port)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ upstreams: [{name: u, endpoints: [%[3]q]}]`
 // TestNobodyIsLostByATakeoverThatFails: those who come while it is prepared are served by the
 // old socket.
 func TestNobodyIsLostByATakeoverThatFails(t *testing.T) {
-	port, up := sockets.LowPort(t), named(t, "a")
+	port, up := sockets.Port(t), named(t, "a")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // one that has taken over. Here the client has been answered, and what it says to that is lost.
 func TestHandshakeOverATakeover(t *testing.T) {
 	for _, to := range []string{":%s", "[::ffff:127.0.0.1]:%s"} {
-		port, a, b := sockets.LowPort(t), named(t, "a"), named(t, "b")
+		port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
 		text := `
 listeners: [{name: l, bind: %q, upstream: %s}]
 upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
@@ -231,7 +231,7 @@ func begun(t *testing.T, port string) bool {
 
 // TestQueueOverATakeover: those whom nobody has accepted from the old socket are served.
 func TestQueueOverATakeover(t *testing.T) {
-	port, up := sockets.LowPort(t), named(t, "a")
+	port, up := sockets.Port(t), named(t, "a")
 	text := `
 listeners: [{name: l, bind: "%s:%s", upstream: u, limits: {connections: %d}}]
 upstreams: [{name: u, endpoints: [%q]}]`
@@ -255,7 +255,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // Each socket stays.
 func TestListenersSwapAddresses(t *testing.T) {
 	a, b, path := named(t, "a"), named(t, "b"), filepath.Join(t.TempDir(), "s")
-	one, two := freePort(t), freePort(t)
+	one, two := sockets.Port(t), sockets.Port(t)
 	text := `
 listeners: [{name: l, bind: ["127.0.0.1:%s", %q], upstream: a}, {name: m, bind: ["127.0.0.1:%s", %q], upstream: b}]
 upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
@@ -290,7 +290,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 
 // TestAnAddressIsSplitAmongListeners: of one that a single listener had, each gets a part.
 func TestAnAddressIsSplitAmongListeners(t *testing.T) {
-	port, a, b := sockets.LowPort(t), named(t, "a"), named(t, "b")
+	port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
 	ups := fmt.Sprintf("\nupstreams: [{name: a, endpoints: [%q], drain_timeout: 1s}, {name: b, endpoints: [%q], drain_timeout: 1s}]", a, b)
 	r := start(t, fmt.Sprintf(`listeners: [{name: l, bind: ":%s", upstream: a}]`, port)+ups)
 	kept := client(t, "127.0.0.1:"+port)
@@ -324,7 +324,7 @@ func TestTransparentOverReloads(t *testing.T) {
 		t.Skip("IP_TRANSPARENT needs CAP_NET_ADMIN")
 	}
 	up := named(t, "a")
-	port := freePort(t)
+	port := sockets.Port(t)
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, transparent: %v}]
 upstreams: [{name: u, endpoints: [%q]}]`

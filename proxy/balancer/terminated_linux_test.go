@@ -130,7 +130,7 @@ func TestTicketsOutliveReloads(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u, timeouts: {idle: %ds}}]
 upstreams: [{name: u, endpoints: [%q]}]`
-	port, up := freePort(t), named(t, "up")
+	port, up := sockets.Port(t), named(t, "up")
 	r := start(t, fmt.Sprintf(text, port, 100, up), "c.pem", cert, "c.key", key)
 	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert), ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	if c, _, err := shake(t, r.At("l"), cfg); err != nil || c.ConnectionState().DidResume {

@@ -19,7 +19,7 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 		"a check of other port": "health_check: {port: %s, interval: 20ms, fast_interval: 10ms}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			role, port := newRole(t, true), freePort(t)
+			role, port := newRole(t, true), sockets.Port(t)
 			check = strings.ReplaceAll(check, "%s", role.port)
 			r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -54,7 +54,7 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_b
 
 // TestCheckEndsAnOutage: one that connects to the endpoint itself, and nothing else has failed.
 func TestCheckEndsAnOutage(t *testing.T) {
-	port := freePort(t)
+	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:

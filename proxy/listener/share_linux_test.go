@@ -68,7 +68,7 @@ func TestTakeover(t *testing.T) {
 
 func testTakeover(t *testing.T, from, to string, fromConfig, toConfig *listener.Config) {
 	t.Helper()
-	port := sockets.LowPort(t)
+	port := sockets.Port(t)
 	old, err := listener.Listen(t.Context(), address(t, from, port), fromConfig)
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func detach(t *testing.T, l *listener.Listener) int {
 // TestStartInAGroup: where the kernel does not remember what was bound last, both have
 // clients, and none is lost.
 func TestStartInAGroup(t *testing.T) {
-	port := sockets.LowPort(t)
+	port := sockets.Port(t)
 	old, err := listener.Listen(t.Context(), address(t, "127.0.0.1:P", port), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestFamilies(t *testing.T) {
 		":P": {true, true}, "0.0.0.0:P": {true, false}, "[::]:P": {false, true}, "127.0.0.1:P": {true, false}, "[::1]:P": {false, true},
 		"[::ffff:127.0.0.1]:P": {true, false},
 	} {
-		port := sockets.LowPort(t)
+		port := sockets.Port(t)
 		l, err := listener.Listen(t.Context(), address(t, form, port), nil)
 		if err != nil {
 			t.Fatal(err)

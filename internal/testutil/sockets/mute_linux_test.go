@@ -21,6 +21,35 @@ func TestWhoDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestPort: who asks for the port may listen there, as often as it likes, and nobody else has
+// it: the kernel gives ports under the conditions under which it lets one be bound without
+// SO_REUSEADDR, and to connections under stricter ones.
+func TestPort(t *testing.T) {
+	port := sockets.Port(t)
+	if _, err := net.Dial("tcp", "127.0.0.1:"+port); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("before somebody listens: %v", err)
+	}
+	for _, host := range []string{"127.0.0.1", "", "0.0.0.0", "127.0.0.2"} {
+		given := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 0) })
+		}}
+		if l, err := given.Listen(t.Context(), "tcp", host+":"+port); err == nil {
+			t.Errorf("%q: somebody else has the port", host)
+			l.Close()
+		}
+		l, err := net.Listen("tcp", host+":"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		l.Close()
+	}
+}
+
 func TestServeEndsWithTheTest(t *testing.T) {
 	var c net.Conn
 	t.Run("a test", func(t *testing.T) {

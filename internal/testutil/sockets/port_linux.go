@@ -1,0 +1,40 @@
+package sockets
+
+import (
+	"errors"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// Port returns a port at which nobody listens, and which the kernel gives to nobody until
+// the test ends, at no address: a socket is bound to it, with SO_REUSEADDR, and does not
+// listen. Connections to it are refused until somebody listens there who asks for it by its
+// number and with that option, as package net and Penstock do
+// (net/ipv4/inet_connection_sock.c, inet_csk_get_port).
+func Port(t testing.TB) string {
+	t.Helper()
+	const everywhere = syscall.SOCK_STREAM | syscall.SOCK_CLOEXEC
+	fd, err := syscall.Socket(syscall.AF_INET6, everywhere, 0)
+	var at syscall.Sockaddr = new(syscall.SockaddrInet6)
+	if errors.Is(err, syscall.EAFNOSUPPORT) {
+		fd, err = syscall.Socket(syscall.AF_INET, everywhere, 0)
+		at = new(syscall.SockaddrInet4)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	err = errors.Join(
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
+		syscall.Bind(fd, at),
+	)
+	name, unnamed := syscall.Getsockname(fd)
+	if err := errors.Join(err, unnamed); err != nil {
+		t.Fatal(err)
+	}
+	if v6, ok := name.(*syscall.SockaddrInet6); ok {
+		return strconv.Itoa(v6.Port)
+	}
+	return strconv.Itoa(name.(*syscall.SockaddrInet4).Port)
+}
