@@ -55,7 +55,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunAsAnOrdinaryUser(t *testing.T) {
-	if privilege.Ordinary(t, 65534) {
+	if privilege.Ordinary(t) {
 		runAll(t, []string{"bulk-8", "idle"})
 	}
 }

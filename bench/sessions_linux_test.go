@@ -35,7 +35,7 @@ func few(t *testing.T, rounds int) *bench.Sessions {
 func TestSessions(t *testing.T) { fewSessions(t) }
 
 func TestSessionsOfAnOrdinaryUser(t *testing.T) {
-	if privilege.Ordinary(t, 65534) {
+	if privilege.Ordinary(t) {
 		fewSessions(t)
 	}
 }

@@ -57,7 +57,7 @@ func TestSizes(t *testing.T) {
 func TestReadLimits(t *testing.T) {
 	wantLimits(t)
 	t.Run("ordinary", func(t *testing.T) {
-		if privilege.Ordinary(t, 65534) {
+		if privilege.Ordinary(t) {
 			wantLimits(t)
 		}
 	})

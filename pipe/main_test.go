@@ -4,6 +4,10 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	pipequota.ShareUntilExit()
+	leak.Main(m)
+}

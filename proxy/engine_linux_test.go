@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/relay"
@@ -39,6 +40,7 @@ func pour(t *testing.T, r *running, what func(proxy.Summary) bool) {
 func TestSummaryHasTheEnginesChoices(t *testing.T) { eachDriver(t, testSummaryHasTheEnginesChoices) }
 
 func testSummaryHasTheEnginesChoices(t *testing.T) {
+	pipequota.Share(t)
 	r := serve(t, proxy.Config{}, endpoint(t, "127.0.0.1:0", drain))
 	if s := r.Summary(); s.Engine != (proxy.Engine{}) {
 		t.Errorf("at the beginning: %+v", s.Engine)
@@ -60,6 +62,7 @@ func testSummaryHasTheEnginesChoices(t *testing.T) {
 
 // Pipes that must not grow do not.
 func TestMaxPipeSize(t *testing.T) {
+	pipequota.Share(t)
 	r := serve(t, proxy.Config{MaxPipeSize: 64 << 10, TailDelay: -1, Gather: -1}, endpoint(t, "127.0.0.1:0", drain))
 	pour(t, r, func(s proxy.Summary) bool { return s.Bytes.ClientToEndpoint.Spliced > 32<<20 })
 	if e := r.Summary().Engine; e.PipeGrowths != 0 || e.MarksRaised != 0 {
@@ -117,6 +120,7 @@ func TestSummaryHasTheLoopsWaits(t *testing.T) {
 // A loop that carries much bulk lets it gather. What comes in one round it moves in one
 // turn, be the machine as busy as it may: a turn that is late leaves nothing behind.
 func TestSummaryHasGathers(t *testing.T) {
+	pipequota.Share(t)
 	r := serve(t, proxy.Config{Loops: 1}, endpoint(t, "127.0.0.1:0", drain))
 	const clients = 12
 	conns, piece := make([]net.Conn, clients), make([]byte, 32<<10)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/proxy"
 	"github.com/penstock/penstock/proxy/socket"
 	"github.com/penstock/penstock/relay"
@@ -61,6 +62,7 @@ func TestIdlePipesMakeRoomForConnections(t *testing.T) {
 }
 
 func testIdlePipesMakeRoomForConnections(t *testing.T) {
+	pipequota.Share(t)
 	r := serve(t, proxy.Config{Engine: relay.EngineSplice}, endpoint(t, "127.0.0.1:0", echo))
 	conn := r.dial(t)
 	exchange(t, conn, string(make([]byte, 64<<10)))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/relay"
@@ -23,6 +24,7 @@ func TestSpliceRefusedLate(t *testing.T) {
 }
 
 func testSpliceRefusedLate(t *testing.T, d *driving, errno syscall.Errno) {
+	pipequota.Share(t)
 	pipes, err := pipe.NewPool(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -28,6 +29,7 @@ const patience = 60 * time.Second
 
 func newRelay(t testing.TB, cfg *relay.Config) *relay.Relay {
 	t.Helper()
+	pipequota.Share(t)
 	r, err := relay.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -280,6 +281,7 @@ func TestJoinSameConn(t *testing.T) {
 func TestJoinRelayClosed(t *testing.T) { eachDriver(t, testJoinRelayClosed) }
 
 func testJoinRelayClosed(t *testing.T, d *driving) {
+	pipequota.Share(t)
 	r, err := relay.New(&relay.Config{Engine: relay.EngineSplice})
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 // TestNoMemoryForZeroCopy: for a user who may lock no memory the kernel answers
 // ENOBUFS, and everything is copied.
 func TestNoMemoryForZeroCopy(t *testing.T) {
-	if !privilege.Ordinary(t, 65534) {
+	if !privilege.Ordinary(t) {
 		return
 	}
 	client, server := sockets.TCPPair(t)

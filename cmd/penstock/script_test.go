@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 )
 
 // TestMain is the program itself when it is called by the program's name, as the
@@ -48,7 +49,17 @@ const patience = 30 * time.Second
 //	                          expect-eof, expect-reset, close
 //	json FILE key=value...    the last line of FILE is a JSON object with those values
 //	log-lines FILE            every line of FILE is a JSON object with time, level, msg
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
+
+// TestDoctorScripts runs testdata/doctor like testdata/script: penstock doctor takes all pipes
+// that the user may have, for a moment.
+func TestDoctorScripts(t *testing.T) {
+	pipequota.Spend(t)
+	runScripts(t, "testdata/doctor")
+}
+
+func runScripts(t *testing.T, dir string) {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +70,7 @@ func TestScripts(t *testing.T) {
 	signal.Notify(hup, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(hup) })
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Dir:                 dir,
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {

@@ -15,12 +15,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
 // examined is the report on this process.
 func examined(t *testing.T) *Report {
 	t.Helper()
+	pipequota.Spend(t)
 	r := Examine(Options{Counter: func() (string, error) { return "", errors.New("not asked for") }})
 	var text bytes.Buffer
 	if err := r.WriteText(&text); err != nil {

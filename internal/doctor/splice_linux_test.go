@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 )
 
 // TestSpliceWaitsForRoom: an output that takes nothing now is waited for until it
 // does, which is not the same as having something to read.
 func TestSpliceWaitsForRoom(t *testing.T) {
+	pipequota.Share(t)
 	source, in := connection(t)
 	out, sink := connection(t)
 	if err := inspect(out, stuff); err != syscall.EAGAIN {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -34,6 +35,7 @@ func want[T comparable](t *testing.T, what string, got T, err error, wanted T, w
 }
 
 func TestPipe(t *testing.T) {
+	pipequota.Share(t)
 	r, w := newPipe(t)
 	n, err := sys.PipeSize(r)
 	want(t, "size", n, err, 16*os.Getpagesize(), nil)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/relay"
 )
@@ -140,6 +141,7 @@ func listenOn(t *testing.T) net.Listener {
 // relayOf makes a relay for a test.
 func relayOf(t *testing.T, engine relay.Engine) *relay.Relay {
 	t.Helper()
+	pipequota.Share(t)
 	rel, err := relay.New(&relay.Config{Engine: engine})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -93,6 +94,7 @@ func certify(t *testing.T, path, name string) []byte {
 // testNames has curl verify that what answers to a name is who has its certificate: TLS is
 // passed through to one of two nginx, by what the hello says.
 func testNames(t *testing.T) {
+	pipequota.Share(t)
 	curl := software.Need(t, "curl", "curl")
 	var bundle strings.Builder
 	one := newSite(t, "one", &bundle, "alpha.test", "beta.test", "both.test")

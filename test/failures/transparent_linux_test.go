@@ -248,7 +248,7 @@ func (p *path) routed(port uint16) {
 // what is redirected takes none.
 func TestTransparentWithoutRights(t *testing.T) {
 	t.Parallel()
-	if !privilege.Ordinary(t, 65534) {
+	if !privilege.Ordinary(t) {
 		return
 	}
 	r := serve(t, `listeners: [{name: l, bind: "127.0.0.1:0", transparent: true}]`)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -60,6 +61,7 @@ func startProxy(t *testing.T, target string, flags ...string) *proxy {
 	must(t, err)
 	stderr, err := p.cmd.StderrPipe()
 	must(t, err)
+	pipequota.Share(t)
 	must(t, p.cmd.Start())
 
 	listening := make(chan string, len(flags)+1)

@@ -3,7 +3,7 @@
 // are for good, so the test's own process cannot be used.
 //
 //	func TestQuota(t *testing.T) {
-//		if !privilege.Ordinary(t, 65534) {
+//		if !privilege.Ordinary(t) {
 //			return // has run in a child
 //		}
 //		...

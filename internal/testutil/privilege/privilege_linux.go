@@ -10,14 +10,16 @@ import (
 )
 
 // Ordinary reports whether the test shall go on: it does as an ordinary user. A
-// process of root's runs t in a child with that user and group id, no capabilities
-// and thus a pipe quota of its own, and returns false once the child has passed.
-// A process of anybody else's goes on as it is.
-func Ordinary(t *testing.T, uid uint32) bool {
+// process of root's runs t in a child without capabilities, and returns false once the
+// child has passed. Its user and group id no other process has, so that what a user may
+// have in total, pipes for one, is the child's alone. A process of anybody else's goes on
+// as it is.
+func Ordinary(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 {
 		return true
 	}
+	uid := uint32(60000 + os.Getpid()%5000)
 	rerun(t, func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			Credential: &syscall.Credential{Uid: uid, Gid: uid},
@@ -28,15 +30,14 @@ func Ordinary(t *testing.T, uid uint32) bool {
 	return false
 }
 
-// Alone is Ordinary for a test of what a user may have in total: as a user of its
-// own, of whom no other process runs, other runs of the same test included. It is
-// skipped for anybody but root.
+// Alone is Ordinary for a test of what a user may have in total: it is skipped for anybody
+// but root, of whom other processes run.
 func Alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 && !inChild(t) {
 		t.Skip("needs root, to become a user of whom no other process runs: quotas are per user")
 	}
-	return Ordinary(t, uint32(60000+os.Getpid()%5000))
+	return Ordinary(t)
 }
 
 // Refused is Ordinary for a sandbox: the test goes on in a child in which the

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 
 func TestOrdinary(t *testing.T) {
 	root := os.Getuid() == 0
-	if !privilege.Ordinary(t, 65534) {
+	if !privilege.Ordinary(t) {
 		if !root {
 			t.Fatal("an ordinary user was sent to a child")
 		}
@@ -38,7 +38,7 @@ func TestOrdinary(t *testing.T) {
 func TestOrdinarySubtest(t *testing.T) {
 	for _, name := range []string{"with a space", "a|b"} {
 		t.Run(name, func(t *testing.T) {
-			if privilege.Ordinary(t, 65533) && os.Getuid() == 0 {
+			if privilege.Ordinary(t) && os.Getuid() == 0 {
 				t.Fatal("still root")
 			}
 		})

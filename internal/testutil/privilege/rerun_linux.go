@@ -40,9 +40,9 @@ func rerun(t *testing.T, prepare func(*exec.Cmd)) {
 	switch {
 	case err != nil:
 		t.Fatalf("in a child: %v\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP: "+t.Name()):
+	case strings.Contains(string(out), "--- SKIP: "+t.Name()+" ("):
 		t.Skipf("in a child:\n%s", out)
-	case !strings.Contains(string(out), "--- PASS: "+t.Name()):
+	case !strings.Contains(string(out), "--- PASS: "+t.Name()+" ("):
 		t.Fatalf("the child did not run the test:\n%s", out)
 	}
 	t.Logf("in a child:\n%s", out)
