@@ -21,6 +21,7 @@ import (
 
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 )
 
 // demoPatience is for what takes a moment.
@@ -188,6 +189,7 @@ func TestDemo(t *testing.T) {
 }
 
 func demoReports(t *testing.T, path string) {
+	pipequota.Share(t)
 	d := startDemo(t, path, "--seconds", "1.2", "--rounds", "2")
 	stdout, stderr, code := d.end()
 	if code != exitOK {

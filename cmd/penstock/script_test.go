@@ -49,7 +49,10 @@ const patience = 30 * time.Second
 //	                          expect-eof, expect-reset, close
 //	json FILE key=value...    the last line of FILE is a JSON object with those values
 //	log-lines FILE            every line of FILE is a JSON object with time, level, msg
-func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
+func TestScripts(t *testing.T) {
+	pipequota.Share(t)
+	runScripts(t, "testdata/script")
+}
 
 // TestDoctorScripts runs testdata/doctor like testdata/script: penstock doctor takes all pipes
 // that the user may have, for a moment.

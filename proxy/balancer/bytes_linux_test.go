@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -46,6 +47,7 @@ func (r *rig) bytesAgree(st *admin.Status) {
 // TestBytesByEngine: what was spliced and what was copied is told of the process, each
 // listener, upstream and endpoint, of sessions that run and of those that have ended.
 func TestBytesByEngine(t *testing.T) {
+	pipequota.Share(t)
 	const size = 4 << 20
 	cert, key := certificate.New(t, "front.test")
 	bulk := sockets.Server(t, func(c net.Conn) {

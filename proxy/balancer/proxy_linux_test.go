@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/header"
 )
@@ -148,6 +149,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`,
 // TestBandwidth: sessions move what they may together, splice all the same, and another listener
 // does not mind.
 func TestBandwidth(t *testing.T) {
+	pipequota.Share(t)
 	const size, rate = 3 << 20, 4 << 20
 	up := sockets.Server(t, func(c net.Conn) {
 		buf := make([]byte, 64<<10)

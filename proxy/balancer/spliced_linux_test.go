@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -76,6 +77,7 @@ func proxied(*testing.T) []byte { return []byte("PROXY TCP4 192.0.2.1 192.0.2.2 
 // TestSplicedAllTheSame: whatever is looked at, written, counted or limited, both
 // directions are spliced, and the accounting says so.
 func TestSplicedAllTheSame(t *testing.T) {
+	pipequota.Share(t)
 	const size = 4 << 20
 	up := streams(t, size)
 	for _, c := range spliced {
