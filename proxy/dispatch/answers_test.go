@@ -73,7 +73,7 @@ func (a *asker) round(silent func(*dispatch.Endpoint) bool) {
 			b.Ended(answered, nil)
 		}
 	}
-	a.clock += 5e8
+	a.pass(5e8)
 	for _, w := range a.waiting {
 		asked := time.Duration(a.clock - w.asked)
 		w.limits.Of.(core.Watcher).Watch(relay.Turn{Last: relay.SideA, Quiet: asked, Asked: asked}, a.clock)

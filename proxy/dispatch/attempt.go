@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/balance"
@@ -50,14 +51,24 @@ var errAgain = errors.New("every usable endpoint has been tried")
 
 // pickFrom picks from a set. Endpoints that this client has tried are tried again when there
 // are no others, each of them once before one is tried a third time, and after a pause: of one
-// that has not been tried nothing says that it would be better to wait.
+// that has not been tried nothing says that it would be better to wait. Those that should be
+// avoided are picked when there are no others, and of those that the last client could reach
+// first.
 func (s *Search) pickFrom(set *balance.Set, now int64) error {
-	tried, panicking := len(s.tried), s.view.up.panicking(set)
+	tried, panicking, avoided, free := len(s.tried), s.view.up.panicking(set), 0, false
 	defer func() { s.tried = s.tried[:tried] }()
 	r := s.request()
 	r.Tried = s.tried[s.round:]
-	for range len(set.Members()) + 2 {
+	for range 3*len(set.Members()) + mostAvoided + 3 {
 		b, err := set.Pick(&r)
+		if err != nil && avoided > 0 && !(free && r.Which == balance.Usable) {
+			if r.Which = balance.Usable; !free {
+				free, r.Which = true, balance.Working
+			}
+			s.tried = s.tried[:tried]
+			r.Tried = s.tried[s.round:]
+			continue
+		}
 		if err == balance.ErrTried && s.round < tried {
 			if s.view.Backoff > 0 && !s.paused {
 				return errAgain
@@ -66,10 +77,15 @@ func (s *Search) pickFrom(set *balance.Set, now int64) error {
 			s.round, r.Tried = tried, s.tried[tried:]
 			b, err = set.Pick(&r)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if s.admit(b, panicking, now) {
+		case !free && s.avoids(b, now):
+			b.Release()
+			if avoided++; avoided == mostAvoided {
+				free, r.Which = true, balance.Working
+			}
+		case s.admit(b, panicking, now):
 			return nil
 		}
 		s.tried = append(s.tried, b) // for this pick
@@ -77,6 +93,29 @@ func (s *Search) pickFrom(set *balance.Set, now int64) error {
 	}
 	return balance.ErrUnavailable
 }
+
+// mostAvoided is how many endpoints are avoided one by one. Where there are more, the pick is
+// among those that the last client could reach, until there are none.
+const mostAvoided = 8
+
+// avoids reports whether the client should get another endpoint than one that was picked, if
+// there is one. A client that could not reach an endpoint is to be sent to no other one that the
+// last client could not reach; nor, if it has waited for a segment that was lost, to one that
+// nobody has reached since, for which it may have to wait as long. One that comes is sent to an
+// endpoint that would be ejected if there were room only if it is time for another try.
+func (s *Search) avoids(b *balance.Endpoint, now int64) bool {
+	e := b.Of.(*Endpoint)
+	if n := len(s.failures); n > 0 {
+		last := &s.failures[n-1]
+		lost := last.ended-last.began >= int64(firstResent)
+		return b.Failing() || lost && e.trials.made.Load() < last.began
+	}
+	return b.Failing() && e.withheld(now, s.listener.cfg.Connect)
+}
+
+// firstResent is when the first segment of a connection is sent again (RFC 6298, TCP_TIMEOUT_INIT
+// of include/net/tcp.h).
+const firstResent = time.Second
 
 // request is what a pick depends on, beside what the client has tried.
 func (s *Search) request() (r balance.Request) {

@@ -27,6 +27,11 @@ type trials struct {
 	failed atomic.Int64 // clock, when one has last
 	due    atomic.Int64 // clock, when the next one may begin
 	well   atomic.Int64 // clock, when one has succeeded last
+	made   atomic.Int64 // clock, when a connection was last made, trial or not
+
+	// Of one client at a time that is sent to it in the ordinary way while it is withheld.
+	retried atomic.Int64 // clock, when the last one was
+	retry   atomic.Int64 // clock, when the next one may be
 }
 
 const (
@@ -38,6 +43,8 @@ const (
 	// trialPending is how long after a trial has begun another one does, if it has not come
 	// to anything by then: segments may be lost.
 	trialPending = 500 * time.Millisecond
+	// retryPending is likewise where others serve meanwhile, if connects have no bound.
+	retryPending = 5 * time.Second
 )
 
 // missed notes that a connection to the endpoint could not be made that began at a time. If
@@ -47,6 +54,9 @@ func (e *Endpoint) missed(began, now int64) {
 		return
 	}
 	e.trials.failed.Store(now)
+	if began >= e.trials.retried.Load() {
+		e.trials.retry.Store(now + int64(trialEvery))
+	}
 	u := e.up
 	at := now + int64(u.trialEvery())
 	if e.Failing() {
@@ -62,6 +72,26 @@ func (e *Endpoint) missed(began, now int64) {
 	u.held.next() // who is first waits for the next trial
 }
 
+// withheld reports whether clients are to be sent elsewhere, if they can be: the endpoint would be
+// ejected because it cannot be connected to, if as many were not already as may be. One client at
+// a time, for whom it answers no, finds out whether that is still so; connect is how long that may
+// take.
+func (e *Endpoint) withheld(now int64, connect time.Duration) bool {
+	m := e.judge.Load()
+	if m == nil || !m.Withheld() {
+		return false
+	}
+	if connect <= 0 {
+		connect = retryPending
+	}
+	at := e.trials.retry.Load()
+	if at > now || !e.trials.retry.CompareAndSwap(at, now+int64(connect)) {
+		return true
+	}
+	e.trials.retried.Store(now)
+	return false
+}
+
 func (u *Upstream) trialEvery() time.Duration {
 	n := 0
 	if set := u.set.Load(); set != nil {
@@ -73,6 +103,7 @@ func (u *Upstream) trialEvery() time.Duration {
 // reached notes that a connection to the endpoint was made, when it began, and a time at which
 // it was there.
 func (e *Endpoint) reached(began, now int64) {
+	e.trials.made.Store(now)
 	if m := e.judge.Load(); m != nil {
 		m.Connected(began)
 	}

@@ -44,7 +44,7 @@ func (r *rig) tries() (tried []string, err error) {
 func TestOldestVerdictFirst(t *testing.T) {
 	r := newRig(t, 7, dispatch.ViewConfig{}, nil)
 	for _, i := range []int{2, 0, 6, 3, 1, 5, 4} {
-		r.clock += 1e9
+		r.pass(1e9)
 		for j := range r.members {
 			r.endpoint(j).SetDraining(j != i)
 		}
@@ -54,7 +54,7 @@ func TestOldestVerdictFirst(t *testing.T) {
 		r.endpoint(i).SetDraining(false)
 		r.endpoint(i).SetEjected(true)
 	}
-	r.clock += 1e9
+	r.pass(1e9)
 	r.endpoint(6).SetDraining(true)
 	_ = r.endpoint(3).SetWeight(0)
 	r.endpoint(1).SetBarred(true)
@@ -67,7 +67,7 @@ func TestOldestVerdictFirst(t *testing.T) {
 	if tried, err := r.tries(); len(tried) > 0 || !errors.Is(err, balance.ErrUnavailable) {
 		t.Errorf("at once it tried %v: %v", tried, err)
 	}
-	r.clock += int64(50 * time.Millisecond)
+	r.pass(50 * time.Millisecond)
 	r.endpoint(5).Release()
 	if tried, _ := r.tries(); len(tried) != 4 {
 		t.Errorf("then it tried %v", tried)

@@ -2,10 +2,12 @@ package dispatch_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/penstock/penstock/proxy/balance"
 	"github.com/penstock/penstock/proxy/health"
 	"pgregory.net/rapid"
 )
@@ -46,6 +48,32 @@ func (w *world) look(to *server) {
 	}
 	if st := to.State(); out && !st.Draining && to.Weight() > 0 {
 		w.err("%s is out, and nobody knows", to.addr)
+	}
+}
+
+// reachable returns the servers that a client who could not reach some should be sent to before
+// others: the last connection to them was made, and nothing else is thought of them.
+func (w *world) reachable(tried []*server) (list []*server) {
+	for _, s := range w.servers {
+		st := s.State()
+		well := !st.Down && !st.Ejected && !st.Broken && !st.Draining && !s.Failing()
+		if len(tried) > 0 && well && s.Weight() > 0 && s.limit == 0 && !slices.Contains(tried, s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// lookElsewhere holds that nobody who could not reach a server is sent to another one that the
+// last client could not reach, while there is one that was reachable just before and is now.
+func (w *world) lookElsewhere(to *server, tried, before []*server) {
+	if !to.Failing() || slices.Contains(before, to) {
+		return
+	}
+	for _, s := range w.reachable(tried) {
+		if slices.Contains(before, s) {
+			w.err("a client that could not reach a server is sent to %s, which is failing, and not to %s", to.addr, s.addr)
+		}
 	}
 }
 
@@ -124,6 +152,8 @@ func drawSetting(t *rapid.T) setting {
 	if rapid.IntRange(0, 4).Draw(t, "breakerless") == 0 {
 		of.breaker = nil
 	}
+	of.policy = balance.Policy(rapid.IntRange(0, int(balance.First)).Draw(t, "policy"))
+	of.view.BySource = rapid.Bool().Draw(t, "by source")
 	if rapid.IntRange(0, 5).Draw(t, "holdless") == 0 {
 		of.view.Hold = 0
 	}

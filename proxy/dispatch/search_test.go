@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 type rig struct {
 	t        testing.TB
 	clock    int64
+	others   atomic.Int64 // clock, as goroutines beside the test read it
 	keeper   *health.Keeper
 	up       *dispatch.Upstream
 	view     *dispatch.View
@@ -30,8 +32,9 @@ type rig struct {
 }
 
 func newRig(t testing.TB, endpoints int, vc dispatch.ViewConfig, change func(*dispatch.ListenerConfig)) *rig {
-	r := &rig{t: t, clock: 1e9}
-	now := func() int64 { return r.clock }
+	r := &rig{t: t}
+	r.pass(time.Second)
+	now := r.others.Load
 	r.keeper = health.NewKeeper(&health.KeeperConfig{Now: now})
 	t.Cleanup(r.keeper.Close)
 	r.up = dispatch.NewUpstream("u", nil)
@@ -53,6 +56,12 @@ func newRig(t testing.TB, endpoints int, vc dispatch.ViewConfig, change func(*di
 	}
 	r.listener = dispatch.NewListener(lc)
 	return r
+}
+
+// pass has time pass.
+func (r *rig) pass(d time.Duration) {
+	r.clock += int64(d)
+	r.others.Store(r.clock)
 }
 
 // use has clients sent to the members as they are now.

@@ -58,6 +58,7 @@ type setting struct {
 	breaker     *health.BreakerConfig
 	budget      health.BudgetConfig
 	view        dispatch.ViewConfig
+	policy      balance.Policy
 }
 
 // defaults are those of package config, for so many servers.
@@ -100,7 +101,7 @@ func newWorld(t *testing.T, of setting) *world {
 		w.servers = append(w.servers, s)
 		members = append(members, balance.Member{Endpoint: s.Endpoint.Endpoint, Weight: 1, Connections: limit})
 	}
-	set := balance.NewSet(members, &balance.Config{OnRoom: w.up.Room}, nil)
+	set := balance.NewSet(members, &balance.Config{Policy: of.policy, OnRoom: w.up.Room}, nil)
 	set.Attach()
 	w.view.Use(set)
 	w.listener = dispatch.NewListener(&dispatch.ListenerConfig{
@@ -191,13 +192,17 @@ func (w *world) serve() error {
 	s := dispatch.NewWaitingSearch(w.listener, w.view)
 	s.Begin(core.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), w.clock())
 	defer s.Close()
+	var tried []*server
 	for {
+		before := w.reachable(tried)
 		switch step := s.Next(w.clock()); step.Do {
 		case core.Connect:
 			to := w.servers[slices.IndexFunc(w.servers, func(s *server) bool { return s.addr == step.Address.AddrPort })]
 			w.look(to)
+			w.lookElsewhere(to, tried, before)
 			if err := to.connect(step.Timeout); err != nil {
 				to.be(func() { to.vain++ })
+				tried = append(tried, to)
 				s.Failed(err, w.clock())
 				continue
 			}

@@ -57,6 +57,13 @@ func (m *Member) report(s Source, o Outcome, now int64) {
 	}
 }
 
+// Withheld reports whether the endpoint has failed often enough in a row to be ejected, is not,
+// since MaxEjected does not allow it, and cannot be connected to.
+func (m *Member) Withheld() bool {
+	r := m.rule.Load()
+	return m.unreached.Load() && r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.out.Load()
+}
+
 // endRow ends a row of failures.
 func (m *Member) endRow() {
 	m.streak.Store(0)
