@@ -28,14 +28,15 @@ type Search struct {
 	view    *View
 	root    *View  // the first one: others are fallbacks
 	place   waiter // in a queue
-	since   int64  // clock, of waiting there
-	began   bool   // counted by the view's budget
-	last    bool   // it takes what it gets, see lastresort.go
-	untold  bool   // it has from the beginning: the upstream's breaker has nothing to learn from it
-	failing int64  // clock, since when it could not be served; 0: it has not been tried yet
-	held    bool   // counted
-	full    bool   // there was an endpoint the last time, without room
-	cause   error  // why it is held
+	earlier []*earlier
+	since   int64 // clock, of waiting there
+	began   bool  // counted by the view's budget
+	last    bool  // it takes what it gets, see lastresort.go
+	untold  bool  // it has from the beginning: the upstream's breaker has nothing to learn from it
+	failing int64 // clock, since when it could not be served; 0: it has not been tried yet
+	held    bool  // counted
+	full    bool  // there was an endpoint the last time, without room
+	cause   error // why it is held
 
 	passage  passage   // through the view's breaker
 	endpoint *Endpoint // acquired; nil: none yet
@@ -70,7 +71,7 @@ const (
 // Begin implements [core.Search].
 func (s *Search) Begin(c *core.Client, _ int64) {
 	*s = Search{
-		listener: s.listener, handed: s.handed, client: c, tried: s.tried[:0], failures: s.failures[:0],
+		listener: s.listener, handed: s.handed, client: c, tried: s.tried[:0], failures: s.failures[:0], earlier: s.earlier[:0],
 		attempt: attempt{failed: s.failed[:0]},
 	}
 }
@@ -185,7 +186,8 @@ func (s *Search) giveUp(err error) bool {
 	return false
 }
 
-// choose picks an endpoint. Who comes while others wait for room waits behind them, and who
+// choose picks an endpoint. Who comes while others wait for room waits behind them, or goes to
+// the fallback if it is there that those wait who may have the room of both, and who
 // comes while others are held does not connect in vain either.
 func (s *Search) choose(now int64) (core.Step, bool) {
 	v := s.view
@@ -193,7 +195,7 @@ func (s *Search) choose(now int64) (core.Step, bool) {
 		s.began = true
 		v.Budget.Began(now)
 	}
-	if v.up.queue.waiting.Load() > 0 && v.QueueSize > 0 {
+	if v.up.queue.waiting.Load() > 0 && (v.QueueSize > 0 || v.Fallback != nil) {
 		return s.line(now, balance.ErrFull)
 	}
 	if v.up.held.waiting.Load() > 0 && v.holds() {
@@ -235,6 +237,7 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 	s.stage, s.since = waiting, now
 	// There may have been room between the look and the joining, of which nobody was told.
 	v.up.queue.next()
+	s.joinEarlier()
 	return core.Step{Do: core.Park, Timeout: v.QueueTimeout}, true
 }
 
@@ -242,15 +245,19 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 func (s *Search) wait(now int64) (core.Step, bool) {
 	v := s.view
 	left := time.Duration(s.since + int64(v.QueueTimeout) - now)
+	if s.pickEarlier(now) {
+		s.stage = connecting
+		return core.Step{}, false
+	}
 	for v.up.queue.turnOf(&s.place) {
 		err := s.pick(now)
 		switch {
 		case err == nil:
-			v.up.queue.leave(&s.place)
+			s.leaveLine()
 			s.stage = connecting
 			return core.Step{}, false
 		case !errors.Is(err, balance.ErrFull):
-			v.up.queue.leave(&s.place)
+			s.leaveLine()
 			return core.Step{}, s.unpicked(err, now)
 		case left > 0 && v.up.queue.stay(&s.place):
 			continue
@@ -259,12 +266,19 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 	}
 	switch {
 	case left <= 0:
-		v.up.queue.leave(&s.place)
+		s.leaveLine()
 		return core.Step{}, s.unavailable(ErrQueueTimeout, now)
 	case !v.up.queue.has(&s.place):
+		s.leaveEarlier()
 		return core.Step{}, s.unavailable(ErrQueueFull, now)
 	}
 	return core.Step{Do: core.Park, Timeout: left}, true
+}
+
+// leaveLine ends the client's waiting for room.
+func (s *Search) leaveLine() {
+	s.view.up.queue.leave(&s.place)
+	s.leaveEarlier()
 }
 
 // connect says which of the endpoint's addresses is to be connected to.
@@ -453,6 +467,7 @@ func (s *Search) Close() {
 	if q := s.place.in.Load(); q != nil {
 		q.leave(&s.place)
 	}
+	s.leaveEarlier()
 	if s.endpoint != nil {
 		s.settle(health.Unknown, s.listener.now())
 	}
