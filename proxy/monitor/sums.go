@@ -32,14 +32,20 @@ type Explanation interface {
 // sumFor is how often increases are logged.
 const sumFor = time.Minute
 
-// Sums logs by how much counters have risen: the first time at once, and then once a minute
-// at most. What has not risen is not mentioned.
+// Sums logs by how much counters have risen: each of them at once if it was not logged within
+// the last minute, and then once a minute, together with all others of its message. What has
+// not risen is not mentioned.
 type Sums struct {
-	log   *slog.Logger
-	known map[sumKey]*sum
-	look  uint64
-	told  int64 // when the last lines were logged
-	any   bool  // there were some
+	log    *slog.Logger
+	known  map[sumKey]*sum
+	look   uint64
+	minute map[string]*minute // by message
+}
+
+// A minute is the time from one sum of the counters of a message to the next.
+type minute struct {
+	began int64
+	lines int // that were logged in it
 }
 
 type sumKey struct {
@@ -54,11 +60,12 @@ type sum struct {
 	logged  int64            // of Total
 	reasons map[string]int64 // that were logged
 	since   int64            // from when on it may have risen beyond that
+	quiet   int64            // until when it is not logged at once
 	recent  recent
 }
 
 // NewSums returns a Sums that knows no counter.
-func NewSums(log *slog.Logger) *Sums { return &Sums{log: log, known: make(map[sumKey]*sum)} }
+func NewSums(log *slog.Logger) *Sums { return &Sums{log: log, known: make(map[sumKey]*sum), minute: make(map[string]*minute)} }
 
 // Look takes the counters that there are, at a time of the clock. One that was not there at
 // the last look has risen from 0.
@@ -83,9 +90,7 @@ func (s *Sums) Look(now int64, counters []Counter, of Explanation) {
 			delete(s.known, key)
 		}
 	}
-	if !s.any || now-s.told >= int64(sumFor) {
-		s.Tell(now, of)
-	}
+	s.tellRisen(now, of, false)
 }
 
 // Recent returns by how much a counter has risen within about the last minute.
@@ -97,17 +102,16 @@ func (s *Sums) Recent(now int64, key any, message string) int64 {
 }
 
 // Tell logs what has risen since the last lines, whenever these were: it is for the end.
-func (s *Sums) Tell(now int64, of Explanation) {
+func (s *Sums) Tell(now int64, of Explanation) { s.tellRisen(now, of, true) }
+
+// tellRisen logs what has risen, as far as that is due, or all of it.
+func (s *Sums) tellRisen(now int64, of Explanation, all bool) {
 	var risen []*sum
 	for _, k := range s.known {
 		if k.Total > k.logged {
 			risen = append(risen, k)
 		}
 	}
-	if len(risen) == 0 {
-		return
-	}
-	s.told, s.any = now, true
 	slices.SortFunc(risen, func(a, b *sum) int {
 		return cmp.Or(
 			strings.Compare(a.Message, b.Message), cmp.Compare(b.Total-b.logged, a.Total-a.logged),
@@ -119,9 +123,26 @@ func (s *Sums) Tell(now int64, of Explanation) {
 		if n < 0 {
 			n = len(risen)
 		}
-		s.tell(now, risen[:n], of)
+		s.tell(now, s.due(now, risen[:n], all), of)
 		risen = risen[n:]
 	}
+}
+
+// due returns those of the counters of one message that are to be logged: all when the minute
+// is over, and until then those that are news, as many as there are lines left.
+func (s *Sums) due(now int64, risen []*sum, all bool) []*sum {
+	m := s.minute[risen[0].Message]
+	if m == nil {
+		m = new(minute)
+		s.minute[risen[0].Message] = m
+	} else if now-m.began < int64(sumFor) && !all {
+		risen = slices.DeleteFunc(slices.Clone(risen), func(k *sum) bool { return now < k.quiet })
+		risen = risen[:min(len(risen), max(mostLines-m.lines, 0))]
+		m.lines += len(risen)
+		return risen
+	}
+	m.began, m.lines = now, len(risen)
+	return risen
 }
 
 // tell logs the increases of one message, the largest first.
@@ -156,7 +177,7 @@ func (k *sum) settle(now int64, reasons map[string]int64) (increase map[string]i
 			delete(increase, reason)
 		}
 	}
-	k.logged, k.reasons, k.since = k.Total, reasons, now
+	k.logged, k.reasons, k.since, k.quiet = k.Total, reasons, now, now+int64(sumFor)
 	return increase
 }
 

@@ -22,8 +22,9 @@ func (r reasons) Level(_ *monitor.Counter, increase map[string]int64) slog.Level
 	return slog.LevelWarn
 }
 
-// TestSumsAreLoggedOnceAMinute: the first at once, those that follow when a minute is over,
-// what does not rise never, and what is left at the end.
+// TestSumsAreLoggedOnceAMinute: the first of each counter at once, whatever else was logged
+// before, those that follow when a minute is over, what does not rise never, and what is left
+// at the end.
 func TestSumsAreLoggedOnceAMinute(t *testing.T) {
 	var b book
 	s := monitor.NewSums(b.log())
@@ -48,12 +49,13 @@ func TestSumsAreLoggedOnceAMinute(t *testing.T) {
 	look(100, `level=INFO msg="clients refused" listener=web times=3 within=1s reasons="rule 3"`)
 	count(&a, "other", 2)
 	count(&z, "failed", 2)
-	look(101)
+	look(101, `level=WARN msg="clients refused" upstream=shop times=2 within=1s reasons="failed 2"`)
+	look(102)
 	count(&z, "failed", 1)
 	count(&z, "full", 4)
 	look(159.9)
 	look(160,
-		`level=WARN msg="clients refused" upstream=shop times=7 within=1m0s reasons="full 4, failed 3"`,
+		`level=WARN msg="clients refused" upstream=shop times=5 within=58s reasons="full 4, failed 1"`,
 		`level=WARN msg="clients refused" listener=web times=2 within=1m0s reasons="other 2"`)
 	look(220)
 	look(229)
@@ -71,6 +73,33 @@ func TestSumsAreLoggedOnceAMinute(t *testing.T) {
 	b.says(t, "at the end", `level=WARN msg="clients refused" upstream=shop times=5 within=2s reasons="failed 5"`)
 	s.Tell(at(233), of)
 	b.says(t, "at the end once more")
+}
+
+// TestFirstsAreBounded: counters that rise for the first time within a minute, one after the
+// other, have as many lines as those that rise together, and the rest wait for the minute's end;
+// another message has its own.
+func TestFirstsAreBounded(t *testing.T) {
+	var b book
+	s := monitor.NewSums(b.log())
+	var list []monitor.Counter
+	lines := func() int {
+		defer b.text.Reset()
+		return strings.Count(b.text.String(), "\n")
+	}
+	for i := range 50 {
+		list = append(list, monitor.Counter{Key: i, Message: "clients refused", Kind: "listener", Name: name(i), Total: 1})
+		s.Look(at(float64(1+i)), list, reasons{})
+	}
+	if n := lines(); n != 20 {
+		t.Errorf("%d lines within a minute", n)
+	}
+	list = append(list, monitor.Counter{Key: 0, Message: "clients held", Kind: "upstream", Name: "u", Total: 1})
+	s.Look(at(51), list, reasons{})
+	b.says(t, "of another kind", `level=WARN msg="clients held" upstream=u times=1 within=0s`)
+	s.Look(at(61), list, reasons{})
+	if n := lines(); n != 21 {
+		t.Errorf("%d lines when it is over", n)
+	}
 }
 
 // TestSumsAreBounded: those that have risen most have a line, the others one together. What
