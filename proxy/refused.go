@@ -60,6 +60,9 @@ func (r *refusals) Reasons(*monitor.Counter) map[string]int64 {
 	return m
 }
 
+// Attrs implements [monitor.Explanation].
+func (*refusals) Attrs(*monitor.Counter, map[string]int64) []any { return nil }
+
 // Level implements [monitor.Explanation].
 func (*refusals) Level(*monitor.Counter, map[string]int64) slog.Level { return slog.LevelWarn }
 

@@ -257,6 +257,8 @@ type Upstream struct {
 	// connections to endpoints beyond what is thought of them, or beyond the retries.
 	Held       int64 `json:"held,omitempty"`
 	LastResort int64 `json:"last_resort,omitempty"`
+	// LastResortAnswered are those of these connections in which the endpoint has sent a byte.
+	LastResortAnswered int64 `json:"last_resort_answered,omitempty"`
 	// EjectionsWithheld is how many times an endpoint would have been ejected if max_ejected
 	// had allowed it.
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty"`
@@ -276,10 +278,11 @@ type Upstream struct {
 
 // LastMinute is by how much counts of an [Upstream] have risen within about a minute.
 type LastMinute struct {
-	Refused           int64 `json:"refused"` // clients, for whatever reason
-	Held              int64 `json:"held"`
-	LastResort        int64 `json:"last_resort"`
-	EjectionsWithheld int64 `json:"ejections_withheld"`
+	Refused            int64 `json:"refused"` // clients, for whatever reason
+	Held               int64 `json:"held"`
+	LastResort         int64 `json:"last_resort"`          // connections that were made
+	LastResortAnswered int64 `json:"last_resort_answered"` // and had a first byte
+	EjectionsWithheld  int64 `json:"ejections_withheld"`
 }
 
 // An UpstreamOutage is a time in which no endpoint of an upstream takes clients.

@@ -17,11 +17,11 @@ func (f *finder) costly(u *Upstream) Severity {
 	return Outage
 }
 
-// served reports whether an upstream's clients are served though no endpoint is usable: as a
-// last resort the others are tried.
+// served reports whether an upstream's clients are served though no endpoint is usable: they
+// are sent to one as a last resort, and have answers.
 func served(u *Upstream) bool {
 	m := &u.LastMinute
-	return m.LastResort > 0 && m.Refused == 0 && m.Held == 0
+	return m.LastResortAnswered > 0 && m.Refused == 0 && m.Held == 0
 }
 
 func (f *finder) upstream(u *Upstream) {
@@ -68,8 +68,8 @@ func (f *finder) outage(of Problem, u *Upstream) {
 	if o.Refused > 0 {
 		cost += ", " + plural(o.Refused, "client", "clients") + " refused"
 	}
-	if served(u) {
-		cost += ", clients are served as a last resort"
+	if m := &u.LastMinute; m.LastResort > 0 {
+		cost += fmt.Sprintf(", clients are sent to endpoints as a last resort (%d within the last minute, %d had a first byte)", m.LastResort, m.LastResortAnswered)
 	}
 	if o.Full {
 		f.add(of, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))

@@ -117,6 +117,7 @@ const (
 	refusedLine  = "clients refused"
 	heldLine     = "clients held, no endpoint could serve them"
 	resortLine   = "connections made as a last resort"
+	answeredLine = "answers to connections made as a last resort" // which is part of the line before
 	withheldLine = "ejections held back by max_ejected"
 	droppedLine  = "accept queue overflowed, clients had to try again"
 )
@@ -139,6 +140,7 @@ func (s *Server) watched() []monitor.Counter {
 				monitor.Counter{Key: u.up, Message: refusedLine, Kind: "upstream", Name: name, Total: u.up.Refusals()},
 				monitor.Counter{Key: u.up, Message: heldLine, Kind: "upstream", Name: name, Total: u.up.Held()},
 				monitor.Counter{Key: u.up, Message: resortLine, Kind: "upstream", Name: name, Total: u.up.LastResorts()},
+				monitor.Counter{Key: u.up, Message: answeredLine, Kind: "upstream", Name: name, Total: u.up.LastResortsAnswered(), Unlogged: true},
 			)
 			if u.outlier != nil {
 				list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: name, Total: u.outlier.Held()})
@@ -158,9 +160,23 @@ func (*explanation) Reasons(c *monitor.Counter) map[string]int64 {
 	case *dispatch.Door:
 		return of.Counts().Refused
 	case *dispatch.Upstream:
-		if c.Message == refusedLine {
+		switch c.Message {
+		case refusedLine:
 			return of.Counts().Refused
+		case resortLine:
+			return map[string]int64{answered: of.LastResortsAnswered()}
 		}
+	}
+	return nil
+}
+
+// answered is how many connections of a last resort had a first byte.
+const answered = "answered"
+
+// Attrs implements [monitor.Explanation].
+func (*explanation) Attrs(c *monitor.Counter, increase map[string]int64) []any {
+	if c.Message == resortLine {
+		return []any{answered, increase[answered]}
 	}
 	return nil
 }
@@ -182,7 +198,7 @@ func (s *Server) missed(u *upstream, st *admin.Upstream) {
 	now, sums := s.now(), s.watcher.sums
 	st.LastMinute = admin.LastMinute{
 		Refused: sums.Recent(now, u.up, refusedLine), Held: sums.Recent(now, u.up, heldLine),
-		LastResort: sums.Recent(now, u.up, resortLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
+		LastResort: sums.Recent(now, u.up, resortLine), LastResortAnswered: sums.Recent(now, u.up, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
 	}
 	condition := u.condition()
 	if condition == monitor.Usable {

@@ -156,7 +156,7 @@ func (s *Server) upstreamStatus(u *upstream, running *dispatch.Running) admin.Up
 	c := u.up.Counts()
 	st := admin.Upstream{
 		Name: u.cfg.Name, Balance: u.cfg.Balance, Pending: int64(u.up.Waiting()),
-		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Held: c.Held, LastResort: c.LastResort, Reasons: c.Refused,
+		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Held: c.Held, LastResort: c.LastResort, LastResortAnswered: c.LastResortAnswered, Reasons: c.Refused,
 		Bytes: bytesOf(u.up.Bytes(), running.Upstreams[u.up]),
 	}
 	if u.tls != nil {

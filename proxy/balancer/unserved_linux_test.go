@@ -2,6 +2,8 @@ package balancer_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,25 @@ upstreams:
 	if u := r.Status().Upstreams[0]; u.Outage == nil || u.Endpoints[0].LastFailure.Over {
 		t.Errorf("after checks: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
 	}
+}
+
+// TestLastResortThatAnswersNobody: an endpoint whose checks are not answered gets clients, as it
+// has not said that it must not; but that these are served is not said before it is so.
+func TestLastResortThatAnswersNobody(t *testing.T) {
+	silent := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}], health_check: {send: PING, expect: PONG, interval: 100ms, fast_interval: 50ms, timeout: 50ms, fall: 1}}`, silent))
+	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	c := client(t, r.At("l"))
+	fmt.Fprintln(c, "hello")
+	r.Until("the client is sent there", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort == 1 })
+	u := r.Status().Upstreams[0]
+	if m := u.LastMinute; u.Outage == nil || u.LastResort != 1 || u.LastResortAnswered != 0 || m.LastResortAnswered != 0 || m.Refused+m.Held != 0 {
+		t.Errorf("%+v", u)
+	}
+	r.Logs("level=INFO", `msg="connections made as a last resort" upstream=u times=1 within=`, "answered=0")
 }
 
 // TestCauseOfThisMachine: that it has not the address to connect from is told.

@@ -15,11 +15,23 @@ var _ core.Watcher = (*bond)(nil)
 func (e *Endpoint) Answers() *health.Answers { return &e.answers }
 
 // Watch implements [core.Watcher].
-func (b *bond) Watch(t relay.Turn, now int64) { b.endpoint.answers.Watch(b.from, &t, now) }
+func (b *bond) Watch(t relay.Turn, now int64) {
+	b.endpoint.answers.Watch(b.from, &t, now)
+	if b.trial() {
+		b.lasts(now)
+	}
+}
 
 // firstByte is called when the endpoint of a session sends its first byte.
 func (b *bond) firstByte(took time.Duration, asked bool) {
 	b.endpoint.spoke()
+	if b.resort {
+		b.view.up.resortAnswered.Add(1)
+		b.heard()
+	}
+	if b.trial() {
+		b.answered()
+	}
 	b.endpoint.answers.First(took, asked, b.listener.now())
 }
 

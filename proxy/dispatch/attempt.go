@@ -21,6 +21,7 @@ type attempt struct {
 	start   int64 // clock
 	end     int64 // clock, of the endpoint's time; 0: never
 	failed  []error
+	beyond  bool // as a last resort, of which there would be none by what is thought of endpoints
 }
 
 // pick acquires an endpoint that every breaker lets the client through to.

@@ -21,6 +21,8 @@ type bond struct {
 	breaker          *health.Breaker // the endpoint's, that let it through; nil: none
 	permit, upPermit health.Permit
 	forced, upForced bool        // in panic, by breakers that are open
+	resort           bool        // it is of one session, to an endpoint that is a last resort
+	began            int64       // clock, of a trial or a last resort
 	told             atomic.Bool // of a trial: what it has come to
 
 	from  health.Source // of the client, if it is one of the sample; Anybody: it is not
@@ -100,17 +102,43 @@ func (b *bond) report(from health.Source, o health.Outcome, now int64) {
 		b.view.Breaker.ReportFrom(b.upPermit, from, o, now)
 	}
 	if o == health.OK {
-		served(b.breaker, 0, b.forced, now)
-		served(b.view.Breaker, 0, b.upForced, now)
+		b.better("a client was served all the same")
 	}
 }
 
-// answered is told that a trial's endpoint has said something in time: the trial has
-// succeeded, however long the session lasts.
+// better reports what speaks for the endpoint to the breakers that the client has passed though
+// they were open.
+func (b *bond) better(what string) {
+	if b.forced {
+		b.breaker.Better(what)
+	}
+	if b.upForced {
+		b.view.Breaker.Better(what)
+	}
+}
+
+// answered is called when a trial's endpoint has sent something: the trial has succeeded,
+// however long the session lasts.
 func (b *bond) answered() {
 	if !b.told.Swap(true) {
 		b.report(b.from, health.OK, b.listener.now())
 	}
+}
+
+// lasts is called now and then while a trial goes on. In many protocols an endpoint that is well
+// sends nothing; so if nothing more is asked of it than that, a trial has succeeded that is not
+// over after a time in which it would count as a failure to end it.
+func (b *bond) lasts(now int64) {
+	if b.limits.FirstByte > 0 || now-b.began < int64(soon) || b.told.Swap(true) {
+		return
+	}
+	if b.permit.Trial() {
+		b.breaker.Report(b.permit, health.OK, now)
+	}
+	if b.upPermit.Trial() {
+		b.view.Breaker.Report(b.upPermit, health.OK, now)
+	}
+	b.better("a client's connection lasts")
 }
 
 // freed tells those who wait because of the upstream's own limit; those who wait for an

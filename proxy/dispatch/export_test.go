@@ -39,3 +39,6 @@ func NewWaitingSearch(l *Listener, v *View) *Search {
 
 // Judge returns who judges its connections.
 func (e *Endpoint) Judge() *health.Member { return e.judge.Load() }
+
+// FirstByte has the endpoint of a session send its first byte.
+func FirstByte(of core.Bond) { of.(*bond).limits.FirstByteCame(0, false) }

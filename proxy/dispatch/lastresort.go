@@ -189,8 +189,16 @@ func (s *Search) pickLastOf(set *balance.Set, now int64) (full, ok bool) {
 		s.rest(now)
 		return full, false
 	}
-	s.view.up.lastResort.Add(1)
+	s.beyond = s.isBeyond(s.endpoint)
 	return full, true
+}
+
+// isBeyond reports whether an endpoint that is acquired as a last resort is one that the client
+// would not have otherwise, for what is thought of it, of the upstream, or of retries. Who was
+// held, and gets a usable endpoint when there is one again, would.
+func (s *Search) isBeyond(e *Endpoint) bool {
+	st := e.State()
+	return st.Down || st.Ejected || st.Broken || e.Failing() || s.passage.forced || len(s.failures) > 0 && !s.held
 }
 
 // lastOf acquires an endpoint that is not failing, a usable one if there is one.

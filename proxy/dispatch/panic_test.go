@@ -52,7 +52,11 @@ func TestPanicPassesBreakers(t *testing.T) {
 		t.Fatalf("after one that failed: %v, %v", up.State(), own.State())
 	}
 	first := r.serve()
-	if first == nil || up.State() != health.HalfOpen || own.State() != health.HalfOpen {
+	if first == nil || up.State() != health.Open || own.State() != health.Open {
+		t.Fatalf("after one that was connected: %v, %v", up.State(), own.State())
+	}
+	dispatch.FirstByte(first)
+	if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
 		t.Fatalf("after one that was served: %v, %v", up.State(), own.State())
 	}
 	if r.serve() != nil {
@@ -60,7 +64,11 @@ func TestPanicPassesBreakers(t *testing.T) {
 	}
 	first.Ended(answered, nil)
 	second := r.serve()
-	if second == nil || up.State() != health.Closed || own.State() != health.Closed {
+	if second == nil {
+		t.Fatal("no trial")
+	}
+	dispatch.FirstByte(second)
+	if up.State() != health.Closed || own.State() != health.Closed {
 		t.Fatalf("after the trial: %v, %v", up.State(), own.State())
 	}
 	second.Ended(answered, nil)
@@ -78,8 +86,7 @@ func TestPanicPassesBreakers(t *testing.T) {
 	}
 }
 
-// TestPanicWaitsForAnswers: where an answer is asked for, being connected is not yet being
-// served.
+// TestPanicWaitsForAnswers: being connected is not yet being served.
 func TestPanicWaitsForAnswers(t *testing.T) {
 	r, up, own := panicking(t, func(c *dispatch.ListenerConfig) { c.Limits.FirstByte = time.Second })
 	bond := r.serve()

@@ -92,14 +92,3 @@ func (p *passage) note(o health.Outcome, from health.Source, cause string) {
 	}
 	p.last, p.from, p.cause = o, from, cause
 }
-
-// served tells a breaker, if it has anything to learn from it, that a client was served which
-// it has let through for trial, or which has passed it.
-func served(b *health.Breaker, permit health.Permit, forced bool, now int64) {
-	if permit.Trial() {
-		b.Report(permit, health.OK, now)
-	}
-	if forced {
-		b.Better("a client was served all the same")
-	}
-}

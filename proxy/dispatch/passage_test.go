@@ -321,7 +321,10 @@ func TestBetterTimes(t *testing.T) {
 				t.Fatalf("the upstream's is %v", b.State())
 			}
 			bond := r.serve()
-			if bond == nil || b.State() != health.Closed || own.State() != health.Closed {
+			if bond == nil || b.State() != health.HalfOpen {
+				t.Fatalf("after a trial was connected: %v", b.State())
+			}
+			if dispatch.FirstByte(bond); b.State() != health.Closed || own.State() != health.Closed {
 				t.Fatalf("after a trial: %v, the endpoint's %v", b.State(), own.State())
 			}
 			bond.Ended(answered, nil)

@@ -434,28 +434,26 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	if s.retries > 0 {
 		s.view.Budget.Repay(now)
 	}
+	if s.beyond {
+		s.view.up.lastResort.Add(1)
+	}
 	b := s.bond(now)
 	s.endpoint, s.passage = nil, passage{}
 	return &b.limits, nil
 }
 
-// bond binds the session that begins. Where nothing more is asked of an endpoint than to
-// be connected to, trials have succeeded: sessions may last for days.
+// bond binds the session that begins. One that is a trial, or a last resort, has a bond of its
+// own, which finds out whether the client is served.
 func (s *Search) bond(now int64) *bond {
 	l, e, v := s.listener, s.endpoint, s.view
 	tried := s.permit.Trial() || s.passage.permit.Trial() || s.forced || s.passage.forced
-	if !tried {
-		return s.sampled(l.bondOf(v, e, s.breaker), now)
-	}
-	if l.limits.FirstByte <= 0 {
-		served(s.breaker, s.permit, s.forced, now)
-		served(v.Breaker, s.passage.permit, s.passage.forced, now)
+	if !tried && !s.beyond {
 		return s.sampled(l.bondOf(v, e, s.breaker), now)
 	}
 	b := l.newBond(v, e, s.breaker)
 	b.permit, b.upPermit, b.from = s.permit, s.passage.permit, s.from()
 	b.forced, b.upForced = s.forced, s.passage.forced
-	b.limits.Answered = b.answered
+	b.resort, b.began = s.beyond, now
 	return b
 }
 

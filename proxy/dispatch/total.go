@@ -18,6 +18,9 @@ func (u *Upstream) Held() int64 { return u.holds.Load() }
 // LastResorts returns how many connections were made as a last resort.
 func (u *Upstream) LastResorts() int64 { return u.lastResort.Load() }
 
+// LastResortsAnswered returns in how many of these the endpoint has sent a byte.
+func (u *Upstream) LastResortsAnswered() int64 { return u.resortAnswered.Load() }
+
 func total(counts []atomic.Int64) (n int64) {
 	for i := range counts {
 		n += counts[i].Load()

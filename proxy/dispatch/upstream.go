@@ -30,7 +30,7 @@ type Upstream struct {
 	endpoints map[string]*Endpoint // by identity; under mu
 
 	failures, retries, fallbacks, queued atomic.Int64
-	lastResort, holds                    atomic.Int64
+	lastResort, resortAnswered, holds    atomic.Int64
 	meter                                meter
 	refused                              [refusals]atomic.Int64
 }
@@ -100,17 +100,18 @@ type UpstreamCounts struct {
 	Retries  int64 // connections to another endpoint after one had failed
 	Queued   int64 // clients that had to wait for room
 	Held     int64 // clients that had to wait because nobody could serve them
-	// LastResort counts connections to endpoints as a last resort.
-	LastResort int64
-	Fallbacks  int64            // clients that went to the fallback
-	Refused    map[string]int64 // clients that got none of this, by reason
+	// LastResort counts connections that were made to endpoints as a last resort, and
+	// LastResortAnswered those of them in which the endpoint has sent a byte.
+	LastResort, LastResortAnswered int64
+	Fallbacks                      int64            // clients that went to the fallback
+	Refused                        map[string]int64 // clients that got none of this, by reason
 }
 
 // Counts returns the counts until now.
 func (u *Upstream) Counts() UpstreamCounts {
 	c := UpstreamCounts{
 		Failures: u.failures.Load(), Retries: u.retries.Load(), Queued: u.queued.Load(),
-		Held: u.holds.Load(), LastResort: u.lastResort.Load(), Fallbacks: u.fallbacks.Load(), Refused: make(map[string]int64),
+		Held: u.holds.Load(), LastResort: u.lastResort.Load(), LastResortAnswered: u.resortAnswered.Load(), Fallbacks: u.fallbacks.Load(), Refused: make(map[string]int64),
 	}
 	for r := range u.refused {
 		if n := u.refused[r].Load(); n > 0 {

@@ -18,6 +18,8 @@ type Counter struct {
 	Kind    string // of what it is counted: listener, upstream
 	Name    string // of that
 	Total   int64
+	// Unlogged says that it has no line, only [Sums.Recent].
+	Unlogged bool
 }
 
 // An Explanation is what a look asks of a [Counter] that has risen.
@@ -25,6 +27,9 @@ type Explanation interface {
 	// Reasons returns the parts of a counter by reason, nil for one that has none. The map
 	// is not changed afterwards.
 	Reasons(c *Counter) map[string]int64
+	// Attrs returns what a line says of a counter beside by how much it has risen, nil for its
+	// reasons.
+	Attrs(c *Counter, increase map[string]int64) []any
 	// Level returns the level for an increase by reason.
 	Level(c *Counter, increase map[string]int64) slog.Level
 }
@@ -65,7 +70,9 @@ type sum struct {
 }
 
 // NewSums returns a Sums that knows no counter.
-func NewSums(log *slog.Logger) *Sums { return &Sums{log: log, known: make(map[sumKey]*sum), minute: make(map[string]*minute)} }
+func NewSums(log *slog.Logger) *Sums {
+	return &Sums{log: log, known: make(map[sumKey]*sum), minute: make(map[string]*minute)}
+}
 
 // Look takes the counters that there are, at a time of the clock. One that was not there at
 // the last look has risen from 0.
@@ -108,7 +115,7 @@ func (s *Sums) Tell(now int64, of Explanation) { s.tellRisen(now, of, true) }
 func (s *Sums) tellRisen(now int64, of Explanation, all bool) {
 	var risen []*sum
 	for _, k := range s.known {
-		if k.Total > k.logged {
+		if k.Total > k.logged && !k.Unlogged {
 			risen = append(risen, k)
 		}
 	}
@@ -159,7 +166,9 @@ func (s *Sums) tell(now int64, risen []*sum, of Explanation) {
 			continue
 		}
 		attrs := []any{k.Kind, k.Name, "times", by, "within", within.Round(time.Second).String()}
-		if len(increase) > 0 {
+		if more := of.Attrs(&k.Counter, increase); more != nil {
+			attrs = append(attrs, more...)
+		} else if len(increase) > 0 {
 			attrs = append(attrs, "reasons", list(increase))
 		}
 		s.log.Log(context.Background(), level, k.Message, attrs...)

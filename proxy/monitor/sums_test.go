@@ -15,6 +15,14 @@ type reasons map[any]map[string]int64
 
 func (r reasons) Reasons(c *monitor.Counter) map[string]int64 { return maps.Clone(r[c.Key]) }
 
+// Attrs is for those that have a reason of that name.
+func (r reasons) Attrs(_ *monitor.Counter, increase map[string]int64) []any {
+	if n, ok := increase["answered"]; ok {
+		return []any{"answered", n}
+	}
+	return nil
+}
+
 func (r reasons) Level(_ *monitor.Counter, increase map[string]int64) slog.Level {
 	if increase["rule"] > 0 {
 		return slog.LevelInfo
@@ -71,7 +79,13 @@ func TestSumsAreLoggedOnceAMinute(t *testing.T) {
 	}
 	s.Tell(at(232), of)
 	b.says(t, "at the end", `level=WARN msg="clients refused" upstream=shop times=5 within=2s reasons="failed 5"`)
-	s.Tell(at(233), of)
+	count(&a, "answered", 2)
+	s.Look(at(300), []monitor.Counter{a, z, {Key: "q", Message: "quiet", Total: 7, Unlogged: true}}, of)
+	b.says(t, "what it says itself", `level=WARN msg="clients refused" listener=web times=2 within=1m9s answered=2`)
+	if n := s.Recent(at(300), "q", "quiet"); n != 7 {
+		t.Errorf("%d of one without a line, want 7", n)
+	}
+	s.Tell(at(301), of)
 	b.says(t, "at the end once more")
 }
 
