@@ -143,3 +143,29 @@ upstreams:
 	}
 	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "a: this machine cannot connect: cannot assign requested address")
 }
+
+// TestDeadEndpointIsNoNews: while its checks say that it is down, its ejections and the states of
+// its breaker change, and no line says so.
+func TestDeadEndpointIsNoNews(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}]
+    outlier_detection: {consecutive_failures: 1, base_ejection_time: 20ms, max_ejection_time: 20ms, max_ejected: 1}
+    circuit_breaker: {min_volume: 1, open: 20ms}
+    queue: {hold: 0s}
+    health_check: {interval: 20ms, fast_interval: 10ms, fall: 1}`, sockets.Refusing(t)))
+	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	before, _ := r.Counter("transitions")
+	r.Until("verdicts come and go", func() bool {
+		refused(t, r.At("l"))
+		now, _ := r.Counter("transitions")
+		return now >= before+20
+	})
+	for line := range strings.Lines(r.Log.String()) {
+		if strings.Contains(line, `subject="endpoint u/a"`) && !strings.Contains(line, "msg=health") {
+			t.Errorf("logged %s", line)
+		}
+	}
+}

@@ -98,18 +98,29 @@ func (e *Endpoint) Failures() int64 { return e.failures.Load() }
 
 // SetJudge has what its connections come to told to somebody, nil for nobody. Reports
 // that are under way go to the former one.
-func (e *Endpoint) SetJudge(m *health.Member) { e.judge.Store(m) }
+func (e *Endpoint) SetJudge(m *health.Member) {
+	if m != nil {
+		m.SetDown(e.State().Down)
+	}
+	e.judge.Store(m)
+}
 
 // SetBreaker has a breaker asked before it is connected to, nil for none. What the former
 // one has let through is told to that.
-func (e *Endpoint) SetBreaker(b *health.Breaker) { e.breaker.Store(b) }
+func (e *Endpoint) SetBreaker(b *health.Breaker) {
+	if b != nil {
+		b.SetDown(e.State().Down)
+	}
+	e.breaker.Store(b)
+}
 
 // SetCheck has a check hurry when it cannot be connected to, nil for none.
 func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 
 // SetHealthy implements [health.Target]. One that is back is not kept away any longer for
-// what it did before.
+// what it did before. What other verdicts do to one that is down is no news.
 func (e *Endpoint) SetHealthy(healthy bool) {
+	defer e.mute(!healthy)
 	if !healthy { // clients find out whether it can be connected to, one after the other
 		e.SetFailing(true)
 	}
@@ -127,6 +138,16 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 		if b != nil {
 			b.Well()
 		}
+	}
+}
+
+// mute has verdicts on the endpoint, beside its checks', not be told.
+func (e *Endpoint) mute(down bool) {
+	if m := e.judge.Load(); m != nil {
+		m.SetDown(down)
+	}
+	if b := e.breaker.Load(); b != nil {
+		b.SetDown(down)
 	}
 }
 

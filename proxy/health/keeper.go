@@ -150,11 +150,30 @@ type damper struct {
 	mu     sync.Mutex
 	flap   *flapping // nil before the first transition
 	keeper *Keeper
+	muted  bool // transitions are no news
 }
 
 type flapping struct {
 	Flap
 	last Transition
+	said string // the state of the last transition that was not muted
+}
+
+// mute has transitions not be told, or told again. Then the last one is, if it has led to
+// another state than the one that was told last.
+func (d *damper) mute(k *Keeper, on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.muted = on; on || d.flap == nil || k.cfg.Tell == nil {
+		return
+	}
+	last := d.flap.last
+	if last.State == d.flap.said || d.flap.said == "" && !last.Bad {
+		return
+	}
+	if next, held := d.say(last); held {
+		k.at(next, d)
+	}
 }
 
 // note tells of a transition or, if that is held and none was before, returns when it
@@ -166,9 +185,16 @@ func (d *damper) note(k *Keeper, t Transition) (next int64, held bool) {
 		d.flap, d.keeper = new(flapping), k
 	}
 	d.flap.last = t
-	if k.cfg.Tell == nil {
+	if k.cfg.Tell == nil || d.muted {
 		return 0, false
 	}
+	return d.say(t)
+}
+
+// say is note for a transition that is news. The damper is locked.
+func (d *damper) say(t Transition) (next int64, held bool) {
+	k := d.keeper
+	d.flap.said = t.State
 	_, waiting := d.flap.Next(k.cfg.TellEvery)
 	if t, ok := d.flap.Note(t, k.cfg.TellEvery); ok {
 		k.voice.say(t)

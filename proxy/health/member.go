@@ -203,6 +203,11 @@ func (m *Member) Well() {
 	}
 }
 
+// SetDown says whether the endpoint's checks have found it unhealthy. As long as they have, its
+// ejections and their ends are no news and not told, only counted; when that is over, the last
+// of them is if it has changed what was told. It is called after [Member.Well].
+func (m *Member) SetDown(down bool) { m.damper.mute(m.outlier.keeper, down) }
+
 // Connected tells that the endpoint was connected to, which was begun at a time: by a check,
 // or by a client in spite of an ejection. If it was ejected because it could not be
 // connected to, that ends: at once, but if nobody could connect to it after it had returned so

@@ -52,6 +52,9 @@ func (h *haste) become(s State, now int64) {
 // Breaker is half-open at once, for trials to find out.
 func (b *Breaker) Well() { b.hasten(never, "an endpoint is healthy again") }
 
+// SetDown is that of [Member], for the Breaker of an endpoint.
+func (b *Breaker) SetDown(down bool) { b.damper.mute(b.keeper, down) }
+
 // Better tells that there is more of an endpoint than there was: it has returned, or its own
 // breaker lets clients through again. An open Breaker is half-open at once; but when trials
 // that began before their time have failed, only if it was open for a while: a sixteenth of
