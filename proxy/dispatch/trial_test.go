@@ -35,7 +35,7 @@ func TestTrialsThatEndWithoutAByte(t *testing.T) {
 			if c := rig.up.Counts(); c.LastResort != 1 || c.LastResortAnswered != 0 {
 				t.Errorf("%+v", c)
 			}
-			rig.clock += int64(10 * time.Minute) // a trial before its time was in vain
+			rig.pass(5 * time.Minute) // a trial before its time was in vain
 			last := rig.serve()
 			dispatch.FirstByte(last)
 			if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
@@ -57,12 +57,12 @@ func TestTrialsThatLast(t *testing.T) {
 	own.Well()
 	b := rig.serve()
 	for range 4 {
-		rig.clock += int64(time.Second)
+		rig.pass(time.Second)
 		if b.(core.Watcher).Watch(relay.Turn{}, rig.clock); up.State() != health.HalfOpen || own.State() != health.HalfOpen {
 			t.Fatalf("before: %v, %v", up.State(), own.State())
 		}
 	}
-	rig.clock += int64(time.Second)
+	rig.pass(time.Second)
 	if b.(core.Watcher).Watch(relay.Turn{}, rig.clock); up.State() != health.Closed || own.State() != health.Closed {
 		t.Errorf("after 5 s: %v, %v", up.State(), own.State())
 	}
@@ -118,7 +118,7 @@ func TestLastResortsThatAreNone(t *testing.T) {
 		if do := s.Next(r.clock).Do; do != core.Park {
 			t.Fatal(do)
 		}
-		r.clock += int64(time.Second) // when the endpoint may be tried again
+		r.pass(time.Second) // when the endpoint may be tried again
 	}
 	if c := r.up.Counts(); c.Held != 2 || c.LastResort != 0 {
 		t.Errorf("after attempts that failed: %+v", c)
