@@ -262,6 +262,9 @@ type Upstream struct {
 	// EjectionsWithheld is how many times an endpoint would have been ejected if max_ejected
 	// had allowed it.
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty"`
+	// LocalFaults are connections that could not be made for want of something in this process
+	// or on this machine, by cause.
+	LocalFaults map[string]int64 `json:"local_faults,omitempty"`
 	// Reasons are clients that got no endpoint, by reason.
 	Reasons map[string]int64 `json:"refused_by,omitempty"`
 	// LastMinute is by how much some of the counts have risen within about the last minute.
@@ -283,6 +286,8 @@ type LastMinute struct {
 	LastResort         int64 `json:"last_resort"`          // connections that were made
 	LastResortAnswered int64 `json:"last_resort_answered"` // and had a first byte
 	EjectionsWithheld  int64 `json:"ejections_withheld"`
+	// LocalFaults are connections that could not be made for want of something on this machine.
+	LocalFaults int64 `json:"local_faults"`
 }
 
 // An UpstreamOutage is a time in which no endpoint of an upstream takes clients.

@@ -127,7 +127,13 @@ func TestProblems(t *testing.T) {
 		"one that is closed":    {shop(func(u *Upstream) { u.Breaker = "closed" }), nil},
 		"panic":                 {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
 		"refusals":              {shop(func(u *Upstream) { u.LastMinute.Refused = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
-		"ejections":             {shop(func(u *Upstream) { u.LastMinute.EjectionsWithheld = 2 }), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute)"}},
+		"local faults": {
+			shop(func(u *Upstream) {
+				u.LastMinute.LocalFaults, u.LocalFaults = 2, map[string]int64{"no buffer space available": 3, "cannot assign requested address": 1}
+			}),
+			[]string{"warning local_faults upstream shop: 2 connections failed within the last minute for want of something on this machine (cannot assign requested address, no buffer space available)"},
+		},
+		"ejections": {shop(func(u *Upstream) { u.LastMinute.EjectionsWithheld = 2 }), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute)"}},
 		"discovery": {
 			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
 			[]string{"warning discovery upstream shop: discovery from dns A db.test fails: SERVFAIL"},

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -39,6 +41,10 @@ func (f *finder) upstream(u *Upstream) {
 	}
 	if n := m.Held; n > 0 && u.Outage == nil {
 		f.add(of, Warning, "held", "upstream %s had no endpoint for %s within the last minute, and held them", u.Name, plural(n, "client", "clients"))
+	}
+	if n := m.LocalFaults; n > 0 {
+		f.add(of, Warning, "local_faults", "upstream %s: %s failed within the last minute for want of something on this machine (%s)", u.Name,
+			plural(n, "connection", "connections"), strings.Join(slices.Sorted(maps.Keys(u.LocalFaults)), ", "))
 	}
 	if n := m.EjectionsWithheld; n > 0 {
 		f.add(of, Warning, "ejections_withheld", "upstream %s: max_ejected keeps endpoints that fail (%s within the last minute)", u.Name, plural(n, "failure", "failures"))

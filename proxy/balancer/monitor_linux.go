@@ -118,6 +118,7 @@ const (
 	heldLine     = "clients held, no endpoint could serve them"
 	resortLine   = "connections made as a last resort"
 	answeredLine = "answers to connections made as a last resort" // which is part of the line before
+	localLine    = "connections to endpoints failed for want of something on this machine"
 	withheldLine = "ejections held back by max_ejected"
 	droppedLine  = "accept queue overflowed, clients had to try again"
 )
@@ -141,6 +142,7 @@ func (s *Server) watched() []monitor.Counter {
 				monitor.Counter{Key: u.up, Message: heldLine, Kind: "upstream", Name: name, Total: u.up.Held()},
 				monitor.Counter{Key: u.up, Message: resortLine, Kind: "upstream", Name: name, Total: u.up.LastResorts()},
 				monitor.Counter{Key: u.up, Message: answeredLine, Kind: "upstream", Name: name, Total: u.up.LastResortsAnswered(), Unlogged: true},
+				monitor.Counter{Key: u.up, Message: localLine, Kind: "upstream", Name: name, Total: u.up.LocalFaults()},
 			)
 			if u.outlier != nil {
 				list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: name, Total: u.outlier.Held()})
@@ -165,6 +167,8 @@ func (*explanation) Reasons(c *monitor.Counter) map[string]int64 {
 			return of.Counts().Refused
 		case resortLine:
 			return map[string]int64{answered: of.LastResortsAnswered()}
+		case localLine:
+			return of.LocalCauses()
 		}
 	}
 	return nil
@@ -199,6 +203,7 @@ func (s *Server) missed(u *upstream, st *admin.Upstream) {
 	st.LastMinute = admin.LastMinute{
 		Refused: sums.Recent(now, u.up, refusedLine), Held: sums.Recent(now, u.up, heldLine),
 		LastResort: sums.Recent(now, u.up, resortLine), LastResortAnswered: sums.Recent(now, u.up, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
+		LocalFaults: sums.Recent(now, u.up, localLine),
 	}
 	condition := u.condition()
 	if condition == monitor.Usable {

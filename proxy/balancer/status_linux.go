@@ -180,6 +180,7 @@ func (s *Server) upstreamStatus(u *upstream, running *dispatch.Running) admin.Up
 		st.EjectionsWithheld = u.outlier.Held()
 	}
 	st.Panic, st.Panics = u.up.Panic()
+	st.LocalFaults = u.up.LocalCauses()
 	for _, m := range u.order {
 		e := s.endpointStatus(m, running)
 		st.Active += e.Active

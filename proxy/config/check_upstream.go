@@ -21,6 +21,7 @@ func (k *checker) upstream(u *Upstream) {
 	k.backups(u)
 	k.twice(u)
 	k.zone(u)
+	k.source(u)
 	k.retry(u)
 	k.queue(u)
 	if u.Discover != nil {

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,7 +19,8 @@ type decoder struct {
 	read     func(path string, most int) ([]byte, error)
 	isDir    func(path string) bool
 	exists   func(path string) bool
-	named    []string // files that values name, and that were read
+	isLocal  func(addr netip.Addr) bool // an address is this machine's
+	named    []string                   // files that values name, and that were read
 	problems []Problem
 	warnings []Problem
 	dropped  int

@@ -2,6 +2,7 @@ package config
 
 import (
 	"io/fs"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -47,10 +48,13 @@ func (t Tree) isDir(path string) bool {
 // exists says that everything is there but none.
 func (t Tree) exists(path string) bool { return !strings.HasSuffix(path, "none") }
 
+// isLocal says that all addresses are this machine's but 10.9.9.9.
+func (t Tree) isLocal(addr netip.Addr) bool { return addr != netip.MustParseAddr("10.9.9.9") }
+
 // LoadTree is Load with other files than those of the file system.
 func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir, l.exists = t.read, t.glob, t.isDir, t.exists
+	l.read, l.glob, l.isDir, l.exists, l.isLocal = t.read, t.glob, t.isDir, t.exists, t.isLocal
 	l.file(path, place{})
 	return l.finish()
 }
@@ -66,7 +70,7 @@ func AdminBindTree(t Tree, path string, env Env) (string, []Problem) {
 // Decode is the part of LoadTree that looks at each value by itself.
 func Decode(t Tree, path string, env Env) []Problem {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir, l.exists = t.read, t.glob, t.isDir, t.exists
+	l.read, l.glob, l.isDir, l.exists, l.isLocal = t.read, t.glob, t.isDir, t.exists, t.isLocal
 	l.file(path, place{})
 	return l.problems
 }

@@ -37,7 +37,7 @@ type loader struct {
 
 func newLoader(env Env) *loader {
 	l := &loader{visited: make(map[string]bool), glob: filepath.Glob}
-	l.env, l.read, l.isDir, l.exists = env, readFile, isDir, exists
+	l.env, l.read, l.isDir, l.exists, l.isLocal = env, readFile, isDir, exists, isLocal
 	l.places, l.bad, l.strange = make(map[any]place), make(map[any]bool), make(map[any]bool)
 	root().fill(reflect.ValueOf(&l.cfg).Elem())
 	return l

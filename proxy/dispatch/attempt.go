@@ -231,6 +231,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	var cause string
 	if err := s.lastError(); err != nil {
 		e.unreached(o, err, now)
+		e.up.local.note(err)
 		cause = causeOf(err)
 	}
 	if o.Failed() {

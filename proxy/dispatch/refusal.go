@@ -44,12 +44,13 @@ const (
 	refusedFull
 	refusedQueue
 	refusedCircuit
+	refusedLocal // for want of something on this machine alone
 	refusedFailed
 	refusals
 )
 
 func (r refusal) String() string {
-	return [...]string{"unavailable", "full", "queue_timeout", "circuit_open", "failed"}[r]
+	return [...]string{"unavailable", "full", "queue_timeout", "circuit_open", "local", "failed"}[r]
 }
 
 // refusalOf is what an error that ends a search is counted as.

@@ -390,7 +390,11 @@ func (s *Search) refuse(err error, full bool, now int64) {
 	}
 	up := s.view.up
 	s.conclude(now)
-	up.refused[refusalOf(err)].Add(1)
+	reason := refusalOf(err)
+	if reason == refusedFailed && s.localAlone() {
+		reason = refusedLocal
+	}
+	up.refused[reason].Add(1)
 	s.giveUp(&UpstreamError{up.name, err})
 }
 

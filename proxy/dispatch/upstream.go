@@ -33,6 +33,7 @@ type Upstream struct {
 	lastResort, resortAnswered, holds    atomic.Int64
 	meter                                meter
 	refused                              [refusals]atomic.Int64
+	local                                localCounts
 }
 
 // NewUpstream returns an upstream without endpoints. down is called, on whatever

@@ -154,15 +154,13 @@ func (s *Sums) due(now int64, risen []*sum, all bool) []*sum {
 
 // tell logs the increases of one message, the largest first.
 func (s *Sums) tell(now int64, risen []*sum, of Explanation) {
-	var rest int64
-	least := slog.LevelDebug
+	var rests []*rest
 	for i, k := range risen {
 		by, within := k.Total-k.logged, time.Duration(now-k.since)
 		increase := k.settle(now, of.Reasons(&k.Counter))
 		level := of.Level(&k.Counter, increase)
 		if i >= mostLines {
-			rest += by
-			least = max(least, level)
+			rests = addRest(rests, k.Kind, by, level)
 			continue
 		}
 		attrs := []any{k.Kind, k.Name, "times", by, "within", within.Round(time.Second).String()}
@@ -173,9 +171,29 @@ func (s *Sums) tell(now int64, risen []*sum, of Explanation) {
 		}
 		s.log.Log(context.Background(), level, k.Message, attrs...)
 	}
-	if more := len(risen) - mostLines; more > 0 {
-		s.log.Log(context.Background(), least, risen[0].Message, "others", more, "times", rest)
+	for _, r := range rests {
+		s.log.Log(context.Background(), r.level, risen[0].Message, "others", r.others, "of", r.kind, "times", r.times)
 	}
+}
+
+// A rest is the counters of a kind that had no line of their own. What is counted by a listener
+// and by its upstream is counted once in the rest of each.
+type rest struct {
+	kind          string
+	others, times int64
+	level         slog.Level
+}
+
+// addRest adds an increase to the rest of its kind.
+func addRest(rests []*rest, kind string, by int64, level slog.Level) []*rest {
+	i := slices.IndexFunc(rests, func(r *rest) bool { return r.kind == kind })
+	if i < 0 {
+		i = len(rests)
+		rests = append(rests, &rest{kind: kind, level: level})
+	}
+	r := rests[i]
+	r.others, r.times, r.level = r.others+1, r.times+by, max(r.level, level)
+	return rests
 }
 
 // settle notes that everything was logged, and returns what was new by reason.

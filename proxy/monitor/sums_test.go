@@ -131,7 +131,7 @@ func TestSumsAreBounded(t *testing.T) {
 	for i := range 980 {
 		rest += i
 	}
-	if n := strings.Count(text, "\n"); n != 21 || !strings.Contains(text, "listener=u999 times=999") || !strings.Contains(text, fmt.Sprintf("others=979 times=%d", rest)) {
+	if n := strings.Count(text, "\n"); n != 21 || !strings.Contains(text, "listener=u999 times=999") || !strings.Contains(text, fmt.Sprintf("others=979 of=listener times=%d", rest)) {
 		t.Errorf("%d lines: %s", n, text)
 	}
 	b.text.Reset()
@@ -139,5 +139,23 @@ func TestSumsAreBounded(t *testing.T) {
 	s.Look(at(101), list, reasons{})
 	if n := s.Recent(at(101), 999, "clients refused"); n != 999 {
 		t.Errorf("one that is there anew has risen by %d, want 999", n)
+	}
+}
+
+// TestRestsAreByKind: a client that a listener and its upstream have refused is counted once in
+// each one's rest, and not twice in one.
+func TestRestsAreByKind(t *testing.T) {
+	var b book
+	s := monitor.NewSums(b.log())
+	var list []monitor.Counter
+	for i := range 40 {
+		for _, kind := range []string{"listener", "upstream"} {
+			list = append(list, monitor.Counter{Key: kind + name(i), Message: "clients refused", Kind: kind, Name: name(i), Total: 10})
+		}
+	}
+	s.Look(at(1), list, reasons{})
+	text := b.text.String()
+	if n := strings.Count(text, "\n"); n != 22 || !strings.Contains(text, "others=20 of=listener times=200") || !strings.Contains(text, "others=40 of=upstream times=400") {
+		t.Errorf("%d lines: %s", n, text)
 	}
 }
