@@ -1,10 +1,14 @@
 package balancer
 
 import (
+	"log/slog"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/monitor"
 )
 
 // A cutting is that sessions are cut when they have had their time to drain, see
@@ -14,6 +18,49 @@ type cutting struct {
 	timer *time.Timer // of the next step; nil: there is none
 	off   bool        // there is to be none any more
 	turn  sync.Mutex  // of the steps, which are made one after the other
+
+	waits func() *monitor.Line // what of, nil: for nothing now; nil: nobody is told
+	told  int64                // when that was logged last
+}
+
+// tellWaits has it logged every so often what a cutting waits for. k may be nil.
+func (s *Server) tellWaits(k *cutting, waits func() *monitor.Line) {
+	if k != nil {
+		k.waits, k.told = waits, s.now()
+		s.drains[k] = true
+	}
+}
+
+// tellDrains logs what parts of the process wait for that drain. When it is all of it that is
+// said elsewhere.
+func (s *Server) tellDrains(now int64) {
+	for k := range s.drains {
+		if k.timer == nil { // it is the last step, or was
+			delete(s.drains, k)
+		} else if now-k.told >= int64(drainLook) {
+			k.told = now
+			if line := k.waits(); line != nil {
+				line.Level, line.Message, line.Kind = slog.LevelInfo, "drain waits for sessions", "drain"
+				line.Attrs = append(line.Attrs, "sessions", line.Count, "until", k.until.Format(time.RFC3339))
+				s.lines.Note(now, line)
+			}
+		}
+	}
+}
+
+// waitsFor is what a cutting waits for that is an endpoint's. It does not keep the endpoint.
+func waitsFor(endpoint *dispatch.Endpoint, drains func(e *dispatch.Endpoint) bool) func() *monitor.Line {
+	kept := weak.Make(endpoint)
+	return func() *monitor.Line {
+		e := kept.Value()
+		if e == nil || e.Active() == 0 || !drains(e) {
+			return nil
+		}
+		upstream := e.Upstream().Name()
+		return &monitor.Line{
+			Upstream: upstream, Name: e.Name(), Count: int64(e.Active()), Attrs: []any{"upstream", upstream, "endpoint", e.Name()},
+		}
+	}
 }
 
 // cutAfter has sessions cut within a time, unless everything ends before. cut is called for
@@ -48,6 +95,7 @@ func (s *Server) callOff(k *cutting) {
 	if k != nil {
 		k.off = true
 		s.forgo(k.timer)
+		delete(s.drains, k)
 	}
 }
 

@@ -21,7 +21,9 @@ func (s *Server) letGo(e *dispatch.Endpoint, how string, within time.Duration, c
 	case how == "reset" || within <= 0:
 		s.aside(func() { s.tellCut(e, s.group.CutMatching(bondTo(e), cause), cause) })
 	default:
-		return s.cutAfter(within, s.cutter(e, cause))
+		k := s.cutAfter(within, s.cutter(e, cause))
+		s.tellWaits(k, waitsFor(e, func(*dispatch.Endpoint) bool { return true }))
+		return k
 	}
 	return nil
 }
@@ -150,9 +152,13 @@ func (s *Server) letGoUnwell(e *dispatch.Endpoint, cfg *config.Upstream) {
 		return
 	}
 	fell, cut := e.Fell(), s.cutter(e, errUnhealthy)
-	s.cutAfter(cfg.DrainTimeout, func(chosen func() bool, last bool) {
+	ill := func(e *dispatch.Endpoint) bool {
 		st := e.State()
-		ill := (st.Down || st.Ejected) && e.Fell() == fell
-		cut(func() bool { return ill && chosen() }, last)
+		return (st.Down || st.Ejected) && e.Fell() == fell
+	}
+	k := s.cutAfter(cfg.DrainTimeout, func(chosen func() bool, last bool) {
+		still := ill(e)
+		cut(func() bool { return still && chosen() }, last)
 	})
+	s.tellWaits(k, waitsFor(e, ill))
 }

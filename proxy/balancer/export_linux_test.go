@@ -49,3 +49,10 @@ func (s *Server) Kept() (sockets, timers int) {
 	}
 	return sockets, len(s.timers)
 }
+
+// TellDrains logs what parts of the process wait for, as it does when so much time has passed.
+func (s *Server) TellDrains(in time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tellDrains(s.now() + int64(in))
+}

@@ -50,7 +50,8 @@ func (s *Server) observe(now int64, last bool) {
 	defer s.mu.Unlock()
 	s.lines.Look(now)
 	w := &s.watcher
-	if !s.closing { // from then on nobody is sent anywhere
+	if !s.closing { // from then on nobody is sent anywhere, and all drains
+		s.tellDrains(now)
 		w.outages.Look(now, s.conditions(), s.whyUnusable)
 	}
 	w.sums.Look(now, s.watched(), (*explanation)(s))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/monitor"
 )
 
 // A socket that is given up is kept for as long as it has sessions, and they for as long as
@@ -17,6 +18,7 @@ import (
 // A parted is sockets that are closed and whose sessions have their time to drain.
 type parted struct {
 	key, owner string
+	bind       string // where the last of them has listened
 	of         []*core.Listening
 	left       int // of those, that have sessions, or may get some
 	cut        *cutting
@@ -27,7 +29,7 @@ type parted struct {
 // endSessions cuts the sessions of a socket that is gone, and of those that it had taken over
 // from, when they have had the time to drain that their upstreams give.
 func (s *Server) endSessions(key string, b *bound) {
-	p := &parted{key: key, owner: b.owner, of: b.sockets()}
+	p := &parted{key: key, owner: b.owner, bind: b.listener.Addr(), of: b.sockets()}
 	if p.left = len(p.of); p.left == 0 {
 		return
 	}
@@ -45,10 +47,23 @@ func (s *Server) endSessions(key string, b *bound) {
 		return
 	}
 	p.cut = s.cutAfter(within, cut)
+	s.tellWaits(p.cut, p.waits)
 	s.parted[key] = append(s.parted[key], p)
 	for _, l := range p.of {
 		l.Of.(*bound).parted = p
 	}
+}
+
+// waits is what p's cutting waits for.
+func (p *parted) waits() *monitor.Line {
+	sessions := int64(0)
+	for _, l := range p.of {
+		sessions += l.Clients()
+	}
+	if sessions == 0 {
+		return nil
+	}
+	return &monitor.Line{Listener: p.owner, Name: p.bind, Count: sessions, Attrs: []any{"listener", p.owner, "address", p.bind}}
 }
 
 // tellParted logs how many sessions were cut.

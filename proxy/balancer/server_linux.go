@@ -74,6 +74,7 @@ type Server struct {
 
 	watcher watcher // under mu
 	lines   *monitor.Lines
+	drains  map[*cutting]bool // of which it is told what they wait for; under mu
 
 	view atomic.Pointer[view] // of what is in force, for those who only look
 
@@ -122,7 +123,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		options: *o.Server, sockets: o.Sockets, log: o.Server.Log, start: time.Now(),
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
 		binds: make(map[string]*bound), gone: make(map[string]int64),
-		departed: make(map[string]*upstream), parted: make(map[string][]*parted), timers: make(map[*time.Timer]*due), after: time.AfterFunc,
+		departed: make(map[string]*upstream), parted: make(map[string][]*parted), timers: make(map[*time.Timer]*due), drains: make(map[*cutting]bool), after: time.AfterFunc,
 		tickets: terminate.NewTickets(nil), asking: discovery.NewGate(64), found: make(chan struct{}, 1),
 	}
 	if s.log == nil {

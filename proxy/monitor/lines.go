@@ -22,6 +22,7 @@ const (
 // A Line is logged of something that many of may happen at once.
 type Line struct {
 	Upstream string // whose lines are bounded together
+	Listener string // likewise, if it is none of an upstream
 	Level    slog.Level
 	Message  string
 	Kind     any    // comparable: which lines of a message have the same sum; its text is in it
@@ -36,11 +37,13 @@ type Line struct {
 type Lines struct {
 	log *slog.Logger
 
-	mu        sync.Mutex
-	upstreams map[string]*lineGroup
+	mu     sync.Mutex
+	groups map[groupKey]*lineGroup
 }
 
-// A lineGroup is the lines of an upstream.
+type groupKey struct{ upstream, listener string }
+
+// A lineGroup is the lines of an upstream, or a listener.
 type lineGroup struct {
 	full int64      // when linesAtOnce may be logged again
 	sum  int64      // when the next sum may be
@@ -62,17 +65,18 @@ type lineSum struct {
 
 // NewLines returns a Lines that has logged nothing.
 func NewLines(log *slog.Logger) *Lines {
-	return &Lines{log: log, upstreams: make(map[string]*lineGroup)}
+	return &Lines{log: log, groups: make(map[groupKey]*lineGroup)}
 }
 
 // Note logs a line, or counts it for a sum, at a time of the clock.
 func (l *Lines) Note(now int64, line *Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	g := l.upstreams[line.Upstream]
+	key := groupKey{line.Upstream, line.Listener}
+	g := l.groups[key]
 	if g == nil {
 		g = new(lineGroup)
-		l.upstreams[line.Upstream] = g
+		l.groups[key] = g
 	}
 	// While a sum waits nothing overtakes it, so that what is logged last is how things are.
 	if len(g.left) == 0 && now >= g.full-(linesAtOnce-1)*int64(linePause) {
@@ -100,7 +104,7 @@ func (g *lineGroup) add(now int64, line *Line) {
 	}
 }
 
-// Look logs the sums that are due, and forgets upstreams of which there is nothing to log.
+// Look logs the sums that are due, and forgets those of which there is nothing to log.
 func (l *Lines) Look(now int64) {
 	l.each(now, func(g *lineGroup) bool { return now >= g.sum })
 }
@@ -113,24 +117,28 @@ func (l *Lines) Tell(now int64) {
 func (l *Lines) each(now int64, due func(g *lineGroup) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, g := range l.upstreams {
+	for key, g := range l.groups {
 		switch {
 		case len(g.left) > 0 && due(g):
 			for _, s := range g.left {
-				s.log(l.log, name, now)
+				s.log(l.log, key, now)
 			}
 			g.left, g.sum = nil, now+int64(sumPause)
 		case len(g.left) == 0 && now >= g.full && now >= g.sum:
-			delete(l.upstreams, name)
+			delete(l.groups, key)
 		}
 	}
 }
 
-func (s *lineSum) log(to *slog.Logger, upstream string, now int64) {
+func (s *lineSum) log(to *slog.Logger, of groupKey, now int64) {
+	kind, name := "upstream", of.upstream
+	if of.listener != "" {
+		kind, name = "listener", of.listener
+	}
 	first := strings.Join(s.names, ", ")
 	if more := s.lines - int64(len(s.names)); more > 0 {
 		first += fmt.Sprintf(" and %d more", more)
 	}
-	to.Log(context.Background(), s.level, s.message+", further ones", "upstream", upstream, "kind", fmt.Sprint(s.kind),
+	to.Log(context.Background(), s.level, s.message+", further ones", kind, name, "kind", fmt.Sprint(s.kind),
 		"times", s.count, "within", time.Duration(now-s.since).Round(time.Second).String(), "of", first)
 }
