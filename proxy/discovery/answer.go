@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/penstock/penstock/proxy/socket"
 )
 
 // A question is asked of a name server. Its name is canonical: lower case, and
@@ -39,6 +41,30 @@ type finding struct {
 	ttl    time.Duration // the smallest on the way to it
 	next   string        // the name to ask for instead: an alias led out of the reply
 	denied string        // why there is nothing: NXDOMAIN or NODATA; else empty
+	left   refusedRecords
+}
+
+// refusedRecords are those that can lead to no endpoint, and are left out.
+type refusedRecords struct {
+	n     int
+	first string // the first one, and why
+}
+
+func (r *refusedRecords) add(format string, args ...any) {
+	if r.n++; r.n == 1 {
+		r.first = fmt.Sprintf(format, args...)
+	}
+}
+
+// err is an error of the answer to q; nil: no record was left out.
+func (r *refusedRecords) err(q question) error {
+	switch r.n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%v: a record is left out: %s", q, r.first)
+	}
+	return fmt.Errorf("%v: %d records are left out, the first: %s", q, r.n, r.first)
 }
 
 // maxAliases bounds the CNAME records that are followed.
@@ -50,7 +76,7 @@ func read(reply *dns.Msg, q question) finding {
 	name, ended := q.name, false
 	for i := 0; i < maxAliases && !ended; i++ {
 		alias := f.take(reply.Answer, name, q.qtype)
-		if !f.empty() {
+		if !f.empty() || f.left.n > 0 {
 			return f
 		}
 		if ended = alias == ""; !ended {
@@ -102,12 +128,21 @@ func (f *finding) add(rr dns.RR) {
 	case *dns.AAAA:
 		f.addIP(r.AAAA)
 	case *dns.SRV:
-		f.services = append(f.services, service{r.Priority, r.Weight, r.Port, dns.CanonicalName(r.Target)})
+		target := dns.CanonicalName(r.Target)
+		if r.Port == 0 && target != "." { // which is no service (RFC 2782), whatever its port
+			f.left.add("%s has port 0", strings.TrimSuffix(target, "."))
+			return
+		}
+		f.services = append(f.services, service{r.Priority, r.Weight, r.Port, target})
 	}
 }
 
 func (f *finding) addIP(ip []byte) {
 	if a, ok := netip.AddrFromSlice(ip); ok {
+		if why := socket.NoHost(a); why != "" {
+			f.left.add("%s", why)
+			return
+		}
 		f.addresses = append(f.addresses, a.Unmap())
 	}
 }

@@ -115,15 +115,19 @@ func (d *DNS) resolve(ctx context.Context, q question) (*dns.Msg, finding, error
 	return nil, finding{}, errAliases
 }
 
-// learn remembers what came of asking q. After a failure the last answer stays.
+// learn remembers what came of asking q. After a failure the last answer stays. An answer of which
+// every record is left out is one; another one is used as far as it can be.
 func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter float64) {
 	a := d.memory[q]
+	if err == nil && f.empty() {
+		err = f.left.err(q)
+	}
 	if a.err = err; err != nil {
 		a.failures++
 		a.expires = now.Add(d.cfg.backoff(a.failures, jitter))
 		return
 	}
-	a.finding, a.failures = f, 0
+	a.finding, a.failures, a.err = f, 0, f.left.err(q)
 	a.expires = now.Add(d.cfg.lifetime(f, jitter))
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -227,9 +228,23 @@ func (p *parser) address(n *yaml.Node, into *string) {
 		p.wrongNode(n, "address %q: write a host and a port, such as 10.0.0.11:5432", text)
 	case a.Connectable() != nil:
 		p.wrongNode(n, "%v", a.Connectable())
+	case noHost(a) != "":
+		p.wrongNode(n, "address %q: %s: write that of one server", text, noHost(a))
 	default:
 		*into = a.String()
 	}
+}
+
+// noHost says why the host of an address is none, "" if it may be one.
+func noHost(a socket.Address) string {
+	if a.Network == "unix" {
+		return ""
+	}
+	addr, err := netip.ParseAddrPort(a.Name)
+	if err != nil { // a name
+		return ""
+	}
+	return socket.NoHost(addr.Addr())
 }
 
 func (p *parser) text(n *yaml.Node, into *string) bool {

@@ -50,6 +50,8 @@ func TestParseProblems(t *testing.T) {
 		{"- {weight: 2}", "eps:1:3: write the endpoint's address"},
 		{"- 10.0.0.1\n", `eps:1:3: invalid address "10.0.0.1": write 10.0.0.1:8080`},
 		{"- ':80'\n", `eps:1:3: address ":80": write a host and a port`},
+		{"- 0.0.0.0:80\n", `eps:1:3: address "0.0.0.0:80": 0.0.0.0 is the address of no host: write that of one server`},
+		{"- '[fe80::1]:80'\n", `eps:1:3: address "[fe80::1]:80": fe80::1 is link-local, and has no zone`},
 		{"- a:0\n", `eps:1:3: address "a:0": write a host and a port`},
 		{"- '[::1]:0'\n", "write a host and a port"},
 		{"- unix:/x?mode=0600\n", "write unix:/x"},

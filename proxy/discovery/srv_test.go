@@ -174,3 +174,46 @@ func TestSilentServersEndALookup(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestRecordsThatLeadNowhere: records that can be no endpoint's are left out with the reason, and
+// the others used. An answer that has no others has failed: what was known stays.
+func TestRecordsThatLeadNowhere(t *testing.T) {
+	s := newServer(t)
+	s.set(srv, "30 SRV 10 1 0 a.example.", "30 SRV 10 1 5432 a.example.")
+	s.set("A a.example.", "30 A 10.0.0.1", "30 A 0.0.0.0", "30 A 224.0.0.1", "30 A 255.255.255.255")
+	s.set("AAAA a.example.", "30 AAAA ::", "30 AAAA fe80::1")
+	cfg := services(s)
+	cfg.MinTTL = 30 * time.Second // all is asked for together
+	r := lookups(t, cfg)
+	r.again()
+	equal(t, r.told(), "10.0.0.1:5432*1")
+	fails := func(texts ...string) {
+		t.Helper()
+		err := r.source.Status().Err
+		for _, text := range texts {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("error %v, want %s", err, text)
+			}
+		}
+	}
+	fails("a record is left out: a.example has port 0", "3 records are left out, the first: 0.0.0.0 is the address of no host", "2 records are left out, the first: :: is")
+
+	s.set(srv, "30 SRV 10 1 0 a.example.")
+	s.set("A a.example.", "30 A 0.0.0.0")
+	r.again()
+	r.again()
+	if n := r.source.Status().Endpoints; n != 1 {
+		t.Errorf("%d endpoints are left of an answer that leads nowhere, want the one that was known", n)
+	}
+
+	s.set(srv, "30 SRV 10 1 5432 a.example.", "30 SRV 0 0 0 .")
+	s.set("A a.example.", "30 A 10.0.0.2")
+	s.set("AAAA a.example.", "30 AAAA fd00::2")
+	for range 3 {
+		r.again()
+	}
+	equal(t, r.told(), "10.0.0.2:5432*1 [fd00::2]:5432*1")
+	if err := r.source.Status().Err; err != nil {
+		t.Error(err)
+	}
+}

@@ -40,6 +40,23 @@ func (a Address) Connectable() error {
 	return nil
 }
 
+// NoHost says why an address of IP is not one of a host, so that no list of servers has it; "" if
+// it may be. connect(2) takes an unspecified address for this machine's loopback, which who writes
+// it as an endpoint does not mean.
+func NoHost(ip netip.Addr) string {
+	switch ip = ip.Unmap(); {
+	case ip.IsUnspecified():
+		return ip.String() + " is the address of no host"
+	case ip.IsMulticast():
+		return ip.String() + " is a multicast address"
+	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return ip.String() + " is the broadcast address"
+	case ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "":
+		return ip.String() + " is link-local, and has no zone"
+	}
+	return ""
+}
+
 // IsHostname reports whether a text may be a name of a host: letters, digits and hyphens in
 // labels of 63 at most (RFC 1123, 2.1), and underscores, which names of DNS have in practice. It
 // has no dot at its end.
