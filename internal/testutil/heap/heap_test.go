@@ -20,7 +20,8 @@ func TestTaken(t *testing.T) {
 	}
 	before := heap.InUse()
 	kept = nil
-	if freed := before - heap.InUse(); freed < 1<<20 || freed > 2<<20 {
+	// The test's own runtime takes a few objects meanwhile.
+	if freed := before - heap.InUse(); freed < 1<<20-64<<10 || freed > 1<<20+64<<10 {
 		t.Errorf("what is not kept any more frees %d", freed)
 	}
 }
