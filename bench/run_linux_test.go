@@ -207,18 +207,14 @@ func TestSlabOfIdleSessions(t *testing.T) {
 		t.Skipf("sockets cannot be told from the rest of the slab, which never rests: %v", err)
 	}
 	var seen []report.Number
-	measured := false
 	for range 20 {
 		for _, x := range do(t, small(t, faultNone, []string{"idle"}), nil).Scenarios[0].Trials {
 			n := x.Idle.SlabBytes
 			if n >= 2*sessions*1000 {
 				return
 			}
-			seen, measured = append(seen, n), measured || n.Known()
+			seen = append(seen, n)
 		}
-	}
-	if !measured {
-		t.Skip("the machine's slab never rests")
 	}
 	t.Errorf("of %d sessions the slab had %v", sessions, seen)
 }
