@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -34,6 +36,8 @@ func (f *failover) bench(addr, script string) *bench {
 	must(f.t, b.cmd.Start())
 	go func() { b.done <- b.cmd.Wait() }()
 	f.t.Cleanup(func() { _ = b.cmd.Process.Kill() })
+	// Before it reports it has connected all of its clients.
+	condition.Await(f.t, "pgbench reports", func() bool { return strings.Contains(b.output.String(), "progress: ") })
 	return b
 }
 
