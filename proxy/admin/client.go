@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/proxy/generation"
 	"github.com/penstock/penstock/proxy/socket"
@@ -20,14 +21,33 @@ import (
 // ErrNotRunning is wrapped by the errors of a [Client] if nobody listens at its address.
 var ErrNotRunning = errors.New("nothing runs there")
 
-// maxAnswer bounds what is read of an answer: a status of 100,000 endpoints is less.
-const maxAnswer = 128 << 20
+// ErrSilent is wrapped by the errors of a [Client] whose question was not answered in time. What
+// it asked for may be done all the same.
+var ErrSilent = errors.New("no answer in time")
+
+// What is read of an answer at most: a status of 100,000 endpoints is less than maxAnswer, and
+// every problem of a configuration less than maxRefusal.
+const (
+	maxAnswer  = 64 << 20
+	maxRefusal = 1 << 20
+	maxHeaders = 64 << 10
+)
+
+// How long an answer may take: to begin, if nothing need be read or opened for it; to begin, if a
+// configuration is read and brought into force; and to end after that.
+const (
+	quickAnswer = 5 * time.Second
+	slowAnswer  = 5 * time.Minute
+	restAnswer  = time.Minute
+)
 
 // A Client asks and tells a running load balancer. Its methods return an error of one
 // line; that of what the other side refuses is a [*Refusal].
 type Client struct {
-	addr socket.Address
-	http http.Client
+	addr  socket.Address
+	http  http.Client
+	quick time.Duration // quickAnswer
+	most  int64         // maxAnswer
 }
 
 // A Refusal is an error that the other side has answered.
@@ -50,7 +70,20 @@ func NewClient(bind string) (*Client, error) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, addr.Network, addr.Name)
 	}
-	return &Client{addr: addr, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}, nil
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{
+		addr: addr, http: http.Client{Transport: transport, CheckRedirect: stay}, quick: quickAnswer, most: maxAnswer,
+	}, nil
+}
+
+// beginsWithin is how long the answer to a request may take to begin.
+func (c *Client) beginsWithin(path string) time.Duration {
+	switch path {
+	case "/plan", "/reload", "/confirm", "/rollback":
+		return slowAnswer
+	}
+	return c.quick
 }
 
 // Status asks what there is and what it does.
@@ -133,8 +166,16 @@ func (c *Client) SetSplit(ctx context.Context, listener string, route int, perce
 	return c.do(ctx, http.MethodPost, "/split", q, nil)
 }
 
-// do makes a request, and reads the answer into v unless that is nil.
+// do makes a request, and reads the answer into v unless that is nil. Whatever listens there, it
+// ends in time, reads no more than a bounded answer, and asks nobody else.
 func (c *Client) do(ctx context.Context, method, path string, q url.Values, v any) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	within := func(d time.Duration) *time.Timer {
+		return time.AfterFunc(d, func() { cancel(fmt.Errorf("%w (%v)", ErrSilent, d)) })
+	}
+	late := within(c.beginsWithin(path))
+	defer func() { late.Stop() }()
 	u := url.URL{Scheme: "http", Host: "localhost", Path: path, RawQuery: q.Encode()}
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
@@ -143,13 +184,23 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	r.Header.Set(Header, "1")
 	answer, err := c.http.Do(r)
 	if err != nil {
-		return c.explain(err)
+		return c.explain(ctx, err)
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	late.Stop()
+	late = within(restAnswer)
+	most := c.most
+	if answer.StatusCode != http.StatusOK {
+		most = maxRefusal
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
 	switch {
 	case err != nil:
-		return c.explain(err)
+		return c.explain(ctx, err)
+	case answer.StatusCode/100 == 3:
+		return fmt.Errorf("%s: its answer leads elsewhere (%s), which nothing of penstock says: another program listens there", c.addr, answer.Status)
+	case int64(len(body)) > most:
+		return fmt.Errorf("%s: its answer is longer than %d bytes", c.addr, most)
 	case answer.StatusCode != http.StatusOK:
 		return refusal(answer.StatusCode, body)
 	case v == nil:
@@ -172,7 +223,10 @@ func refusal(code int, body []byte) error {
 }
 
 // explain says why there is no answer.
-func (c *Client) explain(err error) error {
+func (c *Client) explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
+		return fmt.Errorf("%s: %w: what listens there hangs, or is another program", c.addr, cause)
+	}
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err

@@ -59,3 +59,6 @@ func Paths() (list []string) {
 	}
 	return list
 }
+
+// Hurry has a client wait for quick answers for so long, and read so many bytes at most.
+func (c *Client) Hurry(quick time.Duration, most int64) { c.quick, c.most = quick, most }

@@ -1,0 +1,79 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/generation"
+)
+
+// TestSilentServer: a client whose question is accepted and never answered ends by itself.
+func TestSilentServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // whose queue accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := admin.NewClient(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Hurry(20*time.Millisecond, 1<<20)
+	for name, ask := range map[string]func() error{
+		"status":      func() error { _, err := c.Status(t.Context()); return err },
+		"generations": func() error { _, err := c.Generations(t.Context()); return err },
+		"drain":       func() error { return c.Drain(t.Context()) },
+		"weight":      func() error { return c.SetWeight(t.Context(), "u", "e", 1) },
+	} {
+		if err := ask(); !errors.Is(err, admin.ErrSilent) || !strings.HasPrefix(err.Error(), l.Addr().String()+": no answer in time (20ms)") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Reload(ctx, generation.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestStrangeServers: a client follows nobody elsewhere, and reads no more than an answer may be.
+func TestStrangeServers(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch asked++; r.URL.Path {
+		case "/status":
+			http.Redirect(w, r, "/generations", http.StatusTemporaryRedirect)
+		case "/generations":
+			fmt.Fprintf(w, "{%1000s}", "")
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, strings.Repeat("x", 2<<20))
+		}
+	}))
+	defer s.Close()
+	c, err := admin.NewClient(strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || asked != 1 {
+		t.Errorf("redirected: %v, after %d requests", err, asked)
+	}
+	if _, err := c.Generations(t.Context()); err != nil {
+		t.Errorf("an answer: %v", err)
+	}
+	if err := c.Drain(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "longer than 1048576 bytes") {
+		t.Errorf("a long refusal: %v", err)
+	}
+	c.Hurry(time.Minute, 1000)
+	if _, err := c.Generations(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "longer than 1000 bytes") {
+		t.Errorf("a long answer: %v", err)
+	}
+}
