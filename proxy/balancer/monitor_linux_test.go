@@ -76,6 +76,7 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 1m}, health_che
 	}
 	r.Until("the last resort is counted", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort > 0 })
 	c.Close()
+	r.Until("its session has ended", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 0 }) // or the end might cut it
 	if err := r.End(); err != nil {
 		t.Error(err)
 	}
