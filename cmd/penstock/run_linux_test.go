@@ -270,7 +270,11 @@ func TestPlanTellsNothingOfOtherFiles(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("password: hunter2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := (&running{path: r.file, env: os.LookupEnv}).Plan(t.Context(), secret)
+	p := &running{path: r.file, env: os.LookupEnv}
+	if _, err := p.Plan(t.Context(), secret, false); !errors.Is(err, admin.ErrForbidden) || !strings.Contains(err.Error(), "penstock check "+secret) {
+		t.Errorf("to those who may not have it read it says %v", err)
+	}
+	_, err := p.Plan(t.Context(), secret, true)
 	if !errors.Is(err, admin.ErrInvalid) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "password") {
 		t.Errorf("it says %v", err)
 	}

@@ -10,13 +10,17 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// Plan tells what a reload from a file would change. Of another file than that of the
-// process it does not tell what is wrong with it: the process may be allowed to read what
-// those who ask are not.
-func (r *running) Plan(_ context.Context, path string) (admin.Plan, error) {
+// Plan tells what a reload from a file would change. Another file than that of the process is
+// read only for who is trusted, since it may name variables of the process's environment; and
+// what is wrong with it is not told: the process may be allowed to read what those who ask are
+// not.
+func (r *running) Plan(_ context.Context, path string, trusted bool) (admin.Plan, error) {
 	other := path != "" && path != r.path
-	if !other {
+	switch {
+	case !other:
 		path = r.path
+	case !trusted:
+		return admin.Plan{}, fmt.Errorf("%w: %s is another file than the one in force, which the process reads for root and for its own user alone, over its unix socket: write penstock plan as one of these, or penstock check %[2]s, or ask for the plan of %s", admin.ErrForbidden, path, r.path)
 	}
 	next, err := loadConfig(path, r.env)
 	switch {

@@ -18,6 +18,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrInvalid is wrapped for what cannot be meant (400).
 	ErrInvalid = errors.New("invalid")
+	// ErrForbidden is wrapped for what is not for whoever asks (403).
+	ErrForbidden = errors.New("not allowed")
 )
 
 // A Balancer is what is asked and changed while it runs. Its methods are called by any
@@ -52,10 +54,11 @@ type Reloader interface {
 	// Generations tells which ones there are.
 	Generations() generation.Status
 	// Plan tells what a reload from a file would change, which changes nothing. An empty
-	// path is that of the file in force, of which the error may be a [*ConfigError]. Of
-	// another file nothing is told: what the process may read is not for everybody who
-	// may ask it.
-	Plan(ctx context.Context, path string) (Plan, error)
+	// path is that of the file in force, of which the error may be a [*ConfigError]. Another
+	// file is read only for who is trusted, otherwise the error wraps [ErrForbidden]; and
+	// what is wrong with it is not told: what the process may read, and its environment, are
+	// not for everybody who may ask it.
+	Plan(ctx context.Context, path string, trusted bool) (Plan, error)
 }
 
 // Reloaded is what has become of a reload.
@@ -110,6 +113,15 @@ func (e *ConfigError) Error() string {
 	}
 	return fmt.Sprintf("%s: %d problems, nothing was changed", e.Path, len(e.Problems))
 }
+
+// told is the error as those may know it who may not read what the process may: without what the
+// file says.
+func (e *ConfigError) told() error {
+	return fmt.Errorf("%s cannot be used, nothing was changed: write penstock check %[1]s as a user who may read it, which says why: %w", e.Path, errUnsaid)
+}
+
+// errUnsaid is the error of a configuration of which it is not told what is wrong with it.
+var errUnsaid = errors.New("what it says is for root, and for the user as whom the process runs, over its unix socket")
 
 // State says what something is doing.
 type State string

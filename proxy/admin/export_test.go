@@ -62,3 +62,8 @@ func Paths() (list []string) {
 
 // Hurry has a client wait for quick answers for so long, and read so many bytes at most.
 func (c *Client) Hurry(quick time.Duration, most int64) { c.quick, c.most = quick, most }
+
+// MayRead reports whether a user may read what a process of another one may.
+func MayRead(uid uint32, known bool, process int, whole bool) bool {
+	return user{uid, known}.mayRead(process, whole)
+}

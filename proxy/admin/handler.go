@@ -56,6 +56,9 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		write(w, http.StatusOK, v)
 		return
 	}
+	if c, ok := errors.AsType[*ConfigError](err); ok && !trusted(r.Context()) {
+		err = c.told()
+	}
 	f := failure{Error: strings.ReplaceAll(err.Error(), "\n", "; ")} // joined errors have lines
 	if c, ok := errors.AsType[*ConfigError](err); ok {
 		f.Details = c.Text
@@ -85,7 +88,7 @@ func (s *Server) perform(r *http.Request) (any, error) {
 // code is the status of an answer that is an error.
 func code(err error) int {
 	switch {
-	case errors.Is(err, errHeader):
+	case errors.Is(err, errHeader), errors.Is(err, ErrForbidden):
 		return http.StatusForbidden
 	case errors.Is(err, ErrNotFound):
 		return http.StatusNotFound
@@ -97,7 +100,7 @@ func code(err error) int {
 		return http.StatusConflict
 	case errors.Is(err, generation.ErrClosed):
 		return http.StatusServiceUnavailable
-	case errors.As(err, new(*ConfigError)):
+	case errors.As(err, new(*ConfigError)), errors.Is(err, errUnsaid):
 		return http.StatusUnprocessableEntity
 	default:
 		return http.StatusInternalServerError
@@ -126,7 +129,7 @@ func (s *Server) generations(context.Context, *arguments) (any, error) {
 }
 
 func (s *Server) plan(ctx context.Context, a *arguments) (any, error) {
-	return s.cfg.Reloader.Plan(ctx, a.config)
+	return s.cfg.Reloader.Plan(ctx, a.config, trusted(ctx))
 }
 
 func (s *Server) reload(ctx context.Context, a *arguments) (any, error) {

@@ -160,7 +160,11 @@ func TestOneThingWrong(t *testing.T) {
 			}
 		}
 		prepare(t)
-		if code, changes := r.send(wire{"POST", target, marked, ""}); code != http.StatusOK || changes != (path != "/plan") {
+		want := http.StatusOK
+		if strings.HasPrefix(target, "/plan?config=") { // which is not for who has no connection
+			want = http.StatusForbidden
+		}
+		if code, changes := r.send(wire{"POST", target, marked, ""}); code != want || changes != (path != "/plan") {
 			t.Errorf("%s is answered %d, changes %v", target, code, changes)
 		}
 	}

@@ -118,7 +118,10 @@ func (r *reloader) Reload(ctx context.Context, o generation.Options) (admin.Relo
 
 func (r *reloader) Generations() generation.Status { return r.Status() }
 
-func (r *reloader) Plan(_ context.Context, path string) (admin.Plan, error) {
+func (r *reloader) Plan(_ context.Context, path string, trusted bool) (admin.Plan, error) {
+	if path != "" && !trusted {
+		return admin.Plan{}, fmt.Errorf("%w: %s", admin.ErrForbidden, path)
+	}
 	return admin.Plan{Generation: 1, Connections: 3, Changes: []admin.Planned{{What: path, Connections: 2}}}, r.problem()
 }
 
