@@ -26,6 +26,9 @@ func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 // CopyN is Copy of n bytes. It returns io.EOF if src ended before, as [io.CopyN]
 // does.
 func (r *Relay) CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
+	if n <= 0 {
+		return 0, nil
+	}
 	moved, err := r.Copy(dst, io.LimitReader(src, n))
 	switch {
 	case moved == n:

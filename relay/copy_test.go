@@ -422,7 +422,21 @@ func TestCopyOddEnds(t *testing.T) {
 	if _, err := r.Copy(struct{ io.Writer }{io.Discard}, eagain{}); !errors.Is(err, syscall.EAGAIN) {
 		t.Errorf("EAGAIN: %v", err)
 	}
+	for _, n := range []int{-1, 1 << 30} {
+		var b strings.Builder
+		if moved, err := r.Copy(struct{ io.Writer }{&b}, liar(n)); moved != 0 || b.Len() != 0 || err == nil || !strings.Contains(err.Error(), "that it was not asked for") {
+			t.Errorf("a read of %d bytes: %d were copied, %v", n, moved, err)
+		}
+	}
+	if n, err := r.CopyN(io.Discard, strings.NewReader("abc"), -1); n != 0 || err != nil { // as io.CopyN
+		t.Errorf("CopyN of -1: %d, %v", n, err)
+	}
 }
+
+// liar says that it has read so many bytes, and has not.
+type liar int
+
+func (l liar) Read([]byte) (int, error) { return int(l), nil }
 
 // head is a wrapper that has read ahead, and returns itself.
 type head struct {

@@ -188,6 +188,9 @@ func (d *descriptor) unsent() int {
 }
 
 func (d *descriptor) closeWrite() error {
+	if d.leg.over {
+		return nil
+	}
 	d.leg.shut.Store(true)
 	if !d.isSocket() {
 		return errNoHalfClose

@@ -25,3 +25,5 @@ func (*descriptor) unsent() int { return 0 }
 func (*descriptor) stopped() bool { return false }
 
 func (l *legState) aborted(any) bool { return l != nil && l.gone.Load() }
+
+func (l *legState) look(any) {}

@@ -143,6 +143,9 @@ const movesPerTurn = 32
 // error, again and again (io.Reader forbids it).
 var errEndless = errors.New("read returned no bytes and no error")
 
+// errInvalidRead: a wrapper breaks the contract of [io.Reader].
+var errInvalidRead = errors.New("read returned a number of bytes that it was not asked for")
+
 // step moves what can be moved without waiting, and says what to wait for.
 func (d *direction) step() wait {
 	for range movesPerTurn {

@@ -25,6 +25,8 @@ type leg struct {
 type legState struct {
 	shut atomic.Bool // set before the end of file is passed on to it
 	gone atomic.Bool // a write to it has failed
+	ours bool        // nobody beside the session writes to it, or ends it
+	over bool        // its owner had ended it before the session
 }
 
 // newLeg returns the leg of conn, and what its wrappers have read ahead.
@@ -32,10 +34,11 @@ func newLeg(conn net.Conn) (l leg, ahead []byte) {
 	if isNil(conn) {
 		return leg{closed: true}, nil
 	}
-	l = leg{conn: conn, dst: unwrapWriter(conn), state: new(legState)}
+	l = leg{conn: conn, dst: unwrapWriter(conn), state: &legState{ours: true}}
 	l.src, ahead = unwrapReader(conn)
 	l.srcDesc = newDescriptor(l.src, l.state)
 	l.dstDesc = newDescriptor(l.dst, l.state)
+	l.state.look(conn)
 	return l, ahead
 }
 

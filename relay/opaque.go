@@ -26,9 +26,12 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 			return 0, final(err)
 		}
 		n, err := s.r.Read(p)
+		if n < 0 || n > len(p) { // nobody knows which bytes those are
+			return 0, errInvalidRead
+		}
 		s.err = err
 		if n > 0 {
-			return min(n, len(p)), nil
+			return n, nil
 		}
 	}
 	return 0, errEndless
@@ -81,6 +84,9 @@ func (s *opaqueSink) send(p []byte) (int, error) {
 func (s *opaqueSink) drain(conduit, int) (int, error) { return 0, syscall.EINVAL }
 
 func (s *opaqueSink) closeWrite() error {
+	if s.leg.over {
+		return nil
+	}
 	c, ok := s.w.(closeWriter)
 	if !ok {
 		return errNoHalfClose

@@ -21,6 +21,10 @@ const (
 	TCP_ESTABLISHED = unix.BPF_TCP_ESTABLISHED
 	TCP_CLOSE       = unix.BPF_TCP_CLOSE
 	TCP_CLOSE_WAIT  = unix.BPF_TCP_CLOSE_WAIT
+	TCP_FIN_WAIT1   = unix.BPF_TCP_FIN_WAIT1
+	TCP_FIN_WAIT2   = unix.BPF_TCP_FIN_WAIT2
+	TCP_LAST_ACK    = unix.BPF_TCP_LAST_ACK
+	TCP_CLOSING     = unix.BPF_TCP_CLOSING
 )
 
 // Recv receives with recvfrom(2) and no address. It returns 0 and no error at
@@ -90,4 +94,16 @@ func SocketPair() (a, b int, err error) {
 		return -1, -1, err
 	}
 	return fds[0], fds[1], nil
+}
+
+// HasError reports whether a socket has an error that nobody has been told of yet, and leaves
+// it there. EINTR is tried again; what cannot be found out is an error.
+func HasError(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd)}}
+	for {
+		_, err := unix.Poll(p, 0)
+		if err != unix.EINTR {
+			return err != nil || p[0].Revents&(unix.POLLERR|unix.POLLNVAL) != 0
+		}
+	}
 }

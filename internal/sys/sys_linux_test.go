@@ -1,6 +1,7 @@
 package sys_test
 
 import (
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
@@ -255,4 +257,24 @@ func effective(t *testing.T, status string) (set uint64) {
 	}
 	t.Fatal("no CapEff")
 	return 0
+}
+
+// TestHasError: a reset is an error until it is read, an end of file is none.
+func TestHasError(t *testing.T) {
+	near, far := sockets.TCPPair(t)
+	fd := sockets.FD(t, near)
+	if sys.HasError(fd) {
+		t.Error("an error at first")
+	}
+	far.SetLinger(0)
+	far.Close()
+	condition.Await(t, "the reset", func() bool { return sys.HasError(fd) })
+	for range 2 { // it is still there
+		if !sys.HasError(fd) {
+			t.Error("no error after a reset")
+		}
+	}
+	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) || sys.HasError(fd) {
+		t.Errorf("%v, and then an error: %v", err, sys.HasError(fd))
+	}
 }

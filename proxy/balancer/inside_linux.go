@@ -16,10 +16,10 @@ import (
 // endpoint at one of them may send clients round in a circle, of which one takes all
 // connections that there may be.
 type inside struct {
-	server  *Server // whose mu is held
-	ports   map[uint16][]arrival
-	paths   map[string]string // listeners by unix socket
-	machine []netip.Addr      // the machine's addresses; nil: not asked for yet
+	server *Server // whose mu is held
+	ports  map[uint16][]arrival
+	paths  map[string]string // listeners by unix socket
+	local  func(netip.Addr) bool
 }
 
 // An arrival is an address of a listener; one that is unspecified is all of its family.
@@ -29,7 +29,7 @@ type arrival struct {
 }
 
 func (s *Server) newInside() *inside {
-	in := &inside{server: s, ports: make(map[uint16][]arrival), paths: make(map[string]string)}
+	in := &inside{server: s, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: socket.Local()}
 	for _, b := range s.binds {
 		if !b.listener.TCP() {
 			in.paths[b.listener.Addr()] = b.owner
@@ -91,23 +91,6 @@ func (in *inside) listens(address string) (listener string, ok bool) {
 		}
 	}
 	return "", false
-}
-
-// local reports whether an address is this machine's.
-func (in *inside) local(ip netip.Addr) bool {
-	if ip.IsLoopback() || ip.IsUnspecified() { // which is the loopback to whoever connects, see ip(7)
-		return true
-	}
-	if in.machine == nil {
-		in.machine = []netip.Addr{}
-		all, _ := net.InterfaceAddrs()
-		for _, a := range all {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				in.machine = append(in.machine, p.Addr().Unmap().WithZone(""))
-			}
-		}
-	}
-	return slices.Contains(in.machine, ip)
 }
 
 // refuse returns why an address cannot be an endpoint of an upstream; "": it can. That other

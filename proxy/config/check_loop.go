@@ -45,7 +45,7 @@ func (k *checker) adminEndpoints(c *Config) {
 	for _, u := range c.Upstreams {
 		for i := range u.Endpoints {
 			e := &u.Endpoints[i]
-			if slices.ContainsFunc(departures(e.Address), func(at string) bool { return slices.Contains(own, at) }) {
+			if slices.ContainsFunc(k.departures(e.Address), func(at string) bool { return slices.Contains(own, at) }) {
 				k.complainAt(k.at(&e.Address, e), "write another address", "%s is the admin interface: every client could steer this process", e.Address)
 			}
 		}
@@ -81,7 +81,7 @@ func (g *graph) walk(from any) {
 	case *Upstream:
 		for i := range from.Endpoints {
 			by := from.Endpoints[i].Address
-			for _, at := range departures(by) {
+			for _, at := range g.departures(by) {
 				if ln := g.listeners[at]; ln != nil {
 					g.follow(step{from: from, by: by}, ln)
 					break
@@ -197,7 +197,7 @@ func arrivals(a Address) []string {
 }
 
 // departures are what a connection to an endpoint gets to, the likeliest first.
-func departures(a Address) []string {
+func (d *decoder) departures(a Address) []string {
 	if a.Network != "tcp" {
 		return arrivals(a)
 	}
@@ -215,6 +215,10 @@ func departures(a Address) []string {
 		case ip.IsLoopback() && ip.Is4():
 			list = append(list, "0.0.0.0 "+port)
 		case ip.IsLoopback():
+			list = append(list, ":: "+port)
+		case ip.Is4() && d.reaches(ip):
+			list = append(list, "0.0.0.0 "+port)
+		case d.reaches(ip):
 			list = append(list, ":: "+port)
 		}
 	}

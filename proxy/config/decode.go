@@ -20,6 +20,7 @@ type decoder struct {
 	isDir    func(path string) bool
 	exists   func(path string) bool
 	isLocal  func(addr netip.Addr) bool // an address is this machine's
+	reaches  func(addr netip.Addr) bool // a connection to it ends on this machine
 	named    []string                   // files that values name, and that were read
 	problems []Problem
 	warnings []Problem

@@ -48,13 +48,16 @@ func (t Tree) isDir(path string) bool {
 // exists says that everything is there but none.
 func (t Tree) exists(path string) bool { return !strings.HasSuffix(path, "none") }
 
+// reaches says that 192.0.2.2 is the machine's.
+func (t Tree) reaches(ip netip.Addr) bool { return ip == netip.MustParseAddr("192.0.2.2") }
+
 // isLocal says that all addresses are this machine's but 10.9.9.9.
 func (t Tree) isLocal(addr netip.Addr) bool { return addr != netip.MustParseAddr("10.9.9.9") }
 
 // LoadTree is Load with other files than those of the file system.
 func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir, l.exists, l.isLocal = t.read, t.glob, t.isDir, t.exists, t.isLocal
+	l.read, l.glob, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.isDir, t.exists, t.isLocal, t.reaches
 	l.file(path, place{})
 	return l.finish()
 }
@@ -70,7 +73,7 @@ func AdminBindTree(t Tree, path string, env Env) (string, []Problem) {
 // Decode is the part of LoadTree that looks at each value by itself.
 func Decode(t Tree, path string, env Env) []Problem {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir, l.exists, l.isLocal = t.read, t.glob, t.isDir, t.exists, t.isLocal
+	l.read, l.glob, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.isDir, t.exists, t.isLocal, t.reaches
 	l.file(path, place{})
 	return l.problems
 }

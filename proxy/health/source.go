@@ -26,13 +26,17 @@ const (
 	named Source = 1 << 63
 )
 
+// site is how many bits of an address of IPv6 the addresses of a site have in common, at least.
+const site = 48
+
 // sourceSeed is another one in each process, so that nobody finds addresses that pass for
 // those of somebody else.
 var sourceSeed = maphash.MakeSeed()
 
 // SourceOf returns the source of a client, of whose address so many bits say what is one
-// source: the first of an address of IPv4, the second of one of IPv6. 0 means 32 and 64. All
-// clients of a user of a unix socket are one.
+// source: the first of an address of IPv4, the second of one of IPv6. 0 means 32 and 64. Of IPv6
+// no more than 48 count, for that is what one site may have (RFC 6177): one customer is not to
+// be several witnesses. All clients of a user of a unix socket are one.
 func SourceOf(of source.Source, bits [2]int) Source {
 	if peer, ok := of.Credentials(); ok {
 		return named | Source(maphash.Comparable(sourceSeed, peer.UID))
@@ -46,8 +50,8 @@ func SourceOf(of source.Source, bits [2]int) Source {
 		n = 32
 	case a.Is4():
 		n = bits[0]
-	case n == 0:
-		n = 64
+	case n == 0 || n > site:
+		n = site
 	}
 	p, err := a.Prefix(n)
 	if err != nil {

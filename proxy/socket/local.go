@@ -1,0 +1,36 @@
+package socket
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Local returns a function that reports whether a connection to an address ends on this
+// machine: it is of the loopback, unspecified (which is the loopback to whoever connects, see
+// ip(7)), or one of an interface. The interfaces are asked once, at the first address that is
+// neither; if they cannot be asked, nothing more is local. The function is for one goroutine.
+func Local() func(netip.Addr) bool {
+	var machine map[netip.Addr]bool
+	return func(ip netip.Addr) bool {
+		ip = ip.Unmap().WithZone("")
+		if ip.IsLoopback() || ip.IsUnspecified() {
+			return true
+		}
+		if machine == nil {
+			machine = addresses()
+		}
+		return machine[ip]
+	}
+}
+
+// addresses are those of this machine's interfaces.
+func addresses() map[netip.Addr]bool {
+	found := make(map[netip.Addr]bool)
+	all, _ := net.InterfaceAddrs()
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			found[p.Addr().Unmap().WithZone("")] = true
+		}
+	}
+	return found
+}
