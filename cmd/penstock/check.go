@@ -27,6 +27,10 @@ func check(e *env, file string) error {
 	if err != nil {
 		return err
 	}
+	if most := int64(affordableByDefault(descriptors())); cfg.Limits.Connections > most {
+		fmt.Fprintf(e.stderr, "%s: warning: limits.connections is %d, and RLIMIT_NOFILE allows %d here: raise it where penstock runs (LimitNOFILE= of systemd), or write %d or less\n",
+			file, cfg.Limits.Connections, most, most)
+	}
 	endpoints := 0
 	for _, u := range cfg.Upstreams {
 		endpoints += len(u.Endpoints)

@@ -200,6 +200,8 @@ type Listener struct {
 	Addresses []string `json:"addresses"`       // with the ports that the kernel chose
 	Binds     []Bound  `json:"binds,omitempty"` // the same as in the file
 	State     State    `json:"state"`
+	// DrainedByHand says that it is Draining for that, until a reload.
+	DrainedByHand bool `json:"drained_by_hand,omitempty"`
 	// PausedAt is the limit at which it pauses, and Pauses how often it has at each: further
 	// clients wait in the kernel's queue. "connections", "per_second" and, of all listeners
 	// together, "process per_second".

@@ -109,6 +109,9 @@ func (f *finder) listener(l *Listener) {
 	if l.PausedAt != "" {
 		f.add(of, Warning, "listener_limit", "listener %s is at its limit (%s): further clients wait", l.Name, l.PausedAt)
 	}
+	if l.DrainedByHand {
+		f.add(of, Warning, "listener_drained", "listener %s is drained by hand: it accepts nobody until a reload", l.Name)
+	}
 	for _, q := range l.Queues {
 		switch {
 		case q.DroppedLastMinute > 0:

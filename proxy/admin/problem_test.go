@@ -59,6 +59,11 @@ func TestProblems(t *testing.T) {
 			web(func(l *Listener) { l.State, l.PausedAt = Paused, "connections" }),
 			[]string{"warning listener_limit listener web is at its limit (connections): further clients wait"},
 		},
+		"a listener drained by hand": {
+			web(func(l *Listener) { l.State, l.DrainedByHand = Draining, true }),
+			[]string{"warning listener_drained listener web is drained by hand: it accepts nobody until a reload"},
+		},
+		"one of a process that drains": {web(func(l *Listener) { l.State = Draining }), nil},
 		"an accept queue": {
 			web(func(l *Listener) { l.Queues = []Queue{{Address: ":80", Known: true, Length: 129, Most: 128}} }),
 			[]string{"warning accept_queue listener web: the accept queue of :80 is full (129 of 128 wait)"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/relay"
 )
@@ -144,7 +145,13 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
 		}
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
+	if l := r.Status().Listeners[0]; l.State != admin.Draining || !l.DrainedByHand {
+		t.Errorf("drained: %+v", l)
+	}
 	r.Reload(text)
+	if l := r.Status().Listeners[0]; l.State != admin.Serving || l.DrainedByHand {
+		t.Errorf("after a reload: %+v", l)
+	}
 	if got := whose(t, at); got != "a" {
 		t.Error(got)
 	}

@@ -110,6 +110,9 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		}
 	}
 	s := r.Status()
+	if s.Listeners[0].State != admin.Draining || s.Listeners[0].DrainedByHand {
+		t.Errorf("a listener of a process that drains is %+v", s.Listeners[0])
+	}
 	if s.State != admin.Draining || s.Connections.Active != 18 || s.DrainEnds.Before(began.Add(time.Hour)) || s.DrainEnds.After(time.Now().Add(time.Hour)) {
 		t.Errorf("%v, %d sessions, until %v", s.State, s.Connections.Active, s.DrainEnds)
 	}

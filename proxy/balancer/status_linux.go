@@ -63,8 +63,8 @@ func (s *Server) listenerStatus(name string, running *dispatch.Running) admin.Li
 		st.Handshakes, st.Certificates = handshakes(l.stats), certificates(l.tls.Lifetimes())
 	}
 	switch {
-	case l.drained:
-		st.State = admin.Draining
+	case l.drained, s.closing:
+		st.State, st.DrainedByHand = admin.Draining, l.drained
 	default:
 		if st.PausedAt = l.door.PausedAt(&s.process, s.now()); st.PausedAt != "" {
 			st.State = admin.Paused

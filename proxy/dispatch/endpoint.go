@@ -127,7 +127,7 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 	e.Endpoint.SetHealthy(healthy)
 	e.turn(!healthy)
 	e.up.look()
-	if !healthy {
+	if !healthy || e.gone.Load() { // that it is checked no more is no recovery
 		return
 	}
 	e.up.unserved.Store(0)
@@ -156,7 +156,7 @@ func (e *Endpoint) SetEjected(ejected bool) {
 	e.Endpoint.SetEjected(ejected)
 	e.turn(ejected)
 	e.up.look()
-	if !ejected {
+	if !ejected && !e.gone.Load() {
 		e.better("an endpoint has returned")
 	}
 }
