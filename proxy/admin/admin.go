@@ -274,7 +274,7 @@ type Upstream struct {
 	// LastResortAnswered are those of these connections in which the endpoint has sent a byte.
 	LastResortAnswered int64 `json:"last_resort_answered,omitempty"`
 	// EjectionsWithheld is how many times an endpoint would have been ejected if max_ejected
-	// had allowed it.
+	// had allowed it; of an upstream with one endpoint 0.
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty"`
 	// LocalFaults are connections that could not be made for want of something in this process
 	// or on this machine, by cause.
@@ -336,6 +336,11 @@ type Endpoint struct {
 	Picked   int64 `json:"picked"`         // how many times a policy has chosen it, whatever came of it
 	Total    int64 `json:"total"`          // sessions ever
 	Failures int64 `json:"failures"`       // ever: connects that failed, and sessions that ended before the first byte
+	// EjectionsWithheld is that of the upstream, for this endpoint; the last time it would have
+	// been ejected for WithheldWhy.
+	EjectionsWithheld           int64  `json:"ejections_withheld,omitempty"`
+	EjectionsWithheldLastMinute int64  `json:"ejections_withheld_last_minute,omitempty"`
+	WithheldWhy                 string `json:"withheld_why,omitempty"`
 	// LastFailure is the last connection that could not be made, or that ended without a byte
 	// of the endpoint; nil: there was none.
 	LastFailure *Failure `json:"last_failure,omitempty"`

@@ -138,7 +138,13 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{"warning local_faults upstream shop: 2 connections failed within the last minute for want of something on this machine (cannot assign requested address, no buffer space available)"},
 		},
-		"ejections": {shop(func(u *Upstream) { u.LastMinute.EjectionsWithheld = 2 }), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute)"}},
+		"ejections": {shop(func(u *Upstream) {
+			u.LastMinute.EjectionsWithheld = 2
+			of := func(name string, lately int64) Endpoint {
+				return Endpoint{Name: name, State: Up, Weight: 1, EjectionsWithheld: 9, EjectionsWithheldLastMinute: lately, WithheldWhy: "timed out"}
+			}
+			u.Endpoints = []Endpoint{of("a", 1), of("b", 0), of("c", 1)}
+		}), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute): a: timed out; c: timed out"}},
 		"discovery": {
 			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
 			[]string{"warning discovery upstream shop: discovery from dns A db.test fails: SERVFAIL"},

@@ -47,7 +47,7 @@ func (f *finder) upstream(u *Upstream) {
 			plural(n, "connection", "connections"), strings.Join(slices.Sorted(maps.Keys(u.LocalFaults)), ", "))
 	}
 	if n := m.EjectionsWithheld; n > 0 {
-		f.add(of, Warning, "ejections_withheld", "upstream %s: max_ejected keeps endpoints that fail (%s within the last minute)", u.Name, plural(n, "failure", "failures"))
+		f.add(of, Warning, "ejections_withheld", "upstream %s: max_ejected keeps endpoints that fail (%s within the last minute)%s", u.Name, plural(n, "failure", "failures"), withheld(u.Endpoints))
 	}
 	if d := u.Discovery; d != nil && d.Error != "" {
 		f.add(of, Warning, "discovery", "upstream %s: discovery from %s %s fails: %s", u.Name, d.Kind, d.From, d.Error)
@@ -82,6 +82,23 @@ func (f *finder) outage(of Problem, u *Upstream) {
 		return
 	}
 	f.add(of, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
+}
+
+// withheld says which endpoints max_ejected keeps, of some of them, and what fails there.
+func withheld(list []Endpoint) string {
+	var parts []string
+	for i := range list {
+		if e := &list[i]; e.EjectionsWithheldLastMinute > 0 {
+			parts = append(parts, e.Name+": "+e.WithheldWhy)
+		}
+	}
+	if more := len(parts) - mostEndpoints; more > 0 {
+		parts = append(parts[:mostEndpoints], fmt.Sprintf("and %d more", more))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, "; ")
 }
 
 // unusable says why endpoints get no clients, of some of them.

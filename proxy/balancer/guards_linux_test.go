@@ -155,8 +155,8 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 func TestEjectionsWithheld(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off, circuit_breaker: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.5}}]`,
-		sockets.Refusing(t)))
+upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b, weight: 0}], health_check: off, circuit_breaker: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.4}}]`,
+		sockets.Refusing(t), named(t, "b")))
 	for range 3 {
 		refused(t, r.At("l"))
 	}

@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/monitor"
 )
 
@@ -147,6 +149,7 @@ func (s *Server) watched() []monitor.Counter {
 			)
 			if u.outlier != nil {
 				list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: name, Total: u.outlier.Held()})
+				list = u.withheld(list)
 			}
 		}
 	}
@@ -154,14 +157,38 @@ func (s *Server) watched() []monitor.Counter {
 	return list
 }
 
+// withheld appends those endpoints' of an upstream that would have been ejected.
+func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
+	if u.outlier.Held() == 0 {
+		return list
+	}
+	for _, m := range u.order {
+		if m.judge == nil {
+			continue
+		}
+		if n, _ := m.judge.HeldBack(); n > 0 {
+			list = append(list, monitor.Counter{Key: m.judge, Message: withheldLine, Total: n, Unlogged: true})
+		}
+	}
+	return list
+}
+
 // An explanation is a Server that is asked for what is behind a counter.
 type explanation Server
 
 // Reasons implements [monitor.Explanation].
-func (*explanation) Reasons(c *monitor.Counter) map[string]int64 {
+func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 	switch of := c.Key.(type) {
 	case *dispatch.Door:
 		return of.Counts().Refused
+	case *health.Outlier:
+		times := make(map[string]int64)
+		for _, m := range e.judgedBy(of) {
+			if n, _ := m.judge.HeldBack(); n > 0 {
+				times[m.spec.Identity()] = n
+			}
+		}
+		return times
 	case *dispatch.Upstream:
 		switch c.Message {
 		case refusedLine:
@@ -179,11 +206,42 @@ func (*explanation) Reasons(c *monitor.Counter) map[string]int64 {
 const answered = "answered"
 
 // Attrs implements [monitor.Explanation].
-func (*explanation) Attrs(c *monitor.Counter, increase map[string]int64) []any {
-	if c.Message == resortLine {
+func (e *explanation) Attrs(c *monitor.Counter, increase map[string]int64) []any {
+	switch c.Message {
+	case resortLine:
 		return []any{answered, increase[answered]}
+	case withheldLine:
+		return []any{"endpoints", e.whyWithheld(c.Key.(*health.Outlier), increase)}
 	}
 	return nil
+}
+
+// judgedBy returns the endpoints that an Outlier judges.
+func (e *explanation) judgedBy(o *health.Outlier) (list []*member) {
+	for _, upstreams := range []map[string]*upstream{e.upstreams, e.departed} {
+		for _, u := range upstreams {
+			if u.outlier == o {
+				return slices.DeleteFunc(slices.Clone(u.order), func(m *member) bool { return m.judge == nil })
+			}
+		}
+	}
+	return nil
+}
+
+// whyWithheld says which endpoints were not ejected, how often, and for what, those first for
+// which that was most often.
+func (e *explanation) whyWithheld(o *health.Outlier, times map[string]int64) string {
+	list := slices.DeleteFunc(e.judgedBy(o), func(m *member) bool { return times[m.spec.Identity()] <= 0 })
+	slices.SortStableFunc(list, func(a, b *member) int { return cmp.Compare(times[b.spec.Identity()], times[a.spec.Identity()]) })
+	var parts []string
+	for _, m := range list[:min(len(list), mostExplained)] {
+		_, why := m.judge.HeldBack()
+		parts = append(parts, fmt.Sprintf("%s: %d, the last: %s", m.spec.Identity(), times[m.spec.Identity()], why))
+	}
+	if more := len(list) - mostExplained; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Level implements [monitor.Explanation]: that clients are refused by the listener's rules is

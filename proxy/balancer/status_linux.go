@@ -205,6 +205,12 @@ func (s *Server) endpointStatus(m *member, running *dispatch.Running) admin.Endp
 	}
 	answersStatus(&st, e.Answers())
 	st.LastFailure = s.lastFailure(e)
+	if m.judge != nil {
+		st.EjectionsWithheld, st.WithheldWhy = m.judge.HeldBack()
+		if st.EjectionsWithheldLastMinute = s.watcher.sums.Recent(s.now(), m.judge, withheldLine); st.EjectionsWithheld == 0 {
+			st.WithheldWhy = ""
+		}
+	}
 	if m.breaker != nil {
 		st.Opened = m.breaker.Opened()
 		if state := m.breaker.State(); state != health.Closed {

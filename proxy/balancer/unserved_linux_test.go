@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // TestRefusedClientsAreAnOutage: an upstream whose clients are refused because no connection
@@ -142,6 +143,35 @@ upstreams:
 		t.Errorf("%+v, %+v", u.Outage, f)
 	}
 	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "a: this machine cannot connect: cannot assign requested address")
+}
+
+// TestWithheldEjections name the endpoints, and what fails there; a single endpoint has none.
+func TestWithheldEjections(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: one}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], outlier_detection: {consecutive_failures: 1}, queue: {hold: 0s}, health_check: off}
+  - {name: one, endpoints: [{address: %q, name: c}], outlier_detection: {consecutive_failures: 1}, queue: {hold: 0s}, health_check: off}`,
+		sockets.Refusing(t), sockets.Refusing(t), sockets.Refusing(t)))
+	var kept admin.Endpoint
+	r.Until("one of two is kept", func() bool {
+		refused(t, r.At("l"))
+		refused(t, r.At("m"))
+		for _, e := range r.Status().Upstreams[1].Endpoints {
+			if e.EjectionsWithheldLastMinute > 0 {
+				kept = e
+				return true
+			}
+		}
+		return false
+	})
+	if kept.State != admin.Up || kept.EjectionsWithheld == 0 || kept.WithheldWhy != "cannot be connected to: connection refused" {
+		t.Errorf("%+v", kept)
+	}
+	r.Logs("level=WARN", `msg="ejections held back by max_ejected" upstream=u`, fmt.Sprintf(`endpoints="%s: `, kept.Name), ", the last: cannot be connected to: connection refused")
+	if one := r.Status().Upstreams[0]; one.Name != "one" || one.EjectionsWithheld != 0 || one.LastMinute.EjectionsWithheld != 0 || one.Endpoints[0].EjectionsWithheld != 0 || one.Endpoints[0].Failures == 0 {
+		t.Errorf("%+v", one)
+	}
 }
 
 // TestDeadEndpointIsNoNews: while its checks say that it is down, its ejections and the states of

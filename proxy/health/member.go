@@ -98,7 +98,7 @@ func (m *Member) judge(r *rule, o Outcome, now int64, streak int32) {
 	}
 	if m.outlier.full.Load() {
 		if o.Failed() {
-			m.outlier.held.Add(1)
+			m.holdBack(nil)
 		}
 		return
 	}
@@ -152,7 +152,7 @@ func (m *Member) leave(now int64, cause string, connects, stay bool) bool {
 		return false
 	}
 	if !o.room(now) {
-		o.held.Add(1)
+		m.holdBack(&cause)
 		return false
 	}
 	if m.reached.Swap(false) {

@@ -31,6 +31,7 @@ type Outlier struct {
 	keeper *Keeper
 	held   atomic.Int64
 	full   atomic.Bool // no more may be ejected; written under mu
+	lone   atomic.Bool // there is one endpoint at most, which nothing is kept from; written under mu
 
 	mu      sync.Mutex
 	cfg     *OutlierConfig
@@ -52,6 +53,8 @@ type Member struct {
 	total   atomic.Int64
 	damper  damper
 	last    failure
+	held    atomic.Int64           // times that it was not ejected, see Outlier.Held
+	heldFor atomic.Pointer[string] // why, the last time; nil: for the last failure
 
 	unreached atomic.Bool // the last failure was that it could not be connected to
 	reached   atomic.Bool // it was connected to since it was ejected last
@@ -148,8 +151,28 @@ func (o *Outlier) Ejected() (ejected, of int) {
 }
 
 // Held returns how many times an endpoint would have been ejected if MaxEjected had
-// allowed it; each failure beyond that counts.
+// allowed it; each failure beyond that counts. Where there is one endpoint alone none does:
+// clients have no other.
 func (o *Outlier) Held() int64 { return o.held.Load() }
+
+// HeldBack returns that of one endpoint, and why it would have been ejected, or the last failure
+// that it would have been ejected for.
+func (m *Member) HeldBack() (times int64, why string) {
+	if cause := m.heldFor.Load(); cause != nil {
+		return m.held.Load(), *cause
+	}
+	return m.held.Load(), m.last.String()
+}
+
+// holdBack counts that the endpoint is not ejected, for a cause or for its last failure.
+func (m *Member) holdBack(cause *string) {
+	if m.outlier.lone.Load() {
+		return
+	}
+	m.heldFor.Store(cause)
+	m.held.Add(1)
+	m.outlier.held.Add(1)
+}
 
 // allowed returns how many of so many endpoints may be ejected at once. What a decimal
 // fraction lacks as a binary one does not cost an ejection.
@@ -159,6 +182,7 @@ func (o *Outlier) allowed(members int) int {
 
 // look finds out whether more may be ejected.
 func (o *Outlier) look() {
+	o.lone.Store(o.members <= 1)
 	o.full.Store(len(o.ejected) >= o.allowed(o.members) && !slices.ContainsFunc(o.ejected, (*Member).recovered))
 }
 

@@ -237,6 +237,44 @@ func TestRecoveredGivesItsPlace(t *testing.T) {
 	}
 }
 
+// TestHeldBack: it is counted, of each endpoint and all together, that one is not ejected, and
+// why it would have been; of an endpoint that is alone it is not.
+func TestHeldBack(t *testing.T) {
+	k, c := idle(0)
+	o := health.NewOutlier(k, &health.OutlierConfig{ConsecutiveFailures: 2, BaseEjectionTime: time.Second, MaxEjectionTime: time.Minute, MaxEjected: 0.5})
+	m := o.Add("a", new(target))
+	fail := func(m *health.Member, cause string, times int) {
+		for range times {
+			m.Because(cause)
+			m.Report(health.ConnectFailed, c.Now())
+		}
+	}
+	held := func(m *health.Member, all, times int64, why string) {
+		t.Helper()
+		if n, text := m.HeldBack(); n != times || o.Held() != all || n > 0 && text != why {
+			t.Errorf("%d times, %q; %d of all; want %d, %q, %d", n, text, o.Held(), times, why, all)
+		}
+	}
+	if fail(m, "alone", 5); m.Eject(c.Now(), "it stands still", true) {
+		t.Fatal("the only endpoint is ejected")
+	}
+	held(m, 0, 0, "")
+	other := o.Add("b", new(target))
+	fail(other, "connection refused", 2)
+	held(other, 0, 0, "")
+	fail(m, "no route to host", 2)
+	held(m, 2, 2, "cannot be connected to: no route to host")
+	if m.Eject(c.Now(), "it stands still", true) {
+		t.Fatal("both are ejected")
+	}
+	held(m, 3, 3, "it stands still")
+	fail(m, "timed out", 1)
+	held(m, 4, 4, "cannot be connected to: timed out")
+	other.Remove()
+	fail(m, "alone", 5)
+	held(m, 4, 4, "cannot be connected to: alone")
+}
+
 // TestStaysEjected: an endpoint that was ejected to stay does, whatever its checks and the time
 // say, until it is told to return; and it may be ejected again.
 func TestStaysEjected(t *testing.T) {
