@@ -22,7 +22,7 @@ func TestHangupReloads(t *testing.T) {
 	r := startRun(t, nil, "a")
 	r.write("a", "b")
 	r.hangups <- syscall.SIGHUP
-	r.says(`"msg":"configuration in force","generation":2,"by":"SIGHUP"`)
+	r.says(`"msg":"configuration in force","generation":2,"by":"SIGHUP","changes":"1 listener added"`)
 	r.has("a b")
 	r.writeText("listeners: [{name: a, bond: 1}]\nsurprise: 1\n")
 	r.hangups <- syscall.SIGHUP
@@ -304,7 +304,7 @@ func TestWatchReloads(t *testing.T) {
 	if err := os.Remove(one); err != nil {
 		t.Fatal(err)
 	}
-	r.says(`"msg":"configuration in force","generation":5,"by":"watch"`)
+	r.says(`"msg":"configuration in force","generation":5,"by":"watch","changes":"1 listener removed"`)
 	r.has("a")
 }
 

@@ -64,6 +64,8 @@ func (r *running) load(ctx context.Context, o generation.Options, unlessSame boo
 	}
 	r.read = to
 	logWarnings(r.log, to.Warnings)
+	before, _ := r.keeper.Current()
+	r.changes = config.Diff(before, to)
 	now, err = r.keeper.Apply(ctx, to, o)
 	return now, to, err
 }
@@ -126,7 +128,7 @@ func (r *running) tell(c generation.Change) {
 		if p := c.Pending; p != nil {
 			attrs = append(attrs, "confirm_until", p.Until, "rollback_if", p.RollbackIf)
 		}
-		r.log.Info("configuration in force", attrs...)
+		r.log.Info("configuration in force", append(attrs, "changes", summary(r.changes))...)
 	case generation.Confirmed:
 		r.log.Info("configuration confirmed", attrs...)
 	case generation.TakenBack:

@@ -35,10 +35,11 @@ type running struct {
 	opened   chan struct{}        // closed once everything is there
 	over     chan struct{}        // closed when serve has returned
 
-	turn   chan struct{} // has a token in it while somebody reads the configuration and applies it
-	keeper *generation.Keeper[*config.Config]
-	read   *config.Config      // last, in force or not. Belongs to who has the turn
-	follow chan *config.Config // in force, for who watches its files; holds the latest
+	turn    chan struct{} // has a token in it while somebody reads the configuration and applies it
+	keeper  *generation.Keeper[*config.Config]
+	changes []config.Change     // by the configuration that is being applied. Belongs to who has the turn
+	read    *config.Config      // last, in force or not. Belongs to who has the turn
+	follow  chan *config.Config // in force, for who watches its files; holds the latest
 }
 
 func newRunning(c *runCmd, e *env, options *proxy.Config) *running {
