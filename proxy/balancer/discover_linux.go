@@ -2,10 +2,12 @@ package balancer
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/dispatch"
 )
@@ -66,10 +68,23 @@ func (s *Server) takeFound(u *upstream) {
 	s.forget(st.gone)
 	attrs := append([]any{"upstream", name, "endpoints", len(st.order)}, different.attrs()...)
 	if len(st.order) == 0 {
-		s.log.Warn("endpoints discovered: there are none, clients get what the fallback says or are refused", attrs...)
+		s.log.Warn("endpoints discovered: there are none, "+withoutEndpoints(u.cfg), attrs...)
 		return
 	}
 	s.log.Info("endpoints discovered", attrs...)
+}
+
+// withoutEndpoints says what becomes of the clients of an upstream that has no endpoint.
+func withoutEndpoints(u *config.Upstream) string {
+	switch f := u.Fallback; {
+	case f != nil && f.Upstream != "":
+		return "clients go to the fallback " + f.Upstream
+	case f != nil:
+		return "clients get the fallback's response"
+	case u.Queue.Hold > 0 && u.Queue.Size > 0:
+		return fmt.Sprintf("clients are held for %v and then refused", u.Queue.Hold)
+	}
+	return "clients are refused"
 }
 
 // forget has the listeners let go of what they keep for members that are gone.

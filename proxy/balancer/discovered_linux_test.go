@@ -46,10 +46,19 @@ upstreams:
 // TestNoEndpointsAreAWarning: that a source has none is told as what it is.
 func TestNoEndpointsAreAWarning(t *testing.T) {
 	r := start(t, `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, discover: {file: {path: eps.yaml}}}]`, "eps.yaml", fmt.Sprintf("[%q]", named(t, "a")))
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, discover: {file: {path: eps.yaml}}}
+  - {name: v, discover: {file: {path: eps.yaml}}, fallback: {upstream: u}}
+  - {name: w, discover: {file: {path: eps.yaml}}, queue: {hold: 0s}}
+  - {name: x, discover: {file: {path: eps.yaml}}, fallback: {respond: eps.yaml}}
+`, "eps.yaml", fmt.Sprintf("[%q]", named(t, "a")))
 	r.Write("eps.yaml", "[]")
-	r.Logs("level=WARN", "there are none", "upstream=u", "endpoints=0 went=127.0.0.1:")
+	for name, clients := range map[string]string{
+		"u": "are held for 3s and then refused", "v": "go to the fallback u", "w": "are refused", "x": "get the fallback's response",
+	} {
+		r.Logs("level=WARN", "there are none, clients "+clients, "upstream="+name, "endpoints=0 went=127.0.0.1:")
+	}
 }
 
 // TestDiscoveredAreNamed: what has come, gone and changed, and of many the first ones.

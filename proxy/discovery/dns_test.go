@@ -165,7 +165,7 @@ func TestFailingServersChangeNothing(t *testing.T) {
 			t.Errorf("status %+v", status)
 		}
 	}
-	equal(t, r.logged("DNS fails"), 2)
+	equal(t, r.logged("DNS fails: the endpoints that are known stay"), 2)
 	equal(t, r.logged("DNS works again"), 2)
 }
 

@@ -3,6 +3,7 @@ package discovery
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -73,12 +74,24 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 // failed notes that the file is bad; the log gets each reason once.
 func (f *File) failed(err error) {
 	if before := f.Status().Err; before == nil || before.Error() != err.Error() {
-		f.log.Error("endpoints keep as they are: their file is bad", "file", f.cfg.Path, "err", err)
+		f.log.Error(f.failure(err), "file", f.cfg.Path, "err", err)
 	}
 	f.note(func(s *Status) {
 		s.Err, s.Stale = err, !s.Changed.IsZero()
 		s.Failures++
 	})
+}
+
+// failure says what is wrong with the file, and what follows from it.
+func (f *File) failure(err error) string {
+	text := "the file of endpoints is bad"
+	if errors.Is(err, os.ErrNotExist) {
+		text = "the file of endpoints is missing"
+	}
+	if f.Status().Changed.IsZero() {
+		return text + ": none are known from it yet"
+	}
+	return text + ": those that are known from it stay"
 }
 
 func (f *File) worked(endpoints int, changed bool) {

@@ -59,7 +59,8 @@ func TestBadFileChangesNothing(t *testing.T) {
 	}
 	must(t, os.Remove(path))
 	r.status("gone", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Stale })
-	equal(t, r.logged("their file is bad"), 6)
+	equal(t, r.logged("the file of endpoints is bad: those that are known from it stay"), 5)
+	equal(t, r.logged("the file of endpoints is missing: those that are known from it stay"), 1)
 
 	must(t, replace(path, "[a:1, b:1]")) // as before: good, and no news
 	r.status("good", func(s discovery.Status) bool { return s.Err == nil && !s.Stale && s.Failures == 0 })
@@ -73,6 +74,7 @@ func TestFileThatComesLater(t *testing.T) {
 	r := file(t, path)
 	r.status("missing", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Endpoints == 0 })
 	r.silence()
+	equal(t, r.logged("the file of endpoints is missing: none are known from it yet"), 1)
 	must(t, replace(path, `["a:1"]`))
 	equal(t, r.next(), "a:1*1")
 }

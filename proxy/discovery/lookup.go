@@ -68,7 +68,11 @@ func (d *DNS) tell(endpoints int, changed bool, next time.Time, err error) {
 	})
 	switch {
 	case err != nil && before.Err == nil:
-		d.cfg.Log.Warn("DNS fails: the endpoints that are known stay", "name", before.From, "endpoints", endpoints, "err", err)
+		text := "DNS fails: the endpoints that are known stay"
+		if before.Changed.IsZero() {
+			text = "DNS fails: no endpoints are known from it yet"
+		}
+		d.cfg.Log.Warn(text, "name", before.From, "endpoints", endpoints, "err", err)
 	case err == nil && endpoints == 0 && (changed || before.Err != nil):
 		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "why", d.denied())
 	case err == nil && changed && before.Endpoints == 0 && !before.Changed.IsZero():
