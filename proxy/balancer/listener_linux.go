@@ -264,6 +264,7 @@ func (s *Server) commitListener(name string, n *nextListener) {
 	limits := &l.cfg.Limits
 	l.door.Connections.Set(limits.Connections)
 	l.door.Rate.Set(float64(limits.PerSecond), 0)
+	l.now.Enforce()
 	l.buckets.set(&limits.Bandwidth)
 	if limitsSources(l.cfg) {
 		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)

@@ -24,7 +24,8 @@ type Door struct {
 	// is. It is set before there are clients.
 	Paused func(limit string, now time.Duration)
 
-	queue    queue // of clients beyond Connections that two loops have accepted at once
+	access   atomic.Pointer[limit.Access] // of the generation in force; nil: none is
+	queue    queue                        // of clients beyond Connections that two loops have accepted at once
 	accepted atomic.Int64
 	meter    meter
 	pauses   pauses
@@ -135,7 +136,7 @@ func (d *Door) newTicket() *ticket {
 // An admission is the [core.Admitter] of one generation of a listener.
 type admission struct {
 	door    *Door
-	access  limit.Access
+	access  *limit.Access
 	sources *limit.Sources
 	process *limit.Rate
 	nudge   func() // has Room asked again
@@ -194,9 +195,23 @@ func (a *admission) AdmitSource(c *core.Client, now int64) error {
 	return err
 }
 
+// stillMay returns why a client that was accepted under a generation's rules may not come in by
+// those that are in force, if these are others. It may have waited since, or been told of another
+// source.
+func (d *Door) stillMay(c *core.Client, under *limit.Access) error {
+	now := d.access.Load()
+	if now == nil || now == under || !now.Limits() {
+		return nil
+	}
+	return now.Check(c.Source())
+}
+
 // source takes what the rules for a client's source and the limits of each one ask for, or
 // says why it may not come.
 func (a *admission) source(c *core.Client, now int64) error {
+	if err := a.door.stillMay(c, a.access); err != nil {
+		return err
+	}
 	if !a.access.Limits() && a.sources == nil {
 		return nil
 	}

@@ -91,13 +91,17 @@ func (l *Listener) Config() *ListenerConfig { return &l.cfg }
 // Service returns what package core does for its clients.
 func (l *Listener) Service() *core.Service {
 	return &core.Service{
-		Admitter:  &admission{l.door, l.cfg.Access, l.cfg.Sources, l.cfg.Process, l.cfg.Nudge},
+		Admitter:  &admission{l.door, &l.cfg.Access, l.cfg.Sources, l.cfg.Process, l.cfg.Nudge},
 		Preread:   l.cfg.Preread,
 		Limits:    &l.limits,
 		Options:   l.cfg.Options,
 		NewSearch: func() core.Search { return &Search{listener: l} },
 	}
 }
+
+// Enforce has the listener's rules of access be those in force: clients that came before and have
+// not got an endpoint yet are held to them as well.
+func (l *Listener) Enforce() { l.door.access.Store(&l.cfg.Access) }
 
 // Forget lets go of what is kept for sessions to endpoints that are gone.
 func (l *Listener) Forget(gone map[*Endpoint]bool) {

@@ -78,6 +78,9 @@ func (s *Search) Begin(c *core.Client, _ int64) {
 
 // Next implements [core.Search].
 func (s *Search) Next(now int64) core.Step {
+	if err := s.stillMay(); err != nil && s.stage != over {
+		s.giveUp(err)
+	}
 	for {
 		var step core.Step
 		var done bool
@@ -110,6 +113,11 @@ func (s *Search) Next(now int64) core.Step {
 			return step
 		}
 	}
+}
+
+// stillMay returns why the client may not be served by the rules that are in force now.
+func (s *Search) stillMay() error {
+	return s.listener.door.stillMay(s.client, &s.listener.cfg.Access)
 }
 
 // enter takes a place under the listener's limit for a client that has none yet.
@@ -425,6 +433,9 @@ func (s *Search) Preface(b []byte) []byte {
 // Reached implements [core.Search].
 func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	l, e := s.listener, s.endpoint
+	if err := s.stillMay(); err != nil {
+		return nil, err
+	}
 	if e == nil {
 		return &l.limits, nil
 	}

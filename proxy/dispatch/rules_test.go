@@ -1,0 +1,81 @@
+package dispatch_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/dispatch"
+	"github.com/penstock/penstock/proxy/header"
+	"github.com/penstock/penstock/proxy/limit"
+	"github.com/penstock/penstock/proxy/source"
+)
+
+// TestRulesThatChange: a client that was accepted, and has not got an endpoint when other rules of
+// access come into force, is held to these, wherever it waits; one of another source, and a
+// session, is left alone.
+func TestRulesThatChange(t *testing.T) {
+	const client = "192.0.2.1/32" // of the rig's clients
+	for _, rule := range []string{client, "198.51.100.0/24"} {
+		var waits int
+		want := limit.ErrDenied
+		if rule != client {
+			want = nil
+		}
+		vc := dispatch.ViewConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute, Attempts: 1}
+		r := newRig(t, 1, vc, nil)
+		r.listener.Enforce()
+		r.endpoint(0).SetLimit(1)
+		session, _ := r.search()
+		session.Next(r.clock)
+		if _, err := session.Reached(r.clock); err != nil {
+			t.Fatal(err)
+		}
+		queued, _ := r.search()
+		if step := queued.Next(r.clock); step.Do != core.Park {
+			t.Fatal(step)
+		}
+		r.endpoint(0).SetLimit(2)
+		connecting, _ := r.search()
+		queued.Next(r.clock) // whose turn it was: it connects
+		if step := connecting.Next(r.clock); step.Do != core.Park {
+			t.Fatal(step)
+		}
+		accepted, late := r.search() // whose header comes later
+		admitter := r.listener.Service().Admitter
+		if err := admitter.Admit(late, false, r.clock); err != nil {
+			t.Fatal(err)
+		}
+
+		deny := source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix(rule))})
+		next := *r.listener.Config()
+		next.Access = limit.Access{Deny: deny}
+		dispatch.NewListener(&next).Enforce()
+
+		late.Header = header.Info{Version: 1, Source: netip.MustParseAddrPort("192.0.2.1:7"), Destination: netip.MustParseAddrPort("192.0.2.2:2")}
+		if err := admitter.AdmitSource(late, r.clock); err != want {
+			t.Errorf("deny %s: one whose header comes afterwards: %v", rule, err)
+		}
+		admitter.Left(late.Ticket)
+		if _, err := queued.Reached(r.clock); err != want {
+			t.Errorf("deny %s: one that connects: %v", rule, err)
+		}
+		for name, s := range map[string]*dispatch.Search{"one that waits": connecting, "one that was accepted": accepted} {
+			if step := s.Next(r.clock); (step.Do == core.GiveUp) != (want != nil) || s.Err() != want {
+				t.Errorf("deny %s: %s: %v, %v", rule, name, step.Do, s.Err())
+			}
+			if waits++; want != nil {
+				r.listener.Config().Door.Refused(s.Err())
+			}
+			s.Close()
+		}
+		queued.Close()
+		if n := r.listener.Config().Door.Counts().Refused["address"]; (n == 2) != (want != nil) || waits != 2 {
+			t.Errorf("deny %s: %d are counted", rule, n)
+		}
+		if n := r.active(); n != 1 && want != nil {
+			t.Errorf("%d sessions, want that from before", n)
+		}
+	}
+}
