@@ -185,6 +185,32 @@ func TestVainConnectsAreBounded(t *testing.T) {
 	}
 }
 
+// TestVainConnectsOfOneClient: however many clients are held, one of them makes a trial at a time;
+// a client that is held alone makes all of them. So it causes one each 50 ms of each endpoint, but
+// for those in between that come before anybody knew.
+func TestVainConnectsOfOneClient(t *testing.T) {
+	for _, c := range []struct{ servers, clients, most int }{{1, 1, 65}, {3, 1, 190}, {20, 1, 630}, {1, 1000, 70 + 4*1000}} {
+		synctest.Test(t, func(t *testing.T) {
+			of := defaults(c.servers)
+			of.view.QueueSize = 10_000
+			w := newWorld(t, of)
+			for i := range c.servers {
+				w.turn(i, refusing)
+			}
+			for range c.clients {
+				w.client()
+			}
+			w.clients.Wait()
+			n := w.vain()
+			t.Logf("%d servers, %d clients: %d connects in vain", c.servers, c.clients, n)
+			if n > c.most || n < 40 {
+				t.Errorf("%d servers, %d clients: %d connects in vain, want %d at most", c.servers, c.clients, n, c.most)
+			}
+			w.end()
+		})
+	}
+}
+
 func (w *world) vain() (n int) {
 	for _, s := range w.servers {
 		s.be(func() { n += s.vain })
