@@ -35,9 +35,12 @@ func (b *bond) firstByte(took time.Duration, asked bool) {
 	b.endpoint.answers.First(took, asked, b.listener.now())
 }
 
-// settled counts the end of a session: by the endpoint, which is a sign of life, or by a client
-// that was not answered.
+// settled counts the end of a session: of one that was answered, and that by the endpoint, which
+// is a sign of life, or by a client that was not answered.
 func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
+	if r.BToA.Bytes() > 0 {
+		e.answers.Served(r.Duration)
+	}
 	switch {
 	case r.Reason == relay.ReasonCanceled:
 	case r.First == relay.SideB || r.Culprit == relay.SideB:

@@ -31,9 +31,17 @@ type Answers struct {
 	leavers blame        // the sources of both
 	belated blame        // the sources of unanswered questions
 
+	// How clients behave, by which those of an endpoint that has never answered are compared
+	// with those of its peers.
+	ended   lengths      // of sessions that were answered, ever
+	gaveUp  lengths      // of sessions that left counts
+	early   atomic.Int64 // clients that have left without an answer before patience, since heard
+	pressed atomic.Int64 // in this round: unanswered sessions in which the client goes on sending
+
 	// Results of the last round.
 	waiting, longest atomic.Int64 // unanswered questions, without greetings, and the oldest one's age
 	judged           atomic.Bool
+	silence          atomic.Pointer[Silence] // nil: there is none
 
 	record record // the Unanswered's
 }
@@ -125,6 +133,9 @@ func (a *Answers) Watch(from Source, t *relay.Turn, now int64) {
 	} else {
 		k.waiting.Add(1)
 	}
+	if int64(t.Quiet) < gap && kind != greeting && !t.Ended {
+		a.pressed.Add(1)
+	}
 	switch fresh := asked <= now-a.heard.Load()+patience; {
 	case !fresh:
 	case t.Ended && asked-int64(t.Quiet) >= patience:
@@ -150,14 +161,19 @@ func (a *Answers) Left(from Source, lasted time.Duration, now int64) {
 	}
 	if int64(lasted) < patience {
 		a.kinds[firstQuestion].late.Add(1)
+		a.early.Add(1)
 		return
 	}
 	if now-int64(lasted) < a.heard.Load()-patience {
 		return
 	}
 	a.left.Add(1)
+	a.gaveUp.add(lasted)
 	a.leavers.note(from)
 }
+
+// Served reports the end of a session that was answered, by whichever side.
+func (a *Answers) Served(lasted time.Duration) { a.ended.add(lasted) }
 
 // Refused reports a connect that was refused. The next process at this address may be another
 // program, so the counts of the past are dropped.
@@ -194,17 +210,21 @@ func (t *answerCounts) add(a *Answers) {
 	}
 }
 
-func (t *answerCounts) within(percent float64) (took time.Duration, part float64) {
-	all, seen := int64(0), int64(0)
+func (t *answerCounts) total() (all float64) {
 	for _, n := range t {
-		all += n
+		all += float64(n)
 	}
+	return all
+}
+
+func (t *answerCounts) within(percent float64) (took time.Duration, part float64) {
+	all, seen := t.total(), int64(0)
 	if all == 0 {
 		return 0, 0
 	}
 	for i, n := range t {
-		if seen += n; float64(seen)*100 >= percent*float64(all) {
-			return time.Duration(1<<i) * time.Microsecond, float64(seen) * 100 / float64(all)
+		if seen += n; float64(seen)*100 >= percent*all {
+			return time.Duration(1<<i) * time.Microsecond, float64(seen) * 100 / all
 		}
 	}
 	return 0, 0

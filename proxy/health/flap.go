@@ -10,11 +10,12 @@ const (
 	Ejection              // what an Outlier does
 	Circuit               // what a Breaker does
 	Panicking             // what a Panic tells of
+	Answering             // what an Unanswered finds
 )
 
-// String returns "health", "ejection" or "circuit".
+// String returns "health", "ejection", "circuit", "panic" or "answers".
 func (w What) String() string {
-	return [...]string{"health", "ejection", "circuit", "panic"}[w]
+	return [...]string{"health", "ejection", "circuit", "panic", "answers"}[w]
 }
 
 // A Transition is a change of state of an endpoint or an upstream.
@@ -23,7 +24,8 @@ type Transition struct {
 	Subject string
 	What    What
 	// State is the new one: "healthy" or "unhealthy", "returned" or "ejected",
-	// "closed", "open" or "half-open", "calm" or "panic".
+	// "closed", "open" or "half-open", "calm" or "panic",
+	// "answering" or "silent".
 	State string
 	// Bad says that this is a turn for the worse.
 	Bad bool

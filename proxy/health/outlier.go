@@ -52,6 +52,7 @@ type Member struct {
 	out     atomic.Bool // ejected; written under outlier.mu
 	total   atomic.Int64
 	damper  damper
+	silent  damper // of silences
 	last    failure
 	held    atomic.Int64           // times that it was not ejected, see Outlier.Held
 	heldFor atomic.Pointer[string] // why, the last time; nil: for the last failure

@@ -45,7 +45,7 @@ var protocols = []protocol{
 	{"an endpoint ten times as slow", func(w *world) {
 		w.come(25, func(c *session) {
 			took := w.quick()
-			if c.server == w.endpoints[1] {
+			if c.server == w.theOdd() {
 				took = 10*took + 20*time.Millisecond
 			}
 			c.answer(took, c.leave)
@@ -53,7 +53,7 @@ var protocols = []protocol{
 	}},
 	{"endpoints that pause for up to 2 s", func(w *world) {
 		w.come(25, w.request)
-		w.every(5*second, func() { w.endpoints[w.IntN(3)].freeze(w.between(0, 2*second)) })
+		w.every(5*second, func() { w.anyone().freeze(w.between(0, 2*second)) })
 	}},
 	{"all endpoints are slow together, for 20 s", func(w *world) { w.slowTogether() }},
 	{"all endpoints stop together, for 20 s", func(w *world) {
@@ -70,12 +70,115 @@ var protocols = []protocol{
 	{"one endpoint after the other turns to long polls", func(w *world) { w.turns(0, 0) }},
 	{"the same, and a third of the clients give up", func(w *world) { w.turns(0, 0.33) }},
 	{"the same, and it is away for 2 s", func(w *world) { w.turns(2*second, 0) }},
+	{"bursts, at endpoints that pause for up to 2 s", func(w *world) {
+		w.bursts(w.request)
+		w.every(3*second, func() { w.anyone().freeze(w.between(0, 2*second)) })
+	}},
+}
+
+// mixedUpstreams are upstreams whose endpoints are well and not alike: one has never answered
+// anybody, and is right to.
+var mixedUpstreams = []protocol{
+	{"a log sink", func(w *world) { w.odd(w.logs) }},
+	{"a log sink, a line and close", func(w *world) {
+		w.odd(func(c *session) { c.ask(); w.after(w.exp(2*second), c.leave) })
+	}},
+	{"a log sink, two lines in 10 minutes", func(w *world) {
+		w.odd(func(c *session) {
+			c.ask()
+			w.after(w.between(0, 300*second), c.ask)
+			w.after(w.between(300*second, 600*second), c.leave)
+		})
+	}},
+	{"clients that send a line and stay for some time, one endpoint never confirms", func(w *world) {
+		w.come(25, w.indifferent(func() time.Duration { return w.exp(4 * second) }))
+	}},
+	{"the same, of 3 s", func(w *world) { w.come(25, w.indifferent(func() time.Duration { return 3 * second })) }},
+	{"the same, of up to 5 minutes", func(w *world) {
+		w.come(25, w.indifferent(func() time.Duration { return w.between(2*second, 300*second) }))
+	}},
+	{"clients that send lines, one endpoint never confirms them", func(w *world) { w.come(25, w.confirmed) }},
+	{"a standby that accepts and waits", func(w *world) {
+		w.theOdd().hang(10 * 60 * second)
+		w.come(25, w.request)
+	}},
+	{"a standby, its clients were routed there", func(w *world) {
+		w.theOdd().hang(10 * 60 * second)
+		w.odd(w.request)
+	}},
+	{"an endpoint that warms up for 20 s", func(w *world) {
+		w.theOdd().hang(20 * second)
+		w.come(25, w.request)
+	}},
+	{"long polls", func(w *world) {
+		w.odd(func(c *session) { c.answer(w.between(30*second, 60*second), c.leave) })
+	}},
+	{"long polls of 5 minutes", func(w *world) {
+		w.odd(func(c *session) { c.answer(w.between(240*second, 300*second), c.leave) })
+	}},
+	{"long polls of 5 minutes, a tenth gives up", func(w *world) {
+		w.odd(func(c *session) {
+			if w.IntN(10) == 0 {
+				w.after(w.between(0, 300*second), c.leave)
+			}
+			c.answer(w.between(240*second, 300*second), c.leave)
+		})
+	}},
+	{"idle clients", func(w *world) { w.odd(w.idle) }},
+	{"a source of garbage", func(w *world) {
+		w.odd(func(c *session) {
+			c.source = 1<<63 | 99998
+			c.ask()
+			w.after(5*second, c.leave)
+		})
+	}},
+}
+
+// theOdd is the endpoint that is not like the others.
+func (w *world) theOdd() *server { return w.endpoints[len(w.endpoints)-1] }
+
+// odd has requests come to all endpoints but the last, and others to that.
+func (w *world) odd(serve func(*session)) {
+	w.theOdd().absent = true
+	w.come(17, w.request)
+	w.comeTo(8, w.theOdd, serve)
+}
+
+// indifferent sends a line and leaves after a time, whether or not the line is confirmed. The
+// last endpoint does not confirm any.
+func (w *world) indifferent(stay func() time.Duration) func(*session) {
+	return func(c *session) {
+		c.confirm()
+		w.after(stay(), c.leave)
+	}
+}
+
+// confirmed sends lines, which all but the last endpoint confirm.
+func (w *world) confirmed(c *session) {
+	ends := w.now() + int64(w.between(5*second, 60*second))
+	var line func()
+	line = func() {
+		if w.now() > ends {
+			c.leave()
+			return
+		}
+		c.confirm()
+		w.after(w.exp(3*second), line)
+	}
+	line()
+}
+
+// confirm sends a line, which is confirmed.
+func (c *session) confirm() {
+	if c.ask(); c.server != c.world.theOdd() {
+		c.does(c.world.quick(), c.say)
+	}
 }
 
 // pauses has an endpoint stand still for a time now and then, which is not well then.
 var pauses = protocol{"endpoints that pause for up to 4 s", func(w *world) {
 	w.come(25, w.request)
-	w.every(10*second, func() { w.endpoints[w.IntN(3)].freeze(w.between(0, 4*second)) })
+	w.every(10*second, func() { w.anyone().freeze(w.between(0, 4*second)) })
 }}
 
 // mail is a server that greets, and answers some requests.
@@ -247,11 +350,11 @@ func (w *world) tides() {
 // roles has one endpoint after the other have nothing but long polls for a time.
 func (w *world) roles() {
 	only := -1
-	w.every(60*second, func() { only = w.IntN(4) - 1 })
+	w.every(60*second, func() { only = w.IntN(len(w.endpoints)+1) - 1 })
 	w.come(25, func(c *session) {
 		if only >= 0 && c.server == w.endpoints[only] {
 			c.over()
-			c = w.connect(w.endpoints[(only+1)%3])
+			c = w.connect(w.endpoints[(only+1)%len(w.endpoints)])
 			w.sessions--
 		}
 		w.request(c)
@@ -272,7 +375,7 @@ func (w *world) workers() {
 		w.request(c)
 	})
 	w.every(60*second, func() {
-		stopped = w.IntN(3)
+		stopped = w.IntN(len(w.endpoints))
 		for range 20 {
 			c := w.connect(w.endpoints[stopped])
 			c.answer(w.between(20*second, 40*second), c.leave)

@@ -21,18 +21,27 @@ type record struct {
 	// The same of the last seconds; a question counts half after recently.
 	recentSoon, recentLate float64
 
-	fresh [questions]int64 // see tallied; of this round
-	left  int64            // clients that have given up since heard
+	fresh   [questions]int64 // see tallied; of this round
+	left    int64            // clients that have given up since heard
+	pressed int64            // see Answers; since heard
+	since   int64            // clock: the first unanswered question since heard; 0: there is none
+
+	// odds are the probabilities, by the past or by peers, that a question is not answered in
+	// time. informed says that there is enough to know them by.
+	odds     [questions]float64
+	informed bool
 
 	ends    answerOf // the result of a probe when it was well
 	asking  *asking  // the probe under way; nil: there is none
 	control *asking  // a peer's, for comparison; nil: none is needed
+	lone    bool     // there is none, though no peer gets questions: the probe ejects nobody
 	nextAsk int64    // clock: no probe before it
 	wait    int64    // between two probes; 0: none was answered since heard
 	again   int64    // clock: no ejection before it, since max_ejected had no room
 	out     reason   // why it is ejected
 
 	suspected bool    // since heard
+	silence   silence // that is a problem
 	usual     float64 // mean of recentSoon and recentLate
 	drift     drift   // of answers towards late ones, if UnansweredConfig.Within is set
 }
@@ -45,6 +54,7 @@ const (
 	standsStill        // until it answers a client or a probe
 	givenUp            // until it answers a client, or for a time
 	slow               // for a time
+	lasting            // it is not: its silence has lasted for mute
 )
 
 // recently is in nanoseconds, as is patient: how long an ejection is not tried again that
@@ -77,22 +87,36 @@ func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 	}
 	a.waiting.Store(unanswered)
 	a.longest.Store(a.first.Swap(0))
+	r.pressed += a.pressed.Swap(0)
+	r.left = a.left.Load() + a.leaving.Swap(0)
 	if a.refused.Swap(false) {
-		*r = record{heard: heard, alive: r.alive, out: r.out}
+		*r = record{alive: r.alive, out: r.out, silence: r.silence}
+		r.silence.refused = true
+		r.restart(a, now)
 	}
 	steady := r.drift.settle(now)
-	if steady {
+	if steady && (r.alive || r.known()) {
 		a.belated.forget()
 	}
-	if r.left = a.left.Load() + a.leaving.Swap(0); r.alive {
+	if r.alive {
 		r.commit(steady)
 		r.forgive(a)
 	}
 }
 
+// date notes since when clients wait, the first of whom has for oldest.
+func (r *record) date(now, oldest int64) {
+	switch {
+	case r.waiters() == 0:
+		r.since = 0
+	case r.since == 0:
+		r.since = max(now-oldest, r.heard)
+	}
+}
+
 // busy reports whether there is anything to judge.
 func (r *record) busy() bool {
-	return r.alive || r.known() && r.asked() > 0 || r.out != notEjected || r.asking != nil
+	return r.alive || r.informed && r.asked() > 0 || r.out != notEjected || r.asking != nil || r.silence.reason != notEjected
 }
 
 // commit adds the questions that were held back to the past. It drops those of an ejection,
@@ -120,8 +144,10 @@ func (r *record) commit(steady bool) {
 // forgive forgets the clients that have given up.
 func (r *record) forgive(a *Answers) {
 	a.left.Store(0)
+	a.early.Store(0)
+	a.gaveUp.forget()
 	a.leavers.forget()
-	r.left = 0
+	r.left, r.pressed, r.since = 0, 0, 0
 }
 
 // restart begins the silence now, and drops the questions that were held back.
@@ -154,6 +180,17 @@ func (r *record) known() bool {
 	return total(r.soon) >= learned && r.rounds >= learnedRounds
 }
 
+// waiters is the number of these that ought to have been answered.
+func (r *record) waiters() int64 {
+	n := r.left
+	for k := range r.fresh {
+		if r.odds[k] < 0.9 {
+			n += r.fresh[k]
+		}
+	}
+	return n
+}
+
 // asked is the number of questions since heard that are unanswered, or were given up.
 func (r *record) asked() int64 { return total(r.fresh) + r.left }
 
@@ -164,56 +201,41 @@ func total[N int64 | float64](of [questions]N) (sum N) {
 	return sum
 }
 
-// telling reports whether these are so many that by the past their probability is below e to
-// the -chance.
+// telling reports whether these are so many that their probability is below e to the -chance.
 func (r *record) telling(chance float64) bool {
-	weight := -float64(r.left) * math.Log(r.missed(firstQuestion))
+	weight := -float64(r.left) * math.Log(r.odds[firstQuestion])
 	for k, n := range r.fresh {
-		weight -= float64(n) * math.Log(r.missed(question(k)))
+		weight -= float64(n) * math.Log(r.odds[k])
 	}
-	return r.known() && r.asked() >= fewest && weight >= chance
+	return r.informed && r.asked() >= fewest && weight >= chance
 }
 
-// A peerState is the state of a peer of a silent endpoint.
-type peerState uint8
-
-const (
-	peerIdle   peerState = iota // it gets next to no questions
-	peerWell                    // it answers as it used to
-	peerSilent                  // it is silent, too
-	peerSlow                    // it answers, but less often in time than it used to
-	peerStates
-)
-
-// peer returns the endpoint's state as a peer.
-func (r *record) peer(now int64) peerState {
-	all := r.recentSoon + r.recentLate
-	usual := total(r.late) / max(total(r.soon)+total(r.late), 1)
-	switch {
-	case r.asked() > 0 && now-r.heard > recently/2:
-		return peerSilent
-	case all < 2:
-		return peerIdle
-	case r.recentSoon >= 2 && r.recentLate <= all*(2*usual+0.1):
-		return peerWell
+// unansweredFor is for how long clients have waited in vain.
+func (r *record) unansweredFor(now int64) int64 {
+	if r.since == 0 {
+		return 0
 	}
-	return peerSlow
+	return now - r.since
 }
 
 // givenUp reports whether a third of the clients that have asked have given up, those of more
-// than one source if others are served. Much fewer questions than usual are no evidence: they
-// may be another kind of clients.
-func (r *record) givenUp(w *Watched, now int64) bool {
-	a, expected := w.Answers, r.usual*math.Ln2/recently*float64(now-r.heard)
-	if r.left < fewest || r.left < r.asked()/3 || float64(r.asked()) < expected/8 || r.missed(firstQuestion) > 0.05 {
+// than one source if others are served. Of an endpoint with a past much fewer questions than
+// usual are no evidence: they may be another kind of clients. One without is compared with its
+// peers.
+func (r *record) givenUp(cfg *UnansweredConfig, all []Watched, i int, now int64) bool {
+	w, expected := &all[i], r.usual*math.Ln2/recently*float64(now-r.heard)
+	switch {
+	case r.left < fewest, r.left < r.asked()/3, r.odds[firstQuestion] > 0.05:
 		return false
+	case !r.known():
+		return !cfg.BySource && r.waits(w.Answers) && behaveOtherwise(r, all, i)
 	}
-	return !a.leavers.oneSource(w.Judge, now)
+	return float64(r.asked()) >= expected/8 && !w.Answers.leavers.oneSource(w.Judge, now)
 }
 
 // acquit ends a suspicion, and drops its probes.
 func (r *record) acquit() {
-	if r.ends == yes {
+	if r.ends == yes || !r.known() {
 		r.asking, r.control = nil, nil
 	}
 	if r.alive {
@@ -233,6 +255,9 @@ func (r *record) eject(now int64, w *Watched, why reason, cause string) {
 func (r *record) back(a *Answers, now int64) {
 	r.restart(a, now)
 	r.out, r.asking, r.control, r.wait = notEjected, nil, nil, 0
+	if !r.silence.told {
+		r.silence = silence{}
+	}
 }
 
 // rounded rounds to two or three digits.
@@ -246,23 +271,11 @@ func rounded(d time.Duration) time.Duration {
 	return d
 }
 
-// silence is the cause of an ejection because of silence.
-func (r *record) silence(now int64, w *Watched, all []Watched, and string) string {
-	n, since := r.asked(), time.Duration(now-r.heard).Round(100*time.Millisecond)
-	return fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v%s; %s", n, n, since, peersText(w, all), and)
-}
-
-// peersText says how soon the other endpoints answer.
-func peersText(w *Watched, all []Watched) string {
-	var peers answerCounts
-	for i := range all {
-		if all[i].Answers != w.Answers {
-			peers.add(all[i].Answers)
-		}
+// silenceText is the cause of an ejection because of silence.
+func (r *record) silenceText(now int64, w *Watched, all []Watched, and string) string {
+	n, since, never := r.waiters(), time.Duration(r.unansweredFor(now)).Round(100*time.Millisecond), ""
+	if !r.known() {
+		never = ", and nobody before them"
 	}
-	took, part := peers.within(99)
-	if part == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; its peers answer %.1f %% within %v", math.Floor(part*10)/10, rounded(took))
+	return fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v%s%s; %s", n, n, since, never, peersText(w, all), and)
 }

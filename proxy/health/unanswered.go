@@ -16,6 +16,9 @@ type UnansweredConfig struct {
 	// Within is the time in which endpoints answer. An endpoint that used to, and whose peers
 	// do, is ejected when half of its answers take longer. 0: there is no such bound.
 	Within time.Duration
+	// BySource says that clients do not come to endpoints by chance, but by their source: those
+	// of one may be others than those of its peers.
+	BySource bool
 }
 
 // A Watched is an endpoint in a round of an [Unanswered].
@@ -27,20 +30,25 @@ type Watched struct {
 	Probe Prober
 }
 
-// An Unanswered finds endpoints of an upstream that do not answer any more: a stopped process,
-// for instance, for which its kernel goes on to accept connections. In many protocols silence is
+// An Unanswered finds endpoints of an upstream that do not answer: a stopped process, for
+// instance, for which its kernel goes on to accept connections. In many protocols silence is
 // normal. So an endpoint is ejected only if
 //
-//   - it has answered no question of any session for After;
+//   - it has answered no question of any session for After, and clients have waited for as long;
 //   - there were so many questions meanwhile that by the endpoint's own past their probability
 //     to be unanswered is below 10^-9. Questions of a kind that used to be answered in time
 //     weigh much, those of a kind that was not weigh next to nothing. Questions that were
-//     unanswered before the endpoint fell silent do not count;
+//     unanswered before the endpoint fell silent do not count. The past of an endpoint that has
+//     answered nobody yet, or hardly anybody, is that of its peers, and more than one source has
+//     to have asked if others are served;
 //   - its peers answer as they used to, or get no questions;
-//   - it does not close the connection of a probe either, which it did when it was well; or a
-//     third of the clients that have asked have given up.
+//   - it does not close the connection of a probe either, which it or its peers did when they
+//     were well; or a third of the clients that have asked have given up.
 //
 // The endpoint returns as soon as it answers a client, or a probe.
+//
+// An endpoint of which all of that is so but for its peers is silent, see [Silence], as is one
+// that has a past and leaves such questions unanswered for a minute.
 //
 // With UnansweredConfig.Within it finds endpoints that have become slow, too; see drift.
 //
@@ -110,15 +118,18 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 		a.gap.Store(gap)
 		a.round.Store(now)
 		a.judged.Store(a.record.known() && a.record.ends == yes)
-		busy = busy || a.record.busy()
-	}
-	if late || first {
-		return busy
 	}
 	for i := range all {
-		if all[i].Judge != nil {
+		r := &all[i].Answers.record
+		r.expect(all, i)
+		r.date(now, max(all[i].Answers.longest.Load(), int64(cfg.patience())))
+		busy = busy || r.busy()
+	}
+	for i := range all {
+		if all[i].Judge != nil && !late && !first {
 			u.judge(now, cfg, all, i)
 		}
+		all[i].Answers.record.watchSilence(now, &all[i], all)
 	}
 	return busy
 }
@@ -138,15 +149,20 @@ func (u *Unanswered) judge(now int64, cfg *UnansweredConfig, all []Watched, i in
 	case r.alive:
 		r.acquit()
 		u.learn(now, cfg, w)
-	case now-r.heard < int64(cfg.After) || !r.telling(u.chance):
-		r.acquit()
-	case now >= r.again:
+	case r.unansweredFor(now) < int64(cfg.After) || !r.telling(u.chance):
+		if r.silence.reason == standsStill {
+			r.silence.closed = u.closesAgain(now, cfg, w)
+		} else {
+			r.acquit()
+		}
+	default:
 		u.suspect(now, cfg, all, i)
 	}
 	r.suspected = r.suspected && !r.alive
 }
 
-// suspect ejects an endpoint that is silent unless something else may explain that.
+// suspect looks for evidence against an endpoint that is silent. With some the silence is one
+// to tell of, and the endpoint is ejected unless its peers say that it is not its own failure.
 func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i int) {
 	w := &all[i]
 	r := &w.Answers.record
@@ -155,15 +171,23 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 		r.suspected = true
 		u.suspicions++
 	}
+	if !r.known() && oneSource(all, i, now) {
+		return
+	}
+	asks := r.closes(all, i) && w.Probe != nil
 	switch {
-	case !well:
-		r.acquit()
-	case r.wait > 0 && r.givenUp(w, now):
-		r.eject(now, w, givenUp, r.silence(now, w, all, fmt.Sprintf("%d of them have given up", r.left)))
-	case r.ends == yes && now >= r.nextAsk:
+	case r.wait > 0 && r.givenUp(cfg, all, i, now):
+		r.prove(givenUp, fmt.Sprintf("%d of them have given up", r.left))
+		if well && now >= r.again {
+			r.eject(now, w, givenUp, r.silenceText(now, w, all, r.silence.proof))
+		}
+	case asks && now >= r.nextAsk:
 		u.confirm(now, cfg, all, i, alone)
-	case r.ends != yes:
+	case !asks:
 		r.wait = 1
+	}
+	if r.known() && r.silence.reason == notEjected && r.unansweredFor(now) >= mute {
+		r.prove(lasting, "that was never so for so long")
 	}
 }
 
@@ -187,12 +211,12 @@ func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i 
 	w := &all[i]
 	r := &w.Answers.record
 	if r.asking == nil {
+		r.lone = false
 		if alone {
 			peer := u.witness(now, all, i)
-			if peer == nil {
-				return
+			if r.lone = peer == nil; !r.lone {
+				r.control = u.ask(peer.Probe, cfg.probe())
 			}
-			r.control = u.ask(peer.Probe, cfg.probe())
 		}
 		r.asking = u.ask(w.Probe, cfg.probe())
 		return
@@ -202,15 +226,30 @@ func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i 
 	if !over || !controlled {
 		return
 	}
+	compared := control == yes && !r.lone && (r.control != nil || !alone)
 	r.asking, r.control = nil, nil
-	if answer == no && control == yes {
-		r.eject(now, w, standsStill, r.silence(now, w, all, "nor does it close a connection that was closed"))
+	if answer == no {
+		u.standsStill(now, all, i, compared)
 	}
 	if r.out != notEjected {
 		return
 	}
-	r.wait = min(max(2*r.wait, int64(cfg.After)), int64(relearn))
+	if r.wait = min(max(2*r.wait, int64(cfg.After)), int64(relearn)); answer == no {
+		r.wait = int64(cfg.After)
+	}
+	r.silence.closed = answer == yes && r.silence.reason == standsStill
 	r.nextAsk = now + r.wait
+}
+
+// standsStill takes note of an endpoint that has not closed the connection of a probe, and
+// ejects it; compared says that a peer would have.
+func (u *Unanswered) standsStill(now int64, all []Watched, i int, compared bool) {
+	w := &all[i]
+	r := &w.Answers.record
+	r.prove(standsStill, "nor does it close a connection that was closed")
+	if well, _ := u.peersAnswer(now, all, i); well && compared && now >= r.again {
+		r.eject(now, w, standsStill, r.silenceText(now, w, all, r.silence.proof))
+	}
 }
 
 // witness returns a peer to probe for comparison, rather one that has answered a probe before;
@@ -262,17 +301,27 @@ func (u *Unanswered) mayReturn(now int64, cfg *UnansweredConfig, w *Watched) {
 		r.back(w.Answers, now)
 		return
 	}
-	if r.out != standsStill || now < r.nextAsk {
-		return
+	if r.out == standsStill && u.closesAgain(now, cfg, w) {
+		w.Judge.Return(now, "it closes connections again")
+		r.silence.closed = true
+		r.back(w.Answers, now)
+	}
+}
+
+// closesAgain probes an endpoint that stood still, again and again, and reports whether it has
+// closed the connection of the last probe.
+func (u *Unanswered) closesAgain(now int64, cfg *UnansweredConfig, w *Watched) bool {
+	r := &w.Answers.record
+	if now < r.nextAsk {
+		return false
 	}
 	if r.asking == nil {
-		r.asking = u.ask(w.Probe, cfg.probe())
-		return
+		r.asking, r.control = u.ask(w.Probe, cfg.probe()), nil
+		return false
 	}
-	if answer, over := r.asking.heard(); over {
-		if r.asking, r.nextAsk = nil, now+int64(cfg.probe()); answer == yes {
-			w.Judge.Return(now, "it closes connections again")
-			r.back(w.Answers, now)
-		}
+	answer, over := r.asking.heard()
+	if over {
+		r.asking, r.nextAsk = nil, now+int64(cfg.probe())
 	}
+	return over && answer == yes
 }

@@ -8,17 +8,15 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/penstock/penstock/proxy/health"
 )
 
 // byDefault is outlier_detection.unanswered, which the table speaks for.
 const byDefault = 3 * second
 
-// suspected has 100,000 sessions of a protocol come, and returns how often an endpoint was
-// suspected, and ejected, though all are well.
-func suspected(p *protocol, after time.Duration, digits float64) (times, ejected int, told []health.Transition) {
-	w := newWorld(1, 3, after)
+// suspected has 100,000 sessions of a protocol come to some endpoints, and returns how often one
+// was suspected, and ejected, though all are well.
+func suspected(p *protocol, endpoints int, after time.Duration, digits float64) (times, ejected int, w *world) {
+	w = newWorld(1, endpoints, after)
 	w.judge.SetChance(digits)
 	p.run(w)
 	sessions := 100_000
@@ -29,21 +27,30 @@ func suspected(p *protocol, after time.Duration, digits float64) (times, ejected
 	for _, s := range w.endpoints {
 		ejected += s.times
 	}
-	return w.judge.Suspicions(), ejected, w.keeper.Told()
+	return w.judge.Suspicions(), ejected, w
 }
 
 // TestSilentProtocols: of 100,000 sessions of each protocol in which silence is normal, or
-// what is normal changes, none has an endpoint ejected that is well.
+// what is normal changes, none has an endpoint ejected that is well, or found to be silent; nor
+// where one endpoint of an upstream has never answered, as it should.
 func TestSilentProtocols(t *testing.T) {
 	for _, p := range protocols {
-		t.Run(p.name, func(t *testing.T) {
-			t.Parallel()
-			times, ejected, told := suspected(&p, byDefault, 9)
-			t.Logf("suspected %d times", times)
-			if ejected > 0 {
-				t.Errorf("ejected %d times, at first: %+v", ejected, told[0])
-			}
-		})
+		t.Run(p.name, func(t *testing.T) { testSilent(t, &p, 3) })
+		t.Run("one endpoint/"+p.name, func(t *testing.T) { testSilent(t, &p, 1) })
+	}
+	for _, p := range mixedUpstreams {
+		t.Run("beside requests/"+p.name, func(t *testing.T) { testSilent(t, &p, 3) })
+		t.Run("beside requests to one/"+p.name, func(t *testing.T) { testSilent(t, &p, 2) })
+	}
+}
+
+func testSilent(t *testing.T, p *protocol, endpoints int) {
+	t.Parallel()
+	times, ejected, w := suspected(p, endpoints, byDefault, 9)
+	n, first := w.alarms()
+	t.Logf("suspected %d times", times)
+	if ejected > 0 || n > 0 {
+		t.Errorf("ejected %d times; silent %d times, at first: %+v", ejected, n, first)
 	}
 }
 
@@ -55,6 +62,46 @@ type failure struct {
 	fail func(w *world)
 	most time.Duration // that it may take by default until it is ejected
 	back time.Duration // and until it is back, when it is well again
+}
+
+// deploy has the first endpoint get clients only when it fails: it has never answered any.
+func deploy(come func(*world)) func(*world) {
+	return func(w *world) {
+		w.endpoints[0].absent = true
+		come(w)
+	}
+}
+
+// joins has the first endpoint get clients from now on, who are not answered.
+func joins(fail func(*world)) func(*world) {
+	return func(w *world) {
+		w.endpoints[0].absent = false
+		fail(w)
+	}
+}
+
+// hang has the first endpoint answer nobody, though it lives.
+func hang(w *world) { w.endpoints[0].hang(time.Hour) }
+
+// mutes are failures of an endpoint that has never answered anybody.
+var mutes = []failure{
+	{"it stands still", 3, deploy(func(w *world) { w.come(25, w.request) }), joins(freeze), 10 * second, second},
+	{"it stands still, a tenth long polls", 3, deploy(func(w *world) { w.come(25, w.mixed(0.1)) }), joins(freeze), 15 * second, second},
+	{"it stands still, and has one peer", 2, deploy(func(w *world) { w.come(25, w.request) }), joins(freeze), 10 * second, second},
+	{"it stands still, the server speaks first", 3, deploy(func(w *world) { w.come(25, w.mail) }), joins(freeze), 10 * second, second},
+	{"it lives, clients give up after 5 s", 3, deploy(func(w *world) { w.come(25, w.impatient) }), joins(hang), 15 * second, 40 * second},
+	{"it lives, and has one peer", 2, deploy(func(w *world) { w.come(25, w.impatient) }), joins(hang), 15 * second, 40 * second},
+	{"it lives, clients that are answered stay", 3, deploy(func(w *world) { w.come(25, w.staying) }), joins(hang), 20 * second, 40 * second},
+}
+
+// staying gives up unless the first question is answered within 5 s, and then stays.
+func (w *world) staying(c *session) {
+	w.after(5*second, func() {
+		if !c.spoke {
+			c.leave()
+		}
+	})
+	c.answer(w.quick(), func() { w.talk(c, 100, func() time.Duration { return w.exp(5 * second) }) })
 }
 
 // freeze has the first endpoint stand still.
@@ -78,7 +125,7 @@ var failures = []failure{
 		}
 		w.come(25, w.impatient)
 	}, freeze, 20 * second, 40 * second},
-	{"it lives, and clients give up after 5 s", 3, func(w *world) { w.come(25, w.impatient) }, func(w *world) { w.endpoints[0].hang(time.Hour) }, 20 * second, 40 * second},
+	{"it lives, and clients give up after 5 s", 3, func(w *world) { w.come(25, w.impatient) }, hang, 20 * second, 40 * second},
 }
 
 // lasting is sessions that go on for ever.
@@ -141,9 +188,9 @@ func (f *failure) find(seed uint64, after time.Duration, digits float64) (out, b
 }
 
 // TestStandsStill: an endpoint that stands still is found out, and is back soon after it goes
-// on; nobody else is.
+// on; nobody else is. So is one that has never answered anybody.
 func TestStandsStill(t *testing.T) {
-	for _, f := range failures {
+	for _, f := range slices.Concat(failures, mutes) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(30) {
@@ -195,7 +242,7 @@ func TestUnansweredTable(t *testing.T) {
 		digits float64
 	}{{second, 9}, {2 * second, 9}, {3 * second, 6}, {3 * second, 9}, {3 * second, 12}, {5 * second, 9}, {8 * second, 9}} {
 		var cells []string
-		for _, f := range failures {
+		for _, f := range slices.Concat(failures, mutes) {
 			var outs []time.Duration
 			for seed := range uint64(101) {
 				out, _, _ := f.find(seed, at.after, at.digits)
@@ -205,7 +252,7 @@ func TestUnansweredTable(t *testing.T) {
 			cells = append(cells, fmt.Sprintf("%.1f / %.1f", outs[len(outs)/2].Seconds(), outs[len(outs)-1].Seconds()))
 		}
 		times, ejected, by := everyProtocol(at.after, at.digits)
-		_, paused, _ := suspected(&pauses, at.after, at.digits)
+		_, paused, _ := suspected(&pauses, 3, at.after, at.digits)
 		t.Logf("| %v | 10^-%v | %s | %d | %d | %d | %s |", at.after, at.digits, strings.Join(cells, " | "), times, ejected, paused, by)
 	}
 }
@@ -215,10 +262,10 @@ func everyProtocol(after time.Duration, digits float64) (times, ejected int, by 
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	places := make(chan struct{}, 2)
-	for _, p := range protocols {
+	for _, p := range slices.Concat(protocols, mixedUpstreams) {
 		all.Go(func() {
 			places <- struct{}{}
-			s, e, _ := suspected(&p, after, digits)
+			s, e, _ := suspected(&p, 3, after, digits)
 			<-places
 			mu.Lock()
 			defer mu.Unlock()

@@ -45,7 +45,8 @@ type server struct {
 	deaf    bool // it never ends a connection that is ended
 	slow    bool // it answers late
 	refuses bool
-	times   int // that it was ejected
+	absent  bool // it gets no clients yet
+	times   int  // that it was ejected
 }
 
 // A session is a client at an endpoint, as package relay sees it.
@@ -223,7 +224,7 @@ func (s *server) does(after time.Duration, do func()) {
 func (w *world) pick() *server {
 	for range w.endpoints {
 		w.turn++
-		if s := w.endpoints[w.turn%len(w.endpoints)]; !s.target.ejected.Load() && !s.refuses {
+		if s := w.endpoints[w.turn%len(w.endpoints)]; !s.target.ejected.Load() && !s.refuses && !s.absent {
 			return s
 		}
 	}
@@ -259,6 +260,7 @@ func (c *session) say() {
 	now := c.world.now()
 	if !c.spoke {
 		c.answers.First(time.Duration(now-c.moved), c.sentA, now)
+		c.member.Heard(c.from(), now)
 	}
 	c.moved, c.last, c.saidB, c.spoke = now, relay.SideB, true, true
 }
@@ -281,6 +283,9 @@ func (c *session) reply(then func()) {
 func (c *session) over() bool {
 	if c.at < 0 {
 		return true
+	}
+	if c.spoke {
+		c.answers.Served(time.Duration(c.world.now() - c.began))
 	}
 	last := len(c.live) - 1
 	c.live[c.at] = c.live[last]
@@ -361,6 +366,21 @@ func (w *world) quick() time.Duration {
 		return 10 * d
 	}
 	return d
+}
+
+// anyone is one of the endpoints.
+func (w *world) anyone() *server { return w.endpoints[w.IntN(len(w.endpoints))] }
+
+// alarms returns how often an endpoint was found to be silent, and the first of these.
+func (w *world) alarms() (n int, first health.Transition) {
+	for _, t := range w.keeper.Told() {
+		if t.What == health.Answering && t.Bad {
+			if n++; n == 1 {
+				first = t
+			}
+		}
+	}
+	return n, first
 }
 
 // come has clients come, so many a second, for as long as the world asks for more.

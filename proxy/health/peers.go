@@ -1,0 +1,148 @@
+package health
+
+import (
+	"fmt"
+	"math"
+)
+
+// A peerState is the state of a peer of a silent endpoint.
+type peerState uint8
+
+const (
+	peerIdle   peerState = iota // it gets next to no questions
+	peerWell                    // it answers as it used to
+	peerSilent                  // it is silent, too
+	peerSlow                    // it answers, but less often in time than it used to
+	peerStates
+)
+
+// peer returns the endpoint's state as a peer.
+func (r *record) peer(now int64) peerState {
+	all := r.recentSoon + r.recentLate
+	usual := total(r.late) / max(total(r.soon)+total(r.late), 1)
+	switch {
+	case r.asked() > 0 && now-r.heard > recently/2:
+		return peerSilent
+	case all < 2:
+		return peerIdle
+	case r.recentSoon >= 2 && r.recentLate <= all*(2*usual+0.1):
+		return peerWell
+	}
+	return peerSlow
+}
+
+// expect finds out how likely it is, in this round, that a question is not answered in time: by
+// the endpoint's past, or while too little is known of that by its peers.
+func (r *record) expect(all []Watched, i int) {
+	r.informed = r.known()
+	for k := range r.odds {
+		r.odds[k] = r.missed(question(k))
+		if !r.informed {
+			r.odds[k] = r.missedByPeers(question(k), all, i)
+		}
+	}
+	if r.informed {
+		return
+	}
+	for j := range all {
+		p := &all[j].Answers.record
+		r.informed = r.informed || j != i && p.out == notEjected && p.known()
+	}
+}
+
+// missedByPeers is the probability that a question is not answered in time, by those peers that
+// leave the most of their questions unanswered: the endpoint may be like these. What the
+// endpoint has answered itself, or not, bounds it.
+func (r *record) missedByPeers(k question, all []Watched, i int) float64 {
+	most := 0.0
+	for j := range all {
+		p := &all[j].Answers.record
+		if j != i && p.soon[k]+p.late[k] >= fewest {
+			most = max(most, p.missed(k))
+		}
+	}
+	if most == 0 {
+		return 1
+	}
+	if own := r.soon[k] + r.late[k]; own > 0 {
+		most = max(most, (r.late[k]+1)/(own+2))
+	}
+	return most
+}
+
+// closes reports whether the endpoint would close the connection of a probe if it were well: it
+// has, or while too little is known of it its peers have.
+func (r *record) closes(all []Watched, i int) bool {
+	if r.known() {
+		return r.ends == yes
+	}
+	any := false
+	for j := range all {
+		if p := &all[j].Answers.record; j != i && p.known() {
+			if p.ends == no {
+				return false
+			}
+			any = any || p.ends == yes
+		}
+	}
+	return any
+}
+
+// oneSource reports whether most unanswered questions of an endpoint may be those of one source
+// while others are served, by whichever endpoint.
+func oneSource(all []Watched, i int, now int64) bool {
+	from, part := all[i].Answers.belated.worst()
+	if from == Anybody || part <= 0.75 {
+		return from == Anybody
+	}
+	for j := range all {
+		if all[j].Judge != nil && all[j].Judge.servesOthers(from, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// waits reports whether clients that leave without an answer have waited for one: they did not
+// go on sending, as those do that only send, and next to none of them left soon.
+func (r *record) waits(a *Answers) bool {
+	return r.pressed <= r.left/fewest && a.early.Load() <= r.left/fewest
+}
+
+// behaveOtherwise reports whether clients behave otherwise than those of the peers that have
+// been answered: fewer leave there, or after other times. Clients that do not care for answers
+// behave the same, answered or not.
+func behaveOtherwise(r *record, all []Watched, i int) bool {
+	var mine, theirs lengthCounts
+	mine.add(&all[i].Answers.gaveUp)
+	var answered answerCounts
+	for j := range all {
+		if a := all[j].Answers; j != i && a.record.known() {
+			theirs.add(&a.ended)
+			answered.add(a)
+		}
+	}
+	n, left, stay := mine.total(), theirs.total(), answered.total()
+	if n < fewest || stay < learned {
+		return false
+	}
+	if 4*left/stay <= float64(r.left)/float64(r.asked()) {
+		return true
+	}
+	return left >= learned && mine.distance(&theirs) >= 0.75
+}
+
+// peersText says how soon the other endpoints answer.
+func peersText(w *Watched, all []Watched) string {
+	var peers answerCounts
+	for i := range all {
+		if all[i].Answers != w.Answers {
+			peers.add(all[i].Answers)
+		}
+	}
+	took, part := peers.within(99)
+	if part == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; its peers answer %.1f %% within %v", math.Floor(part*10)/10, rounded(took))
+}
