@@ -349,6 +349,7 @@ type Endpoint struct {
 	Unanswered   int64    `json:"unanswered"`
 	UnansweredMs int64    `json:"unanswered_ms,omitempty"`
 	Answers      *Answers `json:"answers,omitempty"` // nil: there was none yet
+	Silence      *Silence `json:"silence,omitempty"` // nil: there is none
 	Bytes        Bytes    `json:"bytes"`
 }
 
@@ -359,6 +360,15 @@ type Failure struct {
 	// Over says that the endpoint has done since what it failed to do: a connection to it was
 	// made, or it has sent something.
 	Over bool `json:"over"`
+}
+
+// A Silence is a time for which an endpoint has answered nobody, though clients wait and that is
+// not usual. It may be ejected for that, or not.
+type Silence struct {
+	Since   time.Time `json:"since"`           // the first question that was not answered
+	Clients int64     `json:"clients"`         // that have asked since, those that have given up included
+	Usual   string    `json:"usual,omitempty"` // how soon it, or the other endpoints, answered before
+	Proof   string    `json:"proof"`           // what else shows that it is not usual
 }
 
 // Answers are how soon an endpoint sends its first byte, ever.

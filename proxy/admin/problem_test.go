@@ -16,6 +16,7 @@ func TestProblems(t *testing.T) {
 	up := Endpoint{Name: "a", State: Up, Weight: 1}
 	down := Endpoint{Name: "d", State: Down, Weight: 1, Why: "connection refused"}
 	ejected := Endpoint{Name: "e", State: Ejected, Weight: 1, Why: "5 failures in a row", Until: now.Add(time.Minute)}
+	silent := Endpoint{Name: "s", State: Up, Weight: 1, Silence: &Silence{Since: now.Add(-21740 * time.Millisecond), Clients: 404, Usual: "; it used to answer 99.2 % within 33ms", Proof: "nor does it close a connection that was closed"}}
 	to := func(name string) Listener {
 		return Listener{Name: "web", State: Serving, Routes: []Route{{To: map[string]float64{name: 100}}}}
 	}
@@ -81,6 +82,17 @@ func TestProblems(t *testing.T) {
 		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem has expired, at 10:00:00"}},
 		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01"}},
 		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00"}},
+		"an endpoint that answers nobody": {
+			shop(func(u *Upstream) { u.Endpoints = []Endpoint{silent} }),
+			[]string{"warning endpoint_unanswered endpoint shop/s answers nobody: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed"},
+		},
+		"one that is drained": {
+			shop(func(u *Upstream) { e := silent; e.State = Draining; u.Endpoints = []Endpoint{e} }), nil,
+		},
+		"one that is ejected for that": {
+			shop(func(u *Upstream) { e := ejected; e.Silence = silent.Silence; u.Endpoints = []Endpoint{e} }),
+			[]string{"warning endpoint_ejected endpoint shop/e: ejected until 10:01:00: 5 failures in a row"},
+		},
 		"no usable endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.LastMinute.Refused = out, []Endpoint{down, ejected}, 9 }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},

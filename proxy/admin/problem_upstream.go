@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // mostEndpoints is how many endpoints of an upstream have a problem of their own, and of how
@@ -132,14 +133,28 @@ func (f *finder) endpoints(of Problem, u *Upstream) {
 			continue
 		}
 		if n++; n <= mostEndpoints {
-			of.Endpoint = e.Name
-			f.add(of, Warning, kind, "endpoint %s/%s: %s", u.Name, e.Name, e.Unusable())
+			f.endpoint(of, kind, e)
 		}
 	}
-	if of.Endpoint = ""; n > mostEndpoints {
+	if n > mostEndpoints {
 		f.add(of, Warning, "endpoints", "upstream %s: %s not usable", u.Name, plural(n-mostEndpoints, "more endpoint is", "more endpoints are"))
 	}
 }
+
+// endpoint adds the problem of one.
+func (f *finder) endpoint(of Problem, kind string, e *Endpoint) {
+	of.Endpoint = e.Name
+	if s := e.Silence; kind == unanswered {
+		of.Since = s.Since
+		waited := f.now.Sub(s.Since).Round(100 * time.Millisecond)
+		f.add(of, Warning, kind, "endpoint %s/%s answers nobody: %s waited, the first for %v%s; %s", of.Upstream, e.Name, plural(s.Clients, "client has", "clients have"), waited, s.Usual, s.Proof)
+		return
+	}
+	f.add(of, Warning, kind, "endpoint %s/%s: %s", of.Upstream, e.Name, e.Unusable())
+}
+
+// unanswered is the kind of problem of an endpoint with a [Silence].
+const unanswered = "endpoint_unanswered"
 
 // problem returns the kind of what is wrong with an endpoint, "" for nothing.
 func (e *Endpoint) problem() string {
@@ -152,6 +167,8 @@ func (e *Endpoint) problem() string {
 		return "endpoint_ejected"
 	case e.Breaker != "":
 		return "endpoint_breaker"
+	case e.Silence != nil:
+		return unanswered
 	case e.Unusable() != "":
 		return "endpoint_full"
 	}

@@ -51,7 +51,7 @@ func (s *Server) answersRound(now int64, late bool) (every time.Duration, busy b
 	defer s.mu.Unlock()
 	every = answersEvery
 	for _, u := range s.upstreams {
-		cfg := new(health.UnansweredConfig)
+		cfg := &health.UnansweredConfig{BySource: bySource(u.cfg)}
 		if o := u.cfg.OutlierDetection; o != nil {
 			cfg.After, cfg.Within = o.Unanswered, o.AnswerWithin
 		}
@@ -101,7 +101,10 @@ func (e *ending) Probe(ctx context.Context) error {
 }
 
 // answersStatus fills in the counts of answers.
-func answersStatus(st *admin.Endpoint, a *health.Answers) {
+func (s *Server) answersStatus(st *admin.Endpoint, a *health.Answers) {
+	if now, silent := a.Silence(); silent {
+		st.Silence = &admin.Silence{Since: s.wall(now.Since), Clients: now.Clients, Usual: now.Usual, Proof: now.Proof}
+	}
 	clients, longest := a.Unanswered()
 	st.Unanswered, st.UnansweredMs = clients, longest.Milliseconds()
 	if took, part := a.Within(mostAnswers); part > 0 {

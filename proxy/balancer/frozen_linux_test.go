@@ -25,8 +25,9 @@ const echoName = "penstock-balancer-test-echo"
 
 func TestMain(m *testing.M) { child.Main(m, echoName, serveEcho) }
 
-// serveEcho prints its address, and echoes until its standard input ends.
-func serveEcho([]string) error {
+// serveEcho prints its address, and echoes until its standard input ends. With an argument it
+// is mute: it reads all that comes, and never answers.
+func serveEcho(args []string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -43,16 +44,20 @@ func serveEcho([]string) error {
 		}
 		go func() {
 			defer c.Close()
+			if len(args) > 0 {
+				_, _ = io.Copy(io.Discard, c)
+				return
+			}
 			_, _ = io.Copy(c, c)
 		}()
 	}
 }
 
 // echoProcess is a server that is a process of its own, until the end of the test.
-func echoProcess(t *testing.T) (address string, signal func(syscall.Signal)) {
+func echoProcess(t *testing.T, args ...string) (address string, signal func(syscall.Signal)) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{echoName}
+	cmd.Args = append([]string{echoName}, args...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +92,7 @@ func echoProcess(t *testing.T) (address string, signal func(syscall.Signal)) {
 // answered wait until then.
 type crowd struct {
 	dial     func() (net.Conn, error)
+	wait     time.Duration // for an answer; 0: until they are stopped
 	stop     chan struct{}
 	all      sync.WaitGroup
 	asked    atomic.Int64
@@ -142,6 +148,9 @@ func (c *crowd) client(times int, pause time.Duration) {
 	}()
 	for range times {
 		c.asked.Add(1)
+		if c.wait > 0 {
+			_ = conn.SetDeadline(time.Now().Add(c.wait))
+		}
 		_, _ = io.WriteString(conn, "x")
 		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
 			return

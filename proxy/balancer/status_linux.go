@@ -203,7 +203,7 @@ func (s *Server) endpointStatus(m *member, running *dispatch.Running) admin.Endp
 		State: admin.Up, Active: int64(e.Active()), Most: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
 		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]),
 	}
-	answersStatus(&st, e.Answers())
+	s.answersStatus(&st, e.Answers())
 	st.LastFailure = s.lastFailure(e)
 	if m.judge != nil {
 		st.EjectionsWithheld, st.WithheldWhy = m.judge.HeldBack()

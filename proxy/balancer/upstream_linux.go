@@ -147,13 +147,16 @@ func (u *upstream) viewConfig() *dispatch.ViewConfig {
 		Attempts: c.Retry.Attempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
 		QueueSize: int64(c.Queue.Size), QueueTimeout: c.Queue.Timeout, Hold: c.Queue.Hold,
 		SendProxy: c.SendProxy, Source: c.SourceAddress, TLS: u.tls,
-		BySource: c.Balance == "maglev" || c.Balance == "source_ip",
+		BySource: bySource(c),
 	}
 	if f := c.Fallback; f != nil && f.Upstream == "" {
 		vc.Respond = append([]byte{}, f.Respond.Bytes...)
 	}
 	return vc
 }
+
+// bySource reports whether a client's source decides which endpoint it gets.
+func bySource(c *config.Upstream) bool { return c.Balance == "maglev" || c.Balance == "source_ip" }
 
 // newSet makes the set of an upstream's members, which is to follow another one, if there
 // is one.

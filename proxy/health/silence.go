@@ -50,10 +50,12 @@ func (r *record) prove(why reason, proof string) {
 }
 
 // watchSilence logs when a silence begins and ends, and publishes it.
-func (r *record) watchSilence(now int64, w *Watched, all []Watched) {
+func (r *record) watchSilence(now int64, cfg *UnansweredConfig, w *Watched, all []Watched) {
 	s := &r.silence
 	if s.reason == notEjected || w.Judge == nil {
-		r.silence = silence{}
+		if r.silence = (silence{}); w.Answers.silence.Load() != nil {
+			w.Answers.silence.Store(nil)
+		}
 		return
 	}
 	n := r.waiters()
@@ -61,7 +63,7 @@ func (r *record) watchSilence(now int64, w *Watched, all []Watched) {
 		s.asked = now
 	}
 	s.most = max(s.most, n)
-	if end := s.end(r, now); end != "" {
+	if end := s.end(r, cfg, now); end != "" {
 		if s.told {
 			w.Judge.tellSilence(now, false, fmt.Sprintf("%s; nobody was answered for %v, %d clients have waited", end, roundedTenth(now-s.since), s.most))
 		}
@@ -81,7 +83,7 @@ func (r *record) watchSilence(now int64, w *Watched, all []Watched) {
 }
 
 // end is why the silence is over, "" if it is not.
-func (s *silence) end(r *record, now int64) string {
+func (s *silence) end(r *record, cfg *UnansweredConfig, now int64) string {
 	switch {
 	case r.alive:
 		return "it answers again"
@@ -91,6 +93,8 @@ func (s *silence) end(r *record, now int64) string {
 		return "it closes connections again"
 	case now-s.asked >= lonely:
 		return "it is not asked any more"
+	case cfg.After <= 0:
+		return "outlier_detection.unanswered is off"
 	}
 	return ""
 }

@@ -129,7 +129,7 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 		if all[i].Judge != nil && !late && !first {
 			u.judge(now, cfg, all, i)
 		}
-		all[i].Answers.record.watchSilence(now, &all[i], all)
+		all[i].Answers.record.watchSilence(now, cfg, &all[i], all)
 	}
 	return busy
 }
