@@ -34,7 +34,7 @@ type OutlierDetection struct {
 	Pos                 Pos
 	ConsecutiveFailures int           `key:"consecutive_failures" default:"5" range:"0..1000000" doc:"Failures in a row after which an endpoint is left out. 0: it is not by these."`
 	FailurePercentage   float64       `key:"failure_percentage" default:"0" range:"0..100" unit:"%" doc:"Part of an endpoint's connections that fail, from which on it is left out. 0: it is not by this."`
-	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"How long an endpoint may answer none of the clients that ask it something, though it has always answered and its peers do; then it is left out until it answers again. 0: it is not by this."`
+	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"How long an endpoint may answer none of the clients that ask it something, though it has always answered, or never, and its peers do; then it is left out until it answers again. 0: it is not by this."`
 	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"How soon an endpoint answers clients that ask it something. One that has, and whose peers do, is left out when half of its answers come later; its clients are left alone. 0: they may take any time."`
 	Window              time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the part is taken."`
 	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Connections within the window that it takes to judge an endpoint by its part."`
