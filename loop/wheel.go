@@ -192,11 +192,11 @@ func (w *wheel) drain(now int64) (done bool) {
 
 // pop takes the first timer out of the list that head is the head of, which is not empty and
 // is not one of the wheel's own.
-func (head *Timer) pop() *Timer {
-	t := head.next
-	head.next, t.next.prev = t.next, head
-	t.next, t.prev = nil, nil
-	return t
+func (t *Timer) pop() *Timer {
+	first := t.next
+	t.next, first.next.prev = first.next, t
+	first.next, first.prev = nil, nil
+	return first
 }
 
 // spent reports whether the turn's share is spent: the number, or the time since the clock was

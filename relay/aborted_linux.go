@@ -13,11 +13,11 @@ import (
 // was left to collect an error. Of a connection that others may have ended beside
 // us, as a Copy's, TCP_CLOSE says nothing.
 func (l *legState) tcpAborted(fd int) bool {
-	if !l.ours || l.shut.Load() {
+	if !l.ours {
 		return false
 	}
 	state, err := sys.TCPState(fd)
-	return err == nil && state == sys.TCP_CLOSE
+	return err == nil && state == sys.TCP_CLOSE && !l.shut.Load() // which is set before the state changes, so it is read after it
 }
 
 // look finds out whether the owner of c has ended it before. In TCP_CLOSE both

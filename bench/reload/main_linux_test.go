@@ -104,4 +104,4 @@ func (t *toy) Reload(ctx context.Context, _ generation.Options) (r admin.Reloade
 func (*toy) Confirm(context.Context, int, string) (int, error)      { return 0, nil }
 func (*toy) Rollback(context.Context, string) (int, error)          { return 0, nil }
 func (*toy) Generations() generation.Status                         { return generation.Status{} }
-func (*toy) Plan(context.Context, string) (p admin.Plan, err error) { return p, nil }
+func (*toy) Plan(context.Context, string, bool) (p admin.Plan, err error) { return p, nil }

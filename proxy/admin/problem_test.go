@@ -102,7 +102,8 @@ func TestProblems(t *testing.T) {
 				u.Outage, u.LastMinute.Refused = out, 200
 				over := Endpoint{Name: "o", State: Up, Weight: 1, LastFailure: &Failure{Cause: "timed out", Over: true}}
 				u.Endpoints = []Endpoint{
-					{Name: "f", State: Up, Weight: 1, LastFailure: &Failure{Cause: "timed out"}}, over,
+					{Name: "f", State: Up, Weight: 1, LastFailure: &Failure{Cause: "timed out"}},
+					over,
 					{Name: "b", State: Up, Weight: 1, Breaker: "half-open", BreakerWhy: "it was open for 1m", LastFailure: &Failure{Cause: "timed out"}},
 					{Name: "e", State: Ejected, Weight: 1, Why: "5 failures, the last: timed out", LastFailure: &Failure{Cause: "timed out"}},
 					{Name: "d", State: Draining, LastFailure: &Failure{Cause: "timed out"}},
