@@ -100,11 +100,11 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 	var fails failure
 	times, err := alternate(
 		ctx, 150,
-		contestant{"three calls", loop(func() { fails.note(w.each(message)) })},
-		contestant{"one call", loop(func() { fails.note(w.gathered(message)) })},
-		contestant{penstock, loop(func() { fails.note(w.flushed(by, message)) })},
-		contestant{"64 KiB in one part", loop(func() { fails.note(w.gathered(whole)) })},
-		contestant{"64 KiB in four", loop(func() { fails.note(w.gathered(quarters)) })},
+		contestant{"three calls", repeat(func() { fails.note(w.each(message)) })},
+		contestant{"one call", repeat(func() { fails.note(w.gathered(message)) })},
+		contestant{penstock, repeat(func() { fails.note(w.flushed(by, message)) })},
+		contestant{"64 KiB in one part", repeat(func() { fails.note(w.gathered(whole)) })},
+		contestant{"64 KiB in four", repeat(func() { fails.note(w.gathered(quarters)) })},
 	)
 	if err == nil {
 		err = fails.err()

@@ -21,13 +21,17 @@ type Claim struct {
 	// Milestone is with what it comes, empty if the row is whole.
 	Rest, Milestone string
 
+	// Refused is why nothing of it will be built; empty if it is, or may be.
+	Refused string
+
 	measure func(context.Context) (Result, error) // nil: nothing to measure yet
 }
 
 // What rows wait for.
 const (
-	withBalancer = "with the load balancer"
-	withTracing  = "with tracing"
+	withMetrics = "with metrics and alert rules"
+	withTracing = "with tracing"
+	withVerdict = "with a verdict on each session"
 )
 
 // noCommand is the Command of a claim that nothing here repeats yet.
@@ -60,7 +64,7 @@ func (c *Claim) Measure(ctx context.Context) (Result, error) {
 
 // All returns every claim, in the order of docs/claims.md.
 func All() []*Claim {
-	return slices.Concat(pipeClaims, poolClaims, trafficClaims, callClaims, laterClaims)
+	return slices.Concat(pipeClaims, poolClaims, trafficClaims, callClaims, loopClaims, balancerClaims, laterClaims)
 }
 
 // Find returns the claims of those names, all of them if there is none. The

@@ -30,9 +30,11 @@ const page = "../../docs/claims.md"
 //
 //	penstock bench claims --json bench/claims/recorded.json
 //	penstock bench switches --connections 10000 --json switches.json
-//	go test ./bench/claims -update -switches "$PWD/switches.json"
+//	penstock bench reload --json reload.json
+//	penstock bench incident --failures silent,slow --modes off,on --json incident.json
+//	go test ./bench/claims -update -switches "$PWD/switches.json" -reload "$PWD/reload.json" -incident "$PWD/incident.json"
 //
-// Without -switches, what was recorded of bench switches stays.
+// Of a command whose flag is missing, the rows that were recorded stay.
 func recorded(t *testing.T) *claims.Record {
 	t.Helper()
 	rec := readRecord(t, "recorded.json")
@@ -56,9 +58,7 @@ func readRecord(t *testing.T, name string) *claims.Record {
 
 // TestPage: the page says what the rows and the record say.
 func TestPage(t *testing.T) {
-	if *switched != "" {
-		recordSwitches(t, *switched)
-	}
+	recordApart(t)
 	want := claims.Markdown(claims.All(), recorded(t))
 	if *update {
 		if err := os.WriteFile(filepath.FromSlash(page), []byte(want), 0o644); err != nil {
@@ -82,7 +82,7 @@ func TestPage(t *testing.T) {
 }
 
 // TestRecordIsWhole: the record has every row that is measured, in their order,
-// then the one that another command measures, and no other.
+// then those that other commands measure, and no other.
 func TestRecordIsWhole(t *testing.T) {
 	var want, got []string
 	for _, c := range claims.All() {
@@ -90,7 +90,7 @@ func TestRecordIsWhole(t *testing.T) {
 			want = append(want, c.ID)
 		}
 	}
-	want = append(want, "ten-thousand-connections")
+	want = append(want, apartIDs...)
 	for _, r := range recorded(t).Results {
 		got = append(got, r.ID)
 		if len(r.Figures) == 0 {
@@ -122,8 +122,15 @@ func TestEveryFigureHasARow(t *testing.T) {
 		"one-call":                 {"one call instead of three"},
 		"iovec-limit":              {"EINVAL"},
 		"splice-move":              {"move pages"},
+		"gathered-references":      {"1.3 → 8.2 Gbit/s", "125 k → 8.3 k", "42 % → 19 %"},
 		"configuration":            {"95.7 %", "42 s"},
+		"incident-silent":          {"842 → 127 ms", "3.2 → 0.18 %"},
+		"incident-slow":            {"842 → 127 ms", "3.2 → 0.18 %"},
 		"traces":                   {"99.3 %"},
+		"alerts":                   {"1,843 → 217"},
+		"fault-location":           {"92 %", "−68 %"},
+		"unexplained-latency":      {"−73 %", "89 µs"},
+		"unexplained-share":        {"37 %", "83 µs", "0.012 %"},
 	} {
 		found, err := claims.Find([]string{id})
 		if err != nil {
@@ -152,8 +159,8 @@ func TestRowsAreWhole(t *testing.T) {
 				t.Errorf("%s: a column is empty, or has two lines: %q", c.ID, s)
 			}
 		}
-		if !c.Measured() && c.Milestone == "" && c.Command == "none yet" {
-			t.Errorf("%s is not measured by anything and waits for nothing", c.ID)
+		if !c.Measured() && c.Milestone == "" && c.Refused == "" && c.Command == "none yet" {
+			t.Errorf("%s is not measured by anything, waits for nothing and is not refused", c.ID)
 		}
 		if c.Measured() && !strings.Contains(c.Command, "penstock bench claims "+c.ID) {
 			t.Errorf("%s: the command %q does not measure it", c.ID, c.Command)
@@ -272,6 +279,28 @@ func TestGatheredWrites(t *testing.T) {
 		if cpu, bits := value(t, f, way+": CPU per GB"), value(t, f, way+": "); cpu <= 0 || bits <= 0 {
 			t.Errorf("%s: %v s of CPU per GB, %v bit/s", way, cpu, bits)
 		}
+	}
+}
+
+// TestGatheredReferences: what goes by reference is not copied before its call, and what
+// gathered-writes gathers is.
+func TestGatheredReferences(t *testing.T) {
+	for id, want := range map[string]float64{"gathered-references": 0, "gathered-writes": 100} {
+		if n := value(t, measured(t, id), "gathered: copied before the call"); n != want {
+			t.Errorf("%s: %v %% copied, want %v", id, n, want)
+		}
+	}
+}
+
+// TestAnswers: each row is measured, and Nagle's algorithm waits for a delayed acknowledgement
+// where nothing else does.
+func TestAnswers(t *testing.T) {
+	for _, id := range []string{"event-ring", "busy-polling"} {
+		measured(t, id)
+	}
+	f := measured(t, "nagle")
+	if nagle := value(t, f, "Nagle's algorithm: "); nagle < 0.02 { // half of TCP_DELACK_MIN, include/net/tcp.h
+		t.Errorf("with Nagle's algorithm an answer takes %v s", nagle)
 	}
 }
 

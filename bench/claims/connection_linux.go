@@ -61,6 +61,7 @@ type way struct {
 	move                     mover
 	bits, calls, size        report.Sample
 	user, system, elapsed, n float64 // of all rounds: seconds, bytes
+	copied                   int64   // bytes, before they were written
 }
 
 func (w *way) figures() []Figure {

@@ -121,10 +121,10 @@ func measureMove(ctx context.Context) (r Result, err error) {
 	defer m.close()
 	times, err := alternate(
 		ctx, 150,
-		contestant{"to a socket", loop(func() { m.toSocket(0) })},
-		contestant{"to a socket, MOVE", loop(func() { m.toSocket(sys.SPLICE_F_MOVE) })},
-		contestant{"to a file", loop(func() { m.toFile(0) })},
-		contestant{"to a file, MOVE", loop(func() { m.toFile(sys.SPLICE_F_MOVE) })},
+		contestant{"to a socket", repeat(func() { m.toSocket(0) })},
+		contestant{"to a socket, MOVE", repeat(func() { m.toSocket(sys.SPLICE_F_MOVE) })},
+		contestant{"to a file", repeat(func() { m.toFile(0) })},
+		contestant{"to a file, MOVE", repeat(func() { m.toFile(sys.SPLICE_F_MOVE) })},
 	)
 	if err != nil {
 		return r, err

@@ -40,17 +40,17 @@ func newSmalls() (*smalls, error) {
 // ways returns the contestants; each calls after when it has had an object.
 func (s *smalls) ways(after func()) []contestant {
 	return []contestant{
-		{noPool, loop(func() {
+		{noPool, repeat(func() {
 			s.last = &small{a: 1}
 			after()
 		})},
-		{syncPool, loop(func() {
+		{syncPool, repeat(func() {
 			x := s.idle.Get().(*small)
 			x.a = 1
 			s.idle.Put(x)
 			after()
 		})},
-		{penstock, loop(func() {
+		{penstock, repeat(func() {
 			x, err := s.pool.Get()
 			if err != nil {
 				s.fails.note(err)
@@ -142,7 +142,7 @@ func measureStopTimer(ctx context.Context) (r Result, err error) {
 		return r, err
 	}
 	defer s.pool.Close()
-	nothing := contestant{"nothing", loop(func() {})}
+	nothing := contestant{"nothing", repeat(func() {})}
 	ways := append([]contestant{nothing}, s.ways(func() {})[:2]...)
 	stopped := make([]interruption, len(ways))
 	for round := range 20 {

@@ -37,10 +37,10 @@ func measurePipes(ctx context.Context, ps int) (r Result, err error) {
 	var failed failure
 	var idle sync.Pool
 	ways := []contestant{
-		{leased, loop(func() { failed.note(lease(pl)) })},
-		{made, loop(func() { failed.note(makePipe()) })},
-		{madeLikeGo, loop(func() { failed.note(makeFinalized()) })},
-		{goPool, loop(func() { failed.note(useFinalized(&idle)) })},
+		{leased, repeat(func() { failed.note(lease(pl)) })},
+		{made, repeat(func() { failed.note(makePipe()) })},
+		{madeLikeGo, repeat(func() { failed.note(makeFinalized()) })},
+		{goPool, repeat(func() { failed.note(useFinalized(&idle)) })},
 	}
 	leases, makes := allocated(ways[0], 1000, 1), allocated(ways[2], 1000, 1)
 	if ps > 1 {
@@ -63,7 +63,7 @@ func measurePipes(ctx context.Context, ps int) (r Result, err error) {
 	return r, nil
 }
 
-func loop(op func()) func(n int) {
+func repeat(op func()) func(n int) {
 	return func(n int) {
 		for range n {
 			op()

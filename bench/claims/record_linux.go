@@ -66,6 +66,8 @@ func (rec *Record) Of(c *Claim) string {
 	}
 	switch {
 	case len(parts) > 0:
+	case c.Refused != "":
+		parts = append(parts, "refused: "+c.Refused)
 	case c.Measured():
 		parts = append(parts, "not measured")
 	case c.Command != noCommand:

@@ -32,6 +32,18 @@ var trafficClaims = []*Claim{
 		measure: measureWrites,
 	},
 	{
+		ID:        "gathered-references",
+		Title:     "One connection, pieces gathered by reference",
+		Published: "1.3 → 8.2 Gbit/s, 125 k → 8.3 k system calls/s, 42 % → 19 % user CPU",
+		Measures:  "The same figures once more, read as those of one who hands over memory without copying it.",
+		Source:    recipe,
+		Command:   claimCommand + "gathered-references, or, with processes of their own, penstock bench write",
+		Honest: "In gathered-writes the pieces are below 2 KiB, and the writer copies them together before its call, for that costs less than an entry of the vector. " +
+			"Here they have 4,096 bytes and go by reference, 16 by one call: the writer copies nothing, and the kernel every byte, as it does for any write. " +
+			"The gain is smaller than with small pieces, for a Write of 4,096 bytes is less of a waste.",
+		measure: measureReferences,
+	},
+	{
 		ID:        "ten-thousand-connections",
 		Title:     "Loops of our own instead of goroutines",
 		Published: "24,800 → 1,920 system calls/s, 12.7 ms → 3.1 ms, over 10,000 connections",
@@ -109,30 +121,5 @@ var callClaims = []*Claim{
 		Command:   claimCommand + "splice-move",
 		Honest:    "It has done nothing since Linux 2.6.21 (splice(2)), except into /dev/fuse, which takes whole pages over if it can (fs/fuse/dev.c, fuse_dev_splice_write). Penstock moves bytes between sockets and does not set it.",
 		measure:   measureMove,
-	},
-}
-
-var laterClaims = []*Claim{
-	{
-		ID:        "configuration",
-		Title:     "A new configuration in force",
-		Published: "95.7 % sooner than in 42 s, so in 1.8 s",
-		Measures:  "It seems: from a change until all proxies follow it. What happened to open connections: not known.",
-		Source:    recipe,
-		Command:   noCommand,
-		Honest: "42 s and 1.8 s are how a configuration travels, and no speed of a proxy. " +
-			"Ours will be the time from a change until no new session meets the old configuration, beside the number of sessions that were cut by it, which must be none.",
-		Milestone: withBalancer,
-	},
-	{
-		ID:        "traces",
-		Title:     "Traces",
-		Published: "for 99.3 % of requests",
-		Measures:  "The part of the requests of which there was a trace. Under which load, and what became of the others: not known.",
-		Source:    recipe,
-		Command:   noCommand,
-		Honest: "A part says little without a load and a cost: all requests are traced by what may be slow. " +
-			"Ours will be the part that arrived, the part that was dropped and counted, and the CPU per request with tracing and without.",
-		Milestone: withTracing,
 	},
 }

@@ -101,7 +101,7 @@ func (t *toy) Reload(ctx context.Context, _ generation.Options) (r admin.Reloade
 	return admin.Reloaded{Generation: t.number}, t.Apply(ctx, cfg)
 }
 
-func (*toy) Confirm(context.Context, int, string) (int, error)      { return 0, nil }
-func (*toy) Rollback(context.Context, string) (int, error)          { return 0, nil }
-func (*toy) Generations() generation.Status                         { return generation.Status{} }
+func (*toy) Confirm(context.Context, int, string) (int, error)            { return 0, nil }
+func (*toy) Rollback(context.Context, string) (int, error)                { return 0, nil }
+func (*toy) Generations() generation.Status                               { return generation.Status{} }
 func (*toy) Plan(context.Context, string, bool) (p admin.Plan, err error) { return p, nil }
