@@ -226,14 +226,18 @@ func (s *tailing) held(w *way, n int) bool {
 //
 // A goroutine that has just found nothing raises a mark again which the guard has lowered
 // at that moment. Only here, where there is nothing left to prove, can it do so before
-// that much has been moved (mark.proof); then the bound counts from there.
+// that much has been moved (mark.proof); then the bound counts from there. Nor may one have
+// come to wait before the time was moved, on a busy machine.
 func (s *tailing) passes(w *way, since time.Duration) {
 	s.t.Helper()
 	lowered := s.r.Stats().Drivers.MarksLowered
 	s.walk(since+s.bound()-s.clock.now(), w.through)
+	walked := time.Now()
 	s.wait(w, fmt.Sprintf("the tail within %v", s.bound()), func() bool {
-		if n := s.r.Stats().Drivers.MarksLowered; !s.d.onLoop() && s.d.proven && n > lowered && s.again < 5 && s.raised(w) && !w.through() {
-			lowered = n
+		n := s.r.Stats().Drivers.MarksLowered
+		late := n > lowered && s.d.proven || time.Since(walked) > patience/60
+		if !s.d.onLoop() && late && s.again < 5 && s.raised(w) && !w.through() {
+			lowered, walked = n, time.Now()
 			s.again++
 			s.walk(s.bound(), w.through)
 		}
