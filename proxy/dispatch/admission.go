@@ -25,6 +25,7 @@ type Door struct {
 	Paused func(limit string, now time.Duration)
 
 	access   atomic.Pointer[limit.Access] // of the generation in force; nil: none is
+	current  atomic.Pointer[Listener]     // the generation itself
 	queue    queue                        // of clients beyond Connections that two loops have accepted at once
 	accepted atomic.Int64
 	meter    meter

@@ -37,6 +37,11 @@ func isFull(err error) bool {
 func (s *Search) await(now int64) (core.Step, bool) {
 	v := s.view
 	q, left := &v.up.held, s.patience(now)
+	if s.reroutes() {
+		q.leave(&s.place)
+		s.reroute(now)
+		return core.Step{}, false
+	}
 	if !q.has(&s.place) { // another one wanted it
 		s.refuse(s.cause, s.full, now)
 		return core.Step{}, false

@@ -100,8 +100,12 @@ func (l *Listener) Service() *core.Service {
 }
 
 // Enforce has the listener's rules of access be those in force: clients that came before and have
-// not got an endpoint yet are held to them as well.
-func (l *Listener) Enforce() { l.door.access.Store(&l.cfg.Access) }
+// not got an endpoint yet are held to them as well. Those of them whom nobody serves go where
+// the listener leads now.
+func (l *Listener) Enforce() {
+	l.door.access.Store(&l.cfg.Access)
+	l.door.current.Store(l)
+}
 
 // Forget lets go of what is kept for sessions to endpoints that are gone.
 func (l *Listener) Forget(gone map[*Endpoint]bool) {

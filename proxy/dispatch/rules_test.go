@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,6 +77,66 @@ func TestRulesThatChange(t *testing.T) {
 		}
 		if n := r.active(); n != 1 && want != nil {
 			t.Errorf("%d sessions, want that from before", n)
+		}
+	}
+}
+
+// TestWaitersGoWhereTheListenerLeads: a client that is held, or waits for room, when a reload has
+// its listener lead to another upstream is served there, and counted as refused nowhere; one
+// whose way is the same is refused after its time.
+func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
+	for _, elsewhere := range []bool{true, false} {
+		for _, full := range []bool{false, true} {
+			r := newRig(t, 1, dispatch.ViewConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: time.Second}, nil)
+			r.listener.Enforce()
+			if full {
+				r.endpoint(0).SetLimit(1)
+				session, _ := r.search()
+				session.Next(r.clock)
+				if _, err := session.Reached(r.clock); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waits, _ := r.search()
+			step := waits.Next(r.clock)
+			for range 100 { // nobody listens there
+				if step.Do != core.Connect {
+					break
+				}
+				waits.Failed(syscall.ECONNREFUSED, r.clock)
+				step = waits.Next(r.clock)
+			}
+			if step.Do != core.Park {
+				t.Fatalf("full %v: %v", full, step)
+			}
+			well := newRig(t, 1, dispatch.ViewConfig{}, nil)
+			next := *r.listener.Config()
+			if elsewhere {
+				next.Default = well.view
+			}
+			dispatch.NewListener(&next).Enforce()
+			r.clock += int64(2 * time.Second)
+			step = waits.Next(r.clock)
+			for range 100 {
+				if elsewhere || step.Do != core.Connect {
+					break
+				}
+				waits.Failed(syscall.ECONNREFUSED, r.clock)
+				step = waits.Next(r.clock)
+			}
+			var refused int64
+			for _, n := range r.up.Counts().Refused {
+				refused += n
+			}
+			if (step.Do == core.Connect) != elsewhere || (refused == 0) != elsewhere {
+				t.Errorf("elsewhere %v, full %v: %v, %v, %d refused", elsewhere, full, step.Do, waits.Err(), refused)
+			}
+			if elsewhere {
+				if _, err := waits.Reached(r.clock); err != nil || well.active() != 1 {
+					t.Errorf("full %v: %v, %d sessions there", full, err, well.active())
+				}
+			}
+			waits.Close()
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 // A Search is one client's way to an endpoint, see [core.Search].
 type Search struct {
 	listener *Listener
+	home     *Listener // that it was made for, if it goes on by another generation; nil: listener
 	client   *core.Client
 	handed   *Handed // it goes on where the client was handed over to; nil: it has not been
 
@@ -390,9 +391,12 @@ func (s *Search) unavailable(err error, now int64) bool {
 	return false
 }
 
-// refuse ends the search: nobody serves the client. full says that there is an endpoint that
-// would, if it had room.
+// refuse ends the search, unless a reload has the client go elsewhere: nobody serves it. full says
+// that there is an endpoint that would, if it had room.
 func (s *Search) refuse(err error, full bool, now int64) {
+	if s.reroute(now) {
+		return
+	}
 	if !full && !isFull(err) {
 		s.noteUnserved(now)
 	}
@@ -491,4 +495,7 @@ func (s *Search) Close() {
 	clear(s.tried[:cap(s.tried)])
 	s.tried = s.tried[:0]
 	s.failed = slices.Delete(s.failed, 0, len(s.failed))
+	if s.home != nil {
+		s.listener, s.home = s.home, nil
+	}
 }

@@ -1,0 +1,31 @@
+package dispatch
+
+// reroutes reports whether a reload has the client, which has no endpoint, go elsewhere than
+// when it came: to another upstream, or one with another fallback. Where TLS ends or begins
+// a client goes on a goroutine, which knows one way only.
+func (s *Search) reroutes() bool {
+	l := s.listener.door.current.Load()
+	if l == nil || l == s.listener || s.handed != nil || l.cfg.TLS != nil {
+		return false
+	}
+	root := l.viewFor(s.client)
+	return root != nil && root != s.root && root.TLS == nil
+}
+
+// reroute has the search begin again by the generation in force, if that leads elsewhere. The
+// client must have no endpoint and no place in a queue.
+func (s *Search) reroute(now int64) bool {
+	if !s.reroutes() {
+		return false
+	}
+	s.conclude(now)
+	if s.home == nil {
+		s.home = s.listener
+	}
+	s.listener = s.listener.door.current.Load()
+	s.view, s.root, s.cause, s.stage = nil, nil, nil, routing
+	s.began, s.last, s.untold, s.held, s.full, s.paused = false, false, false, false, false, false
+	s.failing, s.round, s.retries, s.pauses = 0, 0, 0, 0
+	s.tried, s.failures, s.failed = s.tried[:0], s.failures[:0], s.failed[:0]
+	return true
+}
