@@ -131,9 +131,10 @@ func testTailReset(t *testing.T, d *driving) {
 				t.Fatalf("%d bytes %v: %+v, %v", n, w.name, res, err)
 			}
 			s.end()
-			// What goes out between the count of what is lost and the close is in both.
-			got := w.received.Load()
-			if lost := w.flow(res).Lost; got > w.sent || got+lost < w.sent || w.wrong.Load() {
+			// What goes out between the count of what is lost and the close is in both. What was
+			// under way when the reset overtook it, and met a full receive buffer, is in neither.
+			got, underWay := w.received.Load(), int64(2*64<<10)
+			if lost := w.flow(res).Lost; got > w.sent || got+lost < w.sent-underWay || w.wrong.Load() {
 				t.Fatalf("%d bytes: %d lost; %v: %d sent, %d received", n, lost, w.name, w.sent, got)
 			}
 			if err := w.err.Load().(error); !errors.Is(err, syscall.ECONNRESET) {

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
@@ -32,7 +34,7 @@ func (s *Server) newInside() *inside {
 	in := &inside{server: s, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: socket.Local()}
 	for _, b := range s.binds {
 		if !b.listener.TCP() {
-			in.paths[b.listener.Addr()] = b.owner
+			in.paths[place(b.listener.Addr())] = b.owner
 		}
 		for _, at := range b.listener.Own() {
 			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{at.Addr().Unmap(), b.owner})
@@ -46,7 +48,7 @@ func (s *Server) newInside() *inside {
 
 func (in *inside) addAdmin(at socket.Address) {
 	if at.Network == "unix" {
-		in.paths[socket.Address{Network: at.Network, Name: at.Name}.String()] = ""
+		in.paths[place(socket.Address{Network: at.Network, Name: at.Name}.String())] = ""
 		return
 	}
 	host, port, err := net.SplitHostPort(at.Name)
@@ -69,7 +71,7 @@ func (in *inside) listens(address string) (listener string, ok bool) {
 		return "", false
 	}
 	if at.Network == "unix" {
-		listener, ok = in.paths[at.String()]
+		listener, ok = in.paths[place(at.String())]
 		return listener, ok
 	}
 	host, port, _ := net.SplitHostPort(at.Name)
@@ -78,7 +80,7 @@ func (in *inside) listens(address string) (listener string, ok bool) {
 		return "", false
 	}
 	ip, err := netip.ParseAddr(host)
-	if host == "localhost" {
+	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
 		ip, err = netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	}
 	if err != nil {
@@ -91,6 +93,24 @@ func (in *inside) listens(address string) (listener string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// place is the same for the same unix socket, however its path is written: with links and
+// relative parts, as far as they are there now.
+func place(address string) string {
+	path, ok := strings.CutPrefix(address, "unix:")
+	if !ok || strings.HasPrefix(path, "@") {
+		return address
+	}
+	path, _, _ = strings.Cut(path, "?")
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return address
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return "unix:" + path
 }
 
 // refuse returns why an address cannot be an endpoint of an upstream; "": it can. That other

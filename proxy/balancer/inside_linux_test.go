@@ -30,14 +30,19 @@ listeners:
 - {name: l, bind: ":%s", upstream: u}
 - {name: m, bind: "127.0.0.1:%s", upstream: v, routes: [{match: {sni: [a.example]}, upstream: %s}]}
 - {name: n, bind: "unix:%s", upstream: w}
+- {name: o, bind: "unix:%s", upstream: u}
 upstreams:
 - {name: u, discover: {file: {path: %s}}, balance: round_robin}
 - {name: v, endpoints: [%q]}
 - {name: w, endpoints: [%q]}
 `
+	back, link := filepath.Join(t.TempDir(), "back"), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(back, link); err != nil {
+		t.Fatal(err)
+	}
 	unix, v, w := filepath.Join(t.TempDir(), "s"), named(t, "v"), named(t, "w")
 	configured := func(route string) string {
-		return fmt.Sprintf(file, admin, port, next, route, unix, path, v, w)
+		return fmt.Sprintf(file, admin, port, next, route, unix, back, path, v, w)
 	}
 	r := start(t, configured("v"))
 	status := func(found, leftOut int) func() bool {
@@ -53,6 +58,7 @@ upstreams:
 	}{
 		{"itself", fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), port), 2, 1},
 		{"itself by other names", fmt.Sprintf("[%q, 'localhost:%s', '[::1]:%s', '127.9.9.9:%s']", named(t, "good"), port, port, port), 4, 3},
+		{"itself by other paths", fmt.Sprintf("[%q, 'unix:%s', 'unix:%s/./back', 'unix:/%s/../%s/back', 'LOCALHOST:%s']", named(t, "good"), link, filepath.Dir(back), filepath.Dir(back), filepath.Base(filepath.Dir(back)), port), 5, 4},
 		{"another one that leads on", fmt.Sprintf("[%q, '127.0.0.1:%s', 'unix:%s']", named(t, "good"), next, unix), 3, 0},
 		{"the admin interface", fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), admin), 2, 1},
 	} {

@@ -14,10 +14,13 @@ func (s *Search) hold(err error, now int64) bool {
 	if v.Hold <= 0 || isFull(err) {
 		return false
 	}
+	if v.up.held.waiting.Load() == 0 {
+		v.up.heldFull.Store(false) // which was found of others
+	}
 	if s.patience(now) <= 0 || !v.up.held.join(&s.place, s.waker(), v.QueueSize-v.up.queue.waiting.Load()) {
 		return false
 	}
-	if !s.held {
+	if !s.held && !v.up.heldFull.Load() {
 		s.held = true
 		v.up.holds.Add(1)
 	}
@@ -57,12 +60,16 @@ func (s *Search) await(now int64) (core.Step, bool) {
 			return core.Step{}, false
 		}
 		s.full = full
+		v.up.heldFull.Store(full)
 		if left = s.patience(now); left <= 0 || !q.stay(&s.place) {
 			break
 		}
 	}
 	if left <= 0 {
 		q.leave(&s.place)
+		if s.full { // an endpoint serves, and those who came before have had its room
+			s.cause = ErrQueueTimeout
+		}
 		s.refuse(s.cause, s.full, now)
 		return core.Step{}, false
 	}

@@ -122,6 +122,12 @@ func (s *Search) resort(err error, now int64) {
 	if s.failing == 0 && !fresh {
 		s.failing = now
 	}
+	if fresh && s.view.up.held.waiting.Load() > 0 { // who came before looks first
+		s.failing = now
+		if s.hold(err, now) {
+			return
+		}
+	}
 	full, ok := s.pickLast(now)
 	if ok {
 		s.stage = connecting

@@ -29,3 +29,22 @@ func (s *Search) reroute(now int64) bool {
 	s.tried, s.failures, s.failed = s.tried[:0], s.failures[:0], s.failed[:0]
 	return true
 }
+
+// refuse ends the search, unless a reload has the client go elsewhere: nobody serves it. full says
+// that there is an endpoint that would, if it had room.
+func (s *Search) refuse(err error, full bool, now int64) {
+	if s.reroute(now) {
+		return
+	}
+	if !full && !isFull(err) {
+		s.noteUnserved(now)
+	}
+	up := s.view.up
+	s.conclude(now)
+	reason := refusalOf(err)
+	if reason == refusedFailed && s.localAlone() {
+		reason = refusedLocal
+	}
+	up.refused[reason].Add(1)
+	s.giveUp(&UpstreamError{up.name, err})
+}

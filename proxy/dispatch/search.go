@@ -391,25 +391,6 @@ func (s *Search) unavailable(err error, now int64) bool {
 	return false
 }
 
-// refuse ends the search, unless a reload has the client go elsewhere: nobody serves it. full says
-// that there is an endpoint that would, if it had room.
-func (s *Search) refuse(err error, full bool, now int64) {
-	if s.reroute(now) {
-		return
-	}
-	if !full && !isFull(err) {
-		s.noteUnserved(now)
-	}
-	up := s.view.up
-	s.conclude(now)
-	reason := refusalOf(err)
-	if reason == refusedFailed && s.localAlone() {
-		reason = refusedLocal
-	}
-	up.refused[reason].Add(1)
-	s.giveUp(&UpstreamError{up.name, err})
-}
-
 // backoff is how long the nth pause is: between half of the time and all of it, so
 // that clients that failed together do not come back together.
 func (v *View) backoff(n int) time.Duration {

@@ -13,11 +13,12 @@ import (
 // An Upstream is endpoints that do the same work, for as long as a file names them.
 // It is safe for concurrent use.
 type Upstream struct {
-	name  string
-	down  func(*Endpoint)             // told when the first verdict against an endpoint is passed; may be nil
-	queue queue                       // of those who wait for room
-	held  queue                       // of those whom nobody can serve
-	set   atomic.Pointer[balance.Set] // of all its views
+	name     string
+	down     func(*Endpoint)             // told when the first verdict against an endpoint is passed; may be nil
+	queue    queue                       // of those who wait for room
+	held     queue                       // of those whom nobody can serve
+	heldFull atomic.Bool                 // the last of them who looked found endpoints that serve, without room
+	set      atomic.Pointer[balance.Set] // of all its views
 	// breaker is that of the newest view; nil: there is none.
 	breaker atomic.Pointer[health.Breaker]
 	panic   atomic.Pointer[health.Panic] // nil: it is told to nobody
