@@ -95,6 +95,13 @@ func (e *Endpoint) passed(began int64) {
 	e.up.serves(began)
 }
 
+// handshakesFail reports whether the last that was tried for a client was a TLS handshake, and
+// failed.
+func (e *Endpoint) handshakesFail() bool {
+	last := e.last.Load()
+	return e.failed.Load() && last != nil && last.outcome == health.ConnectFailed && !last.plain
+}
+
 // connecting reports whether it is one of making a connection.
 func (f *lastFailure) connecting() bool {
 	return f.outcome == health.ConnectFailed || f.outcome == health.Unknown

@@ -4,10 +4,13 @@ import "github.com/penstock/penstock/proxy/health"
 
 var _ health.Witness = (*Endpoint)(nil)
 
-// Passed implements [health.Witness].
+// Passed implements [health.Witness]. That a check has connected says nothing of clients whose
+// handshakes fail, nor does one that handshakes itself, for it verifies no certificate.
 func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
 	if !by.Elsewhere {
-		e.reached(began, began)
+		if !e.handshakesFail() {
+			e.reached(began, began)
+		}
 		e.passed(began)
 		if m := e.judge.Load(); m != nil && by.Answered {
 			m.Answered(began)
