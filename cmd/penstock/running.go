@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -74,7 +75,7 @@ func (r *running) serve(ctx context.Context, opened chan<- server) error {
 		r.log.Warn("systemd is not told everything", "error", err)
 	}
 	r.sockets = activation.Receive()
-	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Version: version(), Log: r.log})
+	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Version: version(), Log: r.log, Self: os.Getpid()})
 	defer r.closeAdmin()
 	if err := r.openAll(ctx, cfg); err != nil {
 		if ctx.Err() == nil {

@@ -65,5 +65,5 @@ func (c *Client) Hurry(quick time.Duration, most int64) { c.quick, c.most = quic
 
 // MayRead reports whether a user may read what a process of another one may.
 func MayRead(uid uint32, known bool, process int, whole bool) bool {
-	return user{uid, known}.mayRead(process, whole)
+	return user{uid: uid, known: known}.mayRead(process, whole)
 }

@@ -9,6 +9,7 @@ import (
 // A user has asked over a unix socket.
 type user struct {
 	uid   uint32
+	pid   int32
 	known bool // the kernel says who
 }
 

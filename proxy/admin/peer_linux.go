@@ -19,7 +19,7 @@ func userOf(conn net.Conn) (u user) {
 	}
 	_ = raw.Control(func(fd uintptr) { // else it is closed
 		peer, err := sys.PeerCredentials(int(fd))
-		u = user{uid: peer.UID, known: err == nil}
+		u = user{uid: peer.UID, pid: peer.PID, known: err == nil}
 	})
 	return u
 }

@@ -148,3 +148,29 @@ func TestMayRead(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnConnectionsAreRefused: an endpoint that leads to the admin socket leads nowhere, however
+// its path is written; others are answered.
+func TestOwnConnectionsAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	r := newRig(t, "")
+	for _, self := range []int{os.Getpid(), os.Getpid() + 1} {
+		s := admin.New(admin.Config{Balancer: &r.balancer, Reloader: &r.reloader, Stop: func() {}, Self: self})
+		m, err := s.Prepare(t.Context(), "unix:"+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Commit()
+		c := dialed(t, "unix:"+path)
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(c, "GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		answer, _ := io.ReadAll(c)
+		c.Close()
+		if refused := len(answer) == 0; refused != (self == os.Getpid()) {
+			t.Errorf("refused is %v: %q", refused, answer)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

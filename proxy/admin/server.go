@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -36,6 +37,9 @@ type Config struct {
 	Version string
 	// Log gets what an operator should know; nil means nothing.
 	Log *slog.Logger
+	// Self is the process whose connections over unix sockets are refused, the one that serves; 0:
+	// nobody's are.
+	Self int
 }
 
 // A Server answers requests. It listens at one address at most, which may change. Make it
@@ -158,13 +162,25 @@ func (s *Server) setMode(mode fs.FileMode) {
 	}
 }
 
+// take has a connection served, unless this process itself has made it over a unix socket: an
+// endpoint leads here then, and whoever is its client would be taken for this process's user.
+func (s *Server) take(conn net.Conn, release func()) {
+	if u := userOf(conn); s.cfg.Self > 0 && u.known && int(u.pid) == s.cfg.Self {
+		s.log.Warn("admin refuses a connection of this process itself: an endpoint leads to it")
+		conn.Close()
+		release()
+		return
+	}
+	s.conns.put(conn, release)
+}
+
 // serve accepts at a place until it is stopped.
 func (s *Server) serve(p *place) {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	s.log.Info("admin listens", "bind", p.listen.Addr())
 	s.serving.Go(func() {
-		if err := p.listen.Serve(ctx, s.conns.put); err != nil {
+		if err := p.listen.Serve(ctx, s.take); err != nil {
 			s.log.Warn("closing the admin socket failed", "bind", p.listen.Addr(), "error", err)
 		}
 	})

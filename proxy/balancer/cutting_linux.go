@@ -3,6 +3,7 @@ package balancer
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -18,6 +19,7 @@ type cutting struct {
 	timer *time.Timer // of the next step; nil: there is none
 	off   bool        // there is to be none any more
 	turn  sync.Mutex  // of the steps, which are made one after the other
+	over  atomic.Bool // the last one was made, or it was called off: one that is late cuts nobody
 
 	waits func() *monitor.Line // what of, nil: for nothing now; nil: nobody is told
 	told  int64                // when that was logged last
@@ -81,7 +83,12 @@ func (s *Server) cutAfter(within time.Duration, cut func(chosen func() bool, las
 			s.aside(func() {
 				k.turn.Lock()
 				defer k.turn.Unlock()
-				cut(func() bool { return spread.Cuts(n) }, last)
+				if k.over.Load() {
+					return
+				}
+				if cut(func() bool { return spread.Cuts(n) }, last); last {
+					k.over.Store(true)
+				}
 			})
 		}
 	}
@@ -94,6 +101,7 @@ func (s *Server) cutAfter(within time.Duration, cut func(chosen func() bool, las
 func (s *Server) callOff(k *cutting) {
 	if k != nil {
 		k.off = true
+		k.over.Store(true)
 		s.forgo(k.timer)
 		delete(s.drains, k)
 	}

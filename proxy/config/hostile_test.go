@@ -86,7 +86,7 @@ func chain(n int) string {
 // mostMemory is what loading files may take, whatever they say, and mostInBrackets that of one
 // with a list in brackets. Garbage that the collector has not found yet is part of it.
 const (
-	mostMemory     = 288 << 20
+	mostMemory     = 384 << 20
 	mostInBrackets = 160 << 20
 )
 
