@@ -25,6 +25,9 @@ type env struct {
 	// reloads has the signals that ask for a reload delivered, in place of stopping the
 	// program, for good. It may be nil: there are none.
 	reloads func() <-chan os.Signal
+
+	// self is the process, from which admin takes no connections; 0, in a test: it does.
+	self int
 }
 
 // processEnv returns the env of this process and what releases it.
@@ -45,6 +48,7 @@ func processEnv() (e *env, release func()) {
 		lookup: os.LookupEnv,
 		stops:  stops,
 		asks:   asks,
+		self:   os.Getpid(),
 	}
 	if reloading := reloadSignals(); reloading != nil { // as above
 		e.reloads = func() <-chan os.Signal {

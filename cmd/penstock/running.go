@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -25,6 +24,7 @@ type running struct {
 	given    string // the configuration, as it was given
 	path     string // the same, absolute
 	env      config.Env
+	self     int // the process; 0: of a test
 	watches  bool
 	open     opener
 	options  *proxy.Config
@@ -45,7 +45,7 @@ type running struct {
 
 func newRunning(c *runCmd, e *env, options *proxy.Config) *running {
 	r := &running{
-		given: c.path, path: c.path, env: e.environment(), watches: c.Watch, open: c.open, options: options, log: options.Log,
+		given: c.path, path: c.path, env: e.environment(), self: e.self, watches: c.Watch, open: c.open, options: options, log: options.Log,
 		opened: make(chan struct{}), over: make(chan struct{}),
 		turn: make(chan struct{}, 1), follow: make(chan *config.Config, 1),
 	}
@@ -75,7 +75,7 @@ func (r *running) serve(ctx context.Context, opened chan<- server) error {
 		r.log.Warn("systemd is not told everything", "error", err)
 	}
 	r.sockets = activation.Receive()
-	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Version: version(), Log: r.log, Self: os.Getpid()})
+	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Version: version(), Log: r.log, Self: r.self})
 	defer r.closeAdmin()
 	if err := r.openAll(ctx, cfg); err != nil {
 		if ctx.Err() == nil {
