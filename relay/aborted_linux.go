@@ -24,7 +24,7 @@ func (l *legState) tcpAborted(fd int) bool {
 // sides have, or a reset has come, whose error is still to be read: poll(2) shows
 // that (net/ipv4/tcp.c, tcp_poll), or else the owner has read it and knows.
 func (l *legState) look(c any) {
-	l.control(c, func(fd int) {
+	withSocket(c, func(fd int) {
 		switch state, err := sys.TCPState(fd); {
 		case err != nil:
 		case state == sys.TCP_FIN_WAIT1, state == sys.TCP_FIN_WAIT2, state == sys.TCP_CLOSING, state == sys.TCP_LAST_ACK,
@@ -45,12 +45,12 @@ func (l *legState) aborted(c any) bool {
 		return true
 	}
 	aborted := false
-	l.control(c, func(fd int) { aborted = l.tcpAborted(fd) })
+	withSocket(c, func(fd int) { aborted = l.tcpAborted(fd) })
 	return aborted
 }
 
-// control calls f with the descriptor of the socket beneath c, if there is one.
-func (l *legState) control(c any, f func(fd int)) {
+// withSocket calls f with the descriptor of the socket beneath c, if there is one.
+func withSocket(c any, f func(fd int)) {
 	sc, ok := innermost(c).(syscall.Conn)
 	if !ok {
 		return

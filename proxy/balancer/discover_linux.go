@@ -34,7 +34,7 @@ func (s *Server) discovered(name string, source discovery.Source, found []discov
 		return
 	}
 	u.found, u.answered = found, true
-	s.takeFound(u)
+	s.takeFound(u, s.newInside())
 }
 
 // fit returns the endpoints that an upstream's source has found, but for those that lead back
@@ -50,11 +50,12 @@ func (s *Server) fit(n *next, u *upstream) []discovery.Endpoint {
 	return fit
 }
 
-// takeFound has an upstream's clients sent to what its source has found.
-func (s *Server) takeFound(u *upstream) {
+// takeFound has an upstream's clients sent to what its source has found, but for what leads back
+// into the process.
+func (s *Server) takeFound(u *upstream, in *inside) {
 	name, before := u.cfg.Name, u.refused
 	var fit []discovery.Endpoint
-	fit, u.refused = s.newInside().fit(name, u.found)
+	fit, u.refused = in.fit(name, u.found)
 	if len(u.refused) > 0 && !slices.Equal(u.refused, before) {
 		s.log.Warn("discovered endpoints are left out", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
 	}

@@ -51,16 +51,22 @@ func (in *inside) addAdmin(at socket.Address) {
 		in.paths[place(socket.Address{Network: at.Network, Name: at.Name}.String())] = ""
 		return
 	}
-	host, port, err := net.SplitHostPort(at.Name)
-	n, bad := strconv.ParseUint(port, 10, 16)
-	if err != nil || bad != nil {
+	host, port, ok := hostPort(at.Name)
+	if !ok {
 		return
 	}
 	ip, err := netip.ParseAddr(host)
-	if err != nil {
+	if err != nil { // a name of the loopback, of whichever family
 		ip = netip.IPv4Unspecified()
 	}
-	in.ports[uint16(n)] = append(in.ports[uint16(n)], arrival{ip.Unmap(), ""})
+	in.ports[port] = append(in.ports[port], arrival{ip.Unmap(), ""})
+}
+
+// hostPort splits the name of an address of TCP; a port that is a service's name is none.
+func hostPort(name string) (host string, port uint16, ok bool) {
+	host, text, err := net.SplitHostPort(name)
+	n, bad := strconv.ParseUint(text, 10, 16)
+	return host, uint16(n), err == nil && bad == nil
 }
 
 // listens returns the listener at an address. Names other than localhost are nobody's: they are
@@ -74,9 +80,8 @@ func (in *inside) listens(address string) (listener string, ok bool) {
 		listener, ok = in.paths[place(at.String())]
 		return listener, ok
 	}
-	host, port, _ := net.SplitHostPort(at.Name)
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
+	host, port, ok := hostPort(at.Name)
+	if !ok {
 		return "", false
 	}
 	ip, err := netip.ParseAddr(host)
@@ -87,7 +92,7 @@ func (in *inside) listens(address string) (listener string, ok bool) {
 		return "", false
 	}
 	ip = ip.Unmap().WithZone("")
-	for _, a := range in.ports[uint16(n)] {
+	for _, a := range in.ports[port] {
 		if a.ip == ip || a.ip.IsUnspecified() && in.local(ip) || ip.IsUnspecified() && a.ip.IsLoopback() {
 			return a.listener, true
 		}
@@ -205,7 +210,7 @@ func (s *Server) reconsider() {
 			in = s.newInside()
 		}
 		if _, refused := in.fit(u.cfg.Name, u.found); !slices.Equal(refused, u.refused) {
-			s.takeFound(u)
+			s.takeFound(u, in)
 		}
 	}
 }

@@ -24,9 +24,8 @@ type Door struct {
 	// is. It is set before there are clients.
 	Paused func(limit string, now time.Duration)
 
-	access   atomic.Pointer[limit.Access] // of the generation in force; nil: none is
-	current  atomic.Pointer[Listener]     // the generation itself
-	queue    queue                        // of clients beyond Connections that two loops have accepted at once
+	current  atomic.Pointer[Listener] // the generation in force; nil: none is
+	queue    queue                    // of clients beyond Connections that two loops have accepted at once
 	accepted atomic.Int64
 	meter    meter
 	pauses   pauses
@@ -200,11 +199,11 @@ func (a *admission) AdmitSource(c *core.Client, now int64) error {
 // those that are in force, if these are others. It may have waited since, or been told of another
 // source.
 func (d *Door) stillMay(c *core.Client, under *limit.Access) error {
-	now := d.access.Load()
-	if now == nil || now == under || !now.Limits() {
+	l := d.current.Load()
+	if l == nil || &l.cfg.Access == under || !l.cfg.Access.Limits() {
 		return nil
 	}
-	return now.Check(c.Source())
+	return l.cfg.Access.Check(c.Source())
 }
 
 // source takes what the rules for a client's source and the limits of each one ask for, or

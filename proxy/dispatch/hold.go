@@ -40,9 +40,9 @@ func isFull(err error) bool {
 func (s *Search) await(now int64) (core.Step, bool) {
 	v := s.view
 	q, left := &v.up.held, s.patience(now)
-	if s.reroutes() {
+	if l := s.elsewhere(); l != nil {
 		q.leave(&s.place)
-		s.reroute(now)
+		s.reroute(l, now)
 		return core.Step{}, false
 	}
 	if !q.has(&s.place) { // another one wanted it

@@ -99,13 +99,10 @@ func (l *Listener) Service() *core.Service {
 	}
 }
 
-// Enforce has the listener's rules of access be those in force: clients that came before and have
-// not got an endpoint yet are held to them as well. Those of them whom nobody serves go where
-// the listener leads now.
-func (l *Listener) Enforce() {
-	l.door.access.Store(&l.cfg.Access)
-	l.door.current.Store(l)
-}
+// Enforce has the listener be the generation in force: clients that came before and have not got
+// an endpoint yet are held to its rules of access, and those of them whom nobody serves go where
+// it leads.
+func (l *Listener) Enforce() { l.door.current.Store(l) }
 
 // Forget lets go of what is kept for sessions to endpoints that are gone.
 func (l *Listener) Forget(gone map[*Endpoint]bool) {

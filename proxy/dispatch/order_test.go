@@ -1,7 +1,6 @@
 package dispatch_test
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
@@ -37,9 +36,7 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 		return limits.Of.(core.Bond)
 	}
 	first, second, third, fourth := come(), come(), come(), come()
-	for step := first.Next(r.clock); step.Do == core.Connect; step = first.Next(r.clock) {
-		first.Failed(syscall.ECONNREFUSED, r.clock)
-	}
+	r.inVain(first)
 	parks("the second, in the outage", second)
 	held := r.up.Counts().Held
 	r.clock += int64(time.Second)

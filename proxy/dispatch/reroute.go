@@ -1,39 +1,39 @@
 package dispatch
 
-// reroutes reports whether a reload has the client, which has no endpoint, go elsewhere than
-// when it came: to another upstream, or one with another fallback. Where TLS ends or begins
-// a client goes on a goroutine, which knows one way only.
-func (s *Search) reroutes() bool {
+// elsewhere returns the listener's generation in force if that leads the client, which has no
+// endpoint, elsewhere than the one under which it came: to another upstream, or one with another
+// fallback; otherwise nil. Where TLS ends or begins a client goes on a goroutine, which knows one
+// way only.
+func (s *Search) elsewhere() *Listener {
 	l := s.listener.door.current.Load()
 	if l == nil || l == s.listener || s.handed != nil || l.cfg.TLS != nil {
-		return false
+		return nil
 	}
-	root := l.viewFor(s.client)
-	return root != nil && root != s.root && root.TLS == nil
+	if root := l.viewFor(s.client); root == nil || root == s.root || root.TLS != nil {
+		return nil
+	}
+	return l
 }
 
-// reroute has the search begin again by the generation in force, if that leads elsewhere. The
-// client must have no endpoint and no place in a queue.
-func (s *Search) reroute(now int64) bool {
-	if !s.reroutes() {
-		return false
-	}
+// reroute has the search begin again by another generation of the listener. The client must have
+// no endpoint and no place in a queue.
+func (s *Search) reroute(l *Listener, now int64) {
 	s.conclude(now)
 	if s.home == nil {
 		s.home = s.listener
 	}
-	s.listener = s.listener.door.current.Load()
+	s.listener = l
 	s.view, s.root, s.cause, s.stage = nil, nil, nil, routing
 	s.began, s.last, s.untold, s.held, s.full, s.paused = false, false, false, false, false, false
 	s.failing, s.round, s.retries, s.pauses = 0, 0, 0, 0
 	s.tried, s.failures, s.failed = s.tried[:0], s.failures[:0], s.failed[:0]
-	return true
 }
 
 // refuse ends the search, unless a reload has the client go elsewhere: nobody serves it. full says
 // that there is an endpoint that would, if it had room.
 func (s *Search) refuse(err error, full bool, now int64) {
-	if s.reroute(now) {
+	if l := s.elsewhere(); l != nil {
+		s.reroute(l, now)
 		return
 	}
 	if !full && !isFull(err) {

@@ -81,6 +81,19 @@ func TestRulesThatChange(t *testing.T) {
 	}
 }
 
+// inVain has a client try endpoints at which nobody listens, until it does something else.
+func (r *rig) inVain(s *dispatch.Search) core.Step {
+	r.t.Helper()
+	for range 100 {
+		if step := s.Next(r.clock); step.Do != core.Connect {
+			return step
+		}
+		s.Failed(syscall.ECONNREFUSED, r.clock)
+	}
+	r.t.Fatal("it goes on trying")
+	return core.Step{}
+}
+
 // TestWaitersGoWhereTheListenerLeads: a client that is held, or waits for room, when a reload has
 // its listener lead to another upstream is served there, and counted as refused nowhere; one
 // whose way is the same is refused after its time.
@@ -98,14 +111,7 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 				}
 			}
 			waits, _ := r.search()
-			step := waits.Next(r.clock)
-			for range 100 { // nobody listens there
-				if step.Do != core.Connect {
-					break
-				}
-				waits.Failed(syscall.ECONNREFUSED, r.clock)
-				step = waits.Next(r.clock)
-			}
+			step := r.inVain(waits)
 			if step.Do != core.Park {
 				t.Fatalf("full %v: %v", full, step)
 			}
@@ -116,13 +122,10 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 			}
 			dispatch.NewListener(&next).Enforce()
 			r.clock += int64(2 * time.Second)
-			step = waits.Next(r.clock)
-			for range 100 {
-				if elsewhere || step.Do != core.Connect {
-					break
-				}
-				waits.Failed(syscall.ECONNREFUSED, r.clock)
+			if elsewhere {
 				step = waits.Next(r.clock)
+			} else {
+				step = r.inVain(waits)
 			}
 			var refused int64
 			for _, n := range r.up.Counts().Refused {

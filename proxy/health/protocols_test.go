@@ -154,19 +154,7 @@ func (w *world) indifferent(stay func() time.Duration) func(*session) {
 }
 
 // confirmed sends lines, which all but the last endpoint confirm.
-func (w *world) confirmed(c *session) {
-	ends := w.now() + int64(w.between(5*second, 60*second))
-	var line func()
-	line = func() {
-		if w.now() > ends {
-			c.leave()
-			return
-		}
-		c.confirm()
-		w.after(w.exp(3*second), line)
-	}
-	line()
-}
+func (w *world) confirmed(c *session) { w.lines(c, c.confirm) }
 
 // confirm sends a line, which is confirmed.
 func (c *session) confirm() {
@@ -221,7 +209,10 @@ func (w *world) poll(c *session, n int) {
 }
 
 // logs sends lines.
-func (w *world) logs(c *session) {
+func (w *world) logs(c *session) { w.lines(c, c.ask) }
+
+// lines has a client send lines for a time, and leave.
+func (w *world) lines(c *session, send func()) {
 	ends := w.now() + int64(w.between(5*second, 60*second))
 	var line func()
 	line = func() {
@@ -229,7 +220,7 @@ func (w *world) logs(c *session) {
 			c.leave()
 			return
 		}
-		c.ask()
+		send()
 		w.after(w.exp(3*second), line)
 	}
 	line()
