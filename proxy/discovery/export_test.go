@@ -31,10 +31,11 @@ func NewServers(path string) *Servers { return &Servers{servers{path: path}} }
 // Order is the order in which they are asked.
 func (s *Servers) Order() []string { return s.order() }
 
-// Read takes the answer to a question out of a reply.
-func Read(reply *dns.Msg, name string, qtype uint16) (addresses []netip.Addr, targets int, ttl time.Duration, next, denied string) {
+// Read takes the answer to a question out of a reply. left is how many records of it are left
+// out.
+func Read(reply *dns.Msg, name string, qtype uint16) (addresses []netip.Addr, targets, left int, ttl time.Duration, next, denied string) {
 	f := read(reply, question{name, qtype})
-	return f.addresses, len(f.services), f.ttl, f.next, f.denied
+	return f.addresses, len(f.services), f.left.n, f.ttl, f.next, f.denied
 }
 
 // Heeds reports whether anybody listens to dir.
