@@ -129,6 +129,9 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 	}
 	if h.TLS {
 		probe.TLS = &tls.Config{ServerName: h.SNI, InsecureSkipVerify: true} // it asks whether TLS is spoken, no more
+		if host, _, err := net.SplitHostPort(address); err == nil && h.SNI == "" && u.TLS != nil && h.Port == 0 {
+			probe.TLS.ServerName = host // as for clients; an IP address is not sent
+		}
 	}
 	if u.SendProxy > 0 && h.Port == 0 {
 		probe.Preface = ownHeader(u.SendProxy)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"syscall"
 	"testing"
 
@@ -191,4 +193,43 @@ func frontOf(t *testing.T, cert, key string) string {
 		fmt.Fprint(s, "ours\n")
 		sockets.Echo(s)
 	})
+}
+
+// TestChecksSpeakTLS: a server that answers requests in plain with an error page, as web servers
+// do at a port of TLS, is asked in TLS, for the name that clients are connected by, and is healthy.
+func TestChecksSpeakTLS(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := make(chan string, 100)
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case named <- r.TLS.ServerName:
+		default:
+		}
+		fmt.Fprintln(w, "well")
+	}))
+	web.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	web.StartTLS()
+	defer web.Close()
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, health_check: {type: http, interval: 20ms, fast_interval: 10ms, fall: 1, http: {body: well}}}]`,
+		web.Listener.Addr()), "c.pem", cert)
+	if name := <-named; name != "front.test" {
+		t.Errorf("a check asks for %q", name)
+	}
+	c := client(t, r.At("l"))
+	fmt.Fprintf(c, "GET / HTTP/1.0\r\nHost: front.test\r\n\r\n")
+	if got := line(t, c); got != "HTTP/1.0 200 OK\r" {
+		t.Errorf("%q", got)
+	}
+	if got := <-named; got != "front.test" {
+		t.Errorf("asked for %q", got)
+	}
+	if e := r.Status().Upstreams[0].Endpoints[0]; e.State != "up" {
+		t.Errorf("the endpoint is %q", e.State)
+	}
 }

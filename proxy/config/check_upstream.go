@@ -29,6 +29,7 @@ func (k *checker) upstream(u *Upstream) {
 	}
 	if h := u.HealthCheck; h != nil {
 		k.health(h)
+		k.checkTLS(u, h)
 	}
 	k.ordered(u)
 	k.percentages(u)
@@ -112,6 +113,20 @@ func (k *checker) health(h *HealthCheck) {
 		}
 	} else if k.given(&h.HTTP) && !k.bad[&h.HTTP] && !k.bad[&h.Type] {
 		k.httpOfTCP(h)
+	}
+}
+
+// checkTLS has a check that wants an answer of an endpoint's own port speak TLS where clients are
+// connected to that port by TLS: an answer to plain bytes is an error page, and would say that the
+// endpoint must not serve.
+func (k *checker) checkTLS(u *Upstream, h *HealthCheck) {
+	if u.TLS != nil && h.Port == 0 {
+		if h.asks() && !k.given(&h.TLS) {
+			h.TLS = true
+		}
+		if h.TLS && !k.given(&h.SNI) {
+			h.SNI = u.TLS.SNI
+		}
 	}
 	if h.SNI != "" && !h.TLS && !k.bad[&h.TLS] {
 		k.complainAt(k.at(&h.SNI, h), "write tls: true as well, or leave it out", "sni is asked for in TLS only")

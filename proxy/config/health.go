@@ -16,8 +16,13 @@ type HealthCheck struct {
 	HTTP         HTTPCheck     `key:"http" doc:"The request of an http check, and what is a good answer."`
 	Send         Secret        `key:"send" default:"" eg:"PING\r\n" doc:"Bytes that a tcp check sends."`
 	Expect       Secret        `key:"expect" default:"" eg:"+PONG" doc:"Bytes that the answer to a tcp check contains."`
-	TLS          bool          `key:"tls" default:"false" doc:"The check speaks TLS. The certificate is not verified."`
-	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Name that a check in TLS asks for. Empty: none."`
+	TLS          bool          `key:"tls" default:"false" doc:"The check speaks TLS. The certificate is not verified. Not given: false, but true where an http check, or one with send or expect, asks an endpoint that clients are connected to by TLS (tls of the upstream) at its own port."`
+	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Name that a check in TLS asks for. Empty: the one that the upstream's tls asks for at that port; else none."`
+}
+
+// asks reports whether an endpoint is asked something, and not just connected to.
+func (h *HealthCheck) asks() bool {
+	return h.Type == "http" || h.Send.Value != "" || h.Expect.Value != ""
 }
 
 // An HTTPCheck is a request and what is a good answer.

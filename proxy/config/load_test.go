@@ -273,3 +273,28 @@ func TestJSON(t *testing.T) {
 
 func first(a, _ string) string  { return a }
 func second(_, b string) string { return b }
+
+// TestChecksSpeakTLSAsClientsDo: a check that wants an answer speaks TLS where clients are connected
+// by it, at the same port, unless the file says otherwise.
+func TestChecksSpeakTLSAsClientsDo(t *testing.T) {
+	for text, want := range map[string]config.HealthCheck{
+		"tls: {sni: a.test}, health_check: {type: http}":                     {TLS: true, SNI: "a.test"},
+		"tls: {sni: a.test}, health_check: {send: x, expect: y}":             {TLS: true, SNI: "a.test"},
+		"tls: {sni: a.test}, health_check: {type: http, sni: b.test}":        {TLS: true, SNI: "b.test"},
+		"tls: {sni: a.test}, health_check: {tls: true}":                      {TLS: true, SNI: "a.test"},
+		"tls: {sni: a.test}, health_check: {type: http, tls: false}":         {},
+		"tls: {sni: a.test}, health_check: {type: http, port: 8008}":         {},
+		"tls: {sni: a.test}, health_check: {type: http, port: 1, tls: true}": {TLS: true},
+		"tls: {sni: a.test}, health_check: {interval: 1s}":                   {},
+		"tls: {sni: a.test}":                  {},
+		"health_check: {type: http}":          {},
+		"tls: {}, health_check: {type: http}": {TLS: true},
+	} {
+		got := load(t, `
+listeners: [{name: l, bind: ":1", upstream: u}]
+upstreams: [{name: u, endpoints: ["h:1"], `+text+`}]`).Upstreams[0].HealthCheck
+		if got.TLS != want.TLS || got.SNI != want.SNI {
+			t.Errorf("%s: tls %v, sni %q; want %v, %q", text, got.TLS, got.SNI, want.TLS, want.SNI)
+		}
+	}
+}
