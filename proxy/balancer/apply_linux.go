@@ -110,6 +110,11 @@ func (s *Server) swap(n *next) {
 	if changed {
 		s.look()
 	}
+	for _, u := range n.upstreams {
+		if u.now != u.old {
+			u.now.view.Enforce()
+		}
+	}
 }
 
 // settle does what follows from the swap: what is gone is let go of, and what is new is

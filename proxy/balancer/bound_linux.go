@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,10 +26,12 @@ import (
 // A bound is a listening socket, for as long as a configuration names its address.
 type bound struct {
 	listener  *socketlistener.Listener // owned
+	own       []netip.AddrPort         // where clients reach it; nil: a unix socket
 	fd        int                      // the listener's
 	listening *core.Listening          // nil until it is accepted from
 	pauses    *episode.Episode
 	door      atomic.Pointer[dispatch.Door] // its listener's, from before it is accepted from
+	former    atomic.Bool                   // it was given up: its address may be another one's
 	closed    chan struct{}                 // closed when its listener was, after it had been accepted from
 	beside    []*bound                      // whose address, or a part of it, it has taken over
 	deserted  atomic.Bool                   // it is closed, and has no sessions any more
@@ -134,7 +137,7 @@ func (s *Server) bindNew(n *next, key string, ln *socketlistener.Listener) error
 	}
 	addr := ln.Addr()
 	n.binds[key] = &bound{
-		listener: ln, fd: fd, closed: make(chan struct{}),
+		listener: ln, own: ln.Own(), fd: fd, closed: make(chan struct{}),
 		pauses: episode.New(func() { s.log.Info("accepting resumed", "address", addr) }),
 	}
 	return nil
@@ -304,6 +307,7 @@ var errListenerGone = errors.New("its listener is gone")
 // came in there may go on for a while, see endSessions.
 func (s *Server) closeBound(key string, b *bound) {
 	delete(s.binds, key)
+	b.former.Store(true)
 	s.tellUnclosed(b, b.listener.Unlink())
 	if b.listener.TCP() {
 		_ = b.listener.Yield() // so that the queue does not fill while it is emptied; it may

@@ -76,8 +76,7 @@ func spoken(ctx context.Context, of *dispatch.Handed, raw net.Conn) (client net.
 	if err != nil {
 		return nil, nil, err
 	}
-	state := conn.ConnectionState()
-	of.Terminated(&state)
+	state := of.Terminated(conn)
 	if state.NegotiatedProtocol != "" {
 		protocols = []string{state.NegotiatedProtocol}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/proxy/core"
@@ -72,7 +73,7 @@ func (h *host) Detailed() bool { return h.log.Enabled(context.Background(), slog
 // Refused implements [core.Host].
 func (h *host) Refused(l *core.Listening, client string, cause error) {
 	s := h.server()
-	l.Of.(*bound).door.Load().Refused(cause)
+	s.doorAt(l.Of.(*bound), netip.AddrPort{}).Refused(cause)
 	if core.LacksDescriptor(cause) {
 		s.starved.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
 		s.starved.End()

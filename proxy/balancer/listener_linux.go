@@ -147,7 +147,7 @@ func (s *Server) dispatchConfig(n *next, l, old *listener) (*dispatch.ListenerCo
 		Name: c.Name, Door: l.door, Process: &s.process,
 		Access: limit.Access{Allow: source.NewSet(c.Allow), Deny: source.NewSet(c.Deny)},
 		Nudge:  s.nudgerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
-		Transparent: c.Transparent, Own: s.listensOn,
+		Transparent: c.Transparent, Own: s.listensOn, DoorOf: s.doorOf,
 		Limits: relay.Limits{
 			IdleTimeout: c.Timeouts.Idle, HalfCloseTimeout: c.Timeouts.HalfClose, MaxLifetime: c.Timeouts.Lifetime,
 			LifetimeJitter: c.Timeouts.LifetimeJitter, FirstByte: c.Timeouts.FirstByte,

@@ -125,6 +125,7 @@ func (s *Server) replaceBound(key string, b *bound, heirs []*bound) {
 	if s.binds[key] == b {
 		delete(s.binds, key)
 	}
+	b.former.Store(true)
 	addresses := make([]string, len(heirs))
 	for i, heir := range heirs {
 		addresses[i] = heir.listener.Addr()

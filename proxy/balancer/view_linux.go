@@ -10,6 +10,7 @@ import (
 type view struct {
 	addresses  []netip.AddrPort             // of the listeners
 	listenings map[string][]*core.Listening // by listener
+	bounds     []*bound                     // that are not given up
 }
 
 // look makes the view of what is in force now.
@@ -22,6 +23,7 @@ func (s *Server) look() {
 				continue
 			}
 			v.listenings[name] = append(v.listenings[name], b.listening)
+			v.bounds = append(v.bounds, b)
 			v.addresses = append(v.addresses, b.listener.Own()...)
 		}
 	}

@@ -51,6 +51,12 @@ func (c *Client) Destination() netip.AddrPort {
 	if c.Header.Known() {
 		return c.Header.Destination
 	}
+	return c.Local()
+}
+
+// Local returns the address of the connection's own end, whatever a header says; it is not valid
+// for a unix socket.
+func (c *Client) Local() netip.AddrPort {
 	if c.tcp && c.ask(askedLocal) {
 		c.destination = localOf(c.fd)
 	}
@@ -75,9 +81,7 @@ func (c *Client) Original() netip.AddrPort {
 // somebody else's.
 func (c *Client) leave() {
 	c.Peer()
-	if c.tcp && c.ask(askedLocal) {
-		c.destination = localOf(c.fd)
-	}
+	c.Local()
 	c.original = c.Original()
 	c.fd = -1
 }

@@ -70,6 +70,7 @@ var doorCauses = []struct {
 	{limit.ErrSources, refusedSources},
 	{core.ErrHeaderTimeout, refusedHeader},
 	{header.ErrMissing, refusedHeader},
+	{header.ErrUnexpected, refusedHeader},
 	{header.ErrVersion, refusedHeader},
 	{header.ErrTooLong, refusedHeader},
 	{header.ErrMalformed, refusedHeader},
@@ -135,11 +136,11 @@ func (d *Door) newTicket() *ticket {
 
 // An admission is the [core.Admitter] of one generation of a listener.
 type admission struct {
-	door    *Door
-	access  *limit.Access
-	sources *limit.Sources
-	process *limit.Rate
-	nudge   func() // has Room asked again
+	listener *Listener
+	door     *Door
+	sources  *limit.Sources
+	process  *limit.Rate
+	nudge    func() // has Room asked again
 }
 
 // RoomIn implements [core.RoomTimer].
@@ -195,34 +196,22 @@ func (a *admission) AdmitSource(c *core.Client, now int64) error {
 	return err
 }
 
-// stillMay returns why a client that was accepted under a generation's rules may not come in by
-// those that are in force, if these are others. It may have waited since, or been told of another
-// source.
-func (d *Door) stillMay(c *core.Client, under *limit.Access) error {
-	l := d.current.Load()
-	if l == nil || &l.cfg.Access == under || !l.cfg.Access.Limits() {
-		return nil
-	}
-	return l.cfg.Access.Check(c.Source())
-}
-
 // source takes what the rules for a client's source and the limits of each one ask for, or
 // says why it may not come.
 func (a *admission) source(c *core.Client, now int64) error {
-	if err := a.door.stillMay(c, a.access); err != nil {
-		return err
+	in := a.listener.inForce(c) // another one if there was a reload since the client was accepted
+	if in != a.listener {
+		if err := in.takes(c); err != nil {
+			return err
+		}
 	}
-	if !a.access.Limits() && a.sources == nil {
-		return nil
-	}
-	from := c.Source()
-	if err := a.access.Check(from); err != nil {
+	if err := in.allows(c); err != nil {
 		return err
 	}
 	if a.sources == nil {
 		return nil
 	}
-	entry, err := a.sources.Admit(from, now)
+	entry, err := a.sources.Admit(c.Source(), now)
 	if err != nil {
 		return err
 	}

@@ -17,12 +17,24 @@ type Handed struct {
 	ALPN []string
 
 	view  *View
-	tls   *tls.ConnectionState // of the client's TLS that has ended here; nil: it has not
+	over  *terminate.Conn // the client's TLS, which has ended here; nil: it has not
+	tls   tls.ConnectionState
 	woken chan struct{}
 }
 
-// Terminated notes that the client's TLS has ended in this process.
-func (h *Handed) Terminated(state *tls.ConnectionState) { h.tls = state }
+// Terminated notes that the client's TLS has ended in this process, and returns what was agreed upon.
+func (h *Handed) Terminated(over *terminate.Conn) *tls.ConnectionState {
+	h.over, h.tls = over, over.ConnectionState()
+	return &h.tls
+}
+
+// conn returns the client's TLS that has ended in this process, nil if it has not.
+func (h *Handed) conn() *terminate.Conn {
+	if h == nil {
+		return nil
+	}
+	return h.over
+}
 
 // NewSearch returns a search that goes on where the client was handed over.
 func (h *Handed) NewSearch() *Search {
@@ -61,9 +73,9 @@ func (s *Search) TLS() (*terminate.Client, string) {
 
 // tell adds what is known of the client's TLS to what endpoints are told of it.
 func (h *Handed) tell(of *header.Connection) {
-	if h == nil || h.tls == nil {
+	if h.conn() == nil {
 		return
 	}
 	of.Authority, of.ALPN = h.tls.ServerName, h.tls.NegotiatedProtocol
-	of.TLS = header.TLSOf(h.tls)
+	of.TLS = header.TLSOf(&h.tls)
 }

@@ -11,7 +11,7 @@ import (
 // hold has a client wait that nobody can serve now, if it may, until somebody can.
 func (s *Search) hold(err error, now int64) bool {
 	v := s.view
-	if v.Hold <= 0 || isFull(err) {
+	if v.times().Hold <= 0 || isFull(err) {
 		return false
 	}
 	if v.up.held.waiting.Load() == 0 {
@@ -79,9 +79,10 @@ func (s *Search) await(now int64) (core.Step, bool) {
 // patience is how much longer a client is held: for as long as others wait for room if it is
 // room that is missing.
 func (s *Search) patience(now int64) time.Duration {
-	wait := s.view.Hold
+	times := s.view.times()
+	wait := times.Hold
 	if s.full {
-		wait = max(wait, s.view.QueueTimeout)
+		wait = max(wait, times.QueueTimeout)
 	}
 	return time.Duration(s.failing + int64(wait) - now)
 }

@@ -34,6 +34,10 @@ type ListenerConfig struct {
 	// SourcePrefix is how many bits of an address of IPv4 and of one of IPv6 make a source
 	// for those who judge endpoints, as [health.SourceOf] takes them.
 	SourcePrefix [2]int
+	// DoorOf returns the door of the listener that has the address at which a client came in,
+	// which may be another one than when it came; nil: none has. It is called on loops, several
+	// at a time, and must not wait. If it is nil a listener keeps its addresses.
+	DoorOf func(*core.Client) *Door
 	// Nudge has [core.Admitter.Room] asked again; required.
 	Nudge func()
 
@@ -91,7 +95,7 @@ func (l *Listener) Config() *ListenerConfig { return &l.cfg }
 // Service returns what package core does for its clients.
 func (l *Listener) Service() *core.Service {
 	return &core.Service{
-		Admitter:  &admission{l.door, &l.cfg.Access, l.cfg.Sources, l.cfg.Process, l.cfg.Nudge},
+		Admitter:  &admission{l, l.door, l.cfg.Sources, l.cfg.Process, l.cfg.Nudge},
 		Preread:   l.cfg.Preread,
 		Limits:    &l.limits,
 		Options:   l.cfg.Options,
@@ -100,8 +104,8 @@ func (l *Listener) Service() *core.Service {
 }
 
 // Enforce has the listener be the generation in force: clients that came before and have not got
-// an endpoint yet are held to its rules of access, and those of them whom nobody serves go where
-// it leads.
+// an endpoint yet are held to its rules of access, to its rules for PROXY headers and to what it
+// asks of certificates, and those of them whom nobody serves go where it leads.
 func (l *Listener) Enforce() { l.door.current.Store(l) }
 
 // Forget lets go of what is kept for sessions to endpoints that are gone.

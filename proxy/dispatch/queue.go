@@ -102,6 +102,15 @@ func (q *queue) wake() {
 	}
 }
 
+// wakeAll has everybody asked again, which gives nobody the turn.
+func (q *queue) wakeAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for w := q.first; w != nil; w = w.next {
+		w.waker.Wake()
+	}
+}
+
 // claim gives the first client the turn, unless somebody has it. It reports whether it is
 // the client's turn.
 func (q *queue) claim(w *waiter) bool {

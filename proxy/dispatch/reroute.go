@@ -1,18 +1,34 @@
 package dispatch
 
+import "bytes"
+
 // elsewhere returns the listener's generation in force if that leads the client, which has no
 // endpoint, elsewhere than the one under which it came: to another upstream, or one with another
 // fallback; otherwise nil. Where TLS ends or begins a client goes on a goroutine, which knows one
 // way only.
 func (s *Search) elsewhere() *Listener {
-	l := s.listener.door.current.Load()
-	if l == nil || l == s.listener || s.handed != nil || l.cfg.TLS != nil {
+	l := s.listener.inForce(s.client)
+	if l == s.listener || s.handed != nil || l.cfg.TLS != nil {
 		return nil
 	}
-	if root := l.viewFor(s.client); root == nil || root == s.root || root.TLS != nil {
+	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // the client's has not been looked at
+		return nil
+	}
+	if root := l.viewFor(s.client); root == nil || root.sameWay(s.root) || root.TLS != nil {
 		return nil
 	}
 	return l
+}
+
+// sameWay reports whether a client goes to the same upstreams by either of two views, and gets the
+// same answer where these have nobody.
+func (v *View) sameWay(o *View) bool {
+	for ; v != o; v, o = v.Fallback, o.Fallback {
+		if v == nil || o == nil || v.up != o.up || !bytes.Equal(v.Respond, o.Respond) || (v.Respond == nil) != (o.Respond == nil) {
+			return false
+		}
+	}
+	return true
 }
 
 // reroute has the search begin again by another generation of the listener. The client must have

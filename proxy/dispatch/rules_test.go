@@ -25,7 +25,7 @@ func TestRulesThatChange(t *testing.T) {
 			want = nil
 		}
 		vc := dispatch.ViewConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute, Attempts: 1}
-		r := newRig(t, 1, vc, nil)
+		r := newRig(t, 1, vc, func(lc *dispatch.ListenerConfig) { lc.Preread.Header = from("203.0.113.0/24") })
 		r.listener.Enforce()
 		r.endpoint(0).SetLimit(1)
 		session, _ := r.search()
@@ -43,16 +43,14 @@ func TestRulesThatChange(t *testing.T) {
 		if step := connecting.Next(r.clock); step.Do != core.Park {
 			t.Fatal(step)
 		}
-		accepted, late := r.search() // whose header comes later
+		accepted, late := r.searchOf("203.0.113.9:1") // whose header comes later
 		admitter := r.listener.Service().Admitter
 		if err := admitter.Admit(late, false, r.clock); err != nil {
 			t.Fatal(err)
 		}
 
-		deny := source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix(rule))})
-		next := *r.listener.Config()
-		next.Access = limit.Access{Deny: deny}
-		dispatch.NewListener(&next).Enforce()
+		deny := set(rule)
+		r.reload(func(lc *dispatch.ListenerConfig) { lc.Access.Deny = deny })
 
 		late.Header = header.Info{Version: 1, Source: netip.MustParseAddrPort("192.0.2.1:7"), Destination: netip.MustParseAddrPort("192.0.2.2:2")}
 		if err := admitter.AdmitSource(late, r.clock); err != want {
@@ -79,6 +77,23 @@ func TestRulesThatChange(t *testing.T) {
 			t.Errorf("%d sessions, want that from before", n)
 		}
 	}
+}
+
+// set is of addresses.
+func set(prefix string) *source.Set {
+	return source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix(prefix))})
+}
+
+// from has headers accepted from addresses.
+func from(prefix string) *header.Policy { return &header.Policy{From: set(prefix)} }
+
+// reload brings another generation of the listener into force.
+func (r *rig) reload(change func(*dispatch.ListenerConfig)) *dispatch.Listener {
+	next := *r.listener.Config()
+	change(&next)
+	l := dispatch.NewListener(&next)
+	l.Enforce()
+	return l
 }
 
 // inVain has a client try endpoints at which nobody listens, until it does something else.

@@ -116,11 +116,6 @@ func (s *Search) Next(now int64) core.Step {
 	}
 }
 
-// stillMay returns why the client may not be served by the rules that are in force now.
-func (s *Search) stillMay() error {
-	return s.listener.door.stillMay(s.client, &s.listener.cfg.Access)
-}
-
 // enter takes a place under the listener's limit for a client that has none yet.
 func (s *Search) enter() (core.Step, bool) {
 	t, _ := s.client.Ticket.(*ticket)
@@ -247,13 +242,13 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 	// There may have been room between the look and the joining, of which nobody was told.
 	v.up.queue.next()
 	s.joinEarlier()
-	return core.Step{Do: core.Park, Timeout: v.QueueTimeout}, true
+	return core.Step{Do: core.Park, Timeout: v.times().QueueTimeout}, true
 }
 
 // wait looks whether it is the client's turn, and there is room.
 func (s *Search) wait(now int64) (core.Step, bool) {
 	v := s.view
-	left := time.Duration(s.since + int64(v.QueueTimeout) - now)
+	left := time.Duration(s.since + int64(v.times().QueueTimeout) - now)
 	if s.pickEarlier(now) {
 		s.stage = connecting
 		return core.Step{}, false

@@ -72,7 +72,12 @@ func (r *rig) use() {
 }
 
 func (r *rig) search() (*dispatch.Search, *core.Client) {
-	c := core.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2"))
+	return r.searchOf("192.0.2.1:1")
+}
+
+// searchOf is search for a client whose connection comes from an address.
+func (r *rig) searchOf(peer string) (*dispatch.Search, *core.Client) {
+	c := core.NewClient(source.TCP(netip.MustParseAddrPort(peer)), netip.MustParseAddrPort("192.0.2.2:2"))
 	s := r.listener.NewSearch()
 	s.Begin(c, r.clock)
 	return s, c

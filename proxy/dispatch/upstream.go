@@ -21,6 +21,7 @@ type Upstream struct {
 	set      atomic.Pointer[balance.Set] // of all its views
 	// breaker is that of the newest view; nil: there is none.
 	breaker atomic.Pointer[health.Breaker]
+	current atomic.Pointer[View]         // in force; nil: none is
 	panic   atomic.Pointer[health.Panic] // nil: it is told to nobody
 	trial   atomic.Int64                 // clock: before that no failing endpoint may be tried
 	// unserved is since when clients are refused because no endpoint can be connected to; 0:

@@ -60,7 +60,26 @@ func NewView(up *Upstream, cfg *ViewConfig) *View {
 
 // holds reports whether clients are held that nobody can serve.
 func (v *View) holds() bool {
-	return v.Fallback == nil && v.Respond == nil && v.Hold > 0 && v.QueueSize > 0
+	return v.Fallback == nil && v.Respond == nil && v.times().Hold > 0 && v.QueueSize > 0
+}
+
+// Enforce has clients that wait, for an endpoint or for room at one, do so for as long as this view
+// says, from when they began to: those too that came under another one. It is called once the
+// listeners are in force that lead here, since who has waited for long enough goes where they lead.
+func (v *View) Enforce() {
+	before := v.up.current.Swap(v)
+	if before != nil && (v.Hold < before.Hold || v.QueueTimeout < before.QueueTimeout) {
+		v.up.queue.wakeAll()
+		v.up.held.wakeAll()
+	}
+}
+
+// times returns the view that says how long clients wait.
+func (v *View) times() *View {
+	if now := v.up.current.Load(); now != nil {
+		return now
+	}
+	return v
 }
 
 // Upstream returns what it is a view of.

@@ -35,6 +35,9 @@ var (
 	// ErrVersion is the error of a header of a version that is not accepted.
 	ErrVersion = errors.New("the PROXY header's version is not accepted")
 
+	// ErrUnexpected is the error of a header of somebody of whom none is accepted.
+	ErrUnexpected = errors.New("a PROXY header is not accepted from this peer")
+
 	// ErrTooLong is the error of a header that is longer than is accepted.
 	ErrTooLong = errors.New("the PROXY header is too long")
 
@@ -86,6 +89,20 @@ func (p *Policy) Expects(peer source.Source) bool {
 
 // Everybody tells whether it is the same for all peers: they must send a header.
 func (p *Policy) Everybody() bool { return p == nil || p.From.Len() == 0 }
+
+// Check returns why a client whose header was read by another policy, or of whom none was
+// expected, may not be taken by this one: nil if this one would have found the same.
+func (p *Policy) Check(peer source.Source, has *Info) error {
+	switch expects := p.Expects(peer); {
+	case expects && has.Version == 0:
+		return ErrMissing
+	case !expects && has.Version != 0:
+		return ErrUnexpected
+	case has.Version != 0 && !p.accepts(has.Version):
+		return ErrVersion
+	}
+	return nil
+}
 
 func (p *Policy) accepts(version int) bool {
 	if p == nil || len(p.Versions) == 0 {

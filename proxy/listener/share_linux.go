@@ -66,9 +66,12 @@ func (l *Listener) onSocket(f func(fd int) error) error {
 
 // Overlaps reports whether there are addresses by which a client could reach either of two
 // listeners.
-func (l *Listener) Overlaps(other *Listener) bool {
-	for _, a := range l.Own() {
-		for _, b := range other.Own() {
+func (l *Listener) Overlaps(other *Listener) bool { return Overlap(l.Own(), other.Own()) }
+
+// Overlap is [Listener.Overlaps] of what [Listener.Own] returns.
+func Overlap(one, other []netip.AddrPort) bool {
+	for _, a := range one {
+		for _, b := range other {
 			if a == b || a.Port() == b.Port() && a.Addr().Is4() == b.Addr().Is4() && (a.Addr().IsUnspecified() || b.Addr().IsUnspecified()) {
 				return true
 			}

@@ -179,7 +179,7 @@ func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{a.conn, answered}, nil
+	return &Conn{Conn: a.conn, beneath: answered}, nil
 }
 
 // A resumer keeps the sessions of endpoints that share a name apart.

@@ -24,6 +24,7 @@ func (torn) Is(target error) bool { return target == syscall.ECONNRESET }
 type Conn struct {
 	*tls.Conn
 	beneath *turning
+	by      *state // by which it was accepted; of whoever made the handshake
 }
 
 // Read implements [net.Conn].

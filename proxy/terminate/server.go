@@ -210,7 +210,7 @@ func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{a.conn, heard}, nil
+	return &Conn{Conn: a.conn, beneath: heard, by: st}, nil
 }
 
 func address(conn net.Conn) string {

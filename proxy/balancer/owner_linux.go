@@ -1,0 +1,74 @@
+package balancer
+
+import (
+	"net/netip"
+
+	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/dispatch"
+	socketlistener "github.com/penstock/penstock/proxy/listener"
+)
+
+// doorOf returns the door of the listener that has the address at which a client came in, whose
+// rules are for the client for as long as it has no endpoint; nil: none has.
+func (s *Server) doorOf(c *core.Client) *dispatch.Door {
+	at := c.Listening()
+	if at == nil {
+		return nil
+	}
+	b := at.Of.(*bound)
+	if !b.former.Load() {
+		return b.door.Load()
+	}
+	return s.view.Load().doorAt(b, c.Local())
+}
+
+// doorAt is doorOf by the socket at which a client came in, and by the connection's own address if
+// that is known. Where nobody has the address it is the door of the listener that had it last.
+func (s *Server) doorAt(b *bound, local netip.AddrPort) *dispatch.Door {
+	if b.former.Load() {
+		if d := s.view.Load().doorAt(b, local); d != nil {
+			return d
+		}
+	}
+	return b.door.Load()
+}
+
+// doorAt returns the door of the listener that has the address of a socket that was given up. Where
+// several have a part of it each, it is the one to which a connection to the local address would
+// come; nil: none, or that is not known.
+func (v *view) doorAt(former *bound, local netip.AddrPort) *dispatch.Door {
+	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
+	var some, of, all *dispatch.Door
+	several := false
+	for _, b := range v.bounds {
+		if b == former || !b.hasPartOf(former) {
+			continue
+		}
+		d := b.door.Load()
+		several = several || some != nil && some != d
+		some = d
+		for _, own := range b.own {
+			switch {
+			case own == local:
+				of = d
+			case own.Port() == local.Port() && own.Addr().IsUnspecified() && own.Addr().Is4() == local.Addr().Is4():
+				all = d
+			}
+		}
+	}
+	switch {
+	case !several:
+		return some
+	case of != nil:
+		return of
+	}
+	return all
+}
+
+// hasPartOf reports whether a client could reach either of two sockets by the same address.
+func (b *bound) hasPartOf(o *bound) bool {
+	if b.listener.TCP() {
+		return socketlistener.Overlap(b.own, o.own)
+	}
+	return !o.listener.TCP() && b.listener.Addr() == o.listener.Addr()
+}
