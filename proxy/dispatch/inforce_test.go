@@ -190,31 +190,37 @@ func TestTimesThatChange(t *testing.T) {
 				}
 				waits = append(waits, s)
 			}
+			onLoop, _ := r.search()
+			if step := r.inVain(onLoop); step.Do != core.Park {
+				t.Fatal(name, step)
+			}
+			vc := r.view.ViewConfig
+			vc.QueueTimeout, vc.Hold = to, to
+			next := dispatch.NewView(r.up, &vc)
+			next.Use(r.set)
 			for _, s := range waits {
 				select {
 				case <-s.Woken():
 				default:
 				}
 			}
-			vc := r.view.ViewConfig
-			vc.QueueTimeout, vc.Hold = to, to
-			next := dispatch.NewView(r.up, &vc)
-			next.Use(r.set)
 			next.Enforce()
+			for i, s := range waits {
+				if to < time.Minute && len(s.Woken()) == 0 {
+					t.Errorf("%s, to %v: number %d is not asked", name, to, i)
+				}
+			}
 			r.reload(func(lc *dispatch.ListenerConfig) { lc.Default = next })
 			r.pass(30 * time.Second)
 			if to > time.Minute {
 				r.pass(time.Minute)
 			}
-			for i, s := range waits {
-				if to < time.Minute && len(s.Woken()) == 0 {
-					t.Errorf("%s, to %v: number %d is not asked", name, to, i)
-				}
+			for i, s := range append(waits, onLoop) {
 				if step := r.inVain(s); (step.Do == core.Park) != (to > time.Minute) || to > time.Minute && !queued && step.Timeout > time.Hour-90*time.Second {
 					t.Errorf("%s, to %v: number %d: %v for %v, %v", name, to, i, step.Do, step.Timeout, s.Err())
 				}
 			}
-			for _, s := range waits {
+			for _, s := range append(waits, onLoop) {
 				s.Close()
 			}
 		}
