@@ -271,7 +271,8 @@ type Upstream struct {
 	// connections to endpoints beyond what is thought of them, or beyond the retries.
 	Held       int64 `json:"held,omitempty"`
 	LastResort int64 `json:"last_resort,omitempty"`
-	// LastResortAnswered are those of these connections in which the endpoint has sent a byte.
+	// LastResortAnswered are those of these connections whose clients were served: the endpoint
+	// has sent a byte or, without one, has ended the session in good order after the client did.
 	LastResortAnswered int64 `json:"last_resort_answered,omitempty"`
 	// EjectionsWithheld is how many times an endpoint would have been ejected if max_ejected
 	// had allowed it; of an upstream with one endpoint 0.
@@ -298,7 +299,7 @@ type LastMinute struct {
 	Refused            int64 `json:"refused"` // clients, for whatever reason
 	Held               int64 `json:"held"`
 	LastResort         int64 `json:"last_resort"`          // connections that were made
-	LastResortAnswered int64 `json:"last_resort_answered"` // and had a first byte
+	LastResortAnswered int64 `json:"last_resort_answered"` // whose clients were served
 	EjectionsWithheld  int64 `json:"ejections_withheld"`
 	// LocalFaults are connections that could not be made for want of something on this machine.
 	LocalFaults int64 `json:"local_faults"`
@@ -306,11 +307,14 @@ type LastMinute struct {
 
 // An UpstreamOutage is a time in which no endpoint of an upstream takes clients.
 type UpstreamOutage struct {
-	Since     time.Time `json:"since"`
-	Full      bool      `json:"full,omitempty"` // those that are usable are at their limit
-	Refused   int64     `json:"refused"`        // clients since then
-	Held      int64     `json:"held"`           // clients since then that had to wait for an endpoint
-	Fallbacks int64     `json:"fallbacks"`      // clients since then that went to the fallback
+	Since time.Time `json:"since"`
+	Full  bool      `json:"full,omitempty"` // those that are usable are at their limit
+	// Served says that clients are sent to an endpoint all the same, and the last of whom something
+	// is known, within the last minute, was served, and not refused or held.
+	Served    bool  `json:"served,omitempty"`
+	Refused   int64 `json:"refused"`   // clients since then
+	Held      int64 `json:"held"`      // clients since then that had to wait for an endpoint
+	Fallbacks int64 `json:"fallbacks"` // clients since then that went to the fallback
 }
 
 // An Endpoint is what an endpoint has done and does.

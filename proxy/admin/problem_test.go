@@ -112,14 +112,17 @@ func TestProblems(t *testing.T) {
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e: ejected: 5 failures, the last: timed out; d: drained"},
 		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
-			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (7 within the last minute, 5 had a first byte): d: down: connection refused"}},
+			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (7 within the last minute, 5 served): d: down: connection refused"}},
 		"none that is usable, and they answer nobody": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 7}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (7 within the last minute, 0 had a first byte): d: down: connection refused"}},
-		"none that is usable, and they serve some": {shop(func(u *Upstream) {
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (7 within the last minute, 0 served): d: down: connection refused"}},
+		"none that is usable, and they serve again": {shop(func(u *Upstream) {
+			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 9, Refused: 9}
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
+		"none that is usable, and they have served": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 1}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (1 within the last minute, 1 had a first byte): d: down: connection refused"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
 		"clients are held": {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no endpoint for 1 client within the last minute, and held them"}},
 		"no endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),

@@ -12,19 +12,12 @@ import (
 // many a line says why they are not usable. Those beyond it are counted.
 const mostEndpoints = 10
 
-// costly is the severity of what keeps an upstream's clients from being served.
+// costly is the severity of an outage of an upstream.
 func (f *finder) costly(u *Upstream) Severity {
-	if u.Fallback != "" || !f.used[u.Name] || served(u) {
+	if u.Fallback != "" || !f.used[u.Name] || u.Outage.Served {
 		return Warning
 	}
 	return Outage
-}
-
-// served reports whether an upstream's clients are served though no endpoint is usable: they
-// are sent to one as a last resort, and have answers.
-func served(u *Upstream) bool {
-	m := &u.LastMinute
-	return m.LastResortAnswered > 0 && m.Refused == 0 && m.Held == 0
 }
 
 func (f *finder) upstream(u *Upstream) {
@@ -76,7 +69,7 @@ func (f *finder) outage(of Problem, u *Upstream) {
 		cost += ", " + plural(o.Refused, "client", "clients") + " refused"
 	}
 	if m := &u.LastMinute; m.LastResort > 0 {
-		cost += fmt.Sprintf(", clients are sent to endpoints as a last resort (%d within the last minute, %d had a first byte)", m.LastResort, m.LastResortAnswered)
+		cost += fmt.Sprintf(", clients are sent to endpoints as a last resort (%d within the last minute, %d served)", m.LastResort, m.LastResortAnswered)
 	}
 	if o.Full {
 		f.add(of, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))

@@ -56,3 +56,10 @@ func (s *Server) TellDrains(in time.Duration) {
 	defer s.mu.Unlock()
 	s.tellDrains(s.now() + int64(in))
 }
+
+// Former returns how many upstreams are remembered that are gone.
+func (s *Server) Former() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.former)
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"weak"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/dispatch"
@@ -67,9 +68,10 @@ func (s *Server) conditions() []monitor.Upstream {
 	list := s.watcher.upstreams[:0]
 	for name, u := range s.upstreams {
 		list = append(list, monitor.Upstream{
-			Key: u.up, Name: name, Condition: u.condition(), Refused: u.up.Refusals(), Held: u.up.Held(), Fallbacks: u.up.Fallbacks(),
+			Key: u.up, Name: name, Condition: u.condition(), Refused: u.up.Refusals().Total(), Held: u.up.Held(), Fallbacks: u.up.Fallbacks(),
 		})
 	}
+	clear(list[len(list):cap(list)]) // or it would keep what is gone
 	s.watcher.upstreams = list
 	return list
 }
@@ -127,7 +129,7 @@ const (
 )
 
 // watched returns the counters whose rise is logged. Those of upstreams that are gone are
-// among them for as long as these may come back.
+// among them for as long as these may come back, or refuse clients.
 func (s *Server) watched() []monitor.Counter {
 	list := s.watcher.counters[:0]
 	for name, l := range s.listeners {
@@ -138,22 +140,61 @@ func (s *Server) watched() []monitor.Counter {
 			list = append(list, monitor.Counter{Key: b, Message: droppedLine, Kind: "listener", Name: b.owner, Total: b.dropped()})
 		}
 	}
+	for name, u := range s.upstreams {
+		list = appendCounters(append(list, refusalsOf(name, u.up.Refusals())), name, u.up)
+	}
+	list = s.formerCounters(list)
 	for _, upstreams := range []map[string]*upstream{s.upstreams, s.departed} {
 		for name, u := range upstreams {
-			list = append(list,
-				monitor.Counter{Key: u.up, Message: refusedLine, Kind: "upstream", Name: name, Total: u.up.Refusals()},
-				monitor.Counter{Key: u.up, Message: heldLine, Kind: "upstream", Name: name, Total: u.up.Held()},
-				monitor.Counter{Key: u.up, Message: resortLine, Kind: "upstream", Name: name, Total: u.up.LastResorts()},
-				monitor.Counter{Key: u.up, Message: answeredLine, Kind: "upstream", Name: name, Total: u.up.LastResortsAnswered(), Unlogged: true},
-				monitor.Counter{Key: u.up, Message: localLine, Kind: "upstream", Name: name, Total: u.up.LocalFaults()},
-			)
 			if u.outlier != nil {
 				list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: name, Total: u.outlier.Held()})
 				list = u.withheld(list)
 			}
 		}
 	}
+	clear(list[len(list):cap(list)]) // or it would keep what is gone
 	s.watcher.counters = list
+	return list
+}
+
+// refusalsOf is the counter of an upstream's refusals. It does not keep the upstream in memory.
+func refusalsOf(name string, r *dispatch.Refusals) monitor.Counter {
+	return monitor.Counter{Key: r, Message: refusedLine, Kind: "upstream", Name: name, Total: r.Total()}
+}
+
+// appendCounters appends the other counters of an upstream.
+func appendCounters(list []monitor.Counter, name string, up *dispatch.Upstream) []monitor.Counter {
+	return append(list,
+		monitor.Counter{Key: up, Message: heldLine, Kind: "upstream", Name: name, Total: up.Held()},
+		monitor.Counter{Key: up, Message: resortLine, Kind: "upstream", Name: name, Total: up.LastResorts()},
+		monitor.Counter{Key: up, Message: answeredLine, Kind: "upstream", Name: name, Total: up.LastResortsAnswered(), Unlogged: true},
+		monitor.Counter{Key: up, Message: localLine, Kind: "upstream", Name: name, Total: up.LocalFaults()},
+	)
+}
+
+// A former is an upstream that the configuration does not name any more. Clients that came under
+// a generation that did may be refused by it still: as long as there are any it is in memory.
+type former struct {
+	name    string
+	up      weak.Pointer[dispatch.Upstream]
+	refused *dispatch.Refusals
+}
+
+// formerCounters appends the counters of former upstreams. It forgets those that are in force
+// again, and those that are not in memory any more, when it has appended their last refusals.
+func (s *Server) formerCounters(list []monitor.Counter) []monitor.Counter {
+	s.former = slices.DeleteFunc(s.former, func(f former) bool {
+		up := f.up.Value()
+		if u := s.upstreams[f.name]; u != nil && u.up == up {
+			return true
+		}
+		n := len(list)
+		if list = append(list, refusalsOf(f.name, f.refused)); up != nil {
+			list = appendCounters(list, f.name, up)
+		}
+		list = append(list[:n], slices.DeleteFunc(list[n:], func(c monitor.Counter) bool { return c.Total == 0 })...)
+		return up == nil
+	})
 	return list
 }
 
@@ -189,10 +230,10 @@ func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 			}
 		}
 		return times
+	case *dispatch.Refusals:
+		return of.ByReason()
 	case *dispatch.Upstream:
 		switch c.Message {
-		case refusedLine:
-			return of.Counts().Refused
 		case resortLine:
 			return map[string]int64{answered: of.LastResortsAnswered()}
 		case localLine:
@@ -202,7 +243,7 @@ func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 	return nil
 }
 
-// answered is how many connections of a last resort had a first byte.
+// answered is of how many connections of a last resort the clients were served.
 const answered = "answered"
 
 // Attrs implements [monitor.Explanation].
@@ -256,11 +297,15 @@ func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Le
 	return slog.LevelWarn
 }
 
+// servedFor is for how long clients of an upstream without a usable endpoint are known to be
+// served after one was.
+const servedFor = time.Minute
+
 // missed says of an upstream's status what clients and verdicts have missed lately.
 func (s *Server) missed(u *upstream, st *admin.Upstream) {
 	now, sums := s.now(), s.watcher.sums
 	st.LastMinute = admin.LastMinute{
-		Refused: sums.Recent(now, u.up, refusedLine), Held: sums.Recent(now, u.up, heldLine),
+		Refused: sums.Recent(now, u.up.Refusals(), refusedLine), Held: sums.Recent(now, u.up, heldLine),
 		LastResort: sums.Recent(now, u.up, resortLine), LastResortAnswered: sums.Recent(now, u.up, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
 		LocalFaults: sums.Recent(now, u.up, localLine),
 	}
@@ -273,6 +318,6 @@ func (s *Server) missed(u *upstream, st *admin.Upstream) {
 		o = monitor.Outage{Since: now}
 	}
 	st.Outage = &admin.UpstreamOutage{
-		Since: s.wall(o.Since), Full: condition == monitor.Full, Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks,
+		Since: s.wall(o.Since), Full: condition == monitor.Full, Served: u.up.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks,
 	}
 }

@@ -68,6 +68,7 @@ type Server struct {
 	watches   sync.WaitGroup       // of discovery
 	gone      map[string]int64     // counters of upstreams that are not there any more
 	departed  map[string]*upstream // that are gone, and had sessions when that was looked at
+	former    []former             // upstreams that are gone, and may refuse clients still
 	parted    map[string][]*parted // sockets that are gone, by the key that they had
 	timers    map[*time.Timer]*due
 	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time

@@ -1,9 +1,12 @@
 package balancer_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +56,131 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_b
 			r.Logs("level=INFO", `msg="upstream has a usable endpoint again"`, "upstream=u", "refused=1") // 10 or more
 		})
 	}
+}
+
+// TestHeldClientsAreAnOutage: an upstream whose clients are held, since no endpoint accepts, has
+// an outage from the first of them on, before one is refused or a check has failed, also if it
+// has served clients a moment ago, and until one is served.
+func TestHeldClientsAreAnOutage(t *testing.T) {
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}, {address: %q, name: b}], circuit_breaker: off, queue: {hold: 1m}, health_check: off}]`, port, sockets.Refusing(t)))
+	for range 2 {
+		c := client(t, r.At("l"))
+		r.Until("it is held, and that is an outage", func() bool {
+			u := r.Status().Upstreams[0]
+			return u.Held > 0 && u.Outage != nil && !u.Outage.Full && !u.Outage.Served
+		})
+		r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: cannot be connected to: connection refused")
+		ln := serverAt(t, port, "back")
+		line(t, c)
+		if u := r.Status().Upstreams[0]; u.Outage != nil || len(u.Reasons) != 0 {
+			t.Errorf("when the client was served: %+v, refused %v", u.Outage, u.Reasons)
+		}
+		_, _ = ln.Close(), c.Close()
+		r.Until("its session has ended", func() bool { return r.Endpoint("u", "a").Active == 0 })
+	}
+}
+
+// TestServedLastResorts: where no endpoint is usable, clients who are sent to one as a last
+// resort and are served end the outage for the clients, whoever was refused before: by a first
+// byte, and by a good end without one. The next one who is refused begins it again.
+func TestServedLastResorts(t *testing.T) {
+	for name, answer := range map[string]string{"a byte": "yes", "a good end": ""} {
+		t.Run(name, func(t *testing.T) {
+			port := sockets.Port(t)
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, health_check: {send: PING, expect: PONG, interval: 20ms, fast_interval: 10ms, timeout: 10ms, fall: 1}}`, port))
+			outage := func(served bool) bool {
+				u := r.Status().Upstreams[0]
+				return u.Outage != nil && u.Outage.Served == served
+			}
+			r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+			refused(t, r.At("l"))
+			if !outage(false) {
+				t.Error("a client was refused, and it is no outage")
+			}
+			ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sockets.Serve(t, ln, func(c net.Conn) {
+				if text, _ := io.ReadAll(c); string(text) != "PING" { // whose sender does not end
+					_, _ = io.WriteString(c, answer)
+				}
+			})
+			r.Until("a client is served", func() bool { // when it is time for the next try
+				c, err := net.Dial("tcp", r.At("l"))
+				if err != nil {
+					return false
+				}
+				defer c.Close()
+				_, err = io.WriteString(c, "hello")
+				err = errors.Join(err, c.SetDeadline(time.Now().Add(patience)), c.(*net.TCPConn).CloseWrite())
+				text, failed := io.ReadAll(c)
+				return err == nil && failed == nil && string(text) == answer
+			})
+			r.Until("that is known", func() bool { return outage(true) })
+			if u := r.Status().Upstreams[0]; u.LastResort != 1 || u.LastResortAnswered != 1 || len(u.Reasons) == 0 {
+				t.Errorf("%+v", u)
+			}
+			ln.Close()
+			r.Until("a client is refused", func() bool { return served(r.At("l")) == "" && outage(false) })
+		})
+	}
+}
+
+// TestPanicServes: that clients are served in panic, by endpoints that are not usable, is no
+// outage either.
+func TestPanicServes(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}], panic_below: 1, health_check: {port: %s, interval: 20ms, fast_interval: 10ms, fall: 1}}`, named(t, "a"), sockets.Port(t)))
+	r.Until("it is panic", func() bool { return r.Status().Upstreams[0].Panic })
+	if o := r.Status().Upstreams[0].Outage; o == nil || o.Served {
+		t.Errorf("before there were clients: %+v", o)
+	}
+	whose(t, r.At("l"))
+	r.Until("one was served", func() bool { return r.Status().Upstreams[0].Outage.Served })
+	if n := r.Status().Upstreams[0].LastResort; n != 0 {
+		t.Errorf("%d last resorts", n)
+	}
+}
+
+// TestFormerUpstreamsAreLogged: clients who are refused by an upstream that a reload has removed,
+// as they came before, are summed up with its name.
+func TestFormerUpstreamsAreLogged(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, endpoints: [%q], health_check: off, queue: {hold: 500ms}}
+  - {name: v, endpoints: [%[1]q]}`, sockets.Refusing(t)))
+	c := client(t, r.At("l"))
+	r.Until("it is held", func() bool { return r.Status().Upstreams[0].Held == 1 })
+	r.Reload(fmt.Sprintf(`
+listeners: [{name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams: [{name: v, endpoints: [%q]}]`, sockets.Refusing(t)))
+	if n := strings.Count(r.Log.String(), `msg="clients refused"`); n != 0 {
+		t.Skip("the client was refused before the reload") // which took longer than it was held
+	}
+	gone(t, c)
+	r.Until("it is logged", func() bool {
+		runtime.GC()
+		return regexp.MustCompile(`msg="clients refused" upstream=u times=1 within=\S+ reasons="failed 1"`).MatchString(r.Log.String())
+	})
+	for i := range 3 {
+		r.Reload(fmt.Sprintf(`
+listeners: [{name: m, bind: "127.0.0.1:0", upstream: v%d}]
+upstreams: [{name: v%[1]d, endpoints: [%q]}]`, i, sockets.Refusing(t)))
+	}
+	r.Until("those are forgotten that are not the last one's", func() bool {
+		runtime.GC()
+		return r.Former() <= 1
+	})
 }
 
 // TestCheckEndsAnOutage: one that connects to the endpoint itself, and nothing else has failed.

@@ -246,6 +246,7 @@ func (s *Server) dropUpstream(u *upstream) {
 		}
 	}
 	s.letLateGo(u.cfg, deserted)
+	s.former = append(s.former, former{u.cfg.Name, weak.Make(u.up), u.up.Refusals()})
 	s.depart(u)
 	if set := u.view.Set(); set != nil {
 		kept := weak.Make(set)

@@ -24,15 +24,16 @@ func (b *bond) Watch(t relay.Turn, now int64) {
 
 // firstByte is called when the endpoint of a session sends its first byte.
 func (b *bond) firstByte(took time.Duration, asked bool) {
+	now := b.listener.now()
 	b.endpoint.spoke()
+	b.noteServed(now)
 	if b.resort {
-		b.view.up.resortAnswered.Add(1)
 		b.heard()
 	}
 	if b.trial() {
 		b.answered()
 	}
-	b.endpoint.answers.First(took, asked, b.listener.now())
+	b.endpoint.answers.First(took, asked, now)
 }
 
 // settled counts the end of a session: of one that was answered, and that by the endpoint, which

@@ -22,6 +22,7 @@ type bond struct {
 	permit, upPermit health.Permit
 	forced, upForced bool        // in panic, by breakers that are open
 	resort           bool        // it is of one session, to an endpoint that is a last resort
+	counted          atomic.Bool // of a last resort: its client was served
 	began            int64       // clock, of a trial or a last resort
 	told             atomic.Bool // of a trial: what it has come to
 
@@ -75,6 +76,7 @@ func (b *bond) Ended(r relay.Result, _ error) {
 	b.endpoint.settled(&r, from, now)
 	if o == health.OK && r.BToA.Bytes() == 0 {
 		from = health.Anybody // which is no witness for the endpoint
+		b.noteServed(now)
 	}
 	if !b.told.Swap(b.trial()) {
 		b.report(from, o, now)

@@ -42,3 +42,14 @@ func (e *Endpoint) Judge() *health.Member { return e.judge.Load() }
 
 // FirstByte has the endpoint of a session send its first byte.
 func FirstByte(of core.Bond) { of.(*bond).limits.FirstByteCame(0, false) }
+
+// RefusalReasons returns the reasons by which upstreams and listeners count refusals.
+func RefusalReasons() (upstream, listener []string) {
+	for r := range refusals {
+		upstream = append(upstream, r.String())
+	}
+	for r := range doorRefusals {
+		listener = append(listener, r.String())
+	}
+	return upstream, listener
+}

@@ -61,6 +61,9 @@ func (s *Search) await(now int64) (core.Step, bool) {
 		}
 		s.full = full
 		v.up.heldFull.Store(full)
+		if !full {
+			s.noteUnserved(now)
+		}
 		if left = s.patience(now); left <= 0 || !q.stay(&s.place) {
 			break
 		}

@@ -136,8 +136,11 @@ func (s *Search) resort(err error, now int64) {
 	if s.failing == 0 {
 		s.failing = now
 	}
-	if !s.hold(err, now) {
+	switch {
+	case !s.hold(err, now):
 		s.refuse(err, full, now)
+	case !full:
+		s.noteUnserved(now)
 	}
 }
 

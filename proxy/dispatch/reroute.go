@@ -61,6 +61,6 @@ func (s *Search) refuse(err error, full bool, now int64) {
 	if reason == refusedFailed && s.localAlone() {
 		reason = refusedLocal
 	}
-	up.refused[reason].Add(1)
+	up.refused.counts[reason].Add(1)
 	s.giveUp(&UpstreamError{up.name, err})
 }

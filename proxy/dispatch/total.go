@@ -5,9 +5,28 @@ import "sync/atomic"
 // Refusals returns how many clients were refused, for whatever reason.
 func (d *Door) Refusals() int64 { return total(d.refused[:]) }
 
-// Refusals returns how many clients got neither an endpoint nor the fallback, for whatever
-// reason.
-func (u *Upstream) Refusals() int64 { return total(u.refused[:]) }
+// Refusals are the clients that got neither an endpoint of an upstream nor its fallback. They
+// do not keep the upstream in memory.
+type Refusals struct {
+	counts [refusals]atomic.Int64
+}
+
+// Refusals returns the upstream's, which count on.
+func (u *Upstream) Refusals() *Refusals { return u.refused }
+
+// Total returns how many there are.
+func (r *Refusals) Total() int64 { return total(r.counts[:]) }
+
+// ByReason returns how many there are for each reason that there was.
+func (r *Refusals) ByReason() map[string]int64 {
+	reasons := make(map[string]int64)
+	for i := range r.counts {
+		if n := r.counts[i].Load(); n > 0 {
+			reasons[refusal(i).String()] = n
+		}
+	}
+	return reasons
+}
 
 // Fallbacks returns how many clients went to the fallback.
 func (u *Upstream) Fallbacks() int64 { return u.fallbacks.Load() }
@@ -18,7 +37,7 @@ func (u *Upstream) Held() int64 { return u.holds.Load() }
 // LastResorts returns how many connections were made as a last resort.
 func (u *Upstream) LastResorts() int64 { return u.lastResort.Load() }
 
-// LastResortsAnswered returns in how many of these the endpoint has sent a byte.
+// LastResortsAnswered returns of how many of these the client was served.
 func (u *Upstream) LastResortsAnswered() int64 { return u.resortAnswered.Load() }
 
 func total(counts []atomic.Int64) (n int64) {

@@ -24,9 +24,12 @@ type Upstream struct {
 	current atomic.Pointer[View]         // in force; nil: none is
 	panic   atomic.Pointer[health.Panic] // nil: it is told to nobody
 	trial   atomic.Int64                 // clock: before that no failing endpoint may be tried
-	// unserved is since when clients are refused because no endpoint can be connected to; 0:
-	// none was.
+	// unserved is since when clients are refused or held because no endpoint can be connected to;
+	// 0: none was.
 	unserved atomic.Int64
+	// denied is when a client was last refused or held because nobody could serve it, and served
+	// when an endpoint that is not usable has last served one; clock, 0: never.
+	denied, served atomic.Int64
 
 	mu        sync.Mutex
 	endpoints map[string]*Endpoint // by identity; under mu
@@ -34,7 +37,7 @@ type Upstream struct {
 	failures, retries, fallbacks, queued atomic.Int64
 	lastResort, resortAnswered, holds    atomic.Int64
 	meter                                meter
-	refused                              [refusals]atomic.Int64
+	refused                              *Refusals
 	local                                localCounts
 }
 
@@ -42,7 +45,7 @@ type Upstream struct {
 // goroutine finds it out, when an endpoint is found to be unwell, and must be quick; nil:
 // nobody is told.
 func NewUpstream(name string, down func(*Endpoint)) *Upstream {
-	return &Upstream{name: name, down: down, endpoints: make(map[string]*Endpoint)}
+	return &Upstream{name: name, down: down, endpoints: make(map[string]*Endpoint), refused: new(Refusals)}
 }
 
 // Name returns its name.
@@ -104,7 +107,7 @@ type UpstreamCounts struct {
 	Queued   int64 // clients that had to wait for room
 	Held     int64 // clients that had to wait because nobody could serve them
 	// LastResort counts connections that were made to endpoints as a last resort, and
-	// LastResortAnswered those of them in which the endpoint has sent a byte.
+	// LastResortAnswered those of them whose clients were served, see [Upstream.ServedSince].
 	LastResort, LastResortAnswered int64
 	Fallbacks                      int64            // clients that went to the fallback
 	Refused                        map[string]int64 // clients that got none of this, by reason
@@ -114,12 +117,7 @@ type UpstreamCounts struct {
 func (u *Upstream) Counts() UpstreamCounts {
 	c := UpstreamCounts{
 		Failures: u.failures.Load(), Retries: u.retries.Load(), Queued: u.queued.Load(),
-		Held: u.holds.Load(), LastResort: u.lastResort.Load(), LastResortAnswered: u.resortAnswered.Load(), Fallbacks: u.fallbacks.Load(), Refused: make(map[string]int64),
-	}
-	for r := range u.refused {
-		if n := u.refused[r].Load(); n > 0 {
-			c.Refused[refusal(r).String()] = n
-		}
+		Held: u.holds.Load(), LastResort: u.lastResort.Load(), LastResortAnswered: u.resortAnswered.Load(), Fallbacks: u.fallbacks.Load(), Refused: u.refused.ByReason(),
 	}
 	return c
 }

@@ -75,7 +75,8 @@ func NewSums(log *slog.Logger) *Sums {
 }
 
 // Look takes the counters that there are, at a time of the clock. One that was not there at
-// the last look has risen from 0.
+// the last look has risen from 0. One that is not there any more is logged as if it were, as far
+// as it had risen at the last look that had it.
 func (s *Sums) Look(now int64, counters []Counter, of Explanation) {
 	s.look++
 	for i := range counters {
@@ -93,7 +94,7 @@ func (s *Sums) Look(now int64, counters []Counter, of Explanation) {
 		}
 	}
 	for key, k := range s.known {
-		if k.seen != s.look {
+		if k.seen != s.look && (k.Unlogged || k.Total == k.logged) {
 			delete(s.known, key)
 		}
 	}

@@ -159,3 +159,33 @@ func TestRestsAreByKind(t *testing.T) {
 		t.Errorf("%d lines: %s", n, text)
 	}
 }
+
+// TestSumsOfWhatIsGone: what has risen before its counter was gone is logged when a minute is
+// over, or at the end, and once.
+func TestSumsOfWhatIsGone(t *testing.T) {
+	var b book
+	s := monitor.NewSums(b.log())
+	of := reasons{"z": {"failed": 2}}
+	z := monitor.Counter{Key: "z", Message: "clients refused", Kind: "upstream", Name: "shop", Total: 2}
+	look := func(seconds float64, counters []monitor.Counter, lines ...string) {
+		t.Helper()
+		s.Look(at(seconds), counters, of)
+		b.says(t, fmt.Sprint(seconds), lines...)
+	}
+	look(100, []monitor.Counter{z}, `level=WARN msg="clients refused" upstream=shop times=2 within=0s reasons="failed 2"`)
+	z.Total, of["z"] = 5, map[string]int64{"failed": 5}
+	look(101, []monitor.Counter{z})
+	look(102, nil)
+	look(160, nil, `level=WARN msg="clients refused" upstream=shop times=3 within=1m0s reasons="failed 3"`)
+	look(161, nil)
+	if n := s.Recent(at(161), "z", "clients refused"); n != 0 {
+		t.Errorf("%d in the last minute of a counter that is gone and logged", n)
+	}
+	z.Total, of["z"] = 1, map[string]int64{"failed": 1}
+	look(162, []monitor.Counter{z}, `level=WARN msg="clients refused" upstream=shop times=1 within=0s reasons="failed 1"`)
+	z.Total, of["z"] = 4, map[string]int64{"failed": 4}
+	look(163, []monitor.Counter{z})
+	look(164, nil)
+	s.Tell(at(165), of)
+	b.says(t, "at the end", `level=WARN msg="clients refused" upstream=shop times=3 within=3s reasons="failed 3"`)
+}
