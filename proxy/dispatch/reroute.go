@@ -4,17 +4,17 @@ import "bytes"
 
 // elsewhere returns the listener's generation in force if that leads the client, which has no
 // endpoint, elsewhere than the one under which it came: to another upstream, or one with another
-// fallback; otherwise nil. Where TLS ends or begins a client goes on a goroutine, which knows one
-// way only.
+// fallback; otherwise nil. A client that is on a loop stays there, so it does not go where TLS ends
+// or begins; one on a goroutine goes wherever its TLS has ended, or not, as it has there.
 func (s *Search) elsewhere() *Listener {
 	l := s.listener.inForce(s.client)
-	if l == s.listener || s.handed != nil || l.cfg.TLS != nil {
+	if l == s.listener || (l.cfg.TLS != nil) != (s.handed.conn() != nil) {
 		return nil
 	}
 	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // the client's has not been looked at
 		return nil
 	}
-	if root := l.viewFor(s.client); root == nil || root.sameWay(s.root) || root.TLS != nil {
+	if root := l.viewFor(s.client); root == nil || root.sameWay(s.root) || s.handed == nil && root.TLS != nil {
 		return nil
 	}
 	return l
@@ -39,6 +39,9 @@ func (s *Search) reroute(l *Listener, now int64) {
 		s.home = s.listener
 	}
 	s.listener = l
+	if s.handed != nil {
+		s.handed.view = l.viewFor(s.client)
+	}
 	s.view, s.root, s.cause, s.stage = nil, nil, nil, routing
 	s.began, s.last, s.untold, s.held, s.full, s.paused = false, false, false, false, false, false
 	s.failing, s.round, s.retries, s.pauses = 0, 0, 0, 0
