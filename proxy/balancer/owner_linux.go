@@ -8,8 +8,8 @@ import (
 	socketlistener "github.com/penstock/penstock/proxy/listener"
 )
 
-// doorOf returns the door of the listener that has the address at which a client came in, whose
-// rules are for the client for as long as it has no endpoint; nil: none has.
+// doorOf returns the door of the listener whose rules are for the client for as long as it has no
+// endpoint; nil: there is none.
 func (s *Server) doorOf(c *core.Client) *dispatch.Door {
 	at := c.Listening()
 	if at == nil {
@@ -19,18 +19,25 @@ func (s *Server) doorOf(c *core.Client) *dispatch.Door {
 	if !b.former.Load() {
 		return b.door.Load()
 	}
-	return s.view.Load().doorAt(b, c.Local())
+	return s.doorAt(b, c.Local())
 }
 
 // doorAt is doorOf by the socket at which a client came in, and by the connection's own address if
-// that is known. Where nobody has the address it is the door of the listener that had it last.
+// that is known: the door of the listener that has the address, or else of the one that has the name
+// of the listener that had it last, or else of that itself, which is gone.
 func (s *Server) doorAt(b *bound, local netip.AddrPort) *dispatch.Door {
-	if b.former.Load() {
-		if d := s.view.Load().doorAt(b, local); d != nil {
-			return d
-		}
+	last := b.door.Load()
+	if !b.former.Load() {
+		return last
 	}
-	return b.door.Load()
+	v := s.view.Load()
+	if d := v.doorAt(b, local); d != nil {
+		return d
+	}
+	if last != nil && v.doors[last.Name] != nil {
+		return v.doors[last.Name]
+	}
+	return last
 }
 
 // doorAt returns the door of the listener that has the address of a socket that was given up. Where

@@ -36,7 +36,10 @@ func TestDeniedWhereTheAddressIsAnothers(t *testing.T) {
 			`{name: new, bind: "0.0.0.0:PORT", upstream: u}` + "\n" + `{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new",
 		},
 		"gone, and its own denies": {`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l"},
-		"gone":                     {`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, ""},
+		"gone, and named again elsewhere": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l",
+		},
+		"gone": {`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, ""},
 		"gone, and back with another that denies": {
 			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
 		},

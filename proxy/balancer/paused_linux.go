@@ -12,7 +12,7 @@ import (
 func (s *Server) newDoor(listener string) *dispatch.Door {
 	var told atomic.Int64 // the clock when that was told; 0: never
 	var since atomic.Int64
-	return &dispatch.Door{Paused: func(limit string, now time.Duration) {
+	return &dispatch.Door{Name: listener, Paused: func(limit string, now time.Duration) {
 		times := since.Add(1)
 		last := told.Load()
 		if last != 0 && int64(now)-last < int64(tellEvery) || !told.CompareAndSwap(last, max(int64(now), 1)) {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/penstock/penstock/proxy/core"
+	"github.com/penstock/penstock/proxy/dispatch"
 )
 
 // A view is what is in force, for those who only look and must not wait.
@@ -11,12 +12,14 @@ type view struct {
 	addresses  []netip.AddrPort             // of the listeners
 	listenings map[string][]*core.Listening // by listener
 	bounds     []*bound                     // that are not given up
+	doors      map[string]*dispatch.Door    // by listener
 }
 
 // look makes the view of what is in force now.
 func (s *Server) look() {
-	v := &view{listenings: make(map[string][]*core.Listening)}
+	v := &view{listenings: make(map[string][]*core.Listening), doors: make(map[string]*dispatch.Door, len(s.listeners))}
 	for name, l := range s.listeners {
+		v.doors[name] = l.door
 		for _, key := range l.keys {
 			b := s.binds[key]
 			if b == nil || b.listening == nil {

@@ -17,6 +17,9 @@ import (
 // A Door is what is counted of those who come in at a listener, for as long as a file
 // names it: limits that are changed by a reload go on from what there is.
 type Door struct {
+	// Name is its listener's. It is not changed.
+	Name string
+
 	Connections limit.Connections
 	Rate        limit.Rate
 	// Paused is told each time that accepting pauses at a limit, by its key, and when by the
