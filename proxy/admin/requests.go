@@ -90,7 +90,7 @@ func number(to *int, least int, values []string) error {
 		return err
 	}
 	n, err := strconv.ParseUint(v, 10, 31)
-	if err != nil || int(n) < least {
+	if err != nil || int(n) < least || strconv.FormatUint(n, 10) != v { // 07 may be meant as octal
 		return fmt.Errorf("%q: write a whole number, %d or more", v, least)
 	}
 	*to = int(n)

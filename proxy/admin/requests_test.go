@@ -177,6 +177,7 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"weight?upstream=shop&endpoint=a&weight=":                     "weight has no value: write weight=",
 		"weight?upstream=shop&endpoint=a&weight=-1":                   "write a whole number, 0 or more",
 		"weight?upstream=shop&endpoint=a&weight=%2B1":                 "write a whole number, 0 or more",
+		"weight?upstream=shop&endpoint=a&weight=07":                   "write a whole number, 0 or more",
 		"weight?upstream=shop&endpoint=a&weight=1e1":                  "write a whole number, 0 or more",
 		"weight?upstream=shop&endpoint=a&weight=4294967297":           "write a whole number, 0 or more",
 		"weight?upstream=shop&weight=1":                               "write /weight?upstream=NAME&endpoint=NAME&weight=N",
