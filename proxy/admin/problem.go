@@ -66,11 +66,13 @@ func (f *finder) add(of Problem, severity Severity, kind, format string, args ..
 }
 
 // inUse returns the upstreams that get clients: of a listener's route, or as the fallback of
-// one that does.
+// one that does, and has nobody for them.
 func inUse(s *Status) map[string]bool {
 	used, fallback := make(map[string]bool), make(map[string]string)
 	for i := range s.Upstreams {
-		fallback[s.Upstreams[i].Name] = s.Upstreams[i].Fallback
+		if u := &s.Upstreams[i]; u.Outage != nil || u.Breaker != "" && u.Breaker != "closed" {
+			fallback[u.Name] = u.Fallback
+		}
 	}
 	for i := range s.Listeners {
 		for _, r := range s.Listeners[i].Routes {

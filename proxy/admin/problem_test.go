@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,7 +181,7 @@ func TestProblems(t *testing.T) {
 }
 
 // TestOutagesAreThoseThatCostClients: an upstream that gets no clients, or that has a
-// fallback, is a warning; the fallback of one that gets some is not.
+// fallback, is a warning; the fallback of one that gets some, and has nobody for them, is not.
 func TestOutagesAreThoseThatCostClients(t *testing.T) {
 	s := Status{State: Serving, Listeners: []Listener{{Name: "l", Routes: []Route{{To: map[string]float64{"a": 100, "b": 0}}}}}}
 	for name, fallback := range map[string]string{"a": "c", "b": "", "c": "d", "d": "", "e": ""} {
@@ -194,6 +195,30 @@ func TestOutagesAreThoseThatCostClients(t *testing.T) {
 		}
 		if p.Severity != want || (i == 0) != (want == Outage) {
 			t.Errorf("%d: %+v", i, p)
+		}
+	}
+}
+
+// TestUnusedFallbackIsNoOutage: a fallback that has nobody costs no client while the upstream that
+// it is for has somebody, and does when that has not, or its breaker keeps clients away.
+func TestUnusedFallbackIsNoOutage(t *testing.T) {
+	for name, test := range map[string]struct {
+		of   Upstream
+		want Severity
+	}{
+		"usable":       {Upstream{}, Warning},
+		"closed":       {Upstream{Breaker: "closed"}, Warning},
+		"unusable":     {Upstream{Outage: &UpstreamOutage{}}, Outage},
+		"full":         {Upstream{Outage: &UpstreamOutage{Full: true}}, Outage},
+		"breaker open": {Upstream{Breaker: "open"}, Outage},
+	} {
+		test.of.Name, test.of.Fallback = "a", "b"
+		s := Status{State: Serving, Listeners: []Listener{{Name: "l", Routes: []Route{{To: map[string]float64{"a": 100}}}}}}
+		s.Upstreams = []Upstream{test.of, {Name: "b", Outage: &UpstreamOutage{Refused: 3}}}
+		list := problems(&s, time.Now())
+		i := slices.IndexFunc(list, func(p Problem) bool { return p.Upstream == "b" })
+		if i < 0 || list[i].Severity != test.want {
+			t.Errorf("%s: %+v", name, list)
 		}
 	}
 }

@@ -66,8 +66,11 @@ type condition struct {
 	told    bool
 	since   int64
 	began   counts // at the last look before it
+	again   int64  // since when it is not usable, which is later than since if it was meanwhile
+	fresh   counts // at the last look before that
 	back    int64  // when it was found to be usable again; 0: it was not
 	until   counts // then
+	gone    bool   // it was not, but the upstream is gone
 	lapses  int    // how often it failed again before the end was told
 	quiet   time.Duration
 	endedAt int64 // the last outage that was told; 0: none
@@ -108,22 +111,28 @@ func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) st
 		}
 	}
 	for key, c := range o.known {
-		if c.seen != o.look {
-			delete(o.known, key)
+		if c.seen == o.look {
+			continue
+		}
+		delete(o.known, key)
+		if c.told {
+			c.goneAt(now)
+			ended = append(ended, c)
 		}
 	}
 	o.tellBegun(begun, explain)
 	o.tellEnded(ended)
 }
 
-// Of returns the outage of an upstream that is under way, also before it is logged.
+// Of returns the outage of an upstream that is under way, also before it is logged. One that is back
+// before the end of the last one was logged begins anew.
 func (o *Outages) Of(key any) (Outage, bool) {
 	c := o.known[key]
 	if c == nil || c.kind == Usable || c.back != 0 {
 		return Outage{}, false
 	}
-	cost := c.counts().since(c.began)
-	return Outage{c.since, c.kind, cost.refused, cost.held, cost.fallbacks}, true
+	cost := c.counts().since(c.fresh)
+	return Outage{c.again, c.kind, cost.refused, cost.held, cost.fallbacks}, true
 }
 
 // What a look comes to.
@@ -145,7 +154,7 @@ func (c *condition) step(now int64) turn {
 	case at < c.kind:
 		return c.recover(now)
 	case c.back != 0:
-		c.back = 0
+		c.again, c.fresh, c.back = now, c.before, 0
 		c.lapses++
 	}
 	if c.told || c.kind == Full && now-c.since < int64(fullFor) {
@@ -158,6 +167,7 @@ func (c *condition) step(now int64) turn {
 // begin begins an outage, or makes one of being full one of being unusable.
 func (c *condition) begin(kind Condition, now int64) {
 	c.kind, c.told, c.since, c.began, c.back, c.lapses = kind, false, now, c.before, 0, 0
+	c.again, c.fresh = now, c.before
 	if c.endedAt != 0 && now-c.endedAt < int64(forgetAfter) {
 		c.quiet = min(2*c.quiet, mostQuiet)
 	} else {
@@ -181,6 +191,13 @@ func (c *condition) recover(now int64) turn {
 	return outageEnds
 }
 
+// goneAt ends the outage of an upstream that is not there any more.
+func (c *condition) goneAt(now int64) {
+	if c.back == 0 {
+		c.gone, c.back, c.until = true, now, c.counts()
+	}
+}
+
 func (o *Outages) tellBegun(begun []*condition, explain func(key any) string) {
 	for _, c := range begun[:min(len(begun), mostLines)] {
 		text := "upstream has no usable endpoint"
@@ -197,7 +214,10 @@ func (o *Outages) tellBegun(begun []*condition, explain func(key any) string) {
 func (o *Outages) tellEnded(ended []*condition) {
 	for _, c := range ended[:min(len(ended), mostLines)] {
 		text := "upstream has a usable endpoint again"
-		if c.Condition == Full {
+		switch {
+		case c.gone:
+			text = "upstream that could take no clients is gone"
+		case c.Condition == Full:
 			text = "upstream has usable endpoints again, which are at their limit"
 		}
 		cost := c.until.since(c.began)

@@ -55,6 +55,33 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	s.look(14, monitor.Usable, 0)
 }
 
+// TestOutageThatIsBack is, at the moment, one that has begun when it came back, with those whom it has
+// cost since; its line at the end is of all of it.
+func TestOutageThatIsBack(t *testing.T) {
+	s := newStage(t)
+	s.look(1, monitor.Usable, 0)
+	s.look(2, monitor.Unusable, 7, begins)
+	s.look(3, monitor.Usable, 1)
+	s.look(3.5, monitor.Unusable, 2)
+	s.look(4, monitor.Unusable, 3)
+	if o, ok := s.Of(1); !ok || o.Since != at(3.5) || o.Refused != 5 || o.Held != 10 {
+		t.Errorf("it is %+v, %v", o, ok)
+	}
+	s.look(5, monitor.Usable, 0)
+	s.look(6, monitor.Usable, 0, ends+"3s refused=13 held=26 fallbacks=0 recurred=1")
+}
+
+// TestUpstreamThatGoesInAnOutage: its line at the end says so.
+func TestUpstreamThatGoesInAnOutage(t *testing.T) {
+	s := newStage(t)
+	s.look(1, monitor.Usable, 0)
+	s.look(2, monitor.Unusable, 7, begins)
+	s.Look(at(4), nil, nil)
+	s.says(t, "it is gone", `level=INFO msg="upstream that could take no clients is gone" upstream=shop duration=2s refused=7 held=14 fallbacks=0`)
+	s.Look(at(5), nil, nil)
+	s.says(t, "it was gone")
+}
+
 // TestOutageThatRecurs is logged less and less often.
 func TestOutageThatRecurs(t *testing.T) {
 	s := newStage(t)

@@ -24,7 +24,10 @@ func (a Address) Private() error {
 // with the dot of the root or not, which is nothing else (RFC 6761, 6.3). Any other name could
 // be anything.
 func Loopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
+	host, port, err := net.SplitHostPort(hostport)
+	if strings.Trim(port, "0123456789") != "" {
+		return false
+	}
 	if err != nil {
 		host = hostport
 		if in, ok := strings.CutPrefix(host, "["); ok && strings.HasSuffix(in, "]") {
