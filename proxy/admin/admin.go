@@ -354,7 +354,9 @@ type Endpoint struct {
 	UnansweredMs int64    `json:"unanswered_ms,omitempty"`
 	Answers      *Answers `json:"answers,omitempty"` // nil: there was none yet
 	Silence      *Silence `json:"silence,omitempty"` // nil: there is none
-	Bytes        Bytes    `json:"bytes"`
+	// Failing is left out where neither outlier_detection nor circuit_breaker judges the endpoint.
+	Failing *Failing `json:"failing,omitempty"` // nil: it serves clients, as far as that is known
+	Bytes   Bytes    `json:"bytes"`
 }
 
 // A Failure is one of an endpoint.
@@ -364,6 +366,13 @@ type Failure struct {
 	// Over says that the endpoint has done since what it failed to do: a connection to it was
 	// made, or it has sent something.
 	Over bool `json:"over"`
+}
+
+// A Failing is a row of five sessions or more that ended without a byte of an endpoint that had been
+// connected to, the last within a minute, none having been served meanwhile.
+type Failing struct {
+	Clients int64     `json:"clients"`
+	Since   time.Time `json:"since"`
 }
 
 // A Silence is a time for which an endpoint has answered nobody, though clients wait and that is

@@ -147,8 +147,21 @@ func TestProblems(t *testing.T) {
 		},
 		"one that is half-open": {shop(func(u *Upstream) { u.Breaker = "half-open" }), []string{"warning breaker upstream shop: breaker half-open"}},
 		"one that is closed":    {shop(func(u *Upstream) { u.Breaker = "closed" }), nil},
-		"panic":                 {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
-		"refusals":              {shop(func(u *Upstream) { u.LastMinute.Refused = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
+		"an endpoint that fails its clients": {
+			shop(func(u *Upstream) {
+				e := up
+				e.Failing, e.LastFailure = &Failing{Clients: 7, Since: now.Add(-time.Minute)}, &Failure{Cause: "ended before its first byte"}
+				u.Endpoints = []Endpoint{e, silent, down}
+				u.Endpoints[1].Failing, u.Endpoints[2].Failing = e.Failing, e.Failing
+			}),
+			[]string{
+				"warning endpoint_failing endpoint shop/a has served none of the last 7 clients, since 09:59:00: ended before its first byte",
+				"warning endpoint_unanswered endpoint shop/s answers nobody: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed",
+				"warning endpoint_down endpoint shop/d: down: connection refused",
+			},
+		},
+		"panic":    {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
+		"refusals": {shop(func(u *Upstream) { u.LastMinute.Refused = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
 		"local faults": {
 			shop(func(u *Upstream) {
 				u.LastMinute.LocalFaults, u.LocalFaults = 2, map[string]int64{"no buffer space available": 3, "cannot assign requested address": 1}

@@ -143,8 +143,20 @@ func (f *finder) endpoint(of Problem, kind string, e *Endpoint) {
 		f.add(of, Warning, kind, "endpoint %s/%s answers nobody: %s waited, the first for %v%s; %s", of.Upstream, e.Name, plural(s.Clients, "client has", "clients have"), waited, s.Usual, s.Proof)
 		return
 	}
+	if r := e.Failing; kind == failing {
+		of.Since = r.Since
+		why := ""
+		if e.LastFailure != nil {
+			why = ": " + e.LastFailure.Cause
+		}
+		f.add(of, Warning, kind, "endpoint %s/%s has served none of the last %d clients, since %s%s", of.Upstream, e.Name, r.Clients, f.clock(r.Since), why)
+		return
+	}
 	f.add(of, Warning, kind, "endpoint %s/%s: %s", of.Upstream, e.Name, e.Unusable())
 }
+
+// failing is the kind of problem of an endpoint with a [Failing].
+const failing = "endpoint_failing"
 
 // unanswered is the kind of problem of an endpoint with a [Silence].
 const unanswered = "endpoint_unanswered"
@@ -162,6 +174,8 @@ func (e *Endpoint) problem() string {
 		return "endpoint_breaker"
 	case e.Silence != nil:
 		return unanswered
+	case e.Failing != nil:
+		return failing
 	case e.Unusable() != "":
 		return "endpoint_full"
 	}

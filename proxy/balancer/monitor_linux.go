@@ -123,6 +123,7 @@ const (
 	heldLine     = "clients held, no endpoint could serve them"
 	resortLine   = "connections made as a last resort"
 	answeredLine = "answers to connections made as a last resort" // which is part of the line before
+	failedLine   = "sessions ended without a byte of their endpoint"
 	localLine    = "connections to endpoints failed for want of something on this machine"
 	withheldLine = "ejections held back by max_ejected"
 	droppedLine  = "accept queue overflowed, clients had to try again"
@@ -168,6 +169,7 @@ func appendCounters(list []monitor.Counter, name string, up *dispatch.Upstream) 
 		monitor.Counter{Key: up, Message: heldLine, Kind: "upstream", Name: name, Total: up.Held()},
 		monitor.Counter{Key: up, Message: resortLine, Kind: "upstream", Name: name, Total: up.LastResorts()},
 		monitor.Counter{Key: up, Message: answeredLine, Kind: "upstream", Name: name, Total: up.LastResortsAnswered(), Unlogged: true},
+		monitor.Counter{Key: up, Message: failedLine, Kind: "upstream", Name: name, Total: up.FailedSessionsTotal()},
 		monitor.Counter{Key: up, Message: localLine, Kind: "upstream", Name: name, Total: up.LocalFaults()},
 	)
 }
@@ -238,6 +240,8 @@ func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 			return map[string]int64{answered: of.LastResortsAnswered()}
 		case localLine:
 			return of.LocalCauses()
+		case failedLine:
+			return of.FailedSessions()
 		}
 	}
 	return nil
@@ -285,11 +289,23 @@ func (e *explanation) whyWithheld(o *health.Outlier, times map[string]int64) str
 	return strings.Join(parts, "; ")
 }
 
+// manyFailed is from how many failed sessions on that is a warning: some are their clients' doing.
+const manyFailed = 5
+
 // Level implements [monitor.Explanation]: that clients are refused by the listener's rules is
 // no fault, and whom a last resort serves has lost nothing.
 func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Level {
 	if c.Message == resortLine {
 		return slog.LevelInfo
+	}
+	if c.Message == failedLine {
+		sum := int64(0)
+		for _, n := range increase {
+			sum += n
+		}
+		if sum < manyFailed {
+			return slog.LevelInfo
+		}
 	}
 	if _, ok := c.Key.(*dispatch.Door); ok && !slices.ContainsFunc(slices.Collect(maps.Keys(increase)), dispatch.Fault) {
 		return slog.LevelInfo

@@ -192,3 +192,27 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 		t.Errorf("%d bytes spliced of %d", s.Bytes.EndpointToClient.Spliced, 2*size)
 	}
 }
+
+// TestHeaderIsNoDestination: a transparent listener connects a client to where the kernel says that
+// it wanted to go, and not to what its PROXY header names.
+func TestHeaderIsNoDestination(t *testing.T) {
+	reached := make(chan struct{}, 10)
+	secret := sockets.Server(t, func(net.Conn) { reached <- struct{}{} })
+	_, port, _ := net.SplitHostPort(secret)
+	r := start(t, `listeners: [{name: l, bind: "127.0.0.1:0", transparent: true, accept_proxy: {}}]`)
+	for _, head := range []string{
+		"PROXY TCP4 192.0.2.1 127.0.0.1 5 " + port + "\r\n",
+		"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:127.0.0.1 5 " + port + "\r\n",
+	} {
+		c := client(t, r.At("l"))
+		_, _ = io.WriteString(c, head+"hello")
+		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%q: %v, want a reset", head, err)
+		}
+	}
+	select {
+	case <-reached:
+		t.Error("a header has led a client to its destination")
+	default:
+	}
+}

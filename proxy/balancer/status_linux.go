@@ -205,6 +205,9 @@ func (s *Server) endpointStatus(m *member, running *dispatch.Running) admin.Endp
 	}
 	s.answersStatus(&st, e.Answers())
 	st.LastFailure = s.lastFailure(e)
+	if m.judge != nil || m.breaker != nil {
+		st.Failing = s.failing(e)
+	}
 	if m.judge != nil {
 		st.EjectionsWithheld, st.WithheldWhy = m.judge.HeldBack()
 		if st.EjectionsWithheldLastMinute = s.watcher.sums.Recent(s.now(), m.judge, withheldLine); st.EjectionsWithheld == 0 {

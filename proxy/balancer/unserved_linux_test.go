@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -325,5 +326,45 @@ upstreams:
 		if strings.Contains(line, `subject="endpoint u/a"`) && !strings.Contains(line, "msg=health") {
 			t.Errorf("logged %s", line)
 		}
+	}
+}
+
+// TestFailingEndpointIsTold: the only endpoint of an upstream, which can not be left out, connects its
+// clients and ends each at once. That is a problem and a line until one is served, but not where
+// nobody judges endpoints by what becomes of their clients.
+func TestFailingEndpointIsTold(t *testing.T) {
+	for judges, told := range map[string]bool{"": true, ", outlier_detection: off": true, ", outlier_detection: off, circuit_breaker: off": false} {
+		t.Run(judges, func(t *testing.T) {
+			var well atomic.Bool
+			up := sockets.Server(t, func(c net.Conn) {
+				if well.Load() {
+					fmt.Fprintln(c, "well")
+				}
+			})
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}]%s}]`, up, judges))
+			failing := func() *admin.Failing { return r.Status().Upstreams[0].Endpoints[0].Failing }
+			for range 5 {
+				if f := failing(); f != nil {
+					t.Fatalf("too soon: %+v", f)
+				}
+				c := client(t, r.At("l"))
+				if err := gone(t, c); errors.Is(err, errTimeout) {
+					t.Fatal(err)
+				}
+				c.Close()
+				r.Until("it has ended", func() bool { return r.Status().Connections.Active == 0 })
+			}
+			if f := failing(); (f != nil) != told || told && (f.Clients != 5 || time.Since(f.Since).Abs() > patience) {
+				t.Fatalf("%+v", f)
+			}
+			r.Logs(`msg="sessions ended without a byte of their endpoint"`, "upstream=u")
+			well.Store(true)
+			if got := line(t, client(t, r.At("l"))); got != "well" {
+				t.Fatal(got)
+			}
+			r.Until("it is over", func() bool { return failing() == nil })
+		})
 	}
 }

@@ -71,6 +71,18 @@ func (s *Server) lastFailure(e *dispatch.Endpoint) *admin.Failure {
 	return &admin.Failure{Cause: f.Cause, Time: s.wall(f.At), Over: f.Over}
 }
 
+// failingFor is for how long after its last failed session an endpoint is said to fail its clients.
+const failingFor = time.Minute
+
+// failing is the row of sessions that an endpoint has failed, nil if it is not long, or long ago.
+func (s *Server) failing(e *dispatch.Endpoint) *admin.Failing {
+	n, since, last := e.UnservedInRow()
+	if n < manyFailed || s.now()-last > int64(failingFor) {
+		return nil
+	}
+	return &admin.Failing{Clients: n, Since: s.wall(since)}
+}
+
 // ejection says why an endpoint is ejected, and until when, if that is known.
 func (s *Server) ejection(m *member) (why string, until time.Time) {
 	if m.judge == nil {

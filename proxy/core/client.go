@@ -64,7 +64,8 @@ func (c *Client) Local() netip.AddrPort {
 }
 
 // Original returns the address that the client has connected to before a NAT rule of
-// this machine redirected it, and Destination if there was none.
+// this machine redirected it, and that of the connection's own end if there was none,
+// whatever a header says: a client may write any address into that.
 func (c *Client) Original() netip.AddrPort {
 	if c.fd >= 0 && c.tcp {
 		if at := originalOf(c.fd); at.IsValid() {
@@ -74,7 +75,7 @@ func (c *Client) Original() netip.AddrPort {
 	if c.original.IsValid() {
 		return c.original
 	}
-	return c.Destination()
+	return c.Local()
 }
 
 // leave asks for every address while the descriptor is there, which is about to be

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/proxy/terminate"
@@ -58,6 +59,8 @@ func (e *Endpoint) ended(o health.Outcome, now int64) {
 	switch {
 	case o.Failed():
 		e.note(&lastFailure{outcome: o, at: now})
+		e.unserved.add(now)
+		e.up.unserving[o].Add(1)
 	case o == health.OK:
 		e.spoke()
 	}
@@ -71,6 +74,7 @@ func (e *Endpoint) note(last *lastFailure) {
 // spoke notes that the endpoint has sent something, which says nothing of whether another
 // connection can be made.
 func (e *Endpoint) spoke() {
+	e.unserved.end()
 	if e.failed.Load() && !e.last.Load().connecting() {
 		e.failed.Store(false)
 	}
@@ -101,6 +105,47 @@ func (e *Endpoint) handshakesFail() bool {
 	last := e.last.Load()
 	return e.failed.Load() && last != nil && last.outcome == health.ConnectFailed && !last.plain
 }
+
+// An inRow counts the sessions in a row that ended without a byte of the endpoint, and not by the
+// client's doing as far as that can be known.
+type inRow struct {
+	n, since, last atomic.Int64
+}
+
+func (r *inRow) add(now int64) {
+	if r.n.Add(1) == 1 {
+		r.since.Store(now)
+	}
+	r.last.Store(now)
+}
+
+func (r *inRow) end() {
+	if r.n.Load() != 0 {
+		r.n.Store(0)
+	}
+}
+
+// UnservedInRow returns how many sessions in a row the endpoint has failed after it was connected to,
+// with the clock at the first and the last of them: it has sent no byte on any, and has served nobody
+// since.
+func (e *Endpoint) UnservedInRow() (n, since, last int64) {
+	return e.unserved.n.Load(), e.unserved.since.Load(), e.unserved.last.Load()
+}
+
+// FailedSessions returns how many sessions ended without a byte of an endpoint that had been connected
+// to, by how they did.
+func (u *Upstream) FailedSessions() map[string]int64 {
+	times := make(map[string]int64)
+	for o := range u.unserving {
+		if n := u.unserving[o].Load(); n > 0 {
+			times[health.Outcome(o).String()] = n
+		}
+	}
+	return times
+}
+
+// FailedSessionsTotal returns how many these are.
+func (u *Upstream) FailedSessionsTotal() int64 { return total(u.unserving[:]) }
 
 // connecting reports whether it is one of making a connection.
 func (f *lastFailure) connecting() bool {

@@ -39,6 +39,7 @@ type Upstream struct {
 	meter                                meter
 	refused                              *Refusals
 	local                                localCounts
+	unserving                            [health.Silent + 1]atomic.Int64 // sessions that failed, by outcome
 }
 
 // NewUpstream returns an upstream without endpoints. down is called, on whatever
