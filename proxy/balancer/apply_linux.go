@@ -182,9 +182,12 @@ func (s *Server) swapListeners(n *next) {
 	for name, l := range s.listeners {
 		if n.listeners[name] == nil {
 			delete(s.listeners, name)
+			counts := l.listenerCounts // and not the listener
+			s.unnamed[name] = &counts
 			l.close()
 		}
 	}
+	maps.DeleteFunc(s.unnamed, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
 }
 
 // serveBound has a socket, which may be new, serve by the configuration that it has.

@@ -23,18 +23,27 @@ import (
 // A listener is one of the configuration, for as long as that names it. Everything is
 // guarded by the server's mu.
 type listener struct {
+	listenerCounts
 	cfg     *config.Listener
-	door    *dispatch.Door
-	buckets buckets
-	sources *limit.Sources // nil: sources were never limited
 	now     *dispatch.Listener
 	service *core.Service
 	tls     *terminate.Server
-	stats   *terminate.Stats
 	keys    []string // of its binds
 	shares  []shares
 	drained bool // by an operator
 }
+
+// listenerCounts are what a listener's clients are counted by. They last as long as it has any, also
+// while the configuration does not name it.
+type listenerCounts struct {
+	door    *dispatch.Door
+	buckets buckets
+	sources *limit.Sources // nil: sources were never limited
+	stats   *terminate.Stats
+}
+
+// busy reports whether the listener has clients.
+func (l *listenerCounts) busy() bool { return l.door.Connections.InUse() > 0 }
 
 // shares are those of a route's split.
 type shares struct {
@@ -65,12 +74,7 @@ func (s *Server) prepareListener(ctx context.Context, n *next, cfg *config.Liste
 		}
 		return nil
 	}
-	l := &listener{cfg: cfg}
-	if old != nil {
-		l.door, l.buckets, l.sources, l.stats = old.door, old.buckets, old.sources, old.stats
-	} else {
-		l.door, l.stats = s.newDoor(cfg.Name), new(terminate.Stats)
-	}
+	l := &listener{cfg: cfg, listenerCounts: s.countsOf(cfg.Name, old)}
 	n.listeners[cfg.Name] = &nextListener{l, old, cfg}
 	if err := s.prepareLimits(l, old); err != nil {
 		return err
@@ -93,6 +97,18 @@ func (s *Server) prepareListener(ctx context.Context, n *next, cfg *config.Liste
 		l.keys = append(l.keys, keys...)
 	}
 	return errors.Join(errs...)
+}
+
+// countsOf returns the counts of a listener that there is, or that has clients from before it was gone,
+// or new ones.
+func (s *Server) countsOf(name string, old *listener) listenerCounts {
+	if old != nil {
+		return old.listenerCounts
+	}
+	if counts := s.unnamed[name]; counts != nil && counts.busy() {
+		return *counts
+	}
+	return listenerCounts{door: s.newDoor(name), stats: new(terminate.Stats)}
 }
 
 // prepareLimits makes the limits that the listener has not had before. Those that it has

@@ -141,6 +141,9 @@ func (s *Server) watched() []monitor.Counter {
 			list = append(list, monitor.Counter{Key: b, Message: droppedLine, Kind: "listener", Name: b.owner, Total: b.dropped()})
 		}
 	}
+	for name, l := range s.unnamed {
+		list = append(list, monitor.Counter{Key: l.door, Message: refusedLine, Kind: "listener", Name: name, Total: l.door.Refusals()})
+	}
 	for name, u := range s.upstreams {
 		list = appendCounters(append(list, refusalsOf(name, u.up.Refusals())), name, u.up)
 	}

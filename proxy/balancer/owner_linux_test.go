@@ -79,6 +79,37 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 	}
 }
 
+// TestListenerThatIsBackCountsOn: a listener that a reload takes away, and another one brings back,
+// counts the clients that it had all that time.
+func TestListenerThatIsBackCountsOn(t *testing.T) {
+	up := named(t, "up")
+	text := func(name string) string {
+		return fmt.Sprintf(`
+listeners: [{name: %s, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 2}}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, drain_timeout: 1h}]`, name, up)
+	}
+	r := start(t, text("l"))
+	for range 2 {
+		c := client(t, r.At("l"))
+		defer c.Close()
+		if got := line(t, c); got != "up" {
+			t.Fatal(got)
+		}
+	}
+	for round := range int64(3) {
+		r.Reload(text("other"))
+		r.Reload(text("l"))
+		if l := r.Listener("l"); l.Connections.Active != 2 {
+			t.Errorf("round %d: %d are counted, want 2", round, l.Connections.Active)
+		}
+		refused(t, r.At("l"))
+		r.Until("it is counted", func() bool { return r.Refused("l", "per_source") == round+1 })
+	}
+	if n := r.Status().Connections.Active; n != 2 {
+		t.Errorf("there are %d clients, want 2", n)
+	}
+}
+
 // TestDeniedWhereSeveralShareTheAddress: of a wide address that a reload shares out among listeners, a
 // waiting client is held to the rules of the one that has the address to which it is connected.
 func TestDeniedWhereSeveralShareTheAddress(t *testing.T) {

@@ -65,11 +65,12 @@ type Server struct {
 	parting   []*bound // that are not bound any more, and may not be closed yet
 	lingering []*bound // that were replaced, and are accepted from still
 	closing   bool
-	watches   sync.WaitGroup       // of discovery
-	gone      map[string]int64     // counters of upstreams that are not there any more
-	departed  map[string]*upstream // that are gone, and had sessions when that was looked at
-	former    []former             // upstreams that are gone, and may refuse clients still
-	parted    map[string][]*parted // sockets that are gone, by the key that they had
+	watches   sync.WaitGroup             // of discovery
+	gone      map[string]int64           // counters of upstreams that are not there any more
+	departed  map[string]*upstream       // that are gone, and had sessions when that was looked at
+	former    []former                   // upstreams that are gone, and may refuse clients still
+	unnamed   map[string]*listenerCounts // of listeners that are gone, and had clients when that was looked at
+	parted    map[string][]*parted       // sockets that are gone, by the key that they had
 	timers    map[*time.Timer]*due
 	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
@@ -124,7 +125,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		options: *o.Server, sockets: o.Sockets, log: o.Server.Log, start: time.Now(),
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
 		binds: make(map[string]*bound), gone: make(map[string]int64),
-		departed: make(map[string]*upstream), parted: make(map[string][]*parted), timers: make(map[*time.Timer]*due), drains: make(map[*cutting]bool), after: time.AfterFunc,
+		departed: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), parted: make(map[string][]*parted), timers: make(map[*time.Timer]*due), drains: make(map[*cutting]bool), after: time.AfterFunc,
 		tickets: terminate.NewTickets(nil), asking: discovery.NewGate(64), found: make(chan struct{}, 1),
 	}
 	if s.log == nil {

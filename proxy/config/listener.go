@@ -25,7 +25,7 @@ type Listener struct {
 type AcceptProxy struct {
 	Pos      Pos
 	Versions []int         `key:"versions" default:"1 2" range:"1..2" doc:"Versions of the header that are understood."`
-	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header, and are believed; others are served as they are, those of unix sockets too. Empty: everybody must send one."`
+	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header, and are believed; others are served as they are, those of unix sockets too. Empty: everybody must send one. One whose header is awaited counts under the listener's connections alone, and not by its source, which is not known yet."`
 	Timeout  time.Duration `key:"timeout" default:"3s" range:"1ms..1h" doc:"How long the header may take."`
 }
 
@@ -43,7 +43,7 @@ type Match struct {
 	SNI    []string `key:"sni" type:"servername" eg:"*.example.com" doc:"Names that a TLS client asks for: exact, *.example.com for all names that end so, or * for any name."`
 	ALPN   []string `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols of which a TLS client offers at least one."`
 	Source []Rule   `key:"source" eg:"10.1.0.0/16" doc:"Where clients come from."`
-	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Port that was connected to. 0: any."`
+	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Port that was connected to, by the PROXY header of clients that have sent one. 0: any."`
 }
 
 // A Share is one upstream of a split.

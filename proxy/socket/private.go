@@ -3,6 +3,7 @@ package socket
 import (
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -25,7 +26,7 @@ func (a Address) Private() error {
 // be anything.
 func Loopback(hostport string) bool {
 	host, port, err := net.SplitHostPort(hostport)
-	if strings.Trim(port, "0123456789") != "" {
+	if _, bad := strconv.ParseUint(port, 10, 16); err == nil && bad != nil {
 		return false
 	}
 	if err != nil {
@@ -38,5 +39,5 @@ func Loopback(hostport string) bool {
 		return !strings.HasPrefix(hostport, "[") // brackets are of addresses
 	}
 	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
+	return err == nil && ip.IsLoopback() && ip.Zone() == ""
 }

@@ -14,7 +14,7 @@ func TestLoopback(t *testing.T) {
 		"": false, ":80": false, ".": false, "[]": false, "[": false, "]": false, "localhost..": false, ".localhost": false,
 		"[localhost]": false, "[localhost]:80": false, "a.localhost": false, "localhost.evil.example": false, "localhost@evil.example": false,
 		"0.0.0.0": false, "[::]": false, "10.0.0.1": false, "[::2]": false, "::2": false, "[::1": false, "::1]": false, "[[::1]]": false,
-		"localhost:evil": false, "127.0.0.1:evil": false, "[::1]:http": false, "localhost:-1": false,
+		"localhost:evil": false, "127.0.0.1:evil": false, "[::1]:http": false, "localhost:-1": false, "localhost:": false, "localhost:65536": false, "[::1%evil]": false, "[::1%evil]:80": false,
 		"127.1": false, "2130706433": false, "0x7f.0.0.1": false, "127.0.0.1.evil.example": false,
 	} {
 		if got := socket.Loopback(host); got != want {
