@@ -235,6 +235,17 @@ func (d *driving) untilResting(t *testing.T, r *relay.Relay, times int64) {
 	}
 }
 
+// untilTimed waits until a direction on a goroutine that has begun to wait has its timer, the only one
+// of the clock, whose time would otherwise be counted from a later one.
+func (d *driving) untilTimed(t *testing.T) {
+	const never = time.Duration(1 << 62)
+	for deadline := time.Now().Add(patience); !d.onLoop() && d.clock.due(never) == never; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the direction has no timer")
+		}
+	}
+}
+
 // TestBandwidthReset: what a client had sent before it was reset waits for its turn like
 // all else, and the reset follows it.
 func TestBandwidthReset(t *testing.T) { eachDriver(t, testBandwidthReset) }
@@ -249,6 +260,7 @@ func testBandwidthReset(t *testing.T, d *driving) {
 		t.Fatal(err)
 	}
 	d.untilResting(t, r, 1)
+	d.untilTimed(t)
 	_ = g.A.(*net.TCPConn).SetLinger(0)
 	g.A.Close()
 	c.advance(9 * time.Second)

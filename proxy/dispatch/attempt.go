@@ -160,6 +160,7 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	})
 	s.tried = append(s.tried, e.Endpoint)
 	s.stage = choosing
+	s.front = s.front && o.Failed() // what it lacks itself others may not
 	if s.last {
 		s.resort(s.causes(), now)
 		return
@@ -249,7 +250,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	if s.breaker != nil {
 		s.breaker.End(reached)
 	}
-	if !s.untold || s.passage.permit.Trial() {
+	if !s.untold && !s.first || s.passage.permit.Trial() {
 		s.passage.note(o, from, cause)
 	}
 }

@@ -2,8 +2,10 @@ package dispatch
 
 import (
 	"errors"
+	"time"
 
 	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/health"
 )
 
 // Who waits for room at a fallback waits at the upstreams before it, too, and takes what is free
@@ -14,14 +16,23 @@ import (
 type earlier struct {
 	view  *View
 	place waiter
+	due   int64 // clock, when an endpoint may be tried that is failing; 0: there is none to be had
 }
+
+// errFailing says that there is room at none but an endpoint that is failing, for which it is not time.
+var errFailing = errors.New("it is not yet time to try a failing endpoint again")
 
 // joinEarlier has a client that has begun to wait at its view wait at those before it.
 func (s *Search) joinEarlier() {
 	for v := s.root; v != nil && v != s.view; v = v.Fallback {
 		e := &earlier{view: v}
 		s.earlier = append(s.earlier, e)
-		v.up.queue.join(&e.place, s.waker(), 1<<62)
+		if s.front {
+			v.up.queue.rejoin(&e.place, s.waker())
+			e.due = 1 // long ago: another one may have the turn, and no use for it
+		} else {
+			v.up.queue.join(&e.place, s.waker(), 1<<62)
+		}
 		v.up.queue.next() // there may be room since it was looked for
 	}
 }
@@ -29,19 +40,30 @@ func (s *Search) joinEarlier() {
 // pickEarlier looks for room at the upstreams before the one that the client waits at, if it is
 // its turn there.
 func (s *Search) pickEarlier(now int64) bool {
-	at := s.view
+	at, kept, round := s.view, s.passage, s.round
 	for _, e := range s.earlier {
 		q := &e.view.up.queue
+		if e.due != 0 && e.due <= now {
+			q.claim(&e.place)
+		}
 		for q.turnOf(&e.place) {
-			s.view = e.view
-			err := s.pick(now)
+			s.view, s.passage, s.round = e.view, passage{}, len(s.tried)
+			trial, err := s.pickFree(now)
 			if err == nil {
-				at.up.queue.leave(&s.place)
+				if waits := s.place.in.Load(); waits != nil {
+					waits.leave(&s.place)
+				}
 				s.leaveEarlier()
+				if s.front, s.first = trial, trial; trial {
+					s.retries = s.view.Attempts
+				}
 				return true
 			}
 			s.yield(now)
-			s.view = at
+			s.view, s.passage, s.round = at, kept, round
+			if e.due = 0; err == errFailing {
+				e.due = max(s.due, now+1)
+			}
 			again := q.stay(&e.place)
 			if again && !errors.Is(err, balance.ErrFull) { // what there is room for is not for it
 				again = false
@@ -53,6 +75,47 @@ func (s *Search) pickEarlier(now int64) bool {
 		}
 	}
 	return false
+}
+
+// untilEarlier is how long a client waits, at most left, until it looks again by itself.
+func (s *Search) untilEarlier(left time.Duration, now int64) time.Duration {
+	for _, e := range s.earlier {
+		if e.due != 0 {
+			left = min(left, max(time.Duration(e.due-now), time.Millisecond))
+		}
+	}
+	return left
+}
+
+// pickFree is pick for a client that waits. An endpoint that is failing is tried at intervals, however
+// many wait; trial says that this is one of these.
+func (s *Search) pickFree(now int64) (trial bool, err error) {
+	if err = s.pick(now); err != nil || !s.endpoint.Failing() {
+		return false, err
+	}
+	if s.endpoint.beginTrial(now) {
+		return true, nil
+	}
+	s.due = s.endpoint.trials.due.Load()
+	s.settle(health.Unknown, now)
+	s.attempt = attempt{failed: s.failed[:0]}
+	set := s.view.Set()
+	r := s.request()
+	r.Which = balance.Working
+	if b, err := set.Pick(&r); err == nil && s.admit(b, s.view.up.panicking(set), now) {
+		return false, nil
+	}
+	return false, errFailing
+}
+
+// beginTrial reports whether an endpoint that is failing may be tried, and has others wait for that.
+func (e *Endpoint) beginTrial(now int64) bool {
+	due := e.trials.due.Load()
+	if due > now || !e.trials.due.CompareAndSwap(due, now+int64(trialPending)) {
+		return false
+	}
+	e.trials.began.Store(now)
+	return true
 }
 
 // leaveEarlier is the end of waiting there.

@@ -17,13 +17,21 @@ func (s *Search) hold(err error, now int64) bool {
 	if v.up.held.waiting.Load() == 0 {
 		v.up.heldFull.Store(false) // which was found of others
 	}
-	if s.patience(now) <= 0 || !v.up.held.join(&s.place, s.waker(), v.QueueSize-v.up.queue.waiting.Load()) {
+	switch {
+	case s.patience(now) <= 0:
+		return false
+	case s.front:
+		v.up.held.rejoin(&s.place, s.waker())
+	case !v.up.held.join(&s.place, s.waker(), v.QueueSize-v.up.queue.waiting.Load()):
 		return false
 	}
-	if !s.held && !v.up.heldFull.Load() {
+	if full := v.up.heldFull.Load(); full {
+		s.joinEarlier() // before who comes
+	} else if !s.held {
 		s.held = true
 		v.up.holds.Add(1)
 	}
+	s.front, s.first = false, false
 	s.cause, s.stage = err, holding
 	return true
 }
@@ -41,42 +49,62 @@ func (s *Search) await(now int64) (core.Step, bool) {
 	v := s.view
 	q, left := &v.up.held, s.patience(now)
 	if l := s.elsewhere(); l != nil {
-		q.leave(&s.place)
+		s.leaveHeld()
 		s.reroute(l, now)
 		return core.Step{}, false
 	}
+	if s.pickEarlier(now) {
+		s.stage = connecting
+		return core.Step{}, false
+	}
 	if !q.has(&s.place) { // another one wanted it
+		s.leaveEarlier()
 		s.refuse(s.cause, s.full, now)
 		return core.Step{}, false
 	}
 	if left > 0 && !q.claim(&s.place) {
+		if q.isFirst(&s.place) { // another one has the turn, which had looked before this one was back
+			left = min(left, v.up.untilTrial(now))
+		}
 		return core.Step{Do: core.Park, Timeout: left}, true
 	}
 	for {
 		full, ok := s.pickLast(now)
 		if ok {
-			q.leave(&s.place)
-			s.stage = connecting
+			s.leaveHeld()
+			s.stage, s.front = connecting, true
 			return core.Step{}, false
 		}
 		s.full = full
 		v.up.heldFull.Store(full)
 		if !full {
 			s.noteUnserved(now)
+		} else if len(s.earlier) == 0 && q.isFirst(&s.place) { // it is asked when there is room, before who comes
+			s.front = true
+			s.joinEarlier()
+			s.front = false
 		}
 		if left = s.patience(now); left <= 0 || !q.stay(&s.place) {
 			break
 		}
 	}
 	if left <= 0 {
-		q.leave(&s.place)
+		s.leaveHeld()
 		if s.full { // an endpoint serves, and those who came before have had its room
 			s.cause = ErrQueueTimeout
 		}
 		s.refuse(s.cause, s.full, now)
 		return core.Step{}, false
 	}
-	return core.Step{Do: core.Park, Timeout: min(left, v.up.untilTrial(now))}, true
+	return core.Step{Do: core.Park, Timeout: s.untilEarlier(min(left, v.up.untilTrial(now)), now)}, true
+}
+
+// leaveHeld is the end of being held.
+func (s *Search) leaveHeld() {
+	if q := s.place.in.Load(); q != nil {
+		q.leave(&s.place)
+	}
+	s.leaveEarlier()
 }
 
 // patience is how much longer a client is held: for as long as others wait for room if it is
@@ -84,7 +112,7 @@ func (s *Search) await(now int64) (core.Step, bool) {
 func (s *Search) patience(now int64) time.Duration {
 	times := s.view.times()
 	wait := times.Hold
-	if s.full {
+	if s.full || s.view.up.heldFull.Load() { // as who looked last has found
 		wait = max(wait, times.QueueTimeout)
 	}
 	return time.Duration(s.failing + int64(wait) - now)

@@ -35,6 +35,28 @@ func (q *queue) join(w *waiter, waker core.Waker, most int64) bool {
 	if !q.take(most) && !(most > 0 && q.evict() && q.take(most)) {
 		return false
 	}
+	q.add(w, waker)
+	return true
+}
+
+// rejoin adds a client that was the first, and had left to make a trial, as the first again.
+func (q *queue) rejoin(w *waiter, waker core.Waker) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.places != nil {
+		q.places.Add()
+	}
+	q.add(w, waker)
+	if w.prev == nil {
+		return
+	}
+	q.last, w.prev.next = w.prev, nil
+	w.prev, w.next, q.first.prev = nil, q.first, w
+	q.first = w
+}
+
+// add adds a client at the end. The caller holds mu, and has a place for it.
+func (q *queue) add(w *waiter, waker core.Waker) {
 	w.waker, w.woken = waker, false
 	w.in.Store(q)
 	w.prev, w.next = q.last, nil
@@ -45,7 +67,6 @@ func (q *queue) join(w *waiter, waker core.Waker, most int64) bool {
 	}
 	q.last = w
 	q.waiting.Add(1)
-	return true
 }
 
 // take takes a place.
@@ -79,6 +100,13 @@ func (q *queue) has(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.in.Load() == q
+}
+
+// isFirst reports whether a client is the first.
+func (q *queue) isFirst(w *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.first == w
 }
 
 // next says that there may be room: the first client is asked again.

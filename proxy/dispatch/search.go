@@ -30,6 +30,9 @@ type Search struct {
 	root    *View  // the first one: others are fallbacks
 	place   waiter // in a queue
 	earlier []*earlier
+	front   bool  // it was the first that waited, and is again if it gets no endpoint
+	first   bool  // likewise, and it has tried a failing endpoint before the one that it waits at
+	due     int64 // clock, when that may be tried
 	since   int64 // clock, of waiting there
 	began   bool  // counted by the view's budget
 	last    bool  // it takes what it gets, see lastresort.go
@@ -233,16 +236,22 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 	if v.QueueSize <= 0 {
 		return core.Step{}, s.unavailable(cause, now)
 	}
-	if !v.up.queue.join(&s.place, s.waker(), v.QueueSize) {
+	switch {
+	case s.front && s.first: // it has waited since
+		v.up.queue.rejoin(&s.place, s.waker())
+	case v.up.queue.join(&s.place, s.waker(), v.QueueSize):
+		v.up.queued.Add(1)
+		s.since = now
+	default:
 		v.freed()
 		return core.Step{}, s.unavailable(ErrQueueFull, now)
 	}
-	v.up.queued.Add(1)
-	s.stage, s.since = waiting, now
+	s.stage = waiting
 	// There may have been room between the look and the joining, of which nobody was told.
 	v.up.queue.next()
 	s.joinEarlier()
-	return core.Step{Do: core.Park, Timeout: v.times().QueueTimeout}, true
+	s.front, s.first = false, false
+	return core.Step{Do: core.Park, Timeout: s.untilEarlier(max(time.Duration(s.since+int64(v.times().QueueTimeout)-now), 1), now)}, true
 }
 
 // wait looks whether it is the client's turn, and there is room.
@@ -276,7 +285,7 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 		s.leaveEarlier()
 		return core.Step{}, s.unavailable(ErrQueueFull, now)
 	}
-	return core.Step{Do: core.Park, Timeout: left}, true
+	return core.Step{Do: core.Park, Timeout: s.untilEarlier(left, now)}, true
 }
 
 // leaveLine ends the client's waiting for room.
@@ -373,7 +382,9 @@ func (s *Search) unavailable(err error, now int64) bool {
 		s.resort(err, now)
 	case v.Fallback != nil:
 		s.leave(s.passage.last, now)
-		v.up.fallbacks.Add(1)
+		if !s.first { // which was counted
+			v.up.fallbacks.Add(1)
+		}
 		s.view, s.stage = v.Fallback, routing
 		s.began, s.tried, s.round, s.retries, s.pauses = false, s.tried[:0], 0, 0, 0
 	case v.Respond != nil:
