@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/proxy/core"
@@ -73,7 +72,7 @@ func (h *host) Detailed() bool { return h.log.Enabled(context.Background(), slog
 // Refused implements [core.Host].
 func (h *host) Refused(l *core.Listening, client string, cause error) {
 	s := h.server()
-	s.doorAt(l.Of.(*bound), netip.AddrPort{}).Refused(cause)
+	s.doorAt(l.Of.(*bound), nil).Refused(cause)
 	if core.LacksDescriptor(cause) {
 		s.starved.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
 		s.starved.End()

@@ -85,7 +85,7 @@ func (in *inside) listens(address string) (listener string, ok bool) {
 		return "", false
 	}
 	ip, err := netip.ParseAddr(host)
-	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+	if socket.Localhost(host) {
 		ip, err = netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	}
 	if err != nil {

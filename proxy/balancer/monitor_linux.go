@@ -134,7 +134,7 @@ const (
 func (s *Server) watched() []monitor.Counter {
 	list := s.watcher.counters[:0]
 	for name, l := range s.listeners {
-		list = append(list, monitor.Counter{Key: l.door, Message: refusedLine, Kind: "listener", Name: name, Total: l.door.Refusals()})
+		list = append(list, doorRefusals(name, l.door))
 	}
 	for _, b := range s.binds {
 		if !s.closing { // or its descriptor may be closed already
@@ -142,7 +142,7 @@ func (s *Server) watched() []monitor.Counter {
 		}
 	}
 	for name, l := range s.unnamed {
-		list = append(list, monitor.Counter{Key: l.door, Message: refusedLine, Kind: "listener", Name: name, Total: l.door.Refusals()})
+		list = append(list, doorRefusals(name, l.door))
 	}
 	for name, u := range s.upstreams {
 		list = appendCounters(append(list, refusalsOf(name, u.up.Refusals())), name, u.up)
@@ -159,6 +159,11 @@ func (s *Server) watched() []monitor.Counter {
 	clear(list[len(list):cap(list)]) // or it would keep what is gone
 	s.watcher.counters = list
 	return list
+}
+
+// doorRefusals is the counter of a listener's refusals.
+func doorRefusals(name string, d *dispatch.Door) monitor.Counter {
+	return monitor.Counter{Key: d, Message: refusedLine, Kind: "listener", Name: name, Total: d.Refusals()}
 }
 
 // refusalsOf is the counter of an upstream's refusals. It does not keep the upstream in memory.

@@ -15,20 +15,20 @@ func (s *Server) doorOf(c *core.Client) *dispatch.Door {
 	if at == nil {
 		return nil
 	}
-	b := at.Of.(*bound)
-	if !b.former.Load() {
-		return b.door.Load()
-	}
-	return s.doorAt(b, c.Local())
+	return s.doorAt(at.Of.(*bound), c)
 }
 
 // doorAt is doorOf by the socket at which a client came in, and by the connection's own address if
-// that is known: the door of the listener that has the address, or else of the one that has the name
+// the client, which may be nil, has not left: the door of the listener that has the address, or else of the one that has the name
 // of the listener that had it last, or else of that itself, which is gone.
-func (s *Server) doorAt(b *bound, local netip.AddrPort) *dispatch.Door {
+func (s *Server) doorAt(b *bound, c *core.Client) *dispatch.Door {
 	last := b.door.Load()
 	if !b.former.Load() {
 		return last
+	}
+	var local netip.AddrPort
+	if c != nil {
+		local = c.Local()
 	}
 	v := s.view.Load()
 	if d := v.doorAt(b, local); d != nil {

@@ -41,7 +41,7 @@ func bindHost(name string) (string, *complaint) {
 	switch addr, err := netip.ParseAddr(host); {
 	case host == "":
 		return name, nil
-	case host == "localhost":
+	case socket.Localhost(host):
 		return "127.0.0.1:" + port, nil
 	case host == "*":
 		return name, complain("write :"+port+", or 0.0.0.0:"+port+" for IPv4 alone", "%q is not an address: * is no host", name)

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/penstock/penstock/proxy/socket"
 )
 
 // loops complains of listeners that send clients round in a circle, by endpoints where they
@@ -202,7 +204,7 @@ func (d *decoder) departures(a Address) []string {
 		return arrivals(a)
 	}
 	host, port := splitHostPort(a.Name)
-	if host == "localhost" {
+	if socket.Localhost(host) {
 		return []string{"127.0.0.1 " + port, "0.0.0.0 " + port, "::1 " + port, ":: " + port}
 	}
 	list := []string{plain(host) + " " + port}
@@ -227,7 +229,7 @@ func (d *decoder) departures(a Address) []string {
 
 // plain is the same for the same address.
 func plain(host string) string {
-	if host == "localhost" {
+	if socket.Localhost(host) {
 		return "127.0.0.1"
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {

@@ -22,8 +22,8 @@ func TestCircles(t *testing.T) {
 		},
 		"by a fallback": {
 			[]string{"{name: a, bind: 'unix:/x/../s', upstream: u}", "{name: b, bind: '0.0.0.0:2', upstream: v}"},
-			[]string{"{name: u, endpoints: ['h:1'], fallback: {upstream: w}}", "{name: v, endpoints: ['unix:/s']}", "{name: w, endpoints: ['localhost:2']}"},
-			[]string{"2:45: clients would go round in a circle: listener a → upstream u → upstream w (localhost:2) → listener b → upstream v (unix:/s) → listener a" + fix},
+			[]string{"{name: u, endpoints: ['h:1'], fallback: {upstream: w}}", "{name: v, endpoints: ['unix:/s']}", "{name: w, endpoints: ['LocalHost.:2']}"},
+			[]string{"2:45: clients would go round in a circle: listener a → upstream u → upstream w (LocalHost.:2) → listener b → upstream v (unix:/s) → listener a" + fix},
 		},
 		"by a split, behind routes that a client without TLS does not take": {
 			[]string{"{name: a, bind: '[::]:1', routes: [{match: {sni: [x.y]}, upstream: u}, {split: [{upstream: u, percent: 99}, {upstream: v, percent: 1}]}]}"},

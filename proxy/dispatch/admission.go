@@ -138,13 +138,7 @@ func (d *Door) newTicket() *ticket {
 }
 
 // An admission is the [core.Admitter] of one generation of a listener.
-type admission struct {
-	listener *Listener
-	door     *Door
-	sources  *limit.Sources
-	process  *limit.Rate
-	nudge    func() // has Room asked again
-}
+type admission Listener
 
 // RoomIn implements [core.RoomTimer].
 func (a *admission) RoomIn(now int64) time.Duration {
@@ -152,8 +146,8 @@ func (a *admission) RoomIn(now int64) time.Duration {
 		return 0
 	}
 	in := a.door.Rate.Until(now)
-	if a.process != nil {
-		in = max(in, a.process.Until(now))
+	if a.cfg.Process != nil {
+		in = max(in, a.cfg.Process.Until(now))
 	}
 	return in
 }
@@ -174,8 +168,8 @@ func (a *admission) Admit(c *core.Client, identified bool, now int64) error {
 		}
 	}
 	d.Rate.Spend(now)
-	if a.process != nil {
-		a.process.Spend(now)
+	if a.cfg.Process != nil {
+		a.cfg.Process.Spend(now)
 	}
 	if !d.Connections.Take() {
 		a.ticketOf(c).over = true
@@ -190,11 +184,11 @@ func (a *admission) AdmitSource(c *core.Client, now int64) error {
 		return nil
 	}
 	a.door.Rate.GiveBack(now)
-	if a.process != nil {
-		a.process.GiveBack(now)
+	if a.cfg.Process != nil {
+		a.cfg.Process.GiveBack(now)
 	}
 	if a.door.pauses.at.Load() != 0 {
-		a.nudge()
+		a.cfg.Nudge()
 	}
 	return err
 }
@@ -202,8 +196,9 @@ func (a *admission) AdmitSource(c *core.Client, now int64) error {
 // source takes what the rules for a client's source and the limits of each one ask for, or
 // says why it may not come.
 func (a *admission) source(c *core.Client, now int64) error {
-	in := a.listener.inForce(c) // another one if there was a reload since the client was accepted
-	if in != a.listener {
+	under := (*Listener)(a)
+	in := under.inForce(c) // another one if there was a reload since the client was accepted
+	if in != under {
 		if err := in.takes(c); err != nil {
 			return err
 		}
@@ -211,15 +206,15 @@ func (a *admission) source(c *core.Client, now int64) error {
 	if err := in.allows(c); err != nil {
 		return err
 	}
-	if a.sources == nil {
+	if a.cfg.Sources == nil {
 		return nil
 	}
-	entry, err := a.sources.Admit(c.Source(), now)
+	entry, err := a.cfg.Sources.Admit(c.Source(), now)
 	if err != nil {
 		return err
 	}
 	t := a.ticketOf(c)
-	t.sources, t.entry = a.sources, entry
+	t.sources, t.entry = a.cfg.Sources, entry
 	return nil
 }
 
@@ -250,6 +245,6 @@ func (a *admission) Left(of any) {
 	}
 	if d.Connections.Give() {
 		d.queue.next()
-		a.nudge()
+		a.cfg.Nudge()
 	}
 }

@@ -22,6 +22,7 @@ type attempt struct {
 	end     int64 // clock, of the endpoint's time; 0: never
 	failed  []error
 	beyond  bool // as a last resort, of which there would be none by what is thought of endpoints
+	trial   bool // of a failing endpoint, before the view that the client waits at
 }
 
 // pick acquires an endpoint that every breaker lets the client through to.
@@ -250,7 +251,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	if s.breaker != nil {
 		s.breaker.End(reached)
 	}
-	if !s.untold && !s.first || s.passage.permit.Trial() {
+	if !s.untold && !s.trial || s.passage.permit.Trial() {
 		s.passage.note(o, from, cause)
 	}
 }

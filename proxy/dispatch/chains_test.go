@@ -13,15 +13,21 @@ import (
 func occupied(t *testing.T, vc dispatch.ViewConfig) (*rig, core.Bond) {
 	t.Helper()
 	r := newRig(t, 1, vc, nil)
+	return r, r.occupy()
+}
+
+// occupy sets the limit of the only endpoint to one session, and returns that.
+func (r *rig) occupy() core.Bond {
+	r.t.Helper()
 	r.endpoint(0).SetLimit(1)
 	s, _ := r.search()
 	s.Next(r.clock)
 	limits, err := s.Reached(r.clock)
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	s.Close()
-	return r, limits.Of.(core.Bond)
+	return limits.Of.(core.Bond)
 }
 
 // TestNoStormBeforeAFullFallback: clients that wait for room at the fallback, because their own

@@ -48,22 +48,19 @@ func (s *Search) pickEarlier(now int64) bool {
 		}
 		for q.turnOf(&e.place) {
 			s.view, s.passage, s.round = e.view, passage{}, len(s.tried)
-			trial, err := s.pickFree(now)
+			trial, err := s.pickFree(e, now)
 			if err == nil {
 				if waits := s.place.in.Load(); waits != nil {
 					waits.leave(&s.place)
 				}
 				s.leaveEarlier()
-				if s.front, s.first = trial, trial; trial {
+				if s.front, s.trial = trial, trial; trial {
 					s.retries = s.view.Attempts
 				}
 				return true
 			}
 			s.yield(now)
 			s.view, s.passage, s.round = at, kept, round
-			if e.due = 0; err == errFailing {
-				e.due = max(s.due, now+1)
-			}
 			again := q.stay(&e.place)
 			if again && !errors.Is(err, balance.ErrFull) { // what there is room for is not for it
 				again = false
@@ -87,16 +84,17 @@ func (s *Search) untilEarlier(left time.Duration, now int64) time.Duration {
 	return left
 }
 
-// pickFree is pick for a client that waits. An endpoint that is failing is tried at intervals, however
-// many wait; trial says that this is one of these.
-func (s *Search) pickFree(now int64) (trial bool, err error) {
+// pickFree is pick for a client that waits at one before its view. An endpoint that is failing is tried at
+// intervals, however many wait; trial says that this is one of these.
+func (s *Search) pickFree(at *earlier, now int64) (trial bool, err error) {
+	at.due = 0
 	if err = s.pick(now); err != nil || !s.endpoint.Failing() {
 		return false, err
 	}
-	if s.endpoint.beginTrial(now) {
+	if s.endpoint.claimTrial(now) {
 		return true, nil
 	}
-	s.due = s.endpoint.trials.due.Load()
+	due := s.endpoint.trials.due.Load()
 	s.settle(health.Unknown, now)
 	s.attempt = attempt{failed: s.failed[:0]}
 	set := s.view.Set()
@@ -105,11 +103,12 @@ func (s *Search) pickFree(now int64) (trial bool, err error) {
 	if b, err := set.Pick(&r); err == nil && s.admit(b, s.view.up.panicking(set), now) {
 		return false, nil
 	}
+	at.due = max(due, now+1)
 	return false, errFailing
 }
 
-// beginTrial reports whether an endpoint that is failing may be tried, and has others wait for that.
-func (e *Endpoint) beginTrial(now int64) bool {
+// claimTrial reports whether an endpoint that is failing may be tried, and has others wait for that.
+func (e *Endpoint) claimTrial(now int64) bool {
 	due := e.trials.due.Load()
 	if due > now || !e.trials.due.CompareAndSwap(due, now+int64(trialPending)) {
 		return false

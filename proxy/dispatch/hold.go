@@ -25,13 +25,13 @@ func (s *Search) hold(err error, now int64) bool {
 	case !v.up.held.join(&s.place, s.waker(), v.QueueSize-v.up.queue.waiting.Load()):
 		return false
 	}
-	if full := v.up.heldFull.Load(); full {
+	if v.up.heldFull.Load() {
 		s.joinEarlier() // before who comes
 	} else if !s.held {
 		s.held = true
 		v.up.holds.Add(1)
 	}
-	s.front, s.first = false, false
+	s.front = false
 	s.cause, s.stage = err, holding
 	return true
 }

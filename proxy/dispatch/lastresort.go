@@ -257,10 +257,8 @@ func (s *Search) tryFailing(set *balance.Set, now int64) *balance.Endpoint {
 	if u.trial.Store(next); first == nil {
 		return nil
 	}
-	due := first.trials.due.Load()
-	if due > now || !first.trials.due.CompareAndSwap(due, now+int64(trialPending)) || !first.AcquireAnyway() {
+	if !first.claimTrial(now) || !first.AcquireAnyway() {
 		return nil
 	}
-	first.trials.began.Store(now)
 	return first.Endpoint
 }

@@ -78,7 +78,7 @@ func (d *Door) Pauses() map[string]int64 {
 // Room implements [core.Admitter].
 func (a *admission) Room(now int64) error {
 	d := a.door
-	at := d.full(a.process, now)
+	at := d.full(a.cfg.Process, now)
 	if at == unlimited {
 		d.pauses.end()
 		return nil

@@ -95,7 +95,7 @@ func (l *Listener) Config() *ListenerConfig { return &l.cfg }
 // Service returns what package core does for its clients.
 func (l *Listener) Service() *core.Service {
 	return &core.Service{
-		Admitter:  &admission{l, l.door, l.cfg.Sources, l.cfg.Process, l.cfg.Nudge},
+		Admitter:  (*admission)(l),
 		Preread:   l.cfg.Preread,
 		Limits:    &l.limits,
 		Options:   l.cfg.Options,

@@ -35,7 +35,7 @@ func (q *queue) join(w *waiter, waker core.Waker, most int64) bool {
 	if !q.take(most) && !(most > 0 && q.evict() && q.take(most)) {
 		return false
 	}
-	q.add(w, waker)
+	q.add(w, waker, q.last, nil)
 	return true
 }
 
@@ -46,26 +46,24 @@ func (q *queue) rejoin(w *waiter, waker core.Waker) {
 	if q.places != nil {
 		q.places.Add()
 	}
-	q.add(w, waker)
-	if w.prev == nil {
-		return
-	}
-	q.last, w.prev.next = w.prev, nil
-	w.prev, w.next, q.first.prev = nil, q.first, w
-	q.first = w
+	q.add(w, waker, nil, q.first)
 }
 
-// add adds a client at the end. The caller holds mu, and has a place for it.
-func (q *queue) add(w *waiter, waker core.Waker) {
-	w.waker, w.woken = waker, false
+// add adds a client between two neighbours, of which nil is none: an end of the queue. The caller
+// holds mu, and has a place for it.
+func (q *queue) add(w *waiter, waker core.Waker, prev, next *waiter) {
+	w.waker, w.woken, w.prev, w.next = waker, false, prev, next
 	w.in.Store(q)
-	w.prev, w.next = q.last, nil
-	if q.last != nil {
-		q.last.next = w
+	if prev != nil {
+		prev.next = w
 	} else {
 		q.first = w
 	}
-	q.last = w
+	if next != nil {
+		next.prev = w
+	} else {
+		q.last = w
+	}
 	q.waiting.Add(1)
 }
 

@@ -43,7 +43,7 @@ func (s *Search) reroute(l *Listener, now int64) {
 		s.handed.view = l.viewFor(s.client)
 	}
 	s.view, s.root, s.cause, s.stage = nil, nil, nil, routing
-	s.began, s.last, s.untold, s.held, s.full, s.paused = false, false, false, false, false, false
+	s.front, s.began, s.last, s.untold, s.held, s.full, s.paused = false, false, false, false, false, false, false
 	s.failing, s.round, s.retries, s.pauses = 0, 0, 0, 0
 	s.tried, s.failures, s.failed = s.tried[:0], s.failures[:0], s.failed[:0]
 }

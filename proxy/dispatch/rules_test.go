@@ -27,12 +27,7 @@ func TestRulesThatChange(t *testing.T) {
 		vc := dispatch.ViewConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute, Attempts: 1}
 		r := newRig(t, 1, vc, func(lc *dispatch.ListenerConfig) { lc.Preread.Header = from("203.0.113.0/24") })
 		r.listener.Enforce()
-		r.endpoint(0).SetLimit(1)
-		session, _ := r.search()
-		session.Next(r.clock)
-		if _, err := session.Reached(r.clock); err != nil {
-			t.Fatal(err)
-		}
+		r.occupy()
 		queued, _ := r.search()
 		if step := queued.Next(r.clock); step.Do != core.Park {
 			t.Fatal(step)
@@ -118,12 +113,7 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 			r := newRig(t, 1, dispatch.ViewConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: time.Second}, nil)
 			r.listener.Enforce()
 			if full {
-				r.endpoint(0).SetLimit(1)
-				session, _ := r.search()
-				session.Next(r.clock)
-				if _, err := session.Reached(r.clock); err != nil {
-					t.Fatal(err)
-				}
+				r.occupy()
 			}
 			waits, _ := r.search()
 			step := r.inVain(waits)
@@ -157,4 +147,44 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 			waits.Close()
 		}
 	}
+}
+
+// TestReroutedWaitsBehindOthers: a client that was the first that its upstream held is the last where
+// a reload has it go while it connects.
+func TestReroutedWaitsBehindOthers(t *testing.T) {
+	const hold = 3 * time.Second
+	vc := dispatch.ViewConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: hold}
+	r, other := newRig(t, 1, vc, nil), newRig(t, 1, vc, nil)
+	r.listener.Enforce()
+	moved, _ := r.search()
+	if step := r.inVain(moved); step.Do != core.Park {
+		t.Fatal(step)
+	}
+	r.clock += int64(hold) - int64(10*time.Millisecond)
+	if step := moved.Next(r.clock); step.Do != core.Connect {
+		t.Fatal(step)
+	}
+	other.clock = r.clock
+	first, _ := other.search()
+	if step := other.inVain(first); step.Do != core.Park {
+		t.Fatal(step)
+	}
+	r.reload(func(lc *dispatch.ListenerConfig) { lc.Default = other.view })
+	r.pass(20 * time.Millisecond)
+	moved.Failed(syscall.ECONNREFUSED, r.clock)
+	if step := r.inVain(moved); step.Do != core.Park {
+		t.Fatalf("%v, %v", step, moved.Err())
+	}
+	if n := other.up.Waiting(); n != 2 {
+		t.Fatalf("%d wait there", n)
+	}
+	r.pass(time.Second)
+	if step := moved.Next(r.clock); step.Do != core.Park {
+		t.Errorf("the one that was moved: %v, want the other to be before it", step.Do)
+	}
+	if step := first.Next(r.clock); step.Do != core.Connect {
+		t.Errorf("the first: %v", step.Do)
+	}
+	moved.Close()
+	first.Close()
 }

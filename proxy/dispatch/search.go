@@ -31,8 +31,6 @@ type Search struct {
 	place   waiter // in a queue
 	earlier []*earlier
 	front   bool  // it was the first that waited, and is again if it gets no endpoint
-	first   bool  // likewise, and it has tried a failing endpoint before the one that it waits at
-	due     int64 // clock, when that may be tried
 	since   int64 // clock, of waiting there
 	began   bool  // counted by the view's budget
 	last    bool  // it takes what it gets, see lastresort.go
@@ -237,7 +235,7 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 		return core.Step{}, s.unavailable(cause, now)
 	}
 	switch {
-	case s.front && s.first: // it has waited since
+	case s.front: // it has waited since
 		v.up.queue.rejoin(&s.place, s.waker())
 	case v.up.queue.join(&s.place, s.waker(), v.QueueSize):
 		v.up.queued.Add(1)
@@ -250,7 +248,7 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 	// There may have been room between the look and the joining, of which nobody was told.
 	v.up.queue.next()
 	s.joinEarlier()
-	s.front, s.first = false, false
+	s.front = false
 	return core.Step{Do: core.Park, Timeout: s.untilEarlier(max(time.Duration(s.since+int64(v.times().QueueTimeout)-now), 1), now)}, true
 }
 
@@ -382,7 +380,7 @@ func (s *Search) unavailable(err error, now int64) bool {
 		s.resort(err, now)
 	case v.Fallback != nil:
 		s.leave(s.passage.last, now)
-		if !s.first { // which was counted
+		if !s.front { // or it was counted when it came by first
 			v.up.fallbacks.Add(1)
 		}
 		s.view, s.stage = v.Fallback, routing

@@ -20,10 +20,15 @@ func (a Address) Private() error {
 	return nil
 }
 
+// Localhost reports whether a host is the name localhost, in capitals or not and with the dot of the
+// root or not, which is the loopback and nothing else (RFC 6761, 6.3).
+func Localhost(host string) bool {
+	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
+}
+
 // Loopback reports whether a host, with or without a port, is this machine as seen from
-// itself: an address of the loopback, in brackets or not, or localhost, in capitals or not and
-// with the dot of the root or not, which is nothing else (RFC 6761, 6.3). Any other name could
-// be anything.
+// itself: an address of the loopback, in brackets or not, or [Localhost]. Any other name could be
+// anything.
 func Loopback(hostport string) bool {
 	host, port, err := net.SplitHostPort(hostport)
 	if _, bad := strconv.ParseUint(port, 10, 16); err == nil && bad != nil {
@@ -35,7 +40,7 @@ func Loopback(hostport string) bool {
 			host = strings.TrimSuffix(in, "]")
 		}
 	}
-	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+	if Localhost(host) {
 		return !strings.HasPrefix(hostport, "[") // brackets are of addresses
 	}
 	ip, err := netip.ParseAddr(host)
