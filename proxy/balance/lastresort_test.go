@@ -10,7 +10,7 @@ import (
 
 // TestLastResortModel: whatever the policy, as a last resort one is picked if there is one that
 // neither is barred or failing, nor draining, of weight 0, full or tried, and no other; and if
-// it is to be well, one that is.
+// it is to be well, one that is. In panic it makes no difference what is thought of it.
 func TestLastResortModel(t *testing.T) {
 	each(t, func(t *testing.T, p balance.Policy) {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -21,7 +21,7 @@ func TestLastResortModel(t *testing.T) {
 					backup: rapid.IntRange(0, 4).Draw(rt, "backup") == 0,
 				})
 			}
-			r := newRig(t, balance.Config{Policy: p, BackupWhenFull: true}, members...)
+			r := newRig(t, balance.Config{Policy: p, BackupWhenFull: true, PanicBelow: rapid.SampledFrom([]float64{0, 0.6}).Draw(rt, "panic below")}, members...)
 			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 				if len(members) > 0 {
 					turnOne(rt, r.endpoints[rapid.IntRange(0, len(members)-1).Draw(rt, "which")])
@@ -50,7 +50,7 @@ func turnOne(rt *rapid.T, e *balance.Endpoint) {
 		e.SetDraining(on)
 	default:
 		if on {
-			e.AcquireAnyway()
+			e.AcquireAnyway(rapid.Bool().Draw(rt, "panicking"))
 		} else if e.Active() > 0 {
 			e.Release()
 		}
@@ -69,10 +69,13 @@ func (r *rig) checkLastResort(rt *rapid.T, members []member) {
 	may := func(i int) bool {
 		e, st := r.endpoints[i], r.endpoints[i].State()
 		room := e.Weight() > 0 && !st.Draining && (members[i].limit == 0 || st.Active < members[i].limit)
-		if open := e.OpenAnyway(); open != (room && !st.Barred) {
-			rt.Fatalf("%+v: that it is open is %v", st, open)
+		for _, panicking := range []bool{false, true} {
+			if open := e.OpenAnyway(panicking); open != (room && (!st.Barred || panicking)) {
+				rt.Fatalf("%+v, panicking %v: that it is open is %v", st, panicking, open)
+			}
 		}
-		if which == balance.Working && (st.Down || st.Ejected || st.Broken) || which == balance.Hopeful && st.Barred {
+		ill, barred := st.Down || st.Ejected || st.Broken, st.Barred
+		if !r.Panicking() && (which == balance.Working && ill || which == balance.Hopeful && barred) {
 			return false
 		}
 		return room && !e.Failing() && !tried(&req, e)
@@ -104,7 +107,7 @@ func TestLastResortSays(t *testing.T) {
 		e.SetEjected(true)
 	}
 	req := balance.Request{Which: balance.Hopeful}
-	r.endpoints[0].AcquireAnyway()
+	r.endpoints[0].AcquireAnyway(false)
 	r.endpoints[1].SetFailing(true)
 	r.fails(&req, balance.ErrFull)
 	r.endpoints[0].SetBarred(true)

@@ -44,7 +44,8 @@ const (
 	// [Endpoint.SetFailing].
 	Working
 	// Hopeful: whatever is thought of them, those that are neither barred nor failing, see
-	// [Endpoint.SetBarred]. It is better than to refuse a client.
+	// [Endpoint.SetBarred]. It is better than to refuse a client. In panic, Working and Hopeful are
+	// those that are not failing.
 	Hopeful
 )
 
@@ -102,7 +103,9 @@ func (p *pick) all() bool { return p.bar&flagsIll == 0 }
 // bar returns the flags that keep an endpoint from being picked.
 func (s *Set) bar(r *Request) uint64 {
 	switch panicking := s.panicking(); {
-	case r.Which == Hopeful, r.Which == Working && panicking:
+	case panicking && r.Which != Usable:
+		return flagFailing
+	case r.Which == Hopeful:
 		return flagsVain
 	case r.Which == Working:
 		return flagsIll | flagFailing
@@ -119,6 +122,8 @@ func (t *tier) candidates(p *pick) int64 {
 		return t.working.Load()
 	case flagsVain:
 		return t.hopeful.Load()
+	case flagFailing:
+		return t.reached.Load()
 	case 0:
 		return t.counted.Load()
 	}

@@ -23,6 +23,7 @@ type tier struct {
 	usable   atomic.Int64 // of those counted
 	working  atomic.Int64 // of those usable: not failing
 	hopeful  atomic.Int64 // of those counted: neither barred nor failing
+	reached  atomic.Int64 // of those counted: not failing
 	starting atomic.Int64 // in ramping
 	standing []uint8      // what a member adds to them; under the member's mu
 
@@ -38,6 +39,7 @@ const (
 	standsStarting
 	standsWorking
 	standsHopeful
+	standsReached
 )
 
 func newTier(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
@@ -152,6 +154,9 @@ func (t *tier) stand(i int) {
 		if w&flagsVain == 0 {
 			now |= standsHopeful
 		}
+		if w&flagFailing == 0 {
+			now |= standsReached
+		}
 	}
 	if t.tree != nil && e.ramp(int64(t.set.cfg.SlowStart)) < full {
 		now |= standsStarting
@@ -161,7 +166,7 @@ func (t *tier) stand(i int) {
 	}
 	was := t.standing[i]
 	t.standing[i] = now
-	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.hopeful} {
+	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.hopeful, &t.reached} {
 		count.Add(int64(now>>bit&1) - int64(was>>bit&1))
 	}
 }

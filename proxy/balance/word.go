@@ -40,11 +40,20 @@ func (e *Endpoint) open() bool { return room(e.word.Load(), e.limit.Load(), flag
 func (e *Endpoint) Acquire() bool { return e.acquire(flagsIll) }
 
 // OpenAnyway reports whether AcquireAnyway may succeed.
-func (e *Endpoint) OpenAnyway() bool { return room(e.word.Load(), e.limit.Load(), flagBarred) }
+func (e *Endpoint) OpenAnyway(panicking bool) bool {
+	return room(e.word.Load(), e.limit.Load(), barAnyway(panicking))
+}
 
-// AcquireAnyway is Acquire for one that may be unusable, unless it is barred: somebody has to
-// find out whether it serves.
-func (e *Endpoint) AcquireAnyway() bool { return e.acquire(flagBarred) }
+// AcquireAnyway is Acquire for one that may be unusable: somebody has to find out whether it serves.
+// One that is barred is taken in panic alone.
+func (e *Endpoint) AcquireAnyway(panicking bool) bool { return e.acquire(barAnyway(panicking)) }
+
+func barAnyway(panicking bool) uint64 {
+	if panicking {
+		return 0
+	}
+	return flagBarred
+}
 
 func (e *Endpoint) acquire(bar uint64) bool {
 	for {

@@ -17,8 +17,8 @@ import (
 //   - those that are failing: to which the last connection could not be made. Of these the
 //     one first that was found so longest ago, and at intervals: see trials.
 //
-// Those that are draining, of weight 0, at their limit, or barred by their checks are not
-// tried. Where it comes to a fallback that has nobody either, the endpoints of both are.
+// Those that are draining, of weight 0, at their limit, or, unless in panic, barred by their checks
+// are not tried. Where it comes to a fallback that has nobody either, the endpoints of both are.
 
 // trials are when an endpoint that is failing may be tried again. So what is connected in
 // vain does not depend on how many clients there are.
@@ -233,10 +233,10 @@ func (s *Search) tryFailing(set *balance.Set, now int64) *balance.Endpoint {
 	}
 	var first *Endpoint
 	next := now + int64(u.trialEvery()) // it is looked at all of them again by then
-	members := set.Members()
+	members, panicking := set.Members(), set.Panicking()
 	for i := range members {
 		b := members[i].Endpoint
-		if !b.Failing() || !b.OpenAnyway() {
+		if !b.Failing() || !b.OpenAnyway(panicking) {
 			continue
 		}
 		e := b.Of.(*Endpoint)
@@ -257,7 +257,7 @@ func (s *Search) tryFailing(set *balance.Set, now int64) *balance.Endpoint {
 	if u.trial.Store(next); first == nil {
 		return nil
 	}
-	if !first.claimTrial(now) || !first.AcquireAnyway() {
+	if !first.claimTrial(now) || !first.AcquireAnyway(panicking) {
 		return nil
 	}
 	return first.Endpoint

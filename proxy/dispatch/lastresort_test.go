@@ -59,7 +59,7 @@ func TestOldestVerdictFirst(t *testing.T) {
 	_ = r.endpoint(3).SetWeight(0)
 	r.endpoint(1).SetBarred(true)
 	r.endpoint(5).SetLimit(1)
-	r.endpoint(5).AcquireAnyway()
+	r.endpoint(5).AcquireAnyway(false)
 	tried, err := r.tries()
 	if want := "[10.0.0.3 10.0.0.1 10.0.0.5]"; fmt.Sprint(tried) != want || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("it tried %v (%v), want %s", tried, err, want)

@@ -2,10 +2,12 @@ package dispatch_test
 
 import (
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/proxy/balance"
+	"github.com/penstock/penstock/proxy/core"
 	"github.com/penstock/penstock/proxy/dispatch"
 	"github.com/penstock/penstock/proxy/health"
 	"github.com/penstock/penstock/relay"
@@ -102,4 +104,51 @@ func TestPanicWaitsForAnswers(t *testing.T) {
 	if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
 		t.Errorf("after an answer: %v, %v", up.State(), own.State())
 	}
+}
+
+// TestPanicServesThoughChecksSayNo: in panic a client whose retries are spent is not refused by an
+// upstream one of whose endpoints can be connected to, though its checks have answered no; and one that
+// has died, and is back, is tried again.
+func TestPanicServesThoughChecksSayNo(t *testing.T) {
+	r := newRig(t, 2, dispatch.ViewConfig{Hold: time.Second, QueueSize: 1}, nil)
+	r.set = balance.NewSet(r.members, &balance.Config{OnRoom: r.up.Room, PanicBelow: 0.5}, nil)
+	r.set.Attach()
+	r.view.Use(r.set)
+	for i := range r.members {
+		r.endpoint(i).SetHealthy(false)
+		r.endpoint(i).SetFailing(i == 0)
+	}
+	r.endpoint(1).SetBarred(true)
+	for range 4 { // which begin with each of both
+		s, _ := r.search()
+		r.served(s, 1)
+		s.Close()
+	}
+	s, _ := r.search()
+	if step := r.inVain(s); step.Do != core.Park {
+		t.Fatalf("when both are dead: %+v, %v", step, s.Err())
+	}
+	r.pass(100 * time.Millisecond)
+	r.served(s, 1)
+	s.Close()
+}
+
+// served has a client try endpoints until it gets the one that accepts.
+func (r *rig) served(s *dispatch.Search, accepts int) {
+	r.t.Helper()
+	at := r.endpoint(accepts)
+	for range 5 {
+		step := s.Next(r.clock)
+		if step.Do != core.Connect {
+			r.t.Fatalf("%+v, %v", step, s.Err())
+		}
+		if step.Address.AddrPort.String() == at.ID() {
+			if _, err := s.Reached(r.clock); err != nil {
+				r.t.Fatal(err)
+			}
+			return
+		}
+		s.Failed(syscall.ECONNREFUSED, r.clock)
+	}
+	r.t.Fatal("it is not served")
 }

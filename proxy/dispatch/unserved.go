@@ -36,9 +36,9 @@ func (s *Search) inVain(v *View) bool {
 	if set == nil {
 		return false
 	}
-	members := set.Members()
+	members, panicking := set.Members(), set.Panicking()
 	for i := range members {
-		if e := members[i].Endpoint; e.Failing() && e.OpenAnyway() {
+		if e := members[i].Endpoint; e.Failing() && e.OpenAnyway(panicking) {
 			return true
 		}
 	}
