@@ -366,6 +366,8 @@ type Failure struct {
 	// Over says that the endpoint has done since what it failed to do: a connection to it was
 	// made, or it has sent something.
 	Over bool `json:"over"`
+	// Connecting says that it is a connection that could not be made, for the endpoint's part.
+	Connecting bool `json:"connecting"`
 }
 
 // A Failing is a row of five sessions or more that ended without a byte of an endpoint that had been

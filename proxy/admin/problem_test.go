@@ -160,6 +160,20 @@ func TestProblems(t *testing.T) {
 				"warning endpoint_down endpoint shop/d: down: connection refused",
 			},
 		},
+		"an endpoint that cannot be connected to": {
+			shop(func(u *Upstream) {
+				for _, last := range []Failure{
+					{Cause: "cannot be connected to: connection refused", Time: now, Connecting: true},
+					{Cause: "cannot be connected to: connection refused", Time: now, Connecting: true, Over: true},
+					{Cause: "ended before its first byte", Time: now},
+				} {
+					e := up
+					e.LastFailure = &last
+					u.Endpoints = append(u.Endpoints, e)
+				}
+			}),
+			[]string{"warning endpoint_unreachable endpoint shop/a: the last connection to it could not be made, at 10:00:00: cannot be connected to: connection refused"},
+		},
 		"panic":    {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
 		"refusals": {shop(func(u *Upstream) { u.LastMinute.Refused = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
 		"local faults": {

@@ -152,11 +152,19 @@ func (f *finder) endpoint(of Problem, kind string, e *Endpoint) {
 		f.add(of, Warning, kind, "endpoint %s/%s has served none of the last %d clients, since %s%s", of.Upstream, e.Name, r.Clients, f.clock(r.Since), why)
 		return
 	}
+	if last := e.LastFailure; kind == unreachable {
+		f.add(of, Warning, kind, "endpoint %s/%s: the last connection to it could not be made, at %s: %s", of.Upstream, e.Name, f.clock(last.Time), last.Cause)
+		return
+	}
 	f.add(of, Warning, kind, "endpoint %s/%s: %s", of.Upstream, e.Name, e.Unusable())
 }
 
 // failing is the kind of problem of an endpoint with a [Failing].
 const failing = "endpoint_failing"
+
+// unreachable is the kind of problem of an endpoint that takes clients, and to which the last
+// connection could not be made.
+const unreachable = "endpoint_unreachable"
 
 // unanswered is the kind of problem of an endpoint with a [Silence].
 const unanswered = "endpoint_unanswered"
@@ -176,6 +184,8 @@ func (e *Endpoint) problem() string {
 		return unanswered
 	case e.Failing != nil:
 		return failing
+	case e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over:
+		return unreachable
 	case e.Unusable() != "":
 		return "endpoint_full"
 	}

@@ -123,6 +123,7 @@ const (
 	heldLine     = "clients held, no endpoint could serve them"
 	resortLine   = "connections made as a last resort"
 	answeredLine = "answers to connections made as a last resort" // which is part of the line before
+	missedLine   = "connections to endpoints could not be made"
 	failedLine   = "sessions ended without a byte of their endpoint"
 	localLine    = "connections to endpoints failed for want of something on this machine"
 	withheldLine = "ejections held back by max_ejected"
@@ -177,6 +178,7 @@ func appendCounters(list []monitor.Counter, name string, up *dispatch.Upstream) 
 		monitor.Counter{Key: up, Message: heldLine, Kind: "upstream", Name: name, Total: up.Held()},
 		monitor.Counter{Key: up, Message: resortLine, Kind: "upstream", Name: name, Total: up.LastResorts()},
 		monitor.Counter{Key: up, Message: answeredLine, Kind: "upstream", Name: name, Total: up.LastResortsAnswered(), Unlogged: true},
+		monitor.Counter{Key: up, Message: missedLine, Kind: "upstream", Name: name, Total: up.Unreached()},
 		monitor.Counter{Key: up, Message: failedLine, Kind: "upstream", Name: name, Total: up.FailedSessionsTotal()},
 		monitor.Counter{Key: up, Message: localLine, Kind: "upstream", Name: name, Total: up.LocalFaults()},
 	)
@@ -248,6 +250,8 @@ func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 			return map[string]int64{answered: of.LastResortsAnswered()}
 		case localLine:
 			return of.LocalCauses()
+		case missedLine:
+			return of.UnreachedReasons()
 		case failedLine:
 			return of.FailedSessions()
 		}
@@ -297,7 +301,9 @@ func (e *explanation) whyWithheld(o *health.Outlier, times map[string]int64) str
 	return strings.Join(parts, "; ")
 }
 
-// manyFailed is from how many failed sessions on that is a warning: some are their clients' doing.
+// manyFailed is from how many failed sessions, or connections that could not be made, on that is a
+// warning: some sessions fail by their clients' doing, and an endpoint that restarts refuses some
+// clients, who get another one.
 const manyFailed = 5
 
 // Level implements [monitor.Explanation]: that clients are refused by the listener's rules is
@@ -306,7 +312,7 @@ func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Le
 	if c.Message == resortLine {
 		return slog.LevelInfo
 	}
-	if c.Message == failedLine {
+	if c.Message == failedLine || c.Message == missedLine {
 		sum := int64(0)
 		for _, n := range increase {
 			sum += n

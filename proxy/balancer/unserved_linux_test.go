@@ -368,3 +368,30 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}]%s}]`, up, judges))
 		})
 	}
 }
+
+// TestUnreachableBehindAFallback: an endpoint that refuses connections, of which no check and no verdict
+// says so, has that in its status and a line from the first client on, though the fallback serves; until one is
+// connected to.
+func TestUnreachableBehindAFallback(t *testing.T) {
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, fallback: {upstream: v}}
+  - {name: v, endpoints: [{address: %q, name: b}], health_check: off}`, port, named(t, "b")))
+	told := func() bool {
+		e := r.Endpoint("u", "a")
+		return e.State == admin.Up && e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over
+	}
+	if told() {
+		t.Error("before anybody came")
+	}
+	if got := line(t, client(t, r.At("l"))); got != "b" || !told() {
+		t.Errorf("served by %s: %+v", got, r.Endpoint("u", "a"))
+	}
+	r.Logs("level=INFO", `msg="connections to endpoints could not be made"`, "upstream=u", "times=3", `reasons="refused 3"`)
+	serverAt(t, port, "a")
+	if got := line(t, client(t, r.At("l"))); got != "a" || told() {
+		t.Errorf("then served by %s: %+v", got, r.Endpoint("u", "a"))
+	}
+}

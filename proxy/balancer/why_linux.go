@@ -68,7 +68,7 @@ func (s *Server) lastFailure(e *dispatch.Endpoint) *admin.Failure {
 	if !any {
 		return nil
 	}
-	return &admin.Failure{Cause: f.Cause, Time: s.wall(f.At), Over: f.Over}
+	return &admin.Failure{Cause: f.Cause, Time: s.wall(f.At), Over: f.Over, Connecting: f.Connecting}
 }
 
 // failingFor is for how long after its last failed session an endpoint is said to fail its clients.

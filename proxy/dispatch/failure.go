@@ -16,6 +16,8 @@ type Failure struct {
 	// Over says that the endpoint has done since what it failed to do: a connection was made,
 	// or a first byte came.
 	Over bool
+	// Connecting says that a connection could not be made, for the endpoint's part.
+	Connecting bool
 }
 
 // A lastFailure is the last failure of an endpoint. It is not changed.
@@ -41,7 +43,7 @@ func (e *Endpoint) LastFailure() (f Failure, any bool) {
 	if last.cause != "" {
 		text += ": " + last.cause
 	}
-	return Failure{Cause: text, At: last.at, Over: !e.failed.Load()}, true
+	return Failure{Cause: text, At: last.at, Over: !e.failed.Load(), Connecting: last.outcome == health.ConnectFailed}, true
 }
 
 // unreached notes that a connection could not be made.
@@ -52,6 +54,9 @@ func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
 		last.plain = o == health.ConnectFailed && !errors.As(err, new(*terminate.Error))
 	}
 	e.note(last)
+	if o.Failed() {
+		e.up.unreached[unreachedBy(err)].Add(1)
+	}
 }
 
 // ended notes what became of a connection that was made.

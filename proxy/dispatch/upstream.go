@@ -39,6 +39,7 @@ type Upstream struct {
 	meter                                meter
 	refused                              *Refusals
 	local                                localCounts
+	unreached                            unreachedCounts
 	unserving                            [health.Silent + 1]atomic.Int64 // sessions that failed, by outcome
 }
 
