@@ -3,6 +3,7 @@ package discovery
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -216,3 +217,20 @@ func (f failures) Error() string {
 
 // Unwrap is for errors.Is and errors.As.
 func (f failures) Unwrap() []error { return f }
+
+// A partialError is that records of an answer were left out, of which the others are used.
+type partialError struct{ error }
+
+// partial reports whether an error is of such answers alone: then the endpoints are those of the last
+// answers.
+func partial(err error) bool {
+	switch err := err.(type) {
+	case *partialError:
+		return true
+	case failures:
+		return !slices.ContainsFunc(err, func(err error) bool { return !partial(err) })
+	case interface{ Unwrap() error }:
+		return partial(err.Unwrap())
+	}
+	return false
+}

@@ -67,9 +67,12 @@ func (d *DNS) tell(endpoints int, changed bool, next time.Time, err error) {
 		s.Stale = !s.Changed.IsZero()
 	})
 	switch {
-	case err != nil && before.Err == nil:
+	case err != nil && (before.Err == nil || partial(err) != partial(before.Err)):
 		text := "DNS fails: the endpoints that are known stay"
-		if before.Changed.IsZero() {
+		switch {
+		case partial(err):
+			text = "DNS has records that can be no endpoint's: they are left out"
+		case before.Changed.IsZero() && !changed:
 			text = "DNS fails: no endpoints are known from it yet"
 		}
 		d.cfg.Log.Warn(text, "name", before.From, "endpoints", endpoints, "err", err)
@@ -77,6 +80,8 @@ func (d *DNS) tell(endpoints int, changed bool, next time.Time, err error) {
 		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "why", d.denied())
 	case err == nil && changed && before.Endpoints == 0 && !before.Changed.IsZero():
 		d.cfg.Log.Info("DNS has endpoints of the name again", "name", before.From, "endpoints", endpoints)
+	case err == nil && partial(before.Err):
+		d.cfg.Log.Info("DNS has no records any more that are left out", "name", before.From, "endpoints", endpoints)
 	case err == nil && before.Err != nil:
 		d.cfg.Log.Info("DNS works again", "name", before.From, "endpoints", endpoints, "failures", before.Failures)
 	}

@@ -127,7 +127,10 @@ func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter floa
 		a.expires = now.Add(d.cfg.backoff(a.failures, jitter))
 		return
 	}
-	a.finding, a.failures, a.err = f, 0, f.left.err(q)
+	a.finding, a.failures = f, 0
+	if err := f.left.err(q); err != nil {
+		a.err = &partialError{err}
+	}
 	a.expires = now.Add(d.cfg.lifetime(f, jitter))
 }
 

@@ -217,3 +217,32 @@ func TestRecordsThatLeadNowhere(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLeftOutIsNoFailure: that records are left out of an answer whose others are used is logged as
+// that, and that all are left out as a failure.
+func TestLeftOutIsNoFailure(t *testing.T) {
+	s := newServer(t)
+	s.set("A db.example.", "30 A 10.0.0.1", "30 A 0.0.0.0")
+	cfg := of(s)
+	cfg.Type = "A"
+	r := lookups(t, cfg)
+	r.again()
+	equal(t, r.told(), "10.0.0.1:5432*1")
+	const leftOut, noMore = "DNS has records that can be no endpoint's: they are left out", "DNS has no records any more that are left out"
+	lines := func(left, failed, well int) {
+		t.Helper()
+		equal(t, r.logged(leftOut), left)
+		equal(t, r.logged("DNS fails: the endpoints that are known stay"), failed)
+		equal(t, r.logged(noMore), well)
+	}
+	lines(1, 0, 0)
+	s.set("A db.example.", "30 A 0.0.0.0")
+	r.again()
+	lines(1, 1, 0)
+	s.set("A db.example.", "30 A 10.0.0.1", "30 A 0.0.0.0")
+	r.again()
+	lines(2, 1, 0)
+	s.set("A db.example.", "30 A 10.0.0.1")
+	r.again()
+	lines(2, 1, 1)
+}
