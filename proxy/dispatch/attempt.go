@@ -161,7 +161,9 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	})
 	s.tried = append(s.tried, e.Endpoint)
 	s.stage = choosing
-	s.front = s.front && o.Failed() // what it lacks itself others may not
+	if !o.Failed() { // what it lacks itself others may not
+		s.visits = s.visits[:0]
+	}
 	if s.last {
 		s.resort(s.causes(), now)
 		return

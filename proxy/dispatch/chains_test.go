@@ -91,10 +91,19 @@ func TestNoStormBeforeAFullFallback(t *testing.T) {
 }
 
 // TestHeldForRoomOfAChain: clients that are held, because their own upstream is full and its fallback
-// refuses connections, get its room as they came, and before those who come later.
+// refuses connections, get its room as they came, and before those who come later; also those whose time in its own queue is
+// over before they try the fallback.
 func TestHeldForRoomOfAChain(t *testing.T) {
+	t.Run("without a queue", func(t *testing.T) { heldForRoomOfAChain(t, dispatch.ViewConfig{}) })
+	t.Run("with a queue", func(t *testing.T) {
+		heldForRoomOfAChain(t, dispatch.ViewConfig{QueueSize: 100, QueueTimeout: 2500 * time.Millisecond})
+	})
+}
+
+func heldForRoomOfAChain(t *testing.T, vc dispatch.ViewConfig) {
 	dead := newRig(t, 1, dispatch.ViewConfig{QueueSize: 100, QueueTimeout: time.Minute, Hold: 3 * time.Second}, nil)
-	r, session := occupied(t, dispatch.ViewConfig{Fallback: dead.view})
+	vc.Fallback = dead.view
+	r, session := occupied(t, vc)
 	come := func() *dispatch.Search {
 		s, _ := r.search()
 		if step := r.inVain(s); step.Do != core.Park {

@@ -22,16 +22,18 @@ type earlier struct {
 // errFailing says that there is room at none but an endpoint that is failing, for which it is not time.
 var errFailing = errors.New("it is not yet time to try a failing endpoint again")
 
-// joinEarlier has a client that has begun to wait at its view wait at those before it.
-func (s *Search) joinEarlier() {
+// joinEarlier has a client that has waited at its view since a time wait at those before it, for as long
+// or, where it has waited itself, longer.
+func (s *Search) joinEarlier(since int64) {
 	for v := s.root; v != nil && v != s.view; v = v.Fallback {
 		e := &earlier{view: v}
 		s.earlier = append(s.earlier, e)
-		if s.front {
-			v.up.queue.rejoin(&e.place, s.waker())
+		at := s.visited(&v.up.queue)
+		if at == 0 {
+			at = since
+		}
+		if v.up.queue.rejoin(&e.place, s.waker(), at) {
 			e.due = 1 // long ago: another one may have the turn, and no use for it
-		} else {
-			v.up.queue.join(&e.place, s.waker(), 1<<62)
 		}
 		v.up.queue.next() // there may be room since it was looked for
 	}
@@ -43,8 +45,8 @@ func (s *Search) pickEarlier(now int64) bool {
 	at, kept, round := s.view, s.passage, s.round
 	for _, e := range s.earlier {
 		q := &e.view.up.queue
-		if e.due != 0 && e.due <= now {
-			q.claim(&e.place)
+		if e.due != 0 && e.due <= now && !q.claim(&e.place) && !q.isFirst(&e.place) {
+			e.due = 0 // it is asked when it is the first
 		}
 		for q.turnOf(&e.place) {
 			s.view, s.passage, s.round = e.view, passage{}, len(s.tried)
@@ -54,7 +56,7 @@ func (s *Search) pickEarlier(now int64) bool {
 					waits.leave(&s.place)
 				}
 				s.leaveEarlier()
-				if s.front, s.trial = trial, trial; trial {
+				if s.back, s.trial = trial, trial; trial {
 					s.retries = s.view.Attempts
 				}
 				return true

@@ -11,8 +11,12 @@ type (
 	Waiter struct{ w waiter }
 )
 
-func (q *Queue) Join(w *Waiter, waker core.Waker, most int64) bool {
-	return q.q.join(&w.w, waker, most)
+func (q *Queue) Join(w *Waiter, waker core.Waker, most, now int64) bool {
+	return q.q.join(&w.w, waker, most, now)
+}
+
+func (q *Queue) Rejoin(w *Waiter, waker core.Waker, since int64) (first bool) {
+	return q.q.rejoin(&w.w, waker, since)
 }
 func (q *Queue) Next()               { q.q.next() }
 func (q *Queue) Turn(w *Waiter) bool { return q.q.turnOf(&w.w) }

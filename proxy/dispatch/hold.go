@@ -17,21 +17,16 @@ func (s *Search) hold(err error, now int64) bool {
 	if v.up.held.waiting.Load() == 0 {
 		v.up.heldFull.Store(false) // which was found of others
 	}
-	switch {
-	case s.patience(now) <= 0:
-		return false
-	case s.front:
-		v.up.held.rejoin(&s.place, s.waker())
-	case !v.up.held.join(&s.place, s.waker(), v.QueueSize-v.up.queue.waiting.Load()):
+	if s.patience(now) <= 0 || !s.enqueue(&v.up.held, v.QueueSize-v.up.queue.waiting.Load(), now) {
 		return false
 	}
 	if v.up.heldFull.Load() {
-		s.joinEarlier() // before who comes
+		s.joinEarlier(s.visited(&v.up.held))
 	} else if !s.held {
 		s.held = true
 		v.up.holds.Add(1)
 	}
-	s.front = false
+	s.back = false
 	s.cause, s.stage = err, holding
 	return true
 }
@@ -72,7 +67,7 @@ func (s *Search) await(now int64) (core.Step, bool) {
 		full, ok := s.pickLast(now)
 		if ok {
 			s.leaveHeld()
-			s.stage, s.front = connecting, true
+			s.stage = connecting
 			return core.Step{}, false
 		}
 		s.full = full
@@ -80,9 +75,7 @@ func (s *Search) await(now int64) (core.Step, bool) {
 		if !full {
 			s.noteUnserved(now)
 		} else if len(s.earlier) == 0 && q.isFirst(&s.place) { // it is asked when there is room, before who comes
-			s.front = true
-			s.joinEarlier()
-			s.front = false
+			s.joinEarlier(s.visited(q))
 		}
 		if left = s.patience(now); left <= 0 || !q.stay(&s.place) {
 			break

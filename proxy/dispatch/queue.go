@@ -9,7 +9,7 @@ import (
 )
 
 // A queue is clients that wait for room, first come first served: whoever comes while
-// others wait has to wait behind them. It has a lock, which only those take who wait,
+// others wait has to wait behind them, and whoever comes back has the place that it had. It has a lock, which only those take who wait,
 // and those who tell of room while somebody does.
 type queue struct {
 	places      *limit.Connections // that clients of this queue and of others have together; nil: any number
@@ -24,35 +24,45 @@ type queue struct {
 type waiter struct {
 	waker      core.Waker
 	next, prev *waiter
+	since      int64                 // clock, by which the queue is in order
 	in         atomic.Pointer[queue] // nil while it is in none, which others may end
 	woken      bool                  // it is its turn; under the queue's mu
 }
 
-// join adds a client at the end, unless most wait already that still want an answer.
-func (q *queue) join(w *waiter, waker core.Waker, most int64) bool {
+// join adds a client that comes now, unless most wait already that still want an answer.
+func (q *queue) join(w *waiter, waker core.Waker, most, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.take(most) && !(most > 0 && q.evict() && q.take(most)) {
 		return false
 	}
-	q.add(w, waker, q.last, nil)
+	q.add(w, waker, now)
 	return true
 }
 
-// rejoin adds a client that was the first, and had left to make a trial, as the first again.
-func (q *queue) rejoin(w *waiter, waker core.Waker) {
+// rejoin adds a client that has waited since a time, however many wait. It reports whether that is the
+// first.
+func (q *queue) rejoin(w *waiter, waker core.Waker, since int64) (first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.places != nil {
 		q.places.Add()
 	}
-	q.add(w, waker, nil, q.first)
+	q.add(w, waker, since)
+	return q.first == w
 }
 
-// add adds a client between two neighbours, of which nil is none: an end of the queue. The caller
-// holds mu, and has a place for it.
-func (q *queue) add(w *waiter, waker core.Waker, prev, next *waiter) {
-	w.waker, w.woken, w.prev, w.next = waker, false, prev, next
+// add adds a client behind those that have waited for as long. The caller holds mu, and has a place for
+// it. It looks from the end where the last ones are, and from the beginning where those are that come
+// back.
+func (q *queue) add(w *waiter, waker core.Waker, since int64) {
+	prev, next := q.last, (*waiter)(nil)
+	if prev != nil && prev.since > since {
+		for next = q.first; next.since <= since; next = next.next {
+		}
+		prev = next.prev
+	}
+	w.waker, w.since, w.woken, w.prev, w.next = waker, since, false, prev, next
 	w.in.Store(q)
 	if prev != nil {
 		prev.next = w

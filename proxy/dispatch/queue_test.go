@@ -12,22 +12,43 @@ import (
 )
 
 // TestQueueModel: whoever has waited longest is asked first, one at a time; room that
-// comes while somebody is being asked is not forgotten; who leaves costs nobody a turn.
+// comes while somebody is being asked is not forgotten; who leaves costs nobody a turn, and who comes
+// back has its place again, behind those that came at the same time.
 func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q dispatch.Queue
 		var order []*dispatch.Waiter // as they came
+		since := map[*dispatch.Waiter]int64{}
+		var gone []*dispatch.Waiter
+		now := int64(1)
 		asked := map[*dispatch.Waiter]bool{}
 		room := 0
 		join := func(t *rapid.T) {
 			w := new(dispatch.Waiter)
 			most := int64(rapid.IntRange(1, 5).Draw(t, "most"))
-			ok := q.Join(w, core.WakerFunc(func() { asked[w] = true }), most)
+			now += int64(rapid.IntRange(0, 1).Draw(t, "time"))
+			ok := q.Join(w, core.WakerFunc(func() { asked[w] = true }), most, now)
 			if want := int64(len(order)) < most; ok != want {
 				t.Fatalf("joined: %v with %d of %d", ok, len(order), most)
 			}
 			if ok {
-				order = append(order, w)
+				order, since[w] = append(order, w), now
+			}
+		}
+		back := func(t *rapid.T) {
+			if len(gone) == 0 {
+				return
+			}
+			n := rapid.IntRange(0, len(gone)-1).Draw(t, "who")
+			w := gone[n]
+			gone = slices.Delete(gone, n, n+1)
+			at := slices.IndexFunc(order, func(o *dispatch.Waiter) bool { return since[o] > since[w] })
+			if at < 0 {
+				at = len(order)
+			}
+			order = slices.Insert(order, at, w)
+			if first := q.Rejoin(w, core.WakerFunc(func() { asked[w] = true }), since[w]); first != (at == 0) {
+				t.Fatalf("that it is the first is %v, want place %d", first, at)
 			}
 		}
 		leave := func(t *rapid.T) {
@@ -38,6 +59,7 @@ func TestQueueModel(t *testing.T) {
 			q.Leave(order[i])
 			q.Leave(order[i]) // again does nothing
 			delete(asked, order[i])
+			gone = append(gone, order[i])
 			order = slices.Delete(order, i, i+1)
 		}
 		look := func(t *rapid.T) {
@@ -46,14 +68,14 @@ func TestQueueModel(t *testing.T) {
 				if !q.Turn(w) {
 					t.Fatal("it was woken, and it is not its turn")
 				}
-				if w != order[0] {
+				if w != order[0] && since[order[0]] >= since[w] {
 					t.Fatal("it is the turn of one who came later")
 				}
 				for {
 					if room > 0 {
 						room--
 						q.Leave(w)
-						order = order[1:]
+						order = slices.DeleteFunc(order, func(o *dispatch.Waiter) bool { return o == w })
 						break
 					}
 					if !q.Stay(w) {
@@ -64,7 +86,7 @@ func TestQueueModel(t *testing.T) {
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"join": join, "leave": leave, "look": look,
+			"join": join, "leave": leave, "back": back, "look": look,
 			"room": func(*rapid.T) {
 				room++
 				q.Next()
@@ -107,7 +129,7 @@ func TestQueueAtOnce(t *testing.T) {
 				case woken <- struct{}{}:
 				default:
 				}
-			}), clients)
+			}), clients, 1)
 			q.Next()
 			for {
 				if q.Turn(&w) {

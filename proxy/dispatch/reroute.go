@@ -43,9 +43,9 @@ func (s *Search) reroute(l *Listener, now int64) {
 		s.handed.view = l.viewFor(s.client)
 	}
 	s.view, s.root, s.cause, s.stage = nil, nil, nil, routing
-	s.front, s.began, s.last, s.untold, s.held, s.full, s.paused = false, false, false, false, false, false, false
+	s.began, s.last, s.untold, s.held, s.full, s.paused, s.back = false, false, false, false, false, false, false
 	s.failing, s.round, s.retries, s.pauses = 0, 0, 0, 0
-	s.tried, s.failures, s.failed = s.tried[:0], s.failures[:0], s.failed[:0]
+	s.tried, s.failures, s.failed, s.visits = s.tried[:0], s.failures[:0], s.failed[:0], s.visits[:0]
 }
 
 // refuse ends the search, unless a reload has the client go elsewhere: nobody serves it. full says

@@ -30,15 +30,16 @@ type Search struct {
 	root    *View  // the first one: others are fallbacks
 	place   waiter // in a queue
 	earlier []*earlier
-	front   bool  // it was the first that waited, and is again if it gets no endpoint
-	since   int64 // clock, of waiting there
-	began   bool  // counted by the view's budget
-	last    bool  // it takes what it gets, see lastresort.go
-	untold  bool  // it has from the beginning: the upstream's breaker has nothing to learn from it
-	failing int64 // clock, since when it could not be served; 0: it has not been tried yet
-	held    bool  // counted
-	full    bool  // there was an endpoint the last time, without room
-	cause   error // why it is held
+	visits  []visit // of queues, in which it keeps its place until it is served
+	back    bool    // it has been at the views on its way, and was counted
+	since   int64   // clock, of waiting there
+	began   bool    // counted by the view's budget
+	last    bool    // it takes what it gets, see lastresort.go
+	untold  bool    // it has from the beginning: the upstream's breaker has nothing to learn from it
+	failing int64   // clock, since when it could not be served; 0: it has not been tried yet
+	held    bool    // counted
+	full    bool    // there was an endpoint the last time, without room
+	cause   error   // why it is held
 
 	passage  passage   // through the view's breaker
 	endpoint *Endpoint // acquired; nil: none yet
@@ -74,6 +75,7 @@ const (
 func (s *Search) Begin(c *core.Client, _ int64) {
 	*s = Search{
 		listener: s.listener, handed: s.handed, client: c, tried: s.tried[:0], failures: s.failures[:0], earlier: s.earlier[:0],
+		visits:  s.visits[:0],
 		attempt: attempt{failed: s.failed[:0]},
 	}
 }
@@ -88,7 +90,7 @@ func (s *Search) Next(now int64) core.Step {
 		var done bool
 		switch s.stage {
 		case atDoor:
-			step, done = s.enter()
+			step, done = s.enter(now)
 		case routing:
 			step, done = s.route()
 		case choosing:
@@ -118,7 +120,7 @@ func (s *Search) Next(now int64) core.Step {
 }
 
 // enter takes a place under the listener's limit for a client that has none yet.
-func (s *Search) enter() (core.Step, bool) {
+func (s *Search) enter(now int64) (core.Step, bool) {
 	t, _ := s.client.Ticket.(*ticket)
 	if t == nil || !t.over {
 		s.stage = routing
@@ -126,7 +128,7 @@ func (s *Search) enter() (core.Step, bool) {
 	}
 	door := s.listener.door
 	if s.place.in.Load() == nil {
-		door.queue.join(&s.place, s.waker(), 1<<62)
+		door.queue.join(&s.place, s.waker(), 1<<62, now)
 		// There may have been room between the look and the joining, of which nobody was told.
 		door.queue.next()
 	}
@@ -234,21 +236,19 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 	if v.QueueSize <= 0 {
 		return core.Step{}, s.unavailable(cause, now)
 	}
-	switch {
-	case s.front: // it has waited since
-		v.up.queue.rejoin(&s.place, s.waker())
-	case v.up.queue.join(&s.place, s.waker(), v.QueueSize):
-		v.up.queued.Add(1)
-		s.since = now
-	default:
+	back := s.visited(&v.up.queue) != 0
+	if !s.enqueue(&v.up.queue, v.QueueSize, now) {
 		v.freed()
 		return core.Step{}, s.unavailable(ErrQueueFull, now)
+	}
+	if s.since = s.visited(&v.up.queue); !back {
+		v.up.queued.Add(1)
 	}
 	s.stage = waiting
 	// There may have been room between the look and the joining, of which nobody was told.
 	v.up.queue.next()
-	s.joinEarlier()
-	s.front = false
+	s.joinEarlier(s.since)
+	s.back = false
 	return core.Step{Do: core.Park, Timeout: s.untilEarlier(max(time.Duration(s.since+int64(v.times().QueueTimeout)-now), 1), now)}, true
 }
 
@@ -380,7 +380,7 @@ func (s *Search) unavailable(err error, now int64) bool {
 		s.resort(err, now)
 	case v.Fallback != nil:
 		s.leave(s.passage.last, now)
-		if !s.front { // or it was counted when it came by first
+		if !s.back {
 			v.up.fallbacks.Add(1)
 		}
 		s.view, s.stage = v.Fallback, routing
@@ -477,6 +477,7 @@ func (s *Search) Close() {
 		s.leave(health.Unknown, s.listener.now())
 	}
 	s.client, s.view, s.root, s.failures, s.cause, s.err = nil, nil, nil, nil, nil, nil
+	clear(s.visits[:cap(s.visits)])
 	clear(s.tried[:cap(s.tried)])
 	s.tried = s.tried[:0]
 	s.failed = slices.Delete(s.failed, 0, len(s.failed))
