@@ -140,6 +140,9 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 			b.Well()
 		}
 	}
+	if b := e.breaker.Load(); b != nil {
+		b.Forget()
+	}
 }
 
 // mute has verdicts on the endpoint, beside its checks', not be told.

@@ -78,7 +78,6 @@ func (p *passages) next(c *passenger, dice *rand.Rand) (gone bool) {
 		c.search.Close()
 		c.bond = limits.Of.(core.Bond)
 		p.ok++
-		p.judge()
 		return false
 	}
 	return c.search.Next(p.clock).Do == core.GiveUp && p.refused(c)

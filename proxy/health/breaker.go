@@ -201,14 +201,13 @@ func (b *Breaker) enter(s *setting) Refusal {
 }
 
 // Reached tells that a connection was made. It counts as one that succeeded, unless it
-// is reported to have failed after all: sessions may last for days.
+// is reported to have failed after all: sessions may last for days. No Breaker opens by it, though it
+// may be the one that makes up MinVolume.
 func (b *Breaker) Reached() {
 	b.load.Add(^uint64(pendingOne - 1))
 	s := b.set.Load()
 	if w := word(b.word.Load()); s.window != nil && w.state() == Closed {
-		now := b.keeper.cfg.Now()
-		s.window.add(now, false)
-		b.judge(s, w, now)
+		s.window.add(b.keeper.cfg.Now(), false)
 	}
 }
 

@@ -105,7 +105,6 @@ func (b *breakerModel) width() int64 { return int64(b.cfg.Window) / health.Slots
 func (b *breakerModel) reached(now int64) {
 	if b.state == health.Closed {
 		b.events = append(b.events, modelEvent{now / b.width(), false})
-		b.judge(now)
 	}
 }
 

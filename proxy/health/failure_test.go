@@ -30,9 +30,9 @@ func TestCausesNameTheLastFailure(t *testing.T) {
 		m.Report(health.OK, c.Now())
 		row.Because(syscall.ECONNREFUSED.Error()) // of one before
 		row.Report(health.HungUp, c.Now())
+		b.Reached()
 		b.Because(syscall.EHOSTUNREACH.Error())
 		b.Report(0, health.ConnectFailed, c.Now())
-		b.Reached()
 	}
 	c.advance(time.Second)
 	k.Step()

@@ -52,6 +52,13 @@ func (h *haste) become(s State, now int64) {
 // Breaker is half-open at once, for trials to find out.
 func (b *Breaker) Well() { b.hasten(never, "an endpoint is healthy again") }
 
+// Forget has a Breaker that is closed forget what has failed: before its endpoint was healthy again.
+func (b *Breaker) Forget() {
+	if s := b.set.Load(); s.window != nil && b.State() == Closed {
+		s.window.clear()
+	}
+}
+
 // SetDown is that of [Member], for the Breaker of an endpoint.
 func (b *Breaker) SetDown(down bool) { b.damper.mute(b.keeper, down) }
 

@@ -310,3 +310,30 @@ func TestStaysEjected(t *testing.T) {
 		t.Error("its time is over, and it is ejected")
 	}
 }
+
+// TestSuccessOpensNoBreaker: neither does a connection that is made, however many failed before, nor one
+// that fails after a check has found the endpoint healthy again.
+func TestSuccessOpensNoBreaker(t *testing.T) {
+	for _, well := range []bool{false, true} {
+		k, c := idle(0)
+		b := health.NewBreaker(k, "a", nil, &health.BreakerConfig{
+			FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Minute, TrialConnections: 1,
+		})
+		for range 18 {
+			b.Report(0, health.ConnectFailed, c.Now())
+		}
+		if well {
+			b.Forget()
+		}
+		for range 5 {
+			b.Reached()
+		}
+		if b.State() != health.Closed {
+			t.Errorf("well %v: %v after connections that were made", well, b.State())
+		}
+		b.Report(0, health.ConnectFailed, c.Now())
+		if open := b.State() == health.Open; open == well {
+			t.Errorf("well %v: after the next that failed: %v", well, b.State())
+		}
+	}
+}
