@@ -22,7 +22,7 @@ type attempt struct {
 	end     int64 // clock, of the endpoint's time; 0: never
 	failed  []error
 	beyond  bool // as a last resort, of which there would be none by what is thought of endpoints
-	trial   bool // of a failing endpoint, before the view that the client waits at
+	trial   bool // by a client that waits for room at others
 }
 
 // pick acquires an endpoint that every breaker lets the client through to.
@@ -164,8 +164,12 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	if !o.Failed() { // what it lacks itself others may not
 		s.visits = s.visits[:0]
 	}
-	if s.last {
+	switch {
+	case s.last:
 		s.resort(s.causes(), now)
+		return
+	case s.trial && !s.back: // it waits on at this one
+		s.stage = queueing
 		return
 	}
 	if s.retries >= s.view.Attempts || !s.view.Budget.Retry(now) {

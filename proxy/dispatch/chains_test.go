@@ -30,64 +30,165 @@ func (r *rig) occupy() core.Bond {
 	return limits.Of.(core.Bond)
 }
 
+// A crowd is clients that wait for an endpoint, all of which refuse connections until they accept.
+type crowd struct {
+	*rig
+	clocks           []*int64 // of other rigs
+	waiting          []*dispatch.Search
+	accepts          bool
+	connects, served int
+	sessions         []core.Bond
+}
+
+// come has clients come that are not served at once.
+func (c *crowd) come(clients int) {
+	c.t.Helper()
+	for range clients {
+		s, _ := c.search()
+		c.waiting = append(c.waiting, s)
+		c.look(len(c.waiting) - 1)
+	}
+}
+
+// look has a client go on until it waits again or is served.
+func (c *crowd) look(i int) {
+	c.t.Helper()
+	for range 100 {
+		switch step := c.waiting[i].Next(c.clock); step.Do {
+		case core.Connect:
+			c.connects++
+			if c.accepts {
+				limits, err := c.waiting[i].Reached(c.clock)
+				if err != nil {
+					c.t.Fatal(err)
+				}
+				c.sessions = append(c.sessions, limits.Of.(core.Bond))
+				c.waiting[i].Close()
+				c.waiting[i] = nil
+				c.served++
+				return
+			}
+			c.waiting[i].Failed(syscall.ECONNREFUSED, c.clock)
+		case core.Park:
+			return
+		default:
+			c.t.Fatalf("client %d: %+v, %v", i, step, c.waiting[i].Err())
+		}
+	}
+	c.t.Fatalf("client %d tries without end", i)
+}
+
+// wait has a time pass, at each millisecond of which all look whether they were woken or not.
+func (c *crowd) wait(d time.Duration) {
+	c.t.Helper()
+	for end := c.clock + int64(d); c.clock < end; {
+		c.pass(time.Millisecond)
+		for _, clock := range c.clocks {
+			*clock = c.clock
+		}
+		for i, s := range c.waiting {
+			if s != nil {
+				c.look(i)
+			}
+		}
+	}
+}
+
+// leave ends all that are left, and their sessions.
+func (c *crowd) leave() {
+	for _, s := range c.waiting {
+		if s != nil {
+			s.Close()
+		}
+	}
+	for _, b := range c.sessions {
+		b.Ended(answered, nil)
+	}
+}
+
 // TestNoStormBeforeAFullFallback: clients that wait for room at the fallback, because their own
 // upstream refuses connections, try that at intervals, however many wait; and they are served there
-// when it accepts again.
+// when it accepts again, whatever its checks have found.
 func TestNoStormBeforeAFullFallback(t *testing.T) {
-	full, session := occupied(t, dispatch.ViewConfig{QueueSize: 100, QueueTimeout: time.Minute})
-	r := newRig(t, 1, dispatch.ViewConfig{Fallback: full.view}, nil)
-	const clients = 20
-	var waiting [clients]*dispatch.Search
-	connects, accepts, served := 0, false, 0
-	look := func(i int) {
-		for range 100 {
-			switch step := waiting[i].Next(r.clock); step.Do {
-			case core.Connect:
-				connects++
-				if accepts {
-					if _, err := waiting[i].Reached(r.clock); err != nil {
-						t.Fatal(err)
-					}
-					waiting[i].Close()
-					waiting[i] = nil
-					served++
-					return
-				}
-				waiting[i].Failed(syscall.ECONNREFUSED, r.clock)
-			case core.Park:
-				return
-			default:
-				t.Fatalf("client %d: %+v, %v", i, step, waiting[i].Err())
-			}
+	for _, down := range []bool{false, true} {
+		const clients = 20
+		full, session := occupied(t, dispatch.ViewConfig{QueueSize: 100, QueueTimeout: time.Minute})
+		r := newRig(t, 1, dispatch.ViewConfig{Fallback: full.view}, nil)
+		r.endpoint(0).SetHealthy(!down)
+		c := &crowd{rig: r, clocks: []*int64{&full.clock}}
+		c.come(clients)
+		first := c.connects
+		c.wait(10 * time.Second)
+		if n := c.connects - first; n < 100 || n > 10*20+clients {
+			t.Errorf("down %v: %d connects in vain in 10 s of %d clients, and %d when they came", down, n, clients, first)
 		}
-		t.Fatalf("client %d tries without end", i)
-	}
-	for i := range waiting {
-		waiting[i], _ = r.search()
-		look(i)
-	}
-	first := connects
-	round := func(d time.Duration) {
-		for end := r.clock + int64(d); r.clock < end; {
-			r.pass(time.Millisecond)
-			full.clock = r.clock
-			for i, s := range waiting {
-				if s != nil { // whether it was woken or not
-					look(i)
-				}
-			}
+		c.accepts = true
+		c.wait(100 * time.Millisecond)
+		if c.served != clients {
+			t.Errorf("down %v: %d of %d are served", down, c.served, clients)
 		}
+		c.leave()
+		session.Ended(answered, nil)
 	}
-	round(10 * time.Second)
-	if n := connects - first; n < 100 || n > 10*20+clients {
-		t.Errorf("%d connects in vain in 10 s of %d clients, and %d when they came", n, clients, first)
+}
+
+// TestWaitersTryWhatIsFailing: clients that wait for room at an endpoint try another one at intervals
+// that gets no clients because it has refused connections, and are served there when it accepts again,
+// before their time in the queue is over.
+func TestWaitersTryWhatIsFailing(t *testing.T) {
+	for name, verdict := range map[string]func(*dispatch.Endpoint, bool){
+		"ejected": func(e *dispatch.Endpoint, bad bool) { e.SetEjected(bad) },
+		"down":    func(e *dispatch.Endpoint, bad bool) { e.SetHealthy(!bad) },
+		"none":    func(*dispatch.Endpoint, bool) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const clients = 20
+			r := newRig(t, 2, dispatch.ViewConfig{QueueSize: 100, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second}, nil)
+			r.endpoint(0).SetEjected(true)
+			r.endpoint(1).SetLimit(1)
+			session := r.serve()
+			r.endpoint(0).SetEjected(false)
+			verdict(r.endpoint(0), true)
+			r.endpoint(0).SetFailing(true)
+			c := &crowd{rig: r}
+			c.come(clients)
+			c.wait(4 * time.Second)
+			if n := c.connects; n < 40 || n > 4*20+clients {
+				t.Errorf("%d connects in vain in 4 s of %d clients", n, clients)
+			}
+			c.accepts = true
+			c.wait(100 * time.Millisecond)
+			if c.served != clients {
+				t.Errorf("%d of %d are served", c.served, clients)
+			}
+			c.leave()
+			session.Ended(answered, nil)
+			if n := r.active(); n != 0 {
+				t.Errorf("%d sessions in the end", n)
+			}
+		})
 	}
-	accepts = true
-	round(time.Second)
-	if served != clients {
-		t.Errorf("%d of %d are served", served, clients)
+}
+
+// TestWaitersTryNoOthers: an endpoint that gets no clients for another reason than that it could not be
+// connected to is not tried by clients that wait for room elsewhere.
+func TestWaitersTryNoOthers(t *testing.T) {
+	r := newRig(t, 2, dispatch.ViewConfig{QueueSize: 100, QueueTimeout: 5 * time.Second}, nil)
+	r.endpoint(0).SetEjected(true)
+	r.endpoint(1).SetLimit(1)
+	session := r.serve()
+	c := &crowd{rig: r, accepts: true}
+	c.come(5)
+	c.wait(4 * time.Second)
+	if c.connects != 0 {
+		t.Errorf("%d connects to it", c.connects)
 	}
 	session.Ended(answered, nil)
+	c.wait(10 * time.Millisecond)
+	if c.served != 1 {
+		t.Errorf("%d have the room of one", c.served)
+	}
+	c.leave()
 }
 
 // TestHeldForRoomOfAChain: clients that are held, because their own upstream is full and its fallback

@@ -16,10 +16,11 @@ import (
 type earlier struct {
 	view  *View
 	place waiter
-	due   int64 // clock, when an endpoint may be tried that is failing; 0: there is none to be had
+	due   int64 // clock, when an endpoint may be tried that gets no clients; 0: it is not the first
 }
 
-// errFailing says that there is room at none but an endpoint that is failing, for which it is not time.
+// errFailing says that there is room at none but an endpoint that is failing, for which it is not yet
+// time.
 var errFailing = errors.New("it is not yet time to try a failing endpoint again")
 
 // joinEarlier has a client that has waited at its view since a time wait at those before it, for as long
@@ -40,8 +41,8 @@ func (s *Search) joinEarlier(since int64) {
 }
 
 // pickEarlier looks for room at the upstreams before the one that the client waits at, if it is
-// its turn there.
-func (s *Search) pickEarlier(now int64) bool {
+// its turn there. left is how much longer it waits.
+func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 	at, kept, round := s.view, s.passage, s.round
 	for _, e := range s.earlier {
 		q := &e.view.up.queue
@@ -50,7 +51,7 @@ func (s *Search) pickEarlier(now int64) bool {
 		}
 		for q.turnOf(&e.place) {
 			s.view, s.passage, s.round = e.view, passage{}, len(s.tried)
-			trial, err := s.pickFree(e, now)
+			trial, err := s.pickFree(&e.due, left, now)
 			if err == nil {
 				if waits := s.place.in.Load(); waits != nil {
 					waits.leave(&s.place)
@@ -63,12 +64,7 @@ func (s *Search) pickEarlier(now int64) bool {
 			}
 			s.yield(now)
 			s.view, s.passage, s.round = at, kept, round
-			again := q.stay(&e.place)
-			if again && !errors.Is(err, balance.ErrFull) { // what there is room for is not for it
-				again = false
-				q.stay(&e.place)
-			}
-			if !again {
+			if !q.stayFor(&e.place, errors.Is(err, balance.ErrFull)) {
 				break
 			}
 		}
@@ -76,8 +72,16 @@ func (s *Search) pickEarlier(now int64) bool {
 	return false
 }
 
-// untilEarlier is how long a client waits, at most left, until it looks again by itself.
-func (s *Search) untilEarlier(left time.Duration, now int64) time.Duration {
+// untilTrials is how long a client waits, at most left, until it looks again by itself.
+func (s *Search) untilTrials(left time.Duration, now int64) time.Duration {
+	if s.stage == waiting {
+		switch {
+		case s.due != 0:
+			left = min(left, max(time.Duration(s.due-now), time.Millisecond))
+		case s.view.up.queue.isFirst(&s.place): // another one has the turn, and may have no use for it
+			left = min(left, trialEvery)
+		}
+	}
 	for _, e := range s.earlier {
 		if e.due != 0 {
 			left = min(left, max(time.Duration(e.due-now), time.Millisecond))
@@ -86,17 +90,28 @@ func (s *Search) untilEarlier(left time.Duration, now int64) time.Duration {
 	return left
 }
 
-// pickFree is pick for a client that waits at one before its view. An endpoint that is failing is tried at
-// intervals, however many wait; trial says that this is one of these.
-func (s *Search) pickFree(at *earlier, now int64) (trial bool, err error) {
-	at.due = 0
-	if err = s.pick(now); err != nil || !s.endpoint.Failing() {
+// pickFree is pick for a client that waits for room. An endpoint that is failing is tried at intervals,
+// however many wait, also one that gets no clients otherwise; trial says that this is one of these, and
+// due is set to when the next may be. A client whose time is over makes none.
+func (s *Search) pickFree(due *int64, left time.Duration, now int64) (trial bool, err error) {
+	*due = 0
+	if err = s.pick(now); err != nil {
+		if left <= 0 {
+			return false, err
+		}
+		if trial, ok := s.pickUnusable(now); ok {
+			return trial, nil
+		}
+		*due = now + int64(s.view.up.untilTrial(now))
 		return false, err
 	}
-	if s.endpoint.claimTrial(now) {
+	if !s.endpoint.Failing() {
+		return false, nil
+	}
+	if left > 0 && s.endpoint.claimTrial(now) {
 		return true, nil
 	}
-	due := s.endpoint.trials.due.Load()
+	next := s.endpoint.trials.due.Load()
 	s.settle(health.Unknown, now)
 	s.attempt = attempt{failed: s.failed[:0]}
 	set := s.view.Set()
@@ -105,8 +120,56 @@ func (s *Search) pickFree(at *earlier, now int64) (trial bool, err error) {
 	if b, err := set.Pick(&r); err == nil && s.admit(b, s.view.up.panicking(set), now) {
 		return false, nil
 	}
-	at.due = max(due, now+1)
+	*due = max(next, now+1)
 	return false, errFailing
+}
+
+// pickUnusable acquires an endpoint that a verdict keeps clients from: one that others could connect to
+// after it had been failing, or else one that is failing, as a trial.
+func (s *Search) pickUnusable(now int64) (trial, ok bool) {
+	set := s.view.Set()
+	if set == nil {
+		return false, false
+	}
+	s.attempt = attempt{failed: s.failed[:0]}
+	if s.pass(true) != nil {
+		return false, false
+	}
+	e := s.proven(set, now)
+	if trial = e == nil; trial {
+		e = s.tryFailing(set, now)
+	}
+	if e == nil || !s.admit(e, true, now) {
+		s.yield(now)
+		return false, false
+	}
+	s.beyond = true
+	return trial, true
+}
+
+// provenFor is for how long it counts that an endpoint could be connected to.
+const provenFor = 10 * time.Second
+
+// proven acquires an endpoint that could be connected to lately, after connections to it had failed.
+func (s *Search) proven(set *balance.Set, now int64) *balance.Endpoint {
+	tried := len(s.tried)
+	defer func() { s.tried = s.tried[:tried] }()
+	r := s.request()
+	r.Which = balance.Hopeful
+	for range mostAvoided {
+		r.Tried = s.tried[s.round:]
+		b, err := set.Pick(&r)
+		if err != nil {
+			return nil
+		}
+		t := &b.Of.(*Endpoint).trials
+		if made := t.made.Load(); t.failed.Load() != 0 && made > t.failed.Load() && now-made < int64(provenFor) {
+			return b
+		}
+		b.Release()
+		s.tried = append(s.tried, b) // for this pick
+	}
+	return nil
 }
 
 // claimTrial reports whether an endpoint that is failing may be tried, and has others wait for that.

@@ -48,7 +48,7 @@ func (s *Search) await(now int64) (core.Step, bool) {
 		s.reroute(l, now)
 		return core.Step{}, false
 	}
-	if s.pickEarlier(now) {
+	if s.pickEarlier(left, now) {
 		s.stage = connecting
 		return core.Step{}, false
 	}
@@ -89,7 +89,7 @@ func (s *Search) await(now int64) (core.Step, bool) {
 		s.refuse(s.cause, s.full, now)
 		return core.Step{}, false
 	}
-	return core.Step{Do: core.Park, Timeout: s.untilEarlier(min(left, v.up.untilTrial(now)), now)}, true
+	return core.Step{Do: core.Park, Timeout: s.untilTrials(min(left, v.up.untilTrial(now)), now)}, true
 }
 
 // leaveHeld is the end of being held.

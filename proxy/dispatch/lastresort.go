@@ -111,6 +111,7 @@ func (e *Endpoint) reached(began, now int64) {
 		e.trials.well.Store(now)
 		e.SetFailing(false)
 		e.up.held.next()
+		e.up.queue.next()
 	}
 }
 
@@ -166,7 +167,7 @@ func (s *Search) pickLast(now int64) (full, ok bool) {
 // served for as long as clients are held, it tries each of them once more, and a second time if
 // others could reach it meanwhile, and no oftener.
 func (s *Search) exclude(now int64) {
-	s.tried = s.tried[:0]
+	s.tried, s.round = s.tried[:0], 0
 	late := s.late(now)
 	for i := range s.failures {
 		f := &s.failures[i]
@@ -243,7 +244,7 @@ func (s *Search) tryFailing(set *balance.Set, now int64) *balance.Endpoint {
 		switch due := e.trials.due.Load(); {
 		case due > now:
 			next = min(next, due)
-		case slices.Contains(s.tried, b):
+		case slices.Contains(s.tried[s.round:], b):
 			next = now // somebody else may
 		case first == nil:
 			first = e

@@ -178,6 +178,17 @@ func (q *queue) stay(w *waiter) (again bool) {
 	return false
 }
 
+// stayFor is stay for a client that has found that there is no room or, unless full, none that is for
+// it: then it does not look again.
+func (q *queue) stayFor(w *waiter, full bool) (again bool) {
+	again = q.stay(w)
+	if again && !full {
+		q.stay(w)
+		return false
+	}
+	return again
+}
+
 // leave ends a client's waiting. If it was its turn the next one is asked, since it
 // may have left room, or have left without having looked; and if it was the first, since
 // who is first may look without being asked.

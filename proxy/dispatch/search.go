@@ -32,7 +32,8 @@ type Search struct {
 	earlier []*earlier
 	visits  []visit // of queues, in which it keeps its place until it is served
 	back    bool    // it has been at the views on its way, and was counted
-	since   int64   // clock, of waiting there
+	since   int64   // clock, of waiting for room
+	due     int64   // clock, when an endpoint may be tried there that gets no clients; 0: it is not the first
 	began   bool    // counted by the view's budget
 	last    bool    // it takes what it gets, see lastresort.go
 	untold  bool    // it has from the beginning: the upstream's breaker has nothing to learn from it
@@ -62,9 +63,10 @@ const (
 	atDoor stage = iota
 	routing
 	choosing
-	waiting // for room at an endpoint
-	holding // for an endpoint
-	pausing // before endpoints are tried again
+	queueing // for room at an endpoint, where it has waited before
+	waiting  // for that
+	holding  // for an endpoint
+	pausing  // before endpoints are tried again
 	connecting
 	direct     // to the original destination
 	responding // in place of an endpoint
@@ -95,6 +97,8 @@ func (s *Search) Next(now int64) core.Step {
 			step, done = s.route()
 		case choosing:
 			step, done = s.choose(now)
+		case queueing:
+			step, done = s.line(now, balance.ErrFull)
 		case waiting:
 			step, done = s.wait(now)
 		case holding:
@@ -244,33 +248,38 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 	if s.since = s.visited(&v.up.queue); !back {
 		v.up.queued.Add(1)
 	}
-	s.stage = waiting
+	s.stage, s.due, s.round = waiting, 0, len(s.tried) // all of them may be tried again when there is room
 	// There may have been room between the look and the joining, of which nobody was told.
 	v.up.queue.next()
 	s.joinEarlier(s.since)
 	s.back = false
-	return core.Step{Do: core.Park, Timeout: s.untilEarlier(max(time.Duration(s.since+int64(v.times().QueueTimeout)-now), 1), now)}, true
+	return core.Step{Do: core.Park, Timeout: s.untilTrials(max(time.Duration(s.since+int64(v.times().QueueTimeout)-now), 1), now)}, true
 }
 
 // wait looks whether it is the client's turn, and there is room.
 func (s *Search) wait(now int64) (core.Step, bool) {
 	v := s.view
 	left := time.Duration(s.since + int64(v.times().QueueTimeout) - now)
-	if s.pickEarlier(now) {
+	if s.pickEarlier(left, now) {
 		s.stage = connecting
 		return core.Step{}, false
 	}
+	if !v.up.queue.isFirst(&s.place) {
+		s.due = 0
+	} else if s.due <= now {
+		v.up.queue.claim(&s.place)
+	}
 	for v.up.queue.turnOf(&s.place) {
-		err := s.pick(now)
+		trial, err := s.pickFree(&s.due, left, now)
 		switch {
 		case err == nil:
 			s.leaveLine()
-			s.stage = connecting
+			s.stage, s.trial = connecting, trial
 			return core.Step{}, false
-		case !errors.Is(err, balance.ErrFull):
+		case err != errFailing && !errors.Is(err, balance.ErrFull):
 			s.leaveLine()
 			return core.Step{}, s.unpicked(err, now)
-		case left > 0 && v.up.queue.stay(&s.place):
+		case left > 0 && v.up.queue.stayFor(&s.place, err != errFailing):
 			continue
 		}
 		break
@@ -283,7 +292,7 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 		s.leaveEarlier()
 		return core.Step{}, s.unavailable(ErrQueueFull, now)
 	}
-	return core.Step{Do: core.Park, Timeout: s.untilEarlier(left, now)}, true
+	return core.Step{Do: core.Park, Timeout: s.untilTrials(left, now)}, true
 }
 
 // leaveLine ends the client's waiting for room.
