@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/proxy/file"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -20,7 +21,7 @@ func (t Tree) read(path string, most int) ([]byte, error) {
 	case !ok:
 		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	case len(text) > most:
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errTooLarge}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: file.ErrTooLarge}
 	}
 	return []byte(text), nil
 }

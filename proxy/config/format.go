@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/penstock/penstock/proxy/file"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -14,7 +15,7 @@ import (
 // Comments stay where they are, in their columns if they are behind something, and so does what somebody has chosen: the order of keys,
 // quotes, {flow} on one line or on several. What the file includes is left alone.
 func Format(path string) (text, formatted []byte, problems []Problem) {
-	text, err := readFile(path, maxFile)
+	text, err := file.Read(path, maxFile)
 	if err != nil {
 		return nil, nil, []Problem{place{src: &source{name: path}}.problem(mend(err, maxFile), "cannot be read: %v", pathless(err))}
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 
+	"github.com/penstock/penstock/proxy/file"
 	"github.com/penstock/penstock/proxy/socket"
 	"go.yaml.in/yaml/v4"
 )
@@ -38,7 +39,7 @@ type loader struct {
 
 func newLoader(env Env) *loader {
 	l := &loader{visited: make(map[string]bool), glob: filepath.Glob}
-	l.env, l.read, l.isDir, l.exists, l.isLocal, l.reaches = env, readFile, isDir, exists, isLocal, socket.Local()
+	l.env, l.read, l.isDir, l.exists, l.isLocal, l.reaches = env, file.Read, isDir, exists, isLocal, socket.Local()
 	l.places, l.bad, l.strange = make(map[any]place), make(map[any]bool), make(map[any]bool)
 	root().fill(reflect.ValueOf(&l.cfg).Elem())
 	return l

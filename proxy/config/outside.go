@@ -3,12 +3,12 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+
+	"github.com/penstock/penstock/proxy/file"
 )
 
 // expand replaces ${NAME} by the variable of the environment, and $$ by $. It says
@@ -142,30 +142,6 @@ func (d *decoder) contents(path string) ([]byte, *complaint) {
 	return data, nil
 }
 
-// errTooLarge is that of readFile.
-var errTooLarge = errors.New("file too large")
-
-// readFile reads a file of at most so many bytes. It does not wait for a pipe's writer.
-func readFile(path string, most int) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if mode := info.Mode(); !mode.IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
-	if err == nil && len(data) > most {
-		err = &fs.PathError{Op: "read", Path: path, Err: errTooLarge}
-	}
-	return data, err
-}
-
 // mend says what to do about a file that cannot be read.
 func mend(err error, most int) string {
 	switch {
@@ -173,7 +149,7 @@ func mend(err error, most int) string {
 		return "write the name of a file that is there"
 	case errors.Is(err, fs.ErrPermission):
 		return "let this user read it"
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, file.ErrTooLarge):
 		return fmt.Sprintf("make it at most %s", showSize(int64(most)))
 	}
 	return "write the name of a file"

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/penstock/penstock/proxy/file"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -14,7 +15,7 @@ var resolved = sync.OnceValues(func() (*jsonschema.Resolved, error) { return Sch
 // says where it is.
 func Validate(path string) []Problem {
 	whole := place{src: &source{name: path}}
-	data, err := readFile(path, maxFile)
+	data, err := file.Read(path, maxFile)
 	if err != nil {
 		return []Problem{whole.problem(mend(err, maxFile), "cannot be read: %v", pathless(err))}
 	}

@@ -1,15 +1,15 @@
 package discovery
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/penstock/penstock/proxy/file"
 )
 
 // FileConfig sets up a [File] source.
@@ -109,25 +109,14 @@ const maxFile = 8 << 20
 // wrong with its content is told all at once, as an error with a line
 // FILE:LINE:COL: message for each problem.
 func ReadFile(path string) ([]Endpoint, error) {
-	info, err := os.Stat(path)
+	data, err := file.Read(path, maxFile)
 	switch {
+	case errors.Is(err, file.ErrIrregular):
+		return nil, fmt.Errorf("discovery: file %s: not a regular file", path)
+	case errors.Is(err, file.ErrTooLarge):
+		return nil, fmt.Errorf("discovery: file %s: more than the %d bytes that a list of endpoints may have", path, maxFile)
 	case err != nil:
 		return nil, fmt.Errorf("discovery: file: %w", err)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("discovery: file %s: not a regular file", path)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("discovery: file: %w", err)
-	}
-	defer f.Close()
-	var data bytes.Buffer
-	data.Grow(int(min(info.Size(), maxFile)) + bytes.MinRead)
-	if _, err := data.ReadFrom(io.LimitReader(f, maxFile+1)); err != nil { // it may have grown
-		return nil, fmt.Errorf("discovery: file: %w", err)
-	}
-	if data.Len() > maxFile {
-		return nil, fmt.Errorf("discovery: file %s: more than the %d bytes that a list of endpoints may have", path, maxFile)
-	}
-	return Parse(path, data.Bytes())
+	return Parse(path, data)
 }

@@ -7,8 +7,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+
+	"github.com/penstock/penstock/proxy/file"
 )
 
 // A material is what was read from a file or two. It is never changed.
@@ -73,24 +74,14 @@ const maxFile = 4 << 20
 
 // readFile reads a file, but not one that would make it wait, or has no end.
 func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, inFile(path, err)
-	}
-	if !info.Mode().IsRegular() {
+	text, err := file.Read(path, maxFile)
+	switch {
+	case errors.Is(err, file.ErrIrregular):
 		return nil, fmt.Errorf("%s: it is no regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, inFile(path, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, inFile(path, err)
-	}
-	if len(text) > maxFile {
+	case errors.Is(err, file.ErrTooLarge):
 		return nil, fmt.Errorf("%s: it is larger than %d MiB", path, maxFile>>20)
+	case err != nil:
+		return nil, inFile(path, err)
 	}
 	return text, nil
 }
