@@ -31,35 +31,58 @@ func (r *record) peer(now int64) peerState {
 	return peerSlow
 }
 
+// pasts are those of all endpoints of a round, by which one is judged whose own says too little.
+type pasts struct {
+	// worst are, by question, the two endpoints that leave the most unanswered.
+	worst [questions][2]struct {
+		of     int
+		missed float64 // 0: there is none
+	}
+	known bool // that of one at least which is not ejected
+}
+
+// pastsOf goes through all endpoints once: an upstream may have 10,000.
+func pastsOf(all []Watched) *pasts {
+	p := new(pasts)
+	for i := range all {
+		r := &all[i].Answers.record
+		p.known = p.known || r.out == notEjected && r.known()
+		for k := range p.worst {
+			if r.soon[k]+r.late[k] < fewest {
+				continue
+			}
+			switch missed, w := r.missed(question(k)), &p.worst[k]; {
+			case missed > w[0].missed:
+				w[1] = w[0]
+				w[0].of, w[0].missed = i, missed
+			case missed > w[1].missed:
+				w[1].of, w[1].missed = i, missed
+			}
+		}
+	}
+	return p
+}
+
 // expect finds out how likely it is, in this round, that a question is not answered in time: by
 // the endpoint's past, or while too little is known of that by its peers.
-func (r *record) expect(all []Watched, i int) {
+func (r *record) expect(p *pasts, i int) {
 	r.informed = r.known()
 	for k := range r.odds {
 		r.odds[k] = r.missed(question(k))
 		if !r.informed {
-			r.odds[k] = r.missedByPeers(question(k), all, i)
+			r.odds[k] = r.missedByPeers(question(k), p, i)
 		}
 	}
-	if r.informed {
-		return
-	}
-	for j := range all {
-		p := &all[j].Answers.record
-		r.informed = r.informed || j != i && p.out == notEjected && p.known()
-	}
+	r.informed = r.informed || p.known // which is a peer's: its own is not
 }
 
 // missedByPeers is the probability that a question is not answered in time, by those peers that
 // leave the most of their questions unanswered: the endpoint may be like these. What the
 // endpoint has answered itself, or not, bounds it.
-func (r *record) missedByPeers(k question, all []Watched, i int) float64 {
-	most := 0.0
-	for j := range all {
-		p := &all[j].Answers.record
-		if j != i && p.soon[k]+p.late[k] >= fewest {
-			most = max(most, p.missed(k))
-		}
+func (r *record) missedByPeers(k question, p *pasts, i int) float64 {
+	most := p.worst[k][0].missed
+	if p.worst[k][0].of == i {
+		most = p.worst[k][1].missed
 	}
 	if most == 0 {
 		return 1

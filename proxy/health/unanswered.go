@@ -119,9 +119,10 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 		a.round.Store(now)
 		a.judged.Store(a.record.known() && a.record.ends == yes)
 	}
+	peers := pastsOf(all)
 	for i := range all {
 		r := &all[i].Answers.record
-		r.expect(all, i)
+		r.expect(peers, i)
 		r.date(now, max(all[i].Answers.longest.Load(), int64(cfg.patience())))
 		busy = busy || r.busy()
 	}
