@@ -70,7 +70,7 @@ func (f *finder) add(of Problem, severity Severity, kind, format string, args ..
 func inUse(s *Status) map[string]bool {
 	used, fallback := make(map[string]bool), make(map[string]string)
 	for i := range s.Upstreams {
-		if u := &s.Upstreams[i]; u.Outage != nil || u.Breaker != "" && u.Breaker != "closed" {
+		if u := &s.Upstreams[i]; u.Outage != nil || u.Breaker != "" && u.Breaker != "closed" || u.unreachable() {
 			fallback[u.Name] = u.Fallback
 		}
 	}
@@ -84,6 +84,12 @@ func inUse(s *Status) map[string]bool {
 		}
 	}
 	return used
+}
+
+// unreachable reports whether no endpoint of the upstream takes clients, or could be connected to when
+// that was tried last, though no verdict says so yet.
+func (u *Upstream) unreachable() bool {
+	return !slices.ContainsFunc(u.Endpoints, func(e Endpoint) bool { return e.Unusable() == "" && !e.unreachable() })
 }
 
 func (f *finder) process(s *Status) {

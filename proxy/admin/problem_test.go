@@ -227,14 +227,18 @@ func TestOutagesAreThoseThatCostClients(t *testing.T) {
 }
 
 // TestUnusedFallbackIsNoOutage: a fallback that has nobody costs no client while the upstream that
-// it is for has somebody, and does when that has not, or its breaker keeps clients away.
+// it is for has somebody, and does when that has not, its breaker keeps clients away, or nobody could
+// connect to it the last time.
 func TestUnusedFallbackIsNoOutage(t *testing.T) {
+	up := Endpoint{State: Up, Weight: 1}
+	unreachable := Endpoint{State: Up, Weight: 1, LastFailure: &Failure{Connecting: true}}
 	for name, test := range map[string]struct {
 		of   Upstream
 		want Severity
 	}{
-		"usable":       {Upstream{}, Warning},
-		"closed":       {Upstream{Breaker: "closed"}, Warning},
+		"usable":       {Upstream{Endpoints: []Endpoint{up, unreachable}}, Warning},
+		"closed":       {Upstream{Breaker: "closed", Endpoints: []Endpoint{up}}, Warning},
+		"unreachable":  {Upstream{Endpoints: []Endpoint{unreachable, {State: Down, Weight: 1}}}, Outage},
 		"unusable":     {Upstream{Outage: &UpstreamOutage{}}, Outage},
 		"full":         {Upstream{Outage: &UpstreamOutage{Full: true}}, Outage},
 		"breaker open": {Upstream{Breaker: "open"}, Outage},

@@ -169,6 +169,11 @@ const unreachable = "endpoint_unreachable"
 // unanswered is the kind of problem of an endpoint with a [Silence].
 const unanswered = "endpoint_unanswered"
 
+// unreachable reports whether the last connection to the endpoint could not be made.
+func (e *Endpoint) unreachable() bool {
+	return e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over
+}
+
 // problem returns the kind of what is wrong with an endpoint, "" for nothing.
 func (e *Endpoint) problem() string {
 	switch {
@@ -184,7 +189,7 @@ func (e *Endpoint) problem() string {
 		return unanswered
 	case e.Failing != nil:
 		return failing
-	case e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over:
+	case e.unreachable():
 		return unreachable
 	case e.Unusable() != "":
 		return "endpoint_full"

@@ -157,15 +157,18 @@ func (s *Sums) due(now int64, risen []*sum, all bool) []*sum {
 func (s *Sums) tell(now int64, risen []*sum, of Explanation) {
 	var rests []*rest
 	for i, k := range risen {
-		by, within := k.Total-k.logged, time.Duration(now-k.since)
+		by, within, logged := k.Total-k.logged, time.Duration(now-k.since), k.logged
 		increase := k.settle(now, of.Reasons(&k.Counter))
-		level := of.Level(&k.Counter, increase)
+		level, more := of.Level(&k.Counter, increase), of.Attrs(&k.Counter, increase)
+		if sum := total(increase); more == nil && sum > by { // it has risen since the look
+			by, k.logged = sum, logged+sum
+		}
 		if i >= mostLines {
 			rests = addRest(rests, k.Kind, by, level)
 			continue
 		}
 		attrs := []any{k.Kind, k.Name, "times", by, "within", within.Round(time.Second).String()}
-		if more := of.Attrs(&k.Counter, increase); more != nil {
+		if more != nil {
 			attrs = append(attrs, more...)
 		} else if len(increase) > 0 {
 			attrs = append(attrs, "reasons", list(increase))
@@ -207,6 +210,13 @@ func (k *sum) settle(now int64, reasons map[string]int64) (increase map[string]i
 	}
 	k.logged, k.reasons, k.since, k.quiet = k.Total, reasons, now, now+int64(sumFor)
 	return increase
+}
+
+func total(counts map[string]int64) (sum int64) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
 }
 
 // list lists counts by reason, the largest first.

@@ -189,3 +189,25 @@ func TestSumsOfWhatIsGone(t *testing.T) {
 	s.Tell(at(165), of)
 	b.says(t, "at the end", `level=WARN msg="clients refused" upstream=shop times=3 within=3s reasons="failed 3"`)
 }
+
+// TestReasonsOfALaterMoment: reasons that are looked at after the counter, which has risen since, are
+// counted once, and a line's numbers are of one moment.
+func TestReasonsOfALaterMoment(t *testing.T) {
+	var b book
+	s := monitor.NewSums(b.log())
+	of := reasons{"a": {"upstream": 23}}
+	a := monitor.Counter{Key: "a", Message: "clients refused", Kind: "listener", Name: "web", Total: 22}
+	look := func(seconds float64, lines ...string) {
+		t.Helper()
+		s.Look(at(seconds), []monitor.Counter{a}, of)
+		b.says(t, fmt.Sprint(seconds), lines...)
+	}
+	look(1, `level=WARN msg="clients refused" listener=web times=23 within=0s reasons="upstream 23"`)
+	a.Total = 23
+	look(2)
+	look(62)
+	a.Total, of["a"]["upstream"] = 24, 24
+	look(63, `level=WARN msg="clients refused" listener=web times=1 within=1s reasons="upstream 1"`)
+	s.Tell(at(64), of)
+	b.says(t, "the end")
+}
