@@ -57,3 +57,36 @@ func TestNobodyIsRefusedWhileOneServes(t *testing.T) {
 		})
 	}
 }
+
+// TestQueueIsServedWhenOneIsBack: clients that wait for room at the only server that serves are served
+// by another one as soon as it is back, though it is ejected, or down by its checks, for long.
+func TestQueueIsServedWhenOneIsBack(t *testing.T) {
+	for _, checked := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			of := defaults(2)
+			of.limits[1] = 1
+			if of.check.Interval, of.check.FastInterval = time.Minute, time.Minute; !checked {
+				of.check = nil
+			} else {
+				of.outlierless, of.check.Fall = true, 1
+			}
+			w := newWorld(t, of)
+			if w.turn(0, refusing); checked {
+				w.servers[0].SetHealthy(false)
+			}
+			w.come(300, 3*time.Second)
+			waiting := w.up.Waiting()
+			w.turn(0, serving)
+			time.Sleep(2*50*time.Millisecond + 10*roundTrip)
+			if left := w.up.Waiting(); waiting < 100 || left != 0 {
+				t.Errorf("checked %v: %d have waited, and %d do when it is back", checked, waiting, left)
+			}
+			if w.end(); len(w.refused) > 0 || w.longest > 4*time.Second {
+				t.Error(w.report())
+			}
+			if checked {
+				w.servers[0].SetHealthy(true)
+			}
+		})
+	}
+}
