@@ -161,6 +161,9 @@ type Status struct {
 	Counters  map[string]int64 `json:"counters"`
 	Listeners []Listener       `json:"listeners"`
 	Upstreams []Upstream       `json:"upstreams"`
+	// RemovedWaiting are the clients that wait for endpoints of upstreams that the configuration
+	// does not name any more, by upstream.
+	RemovedWaiting map[string]int64 `json:"removed_waiting,omitempty"`
 }
 
 // Changes are how often the configuration was changed while it served, and how long the

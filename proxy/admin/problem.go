@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -41,6 +42,7 @@ func problems(s *Status, now time.Time) []Problem {
 	for i := range s.Upstreams {
 		p.upstream(&s.Upstreams[i])
 	}
+	p.removed(s.RemovedWaiting)
 	slices.SortStableFunc(p.list, func(a, b Problem) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
 	return p.list
 }
@@ -84,6 +86,14 @@ func inUse(s *Status) map[string]bool {
 		}
 	}
 	return used
+}
+
+// removed adds upstreams that were removed while clients waited for them.
+func (f *finder) removed(waiting map[string]int64) {
+	for _, name := range slices.Sorted(maps.Keys(waiting)) {
+		of := Problem{Upstream: name}
+		f.add(of, Warning, "removed_upstream", "upstream %s, which was removed: %s", name, plural(waiting[name], "client waits for it", "clients wait for it"))
+	}
 }
 
 // unreachable reports whether no endpoint of the upstream takes clients, or could be connected to when

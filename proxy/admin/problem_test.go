@@ -174,6 +174,10 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{"warning endpoint_unreachable endpoint shop/a: the last connection to it could not be made, at 10:00:00: cannot be connected to: connection refused"},
 		},
+		"clients of upstreams that were removed": {
+			Status{State: Serving, RemovedWaiting: map[string]int64{"b": 1, "a": 30}},
+			[]string{"warning removed_upstream upstream a, which was removed: 30 clients wait for it", "warning removed_upstream upstream b, which was removed: 1 client waits for it"},
+		},
 		"panic":    {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
 		"refusals": {shop(func(u *Upstream) { u.LastMinute.Refused = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
 		"local faults": {

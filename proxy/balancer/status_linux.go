@@ -43,8 +43,28 @@ func (s *Server) status(total *core.Summary, running *dispatch.Running) admin.St
 	for _, name := range slices.Sorted(maps.Keys(s.upstreams)) {
 		st.Upstreams = append(st.Upstreams, s.upstreamStatus(s.upstreams[name], running))
 	}
+	st.RemovedWaiting = s.removedWaiting()
 	st.Counters = s.counters(total)
 	return st
+}
+
+// removedWaiting counts the clients that came before an upstream was removed, and wait for it still.
+func (s *Server) removedWaiting() map[string]int64 {
+	var clients map[string]int64
+	for _, f := range s.former {
+		up := f.up.Value()
+		if up == nil || up.Waiting() == 0 {
+			continue
+		}
+		if u := s.upstreams[f.name]; u != nil && u.up == up { // it is back
+			continue
+		}
+		if clients == nil {
+			clients = make(map[string]int64)
+		}
+		clients[f.name] += int64(up.Waiting())
+	}
+	return clients
 }
 
 func (s *Server) listenerStatus(name string, running *dispatch.Running) admin.Listener {

@@ -168,7 +168,11 @@ upstreams: [{name: v, endpoints: [%q], drain_timeout: 1s}]`, sockets.Refusing(t)
 	if n := strings.Count(r.Log.String(), `msg="clients refused"`); n != 0 {
 		t.Fatal("the client was refused before the reload, which took longer than it was held")
 	}
+	if w := r.Status().RemovedWaiting; len(w) != 1 || w["u"] != 1 {
+		t.Errorf("after the reload %v wait", w)
+	}
 	gone(t, c)
+	r.Until("nobody waits", func() bool { return len(r.Status().RemovedWaiting) == 0 })
 	r.Until("it is logged", func() bool {
 		runtime.GC()
 		return regexp.MustCompile(`msg="clients refused" upstream=u times=1 within=\S+ reasons="failed 1"`).MatchString(r.Log.String())
