@@ -170,25 +170,71 @@ func TestWaitersTryWhatIsFailing(t *testing.T) {
 	}
 }
 
-// TestWaitersTryNoOthers: an endpoint that gets no clients for another reason than that it could not be
-// connected to is not tried by clients that wait for room elsewhere.
-func TestWaitersTryNoOthers(t *testing.T) {
+// TestTrialsOfWaitersAreShort: a client that waits for room is not kept for long by an endpoint that
+// does not answer, and has its place again.
+func TestTrialsOfWaitersAreShort(t *testing.T) {
 	r := newRig(t, 2, dispatch.ViewConfig{QueueSize: 100, QueueTimeout: 5 * time.Second}, nil)
 	r.endpoint(0).SetEjected(true)
+	r.endpoint(0).SetFailing(true)
 	r.endpoint(1).SetLimit(1)
 	session := r.serve()
-	c := &crowd{rig: r, accepts: true}
-	c.come(5)
-	c.wait(4 * time.Second)
-	if c.connects != 0 {
-		t.Errorf("%d connects to it", c.connects)
+	first, _ := r.search()
+	second, _ := r.search()
+	for _, s := range []*dispatch.Search{first, second} {
+		if step := s.Next(r.clock); step.Do != core.Park {
+			t.Fatalf("%+v, %v", step, s.Err())
+		}
+		r.pass(100 * time.Millisecond)
+	}
+	step := first.Next(r.clock)
+	if step.Do != core.Connect || step.Timeout <= 0 || step.Timeout > 500*time.Millisecond {
+		t.Fatalf("%+v", step)
+	}
+	if step := second.Next(r.clock); step.Do != core.Park { // which is the first meanwhile
+		t.Errorf("the second: %+v", step)
+	}
+	r.pass(step.Timeout)
+	first.Failed(syscall.ETIMEDOUT, r.clock)
+	if step := first.Next(r.clock); step.Do != core.Park {
+		t.Fatalf("%+v", step)
 	}
 	session.Ended(answered, nil)
-	c.wait(10 * time.Millisecond)
-	if c.served != 1 {
-		t.Errorf("%d have the room of one", c.served)
+	if step := second.Next(r.clock); step.Do != core.Park {
+		t.Errorf("the second: %+v", step)
 	}
-	c.leave()
+	if step := first.Next(r.clock); step.Do != core.Connect || step.Address.AddrPort.String() != r.endpoint(1).ID() {
+		t.Errorf("the first, when there is room: %+v", step)
+	}
+	first.Close()
+	second.Close()
+}
+
+// TestWaitersTryNoOthers: an endpoint that gets no clients for another reason than that it could not be
+// connected to is not tried by clients that wait for room elsewhere, nor is one of which that is so after
+// it could be connected to again.
+func TestWaitersTryNoOthers(t *testing.T) {
+	for _, revived := range []bool{false, true} {
+		r := newRig(t, 2, dispatch.ViewConfig{QueueSize: 100, QueueTimeout: 5 * time.Second}, nil)
+		if revived {
+			r.endpoint(0).SetFailing(true)
+			r.endpoint(1).SetDraining(true)
+			r.serve().Ended(answered, nil)
+			r.endpoint(1).SetDraining(false)
+		}
+		r.endpoint(0).SetEjected(true)
+		r.endpoint(1).SetLimit(1)
+		session := r.serve()
+		c := &crowd{rig: r, accepts: true}
+		c.come(5)
+		if c.wait(4 * time.Second); c.connects != 0 {
+			t.Errorf("revived %v: %d connects to it", revived, c.connects)
+		}
+		session.Ended(answered, nil)
+		if c.wait(10 * time.Millisecond); c.served != 1 {
+			t.Errorf("revived %v: %d have the room of one", revived, c.served)
+		}
+		c.leave()
+	}
 }
 
 // TestHeldForRoomOfAChain: clients that are held, because their own upstream is full and its fallback

@@ -100,6 +100,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, now int64) (trial bool
 			return false, err
 		}
 		if trial, ok := s.pickUnusable(now); ok {
+			s.limitTrial(trial, now)
 			return trial, nil
 		}
 		*due = now + int64(s.view.up.untilTrial(now))
@@ -109,6 +110,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, now int64) (trial bool
 		return false, nil
 	}
 	if left > 0 && s.endpoint.claimTrial(now) {
+		s.limitTrial(true, now)
 		return true, nil
 	}
 	next := s.endpoint.trials.due.Load()
@@ -124,8 +126,16 @@ func (s *Search) pickFree(due *int64, left time.Duration, now int64) (trial bool
 	return false, errFailing
 }
 
-// pickUnusable acquires an endpoint that a verdict keeps clients from: one that others could connect to
-// after it had been failing, or else one that is failing, as a trial.
+// limitTrial bounds the time of a trial by a client that waits for room, which another one may have
+// meanwhile: after that the next trial begins anyway.
+func (s *Search) limitTrial(trial bool, now int64) {
+	if end := now + int64(trialPending); trial && (s.end == 0 || s.end > end) {
+		s.end = end
+	}
+}
+
+// pickUnusable acquires an endpoint that a verdict keeps clients from: one that was revived, or else one
+// that is failing, as a trial.
 func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 	set := s.view.Set()
 	if set == nil {
@@ -135,7 +145,7 @@ func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 	if s.pass(true) != nil {
 		return false, false
 	}
-	e := s.proven(set, now)
+	e := s.revived(set)
 	if trial = e == nil; trial {
 		e = s.tryFailing(set, now)
 	}
@@ -147,11 +157,9 @@ func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 	return trial, true
 }
 
-// provenFor is for how long it counts that an endpoint could be connected to.
-const provenFor = 10 * time.Second
-
-// proven acquires an endpoint that could be connected to lately, after connections to it had failed.
-func (s *Search) proven(set *balance.Set, now int64) *balance.Endpoint {
+// revived acquires an endpoint to which a connection was made that was failing, since the last verdict
+// against it.
+func (s *Search) revived(set *balance.Set) *balance.Endpoint {
 	tried := len(s.tried)
 	defer func() { s.tried = s.tried[:tried] }()
 	r := s.request()
@@ -162,8 +170,7 @@ func (s *Search) proven(set *balance.Set, now int64) *balance.Endpoint {
 		if err != nil {
 			return nil
 		}
-		t := &b.Of.(*Endpoint).trials
-		if made := t.made.Load(); t.failed.Load() != 0 && made > t.failed.Load() && now-made < int64(provenFor) {
+		if b.Of.(*Endpoint).trials.revived.Load() {
 			return b
 		}
 		b.Release()

@@ -181,6 +181,7 @@ func (e *Endpoint) turn(bad bool) {
 		e.bad.Add(-1)
 		return
 	}
+	e.trials.revived.Store(false)
 	if e.bad.Add(1) == 1 {
 		e.fell.Add(1)
 		if down := e.up.down; down != nil {

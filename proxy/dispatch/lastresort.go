@@ -28,6 +28,8 @@ type trials struct {
 	due    atomic.Int64 // clock, when the next one may begin
 	well   atomic.Int64 // clock, when one has succeeded last
 	made   atomic.Int64 // clock, when a connection was last made, trial or not
+	// A connection was made that ended its failing, and there was no verdict against it since.
+	revived atomic.Bool
 
 	// Of one client at a time that is sent to it in the ordinary way while it is withheld.
 	retried atomic.Int64 // clock, when the last one was
@@ -54,6 +56,7 @@ func (e *Endpoint) missed(began, now int64) {
 		return
 	}
 	e.trials.failed.Store(now)
+	e.trials.revived.Store(false)
 	if began >= e.trials.retried.Load() {
 		e.trials.retry.Store(now + int64(trialEvery))
 	}
@@ -109,6 +112,7 @@ func (e *Endpoint) reached(began, now int64) {
 	}
 	if e.Failing() {
 		e.trials.well.Store(now)
+		e.trials.revived.Store(true)
 		e.SetFailing(false)
 		e.up.held.next()
 		e.up.queue.next()
