@@ -36,6 +36,7 @@ type crowd struct {
 	clocks           []*int64 // of other rigs
 	waiting          []*dispatch.Search
 	accepts          bool
+	only             string // that accepts anyway
 	connects, served int
 	sessions         []core.Bond
 }
@@ -57,7 +58,7 @@ func (c *crowd) look(i int) {
 		switch step := c.waiting[i].Next(c.clock); step.Do {
 		case core.Connect:
 			c.connects++
-			if c.accepts {
+			if c.accepts || step.Address.AddrPort.String() == c.only {
 				limits, err := c.waiting[i].Reached(c.clock)
 				if err != nil {
 					c.t.Fatal(err)
@@ -69,7 +70,7 @@ func (c *crowd) look(i int) {
 				return
 			}
 			c.waiting[i].Failed(syscall.ECONNREFUSED, c.clock)
-		case core.Park:
+		case core.Park, core.Pause:
 			return
 		default:
 			c.t.Fatalf("client %d: %+v, %v", i, step, c.waiting[i].Err())
@@ -232,6 +233,38 @@ func TestWaitersTryNoOthers(t *testing.T) {
 		session.Ended(answered, nil)
 		if c.wait(10 * time.Millisecond); c.served != 1 {
 			t.Errorf("revived %v: %d have the room of one", revived, c.served)
+		}
+		c.leave()
+	}
+}
+
+// TestNobodyWaitsForRoomOfTheDead: when the endpoints die for whose room clients wait, these do not wait
+// on for that: they go to the fallback, or are held, which is an outage.
+func TestNobodyWaitsForRoomOfTheDead(t *testing.T) {
+	for _, fallback := range []bool{false, true} {
+		idle := newRig(t, 2, dispatch.ViewConfig{}, nil)
+		idle.endpoint(0).SetDraining(true) // it has the address of the one that dies
+		vc := dispatch.ViewConfig{QueueSize: 100, QueueTimeout: 10 * time.Second, Hold: 3 * time.Second, Attempts: 2}
+		if fallback {
+			vc.Fallback = idle.view
+		}
+		r, session := occupied(t, vc)
+		c := &crowd{rig: r, clocks: []*int64{&idle.clock}, only: idle.endpoint(1).ID()}
+		c.come(20)
+		c.wait(time.Second)
+		if c.connects != 0 || r.up.Unserved() {
+			t.Fatalf("fallback %v: %d connects while it serves", fallback, c.connects)
+		}
+		session.Ended(reset, nil)
+		c.wait(100 * time.Millisecond)
+		if want := 20; fallback && c.served != want {
+			t.Errorf("%d of %d are served by the fallback", c.served, want)
+		}
+		if held := r.up.Counts().Held; !fallback && (held != 20 || !r.up.Unserved()) {
+			t.Errorf("%d are held, that nobody is served is %v", held, r.up.Unserved())
+		}
+		if c.connects > 70+20 {
+			t.Errorf("fallback %v: %d connects in vain", fallback, c.connects)
 		}
 		c.leave()
 	}

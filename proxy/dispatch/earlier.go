@@ -51,7 +51,7 @@ func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 		}
 		for q.turnOf(&e.place) {
 			s.view, s.passage, s.round = e.view, passage{}, len(s.tried)
-			trial, err := s.pickFree(&e.due, left, now)
+			trial, err := s.pickFree(&e.due, left, false, now)
 			if err == nil {
 				if waits := s.place.in.Load(); waits != nil {
 					waits.leave(&s.place)
@@ -92,11 +92,12 @@ func (s *Search) untilTrials(left time.Duration, now int64) time.Duration {
 
 // pickFree is pick for a client that waits for room. An endpoint that is failing is tried at intervals,
 // however many wait, also one that gets no clients otherwise; trial says that this is one of these, and
-// due is set to when the next may be. A client whose time is over makes none.
-func (s *Search) pickFree(due *int64, left time.Duration, now int64) (trial bool, err error) {
+// due is set to when the next may be. A client whose time is over makes none. One that waits here, and
+// for nothing but for a failing endpoint, does not wait for room.
+func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) (trial bool, err error) {
 	*due = 0
 	if err = s.pick(now); err != nil {
-		if left <= 0 {
+		if left <= 0 || here && !errors.Is(err, balance.ErrFull) {
 			return false, err
 		}
 		if trial, ok := s.pickUnusable(now); ok {
@@ -119,8 +120,13 @@ func (s *Search) pickFree(due *int64, left time.Duration, now int64) (trial bool
 	set := s.view.Set()
 	r := s.request()
 	r.Which = balance.Working
-	if b, err := set.Pick(&r); err == nil && s.admit(b, s.view.up.panicking(set), now) {
+	b, err := set.Pick(&r)
+	if err == nil && s.admit(b, s.view.up.panicking(set), now) {
 		return false, nil
+	}
+	s.yield(now)
+	if here && err != nil && err != balance.ErrFull {
+		return false, balance.ErrUnavailable
 	}
 	*due = max(next, now+1)
 	return false, errFailing

@@ -8,9 +8,11 @@ import (
 	"github.com/penstock/penstock/proxy/core"
 )
 
-// hold has a client wait that nobody can serve now, if it may, until somebody can.
+// hold has a client wait that nobody can serve now, if it may, until somebody can. It has no place under
+// the breaker's bounds meanwhile: others make the trials.
 func (s *Search) hold(err error, now int64) bool {
 	v := s.view
+	s.rest(now)
 	if v.times().Hold <= 0 || isFull(err) {
 		return false
 	}

@@ -270,7 +270,7 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 		v.up.queue.claim(&s.place)
 	}
 	for v.up.queue.turnOf(&s.place) {
-		trial, err := s.pickFree(&s.due, left, now)
+		trial, err := s.pickFree(&s.due, left, true, now)
 		switch {
 		case err == nil:
 			s.leaveLine()

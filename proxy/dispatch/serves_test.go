@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/penstock/penstock/proxy/health"
 )
 
 // TestNobodyIsRefusedWhileOneServes: rolling restarts, and pairs of which one is away and
@@ -89,4 +91,29 @@ func TestQueueIsServedWhenOneIsBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNobodyHoldsAPlaceForTheDead: clients that wait while all endpoints refuse connections have no place
+// under the upstream's bound, so that one of them finds out when an endpoint is back, and all are served.
+func TestNobodyHoldsAPlaceForTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := defaults(2)
+		of.check, of.breaker = nil, &health.BreakerConfig{Connections: 3}
+		w := newWorld(t, of)
+		w.come(620, 2*time.Second) // which is more than three at a time can serve
+		waiting := w.up.Waiting()
+		w.turn(0, refusing)
+		w.turn(1, refusing)
+		w.come(8, 2*time.Second)
+		held := w.up.Counts().Held
+		w.turn(0, serving)
+		served := w.served
+		time.Sleep(2*50*time.Millisecond + 10*roundTrip)
+		if served = w.served - served; waiting < 100 || held < 100 || served < 10 {
+			t.Errorf("%d have waited for room, %d are held when it is gone, and %d served within 110 ms when one is back", waiting, held, served)
+		}
+		if w.end(); len(w.refused) > 0 {
+			t.Error(w.report())
+		}
+	})
 }
