@@ -26,6 +26,7 @@ type path struct {
 	here, clients, servers *netns.Host
 	left, right            netns.Link
 	family                 *family
+	ports                  int // of clients
 }
 
 // A family is the addresses that there are of one.
@@ -136,12 +137,16 @@ func lay(t *testing.T, f *family) *path {
 	return p
 }
 
-// dial connects a client in the clients' host, and reads its server's name.
+// dial connects a client in the clients' host, and reads its server's name. Each client has a port of its
+// own: where the kernel chooses, two may have the same one for two servers, and whoever redirects both to one
+// address drops the segments of the second (net/netfilter/nf_nat_core.c, get_unique_tuple).
 func (p *path) dial(at netip.AddrPort) (*client, error) {
 	p.t.Helper()
 	var c net.Conn
 	var err error
-	p.clients.Run(func() { c, err = net.DialTimeout("tcp", at.String(), patience) })
+	p.ports++
+	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: 20000 + p.ports}}
+	p.clients.Run(func() { c, err = d.Dial("tcp", at.String()) })
 	if err != nil {
 		return nil, err
 	}
