@@ -187,6 +187,13 @@ func (w *world) client() {
 	})
 }
 
+// servedSoFar is how many clients were served.
+func (w *world) servedSoFar() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.served
+}
+
 // serve does what package core does with a client.
 func (w *world) serve() error {
 	s := dispatch.NewWaitingSearch(w.listener, w.view)
