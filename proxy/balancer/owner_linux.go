@@ -19,8 +19,8 @@ func (s *Server) doorOf(c *core.Client) *dispatch.Door {
 }
 
 // doorAt is doorOf by the socket at which a client came in, and by the connection's own address if
-// the client, which may be nil, has not left: the door of the listener that has the address, or else of the one that has the name
-// of the listener that had it last, or else of that itself, which is gone.
+// the client, which may be nil, has not left: the door of the listener that has the address, or else of
+// the one that has the name of the listener that had it last, or else of that itself, which is gone.
 func (s *Server) doorAt(b *bound, c *core.Client) *dispatch.Door {
 	last := b.door.Load()
 	if !b.former.Load() {

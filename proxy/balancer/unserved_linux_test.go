@@ -383,19 +383,19 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, fallback: {upstream: v}}
   - {name: v, endpoints: [{address: %q, name: b}], health_check: off}`, port, named(t, "b")))
-	told := func() bool {
+	unreachable := func() bool {
 		e := r.Endpoint("u", "a")
 		return e.State == admin.Up && e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over
 	}
-	if told() {
+	if unreachable() {
 		t.Error("before anybody came")
 	}
-	if got := line(t, client(t, r.At("l"))); got != "b" || !told() {
+	if got := line(t, client(t, r.At("l"))); got != "b" || !unreachable() {
 		t.Errorf("served by %s: %+v", got, r.Endpoint("u", "a"))
 	}
 	r.Logs("level=INFO", `msg="connections to endpoints could not be made"`, "upstream=u", "times=3", `reasons="refused 3"`)
 	serverAt(t, port, "a")
-	if got := line(t, client(t, r.At("l"))); got != "a" || told() {
+	if got := line(t, client(t, r.At("l"))); got != "a" || unreachable() {
 		t.Errorf("then served by %s: %+v", got, r.Endpoint("u", "a"))
 	}
 }

@@ -114,13 +114,10 @@ type DoorCounts struct {
 
 // Counts returns the counts until now.
 func (d *Door) Counts() DoorCounts {
-	c := DoorCounts{Accepted: d.accepted.Load(), Active: d.Connections.InUse(), Refused: make(map[string]int64)}
-	for r := range d.refused {
-		if n := d.refused[r].Load(); n > 0 {
-			c.Refused[doorRefusal(r).String()] = n
-		}
+	return DoorCounts{
+		Accepted: d.accepted.Load(), Active: d.Connections.InUse(),
+		Refused: byName(d.refused[:], func(i int) string { return doorRefusal(i).String() }),
 	}
-	return c
 }
 
 // A ticket is what a client has taken at the door beside a place under Connections.

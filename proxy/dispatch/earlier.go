@@ -57,7 +57,8 @@ func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 					waits.leave(&s.place)
 				}
 				s.leaveEarlier()
-				if s.back, s.trial = trial, trial; trial {
+				s.beginTrial(trial, now)
+				if s.back = trial; trial {
 					s.retries = s.view.Attempts
 				}
 				return true
@@ -101,7 +102,6 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 			return false, err
 		}
 		if trial, ok := s.pickUnusable(now); ok {
-			s.limitTrial(trial, now)
 			return trial, nil
 		}
 		*due = now + int64(s.view.up.untilTrial(now))
@@ -111,7 +111,6 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 		return false, nil
 	}
 	if left > 0 && s.endpoint.claimTrial(now) {
-		s.limitTrial(true, now)
 		return true, nil
 	}
 	next := s.endpoint.trials.due.Load()
@@ -132,9 +131,10 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 	return false, errFailing
 }
 
-// limitTrial bounds the time of a trial by a client that waits for room, which another one may have
-// meanwhile: after that the next trial begins anyway.
-func (s *Search) limitTrial(trial bool, now int64) {
+// beginTrial begins an attempt of a client that waits for room. The time of a trial is bounded, since
+// others may have that room meanwhile: after it the next trial begins anyway.
+func (s *Search) beginTrial(trial bool, now int64) {
+	s.trial = trial
 	if end := now + int64(trialPending); trial && (s.end == 0 || s.end > end) {
 		s.end = end
 	}

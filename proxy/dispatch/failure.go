@@ -140,13 +140,7 @@ func (e *Endpoint) UnservedInRow() (n, since, last int64) {
 // FailedSessions returns how many sessions ended without a byte of an endpoint that had been connected
 // to, by how they did.
 func (u *Upstream) FailedSessions() map[string]int64 {
-	times := make(map[string]int64)
-	for o := range u.unserving {
-		if n := u.unserving[o].Load(); n > 0 {
-			times[health.Outcome(o).String()] = n
-		}
-	}
-	return times
+	return byName(u.unserving[:], func(i int) string { return health.Outcome(i).String() })
 }
 
 // FailedSessionsTotal returns how many these are.

@@ -43,11 +43,5 @@ func (u *Upstream) LocalFaults() int64 { return total(u.local[:]) }
 
 // LocalCauses returns LocalFaults by their causes.
 func (u *Upstream) LocalCauses() map[string]int64 {
-	causes := make(map[string]int64)
-	for i := range u.local {
-		if n := u.local[i].Load(); n > 0 {
-			causes[localFaults[i].Error()] = n
-		}
-	}
-	return causes
+	return byName(u.local[:], func(i int) string { return localFaults[i].Error() })
 }

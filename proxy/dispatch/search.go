@@ -32,7 +32,6 @@ type Search struct {
 	earlier []*earlier
 	visits  []visit // of queues, in which it keeps its place until it is served
 	back    bool    // it has been at the views on its way, and was counted
-	since   int64   // clock, of waiting for room
 	due     int64   // clock, when an endpoint may be tried there that gets no clients; 0: it is not the first
 	began   bool    // counted by the view's budget
 	last    bool    // it takes what it gets, see lastresort.go
@@ -245,21 +244,21 @@ func (s *Search) line(now int64, cause error) (core.Step, bool) {
 		v.freed()
 		return core.Step{}, s.unavailable(ErrQueueFull, now)
 	}
-	if s.since = s.visited(&v.up.queue); !back {
+	if !back {
 		v.up.queued.Add(1)
 	}
 	s.stage, s.due, s.round = waiting, 0, len(s.tried) // all of them may be tried again when there is room
 	// There may have been room between the look and the joining, of which nobody was told.
 	v.up.queue.next()
-	s.joinEarlier(s.since)
+	s.joinEarlier(s.visited(&v.up.queue))
 	s.back = false
-	return core.Step{Do: core.Park, Timeout: s.untilTrials(max(time.Duration(s.since+int64(v.times().QueueTimeout)-now), 1), now)}, true
+	return core.Step{Do: core.Park, Timeout: s.untilTrials(max(s.leftInLine(now), 1), now)}, true
 }
 
 // wait looks whether it is the client's turn, and there is room.
 func (s *Search) wait(now int64) (core.Step, bool) {
 	v := s.view
-	left := time.Duration(s.since + int64(v.times().QueueTimeout) - now)
+	left := s.leftInLine(now)
 	if s.pickEarlier(left, now) {
 		s.stage = connecting
 		return core.Step{}, false
@@ -274,7 +273,8 @@ func (s *Search) wait(now int64) (core.Step, bool) {
 		switch {
 		case err == nil:
 			s.leaveLine()
-			s.stage, s.trial = connecting, trial
+			s.stage = connecting
+			s.beginTrial(trial, now)
 			return core.Step{}, false
 		case err != errFailing && !errors.Is(err, balance.ErrFull):
 			s.leaveLine()

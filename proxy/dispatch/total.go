@@ -19,13 +19,7 @@ func (r *Refusals) Total() int64 { return total(r.counts[:]) }
 
 // ByReason returns how many there are for each reason that there was.
 func (r *Refusals) ByReason() map[string]int64 {
-	reasons := make(map[string]int64)
-	for i := range r.counts {
-		if n := r.counts[i].Load(); n > 0 {
-			reasons[refusal(i).String()] = n
-		}
-	}
-	return reasons
+	return byName(r.counts[:], func(i int) string { return refusal(i).String() })
 }
 
 // Fallbacks returns how many clients went to the fallback.
@@ -45,6 +39,17 @@ func total(counts []atomic.Int64) (n int64) {
 		n += counts[i].Load()
 	}
 	return n
+}
+
+// byName returns the counts that there are, by their names.
+func byName(counts []atomic.Int64, name func(int) string) map[string]int64 {
+	list := make(map[string]int64)
+	for i := range counts {
+		if n := counts[i].Load(); n > 0 {
+			list[name(i)] = n
+		}
+	}
+	return list
 }
 
 // Fault reports whether a reason for which a listener refuses clients, as in [DoorCounts], is

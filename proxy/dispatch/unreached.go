@@ -55,11 +55,5 @@ func (u *Upstream) Unreached() int64 { return total(u.unreached[:]) }
 
 // UnreachedReasons returns Unreached by reason.
 func (u *Upstream) UnreachedReasons() map[string]int64 {
-	times := make(map[string]int64)
-	for r := range u.unreached {
-		if n := u.unreached[r].Load(); n > 0 {
-			times[unreachedReason(r).String()] = n
-		}
-	}
-	return times
+	return byName(u.unreached[:], func(i int) string { return unreachedReason(i).String() })
 }

@@ -1,5 +1,7 @@
 package dispatch
 
+import "time"
+
 // A visit is a queue that a client has waited in, and the clock since when.
 type visit struct {
 	of    *queue
@@ -29,4 +31,10 @@ func (s *Search) enqueue(q *queue, most, now int64) bool {
 	}
 	s.visits = append(s.visits, visit{q, now})
 	return true
+}
+
+// leftInLine is how much longer the client may wait for room.
+func (s *Search) leftInLine(now int64) time.Duration {
+	u := s.view.up
+	return time.Duration(s.visited(&u.queue) + int64(s.view.times().QueueTimeout) - now)
 }

@@ -3,6 +3,7 @@
 package file
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -47,27 +48,13 @@ func Read(path string, most int) ([]byte, error) {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrIrregular}
 	}
 	_ = f.SetReadDeadline(time.Now().Add(patience)) // os.ErrNoDeadline: it is one that never waits
-	data := make([]byte, 0, min(info.Size(), int64(most))+512)
-	for len(data) <= most {
-		if len(data) == cap(data) { // it has grown, or is one of the kernel's, of size 0
-			data = append(data, 0)[:len(data)]
-		}
-		n, err := f.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case errors.Is(err, io.EOF):
-			return within(path, data, most)
-		case err != nil:
-			return nil, err
-		}
+	var data bytes.Buffer
+	data.Grow(int(min(info.Size(), int64(most))) + bytes.MinRead)
+	if _, err := data.ReadFrom(io.LimitReader(f, int64(most)+1)); err != nil {
+		return nil, err
 	}
-	return within(path, data, most)
-}
-
-// within returns what was read, if it is not more than it may be.
-func within(path string, data []byte, most int) ([]byte, error) {
-	if len(data) > most {
+	if data.Len() > most {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrTooLarge}
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
