@@ -14,7 +14,7 @@ var (
 	// ErrBudget is Get's if a chunk is needed and the budget is spent.
 	ErrBudget = errors.New("penstock: arena: the budget is spent")
 
-	// ErrStale is returned for a handle whose slot is not out of this Local, or is out
+	// ErrStale is returned for a handle of a slot that is not out of this Local, or is out
 	// again since: it was put before, belongs to another Local, or never was.
 	ErrStale = errors.New("penstock: arena: stale handle")
 
@@ -58,7 +58,7 @@ func New(cfg *Config) (*Arena, error) {
 	nodes, err := place(c.Locals, c.Nodes)
 	a := &Arena{config: c, unbound: err}
 	err = a.open(nodes)
-	if err != nil && nodes != nil && c.Nodes == nil { // nobody insists
+	if err != nil && nodes != nil && c.Nodes == nil { // not insisted on
 		a.unbound = err
 		err = a.open(nil)
 	}
@@ -68,7 +68,7 @@ func New(cfg *Config) (*Arena, error) {
 	return a, nil
 }
 
-// errBind is matched by what a failure to bind makes of New's error.
+// errBind is matched by New's error after a failure to bind.
 var errBind = errors.New("memory is not bound")
 
 // open maps the memory and divides it. nodes is nil if nothing is to be bound.
@@ -126,21 +126,21 @@ func (a *Arena) Local(i int) *Local { return &a.locals[i] }
 // Locals returns their number.
 func (a *Arena) Locals() int { return len(a.locals) }
 
-// Pages tells which kind of memory the arena has got: PagesTransparent only if the
-// kernel has been read back to have made some of it of huge pages.
+// Pages returns the kind of memory that the arena has: PagesTransparent only if the kernel has
+// been read back to have made some of it of huge pages.
 func (a *Arena) Pages() Pages { return a.pages }
 
-// Fallback tells why the memory is no better than it is: what was tried with
-// PagesAuto before Pages was had. It is nil if nothing was.
+// Fallback returns why the memory is no better: the kinds that were tried with PagesAuto
+// before Pages. It is nil if there was none.
 func (a *Arena) Fallback() error { return a.fallback }
 
-// Unbound tells why no Local is bound to a node on a machine with several. It is nil
-// if they are, or if there is one node only.
+// Unbound returns why no Local is bound to a node on a machine with several. It is nil if they
+// are, or if there is one node only.
 func (a *Arena) Unbound() error { return a.unbound }
 
-// Close unmaps the memory. The owners of all Locals have stopped before that; what
-// Bytes has returned must not be touched any more. If slots are out, Close changes
-// nothing and returns an error that says how many. A second Close returns ErrClosed.
+// Close unmaps the memory. The owners of all Locals have stopped before that; slices of Bytes
+// must not be touched any more. If slots are out, Close changes nothing and returns an error
+// that says how many. A second Close returns ErrClosed.
 func (a *Arena) Close() error {
 	if a.bytes == nil {
 		return ErrClosed

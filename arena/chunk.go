@@ -13,7 +13,7 @@ type chunk struct {
 	_     [47]byte
 }
 
-// recut makes an empty chunk one of class c, none of whose slots was out.
+// recut makes an empty chunk one of class c, of which no slot was out.
 func (c *chunk) recut(to class) { *c = chunk{class: to, next: none, prev: none} }
 
 // full reports whether no slot is left.

@@ -6,7 +6,7 @@ import (
 	"runtime"
 )
 
-// What a Config that says nothing asks for.
+// The defaults of a Config.
 const (
 	// DefaultSizePerLocal is the default of Config.Size in bytes for each Local. It
 	// is resident from the start: the mapping is populated.
@@ -17,18 +17,18 @@ const (
 	MinSlot = 256
 	MaxSlot = 64 << 10
 
-	// ChunkSize is what a Local takes from the arena at a time and gives back, in
-	// bytes. All slots of a chunk have one size.
+	// ChunkSize is the size of a chunk, in bytes: a Local takes one from the arena at a time.
+	// All slots of a chunk have one size.
 	ChunkSize = 64 << 10
 )
 
 // MaxLocals is the most Locals that an arena has.
 const MaxLocals = 4096
 
-// maxSize is the largest Size: what a slice's length, and 32 bits of units, allow.
+// maxSize is the largest Size: the bound of a slice's length, and of 32 bits of units.
 const maxSize = min(1<<40, 1<<(bits.UintSize-2))
 
-// Config says what an arena is made of. The zero value is good, and so is nil.
+// Config sets up an arena. The zero value is good, and so is nil.
 type Config struct {
 	// Size is the budget in bytes that all Locals share, rounded up to whole chunks.
 	// The default is DefaultSizePerLocal for each Local. The mapping may be larger,
@@ -46,11 +46,11 @@ type Config struct {
 	// RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK; New fails beyond that.
 	Mlock bool
 
-	// Nodes is the NUMA node of each Local: its slots are bound to that node, which
-	// is read back. With nil, Locals are dealt out over the nodes on which the
-	// process may run, as Local.Node tells, unless there is one only, or binding fails
-	// (Arena.Unbound says why); nothing is bound then. Nodes that are given
-	// are bound whatever their number, and New fails if they cannot be.
+	// Nodes is the NUMA node of each Local: its slots are bound to that node, which is read
+	// back. With nil, Locals are dealt out over the nodes on which the process may run, as
+	// Local.Node returns, unless there is one only, or binding fails (Arena.Unbound says why);
+	// nothing is bound then. Nodes that are given are bound whatever their number, and New
+	// fails if they cannot be.
 	Nodes []int
 }
 

@@ -9,7 +9,7 @@ type depot struct {
 
 	mu     sync.Mutex
 	free   []int32 // the next one last
-	chunks int     // of the depot, whoever has them
+	chunks int     // of the depot, in it or out
 	least  int     // the fewest that were ever free
 	closed bool
 }

@@ -15,13 +15,13 @@
 //
 // A [Ring] holds bytes in a slot, first in, first out, without a pointer of its own.
 //
-// Do not use it for a handful of buffers, for buffers that pass from goroutine to
-// goroutine, or for what holds Go pointers: the collector does not see them there.
-// Package pool has buffers for those.
+// Do not use it for a handful of buffers, for buffers that pass from goroutine to goroutine,
+// or for memory with Go pointers: the collector does not see them there. Package pool has
+// buffers for those.
 //
-// With the build tag invariants a slot that is put is filled with a pattern, and the
-// Get that hands it out next panics if that has changed: somebody has written to a
-// slot that was not theirs.
+// With the build tag invariants a slot that is put is filled with a pattern, and the Get that
+// hands it out next panics if that has changed: another goroutine has written to a slot that
+// it did not have.
 //
 // On systems other than Linux, New reports [ErrNotSupported].
 package arena

@@ -18,9 +18,8 @@ func (h Handle) generation() uint32 { return uint32(h >> 32) }
 // Offset is where the slot begins, in bytes from the start of the arena.
 func (h Handle) Offset() int64 { return int64(h.unit()) * MinSlot }
 
-// A slot is what is known of a place where slots may begin: each unit of MinSlot
-// has one, whatever the chunk is cut into. It belongs to the Local that has the
-// chunk.
+// A slot is the state of a place where slots may begin: each unit of MinSlot has one, however
+// the chunk is cut. It belongs to the Local that has the chunk.
 type slot struct {
 	generation uint32 // of the latest lease; 0: none yet
 	next       uint16 // the next free slot of the chunk, if this one is free: see chunk.free

@@ -9,7 +9,7 @@ package arena
 type Local struct {
 	depot *depot
 
-	// The arena's, all of them. Of chunks and slots we touch what is ours.
+	// The arena's, all of them. Of chunks and slots we touch only our own.
 	bytes  []byte
 	chunks []chunk
 	slots  []slot

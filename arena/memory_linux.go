@@ -12,7 +12,7 @@ import (
 
 // memory is a mapping.
 type memory struct {
-	whole []byte // what was mapped
+	whole []byte // the mapping
 	bytes []byte // the part that is used: it begins where a huge page can
 	pages Pages
 	huge  int64 // bytes that transparent or reserved huge pages make up
@@ -91,11 +91,11 @@ func (m *memory) populateAll(rs []region) error {
 	return nil
 }
 
-// populate gives b its pages, so that a shortage is an error now. A kernel before
-// 5.14, or a sandbox, does not know MADV_POPULATE_WRITE. Reserved huge pages are
-// refused there: a cgroup may hold them back from whoever touches them, by SIGBUS.
-// Other pages are touched; a shortage of them is for the kernel's OOM killer then,
-// as it is with MAP_POPULATE, which does not tell of one either (mmap(2)).
+// populate gives b its pages, so that a shortage is an error now. A kernel before 5.14, or a
+// sandbox, does not know MADV_POPULATE_WRITE. Reserved huge pages are refused there: a cgroup
+// may hold them back, by SIGBUS at the first touch. Other pages are touched; a shortage of
+// them is for the kernel's OOM killer then, as it is with MAP_POPULATE, which does not report
+// one either (mmap(2)).
 func (m *memory) populate(b []byte) error {
 	for {
 		err := sys.Madvise(b, sys.MADV_POPULATE_WRITE)
@@ -119,7 +119,7 @@ func touch(b []byte) {
 	}
 }
 
-// errLock is matched by what a failure of mlock makes of New's error.
+// errLock is matched by New's error after a failure of mlock.
 var errLock = errors.New("memory is not locked")
 
 func (m *memory) lock() error {
@@ -135,8 +135,7 @@ func (m *memory) lock() error {
 		errLock, os.NewSyscallError("mlock", err), limit, len(m.bytes))
 }
 
-// settle finds out what the mapping is made of. It is called transparent if some of
-// it is.
+// settle finds out the pages of the mapping. It is called transparent if some of it is.
 func (m *memory) settle() error {
 	switch m.pages {
 	case PagesReserved:

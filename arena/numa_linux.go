@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// place returns the node of each Local, nil if nothing is to be bound: wanted, or by
-// turns the nodes with CPUs on which this process may have memory, if there are
-// several. The error is why that could not be found out, where nobody insists.
+// place returns the node of each Local, nil if nothing is to be bound: wanted, or by turns the
+// nodes with CPUs on which this process may have memory, if there are several. The error is
+// why that could not be found out, where it is not insisted on.
 func place(locals int, wanted []int) ([]int, error) {
 	if wanted != nil {
 		return wanted, nil

@@ -26,8 +26,8 @@ func (p Pages) String() string {
 	return "unknown pages"
 }
 
-// kinds lists what to try for a budget of size bytes. Less than a huge page is not
-// worth one: it would make the process larger than it was told to be.
+// kinds lists the kinds to try for a budget of size bytes. Less than a huge page is not worth
+// one: it would make the process larger than its setting.
 func (p Pages) kinds(size int64) []Pages {
 	switch {
 	case p != PagesAuto:

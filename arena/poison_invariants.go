@@ -6,7 +6,7 @@ import "fmt"
 
 const invariants = true
 
-// pattern fills what is not out.
+// pattern fills slots that are not out.
 const pattern = 0xdb
 
 func poison(b []byte) {

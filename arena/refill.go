@@ -18,10 +18,10 @@ func (l *Local) refill(c class) (int32, error) {
 	return n, nil
 }
 
-// emptied keeps a chunk whose last slot was put, or gives it back if there is one.
-// What is kept stays where its class finds it, if it is the only one of its class
-// with room, and leaves the list otherwise: a chunk that is in use goes first, so
-// that the empty one may serve another class.
+// emptied keeps a chunk after its last slot was put, or gives it back if there is one. A chunk
+// that is kept stays where its class finds it, if it is the only one of its class with room,
+// and leaves the list otherwise: a chunk that is in use goes first, so that the empty one may
+// serve another class.
 func (l *Local) emptied(n int32) {
 	if l.empty != none {
 		l.unlist(n)
@@ -49,9 +49,9 @@ func (l *Local) release(n int32) {
 	l.depot.give(n)
 }
 
-// Trim gives the empty chunk back that the Local keeps, if any, and calls Flush. It
-// is for a Local that will not be used for a while: with the budget spent, its chunk
-// may be what another one lacks.
+// Trim gives the empty chunk back that the Local keeps, if any, and calls Flush. It is for a
+// Local that will not be used for a while: with the budget spent, another one may lack its
+// chunk.
 func (l *Local) Trim() {
 	if l.empty != none {
 		l.unlist(l.empty)

@@ -2,21 +2,21 @@ package arena
 
 import "unsafe"
 
-// Release gives back the slot in which a piece of memory begins, as Put does: the whole
-// slot, wherever in it the piece lies. It is for those to whom memory is passed on
-// without its handle, such as a vecio.Writer. What is not from a slot that is out of this
-// Local changes nothing, and is counted in [Stats].Stale; but a slot that was put and is
-// out again since cannot be told from the first lease: Release exactly once, or Put.
+// Release gives back the slot in which a piece of memory begins, as Put does: the whole slot,
+// wherever in it the piece lies. It is for receivers of memory without its handle, such as a
+// vecio.Writer. A piece that is not from a slot that is out of this Local changes nothing, and
+// is counted in [Stats].Stale. A slot that was put and is out again since looks like the first
+// lease: Release exactly once, or Put.
 func (l *Local) Release(piece []byte) {
 	h, ok := l.handleOf(piece)
 	if !ok {
 		_ = l.staled()
 		return
 	}
-	_ = l.Put(h) // which counts what is stale
+	_ = l.Put(h) // which counts stale ones
 }
 
-// handleOf returns the handle of the lease in whose slot a piece begins.
+// handleOf returns the handle of the lease of the slot in which a piece begins.
 func (l *Local) handleOf(piece []byte) (Handle, bool) {
 	// Two addresses are compared, and none is made of the difference.
 	offset := uintptr(unsafe.Pointer(unsafe.SliceData(piece))) - uintptr(unsafe.Pointer(unsafe.SliceData(l.bytes)))

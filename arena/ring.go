@@ -1,9 +1,9 @@
 package arena
 
-// A Ring keeps bytes in a slot, first in, first out. It holds no pointer, so that a
-// table of many is not scanned: each call is given the slot's bytes, always the same
-// ones, whose length is a power of two, as that of every slot is. The zero Ring is
-// empty. It is not safe for concurrent use.
+// A Ring keeps bytes in a slot, first in, first out. It holds no pointer, so that a table of
+// many is not scanned: each call is given the slot's bytes, always the same ones, with a
+// length that is a power of two, as that of every slot is. The zero Ring is empty. It is not
+// safe for concurrent use.
 type Ring struct {
 	// Offsets of the next byte to read and to write, modulo the slot's length. They
 	// run on past it and wrap at 2^32, which is a multiple of it, so that their
@@ -17,8 +17,8 @@ func (r *Ring) Len() int { return int(r.tail - r.head) }
 // Room returns how many bytes more fit into the slot.
 func (r *Ring) Room(slot []byte) int { return len(slot) - r.Len() }
 
-// Peek returns what there is, the older half first, for writev(2). The second half is
-// empty unless the bytes go past the slot's end. Both lie in the slot.
+// Peek returns the ring's bytes, the older half first, for writev(2). The second half is empty
+// unless the bytes go past the slot's end. Both lie in the slot.
 func (r *Ring) Peek(slot []byte) (first, second []byte) { return halves(slot, r.head, r.Len()) }
 
 // Discard drops the n oldest bytes, which have been used. It panics if there are not

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// hugeBytes returns how many bytes of the mapping that contains the address are
-// transparent huge pages, as /proc/self/smaps tells (proc_pid_smaps(5)).
+// hugeBytes returns how many bytes of the mapping that contains the address are transparent
+// huge pages, by /proc/self/smaps (proc_pid_smaps(5)).
 func hugeBytes(address uintptr) (int64, error) {
 	text, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {

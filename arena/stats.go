@@ -2,13 +2,13 @@ package arena
 
 import "sync/atomic"
 
-// Purpose is what a slot is for, in statistics.
+// Purpose is the use of a slot, in statistics.
 type Purpose uint8
 
 // The purposes.
 const (
 	Residue  Purpose = iota // bytes that a slow destination left behind
-	Read                    // what a loop reads into
+	Read                    // read buffers of loops
 	Peek                    // bytes looked at before it is known where they go
 	Other                   // anything else, and every larger number
 	Purposes = iota         // how many there are
@@ -31,7 +31,7 @@ func (u Usage) plus(v Usage) Usage {
 	return Usage{u.Gets + v.Gets, u.Out + v.Out, u.Bytes + v.Bytes, u.Refused + v.Refused}
 }
 
-// LocalStats are what a Local has done.
+// LocalStats are the counts of a Local.
 type LocalStats struct {
 	ByPurpose [Purposes]Usage
 	Stale     int64 // handles that Bytes and Put refused
@@ -47,13 +47,13 @@ type Stats struct {
 	Huge       int64 // bytes of the mapping that huge pages make up, when it was made
 }
 
-// A tally is what the owner of a Local counts, and nobody else reads.
+// A tally is the counts of a Local's owner, which no other goroutine reads.
 type tally struct {
 	LocalStats
 	unpublished int // operations since the last Flush
 }
 
-// often is after how many operations a Local publishes what it has counted.
+// often is the number of operations after which a Local publishes its counts.
 const often = 64
 
 func (l *Local) got(p Purpose, c class) {
@@ -109,7 +109,7 @@ func (l *Local) Flush() {
 	l.published.stale.Store(l.tally.Stale)
 }
 
-// published is a tally that anybody reads. Its owner alone writes it, now and then,
+// published is a tally that any goroutine may read. Its owner alone writes it, now and then,
 // so it is on cache lines of its own: see BenchmarkNeighbours.
 type published struct {
 	_     [128]byte
@@ -131,8 +131,8 @@ func (p *publishedUsage) load() Usage {
 	return Usage{p.gets.Load(), p.out.Load(), p.bytes.Load(), p.refused.Load()}
 }
 
-// Stats returns what the Local had done at its last Flush. It may be called by
-// anybody at any time. The figures of one purpose may be of two successive flushes.
+// Stats returns the Local's counts at its last Flush. It may be called by any goroutine at any
+// time. The figures of one purpose may be of two successive flushes.
 func (l *Local) Stats() LocalStats {
 	s := LocalStats{Stale: l.published.stale.Load()}
 	for p := range s.ByPurpose {
@@ -141,8 +141,8 @@ func (l *Local) Stats() LocalStats {
 	return s
 }
 
-// Stats sums the Locals' and tells what the arena has. Budget, Used and Peak are
-// exact at any time, the rest as Local.Stats is.
+// Stats returns the sums of the Locals, and the arena's own. Budget, Used and Peak are exact
+// at any time, the rest as Local.Stats is.
 func (a *Arena) Stats() Stats {
 	s := Stats{Mapped: a.mapped, Huge: a.huge}
 	for i := range a.locals {

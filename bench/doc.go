@@ -1,16 +1,16 @@
 // Package bench measures proxies against each other.
 //
-// A Rig is a server, a load and any number of contestants, each a process of
-// its own, so that a contestant's processor time is its own and nobody else's.
-// Machines drift by more than proxies differ, so what counts is the ratio of
-// two contestants measured side by side, over several rounds.
+// A Rig is a server, a load and any number of contestants. Each is a separate process, so that
+// the processor time of a contestant contains nothing else. Machines drift by more than
+// proxies differ. So the result is the ratio of two contestants measured side by side, over
+// several rounds.
 //
-// A Run is what `penstock bench` does: scenarios and contestants, each beside a
-// baseline in every round, and the baseline beside itself, which shows how much
-// of a ratio is noise. Rig.Measure is the demo's shorter way.
+// A Run is one run of `penstock-bench`: scenarios and contestants. Each contestant is measured
+// beside a baseline in every round. The baseline is also measured beside itself, which shows
+// the noise in a ratio. Rig.Measure is the demo's shorter way.
 //
-// The rooms below it: traffic (what flows), origin and sink (who serves it), load
-// (who asks for it and checks it), rival and contestant (the proxies), process
-// (the children and what they use), syscalls (counting theirs) and report
-// (medians, ratios, tables, the picture).
+// The packages below it are traffic (the data), origin and sink (the servers) and load (the
+// client, which also checks the answers). Rival and contestant are the proxies, process is the
+// children and their resource usage, syscalls counts their system calls. Package report has
+// the medians, ratios, tables and the picture.
 package bench

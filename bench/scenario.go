@@ -38,8 +38,8 @@ func Scenarios() []Scenario {
 	}
 }
 
-// ChooseScenarios returns those of that name, or whose name begins with it as
-// far as a dash: "echo-64" are two. They keep the order of a report.
+// ChooseScenarios returns the scenarios with that name, or with a name that begins with it up
+// to a dash: "echo-64" are two. They keep the order of a report.
 func ChooseScenarios(names []string) ([]Scenario, error) {
 	all := Scenarios()
 	chosen := make([]bool, len(all))

@@ -79,7 +79,7 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// What nobody measured is no threshold that was reached.
+// An unmeasured figure reaches no threshold.
 func TestThresholdOfNothing(t *testing.T) {
 	s := &report.Scenario{
 		Name: "mix", Workload: "mix", Cells: []*report.Cell{{Contestant: "penstock", Role: report.Contender}},

@@ -1,10 +1,10 @@
 package bench
 
-import "github.com/penstock/penstock/proxy"
+import "github.com/penstock/penstock/proxy/admin"
 
 // Both is the bytes that a proxy moved in both directions.
-func Both(s *proxy.Summary) proxy.Moved {
-	return proxy.Moved{
+func Both(s *admin.Summary) admin.ByEngine {
+	return admin.ByEngine{
 		Spliced: s.Bytes.ClientToEndpoint.Spliced + s.Bytes.EndpointToClient.Spliced,
 		Copied:  s.Bytes.ClientToEndpoint.Copied + s.Bytes.EndpointToClient.Copied,
 	}
@@ -13,7 +13,7 @@ func Both(s *proxy.Summary) proxy.Moved {
 // Since returns what happened between the summary before and s. What is a
 // state and not a counter (active connections, leased and idle pipes) is taken
 // from s.
-func Since(before, s *proxy.Summary) *proxy.Summary {
+func Since(before, s *admin.Summary) *admin.Summary {
 	d := *s
 	d.Connections.Accepted -= before.Connections.Accepted
 	d.Connections.Refused -= before.Connections.Refused
@@ -32,6 +32,6 @@ func Since(before, s *proxy.Summary) *proxy.Summary {
 }
 
 // moved is Since for one direction.
-func moved(before, m proxy.Moved) proxy.Moved {
-	return proxy.Moved{Spliced: m.Spliced - before.Spliced, Copied: m.Copied - before.Copied}
+func moved(before, m admin.ByEngine) admin.ByEngine {
+	return admin.ByEngine{Spliced: m.Spliced - before.Spliced, Copied: m.Copied - before.Copied}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// Thresholds are what Penstock must reach in the mix.
+// Thresholds are the bounds that Penstock must reach in the mix.
 type Thresholds struct {
 	Failed  int64         // failures at most, of all trials together
 	ChatP99 time.Duration // 99th percentile of a chat's latency at most; 0: whatever it is
 	Bulk    float64       // bytes per second of the streams at least
 }
 
-// Missed returns what Penstock's engines missed, a text for each.
+// Missed returns the thresholds that Penstock's engines missed, a text for each.
 func (t *Thresholds) Missed(d *report.Document) []string {
 	var missed []string
 	for _, s := range d.Scenarios {
@@ -49,7 +49,7 @@ func (t *Thresholds) missed(s *report.Scenario, c *report.Cell) []string {
 	return missed
 }
 
-// median is that of a cell's figure, not a number if nobody measured it: then
+// median returns the median of a cell's figure, or not a number if it was not measured: then
 // no threshold is reached.
 func median(c *report.Cell, name string) float64 {
 	if f, ok := c.Figures[name]; ok {
@@ -58,7 +58,8 @@ func median(c *report.Cell, name string) float64 {
 	return math.NaN()
 }
 
-// failures adds up the trials of a contestant, and says what failed first.
+// failures adds up the failures in a contestant's trials, and returns the message of the first
+// one.
 func failures(s *report.Scenario, contestant string) (n int64, said string) {
 	for _, t := range s.Trials {
 		if t.Contestant != contestant {

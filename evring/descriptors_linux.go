@@ -10,13 +10,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// descriptors keeps the two from being closed, and their numbers from becoming
-// somebody else's, under a call that uses them.
+// descriptors keeps the two from being closed, and their numbers from being used again, under
+// a call that uses them.
 type descriptors struct {
 	memfd, eventfd int // owned, until uses is 0
 
-	// uses is 1 for the Ring until it is closed, and 1 for each call that is using
-	// a descriptor. Who brings it to 0 closes them.
+	// uses is 1 for the Ring until it is closed, and 1 for each call that is using a
+	// descriptor. The call that brings it to 0 closes them.
 	uses atomic.Int64
 }
 
@@ -75,9 +75,9 @@ func (r *Ring) Files() (memory, event *os.File, err error) {
 // consumer that never reads it.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// wake writes the eventfd of a consumer that sleeps with a ticket. EAGAIN means that
-// somebody has filled the counter: readable, but no news to an epoll that is
-// edge-triggered, so it is emptied first.
+// wake writes the eventfd of a consumer that sleeps with a ticket. EAGAIN means that the
+// counter is full: readable, but no news to an epoll that is edge-triggered, so it is emptied
+// first.
 func (r *Ring) wake(ticket uint32) {
 	if !r.use() {
 		return

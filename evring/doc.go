@@ -3,17 +3,17 @@
 // popping are loads and stores; the kernel is asked only when the consumer has said
 // that it sleeps, and then by one write to an eventfd.
 //
-// The memory is a sealed memfd, so that nobody can cut it short and have a reader
-// killed by SIGBUS. Whatever else a peer writes into it, by malice or because it
-// crashed, makes this side report ErrCorrupt, or nothing ready, but never read or
-// write elsewhere, nor loop without bound: every shared field is read once, checked,
-// and then used; an event is copied out before anybody looks at it; what cannot
-// change (the number of slots and their size) is kept outside.
+// The memory is a sealed memfd, so that no process can cut it short and have a reader killed
+// by SIGBUS. Anything else that a peer writes into it, by malice or because it crashed, makes
+// this side report ErrCorrupt, or nothing ready, but never read or write elsewhere, nor loop
+// without bound: every shared field is read once, checked, and then used; an event is copied
+// out before it is looked at; the number of slots and their size, which cannot change, are
+// kept outside.
 //
 // # The consumer's sleep
 //
-// A consumer that found nothing calls Sleep, waits on Eventfd if that says so (with
-// an epoll of its own, or whatever polls), and then calls Awake:
+// A consumer that found nothing calls Sleep, waits on Eventfd if that says so (with an epoll
+// of its own, or another poller), and then calls Awake:
 //
 //	for {
 //		ring.Drain(0, handle)
@@ -46,7 +46,7 @@
 // it compares with the ticket, a number that each sleep has for its own: if the
 // consumer has woken and gone to sleep again meanwhile, that sleep's flag stays up.
 //
-// Operations on the mapping are invisible to the race detector; programs built with
-// -race get the same order through a variable of the Ring, so what goes through one
-// *Ring within a process is seen by it as ordered.
+// Operations on the mapping are invisible to the race detector; programs built with -race get
+// the same order through a variable of the Ring, so it sees events through one *Ring within a
+// process as ordered.
 package evring

@@ -15,9 +15,9 @@ import (
 //	384  asleep  a ticket, or 0              the consumer; producers take it down
 //	512  slots   a word, then the event      producers
 //
-// A position counts events since the beginning, modulo 2^64. It is at the slot of its
-// lowest bits; the others are its lap. The word of a slot is lap+1 and the length of
-// the event: memory that is all zero is a ring whose first lap has not come by.
+// A position counts events since the beginning, modulo 2^64. It is at the slot of its lowest
+// bits; the others are its lap. The word of a slot is lap+1 and the length of the event:
+// memory that is all zero is a ring before its first lap.
 const (
 	magicAt     = 0
 	slotsAt     = 8
@@ -68,10 +68,10 @@ func (r *Ring) offset(pos uint64) int { return headerSize + int(pos&(r.slots-1))
 // lap is the upper half of the word of a slot that is published at a position.
 func (r *Ring) lap(pos uint64) uint32 { return uint32(pos>>(r.shift&63)) + 1 }
 
-// word is what says that an event of n bytes is published at a position.
+// word is the word of a slot with a published event of n bytes at a position.
 func (r *Ring) word(pos uint64, n int) uint64 { return uint64(r.lap(pos))<<32 | uint64(n) }
 
-// read checks the header of a memory that somebody else has made.
+// read checks the header of a memory that another Ring has made.
 func (m memory) read() (shape, error) {
 	if m.word64(magicAt).Load() != magic {
 		return shape{}, fmt.Errorf("%w: it does not begin like a ring", ErrCorrupt)

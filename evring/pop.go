@@ -2,13 +2,13 @@ package evring
 
 import "runtime"
 
-// Pop moves the oldest event into buf and returns its length. ErrEmpty: none is
-// ready; ErrTooLong: buf is shorter than the event, which stays; otherwise what Err
-// says. A buf of EventSize bytes is always long enough.
+// Pop moves the oldest event into buf and returns its length. ErrEmpty: none is ready;
+// ErrTooLong: buf is shorter than the event, which stays; otherwise that of Err. A buf of
+// EventSize bytes is always long enough.
 //
-// An event that a producer has claimed and not published yet is not ready, and
-// neither are those behind it. If that producer dies, a Multi ring stays like this for
-// ever: it fills up, and nobody spins.
+// An event that a producer has claimed and not published yet is not ready, and neither are
+// those behind it. If that producer dies, a Multi ring stays like this for ever: it fills up,
+// and nothing spins.
 func (r *Ring) Pop(buf []byte) (int, error) {
 	head := r.memory.head().Load()
 	n, err := r.copyOut(head, buf)
@@ -19,11 +19,10 @@ func (r *Ring) Pop(buf []byte) (int, error) {
 	return n, err
 }
 
-// Drain calls f with each event in turn, at most max of them, or one lap if max is
-// not positive, and returns how many. The event is a private copy, valid until f
-// returns. Slots are free for producers once Drain returns, or f panics. f must not
-// call Pop or Drain. The error is nil if nothing more is ready, otherwise what Err
-// says.
+// Drain calls f with each event in turn, at most max of them, or one lap if max is not
+// positive, and returns how many. The event is a private copy, valid until f returns. Slots
+// are free for producers once Drain returns, or f panics. f must not call Pop or Drain. The
+// error is nil if nothing more is ready, otherwise that of Err.
 func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 	if max <= 0 || max > int(r.slots) {
 		max = int(r.slots)
@@ -46,9 +45,8 @@ func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 	return n, nil
 }
 
-// copyOut copies the event at a position into buf, if it is ready. The word is read
-// once; what else happens to it, or to the event while it is copied, is for the event
-// to suffer.
+// copyOut copies the event at a position into buf, if it is ready. The word is read once; a
+// later change of it, or of the event while it is copied, harms the event alone.
 func (r *Ring) copyOut(pos uint64, buf []byte) (int, error) {
 	if err := r.Err(); err != nil {
 		return 0, err
@@ -89,7 +87,7 @@ func (r *Ring) ready() bool {
 func (r *Ring) Sleep() (mayBlock bool) {
 	r.ticket++
 	if r.ticket == 0 {
-		r.ticket++ // 0 is nobody's
+		r.ticket++ // 0 is no sleep's
 	}
 	r.memory.asleep().Store(r.ticket)
 	mayBlock = !r.ready()
@@ -100,12 +98,12 @@ func (r *Ring) Sleep() (mayBlock bool) {
 	return mayBlock
 }
 
-// Awake ends what Sleep began: from now on no push costs a system call. signalled
-// says that Eventfd was found readable and has not been read; Awake reads it then. An
-// eventfd that is watched with EPOLLET need never be read.
+// Awake is the end of Sleep: from now on no push costs a system call. signalled says that
+// Eventfd was found readable and has not been read; Awake reads it then. An eventfd that is
+// watched with EPOLLET need never be read.
 //
-// A producer may have seen the flag and write later: one that wakes the consumer for
-// nothing. So take signalled from what the poll said, not from what is in the ring.
+// A producer may have seen the flag and write later: one that wakes the consumer for nothing.
+// So take signalled from the poll's result, not from the content of the ring.
 func (r *Ring) Awake(signalled bool) {
 	r.memory.asleep().Store(0)
 	if signalled {

@@ -6,19 +6,19 @@ import "runtime"
 // that another one has won; so many times in a row, that a peer plays with the tail.
 const maxClaims = 1 << 12
 
-// Push appends a copy of an event. ErrFull: there is no place now (or, which takes
-// thousands of others at work, it was lost to other producers each time); ErrTooLong:
-// there never is; otherwise what Err says.
+// Push appends a copy of an event. ErrFull: there is no place now (or, which takes thousands
+// of others at work, it was lost to other producers each time); ErrTooLong: there never is;
+// otherwise that of Err.
 func (r *Ring) Push(event []byte) error {
 	one := [1][]byte{event}
 	_, err := r.PushBatch(one[:])
 	return err
 }
 
-// PushBatch appends copies of events, in order and with nobody else's between them,
-// as many as there is place for, and returns how many. If that is not all of them the
-// error is ErrFull; with any other error, as for Push, it is none. The consumer sees
-// either all that were pushed or none, and is woken once.
+// PushBatch appends copies of events, in order and with no others between them, as many as
+// there is place for, and returns how many. If that is not all of them the error is ErrFull;
+// with any other error, as for Push, it is none. The consumer sees either all that were pushed
+// or none, and is woken once.
 func (r *Ring) PushBatch(events [][]byte) (int, error) {
 	for _, e := range events {
 		if len(e) > r.EventSize() {

@@ -22,8 +22,8 @@ const (
 
 // Errors that a caller acts upon.
 var (
-	// ErrFull: the events that were not pushed have no place now. Nothing is ever
-	// overwritten. Nothing tells a producer that there is place again.
+	// ErrFull: the events that were not pushed have no place now. Nothing is ever overwritten.
+	// A producer gets no notice when there is place again.
 	ErrFull = errors.New("evring: the ring is full")
 
 	// ErrEmpty: no event is ready.
@@ -69,14 +69,14 @@ type Config struct {
 	// 0 means DefaultSlotSize.
 	SlotSize int
 
-	// Producers is who may push.
+	// Producers says how many goroutines and processes may push.
 	Producers Producers
 
 	// Name is shown for the memory in /proc/PID/maps. It may be empty.
 	Name string
 }
 
-// shape is what never changes of a ring: a private copy, checked once.
+// shape is the unchanging part of a ring: a private copy, checked once.
 type shape struct {
 	slots    uint64 // a power of two
 	shift    int    // which one
@@ -120,7 +120,7 @@ func powerOfTwo(n int64) int64 {
 	return 1 << bits.Len64(uint64(n-1))
 }
 
-// lines returns the next multiple of a cache line, within what is allowed.
+// lines returns the next multiple of a cache line, within the allowed ones.
 func lines(size int64) int64 {
 	size = min(max(size, 1), MaxBytes)
 	return (size + CacheLine - 1) / CacheLine * CacheLine
@@ -139,18 +139,18 @@ type Ring struct {
 	shape
 	memory memory // shared; owned by the Ring, unmapped by its cleanup
 
-	// What producers of this process share. A position only grows, so a head that
-	// was read earlier can hide free slots but cannot invent any.
+	// Shared by producers of this process. A position only grows, so a head that was read
+	// earlier can hide free slots but cannot invent any.
 	_        [CacheLine]byte
 	headSeen atomic.Uint64
-	joined   bool // Single only: push has looked for what a dead producer left
+	joined   bool // Single only: push has looked for the rest of a dead producer
 
-	// What is the consumer's.
+	// The consumer's.
 	_       [CacheLine]byte
 	scratch []byte // an event's private copy
 	ticket  uint32 // of the last sleep
 
-	// What hardly changes.
+	// These hardly change.
 	_     [CacheLine]byte
 	state atomic.Uint32 // an index into states
 	descriptors
@@ -179,8 +179,8 @@ func (r *Ring) fail(state uint32) error {
 	return states[r.state.Load()]
 }
 
-// Err returns what the Ring will answer from now on to every push and pop: nil,
-// ErrClosed, or an error that matches ErrCorrupt.
+// Err returns the result of every push and pop from now on: nil, ErrClosed, or an error that
+// matches ErrCorrupt.
 func (r *Ring) Err() error { return states[r.state.Load()] }
 
 // EventSize returns how many bytes an event may have.

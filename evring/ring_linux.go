@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// New makes a ring: a sealed memfd, all of whose pages are there already, and an
-// eventfd. A nil Config is the zero value.
+// New makes a ring: a sealed memfd, with all pages populated, and an eventfd. A nil Config is
+// the zero value.
 func New(cfg *Config) (*Ring, error) {
 	s, err := cfg.shape()
 	if err != nil {
@@ -49,9 +49,8 @@ func createMemfd(name string) (int, error) {
 	return fd, err
 }
 
-// seals are what keeps the mapping whole: nobody can make the file shorter, nor take
-// the seals off. They cannot keep anybody from writing, or from punching holes, which
-// read as zeros.
+// seals keep the mapping whole: no process can make the file shorter, nor take the seals off.
+// They cannot prevent writing, or from punching holes, which read as zeros.
 const seals = sys.F_SEAL_SHRINK | sys.F_SEAL_GROW | sys.F_SEAL_SEAL
 
 // makeMemory gives a memfd its length, its pages, its header and its seals.
@@ -80,11 +79,11 @@ func makeMemory(memfd int, s shape) (memory, error) {
 // process, by its two descriptors. The Ring owns them from then on; if Open fails they
 // stay the caller's.
 //
-// It trusts neither: the memfd must be one of ordinary pages, sealed (ErrUnsealed),
-// and exactly as long as its header says, which must make sense (ErrCorrupt); the
-// eventfd must not block. O_NONBLOCK is shared with whoever has the eventfd too: a
-// peer that takes it away and then fills the counter can make a goroutine that wakes
-// the consumer wait, told to the scheduler as any write is.
+// It trusts neither: the memfd must be one of ordinary pages, sealed (ErrUnsealed), and
+// exactly as long as its header says, which must make sense (ErrCorrupt); the eventfd must not
+// block. O_NONBLOCK is shared with other holders of the eventfd: a peer that takes it away and
+// then fills the counter can make a goroutine that wakes the consumer wait, in a write through
+// the scheduler.
 func Open(memfd, eventfd int) (*Ring, error) {
 	if err := checkEventfd(eventfd); err != nil {
 		return nil, fmt.Errorf("evring: open: %w", err)
@@ -130,7 +129,7 @@ func checkMemfd(fd int) (int, error) {
 	return int(size), nil
 }
 
-// checkEventfd refuses what is certainly none, and one that blocks.
+// checkEventfd refuses a descriptor that is certainly none, and one that blocks.
 func checkEventfd(fd int) error {
 	mode, err := sys.FstatMode(fd)
 	if err != nil {
@@ -146,7 +145,7 @@ func checkEventfd(fd int) error {
 	return nil
 }
 
-// own gives a Ring its descriptors, and its mapping back once nobody can use it.
+// own gives a Ring its descriptors, and its mapping back once it cannot be used any more.
 func own(r *Ring, memfd, eventfd int) *Ring {
 	r.descriptors.own(memfd, eventfd)
 	runtime.AddCleanup(r, func(b []byte) { sys.Munmap(b) }, []byte(r.memory))

@@ -13,7 +13,7 @@ type batchSize struct {
 	size  int
 	full  int   // turns in a row
 	need  int   // of them until it doubles
-	grown bool  // it has doubled, and nobody knows yet whether that was right
+	grown bool  // it has doubled, and it is not known yet whether that was right
 	last  int64 // turn
 }
 
@@ -33,7 +33,7 @@ func (b *batchSize) next(turn int64) int {
 	return b.size
 }
 
-// learn notes what became of the batch.
+// learn records the result of the batch.
 func (b *batchSize) learn(n int, empty bool) {
 	switch {
 	case empty:

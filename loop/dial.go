@@ -31,14 +31,14 @@ type DialConfig struct {
 	Control func(fd int, network string) error
 }
 
-// A Connector is told of the end of a [Dial].
+// A Connector is notified of the end of a [Dial].
 type Connector interface {
-	// Connected is called on the loop's goroutine, once for each dial, also from
-	// within [Loop.Connect]. With no error fd is a connected socket, now the
-	// connector's own, and id its registration with the loop, with the which of the
-	// dial: [Loop.Hand] it to its handler. events were told already. An error is an
-	// *os.SyscallError, os.ErrDeadlineExceeded, or that of [DialConfig.Control]; the
-	// socket has been closed. d may be used for the next dial.
+	// Connected is called on the loop's goroutine, once for each dial, also from within
+	// [Loop.Connect]. With no error fd is a connected socket, now the connector's own, and id
+	// its registration with the loop, with the which of the dial: [Loop.Hand] it to its
+	// handler. events were reported already. An error is an *os.SyscallError,
+	// os.ErrDeadlineExceeded, or that of [DialConfig.Control]; the socket has been closed. d
+	// may be used for the next dial.
 	Connected(d *Dial, fd int, id ID, events Events, err error)
 }
 
@@ -55,8 +55,8 @@ type Dial struct {
 	which     uint8
 }
 
-// A retry is a dial to a unix socket whose queue is full. The kernel does not tell
-// when there is room, so it is tried again now and then.
+// A retry is a dial to a unix socket whose queue is full. The kernel does not report room, so
+// it is tried again now and then.
 type retry struct {
 	to       Address
 	deadline int64 // clock, 0 for none
@@ -68,8 +68,8 @@ const (
 	maxRetryPause = 64 * time.Millisecond
 )
 
-// Connect begins to connect, and has c told of the end of it. d must not be
-// waiting already. which is what [Handler] calls get for the connection.
+// Connect begins to connect, and notifies c of the end of it. d must not be waiting already.
+// which is passed to calls of [Handler] for the connection.
 func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
 	if cfg == nil {
 		cfg = &DialConfig{}
@@ -100,9 +100,9 @@ func newRetry(to Address, timeout time.Duration, now int64) *retry {
 	return r
 }
 
-// Cancel ends a dial that waits: the socket is closed, and the connector is not
-// told. A connection that has been made meanwhile is reset: its peer must not take
-// this for an orderly end. It does nothing for one that does not wait.
+// Cancel ends a dial that waits: the socket is closed, and the connector is not notified. A
+// connection that has been made meanwhile is reset: its peer must not take this for an orderly
+// end. It does nothing for one that does not wait.
 func (d *Dial) Cancel() {
 	if d.connector != nil {
 		d.release()
@@ -135,11 +135,11 @@ func (d *Dial) begun(err error) {
 func (d *Dial) done(events Events) {
 	c, fd, id := d.release(), d.fd, d.id
 	d.fd, d.id = -1, 0
-	d.loop.Hand(id, nobody{}) // d may be dialing somebody else before the connector does it
+	d.loop.Hand(id, nobody{}) // d may be dialing for another before the connector does it
 	c.Connected(d, int(fd), id, events, nil)
 }
 
-// nobody handles a connection that has not been handed to its handler yet.
+// nobody is the handler of a connection that has not been handed to its handler yet.
 type nobody struct{}
 
 func (nobody) Ready(uint8, Events) {}
@@ -191,12 +191,12 @@ func (d *Dial) again(r *retry) {
 	}
 }
 
-// dialHandler is a Dial told of its socket.
+// dialHandler is a Dial as the handler of its socket.
 type dialHandler Dial
 
-// Ready is called when connecting has ended: nothing is told before of a TCP socket
-// that has sent its SYN (net/ipv4/tcp.c, tcp_poll). Why it failed SO_ERROR tells,
-// which nobody needs to ask if it did not.
+// Ready is called when connecting has ended: no event comes before that of a TCP socket that
+// has sent its SYN (net/ipv4/tcp.c, tcp_poll). SO_ERROR has the reason of a failure; without
+// one it need not be asked.
 func (h *dialHandler) Ready(_ uint8, events Events) {
 	d := (*Dial)(h)
 	if events&(Failed|HungUp) != 0 {
@@ -210,7 +210,7 @@ func (h *dialHandler) Ready(_ uint8, events Events) {
 	}
 }
 
-// dialTimer is a Dial whose time is over, or that is to be tried again.
+// dialTimer is the timer of a Dial: its time is over, or it is to be tried again.
 type dialTimer Dial
 
 func (t *dialTimer) Expired(*Timer) {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// openSocket makes a socket that is ready to connect. Unlike that of connect, its
-// errors say what failed. The socket is -1, or the caller's even so.
+// openSocket makes a socket that is ready to connect. Unlike that of connect, its errors name
+// the operation. The socket is -1, or the caller's even so.
 func openSocket(to *Address, cfg *DialConfig) (fd int, err error) {
 	network := "unix"
 	switch {

@@ -1,30 +1,29 @@
-// Package loop is a reactor: one goroutine that waits for many descriptors with
-// edge-triggered epoll(7), and calls their handlers one after the other.
+// Package loop is a reactor: one goroutine that waits for many descriptors with edge-triggered
+// epoll(7), and calls their handlers one after the other.
 //
-// A [Loop] has descriptors, timers and a mailbox. Everything but [Loop.Post],
-// [Loop.Stop] and [Loop.Stats] belongs to the loop's goroutine: it is called by
-// handlers, timers and posted functions, or before [Loop.Run]. Nothing of a handler
-// is ever called at the same time as another one of the same loop, so what belongs to
-// one loop needs no lock. A handler must not block, and should do a bounded amount
-// of work before it returns; what is left it asks for with [Loop.Again].
+// A [Loop] has descriptors, timers and a mailbox. Everything but [Loop.Post], [Loop.Stop] and
+// [Loop.Stats] belongs to the loop's goroutine: it is called by handlers, timers and posted
+// functions, or before [Loop.Run]. No two handlers of a loop are ever called at the same time,
+// so state that belongs to one loop needs no lock. A handler must not block, and should do a
+// bounded amount of work before it returns; for the rest it calls [Loop.Again].
 //
 // # Edges
 //
-// Readiness is told once, when it changes, and not again while it lasts: a handler
-// reads until EAGAIN, or until a read has given less than was asked, and then
-// waits for [Readable]; it writes likewise. No call is needed to change what is
-// waited for: every event is always of interest.
+// Readiness is reported once, when it changes, and not again while it lasts: a handler reads
+// until EAGAIN, or until a read has given less than was asked, and then waits for [Readable];
+// it writes likewise. No call is needed to change the set of events: every event is always of
+// interest.
 //
 // # Where descriptors come from
 //
-// [Loop.Listen] accepts connections, [Loop.Connect] makes them, [Take] takes over those
-// of packages net and os, and [Give] gives them back; [Loop.Add] takes any descriptor
-// that can be waited for. A [Group] is one loop for each CPU.
+// [Loop.Listen] accepts connections, [Loop.Connect] makes them, [Take] takes over those of
+// packages net and os, and [Give] gives them back; [Loop.Add] takes any descriptor that can be
+// waited for. A [Group] is one loop for each CPU.
 //
 // # When not to use it
 //
-// A goroutine for each connection is simpler, and as fast while connections are few
-// or each carries much. Handlers that must block (files, databases, DNS, other
-// people's libraries) do not belong on a loop at all. A loop pays where there are
-// thousands of connections, most of them idle, or very many small messages.
+// A goroutine for each connection is simpler, and as fast while connections are few or each
+// carries much. Handlers that must block (files, databases, DNS, other people's libraries) do
+// not belong on a loop at all. A loop pays where there are thousands of connections, most of
+// them idle, or very many small messages.
 package loop

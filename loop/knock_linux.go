@@ -7,9 +7,9 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A knock makes the runtime look at its poller: who waits there for something that is
-// ready already is found by the same look as all the others. Until then goroutines that
-// are ready run.
+// A knock makes the runtime look at its poller: a goroutine that waits there for a ready
+// descriptor is found by the same look as all the others. Until then goroutines that are ready
+// run.
 type knock struct {
 	file    *os.File // an eventfd, owned; nil until it is needed
 	raw     syscall.RawConn
@@ -41,7 +41,7 @@ func (k *knock) open() error {
 			return true
 		}
 		k.knocked = true
-		wake(int(fd)) // an edge, also as nobody ever reads it
+		wake(int(fd)) // an edge, also as it is never read
 		return false
 	}
 	return nil

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// An Acceptor is who gets the connections of a [Listener]. Both methods are called
-// on the loop's goroutine, and may call those of the listener.
+// An Acceptor gets the connections of a [Listener]. Both methods are called on the loop's
+// goroutine, and may call those of the listener.
 type Acceptor interface {
 	// Accepted is called with a connection: a non-blocking, close-on-exec socket,
 	// now the acceptor's own; and with the address of its other end, IPv4 as such also
@@ -32,10 +32,10 @@ type Acceptor interface {
 type ListenerConfig struct {
 	Acceptor Acceptor
 
-	// Before is called before each attempt to accept a connection: it says whether one
-	// is wanted, and gets hold of what serving it will need, which is for the next one
-	// if there turns out to be none. That it fails is as if accept4(2) had failed with
-	// that error. It may be nil.
+	// Before is called before each attempt to accept a connection: it reports whether one is
+	// wanted, and reserves the resources that serving it will need, which are for the next one
+	// if there turns out to be none. A failure is treated like one of accept4(2) with that
+	// error. It may be nil.
 	Before func() error
 
 	// PauseTime is how long accepting pauses after a failure; 0 means 100 ms.
@@ -46,14 +46,13 @@ const defaultPauseTime = 100 * time.Millisecond
 
 var errBlocking = errors.New("the socket is blocking: set O_NONBLOCK first")
 
-// A Listener accepts connections on one loop. Several loops may have one each for
-// the same listening socket: the kernel then wakes as few of them as it can
-// (EPOLLEXCLUSIVE, epoll_ctl(2)). Everything but Pauses belongs to the loop's
-// goroutine.
+// A Listener accepts connections on one loop. Several loops may have one each for the same
+// listening socket: the kernel then wakes as few of them as it can (EPOLLEXCLUSIVE,
+// epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
 //
-// It accepts as many in one turn as have proved to be there, and leaves the rest to
-// the next turn, of which level-triggered readiness tells: so that, as a rule, no
-// call is made only to learn that the queue is empty.
+// It accepts as many in one turn as have proved to be there, and leaves the rest to the next
+// turn, by level-triggered readiness: so that, as a rule, no call is made only to learn that
+// the queue is empty.
 type Listener struct {
 	loop *Loop
 	cfg  ListenerConfig
@@ -114,10 +113,10 @@ func (ln *Listener) Retry() {
 	}
 }
 
-// Empty accepts what is in the queue, at most so many connections, also while
-// suspended or paused, and returns how many it were: fewer than max if the queue
-// is empty, or if accepting failed, of which [Acceptor.Paused] is told. It is what
-// comes before closing a listening socket, which resets what is in its queue.
+// Empty accepts the connections in the queue, at most so many, also while suspended or paused,
+// and returns their number: fewer than max if the queue is empty, or if accepting failed,
+// which is reported by [Acceptor.Paused]. It comes before closing a listening socket, which
+// resets the connections in its queue.
 func (ln *Listener) Empty(max int) int {
 	n, _ := ln.accept(max, func() bool { return !ln.closed })
 	return n
@@ -141,7 +140,7 @@ func (ln *Listener) Pauses() int64 { return ln.pauses.Load() }
 // accepting reports whether nothing keeps it from accepting.
 func (ln *Listener) accepting() bool { return !ln.held && !ln.paused && !ln.closed }
 
-// wait has the loop tell of connections, if it does not yet.
+// wait has the loop report connections, if it does not yet.
 func (ln *Listener) wait() error {
 	if ln.loop.table.find(ln.id) != nil {
 		return nil
@@ -221,7 +220,7 @@ var queueFailures = []error{
 
 func failedInQueue(err error) bool { return slices.Contains(queueFailures, err) }
 
-// queueHandler is a Listener told of connections in its queue.
+// queueHandler is a Listener as the handler of its queue.
 type queueHandler Listener
 
 func (q *queueHandler) Ready(uint8, Events) {
@@ -232,7 +231,7 @@ func (q *queueHandler) Ready(uint8, Events) {
 	ln.batch.learn(n, empty)
 }
 
-// pauseEnd is a Listener whose pause is over.
+// pauseEnd is the timer of a Listener's pause.
 type pauseEnd Listener
 
 func (p *pauseEnd) Expired(*Timer) { (*Listener)(p).Retry() }

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// loadWindow is for how long a loop looks at what it has to do before it
-	// chooses its thread's scheduling policy: long enough for bulk flows, each of
-	// which may be served but every ten milliseconds, to be seen side by side.
+	// loadWindow is the time over which a loop measures its load before it chooses its
+	// thread's scheduling policy: long enough for bulk flows, each of which may be served but
+	// every ten milliseconds, to be seen side by side.
 	loadWindow = int64(32e6)
 
 	// A loop takes SCHED_BATCH that serves so many descriptors in a window (more
@@ -20,13 +20,12 @@ const (
 	batchShare       = 10
 )
 
-// A load is what a loop has had to do lately, and the policy that its thread has for that.
+// A load is the recent work of a loop, and the policy of its thread for that.
 //
-// A thread that wakes under SCHED_OTHER takes the CPU from the one that woke it, which
-// is about to wake it again: two switches for each event. Under SCHED_BATCH it waits
-// until the CPU is free or its turn has come (sched(7); kernel/sched/fair.c,
-// check_preempt_wakeup_fair), and finds more to do then. Where a CPU is idle it makes no
-// difference.
+// A thread that wakes under SCHED_OTHER takes the CPU from the one that woke it, which is
+// about to wake it again: two switches for each event. Under SCHED_BATCH it waits until the
+// CPU is free or its turn has come (sched(7); kernel/sched/fair.c, check_preempt_wakeup_fair),
+// and finds more to do then. Where a CPU is idle it makes no difference.
 type load struct {
 	keep   bool   // the policy is left alone
 	since  int64  // when the window began
@@ -49,7 +48,7 @@ type heldThread struct {
 	has bool // the policy, and the loop holds it
 }
 
-// begin is told of the beginning of Run.
+// begin is called at the beginning of Run.
 func (l *load) begin(now int64) {
 	l.since, l.busy, l.served, l.queues = now, 0, 0, 0
 	l.owned = !l.keep && owned()
@@ -60,7 +59,7 @@ func (l *load) serve(slot uint32) { l.served |= 1 << (slot & 63) }
 // accepts says that a slot is a listener's, which is none of a session's.
 func (l *load) accepts(slot uint32) { l.queues |= 1 << (slot & 63) }
 
-// turn is told of each turn, when it began and ended.
+// turn is called after each turn, with its beginning and end.
 func (l *load) turn(began, ended int64) {
 	l.busy += ended - began
 	if ended-l.since < loadWindow {
@@ -88,10 +87,10 @@ func (l *load) judge(span int64) {
 // and one that has moved lacks the policy until then.
 const followEvery = 16
 
-// sleep is told before a loop under SCHED_BATCH sleeps, and for how long, and returns
-// for how long it may: not long beyond the end of the window, so that a loop that has
-// become idle notices, and does not keep whom it serves next waiting. One that works
-// every now and then is left to the event that wakes it.
+// sleep is called before a loop under SCHED_BATCH sleeps, with the timeout, and returns the
+// one to use: not long beyond the end of the window, so that a loop that has become idle
+// notices, and does not keep the next event waiting. One that works every now and then is left
+// to the event that wakes it.
 func (l *load) sleep(now, timeout int64) int64 {
 	if l.unseen--; l.unseen < 0 {
 		l.follow()

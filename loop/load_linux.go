@@ -15,8 +15,8 @@ var batched = struct {
 	loops map[int]int
 }{loops: map[int]int{}}
 
-// owned reports whether somebody has given the thread a policy of its own, which a
-// thread that it is locked to, or all of a process, may have.
+// owned reports whether the program has given the thread a policy of its own, which a thread
+// that it is locked to, or all of a process, may have.
 func owned() bool {
 	batched.Lock()
 	defer batched.Unlock()
@@ -52,8 +52,8 @@ func (l *load) leave() {
 }
 
 // hold gives a thread SCHED_BATCH, and leaves alone one that has any other policy than
-// SCHED_OTHER. That it has SCHED_BATCH already will do where policies are not somebody
-// else's: another loop holds it, or the thread was started by one that had it.
+// SCHED_OTHER. SCHED_BATCH already is fine where policies are not the program's own: another
+// loop holds it, or the thread was started by one that had it.
 func hold(tid int, owned bool) error {
 	batched.Lock()
 	defer batched.Unlock()
@@ -77,6 +77,6 @@ func release(tid int) {
 		return
 	}
 	delete(batched.loops, tid)
-	// It fails for a thread that has ended, or that somebody has given another policy.
+	// It fails for a thread that has ended, or that was given another policy.
 	_ = sys.ChangeSchedPolicy(tid, sys.SCHED_BATCH, sys.SCHED_OTHER)
 }

@@ -17,20 +17,19 @@ var ErrConfig = errors.New("invalid loop configuration")
 
 // Config sets up a [Loop]. The zero value, and a nil *Config, mean the defaults.
 type Config struct {
-	// BusyPoll is how long the loop goes on asking for events before it sleeps, once
-	// it has nothing to do; 0 means that it sleeps at once, and a second is the most.
-	// It shortens the way from an event to its handler by what waking a thread
-	// takes, and costs up to a whole CPU for that time after each event.
+	// BusyPoll is how long the loop goes on asking for events before it sleeps, once it has
+	// nothing to do; 0 means that it sleeps at once, and a second is the most. It shortens the
+	// way from an event to its handler by the time of waking a thread, and costs up to a whole
+	// CPU for that time after each event.
 	BusyPoll time.Duration
 
-	// KeepPolicy has the loop leave the scheduling policy of its thread alone. Else it
-	// changes that from SCHED_OTHER to SCHED_BATCH, see sched(7), while it is at work for
-	// a tenth of the time and for three descriptors or more, listeners not counted: then
-	// the thread waits for a CPU that is busy instead of taking it, for as long as a time
-	// slice, finds more to do when it has it, and much CPU is saved on a machine that has
-	// none to spare. A thread with any other policy when Run is called keeps it. What is
-	// started by a thread that has SCHED_BATCH, a process for one, begins with it
-	// (sched(7)).
+	// KeepPolicy has the loop leave the scheduling policy of its thread alone. Else it changes
+	// that from SCHED_OTHER to SCHED_BATCH, see sched(7), while it is at work for a tenth of
+	// the time and for three descriptors or more, listeners not counted: then the thread waits
+	// for a CPU that is busy instead of taking it, for as long as a time slice, finds more to
+	// do when it has it, and much CPU is saved on a machine that has none to spare. A thread
+	// with any other policy when Run is called keeps it. A process or thread that is started
+	// by a thread with SCHED_BATCH begins with it (sched(7)).
 	KeepPolicy bool
 
 	// TurnCPU has the CPU time of turns measured, for Stats.Overruns, which costs six
@@ -38,8 +37,8 @@ type Config struct {
 	// another thread is not known.
 	TurnCPU bool
 
-	// Now is the clock: nanoseconds that never go backwards. Nil means the
-	// system's. Who moves a clock of their own wakes the loop with [Loop.Post].
+	// Now is the clock: nanoseconds that never go backwards. Nil means the system's. A caller
+	// that moves a clock of its own wakes the loop with [Loop.Post].
 	Now func() int64
 }
 
@@ -118,9 +117,9 @@ func (l *Loop) open() error {
 	return nil
 }
 
-// Close gives up the loop's own descriptors. Those that were added stay their
-// owners'. What was posted and not run is dropped. It must not be called while Run
-// runs; calling it again does nothing.
+// Close closes the loop's own descriptors. Those that were added stay their owners'. Posted
+// functions that have not run are dropped. It must not be called while Run runs; calling it
+// again does nothing.
 func (l *Loop) Close() error {
 	if l.closed.Swap(true) {
 		return nil
@@ -128,8 +127,8 @@ func (l *Loop) Close() error {
 	return errors.Join(l.mail.close(), l.poller.close(), l.others.knock.close())
 }
 
-// Now is the clock at the beginning of this turn of the loop, in nanoseconds: what
-// [Config.Now] said. While the loop does not run, it is what the clock says now.
+// Now is the clock at the beginning of this turn of the loop, in nanoseconds, by [Config.Now].
+// While the loop does not run, it is the present time of the clock.
 func (l *Loop) Now() int64 {
 	if !l.running.Load() {
 		return l.clock()
@@ -137,10 +136,10 @@ func (l *Loop) Now() int64 {
 	return l.now
 }
 
-// Add has h told of what happens to fd, which must be non-blocking and stays the
-// caller's: [Loop.Drop] it, then close it. What is ready already is told as well.
-// The error wraps what epoll_ctl(2) said: EPERM for a descriptor that cannot be
-// waited for, such as that of a regular file, EEXIST for one that is there already.
+// Add reports events of fd to h. fd must be non-blocking and stays the caller's: [Loop.Drop]
+// it, then close it. Readiness that is there already is reported as well. The error wraps that
+// of epoll_ctl(2): EPERM for a descriptor that cannot be waited for, such as that of a regular
+// file, EEXIST for one that is there already.
 func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
 	return l.register(fd, which, h, edges)
 }
@@ -155,8 +154,8 @@ func (l *Loop) register(fd int, which uint8, h Handler, interest uint32) (ID, er
 	return id, nil
 }
 
-// Hand makes h the handler of a registration. Events that were told before are
-// not told again. It does nothing for one that is stale.
+// Hand makes h the handler of a registration. Events that were reported before are not
+// repeated. It does nothing for one that is stale.
 func (l *Loop) Hand(id ID, h Handler) {
 	if s := l.table.find(id); s != nil {
 		s.handler = h
@@ -196,13 +195,13 @@ func (l *Loop) Again(id ID) { l.again = append(l.again, id) }
 // lateTime is how long a turn may take before it is late.
 const lateTime = int64(2 * time.Millisecond)
 
-// Late reports whether the turn at work has taken so long already, two milliseconds,
-// that a handler should do as little as it can and call Again for the rest: everybody
-// else who was ready with it, or has become ready since, waits. While the loop does not run
-// there is no turn, and nothing is late.
+// Late reports whether the turn at work has taken so long already, two milliseconds, that a
+// handler should do as little as it can and call Again for the rest: all other handlers that
+// were ready with it, or have become ready since, wait. While the loop does not run there is
+// no turn, and nothing is late.
 func (l *Loop) Late() bool { return l.clock()-l.Now() > lateTime }
 
-// maxGather bounds what Gather does.
+// maxGather bounds the delay of Gather.
 const maxGather = int64(time.Millisecond)
 
 // Gather says that the handler at work would rather have more to do at a time than be

@@ -13,14 +13,14 @@ import (
 // mailboxSize is how many functions may wait in the ring. More wait in a list.
 const mailboxSize = 1024
 
-// A mailbox is what other goroutines want done by the loop. Functions are Go's, and
-// cannot be in memory that the collector does not see: they wait in a table, and a
-// ring carries their places. The ring knows whether the loop sleeps and has to be
-// woken (package evring says why no wake-up is lost).
+// A mailbox is the functions that other goroutines have posted to the loop. Functions are
+// Go's, and cannot be in memory that the collector does not see: they wait in a table, and a
+// ring carries their places. The ring knows whether the loop sleeps and has to be woken
+// (package evring explains why no wake-up is lost).
 //
-// A function for which there is no place goes into a list, and as long as that is not
-// empty so does every one after it: the functions of one goroutine keep their order.
-// The list's turn comes when all that was begun has been seen on the ring.
+// A function without a free place goes into a list, and as long as that is not empty so does
+// every one after it: the functions of one goroutine keep their order. The list's turn comes
+// when all posts that were begun have been seen on the ring.
 type mailbox struct {
 	ring   *evring.Ring // owned; its consumer is the loop
 	table  [mailboxSize]place
@@ -28,7 +28,7 @@ type mailbox struct {
 	called atomic.Uint64 // those that have come out of it; written by the loop
 
 	overflowed atomic.Bool // there is something in the list
-	mu         sync.Mutex  // guards what follows
+	mu         sync.Mutex  // guards the following fields
 	list       []func()
 	closed     bool
 
@@ -39,8 +39,8 @@ type mailbox struct {
 	seen  uint64             // begun, when the ring was last found empty
 }
 
-// A place is where a function waits. It belongs to who has made used true: the poster
-// until it is on the ring, then the loop, which makes it false again.
+// A place is where a function waits. It belongs to the goroutine that has made used true: the
+// poster until it is on the ring, then the loop, which makes it false again.
 type place struct {
 	f    func()
 	used atomic.Bool
@@ -50,10 +50,9 @@ type place struct {
 // in which none of them is free is full, or as good as.
 const probes = 8
 
-// Post has f called on the loop's goroutine, after what the same goroutine has
-// posted before. It may be called by any goroutine, the loop's own included; it
-// never blocks for long. f is dropped if the loop never runs again. The error wraps
-// os.ErrClosed.
+// Post has f called on the loop's goroutine, after earlier posts of the same goroutine. It may
+// be called by any goroutine, the loop's own included; it never blocks for long. f is dropped
+// if the loop never runs again. The error wraps os.ErrClosed.
 func (l *Loop) Post(f func()) error { return l.mail.post(f) }
 
 func (m *mailbox) open() (err error) {
@@ -111,8 +110,8 @@ func (m *mailbox) noPlace(f func()) error {
 	return m.postList(f, true)
 }
 
-// postList puts f into the list. The write to the eventfd makes the next wait of the
-// loop return, whether it sleeps already or not. Who gave up a post that it had begun
+// postList puts f into the list. The write to the eventfd makes the next wait of the loop
+// return, whether it sleeps already or not. A goroutine that gave up a post that it had begun
 // writes as well: the loop may have found the list before that, and left it for later.
 func (m *mailbox) postList(f func(), gaveUp bool) error {
 	m.mu.Lock()
@@ -142,10 +141,10 @@ func (m *mailbox) sleep() bool {
 	return false
 }
 
-// awake ends what sleep began. The eventfd is never read: each write is an edge.
+// awake ends the sleep. The eventfd is never read: each write is an edge.
 func (m *mailbox) awake() { m.ring.Awake(false) }
 
-// deliver calls what was posted by now.
+// deliver calls the functions posted by now.
 func (m *mailbox) deliver() error {
 	m.seen = m.begun.Load()
 	if m.seen != m.called.Load() {
@@ -159,7 +158,7 @@ func (m *mailbox) deliver() error {
 	return nil
 }
 
-// deliverRing calls what is on the ring. Places and slots are free again before the
+// deliverRing calls the functions on the ring. Places and slots are free again before the
 // functions are called, which may post.
 func (m *mailbox) deliverRing() error {
 	n, err := m.ring.Drain(0, m.pop)
@@ -183,8 +182,8 @@ func (m *mailbox) receive(event []byte) {
 	p.used.Store(false)
 }
 
-// deliverList calls what is in the list, unless somebody who posted before has a
-// place and is not on the ring yet, which the ring will tell of.
+// deliverList calls the functions in the list, unless an earlier poster has a place and is not
+// on the ring yet, which the ring will report.
 func (m *mailbox) deliverList() {
 	m.mu.Lock()
 	if m.begun.Load() != m.called.Load() {

@@ -11,7 +11,7 @@ type cpuTime struct {
 	used   time.Duration
 }
 
-// since is what the thread has used since before, 0 if it was another one then.
+// since is the thread's CPU time since before, 0 if it was another one then.
 func (t cpuTime) since(before cpuTime) time.Duration {
 	if t.thread == 0 || t.thread != before.thread {
 		return 0

@@ -15,18 +15,17 @@ const (
 	Writable   Events = sys.EPOLLOUT   // there is room, or a connect has ended
 	Urgent     Events = sys.EPOLLPRI   // TCP urgent data waits
 	PeerClosed Events = sys.EPOLLRDHUP // no more bytes will come than those that wait
-	Failed     Events = sys.EPOLLERR   // SO_ERROR tells why
+	Failed     Events = sys.EPOLLERR   // SO_ERROR has the reason
 	HungUp     Events = sys.EPOLLHUP   // both ways are shut
 )
 
-// What epoll is asked for, beside EPOLLERR and EPOLLHUP, which it always tells.
+// The events asked for, beside EPOLLERR and EPOLLHUP, which epoll always reports.
 const (
 	// edges is for connections and everything else: all, and once.
 	edges = sys.EPOLLIN | sys.EPOLLOUT | sys.EPOLLPRI | sys.EPOLLRDHUP | sys.EPOLLET
 
-	// queue is for listeners: told again as long as there are connections, and,
-	// where several loops wait for one, to as few as will do. EPOLL_CTL_MOD does
-	// not work with it.
+	// queue is for listeners: reported again as long as there are connections, and, where
+	// several loops wait for one, to as few as will do. EPOLL_CTL_MOD does not work with it.
 	queue = sys.EPOLLIN | sys.EPOLLEXCLUSIVE
 )
 
@@ -75,13 +74,12 @@ func (p *poller) remove(fd int) error {
 	return sys.EpollCtl(p.fd, sys.EPOLL_CTL_DEL, fd, &sys.EpollEvent{})
 }
 
-// poll collects what is ready now.
+// poll collects the events that are there now.
 func (p *poller) poll() (int, error) { return sys.EpollPoll(p.fd, p.events) }
 
-// block waits for events for at most so many nanoseconds, forever if negative. It
-// tells the scheduler. A kernel that has no epoll_pwait2, or a sandbox that refuses
-// it, gets the milliseconds that epoll_wait takes: then it may come up to one late,
-// and never early.
+// block waits for events for at most so many nanoseconds, forever if negative. The scheduler
+// knows of the wait. A kernel that has no epoll_pwait2, or a sandbox that refuses it, gets the
+// milliseconds that epoll_wait takes: then it may come up to one late, and never early.
 func (p *poller) block(timeout int64) (int, error) {
 	if timeout < 0 {
 		return sys.EpollWait(p.fd, p.events, -1)

@@ -13,7 +13,7 @@ const (
 	Writable                      // there is room, or a connect has ended
 	Urgent                        // TCP urgent data waits
 	PeerClosed                    // no more bytes will come than those that wait
-	Failed                        // SO_ERROR tells why
+	Failed                        // SO_ERROR has the reason
 	HungUp                        // both ways are shut
 )
 

@@ -9,7 +9,7 @@ import (
 // timeBuckets is how many there are in [Stats.Lag] and [Stats.TimerLate].
 const timeBuckets = 32
 
-// Stats is what a loop has done since it was made.
+// Stats is the counters of a loop since it was made.
 type Stats struct {
 	Turns   int64 // rounds of waiting and serving
 	Events  int64 // that were returned by epoll_wait
@@ -23,26 +23,25 @@ type Stats struct {
 	// times, because they had another policy than SCHED_OTHER or the kernel would not have
 	// it.
 	Batches, BatchRefused int64
-	// Lag counts turns by how long they took, from when epoll_wait had returned, what
-	// other goroutines were given included: Lag[i] those below 2^i microseconds, and not
-	// below half of that. So long may what a turn found ready have waited for its handler
-	// from there on, and what became ready meanwhile until it was found. What is not in
-	// it is how long a loop that slept waited for a CPU, as it does under SCHED_BATCH.
+	// Lag counts turns by how long they took, from the return of epoll_wait on, the time given
+	// to other goroutines included: Lag[i] those below 2^i microseconds, and not below half of
+	// that. So long may a ready descriptor have waited for its handler from there on, and one
+	// that became ready meanwhile until it was found. It lacks the time for which a loop that
+	// slept waited for a CPU, as it does under SCHED_BATCH.
 	Lag [timeBuckets]int64
 	// MaxLag is the longest.
 	MaxLag time.Duration
-	// Overruns are the turns that used a millisecond of CPU time, with [Config.TurnCPU].
-	// Other turns that took so long have waited for most of it: for a CPU that the kernel
-	// gave to somebody else, or for the goroutines to which the loop gave way.
+	// Overruns are the turns that used a millisecond of CPU time, with [Config.TurnCPU]. Other
+	// turns that took so long have waited for most of it: for a CPU that the kernel gave to
+	// another thread, or for the goroutines to which the loop gave way.
 	Overruns int64
-	// TimerLate counts the ticks of a quarter of a millisecond at which timers fired by
-	// how long after them the turn began that called those timers, by microseconds as
-	// Lag does. A timer's tick is the first one at or after its time. So it has the
-	// wait for a CPU that Lag lacks, if the loop slept; the rest of the turn before, and
-	// what [Loop.Gather] put off, if it did not; and what rounds the timeout of
-	// epoll_wait up, a millisecond at most where there is no epoll_pwait2(2). What
-	// comes before the timers in their turn is Lag's. Ticks that passed while the loop
-	// did not run count as well.
+	// TimerLate counts the ticks of a quarter of a millisecond at which timers fired by how
+	// long after them the turn began that called those timers, by microseconds as Lag does. A
+	// timer's tick is the first one at or after its time. So it has the wait for a CPU that
+	// Lag lacks, if the loop slept; the rest of the turn before, and the delay of
+	// [Loop.Gather], if it did not; and the rounding of epoll_wait's timeout, a millisecond at
+	// most where there is no epoll_pwait2(2). The work before the timers in their turn is
+	// Lag's. Ticks that passed while the loop did not run count as well.
 	TimerLate [timeBuckets]int64
 	// MaxTimerLate is the longest.
 	MaxTimerLate time.Duration
@@ -68,7 +67,7 @@ func (t *times) load() (n [timeBuckets]int64, most time.Duration) {
 	return n, time.Duration(t.max.Load())
 }
 
-// counts are written by the loop and read by everybody.
+// counts are written by the loop and read by any goroutine.
 type counts struct {
 	turns, events, sleeps, gathers, hits, overruns atomic.Int64
 	lag                                            times
@@ -86,11 +85,10 @@ func (c *counts) rested() { bump(&c.gathers, 1) }
 
 func (c *counts) hit() { bump(&c.hits, 1) }
 
-// bump adds to a counter that nobody else writes.
+// bump adds to a counter with a single writer.
 func bump(c *atomic.Int64, n int64) { c.Store(c.Load() + n) }
 
-// Stats returns what the loop has done. It may be called by any goroutine at any
-// time.
+// Stats returns the loop's counters. It may be called by any goroutine at any time.
 func (l *Loop) Stats() Stats {
 	c := &l.counts
 	s := Stats{

@@ -1,9 +1,9 @@
 package loop
 
-// A slot is who handles a descriptor.
+// A slot is the handler of a descriptor.
 type slot struct {
 	handler    Handler // nil while the slot is free
-	fd         int32   // borrowed from who added it; of a free slot, the next free one
+	fd         int32   // borrowed from the caller of Add; of a free slot, the next free one
 	generation uint32  // of the next or present registration, never 0
 }
 

@@ -12,17 +12,15 @@ import (
 // errClose is for a syscall.Conn that is none of package net's or os's.
 var errClose = errors.New("it has no Close method")
 
-// Take takes the descriptor of a connection, a listener or a file of package net
-// or os out of the runtime's hands: *net.TCPConn, *net.UnixConn, *net.TCPListener,
-// *os.File and so on. It returns a descriptor of the caller's own, a non-blocking,
-// close-on-exec duplicate, and closes c, which waits until reads and writes of
-// other goroutines have been interrupted: nothing that c still does, its finalizer
-// included, touches the descriptor that is returned. The path of a unix listener
-// stays.
+// Take takes the descriptor of a connection, a listener or a file of package net or os out of
+// the runtime's hands: *net.TCPConn, *net.UnixConn, *net.TCPListener, *os.File and so on. It
+// returns a descriptor of the caller's own, a non-blocking, close-on-exec duplicate, and
+// closes c, which waits until reads and writes of other goroutines have been interrupted: no
+// later call of c, its finalizer included, touches the descriptor that is returned. The path
+// of a unix listener stays.
 //
-// What c has buffered is c's: take over connections, not the likes of tls.Conn,
-// which is no syscall.Conn. With an error c is as it was, unless it is the error
-// of closing c.
+// Bytes that c has buffered are c's: take over connections, not the likes of tls.Conn, which
+// is no syscall.Conn. With an error c is as it was, unless it is the error of closing c.
 func Take(c syscall.Conn) (fd int, err error) {
 	closer, ok := c.(io.Closer)
 	if !ok {

@@ -16,15 +16,14 @@ const yieldTime = 4e6
 // ErrRunning is returned by a second Run at a time.
 var ErrRunning = errors.New("penstock: loop: it runs already")
 
-// Run serves events until [Loop.Stop]. The thread that it runs on is its own while it
-// blocks, and as long as it has no need to give way. The error wraps what
-// epoll_wait(2) said, ErrRunning, or os.ErrClosed. It may be called again after it has
-// returned.
+// Run serves events until [Loop.Stop]. The thread that it runs on is its own while it blocks,
+// and as long as it has no need to give way. The error wraps that of epoll_wait(2),
+// ErrRunning, or os.ErrClosed. It may be called again after it has returned.
 //
-// It does not lock the thread: each time that a locked goroutine gives way, and the
-// runtime makes a busy one do so every 10 ms, its P goes to another thread and back,
-// by four futex calls and for as long as the kernel takes to find that thread a CPU.
-// On a busy machine that took a third of the echoes (docs/performance.md).
+// It does not lock the thread: each time that a locked goroutine gives way, and the runtime
+// makes a busy one do so every 10 ms, its P goes to another thread and back, by four futex
+// calls and for as long as the kernel takes to find that thread a CPU. On a busy machine that
+// took a third of the echoes (docs/performance.md).
 func (l *Loop) Run() error {
 	if l.running.Swap(true) {
 		return ErrRunning
@@ -51,8 +50,8 @@ func (l *Loop) begin() {
 	l.load.begin(l.now)
 }
 
-// turn waits until there is something to do, and does it: what became ready, what
-// is left from the turn before, what was posted, what is due.
+// turn waits until there is something to do, and does it: events, the rest of the turn before,
+// posted functions, due timers.
 func (l *Loop) turn() error {
 	n, err := l.wait()
 	if err != nil && err != syscall.EINTR {
@@ -93,8 +92,7 @@ func (l *Loop) gatherEvents(called int) {
 	l.gathering, l.gather = 0, maxGather
 }
 
-// giveWay lets other goroutines run if it is time, and returns what the clock says
-// then.
+// giveWay lets other goroutines run if it is time, and returns the clock after that.
 func (l *Loop) giveWay(now int64) int64 {
 	l.others.worked += now - l.now
 	if now-l.yield > yieldTime {
@@ -155,8 +153,8 @@ func (l *Loop) dispatch(i int) {
 	}
 }
 
-// call is what Again has asked for. Which descriptor of its handler was meant the
-// handler knows.
+// call makes the call that Again has asked for. Its handler knows which of its descriptors was
+// meant.
 func (l *Loop) call(id ID) {
 	if s := l.table.find(id); s != nil {
 		s.handler.Ready(0, 0)

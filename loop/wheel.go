@@ -15,7 +15,7 @@ type Timer struct {
 	owner      Expirer
 }
 
-// An Expirer is told of a [Timer].
+// An Expirer is called by a [Timer].
 type Expirer interface {
 	// Expired is called on the loop's goroutine. The timer may be armed again.
 	Expired(t *Timer)
@@ -33,9 +33,9 @@ type wheel struct {
 	late  times                          // since the ticks of those that were called
 	clock func() int64
 
-	// What the present tick has still to do: to spread the timers of fired, if level is
-	// above 0, or to call them; then the same with the lists of the levels below. With
-	// nothing left level is negative.
+	// The rest of the present tick: to spread the timers of fired, if level is above 0, or to
+	// call them; then the same with the lists of the levels below. With nothing left level is
+	// negative.
 	level int
 	fired Timer // the head of a list
 	left  int   // timers of the turn's share
@@ -50,9 +50,9 @@ const (
 	wheelLevels = 5 // 3 days; timers beyond are spread again when these are over
 
 	// A turn spreads and calls so many timers at most, or goes on with them for so long; the
-	// rest waits for the next turn, and events come between. A timer that nobody has touched
-	// for a while takes a microsecond, since it is in no cache; what is called may take
-	// longer. The clock is looked at now and then only.
+	// rest waits for the next turn, and events come between. A timer that was not touched for
+	// a while takes a microsecond, since it is in no cache; its function may take longer. The
+	// clock is looked at now and then only.
 	mostTimers = 1 << 10
 	timersTime = int64(time.Millisecond)
 	timersLook = 16
@@ -122,7 +122,7 @@ func (w *wheel) next() int64 {
 	return first
 }
 
-// advance calls what is due at a time of the clock, or as much of it as is a turn's share.
+// advance calls the timers that are due at a time of the clock, or a turn's share of them.
 func (w *wheel) advance(now int64) {
 	target := (now - w.base) / wheelTick
 	w.short, w.left = false, mostTimers
@@ -147,8 +147,8 @@ func (w *wheel) begin(target int64) bool {
 	return true
 }
 
-// detach moves the list of the present level whose time begins with the present tick to
-// fired, which is empty. That is so at every level from the one down at which begin begins.
+// detach moves the list of the present level whose time begins with the present tick to fired,
+// which is empty. That is so at every level from the one down at which begin begins.
 func (w *wheel) detach() {
 	i := w.tick >> (wheelBits * w.level) & (wheelLists - 1)
 	if w.used[w.level]&(1<<i) == 0 {
@@ -161,11 +161,10 @@ func (w *wheel) detach() {
 	head.next, head.prev = head, head
 }
 
-// drain does what the present tick has to do, and reports whether that is done; otherwise the
+// drain does the work of the present tick, and reports whether that is done; otherwise the
 // turn's share is spent. It spreads the longer lists whose time begins with the tick over the
-// shorter ones, the longest first, and then calls the timers of the tick. What these do with
-// other timers, those of the same tick included, is allowed, and so is what is done with them
-// before the next turn.
+// shorter ones, the longest first, and then calls the timers of the tick. These may change
+// other timers, those of the same tick included, and so may other calls before the next turn.
 func (w *wheel) drain(now int64) (done bool) {
 	for ; w.level > 0; w.detach() {
 		for w.fired.next != &w.fired {

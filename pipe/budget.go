@@ -13,12 +13,11 @@ const (
 	maxRetry = time.Minute
 )
 
-// budget decides how many pages of pipes may be open at once. The kernel's quota
-// is per user: other processes spend from it too, and nothing tells how much. So
-// there is a line, known from the kernel's settings and never crossed, and a
-// limit below it, which is where the kernel last refused. The limit comes down
-// to what is in use whenever the kernel refuses, and creeps up again, a step at a
-// time, only when somebody asks for more than it allows.
+// budget decides how many pages of pipes may be open at once. The kernel's quota is per user:
+// other processes spend from it too, by an unknown amount. So there is a line, known from the
+// kernel's settings and never crossed, and a limit below it, which is where the kernel last
+// refused. The limit comes down to the pages in use whenever the kernel refuses, and creeps up
+// again, a step at a time, only on a request for more than it allows.
 //
 // Taking and returning pages is lock-free; being refused and growing are rare
 // and take mu. A budget knows nothing of the Pool above it, so that a Pool that
@@ -27,9 +26,9 @@ type budget struct {
 	line     int64 // pages
 	maxPipes int64 // by descriptors: a pipe has two
 
-	// hard: the user has a hard quota, beyond which pipe2 fails with ENFILE
-	// (fs/pipe.c, create_pipe_files), as it does when the system's table of files
-	// is full. Which of the two it was cannot be told, so it counts as both.
+	// hard: the user has a hard quota, beyond which pipe2 fails with ENFILE (fs/pipe.c,
+	// create_pipe_files), as it does when the system's table of files is full. Which of the
+	// two it was is unknown, so it counts as both.
 	hard bool
 
 	limit atomic.Int64 // pages; at most line; written under mu
@@ -55,14 +54,14 @@ func newBudget(line, maxPipes int64, now func() time.Time) *budget {
 	return b
 }
 
-// charge is what one pipe costs.
+// charge is the cost of one pipe.
 type charge struct {
 	pages int64
 	large bool // above the smallest size
 }
 
-// take reserves what a pipe costs, and reports whether the budget allowed it.
-// Whoever takes must give the same back.
+// take reserves the cost of a pipe, and reports whether the budget allowed it. The caller
+// gives the same back.
 //
 // Large pipes get half of the line at most. They make a flow faster by a fraction;
 // to have none makes it slower by more, and a few dozen large ones would leave
@@ -99,7 +98,7 @@ func (b *budget) takePages(pages int64) bool {
 	}
 }
 
-// give returns what take reserved.
+// give returns the reservation of take.
 func (b *budget) give(c charge) {
 	b.used.Add(-c.pages)
 	b.giveShares(c)
@@ -135,7 +134,7 @@ func (b *budget) grow(pages int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.elapsed() < b.retry.Load() {
-		return false // somebody else has just done it
+		return false // another goroutine has just done it
 	}
 	b.step = max(pages, 2*b.step)
 	b.limit.Store(min(b.line, max(b.limit.Load(), b.used.Load())+b.step))
@@ -143,9 +142,9 @@ func (b *budget) grow(pages int64) bool {
 	return b.used.Load()+pages <= b.limit.Load()
 }
 
-// deny lowers the limit to what is in use and left pages more, after the kernel
-// has refused a pipe whose own pages have been given back. Each refusal doubles
-// the time to the next attempt; success (allow) resets it.
+// deny lowers the limit to the pages in use and left more, after the kernel has refused a pipe
+// whose own pages have been given back. Each refusal doubles the time to the next attempt;
+// success (allow) resets it.
 func (b *budget) deny(left int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

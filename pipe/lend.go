@@ -48,9 +48,8 @@ func (pl *Pool) getNew(k int) (*Pipe, error) {
 	return nil, ErrBudget
 }
 
-// attempts bounds how often one Get asks the kernel: each refusal lowers the
-// limit to what is in use, so that another attempt is only made after idle pipes
-// have been closed for it.
+// attempts bounds how often one Get asks the kernel: each refusal lowers the limit to the
+// pages in use, so that another attempt is only made after idle pipes have been closed for it.
 const attempts = 3
 
 var (
@@ -64,7 +63,7 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// reserve takes what a pipe of class k costs, if need be from idle pipes.
+// reserve takes the cost of a pipe of class k, if need be from idle pipes.
 func (pl *Pool) reserve(k int) bool {
 	c := pl.classes[k].charge
 	for !pl.budget.take(c) {
@@ -96,12 +95,12 @@ func (pl *Pool) yieldLarger(k int) bool {
 // recallInterval is the least time between two recalls.
 const recallInterval = time.Millisecond
 
-// recall closes idle pipes, as many as hold the pages, the largest first; of any
-// size unless they must be large. It reaches what yieldLarger does not: smaller pipes, and those that
-// package pool, which knows nothing of the budget, leaves to a processor that
-// works with them. It is done once in a while only, because many small pipes go
-// for a large one, to be made anew for the next small flow, and because to look
-// for them all stops the pool for some microseconds.
+// recall closes idle pipes, as many as hold the pages, the largest first; of any size unless
+// they must be large. It reaches pipes that yieldLarger does not: smaller ones, and those that
+// package pool, which knows nothing of the budget, leaves to a processor that works with them.
+// It is done once in a while only, because many small pipes go for a large one, to be made
+// anew for the next small flow, and because to look for them all stops the pool for some
+// microseconds.
 func (pl *Pool) recall(pages int64, large bool) bool {
 	if pages <= 0 {
 		return true // others have given back meanwhile
@@ -135,9 +134,8 @@ func (pl *Pool) openOrTrim(k int) (*Pipe, error) {
 	return pl.open(k)
 }
 
-// open makes a pipe of class k, whose cost is reserved; an idle pipe that has
-// turned up meanwhile serves as well. Unless the pipe is fresh the reservation is
-// given back.
+// open makes a pipe of class k, the cost of which is reserved; an idle pipe that has turned up
+// meanwhile serves as well. Unless the pipe is fresh the reservation is given back.
 func (pl *Pool) open(k int) (*Pipe, error) {
 	p, err := pl.getOrMake(k)
 	fresh := err == nil && p.fresh
@@ -196,7 +194,7 @@ func (b *budget) newClass(k int, c *class, cfg *Config) (*pool.Pool[*Pipe], erro
 	return pool.New(pool.Config[*Pipe]{
 		New: func() (*Pipe, error) { return b.open(k, size) },
 		Close: func(p *Pipe) {
-			p.Close() // may have been closed by the one who leased it
+			p.Close() // may have been closed by its holder
 			b.give(cost)
 		},
 		MaxIdle:  cfg.MaxIdle,
@@ -204,8 +202,8 @@ func (b *budget) newClass(k int, c *class, cfg *Config) (*pool.Pool[*Pipe], erro
 	})
 }
 
-// open opens a pipe of class k, whose cost the caller has reserved. One that
-// comes out short is closed and counted.
+// open opens a pipe of class k, the cost of which the caller has reserved. One that comes out
+// short is closed and counted.
 func (b *budget) open(k, size int) (*Pipe, error) {
 	p, err := Open(size)
 	switch {

@@ -1,7 +1,6 @@
 package pipe
 
-// limits is what the kernel lets this process have, as pipe(7) and
-// capabilities(7) describe it.
+// limits are the kernel's limits for this process, as pipe(7) and capabilities(7) describe it.
 type limits struct {
 	pageSize int
 
@@ -19,10 +18,9 @@ type limits struct {
 	descriptors int64 // RLIMIT_NOFILE, soft
 }
 
-// slots is how many pages the kernel charges for a pipe that nobody has resized
-// (PIPE_DEF_BUFFERS, include/linux/pipe_fs_i.h). A pool lends no smaller pipe:
-// alloc_pipe_info charges this much first in any case, and fewer slots mean fewer
-// pieces, whatever their size.
+// slots is how many pages the kernel charges for a pipe that was not resized
+// (PIPE_DEF_BUFFERS, include/linux/pipe_fs_i.h). A pool lends no smaller pipe: alloc_pipe_info
+// charges this much first in any case, and fewer slots mean fewer pieces, whatever their size.
 const slots = 16
 
 // unlimitedPages bounds the default budget of a process that no quota binds:
@@ -62,9 +60,9 @@ func (l limits) quota() (pages int64, ok bool) {
 // descriptors, since each connection that they serve needs two of its own.
 func (l limits) pipes() int64 { return max(l.descriptors/8, 1) }
 
-// line returns the most pages to use. Unless the caller names a number, an
-// eighth of the quota stays free for the user's other pipes, in this process and
-// in others: whoever makes one above the quota gets 8 KiB.
+// line returns the most pages to use. Unless the caller names a number, an eighth of the quota
+// stays free for the user's other pipes, in this process and in others: a pipe above the quota
+// has 8 KiB.
 func (l limits) line(want int) int64 {
 	quota, bound := l.quota()
 	switch {

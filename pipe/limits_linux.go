@@ -10,9 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// readLimits asks the kernel. What cannot be read (a sandbox without /proc) is
-// taken to be the kernel's default; what that gets wrong, the kernel says later
-// by refusing pipes.
+// readLimits asks the kernel. A limit that cannot be read (a sandbox without /proc) is taken
+// to be the kernel's default; if that is wrong, the kernel refuses pipes later.
 func readLimits() limits {
 	l := limits{
 		pageSize: os.Getpagesize(),
@@ -44,8 +43,8 @@ func readNumber(file string, otherwise int64) int64 {
 	return n
 }
 
-// firstUserNamespace is what /proc/self/ns/user says outside of any container of
-// its own (PROC_USER_INIT_INO, include/linux/proc_ns.h).
+// firstUserNamespace is the target of /proc/self/ns/user outside of any container of its own
+// (PROC_USER_INIT_INO, include/linux/proc_ns.h).
 const firstUserNamespace = "user:[4026531837]"
 
 func exempt() bool {

@@ -11,9 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 )
 
-// DefaultSize is the capacity in bytes of a pipe that nothing else is asked of:
-// what the kernel gives a new pipe (PIPE_DEF_BUFFERS pages of 4 KiB), and the
-// smallest size that a Pool lends.
+// DefaultSize is the capacity in bytes of a pipe unless another one is asked for: that of a
+// new pipe (PIPE_DEF_BUFFERS pages of 4 KiB), and the smallest size that a Pool lends.
 const DefaultSize = 64 << 10
 
 // ErrNotSupported is matched by the error of every call that the operating
@@ -21,10 +20,10 @@ const DefaultSize = 64 << 10
 // caller copies instead.
 var ErrNotSupported = feature.ErrNotSupported
 
-// ErrNotEmpty is what Fill returns when it moved nothing into a pipe that holds
-// bytes already: the source may be empty or the pipe may be full, and nobody can
-// tell which. Drain the pipe first. It never matches syscall.EAGAIN, so that
-// waiting for the source, with bytes left in the pipe, cannot happen by mistake.
+// ErrNotEmpty is returned by Fill when it moved nothing into a pipe that holds bytes already:
+// the source may be empty or the pipe may be full, and which one is unknown. Drain the pipe
+// first. It never matches syscall.EAGAIN, so that waiting for the source, with bytes left in
+// the pipe, cannot happen by mistake.
 var ErrNotEmpty = errors.New("pipe: fill: nothing moved, and the pipe is not empty")
 
 // Pipe is one kernel pipe, both ends. It is not safe for concurrent use.
@@ -38,7 +37,7 @@ type Pipe struct {
 	size int // capacity in bytes, as the kernel reported it
 	n    int // bytes held
 
-	lease // whose it is
+	lease // its holder
 }
 
 // Size returns the capacity in bytes that the kernel gave the pipe

@@ -79,11 +79,11 @@ func openError(call string, err error) error {
 // since Linux 2.6.21"), SPLICE_F_MORE because it would hold back the tail of a
 // message for 200 ms: it sets MSG_MORE.
 //
-// It returns how many bytes were moved, and what the kernel said, as a bare
-// syscall.Errno and without allocating:
+// It returns the number of bytes moved, and the kernel's error, as a bare syscall.Errno and
+// without allocating:
 //
 //   - 0 and nil: the end of the file or of the stream, or an urgent byte comes
-//     next (tcp(7)); only recv(2) with MSG_PEEK can tell.
+//     next (tcp(7)); only recv(2) with MSG_PEEK distinguishes them.
 //   - EAGAIN: the pipe was empty, so the source is: wait for it. (An urgent byte
 //     makes splice answer EAGAIN as well, with data queued behind it.)
 //   - ErrNotEmpty: the pipe held bytes before the call, so either side may be the
@@ -100,12 +100,11 @@ func (p *Pipe) Fill(fd, max int) (int, error) {
 	return p.filled(n, err)
 }
 
-// FillSocket is Fill from a non-blocking TCP or unix stream socket, and from
-// nothing else. It costs less, because Go's scheduler is not told of a call that
-// does not wait. (A FIFO's may, with O_NONBLOCK as well: for its lock, which
-// another process holds while it waits in a splice of its own.) If the socket is
-// made blocking, by [os.File.Fd] of a duplicate for example, while the call is
-// under way, no goroutine may go on until bytes come.
+// FillSocket is Fill from a non-blocking TCP or unix stream socket, and from nothing else. It
+// costs less, because a call that does not wait is made without Go's scheduler. (A FIFO's may,
+// with O_NONBLOCK as well: for its lock, which another process holds while it waits in a
+// splice of its own.) If the socket is made blocking, by [os.File.Fd] of a duplicate for
+// example, while the call is under way, no goroutine may go on until bytes come.
 func (p *Pipe) FillSocket(fd, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
@@ -114,7 +113,7 @@ func (p *Pipe) FillSocket(fd, max int) (int, error) {
 	return p.filled(n, err)
 }
 
-// filled counts what a splice into the pipe moved.
+// filled counts the bytes that a splice into the pipe moved.
 func (p *Pipe) filled(n int, err error) (int, error) {
 	p.n += n
 	if err == syscall.EAGAIN && p.n > 0 {
@@ -127,11 +126,10 @@ func (p *Pipe) filled(n int, err error) (int, error) {
 // own position, by one splice(2). fd stays the caller's. A socket must be
 // non-blocking; writing a file may wait for the disk.
 //
-// It returns how many bytes were moved, and what the kernel said, as a bare
-// syscall.Errno and without allocating. An empty pipe gives 0 and nil without a
-// system call, so that EAGAIN always means that the destination is full. After
-// any error the bytes that were not moved are still in the pipe, in order: Read
-// gets at them.
+// It returns the number of bytes moved, and the kernel's error, as a bare syscall.Errno and
+// without allocating. An empty pipe gives 0 and nil without a system call, so that EAGAIN
+// always means that the destination is full. After any error the bytes that were not moved are
+// still in the pipe, in order: Read returns them.
 //
 //   - EAGAIN: the destination takes nothing now: wait for it.
 //   - EINTR: nothing was moved, call again.
@@ -166,9 +164,8 @@ func (p *Pipe) DrainSocket(fd, max int) (int, error) {
 	return n, err
 }
 
-// Read takes bytes out of the pipe by one read(2), to move by copying what a
-// destination would not take by Drain. It returns io.EOF when the pipe is empty,
-// and otherwise a bare syscall.Errno.
+// Read takes bytes out of the pipe by one read(2), to copy bytes that a destination would not
+// take by Drain. It returns io.EOF when the pipe is empty, and otherwise a bare syscall.Errno.
 func (p *Pipe) Read(b []byte) (int, error) {
 	if p.n == 0 {
 		return 0, io.EOF

@@ -49,7 +49,7 @@ type Config struct {
 	limits *limits          // for tests
 }
 
-// Stats is what a Pool has done and holds. Each counter only ever rises. Taken
+// Stats are the counts of a Pool, and its present pipes. Each counter only ever rises. Taken
 // while nothing else happens, Made = Closed + Leased + Idle.
 type Stats struct {
 	Made   int64 // pipes opened whole
@@ -92,7 +92,7 @@ type Pool struct {
 type class struct {
 	size   int
 	charge charge
-	idle   atomic.Pointer[pool.Pool[*Pipe]] // nil until somebody asks for the size
+	idle   atomic.Pointer[pool.Pool[*Pipe]] // nil until the size is asked for
 }
 
 // lease is a Pipe's part in a Pool.
@@ -247,7 +247,7 @@ func (pl *Pool) Stats() Stats {
 	return s
 }
 
-// raiseReused returns the highest value that anybody has reported, n included.
+// raiseReused returns the highest value reported so far, n included.
 func (pl *Pool) raiseReused(n int64) int64 {
 	for {
 		old := pl.reused.Load()

@@ -46,15 +46,14 @@ const (
 // Bytes is a pool of buffers in power-of-two size classes under one budget of
 // bytes. It is safe for concurrent use and must not be copied.
 //
-// Ownership: a buffer belongs to the caller from Get until Put or Discard, one
-// of which must follow, once, with the slice that Get returned: its length may
-// have changed, its start and capacity must not. Until then it counts against
-// the budget, even if the caller has lost it. Afterwards no slice of it may be
-// used. A slice whose capacity is no class (grown by append, or sliced from its
-// middle) is refused and counted in [BytesStats].Foreign, which is zero in a correct
-// program; one from elsewhere that happens to have the capacity of a class
-// cannot be told apart and must not be given. The build tag invariants turns
-// each of these mistakes into a panic.
+// Ownership: a buffer belongs to the caller from Get until Put or Discard, one of which must
+// follow, once, with the slice that Get returned: its length may have changed, its start and
+// capacity must not. Until then it counts against the budget, even if the caller has lost it.
+// Afterwards no slice of it may be used. A slice with a capacity that is no class (grown by
+// append, or sliced from its middle) is refused and counted in [BytesStats].Foreign, which is
+// zero in a correct program; one from elsewhere that happens to have the capacity of a class
+// cannot be distinguished and must not be given. The build tag invariants turns each of these
+// mistakes into a panic.
 type Bytes struct {
 	budget   *budget
 	minShift int
@@ -150,7 +149,7 @@ func newBytesClass(size int64, budget *budget, idle time.Duration) (*bytesClass,
 // shiftFor returns the least s with n ≤ 1<<s, for n > 0.
 func shiftFor(n int) int { return bits.Len(uint(n - 1)) }
 
-// class returns the class whose buffers hold n bytes, or nil.
+// class returns the class of buffers that hold n bytes, or nil.
 func (b *Bytes) class(n int) *bytesClass {
 	if n < 0 {
 		return nil
@@ -171,9 +170,9 @@ func (b *Bytes) classOf(buf []byte) *bytesClass {
 	return nil
 }
 
-// Get returns a buffer of n bytes whose capacity is the least class of at least
-// n. Its contents are arbitrary: what a former owner left, or zeros. It does not
-// allocate unless it makes a buffer.
+// Get returns a buffer of n bytes whose capacity is the least class of at least n. Its
+// contents are arbitrary: bytes of a former owner, or zeros. It does not allocate unless it
+// makes a buffer.
 //
 // When the budget is spent, idle buffers of any class are dropped to make room;
 // if there are none Get fails with ErrBudget, at once and without allocating: it
@@ -210,8 +209,8 @@ func (b *Bytes) TryGet(n int) ([]byte, bool) {
 	return x[:n], true
 }
 
-// getFailed handles an error of c's pool: if another Get has taken what was left
-// of the budget meanwhile, there may still be something idle.
+// getFailed handles an error of c's pool: if another Get has taken the rest of the budget
+// meanwhile, there may still be something idle.
 func (b *Bytes) getFailed(c *bytesClass, n int, err error) ([]byte, error) {
 	if errors.Is(err, ErrBudget) {
 		return b.getSpent(c, n)
@@ -243,7 +242,7 @@ func (b *Bytes) getSpent(c *bytesClass, n int) ([]byte, error) {
 	}
 }
 
-// Put gives back a buffer that Get or TryGet returned; see [Bytes] for what it
+// Put gives back a buffer that Get or TryGet returned; see [Bytes] for the slices that it
 // refuses. It does not allocate.
 func (b *Bytes) Put(buf []byte) {
 	c := b.classOf(buf)

@@ -36,7 +36,7 @@ type BytesStats struct {
 	Used      int64 // bytes of capacity, leased and idle; never more than Budget
 	IdleBytes int64 // bytes of capacity, idle
 	Refused   int64 // Gets answered by ErrBudget
-	Foreign   int64 // slices given to Put and Discard whose capacity is no class
+	Foreign   int64 // slices given to Put and Discard with a capacity that is no class
 }
 
 // Stats returns a snapshot. It costs a look at every class of every processor.

@@ -26,7 +26,7 @@ type core[T any] struct {
 	counts
 }
 
-// setup is what tests may change.
+// setup is the part that tests may change.
 type setup struct {
 	shared    bool // let every shard be entered through its mutex
 	afterFunc afterFunc
@@ -97,8 +97,8 @@ func (c *core[T]) shards() int {
 	return n
 }
 
-// grow makes shards up to the one of pid: GOMAXPROCS has been raised beyond what
-// the machine has.
+// grow makes shards up to the one of pid: GOMAXPROCS has been raised beyond the machine's
+// CPUs.
 func (c *core[T]) grow(pid int) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
@@ -155,7 +155,7 @@ func (c *core[T]) own(try int) (*shard[T], entry) {
 	}
 }
 
-// release ends what own began.
+// release is the end of own.
 func (c *core[T]) release(s *shard[T], e entry) {
 	if e == asOwner {
 		s.leave()
@@ -165,8 +165,8 @@ func (c *core[T]) release(s *shard[T], e entry) {
 	s.unlock()
 }
 
-// lockDepot locks the depot for one who is inside s. An owner must not wait for
-// it inside: if it is taken lockDepot releases s, waits, and returns false.
+// lockDepot locks the depot for a caller that is inside s. An owner must not wait for it
+// inside: if it is taken lockDepot releases s, waits, and returns false.
 func (c *core[T]) lockDepot(s *shard[T], e entry) bool {
 	if e == byLock {
 		c.depot.mu.Lock()
@@ -181,7 +181,7 @@ func (c *core[T]) lockDepot(s *shard[T], e entry) bool {
 	return false
 }
 
-// donate gives what another processor asked for, if the depot is not busy. The
+// donate gives the items that another processor asked for, if the depot is not busy. The
 // caller is inside s and may be pinned.
 func (c *core[T]) donate(s *shard[T]) {
 	if s.idle() > 1 && c.depot.mu.TryLock() {
@@ -190,8 +190,7 @@ func (c *core[T]) donate(s *shard[T]) {
 	}
 }
 
-// lockAll locks all shards and the depot: nothing is in anybody's hands that is
-// neither idle nor live.
+// lockAll locks all shards and the depot: every item is then idle or live.
 func (c *core[T]) lockAll() {
 	c.growing.Lock()
 	n := c.shards()

@@ -18,8 +18,8 @@ import (
 // fast path; when slots run out reservations that are not used are called back
 // (see reclaim), so that a Put is refused only when MaxIdle items are idle.
 //
-// Its mutex is taken last: by one who is inside a shard or inside all of them.
-// One who has entered a shard is pinned and must not block: see core.lockDepot.
+// Its mutex is taken last: by a caller that is inside a shard or inside all of them. A caller
+// that has entered a shard is pinned and must not block: see core.lockDepot.
 type depot[T any] struct {
 	mu    sync.Mutex
 	size  uint32        // of a magazine
@@ -90,8 +90,8 @@ func (d *depot[T]) load(s *shard[T]) bool {
 	return true
 }
 
-// widen makes room in the loaded magazine of s, both of whose magazines are
-// full, if slots are free.
+// widen makes room in the loaded magazine of s, if both its magazines are full and if slots
+// are free.
 func (d *depot[T]) widen(s *shard[T]) bool {
 	if d.free == 0 && mutant != noBudget {
 		return false
@@ -110,10 +110,9 @@ func (d *depot[T]) widen(s *shard[T]) bool {
 	return true
 }
 
-// surrender moves part of what is idle in s here: one of two magazines, or the
-// older half of what there is. It makes the magazines of s smaller: the next items
-// shall come here without anybody asking. They become larger when s itself loads
-// what is here.
+// surrender moves a part of the idle items of s here: one of two magazines, or the older half
+// of one. It makes the magazines of s smaller, so that the next items come here unasked. They
+// become larger when s itself loads items from here.
 func (d *depot[T]) surrender(s *shard[T]) {
 	s.size = max(s.size/2, min(smallMagazine, d.size))
 	if s.loaded.n == 0 {

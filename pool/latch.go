@@ -8,11 +8,11 @@ import (
 
 // A latch lets one goroutine at a time into a shard. There are two ways in:
 //
-//   - The owner is whoever runs on the shard's P. It enters by tryEnter and leaves
+//   - The owner is the goroutine that runs on the shard's P. It enters by tryEnter and leaves
 //     by leave, pinned to the P throughout, so that there is never more than one.
 //     This takes no atomic read-modify-write: see owner_biased_linux_amd64.go; or
 //     one, where that cannot be: see owner_portable.go.
-//   - Everybody else locks mu and keeps the owner out: revoke, barrier, expel. A
+//   - Any other goroutine locks mu and keeps the owner out: revoke, barrier, expel. A
 //     shared latch has no owner; then mu is enough.
 type latch struct {
 	owner
@@ -22,18 +22,18 @@ type latch struct {
 
 // The states of a latch.
 const (
-	open    = iota // the owner may enter; it alone, and one who asks, change this state
+	open    = iota // the owner may enter; it alone, and a goroutine that asks, change this state
 	asked          // likewise, but first it should give something away
 	revoked        // a holder of mu is, or will be, inside; it alone changes this state
 	shared         // for good: the owner uses mu, too
 )
 
-// share ends the time of owners. The caller is inside, or nobody can be.
+// share ends the time of owners. The caller is inside, or no goroutine can be.
 func (l *latch) share() { l.state.Store(shared) }
 
 func (l *latch) isShared() bool { return l.state.Load() == shared }
 
-// lock enters the latch for one who is not the owner. It may wait.
+// lock enters the latch for a goroutine that is not the owner. It may wait.
 func (l *latch) lock() {
 	l.mu.Lock()
 	if l.revoke() {
@@ -70,16 +70,16 @@ func (l *latch) expel() {
 		return
 	}
 	for i := 0; l.occupied(); i++ {
-		// An owner is inside for nanoseconds unless the kernel has taken its
-		// core away; then let the kernel know that nobody needs this one.
+		// An owner is inside for nanoseconds unless the kernel has taken its core away; then
+		// give this one back to the kernel.
 		if i > 100 {
 			time.Sleep(20 * time.Microsecond)
 		}
 	}
 }
 
-// await waits until the latch is open and returns false, or, if the owner has to
-// use the mutex like anybody, returns true with the mutex locked.
+// await waits until the latch is open and returns false, or, if the owner has to use the mutex
+// like others, returns true with the mutex locked.
 func (l *latch) await() bool {
 	l.mu.Lock()
 	if l.state.Load() == shared {
@@ -89,11 +89,10 @@ func (l *latch) await() bool {
 	return false
 }
 
-// ask lets the owner know that somebody wants its surplus, and reports whether it
-// might hear.
+// ask asks the owner for its surplus, and reports whether the owner may see that.
 func (l *latch) ask() bool { return l.state.CompareAndSwap(open, asked) }
 
-// grant is tryEnter for an owner who finds that it was asked: the caller is pinned.
+// grant is tryEnter for an owner that finds that it was asked: the caller is pinned.
 func (l *latch) grant() bool {
 	return l.state.CompareAndSwap(asked, open) && l.tryEnter()
 }

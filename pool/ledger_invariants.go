@@ -16,8 +16,8 @@ type ledger[T any] struct {
 	idle map[uintptr]struct{} // alive, for they are idle
 }
 
-// identity returns what tells x from other items; false if nothing does, as for
-// numbers and structs. A nil pointer and a pointer to nothing have none.
+// identity returns a number that distinguishes x from other items; false if there is none, as
+// for numbers and structs. A nil pointer and a pointer to nothing have none.
 func identity(x any) (uintptr, bool) {
 	v := reflect.ValueOf(x)
 	switch v.Kind() {

@@ -4,21 +4,19 @@ package pool
 // price of one visit to the depot.
 const magazineSize = 64
 
-// smallMagazine is to how few items that is reduced for a processor that others
-// have to take from, so that it sends them sooner what it does not need.
-// BenchmarkRatio/crossP/batch=1 shows the difference.
+// smallMagazine is the least lim of a processor from which others have to take, so that it
+// sends them its surplus sooner. BenchmarkRatio/crossP/batch=1 shows the difference.
 const smallMagazine = 16
 
-// A magazine is a stack of idle items. Whoever holds what it lies in (a shard or
-// the depot) may use it.
+// A magazine is a stack of idle items. The holder of its shard, or of the depot, may use it.
 //
-// At any time low ≤ n ≤ lim ≤ len(items), and what lies beyond n is zero, so that
-// no magazine keeps garbage alive. The n items and the lim-n free slots are all
-// accounted for in MaxIdle: see depot.
+// At any time low ≤ n ≤ lim ≤ len(items), and items beyond n are zero, so that no magazine
+// keeps garbage alive. The n items and the lim-n free slots are all accounted for in MaxIdle:
+// see depot.
 //
-// low is the low-water mark, the least n since the last sweep. items[:low] have
-// not moved since then; any above was pushed after it. Hence a sweep that
-// drops items[:low] drops exactly what was idle for the whole interval.
+// low is the low-water mark, the least n since the last sweep. items[:low] have not moved
+// since then; any above was pushed after it. Hence a sweep that drops items[:low] drops
+// exactly the items that were idle for the whole interval.
 type magazine[T any] struct {
 	items       []T
 	n, low, lim uint32

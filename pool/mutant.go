@@ -8,7 +8,7 @@ const (
 	noBarrier  // a revoked owner may not have noticed
 	noWait     // or may not have left
 	noRevoke   // or does not look
-	noLowWater // what was used counts as idle for the whole interval
+	noLowWater // used items count as idle for the whole interval
 	noPin      // an owner may move to another P, or be stopped, inside
 	noBudget   // slots are filled without being reserved
 	noShut     // a closed pool takes items

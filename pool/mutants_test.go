@@ -13,8 +13,8 @@ import (
 )
 
 // TestMutants builds the package once without each of its safety mechanisms
-// (mutant.go lists them) and expects the ownership stress to fail within a
-// minute. CI runs it with
+// (mutant.go lists them) and expects the ownership stress to fail within three
+// minutes. CI runs it with
 //
 //	PENSTOCK_MUTANTS=1 go test -timeout 20m -v -run '^TestMutants$' ./pool
 //
@@ -50,14 +50,19 @@ func TestMutants(t *testing.T) {
 	t.Run("none", survive)
 }
 
-// kill expects the stress to fail in the build with the tag.
+// kill expects the stress to fail in the build with the tag. The rarest failure (nopin) takes
+// 20 s on average, more than 55 s once in twenty runs: there are three.
 func kill(t *testing.T, tag string) {
 	begin := time.Now()
-	out, err := stressed(t, "55s", "-tags", tag)
-	if err == nil {
-		t.Fatalf("the stress did not notice\n%s", out)
+	var out string
+	for range 3 {
+		var err error
+		if out, err = stressed(t, "55s", "-tags", tag); err != nil {
+			t.Logf("found after %.1f s: %s", time.Since(begin).Seconds(), complaint(out))
+			return
+		}
 	}
-	t.Logf("found after %.1f s: %s", time.Since(begin).Seconds(), complaint(out))
+	t.Fatalf("the stress did not notice\n%s", out)
 }
 
 // survive expects the stress to pass in the build that is right: what kills the

@@ -13,7 +13,7 @@ import (
 // The biased half of the latch. It relies on more than Go's memory model, so
 // here is why it is right.
 //
-// The owner, pinned to its P:               One who holds mu, on another thread:
+// The owner, pinned to its P: The holder of mu, on another thread:
 //
 //	entered = 1        (O1, plain store)      state = revoked   (R1)
 //	load state         (O2)                   membarrier        (R2)
@@ -34,11 +34,10 @@ import (
 //     unless O3 has followed. The holder waits until it reads 0.
 //   - O1 comes after its barrier: then so does O2, which reads "revoked".
 //
-// Both never see the other as absent. What the owner does between O2 and O3 is
-// visible to a holder that has read O3's 0, because x86 makes stores visible in
-// the order in which they were made and does not let a load be overtaken by a
-// later store. Conversely the holder's writes precede its store of "open" to
-// state, which is atomic, as is the owner's load of it.
+// Both never see the other as absent. Writes of the owner between O2 and O3 are visible to a
+// holder that has read O3's 0, because x86 makes stores visible in the order in which they
+// were made and does not let a load be overtaken by a later store. Conversely the holder's
+// writes precede its store of "open" to state, which is atomic, as is the owner's load of it.
 //
 // The compiler must keep O1 before O2 and O3 last. It does: gc threads all stores,
 // and atomic loads, on one chain of memory states and emits them in its order. A
@@ -97,10 +96,10 @@ func canOwn() bool {
 
 // barrier makes every other thread of the process execute a memory barrier.
 //
-// membarrier may cease to work after it did: a seccomp filter, or a checkpoint
-// restored without the registration. Then no latch gets an owner any more, and
-// to get rid of the present ones it is enough to stop the world: that waits for
-// everybody who is pinned, and is a barrier.
+// membarrier may cease to work after it did: a seccomp filter, or a checkpoint restored
+// without the registration. Then no latch gets an owner any more, and to get rid of the
+// present ones it is enough to stop the world: that waits for all pinned goroutines, and is a
+// barrier.
 func barrier() {
 	if mutant == noBarrier {
 		return

@@ -6,7 +6,7 @@ import "sync/atomic"
 
 // The portable half of the latch is the same handshake within Go's memory model:
 //
-//	The owner:                            One who holds mu:
+//	The owner:                            The holder of mu:
 //
 //	swap entered, 1       (O1)            state = revoked   (R1)
 //	load state            (O2)
@@ -23,8 +23,7 @@ type owner struct {
 	entered atomic.Uint32 // 1 while the owner is, or tries to get, inside; only the owner writes it
 }
 
-// canOwn reports whether latches may have owners, of whom there must be one at a
-// time.
+// canOwn reports whether latches may have owners, one at a time.
 func canOwn() bool { return canPin }
 
 // tryEnter lets the owner in unless the latch is not open. The caller is pinned.

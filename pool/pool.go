@@ -1,9 +1,8 @@
-// Package pool keeps things that must be closed: kernel pipes, connections,
-// mappings. Unlike sync.Pool it never forgets an item without closing it, never
-// keeps more than it was told to, and has nothing to do with the garbage
-// collector: an item goes because it was not used for an interval of time.
-// Unlike a channel or a locked list it is about as fast as sync.Pool, for each
-// processor has items of its own.
+// Package pool keeps things that must be closed: kernel pipes, connections, mappings. Unlike
+// sync.Pool it never forgets an item without closing it, never keeps more than its bound, and
+// has nothing to do with the garbage collector: an item goes because it was not used for an
+// interval of time. Unlike a channel or a locked list it is about as fast as sync.Pool, for
+// each processor has items of its own.
 package pool
 
 import (
@@ -14,8 +13,7 @@ import (
 	"time"
 )
 
-// ErrClosed is what [Pool.Get] returns, wrapped, after [Pool.Close]. It is
-// os.ErrClosed.
+// ErrClosed is wrapped by the error of [Pool.Get] after [Pool.Close]. It is os.ErrClosed.
 var ErrClosed = os.ErrClosed
 
 var (
@@ -23,24 +21,22 @@ var (
 	errNoNew     = errors.New("pool: new: Config.New is nil")
 )
 
-// DefaultMaxIdle is the bound of a pool whose Config does not name one.
+// DefaultMaxIdle is the bound of a pool if its Config has none.
 const DefaultMaxIdle = 1024
 
 // Config says how a [Pool] makes, keeps and drops items of type T. Only New is
 // required.
 //
-// The functions may be called by several goroutines at once and may call the
-// pool. The pool holds no lock meanwhile. One that panics takes the caller down
-// with it, but not the pool: nothing is lost, and what else was to be closed is
-// closed.
+// The functions may be called by several goroutines at once and may call the pool. The pool
+// holds no lock meanwhile. One that panics takes the caller down with it, but not the pool:
+// nothing is lost, and the other items that were to be closed are closed.
 type Config[T any] struct {
 	// New makes an item. Its error is returned by Get, wrapped.
 	New func() (T, error)
 
-	// Close is called exactly once for every item that the pool drops; nil means
-	// that there is nothing to close. It runs in the goroutine of whoever made
-	// the pool drop the item, or in one of the pool's own if that was IdleTime or
-	// the garbage collector.
+	// Close is called exactly once for every item that the pool drops; nil means that there is
+	// nothing to close. It runs in the goroutine that made the pool drop the item, or in one
+	// of the pool's own if that was IdleTime or the garbage collector.
 	Close func(T)
 
 	// Reset is called by Put; false refuses the item, which is then closed. Nil
@@ -90,9 +86,9 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	}
 	c := newCore(cfg, u)
 	p := &Pool[T]{base: c.base, reset: cfg.Reset, core: c}
-	// The cleanup keeps the core alive, and what Config's functions refer to: where
-	// there is nothing to close and no timer to stop, a forgotten pool that its own
-	// New refers to is plain garbage without it.
+	// The cleanup keeps the core alive, and all that Config's functions refer to: where there
+	// is nothing to close and no timer to stop, a forgotten pool that its own New refers to is
+	// plain garbage without it.
 	if cfg.Close != nil || cfg.IdleTime > 0 {
 		runtime.AddCleanup(p, func(c *core[T]) {
 			if !c.closed.Load() {
@@ -199,9 +195,9 @@ func (p *Pool[T]) Discard(x T) {
 	runtime.KeepAlive(p)
 }
 
-// Sweep ends an interval: it closes the idle items that were not used since the
-// Sweep before, the last one to be called by anybody or by IdleTime, as far as
-// more than MinIdle remain. It returns how many it closed.
+// Sweep ends an interval: it closes the idle items that were not used since the Sweep before,
+// the last one to be called by any goroutine or by IdleTime, as far as more than MinIdle
+// remain. It returns how many it closed.
 func (p *Pool[T]) Sweep() int {
 	defer runtime.KeepAlive(p)
 	return p.core.sweep()
@@ -221,9 +217,8 @@ func (p *Pool[T]) Stats() Stats {
 	return p.core.stats()
 }
 
-// Close closes the idle items, and makes Put close what still comes back and Get
-// fail. Items that are out stay good. Calling it again does nothing. It always
-// returns nil.
+// Close closes the idle items, and makes Put close items that still come back, and Get fail.
+// Items that are out stay good. Calling it again does nothing. It always returns nil.
 func (p *Pool[T]) Close() error {
 	p.core.close()
 	runtime.KeepAlive(p)

@@ -1,13 +1,12 @@
 package pool
 
-// A shard holds what one processor has at hand: the magazine it works with and
-// another one, full or empty as a rule, so that a program that takes and gives
-// across the edge of a magazine does not visit the depot each time (Bonwick and
-// Adams, "Magazines and Vmem", 2001).
+// A shard holds the items of one processor: the magazine it works with and another one, full
+// or empty as a rule, so that a program that takes and gives across the edge of a magazine
+// does not visit the depot each time (Bonwick and Adams, "Magazines and Vmem", 2001).
 //
-// Everything but the latch belongs to whoever is inside the latch. A shard fills
-// 128 bytes, two cache lines as hardware prefetches them; BenchmarkFalseSharing
-// shows what that is for. What the fast path touches comes first.
+// Everything but the latch belongs to the goroutine inside the latch. A shard fills 128 bytes,
+// two cache lines as hardware prefetches them; BenchmarkFalseSharing shows the effect. Fields
+// of the fast path come first.
 type shard[T any] struct {
 	latch
 	loaded magazine[T]

@@ -2,8 +2,8 @@ package pool
 
 import "sync/atomic"
 
-// Stats says what a pool has done and what it holds. All counters but Live and
-// Idle only ever rise. With no operation in flight,
+// Stats has the counts of a pool, and its present items. All counters but Live and Idle only
+// ever rise. With no operation in flight,
 //
 //	Made = Closed + Live + Idle
 //

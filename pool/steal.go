@@ -1,18 +1,17 @@
 package pool
 
-// steal moves what another processor has more than it needs to the depot, where
-// self and everybody can take it. It returns false if there is nothing to be had.
+// steal moves the surplus of another processor to the depot, where self and others can take
+// it. It returns false if there is nothing to be had.
 //
-// To take half of a magazine or more pays: the price is shared by many items. To
-// take less is dear, and to take the last item is worse, since its processor is
-// about to use it and would only steal in turn. Yet an item that lies with a
-// processor that the program has left must not be out of reach, and surplus is to
-// be used before an item is made. So dear thefts are on an account: each item
-// made pays for dearPerItem of them. That costs at most a constant times what it
-// would have cost to know beforehand how many items are needed (it is the ski
-// rental problem): if processors really need an item each, they will soon have
-// been made, and if the program just moves between processors, none is. Where
-// shards have no owners to lock out, no theft is dear.
+// To take half of a magazine or more pays: the price is shared by many items. To take less is
+// dear, and to take the last item is worse, since its processor is about to use it and would
+// only steal in turn. Yet an item that lies with a processor that the program has left must
+// not be out of reach, and surplus is to be used before an item is made. So dear thefts are on
+// an account: each item made pays for dearPerItem of them. That costs at most a constant times
+// the cost of knowing beforehand how many items are needed (it is the ski rental problem): if
+// processors really need an item each, the items will soon have been made, and if the program
+// just moves between processors, none is. Where shards have no owners to lock out, no theft is
+// dear.
 func (c *core[T]) steal(self *shard[T]) bool {
 	if c.stealFrom(self, c.depot.size/2) {
 		return true
@@ -45,9 +44,8 @@ func (c *core[T]) stealFrom(self *shard[T], least uint32) bool {
 	return false
 }
 
-// rob takes from s, if it has more than least items. Its owner, if there is one
-// about, can do that for a fraction of what it costs to lock it out, so it is
-// asked first.
+// rob takes from s, if it has more than least items. Its owner, if there is one about, can do
+// that for a fraction of the cost of locking it out, so it is asked first.
 func (c *core[T]) rob(s *shard[T], least uint32) bool {
 	if least > 0 && s.ask() && c.awaitGift() {
 		c.steals.Add(1)
@@ -65,8 +63,8 @@ func (c *core[T]) rob(s *shard[T], least uint32) bool {
 	return true
 }
 
-// giftPolls is for how long one who asked waits for an answer: about as long as
-// it takes to lock the owner out.
+// giftPolls is the number of looks for an answer: they take about as long as locking the owner
+// out.
 const giftPolls = 2000
 
 // awaitGift reports whether something has come into the depot.

@@ -20,10 +20,9 @@ func (c *core[T]) trim(keep int) int {
 	}, func(*magazine[T]) {})
 }
 
-// evict closes, of each magazine, the oldest items, as many as which says, as
-// long as more than keep remain; then it does what after says to each magazine.
-// The depot comes first and its bottom before its top: by and large, there lies
-// what was idle for longest.
+// evict closes, of each magazine, the oldest items, as many as which says, as long as more
+// than keep remain; then it calls after for each magazine. The depot comes first and its
+// bottom before its top: by and large, the items there were idle for longest.
 func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*magazine[T])) int {
 	c.lockAll()
 	surplus := c.idle() - max(keep, 0)

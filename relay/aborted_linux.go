@@ -6,12 +6,11 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// tcpAborted looks for a reset whose error (sk_err) a write has collected:
-// tcp_reset leaves the socket in TCP_CLOSE, and a read then returns 0
-// (net/ipv4/tcp.c, tcp_recvmsg_locked). A FIN leaves it in CLOSE_WAIT, or, if we
-// have sent ours, in states that may reach TCP_CLOSE as well; but then no write
-// was left to collect an error. Of a connection that others may have ended beside
-// us, as a Copy's, TCP_CLOSE says nothing.
+// tcpAborted looks for a reset whose error (sk_err) a write has collected: tcp_reset leaves
+// the socket in TCP_CLOSE, and a read then returns 0 (net/ipv4/tcp.c, tcp_recvmsg_locked). A
+// FIN leaves it in CLOSE_WAIT, or, if we have sent ours, in states that may reach TCP_CLOSE as
+// well; but then no write was left to collect an error. If others may have ended the
+// connection beside us, as that of a Copy, TCP_CLOSE means nothing.
 func (l *legState) tcpAborted(fd int) bool {
 	if !l.ours {
 		return false

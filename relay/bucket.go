@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A Bucket is a rate of bytes that any number of sessions, loops and goroutines
-// spend from: over any time they move at most what the rate gives in it, the burst, and
-// what some were late to move before. It takes no lock, and is safe for concurrent use.
-// The zero value limits nothing.
+// A Bucket is a rate of bytes that any number of sessions, loops and goroutines spend from:
+// over any time they move at most the rate's bytes of that time, the burst, bytes that some
+// were late to move before, and 2 KiB for each direction whose source has just had nothing
+// queued, which it pays back afterwards. It takes no lock, and is safe for concurrent use. The
+// zero value limits nothing.
 //
-// Bytes are reserved before they are read, in a queue: each reservation is for
-// the piece of the supply that follows the one before, so those who wait are served in
-// the order in which they came, a piece each, and the pieces become smaller the longer
-// the queue is.
+// Bytes are reserved before they are read, in a queue: each reservation is for the piece of
+// the supply that follows the one before, so waiting directions are served in the order in
+// which they came, a piece each, and the pieces become smaller the longer the queue is.
 type Bucket struct {
 	spent  atomic.Int64 // the position up to which the supply is reserved
 	supply atomic.Pointer[supply]
@@ -34,7 +34,7 @@ type supply struct {
 }
 
 const (
-	burstShare = 10                   // the burst, if none is given, is what a tenth of a second gives
+	burstShare = 10                   // the burst, if none is given, is the bytes of a tenth of a second
 	leastBurst = 16 << 10             // and at least this
 	lateness   = 2 * time.Millisecond // of timers, made up for by the burst
 	leastPiece = 2 << 10              // of one reservation, unless the rate gives less in an eighth of a second
@@ -78,7 +78,7 @@ func (b *Bucket) fill(s supply) {
 }
 
 // Set changes the rate and the burst, as [NewBucket] takes them, while the bucket is in use.
-// Those who wait are served by the new ones within a quarter of a second.
+// Waiting directions are served by the new ones within a quarter of a second.
 func (b *Bucket) Set(bytesPerSecond, burst int64) {
 	b.set(bytesPerSecond, burst, systemClock{}.now())
 }
@@ -159,7 +159,7 @@ func (b *Bucket) reserve(s *supply, n, now int64) (pos int64) {
 	}
 }
 
-// refund gives back what was reserved and not read.
+// refund gives back bytes that were reserved and not read.
 func (b *Bucket) refund(n int64) { b.spent.Add(-n) }
 
 // left is how many bytes may be read at once; if negative, how many are owed.
@@ -167,7 +167,7 @@ func (b *Bucket) left(s *supply, now int64) int64 {
 	return min(s.by(now)-b.spent.Load(), s.burst)
 }
 
-// piece is how much to reserve at a time, when so much is left: what pieceTime gives,
+// piece returns how much to reserve at a time, when so much is left: the bytes of pieceTime,
 // less the longer the queue is, and no more than the burst.
 func (s *supply) piece(left int64) int64 {
 	n := s.rate / int64(time.Second/pieceTime)

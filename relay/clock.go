@@ -11,7 +11,7 @@ type clock interface {
 	afterFunc(d time.Duration, f func()) timer
 }
 
-// A timer is what *time.Timer does after time.AfterFunc.
+// A timer is a *time.Timer after time.AfterFunc.
 type timer interface {
 	Reset(time.Duration) bool
 	Stop() bool

@@ -46,9 +46,9 @@ type Config struct {
 	// means that pipes do not grow.
 	MaxPipeSize int
 
-	// TailDelay is how long bytes that are too few to be told of may wait while a
-	// source's low-water mark is raised, which is done for proven bulk (SO_RCVLOWAT).
-	// Default 1 ms, at most a second; negative means that no mark is ever raised.
+	// TailDelay is how long bytes below a source's low-water mark, which is raised for proven
+	// bulk (SO_RCVLOWAT), may wait. Default 1 ms, at most a second; negative means that no
+	// mark is ever raised.
 	TailDelay time.Duration
 
 	// Gather is how long a loop lets bytes gather before it looks for them, at most,
@@ -70,7 +70,7 @@ const (
 	minTailDelay   = 100 * time.Microsecond
 	maxMaxPipeSize = 1 << 30
 
-	// bufferSize is what one copied read asks for.
+	// bufferSize is the size of one copied read.
 	bufferSize = 64 << 10
 )
 

@@ -6,18 +6,16 @@ import (
 	"syscall"
 )
 
-// Copy moves bytes from src to dst until the end of src, as [io.Copy] does, and
-// returns how many dst took. Two descriptors (see the package comment for which)
-// are spliced, or sent by sendfile or copy_file_range, as [Config.Engine] allows;
-// an [*io.LimitedReader] around src is honoured, and its N lowered by what was
-// read. For types that are no connection it uses io.WriterTo and io.ReaderFrom as
-// io.Copy does.
+// Copy moves bytes from src to dst until the end of src, as [io.Copy] does, and returns how
+// many dst took. Two descriptors (see the package comment for which) are spliced, or sent by
+// sendfile or copy_file_range, as [Config.Engine] allows; an [*io.LimitedReader] around src is
+// honoured, and its N lowered by the bytes read. For types that are no connection it uses
+// io.WriterTo and io.ReaderFrom as io.Copy does.
 //
-// Neither end is closed, and the end of src is not passed on. Deadlines of the
-// two apply, the timeouts of [Config] do not. Reaching the end of src is no
-// error; other errors are those of [Session.Run]. After an error of src all that
-// was read has been delivered. After one of dst the bytes that were read and not
-// taken are gone, as with io.Copy; [Relay.Move] counts them.
+// Neither end is closed, and the end of src is not passed on. Deadlines of the two apply, the
+// timeouts of [Config] do not. Reaching the end of src is no error; other errors are those of
+// [Session.Run]. After an error of src all bytes read have been delivered. After one of dst
+// the bytes that were read and not taken are gone, as with io.Copy; [Relay.Move] counts them.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 	f, err := r.Move(dst, src)
 	return f.Bytes(), err
@@ -39,7 +37,7 @@ func (r *Relay) CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 	return moved, err
 }
 
-// Move is Copy, and tells how the bytes went.
+// Move is Copy, and returns the counters of the bytes.
 func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	limit, remain := (*io.LimitedReader)(nil), int64(-1)
 	if l, ok := src.(*io.LimitedReader); ok {
@@ -78,8 +76,8 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	return f, err
 }
 
-// A copyJob is what a copy needs besides its ends, used again so that short copies
-// do not pay for it.
+// A copyJob is the state of a copy besides its ends, used again so that short copies do not
+// pay for it.
 type copyJob struct {
 	dir  direction
 	ends pair
@@ -98,8 +96,8 @@ func (r *Relay) newCopyJob() *copyJob {
 	return j
 }
 
-// limitAhead takes the bytes that were read ahead off the limit. What exceeds it
-// stays the wrapper's loss: it was asked for its reader, and has let go of them.
+// limitAhead takes the bytes that were read ahead off the limit. More than that is the
+// wrapper's loss: it was asked for its reader, and has let go of them.
 func (d *direction) limitAhead() {
 	if !d.limited {
 		return
@@ -116,7 +114,7 @@ func (d *direction) sendsFile() bool {
 	return ok && src.kind == regular && !d.waits && (!d.pinned || d.mode == splicing)
 }
 
-// run drives the copy to its end and gives back what it held.
+// run drives the copy to its end and releases its leases.
 func (j *copyJob) run(in, out any) error {
 	d := &j.dir
 	j.drv.take(d)
@@ -157,7 +155,7 @@ func delegate(to, from end) (Flow, error, bool) {
 // Write that wants to see every byte.
 func (e end) mayDelegate() bool {
 	if isPlain(e.rw) {
-		return e.desc == nil // package net or os does what can be done here
+		return e.desc == nil // package net or os does the best that can be done here
 	}
 	_, conn := e.rw.(net.Conn)
 	_, sys := e.rw.(syscall.Conn)

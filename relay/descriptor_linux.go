@@ -51,8 +51,8 @@ func newDescriptor(c any, leg *legState) *descriptor {
 	return d
 }
 
-// kindOfFile tells what an *os.File is. A FIFO or socket that blocks is not on
-// the runtime's poller, so a driver could not wait for it.
+// kindOfFile returns the kind of an *os.File. A FIFO or socket that blocks is not on the
+// runtime's poller, so a driver could not wait for it.
 func kindOfFile(fd int) (k kind, ok bool) {
 	mode, err := sys.FstatMode(fd)
 	if err != nil {
@@ -84,9 +84,9 @@ func (d *descriptor) recv(p []byte) (int, error) {
 	return sys.Read(d.fd, p)
 }
 
-// stopped reports whether an EAGAIN of a read was none. It is asked before each wait, as
-// the runtime's poller does not tell of urgent data; a question about the mark costs less
-// than the wait that follows.
+// stopped reports whether an EAGAIN of a read was none. It is asked before each wait, as the
+// runtime's poller does not report urgent data; a question about the mark costs less than the
+// wait that follows.
 func (d *descriptor) stopped() bool {
 	if d.kind != tcpSocket {
 		return false
@@ -95,11 +95,10 @@ func (d *descriptor) stopped() bool {
 	return at && err == nil && stoppedAtMark(d.fd)
 }
 
-// stoppedAtMark reports whether a read of a TCP socket has answered EAGAIN only because
-// a signal, such as the runtime's, was pending when it came to the urgent mark
-// (net/ipv4/tcp.c, tcp_recvmsg_locked): there are bytes to be read, and no edge tells
-// of them. FIONREAD counts none behind the mark when the urgent byte is not inline; poll
-// knows better.
+// stoppedAtMark reports whether a read of a TCP socket has answered EAGAIN only because a
+// signal, such as the runtime's, was pending when it came to the urgent mark (net/ipv4/tcp.c,
+// tcp_recvmsg_locked): there are bytes to be read, and no edge reports them. FIONREAD counts
+// none behind the mark when the urgent byte is not inline; poll does.
 func stoppedAtMark(fd int) bool {
 	events, err := sys.Poll(fd, sys.POLLIN)
 	return err == nil && events&sys.POLLIN != 0
@@ -126,8 +125,8 @@ func (d *descriptor) drain(c conduit, max int) (int, error) {
 	return c.Drain(d.fd, max)
 }
 
-// peek looks at one byte. A FIFO or a file has no urgent marks and no sockmap:
-// what splice said stands.
+// peek looks at one byte. A FIFO or a file has no urgent marks and no sockmap: the answer of
+// splice stands.
 func (d *descriptor) peek(spliceErr error) (int, error) {
 	if !d.isSocket() {
 		return 0, spliceErr

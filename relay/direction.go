@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// A direction moves bytes from one source to one sink. It is a state machine:
-// step moves what can be moved at once and says what to wait for; a driver waits
-// and steps again. It knows neither goroutines nor pollers nor descriptors, so
-// that every driver, and the scripted sockets of the tests, run the same code.
+// A direction moves bytes from one source to one sink. It is a state machine: step moves the
+// bytes that can be moved at once and returns the event to wait for; a driver waits and steps
+// again. It knows neither goroutines nor pollers nor descriptors, so that every driver, and
+// the scripted sockets of the tests, run the same code.
 //
 // Its states, by what it holds:
 //
@@ -24,9 +24,8 @@ import (
 //
 // Only the driver's goroutine calls its methods; the counters may be read by any.
 //
-// An idle session is little more than its two directions, so they are small: what
-// is leased is in a lease, and what only few directions ever need is made when they
-// do (oddity).
+// An idle session is little more than its two directions, so they are small: leased resources
+// are in a lease, and state that only few directions ever need is made when they do (oddity).
 type direction struct {
 	link link
 	held *lease // never nil within a move
@@ -36,7 +35,7 @@ type direction struct {
 	copied  atomic.Int64
 	reason  atomic.Uint32 // a Reason: why it ended
 
-	pipeSize int32  // what to ask for at the next lease of a pipe, bytes
+	pipeSize int32  // size of the next lease of a pipe, bytes
 	moves    uint32 // reads and writes that moved bytes; they may wrap
 	streak   int32  // reads in a row that spoke for a change of mode
 
@@ -60,10 +59,10 @@ type direction struct {
 	pace    pacing
 }
 
-// env is what d's driver has for all of its directions.
+// env returns the environment of d's driver.
 func (d *direction) env() *environment { return d.link.environment() }
 
-// An environment is what the directions of a driver have in common.
+// An environment is the common part of a driver's directions.
 type environment struct {
 	lender
 	tune   *Config
@@ -71,15 +70,15 @@ type environment struct {
 	active func(*direction) // notes that a direction is not idle; may be nil
 }
 
-// A lease is what a direction holds while bytes are in flight. The residue is what
-// was read ahead, then buf.b[off:end], then what the pipe holds.
+// A lease is the resources of a direction while bytes are in flight. The residue is the bytes
+// read ahead, then buf.b[off:end], then the contents of the pipe.
 type lease struct {
 	buf      *buffer
 	off, end int
 	pipe     conduit
 }
 
-// An oddity is what few directions need.
+// An oddity is state that few directions need.
 type oddity struct {
 	ahead   []byte   // read by a wrapper before the relay; borrowed
 	remain  int64    // bytes still allowed to be read
@@ -124,7 +123,7 @@ const (
 	transferring             // one call from file to sink, nothing in between
 )
 
-// A wait is what a step ends with.
+// A wait is the result of a step.
 type wait uint8
 
 const (
@@ -146,7 +145,7 @@ var errEndless = errors.New("read returned no bytes and no error")
 // errInvalidRead: a wrapper breaks the contract of [io.Reader].
 var errInvalidRead = errors.New("read returned a number of bytes that it was not asked for")
 
-// step moves what can be moved without waiting, and says what to wait for.
+// step moves the bytes that can be moved without waiting, and returns what to wait for.
 func (d *direction) step() wait {
 	for range movesPerTurn {
 		if w := d.move(); w != waitTurn {
@@ -194,7 +193,7 @@ func (d *direction) limit(n int64) {
 // spent reports whether all that may be read has been read.
 func (d *direction) spent() bool { return d.limited && d.oddity().remain == 0 }
 
-// clip bounds n by what the limit, or the rate, still allows to be read.
+// clip bounds n by the bytes that the limit, or the rate, still allows to be read.
 func (d *direction) clip(n int) int {
 	if d.limited || d.pace != unpaced {
 		return d.clipped(n)
@@ -212,9 +211,9 @@ func (d *direction) clipped(n int) int {
 	return n
 }
 
-// took notes that n bytes left the source. Activity is noted here, before the
-// bytes can reach anybody, and after a write only if that write had to wait: one
-// look at the clock for a message, not two.
+// took notes that n bytes left the source. Activity is noted here, before the bytes can reach
+// the sink, and after a write only if that write had to wait: one look at the clock for a
+// message, not two.
 func (d *direction) took(n int) {
 	d.moves++
 	if active := d.env().active; active != nil {
@@ -323,7 +322,7 @@ func (d *direction) failure() *failure {
 	return nil
 }
 
-// setAhead notes what a wrapper had read before the relay.
+// setAhead notes the bytes that a wrapper had read before the relay.
 func (d *direction) setAhead(b []byte) {
 	if len(b) > 0 {
 		d.oddity().ahead = b
@@ -347,7 +346,7 @@ func (d *direction) finished(r Reason) {
 // atEOF reports whether the direction ended by end of file.
 func (d *direction) atEOF() bool { return Reason(d.reason.Load()) == ReasonEOF }
 
-// reasonOf tells a peer that went away from other failures.
+// reasonOf separates a peer that went away from other failures.
 func reasonOf(err error) Reason {
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN) {
 		return ReasonReset

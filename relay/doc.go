@@ -1,10 +1,9 @@
 // Package relay joins two connections and moves their bytes the cheapest way
 // the kernel allows.
 //
-// A [Relay] holds what sessions share: the pool of kernel pipes, the pool of
-// copy buffers, the timeouts and the thresholds. [Relay.Join] joins two
-// connections until both directions have ended; [Relay.Copy] moves one way, for
-// those who write io.Copy(dst, src) today.
+// A [Relay] holds what sessions share: the pool of kernel pipes, the pool of copy buffers, the
+// timeouts and the thresholds. [Relay.Join] joins two connections until both directions have
+// ended; [Relay.Copy] moves one way, in place of io.Copy(dst, src).
 //
 // # Two drivers
 //
@@ -13,14 +12,14 @@
 // work on every system, and are the choice for most programs, where some kilobytes of
 // memory for a session do not matter.
 //
-// A [Driver] drives sessions on an event loop (package loop), each a [Driven] of less
-// than 300 bytes without a goroutine. It is for those who have thousands of
-// connections, most of them idle or with small messages, and who accept and connect on
-// the loop as well: it takes descriptors only, of stream sockets, on Linux, and all
-// that is done beside it on the loop's goroutine must not wait. penstock proxy uses it.
+// A [Driver] drives sessions on an event loop (package loop), each a [Driven] of less than 300
+// bytes without a goroutine. It is for programs with thousands of connections, most of them
+// idle or with small messages, that accept and connect on the loop as well: it takes
+// descriptors only, of stream sockets, on Linux, and nothing that is done beside it on the
+// loop's goroutine may wait. The load balancer uses it.
 //
-// Both drive the same state machine by the same [Config], so what follows is true of
-// both where it does not say otherwise.
+// Both drive the same state machine by the same [Config], so the following is true of both
+// unless it says otherwise.
 //
 // # Which bytes go how
 //
@@ -35,37 +34,36 @@
 //
 // # What is held
 //
-// A direction that waits for its source holds neither pipe nor buffer, unless
-// its source is one of the "other types", whose Read needs a buffer to wait
-// with. Bytes that a slow destination left behind stay in the one pipe or buffer
-// that they came in, and stop the source. (A Driver moves what is left in its loop's
-// shared buffer to a slot of package arena that is just large enough.)
+// A direction that waits for its source holds neither pipe nor buffer, unless its source is
+// one of the "other types", whose Read needs a buffer to wait with. Bytes that a slow
+// destination left behind stay in the one pipe or buffer that they came in, and stop the
+// source. (A Driver moves the rest in its loop's shared buffer to a slot of package arena that
+// is just large enough.)
 //
 // # Ends
 //
-// An end of file is passed on as a half-close, in each direction and order. It is
-// the only thing that is passed on as a clean end: a reset, a failure, a timeout
-// and a canceled context reset the sides whose other side had not ended, after the
-// bytes that had arrived, as far as the destination takes them at once. The TCP
-// connection beneath a TLS one is reset likewise. (A *tls.Conn answers io.EOF to its
-// reader also when the connection beneath has ended between two records, without
-// close_notify: whoever wants that to be a reset has to wrap it.) A unix socket knows no reset: its
-// peer sees ECONNRESET only if it had sent bytes that nobody read, and an end of
-// file otherwise.
+// An end of file is passed on as a half-close, in each direction and order. It is the only
+// thing that is passed on as a clean end: a reset, a failure, a timeout and a canceled context
+// reset the sides whose other side had not ended, after the bytes that had arrived, as far as
+// the destination takes them at once. The TCP connection beneath a TLS one is reset likewise.
+// (A *tls.Conn answers io.EOF to its reader also when the connection beneath has ended between
+// two records, without close_notify: a program that wants that to be a reset has to wrap it.)
+// A unix socket knows no reset: its peer sees ECONNRESET only if it had sent bytes that were
+// not read, and an end of file otherwise.
 //
-// A reset is met by the next read or write. With goroutines it stays unnoticed until a
-// timeout while neither goes on (one direction is blocked by a slow destination and the
-// other has ended, or has nothing to send); a Driver is told of it by the loop, and ends
-// the session at once.
+// A reset is met by the next read or write. With goroutines it stays unnoticed until a timeout
+// while neither goes on (one direction is blocked by a slow destination and the other has
+// ended, or has nothing to send); a Driver gets it as an event of the loop, and ends the
+// session at once.
 //
 // # Limits
 //
-// A session may have [Limits] of its own in place of the timeouts of [Config], and
-// limits of bandwidth: one of its own, and a [Bucket] that it shares with any number of
-// others, on other loops and goroutines too. Both count both directions together. A
-// direction that has to wait has not read yet: it holds neither pipe nor buffer, its
-// bytes stay with the source, which notices by its window, and it goes on splicing
-// when its turn comes. What has been read is passed on at once.
+// A session may have [Limits] of its own in place of the timeouts of [Config], and limits of
+// bandwidth: one of its own, and a [Bucket] that it shares with any number of others, on other
+// loops and goroutines too. Both count both directions together. A direction that has to wait
+// has not read yet: it holds neither pipe nor buffer, its bytes stay with the source, which
+// notices by its window, and it goes on splicing when its turn comes. Bytes that were read are
+// passed on at once.
 //
 // # Urgent data
 //

@@ -16,7 +16,7 @@ import (
 type Socket struct {
 	FD     int
 	ID     loop.ID
-	Events loop.Events // that have been told so far
+	Events loop.Events // so far
 
 	TCP     bool // it is a TCP socket, not a unix one
 	NoDelay bool // TCP_NODELAY is set already; otherwise it is before the second write
@@ -46,17 +46,17 @@ type Driven struct {
 	counted uint32 // the last census that it was in
 }
 
-// An Owner is told of the end of its session.
+// An Owner is notified of the end of its session.
 type Owner interface {
-	// Ended is called on the loop's goroutine, once, when both sockets are closed
-	// and everything is accounted for: with what [Session.Run] would return, but for
-	// the addresses in the error, which the owner knows. s may be started again.
+	// Ended is called on the loop's goroutine, once, when both sockets are closed and
+	// everything is accounted for: with the results of [Session.Run], but for the addresses in
+	// the error, which the owner knows. s may be started again.
 	Ended(s *Driven, res Result, err error)
 }
 
-// Start joins two sockets, which s owns from now on, until both directions have ended
-// or something cuts the session. It moves what there is, so owner may be told of
-// the end before Start returns.
+// Start joins two sockets, which s owns from now on, until both directions have ended or the
+// session is cut. It moves bytes at once, so owner may be notified of the end before Start
+// returns.
 func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) { d.StartLimited(s, a, b, owner, nil) }
 
 // StartLimited is Start of a session with limits of its own, in which a is the client
@@ -145,10 +145,10 @@ func (s *Driven) advance() {
 // spliced is how much has been, both ways.
 func (s *Driven) spliced() int64 { return s.ab.spliced.Load() + s.ba.spliced.Load() }
 
-// unheard ends the session if a socket has failed of which nobody would notice: the
-// direction that reads it is blocked by its destination, or has ended. It reports
-// whether it did. It is asked after each move, for a direction that reads when the
-// failure is told may be blocked by what it has read.
+// unheard ends the session if a socket has failed while no direction would notice: the one
+// that reads it is blocked by its destination, or has ended. It reports whether it did. It is
+// asked after each move, for a direction that reads when the failure is reported may be
+// blocked by the bytes that it has read.
 func (s *Driven) unheard(p *port) bool {
 	if !p.is(gone) {
 		return false
@@ -173,7 +173,7 @@ func (s *Driven) unheard(p *port) bool {
 	return true
 }
 
-// move moves what can be moved, both ways.
+// move moves bytes, both ways.
 func (s *Driven) move() {
 	again := false
 	for _, d := range [2]*direction{&s.ab, &s.ba} {
@@ -235,16 +235,16 @@ func (s *Driven) stopped(d *direction) bool {
 	return s.timeout()
 }
 
-// Cut ends the session for a cause, as [Session.Cut] does, and its owner is told
-// before Cut returns. It does nothing before Start and after the end.
+// Cut ends the session for a cause, as [Session.Cut] does, and its owner is notified before
+// Cut returns. It does nothing before Start and after the end.
 func (s *Driven) Cut(cause error) {
 	if s.drv != nil && !s.over {
 		s.settle(ReasonCanceled, cause)
 	}
 }
 
-// settle ends the session: it delivers what a side that was reset had sent, counts
-// what is lost, resets the sides that have to be, closes both, and tells the owner.
+// settle ends the session: it delivers the bytes that a side sent before its reset, counts
+// lost bytes, resets the sides that have to be, closes both, and notifies the owner.
 func (s *Driven) settle(reason Reason, cause error) {
 	s.over = true
 	drv := s.drv
@@ -276,7 +276,7 @@ func (s *Driven) settle(reason Reason, cause error) {
 	s.active = drv.loop.Now()
 	drv.sessions--
 	s.owner.Ended(s, s.Result(), cause)
-	if s.over { // and was not started again; what it was bound to may be given up
+	if s.over { // and was not started again; the parts that it was bound to may be given up
 		s.limits = &drv.relay.limits
 	}
 }
@@ -332,11 +332,11 @@ func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	})
 }
 
-// Limits returns those of the session until its owner has been told of the end, then those of
-// the relay's [Config], and nil if it was never started.
+// Limits returns those of the session until its owner has been notified of the end, then those
+// of the relay's [Config], and nil if it was never started.
 func (s *Driven) Limits() *Limits { return s.limits }
 
-// Result returns what the session has done so far; after its end, what it did.
+// Result returns the counters of the session so far; after its end, the final ones.
 func (s *Driven) Result() Result {
 	res := Result{Reason: s.reason, AToB: s.ab.flow(), BToA: s.ba.flow()}
 	switch {
@@ -367,7 +367,7 @@ func (s *Driven) opErrorOf(d *direction, f failure) error {
 	return opErrorOn(p, f.op, f.err)
 }
 
-// opErrorOn is what package net would say of a failure at a port, but for the addresses.
+// opErrorOn returns the error of package net for a failure at a port, but for the addresses.
 func opErrorOn(p *port, op string, err error) error {
 	if errno, ok := err.(syscall.Errno); ok {
 		err = os.NewSyscallError(op, errno)

@@ -119,7 +119,7 @@ func opOf(s side) string {
 	return "read"
 }
 
-// rawCause strips what RawConn says of itself: the caller knows no "raw-read".
+// rawCause strips the words of RawConn: the caller knows no "raw-read".
 func rawCause(err error) error {
 	var op *net.OpError
 	var path *os.PathError

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// DriverStats is what the directions of a [Driver] chose, and what their sinks made
-// necessary, since the driver was made. Sums only grow.
+// DriverStats is the choices of a [Driver]'s directions, and the events that their sinks
+// caused, since the driver was made. Sums only grow.
 type DriverStats struct {
 	Promotions   int64 // of a direction from copying to splicing
 	Demotions    int64 // and back
@@ -17,7 +17,7 @@ type DriverStats struct {
 	Rests        int64 // times that a direction had to wait for its limits of bandwidth
 
 	// Of loops alone:
-	Residues     int64 // slots taken for what a sink had not taken
+	Residues     int64 // slots taken for bytes that a sink had not taken
 	HeapResidues int64 // times that the heap had to do, because the arena was spent
 	TurnsCut     int64 // steps that ended at the bounds of a turn, with more to be moved
 }
@@ -38,8 +38,8 @@ const (
 	choices // how many there are
 )
 
-// counts are written by one goroutine, a loop's, unless they are shared; anybody
-// reads them. They are on cache lines of their own.
+// counts are written by one goroutine, a loop's, unless they are shared; any may read them.
+// They are on cache lines of their own.
 type counts struct {
 	_      [128]byte
 	n      [choices]atomic.Int64
@@ -84,8 +84,8 @@ func (s DriverStats) plus(t DriverStats) DriverStats {
 	}
 }
 
-// Stats returns what the driver's directions chose until now. It may be called by any
-// goroutine at any time, also after Close.
+// Stats returns the sums until now. It may be called by any goroutine at any time, also after
+// Close.
 func (d *Driver) Stats() DriverStats { return d.env.counts.stats() }
 
 // A ledger has the counts of all drivers of a relay, those that are closed included.
@@ -106,7 +106,7 @@ func (l *ledger) driver() *counts {
 	return c
 }
 
-// close lets go of a driver's counts, and keeps what they came to.
+// close removes a driver's counts, and keeps their sums.
 func (l *ledger) close(c *counts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

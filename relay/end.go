@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/pipe"
 )
 
-// An end is what a direction reads (an io.Reader) or writes (an io.Writer).
+// An end is the source (an io.Reader) or the sink (an io.Writer) of a direction.
 type end struct {
 	rw   any
 	desc *descriptor // nil for an end moved by its own Read or Write

@@ -5,9 +5,8 @@ import (
 	"syscall"
 )
 
-// A source is where a direction reads. Its calls never wait, except recv of an
-// end that is moved by its own Read. Errors are raw: a syscall.Errno, or what
-// Read returned.
+// A source is where a direction reads. Its calls never wait, except recv of an end that is
+// moved by its own Read. Errors are raw: a syscall.Errno, or the error of Read.
 type source interface {
 	sender
 	// transfer moves bytes straight into the sink and names the system call that
@@ -15,22 +14,22 @@ type source interface {
 	transfer(dst sink, max int) (n int, op string, err error)
 }
 
-// A sender is what every source has.
+// A sender is the part of every source.
 type sender interface {
 	// recv reads once; 0 and nil means end of file.
 	recv(p []byte) (int, error)
 	// fill splices once into the pipe.
 	fill(c conduit, max int) (int, error)
-	// peek tells what a fill of nothing, or of EAGAIN (in spliceErr), meant: a
-	// positive number if bytes are queued, 0 and nil for the end of file, EAGAIN
-	// if there is nothing yet.
+	// peek finds the meaning of a fill of nothing, or of EAGAIN (in spliceErr): a positive
+	// number if bytes are queued, 0 and nil for the end of file, EAGAIN if there is nothing
+	// yet.
 	peek(spliceErr error) (int, error)
 	// raiseMark makes the source readable only once n bytes are queued, and reports
 	// whether it can. lowerMark undoes that; it is called from other goroutines.
 	raiseMark(n int) bool
 	lowerMark()
-	// aborted tells, after an end of file, whether it was in truth a reset whose
-	// error a write on the same socket has already collected.
+	// aborted reports, after an end of file, whether it was in truth a reset whose error a
+	// write on the same socket has already collected.
 	aborted() bool
 	// queued returns the bytes that wait in the receive queue.
 	queued() int
@@ -50,7 +49,7 @@ type sink interface {
 type link interface {
 	sender
 	sink
-	// environment is what the driver has for all of its directions.
+	// environment returns the common part of the driver's directions.
 	environment() *environment
 	// transfer moves bytes straight from source to sink, see source.
 	transfer(max int) (n int, op string, err error)

@@ -9,8 +9,8 @@ import (
 type Engine uint8
 
 const (
-	// EngineAuto copies small reads and splices bulk, by what the last reads of
-	// the direction delivered.
+	// EngineAuto copies small reads and splices bulk, by the sizes of the direction's last
+	// reads.
 	EngineAuto Engine = iota
 	// EngineSplice splices every read, however small.
 	EngineSplice

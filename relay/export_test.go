@@ -120,3 +120,6 @@ func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error)
 	err := j.run(src, dst)
 	return d.flow().Bytes(), err
 }
+
+// LeastPiece is how many bytes a direction may read before it pays for them.
+const LeastPiece = leastPiece

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/pipe"
 )
 
-// A lender is where a direction leases what it needs while bytes are in flight.
+// A lender is where a direction leases its resources while bytes are in flight.
 type lender interface {
 	buffer() (*buffer, error)
 	returnBuffer(*buffer)
@@ -20,7 +20,7 @@ type lender interface {
 	returnPipe(conduit)
 }
 
-// A conduit is what a direction needs of a *pipe.Pipe.
+// A conduit is the part of a *pipe.Pipe that a direction uses.
 type conduit interface {
 	Size() int
 	Len() int
@@ -105,12 +105,11 @@ func leaseFallback(err error) Fallback {
 	return FallbackBudget
 }
 
-// grow asks for a larger pipe once fills keep following each other without the
-// source running dry, or keep taking a quarter of the pipe and more; the one in hand
-// goes back when it is empty. That the pipe was full cannot be told from bytes: 16
-// segments of 1,448 bytes fill 64 KiB. And a source that runs dry after each fill may
-// do so only because it is in step with us: woken by a pipe's worth of room, woken
-// for a pipe's worth of bytes.
+// grow asks for a larger pipe once fills keep following each other without the source running
+// dry, or keep taking a quarter of the pipe and more; the present one goes back when it is
+// empty. Bytes do not show whether the pipe was full: 16 segments of 1,448 bytes fill 64 KiB.
+// And a source that runs dry after each fill may do so only because it is in step with us:
+// woken by a pipe's worth of room, woken for a pipe's worth of bytes.
 func (d *direction) grow(n int) {
 	d.again, d.burst = d.burst, true
 	d.large = n >= max(d.held.pipe.Size()/4, largeFill)
@@ -137,7 +136,7 @@ func (d *direction) ranDry() {
 	d.burst, d.again = false, false
 }
 
-// release gives back what is leased and empty.
+// release gives back leases that are empty.
 func (d *direction) release() {
 	d.releaseBuffer()
 	d.releasePipe()
@@ -157,13 +156,13 @@ func (d *direction) releasePipe() {
 	}
 }
 
-// flush makes the last attempt at delivering, after the driver has stopped: the
-// residue, and with all also what the source still has to give. It never waits:
-// it ends at the first EAGAIN. all is for a source that is dead, whose queue
-// cannot grow; the bound is for one that only seems so.
+// flush makes the last attempt at delivering, after the driver has stopped: the residue, and
+// with all also the bytes that the source still has. It never waits: it ends at the first
+// EAGAIN. all is for a source that is dead, whose queue cannot grow; the bound is for one that
+// only seems so.
 //
-// The direction has ended, and how it ended stays as it is: an end of file that is
-// met here is not passed on, nor does a failure count.
+// The direction has ended, and its end stays as it is: an end of file that is met here is not
+// passed on, nor does a failure count.
 func (d *direction) flush(all bool) {
 	ended, reason, failure := d.ended, d.reason.Load(), d.failure()
 	d.ended = false
@@ -185,9 +184,8 @@ func (d *direction) mayFlush(all bool) bool {
 // flushMoves is far more than a receive queue and a pipe take.
 const flushMoves = 1 << 14
 
-// abandon gives everything back, counts the residue as lost, and with queued also
-// what waits in the source's receive queue. The pipe's pool closes a pipe that
-// holds bytes.
+// abandon gives everything back, counts the residue as lost, and with queued also the bytes in
+// the source's receive queue. The pipe's pool closes a pipe that holds bytes.
 func (d *direction) abandon(queued bool) {
 	n := int64(d.residue())
 	if queued && !d.eofSeen && !d.spent() {

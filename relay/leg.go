@@ -20,16 +20,15 @@ type leg struct {
 	closed           bool
 }
 
-// A legState is what the two directions must know of each other's doings with one
-// connection.
+// A legState is the state of one connection that both directions need.
 type legState struct {
 	shut atomic.Bool // set before the end of file is passed on to it
 	gone atomic.Bool // a write to it has failed
-	ours bool        // nobody beside the session writes to it, or ends it
+	ours bool        // only the session writes to it, or ends it
 	over bool        // its owner had ended it before the session
 }
 
-// newLeg returns the leg of conn, and what its wrappers have read ahead.
+// newLeg returns the leg of conn, and the bytes that its wrappers have read ahead.
 func newLeg(conn net.Conn) (l leg, ahead []byte) {
 	if isNil(conn) {
 		return leg{closed: true}, nil
@@ -91,7 +90,7 @@ func (l *leg) close() {
 	}
 }
 
-// A lingerer can be told to reset its connection when it is closed.
+// A lingerer can be set to reset its connection when it is closed.
 type lingerer interface {
 	SetLinger(sec int) error
 	Close() error

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// Limits are what one session is held to, in place of the timeouts of its relay's
-// [Config]: the zero value of a field means that there is no such limit. They are
-// given by [Driver.StartLimited] and [Session.Limit], are shared by any number of
-// sessions of both drivers, and must not be changed once one has them; what may be
-// changed while they run is the rate of Bandwidth.
+// Limits are the limits of one session, in place of the timeouts of its relay's [Config]: the
+// zero value of a field means that there is no such limit. They are given by
+// [Driver.StartLimited] and [Session.Limit], are shared by any number of sessions of both
+// drivers, and must not be changed once one has them, except for the rate of Bandwidth.
 type Limits struct {
 	// IdleTimeout ends a session in which no byte moved either way for so long. To
 	// wait for bandwidth is not idle.
@@ -22,24 +21,23 @@ type Limits struct {
 	// not all end together. The jitter is at least 0 and at most 1.
 	MaxLifetime    time.Duration
 	LifetimeJitter float64
-	// FirstByte ends a session whose second side, the endpoint, has sent nothing for
-	// so long since they were joined, neither a byte nor an end of file. It counts
-	// whether or not the first side has sent anything: where the client speaks first,
-	// join when it has.
+	// FirstByte ends a session if its second side, the endpoint, has sent nothing for so long
+	// since they were joined, neither a byte nor an end of file. It counts whether or not the
+	// first side has sent anything: where the client speaks first, join when it has.
 	FirstByte time.Duration
 
-	// Bandwidth is spent by both directions of every session that has it: what one
-	// moves is missing for all others. BandwidthAToB and BandwidthBToA are spent by that
-	// direction alone. Sessions that wait for any of them
-	// are served in turn. nil means that there is no such limit.
+	// Bandwidth is spent by both directions of every session that has it: the bytes of one are
+	// missing for all others. BandwidthAToB and BandwidthBToA are spent by that direction
+	// alone. Sessions that wait for any of them are served in turn. nil means that there is no
+	// such limit.
 	Bandwidth, BandwidthAToB, BandwidthBToA *Bucket
-	// PerConnection is what one session may move. A session with any limit of bandwidth
-	// takes 800 bytes more than one without.
+	// PerConnection is the rates of one session. A session with any limit of bandwidth takes
+	// 800 bytes more than one without.
 	PerConnection Rates
 
-	// Answered is called after FirstByte, and may be called again, if the second side has
-	// sent a byte by then: for those who want to know before the session ends that it
-	// has come to something. It is called where the session is driven, and must not wait.
+	// Answered is called after FirstByte, and may be called again, if the second side has sent
+	// a byte by then: it reports success before the session ends. It is called where the
+	// session is driven, and must not wait.
 	Answered func()
 
 	// FirstByteCame is called when the second side sends its first byte: asked says whether
@@ -48,11 +46,11 @@ type Limits struct {
 	// must not wait.
 	FirstByteCame func(took time.Duration, asked bool)
 
-	// Of belongs to whoever made the Limits: relay does not look at it.
+	// Of belongs to the caller: relay does not look at it.
 	Of any
 }
 
-// Rates are what one session may move, in bytes a second; 0 means that there is no such
+// Rates are the bandwidth of one session, in bytes a second; 0 means that there is no such
 // limit.
 type Rates struct {
 	// Both is of both directions together, AToB and BToA of that direction alone.
@@ -80,7 +78,7 @@ func (l *Limits) quiet(half bool) time.Duration {
 	return l.IdleTimeout
 }
 
-// lifetime is how old a session may become; seed is what it has of its own.
+// lifetime is how old a session may become; seed is its own random number.
 func (l *Limits) lifetime(seed int64) time.Duration {
 	if l.MaxLifetime <= 0 || l.LifetimeJitter <= 0 {
 		return max(l.MaxLifetime, 0)
@@ -90,7 +88,7 @@ func (l *Limits) lifetime(seed int64) time.Duration {
 	return max(l.MaxLifetime-less, 1)
 }
 
-// mix spreads what little seeds differ by over all bits (Steele, Lea and Flood, "Fast
+// mix spreads the small differences of seeds over all bits (Steele, Lea and Flood, "Fast
 // splittable pseudorandom number generators", 2014: the finalizer of SplitMix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
@@ -99,7 +97,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// An age is what the timeouts of a session count from, on its driver's clock.
+// An age is the times from which the timeouts of a session count, on its driver's clock.
 type age struct {
 	now, started, active int64
 	seed                 int64
@@ -107,7 +105,7 @@ type age struct {
 	answered             bool // the second side has sent something, or waits for bandwidth
 }
 
-// next returns the time until the next timeout, if there is any, and what that is.
+// next returns the time until the next timeout, if there is any, and its reason.
 func (l *Limits) next(a age) (left time.Duration, what Reason) {
 	left = math.MaxInt64
 	if quiet := l.quiet(a.half); quiet > 0 {

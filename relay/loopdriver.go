@@ -9,13 +9,13 @@ import (
 	"github.com/penstock/penstock/pipe"
 )
 
-// A Driver drives sessions on an event loop, without a goroutine for any of them:
-// the second driver of the one direction state machine. It belongs to the loop's
-// goroutine, as everything that it drives does.
+// A Driver drives sessions on an event loop, without a goroutine for any of them: the second
+// driver of the one direction state machine. It belongs to the loop's goroutine, as everything
+// that it drives does.
 //
-// All its directions read through one warm buffer. What a slow destination leaves
-// behind is moved into a slot of just that size, so an idle session holds neither
-// buffer nor pipe, and one whose destination is stuck holds what it must.
+// All its directions read through one warm buffer. Bytes that a slow destination leaves behind
+// are moved into a slot of just that size, so an idle session holds neither buffer nor pipe,
+// and one with a stuck destination holds only these bytes.
 type Driver struct {
 	relay *Relay
 	loop  *loop.Loop
@@ -34,10 +34,10 @@ type Driver struct {
 	bulk     census
 }
 
-// NewDriver makes a driver of sessions on l. What slow destinations leave behind is
-// kept in mem, which is the loop's from now on; nil means an arena of the driver's
-// own, of [arena.DefaultSizePerLocal] bytes. It is called before the loop runs, or on
-// its goroutine. The error wraps what the arena said.
+// NewDriver makes a driver of sessions on l. Bytes that slow destinations leave behind are
+// kept in mem, which is the loop's from now on; nil means an arena of the driver's own, of
+// [arena.DefaultSizePerLocal] bytes. It is called before the loop runs, or on its goroutine.
+// The error wraps that of the arena.
 func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 	d := &Driver{relay: r, loop: l, mem: mem}
 	if mem == nil {
@@ -52,9 +52,9 @@ func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 	return d, nil
 }
 
-// Close gives back what the driver holds. It is called when all its sessions have
-// ended and the loop does not run any more, or on its goroutine. The error says how
-// many sessions there still are.
+// Close releases the driver's resources. It is called when all its sessions have ended and the
+// loop does not run any more, or on its goroutine. The error has the number of sessions that
+// there still are.
 func (d *Driver) Close() error {
 	if d.sessions > 0 {
 		return fmt.Errorf("penstock: relay: close driver: %d sessions have not ended", d.sessions)
@@ -114,8 +114,8 @@ func (d *Driver) pipe(size int) (conduit, error) { return d.relay.pipe(size) }
 
 func (d *Driver) returnPipe(c conduit) { d.relay.returnPipe(c) }
 
-// turnBytes and turnMoves bound what one direction moves before others have their
-// turn; in a turn that is late it is one read, and what is done with that.
+// turnBytes and turnMoves bound the bytes and moves of one direction before others have their
+// turn; in a turn that is late it is one read, and the writes of its bytes.
 const (
 	turnBytes = 1 << 20
 	turnMoves = 16
@@ -170,9 +170,9 @@ func (d *Driver) newLease() (own *lease) {
 	return own
 }
 
-// stash gives a direction a lease of its own for what its destination has not taken,
-// and gets that out of the warm buffer: a lease of its own has something there when
-// it has emptied a pipe into it, for a sink that refuses to splice.
+// stash gives a direction a lease of its own for bytes that its destination has not taken, and
+// takes them out of the warm buffer: a lease of its own has bytes there when it has emptied a
+// pipe into it, for a sink that refuses to splice.
 func (d *Driver) stash(dir *direction) {
 	own := dir.held
 	if own == &d.work {
@@ -199,7 +199,7 @@ func (d *Driver) empty(dir *direction) {
 	dir.held = &d.work
 }
 
-// dropWork gives back what the lease in hand still has.
+// dropWork releases the rest of the present lease.
 func (d *Driver) dropWork() {
 	if d.work.pipe != nil {
 		d.returnPipe(d.work.pipe)
@@ -212,8 +212,8 @@ func (d *Driver) dropWork() {
 // for two of it, and what the timer is late, at most.
 func (d *Driver) guardTick() time.Duration { return d.relay.cfg.TailDelay / 3 }
 
-// guardMark: a source whose mark is raised is read at every tick even if nothing was
-// told, so the mark needs no lowering for a tail.
+// guardMark: a source whose mark is raised is read at every tick even without an event, so the
+// mark needs no lowering for a tail.
 func (d *Driver) guardMark(dir *direction) {
 	d.marked = append(d.marked, marked{dir, dir.oddity().mark})
 	if !d.guard.Armed() {

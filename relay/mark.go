@@ -7,21 +7,19 @@ import (
 	"time"
 )
 
-// A mark is a source's low-water mark (SO_RCVLOWAT, socket(7)): how many bytes
-// have to be queued before the source counts as readable. A direction whose source
-// runs dry in the middle of proven bulk raises it, so that it is woken for half a
-// pipe at a time and not for every few segments. Nothing else changes: what is
-// queued can be read at any time, an end of file or a reset wakes at once, and the
-// kernel wakes as well when the window is about to shut (net/ipv4/tcp.c,
-// tcp_epollin_ready).
+// A mark is a source's low-water mark (SO_RCVLOWAT, socket(7)): how many bytes have to be
+// queued before the source counts as readable. A direction whose source runs dry in the middle
+// of proven bulk raises it, so that it is woken for half a pipe at a time and not for every
+// few segments. Nothing else changes: queued bytes can be read at any time, an end of file or
+// a reset wakes at once, and the kernel wakes as well when the window is about to shut
+// (net/ipv4/tcp.c, tcp_epollin_ready).
 //
-// What could wait for ever is the tail of a stream that goes on without an end of
-// file. So while a mark is raised a guard looks at the direction, and no byte waits for
-// longer than a [Config.TailDelay]. The guard of sessions on goroutines looks every half
-// of that, and lowers the mark of one that has moved nothing since. That of a
-// [Driver] looks every third of it and reads what there is, leaves one alone that has
-// moved since the last look, and lowers the mark of one that was found
-// empty a few times in a row.
+// Only the tail of a stream that goes on without an end of file could wait for ever. So while
+// a mark is raised a guard looks at the direction, and no byte waits for longer than a
+// [Config.TailDelay]. The guard of sessions on goroutines looks every half of that, and lowers
+// the mark of one that has moved nothing since. That of a [Driver] looks every third of it and
+// reads the queued bytes, leaves one alone that has moved since the last look, and lowers the
+// mark of one that was found empty a few times in a row.
 type mark struct {
 	raised atomic.Bool // set by the direction, cleared by the guard
 
@@ -67,8 +65,8 @@ func (d *direction) raiseMark() {
 	d.env().guardMark(d)
 }
 
-// lowerMark lets the source be readable for every byte again. The kernel wakes
-// who waits if there are any (tcp_set_rcvlowat).
+// lowerMark lets the source be readable for every byte again. The kernel wakes waiters if
+// there are any (tcp_set_rcvlowat).
 func (d *direction) lowerMark() {
 	m := d.oddity().mark
 	m.since = d.spliced.Load()

@@ -20,7 +20,7 @@ func (d *direction) fillBuffer() wait {
 		d.stalled = false
 		d.took(n)
 		d.adapt(n)
-		if d.pace == resting { // before what has been read goes on
+		if d.pace == resting { // before bytes that were read go on
 			return waitTokens
 		}
 		return waitTurn
@@ -60,11 +60,10 @@ func (d *direction) fillPipe() wait {
 	return d.sourceError("splice", err)
 }
 
-// filledNothing finds out what a splice of 0 bytes, or EAGAIN, meant. Neither is
-// proof: tcp_splice_read stops at an urgent mark with data queued behind it
-// (net/ipv4/tcp.c, tcp_read_sock), and a socket in a sockmap answers 0. A peek
-// tells. If it shows bytes, they may have arrived only now, so splice gets one
-// more try before they are moved by recv.
+// filledNothing finds the meaning of a splice of 0 bytes, or of EAGAIN. Neither is proof:
+// tcp_splice_read stops at an urgent mark with data queued behind it (net/ipv4/tcp.c,
+// tcp_read_sock), and a socket in a sockmap answers 0. A peek decides. If it shows bytes, they
+// may have arrived only now, so splice gets one more try before they are moved by recv.
 func (d *direction) filledNothing(err error) wait {
 	n, err := d.link.peek(err)
 	switch {
@@ -140,8 +139,8 @@ func (d *direction) deliverPipe() wait {
 	return d.delivered(n, "splice", err)
 }
 
-// delivered decides what follows a write that moved n bytes. A write that moves
-// nothing and says nothing would spin; it is treated as a sink that is full.
+// delivered decides the step after a write that moved n bytes. A write that moves nothing
+// without an error would spin; it is treated as a sink that is full.
 func (d *direction) delivered(n int, op string, err error) wait {
 	switch {
 	case err != nil:
@@ -175,13 +174,13 @@ func (d *direction) unpipe() wait {
 	return waitTurn
 }
 
-// adapt notes what a read delivered, and chooses how the next one goes. Streaks
-// and the gap between the two thresholds are the hysteresis.
+// adapt notes the size of a read, and chooses the engine of the next one. Streaks and the gap
+// between the two thresholds are the hysteresis.
 func (d *direction) adapt(n int) {
 	if d.pinned {
 		return
 	}
-	if d.sparse() { // it is the queue that tells
+	if d.sparse() { // it is the queue that decides
 		n += d.link.queued()
 	}
 	tune := d.env().tune

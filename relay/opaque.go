@@ -26,7 +26,7 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 			return 0, final(err)
 		}
 		n, err := s.r.Read(p)
-		if n < 0 || n > len(p) { // nobody knows which bytes those are
+		if n < 0 || n > len(p) { // it is not known which bytes those are
 			return 0, errInvalidRead
 		}
 		s.err = err
@@ -58,7 +58,7 @@ func (s *opaqueSource) raiseMark(int) bool { return false }
 
 func (s *opaqueSource) lowerMark() {}
 
-// aborted: what is beneath may be a TCP socket whose reset a Write has collected.
+// aborted: beneath may be a TCP socket whose reset a Write has collected.
 func (s *opaqueSource) aborted() bool { return s.leg.aborted(s.r) }
 
 func (s *opaqueSource) queued() int { return 0 }

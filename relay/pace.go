@@ -8,19 +8,19 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// How a direction keeps to a rate. Bytes are reserved before they are read, so what
-// has been read is passed on at once, and a direction that has to wait holds neither
-// pipe nor buffer: it has not read, and the source feels that by its window. It
-// says waitTokens, and its driver steps it again once it has rested.
+// How a direction keeps to a rate. Bytes are reserved before they are read, so bytes that were
+// read are passed on at once, and a direction that has to wait holds neither pipe nor buffer:
+// it has not read, and the source notices by its window. It returns waitTokens, and its driver
+// steps it again once it has rested.
 //
-// It reserves no more than it can read: only where bytes have to be waited for does it
-// ask the source how many are queued, so that nobody waits behind a reservation
-// that nothing comes of. What is left of one when the source runs dry, or the sink is
-// full, is given back. Where the question gives 0 a read tells what there is (an end of
-// file, an urgent mark), and what it gives is owed.
+// It reserves no more than it can read: only where bytes have to be waited for does it ask the
+// source how many are queued, so that no direction waits behind a reservation that is not
+// used. The rest of one when the source runs dry, or the sink is full, is given back. Where
+// the question gives 0 a read decides (an end of file, an urgent mark), and its bytes are
+// owed.
 //
-// A source that is moved by its own Read cannot be asked, and holds a buffer anyway. There
-// what has been read is reserved afterwards, and waits in the buffer.
+// A source that is moved by its own Read cannot be asked, and holds a buffer anyway. There the
+// bytes are reserved after they are read, and wait in the buffer.
 
 // A pacing is how a direction stands with its rate.
 type pacing uint8
@@ -34,7 +34,7 @@ const (
 // reserved are buckets of a way.
 type reserved [4]bool
 
-// A way is what a paced direction needs.
+// A way is the state of a paced direction.
 type way struct {
 	of      *throttle
 	dir     *direction
@@ -45,7 +45,7 @@ type way struct {
 	reserved  reserved // they are taken from these buckets; otherwise they are owed when read
 	pos       [4]int64 // that the supplies of those have to reach
 	afterward bool     // the source is moved by its own Read
-	free      bool     // the session ends: nothing waits, what is read is owed
+	free      bool     // the session ends: nothing waits, bytes read are owed
 
 	timer loop.Timer // of a loop
 
@@ -55,13 +55,13 @@ type way struct {
 	wake   chan struct{}
 }
 
-// A throttle is what a session with limits of bandwidth needs.
+// A throttle is the state of a session with limits of bandwidth.
 type throttle struct {
 	own     [3]Bucket // of the connection: of both directions, ab and ba
 	lines   [3]supply // of own
 	ways    [2]way    // of ab and ba
 	odds    [2]oddity
-	stopped atomic.Bool // the session is cut: nobody waits any more
+	stopped atomic.Bool // the session is cut: nothing waits any more
 }
 
 // start makes both directions of a session keep to its limits.
@@ -182,7 +182,7 @@ func (d *direction) pay(n int) {
 	w.reserved = reserved{}
 }
 
-// refund gives back what is left of a reservation.
+// refund gives back the rest of a reservation.
 func (w *way) refund() {
 	for i, b := range &w.buckets {
 		if w.reserved[i] && w.grant > 0 {
@@ -207,7 +207,7 @@ func (w *way) clip(n int) int {
 	return int(min(int64(n), w.grant))
 }
 
-// reached reports whether what is reserved may be read.
+// reached reports whether the reserved bytes may be read.
 func (w *way) reached(now int64) bool { return w.remaining(now) <= 0 }
 
 // remaining is how long to wait until it may, or until a new look.
@@ -313,7 +313,7 @@ func (w *way) rouse() {
 	}
 }
 
-// stop has nobody wait any more. It may be called by any goroutine.
+// stop ends all waiting. It may be called by any goroutine.
 func (t *throttle) stop() {
 	t.stopped.Store(true)
 	t.ways[0].rouse()
@@ -339,8 +339,8 @@ func (d *Driver) await(dir *direction) {
 	d.loop.Arm(&w.timer, w, max(w.remaining(w.clock.now()), 1))
 }
 
-// pace makes a session that starts keep to its limits. It uses again what the session
-// that was there before had for that.
+// pace makes a session that starts keep to its limits. It uses the throttle of the session
+// before again.
 func (d *Driver) pace(s *Driven, spare *throttle) {
 	if spare == nil {
 		spare = new(throttle)
@@ -350,7 +350,7 @@ func (d *Driver) pace(s *Driven, spare *throttle) {
 	spare.start(&s.ab, &s.ba, s.limits, d.relay.clock)
 }
 
-// throttle returns what paces the session, nil if nothing does.
+// throttle returns the session's throttle, nil if there is none.
 func (s *Driven) throttle() *throttle {
 	if w := s.ab.way(); w != nil {
 		return w.of

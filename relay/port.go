@@ -6,9 +6,9 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// A port is a socket of a session on a loop: one end of both directions. It keeps
-// what epoll has told, edge by edge, and makes a system call only where that leaves
-// something to find out. EAGAIN of a port is a promise: an event will come.
+// A port is a socket of a session on a loop: one end of both directions. It keeps the state
+// that epoll has reported, edge by edge, and makes a system call only if that state is not
+// conclusive. EAGAIN of a port is a promise: an event will come.
 type port struct {
 	id    loop.ID
 	fd    int32 // owned by the session; -1 when it is closed
@@ -23,11 +23,11 @@ const (
 	writable                         // a write may take something
 	peerClosed                       // the peer has sent its end of file
 	drained                          // and there is nothing before it any more
-	urgent                           // urgent data was told of and may be ahead
+	urgent                           // urgent data was reported and may be ahead
 	tcp                              // it is a TCP socket
 	delays                           // TCP_NODELAY is not set
 	wrote                            // something has been written
-	gone                             // a write has failed, or epoll told of an error
+	gone                             // a write has failed, or epoll reported an error
 	lastWay                          // the other way has ended: close(2) is near
 	raised                           // its low-water mark is raised
 	said                             // bytes from it have moved since the last look
@@ -46,7 +46,7 @@ func (p *port) set(s portState, on bool) {
 	}
 }
 
-// note takes down what epoll told.
+// note records an event of epoll.
 func (p *port) note(ev loop.Events) {
 	if ev&(loop.Readable|loop.PeerClosed|loop.HungUp|loop.Failed|loop.Urgent) != 0 {
 		p.state |= readable
@@ -65,13 +65,13 @@ func (p *port) note(ev loop.Events) {
 	}
 }
 
-// untold prepares for the last reads and writes: what was not told yet has to be found
-// out now.
+// untold prepares for the last reads and writes: state that was not reported yet has to be
+// found out now.
 func (p *port) untold() {
 	p.state |= readable | writable
 }
 
-// unread is what a read answers that needs no system call.
+// unread is the answer of a read that needs no system call.
 func (p *port) unread() (int, error) {
 	if p.is(drained) {
 		return 0, nil
@@ -79,11 +79,11 @@ func (p *port) unread() (int, error) {
 	return 0, syscall.EAGAIN
 }
 
-// emptied notes that a read gave less than was asked, so that nothing more is queued.
-// An end of file that was told before the read began is then what comes next. But a
-// read stops short at an urgent mark as well (net/ipv4/tcp.c, tcp_recvmsg_locked), and
-// one of a unix socket where its peer has sent descriptors (net/unix/af_unix.c,
-// unix_stream_read_generic); there the next read has to tell.
+// emptied notes that a read gave less than was asked, so that nothing more is queued. An end
+// of file that was reported before the read began comes next then. But a read stops short at
+// an urgent mark as well (net/ipv4/tcp.c, tcp_recvmsg_locked), and one of a unix socket where
+// its peer has sent descriptors (net/unix/af_unix.c, unix_stream_read_generic); there the next
+// read decides.
 func (p *port) emptied() {
 	if p.is(urgent) || !p.is(tcp) {
 		return
@@ -108,8 +108,8 @@ func (p *port) readNothing(err error) (int, error) {
 	return 0, err
 }
 
-// wroteSome notes that a write took n of m bytes. Less than all means that there is
-// no more room, and that the kernel knows that somebody waits for it.
+// wroteSome notes that a write took n of m bytes. Less than all means that there is no more
+// room, and that the kernel has noted a waiter (SOCK_NOSPACE).
 func (p *port) wroteSome(n, m int, err error) {
 	switch {
 	case err == syscall.EAGAIN, err == nil && n < m && p.is(tcp):

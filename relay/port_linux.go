@@ -25,9 +25,9 @@ func (p *port) recv(b []byte) (int, error) {
 	return n, nil
 }
 
-// fill splices. That less came than was asked for proves nothing: a pipe is full
-// when its slots are, however little they hold. But with a raised mark what is left
-// may wait for company: until the mark is reached, which is an edge, or for the guard.
+// fill splices. Fewer bytes than asked for prove nothing: a pipe is full when its slots are,
+// however little they hold. But with a raised mark the rest may wait for company: until the
+// mark is reached, which is an edge, or for the guard.
 func (p *port) fill(c conduit, max int) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
@@ -39,9 +39,8 @@ func (p *port) fill(c conduit, max int) (int, error) {
 	return n, err
 }
 
-// peek: see source. A splice that answers EAGAIN with no urgent mark about has found
-// the queue empty, and one that answers 0 after the end of file was told of has met
-// it.
+// peek: see source. A splice that answers EAGAIN with no urgent mark about has found the queue
+// empty, and one that answers 0 after the end of file was reported has met it.
 func (p *port) peek(spliceErr error) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
@@ -60,8 +59,8 @@ func (p *port) peek(spliceErr error) (int, error) {
 	return n, nil
 }
 
-// stoppedAtMark reports whether an EAGAIN of a socket that urgent data was told of is
-// none; see the function of that name.
+// stoppedAtMark reports whether an EAGAIN of a socket with reported urgent data is none; see
+// the function of that name.
 func (p *port) stoppedAtMark(err error) bool {
 	return err == syscall.EAGAIN && p.is(urgent) && p.is(tcp) && stoppedAtMark(int(p.fd))
 }
@@ -76,9 +75,9 @@ func (p *port) send(b []byte) (int, error) {
 	return n, err
 }
 
-// drain splices. That less went than was offered proves nothing either: splice stops
-// for a signal, such as the runtime's, after what it has moved (fs/splice.c,
-// splice_to_socket), and then nothing asks for an edge.
+// drain splices. Fewer bytes than offered prove nothing either: splice stops for a signal,
+// such as the runtime's, after the bytes that it has moved (fs/splice.c, splice_to_socket),
+// and then nothing asks for an edge.
 func (p *port) drain(c conduit, max int) (int, error) {
 	if !p.is(writable) {
 		return 0, syscall.EAGAIN
@@ -120,8 +119,7 @@ func (p *port) lowerMark() {
 	_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 }
 
-// aborted: only a write that has failed, or an error that was told of, can have
-// collected a reset.
+// aborted: only a write that has failed, or a reported error, can have collected a reset.
 func (p *port) aborted() bool {
 	if !p.is(tcp) || !p.is(gone) {
 		return false

@@ -11,14 +11,13 @@ func (s *Driven) Idle() time.Duration {
 	return time.Duration(s.drv.loop.Now() - s.active)
 }
 
-// Descriptors returns the session's sockets, which stay its own, for those who look at
-// them: getpeername(2) and the like. They mean nothing before Start and after the end.
+// Descriptors returns the session's sockets, which stay its own, for getpeername(2) and the
+// like. They mean nothing before Start and after the end.
 func (s *Driven) Descriptors() (a, b int) { return int(s.a.fd), int(s.b.fd) }
 
 // Idle returns for how long no byte has moved, as far as that is known: without
-// [Config.IdleTimeout] and [Config.HalfCloseTimeout] nobody notes the time, as a rule.
-// It may be called at any time by any goroutine; before Run and after its end it means
-// nothing.
+// [Config.IdleTimeout] and [Config.HalfCloseTimeout] the time is not recorded, as a rule. It
+// may be called at any time by any goroutine; before Run and after its end it means nothing.
 func (s *Session) Idle() (d time.Duration, known bool) {
 	if s.started.Load() == 0 || !s.hasQuietTimeout() {
 		return 0, false

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// A Relay joins connections. It holds what its sessions share, and is safe for
+// A Relay joins connections. It holds the common resources of its sessions, and is safe for
 // concurrent use.
 type Relay struct {
 	cfg       Config
@@ -27,7 +27,7 @@ type Relay struct {
 	jobs      sync.Pool // *copyJob: memory only, nothing to close
 }
 
-// A buffer is what one copied read is read into.
+// A buffer is the buffer of one copied read.
 type buffer struct {
 	b        []byte
 	slot     arena.Handle // of a loop's buffer
@@ -90,9 +90,8 @@ func (r *Relay) openPipes() error {
 	return nil
 }
 
-// Close gives back what the Relay holds: idle buffers, and idle pipes unless
-// [Config.Pipes] was given. Sessions that still run keep their leases until they
-// end.
+// Close releases the Relay's resources: idle buffers, and idle pipes unless [Config.Pipes] was
+// given. Sessions that still run keep their leases until they end.
 func (r *Relay) Close() error {
 	err := r.buffers.Close()
 	if r.ownsPipes {
@@ -101,15 +100,15 @@ func (r *Relay) Close() error {
 	return err
 }
 
-// Stats is what a Relay holds and did.
+// Stats is the resources and the counters of a Relay.
 type Stats struct {
 	Pipes   pipe.Stats
 	Buffers pool.Stats
 	Drivers DriverStats // the sum of all drivers, and of the goroutines
 }
 
-// Stats returns the statistics of the pools of pipes and buffers, and of what drivers
-// chose. It may be called at any time.
+// Stats returns the statistics of the pools of pipes and buffers, and of drivers. It may be
+// called at any time.
 func (r *Relay) Stats() Stats {
 	s := Stats{Buffers: r.buffers.Stats(), Drivers: r.ledger.stats()}
 	if r.pipes != nil {
@@ -118,12 +117,12 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
-// Engine returns what its [Config] says of how bytes are moved.
+// Engine returns the engine of its [Config].
 func (r *Relay) Engine() Engine { return r.cfg.Engine }
 
-// Join joins a and b until both directions have ended, and returns what it did.
-// It owns both connections from the call on and has closed them when it returns.
-// It is NewSession(a, b).Run(ctx).
+// Join joins a and b until both directions have ended, and returns the result. It owns both
+// connections from the call on and has closed them when it returns. It is NewSession(a,
+// b).Run(ctx).
 func (r *Relay) Join(ctx context.Context, a, b net.Conn) (Result, error) {
 	return r.NewSession(a, b).Run(ctx)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Result is what a session did, per direction, and why it ended.
+// Result is the result of a session, per direction, and the reason of its end.
 type Result struct {
 	AToB, BToA Flow
 	// Reason is ReasonNone while the session runs.
@@ -44,21 +44,20 @@ func culprit(ab, ba *direction) Side {
 	return SideNone
 }
 
-// Flow is what one direction did.
+// Flow is the result of one direction.
 type Flow struct {
 	// Spliced and Copied are the bytes that the destination's socket (or file)
 	// took: those that never entered this process (splice, sendfile,
 	// copy_file_range), and those that went through a buffer.
 	Spliced, Copied int64
-	// Lost are bytes that had reached this process for the destination, and that
-	// the destination did not take: the residue and the source's receive queue at
-	// the end of a session that ended otherwise than by end of file; and what a
-	// destination that is reset had in its send queue and not sent, which is counted
-	// as moved, too.
+	// Lost is the number of bytes that had reached this process for the destination, and that
+	// the destination did not take: the residue and the source's receive queue at the end of a
+	// session that ended otherwise than by end of file; and the unsent bytes in the send queue
+	// of a destination that is reset, which are counted as moved, too.
 	Lost int64
-	// Reason is why the direction ended, ReasonNone while it has not: ReasonEOF
-	// once the source's end of file was seen and passed on; a failure of its own;
-	// or what cut the session.
+	// Reason is why the direction ended, ReasonNone while it has not: ReasonEOF once the
+	// source's end of file was seen and passed on; a failure of its own; or the reason of the
+	// cut.
 	Reason Reason
 	// Fallbacks counts how often the direction left the path it would have
 	// taken, by reason.

@@ -39,7 +39,7 @@ type Session struct {
 	cutting sync.Mutex
 	settled bool
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	reason   Reason
 	cause    error
 	culprit  Side
@@ -57,9 +57,9 @@ var ErrRan = errors.New("penstock: relay: session has been run already")
 // errNilConn is returned by Run and Start if a connection is nil.
 var errNilConn = fmt.Errorf("penstock: relay: join a nil connection: %w", os.ErrInvalid)
 
-// NewSession prepares to join a and b. It moves nothing yet; the session owns both
-// connections from its Run or Start on. What the wrappers of a and b have read ahead
-// is handed over here.
+// NewSession prepares to join a and b. It moves nothing yet; the session owns both connections
+// from its Run or Start on. Bytes that the wrappers of a and b have read ahead are handed over
+// here.
 func (r *Relay) NewSession(a, b net.Conn) *Session {
 	s := &Session{r: r, limits: &r.limits}
 	var fromA, fromB []byte
@@ -84,7 +84,7 @@ func (s *Session) Limit(l *Limits) {
 // Limits returns those of the session.
 func (s *Session) Limits() *Limits { return s.limits }
 
-// aim sets up d to move from one leg to the other, beginning with what the first
+// aim sets up d to move from one leg to the other, beginning with the bytes that the first
 // one's wrappers have read ahead.
 func (s *Session) aim(d *direction, ends *pair, from, to *leg, ahead []byte) {
 	d.setAhead(ahead)
@@ -121,16 +121,14 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 	return s.Result(), s.err()
 }
 
-// Start is Run for callers that have other things to do than to wait: it returns
-// at once, and ended, which must not be nil, is called once, when Run would have
-// returned, with what it would have returned. An error of Start itself is
-// os.ErrInvalid or [ErrRan]; then ended is never called. [Session.Cut] takes the
+// Start is Run for callers that do not wait: it returns at once, and ended, which must not be
+// nil, is called once, when Run would have returned, with its results. An error of Start
+// itself is os.ErrInvalid or [ErrRan]; then ended is never called. [Session.Cut] takes the
 // place of the context.
 //
-// The two goroutines that drive the session are made for it, and while it is idle
-// they keep 2 KiB of stack each; a goroutine that has dialed before it calls Run
-// keeps four times as much. A panic of a wrapped connection ends the program, after
-// ended has been called.
+// The two goroutines that drive the session are made for it, and while it is idle they keep 2
+// KiB of stack each; a goroutine that has dialed before it calls Run keeps four times as much.
+// A panic of a wrapped connection ends the program, after ended has been called.
 func (s *Session) Start(ended func(Result, error)) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -166,9 +164,9 @@ func (s *Session) begin() error {
 	return nil
 }
 
-// drive runs one direction to its end, and settles if it is the last one. Its
-// goroutine is where an idle session waits, so it and all that run calls must stay
-// small: what fits into a new goroutine's 2 KiB is never outgrown (TestIdleStacks).
+// drive runs one direction to its end, and settles if it is the last one. Its goroutine is
+// where an idle session waits, so it and all that run calls must stay small: a new goroutine's
+// 2 KiB must not be outgrown (TestIdleStacks).
 func (s *Session) drive(dr *driver) {
 	defer s.stopped(dr.dir)
 	dr.run()
@@ -195,7 +193,7 @@ func (s *Session) settleLast() {
 	if s.driving.Add(-1) > 0 {
 		return
 	}
-	if !s.guarded(s.settle) { // nobody knows what was a clean end
+	if !s.guarded(s.settle) { // it is not known which end was clean
 		s.ab.abandon(false)
 		s.ba.abandon(false)
 		s.guarded(s.a.reset)
@@ -204,11 +202,11 @@ func (s *Session) settleLast() {
 	s.guarded(s.a.close)
 	s.guarded(s.b.close)
 	s.finished.Store(max(1, s.r.clock.now()))
-	s.tell()
+	s.finish()
 }
 
-// tell tells who waits for the end.
-func (s *Session) tell() {
+// finish notifies the waiter of the end.
+func (s *Session) finish() {
 	if s.done != nil {
 		close(s.done)
 		return
@@ -219,7 +217,7 @@ func (s *Session) tell() {
 	}
 }
 
-// conclude tells the session of the end of a direction.
+// conclude records the end of a direction.
 func (s *Session) conclude(d *direction) {
 	switch {
 	case d.failure() == nil:
@@ -235,8 +233,8 @@ func interrupted(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
 }
 
-// noteActivity is called by the goroutine that drives the direction, before what it has read
-// can reach anybody.
+// noteActivity is called by the goroutine that drives the direction, before the bytes read can
+// reach the sink.
 func (s *Session) noteActivity(d *direction) {
 	now := s.r.clock.now()
 	before := s.active.Swap(now)
@@ -252,12 +250,12 @@ func (s *Session) noteActivity(d *direction) {
 	}
 }
 
-// Cut ends the session for a cause, as the end of Run's context does: sides whose
-// other side has not ended are reset, the result's Reason is [ReasonCanceled] and
-// the error is cause. It does not wait for the end. Of several cuts, and of what
-// else may end the session, the first one counts. It may be called at any time by
-// any goroutine. Before the session runs it makes it end as it begins, and already
-// then sets the connections' deadlines, which must not be changed any more.
+// Cut ends the session for a cause, as the end of Run's context does: sides whose other side
+// has not ended are reset, the result's Reason is [ReasonCanceled] and the error is cause. It
+// does not wait for the end. Of several cuts, and of other causes of the end, the first one
+// counts. It may be called at any time by any goroutine. Before the session runs it makes it
+// end as it begins, and already then sets the connections' deadlines, which must not be
+// changed any more.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cause) }
 
 // cut ends the session, and reports whether this was the first cause, which
@@ -272,7 +270,7 @@ func (s *Session) sideOf(d *direction) Side {
 	return SideB
 }
 
-// cutBy is cut because of what a side did.
+// cutBy is cut because of an event of a side.
 func (s *Session) cutBy(reason Reason, cause error, by Side) bool {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -292,7 +290,7 @@ func (s *Session) cutBy(reason Reason, cause error, by Side) bool {
 	return first
 }
 
-// interrupt makes a leg's calls return. One that cannot be told to is closed.
+// interrupt makes a leg's calls return. One without deadlines is closed.
 func (s *Session) interrupt(l *leg) {
 	if !s.guarded(l.interrupt) {
 		s.guarded(l.reset)
@@ -300,8 +298,8 @@ func (s *Session) interrupt(l *leg) {
 	}
 }
 
-// settle runs after both directions have stopped: it delivers what a reset side
-// had sent, counts what is lost, and resets the sides that have to be.
+// settle runs after both directions have stopped: it delivers the bytes that a reset side had
+// sent, counts lost bytes, and resets the sides that have to be.
 func (s *Session) settle() {
 	s.cutting.Lock()
 	s.settled = true
@@ -381,8 +379,8 @@ func (s *Session) err() error {
 	return s.cause
 }
 
-// Result returns what the session has done so far; after Run has returned, what
-// it did. It allocates nothing.
+// Result returns the counters of the session so far; after Run has returned, the final ones.
+// It allocates nothing.
 func (s *Session) Result() Result {
 	s.mu.Lock()
 	res := Result{Reason: s.reason, Culprit: s.culprit, First: s.first}

@@ -132,7 +132,7 @@ func (s *Session) Look() Turn {
 		t.Last = SideA
 		if s.looked.asked = before.asked; before.asked == 0 {
 			s.looked.asked = now
-			if s.hasQuietTimeout() { // else nobody notes when bytes move
+			if s.hasQuietTimeout() { // else the time of moves is not recorded
 				s.looked.asked = max(now-int64(t.Quiet), 1)
 			}
 		}

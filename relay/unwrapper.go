@@ -14,22 +14,22 @@ import (
 // Counting and idle timeouts are no reason to see every byte: [Session.Result]
 // counts live, and [Config] has the timeouts.
 type Unwrapper interface {
-	// RelayReader is called before the first byte is read. It returns what to read
-	// in the wrapper's place and the bytes that the wrapper has read from it but
-	// not handed out; relay delivers those first, and may read the slice until the
-	// session (or copy) has ended. A nil reader keeps the wrapper's own Read.
+	// RelayReader is called before the first byte is read. It returns the reader to use in the
+	// wrapper's place and the bytes that the wrapper has read from it but not handed out;
+	// relay delivers those first, and may read the slice until the session (or copy) has
+	// ended. A nil reader keeps the wrapper's own Read.
 	RelayReader() (beneath io.Reader, buffered []byte)
-	// RelayWriter is called before the first byte is written. It returns what to
-	// write to in the wrapper's place, after the wrapper has flushed what it holds.
-	// A nil writer keeps the wrapper's own Write.
+	// RelayWriter is called before the first byte is written. It returns the writer to use in
+	// the wrapper's place, after the wrapper has flushed its own bytes. A nil writer keeps the
+	// wrapper's own Write.
 	RelayWriter() (beneath io.Writer)
 }
 
 // maxUnwraps bounds how deep wrappers are followed, should they go in a circle.
 const maxUnwraps = 16
 
-// unwrapReader returns what r allows to be read in its place, and what its
-// wrappers had read ahead, in stream order.
+// unwrapReader returns the reader that r allows to be used in its place, and the bytes that
+// its wrappers had read ahead, in stream order.
 func unwrapReader(r io.Reader) (beneath io.Reader, ahead []byte) {
 	for range maxUnwraps {
 		u, ok := r.(Unwrapper)
@@ -46,7 +46,7 @@ func unwrapReader(r io.Reader) (beneath io.Reader, ahead []byte) {
 	return r, ahead
 }
 
-// unwrapWriter returns what w allows to be written to in its place.
+// unwrapWriter returns the writer that w allows to be used in its place.
 func unwrapWriter(w io.Writer) io.Writer {
 	for range maxUnwraps {
 		u, ok := w.(Unwrapper)

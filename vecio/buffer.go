@@ -9,16 +9,14 @@ type buffer struct {
 	size uint8 // index of sizes
 }
 
-// The sizes of buffers. A writer's first one is small, because most of what is pending
-// with a slow peer is little, unless that was not enough the last time; what follows is
-// larger. The last size is for Writes of
-// PathCoalesced.
+// The sizes of buffers. A writer's first one is small, because little is pending with most
+// slow peers, unless that was not enough the last time; the next ones are larger. The last
+// size is for Writes of PathCoalesced.
 var sizes = [...]int{4 << 10, 64 << 10, 1 << 20}
 
-// The pools of this package are sync.Pools. What is in them is plain memory: nothing
-// has to be closed, no account is kept, and it should go when nobody writes any more,
-// which is what the collector does with it. pool.Pool would need somebody to close it,
-// a bound to choose, and a timer to shrink.
+// The pools of this package are sync.Pools. They hold plain memory: nothing has to be closed,
+// no account is kept, and the collector frees it when no writer is in use. A pool.Pool would
+// have to be closed, and would need a bound and a timer to shrink.
 var buffers [len(sizes)]sync.Pool
 
 func leaseBuffer(size uint8) *buffer {

@@ -2,7 +2,7 @@ package vecio
 
 import "io"
 
-// A coalescer writes to what has no descriptor, or hides it.
+// A coalescer writes to a destination that has no descriptor, or hides it.
 type coalescer struct{ dst io.Writer }
 
 // drain hands over everything that is pending, whatever low is: in one Write as long as
@@ -28,7 +28,7 @@ func (c coalescer) drain(w *Writer, _ int64) (string, error) {
 	return "", nil
 }
 
-// write makes one Write. What lies in one place is not copied.
+// write makes one Write. A single span is not copied.
 func (c coalescer) write(w *Writer) (offered, n int, err error) {
 	spans := w.q.spans.all()
 	if len(spans) == 1 || len(spans[0]) >= sizes[len(sizes)-1] {

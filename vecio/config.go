@@ -17,19 +17,19 @@ type Config struct {
 	// be longer. 0 means DefaultHigh. Low is 0 by default, that is, all is written.
 	High, Low int
 
-	// Policy says what End does.
+	// Policy is the effect of End.
 	Policy Policy
 
-	// Bound is how long an incomplete unit (Adaptive) or what was not flushed (Batch) may
-	// wait, see Writer.Due. 0 means DefaultBound for Adaptive and no bound for Batch; Latency
-	// has none.
+	// Bound is how long an incomplete unit (Adaptive), or pieces that were not flushed
+	// (Batch), may wait, see Writer.Due. 0 means DefaultBound for Adaptive and no bound for
+	// Batch; Latency has none.
 	Bound time.Duration
 
-	// ZeroCopy: owned pieces of at least so many bytes are sent with MSG_ZEROCOPY, by
-	// writers of NewSocket to TCP; see docs/vecio.md for when it pays. 0 means never. What
-	// calls Reap must be told of EPOLLERR on the descriptor. On other paths nothing is sent
-	// so, and Stats says why: the runtime's poller takes a notice on the error queue for an
-	// error, and fails Reads of the connection with "not pollable".
+	// ZeroCopy: owned pieces of at least so many bytes are sent with MSG_ZEROCOPY, by writers
+	// of NewSocket to TCP; see docs/vecio.md for when it pays. 0 means never. The caller of
+	// Reap needs EPOLLERR of the descriptor. On other paths nothing is sent so, and Stats has
+	// the reason: the runtime's poller takes a notice on the error queue for an error, and
+	// fails Reads of the connection with "not pollable".
 	ZeroCopy int
 
 	// Now is a monotonic clock in nanoseconds, for Bound. Nil means the system's.
@@ -44,7 +44,7 @@ const (
 	// DefaultHigh is how many bytes may be pending.
 	DefaultHigh = 1 << 20
 
-	// maxRuns bounds what empty and tiny pieces cost: so often may the length of a piece
+	// maxRuns bounds the cost of empty and tiny pieces: so often may the length of a piece
 	// that is pending differ from that of the one before it, and so many may be owned.
 	maxRuns = 1 << 16
 )

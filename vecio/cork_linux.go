@@ -8,8 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A cork is what a writer does with the options of its TCP socket; on anything else it
-// does nothing.
+// A cork sets the options of a writer's TCP socket; on anything else it does nothing.
 //
 // Invariant: on is true from before TCP_CORK is set until after it is cleared. A writer
 // clears it when a flush ends well and when one fails, when a deadline passes, and in
@@ -21,7 +20,7 @@ type cork struct {
 	tcp bool // the socket has these options
 	on  bool
 
-	// What Control is to do: made once, for a closure would be allocated each time.
+	// The function for Control, made once: a closure would be allocated each time.
 	lent  func(fd uintptr)
 	work  func(c *cork, fd int) error
 	value int
@@ -58,7 +57,7 @@ func (c *cork) do(work func(c *cork, fd int) error) error {
 	return c.err
 }
 
-// hold has the kernel keep what does not fill a segment.
+// hold has the kernel keep bytes that do not fill a segment.
 func (c *cork) hold() {
 	if !c.tcp || c.on {
 		return
@@ -80,9 +79,8 @@ func (c *cork) draw() {
 	c.on = false
 }
 
-// push lets go what the last call has left behind by MSG_MORE, which no other
-// follows: to set TCP_NODELAY sends what there is (net/ipv4/tcp.c,
-// __tcp_sock_set_nodelay).
+// push sends the bytes that the last call has left behind by MSG_MORE, if no other call
+// follows: setting TCP_NODELAY sends them (net/ipv4/tcp.c, __tcp_sock_set_nodelay).
 func (c *cork) push() {
 	c.draw()
 	if c.tcp {

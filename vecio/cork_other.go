@@ -2,7 +2,7 @@
 
 package vecio
 
-// A cork does nothing on systems where writers only write to what has a Write.
+// A cork does nothing on systems where writers only call Write.
 type cork struct{ corked int64 }
 
 func (c *cork) hold()        {}

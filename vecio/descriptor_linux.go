@@ -11,18 +11,18 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A kernel is what sends gathered pieces: one system call, with raw errors.
+// A kernel sends gathered pieces: one system call, with raw errors.
 type kernel interface {
 	// send is given at most IOV_MAX pieces if it is a stream, none of them empty, and
 	// flags such as MSG_MORE. It returns how many bytes the kernel has taken.
 	send(fd int, pieces []sys.Iovec, flags int) (int, error)
-	// sendCopy sends what is in a buffer of ours. That lies in no mapped file, so the
-	// scheduler need not be told.
+	// sendCopy sends a buffer of ours. It lies in no mapped file, so the call is made without
+	// the scheduler.
 	sendCopy(fd int, p []byte, flags int) (int, error)
 	name() string
 }
 
-// socket never waits, whoever may have made the descriptor blocking, and raises no
+// socket never waits, also if another holder has made the descriptor blocking, and raises no
 // SIGPIPE.
 type socket struct{}
 
@@ -36,7 +36,7 @@ func (socket) sendCopy(fd int, p []byte, flags int) (int, error) {
 	return sys.Send(fd, p, flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
 }
 
-// file is what is no socket: flags have no meaning there.
+// file is a descriptor that is no socket: flags have no meaning there.
 type file struct{}
 
 func (file) name() string { return "writev" }
@@ -47,7 +47,7 @@ func (file) send(fd int, pieces []sys.Iovec, _ int) (int, error) {
 
 func (file) sendCopy(fd int, p []byte, _ int) (int, error) { return sys.Write(fd, p) }
 
-// A descriptor is what is known of one.
+// A descriptor is a file descriptor and its kind.
 type descriptor struct {
 	kernel kernel
 	stream bool // of bytes: a call may end anywhere. Else each call is a message
@@ -86,8 +86,8 @@ func (d *descriptor) push(w *Writer, fd int, low int64) error {
 			w.stats.Blocked++
 			return err
 		case err == syscall.EFAULT && d.stream && !d.single:
-			// TCP takes nothing of what it would have put into one segment with the
-			// bad piece. Alone, the good ones before it go.
+			// TCP takes none of the bytes that it would have put into one segment with the bad
+			// piece. Alone, the good ones before it go.
 			d.single = true
 		case err == syscall.ENOBUFS && w.zero != nil && !w.zero.dry:
 			w.zero.exhausted()
@@ -117,7 +117,7 @@ func (d *descriptor) once(w *Writer, fd int) (offered, n int, err error) {
 	return offered, n, err
 }
 
-// next returns what the next call sends: of a stream, as much as one call takes. If
+// next returns the spans that the next call sends: of a stream, as much as one call takes. If
 // more is to follow at once, a segment need not go before it is full.
 func (d *descriptor) next(w *Writer) (spans [][]byte, flags int) {
 	spans = w.q.spans.all()
@@ -148,7 +148,7 @@ type conn struct {
 	try func(fd uintptr) bool // c.step, made once
 
 	w   *Writer // of this drain, and
-	low int64   // what it was asked for
+	low int64   // the bound that was asked for
 	err error
 }
 
@@ -176,8 +176,8 @@ func (c *conn) drain(w *Writer, low int64) (string, error) {
 	return c.kernel.name(), err
 }
 
-// step is called with the descriptor, which nobody closes meanwhile. It may answer
-// "wait" only after EAGAIN: readiness that was told before is forgotten.
+// step is called with the descriptor, which is not closed meanwhile. It may answer "wait" only
+// after EAGAIN: readiness that was reported before is forgotten.
 func (c *conn) step(fd uintptr) bool {
 	c.err = c.push(c.w, int(fd), c.low)
 	if c.err == syscall.EAGAIN {
@@ -204,7 +204,7 @@ func (b *borrowed) drain(w *Writer, low int64) (string, error) {
 	return b.kernel.name(), os.NewSyscallError(b.kernel.name(), err)
 }
 
-// open makes dst what is written to.
+// open makes dst the destination.
 func (w *Writer) open(dst io.Writer) error {
 	switch c := dst.(type) {
 	case *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn, *os.File:

@@ -25,12 +25,12 @@
 //     the string) over the same memory. A view is an entry of an array of struct iovec,
 //     filled right before the call and cleared right after it; its base is a pointer
 //     that the collector knows. So the memory is alive without runtime.KeepAlive of each
-//     piece. It does not move either: what a slice in the heap points at is in the heap,
+//     piece. It does not move either: the target of a slice in the heap is in the heap,
 //     a mapping or static data, and none of these move; only stacks do, and the compiler
 //     puts nothing on a stack whose address goes to the heap. A runtime.Pinner is for
 //     memory that C keeps beyond the call, and is not needed.
 //  2. Length within capacity. A view is as long as a slice whose bounds the compiler has
-//     checked, or as a string. No arithmetic on addresses makes one longer: what is left
+//     checked, or as a string. No arithmetic on addresses makes one longer: the rest
 //     after a short write is made by slicing, which panics rather than reach further.
 //  3. No reuse before the kernel is done. Without MSG_ZEROCOPY sendmsg and writev copy
 //     before they return (or have not taken the bytes at all). A buffer of ours and an
@@ -38,6 +38,6 @@
 //     writer has failed and no call is running. With MSG_ZEROCOPY an owned piece goes
 //     back when the kernel's notice has come.
 //
-// What the pools keep is only ever our own: arrays of iovec and of slice headers, which
-// are cleared first, and copy buffers. A payload is never kept alive by them.
+// The pools keep memory of our own alone: arrays of iovec and of slice headers, which are
+// cleared first, and copy buffers. A payload is never kept alive by them.
 package vecio

@@ -22,9 +22,9 @@ var (
 	ErrClosed = os.ErrClosed
 )
 
-// WriteError tells how far a writer came. All counts are since New or Reset.
+// WriteError has the progress of a writer. All counts are since New or Reset.
 type WriteError struct {
-	Op      string // what failed: sendmsg (to a socket), writev (to a file), write (a Write), or close
+	Op      string // the operation that failed: sendmsg (to a socket), writev (to a file), write (a Write), or close
 	Written int64  // bytes that are with the kernel (or that Write has taken)
 	Piece   int64  // the first piece that is not fully written, from 0
 	Offset  int64  // bytes of that piece which are written

@@ -3,9 +3,9 @@ package vecio
 // A run is pieces of one length that follow each other.
 type run struct{ size, count int }
 
-// lengths are those of the pieces that are pending, the empty ones too, in order: what
-// tells which piece a byte is of. Most programs write pieces of a few lengths, and to
-// count those that are alike costs less than to note each one: BenchmarkWrite at 64 bytes.
+// lengths are those of the pieces that are pending, the empty ones too, in order: they map a
+// byte to its piece. Most programs write pieces of a few lengths, and to count those that are
+// alike costs less than to note each one: BenchmarkWrite at 64 bytes.
 type lengths struct {
 	runs  fifo[run]
 	count int64 // of pieces

@@ -5,27 +5,26 @@ import (
 	"time"
 )
 
-// A Policy decides when a [Writer] hands to the kernel what it has, and what the kernel
-// may send of it. The matrix is in docs/vecio.md.
+// A Policy decides when a [Writer] hands its pieces to the kernel, and which of them the
+// kernel may send. The matrix is in docs/vecio.md.
 //
-// With every policy TCP_NODELAY is set on a TCP socket, and stays so: whatever is given to
-// the kernel and is not under a cork leaves at once, however long an acknowledgement
-// takes. A flush that takes several calls is one to TCP: it is done under TCP_CORK.
+// With every policy TCP_NODELAY is set on a TCP socket, and stays so: bytes that are given to
+// the kernel, and are not under a cork, leave at once, however long an acknowledgement takes.
+// A flush that takes several calls is one to TCP: it is done under TCP_CORK.
 type Policy uint8
 
 const (
 	// Latency: End flushes.
 	Latency Policy = iota
 
-	// Batch: End does not flush; Flush does, for all units that are complete and for
-	// what has been appended since. What has to leave before, because more than
-	// Config.High would be pending, leaves under TCP_CORK, in full segments.
+	// Batch: End does not flush; Flush does, for all complete units and the pieces appended
+	// since. Pieces that have to leave before, because more than Config.High would be pending,
+	// leave under TCP_CORK, in full segments.
 	Batch
 
-	// Adaptive: End flushes, as with Latency. What there is of an incomplete unit is
-	// handed over, under TCP_CORK, as soon as it fills a segment, so that long units
-	// leave while they are made; and the rest is due, see [Writer.Due], when it has
-	// waited for Config.Bound.
+	// Adaptive: End flushes, as with Latency. The beginning of an incomplete unit is handed
+	// over, under TCP_CORK, as soon as it fills a segment, so that long units leave while they
+	// are made; and the rest is due, see [Writer.Due], when it has waited for Config.Bound.
 	Adaptive
 )
 
@@ -55,7 +54,7 @@ func (p Policy) String() string {
 	return fmt.Sprintf("Policy(%d)", uint8(p))
 }
 
-// check says what is wrong with the fields of a Config that are about policies.
+// check returns the error of the fields of a Config that are about policies.
 func (p Policy) check(bound time.Duration, zeroCopy int) error {
 	switch {
 	case p > Adaptive:

@@ -10,24 +10,24 @@ import "time"
 type pace struct {
 	waits bool
 	asked bool  // a Flush has met ErrBlocked or a deadline, and is going to be called again
-	stuck bool  // what was handed over early has met ErrBlocked: not again before a Flush
+	stuck bool  // an early hand-over has met ErrBlocked: not again before a Flush
 	since int64 // by Config.Now
 
-	segment int   // what fills one, 0: nobody knows
+	segment int   // bytes that fill one, 0: unknown
 	read    int64 // when that was read, by Config.Now
 }
 
 // segmentAge is after how long the size of segments is read anew, in nanoseconds.
 const segmentAge = int64(time.Second)
 
-// epoch is what the system's clock counts from.
+// epoch is the origin of the system's clock.
 var epoch = time.Now()
 
 func monotonic() int64 { return int64(time.Since(epoch)) }
 
-// End says that a unit, such as a message, is complete: [Policy] says whether it is
-// flushed, and Flush what is returned. After ErrBlocked it tries nothing before Flush is
-// called: that is due when the descriptor is writable.
+// End completes a unit, such as a message: [Policy] decides whether it is flushed, with the
+// results of Flush. After ErrBlocked it sends nothing before Flush is called: that is due when
+// the descriptor is writable.
 func (w *Writer) End() error {
 	w.stats.Units++
 	switch {
@@ -51,8 +51,8 @@ func (w *Writer) Due() (time.Duration, bool) {
 	return time.Duration(max(w.pace.since+int64(w.config.Bound)-w.config.Now(), 0)), true
 }
 
-// paced looks whether what was just appended has to be sent. What goes wrong then is
-// not an error of the piece, which was taken: the next call returns it.
+// paced looks whether the piece that was just appended has to be sent. A failure then is not
+// an error of the piece, which was taken: the next call returns it.
 func (w *Writer) paced() {
 	if w.config.Bound == 0 || w.q == nil || w.pace.asked {
 		return
@@ -75,7 +75,7 @@ func (w *Writer) paced() {
 	}
 }
 
-// segmentSize is what fills a segment.
+// segmentSize is the number of bytes that fill a segment.
 func (w *Writer) segmentSize(now int64) int {
 	if p := &w.pace; p.read == 0 || now-p.read > segmentAge {
 		p.segment, p.read = w.cork.segment(), max(now, 1)
@@ -83,8 +83,8 @@ func (w *Writer) segmentSize(now int64) int {
 	return w.pace.segment
 }
 
-// early writes until at most low bytes are pending, of a unit that is not complete: what
-// does not fill a segment waits for the rest of it in the kernel.
+// early writes until at most low bytes are pending, of a unit that is not complete: bytes that
+// do not fill a segment wait for the rest of it in the kernel.
 func (w *Writer) early(low int64) error {
 	w.stats.Early++
 	w.cork.hold()
@@ -103,8 +103,8 @@ func (w *Writer) settle(err error) error {
 	return err
 }
 
-// uncork is for a writer that has failed, was interrupted, or is given up: what the
-// kernel has taken goes out, for no other flush can be counted on.
+// uncork is for a writer that has failed, was interrupted, or is given up: the bytes that the
+// kernel has taken go out, for no other flush can be counted on.
 func (w *Writer) uncork(again bool) {
 	w.cork.push()
 	w.pace = pace{waits: w.pace.waits && again, asked: again, since: w.pace.since}

@@ -2,14 +2,14 @@ package vecio
 
 import "sync"
 
-// A queue is what a writer has taken and not yet written. A writer has one while
+// A queue is the pieces that a writer has taken and not yet written. A writer has one while
 // something is pending, and none when it is idle.
 //
 // Positions are counts of bytes since the writer began. Everything up to the writer's
 // written is cut off or given back.
 type queue struct {
-	spans   fifo[[]byte] // what is to be written, in order; none is empty
-	owners  fifo[owner]  // what is to be given back, in order of the position
+	spans   fifo[[]byte] // to be written, in order; none is empty
+	owners  fifo[owner]  // to be given back, in order of the position
 	lengths lengths
 
 	open  *buffer // where small pieces are copied to; nil: there is none yet
@@ -68,9 +68,9 @@ func (q *queue) extend(n int) {
 	b.used += n
 }
 
-// turn replaces the open buffer, which is full at that position. If all that is pending
-// is in a small one, it moves to the larger one: it is little, and then it goes with what
-// follows as one span.
+// turn replaces the open buffer, which is full at that position. If all that is pending is in
+// a small one, it moves to the larger one: it is little, and then it goes with the next bytes
+// as one span.
 func (q *queue) turn(at int64) {
 	b := leaseBuffer(q.next)
 	q.turns++
@@ -89,7 +89,7 @@ func (q *queue) turn(at int64) {
 // though it may have none.
 func (q *queue) crowded() bool { return q.lengths.runs.len() >= maxRuns || q.owners.len() >= maxRuns }
 
-// ample reports whether what was copied has filled more than a small buffer.
+// ample reports whether the copied bytes have filled more than a small buffer.
 func (q *queue) ample() bool {
 	return q.turns > 1 || q.open != nil && q.open.used > sizes[0]
 }
@@ -165,7 +165,7 @@ func (f *fifo[T]) slide() {
 	f.items, f.head = f.items[:n], 0
 }
 
-// reset clears what is left, unless it is numbers, and drops an array that is too long to keep.
+// reset clears the rest, unless it is numbers, and drops an array that is too long to keep.
 func (f *fifo[T]) reset() {
 	if _, numbers := any(f.items).([]int64); !numbers {
 		clear(f.items[f.head:])

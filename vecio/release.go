@@ -7,8 +7,8 @@ import "github.com/penstock/penstock/pool"
 // or reset. *arena.Local is one; [Pooled] makes one of a *pool.Bytes, [ReleaseFunc] of a
 // function.
 //
-// Release is called in the goroutine that calls the writer, in the midst of a Flush: it
-// must not use the writer, nor close or write to what the writer writes to.
+// Release is called in the goroutine that calls the writer, in the midst of a Flush: it must
+// not use the writer, nor close or write to the writer's destination.
 type Releaser interface{ Release(piece []byte) }
 
 // ReleaseFunc is a function as a [Releaser]. A function literal that captures something

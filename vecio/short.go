@@ -30,7 +30,7 @@ func (w *Writer) short(n int) bool {
 	return true
 }
 
-// noteLike tells the queue of the short pieces that it does not know of.
+// noteLike adds the short pieces that the queue does not know to it.
 func (w *Writer) noteLike() {
 	if w.like.count > 0 {
 		w.q.lengths.add(w.like.size, w.like.count)

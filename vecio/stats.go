@@ -9,8 +9,8 @@ const (
 	PathConn Path = iota + 1
 	// PathSocket: gathered on a borrowed descriptor, never waiting.
 	PathSocket
-	// PathCoalesced: copied together and handed to Write, because what is written to is
-	// no connection of package net's itself, but for instance a wrapper.
+	// PathCoalesced: copied together and handed to Write, because the destination is no
+	// connection of package net's itself, but for instance a wrapper.
 	PathCoalesced
 )
 

@@ -17,22 +17,21 @@ import (
 // When a method returns an error for a piece, the piece was not taken, and is the
 // caller's.
 //
-// Any error but ErrBlocked, ErrFull and a timeout fails the writer: all pieces are given
-// back, what was pending is dropped, and every later call returns the same error, a
-// [*WriteError], until Reset. After a timeout the pieces stay, and Flush goes on where it
-// was.
+// Any error but ErrBlocked, ErrFull and a timeout fails the writer: all pieces are given back,
+// pending pieces are dropped, and every later call returns the same error, a [*WriteError],
+// until Reset. After a timeout the pieces stay, and Flush goes on where it was.
 type Writer struct {
 	config Config
 	path   Path
 	out    outlet
-	whole  bool // messages: what is pending must go in one call
+	whole  bool // messages: all that is pending must go in one call
 	cork   cork
 	pace   pace
 	zero   *zeroCopy // nil unless something may be sent with MSG_ZEROCOPY
 
 	q                 *queue // nil while nothing is pending
 	appended, written int64  // bytes since New or Reset; appended is without filled
-	pieces            int64  // taken, but for those whose lengths are in the queue or alike
+	pieces            int64  // taken, but for pieces with lengths in the queue or alike
 	free              []byte // see short
 	filled            int
 	like              run
@@ -66,10 +65,10 @@ func New(dst io.Writer, cfg *Config) (*Writer, error) {
 	return w, nil
 }
 
-// NewSocket returns a writer to a non-blocking descriptor, such as one that is
-// registered with a loop. It is borrowed: the caller keeps it open as long as the writer
-// is used, and closes it. Flush never waits. The error says what is wrong with the
-// descriptor; on systems other than Linux it wraps errors.ErrUnsupported.
+// NewSocket returns a writer to a non-blocking descriptor, such as one that is registered with
+// a loop. It is borrowed: the caller keeps it open as long as the writer is used, and closes
+// it. Flush never waits. The error names the fault of the descriptor; on systems other than
+// Linux it wraps errors.ErrUnsupported.
 func NewSocket(fd int, cfg *Config) (*Writer, error) {
 	w, err := newWriter(cfg)
 	if err != nil {
@@ -97,9 +96,9 @@ var (
 	errNoReleaser = errors.New("penstock: vecio: Own without a Releaser: give one, or use Append")
 )
 
-// Reset makes the writer one to dst, as New does, with the same Config. It gives back
-// what is pending, which is dropped, forgets a failure, and counts from 0. While pieces
-// are held, see Reap, it fails with ErrHeld, and the writer is closed.
+// Reset makes the writer one to dst, as New does, with the same Config. It gives back the
+// pending pieces, which are dropped, forgets a failure, and counts from 0. While pieces are
+// held, see Reap, it fails with ErrHeld, and the writer is closed.
 func (w *Writer) Reset(dst io.Writer) error {
 	before, err := w.restart()
 	if err != nil {
@@ -122,7 +121,7 @@ func (w *Writer) ResetSocket(fd int) error {
 	return err
 }
 
-// ready makes what was opened ready for the Config, unless there is an error.
+// ready makes an opened destination ready for the Config, unless there is an error.
 func (w *Writer) ready(err error, before *zeroCopy) error {
 	if err == nil {
 		err = w.openOptions(before)
@@ -147,8 +146,8 @@ func (w *Writer) restart() (before *zeroCopy, err error) {
 	return before, nil
 }
 
-// letGo takes back whatever makes the kernel keep bytes that it has. If there is nothing,
-// it leaves the descriptor alone, which may be closed and its number somebody else's.
+// letGo takes back the options by which the kernel keeps bytes that it has. If there is none,
+// it leaves the descriptor alone, which may be closed and its number in use again.
 func (w *Writer) letGo() {
 	if w.q != nil {
 		w.uncork(false)
@@ -213,10 +212,10 @@ func (w *Writer) append(p []byte, copied bool) error {
 	return nil
 }
 
-// Own adds a piece that r gets back, exactly once, when it is written or the writer
-// fails, is closed or reset; until then it must stay as it is, whatever its length. A
-// short one is copied all the same, which saves an entry of the vector. An empty one says
-// when what was added before it is written; it goes back at once if nothing is pending.
+// Own adds a piece that r gets back, exactly once, when it is written or the writer fails, is
+// closed or reset; until then it must stay as it is, whatever its length. A short one is
+// copied all the same, which saves an entry of the vector. An empty one marks when the pieces
+// before it are written; it goes back at once if nothing is pending.
 func (w *Writer) Own(p []byte, r Releaser) error {
 	if r == nil {
 		return cmp.Or(w.state(), errNoReleaser)
@@ -236,9 +235,9 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 	return nil
 }
 
-// Flush writes what is pending. A writer that may wait returns when all of it is with
-// the kernel, or has failed, or a deadline has passed; one that never waits returns
-// ErrBlocked when the kernel takes no more.
+// Flush writes the pending pieces. A writer that may wait returns when all of it is with the
+// kernel, or has failed, or a deadline has passed; one that never waits returns ErrBlocked
+// when the kernel takes no more.
 func (w *Writer) Flush() error { return w.settle(w.drain(0)) }
 
 // Close gives everything back and makes every later call fail with ErrClosed; the
@@ -348,7 +347,7 @@ func (w *Writer) drain(low int64) error {
 	return w.fail(op, err)
 }
 
-// wrote counts n bytes that are written, and gives back what that ends.
+// wrote counts n bytes that are written, and gives back the pieces that end with them.
 func (w *Writer) wrote(n int) {
 	w.written += int64(n)
 	if w.written == w.appended {

@@ -5,20 +5,20 @@ import (
 	"fmt"
 )
 
-// ErrHeld is wrapped by what Close and Reset return while the kernel needs pieces that
-// were sent with MSG_ZEROCOPY: [Writer.Reap] gives them back, and [Writer.Abort] makes an end.
+// ErrHeld is wrapped by the errors of Close and Reset while the kernel needs pieces that were
+// sent with MSG_ZEROCOPY: [Writer.Reap] gives them back, and [Writer.Abort] makes an end.
 var ErrHeld = errors.New("pieces are still with the kernel: call Reap until none is held, or Abort")
 
 // ZeroCopyState says whether a [Writer] sends with MSG_ZEROCOPY, and why not.
 type ZeroCopyState uint8
 
 const (
-	ZeroCopyOff     ZeroCopyState = iota // nobody has asked for it
+	ZeroCopyOff     ZeroCopyState = iota // it was not asked for
 	ZeroCopyOn                           // large owned pieces are sent so
 	ZeroCopyPath                         // the writer is not one of NewSocket's, see Config.ZeroCopy
 	ZeroCopyRefused                      // the descriptor has no SO_ZEROCOPY
 	ZeroCopyCopied                       // the kernel has reported that it copies anyway: off for good
-	ZeroCopyLost                         // a notice told of calls that are none of ours: off for good
+	ZeroCopyLost                         // a notice was of calls that are not ours: off for good
 )
 
 var zeroCopyStates = [...]string{"off", "on", "no descriptor of its own", "refused", "copied anyway", "lost count"}
@@ -31,8 +31,8 @@ func (s ZeroCopyState) String() string {
 	return fmt.Sprintf("ZeroCopyState(%d)", uint8(s))
 }
 
-// ZeroCopyStats counts what became of MSG_ZEROCOPY. A call is one of sendmsg with that
-// flag that took something.
+// ZeroCopyStats counts the outcomes of MSG_ZEROCOPY. A call is one of sendmsg with that flag
+// that took something.
 type ZeroCopyStats struct {
 	State ZeroCopyState
 
@@ -49,10 +49,10 @@ type ZeroCopyStats struct {
 	Held int64 // pieces that are with the kernel now
 }
 
-// A zeroCopy is what a writer knows of its calls with MSG_ZEROCOPY.
+// A zeroCopy is a writer's account of its calls with MSG_ZEROCOPY.
 //
-// Invariant: a piece of which at least a byte was sent so is not given back before the
-// last call that sent some of it is finished, whatever happens to the writer.
+// Invariant: a piece of which at least a byte was sent so is not given back before the last
+// call that sent some of it is finished, even if the writer fails or is closed.
 type zeroCopy struct {
 	stats ZeroCopyStats
 	sends sends
@@ -61,7 +61,7 @@ type zeroCopy struct {
 	zones fifo[zone]
 	held  fifo[held]
 	dry   bool // after ENOBUFS, see exhausted
-	// socket is SO_COOKIE of the socket whose calls are counted; 0: unknown.
+	// socket is SO_COOKIE of the socket with the counted calls; 0: unknown.
 	socket uint64
 }
 
@@ -108,8 +108,8 @@ func (z *zeroCopy) cut(spans [][]byte, at int64) (n int, zero bool) {
 	return n, zero && !z.dry
 }
 
-// exhausted is called after ENOBUFS: the same is sent again, by copying, and so is what
-// comes next until there was a notice; if none can come, until something was sent.
+// exhausted is called after ENOBUFS: the same is sent again, by copying, and so are the next
+// pieces until there was a notice; if none can come, until something was sent.
 func (z *zeroCopy) exhausted() {
 	z.stats.NoBuffer++
 	z.dry = true

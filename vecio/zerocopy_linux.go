@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// openZeroCopy asks for MSG_ZEROCOPY on a descriptor, or says in the statistics why it
-// is not to be had. before is what is known of the descriptor that the writer had: if
-// it is the same socket, the kernel goes on counting.
+// openZeroCopy asks for MSG_ZEROCOPY on a descriptor, or notes in the statistics why it is not
+// available. before is the account of the descriptor that the writer had: if it is the same
+// socket, the kernel goes on counting.
 func openZeroCopy(out outlet, before *zeroCopy) *zeroCopy {
 	b, ok := out.(*borrowed)
 	if !ok {
@@ -31,17 +31,15 @@ func openZeroCopy(out outlet, before *zeroCopy) *zeroCopy {
 	return z
 }
 
-// Reap takes what the kernel has to tell of MSG_ZEROCOPY from the descriptor's error
-// queue, gives back the pieces that it is done with, and returns how many are still
-// held. It never waits. Call it when epoll tells EPOLLERR (loop.Failed): with notices in
-// the queue that is raised though SO_ERROR is 0, and stays raised until Reap has emptied
-// it. After Close, Abort and a failure call it until it returns 0, before the descriptor
-// is closed: of a closed one nothing more is told, though the kernel may still send
-// from the pieces. Without ZeroCopy it returns 0.
+// Reap takes the notices of MSG_ZEROCOPY from the descriptor's error queue, gives back the
+// pieces that it is done with, and returns how many are still held. It never waits. Call it on
+// EPOLLERR of epoll (loop.Failed): with notices in the queue that is raised though SO_ERROR is
+// 0, and stays raised until Reap has emptied it. After Close, Abort and a failure call it
+// until it returns 0, before the descriptor is closed: there are no notices of a closed one,
+// though the kernel may still send from the pieces. Without ZeroCopy it returns 0.
 //
-// The error is that of recvmsg(2), or that notices tell of calls that are none of this
-// writer's, because somebody else has used MSG_ZEROCOPY on the socket; then what is
-// held is never given back.
+// The error is that of recvmsg(2), or that notices are of calls of another writer, because
+// another one has used MSG_ZEROCOPY on the socket; then the held pieces are never given back.
 func (w *Writer) Reap() (int, error) {
 	b, ok := w.out.(*borrowed)
 	if w.zero == nil || !ok {
@@ -72,12 +70,12 @@ func (w *Writer) lost() error {
 	return nil
 }
 
-// Abort is for a writer of NewSocket that is to end while its peer acknowledges
-// nothing: it resets the connection, by connect(2) to AF_UNSPEC, so that the kernel drops what it has
-// not sent and tells of all that it holds. What was pending is given back, the writer is
-// closed, and what is held is as a rule given back at once; Reap gives back what the
-// network device still has. The descriptor stays open, and its owner's, but is no
-// connection any more. On other writers, and for sockets other than TCP's, it fails.
+// Abort is for a writer of NewSocket that is to end while its peer acknowledges nothing: it
+// resets the connection, by connect(2) to AF_UNSPEC, so that the kernel drops the unsent bytes
+// and sends notices of all that it holds. Pending pieces are given back, the writer is closed,
+// and held pieces are as a rule given back at once; Reap gives back those that the network
+// device still has. The descriptor stays open, and its owner's, but is no connection any more.
+// On other writers, and for sockets other than TCP's, it fails.
 func (w *Writer) Abort() error {
 	b, ok := w.out.(*borrowed)
 	if !ok || !w.cork.tcp {

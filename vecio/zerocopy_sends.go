@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// sends is the account of the calls with MSG_ZEROCOPY of one socket, which the
-// kernel numbers from 0 on, and with 0 after 1<<32 - 1. It is told of those that
-// are done in ranges, as a rule in order, but not always
-// (Documentation/networking/msg_zerocopy.rst, "Notification Reception").
+// sends is the account of the calls with MSG_ZEROCOPY of one socket, which the kernel numbers
+// from 0 on, and with 0 after 1<<32 - 1. Notices have ranges of calls that are done, as a rule
+// in order, but not always (Documentation/networking/msg_zerocopy.rst, "Notification
+// Reception").
 type sends struct {
 	next  uint32 // the number of the call that comes next
 	done  uint32 // calls before it are done, all of them
@@ -64,7 +64,7 @@ func (s *sends) insert(i int, x span) {
 	s.ahead = slices.Insert(s.ahead, i, x)
 }
 
-// settle moves done past what is done in order.
+// settle moves done past the calls that are done in order.
 func (s *sends) settle() {
 	if len(s.ahead) > 0 && s.ahead[0].lo == s.done {
 		s.done = s.ahead[0].hi + 1

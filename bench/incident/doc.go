@@ -2,26 +2,26 @@
 // requests on to a number of endpoints, and at a moment a third of these turn silent,
 // slow or refusing, while the load goes on. It is for Linux only.
 //
-// # What there is
+// # Overview
 //
 // All parts are processes of their own: one that is all endpoints, each of which
 // listens at a port of its own and answers HTTP requests; `penstock run` with a file;
-// and the load. What is compared are files: one in which nothing protects the clients,
-// and others.
+// and the load. The compared files are one in which nothing protects the clients, and
+// others.
 //
 // The load is an open one: requests begin at a rate, evenly spaced, however slow the
-// answers are, each on a connection of its own, and each is given up after a time. How
-// long one took counts from the moment at which it was to begin, and until it was
-// answered, or failed: a client that is told nothing has waited for its timeout. So the
-// mean is that of what all clients waited, and not of the happy ones.
+// answers are, each on a connection of its own, and each is given up after a time. The
+// time of a request counts from the moment at which it was to begin, and until it was
+// answered, or failed: a client without an answer has waited for its timeout. So the
+// mean is that of the waits of all clients, and not of the happy ones.
 //
-// # What happens to an endpoint
+// # The failures of an endpoint
 //
-//   - Silent: connections are accepted, and nothing more is ever said on them, whatever
-//     the client does; that also befalls requests that are under way.
+//   - Silent: connections are accepted, and nothing is ever sent on them, whatever the
+//     client does. The same holds for requests that are under way.
 //   - Slow: answers come late by times that are exponentially distributed.
-//   - Refusing: nobody listens any more, and connections that are open are reset, as if
-//     the process had been killed.
+//   - Refusing: the socket does not listen any more, and open connections are reset, as
+//     if the process had been killed.
 //
-// In the end all are as they were before; who still waits is answered.
+// In the end all are as they were before; clients that still wait are answered.
 package incident

@@ -1,10 +1,10 @@
-// Package load drives traffic through a proxy and checks what comes of it.
+// Package load drives traffic through a proxy and checks the results.
 //
-// A Runner carries out one Plan at a time. Serve puts one behind a stream of
-// JSON, so that the load can live in a process of its own. What is measured
-// (Bulk, Echo, Connect, Idle) is one epoll loop on one thread, because on a
-// machine with few processors what the load costs hides what the proxies cost;
-// what is checked (Correct, Mix) are ordinary connections with goroutines.
+// A Runner carries out one Plan at a time. Serve puts one behind a stream of JSON, so that the
+// load can live in a process of its own. The measured workloads (Bulk, Echo, Connect, Idle)
+// are one epoll loop on one thread. On a machine with few processors the cost of the load
+// hides the cost of the proxies. The checked workloads (Correct, Mix) are ordinary connections
+// with goroutines.
 package load
 
 import (
@@ -39,7 +39,7 @@ const (
 	Mix Workload = "mix"
 )
 
-// Sizes of what two of the workloads carry, in bytes each way.
+// Sizes of the content of two of the workloads, in bytes each way.
 const (
 	ConnectSize = 64
 	IdleSize    = 64 << 10
@@ -63,8 +63,9 @@ type Plan struct {
 	// by the kernel and only their number is verified, against the trailer, so
 	// that the load costs little. Echo and the others always compare.
 	Check bool `json:"check,omitempty"`
-	// Preamble is what each connection sends first, at once and before anything else: a
-	// ClientHello that it is routed by, which nobody answers (traffic.Preamble).
+	// Preamble is sent first on each connection, at once and before anything else. It is a
+	// ClientHello that a proxy routes the connection by, and that is never answered
+	// (traffic.Preamble).
 	Preamble []byte `json:"preamble,omitempty"`
 	// Release ends the Idle plan that is holding its connections; everything
 	// else in such a Plan is ignored, and it has no Event of its own.
@@ -74,15 +75,15 @@ type Plan struct {
 	Talk *Talk `json:"talk,omitempty"`
 }
 
-// Talk is a closed loop of small messages, as in Echo, over a few random ones of
-// the connections of an Idle plan, while the others stay quiet.
+// Talk is a closed loop of small messages, as in Echo. It uses a few random
+// connections of an Idle plan, while the others stay quiet.
 type Talk struct {
 	Connections int           `json:"connections"`
 	Size        int           `json:"size"` // of a message, in bytes
 	Duration    time.Duration `json:"duration"`
 }
 
-// check says what is wrong with it.
+// check returns the error in it.
 func (t *Talk) check() error {
 	switch {
 	case t.Connections < 1:
@@ -95,7 +96,7 @@ func (t *Talk) check() error {
 	return nil
 }
 
-// check says what is wrong with the plan.
+// check returns the error in the plan.
 func (p *Plan) check() error {
 	needs, ok := map[Workload]struct{ connections, duration bool }{
 		Bulk: {true, true}, Echo: {true, true}, Connect: {true, true},
@@ -116,9 +117,9 @@ func (p *Plan) check() error {
 	return nil
 }
 
-// Result is what a Plan came to. In all but Correct and Mix, which list what
-// went wrong, a connection that fails is the end of the plan, so here every
-// connection has ended with an end of file on both sides.
+// Result is the result of a Plan. Correct and Mix list their failures. In all others a
+// connection that fails is the end of the plan. So here every connection has ended with an end
+// of file on both sides.
 type Result struct {
 	// Sent and Received count every byte of the plan, also those of Failed
 	// connections, as this side of the proxy saw them.
@@ -143,7 +144,7 @@ type Result struct {
 type Check struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	Said string `json:"said,omitempty"` // what went wrong
+	Said string `json:"said,omitempty"` // the failure
 }
 
 // Class is one of the behaviours in a Mix.
@@ -151,15 +152,15 @@ type Class struct {
 	Name   string        `json:"name"` // short, bulk, chat, idle or abrupt
 	Done   int64         `json:"done"` // connections (short, bulk, idle, abrupt) or messages (chat)
 	Failed int64         `json:"failed"`
-	Said   string        `json:"said,omitempty"` // what went wrong first
+	Said   string        `json:"said,omitempty"` // the first failure
 	P50    time.Duration `json:"p50"`            // of one of Done; 0 for bulk and idle
 	P99    time.Duration `json:"p99"`
 	// BytesPerSecond counts both directions.
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// Event is what a load in a process of its own says: how far the plan under
-// way is, and at its end either the result or what went wrong.
+// Event is a message of a load in a process of its own: the progress of the plan under way,
+// and at its end either the result or the error.
 type Event struct {
 	Received int64         `json:"received,omitempty"` // bytes so far
 	Elapsed  time.Duration `json:"elapsed,omitempty"`  // so far
@@ -168,14 +169,14 @@ type Event struct {
 	Holding bool `json:"holding,omitempty"`
 	// Warm says that the plan's Warmup is over.
 	Warm bool `json:"warm,omitempty"`
-	// Talked is what a Talk came to; the connections are quiet again.
+	// Talked is the result of a Talk; the connections are quiet again.
 	Talked *Result `json:"talked,omitempty"`
 	Result *Result `json:"result,omitempty"`
 	Error  string  `json:"error,omitempty"`
 }
 
-// ReadEvent reads a line that Serve has written. An event that tells of a failure
-// is no error here.
+// ReadEvent reads a line that Serve has written. An event that reports a failure is no error
+// here.
 func ReadEvent(line string) (Event, error) {
 	var e Event
 	if err := json.Unmarshal([]byte(line), &e); err != nil {

@@ -2,7 +2,7 @@ package million
 
 import "github.com/penstock/penstock/bench/report"
 
-// A Form is who has the sessions.
+// A Form is the owner of the sessions.
 type Form string
 
 // The forms.
@@ -13,8 +13,8 @@ const (
 	Goroutines Form = "goroutines"
 )
 
-// Figures are what one process measured. Times are in seconds; one that there is
-// none of in this form is null.
+// Figures are the results of one process. Times are in seconds; one that this form does not
+// have is null.
 type Figures struct {
 	// User memory of each session, while all rest.
 	RssAnonBytes report.Number `json:"rss_anon_bytes_per_session"`
@@ -36,8 +36,8 @@ type Message struct {
 	// Of a session chosen at random.
 	P50 report.Number `json:"p50_seconds"`
 	P99 report.Number `json:"p99_seconds"`
-	// Of one of few that are always the same, on the same sockets and in turn with
-	// the others, so that what it takes is in the caches.
+	// Of one of few that are always the same, so that its data is in the caches. They are on
+	// the same sockets and in turn with the others.
 	HotP50 report.Number `json:"hot_p50_seconds"`
 	HotP99 report.Number `json:"hot_p99_seconds"`
 	// Ratio is the median of the first to the second, message by message.
@@ -45,8 +45,8 @@ type Message struct {
 	Messages int           `json:"messages"` // of either kind
 }
 
-// Collect is what collections of garbage take that are asked for, one after the
-// other, while messages go through sessions chosen at random.
+// Collect is the cost of explicit garbage collections, one after the other, while messages go
+// through sessions chosen at random.
 type Collect struct {
 	Times      int           `json:"times"`
 	Wall       report.Number `json:"seconds"`               // of one, the median
@@ -58,8 +58,8 @@ type Collect struct {
 	Longest    report.Number `json:"message_longest_seconds"`
 }
 
-// Wheel is what one timer of so many takes, in random order, each due at a random
-// time of an hour. What the loop's turns take is processor time, here and below.
+// Wheel is the cost of one timer of so many, in random order, each due at a random time of an
+// hour. The times of the loop's turns are processor time, here and below.
 type Wheel struct {
 	Arm    report.Number `json:"arm_seconds"`
 	Move   report.Number `json:"move_seconds"`   // arm one that is armed
@@ -75,8 +75,8 @@ type Wheel struct {
 	TogetherTurn report.Number `json:"together_longest_turn_seconds"` // of the loop's
 }
 
-// IdleTimers are what the idle timeouts of all sessions take, each of which has moved
-// bytes since its timer was armed: it is looked at and armed again.
+// IdleTimers are the cost of the idle timeouts of all sessions. Each has moved bytes since its
+// timer was armed, so the timer is checked and armed again.
 type IdleTimers struct {
 	Session     report.Number `json:"seconds_per_session"`
 	Turns       int           `json:"turns"`        // of the loop
@@ -84,7 +84,7 @@ type IdleTimers struct {
 	LongestTurn report.Number `json:"longest_turn_seconds"`
 }
 
-// Table is what finding one of two registrations for each session takes.
+// Table is the cost of finding one of two registrations for each session.
 type Table struct {
 	Find report.Number `json:"find_seconds"`
 	Hot  report.Number `json:"hot_seconds"` // one and the same
@@ -106,7 +106,7 @@ type Stuck struct {
 	Deliver   report.Number `json:"deliver_p50_seconds"`    // and write in the end
 }
 
-// numbers lists what may be unknown.
+// numbers lists the numbers that may be unknown.
 func (f *Figures) numbers() []*report.Number {
 	return []*report.Number{
 		&f.RssAnonBytes, &f.HeapBytes,

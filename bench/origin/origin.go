@@ -1,10 +1,10 @@
 // Package origin is the server behind the proxies of a benchmark. On one port
-// it serves three kinds of clients, told apart by their first bytes:
+// it serves three kinds of clients, by their first bytes:
 //
 //   - "bulk SEED\n" is answered with the content of that seed (package traffic)
 //     until the client half-closes, and then a trailer;
-//   - an HTTP GET is answered with a page, or with as many bytes as its path
-//     says (/10M), for people with curl;
+//   - an HTTP GET is answered with a page, or with the number of bytes in its path
+//     (/10M), for people with curl;
 //   - everything else is echoed.
 package origin
 
@@ -49,7 +49,7 @@ func handle(_ context.Context, c *net.TCPConn) {
 	}
 }
 
-// echo sends back what came, beginning with the n bytes already in buf.
+// echo sends back all received bytes, beginning with the n bytes already in buf.
 func echo(c *net.TCPConn, buf []byte, n int) {
 	for {
 		if _, err := c.Write(buf[:n]); err != nil {

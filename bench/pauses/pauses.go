@@ -1,5 +1,5 @@
-// Package pauses tells how long the Go runtime has stopped the world of this
-// process, and what it looks after.
+// Package pauses measures how long the Go runtime has stopped the world of this process, and
+// counts its collections and goroutines.
 package pauses
 
 import (
@@ -20,8 +20,8 @@ type Pauses struct {
 	Goroutines uint64 `json:"goroutines"`
 }
 
-// What is read, by the names of runtime/metrics: pauses to collect garbage and
-// others, from the decision to stop until all go on.
+// The metrics, by the names of runtime/metrics: pauses to collect garbage and others, from the
+// decision to stop until all go on.
 var names = []string{
 	"/sched/pauses/total/gc:seconds", "/sched/pauses/total/other:seconds",
 	"/gc/cycles/total:gc-cycles", "/sched/goroutines:goroutines",

@@ -20,7 +20,7 @@ func TestACollectionStopsTheWorld(t *testing.T) {
 	}
 }
 
-// What was told once is not told again.
+// A pause that was reported once is not reported again.
 func TestPausesAreOfAWhile(t *testing.T) {
 	m := pauses.New()
 	for range 3 {

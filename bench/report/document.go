@@ -2,27 +2,26 @@ package report
 
 import "time"
 
-// Format is the number of the document's form. A field may be added to a
-// form; a change of what a field means, or its loss, is a new number.
+// Format is the number of the document's format. Adding a field keeps the number, changing the
+// meaning of a field or removing it is a new number.
 const Format = 1
 
-// Document is what a run of penstock bench came to, and what its --json
-// writes. A unit is part of the field's name; GB and MB are decimal; a figure
-// that nobody measured is null.
+// Document is the result of a run of penstock-bench, and the content of its --json. A unit is
+// part of the field's name; GB and MB are decimal; an unmeasured figure is null.
 type Document struct {
 	Format         int       `json:"format"`
 	Penstock       string    `json:"penstock"` // the version of the program
 	Command        string    `json:"command"`
 	Began          time.Time `json:"began"`
 	ElapsedSeconds Number    `json:"elapsed_seconds"`
-	Interrupted    bool      `json:"interrupted"` // what follows is then what was measured until that
+	Interrupted    bool      `json:"interrupted"` // the rest is then the results until that
 	Machine        Machine   `json:"machine"`
 	Method         Method    `json:"method"`
 	// Contestants are those that took part, LeftOut those that could not.
 	Contestants []Contestant `json:"contestants"`
 	LeftOut     []LeftOut    `json:"left_out,omitempty"`
 	Scenarios   []*Scenario  `json:"scenarios"`
-	// Standings are what Penstock is to reach and has reached, see Judge.
+	// Standings are the goals of Penstock and its results, see Judge.
 	Standings []Standing `json:"standings,omitempty"`
 	// Parities are how two that do the same compare, see Compare.
 	Parities []Parity `json:"parities,omitempty"`
@@ -32,7 +31,7 @@ type Document struct {
 	Failures []string `json:"failures,omitempty"`
 }
 
-// Machine is what it was measured on. An empty text is unknown.
+// Machine is the machine of the measurement. An empty text is unknown.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	CPUs        int    `json:"cpus"` // that this process may run on
@@ -57,7 +56,7 @@ type Method struct {
 	SystemCallCounter  string `json:"system_call_counter,omitempty"`
 	SystemCallsMissing string `json:"system_calls_missing,omitempty"`
 	IdleSessions       int    `json:"idle_sessions"`
-	KernelSlab         string `json:"kernel_slab,omitempty"` // what an Idle's SlabBytes are counted by
+	KernelSlab         string `json:"kernel_slab,omitempty"` // the figure behind an Idle's SlabBytes
 }
 
 // Contestant is one that took part.
@@ -73,7 +72,7 @@ type LeftOut struct {
 	Reason string `json:"reason"`
 }
 
-// Scenario is a workload and what the contestants made of it.
+// Scenario is a workload and the contestants' results.
 type Scenario struct {
 	Name         string `json:"name"`
 	Title        string `json:"title"`
@@ -82,8 +81,8 @@ type Scenario struct {
 	MessageBytes int    `json:"message_bytes,omitempty"`
 	Rounds       int    `json:"rounds"`
 	TrialSeconds Number `json:"trial_seconds"` // planned
-	// Cells are what the trials come to, the baseline first. Trials are all
-	// that was measured, in the order of time.
+	// Cells are the summaries of the trials, the baseline first. Trials are all trials, in the
+	// order of time.
 	Cells  []*Cell  `json:"cells"`
 	Trials []*Trial `json:"trials"`
 }
@@ -94,13 +93,13 @@ type Role string
 const (
 	// Contender is measured beside the baseline.
 	Contender Role = "contestant"
-	// Baseline is what the others are measured beside.
+	// Baseline is the one that the others are measured beside.
 	Baseline Role = "baseline"
-	// Again is the baseline measured beside itself, as if it were another
-	// contestant: what its ratios stray from 1 is the noise of this run.
+	// Again is the baseline measured beside itself, as if it were another contestant: the
+	// distance of its ratios from 1 is the noise of this run.
 	Again Role = "again"
-	// Counting is a trial that only counts system calls. Whoever counts them
-	// slows the contestant, so nothing else of it is used.
+	// Counting is a trial that only counts system calls. Counting slows the contestant, so
+	// nothing else of it is used.
 	Counting Role = "counting"
 )
 
@@ -115,7 +114,7 @@ type Cell struct {
 	Checks []Check `json:"checks,omitempty"`
 	// Failed is why the contestant lost this cell, in its own last words.
 	Failed string `json:"failed,omitempty"`
-	// Void is why what was measured does not count.
+	// Void is why the results do not count.
 	Void  string   `json:"void,omitempty"`
 	Notes []string `json:"notes,omitempty"`
 }
@@ -125,7 +124,7 @@ type Summary struct {
 	Median Number `json:"median"`
 	Low    Number `json:"low"` // the least; from ten rounds on, the 10th percentile
 	High   Number `json:"high"`
-	Values int    `json:"values"` // trials that tell it
+	Values int    `json:"values"` // trials that have it
 	// Ratio is to the baseline's trial beside each; null for the baseline itself.
 	Ratio *Band `json:"ratio"`
 }
@@ -149,7 +148,7 @@ type Round struct {
 type Check struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	Said string `json:"said,omitempty"` // what went wrong
+	Said string `json:"said,omitempty"` // the failure
 }
 
 // Class is one of the behaviours of the mix.
@@ -157,7 +156,7 @@ type Class struct {
 	Name              string `json:"name"`
 	Done              int64  `json:"done"`
 	Failed            int64  `json:"failed"`
-	Said              string `json:"said,omitempty"` // what went wrong first
+	Said              string `json:"said,omitempty"` // the first failure
 	LatencyP50Seconds Number `json:"latency_p50_seconds"`
 	LatencyP99Seconds Number `json:"latency_p99_seconds"`
 	BytesPerSecond    Number `json:"bytes_per_second"`
@@ -170,10 +169,9 @@ type Trial struct {
 	Contestant string `json:"contestant"`
 	Role       Role   `json:"role"`
 	Round      int    `json:"round"` // from 1
-	// Beside tells pairs apart: a Baseline's trial is beside that contestant
-	// ("again" for itself). If it is empty, the contestants of a round are
-	// compared with the mean of its Baseline and its Again, and Again with
-	// Baseline.
+	// Beside separates pairs: a Baseline's trial is beside that contestant ("again" for
+	// itself). If it is empty, the contestants of a round are compared with the mean of its
+	// Baseline and its Again, and Again with Baseline.
 	Beside            string  `json:"beside,omitempty"`
 	StartSeconds      Number  `json:"start_seconds"` // since the run began
 	ElapsedSeconds    Number  `json:"elapsed_seconds"`
@@ -193,13 +191,13 @@ type Trial struct {
 	Classes           []Class `json:"classes,omitempty"`
 }
 
-// Idle is what sessions hold that carried 64 KiB both ways and then rested:
-// with them, less without them.
+// Idle is the resources of sessions that carried 64 KiB both ways and then rested: with them,
+// less without them.
 type Idle struct {
 	Sessions     int    `json:"sessions"`
 	RssAnonBytes Number `json:"rss_anon_bytes"` // of the contestant
-	// SlabBytes are the kernel's, for all ends of all sessions; null if what was
-	// there without them was not the same before and after, to a quarter of it.
+	// SlabBytes are the kernel's, for all ends of all sessions. They are null if the amount
+	// without sessions was not the same before and after, to a quarter of the difference.
 	SlabBytes   Number `json:"slab_bytes"`
 	Descriptors Number `json:"descriptors"` // of the contestant
 }

@@ -106,7 +106,7 @@ func correctScenario() *report.Scenario {
 // document is a run with everything in it.
 func document() *report.Document {
 	d := &report.Document{
-		Format: report.Format, Penstock: "(devel)", Command: "penstock bench --peers all",
+		Format: report.Format, Penstock: "(devel)", Command: "penstock-bench --peers all",
 		Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ElapsedSeconds: 61.25,
 		Machine: report.Machine{CPU: "A <fast> CPU", CPUs: 2, MemoryBytes: 16e9, Kernel: "Linux 6.1", Go: "go1.26", User: "root"},
 		Method: report.Method{

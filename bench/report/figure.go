@@ -12,11 +12,11 @@ type Figure struct {
 	of          func(*Trial) float64
 }
 
-// counted are the figures that Counting trials, and only those, tell.
+// counted are the figures that Counting trials have, and only those.
 var counted = map[string]bool{"system_calls_per_mb": true, "system_calls_per_request": true, "system_calls_per_connection": true}
 
-// Figures returns what is compared under a workload, the most telling first.
-// Their names are keys of the JSON document.
+// Figures returns the compared figures of a workload, the most significant first. Their names
+// are keys of the JSON document.
 func Figures(workload string) []Figure {
 	switch workload {
 	case "bulk":
@@ -119,7 +119,7 @@ func (t *Trial) Failures() int64 {
 	return sum
 }
 
-// value is the figure of the trial; a Counting trial tells only of system calls.
+// value is the figure of the trial; a Counting trial has only system calls.
 func (f *Figure) value(t *Trial) float64 {
 	if (t.Role == Counting) != counted[f.Name] {
 		return float64(Unmeasured())
@@ -127,8 +127,8 @@ func (f *Figure) value(t *Trial) float64 {
 	return f.of(t)
 }
 
-// Headline is the first figure of a trial under a workload, in words; false if
-// the trial does not tell it.
+// Headline is the first figure of a trial under a workload, in words; false if the trial does
+// not have it.
 func Headline(workload string, t *Trial) (string, bool) {
 	for _, f := range Figures(workload) {
 		x := Number(f.value(t))

@@ -2,18 +2,18 @@ package report
 
 import "strings"
 
-// Goal is what Penstock is to reach in one figure of a scenario: a bound of the
-// ratio to the peer against which it does worst, or of the figure itself.
+// Goal is a target of Penstock for one figure of a scenario: a bound of the ratio to the peer
+// against which it does worst, or of the figure itself.
 type Goal struct {
 	Scenario string `json:"scenario"`
 	Figure   string `json:"figure"`
 	// Subject is the kind of Penstock that is judged.
 	Subject string `json:"subject"`
-	// Peers are names, or the beginnings of names up to a "-", of those that count;
-	// everybody if there are none. Among says in words whose figure it then is.
+	// Peers are names, or the beginnings of names up to a "-", of those that count; all if
+	// there are none. Among describes them in words then.
 	Peers []string `json:"peers,omitempty"`
 	Among string   `json:"among,omitempty"`
-	// Absolute bounds the figure itself; nobody else counts then.
+	// Absolute bounds the figure itself; no peer counts then.
 	Absolute bool `json:"absolute,omitempty"`
 	// Must is to be reached, Aim is wished for; null if there is none. They are
 	// least values of a figure of which more is better, and greatest of others.
@@ -45,8 +45,8 @@ func (g *Goal) isPeer(name string) bool {
 	return false
 }
 
-// HAProxy splices much cheaper through large pipes than through those that
-// it makes unless told otherwise. Which of the two a goal is about has to be said.
+// HAProxy splices much cheaper through large pipes than through those of its default size. So
+// a goal names one of the two.
 var splicers = []Goal{
 	{Peers: []string{"haproxy-splice-1-defaults", "haproxy-splice-2-defaults"}, Among: "HAProxy's with splicing, pipes of its own size"},
 	{Peers: []string{"haproxy-splice-1", "haproxy-splice-2"}, Among: "HAProxy's with splicing, pipes of 1 MiB"},

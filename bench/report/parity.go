@@ -12,7 +12,7 @@ type Parity struct {
 	Figure     string `json:"figure"`
 	Title      string `json:"title"` // of Figure, in a table
 	Contestant string `json:"contestant"`
-	Ratio      *Band  `json:"ratio"` // to the baseline; null if nobody measured it
+	Ratio      *Band  `json:"ratio"` // to the baseline; null if not measured
 	Noise      *Band  `json:"noise"` // of the baseline to itself; null likewise
 	// Spliced and BaseSpliced are which part of their bytes the contestant and the
 	// baseline have spliced in the scenario, by their own counters; the rest was copied.
@@ -29,8 +29,8 @@ const (
 	Share     = 0.01
 )
 
-// Compare fills in the document's Parities: for each scenario the main figures of
-// everybody beside the baseline.
+// Compare fills in the document's Parities: for each scenario the main figures of every
+// contestant beside the baseline.
 func (d *Document) Compare() {
 	d.Parities = nil
 	for _, s := range d.Scenarios {

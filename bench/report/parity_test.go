@@ -55,7 +55,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestParityOfWhatFailed: what was not measured is no parity.
+// TestParityOfWhatFailed: an unmeasured figure is no parity.
 func TestParityOfWhatFailed(t *testing.T) {
 	d := parityDocument(1000, 500)
 	d.Scenarios[0].Cells[1].Failed = "it is gone"

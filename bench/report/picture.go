@@ -48,7 +48,7 @@ func (d *Document) WriteSVG(w io.Writer) error {
 
 func (d *Document) picture() []byte {
 	s := new(svg)
-	s.text(margin, 36, "penstock bench: ratios to "+d.Method.Baseline, style{20, inkColor, "start", true})
+	s.text(margin, 36, "penstock-bench: ratios to "+d.Method.Baseline, style{20, inkColor, "start", true})
 	m := &d.Machine
 	about := []string{fmt.Sprintf("%s, %d CPUs, %s, %s; %s; %s", known(m.CPU), m.CPUs, m.Kernel, m.Go, d.Began.Format("2006-01-02"), d.Method.network())}
 	about = append(about, Wrap(d.method(), fitting(12, pictureWidth-2*margin))...)
@@ -61,7 +61,7 @@ func (d *Document) picture() []byte {
 	}
 	s.text(margin, y+20, "Bar: median of the ratios of the rounds. Whisker: how far they stray. Dashed: the baseline. Grey: the baseline beside itself, which is the noise. Cut: the bar is longer.",
 		style{11, quietColor, "start", false})
-	return s.document(pictureWidth, y+footHeight, "penstock bench: ratios to "+d.Method.Baseline)
+	return s.document(pictureWidth, y+footHeight, "penstock-bench: ratios to "+d.Method.Baseline)
 }
 
 // lost is why there is nothing to compare with, if the baseline has failed.

@@ -57,10 +57,9 @@ func (s Sample) Stray() (low, high float64) {
 	return at(0.1), at(0.9)
 }
 
-// Over returns the ratio of s to base round by round. What two contestants
-// did in the same round they did on a machine in the same mood, so the median
-// of these ratios says more than the ratio of the medians. Rounds that only
-// one of them has do not count.
+// Over returns the ratio of s to base round by round. In the same round two contestants had a
+// machine in the same state. So the median of these ratios means more than the ratio of the
+// medians. Rounds that only one of them has do not count.
 func (s Sample) Over(base Sample) Sample {
 	ratios := make(Sample, min(len(s), len(base)))
 	for i := range ratios {

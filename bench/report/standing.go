@@ -22,14 +22,13 @@ const (
 // Standing is how Penstock stands to a Goal, in this run.
 type Standing struct {
 	Goal
-	// Peer is the one against which Penstock does worst, Ratio what that comes
-	// to; empty and null if nobody can be compared, and for an absolute Goal.
+	// Peer is the one against which Penstock does worst, Ratio the ratio to it. They are empty
+	// and null if there is no peer to compare with, and for an absolute Goal.
 	Peer  string `json:"peer,omitempty"`
 	Ratio *Band  `json:"ratio"`
 	// Value is of an absolute Goal; else null.
 	Value Number `json:"value"`
-	// Limit is what no proxy at all comes to beside that Peer, null if that was
-	// not measured.
+	// Limit is the ratio of no proxy at all to that Peer, null if that was not measured.
 	Limit   *Band        `json:"limit"`
 	Verdict Verdict      `json:"verdict"`
 	Beside  []PeerRounds `json:"beside,omitempty"` // all peers
@@ -46,7 +45,7 @@ type PeerRounds struct {
 	Paired bool `json:"paired"`
 }
 
-// Judge fills in the document's Standings from its scenarios: those Goals whose
+// Judge fills in the document's Standings from its scenarios. They are the Goals of which the
 // scenario was measured with the Goal's subject.
 func (d *Document) Judge() {
 	d.Standings = nil
@@ -59,8 +58,8 @@ func (d *Document) Judge() {
 	}
 }
 
-// cell returns the contestant's, nil if it has none. That of the noise floor is
-// nobody's.
+// cell returns the contestant's, nil if it has none. The cell of the noise floor belongs to no
+// contestant.
 func (s *Scenario) cell(contestant string) *Cell {
 	for _, c := range s.Cells {
 		if c.Contestant == contestant && c.Role != Again {
@@ -118,7 +117,7 @@ func worse(x, y Number, more bool) bool {
 	return x > y
 }
 
-// verdict judges what was reached.
+// verdict judges the value reached.
 func (g *Goal) verdict(reached Number, more bool) Verdict {
 	switch {
 	case !reached.Known():
@@ -171,7 +170,7 @@ func (c *Cell) toBaseline(round int, figure string) float64 {
 	return math.NaN()
 }
 
-// figure is the one that is bounded. What workloads have in common has one name in
+// figure is the one that is bounded. A figure that workloads have in common has one name in
 // all of them, and is one thing.
 func (g *Goal) figure() Figure {
 	for _, workload := range []string{"bulk", "echo", "connect", "idle"} {

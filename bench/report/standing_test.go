@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// contender is what one contestant does in each round: GB/s and CPU seconds
-// for a GB, at the machine's usual speed.
+// contender is one contestant's results in each round: GB/s and CPU seconds for
+// a GB, at the machine's usual speed.
 type contender struct {
 	name    string
 	gb, cpu []float64
@@ -35,7 +35,7 @@ func bulkRounds(baseline string, all ...contender) *report.Scenario {
 }
 
 // standings judges a document of that scenario, and finds the standing to a
-// figure beside everybody, or among those peers.
+// figure beside all peers, or among those named.
 func standings(t *testing.T, baseline string, s *report.Scenario, figure, among string) (*report.Document, report.Standing) {
 	t.Helper()
 	d := &report.Document{Method: report.Method{Baseline: baseline, Rounds: s.Rounds}, Scenarios: []*report.Scenario{s}}

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// What a table of standings leaves out when it is too wide, one after the other.
+// The parts that a table of standings leaves out when it is too wide, one after the other.
 const (
-	noBounds = iota // what must be, and what is wished for: the verdict knows them
-	noLimits        // what no proxy comes to
+	noBounds = iota // must and aim: the verdict includes them
+	noLimits        // the ratio of no proxy
 	noStrays        // how far the ratios stray
 	allColumns
 )
@@ -29,8 +29,8 @@ func (p *printer) standings(d *Document) {
 	p.prose(d.standingsLegend())
 }
 
-// standingsTable has a row for each goal. Whose figure it is that Penstock is beside
-// goes to lines of its own, unless a row must be one.
+// standingsTable has a row for each goal. The name of the contestant beside Penstock goes to
+// lines of its own, unless a row must be one.
 func (d *Document) standingsTable(level int, whole bool) *Table {
 	head := []string{"", "worst beside", "Penstock"}
 	if level > noBounds {
@@ -71,7 +71,7 @@ func (st *Standing) row(level int) []string {
 	return row
 }
 
-// title says what is judged.
+// title names the judged figure.
 func (st *Standing) title() string {
 	text := st.Scenario + ": " + st.figure().Title
 	if st.Subject != subject {

@@ -68,8 +68,7 @@ func (s *Scenario) pair(c *Cell, figures []Figure) {
 	}
 }
 
-// ratio is unknown of what is below 0, which only a difference of two noisy
-// figures can be.
+// ratio is unknown for a value below 0, which only a difference of two noisy figures can be.
 func ratio(x, base float64) Number {
 	if x < 0 || base <= 0 {
 		return Unmeasured()
@@ -77,7 +76,7 @@ func ratio(x, base float64) Number {
 	return Number(x / base)
 }
 
-// mean is that of a figure of the trials at those places, as far as they tell it.
+// mean is that of a figure of the trials at those places, without trials that lack it.
 func (s *Scenario) mean(places []int, f *Figure) float64 {
 	var sum, n float64
 	for _, i := range places {
@@ -88,7 +87,7 @@ func (s *Scenario) mean(places []int, f *Figure) float64 {
 	return sum / n
 }
 
-// summary is one figure of a cell, false if no trial tells it.
+// summary is one figure of a cell, false if no trial has it.
 func (s *Scenario) summary(c *Cell, f *Figure) (Summary, bool) {
 	role := c.Role
 	if counted[f.Name] {

@@ -85,7 +85,7 @@ func TestVoidAndFailedCellsHaveNoFigures(t *testing.T) {
 
 func TestATrialWithoutBaselineHasNoRatio(t *testing.T) {
 	s := bulkScenario()
-	s.Trials = s.Trials[1:2] // penstock's... and nobody beside it
+	s.Trials = s.Trials[1:2] // penstock's... and none beside it
 	s.Trials[0].Contestant, s.Trials[0].Beside = "penstock", "penstock"
 	s.Summarize()
 	if f := figure(t, s, "penstock", report.Contender, "gigabytes_per_second"); f.Ratio != nil || !f.Median.Known() {

@@ -12,7 +12,7 @@ import (
 // escaped here, and nowhere else.
 type svg struct{ body bytes.Buffer }
 
-// What the picture is drawn with.
+// The colors and fonts of the picture.
 const (
 	inkColor    = "#1f2933"
 	quietColor  = "#66727f"

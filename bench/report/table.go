@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// gap is what keeps two columns apart.
+// gap separates two columns.
 const gap = "  "
 
 // Table is rows of cells, written in columns. The zero value is empty.
@@ -96,7 +96,7 @@ func (t *Table) Width() int {
 	return width
 }
 
-// Markdown returns the rows as a table in Markdown, whose head is the first.
+// Markdown returns the rows as a table in Markdown, the first as its head.
 func (t *Table) Markdown() []string {
 	var lines []string
 	for i, r := range t.rows {
@@ -112,7 +112,7 @@ func (t *Table) Markdown() []string {
 	return lines
 }
 
-// rule is the line of dashes below a head, which tells the columns' sides.
+// rule is the line of dashes below a head, which marks the columns' sides.
 func (r *row) rule() string {
 	line := "|---|"
 	side := "---|"

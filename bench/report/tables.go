@@ -10,7 +10,7 @@ import (
 // againName is how the noise floor is called in tables.
 const againName = "again (noise floor)"
 
-// What a table of figures leaves out when it is too wide, one after the other.
+// The parts that a table of figures leaves out when it is too wide, one after the other.
 const (
 	mainFigures = iota // the others are left out
 	plainRatios
@@ -128,7 +128,7 @@ func (c *Cell) failedChecks() []Check {
 	return failed
 }
 
-// notes are what the table cannot say.
+// notes are facts that the table does not show.
 func (s *Scenario) notes() []string {
 	var notes []string
 	for _, c := range s.Cells {

@@ -108,7 +108,7 @@ func (p *printer) table(levels int, make func(level int) *Table) {
 	}
 }
 
-// header says what was measured where.
+// header writes the circumstances of the run.
 func (p *printer) header(d *Document) {
 	var t Table
 	row := func(name, format string, args ...any) { t.Left(name, fmt.Sprintf(format, args...)) }
@@ -170,8 +170,8 @@ func (p *printer) wrapped(t *Table) {
 
 func (m *Method) network() string { return Network(m.NetworkNamespace, m.NamespaceMissing) }
 
-// Network says where a run was: in a network namespace of its own, or for what
-// there was none, "" if nobody knows.
+// Network describes the network of a run: a network namespace of its own, or why there was
+// none, "" if unknown.
 func Network(own bool, missing string) string {
 	switch {
 	case own:
@@ -182,8 +182,8 @@ func Network(own bool, missing string) string {
 	return "on the host's loopback, without a network namespace"
 }
 
-// method says how it was measured: what is not told trial by trial has a sentence
-// of its own, and the trials have none if there are none.
+// method describes the method. Idle sessions have a sentence of their own. The sentence about
+// paired trials is left out if there are none.
 func (d *Document) method() string {
 	m, paired := &d.Method, len(d.Scenarios) == 0
 	var texts []string
@@ -191,7 +191,7 @@ func (d *Document) method() string {
 		switch s.Workload {
 		case "idle":
 			texts = append(texts, fmt.Sprintf("idle: %s, in each every contestant once between two trials of %s, in alternating order", rounds(s.Rounds), m.Baseline))
-		case "correct": // says itself what it does
+		case "correct": // described by its own title
 		default:
 			paired = true
 		}
@@ -238,7 +238,7 @@ func known(text string) string {
 	return text
 }
 
-// legend explains what the tables hold.
+// legend explains the columns of the tables.
 func (p *printer) legend(d *Document) {
 	if len(d.Scenarios) == 0 {
 		return

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// A Timeline is a picture of what several contestants did in the course of time: rows of
-// panels side by side, in each of which each contestant is a line.
+// A Timeline is a picture of several contestants in the course of time: rows of panels side by
+// side, with a line for each contestant in each.
 type Timeline struct {
 	Title string
 	About []string // lines below the title
-	Lines []string // whose they are, in the order of every panel's
+	Lines []string // the contestants, in the order of the lines of every panel
 	Rows  []TimelineRow
 	Foot  string
 }
@@ -30,12 +30,12 @@ type TimelineRow struct {
 // TimelinePanel is one figure.
 type TimelinePanel struct {
 	Title string
-	// Low and High bound its axis, which is logarithmic if Low is above 0. What is
-	// beyond is drawn at its edge.
+	// Low and High bound its axis, which is logarithmic if Low is above 0. Values beyond it
+	// are drawn at its edge.
 	Low, High float64
 	Ticks     []float64
 	Label     func(float64) string
-	Lines     [][]Number  // by second; what is unknown leaves a gap
+	Lines     [][]Number  // by second; an unknown value leaves a gap
 	Marks     [][]float64 // moments, by line
 }
 

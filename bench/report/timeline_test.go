@@ -25,7 +25,7 @@ func TestTimeline(t *testing.T) {
 	text := b.String()
 	for want, n := range map[string]int{
 		"An &lt;incident&gt;": 2, ">here<": 1, ">foot<": 1, ">silent<": 1, ">100 ms<": 3,
-		"<polyline ": 9, // what is unknown parts a line
+		"<polyline ": 9, // an unknown value parts a line
 		`stroke="` + timelineColors[0] + `" stroke-width="2"`: 3, // the marks
 	} {
 		if got := strings.Count(text, want); got != n {
@@ -41,7 +41,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// What is beyond the axis is at its edge, and a decade of four is a quarter.
+// A value beyond the axis is at its edge, and a decade of four is a quarter.
 func TestTimelineHeight(t *testing.T) {
 	logarithmic, linear := TimelinePanel{Low: 0.001, High: 10}, TimelinePanel{High: 0.5}
 	for _, x := range []struct {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"time"
 )
 
 // Unknown stands for a figure that was not measured.
@@ -79,6 +78,3 @@ func Spread(s Sample, write func(float64) string) string {
 	}
 	return fmt.Sprintf("%s .. %s", write(low), write(high))
 }
-
-// PerSecond returns n divided by d in seconds.
-func PerSecond(n int64, d time.Duration) float64 { return float64(n) / d.Seconds() }

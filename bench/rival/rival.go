@@ -1,12 +1,10 @@
-// Package rival is the proxy that a Go programmer writes first: one dial, two
-// goroutines, io.Copy each way. It is what Penstock is measured against, so it
-// is written as well as that can be done: half-closes are passed on, and both
-// ends stay *net.TCPConn, with which io.Copy splices through the pipes that
-// the net package keeps (internal/poll, splice_linux.go).
+// Package rival is the proxy that a Go programmer writes first: one dial, two goroutines,
+// io.Copy each way. Penstock is measured against it, so it is written as well as that can be
+// done. Half-closes are passed on, and both ends stay *net.TCPConn, with which io.Copy splices
+// through the pipes that the net package keeps (internal/poll, splice_linux.go).
 //
-// Its other form hides the connections' types, as programs do that wrap them
-// to count or log: io.Copy then copies through a buffer of its own, 32 KiB for
-// each direction.
+// Its other form hides the connections' types, as programs do that wrap them to count or log:
+// io.Copy then copies through a buffer of its own, 32 KiB for each direction.
 package rival
 
 import (

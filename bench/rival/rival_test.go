@@ -32,6 +32,7 @@ type form func(ctx context.Context, l net.Listener, upstream string) error
 func forms(t *testing.T, test func(t *testing.T, serve form)) {
 	t.Run("splicing", func(t *testing.T) { test(t, rival.Serve) })
 	t.Run("copying", func(t *testing.T) { test(t, rival.ServeCopying) })
+	t.Run("relay", func(t *testing.T) { test(t, rival.ServeRelay) })
 }
 
 // joined returns the two far ends of a connection through a rival.

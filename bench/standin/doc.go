@@ -1,3 +1,4 @@
-// Package standin stands in for `penstock run` in the tests of what measures it, whose own
-// binaries it is a part of: a program that was built would have to be found first.
+// Package standin stands in for penstock run and penstock proxy in the tests of packages that
+// measure them. It is a part of their own test binaries: a program that was built would have to
+// be found first.
 package standin

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 )
 
-// What a connection may begin with before its request: the header of the PROXY
-// protocol's version 2 that a proxy has put there, and a TLS record that a client has
-// sent to be routed by, a ClientHello that nobody answers.
+// The parts of a preamble, which may precede the request of a connection. One is the header
+// of the PROXY protocol's version 2, from a proxy. The other is a TLS record by which the
+// proxy routes the client, a ClientHello that is never answered.
 const (
 	proxySignature  = "\r\n\r\n\x00\r\nQUIT\n"
 	proxyHeaderSize = len(proxySignature) + 4
@@ -41,8 +41,8 @@ func Preamble(b []byte) (n int, whole bool) {
 	return min(n, len(b)), n <= len(b)
 }
 
-// Plain reports whether content that begins with b can be told from a preamble, and
-// from every request.
+// Plain reports whether content that begins with b differs from a preamble, and from every
+// request.
 func Plain(b []byte) bool {
 	return Classify(b) == KindEcho && b[0] != recordHandshake && b[0] != proxySignature[0]
 }

@@ -22,14 +22,14 @@ const (
 	MaxLine    = 256
 )
 
-// TrailerSize is the length of what ends a bulk stream, in bytes.
+// TrailerSize is the length of the trailer of a bulk stream, in bytes.
 const TrailerSize = 8
 
-// AppendTrailer appends what follows n bytes of content at the end of a bulk
-// stream: their number, by which the client knows that the end is the end.
+// AppendTrailer appends the trailer after n bytes of content at the end of a bulk stream:
+// their number, by which the client knows that the end is the end.
 func AppendTrailer(b []byte, n int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(n)) }
 
-// ParseTrailer reads what AppendTrailer wrote; b holds TrailerSize bytes.
+// ParseTrailer parses a trailer; b holds TrailerSize bytes.
 func ParseTrailer(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
 
 // AppendBulk appends the line that asks the server for the endless content of
@@ -42,8 +42,8 @@ func ParseBulk(line []byte) (seed uint32, err error) {
 	return uint32(n), err
 }
 
-// AppendOnce appends the line that asks a sink to send back n bytes, of which
-// the line is the beginning, and then to close the connection, first.
+// AppendOnce appends the line that asks a sink to send back n bytes, beginning
+// with the line. Then the sink closes the connection, before the client does.
 func AppendOnce(b []byte, n uint32) []byte { return appendNumber(b, onceWord, uint64(n)) }
 
 // ParseOnce reads the line that AppendOnce wrote.
@@ -53,7 +53,7 @@ func ParseOnce(line []byte) (n uint32, err error) {
 }
 
 // AppendTell appends the line that asks a sink for its Report of the connection
-// whose Script had that token; the answer is followed by the end of file.
+// with that token in its Script; the answer is followed by the end of file.
 func AppendTell(b []byte, token uint64) []byte { return appendNumber(b, tellWord, token) }
 
 // ParseTell reads the line that AppendTell wrote.
@@ -77,13 +77,13 @@ func parseNumber(line []byte, word string, bits int) (uint64, error) {
 	return n, nil
 }
 
-// Kind is what a client asks for.
+// Kind is the kind of a client's request.
 type Kind uint8
 
-// What the first bytes of a connection say. An origin knows Bulk, HTTP and Echo,
-// a sink all but HTTP; to both, what they do not know is Echo.
+// The kinds of first bytes of a connection. An origin knows Bulk, HTTP and Echo, a sink all
+// but HTTP; to both, an unknown kind is Echo.
 const (
-	KindUnknown Kind = iota // too few bytes to tell
+	KindUnknown Kind = iota // too few bytes to classify
 	KindBulk                // an endless stream of content
 	KindOnce                // some bytes come back, then the server closes
 	KindScript              // a Script
@@ -105,8 +105,8 @@ var words = []struct {
 	{"HEAD ", KindHTTP},
 }
 
-// Classify tells what a connection that begins with b wants. It answers
-// KindUnknown as long as more bytes could still change the answer.
+// Classify returns the kind of a connection that begins with b. It returns KindUnknown as long
+// as more bytes could still change the answer.
 func Classify(b []byte) Kind {
 	kind := KindEcho
 	for _, w := range words {

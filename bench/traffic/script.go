@@ -7,11 +7,11 @@ import (
 	"fmt"
 )
 
-// Script is what a client wants a sink to do with a connection: to receive what
-// comes, to send Give bytes of content, to end its own side, and to remember.
+// Script is a client's instruction to a sink for a connection: to receive all bytes, to send
+// Give bytes of content, to end its own side, and to record the result.
 type Script struct {
 	Token uint64 `json:"token"` // for AppendTell; each connection has one of its own
-	Seed  uint32 `json:"seed"`  // of what is given
+	Seed  uint32 `json:"seed"`  // of the content given
 	Give  int64  `json:"give"`  // bytes
 	// After makes it give only when the client has ended its side; otherwise it
 	// gives at once, and ends its side whether the client has or not.
@@ -24,8 +24,8 @@ type Script struct {
 	Reset bool `json:"reset,omitempty"`
 }
 
-// AppendScript appends the line that asks a sink to follow s; what the client
-// sends after the line is its upload.
+// AppendScript appends the line that asks a sink to follow s; the client's bytes after the
+// line are its upload.
 func AppendScript(b []byte, s Script) []byte { return appendObject(append(b, scriptWord...), s) }
 
 // ParseScript reads the line that AppendScript wrote.
@@ -55,7 +55,7 @@ const (
 	StateAbort State = "abort" // the sink reset it, as the script says
 )
 
-// Report is what a sink knows of a scripted connection.
+// Report is a sink's record of a scripted connection.
 type Report struct {
 	State    State  `json:"state"`
 	Received int64  `json:"received"` // bytes of upload

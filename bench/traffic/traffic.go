@@ -1,13 +1,12 @@
-// Package traffic is what the benchmark's origin and its load agree on: the
-// content that flows between them, and the lines that ask for it.
+// Package traffic is the common ground of the benchmark's origin and its load: the content
+// that flows between them, and the lines that ask for it.
 //
-// The content is a table of pseudo-random bytes repeated for ever. Its period
-// is a prime just below 64 KiB, so a page, a pipe slot or a buffer that is
-// lost, doubled or out of place cannot fall on equal content (it would have to
-// be displaced by a multiple of [Period]), and each stream starts at a place
-// of its own in the table, so bytes of one connection that surface in another
-// are seen too. Checking costs one comparison of memory, cheap enough to be
-// done on every byte.
+// The content is a table of pseudo-random bytes repeated for ever. Its period is a prime just
+// below 64 KiB. So a page, a pipe slot or a buffer that is lost, doubled or out of place
+// cannot fall on equal content. For that it would have to be displaced by a multiple of
+// [Period]. Each stream starts at a place of its own in the table, so bytes of one connection
+// that surface in another are seen too. Checking costs one comparison of memory, cheap enough
+// to be done on every byte.
 package traffic
 
 import (
@@ -26,8 +25,8 @@ const (
 	stride = 40503
 )
 
-// table holds the content once, and then enough of its beginning for a chunk
-// that starts at its last byte. Nobody writes to it.
+// table holds the content once, and then enough of its beginning for a chunk that starts at
+// its last byte. It is never written to.
 var table = sync.OnceValue(func() []byte {
 	source := rand.NewChaCha8([32]byte([]byte("penstock's benchmark, content, 1")))
 	t := make([]byte, Period, Period+MaxChunk)
@@ -50,8 +49,8 @@ func NewStream(seed uint32) *Stream {
 	return &Stream{table: table(), at: int(uint64(seed) * stride % Period)}
 }
 
-// Next returns the next n bytes of content, n at most MaxChunk, and moves
-// past them. The slice is shared by everybody and must only be read.
+// Next returns the next n bytes of content, n at most MaxChunk, and moves past them. The slice
+// is shared by all callers and must only be read.
 func (s *Stream) Next(n int) []byte {
 	b := s.table[s.at : s.at+min(n, MaxChunk)]
 	s.at = (s.at + len(b)) % Period

@@ -45,7 +45,8 @@ func TestCheckSeesOneWrongByte(t *testing.T) {
 	})
 }
 
-// Pages, pipe slots, buffers and segments are what gets lost or doubled.
+// Pages, pipe slots, buffers and segments are the units that get lost or
+// doubled.
 func TestCheckSeesWhatIsOutOfPlace(t *testing.T) {
 	const before, after = 1000, 64
 	for _, size := range []int{1, 1448, 4096, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20} {

@@ -1,4 +1,5 @@
-// Command broadcast sends what a client says to all. One that falls 64 KiB behind is dropped.
+// Command broadcast sends the bytes of each client to all. One that falls 64 KiB behind is
+// dropped.
 package main
 
 import (

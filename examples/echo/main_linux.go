@@ -1,4 +1,4 @@
-// Command echo sends every byte back to who sent it, on one event loop for each CPU.
+// Command echo sends every byte back to its sender, on one event loop for each CPU.
 package main
 
 import (
@@ -58,7 +58,7 @@ type conn struct {
 	*server
 	fd   int // owned
 	id   loop.ID
-	rest []byte // what the client has not taken; before it has, nothing more is read
+	rest []byte // bytes that the client has not taken; before it has, nothing more is read
 }
 
 func (c *conn) Ready(uint8, loop.Events) {

@@ -15,7 +15,7 @@ const (
 	holds  = 8          // slots that a client may have at once
 	most   = 2*slot + 8 // bytes of answers that come of one slot, if all messages are empty
 	high   = 128 << 10  // bytes that may be pending for a client
-	short  = slot / 32  // what is read and is less is copied, so that it holds no slot
+	short  = slot / 32  // a shorter read is copied, so that it holds no slot
 )
 
 type conn struct {
@@ -29,7 +29,7 @@ type conn struct {
 	ended bool // nothing more is read
 }
 
-// Ready sends what is pending, and reads as long as there is room for the answers.
+// Ready sends pending bytes, and reads as long as there is room for the answers.
 func (c *conn) Ready(uint8, loop.Events) {
 	err := c.settle()
 	for range 4 {
@@ -47,13 +47,13 @@ func (c *conn) Ready(uint8, loop.Events) {
 	}
 }
 
-// room reports whether the answers to what one slot holds stay below the high mark.
+// room reports whether the answers to the content of one slot stay below the high mark.
 func (c *conn) room() bool {
 	return !c.ended && c.held < holds && c.out.Pending()+most <= high
 }
 
-// read answers what comes next. When all slots are out it waits until its own come back,
-// or reads into the heap if it has none.
+// read answers the next bytes. When all slots are out it waits until its own come back, or
+// reads into the heap if it has none.
 func (c *conn) read() error {
 	b := c.spare
 	if b == nil {
@@ -74,8 +74,8 @@ func (c *conn) read() error {
 	}
 	c.ended = n == 0
 	err = c.answer(b[:n])
-	// The pieces were borrowed. What owns the slot is one of no bytes behind them, which
-	// is written when they are.
+	// The pieces were borrowed. The slot is owned by an empty piece behind them, which is
+	// written when they are.
 	if n >= short && c.spare != nil && c.out.Own(b[:0], c) == nil {
 		c.held++
 		c.spare = nil

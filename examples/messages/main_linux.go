@@ -7,8 +7,8 @@
 //     the slot back when it is sent: nothing but the sum is made of its bytes.
 //   - The answer to a long message begins to leave while the message still comes, so no
 //     message is ever held in memory as a whole.
-//   - Each answer is a unit, and End says that one is complete. The policy decides what
-//     comes of it, and needs nothing else in the program but a timer for what is Due. Run
+//   - Each answer is a unit, and End says that one is complete. The policy decides its
+//     effect, and needs nothing else in the program but a timer for Due. Run
 //     it with each of them, send it messages of various sizes in pipelines or one by one,
 //     and count calls and packets.
 //   - A client that does not read costs the high mark and a few slots, no more: it is not
@@ -68,7 +68,7 @@ func serve(g *loop.Group, from *net.TCPListener, servers []*server) error {
 	return g.Run()
 }
 
-// A server is one loop's, with what all of its connections share.
+// A server is one loop's, with the state that all of its connections share.
 type server struct {
 	loop   *loop.Loop
 	slots  *arena.Local

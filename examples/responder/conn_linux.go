@@ -20,14 +20,14 @@ const (
 	idle = 30 * time.Second      // how long a client may keep us waiting
 )
 
-// A server is one loop's, with what all of its connections share.
+// A server is one loop's, with the state that all of its connections share.
 type server struct {
 	loop  *loop.Loop
 	slots *arena.Local
 	files site
 	conns map[*conn]bool
 
-	buffer []byte // what is read, before it is known whose it is
+	buffer []byte // bytes that are read, before their connection is known
 	head   bytes.Reader
 	parser *bufio.Reader // of head
 	date   []byte
@@ -75,13 +75,13 @@ type conn struct {
 
 	in   []byte // requests, or the beginning of one, that are not answered
 	dry  bool   // the socket has nothing more to read until it says so
-	rest rest   // what is still to be appended of the response that is under way
+	rest rest   // the rest of the response that is under way
 	end  bool   // it is the last one
-	shut bool   // which is sent: what still comes is thrown away
+	shut bool   // which is sent: bytes that still come are thrown away
 }
 
-// Ready answers what has come, and reads what is next only when the kernel has taken
-// all of the answers: a client who does not read is not read from either.
+// Ready answers the bytes that have come, and reads the next ones only when the kernel has
+// taken all of the answers: a client that does not read is not read from either.
 func (c *conn) Ready(_ uint8, events loop.Events) {
 	c.dry = c.dry && events&^loop.Writable == 0
 	if !c.shut {
@@ -111,8 +111,8 @@ func (c *conn) Ready(_ uint8, events loop.Events) {
 // read reports whether something has come.
 func (c *conn) read() (bool, error) {
 	if c.end && !c.shut {
-		// To close now, with requests unread, would reset the connection, and with it
-		// what the client has not yet read. It closes first, or the timer does.
+		// To close now, with requests unread, would reset the connection, and with it the
+		// bytes that the client has not yet read. It closes first, or the timer does.
 		c.shut = true
 		_ = syscall.Shutdown(c.fd, syscall.SHUT_WR)
 	}

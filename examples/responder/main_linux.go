@@ -1,5 +1,5 @@
-// Command responder serves the files of a directory by HTTP/1.1, on one event loop for
-// each CPU. It shows how a server on loop hands out what is made of pieces:
+// Command responder serves the files of a directory by HTTP/1.1, on one event loop for each
+// CPU. It shows how a server on loop sends responses that are made of pieces:
 //
 //   - A response is a status line, fields, a date, perhaps a body: each is appended where
 //     it is made, and a vecio.Writer sends all of them, and the responses to all requests
@@ -10,7 +10,7 @@
 //   - A client that does not read costs the high mark and no more: nothing else is read
 //     for it, requests neither, until the kernel has taken what is pending.
 //
-// Files are read on the loop, which is right while they are in the page cache. What may
+// Files are read on the loop, which is right while they are in the page cache. Work that may
 // have to wait for a disk belongs on a goroutine that comes back by Loop.Post.
 package main
 

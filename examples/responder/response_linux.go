@@ -12,16 +12,15 @@ import (
 // maxHead bounds a request: a longer one is refused.
 const maxHead = 8 << 10
 
-// A rest is what is to be sent of a large file.
+// A rest is the part of a large file that is still to be sent.
 type rest struct {
 	from io.ReaderAt
 	at   int64
 	left int64
 }
 
-// fill appends what was asked for, and reports whether there is more: it stops where
-// another step might not fit below the high mark, so that nothing is ever refused with
-// vecio.ErrFull.
+// fill appends the requested bytes, and reports whether there is more: it stops where another
+// step might not fit below the high mark, so that nothing is ever refused with vecio.ErrFull.
 func (c *conn) fill() (more bool, err error) {
 	for c.out.Pending()+most <= high {
 		if c.rest.left == 0 {
@@ -30,7 +29,7 @@ func (c *conn) fill() (more bool, err error) {
 			more, err = true, c.append()
 		}
 		switch {
-		case err == arena.ErrBudget: // it comes back as the kernel takes what is pending
+		case err == arena.ErrBudget: // it comes back as the kernel takes pending bytes
 			return true, nil
 		case err != nil || !more:
 			return false, err
@@ -63,7 +62,7 @@ func (c *conn) append() error {
 	default:
 		err = c.slots.Put(h)
 	}
-	if n == 0 { // the file has become shorter, and the client has been told its length
+	if n == 0 { // the file has become shorter, and the client has got its length
 		err = failure
 	}
 	return err
@@ -91,8 +90,8 @@ func (c *conn) respond() (bool, error) {
 	return true, c.answer(r, c.files.find(r))
 }
 
-// answer appends the head of a response, and the body if it is in memory. A nil request
-// is one that nobody understands.
+// answer appends the head of a response, and the body if it is in memory. A nil request is one
+// that cannot be parsed.
 func (c *conn) answer(r *http.Request, p *page) error {
 	end := "\r\n"
 	if r == nil || r.Close || !r.ProtoAtLeast(1, 1) || r.ContentLength != 0 {

@@ -15,11 +15,11 @@ import (
 // small is up to which size a file is kept in memory.
 const small = 16 << 10
 
-// A site is what there is, by path. It is read by all loops, and never changed.
+// A site is all pages, by path. It is read by all loops, and never changed.
 type site map[string]*page
 
 type page struct {
-	head string // but for the date and what says whether another response follows
+	head string // but for the date and the field on whether another response follows
 	body []byte
 	file *os.File // owned by the site; nil: the body is all
 	size int64

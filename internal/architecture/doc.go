@@ -1,4 +1,4 @@
-// Package architecture tests what no single package can test of itself: which
-// room may import which, what the library exports, and that the documents say
-// what the code does. It has no code but its tests.
+// Package architecture tests properties that no single package can test of itself: which
+// package may import which, the exported API of the library, and that the documents agree with
+// the code. It has no code but its tests.
 package architecture

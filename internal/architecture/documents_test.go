@@ -19,14 +19,16 @@ func TestDependenciesAreExplained(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^- `([^`]+)`: .+").FindAllStringSubmatch(read(t, "DEPS.md"), -1) {
 		explained[m[1]] = true
 	}
-	for _, path := range append(direct(t, "go.mod"), tools(t)...) {
-		if !explained[path] {
+	needed := slices.Concat(direct(t, "go.mod"), direct(t, "proxy/go.mod"), direct(t, "bench/go.mod"), tools(t))
+	slices.Sort(needed)
+	for _, path := range slices.Compact(needed) {
+		if !explained[path] && !strings.HasPrefix(path, module) {
 			t.Errorf("DEPS.md does not say why %s is needed", path)
 		}
 		delete(explained, path)
 	}
 	for path := range explained {
-		t.Errorf("DEPS.md explains %s, which go.mod does not require", path)
+		t.Errorf("DEPS.md explains %s, which no go.mod requires", path)
 	}
 }
 
@@ -43,6 +45,11 @@ func direct(t *testing.T, mod string) (paths []string) {
 // tools returns the modules of the tools that .ci/run builds.
 func tools(t *testing.T) (paths []string) {
 	mod := goMod(t, "tools/go.mod")
+	for _, r := range mod.Require {
+		if !r.Indirect {
+			paths = append(paths, r.Path)
+		}
+	}
 	for _, tool := range mod.Tool {
 		for _, r := range mod.Require {
 			if tool.Path == r.Path || strings.HasPrefix(tool.Path, r.Path+"/") {
@@ -80,7 +87,7 @@ var readmes = []string{"README.md", "README.zh-CN.md"}
 // TestReadmeCommands: both READMEs open with the same two commands, and those
 // are the first ones in them. .ci/run runs what is written there.
 func TestReadmeCommands(t *testing.T) {
-	want := "go run ./cmd/penstock demo\ngo test ./...\n"
+	want := "go run ./proxy/cmd/penstock demo\ngo test ./... ./proxy/... ./bench/...\n"
 	for _, name := range readmes {
 		if got := blocks(read(t, name), "sh"); len(got) == 0 || commands(got[0]) != want {
 			t.Errorf("the first commands of %s are not\n%s", name, want)
@@ -136,30 +143,19 @@ func TestReadmeUnused(t *testing.T) {
 	}
 }
 
-// TestReadmeFlags: the READMEs name exactly the flags that penstock proxy has.
-func TestReadmeFlags(t *testing.T) {
-	cmd := exec.Command("go", "run", "./cmd/penstock", "proxy", "--help")
-	cmd.Dir = root
-	help, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("penstock proxy --help: %v", err)
-	}
-	flag := regexp.MustCompile(`--[a-z][a-z-]*`)
-	has := make(map[string]bool)
-	for _, f := range flag.FindAllString(string(help), -1) {
-		has[f] = true
-	}
-	delete(has, "--help")
+// TestOverview: the chart of the READMEs has the figures of their tables.
+func TestOverview(t *testing.T) {
+	chart := read(t, "docs/overview.svg")
 	for _, name := range readmes {
-		text := read(t, name)
-		for f := range has {
-			if !strings.Contains(text, "`"+f) {
-				t.Errorf("%s does not explain %s", name, f)
-			}
+		rows := regexp.MustCompile(`(?m)^\| (?:bulk.*CPU per GB|user memory|大流量.*CPU|空闲会话).*$`).FindAllString(read(t, name), -1)
+		if len(rows) != 2 {
+			t.Fatalf("%s has %d rows of the chart, want 2", name, len(rows))
 		}
-		for _, table := range regexp.MustCompile("(?m)^\\| `(--[a-z-]+)").FindAllStringSubmatch(text, -1) {
-			if !has[table[1]] {
-				t.Errorf("%s explains %s, which penstock proxy does not have", name, table[1])
+		for _, row := range rows {
+			for _, figure := range regexp.MustCompile(`\| ([0-9.]+)`).FindAllStringSubmatch(row, -1) {
+				if !strings.Contains(chart, ">"+figure[1]+"<") {
+					t.Errorf("%s: the chart has no %s: %s", name, figure[1], row)
+				}
 			}
 		}
 	}

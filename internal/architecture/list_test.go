@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -25,13 +26,25 @@ type listed struct {
 	XTestImports []string
 }
 
-// list runs go list for an operating system on amd64. cgo is off, so that the
-// answer is the same on every machine.
+// everything is all packages of the three modules.
+var everything = []string{"./...", "./proxy/...", "./bench/..."}
+
+// built is the packages that are built for an operating system: on others than Linux the
+// library alone.
+func built(goos string) []string {
+	if goos == "linux" {
+		return everything
+	}
+	return everything[:1]
+}
+
+// list runs go list for an operating system on amd64, in the workspace. cgo is off, so that
+// the answer is the same on every machine.
 func list(t *testing.T, goos string, args ...string) []listed {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-json=Dir,ImportPath,Name,Export,Standard,Imports,Deps,TestImports,XTestImports"}, args...)...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH=amd64", "CGO_ENABLED=0", "GOFLAGS=")
+	cmd.Env = append(workspace(t), "GOOS="+goos, "GOARCH=amd64", "CGO_ENABLED=0", "GOFLAGS=")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -59,4 +72,14 @@ func read(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// workspace returns the environment of go commands that work on all modules.
+func workspace(t *testing.T) []string {
+	t.Helper()
+	work, err := filepath.Abs(filepath.Join(root, "go.work"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(os.Environ(), "GOWORK="+work, "GOFLAGS=")
 }

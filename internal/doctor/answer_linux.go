@@ -9,15 +9,15 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 )
 
-// An answer is what the call that a probe is about failed with. What failed of the
-// scaffolding around it, a listener or a connection, answers nothing.
+// An answer is the error of the call that is probed. A failure of the scaffolding around it, a
+// listener or a connection, is no answer.
 type answer struct{ error }
 
 // Unwrap returns the call's error.
 func (a answer) Unwrap() error { return a.error }
 
-// answered makes an answer of what a call said, unless that may be different next
-// time. It is nil if the call succeeded.
+// answered makes an answer of a call's error, unless that may be different next time. It is
+// nil if the call succeeded.
 func answered(call string, err error) error {
 	named := os.NewSyscallError(call, err)
 	switch err {
@@ -27,7 +27,7 @@ func answered(call string, err error) error {
 	return named
 }
 
-// expect compares what was set with what was wanted; call is how it was read.
+// expect compares the value that was set with the wanted one; call is how it was read.
 func expect(got, wanted int, call string, err error) error {
 	if err == nil && got != wanted {
 		return errNoEffect
@@ -35,21 +35,21 @@ func expect(got, wanted int, call string, err error) error {
 	return os.NewSyscallError(call, err)
 }
 
-// isAnswer tells whether an error says something of what was probed.
+// isAnswer reports whether an error is of the probed call.
 func isAnswer(err error) bool {
 	var a answer
 	return errors.As(err, &a) || errors.Is(err, errNoEffect) || errors.Is(err, feature.ErrNotSupported)
 }
 
-// refused tells whether an error says that what was probed is forbidden.
+// refused reports whether an error means that the probed call is forbidden.
 func refused(err error) bool {
 	return isAnswer(err) && (forbidden(err) || errors.Is(err, feature.ErrNotSupported))
 }
 
-// errNoEffect is what an option gets that can be set and does nothing.
+// errNoEffect is the error of an option that can be set and does nothing.
 var errNoEffect = errors.New("it is accepted and has no effect")
 
-// forbidden tells whether the kernel or a sandbox refuses to do a thing at all.
+// forbidden reports whether the kernel or a sandbox refuses to do a thing at all.
 func forbidden(err error) bool {
 	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOSYS)
 }
@@ -63,8 +63,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// callOf names the system call that failed, "" if that cannot be told. What follows
-// it in a SyscallError, as in "setsockopt SO_RCVLOWAT", is an argument.
+// callOf names the system call that failed, "" if that is unknown. The word after it in a
+// SyscallError, as in "setsockopt SO_RCVLOWAT", is an argument.
 func callOf(err error) string {
 	var failed *os.SyscallError
 	if !errors.As(err, &failed) {
@@ -77,13 +77,13 @@ func callOf(err error) string {
 // truth is whether something is so, which may not be known.
 type truth struct{ yes, known bool }
 
-// works is what a probe's error says of what was probed.
+// works is the finding of a probe by its error.
 func works(err error) truth { return truth{err == nil, err == nil || isAnswer(err)} }
 
-// IsZero leaves what is not known out of the JSON (omitzero).
+// IsZero leaves unknown findings out of the JSON (omitzero).
 func (t truth) IsZero() bool { return !t.known }
 
-// MarshalJSON writes true or false, and null for what is not known.
+// MarshalJSON writes true or false, and null if it is unknown.
 func (t truth) MarshalJSON() ([]byte, error) {
 	switch {
 	case !t.known:

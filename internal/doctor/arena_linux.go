@@ -6,7 +6,7 @@ import (
 	"github.com/penstock/penstock/arena"
 )
 
-// arenaMemory is what an arena for one loop, of the default size, is made of.
+// arenaMemory is the memory of an arena for one loop, of the default size.
 type arenaMemory struct {
 	Pages string `json:"pages,omitempty"`
 	Bytes int64  `json:"bytes"`

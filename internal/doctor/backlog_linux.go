@@ -9,14 +9,14 @@ import (
 // askedBacklog is the largest backlog that listen(2) is asked for.
 const askedBacklog = 1 << 16
 
-// enoughBacklog is what kernels since Linux 5.4 start with.
+// enoughBacklog is the default of kernels since Linux 5.4.
 const enoughBacklog = 4096
 
 // backlog is how many connections may wait to be accepted.
 type backlog struct {
 	Somaxconn number `json:"somaxconn,omitzero"`
-	Penstock  number `json:"listener_backlog,omitzero"` // what a listener gets that asks for nothing
-	Largest   number `json:"largest_backlog,omitzero"`  // what one gets that asks for 65,536
+	Penstock  number `json:"listener_backlog,omitzero"` // of a listener that asks for none
+	Largest   number `json:"largest_backlog,omitzero"`  // of one that asks for 65,536
 
 	err error
 	place

@@ -31,7 +31,7 @@ func (f buffers) judge() finding {
 		return finding{state: Unknown, found: "tcp_rmem and tcp_wmem cannot be read", cost: "a large pipe is never full if they are small"}
 	}
 	found := fmt.Sprintf("%s to receive, %s to send at most", size(f.ReceiveMax.value), size(f.SendMax.value))
-	// Half of a receive buffer is bytes, the rest is what the kernel needs for them
+	// Half of a receive buffer is bytes, the rest is the kernel's overhead
 	// (net.ipv4.tcp_adv_win_scale).
 	receive, send := f.ReceiveMax.value >= 2*largePipe, f.SendMax.value >= 2*largePipe
 	if receive && send {

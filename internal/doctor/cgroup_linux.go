@@ -20,9 +20,9 @@ func cgroupRoots(controllers string) []string {
 	return roots
 }
 
-// cgroups returns the directories that may limit this process by a controller: its
-// own and those above. In a container the path may be one of the host's, which is
-// not there; then the root is what there is.
+// cgroups returns the directories that may limit this process by a controller: its own and
+// those above. In a container the path may be one of the host's, which is not there; then
+// there is only the root.
 func (h host) cgroups(controller string) (dirs []string) {
 	text, _ := h.text("proc/self/cgroup")
 	for line := range strings.Lines(text) {

@@ -43,11 +43,11 @@ func readTime() time.Duration {
 	return best
 }
 
-// slowClock in ns is more than what reading without a system call takes and less
-// than one with it.
+// slowClock is longer than a reading without a system call and shorter than one with it, in
+// ns.
 const slowClock = 250
 
-// smallMove is what the smallest move takes, in ns (docs/pipe.md).
+// smallMove is the time of the smallest move, in ns (docs/pipe.md).
 const smallMove = 11_300
 
 func (f clock) judge() finding {

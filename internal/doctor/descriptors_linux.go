@@ -93,7 +93,7 @@ func (f descriptors) judge() finding {
 	return finding{state: OK, found: found}
 }
 
-// manyDescriptors is what container engines and systemd give services that ask for
+// manyDescriptors is the limit that container engines and systemd give services that ask for
 // many: 500,000 sessions.
 const manyDescriptors = 1 << 20
 

@@ -1,18 +1,17 @@
-// Package doctor finds out what this host and this process can do for Penstock, by
-// doing it: what is missing, what that costs, and what mends it. Versions are never
-// asked for; files of the kernel's tell limits and reasons, and what they do not
-// tell is left open.
+// Package doctor finds out what this host and this process can do for Penstock, by doing it:
+// missing features, their cost, and their remedy. Versions are never asked for. Files of the
+// kernel have limits and reasons; the rest is left open.
 //
 // [Examine] runs on Linux only. Its [Report] is for people (WriteText) or a JSON
 // object, whose names stay as they are:
 //
 //	{"checks": [{"name", "state", "found", "cost", "mend": [], "figures": {}}], "place", "able"}
 //
-// A state is ok, degraded (it works, less well), missing (it does not), unknown (it could
-// not be found out) or unused (it does not work, and this release does not use it). Any one
-// of mend is enough, unless it says otherwise; it is what mends it in this place: a unit of
-// systemd, a container and its engine, a machine.
-// Figures that are not known are left out. They are, by check:
+// A state is ok, degraded (it works, less well), missing (it does not), unknown (it could not
+// be found out) or unused (it does not work, and this release does not use it). Any one of
+// mend is enough, unless it says otherwise; it is the remedy for this place: a unit of
+// systemd, a container and its engine, a machine. Figures that are not known are left out.
+// They are, by check:
 //
 //	loopback         ipv4, ipv6, interfaces_up: any, the loopback one included
 //	descriptors      soft, hard, nr_open, raisable: hard by this process, free: had, of 64,
@@ -20,7 +19,7 @@
 //	splice           moved_bytes
 //	pipe-size        pipe_max_size, largest_bytes: had
 //	pipe-quota       pipe_user_pages_soft, pipe_user_pages_hard, whole_pipes: of 1 MiB, had
-//	                 at once, of 80; end: what the next one met ("none": not tried, "degraded",
+//	                 at once, of 80; end: the end of the next one ("none": not tried, "degraded",
 //	                 "refused", "no files", "no descriptors", "other"), degraded_bytes,
 //	                 budget_pages: that Penstock makes of the quota, most_pipes: by the
 //	                 descriptors, page_bytes, resizable
@@ -42,7 +41,6 @@
 //	arena            pages: the kind, bytes, huge_bytes: of these, bound: to a NUMA node; for one loop
 //	io_uring         works, io_uring_disabled
 //	bpf              maps, sockmap, unprivileged_bpf_disabled, cap_bpf: or CAP_SYS_ADMIN
-//	syscall-counter  tool, yama_ptrace_scope, perf_event_paranoid
 //	capabilities     effective: in hexadecimal, has, lacks, ip_unprivileged_port_start, uid,
 //	                 nested_user_namespace
 //	seccomp          mode: 0 none, 2 a filter, filters, no_new_privs, refused: calls,

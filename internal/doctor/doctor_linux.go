@@ -7,22 +7,17 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Options says what the doctor has to know of the program it is part of. All of it
-// may be left out.
+// Options are facts on the program that the doctor is part of. All of it may be left out.
 type Options struct {
 	// Sessions returns how many sessions that many descriptors allow. The default
 	// is two for each.
 	Sessions func(descriptors int) int
-
-	// Counter finds the tool that counts system calls for the benchmark, by trying
-	// it. Without it nothing is said of that.
-	Counter func() (tool string, err error)
 }
 
-// Examine finds out what this host and this process can do. Each of its probes is
-// bounded in time, closes what it opens, and changes nothing on the host; for some
-// milliseconds up to 80 pipes of 1 MiB are charged to the user. It never fails:
-// what cannot be found out is Unknown.
+// Examine finds out what this host and this process can do. Each of its probes is bounded in
+// time, closes what it opens, and changes nothing on the host; for some milliseconds up to 80
+// pipes of 1 MiB are charged to the user. It never fails: a fact that cannot be found out is
+// Unknown.
 func Examine(o Options) *Report { return examine(o, host{os.DirFS("/")}) }
 
 // fewDescriptors is how many a proxy needs for its only session, beside those that
@@ -76,8 +71,8 @@ type finding struct {
 	unable bool
 }
 
-// The topics in the order of the report, without the descriptors, which come after
-// the first one. Seccomp comes last: it tells what was refused before.
+// The topics in the order of the report, without the descriptors, which come after the first
+// one. Seccomp comes last: it has the calls that were refused before.
 var topics = []topic{
 	{"loopback", lookLoopback},
 	{"splice", lookSplice},
@@ -100,14 +95,13 @@ var topics = []topic{
 	{"arena", lookArena},
 	{"io_uring", lookIoUring},
 	{"bpf", lookBPF},
-	{"syscall-counter", lookCounter},
 	{"capabilities", lookCapabilities},
 	{"seccomp", lookSeccomp},
 }
 
 func (p *patient) check(t topic) Check {
 	figures := t.look(p)
-	if figures == nil { // nobody asks
+	if figures == nil { // not asked for
 		return Check{}
 	}
 	f := figures.judge()
@@ -117,8 +111,7 @@ func (p *patient) check(t topic) Check {
 	return Check{Name: t.name, State: f.state, Found: f.found, Cost: f.cost, Mend: f.mend, Figures: figures, needs: f.needs, unable: f.unable}
 }
 
-// A patient is the process that is examined, and what earlier probes have found
-// that later ones build on.
+// A patient is the process that is examined, and findings of earlier probes for later ones.
 type patient struct {
 	host
 	Options
@@ -156,7 +149,7 @@ func (p *patient) sandbox(err error) {
 	p.refused = p.noted(p.refused, err)
 }
 
-// sandboxUnused is sandbox for what this release does not use.
+// sandboxUnused is sandbox for calls that this release does not use.
 func (p *patient) sandboxUnused(err error) { p.unused = p.noted(p.unused, err) }
 
 func (p *patient) noted(calls []string, err error) []string {

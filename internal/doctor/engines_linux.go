@@ -11,7 +11,7 @@ import (
 // ioUring is whether rings can be made.
 type ioUring struct {
 	Works    bool   `json:"works"`
-	Disabled number `json:"io_uring_disabled,omitzero"` // 0: for nobody, 1: for most, 2: for all
+	Disabled number `json:"io_uring_disabled,omitzero"` // 0: for none, 1: for most, 2: for all
 
 	err error
 	place
@@ -38,7 +38,7 @@ func (f ioUring) judge() finding {
 	return finding{state: Unknown, found: "could not be tried: " + cause(f.err), cost: ifMissing + "nothing: this release does not use it"}
 }
 
-// unused is the verdict on what is not there, and is not used.
+// unused is the verdict on a feature that is missing, and is not used.
 func unused(found string) finding {
 	return finding{state: Unused, found: found + "; this release does not use it"}
 }

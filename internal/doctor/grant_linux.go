@@ -20,8 +20,8 @@ type purpose struct {
 var purposes = []purpose{
 	{sys.CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE", true, "listening on ports below %s"},
 	{sys.CAP_SYS_RESOURCE, "SYS_RESOURCE", true, "pipes beyond the user's quota, descriptors beyond the hard limit"},
-	{sys.CAP_SYS_ADMIN, "SYS_ADMIN", false, "network namespaces of penstock bench"},
-	{sys.CAP_SYS_PTRACE, "SYS_PTRACE", false, "counting system calls in penstock bench"},
+	{sys.CAP_SYS_ADMIN, "SYS_ADMIN", false, "network namespaces of penstock-bench"},
+	{sys.CAP_SYS_PTRACE, "SYS_PTRACE", false, "counting system calls in penstock-bench"},
 	{sys.CAP_NET_ADMIN, "NET_ADMIN", false, "maps of sockets, transparent proxying"},
 	{sys.CAP_NET_RAW, "NET_RAW", false, "binding to addresses of others"},
 	{sys.CAP_BPF, "BPF", false, "BPF programs"},
@@ -49,9 +49,9 @@ func (c capabilities) without(names []string) (lacking []string) {
 	return lacking
 }
 
-// grantAll adds to the mends of the checks that need capabilities how to have them.
-// It is said once, in the last of these checks, and for all of them: setcap(8) and
-// docker run take away what they are not told.
+// grantAll adds to the mends of the checks that need capabilities how to have them. It is said
+// once, in the last of these checks, and for all of them: setcap(8) and docker run take away
+// the others.
 func (p *patient) grantAll(checks []Check) {
 	needed := func(c Check) bool { return len(c.needs) > 0 }
 	last := -1
@@ -70,7 +70,8 @@ func (p *patient) grantAll(checks []Check) {
 	}
 }
 
-// union is what the checks need, and what an ordinary user's process has already.
+// union is the capabilities that the checks need, and those that an ordinary user's process
+// has already.
 func (p *patient) union(checks []Check) (names []string) {
 	for _, c := range purposes {
 		needed := func(check Check) bool { return slices.Contains(check.needs, c.name) }
@@ -105,8 +106,8 @@ func (p place) grant(names []string) []string {
 	return []string{"as root, or " + setcap(names) + " where no_new_privs and the bounding set let it be of use"}
 }
 
-// grantContainer is grant for a container, whose engine keeps what it was not told
-// to add out of the bounding set, and gives ordinary users' processes nothing.
+// grantContainer is grant for a container, the engine of which keeps capabilities that were
+// not added out of the bounding set, and gives ordinary users' processes nothing.
 func (p place) grantContainer(names []string) []string {
 	add := "--cap-add " + strings.Join(names, " --cap-add ")
 	list := "capabilities: {add: [" + strings.Join(names, ", ") + "]}"

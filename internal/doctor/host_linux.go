@@ -46,8 +46,7 @@ func (h host) numbers(path string) (all []int64) {
 	return all
 }
 
-// field returns what follows "name:" in a file of such lines, like
-// /proc/self/status.
+// field returns the text after "name:" in a file of such lines, like /proc/self/status.
 func (h host) field(path, name string) (string, bool) {
 	text, _ := h.text(path)
 	for line := range strings.Lines(text) {
@@ -64,8 +63,8 @@ func (h host) status(name string) number {
 	return parse(text)
 }
 
-// contained tells whether this process runs in a container, and whose. Docker and Podman leave
-// a file behind; Podman, LXC and systemd-nspawn set $container (systemd.exec(5),
+// contained reports whether this process runs in a container, and of which engine. Docker and
+// Podman leave a file behind; Podman, LXC and systemd-nspawn set $container (systemd.exec(5),
 // CONTAINER_INTERFACE); a pod of Kubernetes has the variables of its services.
 func (h host) contained() (bool, engine) {
 	there := func(path string) bool {
@@ -101,7 +100,7 @@ func (h host) unit() string {
 	return ""
 }
 
-// virtual tells whether the machine is a virtual one, as far as it says so: by the flag of
+// virtual reports whether the machine is a virtual one, as far as it says so: by the flag of
 // its processors (CPUID.1:ECX[31], which x86 keeps for it), Xen's directory, or the name that
 // its firmware gives it.
 func (h host) virtual() bool {
@@ -118,9 +117,8 @@ func (h host) virtual() bool {
 	})
 }
 
-// namespaced tells whether this process runs in another user namespace than the first,
-// of which /proc/self/ns/user says this (PROC_USER_INIT_INO,
-// include/linux/proc_ns.h).
+// namespaced reports whether this process runs in another user namespace than the first, which
+// /proc/self/ns/user leads to (PROC_USER_INIT_INO, include/linux/proc_ns.h).
 func (h host) namespaced() bool {
 	namespace, err := fs.ReadLink(h.files, "proc/self/ns/user")
 	return err == nil && namespace != "user:[4026531837]"

@@ -58,7 +58,7 @@ func (p place) moreHugePages(setting string, allowed number) []string {
 	return mend
 }
 
-// chosen returns what stands in brackets, as in "always [madvise] never".
+// chosen returns the word in brackets, as in "always [madvise] never".
 func chosen(setting string) string {
 	_, after, _ := strings.Cut(setting, "[")
 	word, _, _ := strings.Cut(after, "]")

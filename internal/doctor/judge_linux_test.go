@@ -261,12 +261,6 @@ func TestJudgeLaterFeatures(t *testing.T) {
 		{"unprivileged maps", bpf{Maps: true, sockmap: refusal("bpf", syscall.EPERM), place: container}, Unused, false, "none of sockets: ", "", ""},
 		{"sandboxed", bpf{CapBPF: true, maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), place: service}, Unused, false, "refused", "", ""},
 		{"no descriptors", bpf{maps: syscall.EMFILE, sockmap: syscall.EMFILE}, Unknown, false, "", "", ""},
-
-		{"counter", counter{Tool: "strace"}, OK, false, "strace", "", ""},
-		{"no counter", counter{err: errors.New("not found"), Ptrace: known(1), place: bare}, Unused, false, "no system calls, strace, installed, would: not found; serving is not concerned", "", ""},
-		{"may not trace", counter{err: errors.New("strace: attach: ptrace(PTRACE_SEIZE, 1): Operation not permitted"), Ptrace: known(2), place: container}, Unused, false, "as root it would (kernel.yama.ptrace_scope is 2)", "", ""},
-		{"no descriptors to count", counter{err: os.NewSyscallError("pipe2", syscall.EMFILE), place: container}, Unknown, false, "could not be tried: pipe2: too many", "", ""},
-		{"no pipes to count", counter{err: os.NewSyscallError("pipe2", syscall.EPERM), place: container}, Unknown, false, "could not be tried: pipe2", "", ""},
 	})
 }
 

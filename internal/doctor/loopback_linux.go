@@ -12,7 +12,7 @@ import (
 // soon bounds each exchange over loopback, which takes microseconds.
 const soon = 2 * time.Second
 
-// loopback is what TCP over the loopback interface does.
+// loopback is the finding on TCP over the loopback interface.
 type loopback struct {
 	IPv4 bool   `json:"ipv4"`
 	IPv6 bool   `json:"ipv6"`
@@ -57,7 +57,7 @@ func (f loopback) judge() finding {
 	}
 	verdict := finding{
 		state: Degraded, found: "no TCP connection over loopback: " + cause(f.why()), mend: f.mend(),
-		cost: "clients and targets on this host are out of reach, penstock bench and demo fail, and what is unknown below could not be tried; other interfaces are served",
+		cost: "clients and targets on this host are out of reach, penstock-bench and demo fail, and what is unknown below could not be tried; other interfaces are served",
 	}
 	if f.cannotServe() {
 		verdict.state, verdict.unable = Missing, true
@@ -74,9 +74,9 @@ func (f loopback) why() error {
 	return f.ipv4
 }
 
-// cannotServe tells whether there is nothing to listen on, or a call without which
-// nobody listens is refused. That loopback leads nowhere does not keep Penstock from
-// serving other interfaces.
+// cannotServe reports whether there is nothing to listen on, or a call that every listener
+// needs is refused. That loopback leads nowhere does not keep Penstock from serving other
+// interfaces.
 func (f loopback) cannotServe() bool {
 	err := f.why()
 	switch callOf(err) {
@@ -157,7 +157,7 @@ func listen(network string, control func(fd int) error) (*net.TCPListener, error
 	return l.(*net.TCPListener), nil
 }
 
-// controls makes of a function on a descriptor what package net takes.
+// controls makes of a function on a descriptor one that package net takes.
 func controls(f func(fd int) error) func(string, string, syscall.RawConn) error {
 	if f == nil {
 		return nil
@@ -174,7 +174,7 @@ func control(raw syscall.RawConn, f func(fd int) error) error {
 	return err
 }
 
-// inspect is control for what has a RawConn.
+// inspect is control for a connection with a RawConn.
 func inspect(c syscall.Conn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

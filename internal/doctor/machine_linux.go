@@ -61,8 +61,8 @@ func (f cpus) throttled(found string, limit float64) finding {
 	}
 }
 
-// sessionBytes is about what an idle session takes of the program's own memory. The
-// kernel's, for its sockets, is not in it.
+// sessionBytes is about the program's own memory for an idle session, in bytes. The kernel's,
+// for its sockets, is not in it.
 const sessionBytes = 10_000
 
 // memory is how much of it sessions may take.

@@ -38,7 +38,7 @@ func (f option) judge() finding {
 	return finding{state: Unknown, found: "could not be tried: " + cause(f.err), cost: ifMissing + f.cost}
 }
 
-// set sets an option of a connection, whose name is for the error.
+// set sets an option of a connection; name is for the error.
 func set(c syscall.Conn, name string, level, option, value int) error {
 	return inspect(c, func(fd int) error {
 		return answered("setsockopt "+name, sys.SetsockoptInt(fd, level, option, value))
@@ -78,8 +78,7 @@ func tryLowat() error {
 	return nil
 }
 
-// arrives waits until the client's bytes are at the server and compares what poll
-// says of it.
+// arrives waits until the client's bytes are at the server and compares poll's answer.
 func arrives(client, server *net.TCPConn, readable bool) error {
 	acknowledged := func() (done bool, err error) {
 		err = inspect(client, func(fd int) error {
@@ -156,7 +155,7 @@ func tryReuseport() error {
 	return err
 }
 
-// zerocopy is what becomes of MSG_ZEROCOPY.
+// zerocopy is the finding on MSG_ZEROCOPY.
 type zerocopy struct {
 	option
 	Copied truth `json:"copied_on_loopback,omitzero"`

@@ -95,7 +95,7 @@ func (f pipeSize) spent() string {
 // start with gives, 64.
 const manyPipes = 80
 
-// What the kernel said after the last whole pipe.
+// The kernel's answers after the last whole pipe.
 const (
 	endNone        = "none"           // all were made
 	endDegraded    = "degraded"       // a pipe of less than the default size
@@ -110,7 +110,7 @@ type pipeQuota struct {
 	Soft     number `json:"pipe_user_pages_soft,omitzero"` // 0: none
 	Hard     number `json:"pipe_user_pages_hard,omitzero"`
 	Whole    int    `json:"whole_pipes"`              // of 1 MiB, had at once
-	End      string `json:"end"`                      // what the next one met
+	End      string `json:"end"`                      // the end of the next one
 	Degraded int64  `json:"degraded_bytes,omitempty"` // size of a pipe beyond the quota
 	Budget   int64  `json:"budget_pages"`             // for Penstock's pipes
 	Pipes    int64  `json:"most_pipes"`               // by the descriptors, whatever their size
@@ -135,8 +135,8 @@ func lookPipeQuota(p *patient) facts {
 	return f
 }
 
-// What package pipe does where no quota binds: 16 pages for each pipe, pipes on a
-// quarter of the descriptors, 1 GiB at most.
+// The limits of package pipe where no quota binds: 16 pages for each pipe, pipes on a quarter
+// of the descriptors, 1 GiB at most.
 const (
 	defaultSlots = 16
 	mostPages    = 1 << 18
@@ -184,7 +184,7 @@ func (f *pipeQuota) end(err error) {
 	}
 }
 
-// exempt tells whether the process got more than the quota.
+// exempt reports whether the process got more than the quota.
 func (f pipeQuota) exempt() bool {
 	pages := int64(f.Whole) * largePipe / f.PageSize
 	return f.Soft.known && f.Soft.value > 0 && pages > f.Soft.value
@@ -206,23 +206,23 @@ func (f pipeQuota) judge() finding {
 		verdict.mend = []string{f.letRead(quotaFiles)}
 	default:
 		verdict.mend = f.raise()
-		if !f.nested { // what the quota asks for, the first user namespace has
+		if !f.nested { // the quota asks for capabilities of the first user namespace
 			verdict.needs = []string{"SYS_RESOURCE"}
 		}
 	}
 	return verdict
 }
 
-// quotaFiles are what Penstock makes its budget of. Without them it takes the
-// kernel's default for the quota, and itself for bound by it.
+// quotaFiles are the sources of Penstock's budget. Without them it takes the kernel's default
+// for the quota, and assumes that it binds.
 const quotaFiles = "/proc/sys/fs/pipe-user-pages-* and /proc/self/ns/user"
 
-// unbound tells whether no quota ended the trial.
+// unbound reports whether no quota ended the trial.
 func (f pipeQuota) unbound() bool { return f.End == endNone || f.End == endDescriptors }
 
 func (f pipeQuota) whole() string { return several(f.Whole, "pipe of 1 MiB", "pipes of 1 MiB") }
 
-// ended says what the kernel said after the last whole pipe.
+// ended returns the kernel's answer after the last whole pipe, in words.
 func (f pipeQuota) ended() string {
 	switch f.End {
 	case endNone:
@@ -247,7 +247,7 @@ func (f pipeQuota) quota() string {
 	return f.Soft.String() + " pages"
 }
 
-// budget says what Penstock makes of the quota: half of it for large pipes at most.
+// budget describes Penstock's budget of the quota: half of it for large pipes at most.
 func (f pipeQuota) budget() string {
 	return fmt.Sprintf("%s of 64 KiB, or %s of 1 MiB", exact(f.small()), exact(f.large()))
 }
@@ -258,7 +258,7 @@ func (f pipeQuota) large() int64 { return min(f.Budget/2*f.PageSize/largePipe, f
 // wanted is the budget in pages if no quota were in the way.
 func (f pipeQuota) wanted() int64 { return min(f.Pipes*defaultSlots, mostPages) }
 
-// others says what other processes of the user hold, if that can be told.
+// others describes the pages of the user's other processes, if they are known.
 func (f pipeQuota) others() string {
 	missing := f.Soft.value - int64(f.Whole)*f.largePages()
 	switch {
@@ -272,8 +272,8 @@ func (f pipeQuota) others() string {
 
 func (f pipeQuota) largePages() int64 { return largePipe / f.PageSize }
 
-// left is how many pages Penstock can have: its budget, or what was had where that is
-// less. A pipe that could not grow counts, one that was made too small does not.
+// left is how many pages Penstock can have: its budget, or the pages that it got where these
+// are fewer. A pipe that could not grow counts, one that was made too small does not.
 func (f pipeQuota) left() int64 {
 	had := int64(f.Whole) * f.largePages()
 	switch {

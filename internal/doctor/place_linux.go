@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// place is where this process runs, on which the words of what mends it depend.
+// place is where this process runs; the words of a remedy depend on it.
 type place struct {
 	container bool
 	engine    engine // of the container
 	unit      string // of systemd that this process is; empty: none
-	init      string // what runs as process 1 outside of a container; empty: unknown
+	init      string // program of process 1 outside of a container; empty: unknown
 	virtual   bool   // the machine is one
-	nested    bool   // in a user namespace of its own, whose capabilities lift no limit of the host's
+	nested    bool   // in a user namespace of its own; its capabilities lift no limit of the host's
 	seccomp   number // mode: 2 is a filter
 	user      int
 
-	effective, bound capabilities // in force, and what files can give
+	effective, bound capabilities // in force, and those that files can give
 	noNewPrivs       bool         // files give none
 }
 
-// An engine is what runs a container.
+// An engine runs a container.
 type engine string
 
 const (
@@ -50,8 +50,8 @@ func (p place) String() string {
 	return where
 }
 
-// started says how to start the container: with options of docker run's, or what a pod's
-// manifest says in their place.
+// started says how to start the container: with options of docker run's, or the part of a
+// pod's manifest in their place.
 func (p place) started(options, manifest string) string {
 	switch p.engine {
 	case inKubernetes:
@@ -87,7 +87,7 @@ func (p place) service(settings string) []string {
 	return []string{"systemd: " + settings}
 }
 
-// filtered tells whether a seccomp filter may have refused a call.
+// filtered reports whether a seccomp filter may have refused a call.
 func (p place) filtered() bool { return p.seccomp.value == 2 }
 
 // allow says how to let this process make a system call that was refused.

@@ -18,7 +18,7 @@ const timeWait = 60
 // commonPorts is the width of the range that kernels start with, 32768 to 60999.
 const commonPorts = 28_232
 
-// ports is what connections to targets are made from.
+// ports is the local ports for connections to targets.
 type ports struct {
 	Lowest    number `json:"lowest,omitzero"`
 	Highest   number `json:"highest,omitzero"`
@@ -55,9 +55,9 @@ func lookPorts(p *patient) facts {
 	return f
 }
 
-// reuses tells whether a port that waits is taken again for the same target, after a
-// second, instead of being out of use for all its time (tcp_twsk_unique,
-// net/ipv4/tcp_ipv4.c). The target has to send timestamps too.
+// reuses reports whether a port that waits is taken again for the same target, after a second,
+// instead of being out of use for all its time (tcp_twsk_unique, net/ipv4/tcp_ipv4.c). The
+// target has to send timestamps too.
 func (f ports) reuses() bool { return f.Reuse.value == 1 && f.Stamps != known(0) }
 
 // wait is for how many seconds a port is out of use.
@@ -84,8 +84,8 @@ func within(list string, lowest, highest int64) (n int64) {
 	return n
 }
 
-// latePort connects from a chosen address whose port is chosen by connect(2) and
-// not by bind(2), so that one port serves many targets.
+// latePort connects from a chosen address, with a port that is chosen by connect(2) and not by
+// bind(2), so that one port serves many targets.
 func latePort() error {
 	network, address := either(), netip.MustParseAddrPort("127.0.0.1:0")
 	if network == "tcp6" {

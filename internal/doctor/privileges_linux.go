@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -67,9 +66,9 @@ func (f privileges) judge() finding {
 	return finding{state: Degraded, found: found, cost: strings.Join(costs, "; "), needs: names}
 }
 
-// misses tells whether the lack of a capability has a consequence: CAP_SYS_ADMIN
-// lifts the quota of pipes too, either of them in the first user namespace only,
-// and ports may be free to all.
+// misses reports whether the lack of a capability has a consequence: CAP_SYS_ADMIN lifts the
+// quota of pipes too, either of them in the first user namespace only, and ports may be free
+// to all.
 func (f privileges) misses(bit int) bool {
 	switch {
 	case bit == sys.CAP_SYS_RESOURCE:
@@ -129,40 +128,4 @@ func (f seccomp) judge() finding {
 		state: Degraded, found: "a filter, which refused " + strings.Join(f.Refused, ", "),
 		cost: "see there", mend: f.allow(strings.Join(f.Refused, " ")),
 	}
-}
-
-// counter is what can count system calls.
-type counter struct {
-	Tool     string `json:"tool,omitempty"`
-	Ptrace   number `json:"yama_ptrace_scope,omitzero"`
-	Paranoid number `json:"perf_event_paranoid,omitzero"`
-
-	err error
-	place
-}
-
-func lookCounter(p *patient) facts {
-	if p.Counter == nil {
-		return nil
-	}
-	f := counter{Ptrace: p.parameter("kernel.yama.ptrace_scope"), Paranoid: p.parameter("kernel.perf_event_paranoid"), place: p.place}
-	f.Tool, f.err = p.Counter()
-	return f
-}
-
-func (f counter) judge() finding {
-	if f.err == nil {
-		return finding{state: OK, found: f.Tool + " counts system calls for penstock bench"}
-	}
-	mend := "strace, installed, would"
-	switch errno := syscall.Errno(0); {
-	case errors.As(f.err, &errno): // tools say theirs in words: this is of starting one
-		return finding{state: Unknown, found: "could not be tried: " + cause(f.err), cost: "penstock bench shows no system calls; serving is not concerned"}
-	case strings.Contains(f.err.Error(), syscall.EPERM.Error()), strings.Contains(f.err.Error(), "Operation not permitted"):
-		mend = "as root it would"
-		if f.Ptrace.value > 0 {
-			mend += fmt.Sprintf(" (kernel.yama.ptrace_scope is %s)", f.Ptrace)
-		}
-	}
-	return finding{state: Unused, found: "penstock bench shows no system calls, " + mend + ": " + cause(f.err) + "; serving is not concerned"}
 }

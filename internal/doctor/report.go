@@ -17,12 +17,12 @@ const (
 	Unused State = "unused"
 )
 
-// Check is what was found out about one thing.
+// Check is the finding on one thing.
 type Check struct {
 	Name  string   `json:"name"`
 	State State    `json:"state"`
-	Found string   `json:"found"` // what was found, with its figures
-	Cost  string   `json:"cost"`  // what the state costs; empty if it is OK
+	Found string   `json:"found"` // the finding, with its figures
+	Cost  string   `json:"cost"`  // the cost of the state; empty if it is OK
 	Mend  []string `json:"mend"`  // commands or settings, any of which mends it
 
 	// Figures are the measured values that Found speaks of. A value that could not
@@ -33,7 +33,7 @@ type Check struct {
 	unable bool     // Penstock cannot run
 }
 
-// Report is the whole of what was found.
+// Report is all findings.
 type Report struct {
 	Checks []Check `json:"checks"`
 	Place  string  `json:"place"` // where it was found, on which Mend depends

@@ -43,10 +43,10 @@ func (f splice) judge() finding {
 	return finding{state: Missing, found: "refused: " + cause(f.err), cost: copying, mend: f.allow(callOf(f.err))}
 }
 
-// ifMissing begins the cost of what could not be found out.
+// ifMissing begins the cost of an unknown feature.
 const ifMissing = "if it is missing, "
 
-// The figures of docs/pipe.md, by what is missing.
+// The figures of docs/pipe.md, by the missing feature.
 const (
 	copying    = "every byte is copied: a read of 64 KiB takes 1.2 times as long, one of 256 KiB 2.4 times"
 	smallPipes = "large reads go through pipes of %s instead of 1 MiB: with 64 KiB one of 128 KiB takes 1.5 times as long, one of 256 KiB 2.0 times, one of 1 MiB 1.2 times"

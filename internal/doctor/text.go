@@ -14,8 +14,8 @@ const width = 100
 // stateWidth is the column of the longest state and a gap.
 const stateWidth = len(Degraded) + 2
 
-// WriteText writes the report for people: a line for each check that is OK, and
-// what the others cost and what mends them below their line.
+// WriteText writes the report for people: a line for each check that is OK, and the cost and
+// the remedy of the others below their line.
 func (r *Report) WriteText(w io.Writer) error {
 	nameWidth := 0
 	for _, c := range r.Checks {

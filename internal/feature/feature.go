@@ -19,7 +19,7 @@ import (
 // wraps errors.ErrUnsupported.
 var ErrNotSupported = fmt.Errorf("not supported here: %w", errors.ErrUnsupported)
 
-// Error says which feature is refused and what the kernel answered.
+// Error names the refused feature, and wraps the error of the kernel.
 type Error struct {
 	Feature string // such as "splice"
 	Err     error  // the cause; may be nil
@@ -33,7 +33,7 @@ func (e *Error) Error() string {
 	return "penstock: " + e.Feature + ": " + ErrNotSupported.Error() + ": " + e.Err.Error()
 }
 
-// Is matches ErrNotSupported and what that wraps.
+// Is matches ErrNotSupported and the errors that it wraps.
 func (e *Error) Is(target error) bool {
 	return target == ErrNotSupported || target == errors.ErrUnsupported
 }
@@ -44,8 +44,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Probe is a question with a memory. The zero value asks nothing; set Do. It is
 // safe for concurrent use.
 type Probe struct {
-	// Do tries the feature and undoes what it did. An error that matches
-	// ErrNotSupported, and no error, are conclusive; any other is not.
+	// Do tries the feature and undoes it. An error that matches ErrNotSupported, and no error,
+	// are conclusive; any other is not.
 	Do func() error
 
 	mu     sync.Mutex
@@ -54,9 +54,9 @@ type Probe struct {
 
 type answer struct{ err error }
 
-// Supported returns nil if the feature works, an error that matches
-// ErrNotSupported if it is refused, and another if it could not be told now. It
-// costs one atomic load, and allocates nothing, once the answer is known.
+// Supported returns nil if the feature works, an error that matches ErrNotSupported if it is
+// refused, and another if the result is not conclusive. It costs one atomic load, and
+// allocates nothing, once the answer is known.
 func (p *Probe) Supported() error {
 	if a := p.answer.Load(); a != nil {
 		return a.err

@@ -8,15 +8,15 @@ var (
 	sockmap = Probe{Do: func() error { return tryBPF("sockmap", sys.BPF_MAP_TYPE_SOCKMAP) }}
 )
 
-// IoUring tells whether this process may make a ring with io_uring_setup(2).
+// IoUring reports whether this process may make a ring with io_uring_setup(2).
 func IoUring() error { return ioUring.Supported() }
 
-// BPF tells whether this process may make a map with bpf(2), the least that a
-// program of BPF's needs.
+// BPF reports whether this process may make a map with bpf(2), the least that a BPF program
+// needs.
 func BPF() error { return bpf.Supported() }
 
-// Sockmap tells whether this process may make a map of sockets
-// (BPF_MAP_TYPE_SOCKMAP), which needs CAP_NET_ADMIN besides.
+// Sockmap reports whether this process may make a map of sockets (BPF_MAP_TYPE_SOCKMAP), which
+// needs CAP_NET_ADMIN as well.
 func Sockmap() error { return sockmap.Supported() }
 
 func tryIoUring() error {

@@ -20,14 +20,14 @@ var (
 // HugePageSize is the size of the pages that HugePages asks for, in bytes.
 const HugePageSize = 2 << 20
 
-// HugePages tells whether this process gets a page of 2 MiB from those that the
-// administrator has set aside (MAP_HUGETLB of mmap(2)). ENOMEM says that none is
-// free, which may be different next time.
+// HugePages reports whether this process gets a page of 2 MiB from the pages that the
+// administrator has reserved (MAP_HUGETLB of mmap(2)). ENOMEM means that none is free, which
+// may be different next time.
 func HugePages() error { return hugePages.Supported() }
 
-// TransparentHugePages tells whether memory that is marked with MADV_HUGEPAGE
-// (madvise(2)) is made of huge pages. That it was not, by setting or for lack of
-// contiguous memory, may be different next time.
+// TransparentHugePages reports whether memory that is marked with MADV_HUGEPAGE (madvise(2))
+// is made of huge pages. If it is not, by setting or for lack of contiguous memory, that may
+// be different next time.
 func TransparentHugePages() error { return transparentHugePages.Supported() }
 
 func tryHugePages() error {
@@ -37,8 +37,8 @@ func tryHugePages() error {
 		return judge(feature, "mmap MAP_HUGETLB", err)
 	}
 	defer sys.Munmap(b)
-	// The mapping has reserved a page, but a cgroup may still refuse it, by SIGBUS
-	// to whoever touches it.
+	// The mapping has reserved a page, but a cgroup may still refuse it, by SIGBUS on the
+	// first access.
 	if err := sys.Madvise(b, sys.MADV_POPULATE_WRITE); err != nil {
 		return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
 	}

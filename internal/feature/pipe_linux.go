@@ -12,12 +12,12 @@ var (
 	pipeResize = Probe{Do: tryPipeResize}
 )
 
-// Splice tells whether this process may make pipes and splice(2) a socket into
-// one and out again. See Probe.Supported for the errors.
+// Splice reports whether this process may make pipes and splice(2) a socket into one and out
+// again. See Probe.Supported for the errors.
 func Splice() error { return splice.Supported() }
 
-// PipeResize tells whether this process may read and set the size of a pipe. That
-// the quota for larger pipes is spent is no refusal.
+// PipeResize reports whether this process may read and set the size of a pipe. A spent quota
+// for larger pipes is no refusal.
 func PipeResize() error { return pipeResize.Supported() }
 
 func trySplice() error {

@@ -1,7 +1,10 @@
 package sys
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,12 +42,106 @@ func Connect(fd int, to netip.AddrPort) error {
 	return unix.Connect(fd, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 }
 
-// AbortOnClose makes close(2) send a reset in place of what is queued and a FIN:
-// SO_LINGER with a time of 0 (socket(7)).
+// AbortOnClose makes close(2) send a reset in place of queued bytes and a FIN: SO_LINGER with
+// a time of 0 (socket(7)).
 func AbortOnClose(fd int) error {
 	return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 }
 
-// Dup returns a second descriptor for what fd refers to, with fcntl(2)
-// F_DUPFD_CLOEXEC. The caller owns it.
+// Dup returns a second descriptor of fd's open file, with fcntl(2) F_DUPFD_CLOEXEC. The caller
+// owns it.
 func Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
+
+// UnixStreamSocket makes a non-blocking stream socket of the unix domain with
+// socket(2). The caller owns it.
+func UnixStreamSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	return max(fd, -1), err
+}
+
+// ConnectUnix connects to a path, or for a name that begins with @ to a name of the abstract
+// namespace, with connect(2). On a non-blocking socket the error is EAGAIN while the
+// listener's queue is full. It goes through the scheduler: looking up a path may wait for a
+// file system.
+func ConnectUnix(fd int, path string) error {
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+}
+
+// ConnectNow is Connect for a TCP socket that is surely non-blocking, for which
+// connect(2) does not wait: so it is a raw call, see the package's documentation.
+// On loopback the handshake is made within the call, which takes longer than the
+// 20 µs after which sysmon would take the P away. scope is the index of the
+// interface for an IPv6 address that needs one, else 0.
+func ConnectNow(fd int, to netip.AddrPort, scope uint32) error {
+	if to.Addr().Is4() {
+		sa := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: to.Addr().As4()}
+		networkOrder(&sa.Port, to.Port())
+		return connectNow(fd, unsafe.Pointer(&sa), unsafe.Sizeof(sa))
+	}
+	sa := unix.RawSockaddrInet6{Family: unix.AF_INET6, Addr: to.Addr().As16(), Scope_id: scope}
+	networkOrder(&sa.Port, to.Port())
+	return connectNow(fd, unsafe.Pointer(&sa), unsafe.Sizeof(sa))
+}
+
+func networkOrder(to *uint16, port uint16) {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], port)
+	*to = binary.NativeEndian.Uint16(b[:])
+}
+
+func connectNow(fd int, sa unsafe.Pointer, size uintptr) error {
+	_, _, e := syscall.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(sa), size)
+	return errnoErr(e)
+}
+
+// A Name is the address of a socket: of TCP an IP address and a port, of a unix
+// socket a path, which begins with @ for an abstract one, and is @ alone for one
+// without a name.
+type Name struct {
+	AddrPort netip.AddrPort
+	Path     string
+}
+
+// LocalName returns the address of a socket's own end, with getsockname(2). For TCP it
+// allocates nothing. It waits only for another call on the same socket (net/ipv4/af_inet.c,
+// inet_getname), so it is a raw system call.
+func LocalName(fd int) (Name, error) {
+	var raw unix.RawSockaddrAny
+	size := uint32(unsafe.Sizeof(raw))
+	_, _, e := syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)))
+	switch {
+	case e != 0:
+		return Name{}, e
+	case raw.Addr.Family == unix.AF_INET:
+		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(&raw))
+		return Name{AddrPort: netip.AddrPortFrom(netip.AddrFrom4(in.Addr), hostOrder(in.Port))}, nil
+	case raw.Addr.Family == unix.AF_INET6:
+		in := (*unix.RawSockaddrInet6)(unsafe.Pointer(&raw))
+		return Name{AddrPort: netip.AddrPortFrom(netip.AddrFrom16(in.Addr), hostOrder(in.Port))}, nil
+	}
+	return name(unix.Getsockname(fd))
+}
+
+// hostOrder turns the bytes of a port, which are in network order, around.
+func hostOrder(port uint16) uint16 {
+	b := (*[2]byte)(unsafe.Pointer(&port))
+	return uint16(b[0])<<8 | uint16(b[1])
+}
+
+// PeerName returns the address of a socket's other end, with getpeername(2).
+func PeerName(fd int) (Name, error) { return name(unix.Getpeername(fd)) }
+
+func name(sa unix.Sockaddr, err error) (Name, error) {
+	if err != nil {
+		return Name{}, err
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return Name{AddrPort: netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))}, nil
+	case *unix.SockaddrInet6:
+		return Name{AddrPort: netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))}, nil
+	case *unix.SockaddrUnix:
+		return Name{Path: sa.Name}, nil
+	}
+	return Name{}, syscall.EAFNOSUPPORT
+}

@@ -5,10 +5,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // connecting begins a connection to address; the socket lives as long as the
@@ -106,5 +108,110 @@ func TestDupOutlivesTheOriginal(t *testing.T) {
 	want(t, "read", string(b[:n]), err, "hi", nil)
 	if _, err := sys.Dup(-1); err != syscall.EBADF {
 		t.Errorf("dup of nothing: %v", err)
+	}
+}
+
+func TestConnectNow(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(address, func(t *testing.T) {
+			ln, err := net.Listen("tcp", address)
+			if err != nil {
+				t.Skipf("this machine has no %s: %v", address, err)
+			}
+			defer ln.Close()
+			to := ln.Addr().(*net.TCPAddr).AddrPort()
+			fd, err := sys.StreamSocket(to.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sys.Close(fd)
+			if err := sys.ConnectNow(fd, to, 0); err != syscall.EINPROGRESS {
+				t.Fatalf("got %v, want EINPROGRESS", err)
+			}
+			c, err := ln.Accept() // the port was in the right order of bytes
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			if err := sys.ConnectNow(-1, netip.AddrPortFrom(to.Addr(), 1), 0); err != syscall.EBADF {
+				t.Fatalf("got %v, want EBADF", err)
+			}
+		})
+	}
+}
+
+func TestUnixStreamSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := sys.UnixStreamSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(listener)
+	if err := syscall.Bind(listener, &syscall.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.Listen(listener, 0); err != nil {
+		t.Fatal(err)
+	}
+	connect := func() error {
+		fd, err := sys.UnixStreamSocket()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { sys.Close(fd) })
+		return sys.ConnectUnix(fd, path)
+	}
+	if err := connect(); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(); err != syscall.EAGAIN {
+		t.Fatalf("with a full queue: %v, want EAGAIN", err)
+	}
+	fd, _, err := sys.AcceptSocket(listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(fd)
+	flags, err := sys.GetFl(fd)
+	if err != nil || flags&sys.O_NONBLOCK == 0 {
+		t.Fatalf("accepted with flags %#x, %v", flags, err)
+	}
+	if _, _, err := sys.AcceptSocket(listener); err != syscall.EAGAIN {
+		t.Fatalf("from an empty queue: %v, want EAGAIN", err)
+	}
+}
+
+func TestNamesOfTCPSockets(t *testing.T) {
+	client, server := sockets.TCPPair(t)
+	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+	local, err := sys.LocalName(sockets.FD(t, client))
+	if err != nil || local.AddrPort != at(server.RemoteAddr()) || local.Path != "" {
+		t.Errorf("the client's own name is %v, %v", local, err)
+	}
+	peer, err := sys.PeerName(sockets.FD(t, client))
+	if err != nil || peer.AddrPort != at(server.LocalAddr()) {
+		t.Errorf("the client's peer is %v, %v", peer, err)
+	}
+}
+
+func TestNamesOfUnixSockets(t *testing.T) {
+	client, server := sockets.UnixPair(t)
+	peer, err := sys.PeerName(sockets.FD(t, client))
+	if want := server.LocalAddr().String(); err != nil || peer.Path != want {
+		t.Errorf("the client's peer is %v, %v, want %s", peer, err, want)
+	}
+	if peer, err := sys.PeerName(sockets.FD(t, server)); err != nil || peer.Path != "@" {
+		t.Errorf("a client without a name is %q, %v", peer.Path, err)
+	}
+}
+
+func TestNameOfWhatHasNone(t *testing.T) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if _, err := sys.PeerName(fd); err != syscall.ENOTCONN {
+		t.Errorf("the peer of a socket that is not connected: %v", err)
 	}
 }

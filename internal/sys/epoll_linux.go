@@ -1,6 +1,11 @@
 package sys
 
-import "golang.org/x/sys/unix"
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // Events and operations of epoll_ctl(2).
 const (
@@ -31,9 +36,9 @@ func EpollCtl(epfd, op, fd int, event *EpollEvent) error {
 	return unix.EpollCtl(epfd, op, fd, event)
 }
 
-// EpollWait waits with epoll_wait(2) for so many milliseconds, forever if
-// negative, and returns how many events it stored. EINTR: a signal came first.
-// It tells the scheduler that it waits.
+// EpollWait waits with epoll_wait(2) for so many milliseconds, forever if negative, and
+// returns how many events it stored. EINTR: a signal came first. It goes through the
+// scheduler.
 func EpollWait(epfd int, events []EpollEvent, msec int) (int, error) {
 	return atLeast0(unix.EpollWait(epfd, events, msec))
 }
@@ -42,3 +47,28 @@ func EpollWait(epfd int, events []EpollEvent, msec int) (int, error) {
 // to it, and as long as it is not 0 it can be read, which makes it 0. The caller
 // owns the descriptor.
 func Eventfd() (int, error) { return unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) }
+
+// EpollPoll collects the events that are there now, as epoll_wait(2) with a timeout
+// of 0, which does not wait: so it is a raw call, see the package's documentation.
+func EpollPoll(epfd int, events []EpollEvent) (int, error) {
+	n, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
+	return count(n, e)
+}
+
+// EpollPwait2 is EpollWait with nanoseconds, epoll_pwait2(2). ENOSYS: Linux before 5.11. It
+// goes through the scheduler.
+func EpollPwait2(epfd int, events []EpollEvent, nsec int64) (int, error) {
+	// struct __kernel_timespec has 64 bits in each field on every system.
+	timeout := [2]int64{nsec / 1e9, nsec % 1e9}
+	n, _, e := syscall.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epfd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	return count(n, e)
+}
+
+// WaitExited waits for the end of a child of this process and leaves it unreaped (waitid(2),
+// WEXITED|WNOWAIT): its id stays its own until it is reaped.
+func WaitExited(pid int) error {
+	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+}

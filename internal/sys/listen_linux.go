@@ -1,6 +1,18 @@
 package sys
 
-import "golang.org/x/sys/unix"
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // Options of sockets that listen, or that have yet to be bound (socket(7), ip(7)).
 const (
@@ -12,13 +24,253 @@ const (
 // that does.
 func Listen(fd, backlog int) error { return unix.Listen(fd, backlog) }
 
-// ListenQueue returns how many connections wait in the accept queue of a listening
-// TCP socket and how many may, which is what became of listen's backlog:
-// tcpi_unacked and tcpi_sacked of TCP_INFO (net/ipv4/tcp.c, tcp_get_info).
+// ListenQueue returns how many connections wait in the accept queue of a listening TCP socket
+// and how many may, which is the backlog in force: tcpi_unacked and tcpi_sacked of TCP_INFO
+// (net/ipv4/tcp.c, tcp_get_info).
 func ListenQueue(fd int) (queued, backlog int, err error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return 0, 0, err
 	}
 	return int(info.Unacked), int(info.Sacked), nil
+}
+
+// Bind gives a socket its local address with bind(2); port 0 lets the kernel choose
+// one. The zone of an IPv6 address is ignored.
+func Bind(fd int, to netip.AddrPort) error {
+	if to.Addr().Is4() {
+		return unix.Bind(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	}
+	return unix.Bind(fd, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+}
+
+// LocalPort returns the port of a TCP socket's local address with getsockname(2), 0
+// if it has none yet.
+func LocalPort(fd int) (int, error) {
+	sa, err := unix.Getsockname(fd)
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return sa.Port, err
+	case *unix.SockaddrInet6:
+		return sa.Port, err
+	}
+	return 0, err
+}
+
+// Options of sockets that share their address with others (socket(7), tcp(7)).
+const (
+	// SO_BINDTOIFINDEX takes the index of an interface, which need not exist (Linux
+	// 5.1; without CAP_NET_RAW once for each socket, since 5.7).
+	SO_BINDTOIFINDEX = unix.SO_BINDTOIFINDEX
+	// TCP_REPAIR needs CAP_NET_ADMIN.
+	TCP_REPAIR   = unix.TCP_REPAIR
+	IPPROTO_IPV6 = unix.IPPROTO_IPV6
+	IPV6_V6ONLY  = unix.IPV6_V6ONLY
+)
+
+// MultipathSocket is [StreamSocket] for Multipath TCP. EPROTONOSUPPORT, ENOPROTOOPT: the
+// kernel has none, or it is switched off.
+func MultipathSocket(address netip.Addr) (int, error) {
+	return streamSocket(address, unix.IPPROTO_MPTCP)
+}
+
+// Options of listening sockets: ip(7), ipv6(7), tcp(7).
+const (
+	IP_TRANSPARENT   = unix.IP_TRANSPARENT
+	IPV6_TRANSPARENT = unix.IPV6_TRANSPARENT
+	TCP_FASTOPEN     = unix.TCP_FASTOPEN
+)
+
+// Flags of accept4(2).
+const (
+	SOCK_CLOEXEC  = unix.SOCK_CLOEXEC
+	SOCK_NONBLOCK = unix.SOCK_NONBLOCK
+)
+
+// Accept4 takes a connection out of the queue of a listening socket (accept4(2)).
+// The caller owns the new descriptor. Unlike on other systems it does not
+// inherit O_NONBLOCK from the listener: without SOCK_NONBLOCK it blocks.
+func Accept4(fd, flags int) (int, error) {
+	nfd, _, err := unix.Accept4(fd, flags)
+	if err != nil {
+		return -1, err
+	}
+	return nfd, nil
+}
+
+// ShutdownBoth ends both directions with shutdown(2) SHUT_RDWR; a receive that is blocked on
+// the socket gets an end of file.
+func ShutdownBoth(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) }
+
+// AcceptSocket is Accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC, and returns the address of a
+// TCP connection's other end, IPv4 addresses mapped into IPv6 as IPv4. It is not valid for a
+// unix socket. The kernel knows it of a connection that was reset in the queue too
+// (net/socket.c, do_accept, asks inet_getname in net/ipv4/af_inet.c with peer 2), of which
+// getpeername(2) says ENOTCONN. It allocates nothing.
+//
+// It goes through the scheduler, although a non-blocking listener does not make it wait: the
+// flag belongs to the open file, which other processes may share and make blocking (os.File's
+// Fd does so).
+func AcceptSocket(fd int) (int, netip.AddrPort, error) {
+	var raw unix.RawSockaddrInet6 // a longer address is cut off
+	size := uint32(unsafe.Sizeof(raw))
+	nfd, _, e := syscall.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)),
+		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if e != 0 {
+		return -1, netip.AddrPort{}, e
+	}
+	at, err := addressOf(&raw)
+	if err != nil {
+		return int(nfd), netip.AddrPort{}, nil
+	}
+	return int(nfd), netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), nil
+}
+
+// ListenDrops returns how many connections and segments a listening TCP socket has dropped:
+// those for which its accept queue was full (net/ipv4/tcp_input.c, tcp_conn_request;
+// net/ipv4/tcp_ipv4.c, tcp_v4_syn_recv_sock: tcp_listendrop), after which clients try again,
+// and segments that are part of no connection (tcp_v4_do_rcv: discard), which any peer can
+// send: [ListenOverflows] has none of these. It is SK_MEMINFO_DROPS of getsockopt(2)
+// SO_MEMINFO (net/core/sock.c, sk_get_meminfo), and wraps at 2^32. EOPNOTSUPP: they are not
+// counted, as of Multipath TCP, which has sockets of its own for subflows.
+func ListenDrops(fd int) (uint32, error) {
+	switch protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); {
+	case err != nil:
+		return 0, err
+	case protocol != unix.IPPROTO_TCP:
+		return 0, syscall.EOPNOTSUPP
+	}
+	var info [9]uint32 // SK_MEMINFO_VARS (include/uapi/linux/sock_diag.h)
+	size := uint32(unsafe.Sizeof(info))
+	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	switch {
+	case e != 0:
+		return 0, e
+	case size < uint32(unsafe.Sizeof(info)):
+		return 0, syscall.EOPNOTSUPP
+	}
+	return info[8], nil
+}
+
+// ErrNoListenOverflows means that the kernel's table has no ListenOverflows.
+var ErrNoListenOverflows = errors.New("no TcpExt ListenOverflows")
+
+// netstat is the kernel's table of the counters of the network namespace in which the calling
+// thread is (proc_pid_net(5)).
+const netstat = "/proc/thread-self/net/netstat"
+
+// ListenOverflows returns how often an accept queue of any TCP socket in the network namespace
+// of the calling thread has overflowed (LINUX_MIB_LISTENOVERFLOWS, net/ipv4/proc.c), which is
+// counted before [ListenDrops] is. Errors wrap those of reading the table, or
+// ErrNoListenOverflows. It is safe for concurrent use.
+func ListenOverflows() (uint64, error) {
+	text, err := os.ReadFile(netstat)
+	if err != nil {
+		return 0, err
+	}
+	n, err := netstatCounter(string(text), "TcpExt:", "ListenOverflows")
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", netstat, err)
+	}
+	return n, nil
+}
+
+// netstatCounter returns a counter from the text of the table: of each protocol it has a line of
+// names, and one of values in the same order.
+func netstatCounter(text, protocol, name string) (uint64, error) {
+	var names []string
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != protocol {
+			continue
+		}
+		if names == nil {
+			names = fields
+			continue
+		}
+		for i, field := range fields[:min(len(fields), len(names))] {
+			if names[i] == name {
+				return strconv.ParseUint(field, 10, 64)
+			}
+		}
+	}
+	return 0, ErrNoListenOverflows
+}
+
+// The questions to sock_diag(7) on a unix socket (include/uapi/linux/unix_diag.h).
+const (
+	unixShowQueue = 0x10 // UDIAG_SHOW_RQLEN
+	unixQueue     = 4    // UNIX_DIAG_RQLEN
+	unixNoCookie  = ^uint32(0)
+)
+
+// UnixListenQueue returns how many connections wait in the accept queue of a listening unix
+// socket, and beyond how many further ones have to wait to be queued, or are refused with
+// EAGAIN: udiag_rqueue and udiag_wqueue of sock_diag(7) (net/unix/diag.c, sk_diag_show_rqlen;
+// net/unix/af_unix.c, unix_recvq_full). It asks by a socket of its own, which not every
+// sandbox lets a process have.
+func UnixListenQueue(fd int) (queued, backlog int, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, 0, os.NewSyscallError("fstat", err)
+	}
+	diag, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return 0, 0, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(diag)
+	if err := unix.Sendto(diag, unixDiagRequest(uint32(st.Ino)), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, 0, os.NewSyscallError("sendto", err)
+	}
+	// The kernel has answered by then (net/netlink/af_netlink.c, netlink_unicast_kernel).
+	answer := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(diag, answer, unix.MSG_DONTWAIT)
+	if err != nil {
+		return 0, 0, os.NewSyscallError("recvfrom", err)
+	}
+	return unixDiagQueue(answer[:n])
+}
+
+// unixDiagRequest is a struct nlmsghdr and a struct unix_diag_req.
+func unixDiagRequest(inode uint32) []byte {
+	b := make([]byte, 0, unix.NLMSG_HDRLEN+24)
+	b = binary.NativeEndian.AppendUint32(b, uint32(cap(b)))
+	b = binary.NativeEndian.AppendUint16(b, unix.SOCK_DIAG_BY_FAMILY)
+	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST)
+	b = append(b, make([]byte, 8)...) // sequence number, port
+	b = append(b, unix.AF_UNIX, 0, 0, 0)
+	b = binary.NativeEndian.AppendUint32(b, ^uint32(0)) // in whatever state
+	b = binary.NativeEndian.AppendUint32(b, inode)
+	b = binary.NativeEndian.AppendUint32(b, unixShowQueue)
+	b = binary.NativeEndian.AppendUint32(b, unixNoCookie)
+	return binary.NativeEndian.AppendUint32(b, unixNoCookie)
+}
+
+// unixDiagQueue reads the lengths out of an answer.
+func unixDiagQueue(answer []byte) (queued, backlog int, err error) {
+	messages, err := syscall.ParseNetlinkMessage(answer)
+	if err != nil {
+		return 0, 0, err
+	}
+	const head = 16 // struct unix_diag_msg
+	for _, m := range messages {
+		switch {
+		case m.Header.Type == unix.NLMSG_ERROR && len(m.Data) >= 4:
+			return 0, 0, os.NewSyscallError("sock_diag", syscall.Errno(-int32(binary.NativeEndian.Uint32(m.Data))))
+		case m.Header.Type != unix.SOCK_DIAG_BY_FAMILY || len(m.Data) < head:
+			continue
+		}
+		for attrs := m.Data[head:]; len(attrs) >= 4; {
+			size, kind := int(binary.NativeEndian.Uint16(attrs)), binary.NativeEndian.Uint16(attrs[2:])
+			if size < 4 || size > len(attrs) {
+				break
+			}
+			if kind == unixQueue && size >= 12 {
+				return int(binary.NativeEndian.Uint32(attrs[4:])), int(binary.NativeEndian.Uint32(attrs[8:])), nil
+			}
+			attrs = attrs[min((size+3)&^3, len(attrs)):]
+		}
+	}
+	return 0, 0, os.NewSyscallError("sock_diag", syscall.ENOENT)
 }

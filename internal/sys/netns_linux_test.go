@@ -3,6 +3,7 @@ package sys_test
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"strings"
@@ -89,5 +90,29 @@ func TestGettidIsOfTheThread(t *testing.T) {
 	}
 	if mine == other {
 		t.Errorf("two threads are %d", mine)
+	}
+}
+
+// TestLocalRoute: every address of this machine is its own, and one that is for
+// documentation only (RFC 5737, RFC 3849) is not.
+func TestLocalRoute(t *testing.T) {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[netip.Addr]bool{
+		netip.MustParseAddr("127.0.0.1"): true, netip.MustParseAddr("127.9.9.9"): true,
+		netip.MustParseAddr("::ffff:127.0.0.1"): true,
+		netip.MustParseAddr("192.0.2.1"):        false, netip.MustParseAddr("2001:db8::1"): false,
+	}
+	for _, a := range own {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
+			want[p.Addr()] = true
+		}
+	}
+	for a, local := range want {
+		if got, err := sys.LocalRoute(a); got != local || err != nil {
+			t.Errorf("%v: %v, %v", a, got, err)
+		}
 	}
 }

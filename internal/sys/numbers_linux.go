@@ -1,6 +1,11 @@
 package sys
 
-import "golang.org/x/sys/unix"
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // SYS_BPF and the like are further numbers for SeccompRefuse.
 const (
@@ -11,3 +16,33 @@ const (
 	SYS_SETSOCKOPT     = unix.SYS_SETSOCKOPT
 	SYS_SOCKET         = unix.SYS_SOCKET
 )
+
+// Types of map for BPFMapCreate (include/uapi/linux/bpf.h).
+const (
+	BPF_MAP_TYPE_HASH    = unix.BPF_MAP_TYPE_HASH
+	BPF_MAP_TYPE_SOCKMAP = unix.BPF_MAP_TYPE_SOCKMAP
+)
+
+// BPFMapCreate makes a map with bpf(2) BPF_MAP_CREATE; sizes are in bytes. The
+// caller owns the descriptor. EPERM: capabilities are missing, a sandbox, or,
+// before Linux 5.11, RLIMIT_MEMLOCK.
+func BPFMapCreate(mapType, keySize, valueSize, maxEntries uint32) (int, error) {
+	attr := [5]uint32{mapType, keySize, valueSize, maxEntries, 0} // the head of union bpf_attr, with map_flags
+	fd, _, e := syscall.Syscall(unix.SYS_BPF, unix.BPF_MAP_CREATE, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	if e != 0 {
+		return -1, e
+	}
+	return int(fd), nil
+}
+
+// IoUringSetup makes a ring of that many entries, a power of two, with
+// io_uring_setup(2) and no flags. The caller owns the descriptor. EPERM: forbidden
+// by kernel.io_uring_disabled or a sandbox; ENOSYS: not in this kernel.
+func IoUringSetup(entries uint32) (int, error) {
+	var params [120]byte // struct io_uring_params, include/uapi/linux/io_uring.h
+	fd, _, e := syscall.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(&params)), 0)
+	if e != 0 {
+		return -1, e
+	}
+	return int(fd), nil
+}

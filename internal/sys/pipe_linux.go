@@ -52,16 +52,16 @@ func Splice(rfd int, roff *int64, wfd int, woff *int64, n, flags int) (int, erro
 	return max(int(m), 0), err
 }
 
-// SpliceSocket is Splice with SPLICE_F_NONBLOCK and without offsets, between a
-// pipe that nobody else has and the socket fd, TCP or unix stream. It is a raw call,
-// see the package's documentation, if the socket is O_NONBLOCK: the flag covers the
-// pipe's side alone, and a socket is waited for or not by its own O_NONBLOCK
-// (fs/splice.c, splice_to_socket; net/ipv4/tcp.c, tcp_splice_read). It is looked at
-// each time, because a descriptor's other holders may change it (os.File.Fd does).
+// SpliceSocket is Splice with SPLICE_F_NONBLOCK and without offsets, between a pipe with no
+// other holder and the socket fd, TCP or unix stream. It is a raw call, see the package's
+// documentation, if the socket is O_NONBLOCK: the flag covers the pipe's side alone, and a
+// socket is waited for or not by its own O_NONBLOCK (fs/splice.c, splice_to_socket;
+// net/ipv4/tcp.c, tcp_splice_read). It is looked at each time, because a descriptor's other
+// holders may change it (os.File.Fd does).
 //
 // Not for FIFOs: O_NONBLOCK or not, splice waits for a pipe's lock (pipe_double_lock,
-// ipipe_prep), and who splices between it and a blocking socket holds that while it
-// waits. Nor for files, which know no O_NONBLOCK.
+// ipipe_prep), and a splice between it and a blocking socket holds that while it waits. Nor
+// for files, which know no O_NONBLOCK.
 func SpliceSocket(rfd, wfd, fd, n int) (int, error) {
 	var m uintptr
 	var e syscall.Errno
@@ -80,3 +80,17 @@ func errnoErr(e syscall.Errno) error {
 	}
 	return e
 }
+
+// SPLICE_F_MOVE asked splice(2) to move pages instead of copying them. It has
+// done nothing since Linux 2.6.21 (splice(2)).
+const SPLICE_F_MOVE = unix.SPLICE_F_MOVE
+
+// CopyFileRange moves at most n bytes between two regular files, each at its own
+// position, with copy_file_range(2). 0 and no error is no proof of the end of
+// file: some file systems answer it for files that have bytes (BUGS there).
+func CopyFileRange(rfd, wfd, n int) (int, error) {
+	return atLeast0(unix.CopyFileRange(rfd, nil, wfd, nil, n, 0))
+}
+
+// ShutdownWrite passes on the end of file with shutdown(2) SHUT_WR.
+func ShutdownWrite(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) }

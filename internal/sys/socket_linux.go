@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"net/netip"
 	"syscall"
 	"unsafe"
 
@@ -96,8 +97,8 @@ func SocketPair() (a, b int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// HasError reports whether a socket has an error that nobody has been told of yet, and leaves
-// it there. EINTR is tried again; what cannot be found out is an error.
+// HasError reports whether a socket has an error that was not fetched yet, and leaves it
+// there. EINTR is tried again; an unknown state is an error.
 func HasError(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	for {
@@ -106,4 +107,174 @@ func HasError(fd int) bool {
 			return err != nil || p[0].Revents&(unix.POLLERR|unix.POLLNVAL) != 0
 		}
 	}
+}
+
+// Socket options (socket(7), ip(7), tcp(7)).
+const (
+	SOL_SOCKET    = unix.SOL_SOCKET
+	SO_KEEPALIVE  = unix.SO_KEEPALIVE
+	SO_OOBINLINE  = unix.SO_OOBINLINE
+	SO_PROTOCOL   = unix.SO_PROTOCOL
+	IPPROTO_IP    = unix.IPPROTO_IP
+	IPPROTO_TCP   = unix.IPPROTO_TCP
+	TCP_NODELAY   = unix.TCP_NODELAY
+	TCP_KEEPIDLE  = unix.TCP_KEEPIDLE
+	TCP_KEEPINTVL = unix.TCP_KEEPINTVL
+
+	// TCP_USER_TIMEOUT is in milliseconds.
+	TCP_USER_TIMEOUT = unix.TCP_USER_TIMEOUT
+)
+
+// Events of poll(2). POLLERR and POLLHUP are reported unasked.
+const (
+	POLLIN  = unix.POLLIN
+	POLLERR = unix.POLLERR
+	POLLHUP = unix.POLLHUP
+)
+
+// SetsockoptInt sets an integer option with setsockopt(2).
+func SetsockoptInt(fd, level, option, value int) error {
+	return unix.SetsockoptInt(fd, level, option, value)
+}
+
+// GetsockoptInt reads an integer option with getsockopt(2).
+func GetsockoptInt(fd, level, option int) (int, error) {
+	return unix.GetsockoptInt(fd, level, option)
+}
+
+// Poll returns which of the events stand for fd now, with a poll(2) that does not
+// wait. On a listening socket POLLIN means that its accept queue is not empty
+// (include/net/inet_connection_sock.h, inet_csk_listen_poll).
+func Poll(fd int, events int16) (int16, error) {
+	set := [1]unix.PollFd{{Fd: int32(fd), Events: events}}
+	_, err := unix.Poll(set[:], 0)
+	return set[0].Revents, err
+}
+
+// Fchmod sets the mode of fd's open file with fchmod(2). For a unix socket that is not bound
+// yet it is the mode that bind(2) gives the path, less the umask (net/unix/af_unix.c,
+// unix_bind_bsd).
+func Fchmod(fd int, mode uint32) error { return unix.Fchmod(fd, mode) }
+
+// LOCK_EX asks Flock for the exclusive lock.
+const LOCK_EX = unix.LOCK_EX
+
+// Flock applies flock(2) to fd, and waits for the lock, unless how has LOCK_NB. The lock goes
+// with the last descriptor of the open file.
+func Flock(fd, how int) error { return unix.Flock(fd, how) }
+
+// Socket options of when TCP sends queued bytes (tcp(7)).
+const (
+	// TCP_CORK keeps bytes that do not fill a segment, for 200 ms at most. It outranks
+	// TCP_NODELAY, and setting it to 0 sends at once.
+	TCP_CORK = unix.TCP_CORK
+
+	// TCP_MAXSEG is the largest segment to send and to offer, in bytes.
+	TCP_MAXSEG = unix.TCP_MAXSEG
+)
+
+// TCPInfo is struct tcp_info (include/uapi/linux/tcp.h). A kernel that knows
+// fewer fields leaves the others as they were.
+type TCPInfo = unix.TCPInfo
+
+// GetTCPInfo fills info by getsockopt(2) TCP_INFO. EOPNOTSUPP or ENOPROTOOPT:
+// that is no TCP socket.
+func GetTCPInfo(fd int, info *TCPInfo) error {
+	n := uint32(unsafe.Sizeof(*info))
+	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
+		uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&n)), 0)
+	return errnoErr(e)
+}
+
+// SO_RCVLOWAT is how many bytes have to be queued before a socket counts as readable
+// (socket(7)). It changes the results of poll and epoll, not those of recv.
+const SO_RCVLOWAT = unix.SO_RCVLOWAT
+
+// SetInterfaceMTU sets how many bytes a packet of a network interface of the
+// calling thread's network namespace may have (netdevice(7), SIOCSIFMTU). The error
+// is EINVAL for a name that is too long, EPERM without CAP_NET_ADMIN there.
+func SetInterfaceMTU(name string, mtu uint32) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return unix.EINVAL
+	}
+	request.SetUint32(mtu)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFMTU, request)
+}
+
+// SocketCookie returns SO_COOKIE, a number that no other socket of this network
+// namespace has or will have (socket(7); Linux 4.12).
+func SocketCookie(fd int) (uint64, error) {
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+}
+
+// Credentials are those of a process. IDs that have none in the caller's user namespace are
+// the overflow ID, 65534 as a rule (user_namespaces(7)); PID is 0 for a process that the
+// caller's PID namespace does not show.
+type Credentials struct {
+	UID, GID uint32
+	PID      int32
+}
+
+// PeerCredentials returns the credentials that the peer of a unix stream socket had when it
+// called connect(2), or when it made the pair, with SO_PEERCRED (unix(7)): the kernel keeps
+// them until the socket is closed, also when the peer has closed its own. A socket that has
+// none is ENOTCONN. It allocates nothing.
+func PeerCredentials(fd int) (Credentials, error) {
+	var c unix.Ucred
+	size := uint32(unix.SizeofUcred)
+	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERCRED,
+		uintptr(unsafe.Pointer(&c)), uintptr(unsafe.Pointer(&size)), 0)
+	switch {
+	case e != 0:
+		return Credentials{}, e
+	case c.Uid == ^uint32(0): // no user's ID (net/core/sock.c, cred_to_ucred)
+		return Credentials{}, syscall.ENOTCONN
+	}
+	return Credentials{UID: c.Uid, GID: c.Gid, PID: c.Pid}, nil
+}
+
+// OriginalDestination returns where a TCP connection went before netfilter redirected
+// it to this socket, with getsockopt(2) SO_ORIGINAL_DST
+// (include/uapi/linux/netfilter_ipv4.h), which IPv6 has under the same number
+// (netfilter_ipv6/ip6_tables.h). The error is ENOENT, or ENOPROTOOPT where connections
+// are not tracked, for one that was not redirected.
+func OriginalDestination(fd int) (netip.AddrPort, error) {
+	at, err := originalDestination(fd, unix.IPPROTO_IP)
+	if err != nil {
+		return originalDestination(fd, unix.IPPROTO_IPV6)
+	}
+	return at, nil
+}
+
+func originalDestination(fd, level int) (netip.AddrPort, error) {
+	const originalDst = 80 // SO_ORIGINAL_DST, IP6T_SO_ORIGINAL_DST
+	var raw unix.RawSockaddrInet6
+	size := uint32(unix.SizeofSockaddrInet6)
+	if level == unix.IPPROTO_IP {
+		size = unix.SizeofSockaddrInet4
+	}
+	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), originalDst,
+		uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)), 0)
+	if e != 0 {
+		return netip.AddrPort{}, e
+	}
+	return addressOf(&raw)
+}
+
+// addressOf reads an address of either family, which IPv6's has room for.
+func addressOf(raw *unix.RawSockaddrInet6) (netip.AddrPort, error) {
+	switch raw.Family {
+	case unix.AF_INET:
+		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(raw))
+		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), hostOrder(in.Port)), nil
+	case unix.AF_INET6:
+		return netip.AddrPortFrom(netip.AddrFrom16(raw.Addr), hostOrder(raw.Port)), nil
+	}
+	return netip.AddrPort{}, syscall.EAFNOSUPPORT
 }

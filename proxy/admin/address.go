@@ -1,22 +1,21 @@
 package admin
 
-import "github.com/penstock/penstock/proxy/socket"
+import "github.com/penstock/penstock/proxy/sockopt"
 
-// socketMode is the mode of a unix socket whose address names none: whoever may write to
-// it may change everything.
+// socketMode is the mode of a unix socket without ?mode= in its address. Any user with write
+// permission for the socket may change everything.
 const socketMode = 0o660
 
-// ParseAddress reads where to listen, or where somebody listens: unix:/path,
-// unix:/path?mode=0600, or host:port of this machine alone, where everybody who is on it
-// may change everything. The error wraps [socket.ErrAddress], and says what to write
-// instead.
-func ParseAddress(bind string) (socket.Address, error) {
-	addr, err := socket.Parse(bind)
+// ParseAddress parses the address of the admin API: unix:/path, unix:/path?mode=0600, or
+// host:port of this machine alone. Over TCP every user of this machine may change everything.
+// The error wraps [sockopt.ErrAddress], and names a valid address.
+func ParseAddress(bind string) (sockopt.Address, error) {
+	addr, err := sockopt.Parse(bind)
 	if err == nil {
 		err = addr.Private()
 	}
 	if err != nil {
-		return socket.Address{}, err
+		return sockopt.Address{}, err
 	}
 	if addr.Network == "unix" && addr.Mode == 0 {
 		addr.Mode = socketMode

@@ -1,17 +1,17 @@
 package admin
 
-// Bytes are what sessions have moved, those that still run included, by direction. They
-// never fall, but where what they are of has gone and come back.
+// Bytes counts the bytes of sessions, including live ones, by direction. The counts never
+// fall, except if their owner was removed and has come back.
 type Bytes struct {
-	ClientToEndpoint Moved `json:"client_to_endpoint"`
-	EndpointToClient Moved `json:"endpoint_to_client"`
+	ClientToEndpoint ByEngine `json:"client_to_endpoint"`
+	EndpointToClient ByEngine `json:"endpoint_to_client"`
 }
 
-// Moved are bytes by engine: what was spliced has not been in this process's memory.
-type Moved struct {
+// ByEngine counts bytes by engine. Spliced bytes have not been in this process's memory.
+type ByEngine struct {
 	Spliced int64 `json:"spliced"`
 	Copied  int64 `json:"copied"`
 }
 
-// All are the bytes of both engines.
-func (m Moved) All() int64 { return m.Spliced + m.Copied }
+// All returns the bytes of both engines.
+func (m ByEngine) All() int64 { return m.Spliced + m.Copied }

@@ -14,59 +14,60 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/proxy/generation"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/rollback"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// ErrNotRunning is wrapped by the errors of a [Client] if nobody listens at its address.
+// ErrNotRunning is wrapped by the errors of a [Client] if nothing listens at its address.
 var ErrNotRunning = errors.New("nothing runs there")
 
-// ErrSilent is wrapped by the errors of a [Client] whose question was not answered in time. What
-// it asked for may be done all the same.
+// ErrSilent is wrapped by the errors of a [Client] if a request was not answered in time. The
+// request may be performed all the same.
 var ErrSilent = errors.New("no answer in time")
 
-// What is read of an answer at most: a status of 100,000 endpoints is less than maxAnswer, and
-// every problem of a configuration less than maxRefusal.
+// Limits of a response. A status of 100,000 endpoints is smaller than maxAnswer, and all
+// problems of a configuration are smaller than maxRefusal.
 const (
 	maxAnswer  = 64 << 20
 	maxRefusal = 1 << 20
 	maxHeaders = 64 << 10
 )
 
-// How long an answer may take: to begin, if nothing need be read or opened for it; to begin, if a
-// configuration is read and brought into force; and to end after that.
+// Timeouts of a response. quickAnswer bounds its start if nothing is read or opened for it.
+// slowAnswer bounds its start if a configuration is read and brought into force. restAnswer
+// bounds its remainder.
 const (
 	quickAnswer = 5 * time.Second
 	slowAnswer  = 5 * time.Minute
 	restAnswer  = time.Minute
 )
 
-// A Client asks and tells a running load balancer. Its methods return an error of one
-// line; that of what the other side refuses is a [*Refusal].
+// A Client is a client of the admin API. Its methods return an error of one line. If the
+// server refuses a request, the error is a [*Refusal].
 type Client struct {
-	addr  socket.Address
+	addr  sockopt.Address
 	http  http.Client
 	quick time.Duration // quickAnswer
 	most  int64         // maxAnswer
 }
 
-// A Refusal is an error that the other side has answered.
+// A Refusal is an error response of the server.
 type Refusal struct {
 	Code    int    // the HTTP status
-	Line    string // what it says
+	Line    string // the error
 	Details string // more lines, may be empty
 }
 
-// Error returns what the other side says.
+// Error returns the error line of the server.
 func (r *Refusal) Error() string { return r.Line }
 
-// NewClient returns a client of who listens at an address, as [ParseAddress] takes it.
+// NewClient returns a client for the server at an address, as [ParseAddress] takes it.
 func NewClient(bind string) (*Client, error) {
 	addr, err := ParseAddress(bind)
 	if err != nil {
 		return nil, err
 	}
-	addr.Mode = 0 // which is of those who listen
+	addr.Mode = 0 // only listeners use it
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, addr.Network, addr.Name)
 	}
@@ -77,7 +78,7 @@ func NewClient(bind string) (*Client, error) {
 	}, nil
 }
 
-// beginsWithin is how long the answer to a request may take to begin.
+// beginsWithin returns how long the response to a request may take to begin.
 func (c *Client) beginsWithin(path string) time.Duration {
 	switch path {
 	case "/plan", "/reload", "/confirm", "/rollback":
@@ -86,17 +87,17 @@ func (c *Client) beginsWithin(path string) time.Duration {
 	return c.quick
 }
 
-// Status asks what there is and what it does.
+// Status returns the current status.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/status", nil, &s)
 }
 
-// Generations asks which generations there are.
-func (c *Client) Generations(ctx context.Context) (s generation.Status, err error) {
+// Generations returns the existing generations.
+func (c *Client) Generations(ctx context.Context) (s rollback.Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/generations", nil, &s)
 }
 
-// Plan asks what a reload from a file would change; "" is the file that it runs with.
+// Plan returns the changes that a reload from a file would make; "" is the file in force.
 func (c *Client) Plan(ctx context.Context, path string) (p Plan, err error) {
 	q := url.Values{}
 	if path != "" {
@@ -105,8 +106,8 @@ func (c *Client) Plan(ctx context.Context, path string) (p Plan, err error) {
 	return p, c.do(ctx, http.MethodPost, "/plan", q, &p)
 }
 
-// Reload has the configuration read again; o.By is not sent.
-func (c *Client) Reload(ctx context.Context, o generation.Options) (r Reloaded, err error) {
+// Reload reloads the configuration; o.By is not sent.
+func (c *Client) Reload(ctx context.Context, o rollback.Options) (r Reloaded, err error) {
 	q := url.Values{}
 	if o.Confirm != 0 {
 		q.Set("confirm", o.Confirm.String())
@@ -117,9 +118,8 @@ func (c *Client) Reload(ctx context.Context, o generation.Options) (r Reloaded, 
 	return r, c.do(ctx, http.MethodPost, "/reload", q, &r)
 }
 
-// Confirm has the reload that waits for it stay, if it is the generation of that number; 0 is
-// whichever waits.
-func (c *Client) Confirm(ctx context.Context, number int) (s Settled, err error) {
+// Confirm confirms the pending reload if it is the generation of that number; 0 is any.
+func (c *Client) Confirm(ctx context.Context, number int) (s Outcome, err error) {
 	q := url.Values{}
 	if number != 0 {
 		q.Set("generation", fmt.Sprint(number))
@@ -128,21 +128,21 @@ func (c *Client) Confirm(ctx context.Context, number int) (s Settled, err error)
 }
 
 // Rollback returns to the generation before.
-func (c *Client) Rollback(ctx context.Context) (s Settled, err error) {
+func (c *Client) Rollback(ctx context.Context) (s Outcome, err error) {
 	return s, c.do(ctx, http.MethodPost, "/rollback", nil, &s)
 }
 
-// Drain has the process drain and end.
+// Drain makes the process drain and end.
 func (c *Client) Drain(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/drain", nil, nil)
 }
 
-// DrainListener is [Balancer].DrainListener.
+// DrainListener calls [Balancer].DrainListener.
 func (c *Client) DrainListener(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodPost, "/drain", url.Values{"listener": {name}}, nil)
 }
 
-// DrainEndpoint is [Balancer].DrainEndpoint.
+// DrainEndpoint calls [Balancer].DrainEndpoint.
 func (c *Client) DrainEndpoint(ctx context.Context, upstream, endpoint string, drain bool) error {
 	q := url.Values{"upstream": {upstream}, "endpoint": {endpoint}}
 	if !drain {
@@ -151,13 +151,13 @@ func (c *Client) DrainEndpoint(ctx context.Context, upstream, endpoint string, d
 	return c.do(ctx, http.MethodPost, "/drain", q, nil)
 }
 
-// SetWeight is [Balancer].SetWeight.
+// SetWeight calls [Balancer].SetWeight.
 func (c *Client) SetWeight(ctx context.Context, upstream, endpoint string, weight int) error {
 	q := url.Values{"upstream": {upstream}, "endpoint": {endpoint}, "weight": {fmt.Sprint(weight)}}
 	return c.do(ctx, http.MethodPost, "/weight", q, nil)
 }
 
-// SetSplit is [Balancer].SetSplit.
+// SetSplit calls [Balancer].SetSplit.
 func (c *Client) SetSplit(ctx context.Context, listener string, route int, percent map[string]float64) error {
 	q := url.Values{"listener": {listener}, "route": {fmt.Sprint(route)}}
 	for name, p := range percent {
@@ -166,8 +166,8 @@ func (c *Client) SetSplit(ctx context.Context, listener string, route int, perce
 	return c.do(ctx, http.MethodPost, "/split", q, nil)
 }
 
-// do makes a request, and reads the answer into v unless that is nil. Whatever listens there, it
-// ends in time, reads no more than a bounded answer, and asks nobody else.
+// do makes a request, and reads the response into v unless that is nil. Whatever program
+// listens there, do ends in time, reads a bounded response, and follows no redirect.
 func (c *Client) do(ctx context.Context, method, path string, q url.Values, v any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -212,7 +212,7 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	return nil
 }
 
-// refusal makes an error of an answer.
+// refusal makes an error of a response.
 func refusal(code int, body []byte) error {
 	var f failure
 	if json.Unmarshal(body, &f) != nil || f.Error == "" {
@@ -222,7 +222,7 @@ func refusal(code int, body []byte) error {
 	return &Refusal{Code: code, Line: f.Error, Details: f.Details}
 }
 
-// explain says why there is no answer.
+// explain makes an error of a request without a response.
 func (c *Client) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
 		return fmt.Errorf("%s: %w: what listens there hangs, or is another program", c.addr, cause)

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// TestSilentServer: a client whose question is accepted and never answered ends by itself.
+// TestSilentServer: a request that is accepted and never answered ends by itself.
 func TestSilentServer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // whose queue accepts
+	l, err := net.Listen("tcp", "127.0.0.1:0") // its queue accepts
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,6 +29,7 @@ func TestSilentServer(t *testing.T) {
 	c.Hurry(20*time.Millisecond, 1<<20)
 	for name, ask := range map[string]func() error{
 		"status":      func() error { _, err := c.Status(t.Context()); return err },
+		"sessions":    func() error { _, err := c.Sessions(t.Context()); return err },
 		"generations": func() error { _, err := c.Generations(t.Context()); return err },
 		"drain":       func() error { return c.Drain(t.Context()) },
 		"weight":      func() error { return c.SetWeight(t.Context(), "u", "e", 1) },
@@ -39,12 +40,12 @@ func TestSilentServer(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Reload(ctx, generation.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Reload(ctx, rollback.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
 
-// TestStrangeServers: a client follows nobody elsewhere, and reads no more than an answer may be.
+// TestStrangeServers: a client follows no redirect, and reads no more than its limit.
 func TestStrangeServers(t *testing.T) {
 	asked := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

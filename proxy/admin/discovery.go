@@ -2,23 +2,24 @@ package admin
 
 import "time"
 
-// Discovery is how much the endpoints of an upstream can be relied on that were discovered.
+// Discovery describes how reliable the discovered endpoints of an upstream are.
 type Discovery struct {
 	Kind      string `json:"kind"`      // file or dns
-	From      string `json:"from"`      // the file, or what was asked for
-	Endpoints int    `json:"endpoints"` // that were found
-	// Changed is when they last changed, and Confirmed when they were last known to be right:
-	// the time of the last good answer. Zero and left out: never.
+	From      string `json:"from"`      // the file, or the name that is looked up
+	Endpoints int    `json:"endpoints"` // number found
+	// Changed is the time of the last change, and Confirmed that of the last good answer, when
+	// they were last known to be right. Zero and left out: never.
 	Changed   time.Time `json:"changed,omitzero"`
 	Confirmed time.Time `json:"confirmed,omitzero"`
-	Next      time.Time `json:"next,omitzero"` // when is asked again; left out: on an event
-	// Error is why the latest attempt failed, "" if it did not, and Failures how many have
-	// since Confirmed: the endpoints are those of an earlier one then, if there was one.
+	Next      time.Time `json:"next,omitzero"` // time of the next look-up; left out: on an event
+	// Error is the error of the latest attempt, or "". Failures counts the failures since
+	// Confirmed. If there are any, the endpoints are those of an earlier attempt, if there was
+	// one.
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`
-	Stale    bool   `json:"stale,omitempty"` // they are older than their source lets them be
-	// LeftOut is how many that were found are no endpoints, for they lead back into the process,
-	// and LeftOutCause why the first of them does.
+	Stale    bool   `json:"stale,omitempty"` // older than their source allows
+	// LeftOut counts endpoints that were found but left out, for they lead back into the
+	// process. LeftOutCause is the reason of the first one.
 	LeftOut      int    `json:"left_out,omitempty"`
 	LeftOutCause string `json:"left_out_cause,omitempty"`
 }

@@ -16,21 +16,21 @@ func (s *Server) SetGrace(d time.Duration) {
 // Serve has a connection served as if it had been accepted; release is called at its end.
 func (s *Server) Serve(conn net.Conn, release func()) { s.conns.put(conn, release) }
 
-// MakeRoom has who waits for longest leave, if there is no room.
+// MakeRoom closes the connection that waits longest, if there is no room.
 func (s *Server) MakeRoom() { s.conns.makeRoom() }
 
-// Guests is how many connections there are.
+// Guests returns the number of connections.
 func (s *Server) Guests() int {
 	s.conns.mu.Lock()
 	defer s.conns.mu.Unlock()
-	return len(s.conns.guests)
+	return len(s.conns.tracked)
 }
 
-// Answering is how many of them have a request that is being carried out.
+// Answering returns the number of connections with a request being performed.
 func (s *Server) Answering() (n int) {
 	s.conns.mu.Lock()
 	defer s.conns.mu.Unlock()
-	for _, c := range s.conns.guests {
+	for _, c := range s.conns.tracked {
 		if c.busy {
 			n++
 		}
@@ -38,18 +38,19 @@ func (s *Server) Answering() (n int) {
 	return n
 }
 
-// AnswersTheGone reports whether a request is answered on a connection that had to leave.
+// AnswersTheGone reports whether a request is answered on a connection that was closed to make
+// room.
 func AnswersTheGone() bool {
-	f := newFunnel(1)
+	f := newLimitListener(1)
 	f.grace = 0
 	conn, _ := net.Pipe()
-	c := &guest{Conn: conn, funnel: f, release: func() {}}
-	f.guests = append(f.guests, c)
+	c := &trackedConn{Conn: conn, listener: f, release: func() {}}
+	f.tracked = append(f.tracked, c)
 	f.makeRoom()
 	return c.begin()
 }
 
-// Handler is what answers requests.
+// Handler is the HTTP handler of the server.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 // Paths are those of all requests.
@@ -60,10 +61,10 @@ func Paths() (list []string) {
 	return list
 }
 
-// Hurry has a client wait for quick answers for so long, and read so many bytes at most.
+// Hurry replaces the timeout of quick responses and the largest response size.
 func (c *Client) Hurry(quick time.Duration, most int64) { c.quick, c.most = quick, most }
 
-// MayRead reports whether a user may read what a process of another one may.
+// MayRead reports whether a user may read the files that a process of another user may read.
 func MayRead(uid uint32, known bool, process int, whole bool) bool {
 	return user{uid: uid, known: known}.mayRead(process, whole)
 }

@@ -11,34 +11,34 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/proxy/display"
-	"github.com/penstock/penstock/proxy/generation"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/rollback"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Header must be in every request that changes something. A page of another site that a
-// browser shows cannot set it without asking first, which is not answered.
+// Header must be in every request that changes something. A page of another site in a browser
+// cannot set it without a preflight request, which is not answered.
 const Header = "Penstock-Admin"
 
-// by is who asks, for those whom a change is told.
+// by is the source of a change in log lines and records.
 const by = "admin"
 
-// A failure is what is answered with an error.
+// A failure is the body of an error response.
 type failure struct {
 	Error   string `json:"error"`             // one line
-	Details string `json:"details,omitempty"` // lines to read
+	Details string `json:"details,omitempty"` // readable lines
 }
 
-// handler returns what answers requests.
+// handler returns the HTTP handler of the server.
 func (s *Server) handler() http.Handler {
 	return welcomed(s.local(http.HandlerFunc(s.respond)))
 }
 
-// local refuses requests that come by TCP with the name of another host: of a page whose
-// site's name leads to this machine.
+// local refuses requests over TCP with the name of another host. They come from a page of a
+// site that resolves to this machine.
 func (s *Server) local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		if at != nil && at.Network() != "unix" && !socket.Loopback(r.Host) {
+		if at != nil && at.Network() != "unix" && !sockopt.Loopback(r.Host) {
 			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("host %q is neither a loopback address nor localhost: write http://localhost, or another address of the loopback", r.Host)})
 			return
 		}
@@ -46,7 +46,7 @@ func (s *Server) local(next http.Handler) http.Handler {
 	})
 }
 
-// errHeader is the error of a request that a page in somebody's browser could have sent.
+// errHeader is the error of a request that a page in a browser could have sent.
 var errHeader = errors.New("a header is missing, which no page in a browser can send: write " + Header + ": 1")
 
 // respond answers a request.
@@ -57,9 +57,9 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if c, ok := errors.AsType[*ConfigError](err); ok && !trusted(r.Context()) {
-		err = c.told()
+		err = c.redacted()
 	}
-	f := failure{Error: strings.ReplaceAll(err.Error(), "\n", "; ")} // joined errors have lines
+	f := failure{Error: strings.ReplaceAll(err.Error(), "\n", "; ")} // joined errors have several lines
 	if c, ok := errors.AsType[*ConfigError](err); ok {
 		f.Details = c.Text
 	}
@@ -69,7 +69,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	write(w, code(err), f)
 }
 
-// perform does what a request asks for, if nothing of it is wrong.
+// perform performs a valid request.
 func (s *Server) perform(r *http.Request) (any, error) {
 	q, err := find(r.Method, r.URL.Path)
 	if err != nil {
@@ -85,29 +85,29 @@ func (s *Server) perform(r *http.Request) (any, error) {
 	return q.answer(s, r.Context(), a)
 }
 
-// code is the status of an answer that is an error.
+// code returns the HTTP status of an error response.
 func code(err error) int {
 	switch {
 	case errors.Is(err, errHeader), errors.Is(err, ErrForbidden):
 		return http.StatusForbidden
 	case errors.Is(err, ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, ErrInvalid), errors.Is(err, generation.ErrOptions):
+	case errors.Is(err, ErrInvalid), errors.Is(err, rollback.ErrOptions):
 		return http.StatusBadRequest
 	case errors.As(err, new(*methodError)):
 		return http.StatusMethodNotAllowed
-	case errors.Is(err, generation.ErrPending), errors.Is(err, generation.ErrNothing), errors.Is(err, generation.ErrLate), errors.Is(err, ErrServing):
+	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing):
 		return http.StatusConflict
-	case errors.Is(err, generation.ErrClosed):
+	case errors.Is(err, rollback.ErrClosed):
 		return http.StatusServiceUnavailable
-	case errors.As(err, new(*ConfigError)), errors.Is(err, errUnsaid):
+	case errors.As(err, new(*ConfigError)), errors.Is(err, errUnexplained):
 		return http.StatusUnprocessableEntity
 	default:
 		return http.StatusInternalServerError
 	}
 }
 
-// write writes an answer. Who asked may have gone.
+// write writes a response. The client may have closed the connection.
 func write(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -133,43 +133,43 @@ func (s *Server) plan(ctx context.Context, a *arguments) (any, error) {
 }
 
 func (s *Server) reload(ctx context.Context, a *arguments) (any, error) {
-	return s.cfg.Reloader.Reload(ctx, generation.Options{Confirm: a.confirm, RollbackIf: a.rollbackIf, By: by})
+	return s.cfg.Reloader.Reload(ctx, rollback.Options{Confirm: a.confirm, RollbackIf: a.rollbackIf, By: by})
 }
 
-// Settled is what has become of a confirmation or a rollback.
-type Settled struct {
+// Outcome is the result of a confirmation or a rollback.
+type Outcome struct {
 	Generation int `json:"generation"` // in force now
 }
 
 func (s *Server) confirm(ctx context.Context, a *arguments) (any, error) {
 	n, err := s.cfg.Reloader.Confirm(ctx, a.generation, by)
-	return Settled{n}, err
+	return Outcome{n}, err
 }
 
 func (s *Server) rollback(ctx context.Context, _ *arguments) (any, error) {
 	n, err := s.cfg.Reloader.Rollback(ctx, by)
-	return Settled{n}, err
+	return Outcome{n}, err
 }
 
-// done is the answer to a request that tells nothing.
-type done struct{}
+// empty is a response without content.
+type empty struct{}
 
 func (s *Server) drain(_ context.Context, a *arguments) (any, error) {
 	switch {
 	case a.listener != "":
-		return done{}, s.cfg.Balancer.DrainListener(a.listener)
+		return empty{}, s.cfg.Balancer.DrainListener(a.listener)
 	case a.upstream != "":
-		return done{}, s.cfg.Balancer.DrainEndpoint(a.upstream, a.endpoint, !a.undo)
+		return empty{}, s.cfg.Balancer.DrainEndpoint(a.upstream, a.endpoint, !a.undo)
 	}
 	s.log.Info("changed by hand", "by", by, "what", "drain", "from", Serving, "to", Draining)
 	s.cfg.Stop()
-	return done{}, nil
+	return empty{}, nil
 }
 
 func (s *Server) weight(_ context.Context, a *arguments) (any, error) {
-	return done{}, s.cfg.Balancer.SetWeight(a.upstream, a.endpoint, a.weight)
+	return empty{}, s.cfg.Balancer.SetWeight(a.upstream, a.endpoint, a.weight)
 }
 
 func (s *Server) split(_ context.Context, a *arguments) (any, error) {
-	return done{}, s.cfg.Balancer.SetSplit(a.listener, a.route, a.percent)
+	return empty{}, s.cfg.Balancer.SetSplit(a.listener, a.route, a.percent)
 }

@@ -7,33 +7,33 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/proxy/listener"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/internal/listener"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// A process that drains may go on for long, and is asked meanwhile how far it is. So it
-// keeps its address until a successor wants it: who finds an address in use asks the process
-// there what it does, and if it drains, to leave.
+// A drain may take long, and the status of a draining process is still needed. So the process
+// keeps its address until a successor needs it. If the address is in use, the successor asks
+// for the status of the process there. If that drains, the successor asks it to leave.
 
-// ErrServing is wrapped by the error of a server that is asked to leave its address though
-// its process does not drain.
+// ErrServing is wrapped by the error of a server that is asked to leave its address but does
+// not drain.
 var ErrServing = errors.New("the process does not drain")
 
-// handoverTime is how long a process has to answer to its successor.
+// handoverTime is the limit of the response to a successor.
 const handoverTime = 2 * time.Second
 
-// leave answers a successor.
+// leave handles the request of a successor.
 func (s *Server) leave(context.Context, *arguments) (any, error) {
 	if s.cfg.Balancer.Status().State != Draining {
 		return nil, fmt.Errorf("%w: only then it leaves its address to another", ErrServing)
 	}
 	s.log.Info("admin socket left to a successor")
 	s.Leave()
-	return done{}, nil
+	return empty{}, nil
 }
 
-// listen gets hold of an address, also from a process that drains.
-func (s *Server) listen(ctx context.Context, addr socket.Address) (*listener.Listener, error) {
+// listen listens at an address, which it takes over from a draining process if necessary.
+func (s *Server) listen(ctx context.Context, addr sockopt.Address) (*listener.Listener, error) {
 	cfg := &listener.Config{Limit: s.limit}
 	l, err := listener.Listen(ctx, addr, cfg)
 	if !errors.Is(err, syscall.EADDRINUSE) || askToLeave(ctx, addr) != nil {
@@ -42,9 +42,8 @@ func (s *Server) listen(ctx context.Context, addr socket.Address) (*listener.Lis
 	return listener.Listen(ctx, addr, cfg)
 }
 
-// askToLeave has the process leave that is at an address, if it is one of this program's
-// and drains.
-func askToLeave(ctx context.Context, addr socket.Address) error {
+// askToLeave asks the process at an address to leave, if it is one of this program and drains.
+func askToLeave(ctx context.Context, addr sockopt.Address) error {
 	ctx, cancel := context.WithTimeout(ctx, handoverTime)
 	defer cancel()
 	c, err := NewClient(addr.String())

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// A wire is a request as it is sent, of which anything may be wrong.
+// A wire is a request as it is sent, any part of which may be wrong.
 type wire struct {
 	method, target string
 	header         string // lines
@@ -26,8 +26,8 @@ type wire struct {
 // marked is the header of a request that may change something.
 const marked = admin.Header + ": 1\r\n"
 
-// send has a request answered, and returns the code, and whether anything was changed or
-// tried to be. What is no request at all is 0.
+// send sends a request and returns the code, and whether anything was changed or tried to be.
+// The code is 0 if it is no request at all.
 func (r *rig) send(w wire) (code int, changes bool) {
 	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\n", w.method, w.target)
 	if w.body != "" { // before the header's own lines, the last of which may have no end
@@ -51,7 +51,7 @@ func (r *rig) send(w wire) (code int, changes bool) {
 	return answer.Code, changes
 }
 
-// settle has no reload wait, and one to return to.
+// settle leaves no reload pending, and one to return to.
 func (r *rig) settle(t *testing.T) {
 	t.Helper()
 	if r.reloader.Status().Pending != nil {
@@ -60,22 +60,22 @@ func (r *rig) settle(t *testing.T) {
 		}
 	}
 	if r.reloader.Status().Previous == 0 {
-		if _, err := r.reloader.Apply(t.Context(), 0, generation.Options{}); err != nil {
+		if _, err := r.reloader.Apply(t.Context(), 0, rollback.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// pend has a reload wait.
+// pend leaves a reload pending.
 func (r *rig) pend(t *testing.T) {
 	t.Helper()
 	r.settle(t)
-	if _, err := r.reloader.Apply(t.Context(), 0, generation.Options{Confirm: time.Hour}); err != nil {
+	if _, err := r.reloader.Apply(t.Context(), 0, rollback.Options{Confirm: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// goods are requests of every kind of which nothing is wrong.
+// goods are valid requests of every kind.
 var goods = []string{
 	"/plan", "/plan?config=/etc/penstock.yaml",
 	"/reload", "/reload?confirm=2m", "/reload?confirm=1h30m&rollback_if=failures%3E50", "/reload?rollback_if=failures>=1&confirm=1s",
@@ -140,11 +140,11 @@ func mutations(target string) (list []wire) {
 	return list
 }
 
-// TestOneThingWrong: of each request, whatever one thing is wrong with it, nothing is changed;
-// with nothing wrong it is what it says.
+// TestOneThingWrong: a request with any one thing wrong changes nothing. A valid request has
+// its effect.
 func TestOneThingWrong(t *testing.T) {
 	r := newRig(t, "")
-	tried := map[string]bool{"/status": true, "/generations": true} // which change nothing
+	tried := map[string]bool{"/status": true, "/sessions": true, "/generations": true} // which change nothing
 	for _, target := range goods {
 		path, _, _ := strings.Cut(target, "?")
 		tried[path] = true
@@ -161,7 +161,7 @@ func TestOneThingWrong(t *testing.T) {
 		}
 		prepare(t)
 		want := http.StatusOK
-		if strings.HasPrefix(target, "/plan?config=") { // which is not for who has no connection
+		if strings.HasPrefix(target, "/plan?config=") { // not for a client without a connection
 			want = http.StatusForbidden
 		}
 		if code, changes := r.send(wire{"POST", target, marked, ""}); code != want || changes != (path != "/plan") {
@@ -175,8 +175,8 @@ func TestOneThingWrong(t *testing.T) {
 	}
 }
 
-// patterns are all requests that change something, with their parameters sorted and read, as
-// the page about them says, and not as the server reads them.
+// patterns are all requests that change something, with their parameters sorted and decoded.
+// They follow the page about them, and not the server.
 var patterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?s)^/(reload|confirm|rollback|drain|plan|leave)$`),
 	regexp.MustCompile(`(?s)^/plan\?config=/.*$`),
@@ -218,7 +218,7 @@ func mayChange(w wire) bool {
 	return slices.ContainsFunc(patterns[1:], func(p *regexp.Regexp) bool { return p.MatchString(path + "?" + strings.Join(pairs, "\n")) })
 }
 
-// FuzzRequests: whatever is sent, it changes something only if nothing of it is wrong.
+// FuzzRequests: a request changes something only if nothing of it is wrong.
 func FuzzRequests(f *testing.F) {
 	for _, target := range goods {
 		f.Add("POST", target, marked, "")

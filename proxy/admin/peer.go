@@ -2,27 +2,31 @@ package admin
 
 import (
 	"context"
+	"net"
 	"os"
 	"strings"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
-// A user has asked over a unix socket.
+// A user is a client of a unix socket.
 type user struct {
 	uid   uint32
 	pid   int32
-	known bool // the kernel says who
+	known bool // the kernel reported the IDs
 }
 
-// trusted reports whether a request is one of root's, or of the user as whom this process runs:
-// these may read what the process may. Who asks over TCP may be anybody.
+// trusted reports whether a request comes from root, or from the user of this process. These
+// may read the files that the process may read. A client over TCP may be any user.
 func trusted(ctx context.Context) bool {
-	g, ok := ctx.Value(guestKey{}).(*guest)
+	g, ok := ctx.Value(trackedConnKey{}).(*trackedConn)
 	return ok && userOf(g.Conn).mayRead(os.Geteuid(), wholeNamespace())
 }
 
-// mayRead reports whether a user may read what a process of another one may. whole says that
-// every user has an ID in the namespace of this process; where that is not so, one ID stands for
-// all that have none.
+// mayRead reports whether a user may read the files that a process of another user may read.
+// whole means that every user has an ID in the namespace of this process. Otherwise one ID
+// stands for all users without one.
 func (u user) mayRead(process int, whole bool) bool {
 	return u.known && (u.uid == 0 || int(u.uid) == process && (whole || u.uid != overflow))
 }
@@ -30,10 +34,27 @@ func (u user) mayRead(process int, whole bool) bool {
 // wholeNamespace reports whether every user has an ID here: "0 0 4294967295" is the map of the
 // initial user namespace (user_namespaces(7)).
 func wholeNamespace() bool {
-	b, _ := os.ReadFile("/proc/self/uid_map") // without it that is not known
+	b, _ := os.ReadFile("/proc/self/uid_map") // on an error it is unknown
 	f := strings.Fields(string(b))
 	return len(f) == 3 && f[0] == "0" && f[2] == "4294967295"
 }
 
 // overflow is the ID of users that a user namespace does not show (user_namespaces(7)).
 const overflow = 65534
+
+// userOf returns the client of a unix socket.
+func userOf(conn net.Conn) (u user) {
+	c, ok := conn.(syscall.Conn)
+	if !ok || conn.LocalAddr().Network() != "unix" {
+		return user{}
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return user{}
+	}
+	_ = raw.Control(func(fd uintptr) { // an error means that it is closed
+		peer, err := sys.PeerCredentials(int(fd))
+		u = user{uid: peer.UID, pid: peer.PID, known: err == nil}
+	})
+	return u
+}

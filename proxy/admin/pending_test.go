@@ -8,13 +8,13 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// The status says which reload waits to be confirmed, for how long, and what takes it back.
+// The status has the pending reload, its time limit and its rollback condition.
 func TestStatusSaysWhatIsPending(t *testing.T) {
 	r := newRig(t, "")
-	pending := func() *generation.Waiting {
+	pending := func() *rollback.Waiting {
 		t.Helper()
 		s, err := r.Status(t.Context())
 		if err != nil {
@@ -25,7 +25,7 @@ func TestStatusSaysWhatIsPending(t *testing.T) {
 	if p := pending(); p != nil {
 		t.Errorf("at first: %+v", p)
 	}
-	if _, err := r.Reload(t.Context(), generation.Options{Confirm: time.Hour, RollbackIf: "failures>50"}); err != nil {
+	if _, err := r.Reload(t.Context(), rollback.Options{Confirm: time.Hour, RollbackIf: "failures>50"}); err != nil {
 		t.Fatal(err)
 	}
 	if p := pending(); p == nil || p.Generation != 2 || p.RollbackIf != "failures>50" || time.Until(p.Until) < 50*time.Minute {
@@ -39,7 +39,7 @@ func TestStatusSaysWhatIsPending(t *testing.T) {
 	}
 }
 
-// A drain of the process that was asked for is logged with who has.
+// A requested drain of the process is logged with its source.
 func TestDrainIsLogged(t *testing.T) {
 	var log software.Output
 	s := admin.New(admin.Config{

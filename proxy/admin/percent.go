@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ParsePercent reads percentages of upstreams, each one written "shop:95" or, to a
-// hundredth, "shop:99.75"; together they must be 100. The error wraps [ErrInvalid].
+// ParsePercent reads percentages of upstreams, each one written "shop:95" or, to a hundredth,
+// "shop:99.75". Their sum must be 100. The error wraps [ErrInvalid].
 func ParsePercent(list []string) (map[string]float64, error) {
 	percent, sum := make(map[string]float64, len(list)), 0
 	for _, text := range list {
@@ -18,7 +18,7 @@ func ParsePercent(list []string) (map[string]float64, error) {
 			return nil, fmt.Errorf("%w: %q: write an upstream and its percentage, such as shop:95 or shop:99.75", ErrInvalid, text)
 		}
 		if _, twice := percent[text[:i]]; twice {
-			return nil, fmt.Errorf("%w: upstream %s is there twice", ErrInvalid, text[:i])
+			return nil, fmt.Errorf("%w: duplicate upstream %s", ErrInvalid, text[:i])
 		}
 		percent[text[:i]], sum = float64(hundredths)/100, sum+hundredths
 	}
@@ -28,7 +28,7 @@ func ParsePercent(list []string) (map[string]float64, error) {
 	return percent, nil
 }
 
-// parseHundredths reads a percentage that is not finer than a hundredth, in decimal digits.
+// parseHundredths reads a percentage in decimal digits, to at most a hundredth.
 func parseHundredths(text string) (hundredths int, ok bool) {
 	p, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(p >= 0 && p <= 100) || strings.Trim(text, "0123456789.") != "" {

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/generation"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/rollback"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 func TestParseAddress(t *testing.T) {
@@ -46,13 +46,13 @@ func TestParseAddress(t *testing.T) {
 		"9000":           "write :9000",
 		"unix:":          "write unix:/path",
 	} {
-		if _, err := admin.ParseAddress(bind); !errors.Is(err, socket.ErrAddress) || !strings.Contains(err.Error(), want) {
+		if _, err := admin.ParseAddress(bind); !errors.Is(err, sockopt.ErrAddress) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", bind, err, want)
 		}
 	}
 }
 
-// TestSocketIsNotEverybodys: and what a process has left behind is taken over.
+// TestSocketIsNotEverybodys: and a path left behind by a process is taken over.
 func TestSocketIsNotEverybodys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -75,8 +75,8 @@ func TestSocketIsNotEverybodys(t *testing.T) {
 	}
 }
 
-// TestHandover: an address is its process's until a successor wants it that finds it draining;
-// until then it answers, and then its successor does.
+// TestHandover: a process keeps its address until a successor needs it and the process is
+// draining. Until then the process answers, and then its successor does.
 func TestHandover(t *testing.T) {
 	for _, bind := range []string{"unix:" + filepath.Join(t.TempDir(), "s"), "127.0.0.1:0"} {
 		old := newRig(t, bind)
@@ -104,7 +104,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// TestNobodyElseIsAskedToLeave: what is no process of this program's keeps its address.
+// TestNobodyElseIsAskedToLeave: a process of another program keeps its address.
 func TestNobodyElseIsAskedToLeave(t *testing.T) {
 	var asked sync.Map
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { asked.Store(q.URL.Path, true) }))
@@ -147,7 +147,7 @@ func ask(t *testing.T, c net.Conn) {
 // dial connects to where a server listens.
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
-	a, err := socket.Parse(addr)
+	a, err := sockopt.Parse(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +170,8 @@ func (r *rig) accepted(t *testing.T) net.Conn {
 	return c
 }
 
-// TestMoves: an address that stays keeps its socket, one that goes is free at once, and who
-// is connected there is still answered.
+// TestMoves: an address that stays keeps its socket, one that goes is free at once, and
+// clients connected there are still answered.
 func TestMoves(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -217,7 +217,7 @@ func TestMoves(t *testing.T) {
 	ask(t, old[2])
 }
 
-// gone waits until nobody listens at a path, and nothing is there.
+// gone waits until nothing listens at a path, and the path does not exist.
 func gone(t *testing.T, path string) {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -241,8 +241,8 @@ func TestPrepareFails(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded: where all are being answered further ones wait, and are served
-// when others leave.
+// TestConnectionsAreBounded: if all connections are being answered, further ones wait, and are
+// served when others leave.
 func TestConnectionsAreBounded(t *testing.T) {
 	r := newRig(t, "")
 	r.SetGrace(time.Hour)
@@ -298,7 +298,7 @@ func TestEndWaitsForAnswers(t *testing.T) {
 	}
 	answered := make(chan error)
 	go func() {
-		_, err := r.Reload(t.Context(), generation.Options{})
+		_, err := r.Reload(t.Context(), rollback.Options{})
 		answered <- err
 	}()
 	<-begun
@@ -315,7 +315,7 @@ func TestEndWaitsForAnswers(t *testing.T) {
 	<-ended
 }
 
-// TestAllAtOnce has the race detector look.
+// TestAllAtOnce is a test for the race detector.
 func TestAllAtOnce(t *testing.T) {
 	r := newRig(t, "")
 	other := "unix:" + filepath.Join(t.TempDir(), "s")
@@ -328,7 +328,7 @@ func TestAllAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c.Reload(t.Context(), generation.Options{Confirm: time.Minute})
+				c.Reload(t.Context(), rollback.Options{Confirm: time.Minute})
 				c.Confirm(t.Context(), 0)
 				c.Status(t.Context())
 				c.Rollback(t.Context())

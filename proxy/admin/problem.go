@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A Severity says how bad a [Problem] is.
+// A Severity is the severity of a [Problem].
 type Severity string
 
 // The severities.
 const (
 	// Outage: clients are not served.
 	Outage Severity = "outage"
-	// Warning: they are, for now.
+	// Warning: clients are still served.
 	Warning Severity = "warning"
 )
 
@@ -24,15 +24,15 @@ type Problem struct {
 	Severity Severity `json:"severity"`
 	// Kind is a word for programs; docs/reload.md lists them.
 	Kind string `json:"kind"`
-	// What it is of, as far as it is of anything smaller than the process.
+	// The subject, unless it is the whole process.
 	Listener string    `json:"listener,omitempty"`
 	Upstream string    `json:"upstream,omitempty"`
 	Endpoint string    `json:"endpoint,omitempty"`
-	Since    time.Time `json:"since,omitzero"` // left out: that is not known
-	Text     string    `json:"text"`           // a line to read, which says what it is of
+	Since    time.Time `json:"since,omitzero"` // left out: unknown
+	Text     string    `json:"text"`           // a readable line, which names the subject
 }
 
-// problems says what a status shows to be wrong, outages first.
+// problems returns the problems that a status shows, outages first.
 func problems(s *Status, now time.Time) []Problem {
 	p := finder{now: now, used: inUse(s), list: []Problem{}}
 	p.process(s)
@@ -61,14 +61,14 @@ type finder struct {
 	list []Problem
 }
 
-// add adds a problem, of what its other fields say.
+// add adds a problem with the subject of another.
 func (f *finder) add(of Problem, severity Severity, kind, format string, args ...any) {
 	of.Severity, of.Kind, of.Text = severity, kind, fmt.Sprintf(format, args...)
 	f.list = append(f.list, of)
 }
 
-// inUse returns the upstreams that get clients: of a listener's route, or as the fallback of
-// one that does, and has nobody for them.
+// inUse returns the upstreams that get clients: those of a listener's route, and the fallback
+// of one that gets clients and cannot serve them.
 func inUse(s *Status) map[string]bool {
 	used, fallback := make(map[string]bool), make(map[string]string)
 	for i := range s.Upstreams {
@@ -96,15 +96,15 @@ func (f *finder) removed(waiting map[string]int64) {
 	}
 }
 
-// unreachable reports whether no endpoint of the upstream takes clients, or could be connected to when
-// that was tried last, though no verdict says so yet.
+// unreachable reports whether no endpoint of the upstream both takes clients and could be
+// connected to at the last attempt. That attempt counts before any monitor has a verdict.
 func (u *Upstream) unreachable() bool {
 	return !slices.ContainsFunc(u.Endpoints, func(e Endpoint) bool { return e.Unusable() == "" && !e.unreachable() })
 }
 
 func (f *finder) process(s *Status) {
 	var of Problem
-	if p := s.Pending; p != nil && s.State != Draining { // which leaves it as it is
+	if p := s.Pending; p != nil && s.State != Draining { // a drain does not change it
 		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, or is taken back", p.Generation, f.clock(p.Until))
 	}
 	if s.State == Draining {
@@ -142,8 +142,8 @@ func (f *finder) listener(l *Listener) {
 	f.certificates(of, "listener "+l.Name, l.Certificates)
 }
 
-// expiresSoon is how long before its end a certificate is a problem, unless a fifth of its
-// lifetime is less.
+// expiresSoon is the time before its expiry at which a certificate becomes a problem, unless a
+// fifth of its lifetime is less.
 const expiresSoon = 14 * 24 * time.Hour
 
 func (f *finder) certificates(of Problem, subject string, list []Certificate) {
@@ -159,7 +159,7 @@ func (f *finder) certificates(of Problem, subject string, list []Certificate) {
 	}
 }
 
-// clock is a time of today, or of another day.
+// clock formats a time of today, or of another day.
 func (f *finder) clock(t time.Time) string {
 	t = t.Local()
 	if t.Sub(f.now).Abs() < 12*time.Hour {
@@ -168,7 +168,7 @@ func (f *finder) clock(t time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// plural counts something.
+// plural formats a count.
 func plural(n int64, one, more string) string {
 	if n == 1 {
 		return "1 " + one

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// TestProblems: each condition of a status is a problem of its kind, and what somebody wanted
-// is none.
+// TestProblems: each condition of a status is a problem of its kind, and the effect of an
+// operator's request is none.
 func TestProblems(t *testing.T) {
 	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
 	up := Endpoint{Name: "a", State: Up, Weight: 1}
@@ -42,21 +42,21 @@ func TestProblems(t *testing.T) {
 	}{
 		"nothing": {shop(func(*Upstream) {}), nil},
 		"a reload waits": {
-			Status{State: Serving, Pending: &generation.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
+			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
 			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, or is taken back"},
 		},
 		"drain": {
-			Status{State: Draining, Connections: Connections{Active: 1}},
+			Status{State: Draining, Summary: Summary{Connections: Connections{Active: 1}}},
 			[]string{"warning draining the process drains: it accepts nobody any more, 1 client is left"},
 		},
 		"limits of the process": {
-			Status{State: Serving, Connections: Connections{Active: 496, Most: 496}, TLSSessions: TLSSessions{Active: 7, Most: 7}},
+			Status{State: Serving, Summary: Summary{Connections: Connections{Active: 496, Most: 496}}, TLSSessions: TLSSessions{Active: 7, Most: 7}},
 			[]string{
 				"warning connections_limit the process is at its limit of connections (496 of 496): further clients wait",
 				"warning tls_limit the process is at its limit of TLS sessions (7 of 7): further ones are refused",
 			},
 		},
-		"below them": {Status{State: Serving, Connections: Connections{Active: 495, Most: 496}, TLSSessions: TLSSessions{Active: 6, Most: 7}}, nil},
+		"below them": {Status{State: Serving, Summary: Summary{Connections: Connections{Active: 495, Most: 496}}, TLSSessions: TLSSessions{Active: 6, Most: 7}}, nil},
 		"limit of a listener": {
 			web(func(l *Listener) { l.State, l.PausedAt = Paused, "connections" }),
 			[]string{"warning listener_limit listener web is at its limit (connections): further clients wait"},
@@ -131,10 +131,10 @@ func TestProblems(t *testing.T) {
 		},
 		"all are full": {shop(func(u *Upstream) {
 			u.Outage, u.Pending = &UpstreamOutage{Since: now, Full: true}, 1
-			u.Endpoints = []Endpoint{{Name: "a", State: Up, Weight: 1, Active: 2, Most: 2}, {Name: "b", State: Draining, Weight: 1}, {Name: "c", State: Up}}
+			u.Endpoints = []Endpoint{{Name: "a", State: Up, Weight: 1, Active: 2, Max: 2}, {Name: "b", State: Draining, Weight: 1}, {Name: "c", State: Up}}
 		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00, 1 client waits: a: full (2 of 2); b: drained; c: weight 0"}},
 		"some are not usable": {shop(func(u *Upstream) {
-			u.Endpoints = []Endpoint{up, down, ejected, {Name: "b", State: Up, Weight: 1, Breaker: "open", BreakerWhy: "9 of 9 failed"}, {Name: "f", State: Up, Weight: 1, Active: 1, Most: 1}, {Name: "w", State: Down}, {Name: "x", State: Draining, Weight: 1}, {Name: "y", State: Removed, Weight: 1}}
+			u.Endpoints = []Endpoint{up, down, ejected, {Name: "b", State: Up, Weight: 1, Breaker: "open", BreakerWhy: "9 of 9 failed"}, {Name: "f", State: Up, Weight: 1, Active: 1, Max: 1}, {Name: "w", State: Down}, {Name: "x", State: Draining, Weight: 1}, {Name: "y", State: Removed, Weight: 1}}
 		}), []string{
 			"warning endpoint_down endpoint shop/d: down: connection refused", "warning endpoint_ejected endpoint shop/e: ejected until 10:01:00: 5 failures in a row",
 			"warning endpoint_breaker endpoint shop/b: breaker open: 9 of 9 failed", "warning endpoint_full endpoint shop/f: full (1 of 1)",
@@ -212,7 +212,8 @@ func TestProblems(t *testing.T) {
 }
 
 // TestOutagesAreThoseThatCostClients: an upstream that gets no clients, or that has a
-// fallback, is a warning; the fallback of one that gets some, and has nobody for them, is not.
+// fallback, is a warning. The fallback of an upstream that gets clients and cannot serve them
+// is an outage.
 func TestOutagesAreThoseThatCostClients(t *testing.T) {
 	s := Status{State: Serving, Listeners: []Listener{{Name: "l", Routes: []Route{{To: map[string]float64{"a": 100, "b": 0}}}}}}
 	for name, fallback := range map[string]string{"a": "c", "b": "", "c": "d", "d": "", "e": ""} {
@@ -230,9 +231,9 @@ func TestOutagesAreThoseThatCostClients(t *testing.T) {
 	}
 }
 
-// TestUnusedFallbackIsNoOutage: a fallback that has nobody costs no client while the upstream that
-// it is for has somebody, and does when that has not, its breaker keeps clients away, or nobody could
-// connect to it the last time.
+// TestUnusedFallbackIsNoOutage: a fallback without endpoints costs no client while its
+// upstream has some. It does if the upstream has none, if its breaker keeps clients away, or
+// if the last connections to all of its endpoints failed.
 func TestUnusedFallbackIsNoOutage(t *testing.T) {
 	up := Endpoint{State: Up, Weight: 1}
 	unreachable := Endpoint{State: Up, Weight: 1, LastFailure: &Failure{Connecting: true}}
@@ -258,7 +259,7 @@ func TestUnusedFallbackIsNoOutage(t *testing.T) {
 	}
 }
 
-// TestProblemsAreBounded, however many endpoints are unwell.
+// TestProblemsAreBounded, however many endpoints are unhealthy.
 func TestProblemsAreBounded(t *testing.T) {
 	u := Upstream{Name: "u"}
 	for i := range 10_000 {

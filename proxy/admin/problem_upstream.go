@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// mostEndpoints is how many endpoints of an upstream have a problem of their own, and of how
-// many a line says why they are not usable. Those beyond it are counted.
-const mostEndpoints = 10
+// maxEndpoints is the largest number of endpoints of an upstream with a problem of their own,
+// and of endpoints listed in one line. Those beyond it are counted.
+const maxEndpoints = 10
 
-// costly is the severity of an outage of an upstream.
+// costly returns the severity of an outage of an upstream.
 func (f *finder) costly(u *Upstream) Severity {
 	if u.Fallback != "" || !f.used[u.Name] || u.Outage.Served {
 		return Warning
@@ -54,7 +54,7 @@ func (f *finder) upstream(u *Upstream) {
 	f.endpoints(of, u)
 }
 
-// outage adds that no endpoint takes clients.
+// outage adds the problem that no endpoint takes clients.
 func (f *finder) outage(of Problem, u *Upstream) {
 	o := u.Outage
 	if o == nil {
@@ -78,7 +78,8 @@ func (f *finder) outage(of Problem, u *Upstream) {
 	f.add(of, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
 }
 
-// withheld says which endpoints max_ejected keeps, of some of them, and what fails there.
+// withheld names some of the endpoints that max_ejected keeps from ejection, with their
+// failures.
 func withheld(list []Endpoint) string {
 	var parts []string
 	for i := range list {
@@ -86,8 +87,8 @@ func withheld(list []Endpoint) string {
 			parts = append(parts, e.Name+": "+e.WithheldWhy)
 		}
 	}
-	if more := len(parts) - mostEndpoints; more > 0 {
-		parts = append(parts[:mostEndpoints], fmt.Sprintf("and %d more", more))
+	if more := len(parts) - maxEndpoints; more > 0 {
+		parts = append(parts[:maxEndpoints], fmt.Sprintf("and %d more", more))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -95,25 +96,25 @@ func withheld(list []Endpoint) string {
 	return ": " + strings.Join(parts, "; ")
 }
 
-// unusable says why endpoints get no clients, of some of them.
+// unusable names some of the endpoints that get no clients, with the reasons.
 func unusable(list []Endpoint) string {
 	if len(list) == 0 {
 		return "there are none"
 	}
 	var parts []string
-	for i := range list[:min(len(list), mostEndpoints)] {
+	for i := range list[:min(len(list), maxEndpoints)] {
 		if why := list[i].Reason(); why != "" {
 			parts = append(parts, list[i].Name+": "+why)
 		}
 	}
-	if more := len(list) - mostEndpoints; more > 0 {
+	if more := len(list) - maxEndpoints; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// endpoints adds those of an upstream that are unwell or full, unless a problem of the whole
-// upstream says so already. What an operator has taken out is none.
+// endpoints adds the endpoints of an upstream that are unhealthy or full, unless a problem of
+// the whole upstream includes them. An endpoint taken out by an operator is no problem.
 func (f *finder) endpoints(of Problem, u *Upstream) {
 	if u.Outage != nil {
 		return
@@ -125,16 +126,16 @@ func (f *finder) endpoints(of Problem, u *Upstream) {
 		if kind == "" {
 			continue
 		}
-		if n++; n <= mostEndpoints {
+		if n++; n <= maxEndpoints {
 			f.endpoint(of, kind, e)
 		}
 	}
-	if n > mostEndpoints {
-		f.add(of, Warning, "endpoints", "upstream %s: %s not usable", u.Name, plural(n-mostEndpoints, "more endpoint is", "more endpoints are"))
+	if n > maxEndpoints {
+		f.add(of, Warning, "endpoints", "upstream %s: %s not usable", u.Name, plural(n-maxEndpoints, "more endpoint is", "more endpoints are"))
 	}
 }
 
-// endpoint adds the problem of one.
+// endpoint adds the problem of one endpoint.
 func (f *finder) endpoint(of Problem, kind string, e *Endpoint) {
 	of.Endpoint = e.Name
 	if s := e.Silence; kind == unanswered {
@@ -162,8 +163,8 @@ func (f *finder) endpoint(of Problem, kind string, e *Endpoint) {
 // failing is the kind of problem of an endpoint with a [Failing].
 const failing = "endpoint_failing"
 
-// unreachable is the kind of problem of an endpoint that takes clients, and to which the last
-// connection could not be made.
+// unreachable is the kind of problem of an endpoint that takes clients, if the last connection
+// to it failed.
 const unreachable = "endpoint_unreachable"
 
 // unanswered is the kind of problem of an endpoint with a [Silence].
@@ -174,10 +175,10 @@ func (e *Endpoint) unreachable() bool {
 	return e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over
 }
 
-// problem returns the kind of what is wrong with an endpoint, "" for nothing.
+// problem returns the kind of problem of an endpoint, or "" if it has none.
 func (e *Endpoint) problem() string {
 	switch {
-	case e.State == Draining, e.State == Removed, e.Weight == 0: // somebody wanted it so
+	case e.State == Draining, e.State == Removed, e.Weight == 0: // an operator wanted it so
 		return ""
 	case e.State == Down:
 		return "endpoint_down"

@@ -13,33 +13,34 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// A request is what can be asked.
+// A request is a kind of request to the API.
 type request struct {
 	method, path string
-	// forms are the sets of parameters that it takes: all of one, and no others.
+	// forms are the sets of parameters that it takes: all of one set, and no others.
 	forms  [][]string
 	answer func(s *Server, ctx context.Context, a *arguments) (any, error)
 }
 
-// requests are all that there are. A request that is not one of them to the letter is an
-// error, and changes nothing: what was misspelled, or left empty, may have been what mattered.
+// requests are all kinds of requests. A request that does not match one exactly is an error
+// and changes nothing. A misspelled or empty parameter may have been an important one.
 var requests = []request{
 	{http.MethodGet, "/status", [][]string{{}}, (*Server).status},
+	{http.MethodGet, "/sessions", [][]string{{}}, (*Server).sessions},
 	{http.MethodGet, "/generations", [][]string{{}}, (*Server).generations},
-	{http.MethodPost, "/plan", [][]string{{}, {"config"}}, (*Server).plan}, // which changes nothing, but opens files
+	{http.MethodPost, "/plan", [][]string{{}, {"config"}}, (*Server).plan}, // changes nothing, but opens files
 	{http.MethodPost, "/reload", [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, (*Server).reload},
 	{http.MethodPost, "/confirm", [][]string{{}, {"generation"}}, (*Server).confirm},
 	{http.MethodPost, "/rollback", [][]string{{}}, (*Server).rollback},
 	{http.MethodPost, "/drain", [][]string{{}, {"listener"}, {"upstream", "endpoint"}, {"upstream", "endpoint", "undo"}}, (*Server).drain},
 	{http.MethodPost, "/weight", [][]string{{"upstream", "endpoint", "weight"}}, (*Server).weight},
 	{http.MethodPost, "/split", [][]string{{"listener", "route", "percent"}}, (*Server).split},
-	{http.MethodPost, "/leave", [][]string{{}}, (*Server).leave}, // of a successor
+	{http.MethodPost, "/leave", [][]string{{}}, (*Server).leave}, // from a successor
 }
 
-// arguments are the values of a request's parameters; those that it does not have are zero.
+// arguments are the values of a request's parameters; absent ones are zero.
 type arguments struct {
 	listener, upstream, endpoint string
 	config, rollbackIf           string
@@ -49,8 +50,7 @@ type arguments struct {
 	percent                      map[string]float64
 }
 
-// parameters read the values of one, in the order in which they were written, none of which is
-// empty.
+// parameters parse the values of one parameter in their order. No value is empty.
 var parameters = map[string]func(a *arguments, values []string) error{
 	"listener":    func(a *arguments, v []string) error { return text(&a.listener, v) },
 	"upstream":    func(a *arguments, v []string) error { return text(&a.upstream, v) },
@@ -65,13 +65,13 @@ var parameters = map[string]func(a *arguments, values []string) error{
 	"percent":     func(a *arguments, v []string) (err error) { a.percent, err = ParsePercent(v); return err },
 }
 
-// placeholders stand for values where it is said how a request is written.
+// placeholders stand for values in the shape of a request.
 var placeholders = map[string]string{
 	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "weight": "N",
 	"route": "N", "config": "/PATH", "confirm": "TIME", "undo": "true", "percent": "NAME:N",
 }
 
-// once is the value of a parameter that may be written once.
+// once returns the value of a parameter that may occur once.
 func once(values []string) (string, error) {
 	if len(values) > 1 {
 		return "", fmt.Errorf("it is there %d times: write it once", len(values))
@@ -115,7 +115,7 @@ func confirmTime(a *arguments, values []string) error {
 	if a.confirm, err = time.ParseDuration(v); err != nil {
 		return fmt.Errorf("%q is not a time: write 30s or 2m", v)
 	}
-	if generation.CheckConfirm(a.confirm) != nil { // above all 0, which would make a reload that stays
+	if rollback.CheckConfirm(a.confirm) != nil { // above all 0, which would need no confirmation
 		return fmt.Errorf("%q: write a time from 1s to 24h, such as 2m", v)
 	}
 	return nil
@@ -133,16 +133,16 @@ func undo(a *arguments, values []string) error {
 	return nil
 }
 
-// A methodError is a request with a method that its path does not have.
+// A methodError reports a request with a method that its path does not have.
 type methodError struct {
-	path, method string // and that which it has
+	path, method string // the method that it has
 }
 
 func (e *methodError) Error() string {
 	return fmt.Sprintf("another method: write %s %s", e.method, e.path)
 }
 
-// find returns what is asked for.
+// find returns the kind of a request.
 func find(method, path string) (*request, error) {
 	i := slices.IndexFunc(requests, func(q request) bool { return q.path == path })
 	switch {
@@ -195,7 +195,7 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	return a, nil
 }
 
-// shape says how a request is written.
+// shape returns how a request is written.
 func (q *request) shape() string {
 	var list []string
 	for _, form := range q.forms {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
 func TestStatus(t *testing.T) {
@@ -33,14 +33,14 @@ func TestStatus(t *testing.T) {
 
 func TestReloadConfirmRollback(t *testing.T) {
 	r := newRig(t, "")
-	done, err := r.Reload(t.Context(), generation.Options{Confirm: 2 * time.Minute, RollbackIf: "failures>50"})
+	done, err := r.Reload(t.Context(), rollback.Options{Confirm: 2 * time.Minute, RollbackIf: "failures>50"})
 	if err != nil || done.Generation != 2 || done.Pending == nil || done.Pending.RollbackIf != "failures>50" || len(done.Changes) != 1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if left := time.Until(done.Pending.Until); left > 2*time.Minute || left < time.Minute {
 		t.Errorf("it waits for %v", left)
 	}
-	_, err = r.Reload(t.Context(), generation.Options{})
+	_, err = r.Reload(t.Context(), rollback.Options{})
 	refused(t, err, http.StatusConflict, "a reload waits to be confirmed: generation 2")
 	if s, err := r.Confirm(t.Context(), 0); err != nil || s.Generation != 2 {
 		t.Errorf("%+v, %v", s, err)
@@ -52,7 +52,7 @@ func TestReloadConfirmRollback(t *testing.T) {
 	}
 	_, err = r.Rollback(t.Context())
 	refused(t, err, http.StatusConflict, "nothing to return to")
-	_, err = r.Reload(t.Context(), generation.Options{Confirm: time.Hour})
+	_, err = r.Reload(t.Context(), rollback.Options{Confirm: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestReloadConfirmRollback(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	g, err := r.Generations(t.Context())
-	if err != nil || g.Current != 3 || g.History[1].State != generation.RolledBack || g.History[1].By != "admin" {
+	if err != nil || g.Current != 3 || g.History[1].State != rollback.RolledBack || g.History[1].By != "admin" {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
@@ -79,7 +79,7 @@ func refused(t *testing.T, err error, code int, text string) {
 func TestProblemsOfAConfiguration(t *testing.T) {
 	r := newRig(t, "")
 	r.reloader.bad = &admin.ConfigError{Path: "p.yaml", Problems: []string{"one", "two"}, Text: "p.yaml:1:2: one\np.yaml:3:4: two\n"}
-	_, err := r.Reload(t.Context(), generation.Options{})
+	_, err := r.Reload(t.Context(), rollback.Options{})
 	refused(t, err, http.StatusUnprocessableEntity, "p.yaml: 2 problems, nothing was changed")
 	var f *admin.Refusal
 	if errors.As(err, &f) && f.Details != "p.yaml:1:2: one\np.yaml:3:4: two\n" {
@@ -92,7 +92,7 @@ func TestProblemsOfAConfiguration(t *testing.T) {
 func TestPlan(t *testing.T) {
 	r := newRig(t, "")
 	p, err := r.Plan(t.Context(), "/etc/a b&c.yaml")
-	if err != nil || p.Connections != 3 || !reflect.DeepEqual(p.Changes[0], admin.Planned{What: "/etc/a b&c.yaml", Connections: 2}) {
+	if err != nil || p.Connections != 3 || !reflect.DeepEqual(p.Changes[0], admin.PlannedChange{What: "/etc/a b&c.yaml", Connections: 2}) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if n := r.reloader.Status().Current; n != 1 {
@@ -125,7 +125,7 @@ func TestLiveChanges(t *testing.T) {
 	<-r.stopped
 }
 
-// TestRequestsThatCannotBeMeant change nothing: above all a misspelled condition does not
+// TestRequestsThatCannotBeMeant change nothing. Above all, a misspelled condition does not
 // make a reload without one, and an empty name not a drain of everything.
 func TestRequestsThatCannotBeMeant(t *testing.T) {
 	r := newRig(t, "127.0.0.1:0")
@@ -199,7 +199,7 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"split?listener=web&route=0&percent=a:60.5&percent=b:39.4":    "add up to 99.9: write what makes 100",
 		"split?listener=web&route=0&percent=a":                        "such as shop:95",
 		"split?listener=web&route=0&percent=:100":                     "such as shop:95",
-		"split?listener=web&route=0&percent=a:50&percent=a:50":        "a is there twice",
+		"split?listener=web&route=0&percent=a:50&percent=a:50":        "duplicate upstream a",
 		"split?listener=web&route=0&percent=a:101&percent=b:-1":       "such as shop:95",
 	} {
 		code, body := r.post(t, query, http.Header{admin.Header: {"1"}}, "")
@@ -212,8 +212,8 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 	}
 }
 
-// TestPagesOfBrowsers cannot ask for anything: neither by a form, which cannot set the
-// header, nor by a name that leads to this machine.
+// TestPagesOfBrowsers cannot make a request: neither by a form, which cannot set the header,
+// nor by a name that resolves to this machine.
 func TestPagesOfBrowsers(t *testing.T) {
 	r := newRig(t, "127.0.0.1:0")
 	for _, path := range []string{"reload", "confirm", "rollback", "drain", "weight", "split", "plan"} {
@@ -232,7 +232,7 @@ func TestPagesOfBrowsers(t *testing.T) {
 			t.Errorf("with host %s a reload is answered %d, want %d", host, code, want)
 		}
 	}
-	// What a browser asks before it sets a header is not answered.
+	// A browser's preflight request for the header is not answered.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, "http://"+r.Addr()+"/reload", nil)
 	if err != nil {
 		t.Fatal(err)

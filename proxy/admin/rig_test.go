@@ -3,22 +3,24 @@ package admin_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/generation"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// A balancer has one listener, web, and one upstream, shop, with one endpoint, a. It notes
-// what it is told.
+// A balancer has one listener, web, and one upstream, shop, with one endpoint, a. It records
+// its calls.
 type balancer struct {
-	mu     sync.Mutex
-	told   []string
-	drains bool // its process
-	more   int  // listeners that it has besides; before it is used
+	mu       sync.Mutex
+	told     []string
+	drains   bool // its process
+	more     int  // listeners that it has besides; before it is used
+	sessions int  // number of them; before it is used
 }
 
 // drain has its process drain, or not.
@@ -34,7 +36,7 @@ func (b *balancer) note(format string, args ...any) {
 	b.told = append(b.told, fmt.Sprintf(format, args...))
 }
 
-// last returns what it was told last.
+// last returns the last recorded call.
 func (b *balancer) last() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -44,11 +46,21 @@ func (b *balancer) last() string {
 	return b.told[len(b.told)-1]
 }
 
-// forget has it be told nothing yet.
+// forget drops the recorded calls.
 func (b *balancer) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.told = nil
+}
+
+func (b *balancer) Sessions(context.Context) iter.Seq[admin.Session] {
+	return func(yield func(admin.Session) bool) {
+		for i := range b.sessions {
+			if !yield(admin.Session{Client: fmt.Sprint(i), State: "joined"}) {
+				return
+			}
+		}
+	}
 }
 
 func (b *balancer) Status() admin.Status {
@@ -59,11 +71,11 @@ func (b *balancer) Status() admin.Status {
 		state = admin.Draining
 	}
 	return admin.Status{
-		State:       state,
-		Connections: admin.Connections{Accepted: 5, Active: 3, Refused: 1},
-		Counters:    map[string]int64{"failures": 7},
-		Listeners:   append([]admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}}, make([]admin.Listener, b.more)...),
-		Upstreams:   []admin.Upstream{{Name: "shop", Endpoints: []admin.Endpoint{{Name: "a", State: admin.Down, Active: 3}}}},
+		State:     state,
+		Summary:   admin.Summary{Connections: admin.Connections{Accepted: 5, Active: 3, Refused: 1}},
+		Counters:  map[string]int64{"failures": 7},
+		Listeners: append([]admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}}, make([]admin.Listener, b.more)...),
+		Upstreams: []admin.Upstream{{Name: "shop", Endpoints: []admin.Endpoint{{Name: "a", State: admin.Down, Active: 3}}}},
 	}
 }
 
@@ -94,9 +106,9 @@ func (b *balancer) SetSplit(listener string, route int, percent map[string]float
 	return known("listener", listener, "web")
 }
 
-// A reloader keeps a number; where bad is set that is what a reload says.
+// A reloader keeps a number. If bad is set, Reload returns it.
 type reloader struct {
-	*generation.Keeper[int]
+	*rollback.Keeper[int]
 	apply func() // if set; before it is used
 	mu    sync.Mutex
 	bad   error
@@ -108,7 +120,7 @@ func (r *reloader) problem() error {
 	return r.bad
 }
 
-func (r *reloader) Reload(ctx context.Context, o generation.Options) (admin.Reloaded, error) {
+func (r *reloader) Reload(ctx context.Context, o rollback.Options) (admin.Reloaded, error) {
 	if err := r.problem(); err != nil {
 		return admin.Reloaded{}, err
 	}
@@ -116,13 +128,13 @@ func (r *reloader) Reload(ctx context.Context, o generation.Options) (admin.Relo
 	return admin.Reloaded{Generation: now.Generation, Changes: []string{"listener web: limits"}, Pending: now.Pending}, err
 }
 
-func (r *reloader) Generations() generation.Status { return r.Status() }
+func (r *reloader) Generations() rollback.Status { return r.Status() }
 
 func (r *reloader) Plan(_ context.Context, path string, trusted bool) (admin.Plan, error) {
 	if path != "" && !trusted {
 		return admin.Plan{}, fmt.Errorf("%w: %s", admin.ErrForbidden, path)
 	}
-	return admin.Plan{Generation: 1, Connections: 3, Changes: []admin.Planned{{What: path, Connections: 2}}}, r.problem()
+	return admin.Plan{Generation: 1, Connections: 3, Changes: []admin.PlannedChange{{What: path, Connections: 2}}}, r.problem()
 }
 
 // A rig is a server that listens, and a client of it.
@@ -154,7 +166,7 @@ func newRig(t *testing.T, bind string) *rig {
 func newQuietRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{stopped: make(chan struct{}, 1)}
-	r.reloader.Keeper = generation.New(0, generation.Config[int]{
+	r.reloader.Keeper = rollback.New(0, rollback.Config[int]{
 		Apply: func(context.Context, int) error {
 			if r.reloader.apply != nil {
 				r.reloader.apply()

@@ -68,8 +68,8 @@ func (r room) asked(t *testing.T, text string, code int) time.Duration {
 	return time.Since(began)
 }
 
-// TestNobodyHoldsUpOthers: whatever fills all places but the last with clients that are waited
-// for, others are answered within the grace that each of those has.
+// TestNobodyHoldsUpOthers: all places but the last may be filled with any clients that the
+// server waits for. Others are answered within the grace time of each of those.
 func TestNobodyHoldsUpOthers(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":                             "",
@@ -123,8 +123,8 @@ func TestBodiesAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestClientsHaveTheirTime: a client is waited for no longer than some seconds, though there
-// is room for others.
+// TestClientsHaveTheirTime: the server waits for a client for some seconds at most, even if
+// there is room for others.
 func TestClientsHaveTheirTime(t *testing.T) {
 	inRoom(t, func(t *testing.T, r room) {
 		for text, most := range map[string]time.Duration{
@@ -144,8 +144,8 @@ func TestClientsHaveTheirTime(t *testing.T) {
 	})
 }
 
-// TestLongAnswersAreMade: what takes the server long is not its client's doing, and may
-// take more than a client may.
+// TestLongAnswersAreMade: a response that takes the server long is not the client's doing, and
+// may take more time than a client has.
 func TestLongAnswersAreMade(t *testing.T) {
 	inRoom(t, func(t *testing.T, r room) {
 		r.reloader.apply = func() { time.Sleep(time.Minute) }
@@ -155,8 +155,8 @@ func TestLongAnswersAreMade(t *testing.T) {
 	})
 }
 
-// TestLongestWaitLeaves: the connection whose client is waited for since longest, and not one
-// that has its grace, or whose request is being carried out.
+// TestLongestWaitLeaves: the connection that waits longest for its client is closed. It is not
+// one within its grace time, nor one with a request being performed.
 func TestLongestWaitLeaves(t *testing.T) {
 	if admin.AnswersTheGone() {
 		t.Error("what nobody would be told of is done")

@@ -11,93 +11,93 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock/penstock/proxy/listener"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/internal/listener"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// maxConnections is how many connections there are at once: whoever may connect must not
-// take the descriptors of those whom the process is there for. The last place is for who
-// comes next: when it is taken, the connection is closed whose client is waited for since
-// longest, with its request or with its reading of the answer.
+// maxConnections is the limit of concurrent connections, so that clients of the API cannot
+// take the file descriptors of proxied clients. The last place is for the next client. If it
+// is taken, the connection that waits longest for its client to send the request, or to read
+// the response, is closed.
 const maxConnections = 32
 
-// What a client may take at the most, also while there is room for others.
+// Timeouts of a client, which apply also while there is room for others.
 const (
-	headerTime = 5 * time.Second  // for sending its request
-	writeTime  = 10 * time.Second // for reading the whole answer
+	headerTime = 5 * time.Second  // for sending the request
+	writeTime  = 10 * time.Second // for reading the whole response
 )
 
 // Config sets up a [Server].
 type Config struct {
 	Balancer Balancer
 	Reloader Reloader
-	// Stop has the process drain and end, as SIGTERM does. It returns at once.
+	// Stop makes the process drain and end, as SIGTERM does. It returns at once.
 	Stop func()
 	// Version is that of the program.
 	Version string
-	// Log gets what an operator should know; nil means nothing.
+	// Log receives messages for an operator; nil: none are logged.
 	Log *slog.Logger
-	// Self is the process whose connections over unix sockets are refused, the one that serves; 0:
-	// nobody's are.
+	// Self is the ID of the serving process. Its own connections over unix sockets are
+	// refused. 0: none are.
 	Self int
 }
 
-// A Server answers requests. It listens at one address at most, which may change. Make it
-// with [New], have it listen with [Server.Prepare], and end it with [Server.Close].
+// A Server serves the admin API. It listens at one address at most, which may change. Create
+// it with [New], make it listen with [Server.Prepare], and end it with [Server.Close].
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	started time.Time
 	http    http.Server
-	conns   *funnel
+	conns   *limitListener
 	limit   *listener.Limit
 	serving sync.WaitGroup
 
 	mu   sync.Mutex
-	at   *place // where it listens; nil: nowhere
-	left bool   // for good
+	at   *address // nil: it does not listen
+	left bool     // for good
 }
 
-// A place is an address at which a server listens.
-type place struct {
-	addr   socket.Address
+// An address is an address at which a server listens.
+type address struct {
+	addr   sockopt.Address
 	listen *listener.Listener // owned by its Serve once that has begun
-	stop   context.CancelFunc // of that
+	stop   context.CancelFunc // stops Serve
 }
 
-// New returns a server that listens nowhere yet.
+// New returns a server that does not listen yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: newFunnel(maxConnections), limit: listener.NewLimit(maxConnections)}
+	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: newLimitListener(maxConnections), limit: listener.NewLimit(maxConnections)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.http = http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerTime,
-		WriteTimeout:      writeTime, // of what net/http answers by itself
+		WriteTimeout:      writeTime, // for responses of net/http itself
 		MaxHeaderBytes:    16 << 10,
-		ConnContext:       withGuest,
+		ConnContext:       withTrackedConn,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
-	// One request for each connection: who asks again takes its turn with the others.
+	// One request for each connection: a client with another request takes its turn with the
+	// others.
 	s.http.SetKeepAlivesEnabled(false)
 	s.serving.Go(func() { _ = s.http.Serve(s.conns) }) // http.ErrServerClosed
 	return s
 }
 
-// A Move is a change of where a [Server] listens that is prepared: Commit or Abort it,
-// once.
+// A Move is a prepared change of the address of a [Server]. Call Commit or Abort once.
 type Move struct {
 	server *Server
-	next   *place      // nil: nowhere
-	same   bool        // as before, but for the mode
+	next   *address    // nil: no address
+	same   bool        // the address stays, the mode may change
 	mode   fs.FileMode // of a path that stays
 }
 
-// Prepare gets hold of an address, as [ParseAddress] takes it, or of none for "". At that
-// where it listens already nothing is opened, and the mode of its path is all that may
-// change. A path that a process has left behind is taken over, and so is the address of one
-// that drains. The error is one line.
+// Prepare opens an address, as [ParseAddress] takes it; "" is none. If the server already
+// listens there, nothing is opened, and only the mode of the path may change. A path that
+// another process has left behind is taken over, and so is the address of a draining process.
+// The error is one line.
 func (s *Server) Prepare(ctx context.Context, bind string) (*Move, error) {
 	if bind == "" {
 		return &Move{server: s}, nil
@@ -116,10 +116,10 @@ func (s *Server) Prepare(ctx context.Context, bind string) (*Move, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Move{server: s, next: &place{addr: addr, listen: l}}, nil
+	return &Move{server: s, next: &address{addr: addr, listen: l}}, nil
 }
 
-// Abort leaves everything as it is.
+// Abort cancels the change. Everything stays as it is.
 func (m *Move) Abort() error {
 	if m.next == nil {
 		return nil
@@ -127,8 +127,8 @@ func (m *Move) Abort() error {
 	return m.next.listen.Close()
 }
 
-// Commit has the server listen at the new address, and at the old one no more: who is
-// connected there is still answered.
+// Commit makes the server listen at the new address and no longer at the old one. Clients
+// connected to the old one still get their response.
 func (m *Move) Commit() {
 	s := m.server
 	s.mu.Lock()
@@ -138,7 +138,7 @@ func (m *Move) Commit() {
 		return
 	}
 	if m.next != nil && s.left {
-		_ = m.Abort() // nobody was told of it
+		_ = m.Abort() // the address was not announced
 		return
 	}
 	before := s.at
@@ -152,9 +152,9 @@ func (m *Move) Commit() {
 	}
 }
 
-// setMode changes the mode of the path where it listens. The caller holds s.mu.
+// setMode changes the mode of the path at which it listens. The caller holds s.mu.
 func (s *Server) setMode(mode fs.FileMode) {
-	if s.at == nil { // it has left
+	if s.at == nil { // the server has left
 		return
 	}
 	if err := s.at.listen.SetMode(mode); err != nil {
@@ -162,8 +162,8 @@ func (s *Server) setMode(mode fs.FileMode) {
 	}
 }
 
-// take has a connection served, unless this process itself has made it over a unix socket: an
-// endpoint leads here then, and whoever is its client would be taken for this process's user.
+// take serves a connection, unless this process itself has made it over a unix socket. Then an
+// endpoint leads here, and its client would pass for the user of this process.
 func (s *Server) take(conn net.Conn, release func()) {
 	if s.cfg.Self > 0 && int(userOf(conn).pid) == s.cfg.Self {
 		s.log.Warn("admin refuses a connection of this process itself: an endpoint leads to it")
@@ -174,8 +174,8 @@ func (s *Server) take(conn net.Conn, release func()) {
 	s.conns.put(conn, release)
 }
 
-// serve accepts at a place until it is stopped.
-func (s *Server) serve(p *place) {
+// serve accepts connections at an address until it is stopped.
+func (s *Server) serve(p *address) {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	s.log.Info("admin listens", "bind", p.listen.Addr())
@@ -186,7 +186,8 @@ func (s *Server) serve(p *place) {
 	})
 }
 
-// Addr returns where it listens, with the port that the kernel chose; "" for nowhere.
+// Addr returns the address of the server, with the port that the kernel chose, or "" if it
+// does not listen.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +197,8 @@ func (s *Server) Addr() string {
 	return s.at.listen.Addr()
 }
 
-// Leave has it listen nowhere any more, whatever is committed later, so that another
-// process can; those who are connected are still answered.
+// Leave stops listening for good, whatever is committed later, so that another process can
+// listen. Connected clients still get their response.
 func (s *Server) Leave() {
 	(&Move{server: s}).Commit()
 	s.mu.Lock()
@@ -205,8 +206,8 @@ func (s *Server) Leave() {
 	s.mu.Unlock()
 }
 
-// Close ends the server: what is being answered has until ctx ends. It returns when
-// nothing is left of it.
+// Close ends the server. Responses under way have until ctx ends. When it returns, no
+// goroutine and no connection of the server is left.
 func (s *Server) Close(ctx context.Context) error {
 	s.Leave()
 	err := s.http.Shutdown(ctx)
@@ -217,7 +218,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// fill fills in what a balancer does not know of itself.
+// fill fills in the fields that a balancer does not know.
 func (s *Server) fill(st *Status) {
 	st.PID, st.Version, st.Started = os.Getpid(), s.cfg.Version, s.started
 	of := s.cfg.Reloader.Generations()

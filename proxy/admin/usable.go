@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Unusable says in a line why the endpoint gets no clients, "" if it may get some.
+// Unusable returns in one line why the endpoint gets no clients, or "" if it may get some.
 func (e *Endpoint) Unusable() string {
 	switch {
 	case e.State == Draining:
@@ -21,14 +21,14 @@ func (e *Endpoint) Unusable() string {
 		return reason("ejected", e.Until, e.Why)
 	case e.Breaker != "":
 		return reason("breaker "+e.Breaker, e.BreakerUntil, e.BreakerWhy)
-	case e.Most > 0 && e.Active >= e.Most:
-		return fmt.Sprintf("full (%d of %d)", e.Active, e.Most)
+	case e.Max > 0 && e.Active >= e.Max:
+		return fmt.Sprintf("full (%d of %d)", e.Active, e.Max)
 	}
 	return ""
 }
 
-// Reason says in a line why clients get nothing from the endpoint: it is unusable, or the last
-// connection to it has failed, or both. "" if neither is so.
+// Reason returns in one line why clients get nothing from the endpoint: it is unusable, the
+// last connection to it has failed, or both. It returns "" if neither is so.
 func (e *Endpoint) Reason() string {
 	why, f := e.Unusable(), e.LastFailure
 	switch {
@@ -42,7 +42,7 @@ func (e *Endpoint) Reason() string {
 	return why + " (last failure: " + f.Cause + ")"
 }
 
-// reason is a state, until when it lasts if that is known, and why, if that is.
+// reason joins a state, its end if known, and its reason if known.
 func reason(state string, until time.Time, why string) string {
 	if !until.IsZero() {
 		state += " until " + until.Local().Format(time.TimeOnly)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 func setBind(d *decoder, _ *field, v reflect.Value, text string) *complaint {
@@ -34,14 +34,14 @@ func setBind(d *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return c
 }
 
-// bindHost holds a host to what can be listened on without asking anybody: an address, or
-// localhost, which is 127.0.0.1. What else a name stands for only the moment knows.
+// bindHost accepts a host that can be listened on without a lookup: an IP address, or
+// localhost, which is 127.0.0.1. The addresses of any other name may change at any time.
 func bindHost(name string) (string, *complaint) {
 	host, port := splitHostPort(name)
 	switch addr, err := netip.ParseAddr(host); {
 	case host == "":
 		return name, nil
-	case socket.Localhost(host):
+	case sockopt.Localhost(host):
 		return "127.0.0.1:" + port, nil
 	case host == "*":
 		return name, complain("write :"+port+", or 0.0.0.0:"+port+" for IPv4 alone", "%q is not an address: * is no host", name)
@@ -52,12 +52,12 @@ func bindHost(name string) (string, *complaint) {
 	}
 }
 
-// checkAddr finds addresses that no connection ever has.
+// checkAddr rejects addresses that no connection ever has.
 func checkAddr(addr netip.Addr, port string) *complaint {
 	switch {
 	case addr.IsMulticast():
 		return complain("write another one", "%q is a multicast address, to which there are no connections", addr)
-	case addr.Zone() != "" && addr.WithZone("").IsUnspecified(): // which the kernel takes for all of them (net/ipv6/af_inet6.c: __inet6_bind)
+	case addr.Zone() != "" && addr.WithZone("").IsUnspecified(): // the kernel binds it to all interfaces (net/ipv6/af_inet6.c: __inet6_bind)
 		return complain("write [::]:"+port+" for all interfaces, or an address that "+addr.Zone()+" has", "%q is not the addresses of an interface", addr)
 	case addr.IsLinkLocalUnicast() && addr.Is6() && addr.Zone() == "":
 		return complain(fmt.Sprintf("write its interface too, such as [%v%%eth0]:%s", addr, port), "%q is an address of each interface", addr)
@@ -65,7 +65,7 @@ func checkAddr(addr netip.Addr, port string) *complaint {
 	return nil
 }
 
-// checkSocketPath finds paths that are those of directories.
+// checkSocketPath rejects paths of directories.
 func checkSocketPath(addr Address) *complaint {
 	last := addr.Name[strings.LastIndexByte(addr.Name, '/')+1:]
 	if !addr.Abstract() && (last == "" || last == "." || last == "..") {
@@ -77,7 +77,7 @@ func checkSocketPath(addr Address) *complaint {
 func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	addr, c := parseAddress(text)
 	if c != nil {
-		if meant, what := endpointMeant(text); meant != "" {
+		if meant, what := suggestEndpoint(text); meant != "" {
 			c.fix = "write the " + what + " too, such as " + meant
 		}
 		return c
@@ -93,7 +93,7 @@ func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return c
 }
 
-// checkHost holds what is to be connected to to an address or a name, and a port.
+// checkHost requires the destination of a connection to be an address or a name, and a port.
 func checkHost(text, name string) *complaint {
 	host, port := splitHostPort(name)
 	switch {
@@ -118,9 +118,9 @@ func checkHost(text, name string) *complaint {
 	return nil
 }
 
-// endpointMeant is what was meant by an address that lacks its host or its port, and which
-// of the two it lacks; "" if that cannot be told.
-func endpointMeant(text string) (meant, missing string) {
+// suggestEndpoint completes an address that lacks its host or its port, and returns which of
+// the two it lacks. Both are "" if it can suggest nothing.
+func suggestEndpoint(text string) (meant, missing string) {
 	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= 65535 {
 		return "127.0.0.1:" + text, "host"
 	}
@@ -130,23 +130,23 @@ func endpointMeant(text string) (meant, missing string) {
 	return "", ""
 }
 
-// parseAddress is socket.Parse for who does not write flags.
+// parseAddress is sockopt.Parse with messages for a file instead of a flag.
 func parseAddress(text string) (Address, *complaint) {
 	if c := checkLine(text); c != nil {
 		return Address{}, c
 	}
-	addr, err := socket.Parse(text)
+	addr, err := sockopt.Parse(text)
 	if err == nil {
 		return addr, nil
 	}
-	fix := strings.TrimPrefix(err.Error(), fmt.Sprintf("%v %q: ", socket.ErrAddress, text))
+	fix := strings.TrimPrefix(err.Error(), fmt.Sprintf("%v %q: ", sockopt.ErrAddress, text))
 	if strings.Contains(text, ",") && !strings.HasPrefix(text, "unix:") {
 		fix = "write a list: [" + strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }), ", ") + "]"
 	}
 	return Address{}, complain(fix, "%q is not an address", text)
 }
 
-// splitHostPort splits what socket.Parse has joined.
+// splitHostPort splits a name that sockopt.Parse has joined.
 func splitHostPort(name string) (host, port string) {
 	i := strings.LastIndexByte(name, ':')
 	return strings.Trim(name[:i], "[]"), name[i+1:]

@@ -1,9 +1,9 @@
 package config
 
-// AdminBind reads where the process of a file is asked and told; "" for nowhere. Of the rest
-// it looks only at what is included, as far as it can: variables that are not set, and files
-// that cannot be read, matter only if they may be why nothing was found. So whoever asks
-// needs not what the process needs.
+// AdminBind reads the address of the admin API from a configuration file; it is "" if there is
+// none. Apart from it, only the included files are read, as far as possible. Unset variables and
+// unreadable files matter only if they may be the reason that no address was found. So the
+// caller needs neither the variables nor the files of the process.
 func AdminBind(path string, env Env) (string, []Problem) {
 	l := newLoader(env)
 	l.adminOnly = true

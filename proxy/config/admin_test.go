@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// TestAdminBind: who asks needs neither the variables, the certificates nor the secrets of
-// the process, nor a file without mistakes.
+// TestAdminBind: reading the admin address needs neither the variables, the certificates nor
+// the secrets of the process, nor a file without mistakes.
 func TestAdminBind(t *testing.T) {
 	const admin = "admin: {bind: 'unix:/run/${NAME}.sock?mode=0600'}\n"
 	for _, c := range []struct {
@@ -31,7 +31,7 @@ upstreams:
 		{"admin: {bind: ':9000'}\n", "", "/etc/p.yaml:1:15: :9000 is open to other machines"},
 		{"admin: {}\n", "", "/etc/p.yaml:1:8: bind is missing"},
 		{"admin: {bind: '127.0.0.1:1'\n", "", "/etc/p.yaml:2:1: "},
-		// What is no YAML as a whole is read by section.
+		// A file that is not YAML as a whole is read by section.
 		{admin + "x: [\n", "unix:/run/p.sock?mode=0600", ""},
 		{"x: [\n" + admin, "unix:/run/p.sock?mode=0600", ""},
 		{"x: *.a\n\"admin\":\n\n  # here\n  bind: 127.0.0.1:9001 # there\n# or\nlisteners:\n- {a: b]\n", "127.0.0.1:9001", ""},

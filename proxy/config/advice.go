@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// within holds a number to the bounds of its field.
+// within checks a number against the bounds of its field.
 func (f *field) within(v reflect.Value) *complaint {
 	if len(f.bounds) == 0 {
 		return nil
@@ -28,8 +28,8 @@ func (f *field) within(v reflect.Value) *complaint {
 	return nil
 }
 
-// whole complains of a number that was written in place of an integer: with a point or an
-// exponent, or too large for one.
+// whole returns the complaint about a number that was written in place of an integer: with a
+// point or an exponent, or too large for one.
 func (f *field) whole(text string) *complaint {
 	n, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
 	lo, hi := math.Inf(-1), math.Inf(1)
@@ -66,8 +66,9 @@ func (f *field) integers() string {
 	return "write " + enumeration(all, "or")
 }
 
-// listOf is how what was written in place of a list may be written as one: in brackets, if
-// its elements are texts and it is one, or several with commas between them.
+// listOf returns how a value written in place of a list may be written as one. The elements
+// are put in brackets if they are texts and the value is one, or several with commas between
+// them.
 func (f *field) listOf(n *yaml.Node) string {
 	one, sample := f, f.sample()
 	if f.obj != nil {
@@ -79,7 +80,7 @@ func (f *field) listOf(n *yaml.Node) string {
 	if one == nil || one.form.style != styleText || f.fixed > 0 || n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "$") {
 		return sample
 	}
-	if meant, _ := endpointMeant(n.Value); meant != "" && one.typ == reflect.TypeFor[Address]() {
+	if meant, _ := suggestEndpoint(n.Value); meant != "" && one.typ == reflect.TypeFor[Address]() {
 		return f.key + ": [" + quoted(meant) + "]"
 	}
 	words := strings.FieldsFunc(n.Value, func(r rune) bool { return r == ',' || r == ' ' })
@@ -97,8 +98,8 @@ func (f *field) listOf(n *yaml.Node) string {
 	return f.key + ": [" + strings.Join(words, ", ") + "]"
 }
 
-// flowFix says what to write in place of what cannot stand within [ ] or { }, or out of
-// them; "" if it is none of that.
+// flowFix returns the fix for text that cannot stand inside of [ ] or { }, or outside of them.
+// It is "" for any other text.
 func flowFix(message string, at place) string {
 	line := at.src.line(at.line)
 	offset := at.src.offset(line, at.line, max(at.col, 1))
@@ -118,10 +119,10 @@ func flowFix(message string, at place) string {
 	return ""
 }
 
-// variableWord is a word of YAML with variables in it.
+// variableWord matches a word of YAML with variables in it.
 var variableWord = regexp.MustCompile(`^(\$\{[^}]*\}?|[^ ,\[\]{}"'])+`)
 
-// variableAt is the word around ${, of which before and rest are the line.
+// variableAt returns the word around ${. The line is before and rest together.
 func variableAt(before, rest string) string {
 	start := strings.LastIndexAny(before, " ,[]{}\"'") + 1
 	return variableWord.FindString(before[start:] + rest)

@@ -5,33 +5,33 @@ import (
 	"path/filepath"
 )
 
-// A taken is a bind and whose it is.
-type taken struct {
+// bindOwners is a bind and its owner.
+type bindOwners struct {
 	whose string
 	at    place
 }
 
-// A port is who is bound to which addresses of it.
+// A port maps the addresses of one port number to their owners.
 type port struct {
-	hosts    map[string]taken
-	first    taken // any of them
-	wild     taken // who is bound to all addresses of both families
+	hosts    map[string]bindOwners
+	first    bindOwners // any of the owners
+	wild     bindOwners // owner of all addresses of both families
 	families [2]family
 }
 
-// A family is who is bound to which addresses of IPv4 or of IPv6.
-type family struct{ first, wild taken }
+// A family holds the owners of the addresses of IPv4 or of IPv6.
+type family struct{ first, wild bindOwners }
 
-// give gives it to another if it is nobody's.
-func (t *taken) give(to taken) {
+// give makes to the owner if there is none.
+func (t *bindOwners) give(to bindOwners) {
 	if t.whose == "" {
 		*t = to
 	}
 }
 
-// binds finds those that the kernel would not let stand beside each other.
+// binds finds addresses that the kernel would not bind beside each other.
 func (k *checker) binds(c *Config) {
-	ports, names := make(map[string]*port), make(map[string]taken)
+	ports, names := make(map[string]*port), make(map[string]bindOwners)
 	if c.Admin != nil {
 		k.private(&c.Admin.Bind)
 		k.bind(ports, names, &c.Admin.Bind, "admin")
@@ -43,7 +43,7 @@ func (k *checker) binds(c *Config) {
 	}
 }
 
-// private complains of an address for the admin API that is open to others.
+// private complains of an address for the admin API that others can connect to.
 func (k *checker) private(b *Bind) {
 	switch {
 	case b.Systemd != "":
@@ -56,9 +56,9 @@ func (k *checker) private(b *Bind) {
 	}
 }
 
-func (k *checker) bind(ports map[string]*port, names map[string]taken, b *Bind, whose string) {
-	t := taken{whose, k.at(b, b)}
-	var before taken
+func (k *checker) bind(ports map[string]*port, names map[string]bindOwners, b *Bind, whose string) {
+	t := bindOwners{whose, k.at(b, b)}
+	var before bindOwners
 	switch {
 	case b.Systemd != "":
 		before = claim(names, b.String(), t)
@@ -72,7 +72,7 @@ func (k *checker) bind(ports map[string]*port, names map[string]taken, b *Bind, 
 			return // the kernel chooses another one each time
 		}
 		if ports[number] == nil {
-			ports[number] = &port{hosts: make(map[string]taken)}
+			ports[number] = &port{hosts: make(map[string]bindOwners)}
 		}
 		before = ports[number].claim(host, t)
 	}
@@ -81,8 +81,8 @@ func (k *checker) bind(ports map[string]*port, names map[string]taken, b *Bind, 
 	}
 }
 
-// claim returns who had the name before, and gives it to t if nobody had.
-func claim(names map[string]taken, name string, t taken) (before taken) {
+// claim returns the earlier owner of the name. If there is none, t becomes the owner.
+func claim(names map[string]bindOwners, name string, t bindOwners) (before bindOwners) {
 	before, ok := names[name]
 	if !ok {
 		names[name] = t
@@ -90,9 +90,9 @@ func claim(names map[string]taken, name string, t taken) (before taken) {
 	return before
 }
 
-// claim returns with whom t, bound to a host, is in conflict. 0.0.0.0 and [::] are each all
-// addresses of one family.
-func (p *port) claim(host string, t taken) (before taken) {
+// claim returns the owner that t, bound to a host, conflicts with. 0.0.0.0 and [::] are each
+// all addresses of one family.
+func (p *port) claim(host string, t bindOwners) (before bindOwners) {
 	defer p.first.give(t)
 	addr, err := netip.ParseAddr(host)
 	addr = addr.Unmap()
@@ -105,7 +105,7 @@ func (p *port) claim(host string, t taken) (before taken) {
 	case p.wild.whose != "":
 		return p.wild
 	case err != nil: // it could not be read
-		return taken{}
+		return bindOwners{}
 	}
 	f := &p.families[0]
 	if addr.Is6() {
@@ -117,14 +117,14 @@ func (p *port) claim(host string, t taken) (before taken) {
 		return f.first
 	case addr.IsUnspecified():
 		f.wild = t
-		return taken{}
+		return bindOwners{}
 	case f.wild.whose != "":
 		return f.wild
 	}
 	return claim(p.hosts, addr.String(), t)
 }
 
-// socketKey is the same for paths of the same file, links aside.
+// socketKey returns the same key for all paths of the same file, except for links.
 func socketKey(a Address) string {
 	if a.Abstract() {
 		return "unix:" + a.Name

@@ -2,28 +2,28 @@ package config
 
 import "strings"
 
-// The YAML parser keeps all tokens of what is in brackets before it goes on, if these may be a
-// key: the outermost ones, but for the value of a key, and those in a list. It takes 600 bytes
-// for each, and copies them all where they become more.
+// The YAML parser keeps all tokens within brackets until the end if these may be a key. These
+// are the outermost brackets, except for the value of a key, and those in a list. Each token
+// takes 600 bytes, and all are copied when the buffer grows.
 
-// maxKept is how many tokens it may keep: 10,000 endpoints of four keys.
+// maxKept is the limit of tokens kept by the parser: 10,000 endpoints of four keys.
 const maxKept = 240_000
 
 // A bracketScanner counts the tokens that the parser keeps at a place. It knows only as much
-// of YAML as it must: where it is wrong it counts too many.
+// of YAML as necessary. Where it is wrong, it counts too many.
 type bracketScanner struct {
 	depth   int    // of brackets
-	keeps   int    // from which depth on tokens are kept
-	half    int    // twice how many there are
-	quote   byte   // which the text is in that is being read; 0: none
-	line    string // the rest of it
-	last    byte   // the character before in the line, 0: there is none
+	keeps   int    // depth from which tokens are kept
+	half    int    // twice the number of kept tokens
+	quote   byte   // quote character of the text being read; 0: none
+	line    string // the rest of the line
+	last    byte   // the character before in the line; 0: there is none
 	solid   byte   // the last one that is no space
-	between bool   // an anchor or a tag is in the line, which may stand before brackets
+	between bool   // the line has an anchor or a tag, which may stand before brackets
 }
 
-// keptFrom returns the line, counted from 1, in which there is too much for the parser to
-// keep, 0 if there is none.
+// keptFrom returns the line, counted from 1, in which the parser would keep too many tokens.
+// It is 0 if there is none.
 func (s *source) keptFrom() (number int) {
 	c := new(bracketScanner)
 	for line := range strings.Lines(s.data) {
@@ -38,7 +38,7 @@ func (s *source) keptFrom() (number int) {
 	return 0
 }
 
-// next takes a character.
+// next reads one character.
 func (c *bracketScanner) next() {
 	at := c.line[0]
 	c.line = c.line[1:]
@@ -69,7 +69,8 @@ func (c *bracketScanner) next() {
 	}
 }
 
-// open is a bracket. Outside of others it is one only where a value begins.
+// open reads an opening bracket. Outside of other brackets it is one only where a value
+// begins.
 func (c *bracketScanner) open() {
 	if c.depth == 0 {
 		if c.solid != 0 && strings.IndexByte("-:?", c.solid) < 0 && !c.between {
@@ -82,11 +83,12 @@ func (c *bracketScanner) open() {
 	c.depth++
 }
 
-// weight is twice how many tokens a character stands for, with the text after it.
+// weight returns twice the number of tokens that a character stands for, given the text after
+// it.
 func (c *bracketScanner) weight(at byte) int {
 	ends := c.line == "" || strings.IndexByte(" \t\r\n,[]{}\"'", c.line[0]) >= 0
 	switch at {
-	case ',', '[', '{': // also the bracket that it ends with
+	case ',', '[', '{': // includes the closing bracket
 		return 4
 	case ':':
 		if ends || c.last == '"' || c.last == '\'' {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// check finds what is wrong with the whole although each value by itself is right.
+// check finds errors of the configuration as a whole, with each value valid by itself.
 func (l *loader) check() {
 	c := &l.cfg
 	if len(c.Listeners) == 0 && len(l.problems) == 0 {
@@ -41,7 +41,7 @@ func (l *loader) check() {
 type checker struct {
 	*decoder
 	upstreams *names
-	pairs     map[Certificate]unpaired // certificates that were read, and what is wrong with them
+	pairs     map[Certificate]unpaired // certificates already read, and their errors
 	compared  int                      // conditions of routes, see covered
 }
 
@@ -52,8 +52,9 @@ type choice struct {
 	set   bool
 }
 
-// oneOf complains if several of the keys are set, or none is: because it is missing, or because
-// it was written and says nothing. at is where, if the section itself was not written.
+// oneOf complains if several of the keys are set, or none is. In the latter case the key is
+// missing, or it was written and is empty. at is the place to report if the section itself was
+// not written.
 func (k *checker) oneOf(section any, at place, fix string, keys ...choice) {
 	var all, have, empty []string
 	where := k.at(section, section).or(at)
@@ -75,7 +76,7 @@ func (k *checker) oneOf(section any, at place, fix string, keys ...choice) {
 	}
 }
 
-// or returns another place if p is none.
+// or returns other if p has no source.
 func (p place) or(other place) place {
 	if p.src == nil {
 		return other
@@ -83,15 +84,15 @@ func (p place) or(other place) place {
 	return p
 }
 
-// names are the names that were given to things of one kind.
+// names are the names of all things of one kind.
 type names struct {
 	d     *decoder
 	kind  string
 	list  []string
 	where map[string]place
 
-	// partial is that not all names are known, of which somebody was told. Nobody is told
-	// then that there is no such name.
+	// partial means that some names are unknown, which was already reported. An undefined name
+	// is not reported then.
 	partial bool
 }
 
@@ -99,8 +100,8 @@ func newNames(d *decoder, kind string) *names {
 	return &names{d: d, kind: kind, where: make(map[string]place)}
 }
 
-// define takes a name, which nothing else of the kind may have. An empty one was found to
-// be missing before.
+// define adds a name, which must be unique among its kind. An empty name was already reported
+// as missing.
 func (n *names) define(name *string, at place, fix string) {
 	if *name == "" {
 		return
@@ -113,7 +114,7 @@ func (n *names) define(name *string, at place, fix string) {
 	n.list = append(n.list, *name)
 }
 
-// use complains of a name that nothing has.
+// use complains of a name that is not defined.
 func (n *names) use(name *string, section any) {
 	if _, ok := n.where[*name]; ok || *name == "" || n.partial && len(n.d.problems) > 0 {
 		return

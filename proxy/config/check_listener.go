@@ -13,7 +13,7 @@ func (k *checker) listener(ln *Listener) {
 	}
 	k.upstreams.use(&ln.Upstream, ln)
 	if ln.Upstream == "" && len(ln.Routes) == 0 && !ln.Transparent {
-		k.doubtAt(k.at(&ln.Upstream, ln), "write upstream: and the name of one", "every client is refused: there is neither a route nor an upstream")
+		k.warnAt(k.at(&ln.Upstream, ln), "write upstream: and the name of one", "every client is refused: there is neither a route nor an upstream")
 	}
 	for i := range ln.Bind {
 		if b := &ln.Bind[i]; ln.Transparent && b.Address.Network == "unix" {
@@ -32,10 +32,10 @@ func (k *checker) listener(ln *Listener) {
 	k.sources(ln)
 	k.refusesAll(ln)
 	k.covered(ln)
-	seen := make(map[string]int) // conditions: line
+	seen := make(map[string]int) // line by conditions
 	for i := range ln.Routes {
 		k.route(ln, &ln.Routes[i])
-		if k.bad[&ln.Routes[i]] || k.vague(&ln.Routes[i].Match) {
+		if k.bad[&ln.Routes[i]] || k.checkVague(&ln.Routes[i].Match) {
 			continue
 		}
 		same := ln.Routes[i].Match.key()
@@ -66,8 +66,8 @@ func (m *Match) everybody() bool {
 	return len(m.SNI) == 0 && len(m.ALPN) == 0 && len(m.Source) == 0 && m.Port == 0
 }
 
-// vague reports whether there may be other conditions than those that could be read.
-func (k *checker) vague(m *Match) bool {
+// checkVague reports whether there may be conditions that could not be read.
+func (k *checker) checkVague(m *Match) bool {
 	if k.bad[m] || k.strange[m] || k.bad[&m.SNI] || k.bad[&m.ALPN] || k.bad[&m.Source] || k.bad[&m.Port] {
 		return true
 	}
@@ -76,7 +76,7 @@ func (k *checker) vague(m *Match) bool {
 		slices.ContainsFunc(pointers(m.Source), func(r *Rule) bool { return k.bad[r] })
 }
 
-// key is the same for the same conditions.
+// key returns the same text for the same conditions.
 func (m *Match) key() string { return fmt.Sprintf("%q %q %v %d", m.SNI, m.ALPN, m.Source, m.Port) }
 
 func (k *checker) route(ln *Listener, r *Route) {
@@ -92,15 +92,15 @@ func (k *checker) route(ln *Listener, r *Route) {
 	}
 }
 
-// hasPort reports whether clients may have connected to a port.
+// hasPort reports whether a client may have connected to a port.
 func (ln *Listener) hasPort(want int) bool {
 	if ln.Transparent || ln.AcceptProxy != nil {
-		return true // the header and the kernel may say anything
+		return true // the PROXY header or the kernel may report any port
 	}
 	for _, b := range ln.Bind {
 		switch {
 		case b.Address.Network == "tcp":
-		case b.Address.Network == "": // it is systemd's, or could not be read
+		case b.Address.Network == "": // a socket of systemd, or it could not be read
 			return true
 		default:
 			continue
@@ -112,7 +112,7 @@ func (ln *Listener) hasPort(want int) bool {
 	return false
 }
 
-// split holds the shares of a route to 100 percent.
+// split requires the shares of a route to add up to 100 percent.
 func (k *checker) split(r *Route) {
 	sum, seen := 0, make(map[string]bool)
 	for i := range r.Split {
@@ -123,7 +123,7 @@ func (k *checker) split(r *Route) {
 		}
 		seen[s.Upstream] = true
 		if !k.given(&s.Percent) || k.bad[&s.Percent] {
-			return // this was found before
+			return // already reported
 		}
 		hundredths := math.Round(s.Percent * 100)
 		if math.Abs(hundredths-s.Percent*100) > 1e-6 {

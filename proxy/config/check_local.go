@@ -7,17 +7,17 @@ import (
 	"syscall"
 )
 
-// source warns of an address that endpoints cannot be connected to from, now. It may be given to
-// this machine later.
+// source warns of a source address that no socket can be bound to now. This machine may get it
+// later.
 func (k *checker) source(u *Upstream) {
 	if u.SourceAddress.IsValid() && !k.isLocal(u.SourceAddress) {
-		k.doubtAt(k.at(&u.SourceAddress, u), "write an address of this machine, or leave it out: while it has not this one, no endpoint can be connected to",
+		k.warnAt(k.at(&u.SourceAddress, u), "write an address of this machine, or leave it out: while it has not this one, no endpoint can be connected to",
 			"%v is no address of this machine now", u.SourceAddress)
 	}
 }
 
-// isLocal reports whether a socket can be bound to an address; an address of which that cannot
-// be found out is taken for one. Binding sends nothing.
+// isLocal reports whether a socket can be bound to an address. If that cannot be found out, it
+// returns true. Binding sends nothing.
 func isLocal(addr netip.Addr) bool {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 	if err != nil {

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// loops complains of listeners that send clients round in a circle, by endpoints where they
-// themselves or others listen: it would take one client to use up all connections. The client
-// is one that meets no condition of a route. What only others would do, what depends on where
-// they come from, and what discovery finds is not found.
+// loops complains of listeners that send clients round in a circle: an endpoint is an address
+// of the same or another listener. One client would then use up all connections. The client
+// considered is one that meets no condition of a route. Circles that depend on such a
+// condition, on the source of the client or on discovery are not found.
 func (k *checker) loops(c *Config) {
 	g := graph{checker: k, upstreams: make(map[string]*Upstream, len(c.Upstreams)), listeners: make(map[string]*Listener), state: make(map[any]int)}
 	for _, u := range c.Upstreams {
@@ -37,8 +37,8 @@ func (k *checker) loops(c *Config) {
 	k.adminEndpoints(c)
 }
 
-// adminEndpoints complains of endpoints that are the admin interface: every client would be an
-// operator.
+// adminEndpoints complains of endpoints that are the admin API. Each of their clients would be
+// an operator.
 func (k *checker) adminEndpoints(c *Config) {
 	if c.Admin == nil {
 		return
@@ -47,27 +47,28 @@ func (k *checker) adminEndpoints(c *Config) {
 	for _, u := range c.Upstreams {
 		for i := range u.Endpoints {
 			e := &u.Endpoints[i]
-			if slices.ContainsFunc(k.departures(e.Address), func(at string) bool { return slices.Contains(own, at) }) {
+			if slices.ContainsFunc(k.outgoing(e.Address), func(at string) bool { return slices.Contains(own, at) }) {
 				k.complainAt(k.at(&e.Address, e), "write another address", "%s is the admin interface: every client could steer this process", e.Address)
 			}
 		}
 	}
 }
 
-// A graph is how clients get from listeners to upstreams, and from these to others or back.
+// A graph is the ways of clients from listeners to upstreams, and from these to others or
+// back.
 type graph struct {
 	*checker
 	upstreams map[string]*Upstream
 	listeners map[string]*Listener // by arrival
-	state     map[any]int          // of listeners and upstreams: 0 before it is seen, its place in the path, from 1, or done
+	state     map[any]int          // of a listener or upstream: 0 before the first visit, then its place in the path, from 1, or done
 	path      []step
 }
 
-// done is the state of who leads nowhere new.
+// done is the state of a listener or upstream after all of its steps have been followed.
 const done = -1
 
 // A step is from a listener to an upstream, or from an upstream to its fallback or to the
-// listener that an endpoint is.
+// listener at an endpoint's address.
 type step struct {
 	from any
 	at   place   // of the listener's or route's upstream
@@ -83,7 +84,7 @@ func (g *graph) walk(from any) {
 	case *Upstream:
 		for i := range from.Endpoints {
 			by := from.Endpoints[i].Address
-			for _, at := range g.departures(by) {
+			for _, at := range g.outgoing(by) {
 				if ln := g.listeners[at]; ln != nil {
 					g.follow(step{from: from, by: by}, ln)
 					break
@@ -97,13 +98,13 @@ func (g *graph) walk(from any) {
 	g.state[from] = done
 }
 
-// leave follows where a listener sends who meets no condition.
+// leave follows the steps of a client that meets no condition of a listener.
 func (g *graph) leave(ln *Listener) {
 	for i := range ln.Routes {
 		r := &ln.Routes[i]
 		switch m := &r.Match; {
-		case len(m.Source) > 0 || m.Port != 0 || g.vague(m):
-			return // it may be met by who comes back
+		case len(m.Source) > 0 || m.Port != 0 || g.checkVague(m):
+			return // a returning client may meet it
 		case !m.everybody():
 			continue
 		}
@@ -136,7 +137,7 @@ func (g *graph) follow(s step, to any) {
 	g.path = g.path[:len(g.path)-1]
 }
 
-// circle complains of a circle of steps. That of fallbacks alone is found elsewhere.
+// circle complains of a circle of steps. A circle of fallbacks alone is reported by cycles.
 func (g *graph) circle(steps []step) {
 	first := -1
 	for i := range steps {
@@ -157,7 +158,7 @@ func (g *graph) circle(steps []step) {
 	g.complainAt(steps[0].at, fix, "clients would go round in a circle: %s", words(steps))
 }
 
-// words names who a circle goes by, up to a bound.
+// words names the listeners and upstreams of a circle, up to a bound.
 func words(steps []step) string {
 	var w []string
 	for i, s := range steps {
@@ -179,13 +180,13 @@ func words(steps []step) string {
 	return strings.Join(append(w, "listener "+steps[0].from.(*Listener).Name), " → ")
 }
 
-// arrivals are where a listener is found by who connects to one of the departures: all
-// addresses of a family are one. It is nothing if that is not known before.
+// arrivals returns the keys under which a listener is found from the keys of outgoing. All
+// addresses of a family share one key. It returns nil if they are not known in advance.
 func arrivals(a Address) []string {
 	if a.Network == "unix" {
 		return []string{socketKey(a)}
 	}
-	if a.Network != "tcp" { // it is systemd's, or could not be read
+	if a.Network != "tcp" { // a socket of systemd, or it could not be read
 		return nil
 	}
 	host, port := splitHostPort(a.Name)
@@ -198,19 +199,20 @@ func arrivals(a Address) []string {
 	return []string{plain(host) + " " + port}
 }
 
-// departures are what a connection to an endpoint gets to, the likeliest first.
-func (d *decoder) departures(a Address) []string {
+// outgoing returns the keys of the listeners that a connection to an endpoint may reach, the
+// likeliest first.
+func (d *decoder) outgoing(a Address) []string {
 	if a.Network != "tcp" {
 		return arrivals(a)
 	}
 	host, port := splitHostPort(a.Name)
-	if socket.Localhost(host) {
+	if sockopt.Localhost(host) {
 		return []string{"127.0.0.1 " + port, "0.0.0.0 " + port, "::1 " + port, ":: " + port}
 	}
 	list := []string{plain(host) + " " + port}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		switch ip = ip.Unmap(); {
-		case ip == netip.IPv4Unspecified(): // which is the loopback to who connects, see ip(7)
+		case ip == netip.IPv4Unspecified(): // a connection to it goes to the loopback, see ip(7)
 			list = append(list, "127.0.0.1 "+port)
 		case ip == netip.IPv6Unspecified():
 			list = append(list, "::1 "+port)
@@ -227,9 +229,9 @@ func (d *decoder) departures(a Address) []string {
 	return list
 }
 
-// plain is the same for the same address.
+// plain returns the same text for the same address.
 func plain(host string) string {
-	if socket.Localhost(host) {
+	if sockopt.Localhost(host) {
 		return "127.0.0.1"
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {

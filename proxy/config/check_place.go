@@ -13,14 +13,15 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// exists reports whether something has that path, as far as it can be found out.
+// exists reports whether a path exists. If that cannot be found out, it returns true.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// directories warns of sockets in directories that this machine does not have. They are no
-// problem: the file may be for another one, or who starts the process makes them.
+// directories warns of sockets in directories that this machine does not have. This is no
+// problem: the file may be for another machine, or the directory may be made before the
+// process starts.
 func (k *checker) directories(c *Config) {
 	if c.Admin != nil {
 		k.directory(&c.Admin.Bind)
@@ -37,6 +38,6 @@ func (k *checker) directory(b *Bind) {
 		return
 	}
 	if dir := filepath.Dir(b.Address.Name); !k.isDir(dir) {
-		k.doubtAt(k.at(b, b), "make it before penstock run, or write another path", "this machine has no directory %s", dir)
+		k.warnAt(k.at(b, b), "make it before penstock run, or write another path", "this machine has no directory %s", dir)
 	}
 }

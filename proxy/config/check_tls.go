@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// maxPEM is how large a file of certificates may be; all authorities of the system are
-// about 250 KiB.
+// maxPEM is the largest size of a certificate file. All authorities of the system are about
+// 250 KiB.
 const maxPEM = 4 << 20
 
 func (k *checker) termination(t *ListenerTLS) {
@@ -21,8 +21,8 @@ func (k *checker) termination(t *ListenerTLS) {
 	k.authorities(&t.ClientCA, t)
 }
 
-// pair reads a certificate and its key as they will be used. Of a pair that has been read
-// before the same is told again, at the place at hand.
+// pair reads a certificate and its key as they will be used. If the pair was read before, the
+// same complaints are reported at the new place.
 func (k *checker) pair(cert, key *Path, section any) {
 	id := Certificate{Cert: *cert, Key: *key}
 	found, ok := k.pairs[id]
@@ -40,10 +40,10 @@ func (k *checker) pair(cert, key *Path, section any) {
 	}
 }
 
-// unpaired is what is wrong with a certificate and with its key; nil: nothing.
+// unpaired holds the complaints about a certificate and about its key; nil: none.
 type unpaired struct{ cert, key *complaint }
 
-// readPair reads what is there of a pair: who lacks one was told so.
+// readPair reads the files of a pair. A missing file name was already reported.
 func (k *checker) readPair(id Certificate) (found unpaired) {
 	var cert, key []byte
 	cert, found.cert = k.readPEM(id.Cert)
@@ -69,7 +69,7 @@ func (k *checker) readPEM(path Path) ([]byte, *complaint) {
 	return data, nil
 }
 
-// authorities reads a file of certificates that others are verified by.
+// authorities reads a file of certificates that peers are verified by.
 func (k *checker) authorities(path *Path, section any) {
 	if *path == "" {
 		return

@@ -39,7 +39,7 @@ func (k *checker) upstream(u *Upstream) {
 	}
 }
 
-// endpoint finds what does not go together with the rest of its upstream.
+// endpoint finds conflicts of an endpoint with other settings of its upstream.
 func (k *checker) endpoint(u *Upstream, e *Endpoint) {
 	if e.Address.Network == "unix" {
 		switch h := u.HealthCheck; {
@@ -73,7 +73,7 @@ func (k *checker) discover(d *Discover) {
 		return
 	}
 	switch {
-	case k.bad[&dns.Type] || k.bad[&dns.Port]: // this was found before
+	case k.bad[&dns.Type] || k.bad[&dns.Port]: // already reported
 	case dns.Type == "SRV" && dns.Port != 0:
 		k.complainAt(k.at(&dns.Port, dns), "leave it out", "SRV records have ports of their own")
 	case dns.Type != "SRV" && dns.Port == 0:
@@ -98,7 +98,7 @@ func (k *checker) health(h *HealthCheck) {
 	}
 	k.atMost(h, "fast_interval", &h.FastInterval, "interval", &h.Interval)
 	if k.given(&h.Timeout) && h.Timeout > h.Interval {
-		k.doubtAt(k.at(&h.Timeout, h), "make timeout shorter or interval longer",
+		k.warnAt(k.at(&h.Timeout, h), "make timeout shorter or interval longer",
 			"timeout is %v, more than interval, which is %v: an endpoint that does not answer is asked less often than that", h.Timeout, h.Interval)
 	}
 	if h.Type == "http" {
@@ -116,9 +116,9 @@ func (k *checker) health(h *HealthCheck) {
 	}
 }
 
-// checkTLS has a check that wants an answer of an endpoint's own port speak TLS where clients are
-// connected to that port by TLS: an answer to plain bytes is an error page, and would say that the
-// endpoint must not serve.
+// checkTLS enables TLS for a check that expects an answer from the endpoint's own port, if
+// clients are connected to that port by TLS. The answer to plain bytes would be an error page,
+// and would take the endpoint out of service.
 func (k *checker) checkTLS(u *Upstream, h *HealthCheck) {
 	if u.TLS != nil && h.Port == 0 {
 		if h.asks() && !k.given(&h.TLS) {
@@ -133,8 +133,8 @@ func (k *checker) checkTLS(u *Upstream, h *HealthCheck) {
 	}
 }
 
-// httpOfTCP complains of settings for a request that is never made; defaults that are
-// written out are none.
+// httpOfTCP complains of settings for a request that is never made. Written defaults are
+// accepted.
 func (k *checker) httpOfTCP(h *HealthCheck) {
 	c := &h.HTTP
 	if c.Path == "/" && c.Host == "" && c.Body.Value == "" && len(c.Status) == 1 && c.Status[0] == 200 {
@@ -143,7 +143,7 @@ func (k *checker) httpOfTCP(h *HealthCheck) {
 	k.complainAt(k.at(c, h), "write type: http as well, or leave http out", "a tcp check makes no request")
 }
 
-// ordered holds what is a least and a most to that.
+// ordered requires each minimum to be at most its maximum.
 func (k *checker) ordered(u *Upstream) {
 	k.atMost(u, "backoff", &u.Retry.Backoff, "max_backoff", &u.Retry.MaxBackoff)
 	if o := u.OutlierDetection; o != nil {
@@ -174,7 +174,7 @@ func (k *checker) fallback(u *Upstream) {
 
 func (k *checker) origination(t *UpstreamTLS) {
 	switch {
-	case k.bad[&t.Cert] || k.bad[&t.Key]: // this was found before
+	case k.bad[&t.Cert] || k.bad[&t.Key]: // already reported
 	case t.Cert != "" && t.Key == "":
 		k.complainAt(k.at(&t.Cert, t), "write key: and the PEM file of its private key", "key is missing")
 	case t.Key != "" && t.Cert == "":

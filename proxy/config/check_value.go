@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// percentages warns of parts of 1 where percent are meant.
+// percentages warns of parts of 1 that were probably meant as percentages.
 func (k *checker) percentages(u *Upstream) {
 	if o := u.OutlierDetection; o != nil {
 		k.percentage("failure_percentage", &o.FailurePercentage, o)
@@ -17,11 +17,11 @@ func (k *checker) percentages(u *Upstream) {
 
 func (k *checker) percentage(key string, percent *float64, section any) {
 	if p := *percent; p > 0 && p < 1 && !k.bad[percent] {
-		k.doubtAt(k.at(percent, section), "write "+strconv.FormatFloat(100*p, 'g', 6, 64)+" for that part of all", "%s is %v of 100", key, p)
+		k.warnAt(k.at(percent, section), "write "+strconv.FormatFloat(100*p, 'g', 6, 64)+" for that part of all", "%s is %v of 100", key, p)
 	}
 }
 
-// silence warns of sessions that end as idle before first_byte is over.
+// silence warns of an idle timeout that ends sessions before first_byte is over.
 func (k *checker) silence(t *Timeouts) {
 	if k.bad[&t.FirstByte] || k.bad[&t.Idle] || t.Idle == 0 || t.FirstByte < t.Idle || t.FirstByte == 0 {
 		return
@@ -30,11 +30,11 @@ func (k *checker) silence(t *Timeouts) {
 	if !k.given(&t.FirstByte) {
 		at = k.at(&t.Idle, t)
 	}
-	k.doubtAt(at, "make first_byte shorter or idle longer", "first_byte is %v, and idle, which ends such connections first, is %v",
+	k.warnAt(at, "make first_byte shorter or idle longer", "first_byte is %v, and idle, which ends such connections first, is %v",
 		t.FirstByte.Round(time.Millisecond), t.Idle.Round(time.Millisecond))
 }
 
-// refusesAll warns of a listener all of whose clients are refused, although some are allowed.
+// refusesAll warns of a listener that refuses all clients although some are allowed.
 func (k *checker) refusesAll(ln *Listener) {
 	if len(ln.Allow) == 0 || k.bad[&ln.Allow] || k.bad[&ln.Deny] {
 		return
@@ -44,19 +44,19 @@ func (k *checker) refusesAll(ln *Listener) {
 			return
 		}
 	}
-	k.doubtAt(k.at(&ln.Allow, ln), "leave some out of deny", "all clients are refused: deny has all that allow has")
+	k.warnAt(k.at(&ln.Allow, ln), "leave some out of deny", "all clients are refused: deny has all that allow has")
 }
 
-// absent warns of a file of endpoints that this machine does not have. It may come later.
+// absent warns of an endpoints file that this machine does not have. It may be created later.
 func (k *checker) absent(f *DiscoverFile) {
 	if f.Path != "" && !k.bad[&f.Path] && !k.exists(string(f.Path)) {
-		k.doubtAt(k.at(&f.Path, f), "make it, or write another path: until it is there the upstream has no endpoint", "there is no file %s", f.Path)
+		k.warnAt(k.at(&f.Path, f), "make it, or write another path: until it is there the upstream has no endpoint", "there is no file %s", f.Path)
 	}
 }
 
-// zones warns of a part of a zone's endpoints where nothing says which zone that is.
+// zones warns of spill_below without a local zone.
 func (k *checker) zones(z *ZoneAware) {
 	if z.Local == "" && !k.bad[&z.Local] && k.given(&z.SpillBelow) {
-		k.doubtAt(k.at(&z.SpillBelow, z), "write local: and the zone that this process is in", "zones do not matter, for local is empty")
+		k.warnAt(k.at(&z.SpillBelow, z), "write local: and the zone that this process is in", "zones do not matter, for local is empty")
 	}
 }

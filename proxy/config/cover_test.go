@@ -10,11 +10,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/match"
-	clients "github.com/penstock/penstock/proxy/source"
+	"github.com/penstock/penstock/proxy/internal/match"
+	clients "github.com/penstock/penstock/proxy/internal/source"
 )
 
-// warned holds the warnings of a text, short, to those that are wanted.
+// warned compares the warnings of a text, in short form, with the expected ones.
 func warned(t *testing.T, text string, want ...string) {
 	t.Helper()
 	var got []string
@@ -26,8 +26,8 @@ func warned(t *testing.T, text string, want ...string) {
 	}
 }
 
-// TestCoveredRoutes: a route is warned of if one before is for all of its clients, and only
-// then.
+// TestCoveredRoutes: a route is warned of if and only if an earlier one matches all of its
+// clients.
 func TestCoveredRoutes(t *testing.T) {
 	for _, c := range []struct {
 		first, second string
@@ -49,7 +49,7 @@ func TestCoveredRoutes(t *testing.T) {
 		{"source: [10.0.0.0/16]", "source: [10.0.0.0/8]", false},
 		{"source: [10.0.0.0/8]", "source: [10.1.0.0/16, 192.0.2.1]", false},
 		{"source: ['::/0']", "source: [10.0.0.0/8]", false},
-		{"source: [0.0.0.0/0, '::/0']", "sni: [x]", false}, // who comes by a unix socket has no source
+		{"source: [0.0.0.0/0, '::/0']", "sni: [x]", false}, // a client of a unix socket has no source
 		{"alpn: [h2, x]", "alpn: [h2], sni: [a]", true},
 		{"alpn: [h2]", "alpn: [h2, x]", false},
 		{"port: 1", "port: 1, sni: [a]", true},
@@ -67,7 +67,7 @@ func TestCoveredRoutes(t *testing.T) {
 	}
 }
 
-// TestCoversIsCertain: no client gets to a route that is told to be covered.
+// TestCoversIsCertain: no client reaches a route that is reported as covered.
 func TestCoversIsCertain(t *testing.T) {
 	names := []string{"a", "b.a", "c.b.a", "c"}
 	rules := []config.Rule{clients.All(), clients.UnixClients(), clients.UnixUser(1), clients.UnixGroup(1), clients.UnixUser(2)}
@@ -108,7 +108,7 @@ func TestCoversIsCertain(t *testing.T) {
 	})
 }
 
-// neverReached holds clients to not getting to the second of two routes.
+// neverReached requires that no client reaches the second of two routes.
 func neverReached(t *rapid.T, first, second *config.Match, all []match.Client) {
 	table, err := match.New([]match.Route{matcher(first), matcher(second)})
 	if err != nil {
@@ -125,7 +125,7 @@ func matcher(m *config.Match) match.Route {
 	return match.Route{SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port)}
 }
 
-// TestManyRoutes: there is an end to comparing them.
+// TestManyRoutes: the number of comparisons is limited.
 func TestManyRoutes(t *testing.T) {
 	ln := &config.Listener{Routes: make([]config.Route, 20_000)}
 	for i := range ln.Routes {
@@ -136,14 +136,14 @@ func TestManyRoutes(t *testing.T) {
 	}
 }
 
-// TestSocketsWithoutDirectory: where a socket is to be is looked at.
+// TestSocketsWithoutDirectory: the directory of a socket is checked.
 func TestSocketsWithoutDirectory(t *testing.T) {
 	warned(t, "admin: {bind: 'unix:/none/a'}\nlisteners: [{name: a, bind: ['unix:/none/s?mode=0600', 'unix:/x/s', 'unix:@none/s', ':1', 'systemd:x'], upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:/none/e']}]\n",
 		"1:15: this machine has no directory /none | make it before penstock run, or write another path",
 		"2:30: this machine has no directory /none | make it before penstock run, or write another path")
 }
 
-// TestNobodyIsLetThrough: a listener that leads nowhere is doubtful, and loads.
+// TestNobodyIsLetThrough: a listener without a destination is suspicious, but loads.
 func TestNobodyIsLetThrough(t *testing.T) {
 	warned(t, "listeners: [{name: a, bind: ':1'}]\n",
 		"1:13: every client is refused: there is neither a route nor an upstream | write upstream: and the name of one")

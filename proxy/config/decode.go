@@ -11,31 +11,31 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A decoder makes structs of the nodes of all files, and remembers where each came from.
+// A decoder makes structs of the nodes of all files, and records the place of each value.
 type decoder struct {
 	env      Env
-	src      *source // of the file at hand
-	here     place   // of the value at hand
+	src      *source // current file
+	here     place   // current value
 	read     func(path string, most int) ([]byte, error)
 	isDir    func(path string) bool
 	exists   func(path string) bool
-	isLocal  func(addr netip.Addr) bool // an address is this machine's
-	reaches  func(addr netip.Addr) bool // a connection to it ends on this machine
-	named    []string                   // files that values name, and that were read
+	isLocal  func(addr netip.Addr) bool // reports an address of this machine
+	reaches  func(addr netip.Addr) bool // reports whether a connection to it ends on this machine
+	named    []string                   // files named by values that were read
 	problems []Problem
 	warnings []Problem
 	dropped  int
-	memory   int           // taken by values so far
+	memory   int           // bytes taken by values so far
 	places   map[any]place // by the address of a field
-	bad      map[any]bool  // fields that were written, but not so that they can be read
-	strange  map[any]bool  // structs with a key of which nobody knows what was meant
-	partial  bool          // not all is known that the files say, for one could not be read
-	trying   bool          // a value is read for a key that was only meant: complaints are counted
+	bad      map[any]bool  // fields that were written, but cannot be read
+	strange  map[any]bool  // structs with an unknown key that could not be guessed
+	partial  bool          // some content is unknown, for a file or section could not be read
+	trying   bool          // reading the value of a misspelled key: complaints are only counted
 
-	adminOnly bool // of a whole file nothing else is read, but for what it includes
+	adminOnly bool // reads only admin and include
 }
 
-// complainAt remembers a problem. There may be more of them than anybody reads.
+// complainAt records a problem. After maxFound problems it only counts them.
 func (d *decoder) complainAt(p place, fix, format string, args ...any) {
 	if d.full() {
 		d.dropped++
@@ -44,9 +44,9 @@ func (d *decoder) complainAt(p place, fix, format string, args ...any) {
 	d.problems = append(d.problems, p.problem(fix, format, args...))
 }
 
-// doubtAt remembers what was hardly meant, but can be used. It is told if there are no
+// warnAt records a suspicious but valid setting. Warnings are returned only if there are no
 // problems.
-func (d *decoder) doubtAt(p place, fix, format string, args ...any) {
+func (d *decoder) warnAt(p place, fix, format string, args ...any) {
 	if len(d.warnings) >= maxFound {
 		return
 	}
@@ -55,11 +55,12 @@ func (d *decoder) doubtAt(p place, fix, format string, args ...any) {
 	d.warnings = append(d.warnings, w)
 }
 
-// full reports whether another problem would be dropped, so that nobody need look for what
-// was meant.
+// full reports whether another problem would be dropped, so that a suggestion need not be
+// looked for.
 func (d *decoder) full() bool { return d.trying || len(d.problems) >= maxFound }
 
-// at returns where a field was written; if it was not, where the struct was that has it.
+// at returns the place of a field. If the field was not written, it returns the place of its
+// struct.
 func (d *decoder) at(field, section any) place {
 	if p, ok := d.places[field]; ok {
 		return p
@@ -73,7 +74,8 @@ func (d *decoder) given(field any) bool {
 	return ok
 }
 
-// spend bounds the memory that values take, however often aliases repeat them.
+// spend limits the memory of values, however often aliases repeat them. It reports whether the
+// value fits.
 func (d *decoder) spend(bytes int, at place) bool {
 	if d.memory > maxMemory {
 		return false
@@ -86,8 +88,8 @@ func (d *decoder) spend(bytes int, at place) bool {
 	return true
 }
 
-// target follows aliases. The YAML parser lets an alias stand for what it is in itself,
-// which ends here because a struct is in no struct of its own kind.
+// target follows aliases. The YAML parser accepts an alias that contains itself. Decoding ends
+// all the same, because no struct contains a struct of its own type.
 func target(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias
@@ -95,11 +97,11 @@ func target(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// unread remembers that v was written, but not so that it can be read, so that nobody
-// complains of what follows from that.
-func (d *decoder) unread(v reflect.Value) { d.bad[v.Addr().Interface()] = true }
+// markUndecoded records that v was written but cannot be read. Errors that follow from that
+// are not reported.
+func (d *decoder) markUndecoded(v reflect.Value) { d.bad[v.Addr().Interface()] = true }
 
-// object fills v, a struct, with what a mapping says that was written for what.
+// object fills v, a struct, with the values of a mapping. what names the section in messages.
 func (d *decoder) object(what string, o *object, v reflect.Value, n *yaml.Node) {
 	here := d.src.at(n)
 	n = target(n)
@@ -117,7 +119,7 @@ func (d *decoder) object(what string, o *object, v reflect.Value, n *yaml.Node) 
 	}
 	if n.Kind != yaml.MappingNode {
 		d.complainAt(here, "write "+o.outline(), "%s takes a group of keys, not %s", what, kindOf(n))
-		d.unread(v)
+		d.markUndecoded(v)
 		return
 	}
 	var seen written
@@ -129,7 +131,7 @@ func (d *decoder) object(what string, o *object, v reflect.Value, n *yaml.Node) 
 	}
 }
 
-// written is in which line each key of a mapping was written; 0: in none.
+// written is the line in which each key of a mapping was written; 0: in none.
 type written [maxKeys]int32
 
 // pairs reads the keys of a mapping, then those that it merges (<<) and does not have.
@@ -158,7 +160,7 @@ func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written,
 			d.complainAt(at, fmt.Sprintf("leave it out here or in line %d", own[f.order]), "%s is written twice", key.Value)
 		default:
 			own[f.order] = int32(at.line)
-			if seen[f.order] == 0 { // a key wins over one that is merged
+			if seen[f.order] == 0 { // a key wins over a merged one
 				seen[f.order] = int32(at.line)
 				d.field(f, v.Field(f.index), value)
 			}
@@ -205,7 +207,7 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 			fix = "write " + f.key + ": " + Off
 		}
 		d.complainAt(at, fix+", or leave the key out", "%s has no value", f.key)
-		d.unread(v)
+		d.markUndecoded(v)
 	case f.list:
 		d.list(f, v, t, at)
 	case f.on && t.Kind == yaml.ScalarNode && (t.Value == Off || t.Value == "false"):
@@ -219,7 +221,7 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 		d.value(&one, v.Field(one.index), n)
 	case f.obj != nil && t.Kind != yaml.MappingNode:
 		d.complainAt(at, f.sectionFix(t), "%s takes a group of keys, not %s", f.key, kindOf(t))
-		d.unread(v)
+		d.markUndecoded(v)
 	case f.optional:
 		section := reflect.New(f.typ)
 		f.obj.fill(section.Elem())
@@ -240,11 +242,11 @@ func (d *decoder) list(f *field, v reflect.Value, t *yaml.Node, at place) {
 		items = []*yaml.Node{t}
 	default:
 		d.complainAt(at, "write "+f.listOf(t), "%s is a list, not %s", f.key, kindOf(t))
-		d.unread(v)
+		d.markUndecoded(v)
 		return
 	}
 	if f.fixed > 0 && len(items) != f.fixed {
-		d.unread(v)
+		d.markUndecoded(v)
 		d.complainAt(at, "write "+f.sample(), "%s has %d values, not %d", f.key, f.fixed, len(items))
 		return
 	}
@@ -287,12 +289,12 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 	d.places[v.Addr().Interface()] = d.here
 	if n.Kind != yaml.ScalarNode {
 		d.complainAt(d.here, cmp.Or(bracketedFix(d.here), "write "+f.sample()), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
-		d.unread(v)
+		d.markUndecoded(v)
 		return
 	}
 	text, variable, ok := d.expand(n.Value)
 	if !ok || !d.styled(f, n, text, variable) {
-		d.unread(v)
+		d.markUndecoded(v)
 		return
 	}
 	if text == "" && f.dflt == "" && f.hasDflt {
@@ -304,17 +306,17 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 	}
 	if c := f.form.set(d, f, v, text); c != nil {
 		d.complainAt(d.here, cmp.Or(f.zeroFix(text), c.fix), "%s", c.message)
-		d.unread(v)
+		d.markUndecoded(v)
 		return
 	}
 	if c := f.within(v); c != nil {
 		d.complainAt(d.here, c.fix, "%s", c.message)
-		d.unread(v)
+		d.markUndecoded(v)
 	}
 }
 
-// styled holds a scalar to the style of its form, so that the same file means the same to
-// whoever reads it by the schema.
+// styled requires a scalar to have the style of its form. A reader of the file that uses the
+// schema then finds the same meaning.
 func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) bool {
 	if variable {
 		return true

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A Kind is what a Change is about.
+// A Kind is the kind of thing that a [Change] is about.
 type Kind string
 
 // Kinds of things that change.
@@ -20,27 +20,27 @@ const (
 	KindEndpoint Kind = "endpoint"
 )
 
-// An Action is what happens to it.
+// An Action is the way in which a thing changes.
 type Action string
 
-// Actions. An endpoint that has another address is another one: removed and added.
+// Actions. An endpoint with a new address is a different endpoint: removed and added.
 const (
 	Added   Action = "added"
 	Removed Action = "removed"
 	Changed Action = "changed"
 )
 
-// A Change is what becomes different by one configuration following another.
+// A Change is a difference between two configurations.
 type Change struct {
 	Kind     Kind
 	Upstream string // of an endpoint
 	Name     string // of a listener, an upstream or an endpoint
 	Address  string // of an endpoint
 	Action   Action
-	Keys     []KeyChange // of what changed: which of its keys
+	Keys     []KeyChange // changed keys, if Action is Changed
 }
 
-// A KeyChange is one key that has another value. Secrets are not shown.
+// A KeyChange is one key with a different value. Secrets are not shown.
 type KeyChange struct {
 	Key      string // with dots, and [index], below the listener, upstream or endpoint
 	Old, New string
@@ -69,9 +69,8 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// Diff returns what changes by next following old, in the order of next; what is gone
-// comes first. Positions, the order of listeners and upstreams, and how a value was written
-// do not matter.
+// Diff returns the changes from old to next, in the order of next. Removed things come first.
+// Positions, the order of listeners and upstreams, and how a value was written do not matter.
 func Diff(old, next *Config) []Change {
 	d := &differ{}
 	d.changed(Change{Kind: KindLimits}, d.keys(root().byKey["limits"], &old.Limits, &next.Limits))
@@ -91,7 +90,8 @@ func value[T any](p *T) reflect.Value {
 	return reflect.ValueOf(p).Elem()
 }
 
-// each calls f for what is only in old, and then for all of next, with nil for what is missing.
+// each calls f for elements that are only in old, and then for all of next. A missing element
+// is nil.
 func each[T any, K comparable](old, next []*T, key func(*T) K, f func(key K, a, b *T)) {
 	before, after := make(map[K]*T, len(old)), make(map[K]bool, len(next))
 	for _, t := range next {
@@ -111,7 +111,7 @@ func each[T any, K comparable](old, next []*T, key func(*T) K, f func(key K, a, 
 // A differ collects changes.
 type differ struct {
 	changes []Change
-	found   []KeyChange // of the thing at hand
+	found   []KeyChange // of the current thing
 }
 
 func (d *differ) changed(c Change, keys []KeyChange) {
@@ -133,7 +133,7 @@ func (d *differ) admin(a, b *Admin) {
 	d.thing(c, root().byKey["admin"].obj, value(a), value(b))
 }
 
-// thing compares what may be missing on either side; but for the keys skipped.
+// thing compares two structs, either of which may be missing. Keys in skip are ignored.
 func (d *differ) thing(c Change, o *object, a, b reflect.Value, skip ...string) {
 	switch {
 	case !a.IsValid() && !b.IsValid():
@@ -172,7 +172,7 @@ func (d *differ) upstream(name string, a, b *Upstream) {
 	d.endpoints(name, a.Endpoints, b.Endpoints)
 }
 
-// An identity is what makes an endpoint the same one.
+// An identity identifies an endpoint in both configurations.
 type identity struct {
 	name    string
 	address Address
@@ -199,7 +199,8 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// order returns the first of the endpoints that both have, where these are in another order.
+// order compares the order of the endpoints that a and b share. It returns the first pair that
+// differs.
 func order(a, b []Endpoint) (was, is string, differ bool) {
 	if slices.EqualFunc(a, b, func(a, b Endpoint) bool { return a.identity() == b.identity() }) {
 		return "", "", false
@@ -213,7 +214,7 @@ func order(a, b []Endpoint) (was, is string, differ bool) {
 	return "", "", false
 }
 
-// common are those of a that b has too.
+// common returns those of a that b has too.
 func common(a, b []Endpoint) (both []*Endpoint) {
 	in := make(map[identity]bool, len(b))
 	for i := range b {
@@ -227,7 +228,7 @@ func common(a, b []Endpoint) (both []*Endpoint) {
 	return both
 }
 
-// object compares two structs of a kind.
+// object compares two structs of one type.
 func (d *differ) object(o *object, path string, a, b reflect.Value, skip string) {
 	for _, f := range o.fields {
 		if f.once || f.key == skip {
@@ -237,8 +238,8 @@ func (d *differ) object(o *object, path string, a, b reflect.Value, skip string)
 	}
 }
 
-// field compares the values of a key below a path. The key's own path is made only for
-// what differs, and for what has keys itself.
+// field compares the values of a key below a path. The key's own path is built only if the
+// values differ, or if they have keys themselves.
 func (d *differ) field(f *field, path string, a, b reflect.Value) {
 	if f.obj == nil && !f.list {
 		if !same(a, b) {
@@ -286,9 +287,9 @@ func sameList(a, b reflect.Value) bool {
 	return true
 }
 
-// same compares two values by what they mean.
+// same compares two values by their meaning.
 func same(a, b reflect.Value) bool {
-	switch a.Kind() { // most are these, which need not be boxed
+	switch a.Kind() { // most values are of these kinds, which need no boxing
 	case reflect.String:
 		return a.String() == b.String()
 	case reflect.Int, reflect.Int64:
@@ -312,7 +313,7 @@ func same(a, b reflect.Value) bool {
 	}
 }
 
-// shown is how a value is shown beside another.
+// shown returns the text of a value in a KeyChange.
 func shown(f *field, v reflect.Value) string {
 	switch v := v.Interface().(type) {
 	case Secret:

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// TestWarnings: what is hardly meant is told, and can be used.
+// TestWarnings: a suspicious but valid setting is reported and can be used.
 func TestWarnings(t *testing.T) {
 	one := func(keys string) string {
 		return "listeners: [{name: a, bind: ':1', upstream: u, " + keys + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]\n"
@@ -123,7 +123,7 @@ func TestWarnings(t *testing.T) {
 			"2:67: timeout is 6s, more than interval, which is 5s: an endpoint that does not answer is asked less often than that | make timeout shorter or interval longer",
 		}},
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 5s}"), nil},
-		{upstream("endpoints: ['h:1'], health_check: {interval: 1s}"), nil}, // nobody wrote a timeout
+		{upstream("endpoints: ['h:1'], health_check: {interval: 1s}"), nil}, // no timeout was written
 	} {
 		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": c.text, "/etc/a": "sorry"}, "/etc/p.yaml", variables())
 		if len(problems) > 0 {
@@ -143,7 +143,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestWarningsAreBounded: nobody reads more of them.
+// TestWarningsAreBounded: the number of warnings is limited.
 func TestWarningsAreBounded(t *testing.T) {
 	var more strings.Builder
 	for i := range 1200 {
@@ -155,8 +155,8 @@ func TestWarningsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWarningsOfIncludes: a file that includes itself, by a name or round about, and a pattern
-// that matches nothing are told, unless files may be to come.
+// TestWarningsOfIncludes: warnings are given for a file that includes itself, directly or by
+// others, and for a pattern that matches nothing. There is none if files may be added later.
 func TestWarningsOfIncludes(t *testing.T) {
 	for _, c := range []struct {
 		include string

@@ -2,17 +2,16 @@ package config
 
 import "time"
 
-// noDrainTime is how long connections drain that no upstream says it of.
+// noDrainTime is the drain time of a listener without known upstreams.
 const noDrainTime = 5 * time.Minute
 
-// DrainTime is how long the connections of a listener may go on without it: as long as the
-// most patient of its upstreams, which find looks up and their fallbacks too, gives those of
-// an endpoint that is gone. 0: they are reset at once. find returns nil for an upstream that
-// there is not.
+// DrainTime returns how long the connections of a listener may last after it is removed. It is
+// the longest drain timeout of its upstreams and their fallbacks, which find looks up. 0: they
+// are reset at once. find returns nil for an unknown upstream.
 func (ln *Listener) DrainTime(find func(name string) *Upstream) time.Duration {
 	longest, known := time.Duration(0), false
 	see := func(name string) {
-		for u := find(name); u != nil; u = find(name) { // in no circle, which the loader sees to
+		for u := find(name); u != nil; u = find(name) { // the loader has rejected circles
 			known, longest = true, max(longest, u.DrainTimeout)
 			if u.Fallback == nil {
 				return

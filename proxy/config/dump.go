@@ -5,16 +5,16 @@ import (
 	"reflect"
 )
 
-// YAML returns a file that says all of c, defaults too, and includes nothing. Loading it
-// gives the same Config, but for positions. Secrets are named as they were, not shown,
-// unless they were written as such.
+// YAML returns a file with all values of c, defaults included, and without include. Loading it
+// gives the same Config, except for positions. Secrets from files or variables are named, not
+// shown. Secrets that were written literally are shown.
 func (c *Config) YAML() []byte {
 	w := &writer{}
 	w.object(root(), reflect.ValueOf(c).Elem(), 0)
 	return w.Bytes()
 }
 
-// JSON is YAML in JSON.
+// JSON returns the file of YAML in JSON.
 func (c *Config) JSON() []byte {
 	w := &writer{json: true}
 	w.object(root(), reflect.ValueOf(c).Elem(), 0)
@@ -38,8 +38,8 @@ func (w *writer) line(depth int) {
 	}
 }
 
-// object writes v, a struct that o describes; in YAML its first key goes on the line at
-// hand if that was begun for it.
+// object writes v, a struct described by o. In YAML its first key goes on the current line if
+// that was begun for it.
 func (w *writer) object(o *object, v reflect.Value, depth int) {
 	if w.json {
 		w.WriteByte('{')
@@ -138,7 +138,7 @@ func (w *writer) items(f *field, v reflect.Value, depth int) {
 
 func (w *writer) scalar(f *field, v reflect.Value) {
 	text := f.form.show(v)
-	if f.shown != "" && text == f.shown { // as the reference has it
+	if f.shown != "" && text == f.shown { // as the reference shows it
 		text = f.dflt
 	}
 	if secret, ok := v.Interface().(Secret); !ok || secret.Source == "" {
@@ -158,7 +158,7 @@ func (w *writer) scalar(f *field, v reflect.Value) {
 	}
 }
 
-// word writes what YAML needs no quotes for.
+// word writes text that needs no quotes in YAML.
 func (w *writer) word(text string) {
 	if w.json {
 		w.text(text)
@@ -167,7 +167,7 @@ func (w *writer) word(text string) {
 	}
 }
 
-// text writes what is a string in quotes to JSON and YAML alike.
+// text writes a string in quotes that is the same in JSON and YAML.
 func (w *writer) text(s string) {
 	const hex = "0123456789abcdef"
 	w.WriteByte('"')

@@ -103,8 +103,8 @@ func fleet(listeners, endpoints int) string {
 	return b.String()
 }
 
-// BenchmarkLoad is 1,000 listeners and 10,000 endpoints, of which all must be loaded well
-// within half a second.
+// BenchmarkLoad loads 1,000 listeners and 10,000 endpoints, which must take well below half a
+// second.
 func BenchmarkLoad(b *testing.B) {
 	tree := config.Tree{"/etc/p.yaml": fleet(1000, 10000)}
 	b.ReportAllocs()

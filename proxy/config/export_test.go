@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/penstock/penstock/proxy/file"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -94,12 +94,12 @@ func Parses(text string) bool {
 	return p == nil
 }
 
-// A Key is what the tags say of a key, for tests.
+// A Key is the description of a key in its tags, for tests.
 type Key struct {
 	Path, Doc, Default, Example string
 	List, Section, Shorthand    bool
 	Required                    bool
-	Accepts                     func(text string) string // what is wrong with a text
+	Accepts                     func(text string) string // the error in a text
 	InBounds                    bool                     // the default is
 }
 
@@ -139,11 +139,11 @@ func (o *object) all(path string) (keys []Key) {
 	return keys
 }
 
-// Covers reports whether a route is told to be for all clients of another.
+// Covers reports whether first is found to match all clients of m.
 func Covers(first, m *Match) bool { return new(checker).covers(first, m) }
 
-// Compared is how many conditions of a listener's routes are compared to find those that
-// are covered.
+// Compared returns the number of conditions of a listener's routes that are compared to find
+// covered ones.
 func Compared(ln *Listener) int {
 	k := new(checker)
 	k.covered(ln)

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// told holds the problems of a text, short, to those that are wanted.
+// told compares the problems of a text, in short form, with the expected ones.
 func told(t *testing.T, tree config.Tree, text string, want []string) {
 	t.Helper()
 	tree["/etc/p.yaml"] = text
@@ -22,8 +22,8 @@ func told(t *testing.T, tree config.Tree, text string, want []string) {
 	}
 }
 
-// TestNothingFollows: of what was written, but not so that it can be read, nobody is told that
-// it is missing, nor what follows from its default.
+// TestNothingFollows: a value that was written but cannot be read is not reported as missing,
+// and errors that follow from its default are not reported.
 func TestNothingFollows(t *testing.T) {
 	const l = "listeners: [{name: a, bind: ':1', upstream: u}]\n"
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestNothingFollows(t *testing.T) {
 		{l + "upstrems: [{name: u, endpoints: ['h:1']}]", []string{`2:1: unknown key "upstrems" | did you mean "upstreams"?`}},
 		{l + "upstrems: [{name: u, endpoints: 5}]", []string{`2:1: unknown key "upstrems" | did you mean "upstreams"?`}},
 		{l + "upstreams:", []string{`2:11: upstreams has no value | write upstreams: [{name: tenants}], or leave the key out`}},
-		// What is included.
+		// Included files.
 		{"include: [bad.yaml]\n" + l, []string{"2:1: while parsing a flow node: did not find expected node content | close what is open, with ] or }"}},
 		{"include: [none.yaml]\n" + l, []string{"1:11: there is no file /etc/none.yaml | write the name of a file that is there, or a pattern"}},
 		{"include: ['${DIR}/a.yaml']\n" + l, []string{"1:12: the variable DIR is not set in the environment | set DIR, or write $${ for ${"}},
@@ -51,7 +51,7 @@ func TestNothingFollows(t *testing.T) {
 			"1:45: there is no upstream u | define it, or write yyyy",
 			`1:48: unknown key "x" | leave it out, or write name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`,
 		}},
-		// What is needed, or excludes something else.
+		// Required and exclusive keys.
 		{upstream("endpoints: 'a:1'"), []string{`2:34: endpoints is a list, not text | write endpoints: ["a:1"]`}},
 		{upstream("discover: dns"), []string{"2:33: discover takes a group of keys, not text | write {dns: …}"}},
 		{upstream("discover: {dns: }"), []string{"2:39: dns has no value | write dns: {name: _pg._tcp.db.example}, or leave the key out"}},
@@ -135,7 +135,7 @@ func TestBothOfAPair(t *testing.T) {
 	})
 }
 
-// TestAdvice: what is told to write instead can be written.
+// TestAdvice: every suggested fix is valid.
 func TestAdvice(t *testing.T) {
 	for _, c := range []struct {
 		text string

@@ -7,11 +7,11 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// beginning is how a file may begin.
+// beginning is an example of how a file may begin.
 const beginning = `listeners: [{name: web, bind: ":8080", upstream: app}]`
 
-// others are lines by which the configurations of other programs are known, which people
-// give us by mistake or in hope.
+// others are lines that identify configurations of other programs, which users pass by mistake
+// or in hope.
 var others = []struct {
 	program string
 	line    *regexp.Regexp
@@ -22,7 +22,7 @@ var others = []struct {
 	{"Traefik", regexp.MustCompile(`(?m)^(\[?entryPoints\]?|\[?(tcp|http)\.routers\]?)`)},
 }
 
-// foreign complains of a file that is that of another program, and reports whether it is.
+// foreign complains if a file belongs to another program, and reports whether it does.
 func (l *loader) foreign() bool {
 	text := l.src.data[:min(len(l.src.data), maxBytes)]
 	for _, o := range others {
@@ -35,7 +35,7 @@ func (l *loader) foreign() bool {
 	return false
 }
 
-// known reports whether any of a file's keys is one that there is.
+// known reports whether a file has any known key.
 func known(n *yaml.Node) bool {
 	for i := 0; i+1 < min(len(n.Content), maxWords); i += 2 {
 		if key := target(n.Content[i]).Value; root().byKey[key] != nil || closest(key, root().keys()) != "" {
@@ -45,7 +45,7 @@ func known(n *yaml.Node) bool {
 	return false
 }
 
-// noMapping complains of a file that is something else than keys and their values.
+// noMapping complains of a file that is not a mapping.
 func (l *loader) noMapping(n *yaml.Node) {
 	fix := "write YAML that begins like " + beginning
 	if n.Kind == yaml.SequenceNode {

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/penstock/penstock/proxy/file"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"go.yaml.in/yaml/v4"
 )
 
-// Format returns the text of a file, and the same in the one way to write it: two spaces
-// for each level, lists below their key indented, one blank line where there were several.
-// Comments stay where they are, in their columns if they are behind something, and so does what somebody has chosen: the order of keys,
-// quotes, {flow} on one line or on several. What the file includes is left alone.
+// Format returns the text of a file, and the same file in canonical form: two spaces for each
+// level, lists below their key indented, one blank line where there were several. Comments
+// stay where they are, and in their columns if they follow text on the line. The order of
+// keys, quotes, and {flow} on one line or on several stay too. Included files are not changed.
 func Format(path string) (text, formatted []byte, problems []Problem) {
 	text, err := file.Read(path, maxFile)
 	if err != nil {
@@ -33,7 +33,7 @@ func format(s *source) ([]byte, *Problem) {
 		return nil, problem
 	}
 	t := s.trivia(n)
-	f := &formatter{trivia: t}
+	f := &formatter{commentIndex: t}
 	if n != nil {
 		f.document(n)
 	}
@@ -50,7 +50,7 @@ func format(s *source) ([]byte, *Problem) {
 }
 
 // sameMeaning reports whether the formatted text has the same values and comments.
-func sameMeaning(s *source, n *yaml.Node, t *trivia, formatted []byte) bool {
+func sameMeaning(s *source, n *yaml.Node, t *commentIndex, formatted []byte) bool {
 	again := &source{name: s.name, dir: s.dir, data: string(formatted)}
 	m, problem := again.parse()
 	return problem == nil && equalNodes(n, m) && slices.Equal(t.texts(), again.trivia(m).texts())
@@ -64,17 +64,16 @@ func equalNodes(a, b *yaml.Node) bool {
 		slices.EqualFunc(a.Content, b.Content, equalNodes)
 }
 
-// A formatter writes nodes in the order in which they were written, and between them what
-// was between them.
+// A formatter writes nodes in source order, and the comments and blank lines between them.
 type formatter struct {
 	bytes.Buffer
-	*trivia
-	done   int     // source lines up to this one have their comments written
-	source int     // source line of what the line at hand ends with; 0: nothing is on it
-	levels []level // of the blocks around and before, from the outside
+	*commentIndex
+	done   int     // comments are written for source lines up to this one
+	source int     // last source line written on the current line; 0: the line is empty
+	levels []level // of the current and earlier blocks, outermost first
 }
 
-// A level is where a block begins, and now begins.
+// A level is the column of a block in the source and its indent in the output.
 type level struct{ column, indent int }
 
 func (f *formatter) document(n *yaml.Node) {
@@ -93,7 +92,7 @@ func (f *formatter) document(n *yaml.Node) {
 	}
 }
 
-// begin ends the line at hand, writes the comments before n, and begins n's line.
+// begin ends the current line, writes the comments before n, and begins n's line.
 func (f *formatter) begin(n *yaml.Node, indent int) {
 	f.flush(n.Line, n.Column, indent)
 	for len(f.levels) > 0 && f.levels[len(f.levels)-1].column >= n.Column {
@@ -104,7 +103,7 @@ func (f *formatter) begin(n *yaml.Node, indent int) {
 	f.source = n.Line
 }
 
-// flush ends the line at hand and writes what stands in lines of its own before a line.
+// flush ends the current line and writes the comments and blank lines before a source line.
 func (f *formatter) flush(line, column, indent int) {
 	if f.source > 0 {
 		if c, ok := f.comments[f.source]; ok && line > f.source {
@@ -128,16 +127,16 @@ func (f *formatter) flush(line, column, indent int) {
 	}
 }
 
-// comment writes one after what is on the line, in the column that it has if there is room,
-// so that those that are below each other stay so.
+// comment writes a comment after the text of the current line. If there is room it keeps its
+// column, so that comments below each other stay aligned.
 func (f *formatter) comment(c comment) {
 	line := f.Bytes()[bytes.LastIndexByte(f.Bytes(), '\n')+1:]
 	f.indent(max(c.column-1-utf8.RuneCount(line), 1))
 	f.WriteString(c.text)
 }
 
-// indentOf is where a comment goes that stands before something at a column: with it, or
-// with what was before if it is further to the right.
+// indentOf returns the indent of a comment before a node at a column. It is that of the node,
+// or that of the block before if the comment is further to the right.
 func (f *formatter) indentOf(c comment, column, indent int) int {
 	if c.column <= column {
 		return indent
@@ -156,7 +155,7 @@ func (f *formatter) indent(n int) {
 	}
 }
 
-// mapping writes a block of keys; the first one on the line at hand if that was begun.
+// mapping writes a block of keys; the first one on the current line if that was begun.
 func (f *formatter) mapping(n *yaml.Node, indent int, begun bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
@@ -172,7 +171,7 @@ func (f *formatter) mapping(n *yaml.Node, indent int, begun bool) {
 	}
 }
 
-// value writes what follows a colon, or a dash.
+// value writes the text after a colon or a dash.
 func (f *formatter) value(n *yaml.Node, indent int) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" && n.Value == "" && props(n) == "" {
 		return
@@ -246,7 +245,7 @@ func (f *formatter) inline(n *yaml.Node, indent int) {
 	f.source = max(f.source, f.ends[n])
 }
 
-// props are what stands before a node.
+// props returns the anchor and the tag of a node.
 func props(n *yaml.Node) string {
 	text := ""
 	if n.Anchor != "" {
@@ -279,7 +278,7 @@ func (f *formatter) scalar(n *yaml.Node, indent int) {
 	}
 }
 
-// block writes a scalar of lines as they are, indented anew.
+// block writes the lines of a block scalar unchanged, except for their indent.
 func (f *formatter) block(n *yaml.Node, indent int) {
 	f.WriteString(f.raw[n])
 	if c, ok := f.comments[n.Line]; ok {

@@ -54,14 +54,14 @@ func TestFormatTellsProblems(t *testing.T) {
 	if text, formatted, problems := config.Format(path); len(problems) != 1 || formatted != nil || string(text) != "a: [1" {
 		t.Errorf("%v", problems)
 	}
-	// What cannot be kept is refused instead of lost.
+	// Text that cannot be preserved is refused and not lost.
 	if got, p := config.FormatText("? {a: b}\n: c\n"); p == nil {
 		t.Errorf("%q", got)
 	}
 }
 
-// FuzzFormat: what is formatted has the same values and comments, and stays as it is when
-// it is formatted again.
+// FuzzFormat: formatted text has the same values and comments, and does not change if
+// formatted again.
 func FuzzFormat(f *testing.F) {
 	f.Add("# a\nb: [1, # c\n {d: 'e'}]\n\nf: |\n  g\n")
 	f.Add(smallest)

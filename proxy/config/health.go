@@ -2,10 +2,10 @@ package config
 
 import "time"
 
-// A HealthCheck is how endpoints are asked whether they are well.
+// A HealthCheck describes the health checks of an upstream's endpoints.
 type HealthCheck struct {
 	Pos          Pos
-	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"What is done: connect, and exchange send and expect if they are given; or an HTTP request."`
+	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"Kind of check: a connect, and an exchange of send and expect if they are given; or an HTTP request."`
 	Port         int           `key:"port" default:"0" range:"0..65535" eg:"8008" doc:"Port that is asked. 0: the endpoint's own."`
 	Interval     time.Duration `key:"interval" default:"5s" range:"10ms..24h" doc:"Time between two checks of an endpoint."`
 	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same, while the endpoint is unhealthy, or about to change its state. It is also how soon it is asked again when a client could not connect to it."`
@@ -13,19 +13,19 @@ type HealthCheck struct {
 	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Part of the interval by which it varies at random."`
 	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Checks in a row that must succeed for an endpoint to be healthy again."`
 	Fall         int           `key:"fall" default:"3" range:"1..1000" doc:"Checks in a row that must fail for an endpoint to be unhealthy."`
-	HTTP         HTTPCheck     `key:"http" doc:"The request of an http check, and what is a good answer."`
+	HTTP         HTTPCheck     `key:"http" doc:"The request of an http check, and its good answers."`
 	Send         Secret        `key:"send" default:"" eg:"PING\r\n" doc:"Bytes that a tcp check sends."`
 	Expect       Secret        `key:"expect" default:"" eg:"+PONG" doc:"Bytes that the answer to a tcp check contains."`
 	TLS          bool          `key:"tls" default:"false" doc:"The check speaks TLS. The certificate is not verified. Not given: false, but true where an http check, or one with send or expect, asks an endpoint that clients are connected to by TLS (tls of the upstream) at its own port."`
 	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Name that a check in TLS asks for. Empty: the one that the upstream's tls asks for at that port; else none."`
 }
 
-// asks reports whether an endpoint is asked something, and not just connected to.
+// asks reports whether a check expects an answer, and not just a connection.
 func (h *HealthCheck) asks() bool {
 	return h.Type == "http" || h.Send.Value != "" || h.Expect.Value != ""
 }
 
-// An HTTPCheck is a request and what is a good answer.
+// An HTTPCheck describes a request and its good answers.
 type HTTPCheck struct {
 	Pos    Pos
 	Path   string `key:"path" type:"urlpath" default:"/" eg:"/primary" doc:"Path and query that are requested."`
@@ -34,7 +34,7 @@ type HTTPCheck struct {
 	Body   Secret `key:"body" default:"" eg:"ok" doc:"Bytes that the body of a good answer contains. Empty: any."`
 }
 
-// OutlierDetection leaves endpoints out that fail real connections.
+// OutlierDetection ejects endpoints that fail real connections.
 type OutlierDetection struct {
 	Pos                 Pos
 	ConsecutiveFailures int           `key:"consecutive_failures" default:"5" range:"0..1000000" doc:"Failures in a row after which an endpoint is left out. 0: it is not by these."`
@@ -48,7 +48,7 @@ type OutlierDetection struct {
 	MaxEjected          float64       `key:"max_ejected" default:"0.5" range:"0..1" doc:"Part of the endpoints that may be left out at once."`
 }
 
-// A CircuitBreaker keeps connections away from what fails too many of them.
+// A CircuitBreaker pauses connections to an upstream or endpoint that fails too many of them.
 type CircuitBreaker struct {
 	Pos               Pos
 	FailurePercentage float64       `key:"failure_percentage" default:"60" range:"0..100" unit:"%" doc:"Part of the connections that fail, from which on no more are made. 0: they always are."`

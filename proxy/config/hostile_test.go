@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/display"
 )
 
-// bombs are texts that say much with little.
+// bombs are short texts that expand to much.
 func bombs() map[string]string {
 	laughs := "x-a0: &a0 [lol]\n"
 	for i := range 12 {
@@ -83,16 +83,16 @@ func chain(n int) string {
 	return b.String()
 }
 
-// mostMemory is what loading files may take, whatever they say, and mostInBrackets that of one
-// with a list in brackets. Garbage that the collector has not found yet is part of it.
+// mostMemory is the memory that loading files may take, whatever their content. mostInBrackets
+// is that of a file with a list in brackets. Both include garbage not yet collected.
 const (
 	mostMemory     = 384 << 20
 	mostInBrackets = 160 << 20
 )
 
-// TestBombs: none of them loads, and what each takes is bounded; it is where several are
-// included, too, one after the other. That is not tried with the race detector, with which it
-// takes a minute: they are read by one goroutine, and take the same memory.
+// TestBombs: none of them loads, and the memory of each is bounded, also if several are
+// included one after the other. This is not tested with the race detector, where it takes a
+// minute: one goroutine reads them all, and the memory is the same.
 func TestBombs(t *testing.T) {
 	big := strings.Repeat("x", 60<<10)
 	for name, text := range bombs() {
@@ -178,8 +178,8 @@ func TestTenThousandInBrackets(t *testing.T) {
 	}
 }
 
-// FuzzLoad: whatever a file says, it is a Config or problems. What loads is what is printed
-// of it, and good by the schema.
+// FuzzLoad: any file gives a Config or problems. A file that loads equals its printed form,
+// and is valid by the schema.
 func FuzzLoad(f *testing.F) {
 	f.Add(smallest, "")
 	f.Add("include: ['*.yaml']\n", "upstreams: [{name: u, endpoints: ['h:1']}]")

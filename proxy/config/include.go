@@ -9,7 +9,7 @@ import (
 // special are the characters that make a name a pattern.
 const special = `*?[\`
 
-// include reads the files that one file asks for.
+// include reads the files that a file includes.
 func (l *loader) include(part *Config) {
 	for i := range part.Include {
 		pattern, at := part.Include[i], l.places[&part.Include[i]]
@@ -31,7 +31,8 @@ func (l *loader) include(part *Config) {
 	}
 }
 
-// matching returns the files of a pattern, which was written at a place, in order.
+// matching returns the files that match a pattern, in order. The pattern was written at a
+// place.
 func (l *loader) matching(pattern, written string, at place) []string {
 	if strings.ContainsAny(filepath.Dir(pattern), special) {
 		l.partial = true
@@ -51,9 +52,9 @@ func (l *loader) matching(pattern, written string, at place) []string {
 		l.complainAt(at, "write "+filepath.Join(written, "*.yaml"), "%s is a directory", pattern)
 		return nil
 	case plain && absolute(pattern) == l.within[len(l.within)-1]:
-		l.doubtAt(at, "leave it out", "this file includes itself, which adds nothing")
+		l.warnAt(at, "leave it out", "this file includes itself, which adds nothing")
 	case plain && slices.Contains(l.within, absolute(pattern)):
-		l.doubtAt(at, "leave it out", "%s includes this file already, so this adds nothing", pattern)
+		l.warnAt(at, "leave it out", "%s includes this file already, so this adds nothing", pattern)
 	case !plain && !l.others(paths):
 		l.unmatched(pattern, written, at)
 	}
@@ -61,25 +62,25 @@ func (l *loader) matching(pattern, written string, at place) []string {
 	return paths
 }
 
-// others reports whether there is any file among paths but the one that is being read.
+// others reports whether paths has a file other than the one being read.
 func (l *loader) others(paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return absolute(path) != l.within[len(l.within)-1] })
 }
 
-// unmatched warns of a pattern that no other file matches, unless its directory has none: it
-// may be a place for files to come.
+// unmatched warns of a pattern that no other file matches. If its directory has no other files
+// there is no warning, as it may be a place for future files.
 func (l *loader) unmatched(pattern, written string, at place) {
 	dir := filepath.Dir(pattern)
 	all, err := l.glob(filepath.Join(dir, "*"))
 	switch {
 	case !l.isDir(dir):
-		l.doubtAt(at, "make it, write another one, or leave it out", "there is no directory %s", dir)
+		l.warnAt(at, "make it, write another one, or leave it out", "there is no directory %s", dir)
 	case err == nil && l.others(all):
-		l.doubtAt(at, "write a pattern that matches the names of files, or leave it out", "%s matches no other file", written)
+		l.warnAt(at, "write a pattern that matches the names of files, or leave it out", "%s matches no other file", written)
 	}
 }
 
-// absolute is the same for the same file, links aside.
+// absolute returns the same path for the same file, except for links.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs

@@ -10,12 +10,11 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A file that is JSON is YAML, too, but for characters beyond U+FFFF, which JSON escapes in
-// pairs. It is not read by the YAML parser, which reads all that is in brackets before it goes on,
-// and takes ten times as much memory.
+// JSON is also YAML, except for characters beyond U+FFFF, which JSON escapes in pairs. JSON
+// files do not go through the YAML parser, which reads everything within brackets first and
+// takes ten times as much memory.
 
-// A jsonReader makes nodes of a text that is JSON, with the places that the YAML parser gives
-// them.
+// A jsonReader makes nodes of JSON text, with the same positions as the YAML parser.
 type jsonReader struct {
 	text      string
 	at        int
@@ -23,7 +22,8 @@ type jsonReader struct {
 	bad       bool
 }
 
-// json returns what a file says that is JSON, and nil if it is none, or not as YAML has it.
+// json parses a JSON file. It returns nil if the file is not JSON, or if YAML would read it
+// differently.
 func (s *source) json() *yaml.Node {
 	if !strings.HasPrefix(strings.TrimLeft(s.data, " \t\r\n"), "{") || !json.Valid([]byte(s.data)) {
 		return nil
@@ -35,7 +35,7 @@ func (s *source) json() *yaml.Node {
 	return nil
 }
 
-// skip goes on behind so many bytes.
+// skip advances by a number of bytes.
 func (r *jsonReader) skip(bytes int) {
 	passed := r.text[r.at : r.at+bytes]
 	r.at += bytes
@@ -46,15 +46,13 @@ func (r *jsonReader) skip(bytes int) {
 	r.col += utf8.RuneCountInString(passed)
 }
 
-// next goes on to what is next that is none of these characters nor space, and returns what
-// that begins with.
+// next skips spaces and the characters in but, and returns the byte after them.
 func (r *jsonReader) next(but string) byte {
 	rest := r.text[r.at:]
 	r.skip(len(rest) - len(strings.TrimLeft(rest, " \t\r\n"+but)))
 	return r.text[r.at]
 }
 
-// value reads a value.
 func (r *jsonReader) value(depth int) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode}
 	begins := r.next("")
@@ -77,7 +75,7 @@ func (r *jsonReader) value(depth int) *yaml.Node {
 	return n
 }
 
-// literalTag is what YAML has for what JSON writes without quotes.
+// literalTag returns the YAML tag of a JSON literal without quotes.
 func literalTag(text string) string {
 	_, whole := strconv.ParseInt(text, 10, 64)
 	_, large := strconv.ParseUint(text, 10, 64)
@@ -109,7 +107,7 @@ func (r *jsonReader) collection(n *yaml.Node, begins byte, depth int) {
 	r.skip(1)
 }
 
-// quoted reads a text. Half of a pair is no character.
+// quoted reads a string. Half of a surrogate pair is no character.
 func (r *jsonReader) quoted(n *yaml.Node) {
 	n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
 	rest, length := r.text[r.at:], 1

@@ -11,8 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// TestJSONIsReadAsYAML: with characters that JSON escapes in pairs, of which YAML knows
-// nothing.
+// TestPairsOfJSON: pairs of escapes are read, which JSON has and YAML does not.
 func TestPairsOfJSON(t *testing.T) {
 	n := config.JSON(`{"a": "\ud83d\ude00 \u00e9"}`)
 	if n == nil || n.Content[1].Value != "😀 é" {
@@ -25,7 +24,7 @@ func TestPairsOfJSON(t *testing.T) {
 	}
 }
 
-// FuzzJSON: what is read as JSON is what the YAML parser makes of it, in the same places.
+// FuzzJSON: the JSON reader gives the same nodes as the YAML parser, at the same positions.
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"a": [1, -2.5e3, true, false, null, "x\n\"\\\/\u00e9", {}, []], "b": {"c": {"d": ""}}}`, "{\n\t\"a\":1 ,\r\n \"é\" : [\n{\"b\":2}]\n}\n",
@@ -39,7 +38,7 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		var doc yaml.Node
-		if yaml.Load([]byte(text), &doc) != nil { // of pairs, and of what is no key to YAML
+		if yaml.Load([]byte(text), &doc) != nil { // because of pairs, or of text that is no key to YAML
 			return
 		}
 		if d := cmp.Diff(doc.Content[0], n, cmpopts.EquateEmpty()); d != "" {

@@ -2,18 +2,18 @@ package config
 
 import "time"
 
-// A Listener is where clients come in, who of them may, and where they go.
+// A Listener accepts clients from allowed sources and routes them to upstreams.
 type Listener struct {
 	Pos         Pos
 	Name        string         `key:"name" type:"name" required:"yes" eg:"web" doc:"Its name in logs, metrics and the admin API. No other listener has it."`
 	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Where to listen: one address or a list. :443 is every address of this machine, 0.0.0.0:443 every one of IPv4, [::]:443 every one of IPv6, localhost is 127.0.0.1, and other names are not taken."`
-	Allow       []Rule         `key:"allow" eg:"10.0.0.0/8" doc:"Sources that are let in, unless deny says otherwise; clients of unix sockets only if they are in it. Empty: everybody."`
-	Deny        []Rule         `key:"deny" eg:"10.6.6.0/24" doc:"Sources that are refused, also when allow has them; all is everybody."`
-	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"The PROXY header that says who a client really is. Absent: none is read."`
+	Allow       []Rule         `key:"allow" eg:"10.0.0.0/8" doc:"Sources that are let in, unless deny says otherwise; clients of unix sockets only if they are in it. Empty: all."`
+	Deny        []Rule         `key:"deny" eg:"10.6.6.0/24" doc:"Sources that are refused, also when allow has them; all is every source."`
+	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"The PROXY header with the client's own address. Absent: none is read."`
 	Transparent bool           `key:"transparent" default:"false" doc:"Clients are taken whose packets a TPROXY or REDIRECT rule brings here, and go to their original destination unless a route or upstream says otherwise."`
 	Routes      []Route        `key:"routes" doc:"Where clients go; the first one that matches wins."`
 	Upstream    string         `key:"upstream" type:"upstream" default:"" eg:"fallback-web" doc:"Where clients go that no route matches. Empty: they are refused and counted."`
-	Limits      ListenerLimits `key:"limits" doc:"What this listener serves at most."`
+	Limits      ListenerLimits `key:"limits" doc:"Limits of this listener."`
 	Timeouts    Timeouts       `key:"timeouts" doc:"How long each phase of a connection may take. 0: as long as it likes."`
 	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When the endpoint is connected to: at once, or when the client has sent its first byte."`
 	TLS         *ListenerTLS   `key:"tls" doc:"TLS is terminated here. Absent: it is passed through."`
@@ -21,23 +21,24 @@ type Listener struct {
 	Socket      Socket         `key:"socket" doc:"Options of the sockets."`
 }
 
-// AcceptProxy says from whom a PROXY header is read.
+// AcceptProxy describes the sources from which a PROXY header is read.
 type AcceptProxy struct {
 	Pos      Pos
 	Versions []int         `key:"versions" default:"1 2" range:"1..2" doc:"Versions of the header that are understood."`
-	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header, and are believed; others are served as they are, those of unix sockets too. Empty: everybody must send one. One whose header is awaited counts under the listener's connections alone, and not by its source, which is not known yet."`
+	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header, and are believed; others are served as they are, those of unix sockets too. Empty: every client must send one. One whose header is awaited counts under the listener's connections alone, and not by its source, which is not known yet."`
 	Timeout  time.Duration `key:"timeout" default:"3s" range:"1ms..1h" doc:"How long the header may take."`
 }
 
 // A Route sends the clients that it matches to one upstream, or shares them among several.
 type Route struct {
 	Pos      Pos
-	Match    Match   `key:"match" doc:"Whom this route is for: who meets every condition that is given. Absent: everybody."`
+	Match    Match   `key:"match" doc:"Clients of this route: those that meet every condition that is given. Absent: all."`
 	Upstream string  `key:"upstream" type:"upstream" default:"" eg:"tenants" doc:"Where they go."`
 	Split    []Share `key:"split" doc:"Instead of upstream: they are shared among several, in percent. A canary."`
 }
 
-// A Match is the conditions of a route. All of those given must hold, each for one of its list.
+// A Match holds the conditions of a route. All given conditions must hold, each for one
+// element of its list.
 type Match struct {
 	Pos    Pos
 	SNI    []string `key:"sni" type:"servername" eg:"*.example.com" doc:"Names that a TLS client asks for: exact, *.example.com for all names that end so, or * for any name."`
@@ -53,7 +54,7 @@ type Share struct {
 	Percent  float64 `key:"percent" required:"yes" range:"0..100" unit:"%" eg:"5" doc:"How large it is, to a hundredth of a percent. The shares of a split add up to 100."`
 }
 
-// ListenerLimits are what a listener serves at most. 0 is no limit.
+// ListenerLimits are the limits of a listener. 0 is no limit.
 type ListenerLimits struct {
 	Pos                    Pos
 	Connections            int64     `key:"connections" default:"0" range:"0..100000000" doc:"Connections served at once; at the limit accepting pauses. 0: no limit."`
@@ -61,23 +62,24 @@ type ListenerLimits struct {
 	PerSource              int64     `key:"per_source" default:"0" range:"0..100000000" doc:"Connections of one source at once, of a unix socket those of one user; more are refused. 0: no limit."`
 	PerSourcePerSecond     int64     `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections of one source per second; more are refused. 0: no limit."`
 	SourcePrefix           [2]int    `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"How much of an IPv4 and of an IPv6 address makes a source."`
-	Bandwidth              Bandwidth `key:"bandwidth" doc:"What all connections move together: a rate of both directions, or an object."`
-	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"What one connection moves: a rate of both directions, or an object."`
+	Bandwidth              Bandwidth `key:"bandwidth" doc:"Rate of all connections together: one of both directions, or an object."`
+	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"Rate of one connection: one of both directions, or an object."`
 }
 
-// A Bandwidth is how many bytes may be moved. Alone, a rate is that of both directions together.
+// A Bandwidth is a limit of bytes per second. A rate without keys is that of both directions
+// together.
 type Bandwidth struct {
 	Pos   Pos
 	Both  int64 `key:"both" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Bytes per second in both directions together. 0: no limit."`
 	Up    int64 `key:"up" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"10MiB" doc:"Bytes per second from clients to endpoints. 0: no limit."`
 	Down  int64 `key:"down" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"50MiB" doc:"Bytes per second from endpoints to clients. 0: no limit."`
-	Burst int64 `key:"burst" type:"size" default:"0" range:"0..1PiB" unit:"B" eg:"1MiB" doc:"Bytes that each of these rates lets be moved at once after a time in which nothing was. 0: what it gives in 100ms, and at least 16KiB. Less than it gives in 2ms is that."`
+	Burst int64 `key:"burst" type:"size" default:"0" range:"0..1PiB" unit:"B" eg:"1MiB" doc:"Bytes that each of these rates lets be moved at once after a time in which nothing was. 0: the bytes of 100ms, and at least 16KiB. It is at least the bytes of 2ms."`
 }
 
 // Timeouts bound each phase of a connection. 0 is no bound.
 type Timeouts struct {
 	Pos            Pos
-	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"How long a client may take for what a route or connect: on_data waits for, before it is refused or served without a hello (see require_tls); and then, where TLS ends here, for its handshake."`
+	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"How long a client may take for the first bytes that a route, or connect: on_data, waits for, before it is refused or served without a hello (see require_tls); and then, where TLS ends here, for its handshake."`
 	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"How long one endpoint may take to accept, all its addresses together, and for its handshake if it is spoken to in TLS. 0: as long as the kernel tries, and 10s for a handshake."`
 	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"How long an endpoint may say nothing at first; then the connection is cut, and it is a failure of the endpoint. Where the client speaks first, one that says nothing makes its endpoint fail: use it with connect: on_data there. 0: no bound."`
 	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"How long no byte may move in either direction. 0: no bound."`
@@ -86,7 +88,7 @@ type Timeouts struct {
 	LifetimeJitter float64       `key:"lifetime_jitter" default:"0.1" range:"0..1" doc:"Part of lifetime by which it is shortened at random, so that not all clients come back at once."`
 }
 
-// ListenerTLS is how TLS is terminated.
+// ListenerTLS describes how TLS is terminated.
 type ListenerTLS struct {
 	Pos          Pos
 	Certificates []Certificate `key:"certificates" required:"yes" doc:"Certificates of which the one is chosen whose name a client asks for; the first if none has it. The files are watched."`
@@ -109,5 +111,5 @@ type Socket struct {
 	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"How long a connection is quiet before the kernel asks its peer for a sign of life (TCP_KEEPIDLE). 0: never."`
 	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"How long a peer may leave bytes unacknowledged, or its window shut (TCP_USER_TIMEOUT). 0: as the kernel likes."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Data in the first packet is accepted (TCP_FASTOPEN)."`
-	MPTCP       bool          `key:"mptcp" default:"false" doc:"Clients may use several paths (Multipath TCP). Their bytes are copied, not spliced, where the kernel cannot. A change makes another socket, which takes over from the old one; one that systemd has passed stays what it is."`
+	MPTCP       bool          `key:"mptcp" default:"false" doc:"Clients may use several paths (Multipath TCP). Their bytes are copied, not spliced, where the kernel cannot. A change makes another socket, which takes over from the old one; one that systemd has passed stays as it is."`
 }

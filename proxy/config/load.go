@@ -5,23 +5,33 @@ import (
 	"path/filepath"
 	"reflect"
 
-	"github.com/penstock/penstock/proxy/file"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/internal/file"
+	"github.com/penstock/penstock/proxy/sockopt"
 	"go.yaml.in/yaml/v4"
 )
 
-// An Env looks a variable of the environment up; [os.LookupEnv] is one.
+// An Env looks up an environment variable; [os.LookupEnv] is one.
 type Env func(name string) (value string, ok bool)
 
-// Load reads a file and all that it includes, and checks them. If anything is wrong it
-// returns every problem there is, in the order of the files and their lines, and no Config;
-// else the Config has the warnings.
+// Load reads and checks a file and all files that it includes. If there are errors, it returns
+// every problem in the order of the files and their lines, and a nil Config. Otherwise the
+// Config has the warnings.
 //
-// What it reads of the file system are these files, those that file: and respond name,
-// and certificates.
+// From the file system it reads only these files, the files named by file: and respond, and
+// certificates.
 func Load(path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
 	l.file(path, place{})
+	return l.finish()
+}
+
+// Parse is [Load] of a text in place of a file; name stands for the file in the problems. Files
+// of the Config is empty unless the text names files.
+func Parse(name string, text []byte, env Env) (*Config, []Problem) {
+	l := newLoader(env)
+	l.names = append(l.names, name)
+	l.src = newSource(name, text)
+	l.document()
 	return l.finish()
 }
 
@@ -29,9 +39,9 @@ func Load(path string, env Env) (*Config, []Problem) {
 type loader struct {
 	decoder
 	cfg     Config
-	names   []string        // of the files as the user knows them, in order
+	names   []string        // of the files as the user wrote them, in order
 	visited map[string]bool // the same, absolute
-	within  []string        // of these those that are being read, from the outermost
+	within  []string        // absolute names of the files being read, outermost first
 	bytes   int
 	twice   bool // a section is in several files
 	glob    func(pattern string) ([]string, error)
@@ -39,13 +49,13 @@ type loader struct {
 
 func newLoader(env Env) *loader {
 	l := &loader{visited: make(map[string]bool), glob: filepath.Glob}
-	l.env, l.read, l.isDir, l.exists, l.isLocal, l.reaches = env, file.Read, isDir, exists, isLocal, socket.Local()
+	l.env, l.read, l.isDir, l.exists, l.isLocal, l.reaches = env, file.Read, isDir, exists, isLocal, sockopt.Local()
 	l.places, l.bad, l.strange = make(map[any]place), make(map[any]bool), make(map[any]bool)
 	root().fill(reflect.ValueOf(&l.cfg).Elem())
 	return l
 }
 
-// file reads one file, which was named at a place; the first one is named by nobody.
+// file reads one file that was named at a place. The first file has no such place.
 func (l *loader) file(path string, named place) {
 	abs := absolute(path)
 	if l.visited[abs] {
@@ -81,7 +91,7 @@ func (l *loader) file(path string, named place) {
 	l.src = outer
 }
 
-// pathless is err without the path, for who has just said it.
+// pathless returns err without the path, for messages that already have it.
 func pathless(err error) error {
 	if e, ok := err.(interface{ Unwrap() error }); ok && e.Unwrap() != nil {
 		return e.Unwrap()
@@ -125,7 +135,7 @@ func (l *loader) sections(n *yaml.Node) {
 	l.include(&part)
 }
 
-// add puts what one file says to what others said.
+// add adds the content of one file to that of the others.
 func (l *loader) add(part *Config) {
 	if l.given(&part.Limits) {
 		l.once("limits", &l.cfg.Limits, &part.Limits)
@@ -141,7 +151,7 @@ func (l *loader) add(part *Config) {
 	l.cfg.Upstreams = append(l.cfg.Upstreams, part.Upstreams...)
 }
 
-// once complains of a section that a file before has too.
+// once complains of a section that an earlier file also has.
 func (l *loader) once(key string, whole, part any) {
 	if before, ok := l.places[whole]; ok {
 		l.twice = true

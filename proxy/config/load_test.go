@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// apart leaves out where things were written.
+// apart ignores positions.
 var apart = cmp.Options{
 	cmpopts.IgnoreTypes(config.Pos{}),
 	cmpopts.IgnoreFields(config.Config{}, "Files", "Globs", "Warnings"),
@@ -84,7 +84,7 @@ func TestSmallestFile(t *testing.T) {
 	}
 	wantEndpoint := config.Endpoint{
 		Pos:     config.Pos{File: "/etc/p.yaml", Line: 3, Column: 36},
-		Address: socket.Address{Network: "tcp", Name: "10.0.0.11:5432"}, Name: "10.0.0.11:5432", Weight: 1,
+		Address: sockopt.Address{Network: "tcp", Name: "10.0.0.11:5432"}, Name: "10.0.0.11:5432", Weight: 1,
 	}
 	if u.Endpoints[0] != wantEndpoint {
 		t.Errorf("endpoint %+v, want %+v", u.Endpoints[0], wantEndpoint)
@@ -101,7 +101,7 @@ func whole(t *testing.T) string {
 	return string(text)
 }
 
-// wholeTree is the file with what it names.
+// wholeTree is the file and the files that it names.
 func wholeTree(t *testing.T) config.Tree {
 	t.Helper()
 	cert, key := certificate(t, "a.example")
@@ -274,8 +274,8 @@ func TestJSON(t *testing.T) {
 func first(a, _ string) string  { return a }
 func second(_, b string) string { return b }
 
-// TestChecksSpeakTLSAsClientsDo: a check that wants an answer speaks TLS where clients are connected
-// by it, at the same port, unless the file says otherwise.
+// TestChecksSpeakTLSAsClientsDo: if clients are connected by TLS, a check that expects an
+// answer speaks TLS too, at the same port, unless the file says otherwise.
 func TestChecksSpeakTLSAsClientsDo(t *testing.T) {
 	for text, want := range map[string]config.HealthCheck{
 		"tls: {sni: a.test}, health_check: {type: http}":                     {TLS: true, SNI: "a.test"},

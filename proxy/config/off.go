@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Words for off, and for on, that people write because other programs take them.
+// Words for off and on that other programs accept and users therefore write.
 var (
 	wordsForOff = []string{"no", "none", "off", "false", "n", "never", "disable", "disabled", "null", "~", "unlimited"}
 	wordsForOn  = []string{"yes", "on", "true", "y", "enable", "enabled", "default"}
@@ -17,7 +17,7 @@ var (
 func meansOff(text string) bool { return slices.Contains(wordsForOff, strings.ToLower(text)) }
 func meansOn(text string) bool  { return slices.Contains(wordsForOn, strings.ToLower(text)) }
 
-// sectionFix says what to write in place of a value that is no group of keys.
+// sectionFix returns the fix for a value that should be a group of keys.
 func (f *field) sectionFix(n *yaml.Node) string {
 	switch {
 	case n.Kind != yaml.ScalarNode:
@@ -39,10 +39,10 @@ func (f *field) sectionFix(n *yaml.Node) string {
 	return "write " + f.obj.outline()
 }
 
-// zeroIsOff finds in what a key is for that 0 is no limit, and not the least of all limits.
+// zeroIsOff matches the doc of a key if 0 is no limit, and not the least of all limits.
 var zeroIsOff = regexp.MustCompile(`\b0: (no|never|any|as |it |they always)`)
 
-// zeroFix is what to write in place of a word for off where 0 is that, "" if it is none.
+// zeroFix returns the fix for a word for off if 0 means off. It is "" if there is none.
 func (f *field) zeroFix(text string) string {
 	if f.form.style == styleText || f.form.style == styleBoolean || !meansOff(text) || !zeroIsOff.MatchString(f.doc) {
 		return ""

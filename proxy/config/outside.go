@@ -8,11 +8,11 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/penstock/penstock/proxy/file"
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
-// expand replaces ${NAME} by the variable of the environment, and $$ by $. It says
-// whether there was a variable, and complains at d.here of one that is not set.
+// expand replaces ${NAME} by the environment variable, and $$ by $. It reports whether there
+// was a variable. If one is not set, it complains at d.here and ok is false.
 func (d *decoder) expand(text string) (expanded string, variable, ok bool) {
 	if !strings.Contains(text, "$") {
 		return text, false, true
@@ -69,10 +69,10 @@ func isVariable(name string) bool {
 	return name != ""
 }
 
-// escaped is the text that expand makes text of.
+// escaped returns the text that expand turns into text.
 func escaped(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// absolute returns a path as seen from the directory of the file that has it.
+// absolute resolves a path relative to the directory of the file.
 func (s *source) absolute(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -91,7 +91,7 @@ func setPath(d *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-// setContent reads the file that text names.
+// setContent reads the file named by text.
 func setContent(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	path := reflect.ValueOf(new(Path)).Elem()
 	if c := setPath(d, f, path, text); c != nil || d == nil {
@@ -112,7 +112,7 @@ func setSecret(d *decoder, _ *field, v reflect.Value, text string) *complaint {
 	value, variable, ok := d.expand(name)
 	switch {
 	case !ok:
-		return nil // d.value has said so before
+		return nil // d.value has already complained
 	case isFile:
 		path := d.src.absolute(value)
 		data, c := d.contents(path)
@@ -129,7 +129,7 @@ func setSecret(d *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-// contents returns the bytes of a file that a value names.
+// contents returns the bytes of a file named by a value.
 func (d *decoder) contents(path string) ([]byte, *complaint) {
 	data, err := d.read(path, maxBytes)
 	d.named = append(d.named, path)
@@ -142,7 +142,7 @@ func (d *decoder) contents(path string) ([]byte, *complaint) {
 	return data, nil
 }
 
-// mend says what to do about a file that cannot be read.
+// mend returns the fix for a file that cannot be read.
 func mend(err error, most int) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -11,19 +11,18 @@ import (
 	"github.com/penstock/penstock/proxy/display"
 )
 
-// A Problem is something in a file that cannot be meant, or, as a warning, hardly is.
+// A Problem is an error or a warning in a configuration file.
 type Problem struct {
 	Pos     Pos
-	Message string // what is wrong, in one line
-	Fix     string // what to write instead; may be empty
-	Warning bool   // it can be used all the same
+	Message string // the error, in one line
+	Fix     string // the suggested fix; may be empty
+	Warning bool   // the value is valid but suspicious
 
-	line          string // what is shown of the line
-	column, width int    // which characters of that it is about
+	line          string // excerpt of the line
+	column, width int    // of the marked characters in line
 }
 
-// String returns FILE:LINE:COLUMN: message, and below it the line, a caret and what to
-// write instead.
+// String returns FILE:LINE:COLUMN: message, and below it the line, a caret and the fix.
 func (p Problem) String() string {
 	var b strings.Builder
 	message := p.Message
@@ -55,8 +54,8 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Error returns the first line of String and what to write instead, so that a Problem
-// is an error of one line.
+// Error returns the first line of String and the fix, so that a Problem is an error of one
+// line.
 func (p Problem) Error() string {
 	line, _, _ := strings.Cut(p.String(), "\n")
 	if p.Fix != "" && p.Pos.Line > 0 {
@@ -65,8 +64,8 @@ func (p Problem) Error() string {
 	return line
 }
 
-// printable returns a line with each character that cannot be seen replaced by one that can,
-// so that there are as many.
+// printable replaces each character that cannot be seen by one that can. The number of
+// characters stays the same.
 func printable(line string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -79,7 +78,7 @@ func printable(line string) string {
 	}, line)
 }
 
-// sorted returns problems in the order of files, lines and columns, each once.
+// sorted returns problems in the order of files, lines and columns, without duplicates.
 func sorted(problems []Problem, files []string) []Problem {
 	rank := make(map[string]int, len(files))
 	for i, f := range files {

@@ -19,7 +19,7 @@ func problem(t *testing.T, text string) config.Problem {
 	return problems[0]
 }
 
-// TestWhatIsShown: the caret is below what the problem is about, whatever the line is like.
+// TestWhatIsShown: the caret is below the text of the problem, whatever the line contains.
 func TestWhatIsShown(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	for _, c := range []struct{ name, text, marked string }{
@@ -52,7 +52,7 @@ func TestWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestDidYouMean: what was meant is told where it is likely.
+// TestDidYouMean: a likely correction is suggested.
 func TestDidYouMean(t *testing.T) {
 	for written, meant := range map[string]string{
 		"timeout": "timeouts", "timeoust": "timeouts", "acceptProxy": "accept_proxy", "accept-proxy": "accept_proxy", "UPSTREAM": "upstream",
@@ -66,7 +66,7 @@ func TestDidYouMean(t *testing.T) {
 	}
 }
 
-// TestManyProblems: they are sorted, and there is an end to them.
+// TestManyProblems: they are sorted, and their number is limited.
 func TestManyProblems(t *testing.T) {
 	_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": "upstreams:\n" + strings.Repeat("- {x: 1}\n", 1500)}, "/etc/p.yaml", nil)
 	last := problems[len(problems)-1]

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// upstreams is what the texts below go on with.
+// upstreams is the end of the texts below.
 const upstreams = "\nupstreams: [{name: u, endpoints: ['h:1']}, {name: v, endpoints: ['h:1']}]\n"
 
 // listener is a text with a listener of these keys.
@@ -22,7 +22,7 @@ func upstream(keys string) string {
 	return "listeners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, " + keys + "}]\n"
 }
 
-// beginning is how a file is told to begin.
+// beginning is the suggested beginning of a file.
 const beginning = `listeners: [{name: web, bind: ":8080", upstream: app}]`
 
 // An expected problem is LINE:COLUMN: message | fix.
@@ -307,7 +307,7 @@ upstreams:
 		}},
 		{upstream("endpoints: ['h:1'], fallback: {}"), []string{"2:53: upstream or respond is missing | write upstream: and the name of one"}},
 		{upstream("endpoints: ['h:1'], fallback: {respond: none}"), []string{"2:63: open /etc/none: file does not exist | write the name of a file that is there"}},
-		// What is outside.
+		// Files and variables.
 		{upstream("endpoints: ['h:1'], health_check: {send: 'file:none', expect: 'file:${NOT}'}"), []string{
 			"2:64: open /etc/none: file does not exist | write the name of a file that is there",
 			"2:91: the variable NOT is not set in the environment | set NOT, or write $${ for ${",

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Reference returns a table of every key in Markdown: type, unit, range, default and what
-// it is for.
+// Reference returns a table of every key in Markdown: type, unit, range, default and
+// description.
 func Reference() string {
 	var b strings.Builder
-	root().reference(&b, "", "What a file may say, and what the files that it includes may.")
+	root().reference(&b, "", "Keys of a file, and of the files that it includes.")
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// reference writes the section of an object, and of those in it.
+// reference writes the section of an object and of the objects in it.
 func (o *object) reference(b *strings.Builder, path, doc string) {
 	heading := "`" + path + "`"
 	if path == "" {
@@ -76,7 +76,7 @@ func (f *field) rangeText() string {
 	return strings.Join(parts, ", ")
 }
 
-// defaultText is the default, or an example of what has none.
+// defaultText returns the default. It adds an example if there is one.
 func (f *field) defaultText() string {
 	dflt := ""
 	switch {
@@ -101,7 +101,7 @@ func (f *field) defaultText() string {
 	return dflt
 }
 
-// cell is text within a table.
+// cell escapes text for a table.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\r", `\r`, "\n", `\n`).Replace(text)
 }

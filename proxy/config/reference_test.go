@@ -17,7 +17,7 @@ const (
 	begin    = "<!-- The rest is generated: go test ./proxy/config -run Reference -update -->\n"
 )
 
-// TestReference holds the document against the code.
+// TestReference compares the document with the code.
 func TestReference(t *testing.T) {
 	text, err := os.ReadFile(document)
 	if err != nil {

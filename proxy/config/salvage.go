@@ -8,16 +8,16 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// asked finds the line of a section that says where a process is asked, or in which other files
-// that may be.
+// asked matches the first line of a section that has the address of the admin API, or that
+// names other files that may have it.
 var asked = regexp.MustCompile(`^["']?(admin|include)["']?[ \t]*:\s`)
 
-// salvage reads of l.src, which is no YAML as a whole, the sections that say where its process
-// is asked: those that are YAML by themselves, and are there once. It reports whether it has
-// read any.
+// salvage reads the admin and include sections of l.src if the file as a whole is not YAML. It
+// reads those that are valid YAML by themselves and occur once. It reports whether it has read
+// any.
 //
-// A line within quotes that are not closed begins no section, nor does one of a file in braces:
-// nobody is asked at an address that the file does not clearly say.
+// A line within unclosed quotes begins no section, nor does a line of a file in braces. So an
+// admin address is used only if the file clearly gives it.
 func (l *loader) salvage() bool {
 	for _, keys := range [][]string{{"admin", "include"}, {"admin"}} {
 		kept, found := l.src.only(keys)
@@ -32,8 +32,8 @@ func (l *loader) salvage() bool {
 	return false
 }
 
-// only returns a file in which all lines are empty but for those of some of the sections that
-// asked finds; false if there are none, or one is there twice, or may be text.
+// only returns a copy of the file with every line empty except those of the sections in keys.
+// It returns false if there are none, if one occurs twice, or if one may be text.
 func (s *source) only(keys []string) (kept *source, found bool) {
 	var b strings.Builder
 	seen := make(map[string]bool)
@@ -59,13 +59,13 @@ func (s *source) only(keys []string) (kept *source, found bool) {
 	return &source{name: s.name, dir: s.dir, data: b.String()}, len(seen) > 0
 }
 
-// beginsSection reports whether a line ends the section before it. Brackets and items of lists
-// go on with it.
+// beginsSection reports whether a line ends the section before it. Brackets and list items
+// continue that section.
 func beginsSection(line string) bool {
 	return !strings.ContainsAny(line[:1], " \t\r\n#]}-,")
 }
 
-// inQuotes reports whether a text ends within quotes, to YAML.
+// inQuotes reports whether a text ends within quotes, according to YAML.
 func inQuotes(text string) bool {
 	_, problem := (&source{data: text}).parse()
 	return problem != nil && strings.Contains(problem.Message, "quoted scalar")

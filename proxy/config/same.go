@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Same reports whether two listeners are the same by all of their keys, wherever and
-// however these were written.
+// Same reports whether two listeners are equal in all of their keys. Where and how these were
+// written does not matter.
 func (ln *Listener) Same(o *Listener) bool {
 	return ln.Name == o.Name &&
 		slices.EqualFunc(ln.Bind, o.Bind, Bind.same) &&
@@ -24,8 +24,8 @@ func (ln *Listener) Same(o *Listener) bool {
 		ln.Socket.same(o.Socket)
 }
 
-// SameButEndpoints reports whether two upstreams are the same by all of their keys but
-// endpoints, wherever and however these were written.
+// SameButEndpoints reports whether two upstreams are equal in all of their keys except
+// endpoints. Where and how these were written does not matter.
 func (u *Upstream) SameButEndpoints(o *Upstream) bool {
 	return u.Name == o.Name &&
 		u.Balance == o.Balance &&
@@ -61,8 +61,8 @@ func both[T any](a, b *T, same func(a, b *T) bool) bool {
 	return same(a, b)
 }
 
-// Where something was written is no part of what it says: what can be compared as a whole
-// is, from the same place.
+// Positions are not compared. Structs that can be compared as a whole are, with the position
+// of the other one.
 
 func (b Bind) same(o Bind) bool               { b.Pos = o.Pos; return b == o }
 func (s Share) same(o Share) bool             { s.Pos = o.Pos; return s == o }
@@ -113,7 +113,7 @@ func (t *ListenerTLS) same(o *ListenerTLS) bool {
 		t.MinVersion == o.MinVersion && slices.Equal(t.ALPN, o.ALPN)
 }
 
-// Same reports whether endpoints are learned from the same.
+// Same reports whether endpoints are discovered from the same source.
 func (d *Discover) Same(o *Discover) bool {
 	return both(d.DNS, o.DNS, (*DiscoverDNS).same) && both(d.File, o.File, (*DiscoverFile).same)
 }
@@ -123,7 +123,7 @@ func (d *DiscoverDNS) same(o *DiscoverDNS) bool {
 		d.MinTTL == o.MinTTL && d.MaxTTL == o.MaxTTL
 }
 
-// Same reports whether endpoints are asked the same in the same way.
+// Same reports whether two health checks are equal.
 func (h *HealthCheck) Same(o *HealthCheck) bool {
 	return h.Type == o.Type && h.Port == o.Port &&
 		h.Interval == o.Interval && h.FastInterval == o.FastInterval && h.Timeout == o.Timeout && h.Jitter == o.Jitter &&

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/config"
-	clients "github.com/penstock/penstock/proxy/source"
+	clients "github.com/penstock/penstock/proxy/internal/source"
 )
 
 // full returns a struct in which every pointer points to something and every list has
@@ -99,8 +99,8 @@ func other(t *testing.T, v reflect.Value) reflect.Value {
 	return o
 }
 
-// TestSame: whatever a key says, another value of it is not the same, but for where and how
-// it was written. A key that is new is found by its absence in same.go.
+// TestSame: configurations with different values of a key are not the same, except for where
+// and how these were written. A new key is found by its absence in same.go.
 func TestSame(t *testing.T) {
 	sameBy(t, (*config.Listener).Same)
 	sameBy(t, func(a, b *config.Upstream) bool { return a.SameButEndpoints(b) && a.SameEndpoints(b) })
@@ -132,7 +132,7 @@ func sameBy[T any](t *testing.T, same func(a, b *T) bool) {
 	}
 }
 
-// TestSameEndpoints: their order is part of what is said.
+// TestSameEndpoints: their order matters.
 func TestSameEndpoints(t *testing.T) {
 	e, f := config.Endpoint{Name: "e"}, config.Endpoint{Name: "f"}
 	a, b := &config.Upstream{Endpoints: []config.Endpoint{e, f}}, &config.Upstream{Endpoints: []config.Endpoint{f, e}}

@@ -9,12 +9,12 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// variablePattern is text with a ${VARIABLE}, which may stand for anything.
+// variablePattern matches text with a ${VARIABLE}, which may stand for anything.
 const variablePattern = `\$\{[A-Za-z_][A-Za-z0-9_]*\}`
 
 // Schema returns the JSON Schema (draft 2020-12) of a file. It knows keys, types and the
-// bounds of numbers, and lets through what only the whole shows to be wrong. Editors
-// complete and check by it.
+// bounds of numbers. It accepts errors that only the whole configuration shows. Editors use it
+// for completion and checks.
 func Schema() *jsonschema.Schema {
 	s := root().schema()
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
@@ -23,11 +23,11 @@ func Schema() *jsonschema.Schema {
 	return s
 }
 
-// SchemaJSON is Schema in JSON, keys in the order of the reference.
+// SchemaJSON returns Schema in JSON, with keys in the order of the reference.
 func SchemaJSON() []byte {
 	raw, err := json.Marshal(Schema())
 	if err != nil {
-		panic("config: " + err.Error()) // it is ours
+		panic("config: " + err.Error()) // it is built from our own structs
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, raw, "", "  "); err != nil {
@@ -86,7 +86,7 @@ func (f *field) schema() *jsonschema.Schema {
 	return s
 }
 
-// elementSchema is that of a value, or of an element of a list.
+// elementSchema returns the schema of a value, or of an element of a list.
 func (f *field) elementSchema(i int) *jsonschema.Schema {
 	if f.obj != nil {
 		s := f.obj.schema()
@@ -135,7 +135,7 @@ func (f *field) elementSchema(i int) *jsonschema.Schema {
 
 func anyOf(of ...*jsonschema.Schema) *jsonschema.Schema { return &jsonschema.Schema{AnyOf: of} }
 
-// defaultJSON is the default as it is written in JSON.
+// defaultJSON returns the default in JSON.
 func (f *field) defaultJSON() json.RawMessage {
 	var words []string
 	if f.list {

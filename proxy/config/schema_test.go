@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// TestSchemaIsOne: what is printed is a schema whose defaults it allows itself.
+// TestSchemaIsOne: the printed schema is valid, and allows its own defaults.
 func TestSchemaIsOne(t *testing.T) {
 	var s jsonschema.Schema
 	if err := json.Unmarshal(config.SchemaJSON(), &s); err != nil {
@@ -31,8 +31,7 @@ func TestSchemaTakesWhatLoads(t *testing.T) {
 	}
 }
 
-// at returns a text that has the key of a path, with a value. What is required around it
-// is there.
+// at returns a text that has the key of a path, with a value, and the required keys around it.
 func at(path, value string) string {
 	keys := strings.Split(path, ".")
 	text := keys[len(keys)-1] + ": " + value
@@ -47,7 +46,7 @@ func at(path, value string) string {
 	return "{" + text + "}"
 }
 
-// required returns what a group must have beside one of its keys.
+// required returns the keys that a group must have besides one.
 func required(group []string, but string) (texts []string) {
 	prefix := strings.Join(group, ".") + "."
 	for _, k := range config.Keys() {
@@ -72,9 +71,9 @@ func required(group []string, but string) (texts []string) {
 	return texts
 }
 
-// TestSchemaAgreesWithLoader gives every key values of every type. What the loader takes
-// the schema must take; what the loader refuses for its type or range the schema must
-// refuse. Of texts the schema knows less.
+// TestSchemaAgreesWithLoader gives every key values of every type. The schema must accept each
+// value that the loader accepts, and refuse each value that the loader refuses for its type or
+// range. Of texts the schema knows less.
 func TestSchemaAgreesWithLoader(t *testing.T) {
 	values := []string{
 		"5", "0", "-1", "1e30", "0.5", "1.0", "4000000000", "true", "null", "[]", "[[]]", "{}", "[5, 5]", "[1, 2]", "[-1]", "[x]", "[null]", "[{}]",
@@ -132,7 +131,7 @@ func TestSchemaRefusesUnknownKeys(t *testing.T) {
 	}
 }
 
-// TestTags: what the tags say is complete, and true.
+// TestTags: the tags are complete and true.
 func TestTags(t *testing.T) {
 	for _, k := range config.Keys() {
 		if !strings.HasSuffix(k.Doc, ".") || strings.Contains(k.Doc, "|") {

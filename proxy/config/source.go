@@ -10,32 +10,32 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// What a configuration may be at most: far above what anybody writes, and low enough that
-// what a hostile file makes us allocate is bounded.
+// Limits of a configuration. They are far above any real file, and low enough to bound the
+// memory that a hostile file can allocate.
 const (
 	maxFile   = 8 << 20  // bytes of a file
 	maxAll    = 64 << 20 // bytes of all files
-	maxValues = 200_000  // of a file: bytes that a value may follow; each takes up to 1.2 KB to parse
+	maxValues = 200_000  // of a file: bytes that may precede a value; each takes up to 1.2 KB to parse
 	maxMarks  = 400_000  // of a file: quotes, anchors, aliases and tags
-	maxMemory = 64 << 20 // bytes that values take once they are read, aliases followed
-	perValue  = 64       // bytes that a value takes, at least
+	maxMemory = 64 << 20 // bytes taken by values that have been read, aliases followed
+	perValue  = 64       // smallest number of bytes taken by a value
 	maxDepth  = 32       // of nesting
 	maxFiles  = 4096
 	maxFound  = 1000 // problems
 	maxText   = 400  // bytes of a message
-	maxWords  = 1000 // among which what was meant is looked for
+	maxWords  = 1000 // candidates for a suggestion
 	maxBytes  = 64 << 10
 )
 
 // A source is a file that is being read.
 type source struct {
-	name  string // as the user knows it
-	dir   string // absolute, where relative paths begin
+	name  string // as the user wrote it
+	dir   string // absolute, base of relative paths
 	data  string
-	lines []int // where each line begins; nil until somebody asks
+	lines []int // where each line begins; nil before first use
 
-	// What was looked for last: that many characters into the line there are so many bytes.
-	// A line may be long, and have many problems.
+	// The result of the last look-up: the byte offset of a column in a line. A line may be
+	// long, and have many problems.
 	seen struct{ line, col, offset int }
 }
 
@@ -47,7 +47,7 @@ func newSource(name string, data []byte) *source {
 	return &source{name: name, dir: dir, data: string(data)}
 }
 
-// line returns a line, counted from 1, of what is no more than valid UTF-8.
+// line returns a line, counted from 1. The data need not be valid YAML.
 func (s *source) line(n int) string {
 	if s.lines == nil {
 		s.lines = []int{0}
@@ -67,7 +67,7 @@ func (s *source) line(n int) string {
 	return strings.TrimSuffix(s.data[s.lines[n-1]:end], "\r")
 }
 
-// offset returns how many bytes of a line are before a column.
+// offset returns the number of bytes of a line before a column.
 func (s *source) offset(line string, n, col int) int {
 	if s.seen.line != n || s.seen.col > col {
 		s.seen.line, s.seen.col, s.seen.offset = n, 1, 0
@@ -81,7 +81,8 @@ func (s *source) offset(line string, n, col int) int {
 	return at.offset
 }
 
-// excerpt returns what is shown of a line around a column, and which column of that it is.
+// excerpt returns the part of a line that is shown around a column, and the column within that
+// part.
 func (s *source) excerpt(n, col int) (text string, at int) {
 	const before, after = 90, 70
 	line := s.line(n)
@@ -105,7 +106,7 @@ func (s *source) excerpt(n, col int) (text string, at int) {
 	return text, at
 }
 
-// A place is what of a file a problem is about.
+// A place is the part of a file that a problem is about.
 type place struct {
 	src              *source
 	line, col, width int
@@ -132,7 +133,7 @@ func (p place) pos() Pos {
 	return Pos{p.src.name, p.line, p.col}
 }
 
-// within narrows a place down to a part of its text, if that is near in its line.
+// within narrows a place to a part of its text, if that is near in its line.
 func (p place) within(part string) place {
 	line := p.src.line(p.line)
 	rest := line[p.src.offset(line, p.line, max(p.col, 1)):]
@@ -152,7 +153,7 @@ func (p place) problem(fix, format string, args ...any) Problem {
 	return problem
 }
 
-// shortened is a text that fits in a line.
+// shortened shortens a text to fit in a line.
 func shortened(text string) string {
 	if len(text) <= maxText {
 		return printable(text)
@@ -160,7 +161,7 @@ func shortened(text string) string {
 	return printable(strings.ToValidUTF8(text[:maxText], "")) + "…"
 }
 
-// parse reads the YAML of a source. It returns nil without a problem if there is none.
+// parse parses the YAML of a source. For an empty file it returns nil and no problem.
 func (s *source) parse() (*yaml.Node, *Problem) {
 	whole := place{src: s}
 	tooMuch := func(fix, format string, args ...any) (*yaml.Node, *Problem) {
@@ -202,8 +203,8 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	return n, nil
 }
 
-// extensive reports whether there may be more in the file than one may have. The parser takes
-// much memory for little: 2.3 KB for an empty list in a list.
+// extensive reports whether the file may have more values than allowed. The parser takes much
+// memory for little text: 2.3 KB for an empty list in a list.
 func (s *source) extensive() bool {
 	values, marks := 0, 0
 	for i := range len(s.data) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/proxy/config"
-	clients "github.com/penstock/penstock/proxy/source"
+	clients "github.com/penstock/penstock/proxy/internal/source"
 )
 
 // TestSourceRules: each list of sources takes every kind of rule, in each way to write it,
@@ -40,7 +40,7 @@ upstreams: [{name: u, endpoints: ["h:1"]}]
 	}
 }
 
-// TestBadSourceRules: what names no clients is told with what to write.
+// TestBadSourceRules: a source that names no clients is reported with a fix.
 func TestBadSourceRules(t *testing.T) {
 	const unix = " | write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some"
 	for rule, want := range map[string]string{
@@ -60,7 +60,7 @@ func TestBadSourceRules(t *testing.T) {
 	}
 }
 
-// TestSourceWarnings: lists that leave out who was not thought of are told, and nothing else.
+// TestSourceWarnings: lists that probably forget some clients are reported, and nothing else.
 func TestSourceWarnings(t *testing.T) {
 	for _, x := range []struct{ bind, rest, want string }{
 		{"unix:@a", "limits: {per_source: 1}", ""},

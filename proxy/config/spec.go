@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// An object is what there is to know of a struct that is written as a mapping.
+// An object describes a struct that is written as a mapping.
 type object struct {
 	typ       reflect.Type
 	pos       int // index of the field Pos, -1 if there is none
 	fields    []*field
 	byKey     map[string]*field
-	shorthand *field        // the field that a scalar instead of a mapping is for
+	shorthand *field        // field that is set by a scalar in place of the mapping
 	template  reflect.Value // with all defaults; sections that are on by default are missing
-	sections  []*field      // these
-	size      int           // in bytes, with them
+	sections  []*field      // the sections that are on by default
+	size      int           // bytes, with these sections
 }
 
-// A field is what there is to know of a key.
+// A field describes a key.
 type field struct {
 	index    int // in the struct
 	order    int // among the keys
@@ -27,25 +27,25 @@ type field struct {
 	doc      string
 	unit     string
 	example  string
-	without  string // how a section is written that has nothing done
+	without  string // how to write a section that does nothing
 	dflt     string // as it is written, words for a list
-	shown    string // what the form shows of a default that is written otherwise
+	shown    string // text of the default in form, if it is written otherwise
 	hasDflt  bool
 	enum     []string
 	bounds   []bounds // one, or one for each element
 	required bool
 	single   bool // a value that is no list stands for a list of it
 	on       bool // the section is there unless it is off
-	once     bool // it is used up by loading
+	once     bool // used only while loading
 	optional bool // a pointer: absent is nil
 	list     bool
 	fixed    int          // length of a list that is an array
 	typ      reflect.Type // of the element of a list
-	obj      *object      // what is written as a mapping
-	form     *form        // everything else
+	obj      *object      // format of a mapping
+	form     *valueFormat // format of anything else
 }
 
-// maxKeys is how many keys an object may have; the tests would fail at one more.
+// maxKeys is the largest number of keys of an object; the tests fail at one more.
 const maxKeys = 32
 
 // bounds are the least and the largest value.
@@ -57,7 +57,7 @@ type bounds struct {
 // root describes Config.
 var root = sync.OnceValue(func() *object { return describe(reflect.TypeFor[Config]()) })
 
-// describe reads the tags of a struct. Structs do not contain themselves.
+// describe reads the tags of a struct. No struct contains itself.
 func describe(t reflect.Type) *object {
 	o := &object{typ: t, pos: -1, byKey: make(map[string]*field)}
 	for i := range t.NumField() {
@@ -120,7 +120,7 @@ func describeField(sf reflect.StructField, index int, key string) *field {
 	return f
 }
 
-// parseBounds reads LO..HI. What the tags say is right, which the tests see to.
+// parseBounds reads LO..HI. The tests ensure that the tags are right.
 func (f *field) parseBounds(text string) bounds {
 	lo, hi, _ := strings.Cut(text, "..")
 	b := bounds{loText: lo, hiText: hi}
@@ -134,7 +134,7 @@ func (f *field) parseBounds(text string) bounds {
 	return b
 }
 
-// number returns the value of what has bounds.
+// number returns a value that has bounds as a float64.
 func number(v reflect.Value) float64 {
 	if v.CanFloat() {
 		return v.Float()
@@ -170,7 +170,7 @@ func (f *field) mustSet(v reflect.Value, text string) {
 	}
 }
 
-// fill sets v, a struct that o describes, to its defaults.
+// fill sets v, a struct described by o, to its defaults.
 func (o *object) fill(v reflect.Value) {
 	v.Set(o.template)
 	for _, f := range o.sections {

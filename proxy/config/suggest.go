@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// closest returns which of words was most likely meant by text, "" if none was.
+// closest returns the word that text most likely stands for, or "" if there is none.
 func closest(text string, words []string) string {
 	best, least := "", min(max(len(text)/3, 1)+1, len(text))
 	if len(text) > maxName {
@@ -26,8 +26,8 @@ func closest(text string, words []string) string {
 	return best
 }
 
-// distance is how many characters must be added, left out, changed or swapped with the
-// next to make b of a (optimal string alignment). Both are at most maxName long.
+// distance returns the number of characters to add, remove, change or swap with the next to
+// turn a into b (optimal string alignment). Both are at most maxName long.
 func distance(a, b string) int {
 	var rows [3][maxName + 1]int
 	for j := range len(b) + 1 {
@@ -52,7 +52,7 @@ func distance(a, b string) int {
 
 func didYouMean(word string) string { return fmt.Sprintf("did you mean %q?", word) }
 
-// enumeration joins words: a, b or c. More than a few are cut short.
+// enumeration joins words: a, b or c. Long lists are cut short.
 func enumeration(words []string, last string) string {
 	const most = 12
 	if len(words) > most {

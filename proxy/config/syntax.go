@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// garbage finds the first byte that is no UTF-8, or that no text has.
+// garbage finds the first byte that is not UTF-8, or the first character that is not text.
 func (s *source) garbage() *Problem {
 	i, what, fix := 0, "", ""
 	for i < len(s.data) {
@@ -35,8 +35,8 @@ func (s *source) garbage() *Problem {
 	return &p
 }
 
-// documents finds the --- that begins a second document. The one before the first may be
-// there.
+// documents finds the --- that begins a second document. One before the first document is
+// allowed.
 func (s *source) documents() *Problem {
 	begun, number := false, 0
 	for line := range strings.Lines(s.data) {
@@ -56,7 +56,7 @@ func (s *source) documents() *Problem {
 	return nil
 }
 
-// control reports whether r is no text to YAML, or ends a line to YAML but to nobody else.
+// control reports whether r is not text in YAML, or ends a line in YAML alone.
 func control(r rune) bool {
 	switch r {
 	case '\t', '\n':
@@ -67,7 +67,8 @@ func control(r rune) bool {
 	return r < ' ' || r >= 0x7f && r < 0xa0
 }
 
-// syntax makes a problem of what the YAML parser says; nil if there was no document at all.
+// syntax makes a problem of an error of the YAML parser. It returns nil if there was no
+// document at all.
 func (s *source) syntax(err error) *Problem {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
@@ -89,11 +90,12 @@ func (s *source) syntax(err error) *Problem {
 	return &p
 }
 
-// starWord is text that begins with *, which is an alias to YAML, and what no anchor is
-// called.
+// starWord matches text that begins with *. To YAML it is an alias, but no anchor has such a
+// name.
 var starWord = regexp.MustCompile(`^\*(?:[^A-Za-z0-9_ ,\[\]{}][^ ,\[\]{}]*)?`)
 
-// star makes a problem of text that begins with *, such as *.example.com; nil if it is none.
+// star makes a problem of text that begins with *, such as *.example.com. It returns nil for
+// any other error.
 func (s *source) star(message string, at place) *Problem {
 	if strings.Contains(message, "alphabetic or numeric") {
 		at.col-- // it is behind the *
@@ -111,11 +113,11 @@ func (s *source) star(message string, at place) *Problem {
 	return &p
 }
 
-// bracketed is an address of IPv6 with its port, which is a list to YAML.
+// bracketed matches an IPv6 address with its port, which is a list to YAML.
 var bracketed = regexp.MustCompile(`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(%[^\]]*)?\]:[0-9]+`)
 
-// bracketedFix says how to write an address of IPv6 that stands at or behind a place without
-// quotes; "" if there is none.
+// bracketedFix returns the fix for an unquoted IPv6 address at or behind a place. It is "" if
+// there is none.
 func bracketedFix(at place) string {
 	line := at.src.line(at.line)
 	if found := bracketed.FindString(line[at.src.offset(line, at.line, max(at.col, 1)):]); found != "" {
@@ -124,7 +126,7 @@ func bracketedFix(at place) string {
 	return ""
 }
 
-// syntaxFix says what to write instead of what the YAML parser does not understand.
+// syntaxFix returns the fix for text that the YAML parser rejects.
 func syntaxFix(message string, at place) string {
 	if fix := flowFix(message, at); fix != "" {
 		return fix

@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/proxy/display"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // stringForm returns how a string with that meaning is written.
-func stringForm(meaning string) *form {
+func stringForm(meaning string) *valueFormat {
 	name, check := "text", func(string) *complaint { return nil }
 	switch meaning {
 	case "name", "upstream":
@@ -33,7 +33,7 @@ func stringForm(meaning string) *form {
 	case "":
 		check = checkLine
 	}
-	return &form{name: name, show: reflect.Value.String, set: func(d *decoder, f *field, v reflect.Value, text string) *complaint {
+	return &valueFormat{name: name, show: reflect.Value.String, set: func(d *decoder, f *field, v reflect.Value, text string) *complaint {
 		if len(f.enum) > 0 {
 			return setEnum(f, v, text)
 		}
@@ -68,7 +68,7 @@ func setEnum(f *field, v reflect.Value, text string) *complaint {
 // maxName is the longest name of anything.
 const maxName = 128
 
-// checkName holds names to what can be part of a metric's label, a path and a flag.
+// checkName requires a name that can be part of a metric's label, a path and a flag.
 func checkName(text string) *complaint {
 	bad := strings.IndexFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '.' || r == '-')
@@ -82,7 +82,7 @@ func checkName(text string) *complaint {
 	return nil
 }
 
-// checkLine holds texts to what can be shown in a line of a log.
+// checkLine requires text that can be shown in a line of a log.
 func checkLine(text string) *complaint {
 	if len(text) > 4096 {
 		return complain("write at most 4096 bytes", "%.20q… is %d bytes long", text, len(text))
@@ -93,7 +93,7 @@ func checkLine(text string) *complaint {
 	return nil
 }
 
-// checkLabel holds the name of an endpoint or a zone to what files of endpoints have, too.
+// checkLabel applies the rules of endpoints files to the name of an endpoint or a zone.
 func checkLabel(text string) *complaint {
 	if len(text) > display.MaxName {
 		return complain(fmt.Sprintf("write at most %d bytes", display.MaxName), "%.20q… is %d bytes long", text, len(text))
@@ -101,7 +101,7 @@ func checkLabel(text string) *complaint {
 	return checkLine(text)
 }
 
-// checkServerName holds a pattern to what routes understand: *, *.name or a name.
+// checkServerName requires a pattern that routes understand: *, *.name or a name.
 func checkServerName(text string) *complaint {
 	if text == "*" {
 		return nil
@@ -123,19 +123,19 @@ func checkDomain(text string) *complaint {
 	return nil
 }
 
-// checkHostname holds a name to RFC 1123, with underscores as services have them.
+// checkHostname requires a name by RFC 1123, with underscores allowed as in names of services.
 func checkHostname(name string) *complaint {
 	fix := "write a name such as shop.example.com"
 	switch {
 	case strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }):
 		return complain("write it in Punycode (xn--…)", "no host name")
-	case !socket.IsHostname(name):
+	case !sockopt.IsHostname(name):
 		return complain(fix, "no host name")
 	}
 	return nil
 }
 
-// checkProtocol holds a name to RFC 7301: 1 to 255 bytes.
+// checkProtocol requires a name by RFC 7301: 1 to 255 bytes.
 func checkProtocol(text string) *complaint {
 	if text == "" || len(text) > 255 {
 		return complain("write 1 to 255 bytes, such as h2 or http/1.1", "%.20q is not an application protocol", text)

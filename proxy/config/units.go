@@ -33,8 +33,8 @@ func setDuration(_ *decoder, _ *field, v reflect.Value, text string) *complaint 
 
 func showDuration(v reflect.Value) string { return ShowDuration(time.Duration(v.Int())) }
 
-// ShowDuration returns a duration as it is written in a file: as its String does, without the
-// zeros at the end.
+// ShowDuration returns a duration as it is written in a file: its String without the zeros at
+// the end.
 func ShowDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

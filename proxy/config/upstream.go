@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// An Upstream is endpoints that do the same work, and how one of them is chosen.
+// An Upstream is a set of endpoints that provide the same service, and the policy that selects
+// one.
 type Upstream struct {
 	Pos              Pos
-	Name             string            `key:"name" type:"name" required:"yes" eg:"tenants" doc:"What routes call it. No other upstream has it."`
+	Name             string            `key:"name" type:"name" required:"yes" eg:"tenants" doc:"Its name in routes. No other upstream has it."`
 	Balance          string            `key:"balance" default:"round_robin" enum:"round_robin least_conn random_two maglev source_ip first" doc:"How an endpoint is chosen."`
 	Endpoints        []Endpoint        `key:"endpoints" doc:"The endpoints: an address, or an object. Either these or discover."`
 	Discover         *Discover         `key:"discover" doc:"Where the endpoints are learned from, and go on being. Either this or endpoints."`
@@ -21,16 +22,16 @@ type Upstream struct {
 	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients: when no other endpoint can be used, or also when every other one has as many connections as it may."`
 	SlowStart        time.Duration     `key:"slow_start" default:"0s" range:"0..24h" eg:"30s" doc:"How long an endpoint that comes (back) takes to its full weight. 0: it has it at once."`
 	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller part of the endpoints is healthy, health is ignored and all are used. 0: never."`
-	Fallback         *Fallback         `key:"fallback" doc:"What happens to clients when no endpoint can be used. Absent: they are refused."`
-	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"What becomes of the connections of an endpoint that failed: they are kept, may last for drain_timeout, or are reset."`
+	Fallback         *Fallback         `key:"fallback" doc:"Where clients go when no endpoint can be used. Absent: they are refused."`
+	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"Treatment of the connections of an endpoint that failed: they are kept, may last for drain_timeout, or are reset."`
 	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"The same, for an endpoint that is gone from the configuration or from discovery."`
 	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"How long connections last when they are drained; those that are left are reset over the last tenth of it. 0: they are reset at once."`
-	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header that endpoints get; what a client's own header carried is passed on with version 2. 0: none."`
+	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header that endpoints get; the content of a client's own header is passed on with version 2. 0: none."`
 	SourceAddress    netip.Addr        `key:"source_address" default:"" eg:"10.0.0.1" doc:"Local address from which endpoints are connected to. Empty: the kernel chooses."`
 	TLS              *UpstreamTLS      `key:"tls" doc:"Endpoints are spoken to in TLS. Absent: bytes are sent as they are."`
 }
 
-// An Endpoint is a server of an upstream. Alone, its address is enough.
+// An Endpoint is a server of an upstream. It may be written as an address alone.
 type Endpoint struct {
 	Pos         Pos
 	Address     Address `key:"address" required:"yes" eg:"10.0.0.12:443" doc:"Where it is: host:port or unix:/path."`
@@ -41,7 +42,7 @@ type Endpoint struct {
 	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Connections it is given at once. 0: no limit."`
 }
 
-// Discover is where endpoints are learned from: one of its members is set.
+// Discover is the source of discovered endpoints. One of its members is set.
 type Discover struct {
 	Pos  Pos
 	DNS  *DiscoverDNS  `key:"dns" doc:"From the records of a name, as long as they live."`
@@ -72,7 +73,7 @@ type ZoneAware struct {
 	SpillBelow float64 `key:"spill_below" default:"0.7" range:"0..1" doc:"If a smaller part of the zone's endpoints is healthy, other zones get clients too, in proportion."`
 }
 
-// Retry is how often a client whose endpoint cannot be reached tries again.
+// Retry describes how often a client tries again if its endpoint cannot be reached.
 type Retry struct {
 	Pos        Pos
 	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"How often a client tries again, after a pause: another endpoint as long as there is one that it has not tried. Beyond that it is sent to endpoints that are thought to serve, and has no pauses."`
@@ -84,26 +85,26 @@ type Retry struct {
 // A Queue holds clients that no endpoint has room for, or that none can serve.
 type Queue struct {
 	Pos     Pos
-	Size    int           `key:"size" default:"1024" range:"0..1000000" doc:"How many clients wait, at most. 0: none. With a fallback that is what it is unless it is given."`
+	Size    int           `key:"size" default:"1024" range:"0..1000000" doc:"How many clients wait, at most. 0: none. With a fallback the default is 0."`
 	Timeout time.Duration `key:"timeout" default:"5s" range:"1ms..1h" doc:"How long a client waits for room, when every endpoint is full, before it is refused."`
 	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"How long a client waits for an endpoint, when none can serve it and there is no fallback, before it is refused. 0: not at all."`
 }
 
-// The floor of the budget for retries: how many there may be within RetryWindow for however few
+// The floor of the retry budget: the number of retries within RetryWindow for however few
 // clients. They are enough to find out that two endpoints are dead.
 const (
 	RetryFloor  = 30
 	RetryWindow = 10 * time.Second
 )
 
-// A Fallback is what happens when no endpoint can be used: one of its members is set.
+// A Fallback is used when no endpoint is available. One of its members is set.
 type Fallback struct {
 	Pos      Pos
 	Upstream string  `key:"upstream" type:"upstream" default:"" eg:"other" doc:"Clients go to this upstream."`
 	Respond  Content `key:"respond" default:"" eg:"sorry.txt" doc:"Clients get the bytes of this file, at most 64KiB, then the connection is closed."`
 }
 
-// UpstreamTLS is how endpoints are spoken to in TLS.
+// UpstreamTLS describes TLS to endpoints.
 type UpstreamTLS struct {
 	Pos  Pos
 	CA   Path   `key:"ca" default:"" eg:"ca.pem" doc:"PEM file of the authorities by which endpoints must be certified. Empty: those of the system."`

@@ -4,15 +4,15 @@ import (
 	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
-	"github.com/penstock/penstock/proxy/file"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"go.yaml.in/yaml/v4"
 )
 
 // resolved is the schema, ready to be used.
 var resolved = sync.OnceValues(func() (*jsonschema.Resolved, error) { return Schema().Resolve(nil) })
 
-// Validate holds one file, without what it includes, against Schema. [Load] finds more, and
-// says where it is.
+// Validate checks one file, without its included files, against [Schema]. [Load] finds more
+// errors, with their positions.
 func Validate(path string) []Problem {
 	whole := place{src: &source{name: path}}
 	data, err := file.Read(path, maxFile)

@@ -3,12 +3,12 @@ package config
 import (
 	"fmt"
 
-	"github.com/penstock/penstock/proxy/socket"
-	clients "github.com/penstock/penstock/proxy/source" // a source is a file here
+	clients "github.com/penstock/penstock/proxy/internal/source" // a source is a file here
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// A Pos is a place in a file. Lines and columns count from 1, columns in characters.
-// The zero Pos is none: what was not written but is a default.
+// A Pos is a position in a file. Lines and columns count from 1, columns in characters. The
+// zero Pos is that of a default, which was not written.
 type Pos struct {
 	File         string
 	Line, Column int
@@ -20,11 +20,11 @@ func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.
 // A Bind is an address to listen on, or the name of a socket that systemd passes.
 type Bind struct {
 	Pos     Pos
-	Address socket.Address // valid unless Systemd is set
-	Systemd string         // the name that FileDescriptorName= gives, see systemd.socket(5)
+	Address sockopt.Address // valid unless Systemd is set
+	Systemd string          // the name that FileDescriptorName= gives, see systemd.socket(5)
 }
 
-// String returns what is written in a file.
+// String returns the text as written in a file.
 func (b Bind) String() string {
 	if b.Systemd != "" {
 		return "systemd:" + b.Systemd
@@ -32,27 +32,27 @@ func (b Bind) String() string {
 	return b.Address.String()
 }
 
-// An Address is where something is to be connected to.
-type Address = socket.Address
+// An Address is the destination of a connection.
+type Address = sockopt.Address
 
-// A Rule says which clients an entry of a list is for, by where they come from.
+// A Rule matches clients by their source.
 type Rule = clients.Rule
 
-// A Path is the name of a file, absolute; relative ones in a file are relative to the
+// A Path is the absolute name of a file. In a file, a relative path is relative to the
 // directory of that file. Empty: none.
 type Path string
 
-// A Secret is bytes that are written in a file, or for which it names a file or a
-// variable of the environment.
+// A Secret is a text that is written in a file, or comes from another file or an environment
+// variable that it names.
 type Secret struct {
-	// Value is the bytes themselves.
+	// Value is the secret itself.
 	Value string
-	// Source is how they were written, if that was file:PATH or had a ${VARIABLE};
-	// it is what is shown instead of the bytes.
+	// Source is the text as it was written, if that was file:PATH or had a ${VARIABLE}. It is
+	// shown instead of Value.
 	Source string
 }
 
-// String returns what may be shown.
+// String returns the text that may be shown.
 func (s Secret) String() string {
 	if s.Source != "" {
 		return s.Source

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// kindOf says what a node is, as people say it.
+// kindOf names the kind of a node as in speech.
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -35,7 +35,7 @@ func article(name string) string {
 	return "a " + name
 }
 
-// sample is how a field may be written.
+// sample returns an example of how to write a field.
 func (f *field) sample() string {
 	value := f.sampleValue()
 	switch {
@@ -66,7 +66,7 @@ func (f *field) sampleValue() string {
 	return "1"
 }
 
-// outline is a mapping with what it must have, or else with its first key.
+// outline returns a mapping of the required keys, or of the first key if there are none.
 func (o *object) outline() string {
 	var parts []string
 	for _, f := range o.fields {
@@ -82,7 +82,7 @@ func (o *object) outline() string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// quoted quotes what YAML would take for something else than text within a flow.
+// quoted puts text in quotes if YAML would not read it as text within a flow.
 func quoted(text string) string {
 	if strings.ContainsAny(text, ":,[]{}#&*!|>'\"%@`$\\ ") {
 		return `"` + text + `"`

@@ -9,11 +9,11 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// A question is asked of a name server. Its name is canonical: lower case, and
-// with the dot at its end.
+// A question is a question to a name server. Its name is canonical: lower case, and with the
+// dot at its end.
 type question struct {
 	name  string
 	qtype uint16
@@ -21,14 +21,14 @@ type question struct {
 
 func (q question) String() string { return dns.TypeToString[q.qtype] + " " + q.name }
 
-// A service is what an SRV record says.
+// A service is an SRV record.
 type service struct {
 	priority, weight uint16
 	port             uint16
 	target           string // canonical
 }
 
-// records are what a name has.
+// records are the records of a name.
 type records struct {
 	addresses []netip.Addr
 	services  []service
@@ -36,19 +36,19 @@ type records struct {
 
 func (r records) empty() bool { return len(r.addresses) == 0 && len(r.services) == 0 }
 
-// A finding is what a reply says about a question.
+// A finding is the answer to a question in a reply.
 type finding struct {
 	records
-	ttl    time.Duration // the smallest on the way to it
-	next   string        // the name to ask for instead: an alias led out of the reply
-	denied string        // why there is nothing: NXDOMAIN or NODATA; else empty
+	ttl    time.Duration // the smallest one of the alias chain and the records
+	next   string        // name to look up instead: an alias led out of the reply
+	denied string        // reason that there is no record, NXDOMAIN or NODATA; else empty
 	left   refusedRecords
 }
 
-// refusedRecords are those that can lead to no endpoint, and are left out.
+// refusedRecords are records that cannot lead to an endpoint, and are left out.
 type refusedRecords struct {
 	n     int
-	first string // the first one, and why
+	first string // the first one, and the reason
 }
 
 func (r *refusedRecords) add(format string, args ...any) {
@@ -57,7 +57,7 @@ func (r *refusedRecords) add(format string, args ...any) {
 	}
 }
 
-// err is an error of the answer to q; nil: no record was left out.
+// err returns an error for the answer to q, or nil if no record was left out.
 func (r *refusedRecords) err(q question) error {
 	switch r.n {
 	case 0:
@@ -68,10 +68,10 @@ func (r *refusedRecords) err(q question) error {
 	return fmt.Errorf("%v: %d records are left out, the first: %s", q, r.n, r.first)
 }
 
-// maxAliases bounds the CNAME records that are followed.
+// maxAliases is the largest number of CNAME records that are followed.
 const maxAliases = 16
 
-// read takes the answer to q out of a reply, following aliases.
+// read extracts the answer to q from a reply, following aliases.
 func read(reply *dns.Msg, q question) finding {
 	f := finding{ttl: forever}
 	name, ended := q.name, false
@@ -98,11 +98,10 @@ func read(reply *dns.Msg, q question) finding {
 	return f
 }
 
-// forever is more than any time to live.
+// forever is larger than any time to live.
 const forever = time.Duration(1 << 62)
 
-// take adds the records of name and returns the name that it is an alias of, if
-// it is one.
+// take adds the records of name. If the name is an alias, take returns its target.
 func (f *finding) take(records []dns.RR, name string, qtype uint16) (alias string) {
 	for _, rr := range records {
 		h := rr.Header()
@@ -130,7 +129,7 @@ func (f *finding) add(rr dns.RR) {
 		f.addIP(r.AAAA)
 	case *dns.SRV:
 		target := dns.CanonicalName(r.Target)
-		if r.Port == 0 && target != "." { // which is no service (RFC 2782), whatever its port
+		if r.Port == 0 && target != "." { // this target is no service (RFC 2782), whatever its port
 			f.left.add("%s has port 0", strings.TrimSuffix(target, "."))
 			return
 		}
@@ -140,7 +139,7 @@ func (f *finding) add(rr dns.RR) {
 
 func (f *finding) addIP(ip []byte) {
 	if a, ok := netip.AddrFromSlice(ip); ok {
-		if why := socket.NoHost(a); why != "" {
+		if why := sockopt.NoHost(a); why != "" {
 			f.left.add("%s", why)
 			return
 		}
@@ -148,11 +147,11 @@ func (f *finding) addIP(ip []byte) {
 	}
 }
 
-// unsaid is the time to live of a negative answer that does not say any.
+// unsaid is the time to live of a negative answer that does not give one.
 const unsaid = 5 * time.Second
 
-// negativeTTL is how long a denial holds (RFC 2308, section 5), and whether the
-// reply says so.
+// negativeTTL returns how long a denial holds (RFC 2308, section 5), and whether the reply
+// gives that time.
 func negativeTTL(authority []dns.RR) (ttl time.Duration, told bool) {
 	for _, rr := range authority {
 		if soa, ok := rr.(*dns.SOA); ok {
@@ -162,14 +161,14 @@ func negativeTTL(authority []dns.RR) (ttl time.Duration, told bool) {
 	return unsaid, false
 }
 
-// A denial is a negative answer while the last good one is kept.
-type denial struct {
+// A negativeAnswer is the error of a negative answer while the last good one is kept.
+type negativeAnswer struct {
 	questions []question
 	why       string
 	left      time.Duration
 }
 
-func (e *denial) Error() string {
+func (e *negativeAnswer) Error() string {
 	return fmt.Sprintf("%v: %s; what was known is kept for %v more", names(e.questions), e.why, e.left.Round(time.Millisecond))
 }
 
@@ -181,11 +180,11 @@ func names(questions []question) string {
 	return strings.Join(texts, " and ")
 }
 
-// failures are what went wrong in one lookup.
+// failures are the errors of one lookup.
 type failures []error
 
-// join returns nil if nothing did, and otherwise an error of one line that tells
-// of each once.
+// join returns nil if there are no errors. Otherwise it returns an error of one line with each
+// distinct one.
 func (f failures) join() error {
 	var texts failures
 	seen := map[string]bool{}
@@ -201,28 +200,28 @@ func (f failures) join() error {
 	return texts
 }
 
-// maxTold is how many failures the text of one error has.
-const maxTold = 4
+// maxReported is the largest number of failures in the text of one error.
+const maxReported = 4
 
 func (f failures) Error() string {
 	var texts []string
-	for _, err := range f[:min(len(f), maxTold)] {
+	for _, err := range f[:min(len(f), maxReported)] {
 		texts = append(texts, err.Error())
 	}
-	if more := len(f) - maxTold; more > 0 {
+	if more := len(f) - maxReported; more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap is for errors.Is and errors.As.
+// Unwrap supports errors.Is and errors.As.
 func (f failures) Unwrap() []error { return f }
 
-// A partialError is that records of an answer were left out, of which the others are used.
+// A partialError reports that some records of an answer were left out. The others are used.
 type partialError struct{ error }
 
-// partial reports whether an error is of such answers alone: then the endpoints are those of the last
-// answers.
+// partial reports whether all parts of an error are partial. If so, the endpoints are those of
+// the last answers.
 func partial(err error) bool {
 	switch err := err.(type) {
 	case *partialError:

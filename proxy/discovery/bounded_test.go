@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
-// mostMemory is what reading a file of endpoints may take, whatever it holds.
+// mostMemory is the memory that reading a file of endpoints may take, whatever its content.
 const mostMemory = 64 << 20
 
 // written is a file with a text.
@@ -25,7 +25,7 @@ func written(t *testing.T, text string) string {
 	return path
 }
 
-// each is so many texts.
+// each returns n texts.
 func each(n int, text func(i int) string) []string {
 	list := make([]string, n)
 	for i := range list {
@@ -34,7 +34,7 @@ func each(n int, text func(i int) string) []string {
 	return list
 }
 
-// styles are how n endpoints are written, each with everything that it may have.
+// styles are the ways to write n endpoints, each with all of its keys.
 func styles(n int) map[string]string {
 	const all = `address: "[2001:db8:1:2:3:4:5:%x]:5432", name: endpoint-%[1]d, weight: 200, backup: true, zone: eu-west-1a, connections: 1000`
 	quoted := func(i int) string {
@@ -53,8 +53,7 @@ func styles(n int) map[string]string {
 	}
 }
 
-// TestTenThousand endpoints take less than 64 MB, in whatever style they are written; one more
-// is refused.
+// TestTenThousand endpoints take less than 64 MB in any style. One more is refused.
 func TestTenThousand(t *testing.T) {
 	var want []discovery.Endpoint
 	for name, text := range styles(discovery.MaxEndpoints) {
@@ -80,7 +79,7 @@ func TestTenThousand(t *testing.T) {
 	}
 }
 
-// bombs are files of some megabytes that say nothing of use.
+// bombs are files of some megabytes without useful content.
 func bombs() map[string]string {
 	const size = 5 << 20
 	many := func(text string) string { return strings.Repeat(text, size/len(text)) }
@@ -126,7 +125,7 @@ func bombs() map[string]string {
 	}
 }
 
-// TestBombs: none of them is taken, and none takes more than 64 MB to refuse.
+// TestBombs: none of them is accepted, and refusing one takes at most 64 MB.
 func TestBombs(t *testing.T) {
 	for name, text := range bombs() {
 		path := written(t, text)
@@ -148,7 +147,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestPlacesInPieces: what is wrong is told with its place in the whole file.
+// TestPlacesInPieces: an error is reported with its position in the whole file.
 func TestPlacesInPieces(t *testing.T) {
 	for name, text := range styles(1000) {
 		word := "endpoint-777"
@@ -180,7 +179,7 @@ func TestPlacesInPieces(t *testing.T) {
 	}
 }
 
-// FuzzPieces: a file that is read in pieces says the same as one that is read whole.
+// FuzzPieces: a file read in pieces gives the same result as one read as a whole.
 func FuzzPieces(f *testing.F) {
 	for name, text := range styles(3) {
 		f.Add([]byte(text), uint8(len(name)))

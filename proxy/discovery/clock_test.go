@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience is for what happens soon on a machine that is not busy.
+// patience is the limit for events that are soon on a machine that is not busy.
 const patience = 30 * time.Second
 
 // manual is a clock that stands still until it is moved.
@@ -51,7 +51,7 @@ func (c *manual) drop(w *wait) bool {
 	return len(c.waits) < before
 }
 
-// fire wakes whose time has come; c.mu is held.
+// fire wakes the waits that are over; c.mu is held.
 func (c *manual) fire() {
 	c.waits = slices.DeleteFunc(c.waits, func(w *wait) bool {
 		if w.until.After(c.now) {
@@ -70,7 +70,7 @@ func (c *manual) pass(d time.Duration) {
 	c.fire()
 }
 
-// pause waits until somebody waits for the clock, and returns for how long.
+// pause waits until a goroutine waits for the clock, and returns for how long.
 func (c *manual) pause(t *testing.T) time.Duration {
 	t.Helper()
 	select {

@@ -3,7 +3,6 @@ package discovery_test
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,20 +31,6 @@ func TestConfigurationsThatCannotBe(t *testing.T) {
 		_, err := discovery.NewDNS(c.cfg)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v, want one line with %q", c.cfg, err, c.want)
-		}
-	}
-}
-
-func TestSplitName(t *testing.T) {
-	for spec, want := range map[string]string{"db.example": "db.example 0", "db.example:5432": "db.example 5432"} {
-		name, port, err := discovery.SplitName(spec)
-		if got := name + " " + strconv.Itoa(port); got != want || err != nil {
-			t.Errorf("%s: %s, %v", spec, got, err)
-		}
-	}
-	for _, spec := range []string{"db.example:", "db.example:x-y", "a:b:c", "db.example:0", "db.example:65536"} {
-		if _, _, err := discovery.SplitName(spec); err == nil {
-			t.Errorf("%s is taken", spec)
 		}
 	}
 }

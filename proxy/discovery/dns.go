@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -18,48 +17,46 @@ import (
 
 // DNSConfig sets up a [DNS] source.
 type DNSConfig struct {
-	// Name is asked for. It is absolute: search domains are not used.
+	// Name is the name to look up. It is absolute: search domains are not used.
 	Name string
-	// Type is "A", "AAAA", "SRV", or "A+AAAA" for both, which empty means too.
+	// Type is "A", "AAAA", "SRV", or "A+AAAA" for both, which is the default.
 	Type string
-	// Port is that of the endpoints, from 1 to 65535; 0 for SRV, whose answers
-	// bring their own.
+	// Port is that of the endpoints, from 1 to 65535. It is 0 for SRV records, which have
+	// their own ports.
 	Port int
-	// Servers are asked in turn until one answers: IP addresses, with a port
-	// unless it is 53. None: those of resolv.conf(5).
+	// Servers are tried in turn until one answers: IP addresses, with a port unless it is 53.
+	// None: those of resolv.conf(5).
 	Servers []string
-	// ResolvConf is read if there are no Servers, again each time that it has
-	// changed; empty: /etc/resolv.conf.
+	// ResolvConf is read if there are no Servers, and again after each change of it; empty:
+	// /etc/resolv.conf.
 	ResolvConf string
 	// MinTTL and MaxTTL bound how long an answer is used; 0: 1 s and 5 min.
 	MinTTL, MaxTTL time.Duration
-	// Timeout bounds the wait for one server's answer; 0: 2 s.
+	// Timeout limits the wait for the answer of one server; 0: 2 s.
 	Timeout time.Duration
-	// HoldNegative is for how long the last good answer is kept while servers say
-	// that the name does not exist, or has no such records; 0: 30 s, negative:
-	// not at all.
+	// HoldNegative is how long the last good answer is kept while servers deny the name or its
+	// records. 0: 30 s, negative: not at all.
 	HoldNegative time.Duration
-	// Gate bounds how many questions are asked at once; nil: no bound.
-	Gate *Gate
-	// Log is told once when lookups begin to fail and once when they work again;
-	// nil: nobody is.
+	// Gate limits the number of concurrent questions; nil: no limit.
+	Limiter *QueryLimiter
+	// Log receives one message when lookups begin to fail and one when they work again; nil:
+	// none are logged.
 	Log *slog.Logger
 	// Clock is used for TTLs and pauses; nil: the real one.
 	Clock Clock
-	// Random returns numbers in [0,1) that spread questions in time; nil: those
-	// of math/rand.
+	// Random returns numbers in [0,1) that spread questions in time; nil: those of math/rand.
 	Random func() float64
 }
 
-// A Gate is shared by sources that ask the same servers, so that those are not
-// asked too much at once.
-type Gate struct{ tokens chan struct{} }
+// A QueryLimiter is shared by sources of the same servers, and limits their concurrent
+// questions.
+type QueryLimiter struct{ tokens chan struct{} }
 
-// NewGate returns a gate for n questions at once.
-func NewGate(n int) *Gate { return &Gate{make(chan struct{}, max(n, 1))} }
+// NewQueryLimiter returns a limiter for n concurrent questions.
+func NewQueryLimiter(n int) *QueryLimiter { return &QueryLimiter{make(chan struct{}, max(n, 1))} }
 
-// enter waits for its turn; the caller leaves if it returned nil.
-func (g *Gate) enter(ctx context.Context) error {
+// enter waits for its turn. If it returns nil, the caller must call leave.
+func (g *QueryLimiter) enter(ctx context.Context) error {
 	if g == nil {
 		return nil
 	}
@@ -71,34 +68,34 @@ func (g *Gate) enter(ctx context.Context) error {
 	}
 }
 
-func (g *Gate) leave() {
+func (g *QueryLimiter) leave() {
 	if g != nil {
 		<-g.tokens
 	}
 }
 
-// DNS is a [Source] that asks name servers, again when the time to live of what
-// they answered is over.
+// DNS is a [Source] that looks up a name, and does so again when the time to live of the
+// answer is over.
 //
-// For A and AAAA each address is an endpoint. For SRV each address of each target
-// is one: those of the lowest priority value, and as backup all others; targets
-// share by their weights, and the addresses of a target share what it has.
+// For A and AAAA records, each address is an endpoint. For SRV records, each address of each
+// target is an endpoint. Targets with the lowest priority value are used first, and all others
+// are backups. Targets share by their weights, and the addresses of a target share its weight.
 type DNS struct {
-	board
+	statusBox
 	cfg     DNSConfig
 	qtypes  []uint16
 	servers servers
 
-	// What follows belongs to the goroutine of Watch.
+	// The fields below belong to the goroutine of Watch.
 	memory memory
-	holds  map[question]*hold
+	holds  map[question]*staleRecords
 	round  int
 }
 
-// NewDNS checks cfg and returns a source that asks nothing yet. The error is one
-// line that says what to write instead.
+// NewDNS checks cfg and returns a source that has not looked up anything. The error is one
+// line with a valid alternative.
 func NewDNS(cfg DNSConfig) (*DNS, error) {
-	d := &DNS{cfg: cfg, memory: memory{}, holds: map[question]*hold{}}
+	d := &DNS{cfg: cfg, memory: memory{}, holds: map[question]*staleRecords{}}
 	if err := d.cfg.fill(); err != nil {
 		return nil, fmt.Errorf("discovery: dns: %w", err)
 	}
@@ -118,7 +115,7 @@ var questionTypes = map[string][]uint16{
 	"SRV":    {dns.TypeSRV},
 }
 
-// fill checks c and puts the defaults in.
+// fill checks c and fills in the defaults.
 func (c *DNSConfig) fill() error {
 	if _, ok := dns.IsDomainName(c.Name); !ok || c.Name == "" || strings.ContainsAny(c.Name, " \t:/") || display.Check(c.Name, display.MaxName) != nil {
 		return fmt.Errorf("name %q: write a domain name, such as db.example or _pg._tcp.db.example", c.Name)
@@ -159,19 +156,4 @@ func or(d, otherwise time.Duration) time.Duration {
 		return otherwise
 	}
 	return d
-}
-
-// SplitName takes "name:port" apart for DNSConfig; port is 0 if there is none.
-func SplitName(s string) (name string, port int, err error) {
-	if !strings.Contains(s, ":") {
-		return s, 0, nil
-	}
-	name, p, err := net.SplitHostPort(s)
-	if err == nil {
-		port, err = net.LookupPort("tcp", p)
-	}
-	if err != nil || port == 0 {
-		return "", 0, fmt.Errorf("discovery: dns: name %q: write name, or name:port", s)
-	}
-	return name, port, nil
 }

@@ -85,10 +85,10 @@ func TestAliases(t *testing.T) {
 	cfg := of(s)
 	cfg.Type = "A"
 	r := lookups(t, cfg)
-	r.pause(5 * time.Second) // the smallest on the way
+	r.pause(5 * time.Second) // the smallest one of the alias chain and the records
 	equal(t, r.told(), "10.0.0.7:5432*1")
 
-	// A server that does not resolve the alias itself.
+	// A server that does not resolve the alias.
 	s.set("A db.example.", "7 CNAME elsewhere.example.")
 	s.set("A elsewhere.example.", "60 A 10.0.0.8")
 	s.be(func(s *nameServer) { s.noSOA = true })
@@ -130,7 +130,7 @@ func TestEDNS0(t *testing.T) {
 	equal(t, s.count("udp", "A db.example."), 1)
 	equal(t, s.count("tcp", "A db.example."), 0)
 
-	// One that does not know it is asked without.
+	// A server without EDNS0 is asked without.
 	s.be(func(s *nameServer) { s.plain = true })
 	s.set("A db.example.", "30 A 10.0.0.9")
 	r.pause(30 * time.Second)
@@ -165,7 +165,7 @@ func TestFailingServersChangeNothing(t *testing.T) {
 			t.Errorf("status %+v", status)
 		}
 	}
-	equal(t, r.logged("DNS fails: the endpoints that are known stay"), 2)
+	equal(t, r.logged("DNS lookup failed, keeping current endpoints"), 2)
 	equal(t, r.logged("DNS works again"), 2)
 }
 

@@ -1,7 +1,7 @@
-// Package discovery finds the endpoints of an upstream and tells when they change:
-// from a list, from a file that others replace, or from DNS.
+// Package discovery finds the endpoints of an upstream and reports changes. They come from a
+// list, from a file that other programs replace, or from DNS.
 //
-// A [Source] always tells the whole set. What it cannot find out it does not
-// forget: as long as its file is unreadable or its name servers fail, the last
-// good set stands, and [Status] says so.
+// A [Source] always returns the whole set. It forgets nothing because of a failure: as long as
+// its file is unreadable or its name servers fail, it keeps the last good set. [Status]
+// reports the failure.
 package discovery

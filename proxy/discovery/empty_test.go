@@ -8,13 +8,12 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A denial that is believed is a warning, and no recovery; that there are endpoints again is
-// told too.
+// An accepted denial is a warning, and no recovery. The return of endpoints is logged too.
 func TestDenialIsAWarning(t *testing.T) {
 	s, r := denied(t, 0)
 	r.pause(20 * time.Second)
 	r.pause(10 * time.Second)
-	equal(t, r.logged("DNS fails"), 1)
+	equal(t, r.logged("DNS lookup failed"), 1)
 	r.pause(20 * time.Second)
 	equal(t, r.told(), "")
 	equal(t, r.logged("DNS works again"), 0)

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// print is what a content is compared by.
-type print [sha256.Size]byte
+// A digest identifies a content for comparison.
+type digest [sha256.Size]byte
 
-// look takes the print of everything that is watched.
-func (w *Watch) look() (p print) {
+// look returns the digest of everything that is watched.
+func (w *Watch) look() (p digest) {
 	h := sha256.New()
 	for _, path := range w.files() {
 		fmt.Fprintf(h, "%q ", path)
@@ -30,7 +30,7 @@ func (w *Watch) look() (p print) {
 	return p
 }
 
-// files lists the paths, and what matches the patterns.
+// files returns the paths, and the files that match the patterns.
 func (w *Watch) files() []string {
 	files := append([]string(nil), w.cfg.Paths...)
 	for _, g := range w.cfg.Globs {
@@ -40,9 +40,9 @@ func (w *Watch) files() []string {
 	return files
 }
 
-// content adds the bytes of a regular file, or the size and time of one that is too large for
-// its readers; of anything else, that it is none. It does not wait: a FIFO is opened without a
-// writer (fifo(7)), and it is asked what was opened.
+// content adds the bytes of a regular file. If it is too large for its readers, content adds
+// its size and time instead. For another type of file it adds nothing. It does not block: it
+// opens a FIFO without a writer (fifo(7)), and then checks the type of the open file.
 func content(h hash.Hash, path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -62,13 +62,13 @@ func content(h hash.Hash, path string) error {
 	return err
 }
 
-// events are what the kernel tells one watch.
+// events receives the inotify events of one watch.
 type events struct {
-	from *Notifications // nil: it is told nothing
-	poke chan struct{}  // has one if something has happened
-	deaf bool           // to one of its directories at least
+	from *Inotify      // nil: there are no events
+	poke chan struct{} // has one element if something has happened
+	deaf bool          // at least one of its directories has no events
 
-	names map[string]map[string]struct{} // what matters in each directory; guarded by from.mu
+	names map[string]map[string]struct{} // watched names in each directory; guarded by from.mu
 }
 
 func (w *Watch) listen() *events {
@@ -77,7 +77,7 @@ func (w *Watch) listen() *events {
 		return e
 	}
 	if e.from = w.cfg.Share; e.from == nil {
-		e.from = &Notifications{}
+		e.from = &Inotify{}
 	}
 	e.from.join(e)
 	e.aim(w.cfg)
@@ -90,9 +90,9 @@ func (e *events) close() {
 	}
 }
 
-// aim listens to the directories that lead to the files by now. One that cannot
-// be listened to is left to polling. What happens meanwhile in those that were
-// listened to before may be missed: who calls looks at the files afterwards.
+// aim watches the directories that now lead to the files. A directory that cannot be watched
+// is left to polling. Events in directories watched before may be missed meanwhile, so the
+// caller must look at the files afterwards.
 func (e *events) aim(cfg WatchConfig) {
 	if e.from == nil {
 		return
@@ -117,20 +117,20 @@ func (e *events) aim(cfg WatchConfig) {
 // anything stands for all names of a directory.
 const anything = "*"
 
-// heed listens to dir, in which name matters. A directory is listened to before
-// what is in it is looked at, so that no change is between the two.
+// heed watches dir for changes of name. A directory is watched before its content is read, so
+// that no change is missed in between.
 func (e *events) heed(dir, name string) {
 	if !e.from.heed(e, dir, name) {
 		e.deaf = true
 	}
 }
 
-// maxLinks is how many symbolic links the kernel follows on the way to a file
-// (path_resolution(7)).
+// maxLinks is the largest number of symbolic links that the kernel follows on the way to a
+// file (path_resolution(7)).
 const maxLinks = 40
 
-// walk heeds every directory on the way to path, and of each the name in it that
-// the way goes through, as the kernel would resolve it.
+// walk calls heed for every directory on the way to path, with the next name of the way. It
+// resolves the path as the kernel would.
 func (e *events) walk(path string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -162,8 +162,7 @@ func (e *events) walk(path string) {
 	}
 }
 
-// begin returns the root that a path begins at, if it is absolute, and the names
-// on the way from there.
+// begin returns the root of a path, if it is absolute, and the names on the way from there.
 func begin(path string) (root string, names []string) {
 	volume := filepath.VolumeName(path)
 	names = strings.FieldsFunc(path[len(volume):], func(r rune) bool { return r < 0x80 && os.IsPathSeparator(uint8(r)) })
@@ -171,8 +170,8 @@ func begin(path string) (root string, names []string) {
 	return volume + string(filepath.Separator), names
 }
 
-// wait returns true when it is time to look: when the kernel has told of a change
-// and Quiet has passed without another one, or after Poll.
+// wait returns true when it is time to look at the files. That is when the kernel has reported
+// a change and Quiet has passed without another one, or after Poll.
 func (e *events) wait(ctx context.Context, cfg WatchConfig) bool {
 	poll := 10 * time.Second
 	if e.deaf {

@@ -31,19 +31,19 @@ func NewServers(path string) *Servers { return &Servers{servers{path: path}} }
 // Order is the order in which they are asked.
 func (s *Servers) Order() []string { return s.order() }
 
-// Read takes the answer to a question out of a reply. left is how many records of it are left
-// out.
+// Read extracts the answer to a question from a reply. left is the number of its records that
+// are left out.
 func Read(reply *dns.Msg, name string, qtype uint16) (addresses []netip.Addr, targets, left int, ttl time.Duration, next, denied string) {
 	f := read(reply, question{name, qtype})
 	return f.addresses, len(f.services), f.left.n, f.ttl, f.next, f.denied
 }
 
-// Heeds reports whether anybody listens to dir.
-func (n *Notifications) Heeds(dir string) bool {
+// Heeds reports whether any watch uses dir.
+func (n *Inotify) Heeds(dir string) bool {
 	n.asking.Lock()
 	defer n.asking.Unlock()
 	return n.uses[dir] > 0
 }
 
-// ParseIn is [Parse] with pieces of at most so many bytes.
+// ParseIn is [Parse] with pieces of at most the given number of bytes.
 func ParseIn(most int, name string, data []byte) ([]Endpoint, error) { return parse(name, data, most) }

@@ -9,36 +9,36 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock/penstock/proxy/file"
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // FileConfig sets up a [File] source.
 type FileConfig struct {
-	// Path is a YAML or JSON list of endpoints, each "host:port" or an object of
-	// address, name, weight, backup, zone and connections.
+	// Path is a YAML or JSON list of endpoints, each "host:port" or an object of address,
+	// name, weight, backup, zone and connections.
 	Path string
-	// Poll is how often the file is looked at where the kernel tells of no
-	// changes; 0: the default of [WatchConfig].
+	// Poll is the interval of polling the file if the kernel reports no changes; 0: the
+	// default of [WatchConfig].
 	Poll time.Duration
-	// Share is the inotify instance to use, with other sources; nil: one of its own.
-	Share *Notifications
-	// Log is told once of each bad content of the file, and when it is good
-	// again; nil: nobody is.
+	// Share is an inotify instance shared with other sources; nil: one of its own.
+	Share *Inotify
+	// Log receives one message for each invalid content of the file, and one when it is valid
+	// again; nil: none are logged.
 	Log *slog.Logger
 	// Clock is for the status and the waits; nil: the real one.
 	Clock Clock
 }
 
-// File is a [Source] that reads a file, again each time that its content has
-// changed: written, renamed over, or because a symbolic link on the way to it
-// points elsewhere. Content that is bad changes nothing.
+// File is a [Source] that reads a file, and reads it again after each change of its content.
+// The file may be written, renamed over, or a symbolic link on the way to it may change.
+// Invalid content changes nothing.
 type File struct {
-	board
+	statusBox
 	cfg FileConfig
 	log *slog.Logger
 }
 
-// NewFile returns a source that has read nothing yet.
+// NewFile returns a source that has not read anything yet.
 func NewFile(cfg FileConfig) *File {
 	f := &File{cfg: cfg, log: cfg.Log}
 	if f.log == nil {
@@ -71,7 +71,7 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 	w.Run(ctx, look)
 }
 
-// failed notes that the file is bad; the log gets each reason once.
+// failed records that the file is invalid; each reason is logged once.
 func (f *File) failed(err error) {
 	if before := f.Status().Err; before == nil || before.Error() != err.Error() {
 		f.log.Error(f.failure(err), "file", f.cfg.Path, "err", err)
@@ -82,7 +82,7 @@ func (f *File) failed(err error) {
 	})
 }
 
-// failure says what is wrong with the file, and what follows from it.
+// failure returns the log message for an invalid file.
 func (f *File) failure(err error) string {
 	text := "the file of endpoints is bad"
 	if errors.Is(err, os.ErrNotExist) {
@@ -101,13 +101,12 @@ func (f *File) worked(endpoints int, changed bool) {
 	f.confirmed(f.cfg.Clock.Now(), endpoints, changed)
 }
 
-// maxFile bounds what is read: with everything that they may say, 10,000 endpoints are less
-// than a quarter of it, and the rest is comments, and the space between.
+// maxFile is the largest size of a file. With all of their keys, 10,000 endpoints are less
+// than a quarter of it. The rest is for comments and the space between.
 const maxFile = 8 << 20
 
-// ReadFile reads the endpoints of a file, as [FileConfig] describes it. What is
-// wrong with its content is told all at once, as an error with a line
-// FILE:LINE:COL: message for each problem.
+// ReadFile reads the endpoints of a file, as described at [FileConfig]. If its content is
+// invalid, the error has a line FILE:LINE:COL: message for each problem.
 func ReadFile(path string) ([]Endpoint, error) {
 	data, err := file.Read(path, maxFile)
 	switch {

@@ -21,7 +21,7 @@ func file(t *testing.T, path string) *rig {
 	}))
 }
 
-// status waits until the source's status is as it shall be.
+// status waits until the source's status is as expected.
 func (r *rig) status(what string, as func(discovery.Status) bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(patience); !as(r.source.Status()); time.Sleep(time.Millisecond) {
@@ -62,7 +62,7 @@ func TestBadFileChangesNothing(t *testing.T) {
 	equal(t, r.logged("the file of endpoints is bad: those that are known from it stay"), 5)
 	equal(t, r.logged("the file of endpoints is missing: those that are known from it stay"), 1)
 
-	must(t, replace(path, "[a:1, b:1]")) // as before: good, and no news
+	must(t, replace(path, "[a:1, b:1]")) // as before: valid, and no update
 	r.status("good", func(s discovery.Status) bool { return s.Err == nil && !s.Stale && s.Failures == 0 })
 	equal(t, r.logged("good again"), 1)
 	must(t, replace(path, "[c:1]"))

@@ -27,7 +27,7 @@ func (d *DNS) Watch(ctx context.Context, update func([]Endpoint)) {
 			first, current = false, found
 		}
 		next := d.forget()
-		d.tell(len(current), changed, next, err)
+		d.record(len(current), changed, next, err)
 		if changed {
 			update(slices.Clone(found))
 		}
@@ -37,7 +37,7 @@ func (d *DNS) Watch(ctx context.Context, update func([]Endpoint)) {
 	}
 }
 
-// pause reports whether ctx still holds after it.
+// pause waits and reports whether ctx is still valid.
 func pause(ctx context.Context, c Clock, d time.Duration) bool {
 	tick, stop := c.After(d)
 	defer stop()
@@ -49,9 +49,9 @@ func pause(ctx context.Context, c Clock, d time.Duration) bool {
 	}
 }
 
-// tell notes how the lookup went, and logs when failing begins and ends, and that there are
-// no endpoints.
-func (d *DNS) tell(endpoints int, changed bool, next time.Time, err error) {
+// record records the result of a lookup. It logs the first failure, the first success after it,
+// and that there are no endpoints.
+func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 	before := d.Status()
 	now := d.cfg.Clock.Now()
 	d.note(func(s *Status) {
@@ -68,12 +68,12 @@ func (d *DNS) tell(endpoints int, changed bool, next time.Time, err error) {
 	})
 	switch {
 	case err != nil && (before.Err == nil || partial(err) != partial(before.Err)):
-		text := "DNS fails: the endpoints that are known stay"
+		text := "DNS lookup failed, keeping current endpoints"
 		switch {
 		case partial(err):
 			text = "DNS has records that can be no endpoint's: they are left out"
 		case before.Changed.IsZero() && !changed:
-			text = "DNS fails: no endpoints are known from it yet"
+			text = "DNS lookup failed, no endpoints known yet"
 		}
 		d.cfg.Log.Warn(text, "name", before.From, "endpoints", endpoints, "err", err)
 	case err == nil && endpoints == 0 && (changed || before.Err != nil):
@@ -87,7 +87,7 @@ func (d *DNS) tell(endpoints int, changed bool, next time.Time, err error) {
 	}
 }
 
-// denied is what servers say of a name that has nothing.
+// denied returns the servers' reason that the name has no endpoints.
 func (d *DNS) denied() string {
 	for _, q := range ask(d.qtypes, dns.CanonicalName(d.cfg.Name)) {
 		if a := d.memory[q]; a != nil && a.denied != "" {
@@ -97,8 +97,8 @@ func (d *DNS) denied() string {
 	return noService
 }
 
-// lookup asks what is due and returns all endpoints by what is known then. They
-// are not known before a server has answered.
+// lookup asks the questions that are due and returns all endpoints known then. known is false
+// before a server has answered.
 func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err error) {
 	d.round++
 	now, jitter := d.cfg.Clock.Now(), d.cfg.Random()
@@ -126,19 +126,19 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 	for _, s := range r.services {
 		n += len(found[s.target])
 	}
-	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // what was left out is not known
+	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // the left out ones are unknown
 		return nil, false, fmt.Errorf("%w: %d is the most", errTooMany, MaxEndpoints)
 	}
 	return weighted(r.services, found), known && resolved, errs.join()
 }
 
-// maxTargets is how many targets SRV records may have, of each of which two questions are asked.
+// maxTargets is the largest number of targets of SRV records. Each takes two questions.
 const maxTargets = 2000
 
-// errTooMany is the error of a lookup that finds more than there may be.
+// errTooMany is the error of a lookup that finds more than allowed.
 var errTooMany = errors.New("too many endpoints")
 
-// ask makes the questions for a name.
+// ask returns the questions for a name.
 func ask(qtypes []uint16, name string) []question {
 	var questions []question
 	for _, t := range qtypes {
@@ -147,7 +147,7 @@ func ask(qtypes []uint16, name string) []question {
 	return questions
 }
 
-// targetsOf lists two questions for each target of services: A, then AAAA.
+// targetsOf returns two questions for each target of services: A, then AAAA.
 func targetsOf(services []service) (questions []question) {
 	seen := map[string]bool{}
 	for _, s := range services {
@@ -159,14 +159,14 @@ func targetsOf(services []service) (questions []question) {
 	return questions
 }
 
-// noService is what is said of a name that has records, which lead to nothing.
+// noService is the reason for a name with records that lead to nothing.
 const noService = "no such service"
 
-// latest returns what is known of a name by the answers to questions about it: of
-// two, one may be denied without being held, as AAAA often is. It is known once
-// there was an answer, and none of the others may change that.
+// latest returns the known records of a name from the answers to its questions. One of two may
+// be denied without a hold, as AAAA often is. known is true once there is an answer that the
+// missing ones cannot change.
 //
-// The SRV target "." says that there is no such service (RFC 2782).
+// The SRV target "." means that there is no such service (RFC 2782).
 func (d *DNS) latest(questions []question, now time.Time) (r records, known bool, err error) {
 	why := noService
 	var errs failures
@@ -184,32 +184,32 @@ func (d *DNS) latest(questions []question, now time.Time) (r records, known bool
 	err = errs.join()
 	switch {
 	case !r.empty():
-		*h = hold{records: r, round: d.round}
+		*h = staleRecords{records: r, round: d.round}
 		return r, true, err
 	case err != nil:
 		return h.records, !h.empty(), err
 	}
 	if left := d.left(h, questions, now); left > 0 {
-		return h.records, true, &denial{questions, why, left}
+		return h.records, true, &negativeAnswer{questions, why, left}
 	}
-	*h = hold{round: d.round}
+	*h = staleRecords{round: d.round}
 	return r, true, nil
 }
 
-// held returns what is kept of the name that q, and what goes with it, is about.
-func (d *DNS) held(q question) *hold {
+// held returns the kept records for q and the other questions about its name.
+func (d *DNS) held(q question) *staleRecords {
 	h := d.holds[q]
 	if h == nil {
-		h = &hold{}
+		h = &staleRecords{}
 		d.holds[q] = h
 	}
 	h.round = d.round
 	return h
 }
 
-// left is for how long what h keeps is still kept though it is denied: until that
-// has lasted for HoldNegative, and servers say so once more.
-func (d *DNS) left(h *hold, questions []question, now time.Time) time.Duration {
+// left returns how long the records of h are still kept although they are denied. They are
+// dropped once the denial has lasted for HoldNegative and servers confirm it once more.
+func (d *DNS) left(h *staleRecords, questions []question, now time.Time) time.Duration {
 	if h.empty() || d.cfg.HoldNegative < 0 {
 		return 0
 	}

@@ -26,8 +26,8 @@ func TestNamesOfAnswers(t *testing.T) {
 	}
 }
 
-// TestTooManyEndpoints: services and addresses multiply. What is too much is refused as a
-// whole, with little memory, and what was known stays.
+// TestTooManyEndpoints: services and addresses multiply. A result that is too large is refused
+// as a whole, with little memory, and the known endpoints stay.
 func TestTooManyEndpoints(t *testing.T) {
 	s := newServer(t)
 	s.set(srv, "1 SRV 10 30 5432 a.example.")
@@ -55,7 +55,8 @@ func TestTooManyEndpoints(t *testing.T) {
 		t.Errorf("%+v", status)
 	}
 
-	// Ten thousand addresses of several targets are too many before all of them were asked for.
+	// Ten thousand addresses of several targets are too many before all targets were asked
+	// for.
 	s.set(srv)
 	var targets []string
 	for i := range 100 {
@@ -73,7 +74,7 @@ func TestTooManyEndpoints(t *testing.T) {
 		t.Errorf("%+v", status)
 	}
 
-	// As many as there may be are had.
+	// The largest allowed number is accepted.
 	s.set(srv, targets[:8]...)
 	for i := range 16 {
 		r.again()

@@ -10,19 +10,19 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
-// TestManyNames: sources that share a gate ask together no more than it lets
-// pass, and spread what they ask next.
+// TestManyNames: sources that share a limiter do not exceed it together, and spread their next
+// questions.
 func TestManyNames(t *testing.T) {
 	const names, gate = 300, 8
 	s := newServer(t)
 	s.be(func(s *nameServer) { s.slow = 5 * time.Millisecond })
-	shared := discovery.NewGate(gate)
+	shared := discovery.NewQueryLimiter(gate)
 	rigs := make([]*rig, names)
 	for i := range rigs {
 		name := fmt.Sprintf("n%d.example", i)
 		s.set("A "+name+".", fmt.Sprintf("30 A 10.0.%d.%d", i/250, i%250))
 		rigs[i] = lookups(t, discovery.DNSConfig{
-			Name: name, Type: "A", Port: 80, Servers: []string{s.addr}, Timeout: patience, Gate: shared, Random: rand.Float64,
+			Name: name, Type: "A", Port: 80, Servers: []string{s.addr}, Timeout: patience, Limiter: shared, Random: rand.Float64,
 		})
 	}
 	next := map[time.Duration]bool{}
@@ -40,12 +40,12 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestWatchEndsWhileItAsks: nobody waits for a server's timeout.
+// TestWatchEndsWhileItAsks: the end does not wait for a server's timeout.
 func TestWatchEndsWhileItAsks(t *testing.T) {
 	s := newServer(t)
 	s.be(func(s *nameServer) { s.silent = true })
 	cfg := of(s)
-	cfg.Gate = discovery.NewGate(1) // the second question waits here
+	cfg.Limiter = discovery.NewQueryLimiter(1) // the second question waits here
 	begun := time.Now()
 	t.Run("watch", func(t *testing.T) {
 		lookups(t, cfg)
@@ -79,13 +79,7 @@ func TestStatusWhileItWatches(t *testing.T) {
 	equal(t, r.told(), "10.0.0.2:5432*1")
 }
 
-func TestStatic(t *testing.T) {
-	given := []discovery.Endpoint{{Address: "10.0.0.2:1", Weight: 1}, {Address: "10.0.0.1:1", Weight: 3, Backup: true}}
-	r := (&rig{t: t}).watch(discovery.Static(given))
-	equal(t, r.next(), "10.0.0.2:1*1 10.0.0.1:1*3b") // the order is the list's
-	if s := r.source.Status(); s.Kind != "static" || s.Endpoints != 2 || s.Err != nil || s.Changed.IsZero() {
-		t.Errorf("status %+v", s)
-	}
-	equal(t, given[0].Identity(), "10.0.0.2:1")
+func TestIdentity(t *testing.T) {
+	equal(t, discovery.Endpoint{Address: "10.0.0.2:1"}.Identity(), "10.0.0.2:1")
 	equal(t, discovery.Endpoint{Address: "a:1", Name: "b"}.Identity(), "b")
 }

@@ -10,28 +10,27 @@ import (
 	"github.com/miekg/dns"
 )
 
-// memory holds the latest answer to every question that a lookup asks, so that
-// each is asked again when its own time to live is over.
+// memory holds the latest answer to every question of a lookup. Each question is asked again
+// when the time to live of its own answer is over.
 type memory map[question]*answer
 
-// An answer is the latest to a question.
+// An answer is the latest answer to a question.
 type answer struct {
 	finding            // of the latest reply
-	expires  time.Time // when to ask again
+	expires  time.Time // time to ask again
 	failures int       // attempts since the last reply
 	err      error     // of the latest attempt
-	round    int       // the latest that needed it
+	round    int       // the latest round that needed it
 }
 
-// A hold keeps the last good records of a name while servers deny them.
-type hold struct {
+// A staleRecords keeps the last good records of a name while servers deny them.
+type staleRecords struct {
 	records
 	since time.Time // of the first denial; zero: there is none
-	round int       // the latest that needed it
+	round int       // the latest round that needed it
 }
 
-// refresh asks those of the questions whose answers are out of date, several at
-// once, and notes what comes back.
+// refresh asks the questions with expired answers, several at once, and records the results.
 func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questions []question) {
 	type result struct {
 		q     question
@@ -53,7 +52,7 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 	}
 	var group sync.WaitGroup
 	var silence atomic.Bool
-	var addresses atomic.Int64 // that were found
+	var addresses atomic.Int64 // found so far
 	tokens := make(chan struct{}, parallel)
 	for _, r := range due {
 		tokens <- struct{}{}
@@ -88,16 +87,16 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 	}
 }
 
-// parallel is how many questions one source asks at once.
+// parallel is the largest number of concurrent questions of one source.
 const parallel = 8
 
-// errSilence ends a lookup whose servers keep silent: its other questions would
-// each wait as long.
+// errSilence ends a lookup if no server answers. Each of its other questions would wait as
+// long.
 var errSilence = errors.New("no server answers")
 
 var errAliases = errors.New("too many aliases (CNAME)")
 
-// resolve asks q, and whatever its aliases lead to.
+// resolve asks q, and follows its aliases.
 func (d *DNS) resolve(ctx context.Context, q question) (*dns.Msg, finding, error) {
 	ttl := forever
 	for range maxAliases {
@@ -115,8 +114,8 @@ func (d *DNS) resolve(ctx context.Context, q question) (*dns.Msg, finding, error
 	return nil, finding{}, errAliases
 }
 
-// learn remembers what came of asking q. After a failure the last answer stays. An answer of which
-// every record is left out is one; another one is used as far as it can be.
+// learn records the result of asking q. After a failure the last answer stays. An answer with
+// every record left out is a failure. Any other answer is used as far as possible.
 func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter float64) {
 	a := d.memory[q]
 	if err == nil && f.empty() {
@@ -134,7 +133,7 @@ func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter floa
 	a.expires = now.Add(d.cfg.lifetime(f, jitter))
 }
 
-// additional notes the addresses of targets that came along with SRV records.
+// additional records the addresses of targets in the additional section of an SRV reply.
 func (d *DNS) additional(reply *dns.Msg, found finding, now time.Time, jitter float64) {
 	extra := make(map[string][]dns.RR)
 	for _, rr := range reply.Extra {
@@ -154,8 +153,8 @@ func (d *DNS) additional(reply *dns.Msg, found finding, now time.Time, jitter fl
 	}
 }
 
-// backoff is the pause after so many failures: doubled each time from MinTTL to
-// 30 s or MaxTTL, and between half of that and all.
+// backoff returns the pause after a number of failures. It doubles each time from MinTTL to 30
+// s or MaxTTL, and is between half of that and all.
 func (c *DNSConfig) backoff(failures int, jitter float64) time.Duration {
 	pause := max(c.MinTTL, 10*time.Millisecond)
 	most := max(min(c.MaxTTL, 30*time.Second), pause)
@@ -168,9 +167,9 @@ func (c *DNSConfig) backoff(failures int, jitter float64) time.Duration {
 	return pause/2 + time.Duration(jitter*float64(pause/2))
 }
 
-// lifetime is how long f is used: what its records say within the bounds, and up
-// to a tenth more, so that who asked at the same time does not ask again at the
-// same time. It is never more than MaxTTL.
+// lifetime returns how long f is used: the TTL of its records within the bounds, and up to a
+// tenth more. Sources that asked at the same time therefore do not ask again at the same time.
+// It is never more than MaxTTL.
 func (c *DNSConfig) lifetime(f finding, jitter float64) time.Duration {
 	most := c.MaxTTL
 	if f.denied != "" && c.HoldNegative > 0 {
@@ -182,7 +181,8 @@ func (c *DNSConfig) lifetime(f finding, jitter float64) time.Duration {
 	return min(ttl+time.Duration(jitter*float64(spread)), most)
 }
 
-// forget drops what this round did not need, and returns when something is due.
+// forget drops the entries that this round did not need, and returns when the next question is
+// due.
 func (d *DNS) forget() (next time.Time) {
 	for q, a := range d.memory {
 		switch {

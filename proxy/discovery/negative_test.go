@@ -8,8 +8,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// denied is a rig that knows one address, of which its server then says that it
-// does not exist. The SOA record gives denials 20 s.
+// denied is a rig that knows one address, which its server then denies. The SOA record gives
+// denials 20 s.
 func denied(t *testing.T, hold time.Duration) (*nameServer, *rig) {
 	s := newServer(t)
 	s.set("A db.example.", "30 A 10.0.0.2")
@@ -33,7 +33,7 @@ func TestDenialsAreHeldForATime(t *testing.T) {
 	}
 	r.pause(10 * time.Second)
 	r.silence()
-	r.pause(20 * time.Second) // it has been said for 30 s
+	r.pause(20 * time.Second) // it has been denied for 30 s
 	equal(t, r.told(), "")
 	if status := r.source.Status(); status.Err != nil || status.Stale || status.Endpoints != 0 {
 		t.Errorf("status %+v", status)

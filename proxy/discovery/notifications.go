@@ -7,24 +7,24 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Notifications is an inotify(7) instance that any number of watches share: a user
-// has but few, 128 by default, and not for one program alone. The zero value is
-// ready. It is open while somebody watches, and safe for concurrent use.
-type Notifications struct {
-	// asking is held while the kernel is asked to listen or not to. It is taken
-	// before mu, which is all that passing on needs: fsnotify may want to be
-	// relieved of an error before it lets anybody ask.
+// Inotify is an inotify(7) instance shared by any number of watches: a user has only 128 by
+// default, for all programs together. The zero value is ready. It is open while there are
+// watches, and safe for concurrent use.
+type Inotify struct {
+	// asking is held while a directory is added to or removed from the instance. It is locked
+	// before mu. Passing events on needs mu alone: fsnotify may have to deliver an error
+	// before it can add or remove a directory.
 	asking sync.Mutex
-	uses   map[string]int // how many of the users listen to a directory; of asking
+	uses   map[string]int // number of users of each directory; guarded by asking
 
 	mu      sync.Mutex
-	from    *fsnotify.Watcher // owns the descriptor; nil: nobody watches, or there is none to be had
+	from    *fsnotify.Watcher // owns the descriptor; nil: there are no users, or it could not be opened
 	passing chan struct{}     // closed when the goroutine that reads from has ended
 	users   map[*events]struct{}
 }
 
 // join adds a user.
-func (n *Notifications) join(e *events) {
+func (n *Inotify) join(e *events) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.users == nil {
@@ -33,8 +33,8 @@ func (n *Notifications) join(e *events) {
 	n.users[e] = struct{}{}
 }
 
-// leave removes a user; with the last one the descriptor is closed.
-func (n *Notifications) leave(e *events) {
+// leave removes a user. With the last one it closes the descriptor.
+func (n *Inotify) leave(e *events) {
 	for dir := range n.anew(e) {
 		n.release(dir)
 	}
@@ -51,9 +51,9 @@ func (n *Notifications) leave(e *events) {
 	<-passing
 }
 
-// anew has e listen to nothing any more, and returns the directories that it
-// listened to, to be released when it listens to others.
-func (n *Notifications) anew(e *events) (before map[string]map[string]struct{}) {
+// anew removes all directories of e and returns them. The caller releases them after it has
+// added the new ones.
+func (n *Inotify) anew(e *events) (before map[string]map[string]struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before, e.names = e.names, map[string]map[string]struct{}{}
@@ -63,8 +63,8 @@ func (n *Notifications) anew(e *events) (before map[string]map[string]struct{}) 
 	return before
 }
 
-// open is called with n.mu held. If it fails it is tried again later.
-func (n *Notifications) open() {
+// open opens the instance. The caller holds n.mu. If it fails it is tried again later.
+func (n *Inotify) open() {
 	from, err := fsnotify.NewWatcher()
 	if err != nil {
 		return
@@ -73,9 +73,9 @@ func (n *Notifications) open() {
 	go n.pass(from, n.passing)
 }
 
-// heed has e told of what happens to name in dir, and reports whether it will be.
-// The kernel is asked each time: another directory may have that name by now.
-func (n *Notifications) heed(e *events, dir, name string) bool {
+// heed makes e receive events for name in dir, and reports whether it will. It asks the kernel
+// each time: another directory may have that name by now.
+func (n *Inotify) heed(e *events, dir, name string) bool {
 	n.asking.Lock()
 	defer n.asking.Unlock()
 	n.mu.Lock()
@@ -94,8 +94,8 @@ func (n *Notifications) heed(e *events, dir, name string) bool {
 	return from != nil && from.Add(dir) == nil
 }
 
-// release gives back one use of dir.
-func (n *Notifications) release(dir string) {
+// release releases one use of dir.
+func (n *Inotify) release(dir string) {
 	n.asking.Lock()
 	defer n.asking.Unlock()
 	if n.uses[dir]--; n.uses[dir] > 0 {
@@ -106,12 +106,12 @@ func (n *Notifications) release(dir string) {
 	from := n.from
 	n.mu.Unlock()
 	if from != nil {
-		_ = from.Remove(dir) // or it has gone by itself
+		_ = from.Remove(dir) // an error means that it has gone by itself
 	}
 }
 
-// pass tells the users what from tells, until it is closed.
-func (n *Notifications) pass(from *fsnotify.Watcher, ended chan<- struct{}) {
+// pass passes the events of from to the users, until from is closed.
+func (n *Inotify) pass(from *fsnotify.Watcher, ended chan<- struct{}) {
 	defer close(ended)
 	for {
 		select {
@@ -119,17 +119,17 @@ func (n *Notifications) pass(from *fsnotify.Watcher, ended chan<- struct{}) {
 			if !ok {
 				return
 			}
-			n.tell(func(e *events) bool { return e.matters(event) })
+			n.notify(func(e *events) bool { return e.matters(event) })
 		case _, ok := <-from.Errors: // such as an overflow: anything may have happened
 			if !ok {
 				return
 			}
-			n.tell(func(*events) bool { return true })
+			n.notify(func(*events) bool { return true })
 		}
 	}
 }
 
-func (n *Notifications) tell(whom func(*events) bool) {
+func (n *Inotify) notify(whom func(*events) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for e := range n.users {
@@ -138,7 +138,7 @@ func (n *Notifications) tell(whom func(*events) bool) {
 		}
 		select {
 		case e.poke <- struct{}{}:
-		default: // it has not heard the previous one yet
+		default: // the previous one is still unread
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (n *Notifications) tell(whom func(*events) bool) {
 // matters reports whether the event is about something on the way to a file of e.
 func (e *events) matters(event fsnotify.Event) bool {
 	if e.names[event.Name] != nil {
-		return true // a directory itself
+		return true // the directory itself
 	}
 	names := e.names[filepath.Dir(event.Name)]
 	_, named := names[filepath.Base(event.Name)]

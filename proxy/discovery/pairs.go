@@ -9,20 +9,20 @@ import (
 	"unicode/utf8"
 )
 
-// JSON escapes characters beyond U+FFFF in pairs (RFC 8259, 7), as many programs write them;
+// JSON escapes characters beyond U+FFFF in pairs (RFC 8259, 7), as many programs write them.
 // YAML takes the characters themselves.
 
-// A pair is where a character is that was written as a pair of escapes: its line and its
-// column in the text that has the character, counted from 1.
+// A pair is the position of a character that was written as a pair of escapes. The line and
+// column are those in the text that has the character, counted from 1.
 type pair struct{ line, column int }
 
-// pairLength is of how many characters a pair is.
+// pairLength is the number of characters of a pair.
 const pairLength = len(`\ud83d\ude00`)
 
-// escapes finds pairs, and other escapes, so that none is found in one.
+// escapes matches pairs, and also other escapes, so that no pair is found within one.
 var escapes = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\.`)
 
-// joinPairs puts characters in the place of pairs, if the text of a piece is JSON.
+// joinPairs replaces pairs by their characters, if the text of a piece is JSON.
 func (at *piece) joinPairs() {
 	if !bytes.Contains(at.text, []byte(`\u`)) || !json.Valid(bytes.TrimPrefix(at.text, []byte("--- "))) {
 		return
@@ -46,11 +46,11 @@ func (at *piece) joinPairs() {
 }
 
 func half(digits []byte) rune {
-	n, _ := strconv.ParseUint(string(digits), 16, 16) // which they are
+	n, _ := strconv.ParseUint(string(digits), 16, 16) // they are hexadecimal digits
 	return rune(n)
 }
 
-// joined returns how many characters a line has less, before a column, than the file.
+// joined returns how many characters fewer a line has, before a column, than in the file.
 func (at *piece) joined(line, column int) (fewer int) {
 	for _, p := range at.pairs {
 		if p.line == line && p.column < column {

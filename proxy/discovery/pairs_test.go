@@ -9,12 +9,12 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
-// TestJSONEscapes: names as json.dumps and others write them are the same as elsewhere, in
-// small files and in large ones.
+// TestJSONEscapes: names as json.dumps and other programs write them are the same as
+// elsewhere, in small files and in large ones.
 func TestJSONEscapes(t *testing.T) {
 	for written, want := range map[string]string{
 		`\ud83d\ude00`: "\U0001F600", `\uD83D\uDE00`: "\U0001F600", `a\ud83d\ude00b\ud83d\ude01`: "a\U0001F600b\U0001F601",
-		`\udbff\udffd`: "", // nobody sees it
+		`\udbff\udffd`: "", // it is not visible
 		`\u00e9`:       "\u00e9", `\u20ac`: "\u20ac", `\/`: "/", `\\ud83d`: `\ud83d`, `\\\ud83d\ude00`: "\\\U0001F600", `\"`: `"`, "\U0001F600": "\U0001F600",
 		`\ud83d`: "", `\ude00`: "", `\ude00\ud83d`: "", `\ud83dx\ude00`: "", `\\ud83d\ude00`: "",
 	} {
@@ -34,7 +34,7 @@ func TestJSONEscapes(t *testing.T) {
 	}
 }
 
-// TestPlacesAfterPairs: what is wrong behind a pair is told where the file has it.
+// TestPlacesAfterPairs: an error behind a pair is reported at its position in the file.
 func TestPlacesAfterPairs(t *testing.T) {
 	const list = `[{"name": "\ud83d\ude00", "weight": 999, "address": "a:1"},
  {"weight": 999, "address": "a:1", "name": "\ud83d\ude00\ud83d\ude00", "zone": 7}]`

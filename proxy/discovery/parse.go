@@ -13,11 +13,11 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"github.com/penstock/penstock/proxy/display"
-	"github.com/penstock/penstock/proxy/socket"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// A Problem is one thing that is wrong with a file of endpoints. Its text is
-// FILE:LINE:COL: and what to write instead.
+// A Problem is an error in a file of endpoints. Its text is FILE:LINE:COL: and a valid
+// alternative.
 type Problem struct {
 	File         string
 	Line, Column int // from 1
@@ -29,20 +29,20 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
 }
 
-// maxProblems is how many are told of one file.
+// maxProblems is the largest number of problems reported for one file.
 const maxProblems = 20
 
-// MaxEndpoints is how many endpoints a source finds at most.
+// MaxEndpoints is the largest number of endpoints of a source.
 const MaxEndpoints = 10_000
 
-// Parse reads a YAML or JSON list of endpoints, [MaxEndpoints] at most; name is that of the
-// file in errors, which join a [Problem] for each thing that is wrong. An endpoint is at most
-// 4 KiB of text, and has no aliases. What it takes is bounded by that.
+// Parse reads a YAML or JSON list of at most [MaxEndpoints] endpoints. name is the name of the
+// file in errors. An error joins a [Problem] for each error of the list. An endpoint is at
+// most 4 KiB of text, and has no aliases. This bounds the memory that Parse takes.
 func Parse(name string, data []byte) ([]Endpoint, error) {
 	return parse(name, data, maxPiece)
 }
 
-// parse is Parse with pieces of at most so many bytes.
+// parse is Parse with pieces of at most the given number of bytes.
 func parse(name string, data []byte, most int) ([]Endpoint, error) {
 	p := &parser{file: name, seen: map[string]int{}, most: most}
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -59,10 +59,10 @@ func parse(name string, data []byte, most int) ([]Endpoint, error) {
 type parser struct {
 	file      string
 	endpoints []Endpoint
-	seen      map[string]int // identity: line
+	seen      map[string]int // line by identity
 	problems  []error
 	most      int   // bytes of a piece
-	at        piece // that is being read
+	at        piece // piece being read
 }
 
 const (
@@ -90,7 +90,7 @@ func (p *parser) problem(line, column int, format string, args ...any) {
 	}
 }
 
-// wrong notes what is wrong with a part of the piece that is being read.
+// wrong adds a problem with a position in the current piece.
 func (p *parser) wrong(line, column int, format string, args ...any) {
 	column += p.at.joined(line, column)
 	if line <= 1 {
@@ -103,12 +103,12 @@ func (p *parser) wrongNode(n *yaml.Node, format string, args ...any) {
 	p.wrong(n.Line, n.Column, format, args...)
 }
 
-// tooMany is the problem of a file with more endpoints than there may be.
+// tooMany adds the problem of a file with more endpoints than allowed.
 func (p *parser) tooMany(line int) {
 	p.problem(line, 1, "there are more than %d endpoints: write fewer", MaxEndpoints)
 }
 
-// shallow holds a piece to be no deeper than endpoints are, since what is deeper takes most
+// shallow limits the nesting of a piece to that of endpoints. Deeper nesting takes the most
 // memory.
 func (at piece) shallow() yaml.Option {
 	return yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthFunc(func(depth int, in *loaderlimits.DepthContext) error {
@@ -217,7 +217,7 @@ func (p *parser) address(n *yaml.Node, into *string) {
 	if !p.text(n, &text) {
 		return
 	}
-	a, err := socket.Parse(text)
+	a, err := sockopt.Parse(text)
 	host, _, _ := strings.Cut(a.Name, ":")
 	switch {
 	case err != nil:
@@ -235,8 +235,8 @@ func (p *parser) address(n *yaml.Node, into *string) {
 	}
 }
 
-// noHost says why the host of an address is none, "" if it may be one.
-func noHost(a socket.Address) string {
+// noHost returns why an address cannot be that of a host, or "" if it can.
+func noHost(a sockopt.Address) string {
 	if a.Network == "unix" {
 		return ""
 	}
@@ -244,7 +244,7 @@ func noHost(a socket.Address) string {
 	if err != nil { // a name
 		return ""
 	}
-	return socket.NoHost(addr.Addr())
+	return sockopt.NoHost(addr.Addr())
 }
 
 func (p *parser) text(n *yaml.Node, into *string) bool {

@@ -102,7 +102,7 @@ func TestParseTellsAllAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzParse: no input panics, and what is taken can be relied on.
+// FuzzParse: no input panics, and accepted endpoints are valid.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"[]", "- a:1\n", `["a:1", {"address": "b:1", "weight": 3}]`, "- &a {address: x:1}\n- *a\n", "- <<: {address: x:1}\n",

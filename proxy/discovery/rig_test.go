@@ -12,17 +12,17 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
-// A rig watches a source and notes what it tells.
+// A rig watches a source and records its updates.
 type rig struct {
 	t       *testing.T
 	clock   *manual
 	source  discovery.Source
 	updates chan []discovery.Endpoint
 	log     *software.Output
-	pending time.Duration // what the source waits for
+	pending time.Duration // time that the source waits
 }
 
-// logged is how often the log has a text.
+// logged returns how often the log has a text.
 func (r *rig) logged(text string) int { return strings.Count(r.log.String(), text) }
 
 // lookups watches names by cfg, with a clock that is moved by hand.
@@ -52,8 +52,8 @@ func (r *rig) watch(source discovery.Source) *rig {
 	return r
 }
 
-// told is the one update since the last look; it fails the test if there are none
-// or several. To be called when the source waits.
+// told returns the one update since the last call. It fails the test if there are none or
+// several. It must be called while the source waits.
 func (r *rig) told() string {
 	r.t.Helper()
 	if len(r.updates) != 1 {
@@ -94,8 +94,8 @@ func (r *rig) silence() {
 	}
 }
 
-// again lets the source's pause pass, if it is in one, waits until it pauses
-// again, and returns for how long.
+// again lets the source's pause pass, if it is in one, waits until it pauses again, and
+// returns for how long.
 func (r *rig) again() time.Duration {
 	r.t.Helper()
 	r.clock.pass(r.pending)

@@ -22,7 +22,7 @@ type nameServer struct {
 	silent  bool
 	plain   bool // knows no EDNS0
 	lies    bool // answers another question
-	limit   int  // of a UDP reply; 0: what the client takes
+	limit   int  // of a UDP reply; 0: the client's limit
 	noSOA   bool
 	asked   map[string]int // by "net TYPE name."
 	now     int            // questions in hand
@@ -152,14 +152,14 @@ func (s *nameServer) set(key string, records ...string) {
 	}
 }
 
-// be changes how the server is.
+// be changes the behavior of the server.
 func (s *nameServer) be(change func(*nameServer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s)
 }
 
-// count is how often a question was asked, and forgets it.
+// count returns how often a question was asked, and resets the count.
 func (s *nameServer) count(network, key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

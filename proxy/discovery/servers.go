@@ -15,20 +15,20 @@ import (
 	"github.com/miekg/dns"
 )
 
-// servers asks name servers in turn. It is safe for concurrent use.
+// servers queries name servers in turn. It is safe for concurrent use.
 type servers struct {
 	path    string // of resolv.conf; empty if the list is given
 	timeout time.Duration
-	gate    *Gate
+	limiter *QueryLimiter
 
 	mu     sync.Mutex
 	list   []string
-	first  int         // the one that answered last
-	loaded os.FileInfo // of path when list was read; nil if it is not there
+	first  int         // the server that answered last
+	loaded os.FileInfo // file info of path when list was read; nil if there was no file
 }
 
 func (s *servers) fill(cfg *DNSConfig) error {
-	s.timeout, s.gate, s.path = cfg.Timeout, cfg.Gate, cfg.ResolvConf
+	s.timeout, s.limiter, s.path = cfg.Timeout, cfg.Limiter, cfg.ResolvConf
 	if len(cfg.Servers) == 0 {
 		if s.path == "" {
 			s.path = "/etc/resolv.conf"
@@ -67,8 +67,8 @@ func (s *servers) order() []string {
 	return slices.Concat(s.list[s.first:], s.list[:s.first])
 }
 
-// reload reads resolv.conf if it is another file than before, or was written to.
-// Without any name servers it means the local machine's (resolv.conf(5)).
+// reload reads resolv.conf if it has been replaced or written to. A file without name servers
+// means the local machine's (resolv.conf(5)).
 func (s *servers) reload() {
 	info, err := os.Stat(s.path)
 	if err != nil {
@@ -95,7 +95,7 @@ func sameFile(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// answered makes server the one that is asked first.
+// answered makes server the first one to be asked.
 func (s *servers) answered(server string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,14 +104,13 @@ func (s *servers) answered(server string) {
 	}
 }
 
-// ask returns an answer to q, positive or negative: its Rcode is NOERROR or
-// NXDOMAIN. Every server is asked, and those that kept silent once more: a
-// datagram may have been lost.
+// ask returns an answer to q, positive or negative: its Rcode is NOERROR or NXDOMAIN. It tries
+// every server, and those without a reply once more, as a datagram may have been lost.
 func (s *servers) ask(ctx context.Context, q question) (*dns.Msg, error) {
-	if err := s.gate.enter(ctx); err != nil {
+	if err := s.limiter.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.gate.leave()
+	defer s.limiter.leave()
 	var errs failures
 	left := s.order()
 	for range 2 {
@@ -140,16 +139,16 @@ func timedOut(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// A silentError is the want of a reply.
-type silentError struct {
+// A timeoutError reports a missing reply.
+type timeoutError struct {
 	server string
 	cause  error
 }
 
-func (e *silentError) Error() string { return e.server + " does not answer" }
-func (e *silentError) Unwrap() error { return e.cause }
+func (e *timeoutError) Error() string { return e.server + " does not answer" }
+func (e *timeoutError) Unwrap() error { return e.cause }
 
-// An rcodeError is a reply that answers nothing.
+// An rcodeError is a reply that is no answer.
 type rcodeError struct {
 	server string
 	rcode  int
@@ -163,8 +162,8 @@ func (e *rcodeError) Error() string {
 	return e.server + " says " + name
 }
 
-// askOne asks by UDP with EDNS0, without that if the server does not know it, and
-// by TCP if the answer was truncated.
+// askOne asks by UDP with EDNS0. If the server does not support EDNS0, it asks without. If the
+// answer was truncated, it asks by TCP.
 func (s *servers) askOne(ctx context.Context, server string, q question) (*dns.Msg, error) {
 	m := new(dns.Msg).SetQuestion(q.name, q.qtype)
 	m.SetEdns0(datagram, false)
@@ -178,7 +177,7 @@ func (s *servers) askOne(ctx context.Context, server string, q question) (*dns.M
 	}
 	switch {
 	case timedOut(err):
-		return nil, &silentError{server, err}
+		return nil, &timeoutError{server, err}
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", server, err)
 	case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
@@ -188,8 +187,7 @@ func (s *servers) askOne(ctx context.Context, server string, q question) (*dns.M
 	}
 }
 
-// datagram is the size of UDP answers that no network is likely to fragment (DNS
-// Flag Day 2020).
+// datagram is a size of UDP answers that hardly any network fragments (DNS Flag Day 2020).
 const datagram = 1232
 
 var errQuestion = errors.New("the reply is to another question")
@@ -201,7 +199,7 @@ func (s *servers) exchange(ctx context.Context, network, server string, m *dns.M
 		return nil, err
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })() // it heeds deadlines only
+	defer context.AfterFunc(ctx, func() { conn.Close() })() // the exchange obeys only deadlines
 	reply, _, err := client.ExchangeWithConn(m, conn)
 	if err != nil {
 		return nil, err

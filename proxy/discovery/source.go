@@ -2,32 +2,29 @@ package discovery
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 )
 
-// An Endpoint is one address that connections may go to.
+// An Endpoint is one destination for connections.
 type Endpoint struct {
-	// Address is host:port, [ipv6]:port, unix:/path or unix:@name. A host that is
-	// a name is resolved when it is dialed.
+	// Address is host:port, [ipv6]:port, unix:/path or unix:@name. A host name is resolved at
+	// connect time.
 	Address string
-	// Name is what the endpoint is known by, unique in its upstream; empty: its
-	// address.
+	// Name identifies the endpoint in its upstream; empty: its address.
 	Name string
-	// Weight is its share beside the others' weights, from 0, which is none, to
-	// [MaxWeight]; sources fill in 1 where nothing is said.
+	// Weight is its share relative to the weights of the others, from 0, which is none, to
+	// [MaxWeight]. Without a given weight, sources fill in 1.
 	Weight int
-	// Backup endpoints get connections when no other one can.
+	// Backup endpoints get connections if no other endpoint can.
 	Backup bool
-	// Zone is where it is, as in the configuration's zone_aware.
+	// Zone is its zone, as in the configuration's zone_aware.
 	Zone string
-	// Connections is how many it may have at once; 0: any number.
+	// Connections is the limit of concurrent connections; 0: no limit.
 	Connections int
 }
 
-// Identity is what tells an endpoint from the others of its upstream: its name,
-// or else its address.
+// Identity identifies an endpoint in its upstream. It is the name, or else the address.
 func (e Endpoint) Identity() string {
 	if e.Name != "" {
 		return e.Name
@@ -38,80 +35,60 @@ func (e Endpoint) Identity() string {
 // MaxWeight is the largest weight of an endpoint.
 const MaxWeight = 256
 
-// A Source tells the endpoints of an upstream. Its methods are safe for concurrent
-// use, but Watch is called once at a time.
+// A Source finds the endpoints of an upstream. Its methods are safe for concurrent use, except
+// that Watch is called once at a time.
 type Source interface {
-	// Watch calls update with all endpoints as soon as they are known, and again
-	// each time that they have changed, until ctx is done; then it returns. The
-	// calls come from one goroutine, one after the other; what they are given is
-	// theirs. The set may be empty. Its order is that of the list or file, and
-	// for DNS by priority and address, so that equal answers give equal sets.
+	// Watch calls update with all endpoints as soon as they are known, and again after each
+	// change. It returns when ctx is done. The calls come from one goroutine, one after the
+	// other, and own their argument. The set may be empty. Its order is that of the list or
+	// file. For DNS it is by priority and address, so that equal answers give equal sets.
 	Watch(ctx context.Context, update func([]Endpoint))
-	// Status is how the source is doing at this moment.
+	// Status returns the current status of the source.
 	Status() Status
 }
 
-// A Status says how much the endpoints of a [Source] can be relied on.
+// A Status describes how reliable the endpoints of a [Source] are.
 type Status struct {
 	// Kind is "static", "file" or "dns".
 	Kind string
-	// From is where the endpoints come from, such as the file's path.
+	// From is the origin of the endpoints, such as the file's path.
 	From string
-	// Endpoints is how many there are.
+	// Endpoints is their number.
 	Endpoints int
-	// Changed is when they last changed, and Confirmed when they were last known
-	// to be right. Both are zero before the first answer.
+	// Changed is the time of the last change. Confirmed is the last time at which they were
+	// known to be right. Both are zero before the first answer.
 	Changed, Confirmed time.Time
-	// Next is when the source asks again; zero if it waits for an event.
+	// Next is the time of the next look-up, or zero if the source waits for an event.
 	Next time.Time
-	// Err is why the latest attempt to find them failed, nil if it did not. The
-	// endpoints are those of an earlier one.
+	// Err is the error of the latest attempt to find them, or nil. If it is set, the endpoints
+	// are those of an earlier attempt.
 	Err error
 	// Failures counts the attempts that failed since Confirmed.
 	Failures int
-	// Stale: the endpoints are older than what they come from lets them be.
+	// Stale means that the endpoints are older than their origin allows.
 	Stale bool
 }
 
-// Static is a [Source] of endpoints that never change.
-func Static(endpoints []Endpoint) Source {
-	return &static{endpoints: slices.Clone(endpoints), since: time.Now()}
-}
-
-type static struct {
-	endpoints []Endpoint
-	since     time.Time
-}
-
-func (s *static) Watch(ctx context.Context, update func([]Endpoint)) {
-	update(slices.Clone(s.endpoints))
-	<-ctx.Done()
-}
-
-func (s *static) Status() Status {
-	return Status{Kind: "static", Endpoints: len(s.endpoints), Changed: s.since, Confirmed: s.since}
-}
-
-// A board holds the status that a watching goroutine writes and others read.
-type board struct {
+// A statusBox holds the status that a watching goroutine writes and other goroutines read.
+type statusBox struct {
 	mu     sync.Mutex
 	status Status
 }
 
-func (b *board) Status() Status {
+func (b *statusBox) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.status
 }
 
-func (b *board) note(change func(*Status)) {
+func (b *statusBox) note(change func(*Status)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.status)
 }
 
-// confirmed notes a good answer.
-func (b *board) confirmed(now time.Time, endpoints int, changed bool) {
+// confirmed records a good answer.
+func (b *statusBox) confirmed(now time.Time, endpoints int, changed bool) {
 	b.note(func(s *Status) {
 		s.Confirmed, s.Endpoints, s.Err, s.Failures, s.Stale = now, endpoints, nil, 0, false
 		if changed {

@@ -8,31 +8,33 @@ import (
 )
 
 // A file is read in pieces of a few endpoints each. The YAML parser takes up to 800 times the
-// memory of the text that it reads, and of brackets on one line all of it at once; so what a
-// whole file takes is bounded by that of a piece, and by that of the endpoints.
+// memory of the text that it reads, and reads brackets on one line all at once. So the memory
+// for a whole file is bounded by that for a piece and that for the endpoints.
 
-// maxPiece is how many bytes of a file are read at once, and so how long an endpoint may be.
+// maxPiece is the number of bytes of a file that are read at once, and so the largest size of
+// an endpoint.
 const maxPiece = 4 << 10
 
 // beforeList begins a piece in brackets. After the dashes the parser knows that the brackets
-// are no key, and does not look for their end before it goes on.
+// are no key, and does not look for their end first.
 const beforeList = "--- ["
 
 // A piece is a part of a file that is a list of its own.
 type piece struct {
 	text []byte
-	line int // of the file, counted from 1, at which the text begins
-	col  int // how many columns the first line of the text has less than that of the file
-	// brackets is how deep the endpoints are nested in brackets: in those of the list, and of one.
+	line int // line of the file, counted from 1, at which the text begins
+	col  int // columns that the first line of the text has less than the line of the file
+	// brackets is the nesting of the endpoints in brackets: those of the list, and of one
+	// endpoint.
 	brackets int
 	pairs    []pair
 }
 
-// A part is the text of an endpoint: where that is in the file.
+// A part is the position of an endpoint's text in the file.
 type part struct{ from, to int }
 
-// split has f called with the pieces of a file. What is found to be wrong is a problem of p,
-// and is the last.
+// split calls f with the pieces of a file. If it finds an error, that is a problem of p, and
+// split ends.
 func (p *parser) split(data []byte, f func(piece)) {
 	c := &cursor{data: data, line: 1}
 	c.to(begins(data, 0))
@@ -72,8 +74,8 @@ func (p *parser) split(data []byte, f func(piece)) {
 	}
 }
 
-// noText reports whether there is a character that no text has, or that ends a line for YAML
-// alone, and complains of it.
+// noText complains of a character that is not text, or that ends a line for YAML alone. It
+// reports whether there is one.
 func (p *parser) noText(data []byte) bool {
 	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])
@@ -98,7 +100,7 @@ func (p *parser) noTextAt(data []byte, at int, format string, args ...any) {
 	p.problem(c.line, c.column(), format, args...)
 }
 
-// fits reports whether there may be another part; if not that is a problem.
+// fits reports whether another part may follow. If not, it adds a problem.
 func (p *parser) fits(parts []part, c *cursor) bool {
 	switch n := len(parts); {
 	case n > 0 && parts[n-1].to-parts[n-1].from > p.most:
@@ -112,8 +114,8 @@ func (p *parser) fits(parts []part, c *cursor) bool {
 	return false
 }
 
-// lines returns the parts of a list of which each entry begins a line, with a dash in the same
-// column. Whatever an entry goes on with is further to the right.
+// lines returns the parts of a list in which each entry begins a line, with a dash in the same
+// column. The further lines of an entry are further to the right.
 func (p *parser) lines(c *cursor) (parts []part) {
 	data, indent := c.data, c.column()-1
 	at := &cursor{data: data, line: 1} // for problems
@@ -134,7 +136,7 @@ func (p *parser) lines(c *cursor) (parts []part) {
 			p.problem(c.line, 1, "indent with spaces")
 			return nil
 		}
-		if ends(text) { // the document, and the list
+		if ends(text) { // of the document, and so of the list
 			if rest := begins(data, next+length); text[0] == '-' || rest < len(data) {
 				at.to(next)
 				p.problem(at.line, 1, "%s", wantsOne)
@@ -143,7 +145,7 @@ func (p *parser) lines(c *cursor) (parts []part) {
 			break
 		}
 		next += length
-		if says := bytes.TrimLeft(text, " \t\r\n"); len(says) > 0 && says[0] != '#' { // comments after it are nobody's
+		if says := bytes.TrimLeft(text, " \t\r\n"); len(says) > 0 && says[0] != '#' { // comments after it belong to no entry
 			parts[len(parts)-1].to = next
 		}
 	}
@@ -186,8 +188,8 @@ func (p *parser) inBrackets(c *cursor) (parts []part) {
 	return parts
 }
 
-// jsonLength returns how long a value is that is in a list, with the space after it, or a
-// little more than most if it is longer than that.
+// jsonLength returns the length of a value in a list, with the space after it. If it is longer
+// than most, it returns a little more than most.
 func jsonLength(data []byte, most int) int {
 	depth, text, escaped := 0, false, false
 	for i, b := range data[:min(len(data), most+1)] {
@@ -216,7 +218,7 @@ func (p *parser) noJSON(c *cursor, at int) []part {
 	return nil
 }
 
-// begins returns where what a file says begins, from an offset on, after comments and lines of
+// begins returns the offset of the content of a file, from at on, after comments and lines of
 // dashes.
 func begins(data []byte, at int) int {
 	if at == 0 && bytes.HasPrefix(data, []byte("\ufeff")) {
@@ -239,7 +241,7 @@ func ends(text []byte) bool {
 		(len(text) == 3 || bytes.IndexByte([]byte(" \t\r\n"), text[3]) >= 0)
 }
 
-// lineLength returns how long the first line of a text is, with its end.
+// lineLength returns the length of the first line of a text, with its end.
 func lineLength(data []byte) int {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1
@@ -252,11 +254,11 @@ func entry(data []byte) bool {
 	return len(data) > 0 && data[0] == '-' && (len(data) == 1 || bytes.IndexByte([]byte(" \t\r\n"), data[1]) >= 0)
 }
 
-// A cursor is a place in a file that goes forward.
+// A cursor is a position in a file that moves forward.
 type cursor struct {
 	data        []byte
 	at          int
-	line, start int // of the line, counted from 1, and where that begins
+	line, start int // number of the line, counted from 1, and its offset
 }
 
 func (c *cursor) to(at int) {

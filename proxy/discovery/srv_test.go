@@ -55,7 +55,7 @@ func TestAddressesThatCameAlong(t *testing.T) {
 	equal(t, s.count("udp", "A a.example."), 0)
 	equal(t, s.count("udp", "AAAA a.example."), 0)
 
-	// Their time is over before that of the SRV records: they alone are asked for.
+	// They expire before the SRV records, and are asked for alone.
 	s.set("A a.example.", "90 A 10.0.0.2")
 	s.set("AAAA a.example.", "90 AAAA fd00::1")
 	r.pause(30 * time.Second)
@@ -69,7 +69,7 @@ func TestTargetThatFails(t *testing.T) {
 	s.set("A a.example.", "30 A 10.0.0.1")
 	s.set("A b.example.", "30 A 10.0.0.2")
 	cfg := services(s)
-	cfg.MinTTL = 30 * time.Second // all is asked for together
+	cfg.MinTTL = 30 * time.Second // all are asked for together
 	r := lookups(t, cfg)
 	r.pause(30 * time.Second)
 	r.told()
@@ -175,15 +175,16 @@ func TestSilentServersEndALookup(t *testing.T) {
 	}
 }
 
-// TestRecordsThatLeadNowhere: records that can be no endpoint's are left out with the reason, and
-// the others used. An answer that has no others has failed: what was known stays.
+// TestRecordsThatLeadNowhere: records that cannot be those of an endpoint are left out with
+// the reason, and the others are used. An answer without others is a failure: the known
+// endpoints stay.
 func TestRecordsThatLeadNowhere(t *testing.T) {
 	s := newServer(t)
 	s.set(srv, "30 SRV 10 1 0 a.example.", "30 SRV 10 1 5432 a.example.")
 	s.set("A a.example.", "30 A 10.0.0.1", "30 A 0.0.0.0", "30 A 224.0.0.1", "30 A 255.255.255.255")
 	s.set("AAAA a.example.", "30 AAAA ::", "30 AAAA fe80::1")
 	cfg := services(s)
-	cfg.MinTTL = 30 * time.Second // all is asked for together
+	cfg.MinTTL = 30 * time.Second // all are asked for together
 	r := lookups(t, cfg)
 	r.again()
 	equal(t, r.told(), "10.0.0.1:5432*1")
@@ -218,8 +219,8 @@ func TestRecordsThatLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestLeftOutIsNoFailure: that records are left out of an answer whose others are used is logged as
-// that, and that all are left out as a failure.
+// TestLeftOutIsNoFailure: if some records of an answer are left out, that is logged as such.
+// If all are left out, that is logged as a failure.
 func TestLeftOutIsNoFailure(t *testing.T) {
 	s := newServer(t)
 	s.set("A db.example.", "30 A 10.0.0.1", "30 A 0.0.0.0")
@@ -232,7 +233,7 @@ func TestLeftOutIsNoFailure(t *testing.T) {
 	lines := func(left, failed, well int) {
 		t.Helper()
 		equal(t, r.logged(leftOut), left)
-		equal(t, r.logged("DNS fails: the endpoints that are known stay"), failed)
+		equal(t, r.logged("DNS lookup failed, keeping current endpoints"), failed)
 		equal(t, r.logged(noMore), well)
 	}
 	lines(1, 0, 0)

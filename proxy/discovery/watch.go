@@ -5,41 +5,38 @@ import (
 	"time"
 )
 
-// WatchConfig says what a [Watch] looks at.
+// WatchConfig configures a [Watch].
 type WatchConfig struct {
-	// Paths are files. One that does not exist may come.
+	// Paths are files. They need not exist yet.
 	Paths []string
-	// Globs are patterns of filepath.Match; the set of files that match one is
-	// part of what is watched.
+	// Globs are patterns of filepath.Match. The set of matching files is watched too.
 	Globs []string
-	// Quiet is how long nothing must have happened before the files are looked
-	// at, so that several writes are one change; 0: 100 ms. Under ceaseless
-	// writing they are looked at after ten times as long.
+	// Quiet is the time without an event before the files are read, so that several writes are
+	// one change; 0: 100 ms. During continuous writing they are read after ten times as long.
 	Quiet time.Duration
-	// Poll is how often they are looked at without being told by the kernel, as a
-	// network file system does not; 0: 10 s, and 1 s where inotify(7) is not to be had.
+	// Poll is the interval of reading them without an event, as a network file system has
+	// none. 0: 10 s, and 1 s if inotify(7) is not available.
 	Poll time.Duration
-	// NoEvents: the kernel is not asked to tell; they are polled.
+	// NoEvents disables inotify; the files are polled.
 	NoEvents bool
-	// Share is the inotify instance to use, with other watches; nil: one of its own.
-	Share *Notifications
+	// Share is an inotify instance shared with other watches; nil: one of its own.
+	Share *Inotify
 	// Clock is for the waits; nil: the real one.
 	Clock Clock
 }
 
-// A Watch tells when the content behind paths has changed: one was written,
-// created, removed or renamed over, or a symbolic link on the way to it was
-// replaced, as Kubernetes does with a mounted ConfigMap. Equal content is no
-// change, whatever happened to the file. What is behind a path is looked at from
-// [NewWatch] on; so a program makes the watch first and reads its files then, and
-// no change is lost.
+// A Watch reports when the content of files has changed. A file may be written, created,
+// removed or renamed over. A symbolic link on the way to it may be replaced, as Kubernetes
+// does with a mounted ConfigMap. Equal content is no change, whatever happened to the file.
+// Changes are relative to the content at [NewWatch]. So a program makes the watch first and
+// then reads its files, and misses no change.
 type Watch struct {
 	cfg  WatchConfig
-	seen print
+	seen digest
 }
 
-// Changed reports whether there is another content than at the previous call, or
-// than when the watch was made. It is not safe to call beside Run.
+// Changed reports whether the content differs from that at the previous call, or at NewWatch.
+// It must not be called concurrently with Run.
 func (w *Watch) Changed() bool {
 	now := w.look()
 	changed := now != w.seen
@@ -47,7 +44,7 @@ func (w *Watch) Changed() bool {
 	return changed
 }
 
-// NewWatch returns a watch of what is there now.
+// NewWatch returns a watch for changes from the current content.
 func NewWatch(cfg WatchConfig) *Watch {
 	if cfg.Quiet == 0 {
 		cfg.Quiet = 100 * time.Millisecond
@@ -58,7 +55,7 @@ func NewWatch(cfg WatchConfig) *Watch {
 	return w
 }
 
-// Run calls changed after each change, until ctx is done. It is called once.
+// Run calls changed after each change, until ctx is done. It must be called only once.
 func (w *Watch) Run(ctx context.Context, changed func()) {
 	events := w.listen()
 	defer events.close()
@@ -69,6 +66,6 @@ func (w *Watch) Run(ctx context.Context, changed func()) {
 		if !events.wait(ctx, w.cfg) {
 			return
 		}
-		events.aim(w.cfg) // before looking: what changes afterwards is told
+		events.aim(w.cfg) // before looking, so that later changes give an event
 	}
 }

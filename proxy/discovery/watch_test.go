@@ -11,11 +11,11 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
-// watched runs a watch and returns where its changes arrive.
+// watched runs a watch and returns the channel of its changes.
 func watched(t *testing.T, cfg discovery.WatchConfig) <-chan struct{} {
 	t.Helper()
 	if cfg.Clock == nil {
-		cfg.Quiet, cfg.Poll = 5*time.Millisecond, time.Hour // it is the kernel that tells
+		cfg.Quiet, cfg.Poll = 5*time.Millisecond, time.Hour // only the kernel reports changes
 	}
 	w := discovery.NewWatch(cfg)
 	changes := make(chan struct{}, 100)
@@ -87,7 +87,7 @@ func TestWatchOfAFile(t *testing.T) {
 func TestWatchOfAConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(dir+"/..1", 0o755), write(dir+"/..1/f", "one"), os.Symlink("..1", dir+"/..data"), os.Symlink("..data/f", dir+"/f"))
-	share := &discovery.Notifications{}
+	share := &discovery.Inotify{}
 	changes := watched(t, discovery.WatchConfig{Paths: []string{dir + "/f"}, Share: share})
 	must(t, os.Mkdir(dir+"/..2", 0o755), write(dir+"/..2/f", "two"), link("..2", dir+"/..data"))
 	changed(t, changes)
@@ -127,7 +127,7 @@ func TestWatchOfAPattern(t *testing.T) {
 	changed(t, changes)
 }
 
-// TestPolling: without inotify, and by a clock that says how often.
+// TestPolling: without inotify, and by a clock that shows the interval.
 func TestPolling(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	must(t, write(path, "one"))
@@ -209,9 +209,8 @@ func TestWatchOfWhatIsNoFile(t *testing.T) {
 	changed(t, changes)
 }
 
-// TestSharedNotifications: watches of one inotify instance, of which each hears
-// what is its own, and which ends with the last.
-// A file that no reader takes is not read by the watch either, and its changes are told.
+// TestWatchOfAHugeFile: a file that no reader accepts is not read by the watch either, and its
+// changes are reported.
 func TestWatchOfAHugeFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "endpoints")
@@ -225,8 +224,10 @@ func TestWatchOfAHugeFile(t *testing.T) {
 	changed(t, changes)
 }
 
+// TestSharedNotifications: watches of one inotify instance each receive their own events, and
+// the instance is closed with the last one.
 func TestSharedNotifications(t *testing.T) {
-	dir, share := t.TempDir(), &discovery.Notifications{}
+	dir, share := t.TempDir(), &discovery.Inotify{}
 	before := inotifies(t)
 	t.Run("at work", func(t *testing.T) {
 		var changes []<-chan struct{}
@@ -257,7 +258,7 @@ func TestSharedNotifications(t *testing.T) {
 	changed(t, again)
 }
 
-// inotifies counts this process's inotify instances, where that can be known.
+// inotifies counts this process's inotify instances, if that can be found out.
 func inotifies(t *testing.T) (n int) {
 	t.Helper()
 	for _, what := range leak.Take() {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// plain makes an endpoint of each address.
+// plain returns an endpoint for each address.
 func plain(addresses []netip.Addr, port uint16) []Endpoint {
 	var endpoints []Endpoint
 	slices.SortFunc(addresses, netip.Addr.Compare)
@@ -16,15 +16,15 @@ func plain(addresses []netip.Addr, port uint16) []Endpoint {
 	return endpoints
 }
 
-// A share is an address with what it has of its target's weight.
+// A share is an address with its part of the weight of its target.
 type share struct {
 	address  netip.AddrPort
 	priority uint16
 	weight   float64
 }
 
-// weighted makes endpoints of SRV records and the addresses of their targets,
-// sorted by priority and address.
+// weighted returns endpoints for SRV records and the addresses of their targets, sorted by
+// priority and address.
 func weighted(services []service, found map[string][]netip.Addr) []Endpoint {
 	shares := merge(split(services, found))
 	var endpoints []Endpoint
@@ -44,8 +44,8 @@ func weighted(services []service, found map[string][]netip.Addr) []Endpoint {
 	return endpoints
 }
 
-// split gives each address of a target an equal part of what the target has.
-// Weight 0 is less than any other (RFC 2782: "a very small chance"), or the same for all.
+// split gives each address of a target an equal part of the target's weight. Weight 0 is less
+// than any other (RFC 2782: "a very small chance"), or the same for all.
 func split(services []service, found map[string][]netip.Addr) (shares []share) {
 	for _, s := range services {
 		weight := float64(s.weight)
@@ -60,8 +60,8 @@ func split(services []service, found map[string][]netip.Addr) (shares []share) {
 	return shares
 }
 
-// merge sorts shares and makes one of those of the same address: it has the
-// lowest priority value, and all weights of that.
+// merge sorts shares and merges those of the same address. The result has the lowest priority
+// value, and all weights of that.
 func merge(shares []share) (merged []share) {
 	slices.SortFunc(shares, func(a, b share) int {
 		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.priority, b.priority), cmp.Compare(a.weight, b.weight))
@@ -81,9 +81,9 @@ func merge(shares []share) (merged []share) {
 	return merged
 }
 
-// scale returns whole weights in the proportion of those of level: the smallest
-// that are exact to a hundredth, if [MaxWeight] has room for them, or else the
-// nearest up to it. None is 0.
+// scale returns whole weights in the proportion of those of level. They are the smallest that
+// are exact to a hundredth, if none exceeds [MaxWeight], or else the nearest up to it. None is
+// 0.
 func scale(level []share) []int {
 	largest := 0.0
 	for _, s := range level {

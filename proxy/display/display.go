@@ -1,9 +1,9 @@
-// Package display is how texts of others are shown: names of files, of DNS and of endpoints,
-// what clients send, and errors that quote any of these. A terminal does what control characters
-// say, a log has a line for each record, and a table one for each row.
+// Package display makes texts of others safe to show: names of files, of DNS and of endpoints,
+// data sent by clients, and errors that quote any of these. A terminal obeys control
+// characters, a log has one line for each record, and a table one row for each entry.
 //
-// Names are held to [Check] where they come in; whatever is shown goes through [Text], or, where
-// it is shown as it was formatted, through a [Writer].
+// Names are checked with [Check] on input. On output every text goes through [Text], or
+// through a [Writer] if it is already formatted.
 package display
 
 import (
@@ -15,12 +15,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxName is how many bytes the name of an endpoint or a zone has at most; a name of DNS has
-// fewer.
+// MaxName is the largest length in bytes of the name of an endpoint or a zone. A DNS name is
+// shorter.
 const MaxName = 255
 
-// Check returns an error of one line for a text that is longer than so many bytes, or has a
-// character that cannot be seen, beside spaces.
+// Check returns an error of one line for a text that is longer than most bytes, or has an
+// invisible character other than a space.
 func Check(text string, most int) error {
 	if len(text) > most {
 		return fmt.Errorf("%q… is %d bytes long: write at most %d", start(text), len(text), most)
@@ -33,7 +33,7 @@ func Check(text string, most int) error {
 	return nil
 }
 
-// start is as much of a text as an error quotes.
+// start returns the part of a text that an error quotes.
 func start(text string) string {
 	const most = 80
 	for i := range text {
@@ -44,20 +44,20 @@ func start(text string) string {
 	return text
 }
 
-// seen reports whether the first character of a text can be seen, and is none that stands for
-// bytes that are no text.
+// seen reports whether the first character of a text is visible. A replacement character that
+// stands for invalid bytes is not.
 func seen(r rune, text string) bool {
 	return unicode.IsPrint(r) && (r != utf8.RuneError || strings.HasPrefix(text, "\ufffd"))
 }
 
-// Text returns a text as one line in which every character can be seen: others are written as
-// in Go, \n, \x1b, \u202e.
+// Text returns a text as one line of visible characters. Others are written as in Go, \n,
+// \x1b, \u202e.
 func Text(text string) string { return escape(text, "") }
 
-// Excerpt returns as much of a text as fits into so many bytes, as Text would show it, and
-// ends with an ellipsis if that is not all.
+// Excerpt returns a text as shown by Text, cut to most bytes. If it is cut, it ends with an
+// ellipsis.
 func Excerpt(text string, most int) string {
-	shown := Text(text[:min(len(text), most)]) // each byte makes at least one
+	shown := Text(text[:min(len(text), most)]) // each byte gives at least one
 	if len(shown) <= most && len(text) <= most {
 		return shown
 	}
@@ -72,8 +72,7 @@ func Excerpt(text string, most int) string {
 	return shown[:cut] + more
 }
 
-// Lines returns a text of several lines in which every character can be seen, beside the ends
-// of lines.
+// Lines returns a text of several lines with visible characters and line ends only.
 func Lines(text string) string { return escape(text, "\n") }
 
 func escape(text, but string) string {
@@ -108,16 +107,16 @@ func escape(text, but string) string {
 	return b.String()
 }
 
-// A Writer passes on what was formatted, JSON or lines of a log, with each character that
-// a terminal obeys, or that ends a line for some, written as JSON writes it, \u009b: JSON stays what it
-// says. The ends of lines and tabs stay. It is not safe for concurrent use unless the one that
-// it passes to is, and each Write has whole characters.
+// A Writer passes on formatted text, JSON or lines of a log. Characters that a terminal obeys,
+// or that end a line for some programs, are written as in JSON, \u009b, so that JSON keeps its
+// meaning. Line ends and tabs stay. A Writer is safe for concurrent use only if the underlying
+// writer is. Each Write must have whole characters.
 type Writer struct{ to io.Writer }
 
-// NewWriter returns a Writer that passes on to another one.
+// NewWriter returns a Writer that writes to another one.
 func NewWriter(to io.Writer) Writer { return Writer{to} }
 
-// Write implements [io.Writer]: n is of what was given.
+// Write implements [io.Writer]. The count n is that of p, not of the written bytes.
 func (w Writer) Write(p []byte) (n int, err error) {
 	text := string(p)
 	if !strings.ContainsFunc(text, obeyed) && utf8.Valid(p) {
@@ -128,7 +127,7 @@ func (w Writer) Write(p []byte) (n int, err error) {
 		if obeyed(r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 		} else {
-			b.WriteRune(r) // and U+FFFD for what is no character
+			b.WriteRune(r) // invalid bytes become U+FFFD
 		}
 	}
 	if _, err := io.WriteString(w.to, b.String()); err != nil {
@@ -137,8 +136,8 @@ func (w Writer) Write(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
-// obeyed reports whether a terminal may do something else with a character than to show it:
-// control characters, and those that turn the direction of others or end a line.
+// obeyed reports whether a terminal may obey a character instead of showing it. These are
+// control characters, and those that change the direction of others or end a line.
 func obeyed(r rune) bool {
 	switch {
 	case r == '\n' || r == '\t':

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/display"
 )
 
-// hostile are texts that nobody means well with.
+// hostile are malicious texts.
 var hostile = []string{
 	"\x1b[2J\x1b]0;owned\a", "a\nb", "a\r\nb", "a\tb", "\x00", "\x7f", "\u009b31m", "\x9b31m", "\u2028", "\u2029", "\u202egnp.exe", "\u2066x\u2069",
 	"\u200e\u200f\u061c", "\xff\xfe", "\xed\xa0\x80", "a\u0301", "日本", "é", `\x1b`, "'\"\\", " ", "", "\ufffd", "\ufeff", "\u00a0", "\U000e0041", "\b\b\bgone", "\v\f",
@@ -37,7 +37,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestExcerpt is one line, that of Text, and never longer than it may be.
+// TestExcerpt: an excerpt is one line, that of Text, and never longer than its limit.
 func TestExcerpt(t *testing.T) {
 	for _, text := range append(hostile, strings.Join(hostile, ""), strings.Repeat("日", 20), strings.Repeat("a", 20), strings.Repeat("\x00", 20)) {
 		for most := 3; most < 90; most++ {
@@ -64,8 +64,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// moves reports whether a text has a character that does something to a terminal, or is no
-// character.
+// moves reports whether a text has a character that a terminal obeys, or has invalid bytes.
 func moves(text, but string) bool {
 	return !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool {
 		return (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || unicode.In(r, unicode.Zl, unicode.Zp)) && !strings.ContainsRune(but, r)
@@ -88,8 +87,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// FuzzWriter: JSON that goes through a writer says what it said, and the log has a line for
-// each record.
+// FuzzWriter: JSON keeps its meaning through a writer, and the log has one line for each
+// record.
 func FuzzWriter(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)

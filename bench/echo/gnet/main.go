@@ -57,7 +57,7 @@ func listening(e gnet.Engine) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// OnTraffic sends back what has come.
+// OnTraffic sends back all received bytes.
 func (s *server) OnTraffic(c gnet.Conn) gnet.Action {
 	in, err := c.Next(-1)
 	if err != nil {
@@ -69,8 +69,8 @@ func (s *server) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// logger leaves standard output to the one line that is expected there, and says
-// what went wrong. That a client hung up is no news.
+// logger leaves standard output to the one line that is expected there, and writes errors to
+// standard error. A client's end is not logged.
 type logger struct{}
 
 func (logger) Debugf(string, ...any) {}

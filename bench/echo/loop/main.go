@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// bufferSize is what is read at once, in bytes, into one buffer for each loop.
+	// bufferSize is the size of a read, in bytes, into one buffer for each loop.
 	bufferSize = 64 << 10
 	// turn is how often a connection is read before the others have their turn.
 	turn = 16
@@ -38,7 +38,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	// What is accepted inherits it.
+	// Accepted connections inherit it.
 	if err := syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
@@ -57,7 +57,7 @@ func run() error {
 		return err
 	}
 	go func() { part.Wait(); g.Stop() }()
-	return errors.Join(g.Run(), g.Close()) // the end of the process closes what is open
+	return errors.Join(g.Run(), g.Close()) // the end of the process closes the open descriptors
 }
 
 // worker is a loop and its buffer.
@@ -92,7 +92,7 @@ type conn struct {
 	fd      int // owned
 	id      loop.ID
 	waiting []byte // to be sent
-	ended   bool   // an end was told, which a read will meet
+	ended   bool   // an event reported an end, which a read will meet
 }
 
 // begin is called on the worker's loop.
@@ -127,7 +127,7 @@ func (c *conn) Ready(_ uint8, events loop.Events) {
 	c.w.loop.Again(c.id)
 }
 
-// send sends b, and reports whether all of it went: what did not waits.
+// send sends b, and reports whether all of it went; the rest waits.
 func (c *conn) send(b []byte) bool {
 	n, err := syscall.Write(c.fd, b)
 	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {

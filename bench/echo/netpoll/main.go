@@ -44,8 +44,8 @@ func run() error {
 	}
 }
 
-// echo sends back what has come. The bytes are lent until Release, so they are
-// copied into the writer's memory first.
+// echo sends back all received bytes. The bytes are lent until Release, so they are copied
+// into the writer's memory first.
 func echo(_ context.Context, c netpoll.Connection) error {
 	r, w := c.Reader(), c.Writer()
 	in, err := r.Next(r.Len())

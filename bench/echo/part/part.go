@@ -1,5 +1,5 @@
-// Package part is what an echo server of `penstock bench echo-servers` has to
-// do besides echoing: say where it listens, and end with its standard input.
+// Package part is the tasks of an echo server of `penstock-bench echo-servers` besides
+// echoing: print its address, and end with its standard input.
 package part
 
 import (
@@ -15,7 +15,7 @@ func Listening(address string) error {
 	}{address})
 }
 
-// Wait returns when standard input ends: whoever measures is gone, or done.
+// Wait returns when standard input ends: the measuring process is gone, or done.
 func Wait() { _, _ = io.Copy(io.Discard, os.Stdin) }
 
 // Address is where every server listens: a free port of loopback.

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/bench/echo/part"
 )
 
-// bufferSize is what each connection reads into, in bytes: more than any message.
+// bufferSize is the buffer of each connection, in bytes: more than any message.
 const bufferSize = 16 << 10
 
 func main() {
@@ -38,7 +38,7 @@ func accept(l net.Listener) {
 	}
 }
 
-// echo sends back what comes on c, which it owns.
+// echo sends back all bytes received on c, which it owns.
 func echo(c net.Conn) {
 	defer c.Close()
 	buf := make([]byte, bufferSize)

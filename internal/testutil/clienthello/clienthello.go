@@ -1,4 +1,4 @@
-// Package clienthello has what a TLS client says first.
+// Package clienthello makes the first bytes of a TLS client.
 package clienthello
 
 import (
@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Of returns what a client of crypto/tls sends before anybody answers: one record.
+// Of returns the bytes that a client of crypto/tls sends before there is an answer: one
+// record.
 func Of(t testing.TB, cfg *tls.Config) []byte {
 	t.Helper()
 	var sent recorder
@@ -27,7 +28,7 @@ func Named(t testing.TB, name string, protocols ...string) []byte {
 	return Of(t, &tls.Config{ServerName: name, NextProtos: protocols})
 }
 
-// A recorder is a connection whose peer hears, and says nothing.
+// A recorder is a connection with a peer that never sends.
 type recorder struct{ bytes.Buffer }
 
 func (r *recorder) Read([]byte) (int, error)         { return 0, io.EOF }

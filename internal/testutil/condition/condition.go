@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what happens soon on a quiet machine.
+// Patience is how long a test waits for an event that comes soon on a quiet machine.
 const Patience = 30 * time.Second
 
 // pause is between two looks.
 const pause = time.Millisecond
 
-// Await waits until holds says so, and fails the test if it does not within [Patience]: what
-// says what was waited for. It must be called by the test's goroutine.
+// Await waits until holds returns true, and fails the test if it does not within [Patience]:
+// what names the condition. It must be called by the test's goroutine.
 func Await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	await(t, what, holds, Patience)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"testing"
 	"time"
 
 	"go.uber.org/goleak"
@@ -20,10 +19,10 @@ import (
 // clean binary does not wait.
 const patience = 30 * time.Second
 
-// Main runs the tests, then exits: with their code if they failed, with 1 if a
-// descriptor or a goroutine that was not there before is left, with 0 otherwise.
-// What leaked is listed on standard error.
-func Main(m *testing.M) { os.Exit(run(m.Run, os.Stderr, patience)) }
+// Main runs the tests, m is a [*testing.M] as a rule, then exits: with their code if they
+// failed, with 1 if a descriptor or a goroutine that was not there before is left, with 0
+// otherwise. Leaks are listed on standard error.
+func Main(m interface{ Run() int }) { os.Exit(run(m.Run, os.Stderr, patience)) }
 
 // run is Main without the exit.
 func run(tests func() int, w io.Writer, patience time.Duration) int {
@@ -72,9 +71,9 @@ func ended(before goleak.Option, patience time.Duration) error {
 	}
 }
 
-// settle waits until nothing is open that was not before, and returns what
-// still is when patience is over. Descriptors may be held by finalizers (the
-// standard library's splice pipes are), so each look follows a collection.
+// settle waits until nothing is open that was not before, and returns the leaks when patience
+// is over. Descriptors may be held by finalizers (the standard library's splice pipes are), so
+// each look follows a collection.
 func settle(before Snapshot, patience time.Duration) []string {
 	deadline := time.Now().Add(patience)
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -87,9 +86,9 @@ func settle(before Snapshot, patience time.Duration) []string {
 	}
 }
 
-// Snapshot is the set of open descriptors at one moment: for each number, what
-// /proc/self/fd says it is, such as "socket:[81]" or a path. It is empty on
-// systems without that directory.
+// Snapshot is the set of open descriptors at one moment: for each number, its target in
+// /proc/self/fd, such as "socket:[81]" or a path. It is empty on systems without that
+// directory.
 type Snapshot map[int]string
 
 // Take returns the descriptors that are open now. Descriptors opened or closed

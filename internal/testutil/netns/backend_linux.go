@@ -17,12 +17,12 @@ import (
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
-// A Manner is what a backend does with its connections.
+// A Manner is how a backend treats its connections.
 type Manner string
 
 // The manners of a [Backend].
 const (
-	Echo   Manner = "echo"   // sends its name as a line, then what it gets
+	Echo   Manner = "echo"   // sends its name as a line, then the bytes that it gets
 	Reset  Manner = "reset"  // resets each at once
 	Silent Manner = "silent" // accepts and never sends
 )
@@ -34,7 +34,7 @@ type Backend struct {
 	cmd  *exec.Cmd
 }
 
-// asBackend tells a process in its environment to be a backend, and of what kind.
+// asBackend is the environment variable that makes a process a backend, and of which kind.
 const asBackend = "PENSTOCK_TEST_BACKEND"
 
 // Backend starts a backend on the host, and returns when it listens. Port 0 is a
@@ -57,17 +57,16 @@ func (h *Host) Backend(name string, manner Manner, at netip.AddrPort) *Backend {
 	return &Backend{Addr: addr, host: h, cmd: cmd}
 }
 
-// Kill ends the process as the kernel does for want of memory: its connections are
-// reset or ended by the kernel, and nobody listens any more.
+// Kill ends the process as the kernel does for want of memory: its connections are reset or
+// ended by the kernel, and nothing listens any more.
 func (b *Backend) Kill() {
 	b.host.t.Helper()
 	b.signal(syscall.SIGKILL)
 	_ = b.cmd.Wait()
 }
 
-// Freeze stops the process (SIGSTOP), and returns when it stands still: the kernel
-// still takes connections for it and acknowledges what they send, and nothing
-// comes back.
+// Freeze stops the process (SIGSTOP), and returns when it stands still: the kernel still takes
+// connections for it and acknowledges their bytes, and nothing comes back.
 func (b *Backend) Freeze() {
 	b.host.t.Helper()
 	b.signal(syscall.SIGSTOP)

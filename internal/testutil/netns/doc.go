@@ -1,6 +1,6 @@
-// Package netns makes networks for tests of what goes wrong in one: hosts that are
-// network namespaces, links between them, routes that are removed, and backends
-// that are processes of their own, to be killed or frozen.
+// Package netns makes networks for tests of their failures: hosts that are network namespaces,
+// links between them, routes that are removed, and backends that are processes of their own,
+// to be killed or frozen.
 //
 //	func TestMain(m *testing.M) {
 //		netns.Main() // serves, in the processes that Backend starts
@@ -15,7 +15,7 @@
 //		link := here.Join(there)
 //		backend := there.Backend("one", netns.Echo, netip.AddrPortFrom(link.Far, 5432))
 //		...
-//		there.Silence(link.Near) // what it sends to us is lost without a word
+//		there.Silence(link.Near) // its packets to us are lost without a word
 //	}
 //
 //	here: the test's process             there

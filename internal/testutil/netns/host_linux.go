@@ -77,9 +77,8 @@ func Here(t testing.TB) *Host {
 	return &Host{t: t, tid: os.Getpid()}
 }
 
-// New makes a host that is joined to nobody; its loopback is up. The test is
-// skipped for those who may not have one. It ends with the test, and whatever runs
-// in it.
+// New makes a host without links; its loopback is up. The test is skipped for users that may
+// not have one. It ends with the test, and so does every process in it.
 func New(t testing.TB) *Host {
 	t.Helper()
 	need(t)
@@ -218,22 +217,21 @@ func (h *Host) Address(a netip.Addr) {
 	h.IP("address add %v dev lo nodad", a) // or it is of no use for a moment
 }
 
-// Route sends what goes to a by way of a neighbor.
+// Route sends packets to a by way of a neighbor.
 func (h *Host) Route(a, via netip.Addr) {
 	h.t.Helper()
 	h.IP("route add %v via %v", a, via)
 }
 
-// RemoveRoute removes the route to a that Route, Silence or Prohibit has made.
-// Where no other one is left, connect(2) and what is sent then fail with
-// ENETUNREACH.
+// RemoveRoute removes the route to a that Route, Silence or Prohibit has made. Where no other
+// one is left, connect(2) and sends then fail with ENETUNREACH.
 func (h *Host) RemoveRoute(a netip.Addr) {
 	h.t.Helper()
 	h.IP("route del %v", a)
 }
 
-// Silence drops what the host sends to a, without a word: who connects from
-// there to this host hears nothing. RemoveRoute ends it.
+// Silence drops packets of the host to a, without a word: a client that connects from there to
+// this host gets no answer. RemoveRoute ends it.
 func (h *Host) Silence(a netip.Addr) {
 	h.t.Helper()
 	h.IP("route add blackhole %v", a)
@@ -246,8 +244,8 @@ func (h *Host) Prohibit(a netip.Addr) {
 	h.IP("route add unreachable %v", a)
 }
 
-// Cut takes the link down: what was reached by it is silent or unreachable, and
-// routes over it are gone.
+// Cut takes the link down: hosts behind it are silent or unreachable, and routes over it are
+// gone.
 func (h *Host) Cut(l Link) {
 	h.t.Helper()
 	h.IP("link set %s down", l.Device)

@@ -1,6 +1,6 @@
-// Package pipequota keeps tests that need pipes apart from those that take all that there
-// are. What an ordinary user may have of them (pipe-user-pages-soft, pipe(7)) all of the
-// user's processes share, the tests of other packages among them. Beyond that the kernel
+// Package pipequota keeps tests that need pipes apart from those that take all that there are.
+// The pipes that an ordinary user may have (pipe-user-pages-soft, pipe(7)) are shared by all
+// of the user's processes, the tests of other packages among them. Beyond that the kernel
 // makes pipes of two pages, and does not enlarge any, so that Penstock copies.
 //
 // A test that fails without pipes calls [Share]; one that takes more than a small part of

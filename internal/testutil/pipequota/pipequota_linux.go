@@ -108,8 +108,8 @@ func await(t testing.TB) {
 }
 
 // acquire locks the user's pipes if a quota binds this process (fs/pipe.c,
-// pipe_is_unprivileged_user). Who locks them holds the gate meanwhile, so that those who
-// share them do not keep the one away for ever who wants to spend them.
+// pipe_is_unprivileged_user). A process that locks them holds the gate meanwhile, so that
+// processes that share them do not keep the one away for ever that wants to spend them.
 func acquire(how int) (*os.File, error) {
 	if os.Getenv(holder) != "" {
 		return nil, nil
@@ -127,7 +127,7 @@ func acquire(how int) (*os.File, error) {
 }
 
 // lock locks a file of the user's (flock(2)) until it is closed. Without a directory for it,
-// which a user has of whom there are other processes, it returns nil, which may be closed.
+// which a user with other processes has, it returns nil, which may be closed.
 func lock(name string, how int) (*os.File, error) {
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("penstock-test-pipes-%d.%s", os.Getuid(), name))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -148,12 +148,13 @@ func lock(name string, how int) (*os.File, error) {
 // starts, and waits for, do not wait for it in their turn.
 const holder = "PENSTOCK_TEST_PIPES"
 
-// room reports whether a pipe can be had of 1 MiB, or of what pipes may have on this machine.
+// room reports whether a pipe can be had of 1 MiB, or of the most that pipes may have on this
+// machine.
 func room(t testing.TB) bool {
 	t.Helper()
 	r, w, err := sys.Pipe2(sys.O_CLOEXEC)
 	if err != nil {
-		return err != syscall.ENFILE // the hard quota; what else there is has other reasons
+		return err != syscall.ENFILE // the hard quota; other errors have other reasons
 	}
 	defer sys.Close(r)
 	defer sys.Close(w)

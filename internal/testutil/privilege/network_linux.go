@@ -7,11 +7,10 @@ import (
 	"testing"
 )
 
-// Network is Ordinary for a network that nobody else sees: the test goes on in a
-// child whose network namespace is new, with nothing in it but a loopback device
-// that is down, and in which it may do what root may. Without CAP_SYS_ADMIN that
-// takes a user namespace, where the user looks like root; the test is skipped
-// where that is forbidden too.
+// Network is Ordinary for a private network: the test goes on in a child whose network
+// namespace is new, with nothing in it but a loopback device that is down, and in which it has
+// the rights of root. Without CAP_SYS_ADMIN that takes a user namespace, where the user looks
+// like root; the test is skipped where that is forbidden too.
 func Network(t *testing.T) bool {
 	t.Helper()
 	if inChild(t) {

@@ -9,11 +9,10 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Ordinary reports whether the test shall go on: it does as an ordinary user. A
-// process of root's runs t in a child without capabilities, and returns false once the
-// child has passed. Its user and group id no other process has, so that what a user may
-// have in total, pipes for one, is the child's alone. A process of anybody else's goes on
-// as it is.
+// Ordinary reports whether the test shall go on: it does as an ordinary user. A process of
+// root's runs t in a child without capabilities, and returns false once the child has passed.
+// No other process has its user and group id, so that the quotas of a user, pipes for one, are
+// the child's alone. A process of any other user goes on as it is.
 func Ordinary(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -30,8 +29,8 @@ func Ordinary(t *testing.T) bool {
 	return false
 }
 
-// Alone is Ordinary for a test of what a user may have in total: it is skipped for anybody
-// but root, of whom other processes run.
+// Alone is Ordinary for a test of a user's quotas: it is skipped for users other than root,
+// which have other processes.
 func Alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 && !inChild(t) {

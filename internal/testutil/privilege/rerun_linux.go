@@ -13,8 +13,8 @@ import (
 // marker names, in the child's environment, the test that it is to run.
 const marker = "PENSTOCK_TEST_RERUN"
 
-// Self is the running program. Unlike its path it can be executed by a user who
-// may not enter the directory that it lies in.
+// Self is the running program. Unlike its path it can be executed by a user that may not enter
+// the directory that it lies in.
 const Self = "/proc/self/exe"
 
 // inChild reports whether this process was started to run t.

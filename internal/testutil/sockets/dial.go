@@ -25,8 +25,8 @@ func Dial(t testing.TB, address string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// ReadLine reads up to the end of a line, which it takes away, and not a byte beyond it: what
-// follows stays in the socket. With an error comes what was read before.
+// ReadLine reads up to the end of a line, which it takes away, and not a byte beyond it: the
+// rest stays in the socket. With an error comes the beginning of the line.
 func ReadLine(c net.Conn) (string, error) {
 	var line strings.Builder
 	for one := make([]byte, 1); ; line.WriteByte(one[0]) {

@@ -10,16 +10,16 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Refusing returns a loopback address on which nobody listens, and that nobody else
-// gets until the test ends.
+// Refusing returns a loopback address on which nothing listens, and that no other process gets
+// until the test ends.
 func Refusing(t testing.TB) string {
 	t.Helper()
 	_, addr := bound(t)
 	return addr
 }
 
-// Silent returns the address of a listener whose accept queue is full, so that the
-// kernel drops what comes, until the test ends.
+// Silent returns the address of a listener whose accept queue is full, so that the kernel
+// drops connects, until the test ends.
 func Silent(t testing.TB) string {
 	t.Helper()
 	fd, addr := bound(t)

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// Port returns a port at which nobody listens, and which the kernel gives to nobody until
+// Port returns a port at which nothing listens, and which the kernel gives to no process until
 // the test ends, at no address: a socket is bound to it, with SO_REUSEADDR, and does not
-// listen. Connections to it are refused until somebody listens there who asks for it by its
-// number and with that option, as package net and Penstock do
-// (net/ipv4/inet_connection_sock.c, inet_csk_get_port).
+// listen. Connections to it are refused until a listener asks for it by its number and with
+// that option, as package net and Penstock do (net/ipv4/inet_connection_sock.c,
+// inet_csk_get_port).
 func Port(t testing.TB) string {
 	t.Helper()
 	const everywhere = syscall.SOCK_STREAM | syscall.SOCK_CLOEXEC

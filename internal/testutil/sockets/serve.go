@@ -19,7 +19,7 @@ func Serve(t testing.TB, l net.Listener, handle func(net.Conn)) {
 		for {
 			c, err := l.Accept()
 			switch {
-			case errors.Is(err, syscall.EMFILE): // what is tested has taken all descriptors
+			case errors.Is(err, syscall.EMFILE): // the tested code has taken all descriptors
 				time.Sleep(time.Millisecond)
 				continue
 			case err != nil:
@@ -45,7 +45,6 @@ func Server(t testing.TB, handle func(net.Conn)) (address string) {
 	return l.Addr().String()
 }
 
-// Echo is for Serve: it sends back what it gets, and its end of file. It is wrapped,
-// so that package net does not splice: its pipes would be descriptors that come and
-// go.
+// Echo is for Serve: it sends its bytes back, and its end of file. It is wrapped, so that
+// package net does not splice: its pipes would be descriptors that come and go.
 func Echo(c net.Conn) { _, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) }

@@ -41,7 +41,7 @@ func pair(t testing.TB, network, address string) (client, server net.Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// The kernel completes the connection before anybody accepts it.
+	// The kernel completes the connection before it is accepted.
 	client, err = net.Dial(network, l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

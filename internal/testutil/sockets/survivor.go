@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// A Survivor is the peer of one that resets its connection. What its calls answer tells a
-// reset from an end of file.
+// A Survivor is the peer of one that resets its connection. The results of its calls
+// distinguish a reset from an end of file.
 type Survivor struct {
 	Reads, Writes bool
-	Read, Write   error // what has ended its calls; nil: it makes none
+	Read, Write   error // the error that has ended its calls; nil: it makes none
 }
 
 // Live reads, and writes pieces, until its calls fail. An end of file ends reading alone.
@@ -36,17 +36,17 @@ func (s *Survivor) Live(c net.Conn, piece []byte) {
 	calls.Wait()
 }
 
-// WasReset reports whether the connection was reset without an end of file before. The
-// kernel gives a socket one error, to whichever call comes first (sk_err): ECONNRESET, but
-// EPIPE if a FIN has been received (net/ipv4/tcp_input.c, tcp_reset). A read that comes after
-// a write has got it answers as at an end of file, so what the read says is not enough.
+// WasReset reports whether the connection was reset without an end of file before. The kernel
+// gives a socket one error, to whichever call comes first (sk_err): ECONNRESET, but EPIPE if a
+// FIN has been received (net/ipv4/tcp_input.c, tcp_reset). A read that comes after a write has
+// got it answers as at an end of file, so the result of the read is not enough.
 func (s *Survivor) WasReset() bool {
 	return errors.Is(s.Read, syscall.ECONNRESET) || errors.Is(s.Write, syscall.ECONNRESET)
 }
 
-// Collected reports whether its own write has taken the error, so that its read has met what
-// looks like an end of file.
+// Collected reports whether its own write has taken the error, so that its read has met an
+// apparent end of file.
 func (s *Survivor) Collected() bool { return s.WasReset() && errors.Is(s.Read, io.EOF) }
 
-// String says what has ended its calls.
+// String has the errors that have ended its calls.
 func (s *Survivor) String() string { return fmt.Sprintf("read: %v, write: %v", s.Read, s.Write) }

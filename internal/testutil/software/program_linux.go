@@ -17,8 +17,8 @@ import (
 // machine.
 const Patience = 30 * time.Second
 
-// Build builds programs of this module, by their packages below its top, into a directory
-// that is removed at the end of the test; they have the race detector if the test has.
+// Build builds programs, by their import paths, into a directory that is removed at the end of
+// the test; they have the race detector if the test has.
 func Build(t testing.TB, packages ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -27,7 +27,6 @@ func Build(t testing.TB, packages ...string) (dir string) {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, packages...)...)
-	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
@@ -69,8 +68,8 @@ func Postgres(t testing.TB) (bin string) {
 	return filepath.Dir(slices.Max(found))
 }
 
-// Run runs a client to its end and returns what it printed; it fails the test unless the
-// client succeeds.
+// Run runs a client to its end and returns its output; it fails the test unless the client
+// succeeds.
 func Run(t testing.TB, command ...string) string {
 	t.Helper()
 	return RunAs(t, nil, "", command...)

@@ -131,7 +131,7 @@ func Dir(t testing.TB, u *user.User) string {
 	return dir
 }
 
-// Ordinary returns whom root runs those servers as that refuse to run as root; nil where
+// Ordinary returns the user as which root runs servers that refuse to run as root; nil where
 // the test is an ordinary user already.
 func Ordinary(t testing.TB) *user.User {
 	t.Helper()
@@ -147,7 +147,8 @@ func Ordinary(t testing.TB) *user.User {
 	return nil
 }
 
-// Credential returns what makes a process that of u; nil for the test's own user.
+// Credential returns the attribute that makes a process that of u; nil for the test's own
+// user.
 func Credential(t testing.TB, u *user.User) *syscall.Credential {
 	t.Helper()
 	if u == nil {

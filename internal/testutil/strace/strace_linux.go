@@ -64,7 +64,7 @@ func Attach(t testing.TB, pid int, names ...string) *Counter {
 	return c
 }
 
-// lacks skips the test for what the machine lacks.
+// lacks skips the test because the machine lacks something.
 func lacks(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") != "" {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/proxy/cli"
+)
+
+// Run serves until standard input ends. It takes no notice of signals: a child
+// ends with its parent.
+func (c *partCmd) Run(e *cli.Env) error {
+	return bench.RunPart(context.Background(), c.Part, c.Args, os.Stdin, e.Stdout)
+}
+
+// errInterrupted is the end of a measurement by a signal.
+var errInterrupted = errors.New("interrupted")
+
+// maxSeconds is a week.
+const maxSeconds = 7 * 24 * 60 * 60
+
+// partCmd is a part of a measurement in a process of its own. It ends with its standard
+// input, which its parent holds.
+type partCmd struct {
+	Part string   `arg:"" help:"Which part."`
+	Args []string `arg:"" optional:"" help:"Its arguments."`
+}
+
+// thisProgram returns this program, of which the measurements run parts.
+func thisProgram() (contestant.Program, error) {
+	self, err := os.Executable()
+	return contestant.Program{Path: self, Name: os.Args[0], Part: []string{"part"}}, err
+}
+
+// programFlag is the flag of commands that measure the penstock program.
+type programFlag struct {
+	Penstock string `placeholder:"PATH" help:"The penstock program to measure (default: the one beside this program, or in PATH)."`
+}
+
+// program returns this program and the penstock program.
+func (f *programFlag) program() (contestant.Program, error) {
+	p, err := thisProgram()
+	if err != nil {
+		return p, err
+	}
+	p.Proxy, p.Run = []string{"proxy"}, []string{"run"}
+	p.PenstockPath, err = penstockProgram(f.Penstock, p.Path)
+	return p, err
+}
+
+// penstockProgram returns the path of the penstock program.
+func penstockProgram(path, self string) (string, error) {
+	if path != "" {
+		found, err := exec.LookPath(path)
+		if err != nil {
+			return "", cli.Usagef("--penstock: %w", err)
+		}
+		return found, nil
+	}
+	if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "penstock")); err == nil {
+		return beside, nil
+	}
+	found, err := exec.LookPath("penstock")
+	if err != nil {
+		return "", fmt.Errorf("no penstock program beside %s or in PATH: go install github.com/penstock/penstock/proxy/cmd/penstock@latest, or write --penstock PATH", self)
+	}
+	return found, nil
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
+)
+
+// patience bounds every wait of a test.
+const patience = 30 * time.Second
+
+// TestMain is the program itself if it is called by the program's name, as by the scripts. The
+// penstock program is built once, and is in PATH.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == programName {
+		main()
+	}
+	dir, err := os.MkdirTemp("", "penstock-bench-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err == nil {
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", dir+"/", "github.com/penstock/penstock/proxy/cmd/penstock").CombinedOutput(); err != nil {
+			err = fmt.Errorf("go build: %w: %s", err, out)
+		}
+	}
+	if err == nil {
+		err = os.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	leak.Main(&testRun{m, dir})
+}
+
+// testRun is the tests, and the directory that is theirs.
+type testRun struct {
+	tests *testing.M
+	dir   string
+}
+
+// Run runs the tests and removes the directory.
+func (r *testRun) Run() int {
+	defer os.RemoveAll(r.dir)
+	return r.tests.Run()
+}
+
+// TestScripts runs testdata/script.
+func TestScripts(t *testing.T) {
+	pipequota.Share(t)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireUniqueNames:  true,
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			bin := filepath.Join(e.WorkDir, ".bin")
+			if err := os.Mkdir(bin, 0o755); err != nil {
+				return err
+			}
+			e.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+			return os.Symlink(program, filepath.Join(bin, programName))
+		},
+	})
+}
+
+// TestPenstockProgram: the program to measure is the named one, or the one beside this one, or
+// the one in PATH.
+func TestPenstockProgram(t *testing.T) {
+	put := func(dir string) string {
+		path := filepath.Join(dir, "penstock")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	beside, inPath := t.TempDir(), t.TempDir()
+	self := filepath.Join(beside, programName)
+	t.Setenv("PATH", inPath)
+	if got, err := penstockProgram("", self); err == nil {
+		t.Errorf("%s is found, where there is none", got)
+	}
+	want := put(inPath)
+	if got, err := penstockProgram("", self); got != want || err != nil {
+		t.Errorf("%s, %v, want that in PATH, %s", got, err, want)
+	}
+	named := want
+	want = put(beside)
+	if got, err := penstockProgram("", self); got != want || err != nil {
+		t.Errorf("%s, %v, want that beside, %s", got, err, want)
+	}
+	if got, err := penstockProgram(named, self); got != named || err != nil {
+		t.Errorf("%s, %v, want the named one, %s", got, err, named)
+	}
+	if _, err := penstockProgram(filepath.Join(beside, "none"), self); err == nil {
+		t.Error("a program that is not there is found")
+	}
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/handshake"
+	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/proxy/cli"
+)
+
+// tlsFormat is the number of the document's form.
+const tlsFormat = 1
+
+// tlsDocument is the document of --json.
+type tlsDocument struct {
+	benchHead
+	hostInfo
+	*handshake.Report
+}
+
+// measured reports whether there is anything.
+func (d *tlsDocument) measured() bool {
+	return d.Report != nil && len(d.Rows) > 0 && d.Rows[0].Median != nil
+}
+
+// Run measures and reports.
+func (c *benchTLSCmd) Run(e *cli.Env) error {
+	d := &tlsDocument{benchHead: newBenchHead(e, tlsFormat)}
+	return measureDocument(e, "tls", c.JSON, d, func(ctx context.Context) error { return c.measure(ctx, e, d) })
+}
+
+// measure compares.
+func (c *benchTLSCmd) measure(ctx context.Context, e *cli.Env, d *tlsDocument) (err error) {
+	rounds, seconds := 6, 1.0
+	if c.Quick {
+		rounds, seconds = 2, 0.3
+	}
+	s := handshake.Setup{
+		Binaries: c.Binary, Sink: [2]string{bench.PartSink, strconv.Itoa(runtime.NumCPU())}, Threads: runtime.NumCPU(),
+		Rounds: given(c.Rounds, rounds), Trial: time.Duration(given(c.Seconds, seconds) * float64(time.Second)), Workers: c.Clients,
+		Watch: func(p handshake.Progress) {
+			fmt.Fprintf(e.Stderr, "round %d of %d  %-14s %s new handshakes/s\n", p.Round, p.Rounds, p.Contestant, report.Count(float64(p.Figures.New)))
+		},
+	}
+	if s.Program, err = c.program(); err != nil {
+		return err
+	}
+	if s.Dir, err = os.MkdirTemp("", "penstock-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(s.Dir)
+	s.Group = d.group()
+	defer s.Group.Close()
+	fmt.Fprintln(e.Stderr, "Proxies, a server and a client, each a process of its own. Ctrl-C ends it and reports what was measured until then.")
+	d.Report, err = handshake.Measure(ctx, s)
+	return err
+}
+
+func (d *tlsDocument) print(e *cli.Env) {
+	p := newDocumentPage(e)
+	p.heading("A listener that terminates TLS")
+	f := d.benchHead.facts(d.network())
+	f.add("method", "%s, trials of %s, %d clients; the contestants take turns in alternating order", rounds(d.Rounds), report.Seconds(float64(d.Trial)), d.Workers)
+	for _, r := range d.Rows {
+		f.add(r.Contestant, "%s; %s", r.About, r.Agreed+r.Failed)
+	}
+	p.header(&d.benchHead, f)
+	p.line("")
+	p.table(d.handshakes())
+	p.line("")
+	p.table(d.messages())
+	p.heading("How to read it")
+	p.prose(`hs/s: connections with a handshake, 64 bytes there and back, and an end. CPU: the proxy's for each. resumed: those whose handshake the server
+		resumed, of all that had a ticket. plain: the same without TLS. A message is 64 bytes there and back on one connection, its median; added: how much
+		longer that takes than through the same proxy without TLS, the client's own part in it. A ratio is Penstock's figure divided by this one's, the median of the rounds'.`)
+}
+
+// handshakes has a row for each contestant.
+func (d *tlsDocument) handshakes() *report.Table {
+	t := new(report.Table)
+	t.Row("", "new hs/s", "ratio", "CPU", "ratio", "resumed hs/s", "ratio", "CPU", "ratio", "resumed", "plain/s", "CPU")
+	for i, r := range d.Rows {
+		m := r.Median
+		if m == nil {
+			continue
+		}
+		ratio := func(figure string) string { return ratioOf(r.Ratio(figure), i == 0) }
+		t.Row(r.Contestant, report.Count(float64(m.New)), ratio("new_handshakes_per_second"), told(m.NewCPU), ratio("new_cpu_seconds"),
+			report.Count(float64(m.Resumed)), ratio("resumed_handshakes_per_second"), told(m.ResumedCPU), ratio("resumed_cpu_seconds"),
+			fmt.Sprintf("%.0f %%", 100*float64(m.Share)), report.Count(float64(m.Plain)), told(m.PlainCPU))
+	}
+	return t
+}
+
+// messages has a row for each contestant.
+func (d *tlsDocument) messages() *report.Table {
+	t := new(report.Table)
+	t.Row("", "message", "p99", "plain", "added", "ratio", "CPU")
+	for i, r := range d.Rows {
+		if m := r.Median; m != nil {
+			t.Row(r.Contestant, told(m.Message), told(m.MessageP99), told(m.Unsealed), told(m.Added), ratioOf(r.Ratio("added_seconds"), i == 0), told(m.MessagesCPU))
+		}
+	}
+	return t
+}

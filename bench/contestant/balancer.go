@@ -1,0 +1,100 @@
+package contestant
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"text/template"
+)
+
+// The names of the kinds that are `penstock run`.
+const (
+	RunName       = "penstock-run"
+	RealisticName = "penstock-run-realistic"
+)
+
+// balancer starts `penstock run` with a file.
+type balancer struct{ text *template.Template }
+
+var smallestFile = template.Must(template.New("smallest").Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink}]
+upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
+`))
+
+// terminatingFile terminates TLS.
+var terminatingFile = template.Must(template.New("terminating").Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, tls: {certificates: [{cert: "{{.Certificate}}", key: "{{.Certificate}}"}]}}]
+upstreams: [{name: sink, endpoints: ["{{.Upstream}}"], health_check: off}]
+`))
+
+// Terminating returns kinds that terminate TLS with Setting.Certificate, and forward its
+// content: Penstock first.
+func Terminating(threads int) []*Kind {
+	return []*Kind{
+		{"penstock-tls", "penstock run, a listener that terminates TLS", balancer{terminatingFile}},
+		{"haproxy-tls", fmt.Sprintf("HAProxy, bind ssl crt, mode tcp, %d threads", threads), haproxy(threads, copies)},
+	}
+}
+
+// Forwarding returns the same as Terminating, in the same order, but without the TLS.
+func Forwarding(threads int) []*Kind {
+	return []*Kind{
+		{RunName, "penstock run, a listener that forwards", balancer{smallestFile}},
+		{"haproxy", fmt.Sprintf("HAProxy, mode tcp, %d threads", threads), haproxy(threads, copies)},
+	}
+}
+
+// realisticFile has the settings of a typical operator. No limit, timeout or deny rule of it
+// takes effect: the cost of checking them is measured.
+var realisticFile = template.Must(template.New("realistic").Parse(`limits: {per_second: 1000000}
+listeners:
+  - name: bench
+    bind: "{{.Listen}}"
+    allow: ["127.0.0.0/8", "10.0.0.0/8", "192.168.0.0/16"]
+    deny: ["127.66.0.0/16"]
+    routes:
+{{- if .ServerName}}
+      - {match: {sni: ["*.elsewhere.example", "elsewhere.example"]}, upstream: elsewhere}
+      - {match: {sni: ["{{.ServerName}}"]}, upstream: sink}
+{{- else}}
+      # Connections begin with no ClientHello: they are routed by source and port.
+      - {match: {source: ["10.1.0.0/16"]}, upstream: elsewhere}
+      - {match: {source: ["127.0.0.0/8"]}, upstream: sink}
+{{- end}}
+    limits: {connections: 1000000, per_second: 1000000, per_source: 1000000, per_source_per_second: 1000000}
+    timeouts: {preread: 5s, connect: 5s, first_byte: 10s, idle: 1h, half_close: 1m, lifetime: 24h}
+upstreams:
+  - name: sink
+    balance: least_conn
+    endpoints: [{address: "{{.Upstream}}", name: sink, connections: 1000000}]
+    health_check: {type: tcp, interval: 1s}
+    outlier_detection: {consecutive_failures: 5, failure_percentage: 50}
+    circuit_breaker: {failure_percentage: 60, connections: 1000000, pending: 100000}
+    retry: {attempts: 2}
+    send_proxy: 2
+  - name: elsewhere
+    endpoints: ["127.0.0.1:1"]
+    health_check: off
+`))
+
+func (balancer) available(context.Context, *Setting) error { return nil }
+
+func (b balancer) config(_ context.Context, s *Setting) string {
+	return execute(b.text, map[string]any{"Listen": s.listen(), "Upstream": s.Upstream, "Endpoints": s.Endpoints, "ServerName": s.ServerName, "Certificate": s.Certificate})
+}
+
+func (b balancer) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
+	dir, err := os.MkdirTemp(s.Dir, "penstock-")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	file := filepath.Join(dir, "penstock.yaml")
+	socket := adminSocket(dir)
+	if err := os.WriteFile(file, fmt.Appendf(nil, "admin: {bind: %q}\n%s", socket, b.config(ctx, s)), 0o600); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	child, err := s.Group.Start(s.Program.Penstock(name, s.Program.Run, "--config", file, "--log", "json"))
+	if err != nil {
+		return nil, err
+	}
+	return startOwn(ctx, name, child, socket)
+}

@@ -1,0 +1,170 @@
+package contestant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/bench/observed"
+	"github.com/penstock/penstock/bench/pauses"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// Contestant is a proxy that accepts connections. Direct is one without a
+// process: it uses nothing, holds nothing and never ends. A Contestant is safe
+// for concurrent use, but for Account and Settle.
+type Contestant struct {
+	Name    string // of its kind
+	Address string // where it listens
+
+	child *process.Child                          // nil for direct; the Setting's group ends it
+	ask   func(context.Context) (*Account, error) // nil for one that keeps no account
+	// mortal is true for one that dies of SIGTERM in good order: HAProxy does.
+	mortal bool
+	// observe asks one that package observed runs; nil for others.
+	observe func(context.Context, observed.Question) (*observed.Answer, error)
+}
+
+// Account is the counts of a contestant, since it started, by itself.
+type Account struct {
+	Active int64 // connections of clients that it holds
+	// ClientToEndpoint and EndpointToClient are bytes it has moved. HAProxy
+	// counts those of a connection when that ends.
+	ClientToEndpoint, EndpointToClient int64
+	// Spliced and Copied are the same bytes, by the way they went.
+	Spliced, Copied int64
+	Summary         *admin.Summary // Penstock's own; nil for others
+}
+
+// Account asks the contestant for its account; nil if it keeps none. Once ctx
+// has ended under it, it must not be called again: a late answer would be taken
+// for the next.
+func (c *Contestant) Account(ctx context.Context) (*Account, error) {
+	if c.ask == nil {
+		return nil, nil
+	}
+	a, err := c.ask(ctx)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("account of %s: %w", c.Name, err)
+	}
+	return a, nil
+}
+
+// Pauses asks a contestant that Observed made for the pauses of its runtime since the last
+// call; collect has it collect garbage first. For others it returns nil. The rule of Account
+// about ctx holds for it, too.
+func (c *Contestant) Pauses(ctx context.Context, collect bool) (*pauses.Pauses, error) {
+	if c.observe == nil {
+		return nil, nil
+	}
+	a, err := c.observe(ctx, observed.Question{Collect: collect, Pauses: true})
+	if err != nil {
+		return nil, fmt.Errorf("pauses of %s: %w", c.Name, err)
+	}
+	return a.Pauses, nil
+}
+
+// Settle is Account repeated until the contestant holds no connection, so that all bytes it
+// moved are counted. It fails when ctx ends before that.
+func (c *Contestant) Settle(ctx context.Context) (*Account, error) {
+	var held int64
+	for pause := time.Millisecond; ; pause *= 2 {
+		a, err := c.Account(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil && held > 0:
+			return nil, fmt.Errorf("%s still holds %d connections after all were closed", c.Name, held)
+		case err != nil || a == nil || a.Active == 0:
+			return a, err
+		}
+		held = a.Active
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done(): // which the next Account meets
+		}
+	}
+}
+
+// Usage returns the resources that all its processes have used so far.
+func (c *Contestant) Usage() (process.Usage, error) {
+	if c.child == nil {
+		return process.Usage{}, nil
+	}
+	return c.child.Usage()
+}
+
+// Memory returns the memory that all its processes hold now.
+func (c *Contestant) Memory() (process.Memory, error) {
+	if c.child == nil {
+		return process.Memory{}, nil
+	}
+	return c.child.Memory()
+}
+
+// Pipes returns how many kernel pipes it holds now.
+func (c *Contestant) Pipes() (int, error) {
+	if c.child == nil {
+		return 0, nil
+	}
+	return c.child.Pipes()
+}
+
+// Pids returns the ids of its processes; none for direct.
+func (c *Contestant) Pids() ([]int, error) {
+	if c.child == nil {
+		return nil, nil
+	}
+	return c.child.Pids()
+}
+
+// Done is closed when its (first) process is gone.
+func (c *Contestant) Done() <-chan struct{} {
+	if c.child == nil {
+		return nil
+	}
+	return c.child.Done()
+}
+
+// Err waits for the unrequested end of a contestant, and describes it, by an error that wraps
+// a *process.EndedError. For direct it is nil at once.
+func (c *Contestant) Err() error {
+	if c.child == nil {
+		return nil
+	}
+	return Describe(c.child.Err())
+}
+
+// Signal sends a signal to its (first) process.
+func (c *Contestant) Signal(s os.Signal) error {
+	if c.child == nil {
+		return nil
+	}
+	return c.child.Signal(s)
+}
+
+// Stop ends it the polite way, by SIGTERM, and all that is left of it after d
+// by force. The error says that it had to, or how it ended if not well.
+func (c *Contestant) Stop(d time.Duration) error {
+	if c.child == nil {
+		return nil
+	}
+	err := c.child.Stop(syscall.SIGTERM, d)
+	var ended *process.EndedError
+	if c.mortal && errors.As(err, &ended) && ended.State == "signal: terminated" {
+		return nil
+	}
+	return Describe(err)
+}
+
+// Kill ends it by force and waits until it is gone.
+func (c *Contestant) Kill() {
+	if c.child != nil {
+		c.child.Kill()
+	}
+}

@@ -1,0 +1,257 @@
+package contestant_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/observed"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/rival"
+	"github.com/penstock/penstock/bench/standin"
+	"github.com/penstock/penstock/bench/traffic"
+	"github.com/penstock/penstock/internal/testutil/child"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+const (
+	// childName is the first argument of a test binary that is to be a child.
+	childName = "penstock-contestant-test"
+	// forever is longer than anything in a test may take.
+	forever = time.Minute
+	// workers is how many nginx and Envoy are to have.
+	workers = 2
+)
+
+// self is this program.
+var self = contestant.Program{
+	Path: "/proc/self/exe", Name: childName, Part: []string{"part"}, Proxy: []string{"proxy"}, Run: []string{"run"},
+}
+
+func TestMain(m *testing.M) { child.Main(m, childName, run) }
+
+// run does the work of the program with these arguments.
+func run(args []string) error {
+	// The signal may reach a thread later than another one sees that stdin has ended: so it is
+	// caught to the last.
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	if args[0] == "part" && args[1] == contestant.PartRival {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Printf("{\"address\":%q}\n", l.Addr())
+		switch args[3] {
+		case contestant.RivalCopy:
+			return rival.ServeCopying(ctx, l, args[2])
+		case contestant.RivalRelay:
+			return rival.ServeRelay(ctx, l, args[2])
+		}
+		return rival.Serve(ctx, l, args[2])
+	}
+	if args[0] == "part" && args[1] == contestant.PartObserved {
+		most, err := strconv.Atoi(args[4])
+		if err != nil {
+			return err
+		}
+		return observed.Serve(ctx, observed.Form(args[2]), args[3], most, os.Stdin, os.Stdout)
+	}
+	if args[0] == "parent" {
+		return parent(ctx, args[1], args[2], args[3])
+	}
+	if args[0] == "run" {
+		return standin.Serve(ctx, args[2], 100)
+	}
+	return standin.Proxy(ctx, args[1:], 100, nil)
+}
+
+// parent starts a contestant, says its process ids, and waits.
+func parent(ctx context.Context, name, dir, upstream string) error {
+	g := process.NewGroup()
+	defer g.Close()
+	k, err := contestant.Named(name)
+	if err != nil {
+		return err
+	}
+	c, err := k.Start(ctx, &contestant.Setting{
+		Group: g, Upstream: upstream, Dir: dir, Threads: workers, Patience: forever, Program: self,
+	})
+	if err != nil {
+		return err
+	}
+	pids, err := c.Pids()
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(pids); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// setting is a group, isolated where that may be, with an echo server.
+func setting(t *testing.T) *contestant.Setting {
+	t.Helper()
+	g, err := process.NewIsolatedGroup()
+	if errors.Is(err, syscall.EPERM) {
+		t.Log("without a network namespace:", err)
+		g, err = process.NewGroup(), nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	dir, err := os.MkdirTemp("", "contestant-") // with room for a socket: t.TempDir has the test's name
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return &contestant.Setting{
+		Group: g, Upstream: echo(t, g), Dir: dir, Threads: workers, Patience: forever, Program: self,
+	}
+}
+
+// echo serves an echo in the group's network namespace until the test ends.
+func echo(t *testing.T, g *process.Group) string {
+	t.Helper()
+	l := listen(t, g, "127.0.0.1:0")
+	sockets.Serve(t, l, func(c net.Conn) {
+		if skip(c) {
+			sockets.Echo(c)
+		}
+	})
+	return l.Addr().String()
+}
+
+// skip reads the header that a contestant may have put before a client's bytes, and
+// answers the bytes that came with it.
+func skip(c net.Conn) bool {
+	var came []byte
+	for b := make([]byte, 4096); ; {
+		n, err := c.Read(b)
+		came = append(came, b[:n]...)
+		before, whole := traffic.Preamble(came)
+		switch {
+		case err != nil:
+			return false
+		case whole:
+			_, err = c.Write(came[before:])
+			return err == nil
+		}
+	}
+}
+
+// listen listens in the group's network namespace until the test ends.
+func listen(t *testing.T, g *process.Group, at string) net.Listener {
+	t.Helper()
+	var l net.Listener
+	var err error
+	if closed := g.Do(func() { l, err = net.Listen("tcp", at) }); err != nil || closed != nil {
+		t.Fatal(err, closed)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// dial connects in the group's network namespace.
+func dial(t *testing.T, g *process.Group, to string) *net.TCPConn {
+	t.Helper()
+	var c net.Conn
+	var err error
+	if closed := g.Do(func() { c, err = net.Dial("tcp", to) }); err != nil || closed != nil {
+		t.Fatal(err, closed)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(forever)); err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn)
+}
+
+// carry sends n bytes, and when all have come back their end, through a contestant
+// and checks what the echo returns. The benchmark's correctness checks an end
+// behind bytes that are still under way: HAProxy 2.6, with pipes of its own size,
+// resets one connection in fifty on a busy machine.
+func carry(t *testing.T, s *contestant.Setting, c *contestant.Contestant, n int) {
+	t.Helper()
+	conn := dial(t, s.Group, c.Address)
+	defer conn.Close()
+	message := bytes.Repeat([]byte("0123456789abcde"), n/15+1)[:n]
+	sent := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(message)
+		sent <- err
+	}()
+	got := make([]byte, n)
+	_, err := io.ReadFull(conn, got)
+	if err := errors.Join(err, <-sent, conn.CloseWrite()); err != nil {
+		t.Errorf("%s: %v", c.Name, err)
+	}
+	if more, err := io.ReadAll(conn); len(more) > 0 || err != nil {
+		t.Errorf("%s: %d bytes too many, %v", c.Name, len(more), err)
+	}
+	if !bytes.Equal(got, message) {
+		t.Errorf("%s: %d bytes went out, %d came back, or others", c.Name, len(message), len(got))
+	}
+}
+
+// start starts a kind. Without its program the test is skipped; it fails where
+// CI is set, but for Envoy.
+func start(t *testing.T, name string, s *contestant.Setting) *contestant.Contestant {
+	t.Helper()
+	k, err := contestant.Named(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Available(t.Context(), s); err != nil {
+		if os.Getenv("CI") != "" && name != "envoy" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	c, err := k.Start(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	return c
+}
+
+// script writes an executable that runs the shell's commands.
+func script(t *testing.T, commands string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+commands+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// installed returns where a server is.
+func installed(t *testing.T, name string) string {
+	t.Helper()
+	for _, candidate := range []string{name, "/usr/sbin/" + name} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s is not installed", name)
+	}
+	t.Skipf("%s is not installed", name)
+	return ""
+}

@@ -1,0 +1,146 @@
+package contestant
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// own is the common part of the kinds that need nothing installed.
+type own struct{}
+
+func (own) available(context.Context, *Setting) error { return nil }
+func (own) config(context.Context, *Setting) string   { return "" }
+
+// direct is no proxy.
+type direct struct{ own }
+
+func (direct) start(_ context.Context, name string, s *Setting) (*Contestant, error) {
+	return &Contestant{Name: name, Address: s.Upstream}, nil
+}
+
+// rivalStarter starts package rival in one of its forms.
+type rivalStarter struct {
+	own
+	form string
+}
+
+func (r rivalStarter) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
+	return startPart(ctx, name, s.Group, s.Program.Spec(name, s.Program.Part, PartRival, s.Upstream, r.form))
+}
+
+// startPart starts a part. The first line of a part, a JSON object, has the address that it
+// listens at.
+func startPart(ctx context.Context, name string, g *process.Group, spec process.Spec) (*Contestant, error) {
+	child, err := g.Start(spec)
+	if err != nil {
+		return nil, err
+	}
+	line, err := child.Stdout(ctx)
+	if err != nil {
+		child.Kill()
+		return nil, notStarted(name, err)
+	}
+	var listening struct{ Address string }
+	if err := json.Unmarshal([]byte(line), &listening); err != nil {
+		child.Kill()
+		return nil, fmt.Errorf("%s said %q: %w", name, line, err)
+	}
+	return &Contestant{Name: name, Address: listening.Address, child: child}, nil
+}
+
+// penstock starts `penstock proxy` with further flags.
+type penstock struct {
+	own
+	flags []string
+}
+
+func (p penstock) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
+	dir, err := os.MkdirTemp(s.Dir, "penstock-")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	socket := adminSocket(dir)
+	args := append([]string{"--listen", s.listen(), "--to", s.Upstream, "--log", "json", "--admin", socket}, p.flags...)
+	child, err := s.Group.Start(s.Program.Penstock(name, s.Program.Proxy, args...))
+	if err != nil {
+		return nil, err
+	}
+	return startOwn(ctx, name, child, socket)
+}
+
+// adminSocket returns the address of the admin API of a process with a directory of its own.
+func adminSocket(dir string) string { return "unix:" + filepath.Join(dir, "admin") }
+
+// startOwn waits until a child that is the program, with a log in JSON, listens. The child
+// serves its admin API at socket.
+func startOwn(ctx context.Context, name string, child *process.Child, socket string) (*Contestant, error) {
+	c := &Contestant{Name: name, child: child}
+	client, err := admin.NewClient(socket)
+	if err != nil {
+		child.Kill()
+		return nil, err
+	}
+	c.ask = func(ctx context.Context) (*Account, error) { return c.summary(ctx, client) }
+	for c.Address == "" {
+		line, err := child.Stderr(ctx)
+		if err != nil {
+			child.Kill()
+			return nil, notStarted(name, err)
+		}
+		var log struct{ Msg, Address string }
+		if json.Unmarshal([]byte(line), &log) == nil && log.Msg == "listening" {
+			c.Address = log.Address
+		}
+	}
+	return c, nil
+}
+
+// summary asks for Penstock's account by its admin API.
+func (c *Contestant) summary(ctx context.Context, client *admin.Client) (*Account, error) {
+	st, err := client.Status(ctx)
+	if err == nil {
+		return accountOf(&st.Summary), nil
+	}
+	select {
+	case <-c.child.Done():
+		return nil, c.child.Err()
+	case <-time.After(endTime):
+		return nil, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// endTime is the time that a child has to end after it has not answered. The end is the
+// better error.
+const endTime = time.Second
+
+// accountOf is Penstock's summary as an account.
+func accountOf(s *admin.Summary) *Account {
+	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
+	return &Account{
+		Active:           s.Connections.Active,
+		ClientToEndpoint: there.Spliced + there.Copied,
+		EndpointToClient: back.Spliced + back.Copied,
+		Spliced:          there.Spliced + back.Spliced,
+		Copied:           there.Copied + back.Copied,
+		Summary:          s,
+	}
+}
+
+// notStarted says why a child is not ready: preferably in its own words.
+func notStarted(name string, err error) error {
+	var ended *process.EndedError
+	if errors.As(Describe(err), &ended) && ended.Said != "" {
+		return fmt.Errorf("%s did not start: %s", name, ended.Said)
+	}
+	return err
+}

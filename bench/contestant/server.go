@@ -1,0 +1,239 @@
+package contestant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/template"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+)
+
+// server is a proxy that others have written: a program with a configuration
+// file.
+type server struct {
+	binary  string // in Setting.Binaries, and the file to look for
+	install string // how to get it
+	file    string // of the configuration
+
+	// text writes the configuration for a listening address.
+	text func(ctx context.Context, s *Setting, listen string) string
+	// args are the program's arguments; file is the configuration, in the
+	// directory in which it is run.
+	args func(s *Setting, file string) []string
+	// check returns an error if the program at path lacks something; may be nil.
+	check func(ctx context.Context, path string) error
+	// sockets and processes are how many there are once all of it accepts.
+	sockets, processes func(s *Setting) int
+	// ask asks for the account of the one that runs in dir; may be nil.
+	ask func(ctx context.Context, dir string) (*Account, error)
+	// orphan is the signal that ends it should this process die.
+	orphan syscall.Signal
+}
+
+// sbin is where servers are installed that an ordinary user's PATH lacks.
+var sbin = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
+
+// path returns the executable.
+func (v *server) path(s *Setting) (string, error) {
+	if named := s.Binaries[v.binary]; named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", v.binary, err)
+		}
+		return filepath.Abs(path)
+	}
+	for _, name := range append([]string{v.binary}, under(sbin, v.binary)...) {
+		if path, err := exec.LookPath(name); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", fmt.Errorf("%s is not installed: %s, or name one by --binary %s=/path", v.binary, v.install, v.binary)
+}
+
+// under returns name in each directory.
+func under(dirs []string, name string) (paths []string) {
+	for _, dir := range dirs {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
+}
+
+func (v *server) available(ctx context.Context, s *Setting) error {
+	path, err := v.path(s)
+	if err == nil && v.check != nil {
+		err = v.check(ctx, path)
+	}
+	return err
+}
+
+func (v *server) config(ctx context.Context, s *Setting) string { return v.text(ctx, s, s.listen()) }
+
+// attempts is how many ports are tried, should others take them first.
+const attempts = 3
+
+func (v *server) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
+	if err := v.available(ctx, s); err != nil {
+		return nil, err
+	}
+	for attempt := 1; ; attempt++ {
+		at, err := freePort(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		c, err := v.startAt(ctx, name, s, at)
+		if errors.Is(err, syscall.EADDRINUSE) && at.String() != s.listen() && attempt < attempts {
+			continue
+		}
+		return c, err
+	}
+}
+
+// inUseError is a refusal to start because the port is in use. The text is the server's.
+type inUseError struct{ error }
+
+// Unwrap is for errors.Is.
+func (inUseError) Unwrap() error { return syscall.EADDRINUSE }
+
+// freePort returns the address to listen at, a port 0 replaced by one that was
+// free in the group's network namespace a moment ago.
+func freePort(s *Setting) (netip.AddrPort, error) {
+	for _, to := range s.endpoints() {
+		if _, err := netip.ParseAddrPort(to); err != nil {
+			return netip.AddrPort{}, fmt.Errorf("cannot forward to %q: write an IPv4 address and a port", to)
+		}
+	}
+	at, err := netip.ParseAddrPort(s.listen())
+	if err != nil || !at.Addr().Is4() {
+		return at, fmt.Errorf("cannot listen at %q: write an IPv4 address and a port, such as 127.0.0.1:0", s.listen())
+	}
+	if at.Port() != 0 {
+		return at, nil
+	}
+	closed := s.Group.Do(func() {
+		var l net.Listener
+		if l, err = net.Listen("tcp4", at.String()); err == nil {
+			at = l.Addr().(*net.TCPAddr).AddrPort()
+			err = l.Close()
+		}
+	})
+	return at, errors.Join(closed, err)
+}
+
+// startAt starts the server at an address and waits until it listens there.
+func (v *server) startAt(ctx context.Context, name string, s *Setting, at netip.AddrPort) (*Contestant, error) {
+	path, err := v.path(s)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(s.Dir, name+"-")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, v.file), []byte(v.text(ctx, s, at.String())), 0o600); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	child, err := s.Group.Start(process.Spec{
+		Name: name, Path: path, Dir: dir, Orphan: v.orphan,
+		Args: append([]string{v.binary}, v.args(s, filepath.Join(dir, v.file))...),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := v.await(ctx, child, s, at); err != nil {
+		child.Kill()
+		return nil, err
+	}
+	c := &Contestant{Name: name, Address: at.String(), child: child, mortal: true}
+	if v.ask != nil {
+		c.ask = func(ctx context.Context) (*Account, error) { return v.ask(ctx, dir) }
+	}
+	return c, nil
+}
+
+// await waits until the child listens, by its sockets and not by connecting,
+// which it would count.
+func (v *server) await(ctx context.Context, child *process.Child, s *Setting, at netip.AddrPort) error {
+	const longest = 50 * time.Millisecond
+	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
+		sockets, err := child.Listening(at)
+		if err == nil && sockets >= v.sockets(s) {
+			pids, err := child.Pids()
+			if err == nil && len(pids) >= v.processes(s) {
+				return nil
+			}
+		}
+		if err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-child.Done():
+			return v.refusal(ctx, child, s)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// refusal describes a server that ended before it listened.
+func (v *server) refusal(ctx context.Context, child *process.Child, s *Setting) error {
+	said := lastWords(ctx, child)
+	if said == "" {
+		path, _ := v.path(s) // it has been run
+		return fmt.Errorf("%w: is %s really %s? --binary %s=PATH names another", child.Err(), path, v.binary, v.binary)
+	}
+	err := fmt.Errorf("%s did not start: %s", child.Name(), said)
+	if strings.Contains(strings.ToLower(said), "address already in use") {
+		return inUseError{err}
+	}
+	return err
+}
+
+// lastWords returns the rest of the standard error of a child that has ended: its last
+// complaints, on one line.
+func lastWords(ctx context.Context, child *process.Child) string {
+	const most = 3
+	var said []string
+	for {
+		line, err := child.Stderr(ctx)
+		if err != nil {
+			break
+		}
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "[NOTICE]") {
+			said = append(said, line)
+		}
+	}
+	return strings.Join(said[max(len(said)-most, 0):], "; ")
+}
+
+// descriptors returns how many descriptors a child may have.
+func descriptors() int {
+	const few = 1024
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return few
+	}
+	const many = 1 << 20 // tables are made for all of them
+	return int(min(l.Max, many))
+}
+
+// execute fills in a configuration. The templates are ours, and accept the values given.
+func execute(t *template.Template, values map[string]any) string {
+	var b strings.Builder
+	if err := t.Execute(&b, values); err != nil {
+		panic(err)
+	}
+	return b.String()
+}
+
+// one is for servers that are complete with one socket or process.
+func one(*Setting) int { return 1 }

@@ -1,0 +1,69 @@
+package contestant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+// probePatience is how long a program may take to say something of itself.
+const probePatience = 5 * time.Second
+
+// versions find the version in the output of a program.
+var versions = map[string]*regexp.Regexp{
+	"haproxy": regexp.MustCompile(`version (\S+)`),
+	"nginx":   regexp.MustCompile(`nginx/(\S+)`),
+	"envoy":   regexp.MustCompile(`version: [0-9a-f]+/([^/\s]+)`),
+}
+
+// Version returns the version of the kind's program, by running it with the flag for that, for
+// 5 s at most; of an Echo the one that was built into it. It is empty for kinds that are this
+// program. It is also empty if the program is not to be had or prints no version.
+func (k *Kind) Version(ctx context.Context, s *Setting) string {
+	if e, ok := k.starter.(echoStarter); ok {
+		return e.version()
+	}
+	v, ok := k.starter.(*server)
+	if !ok {
+		return ""
+	}
+	path, err := v.path(s)
+	if err != nil {
+		return ""
+	}
+	flag := "-v"
+	if v.binary == "envoy" {
+		flag = "--version"
+	}
+	said, _ := probe(ctx, path, flag)
+	if found := versions[v.binary].FindSubmatch(said); found != nil {
+		return string(found[1])
+	}
+	return ""
+}
+
+// probe runs a program that is to end by itself, soon, and returns its output on either
+// stream. After 5 s, or with ctx, it is killed with all processes that it has started.
+// Processes that live on, with its output open, are not waited for.
+func probe(ctx context.Context, path string, args ...string) ([]byte, error) {
+	slow := fmt.Errorf("it has not ended within %v", probePatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, probePatience, slow)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = probePatience / 10
+	said, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return said, fmt.Errorf("%s %s: %w", filepath.Base(path), args[0], err)
+	}
+	return said, nil
+}

@@ -1,0 +1,101 @@
+// Package echo_test builds the servers and runs them as the bench does.
+package echo_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// servers are those that there are.
+var servers = []string{"loop", "gnet", "netpoll", "std"}
+
+// patience bounds everything that a test waits for but the building.
+const patience = time.Minute
+
+func TestServers(t *testing.T) {
+	dir := t.TempDir()
+	if said, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./...").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	for _, name := range servers {
+		t.Run(name, func(t *testing.T) {
+			address, end := start(t, filepath.Join(dir, name))
+			for _, size := range []int{1, 64, 4096, 1 << 20} {
+				exchange(t, address, size)
+			}
+			end()
+		})
+	}
+}
+
+// start runs a server, and returns its address and a function that ends it.
+func start(t *testing.T, path string) (address string, end func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var l struct{ Address string }
+	if err := json.NewDecoder(out).Decode(&l); err != nil {
+		t.Fatal(err)
+	}
+	return l.Address, func() {
+		t.Helper()
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("it did not end with its standard input: %v", err)
+		}
+	}
+}
+
+// exchange has a message come back, and then sees the connection closed because
+// it has ended its side.
+func exchange(t *testing.T, address string, size int) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	message := make([]byte, size)
+	for i := range message {
+		message[i] = byte(i * 7)
+	}
+	sent := make(chan error, 1)
+	go func() { _, err := c.Write(message); sent <- err }()
+	back := make([]byte, size)
+	if _, err := io.ReadFull(c, back); err != nil || !bytes.Equal(back, message) {
+		t.Errorf("%d bytes: what came back is wrong, or %v", size, err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if n, err := c.Read(back); n != 0 || err != io.EOF {
+		t.Errorf("after the end: %d bytes, %v", n, err)
+	}
+}

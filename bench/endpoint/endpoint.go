@@ -1,0 +1,198 @@
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// maxHead is the longest request that an endpoint reads, in bytes, and acceptQueue
+// how many connections wait at one; the kernel takes less (somaxconn). A port is looked
+// for so many times.
+const (
+	maxHead     = 4 << 10
+	acceptQueue = 4096
+	attempts    = 10
+)
+
+// An endpoint is a server that can be made to fail.
+type endpoint struct {
+	listener *net.TCPListener // owned
+	service  time.Duration    // how long an answer takes
+	answer   []byte
+	state    atomic.Pointer[state]
+}
+
+// A state is how an endpoint is until it ends.
+type state struct {
+	failure Failure
+	delay   time.Duration // of Slow: the mean
+	ended   chan struct{} // closed when the endpoint is put into another state
+}
+
+func newEndpoint(service time.Duration, answer []byte) (*endpoint, error) {
+	l, err := listen()
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{listener: l, service: service, answer: answer}
+	e.state.Store(&state{ended: make(chan struct{})})
+	return e, nil
+}
+
+// listen listens at a free port. It is bound to it by its number: a socket with a port chosen
+// by the kernel gives it back when it is shut down (net/ipv4/tcp.c, tcp_set_state).
+func listen() (*net.TCPListener, error) {
+	var failed error
+	for range attempts {
+		free, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		at := free.Addr().String()
+		_ = free.Close()
+		l, err := net.Listen("tcp4", at)
+		if err == nil {
+			return l.(*net.TCPListener), nil
+		}
+		failed = err // another process was faster
+	}
+	return nil, failed
+}
+
+// turn puts it into another state. Only one goroutine does.
+func (e *endpoint) turn(f Failure, delay time.Duration) error {
+	was := e.state.Load()
+	if was.failure == f {
+		return nil
+	}
+	var err error
+	if f == Refuse {
+		err = e.control(func(fd int) error { return syscall.Shutdown(fd, syscall.SHUT_RD) })
+	}
+	e.state.Store(&state{failure: f, delay: delay, ended: make(chan struct{})})
+	if was.failure == Refuse {
+		err = errors.Join(err, e.control(func(fd int) error { return syscall.Listen(fd, acceptQueue) }))
+	}
+	close(was.ended)
+	return err
+}
+
+// control has f work on the listening socket. After a shutdown the socket does not listen any
+// more, but keeps its address: no other process can take it meanwhile (net/ipv4/af_inet.c,
+// inet_shutdown).
+func (e *endpoint) control(f func(fd int) error) error {
+	raw, err := e.listener.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = f(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
+}
+
+// serve serves until ctx is done, and returns when no client is served any more.
+func (e *endpoint) serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = e.listener.Close() })
+	defer stop()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for {
+		c, err := e.listener.AcceptTCP()
+		s := e.state.Load()
+		switch {
+		case err == nil && s.failure == Reset:
+			reset(c)
+		case err == nil:
+			serving.Go(func() { e.answerOne(ctx, c) })
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, syscall.EINVAL): // it does not listen at the moment, or has just begun to again
+			if s.failure == Refuse {
+				s.wait(ctx, nil)
+			}
+		default:
+			time.Sleep(time.Millisecond) // no descriptors, for instance: it goes on
+		}
+	}
+}
+
+// answerOne serves one connection, which it owns.
+func (e *endpoint) answerOne(ctx context.Context, c *net.TCPConn) {
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if readHead(c) != nil || !pause(ctx, nil, e.service) {
+		return
+	}
+	for s := e.state.Load(); s.failure != Healthy; s = e.state.Load() {
+		switch s.failure {
+		case Refuse, Reset:
+			reset(c)
+			return
+		case Slow:
+			if pause(ctx, s.ended, time.Duration(rand.ExpFloat64()*float64(s.delay))) {
+				_, _ = c.Write(e.answer)
+				return
+			}
+		case Silent:
+			s.wait(ctx, nil)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	_, _ = c.Write(e.answer)
+}
+
+// reset closes a connection by a reset.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// wait waits for the end of the state, or of ctx, or for timer.
+func (s *state) wait(ctx context.Context, timer <-chan time.Time) (timed bool) {
+	select {
+	case <-timer:
+		return true
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// pause waits for d; it reports false if ended or ctx was over before that.
+func pause(ctx context.Context, ended chan struct{}, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	return (&state{ended: ended}).wait(ctx, timer.C)
+}
+
+// readHead reads a request without a body.
+func readHead(c *net.TCPConn) error {
+	var buf [maxHead]byte
+	for n := 0; n < len(buf); {
+		m, err := c.Read(buf[n:])
+		n += m
+		if bytes.HasSuffix(buf[:n], []byte("\r\n\r\n")) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the request has more than %d bytes", maxHead)
+}

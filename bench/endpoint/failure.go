@@ -1,0 +1,23 @@
+package endpoint
+
+// A Failure is a state of endpoints.
+type Failure string
+
+// The failures.
+const (
+	Healthy Failure = "" // as it should be
+	Silent  Failure = "silent"
+	Slow    Failure = "slow"
+	Refuse  Failure = "refuse"
+	Reset   Failure = "reset"
+)
+
+// About describes the behaviour of endpoints in a line.
+func (f Failure) About() string {
+	return map[Failure]string{
+		Silent: "accept connections, and say nothing on them",
+		Slow:   "answer late",
+		Refuse: "refuse connections, and have reset those there were",
+		Reset:  "accept connections, and reset each at once",
+	}[f]
+}

@@ -1,0 +1,75 @@
+package endpoint
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+)
+
+// Servers are endpoints in a process of their own. Only one goroutine uses them.
+type Servers struct {
+	Addresses []string // where each listens
+	child     *process.Child
+	frozen    bool
+}
+
+// Start starts a process of endpoints, which the group ends at the latest. spec is how to
+// run [RunPart] in it.
+func Start(ctx context.Context, g *process.Group, spec process.Spec, p Plan) (*Servers, error) {
+	child, err := g.Start(spec)
+	if err != nil {
+		return nil, err
+	}
+	var a addresses
+	if err = child.Send(p); err == nil {
+		err = child.Receive(ctx, &a)
+	}
+	if err != nil {
+		child.Kill()
+		return nil, err
+	}
+	return &Servers{Addresses: a.Addresses, child: child}, nil
+}
+
+// Turn puts endpoints into another state at a time, and returns the actual
+// time.
+func (s *Servers) Turn(ctx context.Context, at time.Time, what Turn) (time.Time, error) {
+	if !pause(ctx, nil, time.Until(at)) {
+		return time.Time{}, context.Cause(ctx)
+	}
+	if err := s.child.Send(what); err != nil {
+		return time.Time{}, err
+	}
+	var done turned
+	err := s.child.Receive(ctx, &done)
+	return done.At, err
+}
+
+// Freeze stops the whole process at a time, by SIGSTOP: its sockets go on listening, and
+// the kernel accepts for them. It returns when it did.
+func (s *Servers) Freeze(ctx context.Context, at time.Time) (time.Time, error) {
+	s.frozen = true
+	return s.do(ctx, at, func() error { return s.child.Freeze(ctx) })
+}
+
+// Thaw has a frozen process go on at a time.
+func (s *Servers) Thaw(ctx context.Context, at time.Time) (time.Time, error) {
+	s.frozen = false
+	return s.do(ctx, at, func() error { return s.child.Signal(syscall.SIGCONT) })
+}
+
+// Frozen reports whether the process is.
+func (s *Servers) Frozen() bool { return s.frozen }
+
+func (s *Servers) do(ctx context.Context, at time.Time, what func() error) (time.Time, error) {
+	if !pause(ctx, nil, time.Until(at)) {
+		return time.Time{}, context.Cause(ctx)
+	}
+	err := what()
+	return time.Now(), err
+}
+
+// Kill ends the process.
+func (s *Servers) Kill() { s.child.Kill() }

@@ -1,0 +1,214 @@
+package handshake
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// PartClient is the name of the part that is the client.
+const PartClient = "handshake-client"
+
+// A mode is the behaviour of the client.
+type mode string
+
+const (
+	fresh    mode = "new"      // handshakes without anything remembered
+	resumed  mode = "resumed"  // with the ticket of the connection before
+	plain    mode = "plain"    // connections without TLS
+	messages mode = "messages" // messages on one connection in TLS
+	unsealed mode = "unsealed" // messages on one connection without TLS
+)
+
+// plan is the task of the client.
+type plan struct {
+	Mode     mode          `json:"mode"`
+	Address  string        `json:"address"`
+	Workers  int           `json:"workers"`
+	Duration time.Duration `json:"duration"`
+}
+
+// result is the result of a plan.
+type result struct {
+	Done    int64         `json:"done"` // connections, or messages
+	Resumed int64         `json:"resumed"`
+	Elapsed time.Duration `json:"elapsed"`
+	P50     time.Duration `json:"p50"`
+	P99     time.Duration `json:"p99"`
+	// Agreed is the version of TLS and the cipher suite, "" without TLS.
+	Agreed string `json:"agreed,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// serverName is that of the certificate.
+const serverName = "bench.example"
+
+// messageSize is the size of the message that each connection has echoed once, and of each
+// message of messages and unsealed, in bytes.
+const messageSize = 64
+
+// patience is how long anything may take that a client waits for.
+const patience = 10 * time.Second
+
+// RunPart is the client: it follows the plan of each line from in, and answers with a
+// result, until in ends.
+func RunPart(ctx context.Context, in io.Reader, out io.Writer) error {
+	say := json.NewEncoder(out)
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		var p plan
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			return fmt.Errorf("handshake: %w", err)
+		}
+		r, err := p.run(ctx)
+		if err != nil {
+			r = result{Error: err.Error()}
+		}
+		if err := say.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run follows the plan.
+func (p *plan) run(ctx context.Context) (result, error) {
+	var all sync.WaitGroup
+	workers := make([]*worker, p.Workers)
+	began := time.Now()
+	for i := range workers {
+		w := &worker{plan: p, ctx: ctx, until: began.Add(p.Duration), latency: hdrhistogram.New(1, int64(time.Minute), 3)}
+		w.message = bytes.Repeat([]byte{'!' + byte(i%90)}, messageSize) // a sink echoes it
+		if p.Mode != plain && p.Mode != unsealed {
+			w.tls = &tls.Config{
+				ServerName: serverName, InsecureSkipVerify: true, // the server is measured
+				CurvePreferences: []tls.CurveID{tls.X25519}, // which all servers have
+			}
+		}
+		if p.Mode == resumed {
+			w.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+		}
+		workers[i] = w
+		all.Go(w.work)
+	}
+	all.Wait()
+	r, latency := result{Elapsed: time.Since(began)}, hdrhistogram.New(1, int64(time.Minute), 3)
+	for _, w := range workers {
+		if w.err != nil {
+			return r, w.err
+		}
+		r.Done += w.done
+		r.Resumed += w.resumed
+		r.Agreed = w.agreed
+		latency.Merge(w.latency)
+	}
+	r.P50, r.P99 = time.Duration(latency.ValueAtQuantile(50)), time.Duration(latency.ValueAtQuantile(99))
+	return r, ctx.Err()
+}
+
+// worker makes one connection after the other, or has one.
+type worker struct {
+	*plan
+	ctx           context.Context
+	until         time.Time
+	tls           *tls.Config // nil: none
+	message       []byte
+	done, resumed int64
+	latency       *hdrhistogram.Histogram // nanoseconds
+	agreed        string
+	err           error
+}
+
+func (w *worker) work() {
+	if w.Mode == messages || w.Mode == unsealed {
+		w.err = w.talk()
+		return
+	}
+	for w.err == nil && time.Now().Before(w.until) {
+		began := time.Now()
+		if w.err = w.once(); w.err == nil {
+			w.count(began)
+		}
+	}
+}
+
+func (w *worker) count(began time.Time) {
+	w.done++
+	_ = w.latency.RecordValue(int64(time.Since(began)))
+}
+
+// dial connects, and shakes hands.
+func (w *worker) dial() (net.Conn, error) {
+	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
+	c, err := dialer.DialContext(w.ctx, "tcp", w.Address)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(w.until.Add(patience))
+	if w.tls == nil {
+		return c, nil
+	}
+	t := tls.Client(c, w.tls)
+	if err := t.HandshakeContext(w.ctx); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	state := t.ConnectionState()
+	if state.DidResume {
+		w.resumed++
+	}
+	w.agreed = tls.VersionName(state.Version) + ", " + tls.CipherSuiteName(state.CipherSuite)
+	return t, nil
+}
+
+// once is one connection, on which a message comes back; in TLS 1.3 the ticket for the
+// next one comes before it.
+func (w *worker) once() error {
+	c, err := w.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return w.ask(c)
+}
+
+// ask has a message echoed.
+func (w *worker) ask(c net.Conn) error {
+	if _, err := c.Write(w.message); err != nil {
+		return err
+	}
+	var got [messageSize]byte
+	if _, err := io.ReadFull(c, got[:]); err != nil {
+		return err
+	}
+	if !bytes.Equal(got[:], w.message) {
+		return errors.New("another message came back")
+	}
+	return nil
+}
+
+// talk sends one message after the other on one connection.
+func (w *worker) talk() error {
+	c, err := w.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for time.Now().Before(w.until) {
+		began := time.Now()
+		if err := w.ask(c); err != nil {
+			return err
+		}
+		w.count(began)
+	}
+	return nil
+}

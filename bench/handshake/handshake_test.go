@@ -1,0 +1,109 @@
+package handshake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/sink"
+	"github.com/penstock/penstock/bench/standin"
+	"github.com/penstock/penstock/internal/testutil/child"
+)
+
+// childName is the first argument of a test binary that is to be a child.
+const childName = "penstock-handshake-test"
+
+func TestMain(m *testing.M) { child.Main(m, childName, run) }
+
+// run does the work of the program with these arguments.
+func run(args []string) error {
+	ctx := context.Background()
+	switch args[0] {
+	case "run":
+		return standin.Serve(ctx, args[2], 100)
+	case "sink":
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Printf("{\"address\":%q}\n", l.Addr())
+		return sink.Serve(ctx, l.(*net.TCPListener), 1)
+	}
+	return RunPart(ctx, os.Stdin, os.Stdout)
+}
+
+// setup is a comparison that takes a moment.
+func setup(t *testing.T) Setup {
+	t.Helper()
+	g := process.NewGroup()
+	t.Cleanup(g.Close)
+	return Setup{
+		Group: g, Program: contestant.Program{Path: "/proc/self/exe", Name: childName, Run: []string{"run"}}, Dir: t.TempDir(),
+		Sink: [2]string{"sink", "1"}, Threads: 2, Rounds: 2, Trial: 100 * time.Millisecond, Workers: 4, Watch: func(Progress) {},
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	s := setup(t)
+	var turns []string
+	s.Watch = func(p Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Contestant)) }
+	r, err := Measure(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Rows[1].Failed != "" {
+		if os.Getenv("CI") != "" {
+			t.Fatal(r.Rows[1].Failed)
+		}
+		t.Skip(r.Rows[1].Failed)
+	}
+	if got := strings.Join(turns, ", "); got != "1 penstock-tls, 1 haproxy-tls, 2 haproxy-tls, 2 penstock-tls" {
+		t.Error(got)
+	}
+	for i, row := range r.Rows {
+		m := row.Median
+		if m == nil || !(m.New > 0) || !(m.NewCPU > 0) || !(m.Resumed > 0) || !(m.ResumedCPU > 0) || !(m.Plain > 0) || !(m.Message > 0) || !(m.Unsealed > 0) {
+			t.Fatalf("%s: %+v", row.Contestant, m)
+		}
+		if !(m.Share > 0.9) || !strings.HasPrefix(row.Agreed, "TLS 1.3, ") {
+			t.Errorf("%s: %v of the handshakes resumed; %s", row.Contestant, m.Share, row.Agreed)
+		}
+		if other := i > 0; (row.Ratio("new_cpu_seconds") != nil) != other {
+			t.Errorf("%s: %v", row.Contestant, row.Ratios)
+		}
+	}
+}
+
+// TestWhoIsNotHereIsLeftOut, and Penstock is measured all the same.
+func TestWhoIsNotHereIsLeftOut(t *testing.T) {
+	s := setup(t)
+	s.Binaries, s.Rounds = map[string]string{"haproxy": "/not/here"}, 1
+	r, err := Measure(t.Context(), s)
+	if err != nil || r.Rows[0].Median == nil || r.Rows[1].Median != nil || !strings.Contains(r.Rows[1].Failed, "/not/here") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestMeasureEndsWithItsContext(t *testing.T) {
+	s := setup(t)
+	s.Trial = time.Hour
+	reason := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(500*time.Millisecond, func() { cancel(reason) })
+	r, err := Measure(ctx, s)
+	if !errors.Is(err, reason) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, row := range r.Rows { // there are none if it had not begun
+		if row.Median != nil {
+			t.Errorf("%s was measured: %+v", row.Contestant, row.Median)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package handshake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/report"
+)
+
+// Setup is the setup of a comparison.
+type Setup struct {
+	Group    *process.Group // starts the children; the caller owns it
+	Program  contestant.Program
+	Dir      string // for configurations, which the caller removes
+	Binaries map[string]string
+	// Sink are the name and the argument of the part that echoes.
+	Sink [2]string
+
+	Threads int           // of HAProxy
+	Rounds  int           // at least 1
+	Trial   time.Duration // of each of five trials of a contestant in a round
+	Workers int           // clients at once
+	Watch   func(Progress)
+}
+
+// Progress is a contestant's round that is over.
+type Progress struct {
+	Round, Rounds int // from 1
+	Contestant    string
+	Figures       Round
+}
+
+// pair is a contestant that terminates TLS and one that does not.
+type pair struct {
+	sealed, plain *contestant.Contestant
+	row           *Row
+}
+
+// comparison is one under way.
+type comparison struct {
+	Setup
+	client *process.Child
+	pairs  []*pair
+}
+
+// Measure compares; Penstock's row is the first. If it fails, or ctx ends, it returns the
+// results until then with the error. Everything that it has started ends with the group.
+func Measure(ctx context.Context, s Setup) (*Report, error) {
+	r := &Report{Rounds: s.Rounds, Trial: report.Number(s.Trial.Seconds()), Workers: s.Workers}
+	c := &comparison{Setup: s}
+	err := c.begin(ctx, r)
+	for round := 0; round < s.Rounds && err == nil; round++ {
+		for i := range c.pairs {
+			if round%2 == 1 {
+				i = len(c.pairs) - 1 - i
+			}
+			if err = c.round(ctx, c.pairs[i], round); err != nil {
+				break
+			}
+		}
+	}
+	for i := range r.Rows {
+		r.Rows[i].sum(&r.Rows[0])
+	}
+	return r, err
+}
+
+// begin starts all processes. A contestant that is not installed is left out.
+func (c *comparison) begin(ctx context.Context, r *Report) error {
+	setting := &contestant.Setting{Group: c.Group, Program: c.Program, Dir: c.Dir, Binaries: c.Binaries, Certificate: filepath.Join(c.Dir, "certificate.pem")}
+	if err := writeCertificate(setting.Certificate); err != nil {
+		return err
+	}
+	sink, err := c.Group.Start(c.Program.Spec("the sink", c.Program.Part, c.Sink[:]...))
+	if err != nil {
+		return err
+	}
+	var at struct{ Address string }
+	if err := sink.Receive(ctx, &at); err != nil {
+		return contestant.Describe(err)
+	}
+	setting.Upstream = at.Address
+	if c.client, err = c.Group.Start(c.Program.Spec("the client", c.Program.Part, PartClient)); err != nil {
+		return err
+	}
+	forwarding := contestant.Forwarding(c.Threads)
+	terminating := contestant.Terminating(c.Threads)
+	r.Rows = make([]Row, len(terminating))
+	for i, k := range terminating {
+		row := &r.Rows[i]
+		row.Contestant, row.About = k.Name, k.About
+		if err := k.Available(ctx, setting); err != nil {
+			row.Failed = err.Error()
+			continue
+		}
+		p := &pair{row: row}
+		if p.sealed, err = k.Start(ctx, setting); err != nil {
+			return err
+		}
+		open := *setting
+		open.Certificate = ""
+		if p.plain, err = forwarding[i].Start(ctx, &open); err != nil {
+			return err
+		}
+		c.pairs = append(c.pairs, p)
+	}
+	return context.Cause(ctx)
+}
+
+// round is a contestant's.
+func (c *comparison) round(ctx context.Context, p *pair, number int) error {
+	var r Round
+	for _, t := range []struct {
+		mode      mode
+		to        *contestant.Contestant
+		rate, cpu *report.Number
+		into      func(*result)
+	}{
+		{fresh, p.sealed, &r.New, &r.NewCPU, func(x *result) { p.row.Agreed = x.Agreed }},
+		{resumed, p.sealed, &r.Resumed, &r.ResumedCPU, func(x *result) {
+			r.Share = report.Number(float64(x.Resumed) / float64(max(x.Done-int64(c.Workers), 1)))
+		}},
+		{plain, p.plain, &r.Plain, &r.PlainCPU, nil},
+		{messages, p.sealed, new(report.Number), &r.MessagesCPU, func(x *result) {
+			r.Message, r.MessageP99 = report.Number(x.P50.Seconds()), report.Number(x.P99.Seconds())
+		}},
+		{unsealed, p.plain, new(report.Number), new(report.Number), func(x *result) { r.Unsealed = report.Number(x.P50.Seconds()) }},
+	} {
+		x, cpu, err := c.trial(ctx, t.mode, t.to)
+		if err != nil {
+			return fmt.Errorf("%s, %s: %w", p.row.Contestant, t.mode, err)
+		}
+		*t.rate = report.Number(float64(x.Done) / x.Elapsed.Seconds())
+		*t.cpu = report.Number(cpu.Seconds() / float64(x.Done))
+		if t.into != nil {
+			t.into(x)
+		}
+	}
+	r.Added = r.Message - r.Unsealed
+	p.row.Rounds = append(p.row.Rounds, r)
+	c.Watch(Progress{Round: number + 1, Rounds: c.Rounds, Contestant: p.row.Contestant, Figures: r})
+	return nil
+}
+
+// trial is one of the client's plans, and the CPU that the contestant has used.
+func (c *comparison) trial(ctx context.Context, m mode, to *contestant.Contestant) (*result, time.Duration, error) {
+	workers := c.Workers
+	if m == messages || m == unsealed {
+		workers = 1
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Trial+3*patience, fmt.Errorf("not over within %v", c.Trial+3*patience))
+	defer cancel()
+	before, err := to.Usage()
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := c.client.Send(plan{Mode: m, Address: to.Address, Workers: workers, Duration: c.Trial}); err != nil {
+		return nil, 0, err
+	}
+	x := new(result)
+	if err := c.client.Receive(ctx, x); err != nil {
+		return nil, 0, contestant.Describe(err)
+	}
+	after, err := to.Usage()
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case x.Error != "":
+		return nil, 0, errors.New("the client says: " + x.Error)
+	case x.Done == 0:
+		return nil, 0, errors.New("nothing was done in time")
+	}
+	return x, after.Sub(before).CPU, nil
+}

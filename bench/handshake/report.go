@@ -1,0 +1,115 @@
+package handshake
+
+import (
+	"math"
+
+	"github.com/penstock/penstock/bench/report"
+)
+
+// Report is the result of a comparison, and the content of --json. A unit is part of the
+// field's name; an unmeasured figure is null.
+type Report struct {
+	Rounds  int           `json:"rounds"`
+	Trial   report.Number `json:"trial_seconds"`
+	Workers int           `json:"clients"`
+	Rows    []Row         `json:"contestants"`
+}
+
+// Row is one contestant.
+type Row struct {
+	Contestant string   `json:"contestant"`
+	About      string   `json:"about"`
+	Agreed     string   `json:"agreed,omitempty"` // version and cipher suite
+	Rounds     []Round  `json:"rounds,omitempty"`
+	Median     *Round   `json:"median,omitempty"` // nil without rounds
+	Ratios     []*Ratio `json:"ratios,omitempty"` // of Penstock's to this one's, by figure; none of Penstock itself
+	Failed     string   `json:"failed,omitempty"`
+}
+
+// Ratio is a figure of Penstock's divided by the same of another, round by round.
+type Ratio struct {
+	Figure string `json:"figure"`
+	report.Band
+}
+
+// Round is one of a contestant's rounds.
+type Round struct {
+	New         report.Number `json:"new_handshakes_per_second"`
+	NewCPU      report.Number `json:"new_cpu_seconds"` // of the proxy, for each
+	Resumed     report.Number `json:"resumed_handshakes_per_second"`
+	ResumedCPU  report.Number `json:"resumed_cpu_seconds"`
+	Share       report.Number `json:"resumed_share"` // of the handshakes that could be resumed
+	Plain       report.Number `json:"plain_connections_per_second"`
+	PlainCPU    report.Number `json:"plain_cpu_seconds"`
+	Message     report.Number `json:"message_seconds"` // the median of a message there and back, in TLS
+	MessageP99  report.Number `json:"message_p99_seconds"`
+	Unsealed    report.Number `json:"plain_message_seconds"`
+	Added       report.Number `json:"added_seconds"` // Message less Unsealed
+	MessagesCPU report.Number `json:"message_cpu_seconds"`
+}
+
+// figure is one of a Round's.
+type figure struct {
+	name string
+	of   func(*Round) *report.Number
+}
+
+var figures = []figure{
+	{"new_handshakes_per_second", func(r *Round) *report.Number { return &r.New }},
+	{"new_cpu_seconds", func(r *Round) *report.Number { return &r.NewCPU }},
+	{"resumed_handshakes_per_second", func(r *Round) *report.Number { return &r.Resumed }},
+	{"resumed_cpu_seconds", func(r *Round) *report.Number { return &r.ResumedCPU }},
+	{"resumed_share", func(r *Round) *report.Number { return &r.Share }},
+	{"plain_connections_per_second", func(r *Round) *report.Number { return &r.Plain }},
+	{"plain_cpu_seconds", func(r *Round) *report.Number { return &r.PlainCPU }},
+	{"message_seconds", func(r *Round) *report.Number { return &r.Message }},
+	{"message_p99_seconds", func(r *Round) *report.Number { return &r.MessageP99 }},
+	{"plain_message_seconds", func(r *Round) *report.Number { return &r.Unsealed }},
+	{"added_seconds", func(r *Round) *report.Number { return &r.Added }},
+	{"message_cpu_seconds", func(r *Round) *report.Number { return &r.MessagesCPU }},
+}
+
+// sum works out the medians, and the ratios of base, which is Penstock.
+func (r *Row) sum(base *Row) {
+	if len(r.Rounds) == 0 {
+		return
+	}
+	r.Median = new(Round)
+	for _, f := range figures {
+		*f.of(r.Median) = report.Number(sample(r.Rounds, &f).Median())
+		ratios := above(sample(base.Rounds, &f)).Over(above(sample(r.Rounds, &f)))
+		if m := report.Number(ratios.Median()); r != base && m.Known() {
+			low, high := ratios.Stray()
+			r.Ratios = append(r.Ratios, &Ratio{f.name, report.Band{Median: m, Low: report.Number(low), High: report.Number(high), Values: len(ratios)}})
+		}
+	}
+}
+
+// Ratio returns that of a figure, nil if there is none.
+func (r *Row) Ratio(name string) *report.Band {
+	for _, x := range r.Ratios {
+		if x.Figure == name {
+			return &x.Band
+		}
+	}
+	return nil
+}
+
+// above leaves the values out that are not above 0, which only a difference of noisy ones
+// can be: there is no ratio to them.
+func above(s report.Sample) report.Sample {
+	for i := range s {
+		if s[i] <= 0 {
+			s[i] = math.NaN()
+		}
+	}
+	return s
+}
+
+func sample(rounds []Round, f *figure) report.Sample {
+	s := make(report.Sample, len(rounds))
+	for i := range rounds {
+		s[i] = float64(*f.of(&rounds[i]))
+	}
+	return s
+}

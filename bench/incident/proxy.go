@@ -1,0 +1,109 @@
+package incident
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+)
+
+// An Event is something that the load balancer has found out about an endpoint or an
+// upstream, as it has logged it.
+type Event struct {
+	// Seconds since the incident began; before it they are negative.
+	Seconds float64 `json:"seconds"`
+	Kind    string  `json:"kind"`    // health, ejection, circuit
+	Subject string  `json:"subject"` // "endpoint shop/e0"
+	State   string  `json:"state"`
+	Bad     bool    `json:"bad"` // it is kept away from then on
+	Cause   string  `json:"cause,omitempty"`
+
+	at time.Time
+}
+
+// front is `penstock run` under observation.
+type front struct {
+	child   *process.Child
+	address string
+	done    sync.WaitGroup
+
+	mu     sync.Mutex
+	events []Event
+}
+
+// record is a line of its log.
+type record struct {
+	Time                                       time.Time
+	Level, Msg, Address, Subject, State, Cause string
+}
+
+// startFront starts it with a file in dir, and waits until it listens.
+func startFront(ctx context.Context, g *process.Group, run func(args ...string) process.Spec, dir, text string) (*front, error) {
+	file := filepath.Join(dir, "penstock.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	child, err := g.Start(run("--config", file, "--log", "json"))
+	if err != nil {
+		return nil, err
+	}
+	b := &front{child: child}
+	for b.address == "" {
+		r, err := b.next(ctx)
+		if err != nil {
+			child.Kill()
+			return nil, err
+		}
+		if r.Msg == "listening" {
+			b.address = r.Address
+		}
+	}
+	b.done.Go(b.watch)
+	return b, nil
+}
+
+// next reads a line of the log.
+func (b *front) next(ctx context.Context) (r record, err error) {
+	line, err := b.child.Stderr(ctx)
+	if err == nil {
+		_ = json.Unmarshal([]byte(line), &r) // a line that is none says nothing
+	}
+	return r, err
+}
+
+// watch keeps the log's events of endpoints, until its end.
+func (b *front) watch() {
+	for {
+		r, err := b.next(context.Background())
+		if err != nil {
+			return
+		}
+		if r.Subject == "" || r.State == "" {
+			continue
+		}
+		b.mu.Lock()
+		b.events = append(b.events, Event{Kind: r.Msg, Subject: r.Subject, State: r.State, Bad: r.Level == "WARN", Cause: r.Cause, at: r.Time})
+		b.mu.Unlock()
+	}
+}
+
+// end ends it.
+func (b *front) end() {
+	b.child.Kill()
+	b.done.Wait()
+}
+
+// told returns the events logged until now, with their times relative to since.
+func (b *front) told(since time.Time) []Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	events := append([]Event{}, b.events...)
+	for i := range events {
+		events[i].Seconds = events[i].at.Sub(since).Seconds()
+	}
+	return events
+}

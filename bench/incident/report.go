@@ -1,0 +1,217 @@
+package incident
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/bench/endpoint"
+	"github.com/penstock/penstock/bench/report"
+)
+
+// The published results of another load balancer, before and with protection: a mean of 842
+// and of 127 ms, and 3.2 and 0.18 % of all requests that failed. On is held to those ratios.
+const (
+	mustMean   = 842.0 / 127
+	mustFailed = 3.2 / 0.18
+)
+
+// The 99th percentile is back to that of before after backSeconds in a row in which it is at
+// most backMore above it.
+const (
+	backSeconds = 3
+	backMore    = 50 * time.Millisecond
+)
+
+// Report is the result of the incidents, and the content of --json. A unit is part of the
+// field's name; a figure that was not measured, or does not exist, is null.
+type Report struct {
+	Endpoints        int           `json:"endpoints"`
+	Failing          int           `json:"failing"`
+	RequestsPerS     float64       `json:"requests_per_second"`
+	ServiceSeconds   report.Number `json:"service_seconds"`
+	DelaySeconds     report.Number `json:"slow_mean_delay_seconds"`
+	TimeoutSeconds   report.Number `json:"timeout_seconds"`
+	FirstByteSeconds report.Number `json:"first_byte_seconds"`
+	WithinSeconds    report.Number `json:"within_seconds"`
+	BeforeSeconds    report.Number `json:"before_seconds"`
+	DuringSeconds    report.Number `json:"during_seconds"`
+	AfterSeconds     report.Number `json:"after_seconds"`
+
+	Incidents []Incident `json:"incidents"`
+	Standings []Standing `json:"standings"`
+}
+
+// Incident is one failure, behind every configuration.
+type Incident struct {
+	Failure endpoint.Failure `json:"failure"`
+	Modes   []Trial          `json:"modes"`
+}
+
+// Trial is one failure behind one configuration.
+type Trial struct {
+	Mode  string `json:"mode"`
+	About string `json:"about"`
+	File  string `json:"file"`
+
+	Before Figures `json:"before"`
+	During Figures `json:"during"`
+	After  Figures `json:"after"`
+	// Seconds are those of the trial; Began and Ended are when the incident did.
+	Seconds []Figures `json:"seconds"`
+	Began   float64   `json:"incident_began_seconds"`
+	Ended   float64   `json:"incident_ended_seconds"`
+
+	Events []Event `json:"events"`
+	// First is when the first endpoint was kept away, All when all that fail were: by
+	// whichever verdict, counted from the incident.
+	First report.Number `json:"first_kept_away_seconds"`
+	All   report.Number `json:"all_kept_away_seconds"`
+	// Opened are the circuit breakers that opened in the incident, in that order, each
+	// with the first time; FirstOpened is the first one's.
+	Opened      []Opened      `json:"breakers_opened"`
+	FirstOpened report.Number `json:"first_breaker_opened_seconds"`
+	// Back is the time at which the 99th percentile was back to its value before, for whatever
+	// reason. BackAfter is the same from the incident's end on, for trials in which it was not
+	// back before.
+	Back      report.Number `json:"p99_back_seconds"`
+	BackAfter report.Number `json:"p99_back_after_end_seconds"`
+}
+
+// Opened is a circuit breaker that opened.
+type Opened struct {
+	Subject string        `json:"subject"` // "endpoint shop/e0", "upstream shop"
+	Seconds report.Number `json:"seconds"` // since the incident began
+}
+
+func newReport(s *Setup) *Report {
+	seconds := func(d time.Duration) report.Number { return report.Number(d.Seconds()) }
+	return &Report{
+		Endpoints: s.Endpoints, Failing: s.Failing, RequestsPerS: s.Rate,
+		ServiceSeconds: seconds(s.Service), DelaySeconds: seconds(s.Delay), TimeoutSeconds: seconds(s.Timeout), FirstByteSeconds: seconds(s.FirstByte), WithinSeconds: seconds(s.Within),
+		BeforeSeconds: seconds(s.Before), DuringSeconds: seconds(s.During), AfterSeconds: seconds(s.After),
+	}
+}
+
+// sum works out the times.
+func (t *Trial) sum(s *Setup) {
+	t.First, t.All = t.keptAway(s.Failing)
+	t.Opened, t.FirstOpened = t.opened(), report.Unmeasured()
+	if len(t.Opened) > 0 {
+		t.FirstOpened = t.Opened[0].Seconds
+	}
+	t.Back, t.BackAfter = t.back(t.Began, t.Ended), report.Unmeasured()
+	if !t.Back.Known() {
+		t.BackAfter = t.back(t.Ended, float64(len(t.Seconds)))
+	}
+}
+
+// keptAway is when the first subject was, and when so many.
+func (t *Trial) keptAway(all int) (first, last report.Number) {
+	first, last = report.Unmeasured(), report.Unmeasured()
+	var away []string
+	for _, e := range t.Events {
+		if !e.Bad || !t.within(&e) || slices.Contains(away, e.Subject) {
+			continue
+		}
+		away = append(away, e.Subject)
+		if len(away) == 1 {
+			first = report.Number(e.Seconds)
+		}
+		if len(away) == all {
+			last = report.Number(e.Seconds)
+		}
+	}
+	return first, last
+}
+
+// within reports whether something happened in the incident.
+func (t *Trial) within(e *Event) bool { return e.Seconds >= 0 && e.Seconds <= t.Ended-t.Began }
+
+// opened are the circuit breakers that opened, from the log's circuit events.
+func (t *Trial) opened() []Opened {
+	all := []Opened{}
+	for _, e := range t.Events {
+		of := func(o Opened) bool { return o.Subject == e.Subject }
+		if e.Kind == "circuit" && e.State == "open" && t.within(&e) && !slices.ContainsFunc(all, of) {
+			all = append(all, Opened{e.Subject, report.Number(e.Seconds)})
+		}
+	}
+	return all
+}
+
+// back is how long after from the 99th percentile is that of before, for some seconds in
+// a row that are over by to.
+func (t *Trial) back(from, to float64) report.Number {
+	bound := t.Before.P99 + report.Number(backMore.Seconds())
+	row := 0
+	for i := int(from); i < len(t.Seconds) && float64(i) < to; i++ {
+		if f := &t.Seconds[i]; f.P99 > bound || !f.P99.Known() {
+			row = 0
+			continue
+		}
+		if row++; row == backSeconds {
+			return max(report.Number(float64(i+1-backSeconds)-from), 0)
+		}
+	}
+	return report.Unmeasured()
+}
+
+// mode returns a trial, nil if there is none.
+func (in *Incident) mode(name string) *Trial {
+	i := slices.IndexFunc(in.Modes, func(t Trial) bool { return t.Mode == name })
+	if i < 0 {
+		return nil
+	}
+	return &in.Modes[i]
+}
+
+// Standing is how a mode stands to a bound.
+type Standing struct {
+	Failure endpoint.Failure `json:"failure"`
+	Figure  string           `json:"figure"`
+	Mode    string           `json:"mode"`
+	// Value is how many times less than with the mode Off it is. A mode that loses
+	// nothing is taken to have lost one request.
+	Value   report.Number  `json:"times_less"`
+	Must    report.Number  `json:"must"`
+	Verdict report.Verdict `json:"verdict"`
+}
+
+// judge compares all modes with Off. Bounds are for those incidents only in which endpoints
+// turn silent or slow: one that refuses loses no time.
+func (r *Report) judge() {
+	for i := range r.Incidents {
+		in := &r.Incidents[i]
+		off := in.mode(Off)
+		if off == nil || in.Failure == endpoint.Refuse {
+			continue
+		}
+		for j := range in.Modes {
+			if t := &in.Modes[j]; t.Mode == Defaults || t.Mode == On {
+				mean := off.During.Mean / t.During.Mean
+				r.stand(in.Failure, "mean", t.Mode, mean, mustMean)
+				r.stand(in.Failure, "failed", t.Mode, off.During.failedOver(&t.During), mustFailed)
+			}
+		}
+	}
+}
+
+// failedOver is how many times more of these requests failed than of others, of which one
+// has failed if none did; unknown if none failed here.
+func (f *Figures) failedOver(other *Figures) report.Number {
+	if f.Failed == 0 || other.Requests == 0 {
+		return report.Unmeasured()
+	}
+	return f.FailedShare() / (report.Number(max(other.Failed, 1)) / report.Number(other.Requests))
+}
+
+func (r *Report) stand(f endpoint.Failure, figure, mode string, value, must report.Number) {
+	s := Standing{Failure: f, Figure: figure, Mode: mode, Value: value, Must: must, Verdict: report.Missed}
+	switch {
+	case !value.Known():
+		s.Verdict = report.Unjudged
+	case value >= must:
+		s.Verdict = report.MustReached
+	}
+	r.Standings = append(r.Standings, s)
+}

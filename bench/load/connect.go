@@ -1,0 +1,151 @@
+package load
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/penstock/penstock/bench/traffic"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// errNoEcho reports a connection of which the message did not come back.
+var errNoEcho = errors.New("the message has not come back")
+
+// connect is the workload of that name. The server closes first, as in HTTP/1.0
+// (traffic.AppendOnce), and all sides see an orderly end. The side that closes first has to
+// keep the TIME_WAIT (RFC 9293, 3.6). So it falls to the server on the one side of the proxy
+// and to the proxy's listening port on the other. It never falls to a port chosen to connect
+// from, of which there are no more than 28,000, enough for a second or two. A port that is
+// used again meets the TIME_WAIT with a newer time stamp, which reopens it at once
+// (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process).
+type connect struct {
+	*drive
+	all   []*visitor
+	until time.Time
+}
+
+// begin implements behaviour.
+func (c *connect) begin() error {
+	c.until = c.start.Add(c.plan.Duration)
+	for i := range c.plan.Connections {
+		seed := c.r.nextSeed()
+		v := &visitor{conn: conn{c.drive, -1, i}, c: c, content: traffic.NewStream(seed)}
+		v.all = make([]byte, len(c.plan.Preamble)+ConnectSize)
+		v.message = v.all[copy(v.all, c.plan.Preamble):]
+		v.prefix = len(traffic.AppendOnce(v.message[:0], ConnectSize))
+		c.all = append(c.all, v)
+		if err := v.visit(time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stuck implements behaviour.
+func (c *connect) stuck() error {
+	for _, v := range c.all {
+		switch {
+		case v.fd < 0:
+		case v.got < ConnectSize:
+			return failed(c.plan, v.index, errNoEcho)
+		default:
+			return failed(c.plan, v.index, errNotEnded)
+		}
+	}
+	return nil
+}
+
+// visitor makes one connection after the other.
+type visitor struct {
+	conn
+	c       *connect
+	content *traffic.Stream
+	all     []byte // the preamble, and message
+	message []byte
+	prefix  int // bytes of message that are the request
+	got     int // bytes of message that have come back
+	began   time.Time
+}
+
+// visit opens a connection and sends the message. On loopback the handshake is
+// over when connect returns, so there is nothing to wait for in between.
+func (v *visitor) visit(now time.Time) error {
+	copy(v.message[v.prefix:], v.content.Next(ConnectSize-v.prefix))
+	v.began, v.got = now, 0
+	if err := v.dial(readable, v); err != nil {
+		return err
+	}
+	rest, ok := v.send(v.all)
+	if ok && len(rest) > 0 {
+		v.d.loop.Hand(v.fd, &latecomer{v, rest})
+		v.want(sys.EPOLLOUT)
+	}
+	return nil
+}
+
+// latecomer is a visitor that has to wait until it is connected.
+type latecomer struct {
+	*visitor
+	rest []byte
+}
+
+// Ready implements reactor.Handler.
+func (l *latecomer) Ready(uint32) {
+	if !l.connected() {
+		return
+	}
+	rest, ok := l.send(l.rest)
+	switch {
+	case !ok:
+	case len(rest) > 0:
+		l.fail(io.ErrShortWrite)
+	default:
+		l.d.loop.Hand(l.fd, l.visitor)
+		l.want(readable)
+	}
+}
+
+// Ready implements reactor.Handler.
+func (v *visitor) Ready(events uint32) {
+	for {
+		n, ok := v.receive(v.d.buf, 0)
+		switch {
+		case !ok:
+			return
+		case n == 0:
+			v.finish()
+			return
+		case v.got+n > ConnectSize || !bytes.Equal(v.d.buf[:n], v.message[v.got:v.got+n]):
+			v.fail(errMismatch)
+			return
+		}
+		v.got += n
+		if events&sys.EPOLLRDHUP == 0 {
+			return
+		}
+	}
+}
+
+// finish checks the end of file that has come, and makes the next connection.
+func (v *visitor) finish() {
+	if v.got < ConnectSize {
+		v.fail(io.ErrUnexpectedEOF)
+		return
+	}
+	now := time.Now()
+	if err := v.d.latency.RecordValue(int64(now.Sub(v.began))); err != nil {
+		v.fail(err)
+		return
+	}
+	if !now.Before(v.c.until) {
+		v.end()
+		return
+	}
+	v.close()
+	v.d.result.Connections++
+	if err := v.visit(time.Now()); err != nil {
+		v.d.loop.Stop(err)
+	}
+}

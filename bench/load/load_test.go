@@ -1,0 +1,379 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/origin"
+	"github.com/penstock/penstock/bench/service"
+	"github.com/penstock/penstock/bench/sink"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// sinking runs a sink.
+func sinking(t *testing.T) string {
+	t.Helper()
+	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, 1) })
+}
+
+// through runs a proxy that hands each direction to pass, in front of a sink.
+func through(t *testing.T, pass func(dst, src *net.TCPConn, toClient bool)) string {
+	t.Helper()
+	upstream := sinking(t)
+	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error {
+		return service.Serve(ctx, l, func(ctx context.Context, client *net.TCPConn) {
+			c, err := net.Dial("tcp", upstream)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			endpoint := c.(*net.TCPConn)
+			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+			back := make(chan struct{})
+			go func() { defer close(back); pass(client, endpoint, true) }()
+			pass(endpoint, client, false)
+			<-back
+		})
+	})
+}
+
+// faithful passes on everything, resets as well.
+func faithful(dst, src *net.TCPConn, _ bool) {
+	if _, err := io.Copy(dst, src); err != nil {
+		for _, c := range []*net.TCPConn{dst, src} {
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		}
+		return
+	}
+	_ = dst.CloseWrite()
+}
+
+func plans(address string) []load.Plan {
+	const d = 30 * time.Millisecond
+	return []load.Plan{
+		{Workload: load.Bulk, Address: address, Connections: 3, Duration: d, Check: true},
+		{Workload: load.Echo, Address: address, Connections: 3, Size: 64, Duration: d},
+		{Workload: load.Bulk, Address: address, Connections: 3, Duration: d},
+		{Workload: load.Echo, Address: address, Connections: 2, Size: 100_000, Duration: d},
+		{Workload: load.Echo, Address: address, Connections: 40, Size: 1, Duration: d},
+		{Workload: load.Connect, Address: address, Connections: 4, Duration: d},
+	}
+}
+
+func TestRun(t *testing.T) {
+	for name, address := range map[string]string{"direct": sinking(t), "through a proxy": through(t, faithful)} {
+		t.Run(name, func(t *testing.T) {
+			runner := load.NewRunner()
+			for _, p := range plans(address) {
+				result, err := runner.Run(t.Context(), p)
+				if err != nil {
+					t.Fatalf("%s: %v", p.Workload, err)
+				}
+				if result.Elapsed < p.Duration {
+					t.Errorf("%s: planned for %v, took %v", p.Workload, p.Duration, result.Elapsed)
+				}
+				if result.Received != runner.Received() {
+					t.Errorf("%s: received %d bytes at the end, %d when asked", p.Workload, result.Received, runner.Received())
+				}
+				checkResult(t, p, result)
+			}
+		})
+	}
+}
+
+// checkResult checks the result of a plan.
+func checkResult(t *testing.T, p load.Plan, result load.Result) {
+	t.Helper()
+	switch p.Workload {
+	case load.Bulk:
+		if result.Received == 0 || result.Requests != 0 || result.P50 != 0 || result.Connections != 3 {
+			t.Errorf("bulk: %+v", result)
+		}
+		return
+	case load.Echo:
+		want := result.Requests * int64(p.Size)
+		if result.Requests == 0 || result.Received != want || result.Sent != want {
+			t.Errorf("echo of %d: %+v", p.Size, result)
+		}
+	case load.Connect:
+		want := result.Connections * load.ConnectSize
+		if result.Connections < 4 || result.Received != want || result.Sent != want {
+			t.Errorf("connect: %+v", result)
+		}
+	}
+	if result.P50 <= 0 || result.P99 < result.P50 || result.Mean <= 0 {
+		t.Errorf("%s of %d: p50 %v, p99 %v, mean %v", p.Workload, p.Size, result.P50, result.P99, result.Mean)
+	}
+}
+
+func TestBulkAndEchoAgainstAnOrigin(t *testing.T) {
+	address := sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return origin.Serve(ctx, l) })
+	runner := load.NewRunner()
+	for _, p := range plans(address)[:5] {
+		result, err := runner.Run(t.Context(), p)
+		if err != nil {
+			t.Fatalf("%s: %v", p.Workload, err)
+		}
+		checkResult(t, p, result)
+	}
+}
+
+// A message completed in the warmup does not count, but its bytes do.
+func TestAWarmupDoesNotCount(t *testing.T) {
+	runner := load.NewRunner()
+	var at int64 // bytes received when it was over
+	runner.Warm = func() { at = runner.Received() }
+	const size, connections = 64, 4
+	p := load.Plan{
+		Workload: load.Echo, Address: sinking(t), Connections: connections, Size: size,
+		Warmup: 500 * time.Millisecond, Duration: time.Second,
+	}
+	r, err := runner.Run(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Elapsed < 50*time.Millisecond || at == 0 || r.Requests == 0 {
+		t.Errorf("%+v, %d bytes in the warmup", r, at)
+	}
+	// A message may have come back in pieces when it was over.
+	if got := r.Received - at - r.Requests*size; got < -connections*size || got > connections*size {
+		t.Errorf("%d bytes came after the warmup, of %d messages", r.Received-at, r.Requests)
+	}
+	for _, wrong := range []load.Plan{
+		{Workload: load.Echo, Connections: 1, Size: 1, Duration: 1, Warmup: 1},
+		{Workload: load.Echo, Connections: 1, Size: 1, Duration: 1, Warmup: -1},
+		{Workload: load.Bulk, Connections: 1, Duration: 2, Warmup: 1},
+	} {
+		if _, err := runner.Run(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "warmup") {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
+}
+
+// idlePlan is a plan that holds until it is released.
+func idlePlan(address string) load.Plan {
+	return load.Plan{Workload: load.Idle, Address: address, Connections: 150}
+}
+
+func TestIdleHoldsUntilItIsReleased(t *testing.T) {
+	runner, held := load.NewRunner(), make(chan struct{})
+	runner.Hold = func() { close(held) }
+	done := make(chan error, 1)
+	var result load.Result
+	go func() {
+		var err error
+		result, err = runner.Run(t.Context(), idlePlan(through(t, faithful)))
+		done <- err
+	}()
+	select {
+	case <-held:
+	case err := <-done:
+		t.Fatal("not held: ", err)
+	}
+	const want = 150 * load.IdleSize
+	if got := runner.Received(); got != want {
+		t.Errorf("received %d bytes before it is quiet, want %d", got, want)
+	}
+	runner.Release()
+	if err := <-done; err != nil || result.Connections != 150 || result.Sent != want || result.Received != want {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+func TestIdleNeedsDescriptors(t *testing.T) {
+	p := idlePlan("127.0.0.1:1")
+	p.Connections = 1 << 30
+	if _, err := load.NewRunner().Run(t.Context(), p); err == nil || !strings.Contains(err.Error(), "ulimit") {
+		t.Errorf("got %v, want what to do", err)
+	}
+}
+
+// change flips a bit of the 18th byte to the client.
+func change(dst, src *net.TCPConn, toClient bool) {
+	if toClient {
+		b := make([]byte, 64)
+		_, _ = io.ReadFull(src, b)
+		b[17] ^= 0x20
+		_, _ = dst.Write(b)
+	}
+	faithful(dst, src, toClient)
+}
+
+// loseFirst loses the first byte to the client.
+func loseFirst(dst, src *net.TCPConn, toClient bool) {
+	if toClient {
+		_, _ = io.ReadFull(src, make([]byte, 1))
+	}
+	faithful(dst, src, toClient)
+}
+
+// loseLast loses the last bytes to the client, and ends as if nothing were
+// missing.
+func loseLast(dst, src *net.TCPConn, toClient bool) {
+	if !toClient {
+		faithful(dst, src, toClient)
+		return
+	}
+	const lost = 1000
+	b := make([]byte, lost+64<<10)
+	for held := 0; ; {
+		n, err := src.Read(b[held:])
+		held += n
+		if pass := held - lost; pass > 0 {
+			_, _ = dst.Write(b[:pass])
+			held = copy(b, b[pass:held])
+		}
+		if err != nil {
+			_ = dst.CloseWrite()
+			return
+		}
+	}
+}
+
+// endEarly ends both directions after ten bytes.
+func endEarly(dst, src *net.TCPConn, _ bool) {
+	_, _ = io.CopyN(dst, src, 10)
+	_ = dst.CloseWrite()
+}
+
+// reset resets the client after ten bytes.
+func reset(dst, src *net.TCPConn, toClient bool) {
+	if !toClient {
+		faithful(dst, src, toClient)
+		return
+	}
+	_, _ = io.CopyN(dst, src, 10)
+	_ = dst.SetLinger(0)
+	_ = dst.Close()
+}
+
+// silent takes everything and passes on nothing.
+func silent(_, src *net.TCPConn, _ bool) { _, _ = io.Copy(io.Discard, src) }
+
+// Each of these proxies is at fault in its own way, and the load must notice.
+func TestRunSeesFaults(t *testing.T) {
+	const stuck = "timeout"
+	for _, test := range []struct {
+		name                            string
+		pass                            func(dst, src *net.TCPConn, toClient bool)
+		bulk, echo, unchecked, connects string // in the errors; "" if it cannot be seen
+	}{
+		{"a changed byte", change, "not the content", "not the content", "", "not the content"},
+		{"a lost byte", loseFirst, "not the content", "not the content", "the end of the content", "not the content"},
+		{"a lost end", loseLast, "end of the content", stuck, "end of the content", "EOF"},
+		{"an early end", endEarly, "EOF", "EOF", "EOF", "EOF"},
+		{"a reset", reset, "reset", "reset", "reset", "reset"},
+		{"silence", silent, stuck, stuck, stuck, stuck},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			address := through(t, test.pass)
+			all := plans(address)
+			for i, want := range map[int]string{0: test.bulk, 1: test.echo, 2: test.unchecked, 5: test.connects} {
+				if want == "" {
+					continue
+				}
+				// It is short only if a timeout is expected.
+				runner := load.NewRunner()
+				if runner.Grace = plenty; want == stuck {
+					runner.Grace = 200 * time.Millisecond
+				}
+				// A connection that ends before the proxy has begun sees no
+				// fault.
+				var err error
+				for d := 200 * time.Millisecond; err == nil && d < 20*time.Second; d *= 4 {
+					all[i].Duration = d
+					_, err = runner.Run(t.Context(), all[i])
+				}
+				if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ", connection ") {
+					t.Errorf("%s: got %v, want %q", all[i].Workload, err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestIdleSeesFaults(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		pass func(dst, src *net.TCPConn, toClient bool)
+		want string
+	}{
+		{"a changed byte", change, "not the content"},
+		{"an early end", endEarly, "connection "}, // the first one depends
+		{"a reset", reset, "connection "},
+		{"silence", silent, "timeout"},
+	} {
+		runner := load.NewRunner()
+		if runner.Grace = plenty; test.want == "timeout" {
+			runner.Grace = 200 * time.Millisecond
+		}
+		if _, err := runner.Run(t.Context(), idlePlan(through(t, test.pass))); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
+		}
+	}
+}
+
+func TestRunRefusesWrongPlans(t *testing.T) {
+	for _, change := range []func(*load.Plan){
+		func(p *load.Plan) { p.Workload = "chat" },
+		func(p *load.Plan) { p.Connections = 0 },
+		func(p *load.Plan) { p.Duration = 0 },
+		func(p *load.Plan) { p.Size = 0 },
+		func(p *load.Plan) { p.Size = 1 << 30 },
+		func(p *load.Plan) { p.Workload, p.Duration = load.Mix, 0 },
+		func(p *load.Plan) { p.Workload, p.Connections = load.Idle, 0 },
+	} {
+		p := plans("127.0.0.1:1")[1]
+		change(&p)
+		if _, err := new(load.Runner).Run(t.Context(), p); err == nil {
+			t.Errorf("%+v was carried out", p)
+		}
+	}
+}
+
+func TestRunThroughNobody(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	for _, p := range plans(l.Addr().String()) {
+		if _, err := new(load.Runner).Run(t.Context(), p); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: got %v, want a refusal", p.Workload, err)
+		}
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	address := through(t, faithful)
+	for _, p := range plans(address) {
+		p.Duration = time.Hour
+		reason := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var runner load.Runner
+		done := make(chan error)
+		go func() {
+			_, err := runner.Run(ctx, p)
+			done <- err
+		}()
+		for runner.Received() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel(reason)
+		if err := <-done; !errors.Is(err, reason) {
+			t.Errorf("%s: got %v", p.Workload, err)
+		}
+	}
+}

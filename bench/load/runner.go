@@ -1,0 +1,140 @@
+package load
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/bench/traffic"
+)
+
+// defaultGrace is Runner.Grace unless set.
+const defaultGrace = 10 * time.Second
+
+// Faults of a proxy that no system call reports.
+var (
+	errMismatch  = errors.New("the content received is not the content asked for")
+	errTruncated = errors.New("the end of the content is missing")
+)
+
+// Runner carries out plans, one at a time. Make one with NewRunner.
+type Runner struct {
+	// Grace is how much longer than planned a connection may take to end before
+	// it counts as stuck. Without a planned time, it is how long a connection
+	// may stand still. 0 means 10 s.
+	Grace time.Duration
+	// Hold, if not nil, is called once all connections of an Idle plan have
+	// carried their bytes and are quiet.
+	Hold func()
+	// Warm, if not nil, is called once the Warmup of a plan that has one is over.
+	Warm func()
+	// Talked, if not nil, is called with the result of a Talk.
+	Talked func(Result)
+
+	seed           atomic.Uint32 // of the last connection; no two share one
+	release        chan struct{} // holds one
+	talk           chan Talk     // holds one
+	sent, received atomic.Int64  // of the plan under way, bytes
+	preamble       []byte        // of the plan under way
+}
+
+// NewRunner makes a runner.
+func NewRunner() *Runner { return &Runner{release: make(chan struct{}, 1), talk: make(chan Talk, 1)} }
+
+// Received returns the bytes that the plan under way has received so far. It
+// is safe to call from any goroutine.
+func (r *Runner) Received() int64 { return r.received.Load() }
+
+// Release ends the Idle plan under way once it holds its connections, or the
+// next one if there is none. It is safe to call from any goroutine.
+func (r *Runner) Release() {
+	select {
+	case r.release <- struct{}{}:
+	default: // released already
+	}
+}
+
+// Talk has some of the connections talk that the Idle plan under way holds, once
+// it holds them. One talk at a time: another is refused until Talked has been
+// called for it. It is safe to call from any goroutine.
+func (r *Runner) Talk(t Talk) error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	select {
+	case r.talk <- t:
+		return nil
+	default:
+		return errors.New("load: a talk waits already")
+	}
+}
+
+// Run carries out p. In Bulk, Echo, Connect and Idle a connection that fails,
+// ends early, does not end in time or delivers a wrong byte is the error, and
+// all of them are closed. In Correct and Mix that is part of the result.
+func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
+	if err := p.check(); err != nil {
+		return Result{}, err
+	}
+	r.sent.Store(0)
+	r.received.Store(0)
+	r.preamble = p.Preamble
+	var result Result
+	var err error
+	start := time.Now()
+	switch p.Workload {
+	case Correct:
+		result, err = r.correct(ctx, p)
+	case Mix:
+		result, err = r.mix(ctx, p)
+	case Idle:
+		result, err = r.drive(ctx, p)
+		r.forget() // messages that came when the plan had failed
+	default:
+		result, err = r.drive(ctx, p)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	result.Sent, result.Received = r.sent.Load(), r.received.Load()
+	result.Elapsed = cmp.Or(result.Elapsed, time.Since(start))
+	return result, nil
+}
+
+// forget discards the messages that have not been handled.
+func (r *Runner) forget() {
+	for {
+		select {
+		case <-r.release:
+		case <-r.talk:
+		default:
+			return
+		}
+	}
+}
+
+// grace returns Grace or its default.
+func (r *Runner) grace() time.Duration { return cmp.Or(r.Grace, defaultGrace) }
+
+// nextSeed returns a seed of which the content is no request of another kind,
+// from its first byte on. It is safe to call from any goroutine.
+func (r *Runner) nextSeed() uint32 {
+	for {
+		seed := r.seed.Add(1)
+		if traffic.Plain(traffic.NewStream(seed).Next(1)) {
+			return seed
+		}
+	}
+}
+
+// newToken returns a token that is unique, even among processes that use the same sink.
+func newToken() uint64 { return rand.Uint64() }
+
+// failed names the connection that an error belongs to.
+func failed(p Plan, connection int, err error) error {
+	return fmt.Errorf("load: %s, connection %d of %d: %w", p.Workload, connection+1, p.Connections, err)
+}

@@ -1,0 +1,130 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// tick is the time between two reports of progress.
+const tick = 100 * time.Millisecond
+
+// errNothingHolds is a Talk that comes without an Idle plan under way.
+var errNothingHolds = errors.New("load: a talk, and no idle plan is under way")
+
+// Serve reads Plans from in, one JSON object after the other, carries each of
+// them out and writes Events to out. It returns nil when in ends, even in the
+// middle of a plan, which is then broken off; and the error of a plan that
+// cannot be read or an event that cannot be written. It returns only after in
+// has ended or ctx is done, and in the latter case leaves a goroutine reading
+// in until that ends too.
+func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	plans := make(chan Plan)
+	go func() { fail(decode(ctx, in, plans)) }()
+	runner, events := NewRunner(), json.NewEncoder(out)
+	for {
+		select {
+		case p := <-plans:
+			if p.Release {
+				continue // nothing holds
+			}
+			if p.Talk != nil {
+				return errNothingHolds
+			}
+			if err := perform(ctx, runner, p, plans, events); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			if err := context.Cause(ctx); !errors.Is(err, io.EOF) {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+// decode passes on plans until in ends.
+func decode(ctx context.Context, in io.Reader, plans chan<- Plan) error {
+	decoder := json.NewDecoder(in)
+	for {
+		var p Plan
+		if err := decoder.Decode(&p); err != nil {
+			return err
+		}
+		select {
+		case plans <- p:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// perform carries out one plan and reports its events. While an Idle plan holds, it is silent.
+func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, events *json.Encoder) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var last Event
+	done, holding, warm := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
+	talked := make(chan Result, 1)
+	defer func() { cancel(); <-done }()
+	runner.Hold = func() { holding <- struct{}{} }
+	runner.Warm = func() { warm <- struct{}{} }
+	runner.Talked = func(r Result) { talked <- r }
+	go func() {
+		defer close(done)
+		last = outcome(runner.Run(ctx, p))
+	}()
+	if p.Workload != Idle {
+		plans = nil // the next one has to wait
+	}
+	ticker, start := time.NewTicker(tick), time.Now()
+	defer ticker.Stop()
+	for {
+		var e Event
+		select {
+		case <-done:
+			return events.Encode(last)
+		case next := <-plans:
+			if err := obey(runner, &p, &next); err != nil {
+				return err
+			}
+			continue
+		case <-holding:
+			ticker.Stop()
+			e.Holding = true
+		case r := <-talked:
+			e.Talked = &r
+		case <-warm:
+			e.Warm = true
+		case <-ticker.C:
+		}
+		e.Elapsed, e.Received = time.Since(start), runner.Received()
+		if err := events.Encode(e); err != nil {
+			return err
+		}
+	}
+}
+
+// obey carries out a plan that comes while an Idle plan is under way.
+func obey(runner *Runner, p, next *Plan) error {
+	switch {
+	case next.Release:
+		runner.Release()
+		return nil
+	case next.Talk != nil:
+		return runner.Talk(*next.Talk)
+	}
+	return fmt.Errorf("load: a plan for %s while one for %s is under way: release that first", next.Workload, p.Workload)
+}
+
+// outcome is the last event of a plan.
+func outcome(result Result, err error) Event {
+	if err != nil {
+		return Event{Error: err.Error()}
+	}
+	return Event{Result: &result}
+}

@@ -1,0 +1,139 @@
+package load_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/load"
+)
+
+func TestServeCarriesOutPlansAndTells(t *testing.T) {
+	address := through(t, faithful)
+	in, plan := io.Pipe()
+	event, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- load.Serve(t.Context(), in, out) }()
+
+	plans, events := json.NewEncoder(plan), json.NewDecoder(event)
+	for _, p := range []load.Plan{
+		{Workload: load.Bulk, Address: address, Connections: 1, Duration: 250 * time.Millisecond},
+		{Workload: load.Echo, Address: address, Connections: 1, Size: 1, Duration: 250 * time.Millisecond},
+	} {
+		if err := plans.Encode(p); err != nil {
+			t.Fatal(err)
+		}
+		var told int64
+		var e load.Event
+		for e.Result == nil {
+			e = load.Event{}
+			if err := events.Decode(&e); err != nil || e.Error != "" {
+				t.Fatal(err, e.Error)
+			}
+			if e.Result == nil && e.Received < told {
+				t.Errorf("%s: %d bytes, then %d", p.Workload, told, e.Received)
+			}
+			told = max(told, e.Received)
+		}
+		if told == 0 || told > e.Result.Received {
+			t.Errorf("%s: %d bytes on the way, %d in the end", p.Workload, told, e.Result.Received)
+		}
+	}
+	_ = plan.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServeHoldsAnIdlePlanUntilItsRelease(t *testing.T) {
+	address := through(t, faithful)
+	in, plan := io.Pipe()
+	event, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- load.Serve(t.Context(), in, out) }()
+	plans, events := json.NewEncoder(plan), json.NewDecoder(event)
+	// A release of nothing releases nothing.
+	for _, p := range []load.Plan{{Release: true}, idlePlan(address)} {
+		if err := plans.Encode(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := func() (e load.Event) {
+		if err := events.Decode(&e); err != nil || e.Error != "" {
+			t.Fatal(err, e.Error)
+		}
+		return e
+	}
+	e := next()
+	for !e.Holding {
+		e = next()
+	}
+	if err := plans.Encode(load.Plan{Talk: &load.Talk{Connections: 2, Size: 10, Duration: time.Millisecond}}); err != nil {
+		t.Fatal(err)
+	}
+	if e = next(); e.Talked == nil || e.Talked.Requests < 2 || e.Result != nil {
+		t.Errorf("after the talk: %+v", e)
+	}
+	if err := plans.Encode(load.Plan{Release: true}); err != nil {
+		t.Fatal(err)
+	}
+	if e = next(); e.Result == nil || e.Result.Connections != 150 {
+		t.Errorf("after the release: %+v", e)
+	}
+	_ = plan.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServeTellsWhatWentWrong(t *testing.T) {
+	var out bytes.Buffer
+	in, plan := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- load.Serve(t.Context(), in, &out) }()
+	_ = json.NewEncoder(plan).Encode(load.Plan{Workload: "chat"})
+	// Two plans, so that the first one's event is out when the second is read.
+	_ = json.NewEncoder(plan).Encode(load.Plan{Workload: "talk"})
+	_ = plan.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	var e load.Event
+	if err := json.NewDecoder(&out).Decode(&e); err != nil || !strings.Contains(e.Error, "chat") {
+		t.Errorf("got %+v, %v", e, err)
+	}
+}
+
+func TestServeBreaksOffWhenItsInputEnds(t *testing.T) {
+	address := through(t, faithful)
+	in, plan := io.Pipe()
+	event, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- load.Serve(t.Context(), in, out) }()
+	_ = json.NewEncoder(plan).Encode(load.Plan{Workload: load.Bulk, Address: address, Connections: 2, Duration: time.Hour})
+	events := json.NewDecoder(event)
+	if err := events.Decode(new(load.Event)); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, event) }()
+	_ = plan.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	_ = out.Close()
+}
+
+func TestServeRefusesWhatIsNoPlan(t *testing.T) {
+	talk, err := json.Marshal(load.Plan{Talk: &load.Talk{Connections: 1, Size: 1, Duration: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"go!\n", string(talk)} { // no plan holds connections that could talk
+		if err := load.Serve(t.Context(), strings.NewReader(text), io.Discard); err == nil {
+			t.Errorf("%q: no error", text)
+		}
+	}
+}

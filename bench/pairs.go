@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/report"
+)
+
+// besideItself is report.Trial.Beside of the baseline's trials that its own
+// second ones are beside.
+const besideItself = string(report.Again)
+
+// pairs measures each entrant right beside the baseline in each round, and the baseline beside
+// itself. The order in a pair alternates from round to round.
+func (f *field) pairs(ctx context.Context) error {
+	again := f.enter(f.base.kind, report.Again)
+	for f.step.Round = 1; f.step.Round <= f.out.Rounds; f.step.Round++ {
+		for _, e := range f.entrants[1:] {
+			if err := f.pair(ctx, e); err != nil {
+				return err
+			}
+			f.advance(2 * f.trialTakes(f.scenario))
+		}
+		f.out.Summarize()
+	}
+	f.step.Round = f.out.Rounds
+	again.c = nil // the baseline's, which ends as that
+	return f.count(ctx)
+}
+
+// pair is one round of one entrant.
+func (f *field) pair(ctx context.Context, e *entrant) error {
+	beside := e.kind.Name
+	if e.cell.Role == report.Again {
+		beside = besideItself
+	}
+	type turn struct {
+		e    *entrant
+		role report.Role
+	}
+	turns := []turn{{f.base, report.Baseline}, {e, e.cell.Role}}
+	if f.step.Round%2 == 0 {
+		turns[0], turns[1] = turns[1], turns[0]
+	}
+	for _, t := range turns {
+		who := t.e
+		if t.role == report.Again {
+			who = f.base // the same process
+		}
+		if e.lost() {
+			return nil
+		}
+		if _, err := f.timed(ctx, who, t.role, beside); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// timed is one trial of an entrant, nil if it is out.
+func (f *field) timed(ctx context.Context, e *entrant, role report.Role, beside string) (*Trial, error) {
+	ok, err := f.start(ctx, e)
+	if !ok || err != nil {
+		return nil, err
+	}
+	f.step.Contestant, f.step.Doing = e.kind.Name, ""
+	f.watch(f.step)
+	start := time.Now()
+	t, err := f.rig.trial(ctx, e.c, f.plan(f.duration(f.scenario)), func(load.Event) error { return nil })
+	if err != nil {
+		return nil, f.lose(ctx, e, err)
+	}
+	f.add(f.took(&t, role, beside, start))
+	return &t, nil
+}
+
+// add puts a trial into the report, and shows it.
+func (f *field) add(t *report.Trial) {
+	f.out.Trials = append(f.out.Trials, t)
+	f.step.Trial = t
+	f.watch(f.step)
+	f.step.Trial = nil
+}
+
+// plan is the scenario for the load.
+func (f *field) plan(d time.Duration) load.Plan {
+	s := f.scenario
+	return load.Plan{Workload: s.Workload, Connections: s.Connections, Size: s.Size, Duration: d, Preamble: f.Preamble}
+}
+
+// judgeSplicing makes the measurement of a contestant void if it is there to splice and did
+// not, by its own account. Every workload shows that: HAProxy that splices splices even 64
+// bytes, half of the idle sessions' 64 KiB, and in correctness. For bulk, judgeSplicing notes
+// the spliced share.
+func (f *field) judgeSplicing() {
+	for _, e := range f.entrants {
+		if !strings.HasPrefix(e.kind.Name, "haproxy-splice-") || e.lost() {
+			continue
+		}
+		switch spliced, all, trials := spliced(f.out, e.kind.Name); {
+		case trials == 0:
+		case spliced == 0:
+			e.cell.Void = "its own statistics report no spliced bytes"
+		case f.scenario.Workload == load.Bulk && e.cell.Role != report.Again:
+			e.cell.Notes = append(e.cell.Notes, fmt.Sprintf("spliced %.1f %% of its bytes, by its own statistics", 100*spliced/all))
+		}
+	}
+}
+
+// spliced returns the bytes that a contestant's trials report as spliced, all bytes, and the
+// number of trials. A trial without that figure adds no spliced bytes.
+func spliced(s *report.Scenario, contestant string) (spliced, all float64, trials int) {
+	for _, t := range s.Trials {
+		if t.Contestant != contestant {
+			continue
+		}
+		trials++
+		all += float64(t.SentBytes + t.ReceivedBytes)
+		if t.SplicedBytes > 0 {
+			spliced += float64(t.SplicedBytes)
+		}
+	}
+	return spliced, all, trials
+}
+
+// count is an untimed trial of each entrant, in which its system calls are
+// counted.
+func (f *field) count(ctx context.Context) error {
+	if !f.Calls || f.scenario.Workload == load.Mix {
+		return nil
+	}
+	for _, e := range f.entrants {
+		if e.cell.Role == report.Again {
+			continue
+		}
+		if f.counter != nil && e.c != nil && e.kind.Name != directName {
+			if err := f.counted(ctx, e); err != nil {
+				return err
+			}
+		}
+		f.advance(countingTakes)
+	}
+	return nil
+}
+
+// counted is the untimed trial of one entrant. If the tool fails nothing is
+// lost but the figure; if Penstock does, that is a failure of the run.
+func (f *field) counted(ctx context.Context, e *entrant) error {
+	f.step.Contestant, f.step.Doing = e.kind.Name, "counting system calls"
+	f.watch(f.step)
+	pids, err := e.c.Pids()
+	if err != nil {
+		return f.lose(ctx, e, err)
+	}
+	var t Trial
+	var failed error
+	start := time.Now()
+	calls, err := f.counter.Count(ctx, pids, func() error {
+		t, failed = f.rig.trial(ctx, e.c, f.plan(min(f.duration(f.scenario), countingTrial)), func(load.Event) error { return nil })
+		return failed
+	})
+	switch {
+	case failed != nil && broken(ctx, failed):
+		return failed
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		e.cell.Notes = append(e.cell.Notes, fmt.Sprintf("system calls not counted: %v", err))
+		if failed != nil && report.IsPenstock(e.kind.Name) { // a slow tool is no excuse
+			f.doc.Failures = append(f.doc.Failures, fmt.Sprintf("%s, %s, while system calls were counted: %v", f.scenario.Name, e.kind.Name, failed))
+		}
+		return nil
+	}
+	out := f.took(&t, report.Counting, "", start)
+	out.SystemCalls = report.Number(calls)
+	f.out.Trials = append(f.out.Trials, out)
+	return nil
+}

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/endpoint"
+	"github.com/penstock/penstock/bench/handshake"
+	"github.com/penstock/penstock/bench/incident"
+	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/million"
+	"github.com/penstock/penstock/bench/observed"
+	"github.com/penstock/penstock/bench/origin"
+	"github.com/penstock/penstock/bench/reload"
+	"github.com/penstock/penstock/bench/rival"
+	"github.com/penstock/penstock/bench/rolling"
+	"github.com/penstock/penstock/bench/sink"
+	"github.com/penstock/penstock/bench/switches"
+	"github.com/penstock/penstock/bench/write"
+)
+
+// The names of the parts that a Rig runs by calling its own program again, beside
+// contestant.PartRival.
+const (
+	PartOrigin = "origin"
+	PartSink   = "sink"
+	PartLoad   = "load"
+)
+
+// listening is the first line that a serving part prints.
+type listening struct {
+	Address string `json:"address"`
+}
+
+// RunPart is one part of a Rig; it runs until ctx is done or in ends, which is
+// how it learns that the Rig is gone. PartOrigin and PartSink take the number of
+// threads to serve with (the origin ignores it), contestant.PartRival the address to
+// forward to and "splice", "copy" or "relay", contestant.PartObserved a form, that address
+// and the most sessions, million.Part a form and a number of sessions; PartLoad and
+// those of packages switches, write, endpoint, incident and rolling take nothing. The program that a Rig runs must call it
+// when asked to by the arguments that Program.Part gives.
+func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
+	switch part {
+	case PartLoad:
+		return load.Serve(ctx, in, out)
+	case PartOrigin:
+		return serve(ctx, in, out, origin.Serve)
+	case PartSink:
+		return runSink(ctx, args, in, out)
+	case contestant.PartRival:
+		return runRival(ctx, args, in, out)
+	case contestant.PartObserved:
+		return runObserved(ctx, args, in, out)
+	case handshake.PartClient:
+		return handshake.RunPart(ctx, in, out)
+	case endpoint.Part:
+		return endpoint.RunPart(ctx, in, out)
+	case incident.PartLoad:
+		return incident.RunPart(ctx, in, out)
+	case rolling.PartLoad:
+		return rolling.RunPart(ctx, in, out)
+	case million.Part:
+		return runMillion(args, out)
+	}
+	if switches.IsPart(part) {
+		return switches.RunPart(ctx, part, in, out)
+	}
+	if reload.IsPart(part) {
+		return reload.RunPart(ctx, part, in, out)
+	}
+	if write.IsPart(part) {
+		return write.RunPart(ctx, part, in, out)
+	}
+	return fmt.Errorf("bench: no part %q", part)
+}
+
+func runSink(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	threads, err := strconv.Atoi(strings.Join(args, " "))
+	if err != nil || threads < 1 {
+		return fmt.Errorf("bench: %s takes a number of threads, not %q", PartSink, args)
+	}
+	return serve(ctx, in, out, func(ctx context.Context, l net.Listener) error {
+		return sink.Serve(ctx, l.(*net.TCPListener), threads)
+	})
+}
+
+func runRival(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	forms := map[string]func(context.Context, net.Listener, string) error{
+		contestant.RivalSplice: rival.Serve, contestant.RivalCopy: rival.ServeCopying, contestant.RivalRelay: rival.ServeRelay,
+	}
+	run := forms[strings.Join(args[min(1, len(args)):], " ")]
+	if run == nil {
+		return fmt.Errorf("bench: %s takes an address and %s, %s or %s, not %q", contestant.PartRival, contestant.RivalSplice, contestant.RivalCopy, contestant.RivalRelay, args)
+	}
+	return serve(ctx, in, out, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })
+}
+
+func runObserved(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if len(args) != 3 {
+		return fmt.Errorf("bench: %s takes a form, an address and a number of sessions, not %q", contestant.PartObserved, args)
+	}
+	most, err := strconv.Atoi(args[2])
+	if err != nil || most < 1 {
+		return fmt.Errorf("bench: %s takes a number of sessions, not %q", contestant.PartObserved, args[2])
+	}
+	return observed.Serve(ctx, observed.Form(args[0]), args[1], most, in, out)
+}
+
+// runMillion does not read in: it runs for less than a minute or two, and is killed together
+// with the process that started it.
+func runMillion(args []string, out io.Writer) error {
+	if len(args) != 2 {
+		return fmt.Errorf("bench: %s takes a form and a number of sessions, not %q", million.Part, args)
+	}
+	n, err := strconv.Atoi(args[1])
+	if err != nil || n < 1 {
+		return fmt.Errorf("bench: %s takes a number of sessions, not %q", million.Part, args[1])
+	}
+	return million.Serve(million.Form(args[0]), n, out)
+}
+
+// serve listens on a free port of loopback, says which, and serves it.
+func serve(ctx context.Context, in io.Reader, out io.Writer, f func(context.Context, net.Listener) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	if err := json.NewEncoder(out).Encode(listening{l.Addr().String()}); err != nil {
+		_ = l.Close()
+		return err
+	}
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, in)
+	}()
+	return f(ctx, l)
+}

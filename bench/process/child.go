@@ -1,0 +1,185 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// EndedError is the unrequested end of a child.
+type EndedError struct {
+	Name  string // of the child
+	Pid   int
+	State string // "exit status 2", "signal: killed"
+	Said  string // the last line on its standard error; may be empty
+}
+
+// Error is one line.
+func (e *EndedError) Error() string {
+	text := fmt.Sprintf("%s (pid %d) ended unexpectedly: %s", e.Name, e.Pid, e.State)
+	if e.Said != "" {
+		text += ": " + e.Said
+	}
+	return text
+}
+
+// Child is a running process of a Group, with the processes that it has
+// started. It is safe for concurrent use, but
+// for Send.
+type Child struct {
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser // owned here, closed by Kill and Stop
+	stdout *lines
+	stderr *lines
+	done   chan struct{} // closed when the process has been reaped
+	ended  error         // how it ended; nil for exit 0; written before done is closed
+
+	mu   sync.Mutex
+	over bool // the process has ended: its id, and the group's, may be reused soon
+}
+
+// start runs the process, and a goroutine that reaps it.
+func (c *Child) start() error {
+	var err error
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return fmt.Errorf("start %s: %w", c.name, err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", c.name, err)
+	}
+	go c.reap()
+	return nil
+}
+
+// reap waits for the end of the process, ends the remaining processes of its group, and waits
+// for the end of its output.
+func (c *Child) reap() {
+	for sys.WaitExited(c.Pid()) == syscall.EINTR {
+	}
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.clear()
+	c.ended = c.cmd.Wait()
+	c.stdout.close()
+	c.stderr.close()
+	close(c.done)
+}
+
+// clear kills the other processes in the group of a process that has ended, but not been
+// reaped. It waits until they are gone, or too long.
+func (c *Child) clear() {
+	deadline := time.Now().Add(lateOutput)
+	for pause := time.Millisecond; len(members(c.Pid())) > 0 && time.Now().Before(deadline); pause *= 2 {
+		_ = syscall.Kill(-c.Pid(), syscall.SIGKILL)
+		time.Sleep(pause)
+	}
+}
+
+// Name returns the name given in the Spec.
+func (c *Child) Name() string { return c.name }
+
+// Pid returns the process id.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
+// Done is closed when the process is gone.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Err waits for the unrequested end of a process, and describes it by an *EndedError.
+func (c *Child) Err() error {
+	<-c.done
+	state := "exit status 0"
+	if c.ended != nil {
+		state = c.ended.Error()
+	}
+	return &EndedError{Name: c.name, Pid: c.Pid(), State: state, Said: c.stderr.newest()}
+}
+
+// Send writes v as one line of JSON to the child's standard input.
+func (c *Child) Send(v any) error {
+	if err := json.NewEncoder(c.stdin).Encode(v); err != nil {
+		return fmt.Errorf("tell %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Receive reads into v the next line of the child's standard output, which is JSON; see
+// Stdout.
+func (c *Child) Receive(ctx context.Context, v any) error {
+	line, err := c.Stdout(ctx)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(line), v); err != nil {
+		return fmt.Errorf("%s said %q: %w", c.name, line, err)
+	}
+	return nil
+}
+
+// Signal sends a signal.
+func (c *Child) Signal(s os.Signal) error {
+	if err := c.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("signal %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Stdout returns the next line of the child's standard output, Stderr of its standard error.
+// They wait for one, until ctx is done or the child has ended. Unread lines are dropped, the
+// oldest first.
+func (c *Child) Stdout(ctx context.Context) (string, error) { return c.line(ctx, c.stdout) }
+
+// Stderr is documented at Stdout.
+func (c *Child) Stderr(ctx context.Context) (string, error) { return c.line(ctx, c.stderr) }
+
+func (c *Child) line(ctx context.Context, from *lines) (string, error) {
+	line, err := from.next(ctx)
+	if errors.Is(err, io.EOF) {
+		return "", c.Err()
+	}
+	return line, err
+}
+
+// Stop sends s, ends the child's standard input and waits for the end of the
+// process; one that has not ended within d is killed. The error says how it
+// ended, if not with exit status 0.
+func (c *Child) Stop(s os.Signal, d time.Duration) error {
+	_ = c.cmd.Process.Signal(s)
+	_ = c.stdin.Close()
+	select {
+	case <-c.done:
+	case <-time.After(d):
+		c.Kill()
+		return fmt.Errorf("%s did not end within %v", c.name, d)
+	}
+	if c.ended != nil {
+		return c.Err()
+	}
+	return nil
+}
+
+// kill sends SIGKILL to the process and all of its group.
+func (c *Child) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		_ = syscall.Kill(-c.Pid(), syscall.SIGKILL)
+	}
+}
+
+// Kill ends the process and its group by force and waits until it is gone.
+func (c *Child) Kill() {
+	c.kill()
+	_ = c.stdin.Close()
+	<-c.done
+}

@@ -1,0 +1,355 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/leak"
+)
+
+// childName is the first argument of a test binary that is to be a child; its
+// second argument is the kind.
+const childName = "penstock-test-child"
+
+// forever is longer than a test may take.
+const forever = time.Minute
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == childName {
+		children[os.Args[1]]()
+		return
+	}
+	leak.Main(m)
+}
+
+// children are the kinds of a child.
+var children = map[string]func(){
+	// waits until its standard input ends.
+	"idle": func() {
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	// echoes its input.
+	"parrot": func() { _, _ = io.Copy(os.Stdout, os.Stdin) },
+	// complains and fails.
+	"fail": func() {
+		fmt.Fprint(os.Stderr, "first\nno such luck")
+		os.Exit(3)
+	},
+	"panic": func() { panic("no such luck") },
+	// takes no notice of SIGTERM or of its standard input.
+	"deaf": func() {
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println("ready")
+		time.Sleep(forever)
+	},
+	// uses the processor until its standard input ends.
+	"busy": func() {
+		var ended atomic.Bool
+		go func() { _, _ = io.Copy(io.Discard, os.Stdin); ended.Store(true) }()
+		fmt.Println("ready")
+		for n := 0; !ended.Load(); n++ {
+			runtime.KeepAlive(n)
+		}
+	},
+	// holds three pipes.
+	"plumber": func() {
+		var ends []*os.File
+		for range 3 {
+			r, w, err := os.Pipe()
+			if err != nil {
+				os.Exit(1)
+			}
+			ends = append(ends, r, w)
+		}
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		runtime.KeepAlive(ends)
+	},
+	// has two workers in its process group, and waits.
+	"master": func() {
+		for range 2 {
+			w := exec.Command("/proc/self/exe")
+			w.Args = []string{childName, "worker"}
+			out, _ := w.StdoutPipe()
+			if w.Start() != nil {
+				os.Exit(1)
+			}
+			_, _ = out.Read(make([]byte, 1))
+		}
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	// has used a known time of the processor and holds known memory.
+	"worker": func() {
+		burn(burned)
+		held := bytes.Repeat([]byte{1}, heldBytes)
+		fmt.Println("ready")
+		time.Sleep(forever)
+		runtime.KeepAlive(held)
+	},
+	// has waited for a process that has used the processor.
+	"waiter": func() {
+		w := exec.Command("/proc/self/exe")
+		w.Args = []string{childName, "burner"}
+		if w.Run() != nil {
+			os.Exit(1)
+		}
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	"burner": func() { burn(burned) },
+	// says its limit of descriptors, the soft one as it was handed on.
+	"limited": func() {
+		out, _ := exec.Command("/bin/sh", "-c", "ulimit -n; ulimit -Hn").Output()
+		fmt.Println(strings.Join(strings.Fields(string(out)), " "))
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	// listens, and says where.
+	"listener": func() {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			os.Exit(1)
+		}
+		fmt.Println(l.Addr())
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	// starts a deaf child, says its process id, and waits.
+	"parent": func() {
+		g := process.NewGroup()
+		c, err := g.Start(spec("deaf"))
+		if err != nil {
+			os.Exit(1)
+		}
+		if _, err := c.Stdout(context.Background()); err != nil {
+			os.Exit(1)
+		}
+		fmt.Println(c.Pid())
+		time.Sleep(forever)
+	},
+}
+
+const (
+	burned    = 100 * time.Millisecond
+	heldBytes = 16 << 20
+)
+
+// burn uses the processor until this process has done so for d.
+func burn(d time.Duration) {
+	for used() < d {
+	}
+}
+
+// used is the processor time of this process.
+func used() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func spec(kind string) process.Spec {
+	return process.Spec{Name: "the " + kind, Path: "/proc/self/exe", Args: []string{childName, kind}}
+}
+
+// start starts a child of a group that the test's end closes.
+func start(t *testing.T, kind string) *process.Child {
+	t.Helper()
+	g := process.NewGroup()
+	t.Cleanup(g.Close)
+	c, err := g.Start(spec(kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ready starts a child and waits until it says so.
+func ready(t *testing.T, kind string) *process.Child {
+	t.Helper()
+	c := start(t, kind)
+	if line, err := c.Stdout(t.Context()); err != nil || line != "ready" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	return c
+}
+
+// exists reports whether there is a process that is no zombie.
+func exists(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z")
+}
+
+func TestSendAndStdout(t *testing.T) {
+	c := start(t, "parrot")
+	for i := range 3 {
+		if err := c.Send(map[string]int{"n": i}); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf(`{"n":%d}`, i)
+		if line, err := c.Stdout(t.Context()); err != nil || line != want {
+			t.Errorf("got %q, %v, want %q", line, err, want)
+		}
+	}
+	if err := c.Stop(syscall.Signal(0), forever); err != nil {
+		t.Error(err)
+	}
+	if exists(c.Pid()) {
+		t.Error("it is still there")
+	}
+}
+
+func TestWaitingForALineEndsWithItsContext(t *testing.T) {
+	c := ready(t, "idle")
+	reason := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(reason)
+	if _, err := c.Stdout(ctx); !errors.Is(err, reason) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAChildThatEndsByItselfSaysWhy(t *testing.T) {
+	c := start(t, "fail")
+	_, err := c.Stdout(t.Context())
+	var ended *process.EndedError
+	if !errors.As(err, &ended) {
+		t.Fatalf("got %v", err)
+	}
+	if ended.Name != "the fail" || ended.State != "exit status 3" || ended.Said != "no such luck" || ended.Pid != c.Pid() {
+		t.Errorf("got %+v", ended)
+	}
+	if line, err := c.Stderr(t.Context()); err != nil || line != "first" {
+		t.Errorf("got %q, %v", line, err)
+	}
+	if err := c.Stop(syscall.SIGTERM, forever); !errors.As(err, &ended) {
+		t.Errorf("Stop: %v", err)
+	}
+	if err := c.Signal(syscall.SIGUSR1); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("Signal: %v", err)
+	}
+	if err := c.Send("hello"); err == nil {
+		t.Error("Send to nobody succeeded")
+	}
+}
+
+func TestAPanicIsDescribedByWhatItSays(t *testing.T) {
+	var ended *process.EndedError
+	if err := start(t, "panic").Err(); !errors.As(err, &ended) || ended.Said != "panic: no such luck" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStartOfWhatIsNotThere(t *testing.T) {
+	g := process.NewGroup()
+	defer g.Close()
+	_, err := g.Start(process.Spec{Name: "nothing", Path: "/does/not/exist", Args: []string{"x"}})
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "nothing") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStopKillsWhatDoesNotListen(t *testing.T) {
+	c := ready(t, "deaf")
+	if err := c.Stop(syscall.SIGTERM, 10*time.Millisecond); err == nil {
+		t.Error("no error")
+	}
+	if exists(c.Pid()) {
+		t.Error("it is still there")
+	}
+}
+
+func TestCloseEndsEveryChild(t *testing.T) {
+	g := process.NewGroup()
+	var children []*process.Child
+	for _, kind := range []string{"idle", "deaf", "busy"} {
+		c, err := g.Start(spec(kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		children = append(children, c)
+	}
+	g.Close()
+	for _, c := range children {
+		if exists(c.Pid()) {
+			t.Errorf("%s is still there", c.Name())
+		}
+	}
+	g.Close() // once more does no harm
+	if _, err := g.Start(spec("idle")); !errors.Is(err, process.ErrClosed) {
+		t.Errorf("Start: %v", err)
+	}
+}
+
+func TestAKilledParentTakesItsChildrenWithIt(t *testing.T) {
+	parent := start(t, "parent")
+	line, err := parent.Stdout(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(line, &pid); err != nil || !exists(pid) {
+		t.Fatalf("no child %q, %v", line, err)
+	}
+	parent.Kill()
+	for deadline := time.Now().Add(forever); exists(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatal("the child outlives its parent")
+		}
+	}
+}
+
+func TestUsageIsOfTheChildAlone(t *testing.T) {
+	busy, idle := ready(t, "busy"), ready(t, "idle")
+	usage := func(c *process.Child) process.Usage {
+		u, err := c.Usage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	const enough = 50 * time.Millisecond
+	before, beforeIdle := usage(busy), usage(idle)
+	for usage(busy).Sub(before).CPU < enough {
+		time.Sleep(time.Millisecond)
+	}
+	if used := usage(idle).Sub(beforeIdle).CPU; used > enough/2 {
+		t.Errorf("the idle one used %v meanwhile", used)
+	}
+	if n := usage(busy).Switches; n <= 0 {
+		t.Errorf("%d context switches", n)
+	}
+	idle.Kill()
+	if _, err := idle.Usage(); err == nil {
+		t.Error("usage of a process that is gone")
+	}
+}
+
+func TestPipesAreThoseHeldByBothEnds(t *testing.T) {
+	for kind, want := range map[string]int{"idle": 0, "plumber": 3} {
+		c := ready(t, kind)
+		if n, err := c.Pipes(); err != nil || n != want {
+			t.Errorf("%s: got %d, %v, want %d", kind, n, err, want)
+		}
+	}
+}

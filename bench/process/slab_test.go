@@ -1,0 +1,61 @@
+package process
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"testing"
+)
+
+const slabinfo = `slabinfo - version: 2.1
+# name            <active_objs> <num_objs> <objsize> <objperslab> <pagesperslab>
+tw_sock_TCP          347    720    256   16    1 : tunables    0    0    0
+TCP                   10    104   2368   13    8 : tunables    0    0    0
+TCPv6                 91    143   2496   13    8 : tunables    0    0    0
+ext4_inode_cache  136809 137102   1128   14    4 : tunables    0    0    0
+dentry            178434 189966    192   21    1 : tunables    0    0    0
+kmalloc-cg-64          2      2     64   64    1 : tunables    0    0    0
+kmalloc-64          2547   3392     64   64    1 : tunables    0    0    0
+`
+
+func TestOnlyWhatSocketsAreMadeOfCounts(t *testing.T) {
+	if got, err := socketBytes(slabinfo, 3); got != 10*2368+3*192+2*64 || err != nil {
+		t.Errorf("%d, %v", got, err)
+	}
+	if _, err := socketBytes("filp 1 1 192", 0); !errors.Is(err, errNoCaches) {
+		t.Errorf("without the cache of sockets: %v", err)
+	}
+	if _, err := socketBytes("TCP many 1 192", 0); err == nil {
+		t.Error("many is a number")
+	}
+}
+
+// A thousand sockets take at least what a thousand of the kernel's TCP sockets
+// take at the very least; three times as much, if no other process closes any.
+func TestSocketSlabGrowsWithSockets(t *testing.T) {
+	before, err := SocketSlab()
+	if os.Geteuid() != 0 {
+		if !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("an ordinary user: %v", err)
+		}
+		t.Skip("/proc/slabinfo is for root")
+	}
+	if errors.Is(err, errNoCaches) || errors.Is(err, fs.ErrNotExist) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	after, err := SocketSlab()
+	if err != nil || after-before < 1000*1000 {
+		t.Errorf("1,000 sockets: from %d to %d, %v", before, after, err)
+	}
+}

@@ -1,0 +1,179 @@
+package reactor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// batch is how many events one epoll_wait returns at most.
+const batch = 256
+
+// Handler receives the ready events of a descriptor. Events are level-triggered: a condition
+// that remains is reported again. EPOLLERR and EPOLLHUP come whether asked for or not.
+type Handler interface {
+	Ready(events uint32)
+}
+
+// Loop waits for the events of many descriptors and calls their handlers, one
+// after the other, on one thread. Only Post may be called from other
+// goroutines; everything else is for handlers, timers, posted functions, or for
+// before Run.
+type Loop struct {
+	epfd, wake int    // owned; wake is an eventfd
+	slots      []slot // by descriptor
+	clock      clock
+	ended      bool
+	err        error
+
+	mu     sync.Mutex
+	closed bool     // of mu; then wake is gone
+	posted []func() // of mu
+}
+
+// slot is the handler of a descriptor. The generation separates the events of this user from
+// those, still in the batch, of an earlier user of the same number.
+type slot struct {
+	handler    Handler
+	generation int32
+}
+
+// New makes a loop. Close must be called.
+func New() (*Loop, error) {
+	l := &Loop{epfd: -1, wake: -1, clock: clock{fd: -1}}
+	for _, open := range []struct {
+		name string
+		call func() (int, error)
+		fd   *int
+	}{
+		{"epoll_create1", sys.EpollCreate1, &l.epfd},
+		{"eventfd", sys.Eventfd, &l.wake},
+		{"timerfd_create", sys.TimerfdCreate, &l.clock.fd},
+	} {
+		fd, err := open.call()
+		if err != nil {
+			l.Close()
+			return nil, os.NewSyscallError(open.name, err)
+		}
+		*open.fd = fd
+	}
+	err := l.Add(l.wake, sys.EPOLLIN, (*waker)(l))
+	if err == nil {
+		err = l.Add(l.clock.fd, sys.EPOLLIN, (*alarm)(l))
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Close gives up the loop's own descriptors. Those that were added stay their
+// owners'. It must not be called while Run runs.
+func (l *Loop) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.closed = true
+	for _, fd := range []int{l.epfd, l.wake, l.clock.fd} {
+		if fd >= 0 {
+			_ = sys.Close(fd)
+		}
+	}
+}
+
+// Add registers fd, and h receives its events. fd stays the caller's: Forget it, then close
+// it.
+func (l *Loop) Add(fd int, events uint32, h Handler) error {
+	for fd >= len(l.slots) {
+		l.slots = append(l.slots, make([]slot, fd+1)...)
+	}
+	l.slots[fd].handler = h
+	l.slots[fd].generation++
+	return l.control(sys.EPOLL_CTL_ADD, fd, events)
+}
+
+// Want changes the events that fd's handler receives.
+func (l *Loop) Want(fd int, events uint32) error {
+	return l.control(sys.EPOLL_CTL_MOD, fd, events)
+}
+
+// Hand makes h the handler of fd.
+func (l *Loop) Hand(fd int, h Handler) { l.slots[fd].handler = h }
+
+// Forget stops the events of fd. It leaves it to close to take fd off the kernel's list, so
+// the caller closes fd next.
+func (l *Loop) Forget(fd int) { l.slots[fd].handler = nil }
+
+// control is epoll_ctl.
+func (l *Loop) control(op, fd int, events uint32) error {
+	e := sys.EpollEvent{Events: events, Fd: int32(fd), Pad: l.slots[fd].generation}
+	return os.NewSyscallError("epoll_ctl", sys.EpollCtl(l.epfd, op, fd, &e))
+}
+
+// Post has f called on the loop's thread. It is safe from any goroutine; a loop
+// that has been closed drops f.
+func (l *Loop) Post(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.posted = append(l.posted, f)
+	// It fails only when the counter is full, and then the loop is awake anyway.
+	_, _ = sys.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+}
+
+// Stop makes Run return err once the handler at work has returned. The first
+// Stop counts.
+func (l *Loop) Stop(err error) {
+	if !l.ended {
+		l.ended, l.err = true, err
+	}
+}
+
+// Run serves events until Stop, and returns its error, or until ctx is done, and
+// returns its cause. It keeps its thread to itself meanwhile.
+func (l *Loop) Run(ctx context.Context) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer context.AfterFunc(ctx, func() {
+		l.Post(func() { l.Stop(context.Cause(ctx)) })
+	})()
+	events := make([]sys.EpollEvent, batch)
+	for !l.ended {
+		n, err := sys.EpollWait(l.epfd, events, -1)
+		if err != nil && !errors.Is(err, syscall.EINTR) {
+			return os.NewSyscallError("epoll_wait", err)
+		}
+		for _, e := range events[:n] {
+			if s := &l.slots[e.Fd]; s.handler != nil && s.generation == e.Pad && !l.ended {
+				s.handler.Ready(e.Events)
+			}
+		}
+	}
+	return l.err
+}
+
+// waker calls the posted functions.
+type waker Loop
+
+// Ready implements Handler.
+func (w *waker) Ready(uint32) {
+	var counter [8]byte
+	_, _ = sys.Read(w.wake, counter[:])
+	w.mu.Lock()
+	posted := w.posted
+	w.posted = nil
+	w.mu.Unlock()
+	for _, f := range posted {
+		f()
+	}
+}

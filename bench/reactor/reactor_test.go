@@ -1,0 +1,235 @@
+package reactor_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/reactor"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// newLoop makes a loop that lives as long as the test.
+func newLoop(t *testing.T) *reactor.Loop {
+	t.Helper()
+	l, err := reactor.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// newPair makes connected sockets; the test owns them.
+func newPair(t *testing.T) (a, b int) {
+	t.Helper()
+	a, b, err := sys.SocketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
+// ready is a function as a handler.
+type ready func(events uint32)
+
+func (f ready) Ready(events uint32) { f(events) }
+
+var errEnough = errors.New("enough")
+
+func TestLoopTellsUntilAllIsRead(t *testing.T) {
+	l := newLoop(t)
+	a, b := newPair(t)
+	defer sys.Close(a)
+	defer sys.Close(b)
+	var got []byte
+	if err := l.Add(a, sys.EPOLLIN, ready(func(uint32) {
+		c := make([]byte, 1)
+		if _, err := sys.Recv(a, c, sys.MSG_DONTWAIT); err != nil {
+			t.Errorf("told, but %v", err)
+		}
+		if got = append(got, c[0]); len(got) == 3 {
+			l.Stop(errEnough)
+		}
+	})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sys.Send(b, []byte("abc"), sys.MSG_NOSIGNAL); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Run(t.Context()); !errors.Is(err, errEnough) || string(got) != "abc" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// Two descriptors are ready in one batch. The handler that comes first replaces
+// both by others, which must not receive the events of those before.
+func TestEventsOfAClosedDescriptorReachNobody(t *testing.T) {
+	l := newLoop(t)
+	var old [2]int
+	replaced := false
+	replace := ready(func(uint32) {
+		if replaced {
+			t.Error("told after it was forgotten")
+			return
+		}
+		replaced = true
+		for _, fd := range old {
+			l.Forget(fd)
+			_ = sys.Close(fd)
+		}
+		c, d := newPair(t)
+		t.Cleanup(func() { sys.Close(c); sys.Close(d) })
+		for _, fd := range []int{c, d} {
+			if fd != old[0] && fd != old[1] {
+				t.Logf("%d is not one of %v", fd, old)
+			}
+			if err := l.Add(fd, sys.EPOLLIN, ready(func(uint32) { t.Error("told of another's event") })); err != nil {
+				t.Error(err)
+			}
+		}
+		l.Post(func() { l.Stop(errEnough) }) // in the next batch
+	})
+	for i := range old {
+		a, b := newPair(t)
+		defer sys.Close(b)
+		if _, err := sys.Send(b, []byte("x"), sys.MSG_NOSIGNAL); err != nil {
+			t.Fatal(err)
+		}
+		if old[i] = a; l.Add(a, sys.EPOLLIN, replace) != nil {
+			t.Fatal("not added")
+		}
+	}
+	if err := l.Run(t.Context()); !errors.Is(err, errEnough) {
+		t.Error(err)
+	}
+}
+
+func TestTimersComeInOrderAndNotEarly(t *testing.T) {
+	l := newLoop(t)
+	start := time.Now()
+	var order []time.Duration
+	for _, d := range []time.Duration{20, 1, 5, 0, 10} {
+		d *= time.Millisecond
+		l.After(d, func() {
+			if took := time.Since(start); took < d {
+				t.Errorf("the timer of %v came after %v", d, took)
+			}
+			if order = append(order, d); len(order) == 5 {
+				l.Stop(nil)
+			}
+		})
+	}
+	if err := l.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for i := 1; i < len(order); i++ {
+		if order[i] < order[i-1] {
+			t.Errorf("the order is %v", order)
+		}
+	}
+}
+
+func TestATimerMaySetTheNext(t *testing.T) {
+	l := newLoop(t)
+	n := 0
+	var again func()
+	again = func() {
+		if n++; n == 5 {
+			l.Stop(nil)
+		}
+		l.After(time.Millisecond, again)
+	}
+	l.After(0, again)
+	if err := l.Run(t.Context()); err != nil || n != 5 {
+		t.Errorf("%d timers, %v", n, err)
+	}
+}
+
+func TestPostFromManyGoroutines(t *testing.T) {
+	l := newLoop(t)
+	const n = 100
+	var all sync.WaitGroup
+	sum := 0 // of the loop's thread
+	for range n {
+		all.Go(func() {
+			l.Post(func() {
+				if sum++; sum == n {
+					l.Stop(nil)
+				}
+			})
+		})
+	}
+	if err := l.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	l := newLoop(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	l.After(time.Millisecond, func() { cancel(errEnough) })
+	if err := l.Run(ctx); !errors.Is(err, errEnough) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAClosedLoopDropsWhatIsPosted(t *testing.T) {
+	l := newLoop(t)
+	l.Close()
+	l.Close()
+	l.Post(func() { t.Error("called") })
+}
+
+func TestAnEventDoesNotAllocate(t *testing.T) {
+	l := newLoop(t)
+	a, b := newPair(t)
+	defer sys.Close(a)
+	defer sys.Close(b)
+	buf := make([]byte, 1)
+	handle := func() {
+		if _, err := sys.Send(b, buf, sys.MSG_NOSIGNAL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := 1000
+	if err := l.Add(a, sys.EPOLLIN, ready(func(uint32) {
+		_, _ = sys.Recv(a, buf, sys.MSG_DONTWAIT)
+		if left--; left == 0 {
+			l.Stop(nil)
+			return
+		}
+		handle()
+	})); err != nil {
+		t.Fatal(err)
+	}
+	handle()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := l.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	// The run's own beginning is in it, and whatever else the process does.
+	if n := after.Mallocs - before.Mallocs; n > 200 {
+		t.Errorf("%d allocations for 1000 events", n)
+	}
+}
+
+func TestDescriptors(t *testing.T) {
+	if err := reactor.Descriptors(1); err != nil {
+		t.Error(err)
+	}
+	if err := reactor.Descriptors(math.MaxInt32); err == nil || !strings.Contains(err.Error(), "ulimit") {
+		t.Errorf("got %v, want what to do", err)
+	}
+}

@@ -1,0 +1,187 @@
+package reload
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// plan is the task of the clients.
+type plan struct {
+	Addresses []string `json:"addresses"` // of the listeners
+	Idle      int      `json:"idle"`      // connections that rest, spread over them
+	Busy      int      `json:"busy"`      // clients that open, echo and close, one after the other
+}
+
+// Clients is the results of clients.
+type Clients struct {
+	Idle   int   `json:"idle"`   // connections that rested
+	Closed int64 `json:"closed"` // of those, that ended or did not echo at the end
+	Served int64 `json:"served"` // connections opened, echoed on and closed meanwhile
+	Failed int64 `json:"failed"` // of those, refused, reset or silent
+	// P50, P99 and Longest are of a whole such connection, in seconds.
+	P50     float64 `json:"p50_seconds"`
+	P99     float64 `json:"p99_seconds"`
+	Longest float64 `json:"longest_seconds"`
+	Said    string  `json:"said,omitempty"` // the first failure
+}
+
+// event is a line of PartClients.
+type event struct {
+	Resting bool     `json:"resting,omitempty"` // all that rest are there
+	Clients *Clients `json:"clients,omitempty"` // at the end
+	Error   string   `json:"error,omitempty"`
+}
+
+// patience is how long anything may take that a client waits for.
+const patience = 10 * time.Second
+
+// crowd is the clients of a plan.
+type crowd struct {
+	plan
+	ctx     context.Context
+	resting []net.Conn
+	ending  atomic.Bool
+	closed  atomic.Int64
+	served  atomic.Int64
+	failed  atomic.Int64
+	mu      sync.Mutex
+	latency *hdrhistogram.Histogram // of mu; nanoseconds
+	said    string                  // of mu
+}
+
+// runClients follows the plan that the first line of in is; the next line, or its end,
+// ends it.
+func runClients(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	say := json.NewEncoder(out)
+	c := &crowd{ctx: ctx, latency: hdrhistogram.New(1, int64(time.Hour), 3)}
+	if !lines.Scan() {
+		return lines.Err()
+	}
+	if err := json.Unmarshal(lines.Bytes(), &c.plan); err != nil {
+		return fmt.Errorf("reload: %w", err)
+	}
+	defer c.close()
+	if err := c.rest(); err != nil {
+		return say.Encode(event{Error: err.Error()})
+	}
+	if err := say.Encode(event{Resting: true}); err != nil {
+		return err
+	}
+	var busy sync.WaitGroup
+	for i := range c.Busy {
+		busy.Go(func() { c.work(i) })
+	}
+	lines.Scan()
+	c.ending.Store(true)
+	busy.Wait()
+	return say.Encode(event{Clients: c.sum()})
+}
+
+// dial opens a connection that has been greeted.
+func (c *crowd) dial(address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
+	conn, err := dialer.DialContext(c.ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("no greeting: %w", err)
+	}
+	return conn, nil
+}
+
+// rest opens those that rest, and watches them.
+func (c *crowd) rest() error {
+	for i := range c.Idle {
+		conn, err := c.dial(c.Addresses[i%len(c.Addresses)])
+		if err != nil {
+			return fmt.Errorf("connection %d of %d: %w", i+1, c.Idle, err)
+		}
+		_ = conn.SetDeadline(time.Time{})
+		c.resting = append(c.resting, conn)
+	}
+	return nil
+}
+
+// work opens, echoes and closes until the end.
+func (c *crowd) work(i int) {
+	for ; !c.ending.Load() && c.ctx.Err() == nil; i++ {
+		began := time.Now()
+		if err := c.once(c.Addresses[i%len(c.Addresses)]); err != nil {
+			c.failed.Add(1)
+			c.tell(err)
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		c.served.Add(1)
+		c.mu.Lock()
+		_ = c.latency.RecordValue(int64(time.Since(began)))
+		c.mu.Unlock()
+	}
+}
+
+func (c *crowd) once(address string) error {
+	conn, err := c.dial(address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return ask(conn)
+}
+
+// ask has a byte echoed.
+func ask(conn net.Conn) error {
+	if _, err := conn.Write([]byte{'x'}); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, make([]byte, 1))
+	return err
+}
+
+func (c *crowd) tell(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.said == "" {
+		c.said = err.Error()
+	}
+}
+
+// sum asks those that rest whether they live, and adds up.
+func (c *crowd) sum() *Clients {
+	for _, conn := range c.resting {
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if err := ask(conn); err != nil {
+			c.closed.Add(1)
+			if errors.Is(err, syscall.ECONNRESET) {
+				err = fmt.Errorf("one that rested was reset: %w", err)
+			}
+			c.tell(err)
+		}
+	}
+	seconds := func(n int64) float64 { return time.Duration(n).Seconds() }
+	return &Clients{
+		Idle: len(c.resting), Closed: c.closed.Load(), Served: c.served.Load(), Failed: c.failed.Load(), Said: c.said,
+		P50: seconds(c.latency.ValueAtQuantile(50)), P99: seconds(c.latency.ValueAtQuantile(99)), Longest: seconds(c.latency.Max()),
+	}
+}
+
+func (c *crowd) close() {
+	for _, conn := range c.resting {
+		_ = conn.Close()
+	}
+}

@@ -1,0 +1,231 @@
+package reload
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/report"
+)
+
+// Setup is the setup of a measurement.
+type Setup struct {
+	Group   *process.Group // starts the children; the caller owns it
+	Program contestant.Program
+	Dir     string // for configurations and sockets, which the caller removes
+
+	Listeners, Endpoints int
+	Rounds               int // of each kind of reload; 0: none
+	// Interval is that of the endpoints' health checks, "" for none.
+	Interval string
+
+	Reloads      int // in a row; 0: none
+	Idle, Busy   int // clients meanwhile
+	RowListeners int // of them, with ten endpoints each
+	Watch        func(Progress)
+}
+
+// Progress is a reload that is over.
+type Progress struct {
+	What        string
+	Done, Total int
+	Round       *Round // nil of those in a row
+}
+
+// Measure does all of it. If it fails, or ctx ends, it returns the results until then with the
+// error. Everything that it starts has ended when it returns, but for the processes that the
+// group ends.
+func Measure(ctx context.Context, s Setup) (*Report, error) {
+	r := &Report{Listeners: s.Listeners, Endpoints: s.Endpoints, Interval: s.Interval}
+	ports, stop, err := s.endpoints(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer stop()
+	if s.Rounds > 0 {
+		err = s.rounds(ctx, r, ports)
+		for i := range r.Rows {
+			r.Rows[i].sum()
+		}
+	}
+	if err == nil && s.Reloads > 0 {
+		r.Steady, err = s.row(ctx, ports)
+	}
+	return r, err
+}
+
+// endpoints starts them.
+func (s *Setup) endpoints(ctx context.Context) (ports []int, stop func(), err error) {
+	child, err := s.Group.Start(s.Program.Spec("the endpoints", s.Program.Part, PartEndpoints))
+	if err != nil {
+		return nil, nil, err
+	}
+	line, err := child.Stdout(ctx)
+	var at listening
+	if err == nil {
+		err = json.Unmarshal([]byte(line), &at)
+	}
+	if err != nil {
+		child.Kill()
+		return nil, nil, contestant.Describe(err)
+	}
+	return at.Ports, child.Kill, nil
+}
+
+// place makes a directory and the shape of a configuration in it.
+func (s *Setup) place(name string, listeners, endpoints int) (string, *shape, error) {
+	dir, err := os.MkdirTemp(s.Dir, name+"-")
+	sh := &shape{Admin: filepath.Join(dir, "a"), Port: somePort(), Listeners: listeners, Endpoints: endpoints, Interval: s.Interval}
+	if err == nil && len(sh.Admin) > longestSocket {
+		sh.elsewhere, err = os.MkdirTemp("/tmp", "penstock-")
+		sh.Admin = filepath.Join(sh.elsewhere, "a")
+	}
+	return dir, sh, err
+}
+
+// longestSocket is how long the path of a unix socket may be (sun_path, unix(7)), less the
+// addition for binding a new one beside it.
+const longestSocket = 90
+
+// remove removes the separate directory of the admin socket, if there is one.
+func (s *shape) remove() {
+	if s.elsewhere != "" {
+		_ = os.RemoveAll(s.elsewhere)
+	}
+}
+
+// rounds measures every kind of reload.
+func (s *Setup) rounds(ctx context.Context, r *Report, ports []int) error {
+	dir, shape, err := s.place("reload", s.Listeners, s.Endpoints)
+	defer shape.remove()
+	if err != nil {
+		return err
+	}
+	const rate = 1_000_000
+	first := s.Endpoints - s.Endpoints/s.Listeners // of the last listener
+	// One after the other from a to b, and back.
+	all := func(letter int) string { return shape.text(func(int) int { return ports[letter] }, rate) }
+	one := func(letter int) string {
+		return shape.text(func(n int) int {
+			if n >= first {
+				return ports[letter]
+			}
+			return ports[0]
+		}, rate)
+	}
+	r.FileBytes = len(all(0))
+	b, err := s.begin(ctx, dir, all(0), shape.Admin)
+	if err != nil {
+		return err
+	}
+	defer b.child.Kill()
+	kinds := []struct {
+		name, about string
+		text        func(letter int) string
+	}{
+		{"one upstream", "the endpoints of one upstream are replaced, all else stays", one},
+		{"everything", "every endpoint of every upstream is replaced", all},
+	}
+	m := &measuring{Setup: s, running: b, address: shape.address(s.Listeners - 1)}
+	if m.talker, err = s.talk(shape.address(0)); err != nil {
+		return err
+	}
+	defer func() { _ = m.talker.end() }()
+	for _, k := range kinds {
+		r.Rows = append(r.Rows, Row{Name: k.name, About: k.about})
+		row := &r.Rows[len(r.Rows)-1]
+		for i := range s.Rounds + s.Rounds%2 { // an even number, so that the next kind begins with a
+			letter := (i + 1) % len(letters)
+			round, err := m.round(ctx, k.text(letter), letters[letter])
+			if err != nil {
+				return err
+			}
+			row.Rounds = append(row.Rounds, round)
+			s.Watch(Progress{What: k.name, Done: i + 1, Total: s.Rounds + s.Rounds%2, Round: &round})
+		}
+	}
+	return nil
+}
+
+// measuring is reloads of one process.
+type measuring struct {
+	*Setup
+	*running
+	address string // of the listener that is connected to
+	talker  *talker
+}
+
+// afterwards is the time for the effects of a swap: collections, and the ends of removed
+// parts.
+const afterwards = 200 * time.Millisecond
+
+// round is one reload, and as much time without one before it.
+func (m *measuring) round(ctx context.Context, text string, letter byte) (r Round, err error) {
+	for _, f := range r.figures() {
+		*f = report.Unmeasured()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("a reload was not in force within %v", startTime))
+	defer cancel()
+	if err := m.write(text); err != nil {
+		return r, err
+	}
+	before, err := m.summary(ctx)
+	if err != nil {
+		return r, err
+	}
+	m.talker.last()
+	pause(ctx, quietTime)
+	r.QuietEcho = report.Number(m.talker.last().Seconds())
+	quiet, err := m.summary(ctx)
+	if err != nil {
+		return r, err
+	}
+	m.talker.last()
+	began := time.Now()
+	if err := m.child.Signal(syscall.SIGHUP); err != nil {
+		return r, err
+	}
+	at, err := m.probe(ctx, m.address, letter)
+	if err != nil {
+		return r, err
+	}
+	r.First = report.Number(at.Sub(began).Seconds())
+	pause(ctx, afterwards)
+	r.LongestEcho = report.Number(m.talker.last().Seconds())
+	after, err := m.summary(ctx)
+	if err != nil {
+		return r, err
+	}
+	long0, _ := turns(before)
+	long1, most1 := turns(quiet)
+	long2, most2 := turns(after)
+	r.Overruns = report.Number(overruns(after) - overruns(quiet))
+	r.QuietTurns, r.LongTurns = report.Number(long1-long0), report.Number(long2-long1)
+	if most2 > most1 {
+		r.LongestTurn = report.Number(most2.Seconds())
+	}
+	status, err := m.admin.Status(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Prepared = report.Number(float64(status.Changes.PreparedUs) / 1e6)
+	r.Swapped = report.Number(float64(status.Changes.SwappedUs) / 1e6)
+	r.ValidToSwapped = r.Prepared + r.Swapped
+	return r, nil
+}
+
+// quietTime is the time without a reload before each.
+const quietTime = 500 * time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

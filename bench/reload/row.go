@@ -1,0 +1,133 @@
+package reload
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/proxy/rollback"
+)
+
+// somePort is a port that no other process listens at, as a rule.
+func somePort() int { return 10_000 + rand.IntN(10_000) }
+
+// endpointsEach is how many endpoints an upstream has while reloads follow each other.
+const endpointsEach = 10
+
+// row makes many reloads in a row, while clients rest and others come and go.
+func (s *Setup) row(ctx context.Context, ports []int) (*Long, error) {
+	l := &Long{Listeners: s.RowListeners, Endpoints: s.RowListeners * endpointsEach}
+	dir, shape, err := s.place("row", l.Listeners, l.Endpoints)
+	defer shape.remove()
+	if err != nil {
+		return l, err
+	}
+	b, err := s.begin(ctx, dir, rowText(shape, ports, 0), shape.Admin)
+	if err != nil {
+		return l, err
+	}
+	defer b.child.Kill()
+	p := plan{Idle: s.Idle, Busy: s.Busy}
+	for i := range l.Listeners {
+		p.Addresses = append(p.Addresses, shape.address(i))
+	}
+	clients, err := s.clients(ctx, p)
+	if err != nil {
+		return l, err
+	}
+	defer clients.Kill()
+	began := time.Now()
+	for l.Reloads < s.Reloads && err == nil {
+		if err = b.once(ctx, rowText(shape, ports, l.Reloads+1)); err != nil {
+			break
+		}
+		l.Reloads++
+		l.Elapsed = report.Number(time.Since(began).Seconds())
+		err = s.look(ctx, l, b)
+	}
+	if err != nil {
+		return l, err
+	}
+	if err := clients.Send("end"); err != nil {
+		return l, err
+	}
+	e, err := next(ctx, clients)
+	l.Clients = e.Clients
+	l.judge()
+	return l, err
+}
+
+// once is one reload.
+func (b *running) once(ctx context.Context, text string) error {
+	if err := b.write(text); err != nil {
+		return err
+	}
+	_, err := b.admin.Reload(ctx, rollback.Options{})
+	return err
+}
+
+// looks is how often the resources of the process are read.
+const looks = 10
+
+// look reads the resources that the process holds, now and then.
+func (s *Setup) look(ctx context.Context, l *Long, b *running) error {
+	every := max(s.Reloads/looks, 1)
+	if l.Reloads%every != 0 && l.Reloads != s.Reloads {
+		return nil
+	}
+	sum, err := b.summary(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := b.child.Memory()
+	if err != nil {
+		return err
+	}
+	l.Held = append(l.Held, Held{
+		Reloads: l.Reloads, RssAnon: report.Number(m.RssAnon), Descriptors: m.Descriptors, Goroutines: sum.Goroutines,
+	})
+	s.Watch(Progress{What: "in a row", Done: l.Reloads, Total: s.Reloads})
+	return nil
+}
+
+// rowText is the n-th configuration of a row: a limit changes, and one of ten endpoints is
+// another.
+func rowText(s *shape, ports []int, n int) string {
+	return s.text(func(e int) int {
+		if e%endpointsEach == n%endpointsEach {
+			return ports[1]
+		}
+		return ports[0]
+	}, 1_000_000+n%2)
+}
+
+// clients starts them, and returns once those rest that are to.
+func (s *Setup) clients(ctx context.Context, p plan) (*process.Child, error) {
+	child, err := s.Group.Start(s.Program.Spec("the clients", s.Program.Part, PartClients))
+	if err != nil {
+		return nil, err
+	}
+	if err = child.Send(p); err == nil {
+		_, err = next(ctx, child)
+	}
+	if err != nil {
+		child.Kill()
+		return nil, err
+	}
+	return child, nil
+}
+
+// next is the next event from the clients.
+func next(ctx context.Context, child *process.Child) (e event, err error) {
+	if err := child.Receive(ctx, &e); err != nil {
+		return e, contestant.Describe(err)
+	}
+	if e.Error != "" {
+		return e, errors.New("the clients say: " + e.Error)
+	}
+	return e, nil
+}

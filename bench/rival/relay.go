@@ -1,0 +1,25 @@
+package rival
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/penstock/penstock/bench/service"
+	"github.com/penstock/penstock/relay"
+)
+
+// ServeRelay is [Serve] by package relay in place of io.Copy: two goroutines for a session.
+func ServeRelay(ctx context.Context, l net.Listener, upstream string) error {
+	r, err := relay.New(nil)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	err = service.Serve(ctx, l, func(ctx context.Context, client *net.TCPConn) {
+		var dialer net.Dialer
+		if endpoint, err := dialer.DialContext(ctx, "tcp", upstream); err == nil {
+			_, _ = r.Join(ctx, client, endpoint) // closes both
+		}
+	})
+	return errors.Join(err, r.Close())
+}

@@ -1,0 +1,272 @@
+package rolling
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/endpoint"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/report"
+)
+
+// Setup is the setup of a measurement.
+type Setup struct {
+	// Setting is how contestants are started, but for their endpoints; its Group starts
+	// everything else, too. The caller owns the group, and removes the directory.
+	Setting contestant.Setting
+	// Kinds are the contestants. One that is not available is left out, and is an error if
+	// it was Named.
+	Kinds []*contestant.Kind
+	Named bool
+
+	Scenarios []Scenario
+	Rounds    int
+	Away      time.Duration // with which the Scenarios were made
+	Rate      float64       // clients in a second, of each contestant
+	Timeout   time.Duration // of a client
+	Bytes     int           // of an answer's body
+
+	Watch func(Progress)
+}
+
+// Progress is a scenario that begins.
+type Progress struct {
+	Scenario      string
+	Round, Rounds int
+	Left          time.Duration // of all that is to come, more or less
+}
+
+// patience bounds everything but the load itself.
+const patience = 30 * time.Second
+
+// Measure has every scenario happen to all contestants at once, in so many rounds. If it
+// fails, or ctx ends, it returns the results until then with the error. Everything that it
+// starts has ended when it returns.
+func Measure(ctx context.Context, s Setup) (*Report, error) {
+	r := &Report{
+		ClientsPerS: s.Rate, AwaySeconds: report.Number(s.Away.Seconds()), TimeoutSeconds: report.Number(s.Timeout.Seconds()), Rounds: s.Rounds,
+	}
+	kinds, err := s.available(ctx, r)
+	if err != nil {
+		return r, err
+	}
+	s.Kinds = kinds
+	for i := range s.Scenarios {
+		r.Scenarios = append(r.Scenarios, s.result(&s.Scenarios[i]))
+	}
+	defer r.judge()
+	for round := range s.Rounds {
+		for i := range s.Scenarios {
+			s.Watch(Progress{s.Scenarios[i].Name, round + 1, s.Rounds, s.left(round, i)})
+			all, err := s.trial(ctx, &s.Scenarios[i])
+			if err != nil {
+				return r, blame(ctx, fmt.Errorf("%s: %w", s.Scenarios[i].Name, err))
+			}
+			for j := range all {
+				r.Scenarios[i].Cells[j].add(&all[j])
+			}
+		}
+	}
+	return r, nil
+}
+
+// blame is why it ends: because that was asked for, or of the error.
+func blame(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// available are the contestants that can be started, and notes the others.
+func (s *Setup) available(ctx context.Context, r *Report) (kinds []*contestant.Kind, err error) {
+	shown := s.Setting
+	for i := range 2 {
+		shown.Endpoints = append(shown.Endpoints, fmt.Sprintf("127.0.0.1:%d", 8001+i))
+	}
+	for _, k := range s.Kinds {
+		if err := k.Available(ctx, &s.Setting); err != nil {
+			if s.Named {
+				return nil, err
+			}
+			r.Missing = append(r.Missing, k.Name+": "+err.Error())
+			continue
+		}
+		kinds = append(kinds, k)
+		r.Contestants = append(r.Contestants, Contestant{k.Name, k.About, k.Version(ctx, &s.Setting), k.Config(ctx, &shown)})
+	}
+	return kinds, nil
+}
+
+// result is one without rounds.
+func (s *Setup) result(of *Scenario) Result {
+	r := Result{Scenario: of.Name, About: of.About, Endpoints: of.Endpoints, Seconds: report.Number(of.Length.Seconds())}
+	for _, k := range s.Kinds {
+		r.Cells = append(r.Cells, Cell{Contestant: k.Name})
+	}
+	return r
+}
+
+// left is about how long all takes from a scenario of a round on.
+func (s *Setup) left(round, scenario int) (d time.Duration) {
+	for i := range s.Scenarios {
+		trials := s.Rounds - round
+		if i < scenario {
+			trials--
+		}
+		d += time.Duration(trials) * (s.Scenarios[i].Length + time.Second)
+		if s.Scenarios[i].stuck() {
+			d += time.Duration(trials) * s.Timeout
+		}
+	}
+	return d
+}
+
+// stuck reports whether clients may still wait for their timeout at the end.
+func (s *Scenario) stuck() bool { return s.steps[len(s.steps)-1].state == endpoint.Silent }
+
+// trial is one scenario under way.
+type trial struct {
+	*Setup
+	scenario    *Scenario
+	endpoints   []*endpoint.Servers // of one number each, one for each contestant
+	contestants []*contestant.Contestant
+	load        *process.Child
+}
+
+// trial makes one, and returns the figures of each contestant's clients.
+func (s *Setup) trial(ctx context.Context, of *Scenario) ([]Figures, error) {
+	t := &trial{Setup: s, scenario: of}
+	defer t.end()
+	most := of.Length + s.Timeout + patience
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it is not over after %v", most))
+	defer cancel()
+	if err := t.start(ctx); err != nil {
+		return nil, err
+	}
+	began, err := t.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	moments, err := t.happen(ctx, began)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.load.Send(happened{moments}); err != nil {
+		return nil, err
+	}
+	all := make([]Figures, len(t.contestants))
+	for i := range all {
+		if err := t.load.Receive(ctx, &all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, t.alive()
+}
+
+// start starts endpoints and contestants.
+func (t *trial) start(ctx context.Context) error {
+	g := t.Setting.Group
+	for range t.scenario.Endpoints {
+		e, err := endpoint.Start(ctx, g, t.part(endpoint.Part), endpoint.Plan{Endpoints: len(t.Kinds), Bytes: t.Bytes})
+		if err != nil {
+			return err
+		}
+		t.endpoints = append(t.endpoints, e)
+	}
+	for i, k := range t.Kinds {
+		s := t.Setting
+		s.Endpoints = nil
+		for _, e := range t.endpoints {
+			s.Endpoints = append(s.Endpoints, e.Addresses[i])
+		}
+		c, err := k.Start(ctx, &s)
+		if err != nil {
+			return err
+		}
+		t.contestants = append(t.contestants, c)
+	}
+	return nil
+}
+
+func (t *trial) part(name string) process.Spec {
+	p := &t.Setting.Program
+	return p.Spec(name, p.Part, name)
+}
+
+// begin starts the load, and returns when it has begun.
+func (t *trial) begin(ctx context.Context) (time.Time, error) {
+	var err error
+	if t.load, err = t.Setting.Group.Start(t.part(PartLoad)); err != nil {
+		return time.Time{}, err
+	}
+	p := loadPlan{Rate: t.Rate, Timeout: t.Timeout, Length: t.scenario.Length, Answer: endpoint.AnswerBytes(t.Bytes)}
+	for _, c := range t.contestants {
+		p.Addresses = append(p.Addresses, c.Address)
+	}
+	if err := t.load.Send(p); err != nil {
+		return time.Time{}, err
+	}
+	var b begun
+	err = t.load.Receive(ctx, &b)
+	return b.At, err
+}
+
+// happen puts the endpoints into the states of the scenario, each at its time, and
+// returns the times of the failures.
+func (t *trial) happen(ctx context.Context, began time.Time) (failed []moment, err error) {
+	for _, s := range t.scenario.steps {
+		from := max(time.Since(began), s.at)
+		to, err := t.befall(ctx, &s, began.Add(s.at))
+		if err != nil {
+			return nil, err
+		}
+		if s.state != endpoint.Healthy {
+			failed = append(failed, moment{from, to.Sub(began)})
+		}
+	}
+	return failed, nil
+}
+
+// befall puts an endpoint of each contestant into the state of a step.
+func (t *trial) befall(ctx context.Context, s *step, at time.Time) (time.Time, error) {
+	e := t.endpoints[s.endpoint]
+	if s.state == frozen {
+		return e.Freeze(ctx, at)
+	}
+	if e.Frozen() {
+		return e.Thaw(ctx, at)
+	}
+	what := endpoint.Turn{Failure: s.state}
+	for i := range t.Kinds {
+		what.Endpoints = append(what.Endpoints, i)
+	}
+	return e.Turn(ctx, at, what)
+}
+
+// alive is nil if all contestants still run.
+func (t *trial) alive() error {
+	for _, c := range t.contestants {
+		select {
+		case <-c.Done():
+			return c.Err()
+		default:
+		}
+	}
+	return nil
+}
+
+// end ends everything.
+func (t *trial) end() {
+	if t.load != nil {
+		t.load.Kill()
+	}
+	for _, c := range t.contestants {
+		c.Kill()
+	}
+	for _, e := range t.endpoints {
+		e.Kill()
+	}
+}

@@ -1,0 +1,469 @@
+package bench_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+)
+
+// sessions rest in a small run.
+const sessions = 50
+
+// small is a run that takes a moment, with proxies that have a fault.
+func small(t *testing.T, fault string, scenarios []string, peers ...string) *bench.Run {
+	t.Helper()
+	chosen, err := bench.ChooseScenarios(scenarios)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &bench.Run{
+		Program: program(fault), Scenarios: chosen, Baseline: kind(t, "io.Copy"),
+		Rounds: 2, Trial: 50 * time.Millisecond, Idle: sessions, Quiet: 50 * time.Millisecond,
+	}
+	for _, name := range peers {
+		r.Contestants = append(r.Contestants, kind(t, name))
+	}
+	return r
+}
+
+// do runs r, which must not fail.
+func do(t *testing.T, r *bench.Run, watch func(bench.Step)) *report.Document {
+	t.Helper()
+	if watch == nil {
+		watch = func(bench.Step) {}
+	}
+	doc := new(report.Document)
+	if err := r.Do(t.Context(), doc, watch); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestRun(t *testing.T) {
+	runAll(t, append(paired, "idle", "correctness"))
+}
+
+func TestRunAsAnOrdinaryUser(t *testing.T) {
+	if privilege.Ordinary(t) {
+		runAll(t, []string{"bulk-8", "idle"})
+	}
+}
+
+// paired are the scenarios measured in pairs.
+var paired = []string{"bulk-8", "echo-64-64", "connections", "mix"}
+
+func runAll(t *testing.T, scenarios []string) {
+	var last bench.Step
+	r := small(t, faultNone, scenarios, "direct", "penstock", "io.Copy")
+	doc := do(t, r, func(s bench.Step) { last = s })
+	if len(doc.Scenarios) != len(scenarios) || len(doc.Failures) > 0 {
+		t.Errorf("%d scenarios, failures %v", len(doc.Scenarios), doc.Failures)
+	}
+	if isRoot := os.Getuid() == 0; doc.Method.NetworkNamespace != isRoot || (doc.Method.NamespaceMissing == "") != isRoot {
+		t.Errorf("root %v: network namespace %v, %q", isRoot, doc.Method.NetworkNamespace, doc.Method.NamespaceMissing)
+	}
+	if last.Done != last.Planned {
+		t.Errorf("%v done of %v", last.Done, last.Planned)
+	}
+	checkStandings(t, doc)
+	for _, s := range doc.Scenarios {
+		t.Run(s.Name, func(t *testing.T) {
+			switch {
+			case slices.Contains(paired, s.Name):
+				checkPaired(t, s)
+			case s.Name == "idle":
+				checkIdle(t, s)
+			default:
+				checkCorrect(t, s)
+			}
+		})
+	}
+}
+
+// checkStandings checks that Penstock is judged beside the one peer there is.
+func checkStandings(t *testing.T, doc *report.Document) {
+	t.Helper()
+	judged := make(map[string]bool)
+	for _, st := range doc.Standings {
+		if st.Figure != "gigabytes_per_second" && st.Figure != "requests_per_second" && st.Figure != "connections_per_second" {
+			continue // in so short a time not every figure is known
+		}
+		judged[st.Scenario] = true
+		if st.Peer != "io.Copy" || !st.Beside[0].Paired || st.Verdict == report.Unjudged || st.Limit == nil {
+			t.Errorf("%s: %+v", st.Scenario, st)
+		}
+	}
+	for _, s := range doc.Scenarios {
+		if s.Name == "bulk-8" && !judged[s.Name] {
+			t.Errorf("%s: nobody judged it", s.Name)
+		}
+	}
+}
+
+// names are the scenario's cells.
+func names(s *report.Scenario) string {
+	var list []string
+	for _, c := range s.Cells {
+		list = append(list, fmt.Sprintf("%s %s", c.Contestant, c.Role))
+	}
+	return strings.Join(list, ", ")
+}
+
+const allCells = "io.Copy baseline, direct contestant, penstock contestant, io.Copy again"
+
+func checkPaired(t *testing.T, s *report.Scenario) {
+	t.Helper()
+	if got := names(s); got != allCells {
+		t.Errorf("cells: %s", got)
+	}
+	var order []string
+	for _, x := range s.Trials {
+		order = append(order, fmt.Sprintf("%d %s %s beside %s", x.Round, x.Contestant, x.Role, x.Beside))
+	}
+	want := []string{
+		"1 io.Copy baseline beside direct", "1 direct contestant beside direct",
+		"1 io.Copy baseline beside penstock", "1 penstock contestant beside penstock",
+		"1 io.Copy baseline beside again", "1 io.Copy again beside again",
+		"2 direct contestant beside direct", "2 io.Copy baseline beside direct",
+		"2 penstock contestant beside penstock", "2 io.Copy baseline beside penstock",
+		"2 io.Copy again beside again", "2 io.Copy baseline beside again",
+	}
+	if want = want[:6*s.Rounds]; strings.Join(order, "\n") != strings.Join(want, "\n") {
+		t.Errorf("trials:\n%s\nwant\n%s", strings.Join(order, "\n"), strings.Join(want, "\n"))
+	}
+	first := report.Figures(s.Workload)[0].Name
+	if s.Workload == "mix" {
+		first = "machine_cpus" // in so short a time not every class gets its turn
+	}
+	for _, c := range s.Cells {
+		f := c.Figures[first]
+		if !(f.Median > 0) || f.Low > f.Median || f.High < f.Median {
+			t.Errorf("%s %s: %s %+v", c.Contestant, c.Role, first, f)
+		}
+		if ratios := f.Ratio != nil; ratios != (c.Role != report.Baseline) || ratios && f.Ratio.Values != s.Rounds {
+			t.Errorf("%s %s: ratio %+v", c.Contestant, c.Role, f.Ratio)
+		}
+	}
+	checkUse(t, s)
+}
+
+// checkUse checks that the resources used are known where they can be.
+func checkUse(t *testing.T, s *report.Scenario) {
+	t.Helper()
+	for _, x := range s.Trials {
+		if !x.MachineCPUSeconds.Known() || x.CPUSeconds.Known() == (x.Contestant == "direct") || x.Failed != 0 {
+			t.Errorf("%s: machine %v, contestant %v, %d failed", x.Contestant, x.MachineCPUSeconds, x.CPUSeconds, x.Failed)
+		}
+		if x.SplicedBytes.Known() != (x.Contestant == "penstock") {
+			t.Errorf("%s: spliced %v", x.Contestant, x.SplicedBytes)
+		}
+	}
+}
+
+func checkIdle(t *testing.T, s *report.Scenario) {
+	t.Helper()
+	if got := names(s); got != allCells {
+		t.Errorf("cells: %s", got)
+	}
+	for _, x := range s.Trials {
+		if x.Idle == nil || x.Idle.Sessions != sessions || x.Idle.Descriptors.Known() == (x.Contestant == "direct") {
+			t.Errorf("%s: %+v", x.Contestant, x.Idle)
+		}
+		// Two for each session, and perhaps idle pipes for all of them.
+		if n := x.Idle.Descriptors; x.Contestant == "penstock" && (n < 2*sessions || n > 2*sessions+10) {
+			t.Errorf("penstock holds %v descriptors for %d idle sessions", n, sessions)
+		}
+	}
+	var order []string
+	for _, x := range s.Trials {
+		order = append(order, fmt.Sprintf("%d %s %s", x.Round, x.Contestant, x.Role))
+	}
+	want := []string{
+		"1 io.Copy baseline", "1 direct contestant", "1 penstock contestant", "1 io.Copy again",
+		"2 io.Copy baseline", "2 penstock contestant", "2 direct contestant", "2 io.Copy again",
+	}
+	if !slices.Equal(order, want) {
+		t.Errorf("trials %q", order)
+	}
+}
+
+// TestSlabOfIdleSessions: both ends of a session have a socket of more than a kilobyte. The
+// slab is the machine's, from which others take and to which they give back meanwhile, so that
+// it is enough if one trial shows them.
+func TestSlabOfIdleSessions(t *testing.T) {
+	if _, err := process.SocketSlab(); err != nil {
+		t.Skipf("sockets cannot be told from the rest of the slab, which never rests: %v", err)
+	}
+	var seen []report.Number
+	for range 20 {
+		for _, x := range do(t, small(t, faultNone, []string{"idle"}), nil).Scenarios[0].Trials {
+			n := x.Idle.SlabBytes
+			if n >= 2*sessions*1000 {
+				return
+			}
+			seen = append(seen, n)
+		}
+	}
+	t.Errorf("of %d sessions the slab had %v", sessions, seen)
+}
+
+func checkCorrect(t *testing.T, s *report.Scenario) {
+	t.Helper()
+	for _, c := range s.Cells {
+		if len(c.Checks) == 0 {
+			t.Errorf("%s: nothing checked", c.Contestant)
+		}
+		for _, k := range c.Checks {
+			if c.Contestant != "io.Copy" && !k.OK {
+				t.Errorf("%s: %s: %s", c.Contestant, k.Name, k.Said)
+			}
+		}
+	}
+}
+
+func TestAContestantThatFailsLosesItsCellAlone(t *testing.T) {
+	for fault, want := range map[string]string{
+		faultMute:  "no such luck",
+		faultLiar:  "penstock counts",
+		faultLoser: "lost 1 bytes",
+		faultDies:  "ended unexpectedly: exit status 3: so long",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			var told string
+			r := small(t, fault, []string{"bulk-8", "echo-64-64"}, "penstock", "direct")
+			doc := do(t, r, func(s bench.Step) { told += s.Failed })
+			if len(doc.Failures) != 2 || !strings.Contains(doc.Failures[0], want) || !strings.Contains(doc.Failures[1], "echo-64-64, penstock: ") {
+				t.Errorf("failures: %q", doc.Failures)
+			}
+			if !strings.Contains(told, want) {
+				t.Errorf("told %q", told)
+			}
+			for _, s := range doc.Scenarios {
+				for _, c := range s.Cells {
+					if lost := c.Contestant == "penstock"; lost != strings.Contains(c.Failed, want) || lost == (c.Figures != nil) {
+						t.Errorf("%s, %s: failed %q, figures %v", s.Name, c.Contestant, c.Failed, c.Figures)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A check that fails is a figure; of Penstock it is a failure of the run.
+func TestAFailedCheckOfPenstockFailsTheRun(t *testing.T) {
+	r := small(t, faultMeek, []string{"correctness"}, "penstock", "io.Copy")
+	doc := do(t, r, nil)
+	for _, c := range doc.Scenarios[0].Cells {
+		if !slices.ContainsFunc(c.Checks, func(k report.Check) bool { return !k.OK && k.Said != "" }) {
+			t.Errorf("%s: every check passed", c.Contestant)
+		}
+	}
+	if len(doc.Failures) == 0 {
+		t.Error("no failures")
+	}
+	for _, f := range doc.Failures {
+		if !strings.HasPrefix(f, "correctness, penstock: ") {
+			t.Errorf("failure %q", f)
+		}
+	}
+}
+
+func TestWhoSplicedHowMuch(t *testing.T) {
+	s := &report.Scenario{Trials: []*report.Trial{
+		{Contestant: "a", SentBytes: 1, ReceivedBytes: 2},
+		{Contestant: "a", ReceivedBytes: 5, SplicedBytes: 4},
+		{Contestant: "b", SentBytes: 7},
+		{Contestant: "c", SentBytes: 9, SplicedBytes: report.Unmeasured()},
+	}}
+	for name, want := range map[string][3]float64{"a": {4, 8, 2}, "b": {0, 7, 1}, "c": {0, 9, 1}, "not measured": {}} {
+		if spliced, all, trials := bench.Spliced(s, name); [3]float64{spliced, all, float64(trials)} != want {
+			t.Errorf("%s: %v of %v in %d trials", name, spliced, all, trials)
+		}
+	}
+}
+
+func TestSlabThatMovesByItselfDoesNotCount(t *testing.T) {
+	for _, x := range []struct {
+		before, with, after int64
+		steady              bool
+	}{
+		{1000, 1400, 1000, true},
+		{1000, 1400, 1100, true},
+		{1000, 1400, 1101, false},
+		{1000, 1400, 899, false},
+		{1000, 1000, 1000, false}, // sessions take something
+		{1000, 600, 1000, false},
+	} {
+		idle, why := bench.Grown(x.before, x.with, x.after)
+		if idle.SlabBytes.Known() != x.steady || (why == "") != x.steady || x.steady && idle.SlabBytes != 400 {
+			t.Errorf("%+v: %v, %q", x, idle.SlabBytes, why)
+		}
+	}
+}
+
+// unspliced is an HAProxy that is configured to splice and does not.
+func unspliced(t *testing.T) map[string]string {
+	t.Helper()
+	k := kind(t, "haproxy-splice-1")
+	if err := k.Available(t.Context(), new(contestant.Setting)); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	path := filepath.Join(t.TempDir(), "haproxy")
+	text := "#!/bin/sh\nsed -i '/option splice/d' haproxy.cfg\nPATH=$PATH:/usr/sbin\nexec haproxy \"$@\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"haproxy": path}
+}
+
+// Whatever the workload, and also when it was interrupted.
+func TestWhoShouldSpliceAndDoesNotIsVoid(t *testing.T) {
+	for _, scenario := range []string{"bulk-1", "own pipes", "idle", "correctness", "interrupted"} {
+		for name, binaries := range map[string]map[string]string{"splices": nil, "does not": unspliced(t)} {
+			t.Run(scenario+" "+name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				workload, peer := scenario, "haproxy-splice-1"
+				switch scenario {
+				case "interrupted":
+					workload = "bulk-8"
+				case "own pipes":
+					workload, peer = "bulk-8", "haproxy-splice-1-defaults"
+				}
+				r := small(t, faultNone, []string{workload}, peer)
+				r.Rounds, r.Binaries = 1, binaries
+				doc, enough := new(report.Document), errors.New("enough")
+				err := r.Do(ctx, doc, func(s bench.Step) {
+					if scenario == "interrupted" && s.Trial != nil && s.Trial.Contestant == peer {
+						cancel(enough)
+					}
+				})
+				if scenario == "interrupted" && !errors.Is(err, enough) || scenario != "interrupted" && err != nil {
+					t.Fatal(err)
+				}
+				c := doc.Scenarios[0].Cells[1]
+				if void := binaries != nil; c.Failed != "" || void != (c.Void != "") || void && c.Figures != nil {
+					t.Errorf("%+v", c)
+				}
+				told := slices.ContainsFunc(c.Notes, func(n string) bool { return strings.HasPrefix(n, "spliced ") && strings.Contains(n, " % of its bytes") })
+				if told != (binaries == nil && strings.HasPrefix(workload, "bulk-")) {
+					t.Errorf("notes: %q", c.Notes)
+				}
+			})
+		}
+	}
+}
+
+func TestANamedContestantThatNeverStartsFailsTheRun(t *testing.T) {
+	r := small(t, faultNone, []string{"bulk-8", "echo-64-64"}, "haproxy-1")
+	r.Binaries = map[string]string{"haproxy": "/bin/true"}
+	if doc := do(t, r, nil); len(doc.Failures) > 0 {
+		t.Errorf("nobody asked for it: %q", doc.Failures)
+	}
+	r.Named = []string{"haproxy-1"}
+	doc := do(t, r, nil)
+	if len(doc.Failures) != 1 || !strings.Contains(doc.Failures[0], "haproxy-1, which was asked for, never started: ") ||
+		!strings.Contains(doc.Failures[0], "is /bin/true really haproxy?") {
+		t.Errorf("failures %q", doc.Failures)
+	}
+}
+
+func TestABaselineThatFailsCostsTheRatios(t *testing.T) {
+	r := small(t, faultDies, []string{"bulk-8"}, "direct", "io.Copy")
+	r.Binaries = map[string]string{"haproxy": "/bin/true"}
+	r.Baseline = kind(t, "haproxy-1") // not Penstock, whose failures are the run's in any case
+	doc := do(t, r, nil)
+	if len(doc.Failures) != 1 || !strings.HasPrefix(doc.Failures[0], "bulk-8, haproxy-1: ") {
+		t.Errorf("failures %q", doc.Failures)
+	}
+	for _, c := range doc.Scenarios[0].Cells {
+		f, ok := c.Figures["gigabytes_per_second"]
+		if ok != (c.Contestant != "haproxy-1") || f.Ratio != nil {
+			t.Errorf("%s: %+v, %+v", c.Contestant, f, f.Ratio)
+		}
+	}
+}
+
+func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
+	enough := errors.New("enough")
+	for _, scenario := range []string{"bulk-8", "idle"} {
+		t.Run(scenario, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			r := small(t, faultNone, []string{"bulk-1", scenario}, "penstock")
+			r.Quiet = time.Minute
+			doc := new(report.Document)
+			err := r.Do(ctx, doc, func(s bench.Step) {
+				if s.Scenario == scenario {
+					cancel(enough)
+				}
+			})
+			if !errors.Is(err, enough) || len(doc.Scenarios) != 2 || doc.Scenarios[0].Cells[0].Figures == nil {
+				t.Errorf("%v, %+v", err, doc.Scenarios)
+			}
+		})
+	}
+}
+
+func TestTheRigItselfFails(t *testing.T) {
+	r := small(t, faultNone, []string{"bulk-8"}, "penstock")
+	r.Program.Part = []string{"part", "of", "nothing"}
+	err := r.Do(t.Context(), new(report.Document), func(bench.Step) {})
+	if err == nil || !strings.Contains(err.Error(), "the sink") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSystemCallsAreCounted(t *testing.T) {
+	r := small(t, faultNone, []string{"echo-64-64"}, "penstock", "direct")
+	r.Calls, r.Rounds = true, 1
+	doc := do(t, r, nil)
+	if doc.Method.SystemCallCounter == "" {
+		if doc.Method.SystemCallsMissing == "" {
+			t.Error("nobody says why system calls were not counted")
+		}
+		t.Skipf("nothing counts system calls here: %s", doc.Method.SystemCallsMissing)
+	}
+	for _, c := range doc.Scenarios[0].Cells {
+		calls, ok := c.Figures["system_calls_per_request"]
+		if want := c.Contestant != "direct" && c.Role != report.Again; ok != want || ok && !(calls.Median >= 1) {
+			t.Errorf("%s %s: %+v", c.Contestant, c.Role, calls)
+		}
+	}
+}
+
+func TestEstimateGrows(t *testing.T) {
+	r := small(t, faultNone, []string{"bulk", "idle"}, "penstock")
+	before := r.Estimate()
+	r.Contestants = append(r.Contestants, kind(t, "direct"))
+	more := r.Estimate()
+	r.Rounds *= 2
+	if !(0 < before && before < more && more < r.Estimate()) {
+		t.Errorf("%v, %v, %v", before, more, r.Estimate())
+	}
+}
+
+func TestBaselineIsMeasuredOnce(t *testing.T) {
+	r := small(t, faultNone, []string{"bulk"}, "penstock")
+	without := r.Estimate()
+	r.Contestants = append(r.Contestants, kind(t, "io.Copy"))
+	if with := r.Estimate(); with != without {
+		t.Errorf("%v with the baseline among the contestants, %v without", with, without)
+	}
+}

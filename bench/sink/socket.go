@@ -1,0 +1,175 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/bench/traffic"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+const (
+	// receiveSize is how much is received at once, in bytes.
+	receiveSize = 256 << 10
+
+	readable = sys.EPOLLIN | sys.EPOLLRDHUP
+	flags    = sys.MSG_DONTWAIT | sys.MSG_NOSIGNAL
+)
+
+// acceptor is the listening socket of a worker.
+type acceptor worker
+
+// Ready implements reactor.Handler.
+func (a *acceptor) Ready(uint32) {
+	// One for each event: the next one is reported again together with others, and an accept
+	// that finds nothing costs more than that.
+	w := (*worker)(a)
+	fd, err := sys.Accept4(w.listening, sys.SOCK_NONBLOCK|sys.SOCK_CLOEXEC)
+	switch {
+	case err == nil:
+		w.greet(fd)
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ECONNABORTED):
+	default:
+		w.loop.Stop(fmt.Errorf("sink: with %d connections open: %w", len(w.open), os.NewSyscallError("accept4", err)))
+	}
+}
+
+// greet takes a new connection, which w owns from now on.
+func (w *worker) greet(fd int) {
+	w.open[fd] = struct{}{}
+	if err := w.loop.Add(fd, readable, &greeter{socket: socket{w, fd}}); err != nil {
+		w.loop.Stop(fmt.Errorf("sink: %w", err))
+	}
+}
+
+// socket is a connection. The worker owns the descriptor until close.
+type socket struct {
+	w  *worker
+	fd int
+}
+
+// close ends the connection.
+func (s *socket) close() {
+	s.w.loop.Forget(s.fd)
+	delete(s.w.open, s.fd)
+	_ = sys.Close(s.fd)
+}
+
+// want changes the events.
+func (s *socket) want(events uint32) {
+	if err := s.w.loop.Want(s.fd, events); err != nil {
+		s.w.loop.Stop(fmt.Errorf("sink: %w", err))
+	}
+}
+
+// receive returns received bytes, in the worker's buffer. At the end of file it is empty; ok
+// is false when there are none, and err an end that is none.
+func (s *socket) receive() (b []byte, ok bool, err error) {
+	n, err := sys.Recv(s.fd, s.w.buf, flags)
+	switch {
+	case err == nil:
+		return s.w.buf[:n], true, nil
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR):
+		return nil, false, nil
+	}
+	return nil, false, err
+}
+
+// send sends as much of b as there is room for, and returns the rest.
+func (s *socket) send(b []byte) (rest []byte, err error) {
+	n, err := sys.Send(s.fd, b, flags)
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
+		err = nil
+	}
+	return b[n:], err
+}
+
+// greeter is a connection without a request yet.
+type greeter struct {
+	socket
+	head    []byte
+	greeted bool // the bytes before the request are over (traffic.Preamble)
+}
+
+// Ready implements reactor.Handler.
+func (g *greeter) Ready(uint32) {
+	b, ok, err := g.receive()
+	if err != nil {
+		g.close()
+		return
+	}
+	if !ok {
+		return
+	}
+	ended := len(b) == 0
+	if len(g.head) > 0 {
+		b = append(g.head, b...)
+	}
+	if !g.greeted {
+		n, whole := traffic.Preamble(b)
+		if !whole && !ended {
+			g.head = append([]byte(nil), b...)
+			return
+		}
+		if g.greeted, b = n > 0, b[n:]; len(b) == 0 && !ended {
+			g.head = nil
+			return
+		}
+	}
+	line, kind := split(b)
+	switch {
+	case ended:
+		// Bytes too few to classify come back.
+		(&echo{socket: g.socket, left: endless}).begin(b)
+	case kind == traffic.KindEcho || kind == traffic.KindHTTP:
+		(&echo{socket: g.socket, left: endless}).begin(b)
+	case kind == traffic.KindUnknown || line == nil && len(b) < traffic.MaxLine:
+		g.head = append([]byte(nil), b...)
+	default:
+		g.serve(kind, line, b)
+	}
+}
+
+// split returns the first line of b, nil if it is not all there, and the kind of
+// request that b begins.
+func split(b []byte) (line []byte, kind traffic.Kind) {
+	for i, c := range b[:min(len(b), traffic.MaxLine)] {
+		if c == '\n' {
+			line = b[:i+1]
+			break
+		}
+	}
+	return line, traffic.Classify(b)
+}
+
+// serve serves the request in line; b is all received bytes, line its beginning. A request
+// that makes no sense is answered by closing.
+func (g *greeter) serve(kind traffic.Kind, line, b []byte) {
+	rest := b[len(line):]
+	switch kind {
+	case traffic.KindBulk:
+		if seed, err := traffic.ParseBulk(line); err == nil {
+			(&bulk{socket: g.socket, content: traffic.NewStream(seed)}).begin()
+			return
+		}
+	case traffic.KindOnce:
+		if n, err := traffic.ParseOnce(line); err == nil && int64(n) >= int64(len(b)) {
+			(&echo{socket: g.socket, left: int64(n)}).begin(b)
+			return
+		}
+	case traffic.KindScript:
+		if script, err := traffic.ParseScript(line); err == nil {
+			newActor(g.socket, script).begin(rest)
+			return
+		}
+	case traffic.KindTell:
+		if token, err := traffic.ParseTell(line); err == nil {
+			answer := traffic.AppendReport(nil, g.w.known.report(token))
+			(&echo{socket: g.socket, left: int64(len(answer))}).begin(answer)
+			return
+		}
+	}
+	g.close()
+}

@@ -1,0 +1,240 @@
+package soak
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// longestIdle is how long a pause may be, unless Config.Longest says otherwise;
+	// longestStall of those in which an end does not read.
+	longestIdle  = 3 * time.Second
+	longestStall = 500 * time.Millisecond
+	// A buffer below tiny holds so little that a connection with large segments crawls by the
+	// kernel's timers; smallSegment lets it walk.
+	tiny         = 32 << 10
+	smallSegment = 1000
+	// mostTiny is how many bytes one end sends to or by tiny buffers.
+	mostTiny = 96 << 10
+	// mostCalls bounds in how many pieces bytes are sent.
+	mostCalls = 256
+)
+
+// drawing is a plan in the making.
+type drawing struct {
+	*rand.Rand
+	longest time.Duration
+	plan    *plan
+	left    [2]int64 // bytes that may still be sent
+}
+
+// draw makes the plan of a connection.
+func draw(seed uint64, i id, longest time.Duration) *plan {
+	d := &drawing{Rand: i.random(seed), longest: longest, plan: &plan{id: i}}
+	if d.chance(0.06) {
+		d.silent()
+		return d.plan
+	}
+	d.sockets()
+	d.steps()
+	d.endings()
+	d.readings()
+	return d.plan
+}
+
+func (d *drawing) chance(p float64) bool { return d.Float64() < p }
+
+func (d *drawing) either() role { return role(d.IntN(2)) }
+
+// between draws so that each power of two is as likely.
+func (d *drawing) between(low, high float64) float64 {
+	return low * math.Exp(d.Float64()*math.Log(high/low))
+}
+
+func (d *drawing) time(longest time.Duration) time.Duration {
+	longest = min(longest, d.longest)
+	return time.Duration(d.between(float64(min(longest, 100*time.Microsecond)), float64(longest)))
+}
+
+// silent: a client that sends nothing.
+func (d *drawing) silent() {
+	p := &d.plan.parts[client]
+	d.plan.silent, p.read.size = true, 1<<10
+	if d.chance(0.6) {
+		p.sends = []send{{pause: d.time(longestIdle)}}
+	}
+	switch x := d.Float64(); {
+	case x < 0.3:
+		p.end.how = leave
+	case x < 0.6 && rough(d.plan.id.round):
+		p.end.how = reset
+	}
+}
+
+// sockets: mostly the kernel's buffers.
+func (d *drawing) sockets() {
+	d.left = [2]int64{1 << 40, 1 << 40}
+	for r := range d.plan.parts {
+		o := &d.plan.parts[r].socket
+		o.nagle = d.chance(0.1)
+		switch x := d.Float64(); {
+		case x < 0.12:
+			o.sendBuffer = int(d.between(2<<10, tiny))
+			d.left = [2]int64{mostTiny, mostTiny}
+			if role(r) == client { // a server's is too late once it has accepted
+				o.receiveBuffer, o.segment = int(d.between(2<<10, tiny)), smallSegment
+			}
+		case x < 0.3:
+			o.sendBuffer, o.receiveBuffer = int(d.between(128<<10, 1<<20)), int(d.between(128<<10, 1<<20))
+		}
+	}
+}
+
+// size draws a number of bytes.
+func (d *drawing) size() int64 {
+	switch x := d.Float64(); {
+	case x < 0.55:
+		return int64(d.between(1, 256))
+	case x < 0.78:
+		return int64(d.between(256, 16<<10))
+	case x < 0.93:
+		return int64(d.between(16<<10, 256<<10))
+	case x < 0.99:
+		return int64(d.between(256<<10, 2<<20))
+	}
+	return int64(d.between(2<<20, 12<<20))
+}
+
+// steps draws the sends, as one sequence. Each send may wait for earlier sends of the other
+// end; so no two can wait for each other.
+func (d *drawing) steps() {
+	from := d.either()
+	for range 1 + int(d.ExpFloat64()*4) {
+		if d.chance(0.6) {
+			from = from.other()
+		}
+		switch x := d.Float64(); {
+		case x < 0.08:
+			d.urgent(from)
+		case x < 0.16:
+			d.pipelined(from)
+		case x < 0.20:
+			d.burst(from)
+		default:
+			d.add(from, send{n: d.size(), pause: d.pause()})
+		}
+	}
+}
+
+// pause: mostly none.
+func (d *drawing) pause() time.Duration {
+	switch x := d.Float64(); {
+	case x < 0.7:
+		return 0
+	case x < 0.95:
+		return d.time(20 * time.Millisecond)
+	}
+	return d.time(longestIdle)
+}
+
+// urgent: some urgent bytes, alone or amid others, with and without time for the
+// first to be taken.
+func (d *drawing) urgent(from role) {
+	for range 1 + d.IntN(3) {
+		if d.chance(0.5) {
+			d.add(from, send{n: int64(d.between(1, 8<<10)), pause: d.pause()})
+		}
+		d.add(from, send{n: 1, urgent: true, pause: d.pause()})
+	}
+}
+
+// pipelined: many small messages, none of which waits for an answer.
+func (d *drawing) pipelined(from role) {
+	n := int64(d.between(8, 200))
+	d.add(from, send{n: n * int64(d.between(1, 300)), piece: 1 + d.IntN(300)})
+}
+
+// burst: much at once after a long time of nothing.
+func (d *drawing) burst(from role) {
+	d.add(from, send{n: int64(d.between(256<<10, 6<<20)), pause: d.longest/10 + d.time(longestIdle)})
+}
+
+// add appends a send, of bytes that are left to be sent.
+func (d *drawing) add(from role, s send) {
+	p := &d.plan.parts[from]
+	if s.n = min(s.n, d.left[from]); s.n == 0 {
+		return
+	}
+	if d.chance(0.5) {
+		s.await = d.plan.parts[from.other()].total
+	}
+	if s.piece == 0 {
+		s.piece = int(d.between(1, float64(s.n)+1))
+	}
+	s.piece = max(s.piece, int(s.n/mostCalls)+1)
+	p.sends = append(p.sends, s)
+	p.total += s.n
+	d.left[from] -= s.n
+}
+
+// endings draws how both ends end.
+func (d *drawing) endings() {
+	switch x := d.Float64(); {
+	case rough(d.plan.id.round) && x < 0.5:
+		d.tear(d.either())
+		if d.chance(0.15) {
+			d.tear(client)
+			d.tear(server)
+		}
+	case x < 0.65:
+		// One ends first, and the other goes on.
+		last := d.either()
+		for range d.IntN(3) {
+			d.add(last, send{n: d.size(), pause: d.pause(), awaitEnd: true})
+		}
+	case x < 0.75:
+		d.quiet(d.either())
+	}
+}
+
+// quiet has one end reset the connection once everything has arrived.
+func (d *drawing) quiet(r role) {
+	p := &d.plan.parts[r]
+	p.end = ending{how: quietReset, sent: p.total, received: d.plan.parts[r.other()].total, pause: d.pause()}
+}
+
+// tear has one end end in the middle.
+func (d *drawing) tear(r role) {
+	p, peer := &d.plan.parts[r], &d.plan.parts[r.other()]
+	p.end = ending{how: reset + how(d.IntN(3)), pause: d.pause()}
+	if d.chance(0.7) {
+		p.end.sent = d.Int64N(p.total + 1)
+	}
+	if d.chance(0.7) {
+		p.end.received = d.Int64N(peer.total + 1)
+	}
+	if p.end.how == shutReset {
+		p.end.sent = p.total
+	}
+}
+
+// readings draws how both ends read the bytes of the other.
+func (d *drawing) readings() {
+	for r := range d.plan.parts {
+		p, comes := &d.plan.parts[r], d.plan.parts[role(r).other()].total
+		p.read.size = int(max(d.between(1, 256<<10), float64(comes/mostCalls), 1))
+		if !d.chance(0.35) {
+			continue
+		}
+		at := int64(0)
+		for range 1 + d.IntN(3) {
+			if at >= comes {
+				break
+			}
+			at += d.Int64N(comes - at)
+			p.read.stalls = append(p.read.stalls, stall{at: at, d: d.time(longestStall)})
+			at++
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package soak
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
+)
+
+// deathNotice is how long after its connections a process may be seen to die.
+const deathNotice = 200 * time.Millisecond
+
+// The defaults of a Config.
+const (
+	usualPatience = 30 * time.Second
+	usualRound    = 10 * time.Second
+)
+
+// Config is the load of a proxy.
+type Config struct {
+	Program     contestant.Program // which has `penstock proxy`
+	Flags       []string           // further flags for it
+	Seed        uint64             // of everything that is drawn
+	Duration    time.Duration      // how long connections are opened
+	Connections int                // how many there are at once
+
+	// Round is how long a round is; 0 means 10 s, or half of Duration if that is less.
+	Round time.Duration
+	// Longest is how long a connection may pause; 0 means 3 s.
+	Longest time.Duration
+	// Patience is how long anything may take beside the pauses; 0 means 30 s.
+	Patience time.Duration
+	// Watch is called every second with the progress, from one goroutine; may be nil.
+	Watch func(Progress)
+
+	settling time.Duration // settleTime if 0
+}
+
+func (c *Config) fill() {
+	c.Patience = cmp.Or(c.Patience, usualPatience)
+	c.Longest = cmp.Or(c.Longest, longestIdle)
+	c.settling = cmp.Or(c.settling, settleTime)
+	c.Round = cmp.Or(c.Round, min(usualRound, max(c.Duration/2, time.Millisecond)))
+}
+
+// Progress is how it goes.
+type Progress struct {
+	Elapsed  time.Duration
+	Round    int
+	Opened   int64 // connections, ever
+	Active   int64 // as the proxy says
+	RssAnon  int64 // of the proxy, in bytes
+	Settling bool  // no connections are opened, the open ones come to their end
+}
+
+var (
+	errViolated = errors.New("something was violated")
+	errDied     = errors.New("the proxy has ended")
+)
+
+// soak is a run.
+type soak struct {
+	Config
+	proxy  *contestant.Contestant
+	origin *origin
+	round  atomic.Pointer[round]
+	tally  tally
+	began  time.Time
+	ledger ledger
+	ctx    context.Context         // of the run
+	cancel context.CancelCauseFunc // ends it
+
+	mu         sync.Mutex
+	violations []string // of mu
+}
+
+// violate notes a violation, and ends the run: later ones may be its consequence. An effect of
+// the end of the run is no violation.
+func (s *soak) violate(texts ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() == nil {
+		s.violations = append(s.violations, texts...)
+	}
+	s.cancel(errViolated)
+}
+
+// Run soaks a proxy. The error is the reason why it could not, or the cause of the end of ctx.
+// The proxy's faults are in the report. The report is nil only if Run could not even begin.
+func Run(ctx context.Context, cfg *Config) (*Report, error) {
+	s := &soak{Config: *cfg, began: time.Now()}
+	s.fill()
+	group := process.NewGroup()
+	defer group.Close()
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.ctx, s.cancel = inner, cancel
+	o, l, err := s.listen(inner)
+	if err != nil {
+		return nil, err
+	}
+	s.origin = o
+	s.newRound(0, s.began)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel(nil)
+	serving.Go(func() {
+		if err := o.serve(inner, l); err != nil {
+			cancel(fmt.Errorf("origin: %w", err))
+		}
+	})
+	dir, err := os.MkdirTemp("", "penstock-")
+	if err != nil {
+		return nil, fmt.Errorf("soak: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := s.start(inner, group, dir); err != nil {
+		return nil, err
+	}
+	err = s.conclude(ctx, s.rounds(inner))
+	return s.report(), err
+}
+
+// start starts the proxy and opens the books.
+func (s *soak) start(ctx context.Context, group *process.Group, dir string) (err error) {
+	setting := &contestant.Setting{Group: group, Program: s.Program, Upstream: s.origin.address, Dir: dir}
+	s.proxy, err = contestant.Penstock("penstock", "", s.Flags...).Start(ctx, setting)
+	if err != nil {
+		return err
+	}
+	go func() {
+		select {
+		case <-s.proxy.Done():
+			s.cancel(errDied)
+		case <-ctx.Done():
+		}
+	}()
+	return s.ledger.open(ctx, s)
+}
+
+// rounds soaks until the time is over or something is violated.
+func (s *soak) rounds(ctx context.Context) error {
+	end := s.began.Add(s.Duration)
+	for n := uint32(1); ctx.Err() == nil && time.Now().Before(end); n++ {
+		until := time.Now().Add(s.Round)
+		if end.Sub(until) < s.Round/2 {
+			until = end // no short one at the end
+		}
+		if err := s.oneRound(ctx, s.newRound(n, until)); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// oneRound opens connections, waits for their ends, and closes the ledger.
+func (s *soak) oneRound(ctx context.Context, r *round) error {
+	watching, stop := context.WithCancel(ctx)
+	var watch, workers sync.WaitGroup
+	watch.Go(func() { s.watch(ctx, watching, r) })
+	for range s.Connections {
+		workers.Go(func() { r.connect(ctx) })
+	}
+	workers.Wait()
+	stop()
+	watch.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return s.ledger.close(ctx, s, r)
+}
+
+// conclude ends the proxy and says how the run ended.
+func (s *soak) conclude(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		s.proxy.Kill()
+		return context.Cause(ctx)
+	case errors.Is(err, errViolated), errors.Is(err, errDied):
+		s.autopsy()
+		return nil
+	case err != nil:
+		s.proxy.Kill()
+		return err
+	}
+	if err := s.proxy.Stop(s.Patience); err != nil {
+		s.violations = append(s.violations, fmt.Sprintf("the proxy: expected exit status 0 after SIGTERM with no connection, got %v", err))
+	}
+	return nil
+}
+
+// autopsy says first that the proxy has died, if it has, which may have caused
+// everything else.
+func (s *soak) autopsy() {
+	select {
+	case <-s.proxy.Done():
+		s.violations = slices.Insert(s.violations, 0, fmt.Sprintf("the proxy: expected to run, got %v", s.proxy.Err()))
+	case <-time.After(deathNotice):
+		s.proxy.Kill()
+	}
+}

@@ -1,0 +1,212 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/bench/standin"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// The ways in which a toy proxy is broken.
+const (
+	faithful     = "faithful"
+	losesAByte   = "loses a byte"
+	swapsABit    = "swaps a bit"
+	endsResets   = "turns resets into ends of file"
+	leaks        = "leaks a descriptor"
+	hides        = "counts a byte too few"
+	invents      = "loses bytes that were never there"
+	dropsUrgent  = "takes urgent bytes out of the stream"
+	keepsEnds    = "keeps ends of file to itself"
+	resetsAll    = "resets what has ended in order"
+	forgets      = "never says that a connection is over"
+	endsBadly    = "ends with exit status 3"
+	dies         = "dies"
+	lastByteLate = "ends before the last byte"
+)
+
+// toy is a proxy.
+type toy struct {
+	fault  string
+	target string
+	n      atomic.Int64 // connections
+	mu     sync.Mutex
+	sum    admin.Summary
+}
+
+// serve runs a toy, whose fault is the first argument, with the flags of `penstock proxy`,
+// in the order in which package contestant gives them.
+func serve(args []string) error {
+	fault, args := args[0], args[1:]
+	// The signal may reach a thread later than another one sees that stdin has ended: so it is
+	// caught to the last.
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	t := &toy{fault: fault, target: args[3]}
+	l, err := (&net.ListenConfig{Control: t.inline}).Listen(ctx, "tcp4", args[1])
+	if err != nil {
+		return err
+	}
+	if _, err := standin.Admin(args[7], t.summary); err != nil {
+		return err
+	}
+	go t.accept(l)
+	fmt.Fprintf(os.Stderr, "{\"msg\":\"listening\",\"address\":%q}\n", l.Addr())
+	<-ctx.Done()
+	if fault == endsBadly {
+		os.Exit(3)
+	}
+	return nil
+}
+
+func (t *toy) inline(_, _ string, c syscall.RawConn) error {
+	if t.fault == dropsUrgent {
+		return nil
+	}
+	return options{}.set("", "", c)
+}
+
+func (t *toy) summary() admin.Summary {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sum
+}
+
+func (t *toy) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go t.join(c.(*net.TCPConn), t.n.Add(1))
+	}
+}
+
+// join is one session.
+func (t *toy) join(a *net.TCPConn, n int64) {
+	defer a.Close()
+	t.note(func() { t.sum.Connections.Accepted++; t.sum.Connections.Active++ })
+	defer t.note(func() {
+		if t.fault != forgets || n != 10 {
+			t.sum.Connections.Active--
+		}
+	})
+	c, err := (&net.Dialer{Control: t.inline}).Dial("tcp4", t.target)
+	if err != nil {
+		return
+	}
+	b := c.(*net.TCPConn)
+	defer b.Close()
+	s := &session{toy: t, a: a, b: b, n: n}
+	var both sync.WaitGroup
+	both.Go(func() { s.pass(a, b, &t.sum.Bytes.ClientToEndpoint.Copied, 0) })
+	both.Go(func() { s.pass(b, a, &t.sum.Bytes.EndpointToClient.Copied, 1) })
+	both.Wait()
+	switch {
+	case t.fault == leaks && n == 10:
+		_ = control2(a, func(fd int) { fd, _ = sys.Dup(fd); _ = fd })
+	case t.fault == dies && n == 10:
+		panic("a toy that is broken")
+	}
+	if s.broken.Load() && t.fault != endsResets {
+		_ = a.SetLinger(0)
+		_ = b.SetLinger(0)
+	}
+}
+
+func (t *toy) note(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+}
+
+// control2 is control with an error result.
+func control2(c *net.TCPConn, f func(fd int)) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) { f(int(fd)) })
+}
+
+// session is two connections that are joined.
+type session struct {
+	*toy
+	a, b   *net.TCPConn
+	n      int64
+	shut   [2]atomic.Bool // of b and a
+	broken atomic.Bool
+}
+
+// pass moves one direction.
+func (s *session) pass(from, to *net.TCPConn, moved *int64, d int) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		b := s.spoil(buf[:n], d)
+		w, failed := to.Write(b)
+		s.note(func() { *moved += int64(s.counted(w, d)) })
+		if err == nil && failed == nil {
+			continue
+		}
+		if failed != nil || !errors.Is(err, io.EOF) || s.collected(from, 1-d) || s.fault == resetsAll && s.n%8 == 0 {
+			s.breakOff()
+			return
+		}
+		s.shut[d].Store(true)
+		if s.fault != keepsEnds {
+			_ = to.CloseWrite()
+		}
+		return
+	}
+}
+
+// collected: see end.collected. Its own end of file is that of the other direction.
+func (s *session) collected(from *net.TCPConn, d int) bool {
+	var state uint8
+	_ = control2(from, func(fd int) { state, _ = sys.TCPState(fd) })
+	return state == sys.TCP_CLOSE && !s.shut[d].Load()
+}
+
+// breakOff ends both directions.
+func (s *session) breakOff() {
+	s.broken.Store(true)
+	for _, c := range []*net.TCPConn{s.a, s.b} {
+		_ = c.SetDeadline(time.Unix(1, 0))
+	}
+}
+
+// spoil is where bytes are broken.
+func (s *session) spoil(b []byte, d int) []byte {
+	if len(b) < 2 || s.n%8 != 0 {
+		return b
+	}
+	switch {
+	case s.fault == losesAByte && d == 1, s.fault == lastByteLate:
+		return b[:len(b)-1]
+	case s.fault == swapsABit && d == 0 && len(b) > greeting:
+		b[len(b)-1] ^= 1
+	}
+	return b
+}
+
+// counted returns the reported number of bytes moved.
+func (s *session) counted(n, d int) int {
+	switch {
+	case n > 0 && s.fault == hides && s.n%8 == 0 && d == 0:
+		return n - 1
+	case s.fault == invents && s.n == 8:
+		s.sum.Lost = 1 << 40
+	}
+	return n
+}

@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// culprit is how long a failed trial waits for the death of a child that
+// would explain it.
+const culprit = 500 * time.Millisecond
+
+// Trial is one contestant under one plan, once.
+type Trial struct {
+	Round      int // from 0
+	Contestant string
+	Plan       load.Plan
+	Result     load.Result
+	Usage      process.Usage // of the contestant's processes, during the trial
+	Machine    time.Duration // of all processors, during the trial
+	// Pipes is how many kernel pipes the contestant held in the middle of it, negative if they
+	// were not counted.
+	Pipes int
+	// Spliced is how many bytes the contestant spliced, by its own account;
+	// negative if it keeps none.
+	Spliced int64
+	// Summary is Penstock's own account of the trial, nil for others.
+	Summary *admin.Summary
+}
+
+// trial runs one plan against c. watch sees the load's events, and may end the
+// trial by an error.
+func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Plan, watch func(load.Event) error) (Trial, error) {
+	plan.Address = c.Address
+	t := Trial{Contestant: c.Name, Plan: plan, Pipes: -1, Spliced: -1}
+	err := r.drive(ctx, c, &t, watch)
+	if err == nil {
+		err = r.account(ctx, c, &t)
+	}
+	if err != nil {
+		return t, r.blame(ctx, err, c)
+	}
+	return t, nil
+}
+
+// drive carries out the trial's plan and measures the resources used. The machine's time is
+// read last before it and first after it. So it does not contain the reading of the
+// contestant's time.
+func (r *Rig) drive(ctx context.Context, c *contestant.Contestant, t *Trial, watch func(load.Event) error) error {
+	used, err := c.Usage()
+	if err != nil {
+		return err
+	}
+	machine, err := process.MachineCPU()
+	if err != nil {
+		return err
+	}
+	if err := r.load.Send(t.Plan); err != nil {
+		return err
+	}
+	if t.Result, err = r.follow(ctx, watch); err != nil {
+		return err
+	}
+	if t.Machine, err = process.MachineCPU(); err != nil {
+		return err
+	}
+	t.Machine -= machine
+	t.Usage, err = c.Usage()
+	t.Usage = t.Usage.Sub(used)
+	return err
+}
+
+// follow passes on the load's events until it has a result.
+func (r *Rig) follow(ctx context.Context, watch func(load.Event) error) (load.Result, error) {
+	for {
+		e, err := r.event(ctx)
+		if err != nil {
+			return load.Result{}, err
+		}
+		if err := watch(e); err != nil {
+			return load.Result{}, err
+		}
+		if e.Result != nil {
+			return *e.Result, nil
+		}
+	}
+}
+
+// event waits for the next event. An event that reports a failure is an error.
+func (r *Rig) event(ctx context.Context) (load.Event, error) {
+	line, err := r.load.Stdout(ctx)
+	if err != nil {
+		return load.Event{}, err
+	}
+	e, err := load.ReadEvent(line)
+	if err != nil {
+		return load.Event{}, brokenError{fmt.Errorf("bench: %w", err)}
+	}
+	if e.Error != "" {
+		return e, fmt.Errorf("the load says: %s", e.Error)
+	}
+	return e, nil
+}
+
+// account lets the contestant settle, and compares its account of the trial
+// with the load's.
+func (r *Rig) account(ctx context.Context, c *contestant.Contestant, t *Trial) error {
+	before := r.accounts[c]
+	if before == nil {
+		return nil
+	}
+	settling, cancel := context.WithTimeout(ctx, r.Patience)
+	defer cancel()
+	now, err := c.Settle(settling)
+	if err != nil {
+		return err
+	}
+	r.accounts[c] = now
+	t.Spliced = now.Spliced - before.Spliced
+	if now.Summary != nil {
+		t.Summary = Since(before.Summary, now.Summary)
+	}
+	if t.Plan.Workload == load.Correct || t.Plan.Workload == load.Mix {
+		return nil // they cut connections, of which both ends see different bytes
+	}
+	return t.check(now.ClientToEndpoint-before.ClientToEndpoint, now.EndpointToClient-before.EndpointToClient)
+}
+
+// check compares the bytes that the contestant counts with the load's.
+func (t *Trial) check(there, back int64) error {
+	for _, d := range []struct {
+		name        string
+		load, proxy int64
+	}{
+		{"client to endpoint", t.Result.Sent, there},
+		{"endpoint to client", t.Result.Received, back},
+	} {
+		if d.load != d.proxy {
+			return fmt.Errorf("the load counts %d bytes %s, %s counts %d", d.load, d.name, t.Contestant, d.proxy)
+		}
+	}
+	if t.Summary != nil && t.Summary.Lost != 0 {
+		return fmt.Errorf("%s lost %d bytes", t.Contestant, t.Summary.Lost)
+	}
+	return nil
+}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// Run fails.
-func (*benchReloadCmd) Run() error { return errLinux }

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// Run fails.
-func (*benchTLSCmd) Run() error { return errLinux }

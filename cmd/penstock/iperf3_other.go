@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// Run fails.
-func (*iperf3Cmd) Run() error { return errLinux }

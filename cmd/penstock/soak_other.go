@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// Run fails.
-func (*soakCmd) Run() error { return errLinux }

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// Run fails.
-func (*writeCmd) Run() error { return errLinux }

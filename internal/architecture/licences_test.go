@@ -1,0 +1,76 @@
+package architecture
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var updateLicences = flag.Bool("licences", false, "write the folder licenses")
+
+// TestLicences: the folder licenses has the licence and the notice of each module that the
+// program is linked with, and of no other.
+func TestLicences(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}", "./proxy/cmd/penstock")
+	list.Dir, list.Env = root, workspace(t)
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		path, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if dir == "" || strings.HasPrefix(path, module) {
+			continue
+		}
+		want[strings.ReplaceAll(path, "/", "_")+".txt"] = licence(t, dir)
+	}
+	folder := filepath.Join(root, "licenses")
+	if *updateLicences {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range want {
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	const remedy = "go test ./internal/architecture -run TestLicences -licences"
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if want[f.Name()] != read(t, filepath.Join("licenses", f.Name())) {
+			t.Errorf("licenses/%s is not what the module has now: %s", f.Name(), remedy)
+		}
+		delete(want, f.Name())
+	}
+	for name := range want {
+		t.Errorf("licenses/%s is missing: %s", name, remedy)
+	}
+}
+
+// licence returns the licence of a module, and its notice if it has one.
+func licence(t *testing.T, dir string) string {
+	t.Helper()
+	var text string
+	for _, name := range []string{"LICENSE", "COPYING", "NOTICE"} {
+		part, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			text += string(part)
+		}
+	}
+	if text == "" {
+		t.Errorf("%s has no licence", dir)
+	}
+	return text
+}

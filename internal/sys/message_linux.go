@@ -1,0 +1,159 @@
+package sys
+
+import (
+	"encoding/binary"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// IOV_MAX is the most entries that writev(2) and sendmsg(2) take in one call
+// (include/uapi/linux/uio.h, UIO_MAXIOV): with more, writev answers EINVAL and sendmsg
+// EMSGSIZE.
+const IOV_MAX = 1024
+
+// MAX_RW_COUNT is the most bytes that one call moves on machines with pages of 4 KiB: more is
+// a short write and no error (lib/iov_iter.c, __import_iovec).
+const MAX_RW_COUNT = 0x7ffff000
+
+// MSG_MORE: more is about to be sent (send(2)).
+const (
+	MSG_MORE = unix.MSG_MORE
+)
+
+// Iovec is struct iovec: where a piece begins, and its length. Base is a pointer that
+// the collector knows, so an array of these on the heap keeps the pieces alive.
+type Iovec = unix.Iovec
+
+// Sendmsg sends the pieces one after the other with sendmsg(2) and no address. It goes through
+// the scheduler even with MSG_DONTWAIT: a piece may lie in a mapped file, and then the copy
+// into the socket waits for a disk. MSG_NOSIGNAL gives EPIPE without a SIGPIPE.
+//
+// The header is on our stack, which is not moved during a system call
+// (runtime/stack.go, isShrinkStackSafe), and the array is kept alive by it.
+func Sendmsg(fd int, pieces []Iovec, flags int) (int, error) {
+	var h unix.Msghdr
+	h.Iov = unsafe.SliceData(pieces)
+	h.SetIovlen(len(pieces))
+	n, _, e := syscall.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&h)), uintptr(flags))
+	runtime.KeepAlive(pieces)
+	return count(n, e)
+}
+
+// WritevVector is Writev of an array that the caller has made. To a socket use Sendmsg,
+// which cannot raise SIGPIPE.
+func WritevVector(fd int, pieces []Iovec) (int, error) {
+	n, _, e := syscall.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(pieces))), uintptr(len(pieces)))
+	runtime.KeepAlive(pieces)
+	return count(n, e)
+}
+
+// Writev writes the parts one after the other with writev(2), at most IOV_MAX (1024) of them.
+// Like write(2) it moves at most MAX_RW_COUNT (0x7ffff000) bytes: more is a short write and no
+// error (lib/iov_iter.c, __import_iovec).
+func Writev(fd int, parts [][]byte) (int, error) { return atLeast0(unix.Writev(fd, parts)) }
+
+// SO_ZEROCOPY allows MSG_ZEROCOPY as a flag of Send: the kernel sends from the
+// caller's pages and says on the error queue when it is done with them
+// (Documentation/networking/msg_zerocopy.rst).
+const (
+	SO_ZEROCOPY  = unix.SO_ZEROCOPY
+	MSG_ZEROCOPY = unix.MSG_ZEROCOPY
+)
+
+// ZerocopyDone takes one notice from a socket's error queue and reports whether the kernel
+// copied after all, as it does on loopback. EAGAIN: there is none yet; EBADMSG: it is about
+// something else.
+func ZerocopyDone(fd int) (copied bool, err error) {
+	var oob [128]byte
+	_, n, _, _, err := unix.Recvmsg(fd, nil, oob[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	if err != nil {
+		return false, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(messages) == 0 {
+		return false, syscall.EBADMSG
+	}
+	return zerocopyCode(messages[0].Data)
+}
+
+// zerocopyCode reads struct sock_extended_err: ee_errno, then ee_origin, ee_type,
+// ee_code in a byte each.
+func zerocopyCode(b []byte) (copied bool, err error) {
+	if len(b) < int(unsafe.Sizeof(unix.SockExtendedErr{})) || binary.NativeEndian.Uint32(b) != 0 || b[4] != unix.SO_EE_ORIGIN_ZEROCOPY {
+		return false, syscall.EBADMSG
+	}
+	return b[6]&unix.SO_EE_CODE_ZEROCOPY_COPIED != 0, nil
+}
+
+// A ZerocopyNotice has the calls of send(2) with MSG_ZEROCOPY on one socket of which the
+// kernel needs the memory no more. The calls that took at least one byte are numbered from 0
+// on, and 0 follows 1<<32 - 1; the notice is of those from Lo to Hi, both included
+// (Documentation/networking/msg_zerocopy.rst).
+type ZerocopyNotice struct {
+	Lo, Hi uint32
+	Copied bool // SO_EE_CODE_ZEROCOPY_COPIED: the kernel has copied after all
+}
+
+// RecvZerocopyNotice takes the next message from a socket's error queue with
+// recvmsg(2) and MSG_ERRQUEUE, which never waits. EAGAIN: there is none; EBADMSG:
+// it was about something else, and is lost.
+func RecvZerocopyNotice(fd int) (ZerocopyNotice, error) {
+	var control struct {
+		_ [0]unix.Cmsghdr // aligned like one
+		b [128]byte       // for one with a sock_extended_err and an address
+	}
+	var msg unix.Msghdr
+	msg.Control = &control.b[0]
+	msg.SetControllen(len(control.b))
+	_, _, e := syscall.Syscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	if e != 0 {
+		return ZerocopyNotice{}, e
+	}
+	return parseNotice(control.b[:min(int(msg.Controllen), len(control.b))])
+}
+
+// parseNotice looks for IP_RECVERR or IPV6_RECVERR among control messages, and
+// in it for a struct sock_extended_err of zero-copy sends.
+func parseNotice(b []byte) (ZerocopyNotice, error) {
+	for len(b) >= unix.SizeofCmsghdr {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(b)
+		if err != nil {
+			break
+		}
+		if h.Level == unix.IPPROTO_IP && h.Type == unix.IP_RECVERR || h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_RECVERR {
+			return extendedErr(data)
+		}
+		b = rest
+	}
+	return ZerocopyNotice{}, syscall.EBADMSG
+}
+
+func extendedErr(data []byte) (ZerocopyNotice, error) {
+	var e unix.SockExtendedErr
+	if copy(unsafe.Slice((*byte)(unsafe.Pointer(&e)), unsafe.Sizeof(e)), data) < int(unsafe.Sizeof(e)) ||
+		e.Origin != unix.SO_EE_ORIGIN_ZEROCOPY || e.Errno != 0 {
+		return ZerocopyNotice{}, syscall.EBADMSG
+	}
+	return ZerocopyNotice{e.Info, e.Data, e.Code&unix.SO_EE_CODE_ZEROCOPY_COPIED != 0}, nil
+}
+
+// Disconnect undoes a TCP connection with connect(2) to AF_UNSPEC: the peer gets a reset,
+// queued bytes are dropped, and the descriptor stays open, so that its error queue can be read
+// (net/ipv4/tcp.c, tcp_disconnect).
+func Disconnect(fd int) error {
+	address := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	_, _, e := syscall.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&address)), unsafe.Sizeof(address))
+	return errnoErr(e)
+}
+
+// SIOCATMARK reports with ioctl(2) whether the next byte of a TCP socket is at the
+// urgent mark (tcp(7)). It takes no lock, and is a raw call, see the package's
+// documentation.
+func SIOCATMARK(fd int) (bool, error) {
+	var at int32
+	_, _, e := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCATMARK, uintptr(unsafe.Pointer(&at)))
+	return at != 0, errnoErr(e)
+}

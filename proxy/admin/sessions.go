@@ -1,0 +1,50 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+)
+
+// maxSessions is the number of sessions that are listed.
+const maxSessions = 50_000
+
+// A Session is a client that is served, at the moment at which it was listed.
+type Session struct {
+	Client   string `json:"client"`             // its source, by its PROXY header if there was one
+	Listener string `json:"listener"`           // where it came in
+	Upstream string `json:"upstream,omitempty"` // "" while it has no endpoint, as with Endpoint and Name
+	Endpoint string `json:"endpoint,omitempty"` // its address
+	Name     string `json:"name,omitempty"`     // of the endpoint
+	// State is one of preread, dialing, waiting, responding, joined, client-ended (its end of
+	// file was passed on), endpoint-ended, ending.
+	State string `json:"state"`
+	Loop  int    `json:"loop"` // index of the event loop; -1: on goroutines
+	AgeUs int64  `json:"age_us"`
+	// IdleUs is the time without a byte, or since the state has changed; nil: unknown.
+	IdleUs *int64 `json:"idle_us,omitempty"`
+	Bytes  Bytes  `json:"bytes"`
+}
+
+// Sessions is a list of sessions.
+type Sessions struct {
+	Sessions []Session `json:"sessions"`
+	More     bool      `json:"more,omitempty"` // there are more than those
+}
+
+// sessions handles GET /sessions.
+func (s *Server) sessions(ctx context.Context, _ *arguments) (any, error) {
+	list := Sessions{Sessions: []Session{}}
+	for one := range s.cfg.Balancer.Sessions(ctx) {
+		if list.More = len(list.Sessions) == maxSessions; list.More {
+			break
+		}
+		list.Sessions = append(list.Sessions, one)
+	}
+	return list, ctx.Err()
+}
+
+// Sessions returns the clients that are served, up to 50,000. Each one is in the list at most
+// once: those that stay during the listing, and some of those that come or leave meanwhile.
+func (c *Client) Sessions(ctx context.Context) (s Sessions, err error) {
+	return s, c.do(ctx, http.MethodGet, "/sessions", nil, &s)
+}

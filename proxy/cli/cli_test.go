@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTimeoutFlag(t *testing.T) {
+	for text, want := range map[string]time.Duration{"0": 0, "0s": 0, "5s": 5 * time.Second, "1h30m": 90 * time.Minute, "250ms": time.Second / 4} {
+		var got Timeout
+		if err := got.UnmarshalText([]byte(text)); err != nil || got.Duration() != want {
+			t.Errorf("%q is %v, %v, want %v", text, got.Duration(), err, want)
+		}
+	}
+	for text, want := range map[string]string{"": "write 500ms", "-1s": "write 500ms", "soon": "write 500ms", "10": "write 10s"} {
+		var got Timeout
+		if err := got.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	for text, want := range map[string][2]string{
+		"": {"write 50us, 1ms", "write 500us, 1ms"}, "-1s": {"or 0 for none", "or 0 for none"}, "50": {"write 50us", "write 50ms"},
+	} {
+		micros, millis := new(Micros).UnmarshalText([]byte(text)), new(Millis).UnmarshalText([]byte(text))
+		if micros == nil || !strings.Contains(micros.Error(), want[0]) || millis == nil || !strings.Contains(millis.Error(), want[1]) {
+			t.Errorf("%q: %v; %v; want %q", text, micros, millis, want)
+		}
+	}
+	if Timeout(0).OrOff() >= 0 || Timeout(7).OrOff() != 7 {
+		t.Error("0 is not off, or 7 is")
+	}
+}
+
+func TestAffordable(t *testing.T) {
+	for descriptors, want := range map[int]int{0: 1, 40: 4, 1024: 496, 20_000: 9_900, 1 << 20: 523_776} {
+		for _, loops := range []int{-1, 2} {
+			if got := Affordable(descriptors, loops); got != want {
+				t.Errorf("%d descriptors afford %d connections on %d loops, want %d", descriptors, got, loops, want)
+			}
+		}
+	}
+	if got := Affordable(1024, 64); got != 374 {
+		t.Errorf("1024 descriptors afford %d connections on 64 loops, want 374", got)
+	}
+}
+
+func TestVersionOf(t *testing.T) {
+	build := func(version string, settings ...debug.BuildSetting) *debug.BuildInfo {
+		return &debug.BuildInfo{Main: debug.Module{Version: version}, Settings: settings}
+	}
+	for want, info := range map[string]*debug.BuildInfo{
+		"(unknown)": nil,
+		"(devel)":   build(""),
+		"v1.2.3":    build("v1.2.3"),
+		"v0.0.0-20260102030405-0123456789ab+dirty": build("v0.0.0-20260102030405-0123456789ab+dirty",
+			debug.BuildSetting{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"}),
+		"(devel) 01d57a": build("(devel)", debug.BuildSetting{Key: "vcs", Value: "git"}, debug.BuildSetting{Key: "vcs.revision", Value: "01d57a"}),
+	} {
+		if got := versionOf(info); got != want {
+			t.Errorf("version is %q, want %q", got, want)
+		}
+	}
+}

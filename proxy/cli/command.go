@@ -1,0 +1,124 @@
+//go:build linux
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes of the programs.
+const (
+	ExitOK    = 0
+	ExitError = 1 // it could not start, or sessions were cut
+	ExitUsage = 2 // the command line is wrong
+
+	ExitWarnings = 3 // of status --exit-code: something is wrong, but clients are served
+	ExitOutage   = 4 // likewise: clients are not served
+)
+
+// UsageError is an invalid command line: exit code 2.
+type UsageError struct{ Err error }
+
+// Error returns the text of the cause.
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Usagef makes a UsageError. Its text says how to correct the command.
+func Usagef(format string, args ...any) error {
+	return UsageError{fmt.Errorf(format, args...)}
+}
+
+// ExitCode is an error that carries an exit code and was reported already.
+type ExitCode int
+
+// Error names the code.
+func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// A Program is a command line.
+type Program struct {
+	Name        string
+	Description string
+	Commands    any // pointer to a struct of commands, see kong
+}
+
+// Run runs the program in e and returns its exit code.
+func (p *Program) Run(e *Env) int {
+	err := p.dispatch(e)
+	var code ExitCode
+	var usage UsageError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &code):
+		return int(code)
+	case errors.As(err, &usage):
+		e.PrintError(err)
+		return ExitUsage
+	default:
+		e.PrintError(err)
+		return ExitError
+	}
+}
+
+func (p *Program) dispatch(e *Env) error {
+	helped := false
+	k, err := kong.New(p.Commands,
+		kong.Name(p.Name),
+		kong.Description(p.Description),
+		kong.Writers(e.Stdout, e.Stderr),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Exit(func(int) { helped = true }),
+		kong.Bind(e),
+	)
+	if err != nil {
+		return err
+	}
+	ctx, err := k.Parse(normalizeArgs(e.Args))
+	switch {
+	case helped: // kong goes on after Exit, and reports missing arguments
+		return nil
+	case err != nil:
+		return UsageError{explain(p.Name, err)}
+	}
+	return ctx.Run()
+}
+
+// normalizeArgs translates the usual ways to ask for help or for the version.
+func normalizeArgs(args []string) []string {
+	if len(args) == 0 {
+		return []string{"--help"}
+	}
+	switch args[0] {
+	case "help":
+		return normalizeArgs(append(args[1:len(args):len(args)], "--help"))
+	case "--version", "-version", "-v", "-V":
+		return append([]string{"version"}, args[1:]...)
+	}
+	return args
+}
+
+// Errors of kong for a flag without a value, and for a value that looks like a flag.
+var (
+	noValue   = regexp.MustCompile(`expected \S+ value but got "EOL" \(<EOL>\)`)
+	flagValue = regexp.MustCompile(`expected \S+ value but got "(-[^"]*)" \([^)]*\); perhaps try (.*)\?`)
+)
+
+// explain adds the help command to kong's parse error.
+func explain(program string, err error) error {
+	help := program + " --help"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		help = parse.Context.Selected().FullPath() + " --help"
+	}
+	line := strings.ReplaceAll(err.Error(), "\n", " ")
+	line = noValue.ReplaceAllString(line, "a value is missing")
+	line = flagValue.ReplaceAllString(line, `"$1" looks like a flag: write $2 if it is a value`)
+	return fmt.Errorf("%s (see: %s)", line, help)
+}

@@ -1,0 +1,96 @@
+//go:build linux
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/penstock/penstock/proxy/display"
+)
+
+// Env is everything that the program takes from its process, so that the command line is a
+// function of it and tests can drive it.
+type Env struct {
+	name   string   // of the program, for its messages; "" is penstock
+	Args   []string // without the program's name
+	Stdout io.Writer
+	Stderr io.Writer
+	Getenv func(string) string
+	lookup func(string) (string, bool) // distinguishes empty from unset; nil: getenv is used
+
+	// Stops delivers the signals that stop the program.
+	Stops <-chan os.Signal
+
+	// Reloads starts the delivery of SIGHUP, even if it was ignored from the beginning: then it
+	// is sent on purpose. From then on it no longer stops the program. nil: there is none.
+	Reloads func() <-chan os.Signal
+
+	// Self is this process, from which admin refuses connections; 0, in a test: it does not.
+	Self int
+}
+
+// ProcessEnv returns the env of this process and a function that releases it.
+func ProcessEnv(name string) (e *Env, release func()) {
+	// Room for a second signal while the first is handled: a signal that finds the channel
+	// full is dropped.
+	stops, reloads := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	survive()
+	signal.Notify(stops, stopSignals()...)
+	e = &Env{
+		name:   name,
+		Args:   os.Args[1:],
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+		Getenv: os.Getenv,
+		lookup: os.LookupEnv,
+		Stops:  stops,
+		Self:   os.Getpid(),
+	}
+	e.Reloads = func() <-chan os.Signal {
+		signal.Reset(syscall.SIGHUP)
+		signal.Notify(reloads, syscall.SIGHUP)
+		return reloads
+	}
+	return e, func() {
+		signal.Stop(stops)
+		signal.Stop(reloads)
+	}
+}
+
+// PrintError writes one line with the cause for which the program ends.
+func (e *Env) PrintError(err error) {
+	fmt.Fprintf(e.Stderr, "%s: %s\n", cmp.Or(e.name, "penstock"), display.Lines(err.Error()))
+}
+
+// Environment returns the lookup function for environment variables.
+func (e *Env) Environment() func(name string) (value string, set bool) {
+	if e.lookup != nil {
+		return e.lookup
+	}
+	return func(name string) (string, bool) {
+		value := e.Getenv(name)
+		return value, value != ""
+	}
+}
+
+// stopSignals are the signals that stop accepting and drain; the second one that arrives ends
+// the program at once. SIGHUP is one of them, for a closed terminal, unless it was ignored
+// from the beginning: see nohup(1).
+func stopSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
+}
+
+// survive keeps two signals from ending the program. SIGPIPE comes when the reader of its
+// standard output or error is gone: a log without a reader must not cost connections. SIGUSR1 is
+// reserved for reopening logs, which go to standard error as yet. (Not signal.Ignore, which
+// child processes inherit.)
+func survive() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGUSR1) }

@@ -1,0 +1,6 @@
+package clienthello
+
+var (
+	Plain = plain
+	Full  = full
+)

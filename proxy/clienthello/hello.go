@@ -1,0 +1,183 @@
+// Package clienthello reads a TLS ClientHello: the name that the client wants to reach, and
+// the protocols it speaks. It reads peeked bytes and consumes nothing, so that they are
+// relayed unchanged.
+//
+// [Length] reads nothing but the length fields of records and handshake, and returns how many
+// bytes are needed before the next look. [Parse] then parses the message, once, so that a
+// client that sends a byte at a time costs one parse, like any other. The parser of crypto/tls
+// decides: Parse does without it only for messages that it reads in the same way, and these
+// are most hellos.
+//
+// An encrypted hello (ECH, RFC 9849) is identified by its outer name, the only one in it that
+// can be read.
+package clienthello
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+const (
+	// MaxHello is the largest ClientHello, with its handshake header, that is read.
+	MaxHello = 16 << 10
+
+	// MaxRecords is the largest number of records of a ClientHello. One is usual. Clients that
+	// try to evade inspection send two or three.
+	MaxRecords = 16
+
+	// Max is the largest result of [Length].
+	Max = MaxHello + MaxRecords*recordHeader
+)
+
+const (
+	recordHeader    = 5       // type, version (2), length (2): RFC 8446, 5.1
+	handshakeHeader = 4       // type, length (3): RFC 8446, 4
+	maxRecord       = 1 << 14 // of a record's plaintext: RFC 8446, 5.1
+
+	typeHandshake   = 22
+	typeClientHello = 1
+
+	// minHello is the smallest body of a ClientHello: version, random, and the
+	// shortest session id, cipher suites and compression methods.
+	minHello = 2 + 32 + 1 + 2 + 2 + 1 + 1
+)
+
+var (
+	// ErrNotTLS is the error of bytes that do not begin like a TLS client's.
+	ErrNotTLS = errors.New("this is not TLS")
+
+	// ErrTooLong is the error of a ClientHello that is larger than MaxHello, or is
+	// cut into more than MaxRecords.
+	ErrTooLong = errors.New("the TLS ClientHello is too long")
+
+	// ErrMalformed is the error of bytes that begin like TLS, and are none.
+	ErrMalformed = errors.New("the TLS ClientHello is malformed")
+
+	// ErrIncomplete is the error of [Parse] for a hello of which a part is missing. [Length]
+	// returns the length needed.
+	ErrIncomplete = errors.New("the TLS ClientHello is incomplete")
+)
+
+// An Info is the contents of a ClientHello.
+type Info struct {
+	// ServerName is the host that the client wants (SNI), in lower case; empty if there is
+	// none. A name with a dot at its end is malformed (RFC 6066, 3). Nothing else is checked:
+	// it may hold any byte.
+	ServerName string
+
+	// ALPN lists the protocols that the client speaks, the preferred one first.
+	ALPN []string
+
+	// Full is set if the hello was not plain, so that crypto/tls had to read it.
+	Full bool
+}
+
+// Length returns how many bytes are needed in all, from the client's first on, as far as the
+// length fields in b show it. If that is at most len(b), the hello is whole. Otherwise fewer
+// bytes are certainly not enough, so that a caller that waits for that many does not wake too
+// early. Such a caller asks twice for a hello in one record, and never more than MaxRecords+3
+// times. The result is never more than [Max].
+//
+// Errors are [ErrNotTLS], [ErrTooLong] and [ErrMalformed], as soon as b shows them.
+func Length(b []byte) (need int, err error) {
+	var w recordReader
+	for {
+		if err := checkRecord(b, w.at); err != nil {
+			return 0, err
+		}
+		if len(b) < w.at+recordHeader {
+			break
+		}
+		if err := w.record(b); err != nil {
+			return 0, err
+		}
+		switch {
+		case w.total > 0 && w.seen == w.total:
+			return w.at, nil
+		case w.total > 0 && w.seen > w.total:
+			return 0, fmt.Errorf("%w: something else follows in its record", ErrMalformed)
+		case w.count == MaxRecords:
+			return 0, fmt.Errorf("%w: more than %d records", ErrTooLong, MaxRecords)
+		}
+	}
+	return w.need(), nil
+}
+
+// A recordReader iterates over the records at the beginning of a slice.
+type recordReader struct {
+	at    int // where the next record begins
+	count int // of the records before that
+	seen  int // bytes of handshake in them
+	total int // bytes of the hello; 0: not known yet
+	first int // end of the handshake's header, if a record before at contains it; or 0
+	head  [handshakeHeader]byte
+}
+
+// record reads the record at w.at. Its header is in b.
+func (w *recordReader) record(b []byte) error {
+	size := int(binary.BigEndian.Uint16(b[w.at+3:]))
+	if size == 0 || size > maxRecord {
+		return fmt.Errorf("%w: a record of %d bytes", ErrMalformed, size)
+	}
+	w.count++
+	start := w.at + recordHeader
+	w.at = start + size
+	if w.total > 0 {
+		w.seen += size
+		return nil
+	}
+	have := w.seen
+	if have < handshakeHeader {
+		have += copy(w.head[have:], b[start:min(w.at, len(b))])
+	}
+	if w.seen += size; w.seen >= handshakeHeader {
+		w.first = w.at - w.seen + handshakeHeader
+	}
+	return w.message(have)
+}
+
+// message checks the first have bytes of the handshake's header.
+func (w *recordReader) message(have int) error {
+	if have > 0 && w.head[0] != typeClientHello {
+		return fmt.Errorf("%w: handshake message %d where a ClientHello should be", ErrMalformed, w.head[0])
+	}
+	if have < handshakeHeader {
+		return nil
+	}
+	body := int(w.head[1])<<16 | int(w.head[2])<<8 | int(w.head[3])
+	if w.total = handshakeHeader + body; w.total > MaxHello {
+		return fmt.Errorf("%w: %d bytes, and not at most %d", ErrTooLong, w.total, MaxHello)
+	}
+	if body < minHello {
+		return fmt.Errorf("%w: %d bytes are too few", ErrMalformed, body)
+	}
+	return nil
+}
+
+// need returns how many bytes are needed for the next step, for a hello that does not end with
+// the records before.
+func (w *recordReader) need() int {
+	switch {
+	case w.total > 0:
+		return w.at + recordHeader + w.total - w.seen
+	case w.first > 0:
+		return w.first
+	default:
+		return w.at + recordHeader + handshakeHeader - w.seen
+	}
+}
+
+// checkRecord checks the header of the record at b[at:], as far as b holds it.
+func checkRecord(b []byte, at int) error {
+	// The major version is 3 in all of TLS; the minor one means nothing here
+	// (RFC 8446, 5.1).
+	bad := len(b) > at && b[at] != typeHandshake || len(b) > at+1 && b[at+1] != 3
+	if bad && at == 0 {
+		return ErrNotTLS
+	}
+	if bad {
+		return fmt.Errorf("%w: another record in the middle of it", ErrMalformed)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package clienthello_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/clienthello"
+)
+
+// says returns the first bytes of a client of crypto/tls.
+func says(t testing.TB, cfg *tls.Config) []byte {
+	t.Helper()
+	cfg = cfg.Clone()
+	cfg.InsecureSkipVerify = true
+	var sent recorder
+	if err := tls.Client(&sent, cfg).HandshakeContext(context.Background()); !errors.Is(err, io.EOF) {
+		t.Fatalf("the client failed otherwise than for want of an answer: %v", err)
+	}
+	return sent.Bytes()
+}
+
+// A recorder is a connection that records writes, and from which nothing is read.
+type recorder struct{ bytes.Buffer }
+
+func (r *recorder) Read([]byte) (int, error)         { return 0, io.EOF }
+func (r *recorder) Close() error                     { return nil }
+func (r *recorder) LocalAddr() net.Addr              { return nil }
+func (r *recorder) RemoteAddr() net.Addr             { return nil }
+func (r *recorder) SetDeadline(time.Time) error      { return nil }
+func (r *recorder) SetReadDeadline(time.Time) error  { return nil }
+func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
+
+// cut splits the contents of b's records into records of the given sizes; the last size is
+// repeated.
+func cut(b []byte, sizes ...int) (records []byte) {
+	var message []byte
+	for rest := b; len(rest) > 0; {
+		n := int(binary.BigEndian.Uint16(rest[3:]))
+		message = append(message, rest[5:5+n]...)
+		rest = rest[5+n:]
+	}
+	for i := 0; len(message) > 0; i++ {
+		n := min(sizes[min(i, len(sizes)-1)], len(message))
+		records = append(records, 22, 3, 1, byte(n>>8), byte(n))
+		records = append(records, message[:n]...)
+		message = message[n:]
+	}
+	return records
+}
+
+// large returns protocols that make a hello of about n bytes, with no extension longer than
+// allowed.
+func large(n int) (protocols []string) {
+	for ; n > 0; n -= 251 {
+		protocols = append(protocols, strings.Repeat("x", min(n, 250)))
+	}
+	return protocols
+}
+
+func TestParse(t *testing.T) {
+	for name, test := range map[string]struct {
+		cfg  *tls.Config
+		want clienthello.Info
+	}{
+		"name":              {&tls.Config{ServerName: "shop.example.com"}, clienthello.Info{ServerName: "shop.example.com"}},
+		"name in capitals":  {&tls.Config{ServerName: "Shop.EXAMPLE.com"}, clienthello.Info{ServerName: "shop.example.com"}},
+		"dot at the end":    {&tls.Config{ServerName: "shop.example.com."}, clienthello.Info{ServerName: "shop.example.com"}},
+		"no name":           {&tls.Config{}, clienthello.Info{}},
+		"address":           {&tls.Config{ServerName: "192.0.2.1"}, clienthello.Info{}},
+		"protocols":         {&tls.Config{NextProtos: []string{"h2", "http/1.1"}}, clienthello.Info{ALPN: []string{"h2", "http/1.1"}}},
+		"name and protocol": {&tls.Config{ServerName: "a.b", NextProtos: []string{"postgresql"}}, clienthello.Info{ServerName: "a.b", ALPN: []string{"postgresql"}}},
+		"only TLS 1.2":      {&tls.Config{ServerName: "a.b", MaxVersion: tls.VersionTLS12}, clienthello.Info{ServerName: "a.b"}},
+		"only TLS 1.0":      {&tls.Config{ServerName: "a.b", MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, clienthello.Info{ServerName: "a.b"}},
+		"16 KiB":            {&tls.Config{ServerName: "a.b", NextProtos: large(14500)}, clienthello.Info{ServerName: "a.b", ALPN: large(14500)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := says(t, test.cfg)
+			for _, records := range [][]byte{b, cut(b, 1, 1, 1, 1, 1, 8000), cut(b, 100, 16000), cut(b, 3, 2, 9000)} {
+				if need, err := clienthello.Length(records); err != nil || need != len(records) {
+					t.Fatalf("Length of %d whole bytes: %d, %v", len(records), need, err)
+				}
+				behind := append(slices.Clone(records), "and what follows"...)
+				got, err := clienthello.Parse(behind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.ServerName != test.want.ServerName || !slices.Equal(got.ALPN, test.want.ALPN) {
+					t.Errorf("got %+v, want %+v", got, test.want)
+				}
+			}
+		})
+	}
+}
+
+// TestDrip delivers as many bytes as Length returns, and at each moment not one more. Length
+// never returns less than it has, nor more than the hello, and never changes its result for
+// bytes that it did not ask for.
+func TestDrip(t *testing.T) {
+	b := says(t, &tls.Config{ServerName: "shop.example.com", NextProtos: []string{"h2"}})
+	long := says(t, &tls.Config{ServerName: "shop.example.com", NextProtos: large(9000)})
+	for name, test := range map[string]struct {
+		records []byte
+		asks    int // largest number of calls
+	}{
+		"one record":               {b, 2},
+		"two records":              {cut(b, 100), 4},
+		"the header in two":        {cut(b, 2, 16000), 3},
+		"the header in four":       {cut(b, 1, 1, 1, 1, 16000), 6},
+		"16 records":               {cut(b, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 16000), clienthello.MaxRecords + 3},
+		"of one byte, then of all": {cut(b, 1, 1, 1, 1, 1, 1, 16000), 8},
+		"9 KB":                     {long, 2},
+		"9 KB in records of 700":   {cut(long, 700), clienthello.MaxRecords + 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole := test.records
+			asks := 0
+			for at := 0; at < len(whole); asks++ {
+				need, err := clienthello.Length(whole[:at])
+				if err != nil {
+					t.Fatalf("after %d of %d bytes: %v", at, len(whole), err)
+				}
+				if need <= at || need > len(whole) {
+					t.Fatalf("after %d of %d bytes it asks for %d", at, len(whole), need)
+				}
+				for between := at; between < need; between++ {
+					if n, err := clienthello.Length(whole[:between]); err != nil || n < need || n > len(whole) {
+						t.Fatalf("after %d bytes it asks for %d, %v, and after %d for %d", between, n, err, at, need)
+					}
+				}
+				at = need
+			}
+			if asks > test.asks {
+				t.Errorf("it asked %d times, want at most %d", asks, test.asks)
+			}
+			if _, err := clienthello.Parse(whole[:len(whole)-1]); !errors.Is(err, clienthello.ErrIncomplete) {
+				t.Errorf("parsed without the last byte: %v", err)
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	b := says(t, &tls.Config{ServerName: "shop.example.com"})
+	change := func(at int, to ...byte) []byte {
+		c := slices.Clone(b)
+		copy(c[at:], to)
+		return c
+	}
+	name := bytes.Index(b, []byte("shop.example.com"))
+	body := len(b) - 9
+	for name, test := range map[string]struct {
+		b    []byte
+		want error
+	}{
+		"HTTP":                    {[]byte("GET / HTTP/1.1\r\n"), clienthello.ErrNotTLS},
+		"one byte of HTTP":        {[]byte("G"), clienthello.ErrNotTLS},
+		"SSH":                     {[]byte("SSH-2.0-"), clienthello.ErrNotTLS},
+		"SSL 2":                   {[]byte{0x80, 0x2e, 1, 0, 2}, clienthello.ErrNotTLS},
+		"an alert":                {[]byte{21, 3, 1, 0, 2, 2, 40}, clienthello.ErrNotTLS},
+		"another major version":   {[]byte{22, 4}, clienthello.ErrNotTLS},
+		"another message":         {change(5, 2), clienthello.ErrMalformed},
+		"an empty record":         {[]byte{22, 3, 1, 0, 0}, clienthello.ErrMalformed},
+		"a huge record":           {[]byte{22, 3, 1, 0x40, 1}, clienthello.ErrMalformed},
+		"a hello too short":       {change(6, 0, 0, 40), clienthello.ErrMalformed},
+		"a hello too long":        {change(6, 0, 0x40, 0), clienthello.ErrTooLong},
+		"the longest there is":    {change(6, 0xff, 0xff, 0xff), clienthello.ErrTooLong},
+		"too many records":        {cut(b, 90), clienthello.ErrTooLong},
+		"a 17th record":           {cut(b, 90)[:16*95], clienthello.ErrTooLong},
+		"another record within":   {append(cut(b, 100)[:105], 23), clienthello.ErrMalformed},
+		"another version within":  {append(cut(b, 100)[:105], 22, 2), clienthello.ErrMalformed},
+		"more in its record":      {append(change(3, byte((body+8)>>8), byte(body+8)), 14, 0, 0, 0), clienthello.ErrMalformed},
+		"a session id too long":   {change(9+2+32, 255), clienthello.ErrMalformed},
+		"a dot at the name's end": {change(name+15, '.'), clienthello.ErrMalformed},
+		"extensions cut off":      {append(append([]byte{22, 3, 1, 0, 104, 1, 0, 0, 100}, b[9:109]...), 0), clienthello.ErrMalformed},
+		"nothing but zeros in it": {append([]byte{22, 3, 1, byte((body + 4) >> 8), byte(body + 4), 1, 0, byte(body >> 8), byte(body)}, make([]byte, body)...), clienthello.ErrMalformed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if info, err := clienthello.Parse(test.b); !errors.Is(err, test.want) {
+				t.Errorf("got %+v, %v; want %v", info, err, test.want)
+			}
+		})
+	}
+}
+
+// TestAllocations: Length allocates nothing, since it is called again for each piece.
+func TestAllocations(t *testing.T) {
+	b := cut(says(t, &tls.Config{ServerName: "shop.example.com"}), 100)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := clienthello.Length(b); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("Length allocates %v times", n)
+	}
+}

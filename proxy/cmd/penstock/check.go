@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
+)
+
+type checkCmd struct {
+	configFiles
+}
+
+// Run prints every problem of each configuration, or the size of a valid one and its warnings.
+func (c *checkCmd) Run(e *cli.Env) error {
+	return c.each(e, "check", func(file string) error { return check(e, file) })
+}
+
+// check is Run of one file.
+func check(e *cli.Env, file string) error {
+	cfg, problems := config.Load(file, e.Environment())
+	err := reportProblems(e, problems)
+	if err == nil {
+		err = printProblems(e, cfg.Warnings)
+	}
+	if err != nil {
+		return err
+	}
+	if most := int64(cli.AffordableByDefault(cli.Descriptors())); cfg.Limits.Connections > most {
+		fmt.Fprintf(e.Stderr, "%s: warning: limits.connections is %d, and RLIMIT_NOFILE allows %d here: raise it where penstock runs (LimitNOFILE= of systemd), or write %d or less\n",
+			file, cfg.Limits.Connections, most, most)
+	}
+	endpoints := 0
+	for _, u := range cfg.Upstreams {
+		endpoints += len(u.Endpoints)
+	}
+	fmt.Fprintf(e.Stdout, "%s is good: %s, %s, %s\n", file,
+		count(len(cfg.Listeners), "listener"), count(len(cfg.Upstreams), "upstream"), count(endpoints, "endpoint"))
+	return nil
+}
+
+// count formats a number of things: 1 listener, 2 listeners.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// reportProblems prints problems; it returns an error if there were any.
+func reportProblems(e *cli.Env, problems []config.Problem) error {
+	if err := printProblems(e, problems); err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return cli.ExitCode(cli.ExitError)
+	}
+	return nil
+}
+
+func printProblems(e *cli.Env, problems []config.Problem) error {
+	for _, p := range problems {
+		if _, err := fmt.Fprintln(e.Stderr, p.String()); err != nil {
+			return errors.Join(cli.ExitCode(cli.ExitError), err)
+		}
+	}
+	return nil
+}

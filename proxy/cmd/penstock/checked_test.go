@@ -1,0 +1,177 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/proxy/cli"
+)
+
+// TestWhatIsCheckedStarts: penstock run starts any configuration that passes penstock check,
+// and takes it over by a reload. The exceptions depend on the moment: ports that are taken
+// meanwhile, and addresses and protocols that this machine does not have.
+func TestWhatIsCheckedStarts(t *testing.T) {
+	dir := shortDir(t)
+	cert, key := certificate.New(t, "a.example.test", "localhost")
+	for name, text := range map[string]string{
+		"cert.pem": cert, "key.pem": key, "sorry.txt": "sorry\n", "secret": "s3cret\n", "endpoints.yaml": "['127.0.0.1:1']\n",
+		"more.yaml": "limits: {connections: 5}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	started, drawn := 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		g := &grammar{t: rt, dir: dir}
+		first, second := g.text(), g.text()
+		drawn++
+		for tries := 1; ; tries++ {
+			c := &checked{rt: rt, dir: dir, ports: freePorts(t)}
+			if !c.passes(first) {
+				return
+			}
+			err := c.runs(first, second)
+			switch {
+			case err == nil:
+				started++
+				return
+			case errors.Is(err, errAbsent):
+				return
+			case !errors.Is(err, errTaken) || tries == 5: // five times other ports
+				rt.Fatalf("it passes penstock check, and then: %v\n%s\nand then\n%s", err, c.named(first), c.named(second))
+			}
+		}
+	})
+	if t.Logf("%d of %d were started", started, drawn); started*12 < drawn {
+		t.Errorf("only %d of %d configurations were started: what is drawn is of little use", started, drawn)
+	}
+}
+
+// shortDir returns a directory with a name short enough for a socket in it.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "checked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// freePorts returns three ports that are free at any address.
+func freePorts(t *testing.T) (ports []string) {
+	t.Helper()
+	for range 3 {
+		ln, err := net.Listen("tcp", ":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close() // later, so that the next one is another
+		_, port, _ := net.SplitHostPort(ln.Addr().String())
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+// Errors that depend on the moment. A unix socket's path is the test's own, and is never
+// taken.
+var (
+	errTaken  = errors.New("bind: address already in use")
+	errAbsent = errors.New("this machine has no such address")
+
+	absent = regexp.MustCompile(`bind: cannot assign requested address|address family not supported`)
+)
+
+// A checked is a test of configurations that are checked and then run.
+type checked struct {
+	rt    *rapid.T
+	dir   string
+	ports []string
+}
+
+// named replaces PORT0 and so on by ports.
+func (c *checked) named(text string) string {
+	for i, port := range c.ports {
+		text = strings.ReplaceAll(text, fmt.Sprintf("PORT%d", i), port)
+	}
+	return text
+}
+
+// put writes a text as the configuration.
+func (c *checked) put(text string) (path string) {
+	path = filepath.Join(c.dir, "checked.yaml")
+	if err := errors.Join(os.WriteFile(path+".new", []byte(c.named(text)), 0o600), os.Rename(path+".new", path)); err != nil {
+		c.rt.Fatal(err)
+	}
+	return path
+}
+
+func (c *checked) passes(text string) bool {
+	e := &cli.Env{Args: []string{"check", c.put(text)}, Stdout: newOutput(), Stderr: newOutput(), Getenv: func(string) string { return "set" }}
+	return run(e) == cli.ExitOK
+}
+
+// runs makes penstock run serve the first one, and then the second one if that passes.
+func (c *checked) runs(first, second string) (err error) {
+	p := &serving{stderr: newOutput(), stops: make(chan os.Signal, 1), hangups: make(chan os.Signal, 1), done: make(chan struct{})}
+	next := c.passes(second)
+	go p.run("run", c.put(first), "--log", "json", "--drain-timeout", "0")
+	defer func() {
+		p.stops <- syscall.SIGTERM
+		if <-p.done; err == nil && p.code != cli.ExitOK {
+			err = fmt.Errorf("it ends with exit code %d", p.code)
+		}
+	}()
+	if err := p.says(`"msg":"starting"`); err != nil || !next {
+		return err
+	}
+	c.put(second)
+	p.hangups <- syscall.SIGHUP
+	if err := p.says(`"configuration in force","generation":2|"reload refused.*"`); !errors.Is(err, errTaken) {
+		return err
+	}
+	return nil // the running one may have the address itself, for something else
+}
+
+// A serving is penstock run in this process.
+type serving struct {
+	stderr         *output
+	stops, hangups chan os.Signal
+	done           chan struct{}
+	code           int // after done
+}
+
+func (p *serving) run(args ...string) {
+	defer close(p.done)
+	p.code = run(&cli.Env{
+		Args: args, Stdout: newOutput(), Stderr: p.stderr, Getenv: func(string) string { return "set" }, Stops: p.stops,
+		Reloads: func() <-chan os.Signal { return p.hangups },
+	})
+}
+
+// says waits for a log line. If the line cannot come because of the moment, the error wraps
+// errTaken or errAbsent.
+func (p *serving) says(expr string) error {
+	found, err := p.stderr.wait(expr, 1, p.done)
+	text, _ := p.stderr.text()
+	switch {
+	case err == nil && !strings.Contains(found[0][0], "refused"):
+		return nil
+	case strings.Contains(text, errTaken.Error()):
+		return fmt.Errorf("%w: %s", errTaken, text)
+	case absent.MatchString(text):
+		return fmt.Errorf("%w: %s", errAbsent, text)
+	}
+	return errors.New(text)
+}

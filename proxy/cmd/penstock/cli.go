@@ -1,0 +1,53 @@
+package main
+
+import "github.com/penstock/penstock/proxy/cli"
+
+// programName is the name of the program.
+const programName = "penstock"
+
+const description = `A layer 4 proxy that moves bytes between sockets by splice(2) through pooled kernel pipes.
+
+Forward a port to a server:
+
+    penstock proxy --listen :8080 --to 10.0.0.5:80
+
+Share connections between two servers, the next one when one refuses:
+
+    penstock proxy --listen :8080 --to 10.0.0.5:80 --to 10.0.0.6:80
+
+Run the load balancer, and change its configuration without dropping connections:
+
+    penstock run penstock.yaml
+    penstock reload --config penstock.yaml
+
+Every flag of a command:
+
+    penstock proxy --help`
+
+// commands is the command line.
+type commands struct {
+	Proxy    proxyCmd    `cmd:"" help:"Forward connections to targets, without a configuration file."`
+	Run      runCmd      `cmd:"" help:"Run the load balancer with a configuration file."`
+	Reload   reloadCmd   `cmd:"" help:"Reload the running configuration, optionally with automatic rollback."`
+	Confirm  confirmCmd  `cmd:"" help:"Confirm a pending reload."`
+	Rollback rollbackCmd `cmd:"" help:"Roll back to the previous configuration."`
+	Check    checkCmd    `cmd:"" help:"Validate a configuration, and report every error with a correction."`
+	Config   configCmd   `cmd:"" help:"Print the effective configuration: all files in one, with all defaults."`
+	Fmt      fmtCmd      `cmd:"" help:"Format a configuration file. It reports errors of syntax alone; check reports all."`
+	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a configuration, for editors."`
+	Plan     planCmd     `cmd:"" help:"Show the changes of a configuration, and the number of connections they affect."`
+	Status   statusCmd   `cmd:"" help:"Show the status of listeners, upstreams, endpoints and connections."`
+	Sessions sessionsCmd `cmd:"" help:"List the clients that are served."`
+	Drain    drainCmd    `cmd:"" help:"Drain a listener, an endpoint or the whole process."`
+	Weight   weightCmd   `cmd:"" help:"Set the weight of an endpoint."`
+	Split    splitCmd    `cmd:"" help:"Set the percentages of a split."`
+	Demo     demoCmd     `cmd:"" help:"Run a load balancer whose endpoints die, drain and come back under load: ten seconds."`
+	Doctor   doctorCmd   `cmd:"" help:"Check this host: missing kernel features, limits and permissions, their cost and their remedy."`
+	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
+}
+
+// run runs the program in e and returns its exit code.
+func run(e *cli.Env) int {
+	p := cli.Program{Name: programName, Description: description, Commands: new(commands)}
+	return p.Run(e)
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/rollback"
+	"github.com/penstock/penstock/proxy/server"
+	"github.com/penstock/penstock/proxy/systemd"
+)
+
+// A daemon is a running load balancer, with everything that changes it meanwhile.
+type daemon struct {
+	loadBalancer // nil until it has been opened
+
+	daemonConfig
+	env      config.Env
+	self     int // process id; 0: of a test
+	options  *server.Options
+	log      *slog.Logger
+	sockets  *systemd.Sockets  // owned
+	notifier *systemd.Notifier // of systemd
+	admin    *admin.Server     // owned by serve
+	reloads  *trigger          // by SIGHUP
+	opened   chan struct{}     // closed once everything is open
+	over     chan struct{}     // closed when serve has returned
+
+	turn    chan struct{} // holds a token while a goroutine reads the configuration and applies it
+	keeper  *rollback.Keeper[*config.Config]
+	changes []config.Change     // by the configuration that is being applied. Belongs to the holder of turn
+	read    *config.Config      // the last one read, in force or not. Belongs to the holder of turn
+	follow  chan *config.Config // in force, for watch; holds the latest
+}
+
+// A daemonConfig is the part of a daemon that its command sets.
+type daemonConfig struct {
+	source  source
+	file    bool // the source is a file, which can be read again
+	watches bool
+	// adminExample is the setting that gives the process an admin endpoint.
+	adminExample string
+	open         opener // nil: openBalancer
+}
+
+func newDaemon(c *daemonConfig, e *cli.Env, options *server.Options) *daemon {
+	r := &daemon{
+		daemonConfig: *c, env: e.Environment(), self: e.Self, options: options, log: options.Log,
+		opened: make(chan struct{}), over: make(chan struct{}),
+		turn: make(chan struct{}, 1), follow: make(chan *config.Config, 1),
+	}
+	if r.open == nil {
+		r.open = openBalancer
+	}
+	r.reloads = newTrigger(r.hangup)
+	return r
+}
+
+// end stops reloads by signals: no more are delivered.
+func (r *daemon) end() { r.reloads.end() }
+
+// serve reads the configuration, opens it, passes the daemon on, and serves.
+func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
+	defer close(r.over)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	cfg, err := r.source.load()
+	if err != nil {
+		return err
+	}
+	if r.notifier, err = systemd.NewNotifier(); err != nil {
+		r.log.Warn("some systemd notifications are disabled", "error", err)
+	}
+	r.sockets = systemd.Receive()
+	r.options.Sockets = r.sockets
+	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Version: cli.Version(), Log: r.log, Self: r.self})
+	defer r.closeAdmin()
+	if err := r.openAll(ctx, cfg); err != nil {
+		if ctx.Err() == nil {
+			return err
+		}
+		r.log.Info("stopped before it listened", "error", err)
+		return nil
+	}
+	opened <- r
+	return r.serveOpen(ctx, cfg)
+}
+
+// closeAdmin closes the admin server; requests in progress have a moment to finish.
+func (r *daemon) closeAdmin() {
+	ctx, cancel := context.WithTimeout(context.Background(), finalFlush)
+	defer cancel()
+	_ = r.admin.Close(ctx)
+	if err := r.sockets.Close(); err != nil {
+		r.log.Warn("closing the sockets of systemd failed", "error", err)
+	}
+}
+
+// openAll opens the admin socket and the load balancer, or nothing.
+func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
+	move, err := r.admin.Prepare(ctx, adminBind(cfg))
+	if err != nil {
+		return fmt.Errorf("admin: %w", err)
+	}
+	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
+	if err != nil {
+		return errors.Join(err, move.Abort())
+	}
+	r.keeper = rollback.New(cfg, rollback.Config[*config.Config]{
+		Apply:    r.apply,
+		Counter:  r.Counter,
+		Counters: func() []string { return slices.Sorted(maps.Keys(r.Status().Counters)) },
+		Report:   r.logChange,
+	})
+	if unused := r.sockets.Unused(); len(unused) > 0 {
+		r.log.Warn("systemd has passed sockets that no listener names", "names", unused)
+	}
+	r.read = cfg
+	r.follow <- cfg
+	move.Commit()
+	close(r.opened)
+	return nil
+}
+
+// serveOpen serves the open load balancer, and ends its helpers.
+func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	serving, end := context.WithCancel(context.Background())
+	defer end()
+	beside.Go(func() {
+		r.notifier.Watchdog(serving, r.Alive, func(err error) { r.log.Warn("systemd watchdog notification failed", "error", err) })
+	})
+	if r.watches {
+		beside.Go(func() { r.watch(ctx) })
+	}
+	beside.Go(func() {
+		select {
+		case <-ctx.Done():
+			r.leave()
+		case <-serving.Done():
+		}
+	})
+	r.logStart(cfg)
+	r.notify(r.notifier.Ready(r.line()))
+	err := r.loadBalancer.Serve(ctx)
+	r.keeper.Close()
+	return err
+}
+
+// leave begins the drain of the process: no configuration is changed any more. Its status can
+// be queried until a successor wants its admin socket.
+func (r *daemon) leave() {
+	r.notify(r.notifier.Stopping(r.options.DrainTimeout + 2*finalFlush))
+	r.keeper.Close()
+}
+
+// logStart logs the limits, and the warnings of the configuration.
+func (r *daemon) logStart(cfg *config.Config) {
+	r.log.Info("starting", "version", cli.Version(), "config", r.source.name(), "engine", r.options.Engine.String(), "loops", r.options.Loops,
+		"max_connections", r.options.MaxConnections, "rlimit_nofile", cli.Descriptors())
+	logWarnings(r.log, cfg.Warnings)
+	if cfg.Admin == nil {
+		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "to_have_one", r.adminExample)
+	}
+}
+
+// line returns the state in one line.
+func (r *daemon) line() string {
+	return fmt.Sprintf("generation %d of %s", r.keeper.Status().Current, r.source.name())
+}
+
+// notify logs the error of a notification to systemd.
+func (r *daemon) notify(err error) {
+	if err != nil {
+		r.log.Warn("systemd was not told", "error", err)
+	}
+}

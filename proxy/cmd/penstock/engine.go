@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/server"
+	"github.com/penstock/penstock/relay"
+)
+
+// engineFlags configure the relay engine and the event loops.
+type engineFlags struct {
+	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"How bytes are moved. (default: ${default})"`
+
+	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait while more of them are waited for (SO_RCVLOWAT), 100us to 1s; 0 reports a socket for every byte. (default: ${default})"`
+	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"How long a loop lets bytes gather, at most, while many sessions carry bulk and nothing else goes on; at most 1ms. (default: ${default})"`
+	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; 64KiB has none grow. (default: ${default})"`
+
+	Loops    *int       `placeholder:"N" help:"Event loops that serve, each on a thread of its own. (default: GOMAXPROCS, one for each CPU)"`
+	BusyPoll cli.Micros `default:"0" placeholder:"TIME" help:"How long a loop goes on asking for events before it sleeps, at most 1s: spares the wake-up of a thread, and costs up to a whole CPU for each loop, for so long after each event. (default: ${default})"`
+
+	TurnCPU bool `hidden:"" help:"Measure the CPU time of loops' turns, for the summary's overruns."`
+
+	SchedBatch bool `default:"true" negatable:"" help:"While a loop has much to do its thread has SCHED_BATCH, see sched(7): it waits for a CPU that is busy, for as long as a time slice, instead of taking it, which saves much CPU where none is idle. --no-sched-batch leaves the policy alone. (default: on)"`
+}
+
+// config sets the fields of cfg by the flags.
+func (f *engineFlags) config(cfg *server.Options) (err error) {
+	if cfg.Engine, err = relay.ParseEngine(f.Engine); err != nil {
+		return err
+	}
+	if err = f.configLoops(cfg); err != nil {
+		return err
+	}
+	return f.configBulk(cfg)
+}
+
+// maxLoops is more than the number of CPUs, as a rule.
+const maxLoops = 1024
+
+// configLoops sets the number of loops.
+func (f *engineFlags) configLoops(cfg *server.Options) error {
+	cfg.BusyPoll, cfg.KeepPolicy, cfg.TurnCPU = time.Duration(f.BusyPoll), !f.SchedBatch, f.TurnCPU
+	switch {
+	case f.Loops == nil:
+		cfg.Loops = cli.DefaultLoops()
+	case *f.Loops < 1 || *f.Loops > maxLoops:
+		return fmt.Errorf("--loops %d: write 1 to %d, or leave it away for one for each CPU", *f.Loops, maxLoops)
+	default:
+		cfg.Loops = *f.Loops
+	}
+	if cfg.BusyPoll > time.Second {
+		return fmt.Errorf("--busy-poll %v: write 1s or less, such as 50us", cfg.BusyPoll)
+	}
+	return nil
+}
+
+// The bounds of these flags.
+const (
+	minTailDelay   = 100 * time.Microsecond // the guard's timer fires twice in it
+	maxTailDelay   = time.Second
+	maxGather      = time.Millisecond
+	minMaxPipeSize = 64 << 10
+	maxMaxPipeSize = 64 << 20
+)
+
+// configBulk sets the fields for bulk transfers.
+func (f *engineFlags) configBulk(cfg *server.Options) error {
+	tail, gather := time.Duration(f.TailDelay), time.Duration(f.Gather)
+	switch {
+	case tail != 0 && tail < minTailDelay || tail > maxTailDelay:
+		return fmt.Errorf("--tail-delay %v: write %v to %v, or 0 for none", tail, minTailDelay, maxTailDelay)
+	case gather > maxGather:
+		return fmt.Errorf("--gather %v: write %v or less, or 0 for none", gather, maxGather)
+	case f.MaxPipeSize < minMaxPipeSize || f.MaxPipeSize > maxMaxPipeSize:
+		return errors.New("--max-pipe-size: write 64KiB, for pipes that do not grow, to 64MiB")
+	}
+	cfg.TailDelay, cfg.Gather, cfg.MaxPipeSize = cli.Timeout(f.TailDelay).OrOff(), cli.Timeout(f.Gather).OrOff(), int(f.MaxPipeSize)
+	return nil
+}
+
+// spareProcs is the number of Ps beyond those of the loops, unless the environment sets
+// GOMAXPROCS. While no P is idle, the runtime's monitor looks every 20 µs for one with a loop
+// that sleeps in the kernel. It retakes that P, and a thread spins on it. The loop then wakes
+// without a P, and moves to that thread. A spare P also lets other goroutines run at once.
+const spareProcs = 1
+
+// addProcs raises GOMAXPROCS to loops+spareProcs, and returns a restore function. If it is
+// high enough already, addProcs does not set it: once it has been set the runtime does not
+// follow the limits of a container any more.
+func addProcs(loops int) (undo func()) {
+	had := runtime.GOMAXPROCS(0)
+	if had >= loops+spareProcs {
+		return func() {}
+	}
+	runtime.GOMAXPROCS(loops + spareProcs)
+	return func() { runtime.GOMAXPROCS(had) }
+}
+
+// reloadProcs is the number of additional Ps while a configuration is read and applied. That
+// work keeps one busy, and the collector up to all that are idle. A loop that returns from a
+// system call in the middle of a turn would wait for one of them.
+const reloadProcs = 4
+
+// widen adds reloadProcs, unless the environment sets GOMAXPROCS, and returns a restore
+// function.
+func widen(env func(string) (string, bool)) (undo func()) {
+	if _, set := env("GOMAXPROCS"); set {
+		return func() {}
+	}
+	had := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(had + reloadProcs)
+	return func() { runtime.GOMAXPROCS(had) }
+}
+
+// gcPercent is GOGC, unless the environment sets it. On loops a session is 370 B and leaves
+// nothing behind, so there is next to nothing to collect. The collector runs every two minutes
+// in any case.
+const gcPercent = 200
+
+// tune configures the runtime for so many loops, unless the environment does, and returns a
+// restore function.
+func tune(e *cli.Env, loops int) (undo func()) {
+	collect, procs := func() {}, func() {}
+	if e.Getenv("GOGC") == "" {
+		had := debug.SetGCPercent(gcPercent)
+		collect = func() { debug.SetGCPercent(had) }
+	}
+	if e.Getenv("GOMAXPROCS") == "" {
+		procs = addProcs(loops)
+	}
+	return func() {
+		procs()
+		collect()
+	}
+}

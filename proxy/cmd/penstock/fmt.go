@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
+)
+
+type fmtCmd struct {
+	configFiles
+	Write bool `help:"Write the result to the file, instead of printing it."`
+	Check bool `help:"Print nothing; exit code 1 if the file is not formatted."`
+}
+
+// Run formats files, without the files that they include. Any YAML is formatted; check reports
+// invalid values.
+func (c *fmtCmd) Run(e *cli.Env) error {
+	files, err := c.given("fmt")
+	switch {
+	case err != nil:
+		return err
+	case c.Write && c.Check:
+		return cli.Usagef("fmt: --write and --check exclude each other (see: penstock fmt --help)")
+	case len(files) > 1 && !c.Write && !c.Check:
+		return cli.Usagef("fmt: the text of one file is printed: write one of %s, or --write or --check (see: penstock fmt --help)", strings.Join(files, ", "))
+	}
+	return c.each(e, "fmt", func(file string) error { return c.format(e, file) })
+}
+
+// format is Run of one file.
+func (c *fmtCmd) format(e *cli.Env, file string) error {
+	text, formatted, problems := config.Format(file)
+	if err := reportProblems(e, problems); err != nil {
+		return err
+	}
+	switch {
+	case !c.Write && !c.Check:
+		_, err := e.Stdout.Write(formatted)
+		return err
+	case bytes.Equal(text, formatted):
+		return nil
+	case c.Check:
+		return fmt.Errorf("%s is not formatted: write penstock fmt --write %[1]s", file)
+	}
+	return replaceFile(file, formatted)
+}
+
+// replaceFile replaces the contents of a file atomically, and keeps its mode.
+func replaceFile(path string, contents []byte) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(contents)
+	if err == nil {
+		err = f.Chmod(info.Mode().Perm())
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	return err
+}

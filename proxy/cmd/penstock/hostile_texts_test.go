@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/rollback"
+)
+
+// poison appends a text to every text in a value, keys of maps included.
+func poison(v reflect.Value, text string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			poison(v.Elem(), text)
+		}
+	case reflect.String:
+		v.SetString(v.String() + text)
+	case reflect.Slice:
+		for i := range v.Len() {
+			poison(v.Index(i), text)
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			value, other := reflect.New(v.Type().Elem()).Elem(), reflect.New(key.Type()).Elem()
+			value.Set(v.MapIndex(key))
+			other.Set(key)
+			v.SetMapIndex(key, reflect.Value{})
+			poison(other, text)
+			poison(value, text)
+			v.SetMapIndex(other, value)
+		}
+	case reflect.Struct:
+		if _, isTime := v.Interface().(time.Time); isTime {
+			return
+		}
+		for i := range v.NumField() {
+			poison(v.Field(i), text)
+		}
+	}
+}
+
+// moves reports whether a text contains, beside the ends of lines, a terminal's control
+// characters, or invalid characters.
+func moves(text string) bool {
+	return !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool {
+		return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || unicode.In(r, unicode.Zl, unicode.Zp))
+	})
+}
+
+// printed returns the output for data with a text in each place that others control.
+func printed(t testing.TB, text string) map[string]string {
+	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
+	made := make(map[string]string)
+	write := func(name string, f func(w io.Writer) error) {
+		var out bytes.Buffer
+		if err := f(&out); err != nil {
+			t.Errorf("%s of %q: %v", name, text, err)
+		}
+		made[name] = out.String()
+	}
+	status := aStatus(now)
+	poison(reflect.ValueOf(status), text)
+	write("status", func(w io.Writer) error { return writeStatus(w, status, now) })
+	write("status in JSON", func(w io.Writer) error { return (&statusCmd{}).writeJSON(w, status) })
+	idle := int64(1)
+	sessions := admin.Sessions{Sessions: []admin.Session{{Client: "c", Listener: "l", Upstream: "u", Endpoint: "e", Name: "n", State: "joined", IdleUs: &idle}}}
+	poison(reflect.ValueOf(&sessions), text)
+	write("sessions", func(w io.Writer) error { return writeSessions(w, &sessions) })
+	plan := admin.Plan{Path: "/p.yaml", Changes: []admin.PlannedChange{{
+		What: "listener web: bind", Disposition: admin.Drain, Connections: 2, Kept: 1, Leaves: []admin.Bind{{Bind: "unix:/s", Active: 2}},
+	}}}
+	poison(reflect.ValueOf(&plan), text)
+	write("plan", func(w io.Writer) error { return (&planCmd{}).write(&cli.Env{Stdout: w}, plan, "/q.yaml") })
+	reloaded := admin.Reloaded{Changes: []string{"a", "b"}, Pending: &rollback.Waiting{RollbackIf: "failures>5"}}
+	poison(reflect.ValueOf(&reloaded), text)
+	write("reload", func(w io.Writer) error { return writeReloaded(w, reloaded) })
+	write("complaint", func(w io.Writer) error {
+		(&cli.Env{Stderr: w}).PrintError(errors.New(display.Text("bad: " + text)))
+		return nil
+	})
+	write("complaint of several lines", func(w io.Writer) error {
+		(&cli.Env{Stderr: w}).PrintError(fmt.Errorf("bad:\n%w", errors.New(strings.ReplaceAll(text, "\n", ""))))
+		return nil
+	})
+	write("refusal", func(w io.Writer) error {
+		_ = failed(&cli.Env{Stderr: w}, &admin.Refusal{Line: "bad", Details: strings.ReplaceAll("one"+text, "\n", "") + "\n"})
+		return nil
+	})
+	for _, form := range []string{"text", "json"} {
+		write("log in "+form, func(w io.Writer) error {
+			newLogger(w, form, "info").Info("bad "+text, "name", text, "error", errors.New(text), text, 1)
+			return nil
+		})
+	}
+	return made
+}
+
+// FuzzHostileTexts: whatever texts files, DNS, clients and endpoints contain, no output moves
+// the cursor, and it has as many lines as with other texts.
+func FuzzHostileTexts(f *testing.F) {
+	for _, text := range []string{
+		"", "x", "\n", "a\nb\nc", "\t", "\t\t\t\n", "\x1b[2J", "\x1b]0;owned\a", "\x00", "\x7f", "\u009b31m", "\x9b", "\u2028\u2029", "\u202egnp.exe", "\u2066", "\xff", "\r", "\v\f\b", "日本",
+		"' \"\\", "{}", "%s%d%!", "\ufeff", "\u200b",
+	} {
+		f.Add(text)
+	}
+	usual := printed(f, "x")
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, got := range printed(t, text) {
+			if moves(got) {
+				t.Errorf("%s of %q: %q", name, text, got)
+			}
+			if lines := strings.Count(got, "\n"); name != "status in JSON" && text != "" && lines != strings.Count(usual[name], "\n") {
+				t.Errorf("%s of %q has %d lines: %q", name, text, lines, got)
+			}
+			var s admin.Status
+			if name == "status in JSON" && utf8.ValidString(text) && (json.Unmarshal([]byte(got), &s) != nil || s.Upstreams[0].Endpoints[0].Name != "a"+text) {
+				t.Errorf("%s of %q says something else: %q", name, text, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/internal/testutil/strace"
+)
+
+// An exchange is the traffic of one client and its server: a request of 64 B and a reply of 64
+// B, and the side that ends it.
+type exchange struct {
+	name           string
+	client, server func(*net.TCPConn) error
+	most           float64 // system calls of the proxy
+}
+
+// exchanges are those that a proxy meets. If a server replies and closes, its end of file is
+// reported together with the reply, and the read shows that nothing is behind it. A client
+// that has read the reply closes when nothing is left to be read. Two ends of file then come
+// alone, and each takes a read that returns 0 to show that no byte came with it.
+var exchanges = []exchange{
+	{"the server closes", askUntilEOF, answer, 14},
+	{"the client closes", ask, answerUntilEOF, 15},
+}
+
+const requestSize = 64
+
+func ask(c *net.TCPConn) error {
+	if _, err := c.Write(make([]byte, requestSize)); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, make([]byte, requestSize))
+	return err
+}
+
+func askUntilEOF(c *net.TCPConn) error {
+	if err := ask(c); err != nil {
+		return err
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		return errors.Join(errors.New("no end of file"), err)
+	}
+	return nil
+}
+
+func answer(c *net.TCPConn) error {
+	request := make([]byte, requestSize)
+	if _, err := io.ReadFull(c, request); err != nil {
+		return err
+	}
+	_, err := c.Write(request)
+	return err
+}
+
+func answerUntilEOF(c *net.TCPConn) error {
+	if err := answer(c); err != nil {
+		return err
+	}
+	_, err := c.Read(make([]byte, 1))
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// quietPort listens on loopback, on a port that the kernel never chooses for a socket that
+// connects, so that the check for a self-connect is not needed.
+func quietPort(t *testing.T) net.Listener {
+	t.Helper()
+	for port := 20000; port < 30000; port++ {
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return ln
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("no port is free")
+	panic("unreachable")
+}
+
+// serveExchanges serves until the test ends.
+func serveExchanges(t *testing.T, x *exchange) (addr string) {
+	t.Helper()
+	ln := quietPort(t)
+	sockets.Serve(t, ln, func(c net.Conn) {
+		if err := x.server(c.(*net.TCPConn)); err != nil {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+// talk runs n clients against addr, some of them at a time.
+func talk(t *testing.T, x *exchange, addr string, n int) {
+	t.Helper()
+	var clients sync.WaitGroup
+	turns := make(chan struct{}, 20)
+	for range n {
+		turns <- struct{}{}
+		clients.Go(func() {
+			defer func() { <-turns }()
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			if err := x.client(c.(*net.TCPConn)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// notPerConnection are the calls that wait for work, which serve as many connections as have
+// something to do, and those of Go's runtime. Their number depends on the amount of work at a
+// time, and strace slows everything down.
+var notPerConnection = map[string]bool{
+	"epoll_pwait": true, "epoll_pwait2": true, "futex": true, "nanosleep": true, "sched_yield": true, "tgkill": true,
+	"rt_sigreturn": true, "rt_sigprocmask": true, "getpid": true, "madvise": true, "mmap": true, "munmap": true,
+	"restart_syscall": true, "clone": true, "clone3": true, "sigaltstack": true, "rseq": true,
+	"set_robust_list": true, "sched_getaffinity": true, "pread64": true, "openat": true,
+}
+
+// A connection costs a bounded number of system calls. Rules by its source cost none, since
+// accept4(2) returns that.
+func TestSystemCallsPerConnection(t *testing.T) {
+	for _, x := range exchanges {
+		t.Run(x.name, func(t *testing.T) {
+			testSystemCalls(t, &x, "proxy", "--listen", "127.0.0.1:0", "--to", serveExchanges(t, &x), "--loops", "2", "--admin", "unix:admin.sock")
+		})
+		t.Run(x.name+", by source", func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "penstock.yaml")
+			err := os.WriteFile(file, fmt.Appendf(nil, bySource, serveExchanges(t, &x)), 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			testSystemCalls(t, &x, "run", "--config", file, "--loops", "2")
+		})
+	}
+}
+
+// bySource is a configuration that needs every client's source, for each reason.
+const bySource = `
+admin: {bind: "unix:admin.sock"}
+listeners:
+  - name: l
+    bind: "127.0.0.1:0"
+    allow: [127.0.0.0/8]
+    deny: [192.0.2.0/24]
+    accept_proxy: {from: [192.0.2.0/24]}
+    routes: [{match: {source: [127.0.0.0/8]}, upstream: u}]
+    limits: {per_source: 1000000, per_source_per_second: 1000000}
+upstreams: [{name: u, balance: source_ip, endpoints: [%q], health_check: off, outlier_detection: off}]
+`
+
+func testSystemCalls(t *testing.T, x *exchange, args ...string) {
+	s, _ := stageOf(t)
+	play(t, func() error { return s.start(append([]string{"p"}, args...)) })
+	p := s.processes["p"]
+	listening, err := p.stderr.wait(`listening.* address=(\S+)`, 1, p.done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listening[0][1]
+	const connections = 1000
+	talk(t, x, addr, 100)
+	trace := strace.Attach(t, p.cmd.Process.Pid)
+	talk(t, x, addr, connections)
+	play(t, func() error {
+		return s.status([]string{"admin.sock", `^[^{]*\{.*"connections":\{"accepted":\d+,"active":0,`})
+	}) // the last sockets are closed
+	calls := trace.Detach(t)
+	sum, waits := -calls["accept4 failed"], 0 // those that found no client
+	for name, n := range calls {
+		switch {
+		case strings.HasSuffix(name, " failed"):
+		case strings.HasPrefix(name, "epoll_pwait"):
+			waits += n
+		case !notPerConnection[name]:
+			sum += n
+		}
+	}
+	each := float64(sum) / connections
+	t.Logf("%.2f calls for each connection, and %.2f that wait: %v", each, float64(waits)/connections, calls)
+	if calls["accept4"] < connections || calls["close"] < 2*connections {
+		t.Fatalf("not everything was counted: %v", calls)
+	}
+	// The status takes some as well, and so do effects of the machine's other programs: a
+	// client that is handed to another loop, an end of file that comes alone.
+	if each > x.most+0.5 {
+		t.Errorf("%.2f calls for each connection, want at most %v: %v", each, x.most, calls)
+	}
+	for _, name := range []string{"getsockname", "getpeername", "fcntl", "getsockopt", "read", "write"} {
+		if n := calls[name]; n > connections/10 {
+			t.Errorf("%s was called %d times", name, n)
+		}
+	}
+}

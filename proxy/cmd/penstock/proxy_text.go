@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"go.yaml.in/yaml/v4"
+)
+
+// proxyName is the name of the listener and of the upstream of penstock proxy.
+const proxyName = "proxy"
+
+// A flagText is a configuration that flags have written: a value in each line.
+type flagText struct {
+	name  string // in place of a file's
+	lines []string
+	flags []string // by line: the flag and its value
+}
+
+// add adds a line that a flag has written; "" for a line of its own.
+func (t *flagText) add(flag, format string, args ...any) {
+	t.lines, t.flags = append(t.lines, fmt.Sprintf(format, args...)), append(t.flags, flag)
+}
+
+func (t *flagText) bytes() []byte { return []byte(strings.Join(t.lines, "\n") + "\n") }
+
+// flagAt returns the flag that has written the line of a problem.
+func (t *flagText) flagAt(p config.Problem) string {
+	if i := p.Pos.Line - 1; i >= 0 && i < len(t.flags) {
+		return t.flags[i]
+	}
+	return ""
+}
+
+// rename has problems name a flag in place of a line.
+func (t *flagText) rename(problems []config.Problem) {
+	for i := range problems {
+		if flag := t.flagAt(problems[i]); flag != "" {
+			problems[i].Pos = config.Pos{File: flag}
+		}
+	}
+}
+
+// explain returns problems as an error of one line; nil if there are none.
+func (t *flagText) explain(problems []config.Problem) error {
+	t.rename(problems)
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, p.Error())
+	}
+	if lines == nil {
+		return nil
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+// quoted returns a value as YAML in one line.
+func quoted(value string) string {
+	text, err := yaml.Dump(value)
+	if err != nil || bytes.Count(text, []byte("\n")) != 1 {
+		return fmt.Sprintf("%q", value)
+	}
+	return string(bytes.TrimSpace(text))
+}
+
+// write writes the configuration.
+func (c *proxyCmd) write() (*flagText, error) {
+	t := &flagText{name: "the command line"}
+	if err := c.checkAddresses(); err != nil {
+		return nil, err
+	}
+	if n := c.MaxConnections; n != nil {
+		if *n < 1 {
+			return nil, errors.New("--max-connections: write 1 or more, or leave it away for what RLIMIT_NOFILE allows")
+		}
+		t.add("--max-connections", "limits: {connections: %d}", *n)
+	}
+	if c.Admin != "" {
+		t.add("--admin", "admin: {bind: %s}", quoted(c.Admin))
+	}
+	t.add("", "listeners:")
+	t.add("--listen", "  - name: %s", proxyName)
+	t.add("--listen", "    upstream: %s", proxyName)
+	t.add("--listen", "    bind:")
+	for _, at := range c.Listen {
+		t.add("--listen", "      - %s", quoted(at))
+	}
+	t.add("", "    timeouts:")
+	t.add("--connect-timeout", "      connect: %s", timeText(c.ConnectTimeout))
+	t.add("--idle-timeout", "      idle: %s", timeText(c.IdleTimeout))
+	t.add("--half-close-timeout", "      half_close: %s", timeText(c.HalfCloseTimeout))
+	t.add("", "    socket:")
+	t.add("--user-timeout", "      user_timeout: %s", timeText(c.UserTimeout))
+	t.add("", "upstreams:")
+	t.add("--to", "  - name: %s", proxyName)
+	for _, part := range []string{"health_check", "outlier_detection", "circuit_breaker"} {
+		t.add("", "    %s: off", part)
+	}
+	if c.SourceAddress != "" {
+		t.add("--source-address", "    source_address: %s", quoted(c.SourceAddress))
+	}
+	t.add("", "    endpoints:")
+	for _, to := range c.To {
+		t.add("--to", "      - %s", quoted(to))
+	}
+	return t, nil
+}
+
+// timeText returns a timeout in the form of the configuration.
+func timeText(t cli.Timeout) string {
+	if t.Duration() <= 0 {
+		return "0s"
+	}
+	return t.Duration().String()
+}
+
+// checkAddresses checks that there is an address of each kind, and its form.
+func (c *proxyCmd) checkAddresses() error {
+	for _, f := range []struct {
+		flag  string
+		specs []string
+	}{{"--listen", c.Listen}, {"--to", c.To}} {
+		if len(f.specs) == 0 {
+			return fmt.Errorf("%s is missing: write penstock proxy --listen :8080 --to 10.0.0.5:80", f.flag)
+		}
+		for _, spec := range f.specs {
+			if _, err := sockopt.Parse(spec); err != nil {
+				return fmt.Errorf("%s: %w", f.flag, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/rollback"
+)
+
+// hangup reloads the configuration on SIGHUP.
+func (r *daemon) hangup() {
+	select {
+	case <-r.opened:
+		_, _, _ = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false) // load logs it
+	case <-r.over:
+	}
+}
+
+// take waits for the turn to read the configuration and apply it: configurations are applied
+// in the order in which they are read.
+func (r *daemon) take(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("another reload is under way: %w", context.Cause(ctx))
+	case <-r.over:
+		return rollback.ErrClosed
+	}
+}
+
+// Reload reads the configuration again, and applies it even if it is unchanged.
+func (r *daemon) Reload(ctx context.Context, o rollback.Options) (done admin.Reloaded, err error) {
+	now, to, err := r.load(ctx, o, false)
+	if err != nil {
+		return done, err
+	}
+	return admin.Reloaded{Generation: now.Generation, Changes: lines(config.Diff(now.Before, to)), Pending: now.Pending}, nil
+}
+
+// installed is the result of applying a configuration.
+type installed = rollback.Installed[*config.Config]
+
+// load reads the configuration and applies it. It returns the result, and the configuration
+// read. If unlessSame is set and the configuration equals the last one read, load does
+// nothing. (That one may have been rolled back since, for a reason.)
+func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool) (now installed, to *config.Config, err error) {
+	if err := r.take(ctx); err != nil {
+		return now, nil, err
+	}
+	defer func() { <-r.turn }()
+	r.notify(r.notifier.Reloading())
+	defer func() { r.notify(r.notifier.Ready(r.lineAfter(err))) }()
+	defer func() { r.logRefused(o.By, err) }()
+	defer widen(r.env)()
+	if to, err = r.source.load(); err != nil {
+		return now, nil, err
+	}
+	if unlessSame && len(config.Diff(r.read, to)) == 0 {
+		return now, nil, nil
+	}
+	r.read = to
+	logWarnings(r.log, to.Warnings)
+	before, _ := r.keeper.Current()
+	r.changes = config.Diff(before, to)
+	now, err = r.keeper.Apply(ctx, to, o)
+	return now, to, err
+}
+
+// logRefused logs the reason for which a reload was refused.
+func (r *daemon) logRefused(by string, err error) {
+	var bad *admin.ConfigError
+	switch {
+	case err == nil, errors.Is(err, rollback.ErrClosed):
+		return
+	case errors.As(err, &bad):
+		logProblems(r.log, bad)
+		err = errors.New("the configuration has problems")
+	}
+	r.log.Error("reload refused, nothing was changed", "by", by, "error", err)
+}
+
+// apply puts a configuration into force, together with its admin address.
+func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
+	move, err := r.admin.Prepare(ctx, adminBind(cfg))
+	if err != nil {
+		return fmt.Errorf("admin: %w", err)
+	}
+	if err := r.loadBalancer.Apply(ctx, cfg); err != nil {
+		return errors.Join(err, move.Abort())
+	}
+	move.Commit()
+	select { // drop one that watch has not received: it is outdated
+	case <-r.follow:
+	default:
+	}
+	r.follow <- cfg
+	return nil
+}
+
+// Confirm makes the pending reload permanent.
+func (r *daemon) Confirm(ctx context.Context, number int, by string) (int, error) {
+	return r.keeper.Confirm(ctx, number, by)
+}
+
+// Rollback returns to the previous generation.
+func (r *daemon) Rollback(ctx context.Context, by string) (int, error) {
+	return r.keeper.Rollback(ctx, by)
+}
+
+// Generations returns the present and the pending generation.
+func (r *daemon) Generations() rollback.Status { return r.keeper.Status() }
+
+// logChange logs a change of generation.
+func (r *daemon) logChange(c rollback.Change) {
+	attrs := []any{"generation", c.Now}
+	if c.By != "" {
+		attrs = append(attrs, "by", c.By)
+	}
+	if c.Event != rollback.Applied { // Applied is reported at the end of the reload
+		defer func() { r.notify(r.notifier.Status(fmt.Sprintf("generation %d of %s", c.Now, r.source.name()))) }()
+	}
+	switch c.Event {
+	case rollback.Applied:
+		if p := c.Pending; p != nil {
+			attrs = append(attrs, "confirm_until", p.Until, "rollback_if", p.RollbackIf)
+		}
+		r.log.Info("configuration in force", append(attrs, "changes", summary(r.changes))...)
+	case rollback.Confirmed:
+		r.log.Info("configuration confirmed", attrs...)
+	case rollback.TakenBack:
+		r.log.Warn("configuration rolled back", append(attrs, "from", c.Generation, "why", c.Why)...)
+	case rollback.RollbackFailed:
+		r.log.Error("rollback failed", append(attrs, "why", c.Why, "error", c.Err)...)
+	}
+}

@@ -1,0 +1,448 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/rollback"
+)
+
+// TestHangupReloads: SIGHUP reloads. An invalid configuration changes nothing, and is logged.
+func TestHangupReloads(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.write("a", "b")
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"configuration in force","generation":2,"by":"SIGHUP","changes":"1 listener added"`)
+	r.has("a b")
+	r.writeText("listeners: [{name: a, bond: 1}]\nsurprise: 1\n")
+	r.hangups <- syscall.SIGHUP
+	r.says(`"level":"ERROR","msg":"[^"]*penstock.yaml:1:.*bond`)
+	r.says(`"level":"ERROR","msg":"[^"]*penstock.yaml:2:.*surprise`)
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP"`)
+	r.has("a b")
+	r.balancer.mu.Lock()
+	r.balancer.bad = errors.New("no room")
+	r.balancer.mu.Unlock()
+	r.write("c")
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"no room"`)
+	r.has("a b")
+	if _, complaint := r.tells(cli.ExitError, "rollback", "--config", r.file); complaint != "penstock: rollback to generation 1: no room\n" {
+		t.Errorf("a rollback that fails says %q", complaint)
+	}
+	r.has("a b")
+}
+
+func TestReloadCommand(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.write("a", "b")
+	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file)
+	if want := "  listener b added\ngeneration 2 is in force: 1 change\n"; out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+	r.has("a b")
+	out, _ = r.tells(cli.ExitOK, "reload", "--config", r.file)
+	if want := "generation 3 is in force: 0 changes\n"; out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+	// Problems are printed as by penstock check, and the configuration in force can be queried
+	// even if the file is invalid.
+	r.writeText("admin: {bind: \"unix:" + filepath.Join(r.dir, "admin.sock") + "\"}\nlisteners: 1\n")
+	_, check := r.tells(cli.ExitError, "check", "--config", r.file)
+	_, byFile := r.tells(cli.ExitError, "reload", "--config", r.file)
+	_, byAddress := r.tells(cli.ExitError, "reload", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+	if check == "" || byFile != check || byAddress != check {
+		t.Errorf("check says %q, reload %q, and with --admin %q", check, byFile, byAddress)
+	}
+	r.has("a b")
+	r.writeText("listeners: 1\n")
+	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, ": no place to ask at: write there, for example, admin: {") {
+		t.Errorf("of a file without an address it says %q", complaint)
+	}
+	r.tells(cli.ExitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+	r.has("a b")
+}
+
+func TestReloadUntilConfirmed(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.write("b")
+	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
+	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit is rolled back at ") || !strings.HasSuffix(out, " unless penstock confirm --generation 2 comes first, and at once if failures>50\n") {
+		t.Errorf("it says %q", out)
+	}
+	_, complaint := r.tells(cli.ExitError, "reload", "--config", r.file)
+	if !strings.HasPrefix(complaint, "penstock: a reload waits to be confirmed: generation 2, which is rolled back in ") {
+		t.Errorf("a second one: %q", complaint)
+	}
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"a reload waits to be confirmed`)
+	if out, _ = r.tells(cli.ExitOK, "confirm", "--config", r.file); out != "generation 2 stays\n" {
+		t.Errorf("it says %q", out)
+	}
+	r.has("b")
+	r.tells(cli.ExitError, "confirm", "--config", r.file)
+	r.write("c")
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if out, _ = r.tells(cli.ExitOK, "rollback", "--config", r.file); out != "generation 2 is in force again\n" {
+		t.Errorf("it says %q", out)
+	}
+	r.has("b")
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
+	r.has("c")
+	r.balancer.fail(51)
+	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"why":"failures rose by 51, the bound is failures>50"`)
+	r.has("b")
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
+	r.says(`"from":5,"why":"nobody confirmed it within 1s"`)
+	r.has("b")
+	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file, "--confirm", "1m", "--rollback-if", "tears>1"); !strings.Contains(complaint, `no counter "tears": write one of failures, refused`) {
+		t.Errorf("of a counter that is not there: %q", complaint)
+	}
+}
+
+// TestStatusExitCode: problems set the exit code for scripts that request it.
+func TestStatusExitCode(t *testing.T) {
+	r := startRun(t, nil, "a")
+	ask := func(code int, args ...string) string {
+		t.Helper()
+		out, _ := r.tells(code, append([]string{"status", "--config", r.file}, args...)...)
+		return out
+	}
+	ask(cli.ExitOK)
+	if out := ask(cli.ExitOK, "--exit-code", "--json"); !strings.Contains(out, `"problems": []`) {
+		t.Errorf("it says %q", out)
+	}
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if out := ask(cli.ExitWarnings, "--exit-code"); !strings.HasPrefix(out, "WARNING  generation 2 waits to be confirmed until ") {
+		t.Errorf("it says %q", out)
+	}
+	r.balancer.mu.Lock()
+	r.balancer.outage = true
+	r.balancer.mu.Unlock()
+	if out := ask(cli.ExitOutage, "--exit-code"); !strings.HasPrefix(out, "OUTAGE   upstream up has no usable endpoint since ") || !strings.Contains(out, "\nWARNING  ") {
+		t.Errorf("it says %q", out)
+	}
+	ask(cli.ExitWarnings, "--exit-code", "--listener", "a")
+	ask(cli.ExitOK)
+	r.end(cli.ExitOK)
+	ask(cli.ExitError, "--exit-code")
+}
+
+// TestAdminMoves with a reload, and back with a rollback.
+func TestAdminMoves(t *testing.T) {
+	r := startRun(t, nil, "a")
+	other := filepath.Join(r.dir, "other.sock")
+	r.writeText(r.text("other.sock", "a"))
+	r.tells(cli.ExitError, "reload", "--config", r.file) // it prints the new address
+	r.tells(cli.ExitOK, "reload", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+	r.tells(cli.ExitOK, "rollback", "--config", r.file)
+	_, complaint := r.tells(cli.ExitError, "confirm", "--admin", "unix:"+other)
+	if want := "penstock: unix:" + other + ": nothing runs there\n"; complaint != want {
+		t.Errorf("it says %q, want %q", complaint, want)
+	}
+	// An address that is not available changes nothing.
+	r.writeText(r.text("no/such.sock", "b"))
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"admin: listen on unix:`)
+	r.has("a")
+	r.tells(cli.ExitOK, "plan", "--config", r.file, "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+}
+
+func TestPlanCommand(t *testing.T) {
+	r := startRun(t, nil, "a", "b")
+	planned := filepath.Join(r.dir, "planned.yaml")
+	text := strings.NewReplacer("127.0.0.1:1\"", "127.0.0.1:9\"", ":2001", ":2002").Replace(r.text("admin.sock", "a", "c"))
+	if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := r.tells(cli.ExitOK, "plan", "--config", planned)
+	for _, want := range []string{
+		planned + ": 4 changes to generation 1, which has 10 connections\n",
+		"  listener b removed\n    5 connections drain, and are reset after 5m\n", "  listener c added\n  ",
+		"  endpoint up/127.0.0.1:1 removed\n    3 connections drain, and are reset after 5m\n", "  endpoint up/127.0.0.1:9 added\n",
+		"a reload reads " + r.file + ": put the file there first\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it says %q, want %q", out, want)
+		}
+	}
+	r.has("a b")
+	// An address that stays keeps its socket, and its sessions, whichever listener it belongs
+	// to by then.
+	for text, fate := range map[string]string{
+		r.text("admin.sock", "a", "c"):                                       "  listener b removed\n    5 connections stay as they are\n",
+		strings.Replace(r.text("admin.sock", "a", "b"), ":2001", ":2002", 1): ":2001] → [127.0.0.1:2002]\n    5 connections drain, and are reset after 5m\n",
+	} {
+		if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := r.tells(cli.ExitOK, "plan", "--config", planned); !strings.Contains(out, fate) {
+			t.Errorf("it says %q, want %q", out, fate)
+		}
+	}
+	if out, _ := r.tells(cli.ExitOK, "plan", "--config", r.file); out != r.file+": 0 changes to generation 1, which has 10 connections\n" {
+		t.Errorf("of what is in force it says %q", out)
+	}
+	r.end(cli.ExitOK)
+	if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, _ = r.tells(cli.ExitOK, "plan", "--config", planned)
+	if !strings.HasPrefix(out, planned+": unix:"+filepath.Join(r.dir, "admin.sock")+": nothing runs there; penstock run would begin with:\n  ") || !strings.Contains(out, "  listener c added\n") {
+		t.Errorf("where nothing runs it says %q", out)
+	}
+}
+
+// TestPlanOfDrains: a plan contains the time at which draining connections are reset, by the
+// next configuration; of a removed upstream, by the present one.
+func TestPlanOfDrains(t *testing.T) {
+	r := startRun(t, nil, "a")
+	says := func(listener, upstreams string) {
+		r.writeText(fmt.Sprintf("admin: {bind: \"unix:%s/admin.sock\"}\nlisteners: [{name: a, bind: %q, upstream: up}]\nupstreams:\n%s", r.dir, listener, upstreams))
+	}
+	const one, other = "127.0.0.1:2000", "127.0.0.1:2001"
+	const two = "  - {name: up, endpoints: [\"127.0.0.1:1\", \"127.0.0.1:2\"]}\n"
+	up := func(keys string) string { return "  - {name: up, endpoints: [\"127.0.0.1:2\"], " + keys + "}\n" }
+	for _, c := range []struct{ before, at, after, want string }{
+		{two, one, up("on_removed: drain"), "removed\n    3 connections drain, and are reset after 5m\n"},
+		{two, one, up("drain_timeout: 90s"), "removed\n    3 connections drain, and are reset after 1m30s\n"},
+		{two, one, up("drain_timeout: 0"), "removed\n    3 connections are reset at once\n"},
+		{two, one, up("on_removed: reset"), "removed\n    3 connections are reset at once\n"},
+		{two, one, up("on_removed: keep"), "removed\n    3 connections stay as they are\n"},
+		{two + "  - {name: gone, drain_timeout: 7s, endpoints: [\"127.0.0.1:3\"]}\n", one, two, "upstream gone removed\n    3 connections drain, and are reset after 7s\n"},
+		{two, other, up("drain_timeout: 90s"), "[127.0.0.1:2001]\n    5 connections drain, and are reset after 1m30s\n"},
+		{two, other, up("drain_timeout: 0"), "[127.0.0.1:2001]\n    5 connections are reset at once\n"},
+		{two, other, up("fallback: {upstream: more}") + "  - {name: more, drain_timeout: 2h, endpoints: [\"127.0.0.1:3\"]}\n", "[127.0.0.1:2001]\n    5 connections drain, and are reset after 2h\n"},
+	} {
+		says(one, c.before)
+		r.tells(cli.ExitOK, "reload", "--config", r.file)
+		says(c.at, c.after)
+		if out, _ := r.tells(cli.ExitOK, "plan", "--config", r.file); !strings.Contains(out, c.want) {
+			t.Errorf("from %s to %s: %q, want %q", c.before, c.after, out, c.want)
+		}
+	}
+}
+
+// TestPlanOfAddresses: if a listener loses one of its addresses, the plan contains the number
+// of its connections; an address that another one contains stays.
+func TestPlanOfAddresses(t *testing.T) {
+	r := startRun(t, nil, "a")
+	listens := func(binds string) {
+		r.writeText(fmt.Sprintf("admin: {bind: \"unix:%s/admin.sock\"}\nlisteners: [{name: a, bind: [%s], upstream: up}]\nupstreams: [{name: up, endpoints: [\"127.0.0.1:1\"]}]\n", r.dir, binds))
+	}
+	const two = `"127.0.0.1:2000", "unix:/a?mode=0600"`
+	for _, c := range []struct{ before, after, want string }{
+		{two, `"127.0.0.1:2000"`, "    at unix:/a?mode=0600: 3 connections drain, and are reset after 5m\n    2 connections stay as they are\n"},
+		{two, `"unix:/./a"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
+		{two, `":2000", "unix:/a"`, "    5 connections stay as they are\n"},
+		{`"[::1]:2000"`, `"[::]:2000"`, "    5 connections stay as they are\n"},
+		{two, `"[::]:2000", "unix:/a"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
+		{two, `":9"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    at unix:/a?mode=0600: 3 connections drain, and are reset after 5m\n"},
+		{`"127.0.0.1:2000", ":3", "systemd:x", ":0"`, `"127.0.0.1:2000", "systemd:x", ":0"`, "    at :3: 2 connections drain, and are reset after 5m\n    at :0: 0 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
+		{`":2000"`, `"10.0.0.1:2000"`, "    5 connections stay as they are\n"},
+		{`"[::1]:2000"`, `"0.0.0.0:2000"`, "    5 connections drain, and are reset after 5m\n"},
+		{`":2000"`, `"10.0.0.1:2001"`, "    5 connections drain, and are reset after 5m\n"},
+	} {
+		listens(c.before)
+		r.tells(cli.ExitOK, "reload", "--config", r.file)
+		listens(c.after)
+		out, _ := r.tells(cli.ExitOK, "plan", "--config", r.file)
+		if _, fates, _ := strings.Cut(out, "→ "); !strings.HasSuffix(fates, "]\n"+c.want) {
+			t.Errorf("from %s to %s: %q, want %q", c.before, c.after, out, c.want)
+		}
+	}
+}
+
+// TestPlanTellsNothingOfOtherFiles: the process may have permission to read files that the
+// caller has not.
+func TestPlanTellsNothingOfOtherFiles(t *testing.T) {
+	r := startRun(t, nil, "a")
+	secret := filepath.Join(r.dir, "secret")
+	if err := os.WriteFile(secret, []byte("password: hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &daemon{daemonConfig: daemonConfig{source: newFileSource(r.file, os.LookupEnv)}, env: os.LookupEnv}
+	if _, err := p.Plan(t.Context(), secret, false); !errors.Is(err, admin.ErrForbidden) || !strings.Contains(err.Error(), "penstock check "+secret) {
+		t.Errorf("to those who may not have it read it says %v", err)
+	}
+	_, err := p.Plan(t.Context(), secret, true)
+	if !errors.Is(err, admin.ErrInvalid) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "password") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+func TestWatchReloads(t *testing.T) {
+	r := startRun(t, []string{"--watch"}, "a")
+	r.write("a", "b")
+	r.says(`"msg":"configuration in force","generation":2,"by":"watch"`)
+	r.has("a b")
+	r.writeText("listeners: 1\n")
+	r.says(`"msg":"reload refused, nothing was changed","by":"watch"`)
+	// Included files are watched as well, and so are new ones.
+	sub := filepath.Join(r.dir, "conf.d")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.writeText("include: [\"conf.d/*.yaml\"]\n" + r.text("admin.sock", "a"))
+	r.says(`"msg":"configuration in force","generation":3,"by":"watch"`)
+	r.has("a")
+	one := filepath.Join(sub, "one.yaml")
+	if err := os.WriteFile(one, []byte("listeners: [{name: one, bind: \"127.0.0.1:3000\", upstream: up}]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.says(`"msg":"configuration in force","generation":4,"by":"watch"`)
+	r.has("a one")
+	if err := os.Remove(one); err != nil {
+		t.Fatal(err)
+	}
+	r.says(`"msg":"configuration in force","generation":5,"by":"watch","changes":"1 listener removed"`)
+	r.has("a")
+}
+
+// TestRolledBackFileIsNotReadAgain by itself, even if the rollback changes the set of files.
+func TestRolledBackFileIsNotReadAgain(t *testing.T) {
+	r := startRun(t, []string{"--watch"}, "a")
+	if err := os.Mkdir(filepath.Join(r.dir, "conf.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.writeText("include: [\"conf.d/*.yaml\"]\n" + r.text("admin.sock", "b"))
+	r.says(`"generation":2,"by":"watch"`)
+	r.tells(cli.ExitOK, "rollback", "--config", r.file)
+	r.has("a")
+	r.writeText(r.text("admin.sock", "c")) // the next event
+	r.says(`"generation":3,"by":"watch"`)
+	r.has("c")
+}
+
+// TestServiceManagerIsTold that it is ready, reloads, and stops.
+func TestServiceManagerIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	r := startRun(t, nil, "a")
+	next := func(want ...string) {
+		t.Helper()
+		b := make([]byte, 4096)
+		c.SetReadDeadline(time.Now().Add(patience))
+		n, err := c.Read(b)
+		for _, w := range want {
+			if err != nil || !strings.Contains(string(b[:n]), w) {
+				t.Errorf("told %q, %v, want %q", b[:n], err, want)
+			}
+		}
+	}
+	next("READY=1", "STATUS=generation 1 of "+r.file)
+	r.write("b")
+	r.hangups <- syscall.SIGHUP
+	next("RELOADING=1", "MONOTONIC_USEC=")
+	next("READY=1", "STATUS=generation 2 of "+r.file+"\n")
+	r.writeText("listeners: [")
+	r.hangups <- syscall.SIGHUP
+	next("RELOADING=1")
+	next("READY=1", "STATUS=generation 2 of "+r.file+" is in force; the reload at ", " was refused: "+r.file+":")
+	r.write("c")
+	r.hangups <- syscall.SIGHUP
+	next("RELOADING=1")
+	next("READY=1", "STATUS=generation 3 of "+r.file+"\n")
+	r.end(cli.ExitOK)
+	next("STOPPING=1")
+}
+
+// TestAdminWhileDraining: a draining process reports that, and changes nothing, until a
+// successor has its admin socket; a second signal cuts.
+func TestAdminWhileDraining(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.balancer.drains = make(chan struct{}) // never closed
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
+	r.stops <- syscall.SIGTERM
+	condition.Await(t, "it drains", func() bool {
+		return r.balancer.Status().State == admin.Draining
+	})
+	if out, _ := r.tells(cli.ExitWarnings, "status", "--config", r.file, "--exit-code"); !strings.HasPrefix(out, "WARNING  the process drains: ") || strings.Contains(out, "WARNING  generation") {
+		t.Errorf("it says %q", out)
+	}
+	for _, args := range [][]string{{"reload"}, {"confirm"}, {"rollback"}} {
+		if _, complaint := r.tells(cli.ExitError, append(args, "--config", r.file)...); !strings.Contains(complaint, "the process is ending") {
+			t.Errorf("%s: %q", args, complaint)
+		}
+	}
+	next := startRunIn(t, r.dir, nil, "b")
+	if out, _ := r.tells(cli.ExitOK, "status", "--config", r.file, "--exit-code"); !strings.Contains(out, "serving") || !strings.Contains(out, "listener     b") {
+		t.Errorf("the successor says %q", out)
+	}
+	next.end(cli.ExitOK)
+	r.stops <- syscall.SIGTERM
+	<-r.done
+	if r.code != cli.ExitError {
+		t.Errorf("exit code %d after a cut", r.code)
+	}
+	r.code = cli.ExitOK // for the cleanup
+}
+
+// TestReloadsAtOnce: each call returns the generation that it has made, and no other.
+func TestReloadsAtOnce(t *testing.T) {
+	r := startRun(t, nil, "a")
+	client, err := admin.NewClient("unix:" + filepath.Join(r.dir, "admin.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	told := make(chan int, 16*100)
+	for range 16 {
+		all.Go(func() {
+			for range cap(told) / 16 {
+				done, err := client.Reload(t.Context(), rollback.Options{})
+				if err != nil {
+					t.Error(err)
+				}
+				told <- done.Generation
+			}
+		})
+	}
+	all.Wait()
+	close(told)
+	seen := map[int]bool{}
+	for n := range told {
+		if seen[n] || n < 2 || n > 1+cap(told) {
+			t.Fatalf("generation %d is told of twice, or is none", n)
+		}
+		seen[n] = true
+	}
+}
+
+// TestConfirmationOfAnother: a late confirmation does not confirm a later change. An empty
+// bound differs from a missing one.
+func TestConfirmationOfAnother(t *testing.T) {
+	r := startRun(t, nil, "a")
+	r.write("b")
+	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if !strings.Contains(out, "unless penstock confirm --generation 2 comes first") {
+		t.Errorf("it says %q", out)
+	}
+	r.tells(cli.ExitOK, "rollback", "--config", r.file)
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "2"); complaint != "penstock: too late to confirm generation 2: it is generation 3 that waits to be confirmed\n" {
+		t.Errorf("it says %q", complaint)
+	}
+	r.tells(cli.ExitUsage, "confirm", "--config", r.file, "--generation", "0")
+	r.tells(cli.ExitOK, "confirm", "--config", r.file, "--generation", "3")
+	for _, wrong := range [][]string{{"--confirm", "2m", "--rollback-if", ""}, {"--rollback-if", ""}, {"--admin", ""}} {
+		r.tells(cli.ExitUsage, append([]string{"reload", "--config", r.file}, wrong...)...)
+	}
+	r.has("b")
+}

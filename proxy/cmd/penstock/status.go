@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/display"
+)
+
+type statusCmd struct {
+	adminFlags
+	JSON     bool   `name:"json" help:"In JSON, with everything that is counted."`
+	Listener string `placeholder:"NAME" help:"Of the listeners and upstreams only this listener."`
+	Upstream string `placeholder:"NAME" help:"Of the listeners and upstreams only this upstream."`
+	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served; of --listener or --upstream only its own count, and the process's."`
+}
+
+// Run prints the status of a running process.
+func (c *statusCmd) Run(e *cli.Env) error {
+	return c.ask(e, "status", func(ctx context.Context, client *admin.Client) error {
+		s, err := client.Status(ctx)
+		if err == nil {
+			err = c.narrow(&s)
+		}
+		switch {
+		case err != nil:
+			return err
+		case c.JSON:
+			err = c.writeJSON(e.Stdout, &s)
+		default:
+			err = writeStatus(e.Stdout, &s, time.Now())
+		}
+		if err == nil && c.ExitCode {
+			err = verdict(s.Problems)
+		}
+		return err
+	})
+}
+
+// writeJSON writes a status as JSON.
+func (c *statusCmd) writeJSON(w io.Writer, s *admin.Status) error {
+	form := json.NewEncoder(display.NewWriter(w))
+	form.SetIndent("", "  ")
+	return form.Encode(s)
+}
+
+// verdict returns the exit code for the worst of problems, nil if there are none.
+func verdict(problems []admin.Problem) error {
+	switch {
+	case len(problems) == 0:
+		return nil
+	case slices.ContainsFunc(problems, func(p admin.Problem) bool { return p.Severity == admin.Outage }):
+		return cli.ExitCode(cli.ExitOutage)
+	}
+	return cli.ExitCode(cli.ExitWarnings)
+}
+
+// narrow reduces a status to the selected listener and upstream. It fails if one does not
+// exist.
+func (c *statusCmd) narrow(s *admin.Status) (err error) {
+	if c.Listener == "" && c.Upstream == "" {
+		return nil
+	}
+	nameOfListener := func(l admin.Listener) string { return l.Name }
+	nameOfUpstream := func(u admin.Upstream) string { return u.Name }
+	if s.Listeners, err = only(s.Listeners, "listener", c.Listener, nameOfListener); err == nil {
+		s.Upstreams, err = only(s.Upstreams, "upstream", c.Upstream, nameOfUpstream)
+	}
+	s.Problems = slices.DeleteFunc(s.Problems, func(p admin.Problem) bool {
+		return p.Listener != "" && p.Listener != c.Listener || p.Upstream != "" && p.Upstream != c.Upstream
+	})
+	return err
+}
+
+// only returns the item of that name, and none for an empty name.
+func only[T any](list []T, kind, name string, nameOf func(T) string) ([]T, error) {
+	if name == "" {
+		return []T{}, nil
+	}
+	if i := slices.IndexFunc(list, func(of T) bool { return nameOf(of) == name }); i >= 0 {
+		return list[i : i+1], nil
+	}
+	names := make([]string, 0, 10)
+	for _, of := range list[:min(len(list), cap(names))] {
+		names = append(names, nameOf(of))
+	}
+	if len(list) > len(names) {
+		names = append(names, "...")
+	}
+	return nil, fmt.Errorf("there is no %s %q: there are %s", kind, name, strings.Join(names, ", "))
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/rollback"
+)
+
+// aStatus returns a status with everything that the text contains.
+func aStatus(now time.Time) *admin.Status {
+	bytes := admin.Bytes{
+		ClientToEndpoint: admin.ByEngine{Spliced: 1_000_000, Copied: 200_000}, EndpointToClient: admin.ByEngine{Spliced: 3_400_000_000},
+	}
+	return &admin.Status{
+		PID: 7, State: admin.Serving, Generation: 3, Started: now.Add(-time.Hour),
+		Pending: &rollback.Waiting{Generation: 3, Until: now.Add(90 * time.Second), RollbackIf: "failures>50", Increase: 4},
+		Problems: []admin.Problem{
+			{Severity: admin.Outage, Upstream: "shop", Text: "upstream shop has no usable endpoint: b: one\nand more"},
+			{Severity: admin.Warning, Listener: "web", Text: "listener web is at its limit"},
+			{Severity: admin.Warning, Text: "generation 3 waits"},
+		},
+		Summary: admin.Summary{
+			Connections: admin.Connections{Accepted: 5, Active: 496, Most: 496, Refused: 1}, Bytes: bytes, Lost: 17,
+			Fallbacks: map[string]int64{"urgent": 2}, Pipes: admin.Pipes{Made: 9, Reused: 100, Leased: 3, Idle: 5},
+		},
+		Listeners: []admin.Listener{{
+			Name: "web", State: admin.Paused, PausedAt: "connections", Pauses: map[string]int64{"connections": 2}, Bytes: bytes,
+			Connections: admin.Connections{Active: 3, Most: 4},
+			Addresses:   []string{"127.0.0.1:443", "127.0.0.2:443", "unix:/s"},
+			Queues:      []admin.Queue{{Known: true, Length: 3, Most: 128}, {Known: true, Length: 129, Most: 128, Dropped: 7, DroppedKnown: true}, {}},
+			Routes:      []admin.Route{{Match: "sni: [a.test]", To: map[string]float64{"shop": 95, "shop-next": 5}}, {To: map[string]float64{"shop": 100}}},
+		}},
+		Upstreams: []admin.Upstream{
+			{
+				Name: "shop", Balance: "first", Breaker: "open", BreakerWhy: "9 of 9 connections failed", BreakerUntil: now.Add(time.Minute), Bytes: bytes,
+				EjectionsWithheld: 12, Held: 3,
+				Discovery: &admin.Discovery{Kind: "dns", From: "A db.test", Endpoints: 3, Confirmed: now.Add(-5 * time.Minute), Error: "SERVFAIL", Failures: 8},
+				Endpoints: []admin.Endpoint{
+					{Name: "a", State: admin.Up, Weight: 1, Zone: "z1", Bytes: bytes, LastFailure: &admin.Failure{Cause: "cannot be connected to: connection refused", Time: now.Add(-3 * time.Second)}},
+					{Name: "b", State: admin.Down, Why: strings.Repeat("long ", 50), Weight: 1, LastFailure: &admin.Failure{Cause: "that is over", Over: true}},
+					{Name: "c", State: admin.Ejected, Why: "5 failures in a row", Until: now.Add(30 * time.Second), Backup: true, Active: 1, Max: 1, Unanswered: 3, UnansweredMs: 4213},
+				},
+			},
+			{Name: "other", Balance: "round_robin", Breaker: "closed", Discovery: &admin.Discovery{Kind: "file", From: "eps.yaml", Endpoints: 2}},
+		},
+	}
+}
+
+// TestStatusForPeople checks the text of a status, and that a long cause widens no column.
+func TestStatusForPeople(t *testing.T) {
+	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
+	var text strings.Builder
+	if err := writeStatus(&text, aStatus(now), now); err != nil {
+		t.Fatal(err)
+	}
+	want := `OUTAGE   upstream shop has no usable endpoint: b: one; and more
+WARNING  listener web is at its limit
+WARNING  generation 3 waits
+process      7      serving               generation 3, for 1h0m0s
+      generation 3 waits to be confirmed until 10:01:30 (in 1m30s), or is taken back; sooner if failures>50 (4 until now)
+connections                               active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
+      17 B had arrived, and the other side did not take them before its session ended
+      fallbacks: urgent 2
+pipes                                     leased 3, idle 5, made 9, reused 100
+listener     web    paused (connections)  active 3 of 4, accepted 0, refused 0, in 1.20 MB, out 3.40 GB; 127.0.0.1:443 (accept queue 3 of 128, overflows unknown), 127.0.0.2:443 (accept queue 129 of 128, overflowed 7), unix:/s (accept queue unknown)
+      has paused at its limits (connections 2)
+      route 0 is split (sni: [a.test]): shop 95 %, shop-next 5 %
+upstream     shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 MB, out 3.40 GB
+      breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed
+      max_ejected has held back ejections: 12 failures
+      3 endpoints from dns A db.test, which has failed 8 times: the last good answer was at 2026-01-02 09:55:00, 5m0s ago
+      SERVFAIL
+  endpoint   a      up                    active 0, ever 0, failures 0, weight 1, zone z1, in 1.20 MB, out 3.40 GB
+      last failure 3s ago: cannot be connected to: connection refused
+  endpoint   b      down                  active 0, ever 0, failures 0, weight 1, in 0 B, out 0 B
+      ` + strings.Repeat("long ", 50) + `
+  endpoint   c      ejected               active 1 of 1 (limit), ever 0, failures 0, unanswered 3 (for up to 4.2s), weight 0, backup, in 0 B, out 0 B
+      ejected until 10:00:30 (in 30s): 5 failures in a row
+upstream     other  round_robin           active 0, waiting 0, in 0 B, out 0 B
+      2 endpoints from file eps.yaml
+`
+	if got := text.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestManyProblems: some have lines, outages first, and the others are counted.
+func TestManyProblems(t *testing.T) {
+	lines := problemLines(make([]admin.Problem, 1000))
+	if last := lines[len(lines)-1]; len(lines) != 41 || !strings.Contains(last, "960 more problems") {
+		t.Errorf("%d lines, the last is %q", len(lines), last)
+	}
+}
+
+// TestStatusIsNarrowed to a listener, an upstream, or both.
+func TestStatusIsNarrowed(t *testing.T) {
+	for _, test := range []struct {
+		listener, upstream   string
+		listeners, upstreams int
+		err                  string
+		code                 int
+	}{
+		{"", "", 1, 2, "", cli.ExitOutage},
+		{"web", "", 1, 0, "", cli.ExitWarnings},
+		{"", "other", 0, 1, "", cli.ExitWarnings},
+		{"web", "shop", 1, 1, "", cli.ExitOutage},
+		{"nobody", "", 0, 0, `there is no listener "nobody": there are web`, 0},
+		{"", "nobody", 0, 0, `there is no upstream "nobody": there are shop, other`, 0},
+	} {
+		s := aStatus(time.Now())
+		err := (&statusCmd{Listener: test.listener, Upstream: test.upstream}).narrow(s)
+		switch {
+		case test.err != "":
+			if err == nil || err.Error() != test.err {
+				t.Errorf("%+v: %v", test, err)
+			}
+		case verdict(s.Problems) != cli.ExitCode(test.code):
+			t.Errorf("%+v: %v, of %+v", test, verdict(s.Problems), s.Problems)
+		case err != nil || len(s.Listeners) != test.listeners || len(s.Upstreams) != test.upstreams:
+			t.Errorf("%+v: %d listeners, %d upstreams, %v", test, len(s.Listeners), len(s.Upstreams), err)
+		case test.upstream == "other" && s.Upstreams[0].Name != "other":
+			t.Errorf("%+v: %s", test, s.Upstreams[0].Name)
+		}
+	}
+}

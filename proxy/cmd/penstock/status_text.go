@@ -1,0 +1,296 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/display"
+)
+
+// A statusText is a status as text: a table, with notes below a row that would widen it too
+// much.
+type statusText struct {
+	now   time.Time
+	rows  []string   // cells, separated by tabs
+	notes [][]string // of each row
+}
+
+func (t *statusText) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = display.Text(cell)
+	}
+	t.rows, t.notes = append(t.rows, strings.Join(cells, "\t")), append(t.notes, nil)
+}
+
+// note adds a line below the last row.
+func (t *statusText) note(format string, args ...any) {
+	last := len(t.notes) - 1
+	t.notes[last] = append(t.notes[last], oneLine(fmt.Sprintf(format, args...)))
+}
+
+// write writes the lines of above, and then the table.
+func (t *statusText) write(w io.Writer, above []string) error {
+	var table strings.Builder
+	form := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	for _, r := range t.rows {
+		fmt.Fprintln(form, r)
+	}
+	if err := form.Flush(); err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, line := range above {
+		text.WriteString(line + "\n")
+	}
+	i := 0
+	for line := range strings.Lines(table.String()) {
+		text.WriteString(line)
+		for _, note := range t.notes[i] {
+			fmt.Fprintf(&text, "      %s\n", note)
+		}
+		i++
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// writeStatus writes a status as text, for a reader at the time now.
+func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
+	t := &statusText{now: now}
+	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v", s.Generation, now.Sub(s.Started).Round(time.Second)))
+	if p := s.Pending; p != nil {
+		t.note("generation %d waits to be confirmed until %s, or is taken back%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
+	}
+	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
+	if s.Lost > 0 {
+		t.note("%s had arrived, and the other side did not take them before its session ended", display.Bytes(s.Lost))
+	}
+	if len(s.Fallbacks) > 0 {
+		t.note("fallbacks: %s", counts(s.Fallbacks))
+	}
+	t.row("pipes", "", "", fmt.Sprintf("leased %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
+	if s.TLSSessions.Active > 0 {
+		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
+	}
+	for i := range s.Listeners {
+		t.listener(&s.Listeners[i])
+	}
+	for i := range s.Upstreams {
+		t.upstream(&s.Upstreams[i])
+	}
+	return t.write(w, problemLines(s.Problems))
+}
+
+// maxProblems is the number of problems that have a line each; more are only counted.
+const maxProblems = 40
+
+// problemLines returns a line for each problem, or for the first ones.
+func problemLines(problems []admin.Problem) (lines []string) {
+	for _, p := range problems[:min(len(problems), maxProblems)] {
+		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), oneLine(p.Text)))
+	}
+	if more := len(problems) - maxProblems; more > 0 {
+		lines = append(lines, fmt.Sprintf("...      and %d more problems, which --json lists", more))
+	}
+	return lines
+}
+
+// oneLine joins several lines into one: joined errors have some.
+func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, "\n", "; ")) }
+
+// rollbackText describes the bound that rolls a generation back before its time.
+func rollbackText(bound string, increase int64) string {
+	if bound == "" {
+		return ""
+	}
+	return fmt.Sprintf("; sooner if %s (%d until now)", bound, increase)
+}
+
+// until formats a time, and the time left.
+func (t *statusText) until(at time.Time) string {
+	return fmt.Sprintf("%s (in %v)", at.Local().Format("15:04:05"), max(at.Sub(t.now), 0).Round(time.Second))
+}
+
+func clients(c admin.Connections) string {
+	return fmt.Sprintf("%s, accepted %d, refused %d", active(c.Active, c.Most), c.Accepted, c.Refused)
+}
+
+// active formats a number and its limit; 0: no limit.
+func active(n, most int64) string {
+	switch {
+	case most <= 0:
+		return fmt.Sprintf("active %d", n)
+	case n >= most:
+		return fmt.Sprintf("active %d of %d (limit)", n, most)
+	}
+	return fmt.Sprintf("active %d of %d", n, most)
+}
+
+// traffic formats the bytes from clients and to them.
+func traffic(b admin.Bytes) string {
+	return fmt.Sprintf("in %s, out %s", display.Bytes(b.ClientToEndpoint.All()), display.Bytes(b.EndpointToClient.All()))
+}
+
+// byReason formats counts by reason.
+func byReason(counts map[string]int64) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	var list []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, fmt.Sprintf("%s %d", reason, counts[reason]))
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+func (t *statusText) listener(l *admin.Listener) {
+	state := string(l.State)
+	if l.PausedAt != "" {
+		state += " (" + l.PausedAt + ")"
+	}
+	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s; %s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), listensAt(l)))
+	if len(l.Pauses) > 0 {
+		t.note("has paused at its limits%s", byReason(l.Pauses))
+	}
+	for i, r := range l.Routes {
+		if len(r.To) > 1 {
+			t.note("route %d is split%s: %s", i, matched(r.Match), shares(r.To))
+		}
+	}
+}
+
+// listensAt returns the addresses of a listener, with the lengths of their accept queues.
+func listensAt(l *admin.Listener) string {
+	list := slices.Clone(l.Addresses)
+	for i, q := range l.Queues {
+		if i >= len(list) {
+			break
+		}
+		switch {
+		case !q.Known:
+			list[i] += " (accept queue unknown)"
+		case q.Dropped > 0:
+			list[i] += fmt.Sprintf(" (accept queue %d of %d, overflowed %d)", q.Length, q.Most, q.Dropped)
+		case !q.DroppedKnown && !strings.HasPrefix(q.Address, "unix:"):
+			list[i] += fmt.Sprintf(" (accept queue %d of %d, overflows unknown)", q.Length, q.Most)
+		default:
+			list[i] += fmt.Sprintf(" (accept queue %d of %d)", q.Length, q.Most)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+func matched(match string) string {
+	if match == "" {
+		return ""
+	}
+	return " (" + match + ")"
+}
+
+// shares formats the percentages of a split.
+func shares(to map[string]float64) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(to)) {
+		list = append(list, fmt.Sprintf("%s %v %%", name, to[name]))
+	}
+	return strings.Join(list, ", ")
+}
+
+func (t *statusText) upstream(u *admin.Upstream) {
+	refused := byReason(u.Reasons)
+	if refused != "" {
+		refused = ", refused" + refused
+	}
+	held := ""
+	if u.Held > 0 {
+		held = fmt.Sprintf(", held %d", u.Held)
+	}
+	state := u.Balance
+	if u.Breaker != "" && u.Breaker != "closed" {
+		state += ", breaker " + u.Breaker
+	}
+	t.row("upstream", u.Name, state, fmt.Sprintf("active %d, waiting %d%s%s, %s", u.Active, u.Pending, held, refused, traffic(u.Bytes)))
+	t.circuit(u.BreakerWhy, u.BreakerUntil)
+	if u.EjectionsWithheld > 0 {
+		t.note("max_ejected has held back ejections: %d failures", u.EjectionsWithheld)
+	}
+	if u.Panic {
+		t.note("too few endpoints are healthy: all are used")
+	}
+	t.discovery(u.Discovery)
+	for i := range u.Endpoints {
+		t.endpoint(&u.Endpoints[i])
+	}
+}
+
+// circuit notes the cause of a breaker's state, unless it is closed.
+func (t *statusText) circuit(why string, until time.Time) {
+	switch {
+	case why == "":
+	case until.IsZero():
+		t.note("breaker: %s", why)
+	default:
+		t.note("breaker open until %s: %s", t.until(until), why)
+	}
+}
+
+// discovery notes the source of endpoints, and its failures.
+func (t *statusText) discovery(d *admin.Discovery) {
+	if d == nil {
+		return
+	}
+	if d.Error == "" {
+		t.note("%d endpoints from %s %s", d.Endpoints, d.Kind, d.From)
+		return
+	}
+	last := "there was no good answer yet"
+	if !d.Confirmed.IsZero() {
+		last = fmt.Sprintf("the last good answer was at %s, %v ago", d.Confirmed.Local().Format(time.DateTime), t.now.Sub(d.Confirmed).Round(time.Second))
+	}
+	t.note("%d endpoints from %s %s, which has failed %d times: %s", d.Endpoints, d.Kind, d.From, d.Failures, last)
+	t.note("%s", d.Error)
+}
+
+func (t *statusText) endpoint(e *admin.Endpoint) {
+	state := string(e.State)
+	if e.Breaker != "" {
+		state += ", breaker " + e.Breaker
+	}
+	more := ""
+	if e.Backup {
+		more += ", backup"
+	}
+	if e.Zone != "" {
+		more += ", zone " + e.Zone
+	}
+	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, ever %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Max), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
+	switch {
+	case e.State == admin.Draining || e.State == admin.Removed:
+		if !e.Until.IsZero() && e.Active > 0 {
+			t.note("its sessions are reset at %s", t.until(e.Until))
+		}
+	case !e.Until.IsZero():
+		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)
+	case e.Why != "":
+		t.note("%s", e.Why)
+	}
+	t.circuit(e.BreakerWhy, e.BreakerUntil)
+	if f := e.LastFailure; f != nil && !f.Over {
+		t.note("last failure %v ago: %s", max(t.now.Sub(f.Time), 0).Round(time.Second), f.Cause)
+	}
+}
+
+// unanswered formats the number of clients that wait too long for an answer.
+func unanswered(e *admin.Endpoint) string {
+	if e.Unanswered == 0 {
+		return ""
+	}
+	longest := (time.Duration(e.UnansweredMs) * time.Millisecond).Round(100 * time.Millisecond)
+	return fmt.Sprintf(", unanswered %d (for up to %v)", e.Unanswered, longest)
+}

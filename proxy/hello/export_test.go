@@ -1,6 +1,0 @@
-package hello
-
-var (
-	Plain = plain
-	Full  = full
-)

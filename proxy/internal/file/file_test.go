@@ -1,0 +1,58 @@
+package file_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/file"
+)
+
+func TestRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	for _, n := range []int{0, 1, 511, 512, 513, 100_000} {
+		want := bytes.Repeat([]byte("x"), n)
+		if err := os.WriteFile(path, want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := file.Read(path, n); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: %d, %v", n, len(got), err)
+		}
+		if _, err := file.Read(path, n-1); n > 0 && !errors.Is(err, file.ErrTooLarge) {
+			t.Errorf("%d bytes where one less may be: %v", n, err)
+		}
+	}
+	if got, err := file.Read("/proc/self/status", 1<<20); err != nil || len(got) == 0 { // of size 0
+		t.Errorf("a file of the kernel's: %d bytes, %v", len(got), err)
+	}
+	if _, err := file.Read(path+"x", 1); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestReadWaitsForNobody: neither for a pipe's writer nor for messages of the kernel.
+func TestReadWaitsForNobody(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for path, want := range map[string]error{pipe: file.ErrIrregular, dir: file.ErrIrregular, "/dev/zero": file.ErrIrregular} {
+		if _, err := file.Read(path, 1<<20); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", path, err, want)
+		}
+	}
+	_, err := file.Read("/proc/kmsg", 64<<20)
+	if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("/proc/kmsg: %v", err)
+	}
+	if d := time.Since(began); d > 10*time.Second {
+		t.Errorf("it took %v", d)
+	}
+}

@@ -1,0 +1,384 @@
+package health_test
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+)
+
+// TestBreakerGoesRound takes a breaker through its states.
+func TestBreakerGoesRound(t *testing.T) {
+	k, c := idle(0)
+	b := health.NewBreaker(k, "upstream pg", nil, &health.BreakerConfig{
+		FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Minute, TrialConnections: 2,
+	})
+	for i := range 20 {
+		now := c.advance(time.Second)
+		p, _ := b.Begin()
+		out := []health.Outcome{health.OK, health.OK, health.Silent, health.Reset, health.ConnectFailed}[i%5]
+		if out != health.ConnectFailed {
+			b.Reached()
+		}
+		b.Report(p, out, now)
+		b.End(out != health.ConnectFailed)
+	}
+	if _, r := b.Begin(); r != health.RefusedOpen {
+		t.Fatalf("after 12 of 20 failures: %v", r)
+	}
+	if next := k.Step(); next != c.Now()+int64(time.Minute) {
+		t.Fatalf("the Keeper sleeps until %d, it is %d", next, c.Now())
+	}
+	c.advance(time.Minute)
+	k.Step()
+	first, _ := b.Begin()
+	second, _ := b.Begin()
+	if _, r := b.Begin(); r != health.RefusedTrials || !first.Trial() || !second.Trial() {
+		t.Fatalf("a third trial: %v", r)
+	}
+	b.Report(first, health.OK, c.Now())
+	b.Report(second, health.Reset, c.Now())
+	if b.State() != health.Open || b.Opened() != 2 {
+		t.Fatalf("after a trial failed: %v, opened %d times", b.State(), b.Opened())
+	}
+	c.advance(time.Minute)
+	k.Step()
+	for range 2 {
+		p, _ := b.Begin()
+		b.Report(p, health.OK, c.Now())
+		b.Report(first, health.Reset, c.Now()) // of a period that is over
+	}
+	if b.State() != health.Closed {
+		t.Fatalf("after the trials succeeded: %v", b.State())
+	}
+	var states []string
+	for _, tr := range k.Told() {
+		states = append(states, tr.State)
+	}
+	if want := []string{"open", "half-open", "open", "half-open", "closed"}; !slices.Equal(states, want) {
+		t.Errorf("told %v, want %v", states, want)
+	}
+	if b.Refused(health.RefusedOpen) != 1 || b.Refused(health.RefusedTrials) != 1 {
+		t.Error("refusals are not counted by reason")
+	}
+}
+
+// TestBreakerConfigure changes the configuration of a half-open breaker.
+func TestBreakerConfigure(t *testing.T) {
+	cfg := health.BreakerConfig{FailurePercentage: 50, Window: time.Second, MinVolume: 1, Open: time.Second, TrialConnections: 3}
+	half := func() (*health.Breaker, *target) {
+		k, c := idle(0)
+		told := new(target)
+		b := health.NewBreaker(k, "a", told, &cfg)
+		b.Report(0, health.Reset, c.Now())
+		c.advance(time.Second)
+		k.Step()
+		p, _ := b.Begin()
+		b.Report(p, health.OK, c.Now())
+		if b.State() != health.HalfOpen {
+			t.Fatalf("the breaker is %v", b.State())
+		}
+		return b, told
+	}
+	for _, test := range []struct {
+		change func(*health.BreakerConfig)
+		state  health.State
+		trials int64
+	}{
+		{func(c *health.BreakerConfig) { c.TrialConnections = 1 }, health.Closed, 0},
+		{func(c *health.BreakerConfig) { c.FailurePercentage = 0 }, health.Closed, 0},
+		{func(c *health.BreakerConfig) { c.TrialConnections = 10 }, health.HalfOpen, 9},
+	} {
+		b, told := half()
+		changed := cfg
+		test.change(&changed)
+		b.Configure(&changed)
+		if b.State() != test.state || told.trials.Load() != test.trials {
+			t.Errorf("%+v: %v, %d trials", changed, b.State(), told.trials.Load())
+		}
+	}
+}
+
+// TestBreakerBoundsHoldUnderLoad: several goroutines begin and end connections, some of which
+// fail, while the breaker changes its states. No limit and no number of trials is exceeded.
+func TestBreakerBoundsHoldUnderLoad(t *testing.T) {
+	k, c := idle(0)
+	const caps, pendings, trials = 5, 3, 2
+	b := health.NewBreaker(k, "pg", new(target), &health.BreakerConfig{
+		FailurePercentage: 30, Window: time.Second, MinVolume: 5, Open: time.Millisecond, TrialConnections: trials,
+		Connections: caps, Pending: pendings,
+	})
+	var active, pending, trying, tried atomic.Int64
+	var clients sync.WaitGroup
+	enter := func(n *atomic.Int64, most int64, what string) {
+		if now := n.Add(1); now > most {
+			t.Errorf("%d %s at once, at most %d may be", now, what, most)
+		}
+	}
+	for g := range 6 {
+		clients.Go(func() {
+			for i := range 3000 {
+				p, r := b.Begin()
+				if r != health.Granted {
+					if g == 0 {
+						c.advance(100 * time.Microsecond)
+						k.Step()
+					}
+					continue
+				}
+				enter(&active, caps, "connections")
+				enter(&pending, pendings, "pending ones")
+				if p.Trial() {
+					tried.Add(1)
+					enter(&trying, trials, "trials")
+					trying.Add(-1)
+				}
+				pending.Add(-1)
+				b.Reached()
+				out := health.OK
+				switch (i*7 + g) % 5 {
+				case 0:
+					out = health.Unknown
+				case 1, 2:
+					out = health.Reset
+				}
+				b.Report(p, out, c.Now())
+				active.Add(-1)
+				b.End(true)
+			}
+		})
+	}
+	clients.Wait()
+	if conns, pending := b.Load(); conns != 0 || pending != 0 {
+		t.Errorf("%d connections, %d pending are left of none", conns, pending)
+	}
+	if tried.Load() == 0 || b.Opened() < 2 {
+		t.Errorf("%d trials, opened %d times: the test tries nothing", tried.Load(), b.Opened())
+	}
+}
+
+// TestTrialsAreBounded: several goroutines request more trials than there are.
+func TestTrialsAreBounded(t *testing.T) {
+	k, c := idle(0)
+	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Second, TrialConnections: 10,
+	})
+	b.Report(0, health.Reset, c.Now())
+	for round := range 300 {
+		c.advance(time.Second)
+		k.Step() // half-open, or there was no report of the trials before
+		var granted atomic.Int64
+		together(4, func(int) {
+			for range 20 {
+				if _, r := b.Begin(); r == health.Granted {
+					granted.Add(1)
+				}
+			}
+		})
+		if granted.Load() != 10 {
+			t.Fatalf("round %d: %d trials were let through, want 10", round, granted.Load())
+		}
+	}
+}
+
+// TestNobodyTries: the Scheduler forgets a half-open breaker that has nothing to wait for,
+// since its endpoint may be gone.
+func TestNobodyTries(t *testing.T) {
+	k, c := idle(0)
+	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Second, TrialConnections: 2,
+	})
+	b.Report(0, health.Reset, c.Now())
+	c.advance(time.Second)
+	if next := k.Step(); b.State() != health.HalfOpen || next != health.Never {
+		t.Errorf("%v, and the Keeper sleeps until %d", b.State(), next)
+	}
+	b.Begin()
+	b.Begin()
+	if next := k.Step(); next != c.Now()+int64(time.Second) {
+		t.Errorf("with all trials under way the Keeper sleeps until %d", next)
+	}
+}
+
+// TestCapsAreExact: several goroutines request more connections than the limits allow.
+func TestCapsAreExact(t *testing.T) {
+	k, _ := idle(0)
+	for _, cfg := range []health.BreakerConfig{{Connections: 100}, {Pending: 100}} {
+		b := health.NewBreaker(k, "pg", nil, &cfg)
+		for round := range 300 {
+			var granted atomic.Int64
+			together(4, func(int) {
+				for range 50 {
+					if _, r := b.Begin(); r == health.Granted {
+						granted.Add(1)
+					}
+				}
+			})
+			if granted.Load() != 100 {
+				t.Fatalf("round %d: %d connections were let through, want 100", round, granted.Load())
+			}
+			for range 100 {
+				b.End(false)
+			}
+		}
+	}
+}
+
+// TestOpensOnce: several goroutines reach the limit of failures at once.
+func TestOpensOnce(t *testing.T) {
+	k, c := idle(0)
+	for round := range 300 {
+		b := health.NewBreaker(k, "pg", new(target), &health.BreakerConfig{
+			FailurePercentage: 1, Window: time.Second, MinVolume: 4, Open: time.Hour, TrialConnections: 10,
+		})
+		together(4, func(int) {
+			for range 3 {
+				b.Report(0, health.Reset, c.Now())
+			}
+		})
+		if b.Opened() != 1 || b.State() != health.Open {
+			t.Fatalf("round %d: opened %d times", round, b.Opened())
+		}
+	}
+}
+
+// TestClosedAgainBeginsAnew: a breaker that closes counts neither earlier failures nor the
+// outcomes of connections that began before.
+func TestClosedAgainBeginsAnew(t *testing.T) {
+	k, c := idle(0)
+	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+		FailurePercentage: 50, Window: time.Hour, MinVolume: 2, Open: time.Second, TrialConnections: 1,
+	})
+	old, _ := b.Begin()
+	for range 2 {
+		b.Report(0, health.Reset, c.Now())
+	}
+	c.advance(time.Second)
+	k.Step()
+	trial, _ := b.Begin()
+	b.Report(trial, health.OK, c.Now())
+	for range 2 {
+		b.Report(old, health.Reset, c.Now())
+	}
+	fresh, _ := b.Begin()
+	for range 4 {
+		b.Reached()
+	}
+	if b.State() != health.Closed || b.Opened() != 1 {
+		t.Errorf("%v, opened %d times", b.State(), b.Opened())
+	}
+	for range 2 {
+		b.Report(fresh, health.Reset, c.Now())
+	}
+	if b.Opened() != 2 {
+		t.Error("two of four failures do not open it")
+	}
+}
+
+// TestSessionsThatLastCount: connections count as successes when they are reached, however
+// long they last, and as failures if they are reported so.
+func TestSessionsThatLastCount(t *testing.T) {
+	k, c := idle(0)
+	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+		FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Second, TrialConnections: 1,
+	})
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{
+		FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, BaseEjectionTime: time.Second, MaxEjectionTime: time.Second, MaxEjected: 1,
+	})
+	m := o.Add("a", new(target))
+	var permits []health.Permit
+	for range 20 { // each after an endpoint that refuses
+		first, _ := b.Begin()
+		b.Report(first, health.ConnectFailed, c.Now())
+		m.Report(health.ConnectFailed, c.Now())
+		b.End(false)
+		second, _ := b.Begin()
+		b.Reached()
+		m.Reached(c.Now())
+		permits = append(permits, second)
+	}
+	if _, ejected := m.Ejected(); b.State() != health.Closed || ejected {
+		t.Fatalf("%v, ejected %v, after half of the connections failed", b.State(), ejected)
+	}
+	c.advance(5 * time.Second)
+	for i, p := range permits[:4] {
+		if _, ejected := m.Ejected(); b.State() != health.Closed || ejected {
+			t.Fatalf("%v, ejected %v, after %d of 40 failed", b.State(), ejected, 20+i)
+		}
+		b.Report(p, health.Silent, c.Now())
+		m.Report(health.Silent, c.Now())
+		b.End(true)
+	}
+	if _, ejected := m.Ejected(); b.State() != health.Open || !ejected {
+		t.Errorf("%v, ejected %v, after 24 of 40 failed", b.State(), ejected)
+	}
+	if conns, _ := b.Load(); conns != 16 {
+		t.Errorf("%d connections are left, want 16", conns)
+	}
+}
+
+// TestSilentOnesAreInARow: being reached does not end the streak of an endpoint that sends
+// nothing afterwards, but ends a streak of failed connects.
+func TestSilentOnesAreInARow(t *testing.T) {
+	for _, test := range []struct {
+		out  health.Outcome
+		want bool
+	}{{health.Silent, true}, {health.Reset, true}, {health.ConnectFailed, false}} {
+		k, c := idle(0)
+		m := health.NewOutlierDetector(k, &health.OutlierConfig{
+			ConsecutiveFailures: 3, BaseEjectionTime: time.Second, MaxEjectionTime: time.Second, MaxEjected: 1,
+		}).Add("a", new(target))
+		for range 3 {
+			m.Reached(c.Now())
+			m.Report(test.out, c.Now())
+		}
+		if _, ejected := m.Ejected(); ejected != test.want {
+			t.Errorf("%v three times, each after it was reached: ejected %v", test.out, ejected)
+		}
+	}
+}
+
+// TestTriedWhenWell: an open breaker is notified, before its time is over, that an endpoint is
+// healthy again.
+func TestTriedWhenWell(t *testing.T) {
+	k, c := idle(0)
+	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Minute, TrialConnections: 2,
+	})
+	b.Recovered()
+	if b.State() != health.Closed || k.Transitions() != 0 {
+		t.Errorf("a closed one is %v", b.State())
+	}
+	b.Report(0, health.Reset, c.Now())
+	c.advance(40 * time.Second)
+	b.Recovered()
+	b.Recovered()
+	if b.State() != health.HalfOpen || k.Transitions() != 2 {
+		t.Errorf("an open one is %v after %d transitions", b.State(), k.Transitions())
+	}
+	var permits [2]health.Permit
+	for i := range permits {
+		permits[i], _ = b.Begin()
+	}
+	c.advance(20 * time.Second) // the end of its original open time
+	k.Step()
+	if _, r := b.Begin(); r != health.RefusedTrials {
+		t.Errorf("with its trials under way, not for long, another is %v", r)
+	}
+	for _, p := range permits {
+		b.Report(p, health.OK, c.Now())
+	}
+	if b.State() != health.Closed {
+		t.Errorf("after its trials it is %v", b.State())
+	}
+	b.Report(0, health.Reset, c.Now())
+	b.Recovered()
+	p, _ := b.Begin()
+	b.Report(p, health.Reset, c.Now())
+	if b.State() != health.Open {
+		t.Errorf("after a trial that failed it is %v", b.State())
+	}
+}

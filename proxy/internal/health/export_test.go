@@ -1,0 +1,89 @@
+package health
+
+import (
+	"math"
+	"time"
+)
+
+// A Window is a window.
+type Window = window
+
+func NewWindow(length time.Duration) *Window { return newWindow(length) }
+
+func (w *window) Add(now int64, failed bool)        { w.add(now, failed) }
+func (w *window) Sum(now int64) (ok, failed uint64) { return w.sum(now) }
+func (w *window) Width() int64                      { return w.width }
+func TooMany(ok, failed uint64, percent float64, vol int) bool {
+	return tooMany(ok, failed, percent, vol)
+}
+
+// Preset sets the counts of the slot of a time.
+func (w *window) Preset(now int64, ok, failed uint64) {
+	slot, turn := w.at(now)
+	slot.Store(turn | failed<<okBits | ok)
+}
+
+const (
+	Slots = slots
+	Full  = full
+	Never = never
+)
+
+// NewIdleKeeper returns a Scheduler without goroutines. Step runs the timers that are due, and
+// Told returns the reports since its last call.
+func NewIdleKeeper(cfg *SchedulerConfig) *Scheduler { return newScheduler(cfg) }
+
+func (k *Scheduler) Step() int64 { return k.step(k.cfg.Now()) }
+
+func (k *Scheduler) Told() []Transition {
+	k.notifier.mu.Lock()
+	defer k.notifier.mu.Unlock()
+	told := k.notifier.pending
+	k.notifier.pending = nil
+	return told
+}
+
+// NewIdleChecker returns a Checker without its goroutine: Step begins the probes that are due
+// and waits until they have ended.
+func NewIdleChecker(k *Scheduler, cfg *CheckerConfig) *Checker { return newChecker(k, cfg) }
+
+func (c *Checker) Step() int64 {
+	next := c.step(c.scheduler.cfg.Now())
+	c.ended.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) > 0 {
+		next = c.queue[0].due
+	}
+	return next
+}
+
+// Asleep reports whether the Checker sleeps for at least a minute.
+func (c *Checker) Asleep() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asleep > c.scheduler.cfg.Now()+int64(time.Minute)
+}
+
+// Asleep reports whether the Scheduler sleeps for at least a minute.
+func (k *Scheduler) Asleep() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asleep > k.cfg.Now()+int64(time.Minute)
+}
+
+func (cfg *UnansweredConfig) Probe() time.Duration { return cfg.probe() }
+
+// Suspicions returns how often an endpoint began to be suspected: its clients' questions alone
+// would have ejected it.
+func (u *Unanswered) Suspicions() int { return u.suspicions }
+
+// SetChance sets the bound of the probability to 1 in 10 to the digits.
+func (u *Unanswered) SetChance(digits float64) { u.chance = digits * math.Ln10 }
+
+// A Blame is a blame.
+type Blame = blame
+
+func (b *blame) Note(from Source)         { b.note(from) }
+func (b *blame) Worst() (Source, float64) { return b.worst() }
+func (b *blame) Forget()                  { b.forget() }

@@ -1,0 +1,172 @@
+package health
+
+import (
+	"fmt"
+	"math"
+)
+
+// A peerState is the state of a peer of a silent endpoint.
+type peerState uint8
+
+const (
+	peerIdle   peerState = iota // it gets next to no questions
+	peerWell                    // it answers as it used to
+	peerSilent                  // it is silent, too
+	peerSlow                    // it answers, but less often in time than it used to
+	peerStates
+)
+
+// peer returns the endpoint's state as a peer.
+func (r *record) peer(now int64) peerState {
+	all := r.recentSoon + r.recentLate
+	usual := total(r.late) / max(total(r.soon)+total(r.late), 1)
+	switch {
+	case r.asked() > 0 && now-r.heard > recently/2:
+		return peerSilent
+	case all < 2:
+		return peerIdle
+	case r.recentSoon >= 2 && r.recentLate <= all*(2*usual+0.1):
+		return peerWell
+	}
+	return peerSlow
+}
+
+// pasts are the pasts of all endpoints in a round. An endpoint with too little past of its own
+// is judged by them.
+type pasts struct {
+	// worst are, by question, the two endpoints that leave the most unanswered.
+	worst [questions][2]struct {
+		of     int
+		missed float64 // 0: there is none
+	}
+	known bool // at least one that is not ejected is known
+}
+
+// pastsOf goes through all endpoints once: an upstream may have 10,000.
+func pastsOf(all []Watched) *pasts {
+	p := new(pasts)
+	for i := range all {
+		r := &all[i].Answers.record
+		p.known = p.known || r.out == notEjected && r.known()
+		for k := range p.worst {
+			if r.soon[k]+r.late[k] < fewest {
+				continue
+			}
+			switch missed, w := r.missed(question(k)), &p.worst[k]; {
+			case missed > w[0].missed:
+				w[1] = w[0]
+				w[0].of, w[0].missed = i, missed
+			case missed > w[1].missed:
+				w[1].of, w[1].missed = i, missed
+			}
+		}
+	}
+	return p
+}
+
+// expect estimates, in this round, the probability that a question is not answered in time: by
+// the endpoint's past or, while that is too short, by its peers.
+func (r *record) expect(p *pasts, i int) {
+	r.informed = r.known()
+	for k := range r.odds {
+		r.odds[k] = r.missed(question(k))
+		if !r.informed {
+			r.odds[k] = r.missedByPeers(question(k), p, i)
+		}
+	}
+	r.informed = r.informed || p.known // p.known is then a peer's, not its own
+}
+
+// missedByPeers is the probability that a question is not answered in time, by those peers
+// that leave the most of their questions unanswered: the endpoint may be like these. The
+// endpoint's own answered and unanswered questions bound it.
+func (r *record) missedByPeers(k question, p *pasts, i int) float64 {
+	most := p.worst[k][0].missed
+	if p.worst[k][0].of == i {
+		most = p.worst[k][1].missed
+	}
+	if most == 0 {
+		return 1
+	}
+	if own := r.soon[k] + r.late[k]; own > 0 {
+		most = max(most, (r.late[k]+1)/(own+2))
+	}
+	return most
+}
+
+// closes reports whether the endpoint would close the connection of a probe if it were well.
+// It has done so itself or, while its past is too short, its peers have.
+func (r *record) closes(all []Watched, i int) bool {
+	if r.known() {
+		return r.ends == yes
+	}
+	any := false
+	for j := range all {
+		if p := &all[j].Answers.record; j != i && p.known() {
+			if p.ends == no {
+				return false
+			}
+			any = any || p.ends == yes
+		}
+	}
+	return any
+}
+
+// oneSource reports whether most unanswered questions of an endpoint may be those of one
+// source while others are served, by whichever endpoint.
+func oneSource(all []Watched, i int, now int64) bool {
+	from, part := all[i].Answers.belated.worst()
+	if from == UnsampledSource || part <= 0.75 {
+		return from == UnsampledSource
+	}
+	for j := range all {
+		if all[j].Judge != nil && all[j].Judge.servesOthers(from, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// waits reports whether clients that leave without an answer have waited for one: they did not
+// go on sending, as clients do that only send, and next to none of them left soon.
+func (r *record) waits(a *Answers) bool {
+	return r.pressed <= r.left/fewest && a.early.Load() <= r.left/fewest
+}
+
+// behaveOtherwise reports whether clients behave otherwise than those of answered peers: fewer
+// leave there, or after other times. Clients that do not need answers behave the same,
+// answered or not.
+func behaveOtherwise(r *record, all []Watched, i int) bool {
+	var mine, theirs lengthCounts
+	mine.add(&all[i].Answers.gaveUp)
+	var answered answerCounts
+	for j := range all {
+		if a := all[j].Answers; j != i && a.record.known() {
+			theirs.add(&a.ended)
+			answered.add(a)
+		}
+	}
+	n, left, stay := mine.total(), theirs.total(), answered.total()
+	if n < fewest || stay < learned {
+		return false
+	}
+	if 4*left/stay <= float64(r.left)/float64(r.asked()) {
+		return true
+	}
+	return left >= learned && mine.distance(&theirs) >= 0.75
+}
+
+// peersText describes how soon the other endpoints answer.
+func peersText(w *Watched, all []Watched) string {
+	var peers answerCounts
+	for i := range all {
+		if all[i].Answers != w.Answers {
+			peers.add(all[i].Answers)
+		}
+	}
+	took, part := peers.within(99)
+	if part == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; its peers answer %.1f %% within %v", math.Floor(part*10)/10, rounded(took))
+}

@@ -1,0 +1,291 @@
+package health_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/health"
+)
+
+// serve serves connections on loopback until the test ends, and returns its address.
+func serve(t *testing.T, handle func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, l, handle)
+	return l.Addr().String()
+}
+
+// answer returns a server that sends one answer after the first bytes.
+func answer(text string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = io.WriteString(c, text)
+	}
+}
+
+// wait keeps a connection silently until the client closes it.
+func wait(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+
+// probe makes a probe once.
+func probe(t *testing.T, cfg *health.ProbeConfig, timeout time.Duration) error {
+	t.Helper()
+	p, err := health.NewProbe(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	return p.Probe(ctx)
+}
+
+const brief = 100 * time.Millisecond // for those that end by it
+
+// TestProbes makes each kind of probe of good and of bad servers.
+func TestProbes(t *testing.T) {
+	pong := func(c net.Conn) {
+		got := make([]byte, 6)
+		if _, err := io.ReadFull(c, got); err == nil && string(got) == "PING\r\n" {
+			for _, part := range []string{"+P", "ON", "G\r\n"} { // split
+				_, _ = io.WriteString(c, part)
+			}
+		}
+		wait(c)
+	}
+	ping := health.ProbeConfig{Send: []byte("PING\r\n"), Expect: []byte("+PONG")}
+	get := health.ProbeConfig{HTTP: &health.HTTPProbe{}}
+	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: []byte("ready")}}
+	long := strings.Repeat("x", 100_000)
+	unknown := func(net.Conn) []byte { return []byte("PROXY UNKNOWN\r\n") }
+	over := make(chan struct{}) // closed to end the servers that do not close a connection
+	tests := map[string]struct {
+		address string
+		cfg     health.ProbeConfig
+		timeout time.Duration
+		err     string // "": the probe succeeds
+	}{
+		"tcp":                       {serve(t, wait), health.ProbeConfig{}, patient, ""},
+		"tcp refused":               {sockets.Refusing(t), health.ProbeConfig{}, patient, "connect: connection refused"},
+		"tcp silence":               {sockets.Silent(t), health.ProbeConfig{}, brief, "connect: i/o timeout"},
+		"exchange":                  {serve(t, pong), ping, patient, ""},
+		"exchange, another answer":  {serve(t, answer("-LOADING it is\r\n")), ping, patient, "the answer does not have what is expected: 16 bytes came, then it ended"},
+		"exchange, and waits":       {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) }), ping, brief, "the answer does not have what is expected: 9 bytes came, then nothing more: i/o timeout"},
+		"exchange, no answer":       {serve(t, func(net.Conn) {}), ping, patient, ""},
+		"exchange, silence":         {serve(t, wait), ping, brief, "read the answer: i/o timeout"},
+		"exchange, too much":        {serve(t, answer(long)), ping, patient, "the answer does not have what is expected: 16384 bytes came, more is not looked at"},
+		"greeting":                  {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n") }), health.ProbeConfig{Expect: []byte("220 ")}, patient, ""},
+		"http":                      {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n")), get, patient, ""},
+		"http, after an early hint": {serve(t, answer("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")), get, patient, ""},
+		"http, another status":      {serve(t, answer("HTTP/1.1 503 No\r\n\r\n")), get, patient, "status 503 instead of 200"},
+		"http, a redirect":          {serve(t, answer("HTTP/1.1 302 No\r\nLocation: /x\r\n\r\n")), get, patient, "status 302 instead of 200"},
+		"http, two good ones": {
+			serve(t, answer("HTTP/1.1 500 No\r\n\r\n")),
+			health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{200, 204}}},
+			patient, "status 500 instead of 200 or 204",
+		},
+		"http, body":              {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nI ready!")), body, patient, ""},
+		"http, chunked body":      {serve(t, answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nre\r\n3\r\nady\r\n0\r\n\r\n")), body, patient, ""},
+		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, patient, "status 200, but the body does not have what is expected: 3 bytes came, then it ended"},
+		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, patient, "status 200, but the body does not have what is expected: 65536 bytes came, more is not looked at"},
+		"http, no HTTP":           {serve(t, answer("+OK\r\n\r\n")), get, patient, "read the answer: what came is not HTTP"},
+		"http, nothing":           {serve(t, answer("")), get, patient, "read the answer: the connection ended before it was there"},
+		"http, header of no end":  {serve(t, answer("HTTP/1.1 200 OK\r\nX: "+long)), get, patient, "the answer's header is longer than 65536 bytes"},
+		"http, hints of no end":   {serve(t, answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 5000))), get, patient, "the answer's header is longer than 65536 bytes"},
+		"http, silence":           {serve(t, wait), get, brief, "read the answer: i/o timeout"},
+		"end":                     {serve(t, wait), health.ProbeConfig{End: true}, patient, ""},
+		"end, after a header":     {serve(t, wait), health.ProbeConfig{End: true, Preface: unknown}, patient, ""},
+		"end, a reset":            {serve(t, func(c net.Conn) { wait(c); _ = c.(*net.TCPConn).SetLinger(0) }), health.ProbeConfig{End: true}, patient, ""},
+		"end, a greeting":         {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n"); <-over }), health.ProbeConfig{End: true}, patient, ""},
+		"end, silence":            {serve(t, func(net.Conn) { <-over }), health.ProbeConfig{End: true}, brief, "wait for its end: i/o timeout"},
+		"tls to who speaks none":  {serve(t, answer("HTTP/1.1 400 Bad Request\r\n\r\n")), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, patient, "TLS handshake: tls: first record does not look like a TLS handshake"},
+		"tls to who says nothing": {serve(t, wait), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, brief, "TLS handshake: "},
+	}
+	t.Cleanup(func() { close(over) }) // before the servers end
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cfg := test.cfg
+			cfg.Address = test.address
+			err := probe(t, &cfg, test.timeout)
+			switch {
+			case name == "exchange, no answer": // an end of file or a reset, by chance
+				if err == nil {
+					t.Error("well without an answer")
+				}
+			case test.err == "" && err != nil:
+				t.Errorf("got %v", err)
+			case test.err != "" && (err == nil || !strings.HasPrefix(err.Error(), test.err)):
+				t.Errorf("got %v, want %s", err, test.err)
+			}
+			if err == nil {
+				return
+			}
+			if no := errors.Is(err, health.ErrAnswer); no != answersNo[name] {
+				t.Errorf("%v: that it is an answer is %v", err, no)
+			}
+		})
+	}
+}
+
+// answersNo are the cases of TestProbes with a bad answer.
+var answersNo = map[string]bool{
+	"exchange, another answer": true, "exchange, and waits": true, "exchange, too much": true,
+	"http, another status": true, "http, a redirect": true, "http, two good ones": true,
+	"http, another body": true, "http, long body": true, "http, no HTTP": true,
+	"http, header of no end": true, "http, hints of no end": true,
+}
+
+// TestProbeSays checks the bytes that a server receives.
+func TestProbeSays(t *testing.T) {
+	unix := filepath.Join(t.TempDir(), "s")
+	unknown := func(net.Conn) []byte { return []byte("PROXY UNKNOWN\r\n") }
+	for name, test := range map[string]struct {
+		cfg  health.ProbeConfig
+		want string
+	}{
+		"http": {
+			health.ProbeConfig{HTTP: &health.HTTPProbe{Path: "/primary?lag=1", Host: "db.example"}},
+			"GET /primary?lag=1 HTTP/1.1\r\nHost: db.example\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n",
+		},
+		"unix": {
+			health.ProbeConfig{Address: "unix:" + unix, HTTP: &health.HTTPProbe{}},
+			"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n",
+		},
+		"preface": {
+			health.ProbeConfig{Preface: unknown, Send: []byte("PING\r\n")},
+			"PROXY UNKNOWN\r\nPING\r\n",
+		},
+		"preface alone": {health.ProbeConfig{Preface: unknown}, "PROXY UNKNOWN\r\n"},
+		"tcp":           {health.ProbeConfig{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			network, address := "tcp", "127.0.0.1:0"
+			if test.cfg.Address != "" {
+				network, address = "unix", unix
+			}
+			l, err := net.Listen(network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan string, 1)
+			sockets.Serve(t, l, func(c net.Conn) {
+				buf := make([]byte, 4096)
+				n, _ := io.ReadFull(c, buf[:len(test.want)])
+				if test.cfg.HTTP != nil {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+				} else {
+					m, _ := io.ReadFull(c, buf[n:]) // to the end
+					n += m
+				}
+				got <- string(buf[:n])
+			})
+			cfg := test.cfg
+			if network == "tcp" {
+				_, port, _ := net.SplitHostPort(l.Addr().String())
+				cfg.Address = "127.0.0.1:1"
+				if _, err := fmt.Sscan(port, &cfg.Port); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := probe(t, &cfg, patient); err != nil {
+				t.Fatal(err)
+			}
+			if said := <-got; said != test.want {
+				t.Errorf("the server read %q, want %q", said, test.want)
+			}
+		})
+	}
+}
+
+// TestProbeTLS probes a TLS server by name, with and without verification.
+func TestProbeTLS(t *testing.T) {
+	var asked atomic.Value
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.TLS.ServerName)
+		_, _ = io.WriteString(w, "ready")
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	ask := func(c *tls.Config) error {
+		return probe(t, &health.ProbeConfig{
+			Address: server.Listener.Addr().String(), TLS: c, HTTP: &health.HTTPProbe{Body: []byte("ready")},
+		}, patient)
+	}
+	if err := ask(&tls.Config{RootCAs: roots, ServerName: "example.com"}); err != nil {
+		t.Error(err)
+	}
+	if err := ask(&tls.Config{InsecureSkipVerify: true, ServerName: "other.example"}); err != nil || asked.Load() != "other.example" {
+		t.Errorf("not verified: %v, asked for %v", err, asked.Load())
+	}
+	if err := ask(&tls.Config{RootCAs: roots, ServerName: "other.example"}); err == nil || !strings.Contains(err.Error(), "TLS handshake: tls: failed to verify") {
+		t.Errorf("of another name: %v", err)
+	}
+}
+
+// TestNewProbeSaysWhatIsWrong checks the messages for invalid configurations.
+func TestNewProbeSaysWhatIsWrong(t *testing.T) {
+	for want, cfg := range map[string]health.ProbeConfig{
+		`"10.0.0.1" is neither host:port nor unix:/path`: {Address: "10.0.0.1"},
+		"unix:/s has no port to be replaced by 80":       {Address: "unix:/s", Port: 80},
+		"or sends bytes, not both":                       {Address: "a:1", HTTP: &health.HTTPProbe{}, Expect: []byte("x")},
+		`"a b" is no path of a request`:                  {Address: "a:1", HTTP: &health.HTTPProbe{Path: "a b"}},
+		`"a\r\nX: y" is no host`:                         {Address: "a:1", HTTP: &health.HTTPProbe{Host: "a\r\nX: y"}},
+	} {
+		if p, err := health.NewProbe(&cfg); err == nil || !strings.Contains(err.Error(), want) || p != nil {
+			t.Errorf("%+v: %v, %v; want %s", cfg, p, err, want)
+		}
+	}
+}
+
+// TestProbesLeaveNothing makes many probes at once and cancels them; TestMain finds leaks.
+func TestProbesLeaveNothing(t *testing.T) {
+	k := health.NewScheduler(&health.SchedulerConfig{})
+	defer k.Close()
+	checker := health.NewChecker(k, nil)
+	mute := serve(t, wait)
+	for i := range 50 {
+		p, err := health.NewProbe(&health.ProbeConfig{Address: mute, Expect: []byte("x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checker.Watch(fmt.Sprint(i), new(target), &health.CheckConfig{
+			Probe: p, Interval: time.Millisecond, FastInterval: time.Millisecond, Timeout: time.Hour, Rise: 1, Fall: 1,
+		})
+	}
+	eventually(t, func() bool { return checker.Stats().Running == 50 })
+	checker.Close()
+}
+
+// TestExpectOverPieces finds the expected bytes wherever they are split.
+func TestExpectOverPieces(t *testing.T) {
+	text := bytes.Repeat([]byte("+"), 1021)
+	text = append(text, "+PONG"...)
+	for _, piece := range []int{1, 1022, 1024, 1026} {
+		address := serve(t, func(c net.Conn) {
+			for rest := text; len(rest) > 0; rest = rest[min(piece, len(rest)):] {
+				_, _ = c.Write(rest[:min(piece, len(rest))])
+			}
+			wait(c)
+		})
+		if err := probe(t, &health.ProbeConfig{Address: address, Expect: []byte("+PONG")}, patient); err != nil {
+			t.Errorf("in pieces of %d: %v", piece, err)
+		}
+	}
+}

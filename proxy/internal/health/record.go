@@ -1,0 +1,282 @@
+package health
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// A record is the state of an endpoint in an [Unanswered]. It belongs to the caller of Round.
+type record struct {
+	heard  int64 // Answers.heard in the last round
+	alive  bool  // heard was later than in the round before
+	rounds int   // in which alive was true
+
+	// Questions of the past, answered in time or not. Those since the endpoint's last answer
+	// are held back until the next one. So a silence does not count as usual while it is
+	// judged.
+	soon, late [questions]float64
+	heldSoon   [questions]float64
+	heldLate   [questions]float64
+	// The same of the last seconds; a question's weight is halved after recently.
+	recentSoon, recentLate float64
+
+	fresh   [questions]int64 // see tallied; of this round
+	left    int64            // clients that have given up since heard
+	pressed int64            // see Answers; since heard
+	since   int64            // clock: the first unanswered question since heard; 0: there is none
+
+	// odds are the probabilities, by the past or by peers, that a question is not answered in
+	// time. informed says that there is enough evidence to know them.
+	odds     [questions]float64
+	informed bool
+
+	ends    answerOf // the result of a probe while it was well
+	asking  *asking  // the probe in progress; nil: there is none
+	control *asking  // a peer's, for comparison; nil: none is needed
+	lone    bool     // there is no control, though no peer gets questions: the probe ejects no endpoint
+	nextAsk int64    // clock: no probe before it
+	wait    int64    // between two probes; 0: none was answered since heard
+	again   int64    // clock: no ejection before it, since max_ejected had no room
+	out     reason   // of its ejection
+
+	suspected bool    // since heard
+	silence   silence // if there is evidence
+	usual     float64 // mean of recentSoon and recentLate
+	drift     drift   // of answers towards late ones, if UnansweredConfig.Within is set
+}
+
+// A reason is the reason of an ejection.
+type reason uint8
+
+const (
+	notEjected  reason = iota
+	standsStill        // until it answers a client or a probe
+	givenUp            // until it answers a client, or for a time
+	slow               // for a time
+	lasting            // not ejected: its silence has lasted for mute
+)
+
+// recently and patient are in nanoseconds. patient is the time until the next try of an
+// ejection for which max_ejected had no room.
+const recently, patient = 2e9, 5e9
+
+// take reads the counts since the round before, gap ago. If drifts is set it looks for a
+// drift.
+func (r *record) take(a *Answers, now, gap int64, drifts bool) {
+	heard, patience := a.heard.Load(), max(a.patience.Load(), 1)
+	r.alive = heard > r.heard
+	r.heard, r.drift.fresh = heard, false
+	fade := math.Exp2(-float64(gap) / recently)
+	r.recentSoon *= fade
+	r.recentLate *= fade
+	unanswered := int64(0)
+	for k := range a.kinds {
+		soon, late, waiting := a.kinds[k].soon.Swap(0), a.kinds[k].late.Swap(0), a.kinds[k].waiting.Swap(0)
+		r.fresh[k] = a.kinds[k].fresh.Swap(0)
+		r.heldSoon[k] += float64(soon)
+		// A question that stays unanswered counts once more for each further patience.
+		r.heldLate[k] += float64(late) + float64(waiting)*float64(gap)/float64(patience)
+		r.recentSoon += float64(soon)
+		r.recentLate += float64(late)
+		if question(k) != greeting {
+			unanswered += late + waiting
+			if drifts {
+				r.drift.add(float64(soon), float64(late), r.missed(question(k)))
+			}
+		}
+	}
+	a.waiting.Store(unanswered)
+	a.longest.Store(a.first.Swap(0))
+	r.pressed += a.pressed.Swap(0)
+	r.left = a.left.Load() + a.leaving.Swap(0)
+	if a.refused.Swap(false) {
+		*r = record{alive: r.alive, out: r.out, silence: r.silence}
+		r.silence.refused = true
+		r.restart(a, now)
+	}
+	steady := r.drift.settle(now)
+	if steady && (r.alive || r.known()) {
+		a.belated.forget()
+	}
+	if r.alive {
+		r.commit(steady)
+		r.forgive(a)
+	}
+}
+
+// date sets the time since which clients have waited; the first has waited for oldest.
+func (r *record) date(now, oldest int64) {
+	switch {
+	case r.waiters() == 0:
+		r.since = 0
+	case r.since == 0:
+		r.since = max(now-oldest, r.heard)
+	}
+}
+
+// busy reports whether there is anything to judge.
+func (r *record) busy() bool {
+	return r.alive || r.informed && r.asked() > 0 || r.out != notEjected || r.asking != nil || r.silence.reason != notEjected
+}
+
+// commit adds the questions that were held back to the past. It drops those of an ejection.
+// While there is a drift it holds them back for longer.
+func (r *record) commit(steady bool) {
+	r.rounds++
+	r.usual += (r.recentSoon + r.recentLate - r.usual) / float64(min(r.rounds, 100))
+	if !steady && r.out == notEjected {
+		return
+	}
+	for k := range r.soon {
+		if r.out != notEjected {
+			break
+		}
+		r.soon[k] += r.heldSoon[k]
+		r.late[k] += r.heldLate[k]
+		if r.soon[k]+r.late[k] > memory {
+			r.soon[k] /= 2
+			r.late[k] /= 2
+		}
+	}
+	r.heldSoon, r.heldLate = [questions]float64{}, [questions]float64{}
+}
+
+// forgive resets the clients that have given up.
+func (r *record) forgive(a *Answers) {
+	a.left.Store(0)
+	a.early.Store(0)
+	a.gaveUp.forget()
+	a.leavers.forget()
+	r.left, r.pressed, r.since = 0, 0, 0
+}
+
+// restart begins the silence now, and drops the questions that were held back.
+func (r *record) restart(a *Answers, now int64) {
+	a.hear(now)
+	r.heard = a.heard.Load()
+	r.heldSoon, r.heldLate = [questions]float64{}, [questions]float64{}
+	r.fresh, r.drift = [questions]int64{}, drift{}
+	a.belated.forget()
+	r.forgive(a)
+}
+
+// excuse subtracts from the silence a time in which this process may have stood still.
+func (r *record) excuse(a *Answers, now, gap int64) {
+	a.hear(min(r.heard+gap, now))
+	r.heard = a.heard.Load()
+}
+
+// missed is the probability, by the past, that a question is not answered in time; 1 for a kind
+// of which too few were answered in time.
+func (r *record) missed(k question) float64 {
+	if r.soon[k] < fewest {
+		return 1
+	}
+	return (r.late[k] + 1) / (r.soon[k] + r.late[k] + 2)
+}
+
+// known reports whether the past is long enough to judge by.
+func (r *record) known() bool {
+	return total(r.soon) >= learned && r.rounds >= learnedRounds
+}
+
+// waiters returns the number of asked that should have been answered.
+func (r *record) waiters() int64 {
+	n := r.left
+	for k := range r.fresh {
+		if r.odds[k] < 0.9 {
+			n += r.fresh[k]
+		}
+	}
+	return n
+}
+
+// asked returns the number of questions since heard that are unanswered, or were given up.
+func (r *record) asked() int64 { return total(r.fresh) + r.left }
+
+func total[N int64 | float64](of [questions]N) (sum N) {
+	for _, n := range of {
+		sum += n
+	}
+	return sum
+}
+
+// conclusive reports whether asked are so many that their probability is below e to the -chance.
+func (r *record) conclusive(chance float64) bool {
+	weight := -float64(r.left) * math.Log(r.odds[firstQuestion])
+	for k, n := range r.fresh {
+		weight -= float64(n) * math.Log(r.odds[k])
+	}
+	return r.informed && r.asked() >= fewest && weight >= chance
+}
+
+// unansweredFor returns for how long clients have waited in vain.
+func (r *record) unansweredFor(now int64) int64 {
+	if r.since == 0 {
+		return 0
+	}
+	return now - r.since
+}
+
+// givenUp reports whether a third of the clients that have asked have given up. If others are
+// served, they must be of more than one source. If the endpoint has a past, much fewer
+// questions than usual are no evidence: they may be of another kind of clients. If it has
+// none, it is compared with its peers.
+func (r *record) givenUp(cfg *UnansweredConfig, all []Watched, i int, now int64) bool {
+	w, expected := &all[i], r.usual*math.Ln2/recently*float64(now-r.heard)
+	switch {
+	case r.left < fewest, r.left < r.asked()/3, r.odds[firstQuestion] > 0.05:
+		return false
+	case !r.known():
+		return !cfg.BySource && r.waits(w.Answers) && behaveOtherwise(r, all, i)
+	}
+	return float64(r.asked()) >= expected/8 && !w.Answers.leavers.oneSource(w.Judge, now)
+}
+
+// acquit ends a suspicion, and drops its probes.
+func (r *record) acquit() {
+	if r.ends == yes || !r.known() {
+		r.asking, r.control = nil, nil
+	}
+	if r.alive {
+		r.wait = 0
+	}
+}
+
+// eject ejects the endpoint if max_ejected has room.
+func (r *record) eject(now int64, w *Watched, why reason, cause string) {
+	r.again = now + patient
+	if w.Judge.Eject(now, cause, why == standsStill) {
+		r.out = why
+	}
+}
+
+// back ends an ejection.
+func (r *record) back(a *Answers, now int64) {
+	r.restart(a, now)
+	r.out, r.asking, r.control, r.wait = notEjected, nil, nil, 0
+	if !r.silence.reported {
+		r.silence = silence{}
+	}
+}
+
+// rounded rounds to two or three digits.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond)
+	case d >= 100*time.Microsecond:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d
+}
+
+// silenceText returns the cause of an ejection because of silence.
+func (r *record) silenceText(now int64, w *Watched, all []Watched, and string) string {
+	n, since, never := r.waiters(), time.Duration(r.unansweredFor(now)).Round(100*time.Millisecond), ""
+	if !r.known() {
+		never = ", and nobody before them"
+	}
+	return fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v%s%s; %s", n, n, since, never, peersText(w, all), and)
+}

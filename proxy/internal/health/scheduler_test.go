@@ -1,0 +1,123 @@
+package health_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+)
+
+// TestKeeperKeepsTime: ejections end and breakers change by themselves, while the Tell
+// function is blocked.
+func TestKeeperKeepsTime(t *testing.T) {
+	start := time.Now()
+	now := func() int64 { return int64(time.Since(start)) }
+	told, goOn := make(chan health.Transition), make(chan struct{})
+	k := health.NewScheduler(&health.SchedulerConfig{Now: now, Report: func(tr health.Transition) {
+		told <- tr
+		<-goOn
+	}})
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{
+		ConsecutiveFailures: 1, BaseEjectionTime: 2 * time.Millisecond, MaxEjectionTime: time.Second, MaxEjected: 1,
+	})
+	long, short := new(target), new(target)
+	b := health.NewBreaker(k, "pg", long, &health.BreakerConfig{
+		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: 20 * time.Millisecond, TrialConnections: 1,
+	})
+	b.Report(0, health.Silent, now())
+	o.Add("a", short).Report(health.Silent, now())
+	first := <-told
+	eventually(t, func() bool { return !short.ejected.Load() && short.told.Load() == 2 })
+	eventually(t, func() bool { return b.State() == health.HalfOpen })
+	if first.Subject != "pg" || first.State != "open" || first.Cause != "1 of 1 connections failed, the last: silent after the connect" {
+		t.Errorf("told %+v", first)
+	}
+	close(goOn)
+	var states []string
+	for range 3 {
+		states = append(states, (<-told).State)
+	}
+	if want := "[ejected returned half-open]"; fmt.Sprint(states) != want {
+		t.Errorf("then told %v, want %v", states, want)
+	}
+	k.Close()
+	o.Add("b", short).Report(health.Silent, now()) // is not reported any more
+}
+
+// TestNothingAllocates: reports of connections allocate nothing.
+func TestNothingAllocates(t *testing.T) {
+	k, c := idle(0)
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{
+		ConsecutiveFailures: 5, FailurePercentage: 90, Window: time.Second, MinVolume: 1 << 20, BaseEjectionTime: time.Second, MaxEjectionTime: time.Minute, MaxEjected: 1,
+	})
+	m := o.Add("a", new(target))
+	full := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 1}).Add("a", new(target))
+	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+		FailurePercentage: 60, Window: time.Second, MinVolume: 1 << 20, Open: time.Second, TrialConnections: 1, Connections: 100, Pending: 10,
+	})
+	budget := health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 0.5, Floor: 1, Window: time.Second})
+	outcomes := []health.Outcome{health.OK, health.Silent, health.OK, health.ConnectFailed, health.Reset}
+	i := 0
+	if n := testing.AllocsPerRun(1000, func() {
+		now, out := c.advance(time.Millisecond), outcomes[i%len(outcomes)]
+		i++
+		budget.Began(now)
+		p, _ := b.Begin()
+		b.Reached()
+		m.Reached(now)
+		m.Report(out, now)
+		full.Report(out, now)
+		b.Report(p, out, now)
+		b.End(true)
+		budget.Retry(now)
+	}); n != 0 {
+		t.Errorf("%v allocations for a connection", n)
+	}
+	if m.Ejections() != 0 || b.State() != health.Closed || budget.Denied() == 0 {
+		t.Error("the connections came to something else than they were to")
+	}
+}
+
+func BenchmarkConnection(b *testing.B) {
+	k, c := idle(0)
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 5, BaseEjectionTime: time.Second, MaxEjectionTime: time.Minute, MaxEjected: 1})
+	member := o.Add("a", new(target))
+	cfg := health.BreakerConfig{FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Second, TrialConnections: 1}
+	upstream, endpoint := health.NewBreaker(k, "pg", nil, &cfg), health.NewBreaker(k, "a", nil, &cfg)
+	budget := health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 0.2, Floor: 1, Window: 10 * time.Second})
+	now := c.Now()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			budget.Began(now)
+			p, _ := upstream.Begin()
+			q, _ := endpoint.Begin()
+			upstream.Reached()
+			endpoint.Reached()
+			member.Reached(now)
+			member.Report(health.OK, now)
+			upstream.Report(p, health.OK, now)
+			endpoint.Report(q, health.OK, now)
+			upstream.End(true)
+			endpoint.End(true)
+		}
+	})
+}
+
+// TestKeeperWakes: the Scheduler sleeps for an hour, and a timer is due before that.
+func TestKeeperWakes(t *testing.T) {
+	k := health.NewScheduler(&health.SchedulerConfig{})
+	defer k.Close()
+	open := func(d time.Duration) *health.Breaker {
+		b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+			FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: d, TrialConnections: 1,
+		})
+		b.Report(0, health.Silent, 0)
+		return b
+	}
+	open(time.Hour)
+	eventually(t, k.Asleep)
+	b := open(time.Millisecond)
+	eventually(t, func() bool { return b.State() == health.HalfOpen })
+}

@@ -1,0 +1,325 @@
+package health
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// sources records, for a sample of connections, the outcomes by source, so that a verdict can
+// be checked without the source that has failed most: the rest is the verdict of the others.
+// The zero value is ready, and empty until an outcome is recorded.
+//
+// In all methods, span is the time for which an outcome counts.
+type sources struct{ book atomic.Pointer[samples] }
+
+// samples is the record itself. Its memory is bounded in any case.
+type samples struct {
+	doubted atomic.Int64 // the time after the last failure that may be a client's doing; 0: never
+
+	mu     sync.Mutex  // for as long as it takes to record an outcome; reports that would have to wait are dropped
+	served [2]lastSeen // two different sources, the latest first
+	table  *table      // nil: nothing of the sample has failed within span
+}
+
+// A lastSeen is the time at which a source was last sent a first byte.
+type lastSeen struct {
+	from Source
+	at   int64
+}
+
+// tableSize is the number of sources that have an entry; those that fail most have one,
+// however many others come.
+const tableSize = 8
+
+// A table counts in turns of a third of a span. The last four of them count: they include all
+// that a window of that length counts.
+type table struct {
+	width  int64 // of a turn
+	turn   int64
+	failed int64         // time of the last failure
+	total  tally         // of all sources and of NoSource
+	blind  [turns]uint32 // failures of UnsampledSource that may be clients' doing
+	entry  [tableSize]entry
+}
+
+const turns = 4
+
+// sparse is the largest number of failures of UnsampledSource for each of the sample. Beyond
+// that the sample does not show their sources.
+const sparse = 8
+
+type entry struct {
+	from Source // UnsampledSource: it is free
+	tally
+}
+
+// A tally counts the outcomes of connections, in this turn and those before. row counts the
+// failures that may be clients' doing since a client was last served.
+type tally struct {
+	ok, failed [turns]uint32
+	row        uint32
+}
+
+func (t *tally) sum() (ok, failed uint32) { return sum(&t.ok), sum(&t.failed) }
+
+func sum(n *[turns]uint32) (all uint32) {
+	for i := range n {
+		all += n[i]
+	}
+	return all
+}
+
+func (t *tally) next() {
+	shift(&t.ok)
+	shift(&t.failed)
+}
+
+// shift begins another turn.
+func shift(n *[turns]uint32) {
+	copy(n[1:], n[:turns-1])
+	n[0] = 0
+}
+
+// note records the outcome of a connection. An OK must be of an endpoint that has sent
+// something.
+func (s *sources) note(from Source, o Outcome, now, span int64) {
+	doubt := from.doubts(o)
+	if o == Unknown || from == UnsampledSource && !doubt {
+		return
+	}
+	b := s.open()
+	if doubt {
+		b.doubted.Store(now + 1)
+	}
+	if !b.mu.TryLock() {
+		return
+	}
+	defer b.mu.Unlock()
+	switch {
+	case from == UnsampledSource:
+		if t := b.at(now, span); t != nil {
+			t.blind[0]++
+		}
+	case o.Failed():
+		b.fail(from, doubt, now, span)
+	default:
+		b.serve(from, now, span)
+	}
+}
+
+// heard records that a client was sent a first byte; its connection is recorded when it ends.
+func (s *sources) heard(from Source, now int64) {
+	if b := s.open(); from != UnsampledSource && b.mu.TryLock() {
+		b.see(from, now)
+		b.mu.Unlock()
+	}
+}
+
+func (s *sources) open() *samples {
+	if b := s.book.Load(); b != nil {
+		return b
+	}
+	s.book.CompareAndSwap(nil, new(samples))
+	return s.book.Load()
+}
+
+// see records that a source was served. The samples are locked.
+func (b *samples) see(from Source, now int64) {
+	if b.served[0].from != from {
+		b.served[1] = b.served[0]
+	}
+	b.served[0] = lastSeen{from, now}
+}
+
+// serve records a connection that succeeded. The samples are locked.
+func (b *samples) serve(from Source, now, span int64) {
+	b.see(from, now)
+	t := b.at(now, span)
+	if t == nil {
+		return
+	}
+	t.total.ok[0]++
+	t.total.row = 0
+	for i := range t.entry {
+		t.entry[i].row = 0
+	}
+	if e := t.find(from, false); e != nil {
+		e.ok[0]++
+	}
+}
+
+// fail records a connection that failed. The samples are locked.
+func (b *samples) fail(from Source, doubt bool, now, span int64) {
+	t := b.at(now, span)
+	if t == nil {
+		t = &table{width: turnWidth(span), turn: now / turnWidth(span)}
+		b.table = t
+	}
+	t.failed = now
+	t.total.failed[0]++
+	if doubt {
+		e := t.find(from, true)
+		e.failed[0]++
+		e.row++
+		t.total.row++
+	}
+}
+
+func turnWidth(span int64) int64 { return max(span/(turns-1), 1) }
+
+func (g *lastSeen) within(now, span int64) bool { return g.from != UnsampledSource && now-g.at < span }
+
+// at returns the table, advanced to a time; nil if there is nothing in it. The samples are
+// locked.
+func (b *samples) at(now, span int64) *table {
+	t := b.table
+	if t == nil || now-t.failed >= span || t.width != turnWidth(span) {
+		b.table = nil
+		return nil
+	}
+	for turn := now / t.width; t.turn < turn; t.turn = max(t.turn+1, turn-turns) {
+		t.total.next()
+		shift(&t.blind)
+		for i := range t.entry {
+			t.entry[i].next()
+		}
+	}
+	return t
+}
+
+// find returns the entry of a source. If it has none, it gets a free one or, if must is set,
+// that of the source which has failed least.
+func (t *table) find(from Source, must bool) *entry {
+	least := &t.entry[0]
+	for i := range t.entry {
+		e := &t.entry[i]
+		if e.from == from {
+			return e
+		}
+		if e.less(least) {
+			least = e
+		}
+	}
+	if !must && least.from != UnsampledSource {
+		return nil
+	}
+	*least = entry{from: from}
+	return least
+}
+
+// less reports whether an entry matters less than another one.
+func (e *entry) less(than *entry) bool {
+	if e.from == UnsampledSource || than.from == UnsampledSource {
+		return e.from == UnsampledSource && than.from != UnsampledSource
+	}
+	_, a := e.sum()
+	_, b := than.sum()
+	return a < b
+}
+
+// streakOfOne reports whether a streak of failures would be shorter than need without those of
+// one source, while others are served. sure is the number of those that no client can have
+// caused.
+func (s *sources) streakOfOne(sure, need int32, now, span int64) bool {
+	b := s.suspects(now, span)
+	if b == nil {
+		return false
+	}
+	defer b.mu.Unlock()
+	t := b.at(now, span)
+	worst, served := b.worst(t, now, span, func(e *entry) uint32 { return e.row })
+	switch {
+	case !served:
+		return false
+	case worst == nil: // their source is not known yet
+		return true
+	}
+	return int64(t.total.row-worst.row)+int64(sure) < int64(need)
+}
+
+// shareOfOne reports whether the part of the connections that fail would be less than
+// percent without those of one source, while others are served.
+func (s *sources) shareOfOne(percent float64, now, span int64) bool {
+	b := s.suspects(now, span)
+	if b == nil {
+		return false
+	}
+	defer b.mu.Unlock()
+	t := b.at(now, span)
+	worst, served := b.worst(t, now, span, func(e *entry) uint32 { _, n := e.sum(); return n })
+	switch {
+	case !served:
+		return false
+	case worst == nil:
+		return true
+	}
+	ok, failed := t.total.sum()
+	itsOK, itsFailed := worst.sum()
+	ok, failed = max(ok-min(itsOK, ok), 1), failed-itsFailed // the one that was served may be older than the table
+	return float64(failed)*100 < percent*float64(ok+failed)
+}
+
+// suspects returns the samples, locked; nil if no failure may be a client's doing.
+func (s *sources) suspects(now, span int64) *samples {
+	b := s.book.Load()
+	if b == nil {
+		return nil
+	}
+	if at := b.doubted.Load(); at == 0 || now-(at-1) >= span {
+		return nil
+	}
+	b.mu.Lock()
+	return b
+}
+
+// worst returns the entry with the most failures as counted by failures, nil if that is not
+// known. served reports whether another source was served. The samples are locked; t may be
+// nil.
+func (b *samples) worst(t *table, now, span int64, failures func(*entry) uint32) (worst *entry, served bool) {
+	all := uint32(0)
+	if t != nil {
+		for i := range t.entry {
+			e := &t.entry[i]
+			n := failures(e)
+			if all += n; n > 0 && (worst == nil || n > failures(worst)) {
+				worst = e
+			}
+		}
+	}
+	if worst == nil || sum(&t.blind) > sparse*all {
+		return nil, b.others(UnsampledSource, now, span)
+	}
+	return worst, b.others(worst.from, now, span)
+}
+
+// others reports whether a source other than from was served. The samples are locked.
+func (b *samples) others(from Source, now, span int64) bool {
+	for i := range b.served {
+		if g := &b.served[i]; g.from != from && g.within(now, span) {
+			return true
+		}
+	}
+	return false
+}
+
+// spares reports whether a failure is to be ignored where it alone would decide: it may be its
+// client's doing, and others are served.
+func (s *sources) spares(from Source, o Outcome, now, span int64) bool {
+	b := s.book.Load()
+	if b == nil || !from.doubts(o) {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.others(from, now, span)
+}
+
+// forget resets the failures, but not the sources served.
+func (s *sources) forget() {
+	if b := s.book.Load(); b != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.table = nil
+		b.doubted.Store(0)
+	}
+}

@@ -1,0 +1,182 @@
+package health
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// slots is the number of parts of a window. Its counts are those of the last nine to ten
+// tenths of its length.
+const slots = 10
+
+// A window counts the successes and failures of the last time. It is safe for concurrent use,
+// and no goroutine waits for another.
+//
+// A slot is one word, so that it is begun anew and added to without a count being lost or
+// counted twice: 16 bits for the turn of the window to which it belongs, 24 bits for each
+// count. Turns repeat after 65,536 windows. If a window is not used for exactly that long, its
+// counts are that old.
+type window struct {
+	width  int64        // of a slot, in nanoseconds
+	failed atomic.Int64 // the slot time of the last failure, plus one
+	slot   [slots]atomic.Uint64
+}
+
+const (
+	okBits   = 24
+	okOne    = 1
+	failOne  = 1 << okBits
+	countMax = 1<<okBits - 1
+	turnAt   = 2 * okBits
+
+	// full is the count from which a slot's counts are both halved, which keeps their ratio.
+	// There is room above it for all goroutines that add before they notice.
+	full = countMax / 2
+
+	// maxVolume is the largest usable volume: that of one slot that was just halved.
+	maxVolume = full / 2
+)
+
+func newWindow(length time.Duration) *window { return &window{width: slotWidth(length)} }
+
+// slotWidth returns the width of a slot of a window of that length.
+func slotWidth(length time.Duration) int64 { return max(int64(length)/slots, 1) }
+
+// at returns the slot of a time, and the turn it has to be of.
+func (w *window) at(now int64) (*atomic.Uint64, uint64) {
+	epoch := uint64(now) / uint64(w.width)
+	return &w.slot[epoch%slots], epoch / slots << turnAt
+}
+
+// add counts one.
+func (w *window) add(now int64, failed bool) {
+	one := uint64(okOne)
+	if failed {
+		one = failOne
+		w.note(now)
+	}
+	slot, turn := w.at(now)
+	for {
+		old := slot.Load()
+		switch {
+		case old>>turnAt != turn>>turnAt:
+			if slot.CompareAndSwap(old, turn|one) {
+				return
+			}
+		case old&countMax >= full || old>>okBits&countMax >= full:
+			slot.CompareAndSwap(old, halved(old))
+		default:
+			// If another goroutine begins the slot anew meanwhile, this one is counted there:
+			// it is of that time as much as of the one before.
+			slot.Add(one)
+			return
+		}
+	}
+}
+
+// note records a failure.
+func (w *window) note(now int64) {
+	if epoch := now/w.width + 1; w.failed.Load() != epoch {
+		w.failed.Store(epoch)
+	}
+}
+
+// reverse turns the latest success into a failure. If there is none any more, it adds a
+// failure.
+func (w *window) reverse(now int64) {
+	w.note(now)
+	epoch := uint64(now) / uint64(w.width)
+	for i := range uint64(slots) {
+		e := epoch - i
+		slot := &w.slot[e%slots]
+		for word := slot.Load(); word>>turnAt == e/slots<<turnAt>>turnAt && word&countMax > 0; word = slot.Load() {
+			if slot.CompareAndSwap(word, word-okOne+failOne) {
+				return
+			}
+		}
+	}
+	w.add(now, true)
+}
+
+// forgive removes the latest failure, if there is one.
+func (w *window) forgive(now int64) {
+	epoch := uint64(now) / uint64(w.width)
+	for i := range uint64(slots) {
+		e := epoch - i
+		slot := &w.slot[e%slots]
+		for word := slot.Load(); word>>turnAt == e/slots<<turnAt>>turnAt && word>>okBits&countMax > 0; word = slot.Load() {
+			if slot.CompareAndSwap(word, word-failOne) {
+				return
+			}
+		}
+	}
+}
+
+// addFailed counts a failure if allow agrees, given the present counts. If there is room for
+// only one, it is not granted to two concurrent calls of the same slot.
+func (w *window) addFailed(now int64, allow func(ok, failed uint64) bool) bool {
+	slot, turn := w.at(now)
+	for {
+		old := slot.Load()
+		if !allow(w.sum(now)) {
+			return false
+		}
+		next := old + failOne
+		switch {
+		case old>>turnAt != turn>>turnAt:
+			next = turn | failOne
+		case old>>okBits&countMax >= full:
+			next = halved(old) + failOne
+		}
+		if slot.CompareAndSwap(old, next) {
+			return true
+		}
+	}
+}
+
+// halved halves both counts.
+func halved(word uint64) uint64 {
+	ok, failed := word&countMax/2, word>>okBits&countMax/2
+	return word>>turnAt<<turnAt | failed<<okBits | ok
+}
+
+// well reports whether nothing failed within the window, which is known without a sum.
+func (w *window) well(now int64) bool { return now/w.width+1-w.failed.Load() >= slots }
+
+// sum returns the counts.
+func (w *window) sum(now int64) (ok, failed uint64) {
+	epoch := uint64(now) / uint64(w.width)
+	for i := range uint64(slots) {
+		e := epoch - i
+		word := w.slot[e%slots].Load()
+		if word>>turnAt == e/slots<<turnAt>>turnAt {
+			ok += word & countMax
+			failed += word >> okBits & countMax
+		}
+	}
+	return ok, failed
+}
+
+// clear resets all counts.
+func (w *window) clear() {
+	for i := range w.slot {
+		w.slot[i].Store(0)
+	}
+}
+
+// tooMany is the function tooMany for the window's counts.
+func (w *window) tooMany(now int64, percent float64, volume int) (ok, failed uint64, yes bool) {
+	if w.well(now) {
+		return 0, 0, false
+	}
+	ok, failed = w.sum(now)
+	return ok, failed, tooMany(ok, failed, percent, volume)
+}
+
+// tooMany reports whether the part of failures is percent or more, among volume or more; 0
+// percent never is.
+func tooMany(ok, failed uint64, percent float64, volume int) bool {
+	total := ok + failed
+	return percent > 0 && failed > 0 && total >= min(uint64(max(volume, 1)), maxVolume) &&
+		float64(failed)*100 >= percent*float64(total)
+}

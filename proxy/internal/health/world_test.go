@@ -1,0 +1,409 @@
+package health_test
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/relay"
+)
+
+// A world is a model of the clients and endpoints of an upstream on a clock of its own, with
+// an Unanswered that judges the endpoints: everything but the bytes.
+type world struct {
+	*rand.Rand
+	clock     *clock
+	keeper    *health.Scheduler
+	outlier   *health.OutlierDetector
+	judge     *health.Unanswered
+	cfg       health.UnansweredConfig
+	endpoints []*server
+	events    events
+	sessions  int // ever
+	turn      int
+	period    time.Duration // between two rounds
+	stall     time.Duration // delay of the next one
+	last      int64         // clock, of the last one
+	blind     int64         // clock, until when this process is stopped
+}
+
+// A server is an endpoint.
+type server struct {
+	world   *world
+	target  target
+	answers health.Answers
+	member  *health.Monitor
+	live    []*session
+
+	frozen  int64 // clock, until when it is stopped
+	hung    int64 // clock, until when it answers no client, but ends sessions that a client has ended
+	held    []func()
+	deaf    bool // it never closes a connection that was half-closed
+	slow    bool // it answers late
+	refuses bool
+	absent  bool // it gets no clients yet
+	times   int  // that it was ejected
+}
+
+// A session is a client at an endpoint, as package relay sees it.
+type session struct {
+	*server
+	began        int64
+	at           int // in live; negative: it is over
+	moved        int64
+	last         relay.Side
+	saidA, saidB bool
+	spoke, known bool
+	asking       bool
+	asked        int64
+	sentA        bool
+	ended        bool // by the client, and not by the endpoint yet
+	source       health.Source
+}
+
+type event struct {
+	at  int64
+	seq int
+	do  func()
+}
+
+type events struct {
+	list []event
+	seq  int
+}
+
+func (e *events) Len() int { return len(e.list) }
+func (e *events) Less(i, j int) bool {
+	a, b := &e.list[i], &e.list[j]
+	return a.at < b.at || a.at == b.at && a.seq < b.seq
+}
+func (e *events) Swap(i, j int) { e.list[i], e.list[j] = e.list[j], e.list[i] }
+func (e *events) Push(x any)    { e.list = append(e.list, x.(event)) }
+func (e *events) Pop() any {
+	last := len(e.list) - 1
+	x := e.list[last]
+	e.list[last] = event{}
+	e.list = e.list[:last]
+	return x
+}
+
+func newWorld(seed uint64, endpoints int, after time.Duration) *world {
+	keeper, clock := idle(0)
+	w := &world{
+		Rand: rand.New(rand.NewPCG(seed, 4711)), clock: clock, keeper: keeper, judge: health.NewUnanswered(context.Background(), func(probe func()) { probe() }),
+		cfg: health.UnansweredConfig{After: after}, period: 500 * time.Millisecond,
+	}
+	w.outlier = health.NewOutlierDetector(keeper, &health.OutlierConfig{
+		ConsecutiveFailures: 5, Window: 30 * time.Second, MinVolume: 20,
+		BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 5 * time.Minute, MaxEjected: 0.5,
+	})
+	for i := range endpoints {
+		s := &server{world: w}
+		s.target.onEject = func(on bool) {
+			if on {
+				s.times++
+			}
+		}
+		s.member = w.outlier.Add(fmt.Sprint("e", i), &s.target)
+		w.endpoints = append(w.endpoints, s)
+	}
+	w.after(w.period, w.round)
+	return w
+}
+
+func (w *world) now() int64 { return w.clock.Now() }
+
+// after schedules f.
+func (w *world) after(d time.Duration, do func()) {
+	w.events.seq++
+	heap.Push(&w.events, event{w.now() + int64(max(d, 0)), w.events.seq, do})
+}
+
+// run advances the time.
+func (w *world) run(d time.Duration) {
+	w.until(w.now()+int64(d), func() bool { return false })
+}
+
+// until advances the time to an end, or until a condition holds.
+func (w *world) until(end int64, yes func() bool) {
+	for len(w.events.list) > 0 && w.events.list[0].at <= end {
+		e := heap.Pop(&w.events).(event)
+		w.clock.now.Store(e.at)
+		if e.do(); yes() {
+			return
+		}
+	}
+	w.clock.now.Store(end)
+}
+
+// round does the load balancer's work of a round.
+func (w *world) round() {
+	w.keeper.Step()
+	now := w.now()
+	all := make([]health.Watched, len(w.endpoints))
+	for i, s := range w.endpoints {
+		for _, c := range s.live {
+			t := c.look(now)
+			s.answers.Watch(c.from(), &t, now)
+		}
+		all[i] = health.Watched{Answers: &s.answers, Judge: s.member, Probe: s}
+	}
+	late := now-w.last > int64(2*w.period)
+	w.last = now
+	w.judge.Round(now, &w.cfg, all, late)
+	w.after(w.period+w.stall, w.round)
+	if w.stall > 0 {
+		w.blind, w.stall = w.now()+int64(w.period+w.stall), 0
+	}
+}
+
+// stalls reports whether the load balancer is stopped. If so, do is scheduled for when it
+// continues; a round comes first.
+func (w *world) stalls(do func()) bool {
+	if w.now() > w.blind {
+		return false
+	}
+	w.after(time.Duration(w.blind-w.now())+time.Millisecond, do)
+	return true
+}
+
+// Probe implements [health.Prober].
+func (s *server) Probe(context.Context) error {
+	switch {
+	case s.refuses:
+		return errIll
+	case s.deaf || s.frozen > s.world.now()+int64(s.world.cfg.Probe()):
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// freeze stops it for a time.
+func (s *server) freeze(d time.Duration) {
+	s.frozen = max(s.frozen, s.world.now()+int64(d))
+	s.world.after(d, s.goOn)
+}
+
+// hang makes it answer no client for a time, though it lives: a dependency of it does not.
+func (s *server) hang(d time.Duration) {
+	s.hung = max(s.hung, s.world.now()+int64(d))
+	s.world.after(d, s.goOn)
+}
+
+// stands reports whether it does nothing for clients now.
+func (s *server) stands() bool { return max(s.frozen, s.hung) > s.world.now() }
+
+// goOn does the delayed work, if it is not stopped any more.
+func (s *server) goOn() {
+	if s.stands() {
+		return
+	}
+	held := s.held
+	s.held = nil
+	for _, do := range held {
+		do()
+	}
+}
+
+// does schedules work after a time. If it is stopped then, the work is done when it continues.
+func (s *server) does(after time.Duration, do func()) {
+	s.world.after(after, func() {
+		if s.stands() {
+			s.held = append(s.held, do)
+			return
+		}
+		do()
+	})
+}
+
+// pick returns the endpoint of the next client.
+func (w *world) pick() *server {
+	for range w.endpoints {
+		w.turn++
+		if s := w.endpoints[w.turn%len(w.endpoints)]; !s.target.ejected.Load() && !s.refuses && !s.absent {
+			return s
+		}
+	}
+	return w.endpoints[w.turn%len(w.endpoints)]
+}
+
+// connect is a client that comes.
+func (w *world) connect(s *server) *session {
+	w.sessions++
+	c := &session{server: s, began: w.now(), moved: w.now(), at: len(s.live), source: health.Source(1<<63 | w.Uint64N(1000))}
+	if s.refuses {
+		c.at = -1
+		s.answers.Refused()
+		return c
+	}
+	s.live = append(s.live, c)
+	return c
+}
+
+// ask is a question of the client.
+func (c *session) ask() {
+	if c.at < 0 || c.world.stalls(c.ask) {
+		return
+	}
+	c.moved, c.last, c.saidA, c.sentA = c.world.now(), relay.SideA, true, true
+}
+
+// say is an answer of the endpoint.
+func (c *session) say() {
+	if c.at < 0 {
+		return
+	}
+	now := c.world.now()
+	if !c.spoke {
+		c.answers.First(time.Duration(now-c.moved), c.sentA, now)
+		c.member.GotData(c.from(), now)
+	}
+	c.moved, c.last, c.saidB, c.spoke = now, relay.SideB, true, true
+}
+
+// answer asks, makes the endpoint answer after a time, and then continues.
+func (c *session) answer(took time.Duration, then func()) {
+	c.ask()
+	c.does(took, func() { c.reply(then) })
+}
+
+func (c *session) reply(then func()) {
+	if c.world.stalls(func() { c.reply(then) }) {
+		return
+	}
+	if c.say(); c.at >= 0 && then != nil {
+		then()
+	}
+}
+
+func (c *session) over() bool {
+	if c.at < 0 {
+		return true
+	}
+	if c.spoke {
+		c.answers.Served(time.Duration(c.world.now() - c.began))
+	}
+	last := len(c.live) - 1
+	c.live[c.at] = c.live[last]
+	c.live[c.at].at = c.at
+	c.live = c.live[:last]
+	c.at = -1
+	return false
+}
+
+// from returns its source, if it is one of the sample.
+func (c *session) from() health.Source {
+	if c.source%2 == 0 {
+		return health.UnsampledSource
+	}
+	return c.source
+}
+
+// leave is the end by the client. The endpoint ends as well, or when it continues.
+func (c *session) leave() {
+	if c.at >= 0 && c.stands() && c.frozen > c.world.now() {
+		c.ended, c.moved = true, c.world.now()
+		c.held = append(c.held, func() { c.over() })
+		return
+	}
+	if c.over() || c.spoke || !c.sentA {
+		return
+	}
+	now := c.world.now()
+	c.answers.Left(c.from(), time.Duration(now-c.began), now)
+}
+
+// end is the end by the endpoint.
+func (c *session) end() {
+	if !c.over() {
+		c.answers.Ended(c.world.now())
+	}
+}
+
+// look is [relay.Driven.Look].
+func (c *session) look(now int64) relay.Turn {
+	t := relay.Turn{Last: c.last, Quiet: time.Duration(now - c.moved), Spoke: c.known}
+	if t.Answered = c.saidB && (c.asking || c.saidA); t.Answered && c.asking {
+		t.Waited = time.Duration(now - c.asked)
+	}
+	if c.last == relay.SideA && (!c.asking || c.saidB) {
+		c.asked = c.moved
+	}
+	switch c.asking = c.last == relay.SideA; {
+	case c.asking:
+		t.Asked = time.Duration(now - c.asked)
+	case c.last == relay.SideNone:
+		t.Asked = t.Quiet
+	}
+	c.saidA, c.saidB, c.known = false, false, c.spoke
+	t.Ended = c.ended
+	return t
+}
+
+// Distributions of times.
+
+// exp is exponentially distributed.
+func (w *world) exp(mean time.Duration) time.Duration {
+	return time.Duration(w.ExpFloat64() * float64(mean))
+}
+
+// between is uniformly distributed.
+func (w *world) between(a, b time.Duration) time.Duration {
+	return a + time.Duration(w.Int64N(int64(b-a)))
+}
+
+// quick is the time of a healthy answer: 2 ms, some ten times that, few a hundred times.
+func (w *world) quick() time.Duration {
+	d := w.exp(2 * time.Millisecond)
+	switch n := w.IntN(1000); {
+	case n == 0:
+		return 100 * d
+	case n < 20:
+		return 10 * d
+	}
+	return d
+}
+
+// anyone returns a random endpoint.
+func (w *world) anyone() *server { return w.endpoints[w.IntN(len(w.endpoints))] }
+
+// alarms returns how often an endpoint was found to be silent, and the first of these.
+func (w *world) alarms() (n int, first health.Transition) {
+	for _, t := range w.keeper.Told() {
+		if t.Kind == health.Answering && t.Bad {
+			if n++; n == 1 {
+				first = t
+			}
+		}
+	}
+	return n, first
+}
+
+// come makes clients come, so many a second, for as long as the world runs.
+func (w *world) come(perSecond float64, serve func(c *session)) { w.comeTo(perSecond, w.pick, serve) }
+
+func (w *world) comeTo(perSecond float64, pick func() *server, serve func(c *session)) {
+	var next func()
+	next = func() {
+		serve(w.connect(pick()))
+		w.after(w.exp(time.Duration(float64(time.Second)/perSecond)), next)
+	}
+	next()
+}
+
+// every repeats f.
+func (w *world) every(d time.Duration, do func()) {
+	var next func()
+	next = func() {
+		do()
+		w.after(d, next)
+	}
+	w.after(d, next)
+}
+
+// request asks once, is answered, and leaves.
+func (w *world) request(c *session) { c.answer(w.quick(), c.leave) }

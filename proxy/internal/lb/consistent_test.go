@@ -1,0 +1,311 @@
+package lb_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/lb"
+)
+
+var keyed = []lb.Policy{lb.Maglev, lb.SourceIP}
+
+func eachKeyed(t *testing.T, f func(t *testing.T, p lb.Policy)) {
+	for _, p := range keyed {
+		t.Run(p.String(), func(t *testing.T) { f(t, p) })
+	}
+}
+
+// owners returns whom each of n clients is sent to, by ID.
+func owners(t testing.TB, s *lb.Set, n int) []string {
+	t.Helper()
+	ids := make([]string, n)
+	for i := range ids {
+		req := client(i)
+		e, err := s.Pick(&req)
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		e.Release()
+		ids[i] = e.ID()
+	}
+	return ids
+}
+
+func differ(a, b []string) (n int) {
+	for i := range a {
+		if a[i] != b[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// setOf returns an attached set of endpoints of these IDs, in any order.
+func setOf(p lb.Policy, weights map[string]int) *lb.Set {
+	var ms []lb.Member
+	for id, w := range weights {
+		ms = append(ms, lb.Member{Endpoint: lb.NewEndpoint(lb.EndpointConfig{ID: id}), Weight: w})
+	}
+	rand.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
+	s := lb.NewSet(ms, &lb.Config{Policy: p}, nil)
+	s.Attach()
+	return s
+}
+
+func named(n int) map[string]int {
+	m := make(map[string]int)
+	for i := range n {
+		m[name(i)] = 1
+	}
+	return m
+}
+
+// Every node that has the same endpoints, in whatever order, sends a client to the
+// same one, whatever its port is.
+func TestNodesAgree(t *testing.T) {
+	eachKeyed(t, func(t *testing.T, p lb.Policy) {
+		weights := named(50)
+		weights[name(7)] = 30
+		first := owners(t, setOf(p, weights), 2000)
+		for range 3 {
+			if n := differ(first, owners(t, setOf(p, weights), 2000)); n > 0 {
+				t.Fatalf("%d of 2000 clients are sent elsewhere by another node", n)
+			}
+		}
+	})
+}
+
+// The mapping is part of what nodes of different versions have in common: it must
+// not change by accident.
+func TestMappingIsFixed(t *testing.T) {
+	want := map[lb.Policy]uint64{lb.Maglev: 0x2b0201d2f960d16b, lb.SourceIP: 0x84573d00bd6a213d}
+	eachKeyed(t, func(t *testing.T, p lb.Policy) {
+		weights := named(20)
+		weights[name(3)] = 5
+		var sum uint64
+		for _, id := range owners(t, setOf(p, weights), 20000) {
+			for _, c := range []byte(id) {
+				sum = lb.Mix(sum + uint64(c))
+			}
+		}
+		if sum != want[p] {
+			t.Errorf("the mapping's digest is %#x, want %#x: nodes of another version disagree", sum, want[p])
+		}
+	})
+}
+
+// Slots are in proportion to weights: in a Maglev table nearly exactly, in a
+// rendezvous table as a draw of so many slots is.
+func TestTablesFollowWeights(t *testing.T) {
+	eachKeyed(t, func(t *testing.T, p lb.Policy) {
+		weights := named(20)
+		total := 0
+		for i := range 20 {
+			weights[name(i)] = 1 + 5*i
+			total += 1 + 5*i
+		}
+		s := setOf(p, weights)
+		counts := make([]int, 20)
+		for _, i := range s.Table() {
+			counts[i]++
+		}
+		for i, m := range s.Members() {
+			want := float64(len(s.Table())) * float64(m.Weight) / float64(total)
+			if off := math.Abs(float64(counts[i]) - want); p == lb.Maglev && off > 1 || off > 5*math.Sqrt(want) {
+				t.Errorf("%s: weight %d of %d has %d slots, want %.0f", m.Endpoint.ID(), m.Weight, total, counts[i], want)
+			}
+		}
+	})
+}
+
+// The race has the result of its definition: each slot belongs to whoever hits it
+// first, with all balls of all endpoints compared.
+func TestRendezvousByDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const size = 251
+		var members []*lb.Endpoint
+		weights := rapid.SliceOfN(rapid.IntRange(0, lb.MaxWeight), 1, 8).Draw(t, "weights")
+		for i := range weights {
+			members = append(members, lb.NewEndpoint(lb.EndpointConfig{ID: name(i)}))
+		}
+		got := lb.RaceFor(members, weights, size)
+		if sum(weights) == 0 {
+			if got != nil {
+				t.Fatal("a table of nobody")
+			}
+			return
+		}
+		for slot, who := range got {
+			if want := firstHit(members, weights, size, slot); who != want {
+				t.Fatalf("slot %d belongs to %d, the first to hit it is %d", slot, who, want)
+			}
+		}
+	})
+}
+
+func firstHit(members []*lb.Endpoint, weights []int, size, slot int) (who uint32) {
+	best := uint64(math.MaxUint64)
+	for i, e := range members {
+		if weights[i] == 0 {
+			continue
+		}
+		interval := uint64(1<<32) / uint64(weights[i])
+		for k := uint64(0); k*interval < best; k++ {
+			h := lb.Mix(e.Hash() + k*lb.Golden)
+			if lb.Reduce(h, uint64(size)) != uint64(slot) {
+				continue
+			}
+			if at := k*interval + h&(1<<32-1)*interval>>32; at < best {
+				best, who = at, uint32(i)
+			}
+			break
+		}
+	}
+	return who
+}
+
+// With source_ip, nothing moves between two endpoints that both stay as they are:
+// whatever moves leaves one that goes or loses weight, or comes to one that is new or
+// gains.
+func TestSourceIPDisruptsNoOther(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		const size = 1009
+		n := rapid.IntRange(2, 12).Draw(rt, "endpoints")
+		weights := rapid.SliceOfN(rapid.IntRange(0, 6), n, n)
+		before, after := weights.Draw(rt, "before"), weights.Draw(rt, "after")
+		before[0], after[0] = 1, 1 // there is always somebody
+		members := endpointsNamed(n)
+		a, b := lb.RaceFor(members, before, size), lb.RaceFor(members, after, size)
+		for slot, was := range a {
+			if is := b[slot]; is != was && after[was] >= before[was] && after[is] <= before[is] {
+				rt.Fatalf("slot %d moved from endpoint %d (weight %d to %d) to %d (%d to %d)",
+					slot, was, before[was], after[was], is, before[is], after[is])
+			}
+		}
+	})
+}
+
+// When endpoints go, maglev moves their clients and few others.
+func TestMaglevDisruption(t *testing.T) {
+	const n, clients = 100, 20000
+	before := owners(t, setOf(lb.Maglev, named(n)), clients)
+	for _, gone := range []int{1, 5, 20} {
+		fewer := named(n)
+		for i := range gone {
+			delete(fewer, name(i*3))
+		}
+		after := owners(t, setOf(lb.Maglev, fewer), clients)
+		needless := 0
+		for i := range before {
+			if _, stays := fewer[before[i]]; stays && before[i] != after[i] {
+				needless++
+			}
+		}
+		// The paper's figure 12: some percent of the entries for some percent of failures.
+		if bound := clients * (2*gone + 3) / 100; needless > bound {
+			t.Errorf("%d of %d endpoints went: %d of %d clients of others moved, want at most %d", gone, n, needless, clients, bound)
+		}
+	}
+}
+
+// An endpoint that is down has its clients sent elsewhere, spread over all others;
+// nobody else moves, all nodes agree where to, and when it is back so are they.
+func TestUnhealthyOwnersAreSkipped(t *testing.T) {
+	eachKeyed(t, func(t *testing.T, p lb.Policy) {
+		const n, clients = 20, 4000
+		a, b := setOf(p, named(n)), setOf(p, named(n))
+		before := owners(t, a, clients)
+		ill := []string{name(3), name(11)}
+		health := func(healthy bool) {
+			for _, s := range []*lb.Set{a, b} {
+				for _, m := range s.Members() {
+					if slices.Contains(ill, m.Endpoint.ID()) {
+						m.Endpoint.SetHealthy(healthy)
+					}
+				}
+			}
+		}
+		health(false)
+		during := owners(t, a, clients)
+		if n := differ(during, owners(t, b, clients)); n > 0 {
+			t.Errorf("nodes disagree on %d clients", n)
+		}
+		took := map[string]int{}
+		for i := range before {
+			switch was := slices.Contains(ill, before[i]); {
+			case was:
+				took[during[i]]++
+			case before[i] != during[i]:
+				t.Fatalf("client %d moved from %s, which is well", i, before[i])
+			}
+		}
+		for id, n := range took {
+			if share := clients / 20 * 2 / 18; n > 3*share || slices.Contains(ill, id) {
+				t.Errorf("%s took %d clients, an even share is %d", id, n, share)
+			}
+		}
+		if len(took) != n-2 {
+			t.Errorf("%d endpoints took clients over, want %d", len(took), n-2)
+		}
+		health(true)
+		if n := differ(before, owners(t, a, clients)); n > 0 {
+			t.Errorf("%d clients did not come back", n)
+		}
+	})
+}
+
+// Where nearly all are unusable, nodes agree all the same, those few share the clients,
+// and who is left when one more fails keeps its own.
+func TestNodesAgreeAmongFew(t *testing.T) {
+	eachKeyed(t, func(t *testing.T, p lb.Policy) {
+		const n, clients = 2000, 3000
+		up := []string{name(10), name(700), name(1999)}
+		sets := []*lb.Set{setOf(p, named(n)), setOf(p, named(n))}
+		only := func(ids []string) {
+			for _, s := range sets {
+				for _, m := range s.Members() {
+					m.Endpoint.SetHealthy(slices.Contains(ids, m.Endpoint.ID()))
+				}
+			}
+		}
+		only(up)
+		before := owners(t, sets[0], clients)
+		if n := differ(before, owners(t, sets[1], clients)); n > 0 {
+			t.Errorf("nodes disagree on %d clients", n)
+		}
+		counts := map[string]int{}
+		for _, id := range before {
+			counts[id]++
+		}
+		for _, id := range up {
+			near(t, id, float64(counts[id]), clients/3., 0.1)
+		}
+		only(up[:2])
+		for i, id := range owners(t, sets[0], clients) {
+			if before[i] != up[2] && id != before[i] {
+				t.Fatalf("client %d moved from %s, which is well", i, before[i])
+			}
+		}
+	})
+}
+
+// A client without an address is sent anywhere; a key stands in for the address.
+func TestKeys(t *testing.T) {
+	eachKeyed(t, func(t *testing.T, p lb.Policy) {
+		r := newRig(t, lb.Config{Policy: p}, plain(10)...)
+		for i, got := range r.many(5000) {
+			if got < 350 || got > 650 {
+				t.Errorf("endpoint %d has %d of 5000 clients without an address", i, got)
+			}
+		}
+		a, b := client(1), client(2)
+		a.Key, b.Key = 7, 7
+		if r.one(&a) != r.one(&b) {
+			t.Error("the same key, and other endpoints")
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package lb_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/internal/lb"
+)
+
+func TestWeightsOutOfRange(t *testing.T) {
+	e := lb.NewEndpoint(lb.EndpointConfig{ID: "a", Weight: 1000})
+	if got := e.Weight(); got != lb.MaxWeight {
+		t.Errorf("weight is %d, want %d", got, lb.MaxWeight)
+	}
+	for _, w := range []int{-1, lb.MaxWeight + 1} {
+		if err := e.SetWeight(w); !errors.Is(err, lb.ErrWeight) {
+			t.Errorf("SetWeight(%d): %v, want ErrWeight", w, err)
+		}
+	}
+	if err := e.SetWeight(7); err != nil || e.Weight() != 7 {
+		t.Errorf("SetWeight(7): %v, weight %d", err, e.Weight())
+	}
+}
+
+func TestState(t *testing.T) {
+	e := lb.NewEndpoint(lb.EndpointConfig{ID: "a", Weight: 1})
+	for _, c := range []struct {
+		set   func(bool)
+		state lb.State
+	}{
+		{func(on bool) { e.SetHealthy(!on) }, lb.State{Down: true}},
+		{e.SetEjected, lb.State{Ejected: true}},
+		{e.SetBroken, lb.State{Broken: true}},
+		{e.SetDraining, lb.State{Draining: true}},
+	} {
+		c.set(true)
+		if got := e.State(); got != c.state {
+			t.Errorf("state %+v, want %+v", got, c.state)
+		}
+		if e.Acquire() {
+			t.Errorf("%+v: acquired", c.state)
+		}
+		c.set(false)
+		if !e.Acquire() {
+			t.Errorf("after %+v: not acquired", c.state)
+		}
+		if got, want := e.State(), (lb.State{Active: 1}); got != want {
+			t.Errorf("state %+v, want %+v", got, want)
+		}
+		e.Release()
+	}
+}
+
+// Whoever acquires at the same time, an endpoint has never more than its limit, and
+// none after it was told to go.
+func TestLimitIsNeverPassed(t *testing.T) {
+	const limit = 5
+	e := lb.NewEndpoint(lb.EndpointConfig{ID: "a", Weight: 1, Connections: limit})
+	var inside, most, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5000 {
+				if !e.Acquire() {
+					refused.Add(1)
+					continue
+				}
+				n := inside.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				inside.Add(-1)
+				e.Release()
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > limit || e.Active() != 0 {
+		t.Errorf("%d sessions at a time, %d left; want at most %d, and 0", most.Load(), e.Active(), limit)
+	}
+	for range limit {
+		if !e.Acquire() {
+			t.Fatal("there is room, and it was not given")
+		}
+	}
+	if e.Acquire() {
+		t.Error("acquired beyond the limit")
+	}
+	e.SetLimit(limit + 1)
+	if !e.Acquire() {
+		t.Error("not acquired after the limit was raised")
+	}
+}
+
+func TestReleaseOfNothing(t *testing.T) {
+	e := lb.NewEndpoint(lb.EndpointConfig{ID: "a", Weight: 1})
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	e.Release()
+}
+
+// What a set believes is true when nobody is at work any more, however states,
+// limits, loads and picks have met.
+func TestSetFollowsEndpoints(t *testing.T) {
+	r := newRig(t, lb.Config{Policy: lb.LeastConn}, plain(37)...)
+	r.SetRandom(rand.Uint64)
+	var wg sync.WaitGroup
+	for w := range 6 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 1))
+			var mine []*lb.Endpoint
+			for range 3000 {
+				e := r.endpoints[rng.IntN(len(r.endpoints))]
+				switch rng.IntN(10) {
+				case 0:
+					e.SetHealthy(rng.IntN(2) == 0)
+				case 1:
+					e.SetEjected(rng.IntN(2) == 0)
+				case 2:
+					e.SetLimit(rng.IntN(4))
+				case 3:
+					_ = e.SetWeight(rng.IntN(4))
+				case 4, 5, 6:
+					for _, e := range mine {
+						e.Release()
+					}
+					mine = mine[:0]
+				default:
+					if e, err := r.Pick(&lb.Request{}); err == nil {
+						mine = append(mine, e)
+					}
+				}
+			}
+			for _, e := range mine {
+				e.Release()
+			}
+		})
+	}
+	wg.Wait()
+	if i := r.TreeNodes(); i != 0 {
+		t.Errorf("node %d of the tree is not the least of its children", i)
+	}
+	scores, root := r.Tree()
+	least := scores[0]
+	for _, s := range scores {
+		least = min(least, s)
+	}
+	if root != least {
+		t.Errorf("the root has %#x, the least score is %#x", root, least)
+	}
+	believed, open := r.Open()
+	usable := 0
+	for i := range open {
+		if believed[i] != open[i] {
+			t.Errorf("endpoint %d: open is believed %v, is %v", i, believed[i], open[i])
+		}
+		if s := r.endpoints[i].State(); !s.Down && !s.Ejected && r.endpoints[i].Weight() > 0 {
+			usable++
+		}
+		if n := r.endpoints[i].Active(); n != 0 {
+			t.Errorf("endpoint %d has %d sessions left", i, n)
+		}
+	}
+	if got := r.Status().UsablePrimaries; got != usable {
+		t.Errorf("%d are believed usable, %d are", got, usable)
+	}
+}

@@ -1,0 +1,301 @@
+package lb
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Why no endpoint was picked.
+var (
+	// ErrNoEndpoint: there is none at all.
+	ErrNoEndpoint = errors.New("the upstream has no endpoint")
+	// ErrUnavailable: none is usable.
+	ErrUnavailable = errors.New("no endpoint is usable")
+	// ErrFull: those that are usable have as many sessions as they may.
+	ErrFull = errors.New("every usable endpoint is at its limit")
+	// ErrTried: those that are usable are among Request.Tried.
+	ErrTried = errors.New("every usable endpoint was tried")
+)
+
+// A Request is the input of a pick. It is only read.
+type Request struct {
+	// Source is the client's address. The consistent policies hash its IP address;
+	// a client that has none, of a unix socket, is sent anywhere.
+	Source netip.AddrPort
+	// Key is hashed instead, if it is not 0.
+	Key uint64
+	// Tried are endpoints that this client is not to be sent to again.
+	Tried []*Endpoint
+	// Which are the endpoints that may be picked.
+	Which Which
+}
+
+// Which endpoints may be picked, beside that they have room and are to have clients.
+type Which uint8
+
+const (
+	// Usable: those that are well, or in panic all, see [Config.PanicBelow].
+	Usable Which = iota
+	// Working: of those that are well the ones that are not failing, see
+	// [Endpoint.SetFailing].
+	Working
+	// Hopeful: whatever is thought of them, those that are neither barred nor failing, see
+	// [Endpoint.SetBarred]. It is better than to refuse a client. In panic, Working and Hopeful are
+	// those that are not failing.
+	Hopeful
+)
+
+func (r *Request) tried(e *Endpoint) bool { return len(r.Tried) > 0 && slices.Contains(r.Tried, e) }
+
+// hash returns the key's hash.
+func (r *Request) hash(random func() uint64) uint64 {
+	var b [16]byte
+	switch {
+	case r.Key != 0:
+		binary.LittleEndian.PutUint64(b[:], r.Key)
+	case r.Source.Addr().IsValid():
+		b = r.Source.Addr().As16() // an IPv4 address as ::ffff:a.b.c.d
+	default:
+		return random()
+	}
+	return xxh3.Hash(b[:])
+}
+
+// Pick chooses an endpoint and acquires it: the caller calls [Endpoint.Release] once. The
+// error is one of those above, as it is.
+//
+// The local zone comes first, then the others, then backups. Primaries that this client has
+// tried call for backups; those that are at their limit do so by [Config.BackupWhenFull] only.
+func (s *Set) Pick(r *Request) (*Endpoint, error) {
+	p := pick{Request: r, bar: s.bar(r)}
+	if s.cfg.Policy.keyed() {
+		p.hash = r.hash(s.random)
+	}
+	first, second := s.order(&p)
+	for _, at := range [...]int{first, second, backup} {
+		if at == backup && p.full && !s.cfg.BackupWhenFull {
+			break
+		}
+		if e := s.tiers[at].pick(&p); e != nil {
+			return e, nil
+		}
+	}
+	return nil, s.why(&p)
+}
+
+// A pick is a Request and the state of answering it.
+type pick struct {
+	*Request
+	hash        uint64
+	bar         uint64 // the flags that keep an endpoint out
+	full, spent bool   // some have no room; some were tried
+}
+
+// all reports whether also those are taken that are not usable.
+func (p *pick) all() bool { return p.bar&flagsIll == 0 }
+
+// bar returns the flags that keep an endpoint from being picked.
+func (s *Set) bar(r *Request) uint64 {
+	switch panicking := s.panicking(); {
+	case panicking && r.Which != Usable:
+		return flagFailing
+	case r.Which == Hopeful:
+		return flagsVain
+	case r.Which == Working:
+		return flagsIll | flagFailing
+	case panicking:
+		return 0
+	}
+	return flagsIll
+}
+
+// candidates is how many of a tier may be picked, full ones included.
+func (t *priority) candidates(p *pick) int64 {
+	switch p.bar {
+	case flagsIll | flagFailing:
+		return t.working.Load()
+	case flagsVain:
+		return t.hopeful.Load()
+	case flagFailing:
+		return t.reached.Load()
+	case 0:
+		return t.counted.Load()
+	}
+	return t.usable.Load()
+}
+
+func (s *Set) why(p *pick) error {
+	switch {
+	case p.full:
+		return ErrFull
+	case p.spent:
+		return ErrTried
+	case len(s.members) == 0:
+		return ErrNoEndpoint
+	}
+	return ErrUnavailable
+}
+
+// Panicking reports whether all endpoints are used, see [Config.PanicBelow].
+func (s *Set) Panicking() bool { return s.panicking() }
+
+// panicking reports whether so few are usable that all are used. If not even one is,
+// usable backups are preferred.
+func (s *Set) panicking() bool {
+	if s.cfg.PanicBelow <= 0 {
+		return false
+	}
+	l, r := s.tiers[local], s.tiers[remote]
+	counted, usable := l.counted.Load()+r.counted.Load(), l.usable.Load()+r.usable.Load()
+	if usable == 0 && s.tiers[backup].usable.Load() > 0 {
+		return false
+	}
+	return counted > 0 && float64(usable) < s.cfg.PanicBelow*float64(counted)
+}
+
+// localPart is the part, of full, of the clients that go to the local zone: all
+// until its usable share falls below SpillBelow, then in proportion to that share. It is all
+// if clients go to those that are not usable, too.
+func (s *Set) localPart(all bool) uint64 {
+	if s.cfg.Zone == "" {
+		return full
+	}
+	l := s.tiers[local]
+	counted, usable := l.counted.Load(), l.usable.Load()
+	if all {
+		usable = counted
+	}
+	if usable == 0 || counted == 0 {
+		return 0
+	}
+	if share := float64(usable) / float64(counted); share < s.cfg.SpillBelow {
+		return uint64(full * share / s.cfg.SpillBelow)
+	}
+	return full
+}
+
+// golden is 2^64 over the golden ratio: its multiples, as fractions of 2^64, are
+// spread as evenly as a sequence can be, from whichever one is looked at.
+const golden = 0x9e3779b97f4a7c15
+
+// order says which of the primary tiers this client is to be sent to, and which if
+// that cannot be.
+func (s *Set) order(p *pick) (first, second int) {
+	part := s.localPart(p.all())
+	if part == full {
+		return local, remote
+	}
+	where := mix(p.hash)
+	if !s.cfg.Policy.keyed() {
+		where = s.spill.Add(1) * golden
+	}
+	if where>>48 < part {
+		return local, remote
+	}
+	return remote, local
+}
+
+// pick picks by the policy or, if that has found none, any endpoint.
+func (t *priority) pick(p *pick) *Endpoint {
+	if t.candidates(p) == 0 {
+		return nil
+	}
+	e := t.byPolicy(p)
+	if e == nil {
+		e = t.any(p)
+	}
+	if e == nil {
+		t.account(p)
+	}
+	return e
+}
+
+func (t *priority) byPolicy(p *pick) *Endpoint {
+	switch t.set.cfg.Policy {
+	case LeastConn:
+		if !p.all() { // the tree knows only those that are usable
+			return t.leastConn(p)
+		}
+		return t.randomTwo(p)
+	case RandomTwo:
+		return t.randomTwo(p)
+	case Maglev, SourceIP:
+		return t.consistent(p)
+	case First:
+		return nil // any begins with the first
+	}
+	return t.roundRobin(p)
+}
+
+// take acquires an endpoint, unless this client has tried it.
+func (p *pick) take(e *Endpoint) bool { return !p.tried(e) && e.acquire(p.bar) }
+
+// any takes any endpoint that can be had, for [First] in order: the last resort where a policy
+// has met none, because nearly all are unusable or full. It looks at the bits of open
+// endpoints, 64 at a time, and at no weights.
+func (t *priority) any(p *pick) *Endpoint {
+	switch policy := t.set.cfg.Policy; {
+	case p.all():
+		return t.anyOfAll(p)
+	case policy.keyed():
+		return t.nearest(p)
+	case policy == First:
+		return t.from(0, p)
+	}
+	n := t.open.count()
+	if n == 0 {
+		return nil
+	}
+	return t.from(max(t.open.at(int(t.turn.Add(1)%uint64(n))), 0), p)
+}
+
+// from takes the first that can be had from member i on, and round.
+func (t *priority) from(i int, p *pick) *Endpoint {
+	for k := t.open.next(i); k >= 0; k = t.open.next(k + 1) {
+		if p.take(t.members[k]) {
+			return t.members[k]
+		}
+	}
+	for k := t.open.next(0); k >= 0 && k < i; k = t.open.next(k + 1) {
+		if p.take(t.members[k]) {
+			return t.members[k]
+		}
+	}
+	return nil
+}
+
+func (t *priority) anyOfAll(p *pick) *Endpoint {
+	n := len(t.members)
+	from := 0
+	switch policy := t.set.cfg.Policy; {
+	case policy.keyed():
+		from = int(reduce(p.hash, uint64(n)))
+	case policy != First:
+		from = int(t.turn.Add(1) % uint64(n))
+	}
+	for i := range n { // few steps: only those that are full, tried or going are in the way
+		if e := t.members[(from+i)%n]; p.take(e) {
+			return e
+		}
+	}
+	return nil
+}
+
+// account notes why a tier that has usable endpoints had none for this client.
+func (t *priority) account(p *pick) {
+	n := t.candidates(p)
+	for _, e := range p.Tried {
+		for _, s := range e.sits() {
+			w := e.word.Load()
+			if s.tier == t && w&(flagsAbsent|p.bar) == 0 {
+				p.spent = true
+				n--
+			}
+		}
+	}
+	p.full = p.full || n > 0
+}

@@ -1,0 +1,208 @@
+package lb
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config sets up a [Set]. A nil *Config means the defaults.
+type Config struct {
+	// Policy is [RoundRobin] by default.
+	Policy Policy
+
+	// Zone is the local one, whose endpoints are preferred; "" means no preference.
+	Zone string
+
+	// SpillBelow is the share of usable endpoints in the local zone below which clients go to
+	// other zones, in proportion to the missing share; with 0 they do when no local one is
+	// usable.
+	SpillBelow float64
+
+	// PanicBelow is the share of usable endpoints below which all are used, whatever
+	// is thought of their health; 0 means never.
+	PanicBelow float64
+
+	// BackupWhenFull sends clients to backups also when every usable primary has as many
+	// sessions as it may.
+	BackupWhenFull bool
+
+	// SlowStart is how long the weight of an endpoint grows, from nothing, after it
+	// has become usable or was added; 0 means not at all.
+	SlowStart time.Duration
+
+	// OnRoom is called when there may be room again for a client that has got [ErrFull] or
+	// [ErrUnavailable]: after a Release of an endpoint that has a limit, and when an endpoint
+	// has become usable. It is called on the goroutine that did that, may hold locks of the
+	// endpoint, and must be quick. A client that waits for it picks once more after having
+	// made sure to be called. It may be nil.
+	OnRoom func()
+}
+
+// A Member is an endpoint in a set.
+type Member struct {
+	Endpoint *Endpoint
+	// Zone is where it is.
+	Zone string
+	// Backup endpoints are used only if no other is usable, see [Config.BackupWhenFull].
+	Backup bool
+	// Weight and Connections are the endpoint's from [Set.Attach] on.
+	Weight, Connections int
+}
+
+// A Set is a policy over endpoints, which are the same for as long as it is used; a
+// reload makes another one. It is safe for concurrent use.
+type Set struct {
+	cfg     Config
+	members []Member
+	tiers   [tiers]*priority
+	spill   atomic.Uint64 // clients that were sent to a zone by spilling
+	random  func() uint64
+	mu      sync.Mutex // of Attach, Detach and Rebuild
+	on      bool       // attached; under mu
+}
+
+// The tiers of a set. Without a zone, all that are no backups are local.
+const (
+	local = iota
+	remote
+	backup
+	tiers
+)
+
+// NewSet returns a set of members whose endpoints are identified by their IDs. The table of
+// the policy is computed here, which may take its time (for 10,000 endpoints:
+// docs/balancing.md), unless a set that it replaces has the same already; that may be nil. No
+// endpoint is touched, and nothing may be picked, before [Set.Attach].
+func NewSet(members []Member, cfg *Config, replaces *Set) *Set {
+	s := &Set{members: slices.Clone(members), random: rand.Uint64}
+	if cfg != nil {
+		s.cfg = *cfg
+	}
+	if s.cfg.Policy.keyed() {
+		slices.SortFunc(s.members, func(a, b Member) int { return strings.Compare(a.Endpoint.id, b.Endpoint.id) })
+	}
+	var many [tiers]int
+	for i := range s.members {
+		many[s.tierOf(&s.members[i])]++
+	}
+	var by [tiers][]*Endpoint
+	var weights [tiers][]int
+	for i := range s.members {
+		m := &s.members[i]
+		m.Weight = min(max(m.Weight, 0), MaxWeight)
+		t := s.tierOf(m)
+		if by[t] == nil {
+			by[t], weights[t] = make([]*Endpoint, 0, many[t]), make([]int, 0, many[t])
+		}
+		by[t] = append(by[t], m.Endpoint)
+		weights[t] = append(weights[t], m.Weight)
+	}
+	for i := range s.tiers {
+		var p *plan
+		if replaces != nil {
+			p = replaces.tiers[i].planFor(&s.cfg, by[i], weights[i])
+		}
+		s.tiers[i] = newPriority(s, by[i], weights[i], p)
+	}
+	return s
+}
+
+func (s *Set) tierOf(m *Member) int {
+	switch {
+	case m.Backup:
+		return backup
+	case s.cfg.Zone != "" && m.Zone != s.cfg.Zone:
+		return remote
+	}
+	return local
+}
+
+// Attach gives the endpoints the weights and limits of their members, and has the set follow
+// their states from now on. It is to be called before the first Pick.
+func (s *Set) Attach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.on {
+		return
+	}
+	s.on = true
+	for i := range s.members { // as a rule nothing of it is new to them
+		m := &s.members[i]
+		if m.Endpoint.Weight() != m.Weight {
+			m.Endpoint.setWeight(m.Weight)
+		}
+		if m.Endpoint.Limit() != m.Connections {
+			m.Endpoint.SetLimit(m.Connections)
+		}
+	}
+	for _, t := range s.tiers {
+		t.attach()
+	}
+}
+
+// Detach has the endpoints forget the set, which is not to be picked from any more.
+func (s *Set) Detach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on {
+		return
+	}
+	s.on = false
+	for _, t := range s.tiers {
+		for _, e := range t.members {
+			e.leave(s)
+		}
+	}
+}
+
+// Rebuild computes tables anew by weights that were changed since, beside the present ones,
+// and swaps them. It takes as long as NewSet and belongs off the event loops.
+func (s *Set) Rebuild() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tiers {
+		weights := make([]int, len(t.members))
+		for i, e := range t.members {
+			weights[i] = e.Weight()
+		}
+		if !slices.Equal(weights, t.plan.Load().weights) {
+			t.plan.Store(newPlan(&s.cfg, t.members, weights))
+		}
+	}
+}
+
+// Members returns the members of the set. They are not to be changed.
+func (s *Set) Members() []Member { return s.members }
+
+// A Status is the state of a set at a moment.
+type Status struct {
+	// Endpoints that count: neither draining nor of weight 0.
+	Primaries, Backups int
+	// Those of them that are usable.
+	UsablePrimaries, UsableBackups int
+	// Room says that one of these may have another session.
+	Room bool
+	// Local is the part of the clients that go to the local zone, from 0 to 1.
+	Local float64
+	// Panic says that all are used, see [Config.PanicBelow].
+	Panic bool
+}
+
+// Status returns the present state of the set.
+func (s *Set) Status() Status {
+	var st Status
+	st.Primaries = int(s.tiers[local].counted.Load() + s.tiers[remote].counted.Load())
+	st.Backups = int(s.tiers[backup].counted.Load())
+	st.UsablePrimaries = int(s.tiers[local].usable.Load() + s.tiers[remote].usable.Load())
+	st.UsableBackups = int(s.tiers[backup].usable.Load())
+	for _, t := range s.tiers {
+		st.Room = st.Room || t.open.next(0) >= 0
+	}
+	st.Panic = s.panicking()
+	st.Local = float64(s.localPart(st.Panic)) / full
+	return st
+}

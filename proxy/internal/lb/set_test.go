@@ -1,0 +1,444 @@
+package lb_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/lb"
+)
+
+func TestParsePolicy(t *testing.T) {
+	for _, p := range policies {
+		if got, err := lb.ParsePolicy(p.String()); got != p || err != nil {
+			t.Errorf("ParsePolicy(%q): %v, %v", p.String(), got, err)
+		}
+	}
+	if _, err := lb.ParsePolicy("roundrobin"); !errors.Is(err, lb.ErrPolicy) {
+		t.Errorf("ParsePolicy of no policy: %v", err)
+	}
+	if got, want := lb.Policy(99).String(), "Policy(99)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// fails checks why a set picks nobody.
+func (r *rig) fails(req *lb.Request, want error) {
+	r.t.Helper()
+	if e, err := r.Pick(req); !errors.Is(err, want) {
+		r.t.Errorf("Pick: %v, %v; want %v", e, err, want)
+	}
+}
+
+// Whatever the policy: limits are honoured, what this client has tried is avoided,
+// and the error says which of it was in the way.
+func TestWhyNot(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		cfg := lb.Config{Policy: p}
+		newRig(t, cfg).fails(&lb.Request{}, lb.ErrNoEndpoint)
+
+		r := newRig(t, cfg, member{weight: 1, limit: 2}, member{weight: 3, limit: 1}, member{weight: 0})
+		req := client(5)
+		counts := make([]int, 3)
+		for range 3 {
+			counts[r.one(&req)]++
+		}
+		if counts[0] != 2 || counts[1] != 1 {
+			t.Errorf("three picks with limits 2 and 1: %v", counts)
+		}
+		r.fails(&req, lb.ErrFull)
+		r.endpoints[0].Release()
+		req.Tried = r.endpoints[:1]
+		r.fails(&req, lb.ErrFull) // the other one may have room again
+		r.endpoints[1].SetHealthy(false)
+		r.fails(&req, lb.ErrTried)
+		r.endpoints[0].SetDraining(true)
+		r.fails(&req, lb.ErrUnavailable)
+	})
+}
+
+// Each endpoint is tried once, by every policy, before a client is out of them.
+func TestTriedAreAvoided(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		r := newRig(t, lb.Config{Policy: p}, plain(9)...)
+		for c := range 50 {
+			req := client(c)
+			for range 9 {
+				e, err := r.Pick(&req)
+				if err != nil {
+					t.Fatalf("after %d: %v", len(req.Tried), err)
+				}
+				if tried(&req, e) {
+					t.Fatalf("%s was tried already", e.ID())
+				}
+				e.Release()
+				req.Tried = append(req.Tried, e)
+			}
+			r.fails(&req, lb.ErrTried)
+		}
+	})
+}
+
+func TestFirst(t *testing.T) {
+	r := newRig(t, lb.Config{Policy: lb.First}, member{weight: 1, limit: 2}, member{weight: 9, limit: 1}, member{weight: 1})
+	for k, want := range []int{0, 0, 1, 2, 2} {
+		if got := r.one(&lb.Request{}); got != want {
+			t.Errorf("pick %d: endpoint %d, want %d", k, got, want)
+		}
+	}
+	r.endpoints[1].Release()
+	if got := r.one(&lb.Request{}); got != 1 {
+		t.Errorf("after a release: endpoint %d, want 1", got)
+	}
+}
+
+// Backups serve when no other is usable for this client, and no longer; that others
+// are full is no reason.
+func TestBackups(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		r := newRig(t, lb.Config{Policy: p}, member{weight: 1, limit: 1}, member{weight: 1, limit: 1}, member{weight: 1, backup: true})
+		req := client(1)
+		if a, b := r.one(&req), r.one(&req); a+b != 1 {
+			t.Errorf("picked %d and %d, want 0 and 1", a, b)
+		}
+		r.fails(&req, lb.ErrFull)
+		r.endpoints[0].SetHealthy(false)
+		r.fails(&req, lb.ErrFull)
+		r.endpoints[1].SetBroken(true)
+		if got := r.one(&req); got != 2 {
+			t.Errorf("picked %d, want the backup", got)
+		}
+		r.endpoints[1].SetBroken(false)
+		r.endpoints[1].Release()
+		if got := r.one(&req); got != 1 {
+			t.Errorf("picked %d, want the one that is back", got)
+		}
+		r.endpoints[1].Release()
+		req.Tried = r.endpoints[1:2]
+		if got := r.one(&req); got != 2 {
+			t.Errorf("picked %d for a client that has tried the only primary, want the backup", got)
+		}
+	})
+}
+
+// TestBackupsWhenFull: where backups serve for full primaries too, they get what those have
+// no room for, and primaries come first again as soon as they have.
+func TestBackupsWhenFull(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		r := newRig(t, lb.Config{Policy: p, BackupWhenFull: true},
+			member{weight: 1, limit: 1}, member{weight: 1, limit: 1}, member{weight: 1, limit: 2, backup: true})
+		req := client(1)
+		if a, b := r.one(&req), r.one(&req); a+b != 1 {
+			t.Errorf("picked %d and %d, want 0 and 1", a, b)
+		}
+		if got := r.one(&req); got != 2 {
+			t.Errorf("picked %d while the others are full, want the backup", got)
+		}
+		r.endpoints[0].Release()
+		if got := r.one(&req); got != 0 {
+			t.Errorf("picked %d, want the one that has room", got)
+		}
+		if got := r.one(&req); got != 2 {
+			t.Errorf("picked %d, want the backup", got)
+		}
+		r.fails(&req, lb.ErrFull)
+		r.endpoints[2].SetHealthy(false)
+		r.fails(&req, lb.ErrFull)
+	})
+}
+
+func zoned(local, remote int) []member {
+	var ms []member
+	for range local {
+		ms = append(ms, member{weight: 1, zone: "a"})
+	}
+	for range remote {
+		ms = append(ms, member{weight: 1, zone: "b"})
+	}
+	return ms
+}
+
+// The local zone has all until its usable share is below spill_below, and then as
+// much as that share is of the bound; the rest goes to other zones.
+func TestZones(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		r := newRig(t, lb.Config{Policy: p, Zone: "a", SpillBelow: 0.8}, zoned(10, 10)...)
+		for ill, want := range []float64{1, 1, 1, 7 / 8., 6 / 8., 5 / 8., 4 / 8., 3 / 8., 2 / 8., 1 / 8., 0} {
+			if ill > 0 {
+				r.endpoints[ill-1].SetHealthy(false)
+			}
+			const picks = 4000
+			before := r.picked()
+			for i := range picks {
+				req := client(i)
+				r.endpoints[r.one(&req)].Release()
+			}
+			got := 0
+			for i, n := range r.picked()[:10] {
+				got += n - before[i]
+			}
+			if want := want * picks; float64(got) < want-picks*0.03 || float64(got) > want+picks*0.03 {
+				t.Errorf("%d of 10 are ill: %d of %d stay local, want %v", ill, got, picks, want)
+			}
+		}
+		for _, e := range r.endpoints[10:] {
+			e.SetHealthy(false)
+		}
+		r.fails(&lb.Request{}, lb.ErrUnavailable)
+		r.endpoints[4].SetHealthy(true)
+		if got := r.one(&lb.Request{}); got != 4 {
+			t.Errorf("picked %d, want the only usable one", got)
+		}
+	})
+}
+
+// A zone whose endpoints are full overflows to others.
+func TestZoneIsFull(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		r := newRig(t, lb.Config{Policy: p, Zone: "a", SpillBelow: 0.7}, member{weight: 1, zone: "a", limit: 1}, member{weight: 1, zone: "b"})
+		req := client(3)
+		if a, b := r.one(&req), r.one(&req); a != 0 || b != 1 {
+			t.Errorf("picked %d and %d, want 0 and 1", a, b)
+		}
+	})
+}
+
+// Below panic_below all are used, ill or not, but for those that go; backups are
+// preferred to nobody.
+func TestPanic(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		ms := append(plain(10), member{weight: 1, backup: true})
+		for i := range ms {
+			ms[i].limit = 100
+		}
+		r := newRig(t, lb.Config{Policy: p, PanicBelow: 0.5}, ms...)
+		r.endpoints[9].SetDraining(true)
+		spread := func() (used int) {
+			for i := range 200 {
+				req := client(i)
+				r.one(&req)
+			}
+			for _, e := range r.endpoints {
+				for n := e.Active(); n > 0; n-- {
+					if e.Release(); n == 1 {
+						used++
+					}
+				}
+			}
+			return used
+		}
+		ill := func(n int) {
+			for i := range 9 {
+				r.endpoints[i].SetEjected(i < n)
+			}
+		}
+		atMost := 9
+		if p == lb.First {
+			atMost = 2 // which take a hundred each
+		}
+		for n, want := range map[int]int{4: min(5, atMost), 5: atMost, 8: atMost} {
+			ill(n)
+			if got := spread(); got != want {
+				t.Errorf("%d of 9 are ill: %d are used, want %d", n, got, want)
+			}
+			if got, want := r.Status().Panic, n > 4; got != want {
+				t.Errorf("%d of 9 are ill: panic is %v", n, got)
+			}
+		}
+		ill(9)
+		if got := r.one(&lb.Request{}); got != 10 {
+			t.Errorf("nobody is well: picked %d, want the backup", got)
+		}
+		r.endpoints[10].SetHealthy(false)
+		if got := r.one(&lb.Request{}); got > 8 {
+			t.Errorf("nobody is well, nor is the backup: picked %d", got)
+		}
+	})
+}
+
+func TestStatus(t *testing.T) {
+	r := newRig(t, lb.Config{Zone: "a", SpillBelow: 0.8}, append(zoned(4, 2), member{weight: 1, backup: true}, member{weight: 0})...)
+	r.endpoints[0].SetHealthy(false)
+	r.endpoints[1].SetDraining(true)
+	want := lb.Status{Primaries: 5, Backups: 1, UsablePrimaries: 4, UsableBackups: 1, Room: true}
+	got := r.Status()
+	near(t, "local part", got.Local, 2/3./0.8, 0.001)
+	if got.Local = 0; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// Two sets of the same endpoints, as there are while a reload is under way, both
+// know of everything; a set that was given up is forgotten.
+func TestTwoGenerations(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		old := newRig(t, lb.Config{Policy: p}, member{weight: 1, limit: 1}, member{weight: 1, limit: 1})
+		var ms []lb.Member
+		for _, e := range old.endpoints {
+			ms = append(ms, lb.Member{Endpoint: e, Weight: 1, Connections: 2})
+		}
+		next := lb.NewSet(ms, &lb.Config{Policy: p}, nil)
+		if old.endpoints[0].Limit() != 1 {
+			t.Error("a set that is not attached has changed an endpoint")
+		}
+		next.Attach()
+		next.Attach() // says nothing new
+		for i := range 4 {
+			req := client(i)
+			from := []*lb.Set{old.Set, next}[i%2]
+			if _, err := from.Pick(&req); err != nil {
+				t.Fatalf("pick %d: %v", i, err)
+			}
+		}
+		old.fails(&lb.Request{}, lb.ErrFull)
+		old.endpoints[1].Release()
+		old.Detach()
+		old.Detach()
+		if n := old.endpoints[1].Seats(); n != 1 {
+			t.Errorf("the endpoint is in %d sets, want 1", n)
+		}
+		if e, err := next.Pick(&lb.Request{}); err != nil || e != old.endpoints[1] {
+			t.Errorf("Pick: %v, %v", e, err)
+		}
+	})
+}
+
+// A weight that was changed counts after Rebuild, without a pause for those who pick.
+func TestRebuildWhilePicking(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		r := newRig(t, lb.Config{Policy: p}, plain(20)...)
+		r.SetRandom(rand.Uint64)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for i := range 3000 {
+					req := client(i)
+					e, err := r.Pick(&req)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					e.Release()
+				}
+			})
+		}
+		for i := range 20 {
+			if err := r.endpoints[i].SetWeight(i % 3); err != nil {
+				t.Error(err)
+			}
+			r.Rebuild()
+		}
+		wg.Wait()
+		before := r.picked()
+		for i := range 3000 {
+			req := client(i)
+			r.one(&req)
+		}
+		for i, n := range r.picked() {
+			if got := n - before[i]; i%3 == 0 && got > 0 {
+				t.Errorf("endpoint %d of weight 0 has %d picks", i, got)
+			} else if p != lb.First && p != lb.LeastConn && i%3 > 0 {
+				near(t, "picks", float64(got), 3000*float64(i%3)/19, 0.35)
+			}
+		}
+	})
+}
+
+// Whoever waits for room is told, of every place that becomes free.
+func TestOnRoom(t *testing.T) {
+	told := 0
+	r := newRig(t, lb.Config{OnRoom: func() { told++ }}, member{weight: 1, limit: 2}, member{weight: 1, limit: 1})
+	said := func(what string, want bool) {
+		t.Helper()
+		if got := told > 0; got != want {
+			t.Errorf("%s: told %v, want %v", what, got, want)
+		}
+		told = 0
+	}
+	for range 3 {
+		r.one(&lb.Request{})
+	}
+	told = 0
+	r.endpoints[0].Release()
+	said("release", true)
+	r.endpoints[0].Release()
+	said("another release", true)
+	r.endpoints[0].SetHealthy(false)
+	said("down", false)
+	r.endpoints[0].SetHealthy(true)
+	said("up", true)
+	r.endpoints[1].SetLimit(5)
+	said("a higher limit", true)
+}
+
+// A pick allocates nothing, whatever the policy and the state of things.
+func TestPickAllocatesNothing(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		for _, ill := range []int{0, 40, 99} {
+			r := newRig(t, lb.Config{Policy: p, Zone: "a", SpillBelow: 0.5, PanicBelow: 0.2, SlowStart: time.Second, OnRoom: func() {}}, zoned(50, 50)...)
+			for i := range ill {
+				r.endpoints[i].SetHealthy(false)
+			}
+			for _, e := range r.endpoints {
+				e.SetLimit(10)
+			}
+			r.endpoints[99].Added()
+			req := client(1)
+			req.Tried = r.endpoints[50:52]
+			if n := testing.AllocsPerRun(200, func() {
+				req := lb.Request{Source: req.Source, Tried: req.Tried}
+				if e, err := r.Pick(&req); err == nil {
+					e.Release()
+				}
+			}); n > 0 {
+				t.Errorf("%d of 100 are ill: %v allocations", ill, n)
+			}
+		}
+	})
+}
+
+// A set takes over from the one that it replaces what would be the same, and nothing
+// else.
+func TestPlansAreTakenOver(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		cfg := lb.Config{Policy: p}
+		old := lb.NewSet(benchMembers(50, true), &cfg, nil)
+		if next := lb.NewSet(benchMembers(50, true), &cfg, old); !next.SharesPlan(old) {
+			t.Error("the same endpoints and weights, and another plan")
+		}
+		heavier := benchMembers(50, true)
+		heavier[3].Weight++
+		for what, ms := range map[string][]lb.Member{"fewer": benchMembers(49, true), "other weights": heavier} {
+			if next := lb.NewSet(ms, &cfg, old); next.SharesPlan(old) {
+				t.Errorf("%s, and the same plan", what)
+			}
+		}
+		if next := lb.NewSet(benchMembers(50, true), &lb.Config{Policy: (p + 1) % 6}, old); next.SharesPlan(old) {
+			t.Error("another policy, and the same plan")
+		}
+	})
+}
+
+// TestRoom: a set has room for as long as one usable endpoint of it does, be it a backup.
+func TestRoom(t *testing.T) {
+	r := newRig(t, lb.Config{}, member{weight: 1, limit: 1}, member{weight: 1, limit: 1, backup: true})
+	a, b := r.endpoints[0], r.endpoints[1]
+	for _, step := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"at first", func() {}, true},
+		{"with a full primary", func() { a.Acquire() }, true},
+		{"with both full", func() { b.Acquire() }, false},
+		{"with a primary that has room, and is down", func() { a.Release(); a.SetHealthy(false) }, false},
+		{"when it is well", func() { a.SetHealthy(true) }, true},
+	} {
+		step.do()
+		if got := r.Status().Room; got != step.want {
+			t.Errorf("%s: %v", step.what, got)
+		}
+	}
+}

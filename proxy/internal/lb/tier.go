@@ -1,0 +1,180 @@
+package lb
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// A priority is the endpoints of a set that are as good as one another.
+//
+// Its view of them follows their states by two rules, so that no lock is needed: a goroutine
+// that has changed an endpoint writes to the priority after it, and looks again after having
+// written. At a moment it may be behind; a place is only ever taken in the endpoint's own
+// word.
+type priority struct {
+	set     *Set
+	members []*Endpoint
+	plan    atomic.Pointer[plan]
+	tree    *tree  // LeastConn
+	open    bitmap // endpoints that can be acquired
+	ramping bitmap // LeastConn: endpoints in slow start
+
+	counted  atomic.Int64 // neither draining nor of weight 0
+	usable   atomic.Int64 // of those counted
+	working  atomic.Int64 // of those usable: not failing
+	hopeful  atomic.Int64 // of those counted: neither barred nor failing
+	reached  atomic.Int64 // of those counted: not failing
+	starting atomic.Int64 // in ramping
+	standing []uint8      // the part of a member in them; under the member's mu
+
+	_    [64]byte // counters that every pick writes have a cache line of their own: BenchmarkPickParallel
+	turn atomic.Uint64
+	ramp atomic.Uint64 // LeastConn: where to look for the next one in slow start
+	_    [48]byte
+}
+
+const (
+	standsCounted = 1 << iota
+	standsUsable
+	standsStarting
+	standsWorking
+	standsHopeful
+	standsReached
+)
+
+func newPriority(s *Set, members []*Endpoint, weights []int, p *plan) *priority {
+	t := &priority{
+		set: s, members: members, open: newBitmap(len(members)), ramping: newBitmap(len(members)),
+		standing: make([]uint8, len(members)),
+	}
+	if p == nil {
+		p = newPlan(&s.cfg, members, weights)
+	}
+	t.plan.Store(p)
+	t.turn.Store(s.random() >> 1) // or all nodes of a fleet would begin with the same endpoint
+	if s.cfg.Policy == LeastConn {
+		t.tree = newTree(len(members))
+	}
+	return t
+}
+
+// A membership is an endpoint's place in a set.
+type membership struct {
+	tier *priority
+	at   int
+}
+
+func (t *priority) attach() {
+	// Most have no other seat, and are to have these for as long as each other.
+	own, lists := make([]membership, len(t.members)), make([][]membership, len(t.members))
+	for i, e := range t.members {
+		e.mu.Lock()
+		own[i] = membership{t, i}
+		seats := &lists[i]
+		if *seats = own[i : i+1 : i+1]; len(e.sits()) > 0 {
+			seats = new([]membership)
+			*seats = append(slices.Clone(e.sits()), own[i])
+		}
+		e.seats.Store(seats)
+		if t.tree != nil {
+			e.scored.Store(true)
+		}
+		t.stand(i)
+		t.follow(i)
+		e.mu.Unlock()
+	}
+}
+
+// leave gives up the endpoint's seat in a set.
+func (e *Endpoint) leave(s *Set) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var seats []membership
+	scored := false
+	for _, at := range e.sits() {
+		if at.tier.set != s {
+			seats = append(seats, at)
+			scored = scored || at.tier.tree != nil
+		}
+	}
+	if e.scored.Store(scored); seats == nil {
+		e.seats.Store(nil)
+		return
+	}
+	e.seats.Store(&seats)
+}
+
+func (e *Endpoint) sits() []membership {
+	if seats := e.seats.Load(); seats != nil {
+		return *seats
+	}
+	return nil
+}
+
+// changed updates the sets after a change of flags, weight or limit. The caller has mu.
+func (e *Endpoint) changed() {
+	for _, s := range e.sits() {
+		s.tier.stand(s.at)
+		s.tier.follow(s.at)
+	}
+	if e.word.Load()&(flagsIll|flagsAbsent) == 0 {
+		e.notifyRoom()
+	}
+}
+
+// rejoin updates the sets after a change of the number of sessions.
+func (e *Endpoint) rejoin() {
+	for _, s := range e.sits() {
+		s.tier.follow(s.at)
+	}
+}
+
+// notifyRoom notifies the clients that wait for room.
+func (e *Endpoint) notifyRoom() {
+	for _, s := range e.sits() {
+		if f := s.tier.set.cfg.OnRoom; f != nil {
+			f()
+		}
+	}
+}
+
+// stand counts a member by its state. The caller has its mu.
+func (t *priority) stand(i int) {
+	var now uint8
+	e := t.members[i]
+	if w := e.word.Load(); w&flagsAbsent == 0 {
+		now = standsCounted
+		if w&flagsIll == 0 {
+			now |= standsUsable
+		}
+		if w&(flagsIll|flagFailing) == 0 {
+			now |= standsWorking
+		}
+		if w&flagsVain == 0 {
+			now |= standsHopeful
+		}
+		if w&flagFailing == 0 {
+			now |= standsReached
+		}
+	}
+	if t.tree != nil && e.ramp(int64(t.set.cfg.SlowStart)) < full {
+		now |= standsStarting
+		t.ramping.add(i)
+	} else if t.tree != nil {
+		t.ramping.remove(i)
+	}
+	was := t.standing[i]
+	t.standing[i] = now
+	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.hopeful, &t.reached} {
+		count.Add(int64(now>>bit&1) - int64(was>>bit&1))
+	}
+}
+
+// follow brings the view of a member's room and load up to date.
+func (t *priority) follow(i int) {
+	e := t.members[i]
+	t.open.keep(i, e.open)
+	if t.tree != nil {
+		t.tree.update(i, e, int64(t.set.cfg.SlowStart))
+	}
+}

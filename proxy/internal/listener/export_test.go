@@ -1,0 +1,73 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// SetAfter replaces the clock.
+func (l *Listener) SetAfter(f func(time.Duration) <-chan time.Time) { l.after = f }
+
+// SetBacklog replaces the length of the accept queue.
+func (l *Listener) SetBacklog(n int) { l.backlog = n }
+
+// Queued reports whether a connection waits in the accept queue.
+func (l *Listener) Queued() bool { return l.queued() }
+
+// WrapAccept makes the listener accept by f, which is given the real accept.
+func (l *Listener) WrapAccept(f func(accept func() (net.Conn, error)) (net.Conn, error)) {
+	l.sock = &wrapped{stream: l.sock, f: f}
+}
+
+type wrapped struct {
+	stream
+	f          func(func() (net.Conn, error)) (net.Conn, error)
+	onDeadline func(time.Time)
+}
+
+func (w *wrapped) Accept() (net.Conn, error) { return w.f(w.stream.Accept) }
+
+func (w *wrapped) SetDeadline(t time.Time) error {
+	if w.onDeadline != nil {
+		w.onDeadline(t)
+	}
+	return w.stream.SetDeadline(t)
+}
+
+// OnDeadline makes the listener call f before it sets a deadline.
+func (l *Listener) OnDeadline(f func(time.Time)) {
+	l.sock = &wrapped{stream: l.sock, f: func(accept func() (net.Conn, error)) (net.Conn, error) { return accept() }, onDeadline: f}
+}
+
+// Restrict returns what is called before the path of addr is bound.
+func Restrict(addr sockopt.Address) func(network, address string, c syscall.RawConn) error {
+	return (&Listener{addr: addr}).restrict
+}
+
+// ListenSwapped is [Listen] at a path with something done between bind(2) and what follows.
+func ListenSwapped(ctx context.Context, addr sockopt.Address, meanwhile func()) (*Listener, error) {
+	l := newListener(addr, nil)
+	p, err := newUnixPath(addr.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.bindUnix(ctx); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	meanwhile()
+	if err := l.take(p); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return l, nil
+}
+
+// Active returns how many connections are being served.
+func (l *Limit) Active() int { return len(l.slots) }
+
+// Max returns how many there may be.
+func (l *Limit) Max() int { return cap(l.slots) }

@@ -1,0 +1,258 @@
+package listener_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/listener"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// leave makes a path on which nobody answers, as a process that was killed does.
+func leave(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+func TestStalePathIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	leave(t, path)
+	s := start(t, listen(t, "unix:"+path, nil))
+	dial(t, s.Listener)
+	<-s.conns
+	s.end(t)
+}
+
+func TestPathOnWhichSomebodyAnswersIsNot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s := start(t, listen(t, "unix:"+path, nil))
+	_, err := listener.Listen(context.Background(), parse(t, "unix:"+path), nil)
+	want := "listen on unix:" + path + ": address already in use, somebody answers there"
+	if !errors.Is(err, syscall.EADDRINUSE) || err.Error() != want {
+		t.Errorf("error is %v, want %v", err, want)
+	}
+	(<-s.conns).Close() // the question
+	dial(t, s.Listener)
+	<-s.conns
+	s.end(t)
+}
+
+func TestFileThatIsNoSocketIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link} {
+		_, err := listener.Listen(context.Background(), parse(t, "unix:"+path), nil)
+		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "no socket") {
+			t.Errorf("error is %v", err)
+		}
+	}
+	if text, err := os.ReadFile(file); string(text) != "precious" {
+		t.Errorf("the file holds %q, %v", text, err)
+	}
+}
+
+func TestDatagramSocketIsLeftAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = listener.Listen(context.Background(), parse(t, "unix:"+path), nil)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMissingDirectoryIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gone", "s")
+	_, err := listener.Listen(context.Background(), parse(t, "unix:"+path), nil)
+	if !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestModeOfThePath(t *testing.T) {
+	for spec, want := range map[string]fs.FileMode{
+		"?mode=0600": 0o600, "?mode=0660": 0o660, "?mode=0666": 0o666, "?mode=0777": 0o777,
+	} {
+		path := filepath.Join(t.TempDir(), "s")
+		l := listen(t, "unix:"+path+spec, nil)
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s gives %v, %v", spec, info.Mode(), err)
+		}
+		l.Close()
+	}
+}
+
+// The mode that the path has from the first moment on, before chmod(2).
+func TestPathIsNeverWiderThanAsked(t *testing.T) {
+	for _, mode := range []fs.FileMode{0o600, 0o660, 0o640} {
+		path := filepath.Join(t.TempDir(), "s")
+		lc := net.ListenConfig{Control: listener.Restrict(sockopt.Address{Network: "unix", Name: path, Mode: mode})}
+		l, err := lc.Listen(context.Background(), "unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if info, err := os.Lstat(path); err != nil || info.Mode().Perm()&^mode != 0 {
+			t.Errorf("with %v the path begins as %v, %v", mode, info.Mode(), err)
+		}
+	}
+}
+
+func TestPathIsUnlinkedOnExit(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *server){
+		"stop":  func(t *testing.T, s *server) { s.end(t) },
+		"close": func(_ *testing.T, s *server) { s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			s := start(t, listen(t, "unix:"+path, nil))
+			end(t, s)
+			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the path is still there: %v", err)
+			}
+			if name == "close" {
+				s.end(t)
+			}
+		})
+	}
+}
+
+// The path goes at the stop, not at the end of the last session, so that another
+// process can take over while this one drains.
+func TestPathIsFreeWhileSessionsDrain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	old := start(t, listen(t, "unix:"+path, nil))
+	dial(t, old.Listener)
+	<-old.conns
+	old.stop()
+	waitGone(t, path)
+	next := start(t, listen(t, "unix:"+path, nil))
+	old.end(t)
+	dial(t, next.Listener) // the old one did not unlink the new path
+	<-next.conns
+	next.end(t)
+}
+
+func waitGone(t *testing.T, path string) {
+	t.Helper()
+	for {
+		_, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		syscall.Select(0, nil, nil, nil, &syscall.Timeval{Usec: 1000})
+	}
+}
+
+func TestPathOfSomebodyElseIsNotUnlinked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s := start(t, listen(t, "unix:"+path, nil))
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, path)
+	s.end(t)
+	if _, err := os.Lstat(path); err != nil {
+		t.Error("somebody else's path was unlinked: ", err)
+	}
+}
+
+func TestOneOfManyTakesAStalePathOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for range 100 {
+		leave(t, path)
+		var starts sync.WaitGroup
+		ready := make(chan struct{})
+		won := make(chan *listener.Listener, 8)
+		for range cap(won) {
+			starts.Go(func() {
+				<-ready
+				l, err := listener.Listen(context.Background(), parse(t, "unix:"+path), nil)
+				if err == nil {
+					won <- l
+				} else if !errors.Is(err, syscall.EADDRINUSE) {
+					t.Error(err)
+				}
+			})
+		}
+		close(ready)
+		starts.Wait()
+		if len(won) != 1 {
+			t.Fatalf("%d listeners have the same path", len(won))
+		}
+		l := <-won
+		dial(t, l)
+		if !l.Queued() {
+			t.Error("the path is not the winner's")
+		}
+		l.Close()
+	}
+}
+
+// A directory can be locked by everybody who may read it, for ever.
+func TestLockedDirectoryDoesNotKeepFromListening(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := listener.Listen(ctx, parse(t, "unix:"+dir+"/s"), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want the context's", err)
+	}
+	opened := make(chan *listener.Listener)
+	go func() { opened <- listen(t, "unix:"+dir+"/s", nil) }()
+	select {
+	case l := <-opened:
+		dial(t, l)
+	case <-time.After(10 * time.Second):
+		f.Close() // which unlocks it
+		<-opened
+		t.Error("it waits for the lock")
+	}
+}
+
+func TestDirectoryThatIsAPipeIsNamed(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listener.Listen(context.Background(), parse(t, "unix:"+pipe+"/s"), nil); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("error is %v, want ENOTDIR", err)
+	}
+}

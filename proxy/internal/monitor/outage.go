@@ -1,0 +1,236 @@
+package monitor
+
+import (
+	"log/slog"
+	"time"
+)
+
+// A Condition of an upstream says whether it can take clients.
+type Condition uint8
+
+const (
+	// Usable: it has an endpoint that takes clients.
+	Usable Condition = iota
+	// Full: every usable endpoint has as many sessions as it may.
+	Full
+	// Unusable: no endpoint is usable, for whatever reason.
+	Unusable
+)
+
+// An Upstream is an upstream at the moment of a look.
+type Upstream struct {
+	Key       any // comparable; the same at each look
+	Name      string
+	Condition Condition
+	Refused   int64 // clients until now
+	Held      int64 // clients that had to wait for an endpoint until now
+	Fallbacks int64 // clients that went to the fallback until now
+}
+
+// An Outage is the time for which an upstream has no endpoint that takes clients.
+type Outage struct {
+	Since                    int64 // of the clock, in nanoseconds
+	Condition                Condition
+	Refused, Held, Fallbacks int64 // clients since then
+}
+
+// The times of an outage.
+const (
+	// fullFor is how long an upstream must be full before that is an outage: a limit may be
+	// reached for a moment.
+	fullFor = 5 * time.Second
+	// An outage is over when it has been gone for quiet. If it is back within forgetAfter
+	// of its end the next one must be gone for twice as long, up to mostQuiet.
+	quiet       = time.Second
+	mostQuiet   = 32 * time.Second
+	forgetAfter = time.Minute
+)
+
+// mostLines is how many lines of a kind one look logs; the others are counted in one more.
+const mostLines = 20
+
+// Outages logs when an upstream has no usable endpoint, and when that is over.
+type Outages struct {
+	log   *slog.Logger
+	known map[any]*condition
+	look  uint64
+}
+
+// A condition is the state of an upstream.
+type condition struct {
+	Upstream        // at the last look
+	seen     uint64 // the look
+	before   counts // at the last look but one
+
+	kind    Condition // of the outage; Usable: there is none
+	logged  bool
+	since   int64
+	began   counts // at the last look before it
+	again   int64  // since when it is not usable, which is later than since if it was meanwhile
+	fresh   counts // at the last look before that
+	back    int64  // when it was found to be usable again; 0: it was not
+	until   counts // then
+	gone    bool   // it was not, but the upstream is gone
+	lapses  int    // how often it failed again before the end was logged
+	quiet   time.Duration
+	endedAt int64 // the last outage that was logged; 0: none
+}
+
+type counts struct{ refused, held, fallbacks int64 }
+
+func (u *Upstream) counts() counts { return counts{u.Refused, u.Held, u.Fallbacks} }
+
+// since returns the increase since before.
+func (c counts) since(before counts) counts {
+	return counts{c.refused - before.refused, c.held - before.held, c.fallbacks - before.fallbacks}
+}
+
+// NewOutages returns an Outages that knows no upstream.
+func NewOutages(log *slog.Logger) *Outages {
+	return &Outages{log: log, known: make(map[any]*condition)}
+}
+
+// Look takes the upstreams that there are, at a time of the clock. Explain returns why the
+// endpoints of one take no clients; it is called for those of which an outage is logged.
+func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) string) {
+	o.look++
+	var begun, ended []*condition
+	for i := range upstreams {
+		u := &upstreams[i]
+		c := o.known[u.Key]
+		if c == nil {
+			c = &condition{Upstream: *u}
+			o.known[u.Key] = c
+		}
+		c.before, c.Upstream, c.seen = c.counts(), *u, o.look
+		switch c.step(now) {
+		case outageBegins:
+			begun = append(begun, c)
+		case outageEnds:
+			ended = append(ended, c)
+		}
+	}
+	for key, c := range o.known {
+		if c.seen == o.look {
+			continue
+		}
+		delete(o.known, key)
+		if c.logged && c.kind != Usable { // its end is not logged yet
+			c.goneAt(now)
+			ended = append(ended, c)
+		}
+	}
+	o.logBegun(begun, explain)
+	o.logEnded(ended)
+}
+
+// Of returns the outage of an upstream that is under way, also before it is logged. One that is back
+// before the end of the last one was logged begins anew.
+func (o *Outages) Of(key any) (Outage, bool) {
+	c := o.known[key]
+	if c == nil || c.kind == Usable || c.back != 0 {
+		return Outage{}, false
+	}
+	cost := c.counts().since(c.fresh)
+	return Outage{c.again, c.kind, cost.refused, cost.held, cost.fallbacks}, true
+}
+
+// The result of a look.
+type turn uint8
+
+const (
+	noTurn turn = iota
+	outageBegins
+	outageEnds
+)
+
+// step takes the condition of a look.
+func (c *condition) step(now int64) turn {
+	switch at := c.Condition; {
+	case c.kind == Usable && at == Usable:
+		return noTurn
+	case c.kind == Usable, c.kind == Full && at == Unusable:
+		c.begin(at, now)
+	case at < c.kind:
+		return c.recover(now)
+	case c.back != 0:
+		c.again, c.fresh, c.back = now, c.before, 0
+		c.lapses++
+	}
+	if c.logged || c.kind == Full && now-c.since < int64(fullFor) {
+		return noTurn
+	}
+	c.logged = true
+	return outageBegins
+}
+
+// begin begins an outage, or makes one of being full one of being unusable.
+func (c *condition) begin(kind Condition, now int64) {
+	c.kind, c.logged, c.since, c.began, c.back, c.lapses = kind, false, now, c.before, 0, 0
+	c.again, c.fresh = now, c.before
+	if c.endedAt != 0 && now-c.endedAt < int64(forgetAfter) {
+		c.quiet = min(2*c.quiet, mostQuiet)
+	} else {
+		c.quiet = quiet
+	}
+}
+
+// recover notes that the outage is over, which is logged when it has been for long enough.
+func (c *condition) recover(now int64) turn {
+	if c.back == 0 {
+		c.back, c.until = now, c.counts()
+	}
+	if !c.logged {
+		c.kind = Usable
+		return noTurn
+	}
+	if now-c.back < int64(c.quiet) {
+		return noTurn
+	}
+	c.kind, c.endedAt = Usable, now
+	return outageEnds
+}
+
+// goneAt ends the outage of an upstream that is not there any more.
+func (c *condition) goneAt(now int64) {
+	if c.back == 0 {
+		c.gone, c.back, c.until = true, now, c.counts()
+	}
+}
+
+func (o *Outages) logBegun(begun []*condition, explain func(key any) string) {
+	for _, c := range begun[:min(len(begun), mostLines)] {
+		text := "upstream has no usable endpoint"
+		if c.kind == Full {
+			text = "every usable endpoint of the upstream is at its limit"
+		}
+		o.log.Warn(text, "upstream", c.Name, "endpoints", explain(c.Key))
+	}
+	if more := len(begun) - mostLines; more > 0 {
+		o.log.Warn("further upstreams have no usable endpoint", "upstreams", more)
+	}
+}
+
+func (o *Outages) logEnded(ended []*condition) {
+	for _, c := range ended[:min(len(ended), mostLines)] {
+		text := "upstream has a usable endpoint again"
+		switch {
+		case c.gone:
+			text = "upstream that could take no clients is gone"
+		case c.Condition == Full:
+			text = "upstream has usable endpoints again, which are at their limit"
+		}
+		cost := c.until.since(c.began)
+		attrs := []any{
+			"upstream", c.Name, "duration", time.Duration(c.back - c.since).Round(time.Millisecond).String(),
+			"refused", cost.refused, "held", cost.held, "fallbacks", cost.fallbacks,
+		}
+		if c.lapses > 0 {
+			attrs = append(attrs, "recurred", c.lapses)
+		}
+		o.log.Info(text, attrs...)
+	}
+	if more := len(ended) - mostLines; more > 0 {
+		o.log.Info("further upstreams have a usable endpoint again", "upstreams", more)
+	}
+}

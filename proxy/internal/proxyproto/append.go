@@ -1,0 +1,179 @@
+package proxyproto
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"net/netip"
+	"strconv"
+)
+
+// A Connection is the contents of a header that is sent.
+type Connection struct {
+	// Source and Destination are the addresses of the client's connection. Both are mapped
+	// into IPv6 if only one is of IPv4. If one is not valid (a unix socket) neither is sent.
+	Source, Destination netip.AddrPort
+
+	// Local marks the proxy's own connection (a health check) instead of a client's. Version 1
+	// has no such command: there the addresses are sent, as the specification advises (2.1),
+	// since some receivers refuse UNKNOWN.
+	Local bool
+
+	// The fields below are sent by version 2 alone.
+
+	Authority string // the host that the client asked for: SNI; empty: not sent
+	ALPN      string // the protocol agreed upon with the client; empty: not sent
+	UniqueID  []byte // of the connection, at most 128 bytes; empty: not sent
+	TLS       *TLS   // the client's TLS connection, if TLS was terminated
+
+	// TLVs are those of the client's header ([Info.TLVs]). They are passed on, except padding
+	// and those of a type that the fields above contain.
+	TLVs []byte
+
+	// Checksum adds a CRC32C of the header.
+	Checksum bool
+}
+
+// Append appends the header of version 1 or 2 for c, and returns the extended slice. It
+// allocates only if b lacks capacity. TLVs that would make the header longer than 65551 bytes
+// are left out.
+func Append(b []byte, version int, c *Connection) []byte {
+	if version == 1 {
+		return c.appendV1(b)
+	}
+	return c.appendV2(b)
+}
+
+// addresses returns both addresses as the same family, and whether they are sent.
+func (c *Connection) addresses() (src, dst netip.Addr, ok bool) {
+	src, dst = c.Source.Addr().Unmap().WithZone(""), c.Destination.Addr().Unmap().WithZone("")
+	if !src.IsValid() || !dst.IsValid() {
+		return src, dst, false
+	}
+	if src.Is4() != dst.Is4() {
+		src, dst = netip.AddrFrom16(src.As16()), netip.AddrFrom16(dst.As16())
+	}
+	return src, dst, true
+}
+
+func (c *Connection) appendV1(b []byte) []byte {
+	src, dst, ok := c.addresses()
+	if !ok {
+		return append(b, "PROXY UNKNOWN\r\n"...)
+	}
+	if src.Is4() {
+		b = append(b, "PROXY TCP4 "...)
+	} else {
+		b = append(b, "PROXY TCP6 "...)
+	}
+	b = append(src.AppendTo(b), ' ')
+	b = append(dst.AppendTo(b), ' ')
+	b = append(strconv.AppendUint(b, uint64(c.Source.Port()), 10), ' ')
+	b = strconv.AppendUint(b, uint64(c.Destination.Port()), 10)
+	return append(b, "\r\n"...)
+}
+
+func (c *Connection) appendV2(b []byte) []byte {
+	start := len(b)
+	b = append(b, signature...)
+	b = c.appendAddresses(b)
+	w := writer{b: b, start: start}
+	c.putTLVs(&w)
+	if c.Checksum {
+		w.put(TypeCRC32C, "\x00\x00\x00\x00")
+	}
+	b = w.b
+	binary.BigEndian.PutUint16(b[start+14:], uint16(len(b)-start-fixed))
+	if c.Checksum {
+		binary.BigEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[start:], castagnoli))
+	}
+	return b
+}
+
+// appendAddresses appends all between the signature and the TLVs, with a length of 0. If the
+// addresses are not sent the command is LOCAL, which every receiver accepts: those of the
+// socket count.
+func (c *Connection) appendAddresses(b []byte) []byte {
+	src, dst, ok := c.addresses()
+	switch {
+	case !ok || c.Local:
+		return append(b, commandLocal, familyUnspec, 0, 0)
+	case src.Is4():
+		b = append(b, commandProxy, familyTCP4, 0, 0)
+		s, d := src.As4(), dst.As4()
+		b = append(append(b, s[:]...), d[:]...)
+	default:
+		b = append(b, commandProxy, familyTCP6, 0, 0)
+		s, d := src.As16(), dst.As16()
+		b = append(append(b, s[:]...), d[:]...)
+	}
+	b = binary.BigEndian.AppendUint16(b, c.Source.Port())
+	return binary.BigEndian.AppendUint16(b, c.Destination.Port())
+}
+
+// putTLVs appends the TLVs: c's own, then those passed on.
+func (c *Connection) putTLVs(w *writer) {
+	if c.ALPN != "" {
+		w.put(TypeALPN, c.ALPN)
+	}
+	if c.Authority != "" {
+		w.put(TypeAuthority, c.Authority)
+	}
+	if len(c.UniqueID) > 0 && len(c.UniqueID) <= 128 {
+		w.putBytes(TypeUniqueID, c.UniqueID)
+	}
+	if c.TLS != nil {
+		c.TLS.put(w)
+	}
+	for t, value := range All(c.TLVs) {
+		if !c.replaces(t) {
+			w.putBytes(t, value)
+		}
+	}
+}
+
+// replaces reports whether a received TLV of type t is replaced or dropped instead of passed on.
+func (c *Connection) replaces(t Type) bool {
+	switch t {
+	case TypeCRC32C, TypeNoop:
+		return true
+	case TypeALPN:
+		return c.ALPN != ""
+	case TypeAuthority:
+		return c.Authority != ""
+	case TypeUniqueID:
+		return len(c.UniqueID) > 0
+	case TypeSSL:
+		return c.TLS != nil
+	default:
+		return false
+	}
+}
+
+// A writer appends TLVs to the header that begins at start, as long as the length field can
+// hold its length.
+type writer struct {
+	b     []byte
+	start int
+}
+
+// room reports whether a value of n bytes still fits, and a checksum after it.
+func (w *writer) room(n int) bool {
+	const checksum = tlvHeader + 4
+	return len(w.b)-w.start-fixed+tlvHeader+n+checksum <= 0xffff
+}
+
+func (w *writer) put(t Type, value string) {
+	if t == TypeCRC32C || w.room(len(value)) {
+		w.b = append(w.begin(t, len(value)), value...)
+	}
+}
+
+func (w *writer) putBytes(t Type, value []byte) {
+	if w.room(len(value)) {
+		w.b = append(w.begin(t, len(value)), value...)
+	}
+}
+
+func (w *writer) begin(t Type, n int) []byte {
+	return append(w.b, byte(t), byte(n>>8), byte(n))
+}

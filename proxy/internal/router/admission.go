@@ -1,0 +1,247 @@
+package router
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A ListenerState is the counters of a listener's clients, for as long as a file names it:
+// limits that are changed by a reload go on from the present counts.
+type ListenerState struct {
+	// Name is its listener's. It is not changed.
+	Name string
+
+	Connections limit.Connections
+	Rate        limit.Rate
+	// Paused is called each time that accepting pauses at a limit, with its key and the time
+	// of the loops' clock. It is called by loops, several at a time, and must not wait; it may
+	// be nil. It is set before there are clients.
+	Paused func(limit string, now time.Duration)
+
+	current  atomic.Pointer[Listener] // the generation in force; nil: none is
+	queue    queue                    // of clients beyond Connections that two loops have accepted at once
+	accepted atomic.Int64
+	meter    meter
+	pauses   pauses
+	refused  [admissionRejects]atomic.Int64
+	tickets  sync.Pool
+}
+
+// An admissionReject is a reason to refuse a client of a listener.
+type admissionReject uint8
+
+const (
+	refusedAddress admissionReject = iota
+	refusedNoSource
+	refusedSourceConnections
+	refusedSourceRate
+	refusedSources
+	refusedHeader
+	refusedHello
+	refusedPreread
+	refusedRoute
+	refusedUpstream
+	refusedTLS
+	refusedOther
+	admissionRejects
+)
+
+func (r admissionReject) String() string {
+	return [...]string{
+		"address", "no_source", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "no_route",
+		"upstream", "tls", "other",
+	}[r]
+}
+
+var admissionCauses = []struct {
+	cause error
+	as    admissionReject
+}{
+	{limit.ErrDenied, refusedAddress},
+	{source.ErrUnknown, refusedNoSource},
+	{limit.ErrSourceConnections, refusedSourceConnections},
+	{limit.ErrSourceRate, refusedSourceRate},
+	{limit.ErrSources, refusedSources},
+	{worker.ErrHeaderTimeout, refusedHeader},
+	{proxyproto.ErrMissing, refusedHeader},
+	{proxyproto.ErrUnexpected, refusedHeader},
+	{proxyproto.ErrVersion, refusedHeader},
+	{proxyproto.ErrTooLong, refusedHeader},
+	{proxyproto.ErrMalformed, refusedHeader},
+	{proxyproto.ErrChecksum, refusedHeader},
+	{clienthello.ErrNotTLS, refusedHello},
+	{clienthello.ErrTooLong, refusedHello},
+	{clienthello.ErrMalformed, refusedHello},
+	{worker.ErrPrereadTimeout, refusedPreread},
+	{worker.ErrPrereadEnded, refusedPreread},
+	{ErrNoRoute, refusedRoute},
+	{ErrLoop, refusedRoute},
+	{tlsterm.ErrSessions, refusedTLS},
+}
+
+// Refused counts a client that was refused, by reason.
+func (d *ListenerState) Refused(cause error) {
+	as := refusedOther
+	switch {
+	case errors.As(cause, new(*UpstreamError)):
+		as = refusedUpstream
+	case errors.As(cause, new(*tlsterm.Error)):
+		as = refusedTLS
+	}
+	for _, c := range admissionCauses {
+		if errors.Is(cause, c.cause) {
+			as = c.as
+			break
+		}
+	}
+	d.refused[as].Add(1)
+}
+
+// ListenerCounts are the events at a listener.
+type ListenerCounts struct {
+	Accepted, Active int64
+	Refused          map[string]int64 // by reason
+}
+
+// Counts returns the counts until now.
+func (d *ListenerState) Counts() ListenerCounts {
+	return ListenerCounts{
+		Accepted: d.accepted.Load(), Active: d.Connections.InUse(),
+		Refused: byName(d.refused[:], func(i int) string { return admissionReject(i).String() }),
+	}
+}
+
+// An admissionToken is the client's entries in limits, beside its place under Connections.
+type admissionToken struct {
+	sources *limit.Sources // of entry; nil: none
+	entry   limit.Entry
+	over    bool // it has no such place yet
+}
+
+func (d *ListenerState) newToken() *admissionToken {
+	if t, _ := d.tickets.Get().(*admissionToken); t != nil {
+		return t
+	}
+	return new(admissionToken)
+}
+
+// An admission is the [worker.Admitter] of one generation of a listener.
+type admission Listener
+
+// NextSlotIn implements [worker.RoomTimer].
+func (a *admission) NextSlotIn(now int64) time.Duration {
+	if a.state.Connections.Full() {
+		return 0
+	}
+	in := a.state.Rate.Until(now)
+	if a.cfg.Process != nil {
+		in = max(in, a.cfg.Process.Until(now))
+	}
+	return in
+}
+
+// Admit implements [worker.Admitter]. A client that its source refuses costs others nothing:
+// that is looked at before anything is counted, or given back when it is known, by
+// AdmitSource. Two loops may both have found room for one client more: the second one then
+// waits for a place before anything is done for it.
+func (a *admission) Admit(c *worker.Client, identified bool, now int64) error {
+	d := a.state
+	d.accepted.Add(1)
+	if identified {
+		if !c.Source().Known() {
+			return source.ErrUnknown
+		}
+		if err := a.source(c, now); err != nil {
+			return err
+		}
+	}
+	d.Rate.Spend(now)
+	if a.cfg.Process != nil {
+		a.cfg.Process.Spend(now)
+	}
+	if !d.Connections.Take() {
+		a.tokenOf(c).over = true
+	}
+	return nil
+}
+
+// AdmitSource implements [worker.Admitter].
+func (a *admission) AdmitSource(c *worker.Client, now int64) error {
+	err := a.source(c, now)
+	if err == nil {
+		return nil
+	}
+	a.state.Rate.GiveBack(now)
+	if a.cfg.Process != nil {
+		a.cfg.Process.GiveBack(now)
+	}
+	if a.state.pauses.at.Load() != 0 {
+		a.cfg.Wake()
+	}
+	return err
+}
+
+// source takes the entries of the limits of a client's source, or returns the reason that it
+// may not come.
+func (a *admission) source(c *worker.Client, now int64) error {
+	under := (*Listener)(a)
+	in := under.inForce(c) // another one if there was a reload since the client was accepted
+	if in != under {
+		if err := in.takes(c); err != nil {
+			return err
+		}
+	}
+	if err := in.allows(c); err != nil {
+		return err
+	}
+	if a.cfg.Sources == nil {
+		return nil
+	}
+	entry, err := a.cfg.Sources.Admit(c.Source(), now)
+	if err != nil {
+		return err
+	}
+	t := a.tokenOf(c)
+	t.sources, t.entry = a.cfg.Sources, entry
+	return nil
+}
+
+// tokenOf returns a client's ticket, which it has from now on.
+func (a *admission) tokenOf(c *worker.Client) *admissionToken {
+	t, _ := c.AdmissionToken.(*admissionToken)
+	if t == nil {
+		t = a.state.newToken()
+		c.AdmissionToken = t
+	}
+	return t
+}
+
+// Released implements [worker.Admitter].
+func (a *admission) Released(of any) {
+	d := a.state
+	over := false
+	if t, _ := of.(*admissionToken); t != nil {
+		over = t.over
+		if t.sources != nil {
+			t.sources.Leave(t.entry)
+		}
+		*t = admissionToken{}
+		d.tickets.Put(t)
+	}
+	if over {
+		return
+	}
+	if d.Connections.Give() {
+		d.queue.next()
+		a.cfg.Wake()
+	}
+}

@@ -1,0 +1,263 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+)
+
+// An attempt is one at an endpoint.
+type attempt struct {
+	breaker *health.Breaker // the endpoint's, that was asked; nil: none
+	permit  health.Permit
+	forced  bool // in panic, by a breaker that is open
+	addrs   []loop.Address
+	at      int   // the one that is being tried
+	start   int64 // clock
+	end     int64 // clock, of the endpoint's time; 0: never
+	failed  []error
+	beyond  bool // as a last resort, of which there would be none by the states of endpoints
+	trial   bool // by a client that waits for room at others
+}
+
+// pick acquires an endpoint that every breaker lets the client through to.
+func (s *Search) pick(now int64) error {
+	v := s.upstream
+	set := v.Set()
+	if set == nil {
+		return lb.ErrNoEndpoint
+	}
+	s.attempt = attempt{failed: s.failed[:0]}
+	if err := s.enterBreaker(v.up.panicking(set)); err != nil {
+		return err
+	}
+	err := s.pickFrom(set, now)
+	for err != nil && v.Set() != set { // it was replaced meanwhile, and its endpoints drain
+		set = v.Set()
+		err = s.pickFrom(set, now)
+	}
+	if err == lb.ErrFull {
+		s.suspendEntry(now)
+	}
+	return err
+}
+
+// errAgain says that a client has tried all endpoints that it could, and may try them again
+// after a pause.
+var errAgain = errors.New("every usable endpoint has been tried")
+
+// pickFrom picks from a set. Endpoints that this client has tried are tried again when there
+// are no others, each of them once before one is tried a third time, and after a pause: of one
+// that has not been tried nothing says that it would be better to wait. Those that should be
+// avoided are picked when there are no others, and of those that the last client could reach
+// first.
+func (s *Search) pickFrom(set *lb.Set, now int64) error {
+	tried, panicking, avoided, free := len(s.tried), s.upstream.up.panicking(set), 0, false
+	defer func() { s.tried = s.tried[:tried] }()
+	r := s.request()
+	r.Tried = s.tried[s.round:]
+	for range 3*len(set.Members()) + maxAvoided + 3 {
+		b, err := set.Pick(&r)
+		if err != nil && avoided > 0 && !(free && r.Which == lb.Usable) {
+			if r.Which = lb.Usable; !free {
+				free, r.Which = true, lb.Working
+			}
+			s.tried = s.tried[:tried]
+			r.Tried = s.tried[s.round:]
+			continue
+		}
+		if err == lb.ErrTried && s.round < tried {
+			if s.upstream.Backoff > 0 && !s.paused {
+				return errAgain
+			}
+			s.paused = false
+			s.round, r.Tried = tried, s.tried[tried:]
+			b, err = set.Pick(&r)
+		}
+		switch {
+		case err != nil:
+			return err
+		case !free && s.avoids(b, now):
+			b.Return()
+			if avoided++; avoided == maxAvoided {
+				free, r.Which = true, lb.Working
+			}
+		case s.admit(b, panicking, now):
+			return nil
+		}
+		s.tried = append(s.tried, b) // for this pick
+		r.Tried = s.tried[s.round:]
+	}
+	return lb.ErrUnavailable
+}
+
+// maxAvoided is how many endpoints are avoided one by one. Where there are more, the pick is
+// among those that the last client could reach, until there are none.
+const maxAvoided = 8
+
+// avoids reports whether the client should get another endpoint than one that was picked, if
+// there is one. A client that could not reach an endpoint is to be sent to no other one that
+// the last client could not reach; nor, if it has waited for a segment that was lost, to one
+// that no client has reached since, for which it may have to wait as long. A client that has
+// just come is sent to an endpoint that would be ejected if there were room only if it is time
+// for another trial.
+func (s *Search) avoids(b *lb.Endpoint, now int64) bool {
+	e := b.Of.(*Endpoint)
+	if n := len(s.failures); n > 0 {
+		last := &s.failures[n-1]
+		lost := last.ended-last.began >= int64(firstResent)
+		return b.Failing() || lost && e.trials.made.Load() < last.began
+	}
+	return b.Failing() && e.withheld(now, s.listener.cfg.Connect)
+}
+
+// firstResent is when the first segment of a connection is sent again (RFC 6298, TCP_TIMEOUT_INIT
+// of include/net/tcp.h).
+const firstResent = time.Second
+
+// request is the input of a pick, beside the endpoints that the client has tried.
+func (s *Search) request() (r lb.Request) {
+	if s.upstream.BySource {
+		r.Source = s.client.Source().AddrPort()
+	}
+	return r
+}
+
+// admit begins an attempt at an endpoint that was acquired, if its breaker lets the client
+// through, or is not to be minded. Otherwise it gives the endpoint back.
+func (s *Search) admit(b *lb.Endpoint, anyway bool, now int64) bool {
+	e := b.Of.(*Endpoint)
+	if s.breaker = e.breaker.Load(); s.breaker != nil {
+		permit, forced, refused := joinSet(s.breaker, anyway)
+		if refused != health.Granted {
+			b.Return()
+			return false
+		}
+		s.permit, s.forced = permit, forced
+	}
+	s.take(e, now)
+	return true
+}
+
+// take begins an attempt at an endpoint that was acquired.
+func (s *Search) take(e *Endpoint, now int64) {
+	s.endpoint, s.addrs, s.at, s.start = e, e.fixed, 0, now
+	if d := s.listener.cfg.Connect; d > 0 {
+		s.end = now + int64(d)
+	}
+}
+
+// missed ends the attempt at an endpoint that was not reached, and reports the outcome.
+func (s *Search) missed(now int64, o health.Outcome) {
+	e := s.endpoint
+	s.settle(o, now)
+	s.blame(failure{
+		of: e, err: fmt.Errorf("connect to %s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: !o.Failed(),
+	})
+	s.tried = append(s.tried, e.Endpoint)
+	s.stage = choosing
+	if !o.Failed() { // others may not lack the same resource
+		s.visits = s.visits[:0]
+	}
+	switch {
+	case s.last:
+		s.resort(s.causes(), now)
+		return
+	case s.trial && !s.back: // it waits on at this one
+		s.stage = queueing
+		return
+	}
+	if s.retries >= s.upstream.Attempts || !s.upstream.Budget.Retry(now) {
+		s.unavailable(s.causes(), now)
+		return
+	}
+	s.retries++
+	s.upstream.up.retries.Add(1)
+}
+
+// A failure is why an endpoint could not be reached.
+type failure struct {
+	of           *Endpoint
+	err          error
+	began, ended int64 // clock
+	own          bool  // it is none of the endpoint's
+	late         int   // how many attempts were
+}
+
+// blame notes a failure: as a last resort, where a client may try an endpoint for as long as
+// it is held, in place of the one before.
+func (s *Search) blame(f failure) {
+	for i := range s.failures {
+		if s.last && s.failures[i].of == f.of {
+			if f.late = s.failures[i].late; s.late(f.began) {
+				f.late++
+			}
+			s.failures[i] = f
+			return
+		}
+	}
+	s.failures = append(s.failures, f)
+}
+
+// blames reports whether the client could not reach an endpoint before.
+func (s *Search) blames(e *Endpoint) bool {
+	return slices.ContainsFunc(s.failures, func(f failure) bool { return f.of == e })
+}
+
+// causes are why the client has not reached any endpoint.
+func (s *Search) causes() error {
+	errs := make([]error, len(s.failures))
+	for i, f := range s.failures {
+		errs[i] = f.err
+	}
+	return line(errs)
+}
+
+// lastError is why the attempt's last connect failed; nil: none has.
+func (s *Search) lastError() error {
+	if len(s.failed) == 0 {
+		return nil
+	}
+	return s.failed[len(s.failed)-1]
+}
+
+// settle gives an endpoint back that is not connected to. The monitors that count failures get
+// one for this client, however often it has tried the endpoint.
+func (s *Search) settle(o health.Outcome, now int64) {
+	e, reached := s.endpoint, o == health.Reset
+	s.endpoint = nil
+	e.Release()
+	from := health.UnsampledSource
+	if o.Failed() && e.sample.take(now) {
+		from = health.NoSource // an endpoint that is not reached knows nothing of the client
+	}
+	var cause string
+	if err := s.lastError(); err != nil {
+		e.unreached(o, err, now)
+		e.up.local.note(err)
+		cause = causeOf(err)
+	}
+	if o.Failed() {
+		e.missed(s.start, now)
+		e.checkSoon(now)
+		e.away(errnoOf(s.lastError()))
+	}
+	switch {
+	case s.permit.Trial() || o != health.Unknown && !s.blames(e):
+		e.setCause(cause)
+		e.report(s.permit, from, o, now)
+	case o.Failed():
+		e.fail()
+	}
+	if s.breaker != nil {
+		s.breaker.End(reached)
+	}
+	if !s.unreported && !s.trial || s.entry.permit.Trial() {
+		s.entry.note(o, from, cause)
+	}
+}

@@ -1,0 +1,359 @@
+package router_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+	"pgregory.net/rapid"
+)
+
+// breakerOf returns an upstream's breaker.
+func (r *rig) breakerOf(cfg health.BreakerConfig) *health.Breaker {
+	cfg.Window, cfg.Open, cfg.TrialConnections = time.Minute, time.Minute, max(cfg.TrialConnections, 1)
+	b := health.NewBreaker(r.keeper, "upstream u", nil, &cfg)
+	r.view.Breaker = b
+	r.use()
+	return b
+}
+
+// A passenger is a client on its way, or in a session.
+type passenger struct {
+	search *router.Search
+	bond   worker.Binding // of its session; nil: there is none
+	place  bool           // it has one under the breaker's bounds
+	failed bool           // its last attempt did, by an endpoint's fault
+}
+
+// passages is what an upstream's breaker is to know of its clients.
+type passages struct {
+	*rig
+	breaker    *health.Breaker
+	cfg        health.BreakerConfig
+	clients    []*passenger
+	ok, failed int
+	state      health.State
+}
+
+func (p *passages) judge() {
+	if p.ok+p.failed >= p.cfg.MinVolume && p.failed > 0 && 100*p.failed >= int(p.cfg.FailurePercentage)*(p.ok+p.failed) {
+		p.state = health.Open
+	}
+}
+
+// next has a client take its next step.
+func (p *passages) next(c *passenger, dice *rand.Rand) (gone bool) {
+	step := c.search.Next(p.clock)
+	for step.Action == worker.Pause {
+		step = c.search.Next(p.clock)
+	}
+	if step.Action != worker.Connect {
+		return p.refused(c)
+	}
+	c.place, c.failed = true, true
+	switch dice.IntN(6) {
+	case 0:
+		c.search.Close() // the client has left
+		return true
+	case 1:
+		c.search.Failed(syscall.EMFILE, p.clock)
+		c.failed = false
+	case 2:
+		c.search.Failed(syscall.ECONNRESET, p.clock)
+	case 3, 4:
+		c.search.Failed(syscall.ECONNREFUSED, p.clock)
+	default:
+		limits, err := c.search.Reached(p.clock)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		c.search.Close()
+		c.bond = limits.Of.(worker.Binding)
+		p.ok++
+		return false
+	}
+	return c.search.Next(p.clock).Action == worker.GiveUp && p.refused(c)
+}
+
+// refused is the end of a client that gets no endpoint.
+func (p *passages) refused(c *passenger) bool {
+	c.search.Close()
+	if c.place && c.failed {
+		p.failed++
+		p.judge()
+	}
+	return true
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// end ends a client's session.
+func (p *passages) end(c *passenger, dice *rand.Rand) {
+	if dice.IntN(3) > 0 {
+		c.bond.Ended(relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1}}, nil)
+		return
+	}
+	c.bond.Ended(reset, nil)
+	p.ok--
+	p.failed++
+	p.judge()
+}
+
+// TestOneClientOneOutcome: what the upstream's breaker counts, and lets through, is clients:
+// of each, whatever is retried for it, whether it was served. It does not count who leaves,
+// what fails for want of something here, and what a bound refuses.
+func TestOneClientOneOutcome(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cfg := health.BreakerConfig{
+			FailurePercentage: float64(rapid.SampledFrom([]int{30, 60, 100}).Draw(rt, "percent")),
+			MinVolume:         rapid.IntRange(1, 12).Draw(rt, "volume"), Connections: rapid.Int64Range(0, 4).Draw(rt, "connections"),
+		}
+		p := &passages{cfg: cfg}
+		p.rig = newRig(t, rapid.IntRange(1, 3).Draw(rt, "endpoints"), router.SnapshotConfig{
+			Attempts: rapid.IntRange(0, 3).Draw(rt, "attempts"), Backoff: time.Millisecond, MaxBackoff: time.Millisecond,
+		}, nil)
+		p.breaker = p.breakerOf(cfg)
+		dice := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
+		for range 200 {
+			if p.state == health.Open {
+				break
+			}
+			var c *passenger
+			if len(p.clients) > 0 {
+				c = p.clients[dice.IntN(len(p.clients))]
+			}
+			switch {
+			case c == nil || len(p.clients) < 6 && dice.IntN(3) == 0:
+				s, _ := p.search()
+				p.clients = append(p.clients, &passenger{search: s})
+			case c.bond != nil:
+				p.end(c, dice)
+				p.clients = slices.DeleteFunc(p.clients, func(o *passenger) bool { return o == c })
+			case p.next(c, dice):
+				p.clients = slices.DeleteFunc(p.clients, func(o *passenger) bool { return o == c })
+			}
+			places, pending := 0, 0
+			for _, c := range p.clients {
+				places += btoi(c.place)
+				pending += btoi(c.place && c.bond == nil)
+			}
+			if n, m := p.breaker.Load(); int(n) != places || int(m) != pending || p.breaker.State() != p.state {
+				rt.Fatalf("%d connections, %d pending, %v; want %d, %d, %v", n, m, p.breaker.State(), places, pending, p.state)
+			}
+		}
+	})
+}
+
+// refuse has a client's search end, at endpoints that all refuse.
+func (r *rig) refuse() error {
+	s, _ := r.search()
+	defer s.Close()
+	for {
+		switch step := s.Next(r.clock); step.Action {
+		case worker.Connect:
+			s.Failed(syscall.ECONNREFUSED, r.clock)
+		case worker.Pause:
+		case worker.GiveUp:
+			return s.Err()
+		default:
+			r.t.Fatal(step.Action)
+		}
+	}
+}
+
+// serve has a client served, and says what its session was bound to; nil: it was refused.
+func (r *rig) serve() worker.Binding {
+	s, _ := r.search()
+	defer s.Close()
+	if s.Next(r.clock).Action != worker.Connect {
+		return nil
+	}
+	limits, err := s.Reached(r.clock)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return limits.Of.(worker.Binding)
+}
+
+// TestOneFailureOfEach: a client that tries the only endpoint again and again counts there
+// once, and so does one that has had to try it after another one.
+func TestOneFailureOfEach(t *testing.T) {
+	for _, endpoints := range []int{1, 2} {
+		r := newRig(t, endpoints, router.SnapshotConfig{Attempts: 5}, nil)
+		outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{ConsecutiveFailures: 3, BaseEjectionTime: time.Minute, MaxEjected: 1})
+		e := r.members[0].Endpoint.Of.(*router.Endpoint)
+		e.SetMonitor(outlier.Add("e", e))
+		breaker := health.NewBreaker(r.keeper, "e", e, &health.BreakerConfig{
+			FailurePercentage: 100, Window: time.Minute, MinVolume: 3, Open: time.Minute,
+		})
+		e.SetBreaker(breaker)
+		for i := range 3 {
+			if st := e.State(); st.Ejected || st.Broken {
+				t.Fatalf("%d endpoints: after %d clients it is %+v", endpoints, i, st)
+			}
+			_ = r.refuse()
+		}
+		if st := e.State(); !st.Ejected || !st.Broken || e.Failures() != 12/int64(endpoints)+1 {
+			t.Errorf("%d endpoints: after 3 clients it is %+v, with %d failures", endpoints, st, e.Failures())
+		}
+	}
+}
+
+// TestNobodyUsableIsNoFailure: who is refused because every endpoint is unwell does not open
+// the upstream's breaker, which would keep clients out when one is well again.
+func TestNobodyUsableIsNoFailure(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{}, nil)
+	b := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
+	r.members[0].Endpoint.Of.(*router.Endpoint).SetEjected(true)
+	for i := range 5 {
+		if err := r.refuse(); errors.Is(err, lb.ErrUnavailable) != (i > 0) {
+			t.Fatal(err) // the first one has tried it as a last resort
+		}
+	}
+	if n, _ := b.Load(); b.State() != health.Closed || n != 0 {
+		t.Errorf("%v, %d connections", b.State(), n)
+	}
+}
+
+// TestWaitingHoldsNoPlace: a client that has to wait for an endpoint after one has failed
+// waits behind others, and holds nothing that they wait for.
+func TestWaitingHoldsNoPlace(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{Attempts: 1, QueueSize: 5, QueueTimeout: time.Minute}, nil)
+	b := r.breakerOf(health.BreakerConfig{Connections: 1})
+	first, _ := r.search()
+	if do := first.Next(r.clock).Action; do != worker.Connect {
+		t.Fatal(do)
+	}
+	second, _ := r.search()
+	if do := second.Next(r.clock).Action; do != worker.Park {
+		t.Fatal(do)
+	}
+	first.Failed(syscall.ECONNREFUSED, r.clock)
+	if do := first.Next(r.clock).Action; do != worker.Park {
+		t.Errorf("who tries again while another waits: %v", do)
+	}
+	if do := second.Next(r.clock).Action; do != worker.Connect {
+		t.Errorf("who has waited, when there is a place: %v", do)
+	}
+	second.Close()
+	if do := first.Next(r.clock).Action; do != worker.Connect {
+		t.Errorf("who tries again, when there is a place again: %v", do)
+	}
+	first.Close()
+	if n, pending := b.Load(); n != 0 || pending != 0 || r.active() != 0 {
+		t.Errorf("%d connections, %d pending, %d active in the end", n, pending, r.active())
+	}
+}
+
+// TestWaitingHoldsNoPlaceForNothing: who looks for room, and finds none, waits on as before.
+func TestWaitingHoldsNoPlaceForNothing(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 5, QueueTimeout: time.Minute}, nil)
+	r.members[0].Connections = 1
+	b := r.breakerOf(health.BreakerConfig{Connections: 2})
+	first := r.serve()
+	second, _ := r.search()
+	for range 3 {
+		if do := second.Next(r.clock).Action; do != worker.Park {
+			t.Fatal(do)
+		}
+		if n, _ := b.Load(); n != 1 {
+			t.Fatalf("%d places are taken, want that of the session", n)
+		}
+		r.up.Room()
+	}
+	first.Ended(answered, nil)
+	if do := second.Next(r.clock).Action; do != worker.Connect {
+		t.Error(do)
+	}
+	second.Close()
+	if n, _ := b.Load(); n != 0 {
+		t.Errorf("%d places are taken in the end", n)
+	}
+}
+
+// TestBetterTimes: whatever brings endpoints back has the upstream's open breaker tried, and
+// with the trial it closes.
+func TestBetterTimes(t *testing.T) {
+	for name, better := range map[string]func(*rig, *router.Endpoint, *health.Breaker){
+		"a check succeeds": func(r *rig, e *router.Endpoint, _ *health.Breaker) { e.Passed(r.clock, new(health.CheckConfig)) },
+		"a check succeeds, and its own is open": func(r *rig, e *router.Endpoint, own *health.Breaker) {
+			own.Report(0, health.ConnectFailed, r.clock)
+			if e.Passed(r.clock, new(health.CheckConfig)); own.State() != health.HalfOpen {
+				r.t.Errorf("the endpoint's is %v", own.State())
+			}
+		},
+		"an ejection ends": func(_ *rig, e *router.Endpoint, _ *health.Breaker) { e.SetEjected(true); e.SetEjected(false) },
+		"its own breaker is half-open": func(r *rig, e *router.Endpoint, own *health.Breaker) {
+			own.Report(0, health.ConnectFailed, r.clock)
+			own.Recovered()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1, router.SnapshotConfig{}, nil)
+			b := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
+			e := r.members[0].Endpoint.Of.(*router.Endpoint)
+			own := health.NewBreaker(r.keeper, "e", e, &health.BreakerConfig{
+				FailurePercentage: 1, Window: time.Minute, MinVolume: 1, Open: time.Hour, TrialConnections: 1,
+			})
+			if err := r.refuse(); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Fatal(err)
+			}
+			if err := r.refuse(); !errors.Is(err, router.ErrCircuitOpen) {
+				t.Fatal(err)
+			}
+			e.SetBreaker(own)
+			better(r, e, own)
+			if b.State() != health.HalfOpen {
+				t.Fatalf("the upstream's is %v", b.State())
+			}
+			bond := r.serve()
+			if bond == nil || b.State() != health.HalfOpen {
+				t.Fatalf("after a trial was connected: %v", b.State())
+			}
+			if router.FirstByte(bond); b.State() != health.Closed || own.State() != health.Closed {
+				t.Fatalf("after a trial: %v, the endpoint's %v", b.State(), own.State())
+			}
+			bond.Ended(answered, nil)
+			if n, _ := b.Load(); n != 0 {
+				t.Errorf("%d connections in the end", n)
+			}
+		})
+	}
+}
+
+// TestRetriesThatFindAnEndpointAreRepaid: the budget bounds what is tried in vain.
+func TestRetriesThatFindAnEndpointAreRepaid(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{
+		Attempts: 1, Budget: health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 0.1, Floor: 2, Window: time.Minute}),
+	}, nil)
+	for range 9 {
+		s, _ := r.search()
+		s.Next(r.clock)
+		s.Failed(syscall.ECONNREFUSED, r.clock)
+		if do := s.Next(r.clock).Action; do != worker.Connect {
+			t.Fatalf("%v, though all retries have found an endpoint", do)
+		}
+		limits, _ := s.Reached(r.clock)
+		s.Close()
+		limits.Of.(worker.Binding).Ended(answered, nil)
+	}
+	for range 9 {
+		_ = r.refuse()
+	}
+	if c := r.up.Counts(); c.Retries != 11 {
+		t.Errorf("%d retries, want nine that found one and two that did not", c.Retries)
+	}
+}

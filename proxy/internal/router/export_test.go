@@ -1,0 +1,66 @@
+package router
+
+import (
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A Queue and its Waiter are queue and waiter, for a model to be held against.
+type (
+	Queue  struct{ q queue }
+	Waiter struct{ w waiter }
+)
+
+func (q *Queue) Join(w *Waiter, waker worker.Waker, most, now int64) bool {
+	return q.q.join(&w.w, waker, most, now)
+}
+
+func (q *Queue) Rejoin(w *Waiter, waker worker.Waker, since int64) (first bool) {
+	return q.q.rejoin(&w.w, waker, since)
+}
+func (q *Queue) Next()               { q.q.next() }
+func (q *Queue) Turn(w *Waiter) bool { return q.q.turnOf(&w.w) }
+func (q *Queue) Stay(w *Waiter) bool { return q.q.stay(&w.w) }
+func (q *Queue) Leave(w *Waiter)     { q.q.leave(&w.w) }
+func (q *Queue) Waiting() int        { return int(q.q.waiting.Load()) }
+
+// NewSearch returns a search as package core has one.
+func (l *Listener) NewSearch() *Search { return &Search{listener: l} }
+
+// Endpoint returns the endpoint that is being tried.
+func (s *Search) Endpoint() *Endpoint { return s.endpoint }
+
+// A Sample is a sample.
+type Sample struct{ s sample }
+
+func (s *Sample) Take(now int64) bool { return s.s.take(now) }
+
+// NewWaitingSearch returns a search for an endpoint of a view, which says by Woken that it is
+// to be asked again.
+func NewWaitingSearch(l *Listener, v *UpstreamSnapshot) *Search {
+	return (&Offloaded{Listener: l, view: v}).NewSearch()
+}
+
+// Judge returns who judges its connections.
+func (e *Endpoint) Judge() *health.Monitor { return e.monitor.Load() }
+
+// FirstByte has the endpoint of a session send its first byte.
+func FirstByte(of worker.Binding) { of.(*binding).limits.FirstByteCame(0, false) }
+
+// RefusalReasons returns the reasons by which upstreams and listeners count refusals.
+func RefusalReasons() (upstream, listener []string) {
+	for r := range refusals {
+		upstream = append(upstream, r.String())
+	}
+	for r := range admissionRejects {
+		listener = append(listener, r.String())
+	}
+	return upstream, listener
+}
+
+// Asked reports whether a client that waits for room is to look for it.
+func (u *Upstream) Asked() bool {
+	u.queue.mu.Lock()
+	defer u.queue.mu.Unlock()
+	return u.queue.turn != nil
+}

@@ -1,0 +1,248 @@
+package router_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+const everybody = "0.0.0.0/0"
+
+// heldRig is a rig with a client that is held, since the only endpoint refuses connections.
+func heldRig(t *testing.T, change func(*router.ListenerConfig)) (*rig, *router.Search, *worker.Client) {
+	t.Helper()
+	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: time.Minute}, change)
+	r.listener.Enforce()
+	s, c := r.search()
+	if step := r.inVain(s); step.Action != worker.Park {
+		t.Fatal(step)
+	}
+	t.Cleanup(s.Close)
+	return r, s, c
+}
+
+// TestRulesOfWhoHasTheAddress: a client that waits is held to the rules of the listener that has
+// the address by now at which it came in, and where none has, to those of its own.
+func TestRulesOfWhoHasTheAddress(t *testing.T) {
+	for name, test := range map[string]struct {
+		own, others string // denied
+		moves       bool
+		want        error
+	}{
+		"the new owner denies it":           {others: everybody, moves: true, want: limit.ErrDenied},
+		"the old one does":                  {own: everybody, moves: true},
+		"nobody has the address":            {others: everybody},
+		"nobody has it, and its own denies": {own: everybody, want: limit.ErrDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var owner *router.ListenerState
+			r, waits, late := heldRig(t, func(lc *router.ListenerConfig) {
+				lc.StateOf = func(*worker.Client) *router.ListenerState { return owner }
+			})
+			if test.own != "" {
+				r.reload(func(lc *router.ListenerConfig) { lc.Access.Deny = set(test.own) })
+			}
+			r.reload(func(lc *router.ListenerConfig) {
+				lc.Name, lc.State = "other", new(router.ListenerState)
+				if test.others != "" {
+					lc.Access.Deny = set(test.others)
+				}
+				if test.moves {
+					owner = lc.State
+				}
+			})
+			if step := r.inVain(waits); waits.Err() != test.want || (step.Action == worker.Park) != (test.want == nil) {
+				t.Errorf("one that is held: %v, %v, want %v", step.Action, waits.Err(), test.want)
+			}
+			if err := r.listener.Service().Admitter.Admit(late, true, r.clock); err != test.want {
+				t.Errorf("one that is accepted meanwhile: %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// TestHeldGoesWhereTheAddressLeads: a client that is held goes where the listener leads that has its
+// address by now.
+func TestHeldGoesWhereTheAddressLeads(t *testing.T) {
+	var owner *router.ListenerState
+	r, waits, _ := heldRig(t, func(lc *router.ListenerConfig) {
+		lc.StateOf = func(*worker.Client) *router.ListenerState { return owner }
+	})
+	well := newRig(t, 1, router.SnapshotConfig{}, nil)
+	r.reload(func(lc *router.ListenerConfig) {
+		lc.Name, lc.State, lc.Default = "other", new(router.ListenerState), well.view
+		owner = lc.State
+	})
+	if step := waits.Next(r.clock); step.Action != worker.Connect || well.active() != 1 {
+		t.Errorf("%v, %v, %d there", step.Action, waits.Err(), well.active())
+	}
+}
+
+// TestHeaderRulesThatChange: a client that waits, and one whose header is yet to come, are refused if
+// by the rules in force their header would not be taken, or one would be missing; nobody else is.
+func TestHeaderRulesThatChange(t *testing.T) {
+	const peer, others = "192.0.2.0/24", "198.51.100.0/24"
+	one, two := from(peer), from(peer)
+	one.Versions, two.Versions = []int{1}, []int{2}
+	for name, test := range map[string]struct {
+		before, now *proxyproto.Policy
+		version     int // of its header; 0: it has none
+		want        error
+	}{
+		"its proxy is not believed any more": {from(peer), from(others), 1, proxyproto.ErrUnexpected},
+		"no proxy is":                        {from(peer), nil, 1, proxyproto.ErrUnexpected},
+		"of another version":                 {from(peer), two, 1, proxyproto.ErrVersion},
+		"of this version":                    {from(peer), one, 1, nil},
+		"its proxy and others":               {from(peer), from(everybody), 1, nil},
+		"everybody":                          {from(peer), new(proxyproto.Policy), 1, nil},
+		"it speaks for itself":               {from(others), nil, 0, nil},
+		"it is to speak for others":          {nil, from(peer), 0, proxyproto.ErrMissing},
+		"everybody is":                       {nil, new(proxyproto.Policy), 0, proxyproto.ErrMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says := func(c *worker.Client) {
+				c.Header = proxyproto.Info{Version: test.version}
+				if test.version != 0 {
+					c.Header.Source, c.Header.Destination = netip.MustParseAddrPort("203.0.113.1:1"), netip.MustParseAddrPort("203.0.113.2:2")
+				}
+			}
+			policy := test.before
+			r, waits, c := heldRig(t, func(lc *router.ListenerConfig) { lc.Preread.Header = policy })
+			says(c)
+			connects, c := r.search()
+			says(c)
+			reading, late := r.search()
+			defer reading.Close()
+			admitter := r.listener.Service().Admitter
+			if err := admitter.Admit(late, false, r.clock); err != nil {
+				t.Fatal(err)
+			}
+			r.reload(func(lc *router.ListenerConfig) { lc.Preread.Header = test.now })
+			says(late)
+			if err := admitter.AdmitSource(late, r.clock); err != test.want {
+				t.Errorf("its header comes afterwards: %v, want %v", err, test.want)
+			}
+			if _, err := connects.Reached(r.clock); err != test.want {
+				t.Errorf("it is connected: %v, want %v", err, test.want)
+			}
+			if step := r.inVain(waits); waits.Err() != test.want || (step.Action == worker.Park) != (test.want == nil) {
+				t.Errorf("it is held: %v, %v, want %v", step.Action, waits.Err(), test.want)
+			}
+			if door := r.listener.Config().State; test.want != nil {
+				if door.Refused(waits.Err()); door.Counts().Refused["proxy_header"] != 1 {
+					t.Errorf("counted as %v", door.Counts().Refused)
+				}
+			}
+		})
+	}
+}
+
+// TestDeniedAndAllowedAgain: a client that is asked again after two reloads, the first of which would
+// have denied it, is judged by the second; so is one whose header comes after a reload that allows
+// what the rules under which it was accepted deny.
+func TestDeniedAndAllowedAgain(t *testing.T) {
+	for name, then := range map[string]limit.Access{"no rules": {}, "others are denied": {Deny: set("203.0.113.0/24")}, "it is allowed": {Allow: set("192.0.2.0/24")}} {
+		t.Run(name, func(t *testing.T) {
+			r, waits, c := heldRig(t, nil)
+			denies := r.reload(func(lc *router.ListenerConfig) { lc.Access.Deny = set(everybody) })
+			admitter := denies.Service().Admitter
+			if err := admitter.Admit(c, false, r.clock); err != nil {
+				t.Fatal(err)
+			}
+			r.reload(func(lc *router.ListenerConfig) { lc.Access = then })
+			if step := r.inVain(waits); step.Action != worker.Park {
+				t.Errorf("one that is held: %v, %v", step.Action, waits.Err())
+			}
+			if err := admitter.AdmitSource(c, r.clock); err != nil {
+				t.Errorf("one whose header comes: %v", err)
+			}
+			admitter.Released(c.AdmissionToken)
+		})
+	}
+}
+
+// TestTimesThatChange: clients that wait do so for as long as their upstream says now, from when they
+// began to; a shorter time has them all asked, a longer one costs nobody his place.
+func TestTimesThatChange(t *testing.T) {
+	for name, queued := range map[string]bool{"held": false, "in the queue": true} {
+		for _, to := range []time.Duration{time.Second, time.Hour} {
+			r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute}, nil)
+			r.view.Enforce()
+			r.listener.Enforce()
+			if queued {
+				r.endpoint(0).SetLimit(1)
+				if s, _ := r.search(); s.Next(r.clock).Action != worker.Connect {
+					t.Fatal("the first one is not served")
+				}
+			}
+			var waits []*router.Search
+			for range 3 {
+				s := router.NewWaitingSearch(r.listener, r.view)
+				s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
+				if step := r.inVain(s); step.Action != worker.Park {
+					t.Fatal(name, step)
+				}
+				waits = append(waits, s)
+			}
+			onLoop, _ := r.search()
+			if step := r.inVain(onLoop); step.Action != worker.Park {
+				t.Fatal(name, step)
+			}
+			vc := r.view.SnapshotConfig
+			vc.QueueTimeout, vc.Hold = to, to
+			next := router.NewSnapshot(r.up, &vc)
+			next.SetEndpoints(r.set)
+			for _, s := range waits {
+				select {
+				case <-s.Woken():
+				default:
+				}
+			}
+			next.Enforce()
+			for i, s := range waits {
+				if to < time.Minute && len(s.Woken()) == 0 {
+					t.Errorf("%s, to %v: number %d is not asked", name, to, i)
+				}
+			}
+			r.reload(func(lc *router.ListenerConfig) { lc.Default = next })
+			r.pass(30 * time.Second)
+			if to > time.Minute {
+				r.pass(time.Minute)
+			}
+			for i, s := range append(waits, onLoop) {
+				if step := r.inVain(s); (step.Action == worker.Park) != (to > time.Minute) || to > time.Minute && !queued && step.Timeout > time.Hour-90*time.Second {
+					t.Errorf("%s, to %v: number %d: %v for %v, %v", name, to, i, step.Action, step.Timeout, s.Err())
+				}
+			}
+			for _, s := range append(waits, onLoop) {
+				s.Close()
+			}
+		}
+	}
+}
+
+// TestUnknownSpendsNothing: clients without an address, however many, leave a listener's rate, that
+// of all listeners, and its places, to others.
+func TestUnknownSpendsNothing(t *testing.T) {
+	rate := limit.NewRate(1, 1)
+	r := newRig(t, 1, router.SnapshotConfig{}, func(lc *router.ListenerConfig) { lc.Process = rate })
+	door := r.listener.Config().State
+	door.Rate.Set(1, 1)
+	door.Connections.Set(1)
+	admitter := r.listener.Service().Admitter
+	for range 1000 {
+		c := worker.NewClient(source.Source{}, netip.AddrPort{})
+		if err := admitter.Admit(c, true, r.clock); err != source.ErrUnknown {
+			t.Fatal(err)
+		}
+	}
+	if err := admitter.CanAccept(r.clock); err != nil || rate.Until(r.clock) != 0 || door.Connections.InUse() != 0 {
+		t.Errorf("%v, %v, %d places are taken", err, rate.Until(r.clock), door.Connections.InUse())
+	}
+}

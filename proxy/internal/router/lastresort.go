@@ -1,0 +1,269 @@
+package router
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+)
+
+// A client without an endpoint, and without a fallback, is not refused as long as one may
+// serve it, whatever the states of endpoints. As a last resort it tries each of
+//
+//   - those that are usable, past the upstream's breaker, its attempts and its budget;
+//   - those that are ejected, with an open breaker, or that do not answer their checks;
+//   - those that are failing: to which the last connection could not be made. Of these the
+//     one first that was found so longest ago, and at intervals: see trials.
+//
+// Those that are draining, of weight 0, at their limit, or, unless in panic, barred by their
+// checks are not tried. If a fallback has no endpoint either, those of both are tried.
+
+// trials are when an endpoint that is failing may be tried again. So the number of failing
+// connects does not depend on the number of clients.
+type trials struct {
+	began  atomic.Int64 // clock, the last one
+	failed atomic.Int64 // clock, when one has last
+	due    atomic.Int64 // clock, when the next one may begin
+	well   atomic.Int64 // clock, when one has succeeded last
+	made   atomic.Int64 // clock, when a connection was last made, trial or not
+	// A connection was made that ended its failing, and there was no verdict against it since.
+	revived atomic.Bool
+
+	// Of one client at a time that is sent to it in the ordinary way while it is withheld.
+	retried atomic.Int64 // clock, when the last one was
+	retry   atomic.Int64 // clock, when the next one may be
+}
+
+const (
+	// trialEvery is how long after a trial has failed the endpoint is tried again. trialShare
+	// is added to that for each endpoint: an upstream has no more than two hundred trials in a
+	// second.
+	trialEvery = 50 * time.Millisecond
+	trialShare = 5 * time.Millisecond
+	// trialPending is how long after a trial has begun another one does, if it has not come
+	// to anything by then: segments may be lost.
+	trialPending = 500 * time.Millisecond
+	// retryPending is likewise where others serve meanwhile, if connects have no bound.
+	retryPending = 5 * time.Second
+)
+
+// missed notes that a connection to the endpoint could not be made that began at a time. If
+// another one has succeeded since, that is no news.
+func (e *Endpoint) missed(began, now int64) {
+	if began < e.trials.well.Load() {
+		return
+	}
+	e.trials.failed.Store(now)
+	e.trials.revived.Store(false)
+	if began >= e.trials.retried.Load() {
+		e.trials.retry.Store(now + int64(trialEvery))
+	}
+	u := e.up
+	at := now + int64(u.trialEvery())
+	if e.Failing() {
+		if began < e.trials.began.Load() {
+			return // a later one is under way
+		}
+		at = min(at, e.trials.due.Load()) // however many fail that began before there were trials
+	}
+	e.trials.due.Store(at)
+	for next := u.trial.Load(); at < next && !u.trial.CompareAndSwap(next, at); next = u.trial.Load() {
+	}
+	e.SetFailing(true)
+	u.held.next() // the first client waits for the next trial
+}
+
+// withheld reports whether clients are to be sent elsewhere, if they can be: the endpoint
+// would be ejected because it cannot be connected to, if as many were not already as may be.
+// One client at a time, for which it returns false, finds out whether that is still so;
+// connect is how long that may take.
+func (e *Endpoint) withheld(now int64, connect time.Duration) bool {
+	m := e.monitor.Load()
+	if m == nil || !m.Withheld() {
+		return false
+	}
+	if connect <= 0 {
+		connect = retryPending
+	}
+	at := e.trials.retry.Load()
+	if at > now || !e.trials.retry.CompareAndSwap(at, now+int64(connect)) {
+		return true
+	}
+	e.trials.retried.Store(now)
+	return false
+}
+
+func (u *Upstream) trialEvery() time.Duration {
+	n := 0
+	if set := u.set.Load(); set != nil {
+		n = len(set.Members())
+	}
+	return max(trialEvery, time.Duration(n)*trialShare)
+}
+
+// reached notes that a connection to the endpoint was made, when it began, and a time at which
+// it was there.
+func (e *Endpoint) reached(began, now int64) {
+	e.trials.made.Store(now)
+	if m := e.monitor.Load(); m != nil {
+		m.Connected(began)
+	}
+	if e.Failing() {
+		e.trials.well.Store(now)
+		e.trials.revived.Store(true)
+		e.SetFailing(false)
+		e.up.held.next()
+		e.up.queue.next()
+	}
+}
+
+// resort has the client try an endpoint as a last resort, or be held, or refused for an
+// error.
+func (s *Search) resort(err error, now int64) {
+	fresh := !s.last && len(s.tried) == 0
+	s.last, s.unreported = true, s.unreported || fresh
+	if s.failing == 0 && !fresh {
+		s.failing = now
+	}
+	if fresh && s.upstream.up.held.waiting.Load() > 0 { // clients that came before look first
+		s.failing = now
+		if s.hold(err, now) {
+			return
+		}
+	}
+	full, ok := s.pickLast(now)
+	if ok {
+		s.stage = connecting
+		return
+	}
+	if s.failing == 0 {
+		s.failing = now
+	}
+	switch {
+	case !s.hold(err, now):
+		s.refuse(err, full, now)
+	case !full:
+		s.noteUnserved(now)
+	}
+}
+
+// pickLast acquires an endpoint of the view, or of those that it is a fallback of, as a last
+// resort. full says that there is none because of limits.
+func (s *Search) pickLast(now int64) (full, ok bool) {
+	s.exclude(now)
+	for v := s.root; v != nil; v = v.Fallback {
+		if s.upstream != v {
+			s.exitBreaker(health.Unknown, now)
+			s.upstream = v
+		}
+		vFull, ok := s.pickLastOf(v.Set(), now)
+		if full = full || vFull; ok {
+			return full, true
+		}
+	}
+	return full, false
+}
+
+// exclude has endpoints not tried that the client could not reach a moment ago, while no other
+// client could. Those that fail are tried at intervals anyway; but once the client has not
+// been served for as long as clients are held, it tries each of them once more, and a second
+// time if others could reach it meanwhile, and no oftener.
+func (s *Search) exclude(now int64) {
+	s.tried, s.round = s.tried[:0], 0
+	late := s.late(now)
+	for i := range s.failures {
+		f := &s.failures[i]
+		vain := f.began >= f.of.trials.well.Load()
+		fresh := now < f.ended+int64(trialEvery)
+		if f.own && fresh || vain && (late && fresh || f.late > 0) || f.late > 1 {
+			s.tried = append(s.tried, f.of.Endpoint)
+		}
+	}
+}
+
+// late reports whether it has lasted for as long as clients are held that the client could not
+// be served.
+func (s *Search) late(now int64) bool { return s.failing != 0 && s.patience(now) <= 0 }
+
+func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
+	if set == nil {
+		return false, false
+	}
+	s.attempt = attempt{failed: s.failed[:0]}
+	if s.enterBreaker(true) != nil {
+		return true, false
+	}
+	e, full := s.lastOf(set)
+	if e == nil {
+		e = s.tryFailing(set, now)
+	}
+	if e == nil || !s.admit(e, true, now) {
+		s.rest(now)
+		return full, false
+	}
+	s.beyond = s.isBeyond(s.endpoint)
+	return full, true
+}
+
+// isBeyond reports whether an endpoint that is acquired as a last resort is one that the
+// client would not have otherwise, for its state, that of the upstream, or of retries. A
+// client that was held, and gets a usable endpoint when there is one again, would.
+func (s *Search) isBeyond(e *Endpoint) bool {
+	st := e.State()
+	return st.Down || st.Ejected || st.Broken || e.Failing() || s.entry.forced || len(s.failures) > 0 && !s.held
+}
+
+// lastOf acquires an endpoint that is not failing, a usable one if there is one.
+func (s *Search) lastOf(set *lb.Set) (e *lb.Endpoint, full bool) {
+	r := s.request()
+	r.Tried = s.tried
+	for _, r.Which = range [...]lb.Which{lb.Working, lb.Hopeful} {
+		e, err := set.Pick(&r)
+		if err == nil {
+			return e, false
+		}
+		full = full || err == lb.ErrFull
+	}
+	return nil, full
+}
+
+// tryFailing acquires the failing endpoint that was found so longest ago, of those that may be
+// tried again and that this client has not tried.
+func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
+	u := s.upstream.up
+	if now < u.trial.Load() {
+		return nil
+	}
+	var first *Endpoint
+	next := now + int64(u.trialEvery()) // it is looked at all of them again by then
+	members, panicking := set.Members(), set.Panicking()
+	for i := range members {
+		b := members[i].Endpoint
+		if !b.Failing() || !b.OpenAnyway(panicking) {
+			continue
+		}
+		e := b.Of.(*Endpoint)
+		switch due := e.trials.due.Load(); {
+		case due > now:
+			next = min(next, due)
+		case slices.Contains(s.tried[s.round:], b):
+			next = now // another client may
+		case first == nil:
+			first = e
+		default:
+			next = now
+			if e.trials.failed.Load() < first.trials.failed.Load() {
+				first = e
+			}
+		}
+	}
+	if u.trial.Store(next); first == nil {
+		return nil
+	}
+	if !first.claimTrial(now) || !first.AcquireAnyway(panicking) {
+		return nil
+	}
+	return first.Endpoint
+}

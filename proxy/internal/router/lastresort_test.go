@@ -1,0 +1,250 @@
+package router_test
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// endpoint returns that of a member.
+func (r *rig) endpoint(i int) *router.Endpoint {
+	return r.members[i].Endpoint.Of.(*router.Endpoint)
+}
+
+// tries has a client's search refused at all endpoints that it tries, and returns these.
+func (r *rig) tries() (tried []string, err error) {
+	r.t.Helper()
+	s, _ := r.search()
+	defer s.Close()
+	for {
+		switch step := s.Next(r.clock); step.Action {
+		case worker.Connect:
+			tried = append(tried, step.Address.AddrPort.Addr().String())
+			s.Failed(syscall.ECONNREFUSED, r.clock)
+		case worker.GiveUp:
+			return tried, s.Err()
+		default:
+			r.t.Fatal(step.Action)
+		}
+	}
+}
+
+// TestOldestVerdictFirst: of those to which the last connection could not be made the one is
+// tried first that was found so longest ago; not one of weight 0, that drains, is full, or whose
+// checks say that it must not serve; and none again at once.
+func TestOldestVerdictFirst(t *testing.T) {
+	r := newRig(t, 7, router.SnapshotConfig{}, nil)
+	for _, i := range []int{2, 0, 6, 3, 1, 5, 4} {
+		r.pass(1e9)
+		for j := range r.members {
+			r.endpoint(j).SetDraining(j != i)
+		}
+		_, _ = r.tries()
+	}
+	for i := range r.members {
+		r.endpoint(i).SetDraining(false)
+		r.endpoint(i).SetEjected(true)
+	}
+	r.pass(1e9)
+	r.endpoint(6).SetDraining(true)
+	_ = r.endpoint(3).SetWeight(0)
+	r.endpoint(1).SetBarred(true)
+	r.endpoint(5).SetLimit(1)
+	r.endpoint(5).AcquireAnyway(false)
+	tried, err := r.tries()
+	if want := "[10.0.0.3 10.0.0.1 10.0.0.5]"; fmt.Sprint(tried) != want || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("it tried %v (%v), want %s", tried, err, want)
+	}
+	if tried, err := r.tries(); len(tried) > 0 || !errors.Is(err, lb.ErrUnavailable) {
+		t.Errorf("at once it tried %v: %v", tried, err)
+	}
+	r.pass(50 * time.Millisecond)
+	r.endpoint(5).Release()
+	if tried, _ := r.tries(); len(tried) != 4 {
+		t.Errorf("then it tried %v", tried)
+	}
+}
+
+// TestBothAreTried: a client that gets nothing at a fallback either is sent to those of the
+// upstream itself that are not thought to serve, before those of the fallback.
+func TestBothAreTried(t *testing.T) {
+	fallback := newRig(t, 1, router.SnapshotConfig{}, nil)
+	fallback.endpoint(0).SetEjected(true)
+	r := newRig(t, 1, router.SnapshotConfig{Fallback: fallback.view}, nil)
+	r.endpoint(0).SetEjected(true)
+	up := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
+	bond := r.serve()
+	if bond == nil || r.active() != 1 || fallback.active() != 0 {
+		t.Fatalf("%d at the upstream, %d at the fallback", r.active(), fallback.active())
+	}
+	bond.Ended(answered, nil)
+	s, _ := r.search()
+	for i, at := range []*rig{r, fallback} {
+		if do := s.Next(r.clock).Action; do != worker.Connect || at.active() != 1 {
+			t.Fatalf("try %d: %v, %d at the upstream, %d at the fallback", i, do, r.active(), fallback.active())
+		}
+		s.Failed(syscall.ECONNREFUSED, r.clock)
+	}
+	if do := s.Next(r.clock).Action; do != worker.GiveUp {
+		t.Error(do)
+	}
+	s.Close()
+	if n, _ := up.Load(); n != 0 || r.up.Counts().Refused["failed"]+fallback.up.Counts().Refused["failed"] != 1 {
+		t.Errorf("%d connections, %+v", n, fallback.up.Counts())
+	}
+}
+
+// TestFallbackAnswersAtOnce: nobody is held, and nothing is tried, where there is a fallback.
+func TestFallbackAnswersAtOnce(t *testing.T) {
+	for _, vc := range []router.SnapshotConfig{{Respond: []byte("sorry")}, {Respond: []byte("sorry"), Hold: time.Second, QueueSize: 10}} {
+		r := newRig(t, 1, vc, nil)
+		r.endpoint(0).SetEjected(true)
+		s, _ := r.search()
+		if step := s.Next(r.clock); step.Action != worker.Respond {
+			t.Errorf("%+v: %v", vc, step.Action)
+		}
+		s.Close()
+	}
+}
+
+// TestPastBreakerAndBudget: neither the upstream's open breaker, nor a lack of attempts or of
+// budget, keeps a client from an endpoint that serves.
+func TestPastBreakerAndBudget(t *testing.T) {
+	for name, vc := range map[string]router.SnapshotConfig{
+		"attempts": {}, "budget": {Attempts: 5, Budget: health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 0, Floor: 0, Window: time.Second})},
+	} {
+		r := newRig(t, 3, vc, nil)
+		up := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
+		s, _ := r.search()
+		for range 2 {
+			if do := s.Next(r.clock).Action; do != worker.Connect {
+				t.Fatalf("%s: %v", name, do)
+			}
+			s.Failed(syscall.ECONNREFUSED, r.clock)
+		}
+		if do := s.Next(r.clock).Action; do != worker.Connect {
+			t.Fatalf("%s: the third one is not tried: %v", name, do)
+		}
+		limits, _ := s.Reached(r.clock)
+		s.Close()
+		up.Report(0, health.ConnectFailed, r.clock)
+		up.Report(0, health.ConnectFailed, r.clock)
+		if up.State() != health.Open {
+			t.Fatal(up.State())
+		}
+		bond := r.serve()
+		if bond == nil {
+			t.Fatalf("%s: refused by the breaker", name)
+		}
+		bond.Ended(answered, nil)
+		limits.Of.(worker.Binding).Ended(answered, nil)
+		if c := r.up.Counts(); c.LastResort == 0 || up.State() == health.Open {
+			t.Errorf("%s: %+v, the breaker is %v", name, c, up.State())
+		}
+	}
+}
+
+// TestVainConnectsAreBounded: what is connected in vain does not depend on how many clients
+// there are, with one endpoint or many, and with breakers or without.
+func TestVainConnectsAreBounded(t *testing.T) {
+	const length = 5 * time.Second
+	for _, c := range []struct {
+		servers int
+		is      condition
+		most    int // in a second
+	}{{1, refusing, 20}, {1, dropping, 4}, {20, refusing, 200}} {
+		for _, bare := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				of := defaults(c.servers)
+				if bare {
+					of.breaker, of.outlierless, of.check = nil, true, nil
+				}
+				of.view.QueueSize = 10_000
+				w := newWorld(t, of)
+				for i := range c.servers {
+					w.turn(i, c.is)
+				}
+				w.come(500, 16*time.Second) // until those are over that began, or tried again, before anybody knew
+				before := w.vain()
+				w.come(500, length)
+				if n := w.vain() - before; n > c.most*int(length/time.Second)*11/10 || n == 0 {
+					t.Errorf("%d servers that are %v: %d connects in vain within %v (bare: %v)", c.servers, c.is, n, length, bare)
+				}
+				w.end()
+			})
+		}
+	}
+}
+
+// TestVainConnectsOfOneClient: however many clients are held, one of them makes a trial at a time;
+// a client that is held alone makes all of them. So it causes one each 50 ms of each endpoint, but
+// for those in between that come before anybody knew.
+func TestVainConnectsOfOneClient(t *testing.T) {
+	for _, c := range []struct{ servers, clients, most int }{{1, 1, 65}, {3, 1, 190}, {20, 1, 630}, {1, 1000, 70 + 4*1000}} {
+		synctest.Test(t, func(t *testing.T) {
+			of := defaults(c.servers)
+			of.view.QueueSize = 10_000
+			w := newWorld(t, of)
+			for i := range c.servers {
+				w.turn(i, refusing)
+			}
+			for range c.clients {
+				w.client()
+			}
+			w.clients.Wait()
+			n := w.vain()
+			t.Logf("%d servers, %d clients: %d connects in vain", c.servers, c.clients, n)
+			if n > c.most || n < 40 {
+				t.Errorf("%d servers, %d clients: %d connects in vain, want %d at most", c.servers, c.clients, n, c.most)
+			}
+			w.end()
+		})
+	}
+}
+
+func (w *world) vain() (n int) {
+	for _, s := range w.servers {
+		s.be(func() { n += s.vain })
+	}
+	return n
+}
+
+// TestHeldAreBounded: by the queue, and by what all upstreams have together.
+func TestHeldAreBounded(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
+	other := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
+	both := limit.NewConnections(4)
+	r.up.HoldUnder(both)
+	other.up.HoldUnder(both)
+	held := 0
+	var searches []*router.Search
+	for i, of := range []*rig{r, r, r, r, other, other} {
+		of.endpoint(0).SetBarred(true)
+		of.endpoint(0).SetHealthy(false)
+		s, _ := of.search()
+		searches = append(searches, s)
+		if do := s.Next(r.clock).Action; do == worker.Park {
+			held++
+		} else if do != worker.GiveUp || i != 3 && i != 5 {
+			t.Errorf("client %d: %v", i, do)
+		}
+	}
+	if held != 4 || r.up.Waiting() != 3 || r.up.Counts().Held != 3 {
+		t.Errorf("%d are held, %d at the first, %+v", held, r.up.Waiting(), r.up.Counts())
+	}
+	for _, s := range searches {
+		s.Close()
+	}
+	if both.InUse() != 0 || r.up.Waiting() != 0 {
+		t.Errorf("%d are held in the end", both.InUse())
+	}
+}

@@ -1,0 +1,168 @@
+package router
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/match"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/relay"
+)
+
+// A Route is where the clients go that an entry of a listener's table matches.
+type Route struct {
+	View  *UpstreamSnapshot // nil if there is a Split
+	Split *lb.WeightedSplit // shares clients among Views
+	Views []*UpstreamSnapshot
+}
+
+// ListenerConfig sets up a [Listener]. A field without a default may be zero.
+type ListenerConfig struct {
+	Name  string
+	State *ListenerState // required
+	// Access says which sources may come in.
+	Access limit.Access
+	// Sources limits each source by itself, Process the rate of all listeners; nil: not.
+	Sources *limit.Sources
+	Process *limit.Rate
+	// SourcePrefix is how many bits of an address of IPv4 and of one of IPv6 make a source for
+	// the monitors of endpoints, as [health.SourceOf] takes them.
+	SourcePrefix [2]int
+	// StateOf returns the door of the listener that has the address at which a client came in,
+	// which may be another one than when it came; nil: none has. It is called on loops, several
+	// at a time, and must not wait. If it is nil a listener keeps its addresses.
+	StateOf func(*worker.Client) *ListenerState
+	// Wake has [worker.Admitter.CanAccept] asked again; required.
+	Wake func()
+
+	// Table has an entry for each of Routes, Default is for clients that none matches;
+	// nil: they are refused.
+	Table   *match.Table
+	Routes  []Route
+	Default *UpstreamSnapshot
+	// BySource and ByPort say that a route depends on these: otherwise the kernel is not
+	// asked for them.
+	BySource, ByPort bool
+	// Transparent sends clients that would otherwise be refused for want of a route to
+	// their original destination; Own says which addresses are this process's own.
+	Transparent bool
+	Own         func(netip.AddrPort) bool
+
+	Preread worker.Preread
+	Limits  relay.Limits // of sessions; Of is set by the listener
+	Options sockopt.Options
+	// Connect bounds the attempt to reach one endpoint; 0: as the kernel likes.
+	Connect time.Duration
+	// TLS terminates it; nil: it is passed through.
+	TLS *tlsterm.Server
+	// Offloaded serves a client whose TLS ends or begins in this process, on a goroutine of
+	// its own; required if TLS is set, or that of an UpstreamSnapshot.
+	Offloaded func(h *worker.Offloaded, of *Offloaded)
+
+	// Now is the clock that the upstreams' breakers and outlier detection have.
+	Now func() int64
+	// Resolver looks up the hosts of endpoints that are names.
+	Resolver worker.Resolver
+	// Circle returns an error for an address that leads back to the upstream. It is called for
+	// the addresses of names, on the resolver's goroutine; nil: none does.
+	Circle func(upstream string, at netip.AddrPort) error
+}
+
+// A Listener is a listener as one generation of the configuration has it.
+type Listener struct {
+	cfg      ListenerConfig
+	limits   relay.Limits
+	bindings sync.Map // bindingKey to *bond
+	state    *ListenerState
+}
+
+// NewListener returns a listener, whose Service is for as many sockets as it binds.
+func NewListener(cfg *ListenerConfig) *Listener {
+	l := &Listener{cfg: *cfg, limits: cfg.Limits, state: cfg.State}
+	l.limits.Of = originalDst{l.state}
+	return l
+}
+
+// Name returns its name.
+func (l *Listener) Name() string { return l.cfg.Name }
+
+// Config returns its configuration, which is not to be changed.
+func (l *Listener) Config() *ListenerConfig { return &l.cfg }
+
+// Service returns the service of its clients for package worker.
+func (l *Listener) Service() *worker.Service {
+	return &worker.Service{
+		Admitter:  (*admission)(l),
+		Preread:   l.cfg.Preread,
+		Limits:    &l.limits,
+		Options:   l.cfg.Options,
+		NewSearch: func() worker.Search { return &Search{listener: l} },
+	}
+}
+
+// Enforce makes this the generation in force: clients that came before and have not got an
+// endpoint yet are held to its rules of access, for PROXY headers and on certificates, and
+// those of them that no endpoint serves go to its upstreams.
+func (l *Listener) Enforce() { l.state.current.Store(l) }
+
+// Forget releases the state of sessions to removed endpoints.
+func (l *Listener) Forget(gone map[*Endpoint]bool) {
+	l.bindings.Range(func(key, _ any) bool {
+		if gone[key.(bindingKey).endpoint] {
+			l.bindings.Delete(key)
+		}
+		return true
+	})
+}
+
+func (l *Listener) now() int64 { return l.cfg.Now() }
+
+// snapshotFor returns where a client goes, nil if there is nowhere.
+func (l *Listener) snapshotFor(c *worker.Client) *UpstreamSnapshot {
+	if l.cfg.Table != nil && l.cfg.Table.Len() > 0 {
+		of := match.Client{ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN}
+		if l.cfg.BySource {
+			of.Source = c.Source()
+		}
+		if l.cfg.ByPort {
+			of.Port = l.destination(c).Port()
+		}
+		if i := l.cfg.Table.Find(&of); i >= 0 {
+			r := &l.cfg.Routes[i]
+			if r.Split != nil {
+				return r.Views[r.Split.Next()]
+			}
+			return r.View
+		}
+	}
+	return l.cfg.Default
+}
+
+// destination returns the address that a client has connected to: that of its PROXY header, or
+// its original destination, or this listener.
+func (l *Listener) destination(c *worker.Client) netip.AddrPort {
+	transparent := l.cfg.Transparent
+	switch l := c.Listening(); {
+	case c.Header.Known():
+	case transparent:
+		return c.Original()
+	case l != nil && l.Local.IsValid():
+		return l.Local
+	}
+	return c.Destination()
+}
+
+// original returns where a client wanted to go before it was brought here.
+func (l *Listener) original(c *worker.Client) (loop.Address, error) {
+	at := c.Original()
+	if !at.IsValid() || l.cfg.Own != nil && l.cfg.Own(at) {
+		return loop.Address{}, ErrLoop
+	}
+	return loop.Address{AddrPort: at}, nil
+}

@@ -1,0 +1,42 @@
+package router
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// BenchmarkMoved is what the end of a session pays for being metered, where all end at the
+// same listener and endpoint.
+func BenchmarkMoved(b *testing.B) {
+	up := NewUpstream("u", nil)
+	bond := &binding{listener: &Listener{state: new(ListenerState)}, upstream: NewSnapshot(up, &SnapshotConfig{}), endpoint: &Endpoint{up: up}}
+	bytes := worker.Bytes{ClientToEndpoint: worker.Moved{Copied: 5}, EndpointToClient: worker.Moved{Spliced: 7, Copied: 5}}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			bond.Moved(bytes)
+		}
+	})
+}
+
+// What is running is added up by listener, upstream and endpoint, and sessions to where
+// clients wanted to go anyway by listener alone.
+func TestRunning(t *testing.T) {
+	door, up := new(ListenerState), NewUpstream("u", nil)
+	v, e, f := NewSnapshot(up, &SnapshotConfig{}), &Endpoint{up: up}, &Endpoint{up: up}
+	l := NewListener(&ListenerConfig{Name: "l", State: door})
+	direct, ok := l.limits.Of.(worker.Binding)
+	if !ok {
+		t.Fatal("sessions without an upstream have no bond")
+	}
+	of := func(n int64) *worker.Bytes { return &worker.Bytes{EndpointToClient: worker.Moved{Spliced: n}} }
+	r := NewRunning(map[worker.Binding]*worker.Bytes{l.newBinding(v, e, nil): of(1), l.newBinding(v, f, nil): of(2), l.newBinding(v, f, nil): of(4), direct: of(8)})
+	if r.Doors[door] != *of(15) || r.Upstreams[up] != *of(7) || r.Endpoints[e] != *of(1) || r.Endpoints[f] != *of(6) {
+		t.Errorf("%+v", r)
+	}
+	direct.(worker.Meter).Moved(*of(16))
+	if got := door.Bytes(); got != *of(16) || up.Bytes() != (worker.Bytes{}) {
+		t.Errorf("of a session without an upstream: %+v, %+v", got, up.Bytes())
+	}
+}

@@ -1,0 +1,82 @@
+package router
+
+import (
+	"crypto/tls"
+
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// Offloaded is the state of a client that was handed over to a goroutine, beside that of
+// package worker.
+type Offloaded struct {
+	Listener *Listener
+	// ALPN is the protocols of the client's hello, if it was looked at.
+	ALPN []string
+
+	view  *UpstreamSnapshot
+	over  *tlsterm.Conn // the client's TLS, which has ended here; nil: it has not
+	tls   tls.ConnectionState
+	woken chan struct{}
+}
+
+// Terminated notes that the client's TLS has ended in this process, and returns the negotiated
+// state.
+func (h *Offloaded) Terminated(over *tlsterm.Conn) *tls.ConnectionState {
+	h.over, h.tls = over, over.ConnectionState()
+	return &h.tls
+}
+
+// conn returns the client's TLS that has ended in this process, nil if it has not.
+func (h *Offloaded) conn() *tlsterm.Conn {
+	if h == nil {
+		return nil
+	}
+	return h.over
+}
+
+// NewSearch returns a search that goes on where the client was handed over.
+func (h *Offloaded) NewSearch() *Search {
+	h.woken = make(chan struct{}, 1)
+	return &Search{listener: h.Listener, offloaded: h}
+}
+
+// Woken says that a search that was handed over and parks is to be asked again.
+func (s *Search) Woken() <-chan struct{} { return s.offloaded.woken }
+
+// waker returns the Waker of the search when it parks.
+func (s *Search) waker() worker.Waker {
+	if s.offloaded == nil {
+		return s.client.Waker()
+	}
+	woken := s.offloaded.woken
+	return worker.WakerFunc(func() {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// Options are those of the sockets that connect.
+func (s *Search) Options() sockopt.Options { return s.listener.cfg.Options }
+
+// TLS returns the TLS of the endpoint that is being connected to, nil for the client's own
+// bytes, and the endpoint's host.
+func (s *Search) TLS() (*tlsterm.Client, string) {
+	if s.upstream == nil || s.endpoint == nil {
+		return nil, ""
+	}
+	return s.upstream.TLS, s.endpoint.host
+}
+
+// addTLS adds the state of the client's TLS to the header for endpoints.
+func (h *Offloaded) addTLS(of *proxyproto.Connection) {
+	if h.conn() == nil {
+		return
+	}
+	of.Authority, of.ALPN = h.tls.ServerName, h.tls.NegotiatedProtocol
+	of.TLS = proxyproto.TLSOf(&h.tls)
+}

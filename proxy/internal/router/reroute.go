@@ -1,0 +1,69 @@
+package router
+
+import "bytes"
+
+// elsewhere returns the listener's generation in force if that leads the client, which has no
+// endpoint, elsewhere than the one under which it came: to another upstream, or one with another
+// fallback; otherwise nil. A client that is on a loop stays there, so it does not go where TLS ends
+// or begins; one on a goroutine goes wherever its TLS has ended, or not, as it has there.
+func (s *Search) elsewhere() *Listener {
+	l := s.listener.inForce(s.client)
+	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {
+		return nil
+	}
+	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // the client's has not been looked at
+		return nil
+	}
+	if root := l.snapshotFor(s.client); root == nil || root.sameWay(s.root) || s.offloaded == nil && root.TLS != nil {
+		return nil
+	}
+	return l
+}
+
+// sameWay reports whether a client goes to the same upstreams by either of two snapshots, and
+// gets the same answer where these have no endpoint.
+func (v *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
+	for ; v != o; v, o = v.Fallback, o.Fallback {
+		if v == nil || o == nil || v.up != o.up || !bytes.Equal(v.Respond, o.Respond) || (v.Respond == nil) != (o.Respond == nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// reroute has the search begin again by another generation of the listener. The client must have
+// no endpoint and no place in a queue.
+func (s *Search) reroute(l *Listener, now int64) {
+	s.conclude(now)
+	if s.home == nil {
+		s.home = s.listener
+	}
+	s.listener = l
+	if s.offloaded != nil {
+		s.offloaded.view = l.snapshotFor(s.client)
+	}
+	s.upstream, s.root, s.cause, s.stage = nil, nil, nil, routing
+	s.began, s.last, s.unreported, s.held, s.full, s.paused, s.back = false, false, false, false, false, false, false
+	s.failing, s.round, s.retries, s.pauses = 0, 0, 0, 0
+	s.tried, s.failures, s.failed, s.visits = s.tried[:0], s.failures[:0], s.failed[:0], s.visits[:0]
+}
+
+// refuse ends the search, unless a reload has the client go elsewhere: no endpoint serves it.
+// full means that there is one that would, if it had room.
+func (s *Search) refuse(err error, full bool, now int64) {
+	if l := s.elsewhere(); l != nil {
+		s.reroute(l, now)
+		return
+	}
+	if !full && !isFull(err) {
+		s.noteUnserved(now)
+	}
+	up := s.upstream.up
+	s.conclude(now)
+	reason := refusalOf(err)
+	if reason == refusedFailed && s.localAlone() {
+		reason = refusedLocal
+	}
+	up.refused.counts[reason].Add(1)
+	s.giveUp(&UpstreamError{up.name, err})
+}

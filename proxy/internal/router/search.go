@@ -1,0 +1,499 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// A Search is one client's way to an endpoint, see [worker.Search].
+type Search struct {
+	listener  *Listener
+	home      *Listener // that it was made for, if it goes on by another generation; nil: listener
+	client    *worker.Client
+	offloaded *Offloaded // it goes on where the client was handed over to; nil: it has not been
+
+	stage      stage
+	upstream   *UpstreamSnapshot
+	root       *UpstreamSnapshot // the first one: others are fallbacks
+	place      waiter            // in a queue
+	earlier    []*earlier
+	visits     []visit // of queues, in which it keeps its place until it is served
+	back       bool    // it has been at the views on its way, and was counted
+	due        int64   // clock, when an endpoint may be tried there that gets no clients; 0: it is not the first
+	began      bool    // counted by the view's budget
+	last       bool    // it takes any endpoint, see lastresort.go
+	unreported bool    // it has from the beginning: the upstream's breaker has nothing to learn from it
+	failing    int64   // clock, since when it could not be served; 0: it has not been tried yet
+	held       bool    // counted
+	full       bool    // there was an endpoint the last time, without room
+	cause      error   // why it is held
+
+	entry    breakerEntry // through the view's breaker
+	endpoint *Endpoint    // acquired; nil: none yet
+	attempt               // at it
+	tried    []*lb.Endpoint
+	round    int // where in tried the endpoints begin that are not to be tried again yet
+	retries  int
+	pauses   int
+	paused   bool // they may be tried again
+
+	original loop.Address // where a transparent client goes, if there is no view
+	failures []failure
+	err      error
+}
+
+// A stage is the next step of a search.
+type stage uint8
+
+const (
+	atDoor stage = iota
+	routing
+	choosing
+	queueing // for room at an endpoint, where it has waited before
+	waiting  // for that
+	holding  // for an endpoint
+	pausing  // before endpoints are tried again
+	connecting
+	direct     // to the original destination
+	responding // in place of an endpoint
+	over
+)
+
+// Begin implements [worker.Search].
+func (s *Search) Begin(c *worker.Client, _ int64) {
+	*s = Search{
+		listener: s.listener, offloaded: s.offloaded, client: c, tried: s.tried[:0], failures: s.failures[:0], earlier: s.earlier[:0],
+		visits:  s.visits[:0],
+		attempt: attempt{failed: s.failed[:0]},
+	}
+}
+
+// Next implements [worker.Search].
+func (s *Search) Next(now int64) worker.Step {
+	if err := s.stillMay(); err != nil && s.stage != over {
+		s.giveUp(err)
+	}
+	for {
+		var step worker.Step
+		var done bool
+		switch s.stage {
+		case atDoor:
+			step, done = s.enter(now)
+		case routing:
+			step, done = s.route()
+		case choosing:
+			step, done = s.choose(now)
+		case queueing:
+			step, done = s.queuePlace(now, lb.ErrFull)
+		case waiting:
+			step, done = s.wait(now)
+		case holding:
+			step, done = s.await(now)
+		case connecting:
+			step, done = s.connect(now)
+		case pausing:
+			s.stage, s.paused = choosing, true
+			s.pauses++
+			return worker.Step{Action: worker.Pause, Timeout: s.upstream.backoff(s.pauses)}
+		case responding:
+			s.stage = over
+			return worker.Step{Action: worker.Respond, Bytes: s.upstream.Respond}
+		case direct:
+			return worker.Step{Action: worker.Connect, Address: s.original, Timeout: s.listener.cfg.Connect, MaybeSelf: true}
+		default:
+			return worker.Step{Action: worker.GiveUp}
+		}
+		if done {
+			return step
+		}
+	}
+}
+
+// enter takes a place under the listener's limit for a client that has none yet.
+func (s *Search) enter(now int64) (worker.Step, bool) {
+	t, _ := s.client.AdmissionToken.(*admissionToken)
+	if t == nil || !t.over {
+		s.stage = routing
+		return worker.Step{}, false
+	}
+	door := s.listener.state
+	if s.place.in.Load() == nil {
+		door.queue.join(&s.place, s.waker(), 1<<62, now)
+		// There may have been room between the look and the joining, which was not reported.
+		door.queue.next()
+	}
+	if !door.queue.turnOf(&s.place) {
+		return worker.Step{Action: worker.Park}, true
+	}
+	for !door.Connections.Take() {
+		if !door.queue.stay(&s.place) {
+			return worker.Step{Action: worker.Park}, true
+		}
+	}
+	door.queue.leave(&s.place)
+	t.over = false
+	s.stage = routing
+	return worker.Step{}, false
+}
+
+// route finds out where the client goes.
+func (s *Search) route() (worker.Step, bool) {
+	l := s.listener
+	switch {
+	case s.upstream != nil: // a fallback
+	case s.offloaded != nil:
+		s.upstream = s.offloaded.view
+	default:
+		s.upstream = l.snapshotFor(s.client)
+	}
+	if s.root == nil {
+		s.root = s.upstream
+	}
+	switch {
+	case s.upstream == nil && !l.cfg.Transparent:
+		return worker.Step{}, s.giveUp(ErrNoRoute)
+	case s.terminated() && s.offloaded == nil:
+		return worker.Step{Action: worker.Handover, To: s.handover()}, true
+	case s.upstream == nil:
+		var err error
+		if s.original, err = l.original(s.client); err != nil {
+			return worker.Step{}, s.giveUp(err)
+		}
+		s.stage = direct
+	default:
+		s.stage = choosing
+	}
+	return worker.Step{}, false
+}
+
+// terminated reports whether TLS ends or begins in this process.
+func (s *Search) terminated() bool {
+	return s.listener.cfg.TLS != nil || s.upstream != nil && s.upstream.TLS != nil
+}
+
+// handover returns the function that goes on with the client on a goroutine.
+func (s *Search) handover() func(*worker.Offloaded) {
+	l, view, offers := s.listener, s.upstream, s.client.Hello.ALPN
+	return func(h *worker.Offloaded) { l.cfg.Offloaded(h, &Offloaded{Listener: l, view: view, ALPN: offers}) }
+}
+
+// giveUp ends the search. It returns false, so that Next says so.
+func (s *Search) giveUp(err error) bool {
+	s.stage, s.err = over, err
+	return false
+}
+
+// choose picks an endpoint. A client that comes while others wait for room waits behind them,
+// or goes to the fallback if the clients there may have the room of both; and one that comes
+// while others are held does not connect in vain either.
+func (s *Search) choose(now int64) (worker.Step, bool) {
+	v := s.upstream
+	if !s.began {
+		s.began = true
+		v.Budget.Began(now)
+	}
+	if v.up.queue.waiting.Load() > 0 && (v.QueueSize > 0 || v.Fallback != nil) {
+		return s.queuePlace(now, lb.ErrFull)
+	}
+	if v.up.held.waiting.Load() > 0 && v.holds() {
+		return worker.Step{}, s.unavailable(lb.ErrUnavailable, now)
+	}
+	switch err := s.pick(now); {
+	case err == nil:
+		s.stage = connecting
+	case errors.Is(err, lb.ErrFull):
+		return s.queuePlace(now, err)
+	default:
+		return worker.Step{}, s.unpicked(err, now)
+	}
+	return worker.Step{}, false
+}
+
+// unpicked goes on where an error says why no endpoint is picked. It returns false, so that
+// Next does.
+func (s *Search) unpicked(err error, now int64) bool {
+	if err == errAgain {
+		s.stage = pausing
+		return false
+	}
+	return s.unavailable(err, now)
+}
+
+// queuePlace has the client wait for room, if it may.
+func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
+	v := s.upstream
+	s.suspendEntry(now)
+	if v.QueueSize <= 0 {
+		return worker.Step{}, s.unavailable(cause, now)
+	}
+	back := s.visited(&v.up.queue) != 0
+	if !s.enqueue(&v.up.queue, v.QueueSize, now) {
+		v.notifyRoom()
+		return worker.Step{}, s.unavailable(ErrQueueFull, now)
+	}
+	if !back {
+		v.up.queued.Add(1)
+	}
+	s.stage, s.due, s.round = waiting, 0, len(s.tried) // all of them may be tried again when there is room
+	// There may have been room between the look and the joining, which was not reported.
+	v.up.queue.next()
+	s.joinEarlierQueues(s.visited(&v.up.queue))
+	s.back = false
+	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(max(s.timeInQueue(now), 1), now)}, true
+}
+
+// wait looks whether it is the client's turn, and there is room.
+func (s *Search) wait(now int64) (worker.Step, bool) {
+	v := s.upstream
+	left := s.timeInQueue(now)
+	if s.pickEarlier(left, now) {
+		s.stage = connecting
+		return worker.Step{}, false
+	}
+	if !v.up.queue.isFirst(&s.place) {
+		s.due = 0
+	} else if s.due <= now {
+		v.up.queue.claim(&s.place)
+	}
+	for looks := 1; v.up.queue.turnOf(&s.place); looks++ {
+		trial, err := s.pickFree(&s.due, left, true, now)
+		switch {
+		case err == nil:
+			s.leaveQueue()
+			s.stage = connecting
+			s.beginTrial(trial, now)
+			return worker.Step{}, false
+		case err != errFailing && !errors.Is(err, lb.ErrFull):
+			s.leaveQueue()
+			return worker.Step{}, s.unpicked(err, now)
+		case left > 0 && v.up.queue.stayFor(&s.place, err != errFailing):
+			if looks < maxLooks {
+				continue
+			}
+			v.up.queue.later(&s.place)
+		}
+		break
+	}
+	switch {
+	case left <= 0:
+		s.leaveQueue()
+		return worker.Step{}, s.unavailable(ErrQueueTimeout, now)
+	case !v.up.queue.has(&s.place):
+		s.leaveEarlier()
+		return worker.Step{}, s.unavailable(ErrQueueFull, now)
+	}
+	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(left, now)}, true
+}
+
+// leaveQueue ends the client's waiting for room.
+func (s *Search) leaveQueue() {
+	s.upstream.up.queue.leave(&s.place)
+	s.leaveEarlier()
+}
+
+// connect says which of the endpoint's addresses is to be connected to.
+func (s *Search) connect(now int64) (worker.Step, bool) {
+	if s.addrs == nil {
+		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.resolver(), Timeout: s.left(now, 1)}, true
+	}
+	v := s.upstream
+	return worker.Step{
+		Action: worker.Connect, Address: s.addrs[s.at], Source: s.source(), Timeout: s.left(now, len(s.addrs)-s.at),
+		MaybeSelf: s.endpoint.self, ProxyHeader: v.SendProxy > 0,
+	}, true
+}
+
+// source is the local address to connect from; a unix socket has none.
+func (s *Search) source() netip.Addr {
+	if s.addrs[s.at].Path != "" {
+		return netip.Addr{}
+	}
+	return s.upstream.Source
+}
+
+// left is an equal share, among so many, of the time that the endpoint has left.
+func (s *Search) left(now int64, shares int) time.Duration {
+	if s.end == 0 {
+		return 0
+	}
+	return time.Duration(max((s.end-now)/int64(shares), 1))
+}
+
+// Resolved implements [worker.Search].
+func (s *Search) Resolved(ips []netip.Addr, err error) {
+	if err == nil && len(ips) == 0 {
+		err = &net.DNSError{Err: "no addresses", Name: s.endpoint.host, IsNotFound: true}
+	}
+	if err != nil {
+		s.failed = append(s.failed, err)
+		s.missed(s.listener.now(), health.ConnectFailed)
+		return
+	}
+	for _, ip := range ips {
+		s.addrs = append(s.addrs, loop.Address{AddrPort: netip.AddrPortFrom(ip.Unmap(), s.endpoint.port)})
+	}
+}
+
+// Failed implements [worker.Search].
+func (s *Search) Failed(err error, now int64) {
+	if s.endpoint == nil { // an original destination
+		s.giveUp(fmt.Errorf("connect to %s: %w", s.original.AddrPort, err))
+		return
+	}
+	if len(s.addrs) > 1 {
+		err = fmt.Errorf("%s: %w", s.addrs[s.at].AddrPort, err)
+	}
+	s.failed = append(s.failed, err)
+	if s.at++; s.at < len(s.addrs) && (s.end == 0 || now < s.end) {
+		return
+	}
+	o := health.ConnectFailed
+	switch {
+	case ownFault(err):
+		o = health.Unknown
+	case errors.Is(err, syscall.ECONNRESET):
+		// It was reached, and has reset the connection before any look at it: one that is
+		// refused fails with ECONNREFUSED (net/ipv4/tcp_input.c, tcp_reset).
+		o = health.Reset
+		s.touched(now)
+	}
+	s.missed(now, o)
+}
+
+// touched reports to the monitors that the endpoint was reached.
+func (s *Search) touched(now int64) {
+	if s.breaker != nil {
+		s.breaker.Reached()
+	}
+	if m := s.endpoint.monitor.Load(); m != nil {
+		m.Reached(now)
+	}
+}
+
+// unavailable ends the search among a view's usable endpoints: there is the fallback, or the
+// last resort. It returns false, so that Next goes on.
+func (s *Search) unavailable(err error, now int64) bool {
+	v := s.upstream
+	switch {
+	case s.last:
+		s.resort(err, now)
+	case v.Fallback != nil:
+		s.exitBreaker(s.entry.last, now)
+		if !s.back {
+			v.up.fallbacks.Add(1)
+		}
+		s.upstream, s.stage = v.Fallback, routing
+		s.began, s.tried, s.round, s.retries, s.pauses = false, s.tried[:0], 0, 0, 0
+	case v.Respond != nil:
+		s.exitBreaker(s.entry.last, now)
+		v.up.fallbacks.Add(1)
+		s.stage = responding
+	default:
+		s.resort(err, now)
+	}
+	return false
+}
+
+// backoff is how long the nth pause is: between half of the time and all of it, so
+// that clients that failed together do not come back together.
+func (v *UpstreamSnapshot) backoff(n int) time.Duration {
+	d := v.Backoff << min(n-1, 20)
+	if d > v.MaxBackoff || d < v.Backoff {
+		d = v.MaxBackoff
+	}
+	if d <= 0 {
+		return 0
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// ProxyHeader implements [worker.Search].
+func (s *Search) ProxyHeader(b []byte) []byte {
+	c := s.client
+	of := proxyproto.Connection{
+		Source: c.Source().AddrPort(), Destination: s.listener.destination(c), Authority: c.Hello.ServerName,
+		TLVs: c.Header.TLVs, Local: c.Header.Local,
+	}
+	s.offloaded.addTLS(&of)
+	return proxyproto.Append(b, s.upstream.SendProxy, &of)
+}
+
+// Reached implements [worker.Search].
+func (s *Search) Reached(now int64) (*relay.Limits, error) {
+	l, e := s.listener, s.endpoint
+	if err := s.stillMay(); err != nil {
+		return nil, err
+	}
+	if e == nil {
+		return &l.limits, nil
+	}
+	e.total.Add(1)
+	s.touched(now)
+	e.reached(s.start, now)
+	e.connected(now)
+	if b := s.upstream.Breaker; b != nil {
+		b.Reached()
+	}
+	if s.retries > 0 {
+		s.upstream.Budget.Repay(now)
+	}
+	if s.beyond {
+		s.upstream.up.lastResort.Add(1)
+	}
+	b := s.binding(now)
+	s.endpoint, s.entry = nil, breakerEntry{}
+	return &b.limits, nil
+}
+
+// binding binds the session that begins. One that is a trial, or a last resort, has a bond of its
+// own, which finds out whether the client is served.
+func (s *Search) binding(now int64) *binding {
+	l, e, v := s.listener, s.endpoint, s.upstream
+	tried := s.permit.Trial() || s.entry.permit.Trial() || s.forced || s.entry.forced
+	if !tried && !s.beyond {
+		return s.sampled(l.bindingOf(v, e, s.breaker), now)
+	}
+	b := l.newBinding(v, e, s.breaker)
+	b.permit, b.upPermit, b.from = s.permit, s.entry.permit, s.from()
+	b.forced, b.upForced = s.forced, s.entry.forced
+	b.resort, b.began = s.beyond, now
+	return b
+}
+
+// Err implements [worker.Search].
+func (s *Search) Err() error { return s.err }
+
+// Close implements [worker.Search].
+func (s *Search) Close() {
+	if q := s.place.in.Load(); q != nil {
+		q.leave(&s.place)
+	}
+	s.leaveEarlier()
+	if s.endpoint != nil {
+		s.settle(health.Unknown, s.listener.now())
+	}
+	if s.entry.through {
+		s.exitBreaker(health.Unknown, s.listener.now())
+	}
+	s.client, s.upstream, s.root, s.failures, s.cause, s.err = nil, nil, nil, nil, nil, nil
+	clear(s.visits[:cap(s.visits)])
+	clear(s.tried[:cap(s.tried)])
+	s.tried = s.tried[:0]
+	s.failed = slices.Delete(s.failed, 0, len(s.failed))
+	if s.home != nil {
+		s.listener, s.home = s.home, nil
+	}
+}

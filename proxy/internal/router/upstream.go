@@ -1,0 +1,124 @@
+package router
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// An Upstream is endpoints that do the same work, for as long as a file names them.
+// It is safe for concurrent use.
+type Upstream struct {
+	name     string
+	down     func(*Endpoint)        // called when the first verdict against an endpoint is passed; may be nil
+	queue    queue                  // of clients that wait for room
+	held     queue                  // of clients that no endpoint can serve
+	heldFull atomic.Bool            // the last of them that looked found endpoints that serve, without room
+	set      atomic.Pointer[lb.Set] // of all its views
+	// breaker is that of the newest view; nil: there is none.
+	breaker atomic.Pointer[health.Breaker]
+	current atomic.Pointer[UpstreamSnapshot] // in force; nil: none is
+	panic   atomic.Pointer[health.Panic]     // nil: it is not reported
+	trial   atomic.Int64                     // clock: before that no failing endpoint may be tried
+	// unserved is since when clients are refused or held because no endpoint can be connected to;
+	// 0: none was.
+	unserved atomic.Int64
+	// denied is when a client was last refused or held because no endpoint could serve it, and
+	// served when an endpoint that is not usable has last served one; clock, 0: never.
+	denied, served atomic.Int64
+
+	mu        sync.Mutex
+	endpoints map[string]*Endpoint // by identity; under mu
+
+	failures, retries, fallbacks, queued  atomic.Int64
+	lastResort, resortAnswered, heldTotal atomic.Int64
+	meter                                 meter
+	refused                               *Refusals
+	local                                 localCounts
+	unreached                             unreachedCounts
+	unserving                             [health.Silent + 1]atomic.Int64 // sessions that failed, by outcome
+}
+
+// NewUpstream returns an upstream without endpoints. down is called, on whatever goroutine
+// finds it out, when an endpoint is found to be unhealthy, and must be quick; it may be nil.
+func NewUpstream(name string, down func(*Endpoint)) *Upstream {
+	return &Upstream{name: name, down: down, endpoints: make(map[string]*Endpoint), refused: new(Refusals)}
+}
+
+// Name returns its name.
+func (u *Upstream) Name() string { return u.name }
+
+// Endpoint returns the endpoint of that identity, and makes it unless it is there, which made
+// reports. One at another address than before is another one.
+func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointConfig) (e *Endpoint, made bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e := u.endpoints[cfg.ID]; e != nil && e.Address == addr {
+		return e, false, nil
+	}
+	e, err = newEndpoint(u, name, addr, cfg)
+	if err != nil {
+		return nil, false, err
+	}
+	u.endpoints[cfg.ID] = e
+	return e, true, nil
+}
+
+// Forget has the upstream not know an endpoint any more, and no listener keep anything for
+// its sessions from [Listener.Forget] on. They go on.
+func (u *Upstream) Forget(e *Endpoint) {
+	e.gone.Store(true)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.endpoints[e.ID()] == e {
+		delete(u.endpoints, e.ID())
+	}
+}
+
+// Recall has the upstream know an endpoint again that it was to forget.
+func (u *Upstream) Recall(e *Endpoint) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.endpoints[e.ID()] = e
+	e.gone.Store(false)
+}
+
+// HoldUnder has clients of this upstream and of others together be held under a limit, when no
+// endpoint can serve them. It is called before there are clients.
+func (u *Upstream) HoldUnder(l *limit.Connections) { u.held.places = l }
+
+// Room wakes the clients that have waited longest, for room at an endpoint and for an
+// endpoint.
+func (u *Upstream) Room() {
+	u.queue.next()
+	u.held.next()
+}
+
+// Waiting returns how many clients wait for room, or for an endpoint.
+func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load() + u.held.waiting.Load()) }
+
+// UpstreamCounts are the events of an upstream's clients.
+type UpstreamCounts struct {
+	Failures int64 // of endpoints: connects, resets and silence before the first byte
+	Retries  int64 // connections to another endpoint after one had failed
+	Queued   int64 // clients that had to wait for room
+	Held     int64 // clients that had to wait because no endpoint could serve them
+	// LastResort counts connections that were made to endpoints as a last resort, and
+	// LastResortAnswered those of them whose clients were served, see [Upstream.ServedSince].
+	LastResort, LastResortAnswered int64
+	Fallbacks                      int64            // clients that went to the fallback
+	Refused                        map[string]int64 // clients that got none of this, by reason
+}
+
+// Counts returns the counts until now.
+func (u *Upstream) Counts() UpstreamCounts {
+	c := UpstreamCounts{
+		Failures: u.failures.Load(), Retries: u.retries.Load(), Queued: u.queued.Load(),
+		Held: u.heldTotal.Load(), LastResort: u.lastResort.Load(), LastResortAnswered: u.resortAnswered.Load(), Fallbacks: u.fallbacks.Load(), Refused: u.refused.ByReason(),
+	}
+	return c
+}

@@ -1,0 +1,276 @@
+package router_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/relay"
+)
+
+// A world is an upstream, the servers behind it, and the clients in front of it, within a
+// bubble of synctest: time passes when nobody has anything to do.
+type world struct {
+	setting
+	t        *testing.T
+	start    time.Time
+	keeper   *health.Scheduler
+	checker  *health.Checker
+	outlier  *health.OutlierDetector
+	up       *router.Upstream
+	view     *router.UpstreamSnapshot
+	listener *router.Listener
+	servers  []*server
+	holding  limit.Connections
+
+	clients sync.WaitGroup
+	mu      sync.Mutex
+	served  int
+	refused []lost
+	longest time.Duration // that a client that was served has waited
+	wrong   []string      // what must not be
+}
+
+// A lost client is one that was refused.
+type lost struct {
+	came, at time.Duration
+	cause    error
+	could    []string // the servers that could serve it, and since when
+}
+
+// A setting is what an upstream is configured to. nil: it has none of this.
+type setting struct {
+	limits      []int // of each server; 0: none
+	seed        uint64
+	connect     time.Duration
+	check       *health.CheckConfig
+	outlierless bool
+	breaker     *health.BreakerConfig
+	budget      health.RetryBudgetConfig
+	view        router.SnapshotConfig
+	policy      lb.Policy
+}
+
+// defaults are those of package config, for so many servers.
+func defaults(servers int) setting {
+	return setting{
+		limits: make([]int, servers), seed: 1, connect: 5 * time.Second,
+		check: &health.CheckConfig{
+			Interval: 5 * time.Second, FastInterval: time.Second, Timeout: 2 * time.Second, Jitter: 0.2, Rise: 2, Fall: 3,
+		},
+		breaker: &health.BreakerConfig{
+			FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Minute, TrialConnections: 5,
+		},
+		budget: health.RetryBudgetConfig{Ratio: 0.2, Floor: 30, Window: 10 * time.Second},
+		view: router.SnapshotConfig{
+			Attempts: 2, Backoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond,
+			QueueSize: 1024, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second,
+		},
+	}
+}
+
+// newWorld returns a world whose servers all serve. It is to be ended.
+func newWorld(t *testing.T, of setting) *world {
+	w := &world{t: t, start: time.Now(), setting: of}
+	w.keeper = health.NewScheduler(&health.SchedulerConfig{Now: w.clock})
+	w.checker = health.NewChecker(w.keeper, &health.CheckerConfig{Seed: of.seed})
+	w.outlier = health.NewOutlierDetector(w.keeper, &health.OutlierConfig{
+		ConsecutiveFailures: 5, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 5 * time.Minute, MaxEjected: 0.5,
+	})
+	w.up = router.NewUpstream("u", nil)
+	w.up.HoldUnder(&w.holding)
+	vc := of.view
+	if of.breaker != nil {
+		vc.Breaker = health.NewBreaker(w.keeper, "upstream u", nil, of.breaker)
+	}
+	vc.Budget = health.NewRetryBudget(&of.budget)
+	w.view = router.NewSnapshot(w.up, &vc)
+	var members []lb.Member
+	for i, limit := range of.limits {
+		s := w.newServer(i, limit)
+		w.servers = append(w.servers, s)
+		members = append(members, lb.Member{Endpoint: s.Endpoint.Endpoint, Weight: 1, Connections: limit})
+	}
+	set := lb.NewSet(members, &lb.Config{Policy: of.policy, OnRoom: w.up.Room}, nil)
+	set.Attach()
+	w.view.SetEndpoints(set)
+	w.listener = router.NewListener(&router.ListenerConfig{
+		Name: "l", State: new(router.ListenerState), Wake: func() {}, Default: w.view, Now: w.clock, Connect: of.connect,
+	})
+	return w
+}
+
+func (w *world) newServer(i, limit int) *server {
+	s := &server{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80), limit: limit, clock: w.clock, noes: never}
+	addr := sockopt.Address{Network: "tcp", Name: s.addr.String()}
+	e, _, err := w.up.Endpoint(addr.Name, addr, lb.EndpointConfig{ID: addr.Name, Weight: 1, Now: w.clock})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.Endpoint = e
+	if !w.outlierless {
+		e.SetMonitor(w.outlier.Add(addr.Name, e))
+	}
+	if w.breaker != nil {
+		e.SetBreaker(health.NewBreaker(w.keeper, addr.Name, e, w.breaker))
+	}
+	if w.check != nil {
+		cfg := *w.check
+		cfg.Probe = prober{s, cfg.Answered}
+		e.SetCheck(w.checker.Watch(addr.Name, e, &cfg))
+	}
+	return s
+}
+
+// end waits for the clients, and ends the world.
+func (w *world) end() {
+	w.clients.Wait()
+	w.checker.Close()
+	w.keeper.Close()
+	for _, s := range w.servers {
+		if s.Active() != 0 {
+			w.err("%s has %d sessions in the end", s.addr, s.Active())
+		}
+	}
+	if n := w.holding.InUse(); n != 0 || w.up.Waiting() != 0 {
+		w.err("%d are held and %d wait in the end", n, w.up.Waiting())
+	}
+	if b := w.view.Breaker; b != nil {
+		if connections, pending := b.Load(); connections != 0 || pending != 0 {
+			w.err("%d connections, %d pending in the end", connections, pending)
+		}
+	}
+}
+
+func (w *world) err(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong = append(w.wrong, fmt.Sprintf("%v: ", w.now())+fmt.Sprintf(format, args...))
+}
+
+func (w *world) clock() int64       { return int64(w.now()) + 1 }
+func (w *world) now() time.Duration { return time.Since(w.start) }
+
+// turn has a server be in a condition from now on.
+func (w *world) turn(i int, to condition) {
+	s := w.servers[i]
+	s.be(func() { s.is = to })
+}
+
+// client has a client come, and does not wait for it.
+func (w *world) client() {
+	came := w.now()
+	w.clients.Go(func() {
+		err := w.serve()
+		at := w.now()
+		if err != nil {
+			could := w.could()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.refused = append(w.refused, lost{came, at, err, could})
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.served++
+		w.longest = max(w.longest, at-came)
+	})
+}
+
+// servedSoFar is how many clients were served.
+func (w *world) servedSoFar() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.served
+}
+
+// serve does what package core does with a client.
+func (w *world) serve() error {
+	s := router.NewWaitingSearch(w.listener, w.view)
+	s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), w.clock())
+	defer s.Close()
+	var tried []*server
+	for {
+		before := w.reachable(tried)
+		switch step := s.Next(w.clock()); step.Action {
+		case worker.Connect:
+			to := w.servers[slices.IndexFunc(w.servers, func(s *server) bool { return s.addr == step.Address.AddrPort })]
+			w.look(to)
+			w.lookElsewhere(to, tried, before)
+			if err := to.connect(step.Timeout); err != nil {
+				to.be(func() { to.vain++ })
+				tried = append(tried, to)
+				s.Failed(err, w.clock())
+				continue
+			}
+			limits, err := s.Reached(w.clock())
+			if err != nil {
+				return err
+			}
+			w.session(to, limits)
+			return nil
+		case worker.Pause:
+			time.Sleep(step.Timeout)
+		case worker.Park:
+			park(step.Timeout, s.Woken())
+		default:
+			return s.Err()
+		}
+	}
+}
+
+func park(d time.Duration, woken <-chan struct{}) {
+	var after <-chan time.Time
+	if d > 0 {
+		after = time.After(d)
+	}
+	select {
+	case <-after:
+	case <-woken:
+	}
+}
+
+// session is a client's, which goes on by itself.
+func (w *world) session(with *server, limits *relay.Limits) {
+	w.clients.Go(func() {
+		var r relay.Result
+		switch is, _ := with.now(); is {
+		case cutting:
+			time.Sleep(roundTrip)
+			r = relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB}
+		case mute:
+			time.Sleep(time.Second)
+			r = relay.Result{Reason: relay.ReasonCanceled}
+		default:
+			time.Sleep(5 * roundTrip)
+			r = relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1, Reason: relay.ReasonEOF}}
+		}
+		with.be(func() { limits.Of.(worker.Binding).Ended(r, nil) })
+	})
+}
+
+// come has clients come for so long, evenly.
+func (w *world) come(perSecond int, d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second / time.Duration(perSecond)) {
+		w.client()
+	}
+}
+
+// report says who was refused.
+func (w *world) report() string {
+	text := fmt.Sprintf("%d served, the longest after %v, %d refused", w.served, w.longest, len(w.refused))
+	for _, l := range w.refused[:min(len(w.refused), 3)] {
+		text += fmt.Sprintf("; %v came, %v: %v %v", l.came, l.at, l.cause, l.could)
+	}
+	return text
+}

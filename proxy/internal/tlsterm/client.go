@@ -1,0 +1,196 @@
+package tlsterm
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A ClientConfig says how connections to the endpoints of an upstream are encrypted.
+type ClientConfig struct {
+	// CA is a file of certificates, one of which the endpoint's must lead to; empty:
+	// the system's.
+	CA string
+
+	// SNI is the name that the endpoint is asked for, and that its certificate must
+	// be for; empty: the endpoint's own host, which may be an IP address: that is not
+	// sent, but the certificate must be for it.
+	SNI string
+
+	// Pair is the proxy's own certificate and key, which it shows if asked; empty:
+	// none.
+	Pair Pair
+
+	// MinVersion is the oldest version of TLS that is spoken; 0: 1.2.
+	MinVersion uint16
+
+	// Timeout bounds a handshake if its context has no deadline of its own; 0: 10 s.
+	Timeout time.Duration
+
+	Files *Files // reads the files and follows them; nil: they are read once
+	Limit *Limit // of handshakes; nil: none
+	Stats *Stats // nil: the Client's own
+}
+
+// A Client is the TLS towards the endpoints of an upstream. It is safe for concurrent
+// use.
+type Client struct {
+	cfg  ClientConfig
+	ca   *source // nil: the system's
+	pair *source // nil: none
+
+	mu     sync.Mutex
+	closed bool
+	config atomic.Pointer[tls.Config] // never changed
+}
+
+// sessions is how many of endpoints' sessions are kept to be resumed.
+const sessions = 1024
+
+// NewClient reads the files and returns the TLS towards endpoints. Close ends it.
+func NewClient(cfg *ClientConfig) (*Client, error) {
+	c := &Client{cfg: *cfg}
+	if c.cfg.Timeout <= 0 {
+		c.cfg.Timeout = DefaultTimeout
+	}
+	if c.cfg.MinVersion == 0 {
+		c.cfg.MinVersion = tls.VersionTLS12
+	}
+	if c.cfg.Stats == nil {
+		c.cfg.Stats = new(Stats)
+	}
+	if (cfg.Pair.Cert == "") != (cfg.Pair.Key == "") {
+		return nil, errors.New("TLS towards endpoints: a certificate and its key are needed, or none of them")
+	}
+	c.mu.Lock()
+	err := c.open()
+	if err == nil {
+		c.build()
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// open reads the files, and follows them. The caller holds c.mu.
+func (c *Client) open() error {
+	var failed []error
+	var err error
+	if c.cfg.CA != "" {
+		if c.ca, err = c.cfg.Files.open(poolOf(c.cfg.CA), c, c.rebuild); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if c.cfg.Pair.Cert != "" {
+		if c.pair, err = c.cfg.Files.open(pairOf(c.cfg.Pair.Cert, c.cfg.Pair.Key), c, c.rebuild); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// rebuild is called when a file has changed.
+func (c *Client) rebuild() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.build()
+	}
+}
+
+// build makes the configuration of the present files. Sessions that others have verified, or
+// were shown another certificate, are not resumed. The caller holds c.mu.
+func (c *Client) build() {
+	config := &tls.Config{
+		MinVersion:         c.cfg.MinVersion,
+		ClientSessionCache: tls.NewLRUClientSessionCache(sessions),
+	}
+	if c.ca != nil {
+		config.RootCAs = c.ca.value.Load().pool
+	}
+	if c.pair != nil {
+		config.Certificates = []tls.Certificate{*c.pair.value.Load().cert}
+	}
+	c.config.Store(config)
+}
+
+// Close stops following the files. Handshakes go on with the present ones.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	for _, s := range []*source{c.ca, c.pair} {
+		if s != nil {
+			c.cfg.Files.close(s, c)
+		}
+	}
+}
+
+// Current reports whether the files are still those that it has read: then another one of
+// the same configuration would be no other, and would not fail.
+func (c *Client) Current() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.closed && c.cfg.Files.current(c.ca, c.pair)
+}
+
+// Stats returns the counters.
+func (c *Client) Stats() *Stats { return c.cfg.Stats }
+
+// A Peer is the endpoint of a handshake.
+type Peer struct {
+	Host string   // as it is configured: a name or an IP address, without the port
+	ALPN []string // protocols to offer: the one agreed upon with the client; empty: none
+}
+
+// Handshake makes a connection to an endpoint one of TLS, and sets no deadline on it
+// that remains. The connection stays the caller's to close, through the result if
+// there is one; it is closed already if ctx has ended. The error is an [*Error].
+func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn, error) {
+	config := c.config.Load().Clone()
+	config.ServerName = c.cfg.SNI
+	if config.ServerName == "" {
+		config.ServerName = peer.Host
+	}
+	config.NextProtos = peer.ALPN
+	endpoint, timeout := address(conn), c.cfg.Timeout
+	if end, ok := ctx.Deadline(); ok {
+		timeout = time.Until(end)
+	}
+	config.ClientSessionCache = sessionCache{config.ClientSessionCache, endpoint}
+	answered := &limitedConn{Conn: conn, ctx: ctx, turn: newHandshakeSlot(c.cfg.Limit, timeout)}
+	a := attempt{
+		raw: conn, conn: tls.Client(answered, config), peer: "with " + endpoint,
+		timeout: timeout, turn: answered.turn, stats: c.cfg.Stats,
+	}
+	err := a.run(ctx)
+	answered.over()
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Conn: a.conn, beneath: answered}, nil
+}
+
+// A sessionCache keeps the sessions of endpoints that share a name apart.
+type sessionCache struct {
+	cache    tls.ClientSessionCache
+	endpoint string
+}
+
+func (r sessionCache) Get(name string) (*tls.ClientSessionState, bool) {
+	return r.cache.Get(r.endpoint + " " + name)
+}
+
+func (r sessionCache) Put(name string, s *tls.ClientSessionState) {
+	r.cache.Put(r.endpoint+" "+name, s)
+}

@@ -1,0 +1,16 @@
+package tlsterm
+
+// WithoutNotice returns Files that the kernel tells nothing.
+func WithoutNotice(cfg *FilesConfig) *Files {
+	return newFiles(cfg, nil)
+}
+
+// Sources is how many files, or pairs of them, are followed.
+func (f *Files) Sources() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.sources) + len(f.dirs)
+}
+
+// Watched lists the directories of which the kernel tells.
+func (f *Files) Watched() []string { return f.notice.(inotify).WatchList() }

@@ -1,0 +1,382 @@
+package tlsterm_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+)
+
+func appendFile(t testing.TB, to, from string) {
+	t.Helper()
+	a, err := os.ReadFile(to)
+	must(t, err)
+	b, err := os.ReadFile(from)
+	must(t, err)
+	must(t, os.WriteFile(to, append(a, b...), 0o600))
+}
+
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o600)
+}
+
+// told collects what is told of files.
+type told struct {
+	mu   sync.Mutex
+	list []tlsterm.Change
+}
+
+func (l *told) tell(c tlsterm.Change) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, c)
+}
+
+// count returns how many changes took effect, and how many did not. A certificate that
+// waits long for its key, because the test does, counts as one that did not.
+func (l *told) count() (good, bad int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.list {
+		if c.Err != nil {
+			bad++
+		} else {
+			good++
+		}
+	}
+	return good, bad
+}
+
+// Ways to change files.
+func inPlace(t testing.TB, path string, text []byte) { must(t, os.WriteFile(path, text, 0o600)) }
+
+func renamed(t testing.TB, path string, text []byte) {
+	must(t, os.WriteFile(path+".new", text, 0o600))
+	must(t, os.Rename(path+".new", path))
+}
+
+// served tells which certificate a server shows.
+func served(t testing.TB, s *tlsterm.Server, a *authority) string {
+	t.Helper()
+	seen, cerr, serr := meet(t, s, &tls.Config{ServerName: "a.test", RootCAs: a.pool()})
+	must(t, errors.Join(cerr, serr))
+	return seen.PeerCertificates[0].SerialNumber.String()
+}
+
+func TestSwap(t *testing.T) {
+	for name, change := range map[string]func(testing.TB, string, []byte){"in place": inPlace, "renamed": renamed} {
+		for follows, files := range map[string]func(*tlsterm.FilesConfig) *tlsterm.Files{
+			"told by the kernel": func(c *tlsterm.FilesConfig) *tlsterm.Files { c.Poll = time.Hour; return tlsterm.NewFiles(c) },
+			"looking": func(c *tlsterm.FilesConfig) *tlsterm.Files {
+				c.Poll = 20 * time.Millisecond
+				return tlsterm.WithoutNotice(c)
+			},
+		} {
+			t.Run(name+"/"+follows, func(t *testing.T) {
+				a := newAuthority(t, "test")
+				p := a.pair("a.test")
+				var log told
+				f := files(&tlsterm.FilesConfig{Settle: 10 * time.Millisecond, Report: log.tell})
+				t.Cleanup(f.Close)
+				s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
+				second := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p, p}, Files: f})
+				cert, key := a.sign(newKey(t), "a.test")
+				change(t, p.Cert, cert)
+				change(t, p.Key, key)
+				want := serialOf(t, p.Cert)
+				eventually(t, "the new certificate is shown", func() bool {
+					return served(t, s, a) == want && served(t, second, a) == want
+				})
+				if good, _ := log.count(); good != 1 {
+					t.Errorf("told of %d changes, want one", good)
+				}
+			})
+		}
+	}
+}
+
+// TestSymlink: files that are exchanged as a directory, as Kubernetes does it.
+func TestSymlink(t *testing.T) {
+	a := newAuthority(t, "test")
+	dir := t.TempDir()
+	put := func(name string) string {
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		cert, key := a.sign(newKey(t), "a.test")
+		must(t, os.WriteFile(filepath.Join(dir, name, "tls.crt"), cert, 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, name, "tls.key"), key, 0o600))
+		must(t, os.Symlink(name, filepath.Join(dir, "..data.new")))
+		must(t, os.Rename(filepath.Join(dir, "..data.new"), filepath.Join(dir, "..data")))
+		return serialOf(t, filepath.Join(dir, name, "tls.crt"))
+	}
+	first := put("..1")
+	p := tlsterm.Pair{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
+	must(t, os.Symlink("..data/tls.crt", p.Cert))
+	must(t, os.Symlink("..data/tls.key", p.Key))
+	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond})
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
+	if got := served(t, s, a); got != first {
+		t.Fatalf("got certificate %s, want %s", got, first)
+	}
+	second := put("..2")
+	eventually(t, "the second certificate is shown", func() bool { return served(t, s, a) == second })
+}
+
+// TestDirectoryMadeAnew: what the kernel tells of a directory ends with it, and begins
+// again with the next one.
+func TestDirectoryMadeAnew(t *testing.T) {
+	a := newAuthority(t, "test")
+	p := a.pair("a.test")
+	dir := filepath.Dir(p.Cert)
+	f := newFiles(t, &tlsterm.FilesConfig{Poll: 50 * time.Millisecond, Settle: 5 * time.Millisecond})
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
+	must(t, os.RemoveAll(dir))
+	eventually(t, "nothing is told of the directory", func() bool { return !slices.Contains(f.Watched(), dir) })
+	must(t, os.Mkdir(dir, 0o700))
+	eventually(t, "it is asked for again", func() bool { return slices.Contains(f.Watched(), dir) })
+	cert, key := a.sign(newKey(t), "a.test")
+	must(t, os.WriteFile(p.Cert, cert, 0o600))
+	must(t, os.WriteFile(p.Key, key, 0o600))
+	want := serialOf(t, p.Cert)
+	eventually(t, "the new certificate is shown", func() bool { return served(t, s, a) == want })
+}
+
+// TestSameAge: a file that was exchanged for another of the same size and time is found
+// by looking.
+func TestSameAge(t *testing.T) {
+	a := newAuthority(t, "test")
+	key := newKey(t)
+	p := a.pairOf(key, "a.test")
+	f := tlsterm.WithoutNotice(&tlsterm.FilesConfig{Poll: 10 * time.Millisecond})
+	t.Cleanup(f.Close)
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
+	before, err := os.Stat(p.Cert)
+	must(t, err)
+	cert, _ := a.sign(key, "a.test")
+	for int64(len(cert)) != before.Size() { // a signature's length varies by some bytes
+		cert, _ = a.sign(key, "a.test")
+	}
+	must(t, os.WriteFile(p.Cert+".new", cert, 0o600))
+	must(t, os.Chtimes(p.Cert+".new", before.ModTime(), before.ModTime()))
+	must(t, os.Rename(p.Cert+".new", p.Cert))
+	want := serialOf(t, p.Cert)
+	eventually(t, "the new certificate is shown", func() bool { return served(t, s, a) == want })
+}
+
+// TestTouched: nothing is told of a file that was written again as it was.
+func TestTouched(t *testing.T) {
+	a := newAuthority(t, "test")
+	p, other := a.pair("a.test"), a.pair("b.test")
+	var log told
+	f := newFiles(t, &tlsterm.FilesConfig{Settle: 10 * time.Millisecond, Report: log.tell})
+	newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p, other}, Files: f})
+	text, err := os.ReadFile(p.Cert)
+	must(t, err)
+	renamed(t, p.Cert, text)
+	cert, key := a.sign(newKey(t), "b.test")
+	renamed(t, other.Cert, cert)
+	renamed(t, other.Key, key)
+	eventually(t, "it is told of the other", func() bool { good, _ := log.count(); return good > 0 })
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	for _, c := range log.list {
+		if c.Paths[0] != other.Cert {
+			t.Errorf("told of %v, of which nothing has changed", c.Paths)
+		}
+	}
+}
+
+// TestBadFile: a bad file changes nothing and is told once; the next good one is taken.
+func TestBadFile(t *testing.T) {
+	a := newAuthority(t, "test")
+	p := a.pair("a.test")
+	first := serialOf(t, p.Cert)
+	var log told
+	f := newFiles(t, &tlsterm.FilesConfig{Poll: 10 * time.Millisecond, Settle: 10 * time.Millisecond, Report: log.tell})
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
+
+	cert, key := a.sign(newKey(t), "a.test")
+	renamed(t, p.Cert, cert)
+	eventually(t, "it is told that the key is another's", func() bool { _, bad := log.count(); return bad == 1 })
+	if got := served(t, s, a); got != first {
+		t.Errorf("got certificate %s, want the one before, %s", got, first)
+	}
+	log.mu.Lock()
+	if c := log.list[0]; !strings.Contains(c.Err.Error(), p.Cert) || !strings.Contains(c.Err.Error(), "does not match") || len(c.Paths) != 2 {
+		t.Errorf("told %v of %v", c.Err, c.Paths)
+	}
+	log.mu.Unlock()
+
+	must(t, os.Remove(p.Key))
+	eventually(t, "it is told that the key is gone", func() bool { _, bad := log.count(); return bad == 2 })
+	renamed(t, p.Key, key)
+	eventually(t, "it is told that it is good", func() bool { good, _ := log.count(); return good == 1 })
+	if got, want := served(t, s, a), serialOf(t, p.Cert); got != want {
+		t.Errorf("got certificate %s, want %s", got, want)
+	}
+	if _, bad := log.count(); bad != 2 {
+		t.Errorf("told %d times of two bad contents", bad)
+	}
+}
+
+// TestReload: who reads files that others use gets what they hold now, or an error, and
+// not what they held.
+func TestReload(t *testing.T) {
+	a := newAuthority(t, "test")
+	p := a.pair("a.test")
+	f := tlsterm.WithoutNotice(&tlsterm.FilesConfig{Poll: time.Hour}) // so it is not found otherwise
+	t.Cleanup(f.Close)
+	cfg := tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f}
+	before := newServer(t, cfg)
+	first := served(t, before, a)
+	cert, key := a.sign(newKey(t), "a.test")
+	renamed(t, p.Cert, cert)
+	if _, err := tlsterm.NewServer(&cfg); err == nil || !strings.Contains(err.Error(), "does not match") {
+		t.Errorf("a certificate without its key: %v", err)
+	}
+	if got := served(t, before, a); got != first {
+		t.Errorf("the one before shows certificate %s, want %s", got, first)
+	}
+	renamed(t, p.Key, key)
+	after, want := newServer(t, cfg), serialOf(t, p.Cert)
+	eventually(t, "both show the new certificate", func() bool { return served(t, after, a) == want && served(t, before, a) == want })
+}
+
+// TestClientCAFile: who may come in follows the file.
+func TestClientCAFile(t *testing.T) {
+	a, old, next := newAuthority(t, "test"), newAuthority(t, "old"), newAuthority(t, "next")
+	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond})
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, ClientCA: old.file, Files: f})
+	mine := next.pair("me")
+	cert, err := tls.LoadX509KeyPair(mine.Cert, mine.Key)
+	must(t, err)
+	cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }}
+	if _, _, err := meet(t, s, cfg); err == nil {
+		t.Fatal("a client of an authority that is not trusted came in")
+	}
+	appendFile(t, old.file, next.file)
+	eventually(t, "a client of the next authority comes in", func() bool { _, _, err := meet(t, s, cfg); return err == nil })
+}
+
+// TestFollowsNobody: what nobody uses any more is not followed.
+func TestFollowsNobody(t *testing.T) {
+	a := newAuthority(t, "test")
+	f := newFiles(t, nil)
+	cfg := tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test"), a.pair("b.test")}, ClientCA: a.file, Files: f}
+	for range 3 {
+		one, two := newServer(t, cfg), newServer(t, cfg)
+		one.Close()
+		if f.Sources() == 0 {
+			t.Error("nothing is followed, and there is a server")
+		}
+		two.Close()
+		two.Close()
+	}
+	if n := f.Sources(); n != 0 {
+		t.Errorf("%d files and directories are followed for nobody", n)
+	}
+	cfg.ClientCA = ""
+	s := newServer(t, cfg)
+	f.Close()
+	f.Close()
+	served(t, s, a)
+}
+
+// TestRotationUnderLoad exchanges a certificate again and again while clients come and
+// go, and one stays: no handshake fails, and nobody who is connected notices.
+func TestRotationUnderLoad(t *testing.T) {
+	const rotations, clients = 8, 4
+	a := newAuthority(t, "test")
+	p := a.pair("a.test")
+	var log told
+	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond, Report: log.tell})
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f, Timeout: patience})
+	addr := serve(t, s)
+	cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), ClientSessionCache: tls.NewLRUClientSessionCache(8)}
+
+	stays, err := tls.Dial("tcp", addr, cfg)
+	must(t, err)
+	defer stays.Close()
+	var seen sync.Map // serials shown
+	var handshakes atomic.Int64
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for n := range clients {
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				own := cfg.Clone()
+				if n%2 == 0 {
+					own.ClientSessionCache = nil // the others resume
+				}
+				if err := once(addr, own, &seen); err != nil {
+					t.Errorf("handshake %d: %v", handshakes.Load(), err)
+					return
+				}
+				handshakes.Add(1)
+			}
+		})
+	}
+	for n := range rotations {
+		cert, key := a.sign(newKey(t), "a.test")
+		change := []func(testing.TB, string, []byte){inPlace, renamed}[n%2]
+		change(t, p.Key, key)
+		change(t, p.Cert, cert)
+		want, before := serialOf(t, p.Cert), handshakes.Load()
+		eventually(t, "clients see the next certificate", func() bool {
+			_, ok := seen.Load(want)
+			return ok && handshakes.Load() > before || t.Failed()
+		})
+		_, err := stays.Write([]byte("x"))
+		must(t, err)
+		_, err = io.ReadFull(stays, make([]byte, 1))
+		must(t, err)
+	}
+	close(stop)
+	group.Wait()
+	if good, _ := log.count(); good != rotations {
+		t.Errorf("told of %d changes, want %d", good, rotations)
+	}
+	if n := s.Stats().Failures(); n != 0 {
+		t.Errorf("%d handshakes failed", n)
+	}
+	t.Logf("%d handshakes, %d resumed, during %d rotations", s.Stats().Completed.Load(), s.Stats().Resumed.Load(), rotations)
+}
+
+// once connects, notes which certificate it was shown, and is answered.
+func once(addr string, cfg *tls.Config, seen *sync.Map) error {
+	raw, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	conn := tls.Client(raw, cfg)
+	defer conn.Close()
+	if err := raw.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("ping")); err != nil {
+		return err
+	}
+	if state := conn.ConnectionState(); !state.DidResume {
+		seen.Store(state.PeerCertificates[0].SerialNumber.String(), true)
+	}
+	_, err = io.ReadFull(conn, make([]byte, 4))
+	return err
+}

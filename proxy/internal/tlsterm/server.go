@@ -1,0 +1,236 @@
+// Package tlsterm ends a client's TLS connection in the proxy, and begins one to an endpoint.
+//
+// A [Server] is the TLS of one listener, a [Client] that of one upstream. They follow changes
+// of their files, if they are given a [Files]: new handshakes use the new contents, those in
+// progress end with those that they began with, and connections notice nothing. A bad file
+// changes nothing.
+//
+// The parts that outlive a reload of the configuration are made by the caller, and handed to
+// the next Server: [Files], [Tickets], [Limit] and [Stats].
+package tlsterm
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Pair names the files of a certificate (with its chain, in PEM) and its key. They
+// may be the same file.
+type Pair struct{ Cert, Key string }
+
+// A Config says how a listener's clients are served.
+type Config struct {
+	// Name is the listener's. A session ticket is taken only by a listener of the name
+	// that it was made under.
+	Name string
+
+	// Certificates, at least one. A client gets the first that is for the name it
+	// wants, one for the name itself before one with a wildcard (which stands for one
+	// label); the first one of all if none is, or it wants none.
+	Certificates []Pair
+
+	// ClientCA is a file of certificates. If there is one, a client must show a
+	// certificate that leads to one of them.
+	ClientCA string
+
+	// MinVersion is the oldest version of TLS that is spoken; 0: 1.2. See
+	// [ParseVersion].
+	MinVersion uint16
+
+	// ALPN lists the protocols that may be agreed upon, the preferred one first;
+	// empty: none is. A client that offers only others is refused (RFC 7301, 3.2).
+	ALPN []string
+
+	// Timeout is how long a handshake may take, the wait for its turn included; 0:
+	// 10 s.
+	Timeout time.Duration
+
+	Files   *Files   // reads the files and follows them; nil: they are read once
+	Tickets *Tickets // nil: the Server's own
+	Limit   *Limit   // nil: none
+	Stats   *Stats   // nil: the Server's own
+}
+
+// DefaultTimeout is how long a handshake may take if the configuration does not say.
+const DefaultTimeout = 10 * time.Second
+
+// A Server is the TLS of a listener. It is safe for concurrent use.
+type Server struct {
+	cfg   Config
+	pairs []*source
+	ca    *source // nil: no client certificates
+
+	mu     sync.Mutex // held while a state is made
+	closed bool
+	state  atomic.Pointer[state]
+}
+
+// A state is the material of handshakes from now on. It is never changed, but for the keys of
+// its tickets.
+type state struct {
+	config *tls.Config
+	bind   []byte // binding of tickets, besides the name
+	keys   atomic.Uint64
+}
+
+// NewServer reads the files and returns the TLS of a listener. The errors of all files
+// are joined, each begins with the name of its file. Close ends it.
+func NewServer(cfg *Config) (*Server, error) {
+	s := &Server{cfg: *cfg}
+	if s.cfg.Timeout <= 0 {
+		s.cfg.Timeout = DefaultTimeout
+	}
+	if s.cfg.MinVersion == 0 {
+		s.cfg.MinVersion = tls.VersionTLS12
+	}
+	if s.cfg.Tickets == nil {
+		s.cfg.Tickets = NewTickets(nil)
+	}
+	if s.cfg.Stats == nil {
+		s.cfg.Stats = new(Stats)
+	}
+	if len(cfg.Certificates) == 0 {
+		return nil, errors.New("TLS needs a certificate")
+	}
+	s.mu.Lock()
+	err := s.open()
+	if err == nil {
+		s.build()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open reads all files, and follows them. A change of one that comes already waits for
+// s.mu, which the caller holds.
+func (s *Server) open() error {
+	var failed []error
+	for _, p := range s.cfg.Certificates {
+		src, err := s.cfg.Files.open(pairOf(p.Cert, p.Key), s, s.rebuild)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		s.pairs = append(s.pairs, src)
+	}
+	if s.cfg.ClientCA != "" {
+		src, err := s.cfg.Files.open(poolOf(s.cfg.ClientCA), s, s.rebuild)
+		if err != nil {
+			failed = append(failed, err)
+		}
+		s.ca = src
+	}
+	return errors.Join(failed...)
+}
+
+// rebuild is called when a file has changed.
+func (s *Server) rebuild() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.build()
+	}
+}
+
+// build makes the state of the present files. The caller holds s.mu.
+func (s *Server) build() {
+	certs := newIndex(s.pairs)
+	st := &state{config: &tls.Config{
+		MinVersion:     s.cfg.MinVersion,
+		NextProtos:     s.cfg.ALPN,
+		GetCertificate: certs.get,
+	}}
+	if s.ca != nil {
+		m := s.ca.value.Load()
+		st.config.ClientAuth = tls.RequireAndVerifyClientCert
+		st.config.ClientCAs = m.pool
+		sum := sha256.Sum256(m.raw)
+		st.bind = sum[:]
+	}
+	s.cfg.Tickets.refresh(s.cfg.Name, st)
+	s.state.Store(st)
+}
+
+// Close stops following the files. Handshakes go on with the present ones.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	for _, p := range s.pairs {
+		s.cfg.Files.close(p, s)
+	}
+	if s.ca != nil {
+		s.cfg.Files.close(s.ca, s)
+	}
+}
+
+// Current reports whether the files are still those that it has read: then another one of
+// the same configuration would be no other, and would not fail.
+func (s *Server) Current() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.closed && s.cfg.Files.current(append([]*source{s.ca}, s.pairs...)...)
+}
+
+// Timeout is how long a handshake may take.
+func (s *Server) Timeout() time.Duration { return s.cfg.Timeout }
+
+// Stats returns the counters.
+func (s *Server) Stats() *Stats { return s.cfg.Stats }
+
+// Handshake makes the connection of a client one of TLS, and sets no deadline on it
+// that remains. It waits for its turn, if a [Limit] says so. The connection stays the
+// caller's to close, through the result if there is one; it is closed already if ctx
+// has ended. The error is an [*Error].
+func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*Conn, error) {
+	st := s.state.Load()
+	s.cfg.Tickets.refresh(s.cfg.Name, st)
+	heard := &limitedConn{Conn: conn, ctx: ctx, turn: newHandshakeSlot(s.cfg.Limit, s.cfg.Timeout)}
+	a := attempt{
+		raw: conn, conn: tls.Server(heard, st.config), peer: "from " + address(conn),
+		timeout: s.cfg.Timeout, turn: heard.turn, stats: s.cfg.Stats,
+	}
+	err := a.run(ctx)
+	heard.over()
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Conn: a.conn, beneath: heard, by: st}, nil
+}
+
+func address(conn net.Conn) string {
+	if a := conn.RemoteAddr(); a != nil && a.String() != "" {
+		return a.String()
+	}
+	return "a unix socket"
+}
+
+// ParseVersion reads a version of TLS as it is written in a configuration.
+func ParseVersion(s string) (uint16, error) {
+	switch s {
+	case "1.0":
+		return tls.VersionTLS10, nil
+	case "1.1":
+		return tls.VersionTLS11, nil
+	case "1.2":
+		return tls.VersionTLS12, nil
+	case "1.3":
+		return tls.VersionTLS13, nil
+	default:
+		return 0, fmt.Errorf("%q is no version of TLS; write 1.2 or 1.3 (or 1.0, 1.1)", s)
+	}
+}

@@ -1,0 +1,411 @@
+package tlsterm_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+)
+
+func TestCertificateByName(t *testing.T) {
+	a := newAuthority(t, "test")
+	first, shop, wild := a.pair("default.example.com"), a.pair("shop.example.com", "SHOP.example.net"), a.pair("*.example.com")
+	ec, rsa := a.pair("both.example.org"), a.pairOf(rsaKey(t), "both.example.org")
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{first, wild, shop, rsa, ec}})
+	onlyECDSA := []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
+	for name, test := range map[string]struct {
+		sni     string
+		ciphers []uint16
+		want    tlsterm.Pair
+	}{
+		"its name":                     {"shop.example.com", nil, shop},
+		"in capitals":                  {"SHOP.example.COM", nil, shop},
+		"capitals in the certificate":  {"shop.example.net", nil, shop},
+		"wildcard":                     {"other.example.com", nil, wild},
+		"wildcard is one label":        {"a.b.example.com", nil, first},
+		"nor none":                     {"example.com", nil, first},
+		"an unknown one":               {"example.test", nil, first},
+		"none":                         {"", nil, first},
+		"two of a name":                {"both.example.org", nil, rsa},
+		"two of a name, one of a kind": {"both.example.org", onlyECDSA, ec},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := &tls.Config{ServerName: test.sni, InsecureSkipVerify: true}
+			if test.ciphers != nil {
+				cfg.CipherSuites, cfg.MaxVersion = test.ciphers, tls.VersionTLS12
+			}
+			seen, cerr, serr := meet(t, s, cfg)
+			must(t, errors.Join(cerr, serr))
+			if got, want := seen.PeerCertificates[0].SerialNumber.String(), serialOf(t, test.want.Cert); got != want {
+				t.Errorf("got certificate %s (%v), want %s", got, seen.PeerCertificates[0].DNSNames, want)
+			}
+		})
+	}
+}
+
+func TestALPN(t *testing.T) {
+	a := newAuthority(t, "test")
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, ALPN: []string{"h2", "http/1.1"}})
+	for offer, want := range map[string]string{"http/1.1,h2": "h2", "x,http/1.1": "http/1.1", "": ""} {
+		cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool()}
+		if offer != "" {
+			cfg.NextProtos = strings.Split(offer, ",")
+		}
+		seen, cerr, serr := meet(t, s, cfg)
+		must(t, errors.Join(cerr, serr))
+		if seen.NegotiatedProtocol != want {
+			t.Errorf("offered %q: agreed upon %q, want %q", offer, seen.NegotiatedProtocol, want)
+		}
+	}
+}
+
+// TestMinVersion: that version and later ones are spoken, earlier ones are not.
+func TestMinVersion(t *testing.T) {
+	a := newAuthority(t, "test")
+	pairs := []tlsterm.Pair{a.pair("a.test")}
+	versions := []uint16{tls.VersionTLS10, tls.VersionTLS11, tls.VersionTLS12, tls.VersionTLS13}
+	for _, least := range append(versions, 0) {
+		s := newServer(t, tlsterm.Config{Certificates: pairs, MinVersion: least})
+		if least == 0 {
+			least = tls.VersionTLS12 // by default
+		}
+		for _, v := range versions {
+			seen, _, err := meet(t, s, &tls.Config{ServerName: "a.test", RootCAs: a.pool(), MinVersion: v, MaxVersion: v})
+			if v >= least && (err != nil || seen.Version != v) {
+				t.Errorf("least %x, client %x: %v", least, v, err)
+			}
+			var failed *tlsterm.Error
+			if v < least && (!errors.As(err, &failed) || failed.Kind != tlsterm.Version) {
+				t.Errorf("least %x, client %x: %v", least, v, err)
+			}
+		}
+	}
+}
+
+func TestClientCertificate(t *testing.T) {
+	a, clients := newAuthority(t, "test"), newAuthority(t, "clients")
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, ClientCA: clients.file})
+	p := clients.pair("me")
+	cert, err := tls.LoadX509KeyPair(p.Cert, p.Key)
+	must(t, err)
+	_, cerr, serr := meet(t, s, &tls.Config{ServerName: "a.test", RootCAs: a.pool(), Certificates: []tls.Certificate{cert}})
+	must(t, errors.Join(cerr, serr))
+}
+
+// TestKinds meets each way in which a handshake fails, by what crypto/tls says of it.
+func TestKinds(t *testing.T) {
+	a, clients := newAuthority(t, "test"), newAuthority(t, "clients")
+	pairs := []tlsterm.Pair{a.pair("a.test")}
+	plain := tlsterm.Config{Certificates: pairs, MinVersion: tls.VersionTLS12, ALPN: []string{"h2"}, Timeout: patience}
+	mutual := plain
+	mutual.ClientCA = clients.file
+	hasty := plain
+	hasty.Timeout = 20 * time.Millisecond
+	trusting := func(f func(*tls.Config)) func(net.Conn) {
+		return func(c net.Conn) {
+			cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool()}
+			f(cfg)
+			conn := tls.Client(c, cfg)
+			if conn.Handshake() == nil {
+				conn.Read(make([]byte, 1))
+			}
+		}
+	}
+	stranger := a.pair("stranger")
+	for name, test := range map[string]struct {
+		cfg    tlsterm.Config
+		client func(net.Conn)
+		want   tlsterm.FailureKind
+	}{
+		"silence": {hasty, func(c net.Conn) { io.Copy(io.Discard, c) }, tlsterm.Timeout},
+		"half a hello": {hasty, func(c net.Conn) {
+			c.Write([]byte{22, 3, 1, 2, 0, 1})
+			io.Copy(io.Discard, c)
+		}, tlsterm.Timeout},
+		"closed":         {plain, func(c net.Conn) { c.Close() }, tlsterm.Closed},
+		"reset":          {plain, func(c net.Conn) { c.(*net.TCPConn).SetLinger(0); c.Write([]byte{22}); c.Close() }, tlsterm.Closed},
+		"HTTP":           {plain, func(c net.Conn) { io.WriteString(c, "GET / HTTP/1.1\r\n\r\n"); io.Copy(io.Discard, c) }, tlsterm.NotTLS},
+		"an old version": {plain, trusting(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }), tlsterm.Version},
+		"no common cipher": {plain, trusting(func(c *tls.Config) {
+			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}
+		}), tlsterm.Cipher},
+		"no common protocol":     {plain, trusting(func(c *tls.Config) { c.NextProtos = []string{"x"} }), tlsterm.Protocol},
+		"no certificate":         {mutual, trusting(func(*tls.Config) {}), tlsterm.Uncertified},
+		"no certificate, in 1.2": {mutual, trusting(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }), tlsterm.Uncertified},
+		"another's certificate": {mutual, trusting(func(c *tls.Config) {
+			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				cert, err := tls.LoadX509KeyPair(stranger.Cert, stranger.Key)
+				return &cert, err
+			}
+		}), tlsterm.Uncertified},
+		"distrust":         {plain, trusting(func(c *tls.Config) { c.RootCAs = x509.NewCertPool() }), tlsterm.Alert},
+		"distrust, in 1.2": {plain, trusting(func(c *tls.Config) { c.RootCAs, c.MaxVersion = x509.NewCertPool(), tls.VersionTLS12 }), tlsterm.Alert},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, test.cfg)
+			c, sc := sockets.TCPPair(t)
+			gone := make(chan struct{})
+			go func() { defer close(gone); test.client(c) }()
+			_, err := s.Handshake(context.Background(), sc)
+			sc.Close()
+			<-gone
+			var failed *tlsterm.Error
+			if !errors.As(err, &failed) || failed.Kind != test.want {
+				t.Fatalf("got %v (%+v), want kind %v", err, failed, test.want)
+			}
+			if !strings.HasPrefix(err.Error(), "TLS handshake from 127.0.0.1:") {
+				t.Errorf("the error does not say whose handshake it was: %v", err)
+			}
+			if n := s.Stats().Failed[test.want].Load(); n != 1 || s.Stats().Failures() != 1 || s.Stats().Started.Load() != 1 || s.Stats().Active.Load() != 0 {
+				t.Errorf("counted %d of %v, %d failures", n, test.want, s.Stats().Failures())
+			}
+		})
+	}
+}
+
+func TestStats(t *testing.T) {
+	a := newAuthority(t, "test")
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}})
+	cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), ClientSessionCache: tls.NewLRUClientSessionCache(4)}
+	for range 3 {
+		_, cerr, serr := meet(t, s, cfg)
+		must(t, errors.Join(cerr, serr))
+	}
+	st := s.Stats()
+	if st.Completed.Load() != 3 || st.Resumed.Load() != 2 || st.Failures() != 0 || st.Durations.Count() != 3 || st.Durations.Sum() <= 0 {
+		t.Errorf("completed %d, resumed %d, failed %d, %d durations of %v together",
+			st.Completed.Load(), st.Resumed.Load(), st.Failures(), st.Durations.Count(), st.Durations.Sum())
+	}
+	var n int64
+	last := time.Duration(0)
+	st.Durations.Each(func(below time.Duration, in int64) {
+		if below != 0 && below <= last {
+			t.Errorf("a bucket below %v after one below %v", below, last)
+		}
+		last = below
+		n += in
+	})
+	if n != 3 || last != 0 {
+		t.Errorf("%d in all buckets, the last bound is %v", n, last)
+	}
+}
+
+// TestNoDeadline: a handshake's bound does not remain.
+func TestNoDeadline(t *testing.T) {
+	a := newAuthority(t, "test")
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, Timeout: 500 * time.Millisecond})
+	conn, err := tls.Dial("tcp", serve(t, s), &tls.Config{ServerName: "a.test", RootCAs: a.pool()})
+	must(t, err)
+	defer conn.Close()
+	past := time.NewTimer(600 * time.Millisecond)
+	<-past.C
+	_, err = conn.Write([]byte("x"))
+	must(t, err)
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	must(t, err)
+}
+
+// A mute connection sends, and does not listen until it is told to.
+type mute struct {
+	net.Conn
+	listen chan struct{}
+}
+
+func (m *mute) Read(p []byte) (int, error) {
+	<-m.listen
+	return m.Conn.Read(p)
+}
+
+// stuck is a connection whose peer takes nothing from some write on, until it is closed.
+type stuck struct {
+	net.Conn
+	after atomic.Int32 // writes
+	shut  chan struct{}
+	once  sync.Once
+}
+
+func newStuck(c net.Conn, after int32) *stuck {
+	s := &stuck{Conn: c, shut: make(chan struct{})}
+	s.after.Store(after)
+	return s
+}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	if s.after.Add(-1) < 0 {
+		<-s.shut
+	}
+	return s.Conn.Write(p)
+}
+
+func (s *stuck) Close() error {
+	defer s.once.Do(func() { close(s.shut) })
+	return s.Conn.Close()
+}
+
+// TestLimit: a handshake waits for its turn, and not longer than it may take. One that
+// waits for its client has none, be it before its hello has come or after.
+func TestLimit(t *testing.T) {
+	a := newAuthority(t, "test")
+	limit := tlsterm.NewLimit(2, 1)
+	cfg := tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, Limit: limit, Timeout: patience}
+	s := newServer(t, cfg)
+	cfg.Timeout = 500 * time.Millisecond
+	hasty := newServer(t, cfg)
+	trust := &tls.Config{ServerName: "a.test", RootCAs: a.pool()}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 3)
+	silent, c := sockets.TCPPair(t)
+	go func() { _, err := s.Handshake(ctx, c); ended <- err }()
+	_, err := silent.Write([]byte{22, 3, 1, 2, 0, 1})
+	must(t, err)
+	served(t, s, a) // though another has begun
+
+	stalls, c := sockets.TCPPair(t)
+	go func() { _, err := s.Handshake(ctx, c); ended <- err }()
+	m := &mute{stalls, make(chan struct{})}
+	gone := make(chan struct{}, 2)
+	go func() { _ = tls.Client(m, trust).Handshake(); gone <- struct{}{} }()
+	eventually(t, "both have begun", func() bool { return s.Stats().Active.Load() == 2 })
+	served(t, s, a) // though a hello was answered to which nothing follows
+
+	full, c := sockets.TCPPair(t)
+	go func() { _, err := s.Handshake(ctx, newStuck(c, 0)); ended <- err }()
+	go func() { _ = tls.Client(full, trust).Handshake(); gone <- struct{}{} }()
+	eventually(t, "a handshake is under way", func() bool { return limit.Handshakes() == 1 })
+
+	var failed *tlsterm.Error
+	if _, _, err := meet(t, hasty, trust); !errors.As(err, &failed) || failed.Kind != tlsterm.Busy {
+		t.Errorf("got %v, want that too many are under way", err)
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, cerr, serr := meet(t, s, trust)
+		waits <- errors.Join(cerr, serr)
+	}()
+	eventually(t, "another waits", func() bool { return s.Stats().Active.Load() == 4 })
+	cancel()
+	for range 3 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("one that was canceled ended with %v", err)
+		}
+	}
+	must(t, <-waits)
+	close(m.listen)
+	<-gone
+	<-gone
+	if n := limit.Handshakes(); n != 0 {
+		t.Errorf("%d turns are taken", n)
+	}
+}
+
+// TestTurnOfOneThatHasGone: a handshake that waits for its turn ends when its client is reset.
+func TestTurnOfOneThatHasGone(t *testing.T) {
+	a := newAuthority(t, "test")
+	limit := tlsterm.NewLimit(0, 1)
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, Limit: limit, Timeout: time.Hour})
+	trust := &tls.Config{ServerName: "a.test", RootCAs: a.pool()}
+	ctx, cancel := context.WithCancel(context.Background())
+	full, c := sockets.TCPPair(t)
+	ended := make(chan error, 1)
+	go func() { _, err := s.Handshake(ctx, newStuck(c, 0)); ended <- err }()
+	gone := make(chan struct{}, 2)
+	go func() { _ = tls.Client(full, trust).Handshake(); gone <- struct{}{} }()
+	eventually(t, "a handshake is under way", func() bool { return limit.Handshakes() == 1 })
+
+	leaves, left := sockets.TCPPair(t)
+	waits := make(chan error, 1)
+	go func() { _, err := s.Handshake(context.Background(), left); waits <- err }()
+	go func() { _ = tls.Client(leaves, trust).Handshake(); gone <- struct{}{} }()
+	eventually(t, "another has begun", func() bool { return s.Stats().Active.Load() == 2 })
+	must(t, errors.Join(leaves.SetLinger(0), leaves.Close()))
+	var failed *tlsterm.Error
+	select {
+	case err := <-waits:
+		if !errors.As(err, &failed) || failed.Kind != tlsterm.Closed {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("it waits for its turn although its client has gone")
+	}
+	cancel()
+	<-ended
+	<-gone
+	<-gone
+}
+
+func TestSessions(t *testing.T) {
+	limit := tlsterm.NewLimit(2, 0)
+	must(t, errors.Join(limit.Enter(), limit.Enter()))
+	if err := limit.Enter(); !errors.Is(err, tlsterm.ErrSessions) || limit.Sessions() != 2 {
+		t.Errorf("a third session: %v, %d are counted", err, limit.Sessions())
+	}
+	limit.Leave()
+	must(t, limit.Enter())
+}
+
+func TestBadConfig(t *testing.T) {
+	a, b := newAuthority(t, "test"), newAuthority(t, "other")
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	good, other := a.pair("a.test"), b.pair("b.test")
+	empty := write("empty.pem", "")
+	large := write("large.pem", strings.Repeat("x", 4<<20+1))
+	files := newFiles(t, nil)
+	for name, test := range map[string]struct {
+		cfg  tlsterm.Config
+		want []string
+	}{
+		"no certificate":        {tlsterm.Config{}, []string{"needs a certificate"}},
+		"not there":             {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: dir + "/none", Key: good.Key}}}, []string{dir + "/none: no such file"}},
+		"empty":                 {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: empty, Key: good.Key}}}, []string{empty + ": "}},
+		"of another":            {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: good.Cert, Key: other.Key}}}, []string{good.Cert + ": ", other.Key, "does not match"}},
+		"a directory":           {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: dir, Key: good.Key}}}, []string{dir + ": it is no regular file"}},
+		"too large":             {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: large, Key: good.Key}}}, []string{large + ": it is larger than 4 MiB"}},
+		"no authority":          {tlsterm.Config{Certificates: []tlsterm.Pair{good}, ClientCA: empty}, []string{empty + ": there is no certificate"}},
+		"several, each is told": {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: empty, Key: empty}, {Cert: large, Key: large}}, ClientCA: dir}, []string{empty, large, dir + ": "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, test.cfg.Files = range []*tlsterm.Files{nil, files} {
+				_, err := tlsterm.NewServer(&test.cfg)
+				if err == nil {
+					t.Fatal("accepted")
+				}
+				for _, want := range test.want {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("%v: it does not say %q", err, want)
+					}
+				}
+			}
+		})
+	}
+	if n := files.Sources(); n != 0 {
+		t.Errorf("%d files are followed for nobody", n)
+	}
+}
+
+func TestParseVersion(t *testing.T) {
+	for s, want := range map[string]uint16{"1.0": tls.VersionTLS10, "1.1": tls.VersionTLS11, "1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13} {
+		if got, err := tlsterm.ParseVersion(s); err != nil || got != want {
+			t.Errorf("%q: %x, %v", s, got, err)
+		}
+	}
+	if _, err := tlsterm.ParseVersion("TLS1.2"); err == nil || !strings.Contains(err.Error(), "write 1.2") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,113 @@
+package tlsterm
+
+import (
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A TicketsConfig says how the keys of session tickets live.
+type TicketsConfig struct {
+	// Rotate is how long a key makes tickets; 0: 8 h.
+	Rotate time.Duration
+
+	// Keep is how many keys are kept, the newest included: a ticket is taken for at
+	// least (Keep-1)*Rotate; 0: 3.
+	Keep int
+
+	// Now is the clock, of which the monotonic readings count ([time.Time.Sub]): setting the
+	// time of day neither stops nor hastens anything. Nil: time.Now.
+	Now func() time.Time
+}
+
+// Tickets are the secrets that the keys of session tickets are made of. They are never stored.
+// All listeners of a process share them, each makes keys of its own of them; and they are kept
+// over reloads, so that earlier tickets stay valid. They are safe for concurrent use.
+type Tickets struct {
+	rotate time.Duration
+	keep   int
+	now    func() time.Time
+	began  time.Time
+
+	mu      sync.Mutex
+	secrets []secret      // the newest first, never empty
+	count   atomic.Uint64 // of secrets ever made
+	due     atomic.Int64  // a time.Duration since began: when the next one is made
+}
+
+type secret struct {
+	value [32]byte
+	made  time.Duration // since began
+}
+
+// NewTickets returns tickets with a first secret.
+func NewTickets(cfg *TicketsConfig) *Tickets {
+	t := &Tickets{rotate: 8 * time.Hour, keep: 3, now: time.Now}
+	if cfg != nil && cfg.Rotate > 0 {
+		t.rotate = cfg.Rotate
+	}
+	if cfg != nil && cfg.Keep > 0 {
+		t.keep = cfg.Keep
+	}
+	if cfg != nil && cfg.Now != nil {
+		t.now = cfg.Now
+	}
+	t.began = t.now()
+	t.renew(0)
+	return t
+}
+
+// age is the time since the first secret was made.
+func (t *Tickets) age() time.Duration { return t.now().Sub(t.began) }
+
+// renew makes a secret, and forgets those that are too old. The caller holds t.mu, or
+// is alone.
+func (t *Tickets) renew(now time.Duration) {
+	fresh := secret{made: now}
+	rand.Read(fresh.value[:]) // never fails
+	kept := []secret{fresh}
+	for _, s := range t.secrets {
+		if len(kept) < t.keep && now-s.made < time.Duration(t.keep)*t.rotate {
+			kept = append(kept, s)
+		}
+	}
+	t.secrets = kept
+	t.due.Store(int64(now + t.rotate))
+	t.count.Add(1)
+}
+
+// refresh gives a state the keys of now, if it has not got them.
+func (t *Tickets) refresh(name string, st *state) {
+	now := t.age()
+	if int64(now) < t.due.Load() && st.keys.Load() == t.count.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if int64(now) >= t.due.Load() {
+		t.renew(now)
+	}
+	if st.keys.Load() == t.count.Load() {
+		return
+	}
+	keys := make([][32]byte, len(t.secrets))
+	for i, s := range t.secrets {
+		keys[i] = s.derive(name, st.bind)
+	}
+	st.config.SetSessionTicketKeys(keys)
+	st.keys.Store(t.count.Load())
+}
+
+// derive makes the key of a listener. It differs with the authorities for clients, so
+// that a session which others have admitted is not resumed.
+func (s *secret) derive(name string, bind []byte) (key [32]byte) {
+	made, err := hkdf.Key(sha256.New, s.value[:], bind, "penstock session ticket "+name, len(key))
+	if err != nil {
+		panic(err) // only for a length that HKDF cannot make
+	}
+	copy(key[:], made)
+	return key
+}

@@ -1,0 +1,244 @@
+package worker
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/loop"
+)
+
+// errFull keeps a listener from accepting at the limit.
+var errFull = errors.New("the limit is reached")
+
+// A roomError is an [Admitter]'s reason for having no room.
+type roomError struct{ cause error }
+
+func (e *roomError) Error() string { return e.cause.Error() }
+
+// An acceptor is one core's part of a listening socket.
+type acceptor struct {
+	*loop.Listener // nil before it accepts
+	core           *worker
+	socket         *Listening
+	at             int        // in the core's list; negative: it is not there
+	serving        *serving   // of the present service; nil before the first client
+	older          []*serving // of those before, that still have clients
+	emptied        int        // connections, while it is closing
+	failed         bool       // in the last attempt to accept
+	waits          bool       // for room, in the core's list of those that do
+	short          bool       // it waits because of Room
+	closing        bool       // its queue is to be emptied
+	closed         bool
+	timer          loop.Timer // until there may be room
+}
+
+// listen begins to accept from a socket, or tries again later.
+func (c *worker) listen(l *Listening) {
+	if err := c.open(l.parts[c.index]); err != nil {
+		c.unopened = append(c.unopened, l)
+		c.lacks(l, err)
+		c.armFDRetry()
+	}
+}
+
+// open begins to accept, unless it is too late.
+func (c *worker) open(a *acceptor) (err error) {
+	if a.closed || a.Listener != nil {
+		return nil
+	}
+	a.Listener, err = c.loop.Listen(a.socket.FD, &loop.ListenerConfig{Acceptor: a, Before: a.before})
+	if err != nil {
+		return err
+	}
+	c.acceptors.add(a)
+	return nil
+}
+
+// reopen tries again where accepting could not begin.
+func (c *worker) reopen() {
+	failed := c.unopened
+	c.unopened = nil
+	for _, l := range failed {
+		c.listen(l)
+	}
+}
+
+// before ensures that the resources of a client will be there. At the limit no client is
+// accepted; between the look and the accept others may take the last place, so that each
+// worker may get one client more, which waits for its turn.
+func (a *acceptor) before() error {
+	if !a.closing {
+		g := a.core.group
+		if !g.gate.room() || g.waiting.n.Load() > 0 {
+			return errFull
+		}
+		if who := a.socket.service.Load().Admitter; who != nil {
+			if err := who.CanAccept(a.core.loop.Now()); err != nil {
+				return &roomError{err}
+			}
+		}
+	}
+	return a.core.reserve()
+}
+
+// Accepted takes a client on, or hands it to the core that has fewer; or it waits
+// for a place, in the order in which clients came.
+func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
+	c, g, n := a.core, a.core.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load()}
+	a.socket.refs.Add(1)
+	if n.service.Admitter != nil && !c.admit(&n) {
+		return
+	}
+	reserved := c.reservation()
+	if !g.gate.acquire() {
+		c.releaseReserve(reserved)
+		g.waiting.push(n)
+		c.wake()
+		return
+	}
+	g.gate.markFull()
+	to := g.leastLoaded(c)
+	to.load.Add(1)
+	if to == c {
+		c.begin(n, reserved)
+		return
+	}
+	c.releaseReserve(reserved)
+	c.handedOver++
+	to.inbox.give(to, n)
+}
+
+// admit asks whether a client may come in, before anything is done for it: so the counters of
+// that are right when the next one is about to be accepted. A client that may not is reset.
+func (c *worker) admit(of *client) bool {
+	c.asked.reset()
+	c.asked.bind(of.socket, of.fd, of.peer)
+	err := of.service.Admitter.Admit(&c.asked, identified(&c.asked, &of.service.Preread), c.loop.Now())
+	of.ticket = c.asked.AdmissionToken
+	if err == nil {
+		return true
+	}
+	name := ""
+	if c.group.cfg.Host.LogSessions() {
+		name = c.asked.Source().String()
+	}
+	if of.socket.TCP {
+		_ = sys.AbortOnClose(of.fd)
+	}
+	closeSocket(of.fd)
+	c.accepted++
+	c.refused++
+	c.refusals[refusalOf(connection, false, err)]++
+	c.group.cfg.Host.Refused(of.socket, name, err)
+	of.socket.unref()
+	return false
+}
+
+// identified reports whether neither later data, nor the kernel's answer to a further
+// question, can add to the source of a client. One of TCP without an address is refused
+// whatever it sends.
+func identified(c *Client, p *Preread) bool {
+	return c.tcp && (!c.peer.Known() || !p.expectsHeader(c))
+}
+
+// Paused is called when accepting failed, or is not wanted now. In the latter case it is
+// suspended until there is room, so that only sockets with waiting clients are looked at then.
+func (a *acceptor) Paused(err error) {
+	a.failed = true
+	c := a.core
+	var room *roomError
+	switch {
+	case err == errFull:
+		a.Suspend()
+		c.await(a)
+		c.wake() // there may be room by now, and otherwise a client that makes some sees the pause
+	case errors.As(err, &room): // until the pause is over, or a client leaves
+		if !a.short {
+			a.short = true
+			a.socket.short.Add(1)
+		}
+		a.askAgain()
+		c.await(a)
+	default:
+		c.lacks(a.socket, err)
+	}
+}
+
+// askAgain has Room asked again when that makes sense.
+func (a *acceptor) askAgain() {
+	if who, ok := a.socket.service.Load().Admitter.(RoomTimer); ok {
+		if in := who.NextSlotIn(a.core.loop.Now()); in > 0 {
+			a.core.loop.Arm(&a.timer, (*roomTimer)(a), in)
+		}
+	}
+}
+
+// A roomTimer is an acceptor for which there may be room by now.
+type roomTimer acceptor
+
+func (t *roomTimer) Expired(*loop.Timer) {
+	if a := (*acceptor)(t); a.short && !a.closing {
+		a.unshort()
+		a.Retry()
+	}
+}
+
+// add notes that an acceptor accepts.
+func (t *acceptors) add(a *acceptor) {
+	a.at = len(t.accepting)
+	t.accepting = append(t.accepting, a)
+}
+
+// remove takes an acceptor from those that accept, and from those that wait for room.
+func (t *acceptors) remove(a *acceptor) {
+	if a.waits {
+		t.waiters = slices.DeleteFunc(t.waiters, func(other *acceptor) bool { return other == a })
+	}
+	if a.Listener == nil {
+		return
+	}
+	last := len(t.accepting) - 1
+	t.accepting[a.at] = t.accepting[last]
+	t.accepting[a.at].at = a.at
+	t.accepting[last], t.accepting = nil, t.accepting[:last]
+}
+
+// await notes that an acceptor waits for room.
+func (t *acceptors) await(a *acceptor) {
+	if !a.waits {
+		a.waits = true
+		t.waiters = append(t.waiters, a)
+	}
+}
+
+// lacks reports that accepting failed for want of a resource.
+func (c *worker) lacks(l *Listening, err error) {
+	g := c.group
+	if !c.paused {
+		c.paused = true
+		g.paused.Add(1)
+	}
+	c.fdReserve.Trim()
+	g.cfg.Host.Paused(l, err, g.gate.active.Load(), l.pauses.Add(1))
+}
+
+// leastLoaded returns the core that is to have a client that c has accepted: c itself,
+// unless it has clearly more than the one that has fewest.
+func (g *Group) leastLoaded(c *worker) *worker {
+	own := c.load.Load()
+	if own <= 1 {
+		return c
+	}
+	to, fewest := c, own
+	for _, other := range g.cores {
+		if n := other.load.Load(); n < fewest {
+			to, fewest = other, n
+		}
+	}
+	if own-fewest > max(1, own/8) {
+		return to
+	}
+	return c
+}

@@ -1,0 +1,261 @@
+package worker_test
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+var errNotAdmitted = errors.New("not admitted")
+
+// Who is not admitted is reset, and the admitter's books are right: it is told that
+// somebody has left once for each one whom it has admitted, with the ticket.
+func TestAdmission(t *testing.T) {
+	for name, x := range map[string]struct {
+		admit, source func(*worker.Client) error
+		in            int64
+		served        bool
+	}{
+		"everybody":   {nil, nil, 1, true},
+		"nobody":      {func(*worker.Client) error { return errNotAdmitted }, nil, 0, false},
+		"not from it": {nil, func(*worker.Client) error { return errNotAdmitted }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &counted{admit: x.admit, source: func(c *worker.Client) error {
+				c.AdmissionToken = c.Source()
+				if x.source != nil {
+					return x.source(c)
+				}
+				return nil
+			}}
+			r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
+			r.serve(t)
+			source, err := r.try()
+			if x.served && err != nil || !x.served && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client gets %v", err)
+			}
+			eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == x.in })
+			if x.in > 0 && !slices.Equal(a.tickets, []any{source}) {
+				t.Errorf("the tickets are %v, want %v", a.tickets, source)
+			}
+			if sum := r.Summary(); a.in.Load() != x.in || (sum.Refusals[worker.RefusedByAdmitter] == 0) != x.served {
+				t.Errorf("%d came in, refused %v", a.in.Load(), sum.Refusals)
+			}
+		})
+	}
+}
+
+// try has a client come from an address that it returns, and say hello. One that is
+// reset may learn of that while it connects.
+func (r *rig) try() (from source.Source, err error) {
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = sys.Bind(int(fd), netip.MustParseAddrPort("127.0.0.1:0"))
+			name, _ := sys.LocalName(int(fd))
+			from = source.TCP(name.AddrPort)
+		})
+	}}
+	c, err := d.Dial("tcp", r.addr.String())
+	if err != nil {
+		return from, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return from, chat(c)
+}
+
+// While there is no room nobody is accepted at that socket, which others do not mind;
+// when somebody leaves, the next one is, at once.
+func TestRoom(t *testing.T) {
+	var places atomic.Int64
+	places.Store(2)
+	a := new(counted)
+	a.room = func() error {
+		if a.in.Load()-a.left.Load() >= places.Load() {
+			return errNotAdmitted
+		}
+		return nil
+	}
+	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { s.Admitter, c.Loops = a, 1 })
+	r.serve(t)
+	other := r.listen(t, serviceOf(t, straight(echo(t))))
+	var conns []net.Conn
+	for range 6 {
+		conns = append(conns, r.dial(t))
+	}
+	talk(t, conns[0])
+	talk(t, conns[1])
+	talk(t, other.dial(t))
+	rooms := a.rooms.Load()
+	eventually(t, func() bool { return a.rooms.Load() > rooms+1 }) // it is asked now and then
+	if n := a.in.Load(); n != 2 {
+		t.Fatalf("%d came in", n)
+	}
+	for i, c := range conns[:4] {
+		c.Close()
+		talk(t, conns[i+2])
+	}
+	if n := a.in.Load() - a.left.Load(); n > 2 {
+		t.Errorf("%d are in at a time", n)
+	}
+	rest := r.dial(t)
+	places.Store(100)
+	r.First().Wake()
+	talk(t, rest)
+}
+
+// A paced admitter has room from a certain time on.
+type paced struct {
+	counted
+	from atomic.Int64
+}
+
+func (p *paced) CanAccept(now int64) error {
+	if p.rooms.Add(1); now < p.from.Load() {
+		return errNotAdmitted
+	}
+	return nil
+}
+
+func (p *paced) NextSlotIn(now int64) time.Duration { return time.Duration(p.from.Load() - now) }
+
+// An admitter that knows when there is room is asked then, and not before.
+func TestRoomTimer(t *testing.T) {
+	var clock atomic.Int64
+	clock.Store(1)
+	p := new(paced)
+	p.from.Store(int64(50 * time.Millisecond))
+	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+		c.Loops, c.Now, s.Admitter = 1, clock.Load, p
+	})
+	r.serve(t)
+	c := r.dial(t)
+	eventually(t, func() bool { return p.rooms.Load() == 1 })
+	clock.Add(int64(40 * time.Millisecond))
+	r.Wake()
+	r.Turn()
+	if n := p.rooms.Load(); n != 1 || p.in.Load() != 0 {
+		t.Errorf("asked %d times, %d came in", n, p.in.Load())
+	}
+	clock.Add(int64(11 * time.Millisecond))
+	r.Wake()
+	talk(t, c)
+}
+
+// With one place for the clients of many sockets, each gets it in its turn.
+func TestManyListenersAtTheLimit(t *testing.T) {
+	const sockets = 200
+	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1 })
+	r.serve(t)
+	s := to(t, echo(t))
+	var conns []net.Conn
+	for range sockets {
+		conns = append(conns, r.listen(t, s).dial(t))
+	}
+	var work sync.WaitGroup
+	for _, c := range conns {
+		work.Go(func() {
+			if err := chat(c); err != nil {
+				t.Error(err)
+			}
+			c.Close()
+		})
+	}
+	work.Wait()
+	eventually(t, func() bool { return r.Active() == 0 })
+	if sum := r.Summary(); sum.Accepted != sockets || sum.Refused != 0 {
+		t.Errorf("the summary is %+v", sum)
+	}
+}
+
+// Churn under a limit of the admitter's own serves everybody.
+func TestChurnUnderAnAdmitter(t *testing.T) {
+	a := new(counted)
+	a.room = func() error {
+		if a.in.Load()-a.left.Load() >= 2 {
+			return errNotAdmitted
+		}
+		return nil
+	}
+	r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
+	r.serve(t)
+	const clients, turns = 8, 20
+	var work sync.WaitGroup
+	for range clients {
+		work.Go(func() {
+			for range turns {
+				if err := r.hello(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	eventually(t, func() bool { return a.left.Load() == clients*turns })
+	if r.Summary().Refused != 0 {
+		t.Errorf("the summary is %+v", r.Summary())
+	}
+}
+
+// A client's addresses are the kernel's.
+func TestClientAddresses(t *testing.T) {
+	got := make(chan [3]netip.AddrPort, 1)
+	d := straight(echo(t))
+	connect := d.next
+	d.next = func(c *worker.Client, n int) worker.Step {
+		got <- [3]netip.AddrPort{c.Source().AddrPort(), c.Destination(), c.Original()}
+		return connect(c, n)
+	}
+	r := directed(t, d, nil)
+	r.serve(t)
+	c := r.dial(t)
+	from, to := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
+	if addrs := <-got; addrs != [3]netip.AddrPort{from, to, to} {
+		t.Errorf("got %v, want %v and %v", addrs, from, to)
+	}
+	made := worker.NewClient(source.TCP(from), to)
+	if made.Source() != source.TCP(from) || made.Destination() != to || made.Original() != to {
+		t.Error("a client that was made has other addresses")
+	}
+}
+
+// Descriptors that cannot be had are missed in each phase by that client alone, which is
+// served when there are some; whoever leaves meanwhile is forgotten.
+func TestNoDescriptorAfterPreread(t *testing.T) {
+	var tries atomic.Int64
+	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+		c.Loops, s.Preread, s.Admitter = 1, worker.Preread{Hello: true}, new(counted)
+	})
+	r.SetControl(func() error { tries.Add(1); return syscall.EMFILE })
+	r.serve(t)
+	hello := helloOf(t, "starved.example")
+	stays, leaves, waits := r.dial(t), r.dial(t), r.dial(t)
+	eventually(t, func() bool { return r.Active() == 3 })
+	mustWrite(t, stays, hello)
+	mustWrite(t, leaves, hello)
+	eventually(t, func() bool { return tries.Load() >= 4 })
+	reset(leaves)
+	eventually(t, func() bool { return r.Active() == 2 })
+	later := r.dial(t)
+	mustWrite(t, later, hello)
+	time.Sleep(time.Millisecond)
+	if n := r.Active(); n != 2 {
+		t.Errorf("%d clients are served while one lacks a descriptor", n)
+	}
+	r.SetControlNow(func() error { return nil })
+	for _, c := range []net.Conn{stays, later} {
+		mustRead(t, c, hello)
+	}
+	mustWrite(t, waits, hello)
+	mustRead(t, waits, hello)
+}

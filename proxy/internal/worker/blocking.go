@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A blockingSessions is the clients that are on goroutines.
+type blockingSessions struct {
+	mu       sync.Mutex
+	ring     Offloaded // around it, in the order in which they came
+	active   int64
+	refused  int64
+	canceled int64
+	ended    Totals
+	held     bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
+}
+
+func (b *blockingSessions) init() { b.ring.next, b.ring.prev = &b.ring, &b.ring }
+
+func (b *blockingSessions) add(h *Offloaded) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.prev, h.next = b.ring.prev, &b.ring
+	h.prev.next, b.ring.prev = h, h
+	b.active++
+}
+
+// end takes one out, and returns its binding, and whether it was joined. left means that it
+// has gone before that.
+func (b *blockingSessions) end(h *Offloaded, r relay.Result, left bool) (bond Binding, joined bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.next.prev, h.prev.next = h.prev, h.next
+	b.active--
+	joined = h.session != nil
+	switch {
+	case left:
+	case joined && r.Reason == relay.ReasonCanceled, !joined && h.ctx.Err() != nil:
+		b.canceled++
+	case !joined:
+		b.refused++
+	}
+	b.ended.Add(r)
+	if bond, h.session = h.bond, nil; bond != nil {
+		b.held.ended(bond, &r)
+	}
+	return bond, joined
+}
+
+// all returns those that match.
+func (b *blockingSessions) all(match func(*Offloaded) bool) (found []*Offloaded) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for h := b.ring.next; h != &b.ring; h = h.next {
+		if match(h) {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// cut ends all of them.
+func (b *blockingSessions) cut(cause error) {
+	for _, h := range b.all(func(*Offloaded) bool { return true }) {
+		h.cut(cause)
+	}
+}
+
+func (h *Offloaded) cut(cause error) {
+	h.cancel(cause)
+	b := h.sessions()
+	b.mu.Lock()
+	session := h.session
+	b.mu.Unlock()
+	if session != nil {
+		session.Cut(cause)
+	}
+}
+
+// flush reports to the meters the bytes held back, and holds nothing back any more.
+func (b *blockingSessions) flush() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held.report()
+	b.held = nil
+}
+
+// summary returns their counters so far. If running is not nil their bytes are added to it,
+// and meters do not get those of sessions that end from now on.
+func (b *blockingSessions) summary(running bytesByBinding) Summary {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if running != nil && b.held == nil {
+		b.held = make(bytesByBinding)
+	}
+	sum := Summary{Active: b.active, Refused: b.refused, Canceled: b.canceled, Totals: b.ended}
+	sum.Refusals[RefusedOffLoop] = b.refused
+	for h := b.ring.next; h != &b.ring; h = h.next {
+		if h.session != nil {
+			r := h.session.Result()
+			sum.Totals.Add(r)
+			if running != nil && h.bond != nil {
+				running.add(h.bond, bytesOf(&r))
+			}
+		}
+	}
+	return sum
+}
+
+// list returns their sessions.
+func (b *blockingSessions) list() (sessions []Session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for h := b.ring.next; h != &b.ring; h = h.next {
+		s := Session{
+			Client: h.name, Listener: h.serving.socket.Name, Loop: -1, Idle: -1,
+			State: Dialing, Age: time.Since(h.began), Endpoint: h.endpoint,
+		}
+		if h.session != nil {
+			s.SetResult(h.session.Result())
+			if idle, known := h.session.Idle(); known {
+				s.Idle = idle
+			}
+		}
+		s.setBinding(h.bond)
+		sessions = append(sessions, s)
+	}
+	return sessions
+}

@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"context"
+	"time"
+)
+
+// A ClientCounts counts the clients that are served, by listening socket and binding.
+type ClientCounts map[CountKey]ClientCount
+
+// A CountKey is a listener and, once a client is joined, an upstream, by their names.
+type CountKey struct{ Listener, Upstream string }
+
+// A ClientCount is the clients of a [CountKey].
+type ClientCount struct {
+	Clients int
+	Oldest  time.Duration // the longest age of one, see [Session]
+}
+
+func (c ClientCounts) add(at CountKey, age time.Duration) {
+	crowd := c[at]
+	crowd.Clients++
+	crowd.Oldest = max(crowd.Oldest, age)
+	c[at] = crowd
+}
+
+// ClientCounts counts the clients as [Group.Sessions] lists them, but asks the kernel for nothing.
+func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
+	all := make(ClientCounts)
+	if !g.started.Load() {
+		return all
+	}
+	type found struct {
+		census ClientCounts
+		next   int
+	}
+	for _, c := range g.cores {
+		for at := 0; at >= 0; {
+			p, ok := askPart(ctx, g, c, func() (p found) {
+				p.census, p.next = c.count(at)
+				return p
+			})
+			if !ok {
+				return all
+			}
+			for place, crowd := range p.census {
+				sum := all[place]
+				all[place] = ClientCount{sum.Clients + crowd.Clients, max(sum.Oldest, crowd.Oldest)}
+			}
+			at = p.next
+		}
+	}
+	for _, s := range g.handed.list() {
+		all.add(CountKey{s.Listener, s.Upstream}, s.Age)
+	}
+	return all
+}
+
+// count counts some clients from a place on.
+func (c *worker) count(at int) (ClientCounts, int) {
+	part := make(ClientCounts)
+	next := c.pass(at, func(n *conn) bool {
+		place, age := CountKey{Listener: n.role.serving.socket.Name}, time.Duration(0)
+		if d := n.role.dial; d != nil {
+			age = time.Duration(c.loop.Now() - d.began)
+		} else {
+			age = n.session.Result().Duration
+			if bond := bindingOf(n.session.Limits()); bond != nil {
+				place.Upstream, _ = bond.Names()
+			}
+		}
+		part.add(place, age)
+		return true
+	})
+	return part, next
+}

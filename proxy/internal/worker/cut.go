@@ -1,0 +1,30 @@
+package worker
+
+// A Match says which sessions are meant: those that came in at a socket and have a
+// bond, which is nil where there is none. It is called on the loops' goroutines, several
+// at a time.
+type Match func(l *Listening, b Binding) bool
+
+// CutMatching ends the sessions that match, those of goroutines included; their results have
+// the cause. Clients that are not joined yet are left alone: [Search.Reached] may still refuse
+// them. It returns how many sessions were cut, when each one that was there has been looked
+// at. The loops look at a few at a time. It may be called at any time by any goroutine but
+// those of the loops.
+func (g *Group) CutMatching(match Match, cause error) int {
+	cut := 0
+	for _, h := range g.handed.all(func(h *Offloaded) bool { return h.session != nil && match(h.serving.socket, h.bond) }) {
+		h.cut(cause)
+		cut++
+	}
+	counts := make([]int, len(g.cores)) // each its core's, until that has toured
+	all := g.tour(func(c *worker, n *conn) {
+		if n.state == joined && match(n.role.serving.socket, bindingOf(n.session.Limits())) {
+			counts[c.index]++
+			n.session.Cut(cause)
+		}
+	})
+	for _, t := range all {
+		cut += counts[t.core.index]
+	}
+	return cut
+}

@@ -1,0 +1,37 @@
+// Package worker serves the clients of a proxy on event loops.
+//
+// A [Group] has a worker for each loop. A worker accepts clients, connects each to an
+// endpoint, and has the two joined by a relay's driver. Everything of a worker belongs to its
+// loop's goroutine, so that nothing is locked. The shared state of the workers is atomic: the
+// number of clients, and whether a resource is short. A change of it that gives others work
+// wakes them: each then looks at the whole shared state, whatever the reason.
+//
+// All workers accept from the same listening sockets. The kernel wakes one of those that wait,
+// however busy it is, so a client whose worker has more than its share is handed to the one
+// that has the fewest before anything is done for it. From then on it stays there: both
+// sockets of a session are of one loop.
+//
+// # Decisions
+//
+// The treatment of a client is that of the [Service] of the socket that it came in at, a
+// snapshot that may be replaced at any time and that the client keeps: its [Admitter] admits
+// it, its [Preread] is the data that it has to send first, and a [Search] finds its endpoint.
+// On the way to its end a client is
+//
+//	accepted ── CanAccept, Admit, with whether the source is known
+//	   │        handed to another worker, or waiting for a place under the limit
+//	header      of the PROXY protocol, consumed to the byte
+//	   │        AdmitSource, if it was not
+//	hello, data peeked, and left in the socket
+//	   │
+//	searching   Connect, Resolve, Pause, Park, ...   or Respond, GiveUp, Handover
+//	   │
+//	header      written to the endpoint
+//	   │        Reached
+//	joined      by the relay, which splices the peeked bytes, too
+//	   │        Binding.Ended, Released
+//	 gone
+//
+// and its state until it is joined is given to the next one then. A session has nothing of
+// all that but its limits ([relay.Limits]), of which the Of may be its [Binding].
+package worker

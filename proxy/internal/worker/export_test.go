@@ -1,0 +1,89 @@
+package worker
+
+import (
+	"context"
+	"net/netip"
+	"reflect"
+)
+
+// SetControl has connecting fail for what f returns. It is called before Serve.
+func (g *Group) SetControl(f func() error) { g.control = f }
+
+// SetControlNow is SetControl while it serves.
+func (g *Group) SetControlNow(f func() error) {
+	for _, c := range g.cores {
+		done := make(chan struct{})
+		c.post(func() { g.control = f; close(done) })
+		<-done
+	}
+}
+
+// First returns the first socket that was listened on.
+func (g *Group) First() *Listening {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for l := range g.listenings {
+		if l.number == 0 {
+			return l
+		}
+	}
+	return nil
+}
+
+// Accepted has the first core take a client on at the first socket, as if that had accepted
+// it.
+func (g *Group) Accepted(fd int, peer netip.AddrPort) {
+	c := g.cores[0]
+	c.post(func() { g.First().parts[0].Accepted(fd, peer) })
+}
+
+// Wake has the loops look at their clocks.
+func (g *Group) Wake() {
+	for _, c := range g.cores {
+		c.post(func() {})
+	}
+}
+
+// Turn waits until the loops have collected all events that are there now, and called
+// their handlers: what is posted is called after those.
+func (g *Group) Turn() {
+	for _, c := range g.cores {
+		for range 2 { // the first may be called in a turn that has collected before
+			done := make(chan struct{})
+			c.post(func() { close(done) })
+			<-done
+		}
+	}
+}
+
+// SetSlabSize has slabs of so many conns made, until restore: while there is no group.
+func SetSlabSize(n int) (restore func()) {
+	before := slabSize
+	slabSize = n
+	return func() { slabSize = before }
+}
+
+// ConnSize is how many bytes a session takes, and how many of them are the relay's.
+func ConnSize() (all, relays uintptr) {
+	t := reflect.TypeFor[conn]()
+	session, _ := t.FieldByName("session")
+	return t.Size(), session.Type.Size()
+}
+
+// DialingSize is how many bytes a client takes until it is joined, beside its search.
+func DialingSize() uintptr { return reflect.TypeFor[pendingClient]().Size() }
+
+const (
+	ListMost  = listMost
+	ListLooks = listLooks
+)
+
+// ListParts lists the clients of the first core, and returns in how many parts.
+func (g *Group) ListParts() (parts, clients int) {
+	for at := 0; at >= 0; parts++ {
+		p, _ := askPart(context.Background(), g, g.cores[0], func() listing { return g.cores[0].list(0, at) })
+		clients += len(p.sessions)
+		at = p.next
+	}
+	return parts, clients
+}

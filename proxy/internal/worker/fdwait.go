@@ -1,0 +1,128 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// A client that lacks a descriptor waits for fdRetryPause at a time when no other connection ends
+// first, and for fdPatience in all. Without the latter, clients that were accepted with the last
+// descriptors would wait for each other.
+const (
+	fdRetryPause = 100 * time.Millisecond
+	fdPatience   = 5 * time.Second
+)
+
+// descriptors are those for the sockets of the next clients, and the clients that wait for one.
+type descriptors struct {
+	fdReserve    FDReserve
+	reserved     bool             // one of the reserve is for the next client that is accepted
+	waitingForFD []*pendingClient // in the order in which they began to wait
+	fdRetry      loop.Timer
+}
+
+// reserve ensures that there is a descriptor for the next client, of whatever socket.
+func (t *descriptors) reserve() error {
+	if t.reserved {
+		return nil
+	}
+	err := t.fdReserve.Reserve()
+	t.reserved = err == nil
+	return err
+}
+
+// reservation takes the descriptor of reserve, and reports whether there is one.
+func (t *descriptors) reservation() bool {
+	r := t.reserved
+	t.reserved = false
+	return r || t.fdReserve.Reserve() == nil
+}
+
+// releaseReserve is the end of the need of a descriptor, if there was one.
+func (t *descriptors) releaseReserve(reserved bool) {
+	if reserved {
+		t.fdReserve.Release()
+	}
+}
+
+// unreserve is releaseReserve of a client, once.
+func (t *descriptors) unreserve(d *pendingClient) {
+	t.releaseReserve(d.reserved)
+	d.reserved = false
+}
+
+// stopWaiting takes a client from those that wait.
+func (t *descriptors) stopWaiting(d *pendingClient) {
+	for i, s := range t.waitingForFD {
+		if s == d {
+			t.waitingForFD = append(t.waitingForFD[:i], t.waitingForFD[i+1:]...)
+			return
+		}
+	}
+}
+
+// waitForFD goes on with a client that got no descriptor: with those of idle pipes, or with
+// the one that was reserved for it, or later. Meanwhile no other client is accepted.
+func (c *worker) waitForFD(d *pendingClient, err error) {
+	now := c.loop.Now()
+	switch {
+	case c.group.cfg.Host.Trim() > 0, c.fdReserve.Claim():
+		c.search(d)
+		return
+	case d.waitsForFD == 0:
+		d.waitsForFD = now
+		c.group.gate.holds.Add(1)
+		c.group.wake()
+	case now-d.waitsForFD > int64(fdPatience):
+		c.refuse(d, err)
+		return
+	}
+	c.waitingForFD = append(c.waitingForFD, d)
+	c.armFDRetry()
+}
+
+// armFDRetry schedules another attempt of clients that failed for want of a resource.
+func (c *worker) armFDRetry() {
+	if !c.fdRetry.Armed() {
+		c.loop.Arm(&c.fdRetry, (*fdRetryTimer)(c), fdRetryPause)
+	}
+}
+
+// fdAvailable notes that a client does not wait for a descriptor, or not any more.
+func (c *worker) fdAvailable(d *pendingClient) {
+	if d.waitsForFD == 0 {
+		return
+	}
+	d.waitsForFD = 0
+	c.stopWaiting(d)
+	c.group.gate.holds.Add(-1)
+	c.group.wake()
+}
+
+// retryWaitingForFD tries again for the clients that wait for a descriptor, in their order, as
+// long as that helps.
+func (c *worker) retryWaitingForFD(all bool) {
+	for range len(c.waitingForFD) {
+		if len(c.waitingForFD) == 0 {
+			return
+		}
+		d := c.waitingForFD[0]
+		c.waitingForFD = c.waitingForFD[:copy(c.waitingForFD, c.waitingForFD[1:])]
+		before := len(c.waitingForFD)
+		c.search(d)
+		if !all && len(c.waitingForFD) > before {
+			return
+		}
+	}
+}
+
+// fdRetryTimer is a worker whose clients have waited for descriptors for a while.
+type fdRetryTimer worker
+
+func (h *fdRetryTimer) Expired(*loop.Timer) {
+	c := (*worker)(h)
+	c.retryWaitingForFD(true)
+	c.reopen()
+	c.emptyQueues()
+}

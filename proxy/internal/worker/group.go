@@ -1,0 +1,289 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
+)
+
+// Config sets up a [Group]. A field without a default is required.
+type Config struct {
+	// Loops is how many there are, 0 for GOMAXPROCS; BusyPoll and KeepPolicy are as in
+	// [loop.Config].
+	Loops      int
+	BusyPoll   time.Duration
+	KeepPolicy bool
+	// TurnCPU has [Load.Overruns] counted, see [loop.Config].
+	TurnCPU bool
+	// Now is the clock, as in [loop.Config]; nil means the system's.
+	Now func() int64
+
+	// Listeners are those to begin with, of which there may be none.
+	Listeners      []Listener
+	Relay          *relay.Relay
+	MaxConnections int
+	Host           Host
+}
+
+// A Host is notified of events. Its methods are called on the goroutines of the loops, several
+// at a time, and must not wait. Left, Refused and Ended are called by [Offloaded.End] as well.
+type Host interface {
+	// Full is called with true when the limit is reached, and with false when there is room
+	// again and no client has waited for it; once at a time, and never twice in a row with the
+	// same.
+	Full(full bool)
+	// Paused is called each time that accepting from a listener failed, and is
+	// tried again later, with how many clients are served then, and how often that has
+	// happened with this listener.
+	Paused(l *Listening, cause error, active, pauses int64)
+	// Closed is called once for each socket, when no loop accepts from it any more: its
+	// descriptor is not borrowed any longer. Left is called after that, once, when the last
+	// client that came in there has left.
+	Closed(l *Listening)
+	Left(l *Listening)
+	// Trim gives descriptors back that are not needed now, and returns how many
+	// things that were.
+	Trim() int
+	// LogSessions reports whether the names of clients and endpoints are wanted.
+	LogSessions() bool
+	// Refused is called when a client was reset: by its Admitter, for its first bytes or the
+	// lack of them (see [Preread]), or because no target took it. Its name is empty while
+	// Detailed is false. Ended is called when a session is over that began while Detailed was
+	// true, with its names.
+	Refused(l *Listening, client string, cause error)
+	Ended(s *Session, r relay.Result, err error)
+}
+
+// A Group is the cores of a proxy. Make it with [New].
+type Group struct {
+	cfg      Config
+	loops    *loop.Group  // owned
+	mem      *arena.Arena // owned; nil until it was made
+	cores    []*worker
+	gate     connLimit
+	waiting  queue
+	paused   atomic.Int64     // cores that cannot accept for want of something
+	live     atomic.Int64     // sockets that are accepted from, or have clients
+	draining atomic.Bool      // no further sockets are listened on; written under mu
+	handed   blockingSessions // of clients that are not on loops any more
+	finished sync.Once
+	done     chan struct{} // closed when no client is left
+	started  atomic.Bool
+	ended    chan struct{} // closed when the loops have ended
+	lookups  sync.WaitGroup
+	summing  sync.Mutex
+	metering sync.Mutex   // before summing
+	control  func() error // a test's: why a socket cannot be had
+
+	mu         sync.Mutex
+	listenings map[*Listening]struct{} // that are accepted from, or have clients; under mu
+	listened   int                     // ever; under mu
+}
+
+// New makes a Group. Clients wait until Serve. The caller calls Close in the end,
+// also if Serve is never called.
+func New(cfg *Config) (*Group, error) {
+	g := &Group{cfg: *cfg, done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{})}
+	g.handed.init()
+	g.gate.max.Store(int64(cfg.MaxConnections))
+	g.gate.onFull = cfg.Host.Full
+	if g.cfg.Now == nil {
+		start := time.Now()
+		g.cfg.Now = func() int64 { return int64(time.Since(start)) + 1 }
+	}
+	var err error
+	if g.loops, err = loop.NewGroup(cfg.Loops, &loop.Config{BusyPoll: cfg.BusyPoll, KeepPolicy: cfg.KeepPolicy, TurnCPU: cfg.TurnCPU, Now: g.cfg.Now}); err != nil {
+		return nil, err
+	}
+	if err := g.open(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+func (g *Group) open() error {
+	var err error
+	if g.mem, err = arena.New(&arena.Config{Locals: len(g.loops.Loops())}); err != nil {
+		return err
+	}
+	for i, l := range g.loops.Loops() {
+		c, err := newCore(g, i, l, g.mem.Local(i))
+		if err != nil {
+			return err
+		}
+		g.cores = append(g.cores, c)
+	}
+	for _, of := range g.cfg.Listeners {
+		l, err := g.newListening(of)
+		if err != nil {
+			return err
+		}
+		for _, a := range l.parts {
+			if err := a.core.open(a); err != nil {
+				return fmt.Errorf("accept: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Serve serves clients until Drain or Cut, and then until all have left. It is
+// called once. The error is that of a loop.
+func (g *Group) Serve() error {
+	defer close(g.ended)
+	g.started.Store(true)
+	go func() {
+		select {
+		case <-g.done:
+			g.loops.Stop()
+		case <-g.ended:
+		}
+	}()
+	err := g.loops.Run()
+	if err != nil {
+		g.finished.Do(func() { close(g.done) })
+	}
+	return err
+}
+
+// finish ends Serve when no loop accepts and no client is left, and that is wanted.
+func (g *Group) finish() {
+	if g.draining.Load() && g.live.Load() == 0 {
+		g.finished.Do(func() { close(g.done) })
+	}
+}
+
+// Drain stops accepting, after those that wait in the accept queues. It may be
+// called at any time by any goroutine.
+func (g *Group) Drain() {
+	for _, l := range g.end() {
+		l.Close()
+	}
+	g.finish()
+}
+
+// end has no further sockets listened on, and returns those that are.
+func (g *Group) end() []*Listening {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.draining.Store(true)
+	return slices.Collect(maps.Keys(g.listenings))
+}
+
+// Cut stops accepting and ends all sessions; their results have the cause. It may
+// be called at any time by any goroutine.
+func (g *Group) Cut(cause error) {
+	left := g.end()
+	for _, c := range g.cores {
+		c.post(func() { c.cut(cause) })
+	}
+	for _, l := range left {
+		l.Close() // where it was not opened yet
+	}
+	g.handed.cut(cause)
+	g.finish()
+}
+
+// Settle waits until the loops have performed earlier calls of Listen and Close, or until ctx
+// or the group ends.
+func (g *Group) Settle(ctx context.Context) error {
+	done := make(chan struct{}, len(g.cores))
+	for _, c := range g.cores {
+		c.changes.give(c, change{do: settling, done: done})
+	}
+	for range g.cores {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-g.ended:
+			return ErrEnding
+		}
+	}
+	return nil
+}
+
+// SetMaxConnections changes how many clients are served at a time. Those that are more
+// than that stay.
+func (g *Group) SetMaxConnections(most int) {
+	g.gate.max.Store(int64(most))
+	g.wake()
+}
+
+// wake has every worker look at the shared state.
+func (g *Group) wake() {
+	for _, c := range g.cores {
+		c.wake()
+	}
+}
+
+// Active returns how many clients are served now: being connected to a target, or
+// joined.
+func (g *Group) Active() int64 { return g.gate.active.Load() }
+
+// Summary returns the counters until now. Sessions that run are in it with the bytes that they
+// have moved so far. It may be called at any time by any goroutine but those of the loops,
+// which it asks.
+func (g *Group) Summary() Summary { return g.summarize(nil) }
+
+// summarize adds the bytes of sessions that run to running, unless that is nil.
+func (g *Group) summarize(running bytesByBinding) Summary {
+	g.summing.Lock()
+	defer g.summing.Unlock()
+	sum := g.handed.summary(running)
+	sum.Arena = g.mem.Stats()
+	for _, c := range g.cores {
+		part := g.ask(c, running)
+		sum.merge(&part)
+	}
+	return sum
+}
+
+func (g *Group) ask(c *worker, running bytesByBinding) Summary {
+	if !g.started.Load() {
+		return Summary{Loops: []Load{{}}}
+	}
+	answer := make(chan Summary, 1)
+	var of bytesByBinding // the core's own, until it has answered
+	if running != nil {
+		of = make(bytesByBinding)
+	}
+	c.post(func() { c.beginScan(answer, of) })
+	select {
+	case s := <-answer:
+		for b, bytes := range of {
+			running.add(b, *bytes)
+		}
+		return s
+	case <-g.ended:
+		if running != nil { // clients that the scan did not get to have ended
+			c.flush()
+		}
+		return c.baseSummary()
+	}
+}
+
+// Close releases the group's resources. Serve must have returned, or never be called.
+func (g *Group) Close() error {
+	var errs []error
+	for _, c := range g.cores {
+		c.fdReserve.Close()
+		errs = append(errs, c.driver.Close())
+	}
+	g.lookups.Wait()
+	if g.mem != nil {
+		g.summing.Lock() // which reads fields that closing changes
+		errs = append(errs, g.mem.Close())
+		g.summing.Unlock()
+	}
+	return errors.Join(append(errs, g.loops.Close())...)
+}

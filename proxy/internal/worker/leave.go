@@ -1,0 +1,84 @@
+package worker
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// refuse resets a client that is not served: an orderly close would look like an empty answer
+// of its server. (A unix socket has no reset; there it is an end of file unless the client had
+// sent something, which makes it ECONNRESET.)
+func (c *worker) refuse(d *pendingClient, cause error) {
+	n, l := d.conn, d.serving.socket
+	name := ""
+	if c.group.cfg.Host.LogSessions() {
+		name = d.clientName()
+	}
+	if n.tcp {
+		_ = sys.AbortOnClose(int(n.fd))
+	}
+	if c.canceled != nil {
+		c.canceledClients++
+	} else {
+		c.refused++
+		c.refusals[refusalOf(d.phase, d.search != nil, cause)]++
+	}
+	c.closeClient(d)
+	c.group.cfg.Host.Refused(l, name, cause)
+}
+
+// left closes a client that has gone before it was joined.
+func (c *worker) left(d *pendingClient) { c.closeClient(d) }
+
+// closeClient closes a client that is not joined.
+func (c *worker) closeClient(d *pendingClient) {
+	n, s, fd, ticket, admitted := d.conn, d.serving, int(d.conn.fd), d.client.AdmissionToken, d.admitted
+	d.Cancel()
+	c.loop.Drop(d.id)
+	c.freePending(d)
+	closeSocket(fd)
+	c.freeSlot(n, s)
+	c.group.release(s, admitted, ticket)
+}
+
+// freeSlot is the end of a worker's part in a client.
+func (c *worker) freeSlot(n *conn, s *serving) {
+	c.free(n)
+	c.active--
+	s.leave(c)
+	c.load.Add(-1)
+}
+
+// release is the end of a client that had a place. There is room for others now; they are
+// woken and not served from here, as this may be called from within the relay, and by any
+// goroutine.
+func (g *Group) release(s *serving, admitted bool, ticket any) {
+	if admitted {
+		s.service.Admitter.Released(ticket)
+	}
+	g.gate.release()
+	if g.gate.full.Load() || g.gate.holds.Load() > 0 || g.paused.Load() > 0 || s.socket.short.Load() > 0 {
+		g.wake()
+	}
+	s.socket.unref()
+}
+
+// closeSocket closes a socket. The error of close(2) is of no use to any caller.
+func closeSocket(fd int) { _ = sys.Close(fd) }
+
+// peerName names the other end of a socket; that of a unix socket has no name as a
+// rule.
+func peerName(fd int) string {
+	name, err := sys.PeerName(fd)
+	switch {
+	case err == syscall.ENOTCONN:
+		return "gone"
+	case err != nil:
+		return fmt.Sprintf("unknown (%v)", err)
+	case name.AddrPort.IsValid():
+		return name.AddrPort.String()
+	}
+	return "unix:" + name.Path
+}

@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// A Listener is a listening socket.
+type Listener struct {
+	Name string
+	FD   int // non-blocking; borrowed until [Host.Closed]
+	// TCP says that it is a TCP socket, and not a unix one. It has the options that
+	// connections inherit from it already, SO_OOBINLINE and TCP_NODELAY among them
+	// ([sockopt.Options]); those of a unix socket inherit none.
+	TCP bool
+	// Local is the address that all clients have connected to; invalid if there are
+	// several, and the kernel is to be asked each time. It is of no concern where TPROXY
+	// brings clients, which have addresses of their own.
+	Local   netip.AddrPort
+	Backlog int      // of the accept queue; 0: it is not known
+	Service *Service // of the clients that come first
+	// Of is whatever the Host wants to know it by.
+	Of any
+}
+
+// A Listening is a listening socket that a [Group] accepts from. Its methods may be
+// called by any goroutine at any time.
+type Listening struct {
+	Listener
+	group   *Group
+	number  int // identifies the socket
+	service atomic.Pointer[Service]
+	parts   []*acceptor // of each core, by index: the core's own
+	open    atomic.Int32
+	refs    atomic.Int64 // cores that have not closed their part, and clients
+	closing atomic.Bool
+	short   atomic.Int32 // cores that do not accept because of Room
+	pauses  atomic.Int64 // failures to accept
+}
+
+// ErrEnding is the error of listening while everything is about to end.
+var ErrEnding = errors.New("not listening: shutting down")
+
+// Listen has clients accepted from a socket, by every loop, as soon as they get to it:
+// [Group.Settle] waits for that. A loop on which that fails calls [Host.Paused], and tries
+// again later. It may be called at any time by any goroutine.
+func (g *Group) Listen(of Listener) (*Listening, error) {
+	switch flags, err := sys.GetFl(of.FD); {
+	case of.Service == nil || of.Service.NewSearch == nil:
+		return nil, fmt.Errorf("listen on %s: there is no Service, or it has no NewSearch", of.Name)
+	case err != nil:
+		return nil, fmt.Errorf("listen on %s: %w", of.Name, os.NewSyscallError("fcntl", err))
+	case flags&sys.O_NONBLOCK == 0:
+		return nil, fmt.Errorf("listen on %s: %w", of.Name, os.NewSyscallError("accept4", syscall.EINVAL))
+	}
+	l, err := g.newListening(of)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range g.cores {
+		c.changes.give(c, change{listening: l, do: opening})
+	}
+	return l, nil
+}
+
+// maxBacklog is no less than any accept queue: it only bounds how long a queue is emptied that
+// fills all the while.
+const maxBacklog = 1 << 16
+
+// newListening makes a socket known to the group.
+func (g *Group) newListening(of Listener) (*Listening, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.draining.Load() {
+		return nil, ErrEnding
+	}
+	if of.Backlog <= 0 {
+		of.Backlog = maxBacklog
+	}
+	l := &Listening{Listener: of, group: g, number: g.listened, parts: make([]*acceptor, len(g.cores))}
+	g.listened++
+	l.service.Store(of.Service)
+	l.open.Store(int32(len(g.cores)))
+	l.refs.Store(int64(len(g.cores)))
+	for i, c := range g.cores {
+		l.parts[i] = &acceptor{core: c, socket: l, at: -1}
+	}
+	g.listenings[l] = struct{}{}
+	g.live.Add(1)
+	return l, nil
+}
+
+// Service returns the service of clients that are accepted now.
+func (l *Listening) Service() *Service { return l.service.Load() }
+
+// Replace changes that. Clients that are there already keep theirs.
+func (l *Listening) Replace(s *Service) {
+	l.service.Store(s)
+	l.Wake()
+}
+
+// Wake has [Admitter.CanAccept] asked again, if accepting pauses because of that.
+func (l *Listening) Wake() {
+	if l.short.Load() > 0 {
+		l.group.wake()
+	}
+}
+
+// Close stops accepting after the clients in the accept queue. [Host.Closed] is called when
+// that was done, and [Host.Left] when the last client has left. Calling it again does nothing.
+func (l *Listening) Close() {
+	if l.closing.Swap(true) {
+		return
+	}
+	for _, c := range l.group.cores {
+		c.changes.give(c, change{listening: l, do: closing})
+	}
+}
+
+// Clients returns how many clients there are that have come in here, those included for which
+// nothing was done yet.
+func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.open.Load()) }
+
+// unref is the end of a core's part, or of a client. A part ends after the clients that
+// came by it were counted, so the last one of all is the last one.
+func (l *Listening) unref() {
+	if l.refs.Add(-1) > 0 {
+		return
+	}
+	g := l.group
+	g.mu.Lock()
+	delete(g.listenings, l)
+	g.mu.Unlock()
+	g.cfg.Host.Left(l)
+	g.live.Add(-1)
+	g.finish()
+}
+
+// emptier is the core that takes the last clients out of the queue: one alone, so that
+// their order is kept.
+func (l *Listening) emptier() *worker { return l.group.cores[l.number%len(l.group.cores)] }

@@ -1,0 +1,318 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A place is a further socket that a rig listens on.
+type place struct {
+	*worker.Listening
+	fd     int // owned until Closed
+	addr   string
+	closed chan struct{}
+	left   chan struct{}
+}
+
+// open makes a listening socket that nobody accepts from yet.
+func openPlace(t *testing.T) *place {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{addr: ln.Addr().String(), closed: make(chan struct{}), left: make(chan struct{})}
+	if p.fd, err = loop.Take(ln.(syscall.Conn)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// listen has a rig that serves listen on a further socket.
+func (r *rig) listen(t *testing.T, s *worker.Service) *place {
+	t.Helper()
+	p := openPlace(t)
+	var err error
+	p.Listening, err = r.Listen(worker.Listener{Name: p.addr, FD: p.fd, TCP: true, Service: s, Of: p}) // its backlog is not known
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Close()
+		<-p.closed
+	})
+	return p
+}
+
+func (p *place) dial(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(time.Minute))
+	return c
+}
+
+// Whoever connects while sockets come and go under load is served, those included who
+// are in a queue when their socket closes; each is told of once, when it is closed and
+// when its last client has left.
+func TestListenersComeAndGo(t *testing.T) {
+	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1000 })
+	r.serve(t)
+	target := echo(t)
+	var work sync.WaitGroup
+	for range 4 {
+		work.Go(func() {
+			for range 10 {
+				p := r.listen(t, serviceOf(t, straight(target)))
+				stays := p.dial(t)
+				var conns []net.Conn
+				for range 20 {
+					conns = append(conns, p.dial(t))
+				}
+				p.Close()
+				<-p.closed
+				select {
+				case <-p.left:
+					t.Error("told that all have left while they are there")
+				default:
+				}
+				for _, c := range append(conns, stays) {
+					talk(t, c)
+					if p.Clients() == 0 {
+						t.Error("it has no clients")
+					}
+				}
+				for _, c := range append(conns, stays) {
+					c.Close()
+				}
+				<-p.left
+				if n := p.Clients(); n != 0 {
+					t.Errorf("%d clients are left", n)
+				}
+			}
+		})
+	}
+	for range 4 {
+		work.Go(func() {
+			for range 50 {
+				if err := r.hello(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	if sum := r.Summary(); sum.Refused != 0 {
+		t.Errorf("the summary is %+v", sum)
+	}
+}
+
+// A thousand sockets come and go, and the loops serve meanwhile.
+func TestThousandListeners(t *testing.T) {
+	const sockets = 1000
+	r := newRig(t, nil)
+	r.serve(t)
+	s := to(t, echo(t))
+	places := make([]*place, sockets)
+	for i := range places {
+		places[i] = openPlace(t)
+	}
+	var over atomic.Bool
+	var work sync.WaitGroup
+	work.Go(func() {
+		for !over.Load() {
+			if err := r.hello(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	before := r.Summary().Loops
+	began := time.Now()
+	for _, p := range places {
+		var err error
+		if p.Listening, err = r.Listen(worker.Listener{Name: p.addr, FD: p.fd, TCP: true, Backlog: 128, Service: s, Of: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := time.Since(began)
+	if err := r.Settle(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	opened := time.Since(began)
+	for i, p := range places {
+		if i%50 == 0 {
+			talk(t, p.dial(t))
+		}
+	}
+	began = time.Now()
+	for _, p := range places {
+		p.Close()
+	}
+	for _, p := range places {
+		<-p.closed
+	}
+	closed := time.Since(began)
+	over.Store(true)
+	work.Wait()
+	after := r.Summary().Loops
+	t.Logf("%d sockets: asked for in %v, opened in %v, closed in %v", sockets, asked, opened, closed)
+	for i := range after {
+		t.Logf("loop %d: turns took up to %v before, and %v in all", i, before[i].LagMax, after[i].LagMax)
+	}
+}
+
+// A client keeps the service that it was accepted under; those who come next get the
+// new one, and nobody is refused.
+func TestServiceIsReplaced(t *testing.T) {
+	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1000 })
+	r.serve(t)
+	type edition struct {
+		*counted
+		service *worker.Service
+	}
+	target := echo(t)
+	newEdition := func() *edition {
+		e := &edition{counted: new(counted), service: serviceOf(t, straight(target))}
+		e.service.Admitter = e.counted
+		return e
+	}
+	first := newEdition()
+	r.First().Replace(first.service)
+	old := r.dial(t)
+	talk(t, old)
+	editions := []*edition{first}
+	var over atomic.Bool
+	var work sync.WaitGroup
+	for range 6 {
+		work.Go(func() {
+			for !over.Load() {
+				if err := r.hello(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 100 {
+		e := newEdition()
+		editions = append(editions, e)
+		r.First().Replace(e.service)
+		eventually(t, func() bool { return e.in.Load() > 0 })
+	}
+	over.Store(true)
+	work.Wait()
+	if r.First().Service() != editions[len(editions)-1].service {
+		t.Error("another service is in force")
+	}
+	eventually(t, func() bool { return r.Active() == 1 })
+	for i, e := range editions[1:] {
+		if e.in.Load() != e.left.Load() {
+			t.Errorf("edition %d: %d came in, and %d have left", i+1, e.in.Load(), e.left.Load())
+		}
+	}
+	if first.in.Load() != first.left.Load()+1 {
+		t.Errorf("%d came in first, and %d have left", first.in.Load(), first.left.Load())
+	}
+	talk(t, old)
+	old.Close()
+	eventually(t, func() bool { return first.in.Load() == first.left.Load() })
+}
+
+// A group without any socket serves on, until it is told to end; then it takes none.
+func TestNoListener(t *testing.T) {
+	r := newRig(t, nil)
+	served := make(chan error, 1)
+	go func() { served <- r.Serve() }()
+	first := r.First()
+	first.Close()
+	eventually(t, func() bool { return r.witness.left.Load() == 1 && r.witness.closed.Load() == 1 })
+	p := openPlace(t)
+	l, err := r.Listen(worker.Listener{FD: p.fd, TCP: true, Backlog: 16, Service: to(t, echo(t)), Of: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Listening = l
+	c := p.dial(t)
+	talk(t, c)
+	r.Drain()
+	<-p.closed
+	if _, err := r.Listen(worker.Listener{FD: r.anyFD(t), Service: l.Service()}); !errors.Is(err, worker.ErrEnding) {
+		t.Errorf("listening in the end: %v", err)
+	}
+	talk(t, c)
+	c.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	<-p.left
+}
+
+// anyFD returns a non-blocking descriptor.
+func (r *rig) anyFD(t *testing.T) int {
+	t.Helper()
+	p := openPlace(t)
+	t.Cleanup(func() { syscall.Close(p.fd) })
+	return p.fd
+}
+
+// What cannot be listened on is refused with a reason.
+func TestListenErrors(t *testing.T) {
+	r := newRig(t, nil)
+	r.serve(t)
+	blocking := r.anyFD(t)
+	if err := syscall.SetNonblock(blocking, false); err != nil {
+		t.Fatal(err)
+	}
+	s := to(t, echo(t))
+	for name, l := range map[string]worker.Listener{
+		"blocking":   {Name: "x", FD: blocking, Service: s},
+		"no service": {Name: "x", FD: r.anyFD(t)},
+		"no socket":  {Name: "x", FD: 1 << 20, Service: s},
+	} {
+		if _, err := r.Listen(l); err == nil {
+			t.Errorf("%s: it is listened on", name)
+		}
+	}
+}
+
+// A loop that cannot accept from a socket says so, and tries again.
+func TestListenThatFailsIsTriedAgain(t *testing.T) {
+	r := newRig(t, nil)
+	r.serve(t)
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(pair[1])
+	regular, err := syscall.Open(t.TempDir()+"/file", syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(pair[0])
+	p := openPlace(t)
+	l, err := r.Listen(worker.Listener{FD: regular, TCP: true, Backlog: 16, Service: to(t, echo(t)), Of: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return r.pauses.Load() >= 2 }) // epoll takes no regular files
+	if err := syscall.Dup3(p.fd, regular, syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(p.fd)
+	p.fd = regular
+	talk(t, p.dial(t))
+	l.Close()
+	<-p.closed
+}

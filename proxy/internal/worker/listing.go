@@ -1,0 +1,106 @@
+package worker
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// A listing is the part of a list that one turn of a worker's loop yields: up to listMost
+// clients, of up to listLooks places for them, for which it takes no longer than listTime and
+// the time of the last client.
+type listing struct {
+	sessions []Session
+	next     int // the place to go on at; negative: there is none
+}
+
+const (
+	listMost  = 64
+	listLooks = 1024
+	listTime  = 250 * time.Microsecond
+)
+
+// Sessions yields the clients that are served, each one at most once: those that are there
+// from the beginning to the end of the listing, and of those that come or leave meanwhile
+// some. Clients that wait for a place under the limit are not served yet. It ends when ctx
+// does. The loops are asked for a few at a time, and do not wait; yield may take its time. It
+// may be called at any time by any goroutine but those of the loops.
+func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
+	return func(yield func(Session) bool) {
+		if !g.started.Load() {
+			return
+		}
+		for i, c := range g.cores {
+			for at := 0; at >= 0; {
+				p, ok := askPart(ctx, g, c, func() listing { return c.list(i, at) })
+				if !ok {
+					return
+				}
+				for _, s := range p.sessions {
+					if !yield(s) {
+						return
+					}
+				}
+				at = p.next
+			}
+		}
+		for _, s := range g.handed.list() {
+			if ctx.Err() != nil || !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// askPart has a core's loop find out a part of something, unless ctx or the group ends first.
+func askPart[T any](ctx context.Context, g *Group, c *worker, find func() T) (p T, ok bool) {
+	if ctx.Err() != nil {
+		return p, false
+	}
+	answer := make(chan T, 1)
+	c.post(func() { answer <- find() })
+	select {
+	case p = <-answer:
+		return p, true
+	case <-ctx.Done():
+	case <-g.ended:
+	}
+	return p, false
+}
+
+// list lists some clients from a place on.
+func (c *worker) list(index, at int) listing {
+	p := listing{sessions: make([]Session, 0, listMost)}
+	p.next = c.pass(at, func(n *conn) bool {
+		p.sessions = append(p.sessions, c.describe(n, index))
+		return len(p.sessions) < listMost
+	})
+	return p
+}
+
+// describe returns a client's session. Addresses are asked for, but where they are kept to be
+// logged: an idle session costs nothing for being listed.
+func (c *worker) describe(n *conn, index int) Session {
+	s := Session{Loop: index, Idle: -1}
+	s.Listener = n.role.serving.socket.Name
+	if d := n.role.dial; d != nil {
+		s.Client, s.State = d.clientName(), d.phase.state()
+		s.Age = time.Duration(c.loop.Now() - d.began)
+		return s
+	}
+	if names, ok := c.names[n]; ok {
+		s.Client, s.Endpoint = names[0], names[1]
+	} else {
+		a, b := n.session.Descriptors()
+		s.Client, s.Endpoint = peerName(a), peerName(b)
+		if from, ok := c.sources[n]; ok {
+			s.Client = from.String()
+		} else if !n.role.serving.socket.TCP {
+			s.Client = unixPeerOf(a).String()
+		}
+	}
+	s.SetResult(n.session.Result())
+	s.Idle = n.session.Idle()
+	s.setBinding(bindingOf(n.session.Limits()))
+	return s
+}

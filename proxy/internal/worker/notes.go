@@ -1,0 +1,37 @@
+package worker
+
+import "net/netip"
+
+// notes are what only few sessions have, beside their conns: sessions that have none of it pay
+// nothing for it.
+type notes struct {
+	names   map[*conn][2]string      // of client and endpoint, where they are logged
+	tokens  map[*conn]any            // admission tokens that are not nil
+	sources map[*conn]netip.AddrPort // of clients with a PROXY header that has one
+}
+
+func newNotes() notes {
+	return notes{names: make(map[*conn][2]string), tokens: make(map[*conn]any), sources: make(map[*conn]netip.AddrPort)}
+}
+
+// note notes the admission token and the source of a session that begins.
+func (t *notes) note(n *conn, c *Client) {
+	if c.AdmissionToken != nil {
+		t.tokens[n] = c.AdmissionToken
+	}
+	if c.Header.Known() {
+		t.sources[n] = c.Header.Source
+	}
+}
+
+// forget ends the notes on a session, but for its names, and returns the admission token.
+func (t *notes) forget(n *conn) (token any) {
+	if len(t.sources) > 0 {
+		delete(t.sources, n)
+	}
+	if len(t.tokens) > 0 {
+		token = t.tokens[n]
+		delete(t.tokens, n)
+	}
+	return token
+}

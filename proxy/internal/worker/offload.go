@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
+)
+
+// Offloaded is a client that has left its loop for a goroutine of its own, because TLS ends or
+// begins in this process. It keeps its place under the limits, is listed and counted, until
+// [Offloaded.End], which its owner calls once.
+type Offloaded struct {
+	// FD is the client's socket, non-blocking and on no loop: the receiver's own, as is
+	// made a connection of package net by Conn.
+	FD  int
+	TCP bool
+	// Client is the known properties of it: its own copy. It asks FD for addresses, until
+	// Conn.
+	Client *Client
+	// early is the bytes that were taken from it before.
+	early []byte
+	// Service is the one that it was accepted under.
+	Service *Service
+
+	serving    *serving
+	admitted   bool
+	began      time.Time
+	name       string
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	next, prev *Offloaded
+
+	// Of the book, under its mu.
+	session  *relay.Session // nil until it is joined
+	bond     Binding
+	endpoint string
+}
+
+// offload takes a client off its loop.
+func (c *worker) offload(d *pendingClient, to func(*Offloaded)) {
+	n, g, s, fd, id := d.conn, c.group, d.serving, int(d.conn.fd), d.id
+	client := d.client
+	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
+	client.wakes = nil
+	h := &Offloaded{
+		FD: fd, TCP: n.tcp, Client: &client, early: d.taken, Service: s.service, serving: s, admitted: d.admitted,
+		began: time.Now(), name: d.clientName(),
+	}
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	_ = c.loop.Detach(id)
+	c.freePending(d)
+	c.fdReserve.Claim() // for the goroutine, which needs two descriptors and gives one back
+	c.freeSlot(n, s)
+	g.handed.add(h)
+	if c.canceled != nil {
+		h.cancel(c.canceled)
+	}
+	go to(h)
+}
+
+// Context ends when the client is cut; its cause says why. It has ended after End, too.
+func (h *Offloaded) Context() context.Context { return h.ctx }
+
+// Join passes the session that the client is joined by, which is going to be run with the
+// limits, and the name of its endpoint, for lists. It is listed and cut with the others from
+// then on. If the client was cut before, it is cut at once.
+func (h *Offloaded) Join(session *relay.Session, limits *relay.Limits, endpoint string) {
+	b := h.sessions()
+	b.mu.Lock()
+	h.session, h.bond, h.endpoint = session, bindingOf(limits), endpoint
+	b.mu.Unlock()
+	if h.ctx.Err() != nil {
+		session.Cut(context.Cause(h.ctx))
+	}
+}
+
+func (h *Offloaded) sessions() *blockingSessions { return &h.serving.socket.group.handed }
+
+// End is the end of the client, whose socket has been closed: of its session, with the result,
+// or before that, with the cause for which it was refused and no result. Its [Binding] is
+// notified, and its place is free.
+func (h *Offloaded) End(r relay.Result, err error) { h.end(r, err, false) }
+
+// Left is End for a client that has gone before it was joined, whose socket has been closed:
+// it was not refused.
+func (h *Offloaded) Left() { h.end(relay.Result{}, nil, true) }
+
+func (h *Offloaded) end(r relay.Result, err error, left bool) {
+	g, b := h.serving.socket.group, h.sessions()
+	bond, joined := b.end(h, r, left)
+	if bond != nil {
+		bond.Ended(r, err)
+	}
+	h.cancel(context.Canceled)
+	switch host := g.cfg.Host; {
+	case !joined && err != nil:
+		host.Refused(h.serving.socket, h.name, err)
+	case joined && host.LogSessions():
+		s := &Session{Client: h.name, Endpoint: h.endpoint, Listener: h.serving.socket.Name}
+		s.setBinding(bond)
+		host.Ended(s, r, err)
+	}
+	g.release(h.serving, h.admitted, h.Client.AdmissionToken)
+}
+
+// Conn makes a connection of package net of the client's socket, which FD is not any
+// more; the Client knows its addresses from then on. With an error it was closed.
+func (h *Offloaded) Conn() (net.Conn, error) {
+	h.Client.leave()
+	c, err := loop.Give(h.FD)
+	if err != nil || len(h.early) == 0 {
+		return c, err
+	}
+	return &prefixedConn{Conn: c, rest: h.early}, nil
+}

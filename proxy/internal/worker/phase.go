@@ -1,0 +1,30 @@
+package worker
+
+// A phase is the wait of a client that is not joined.
+type phase uint8
+
+const (
+	connection  phase = iota // or an address, or a descriptor
+	awaitHeader              // of the PROXY protocol
+	awaitHello               // the ClientHello
+	awaitData                // the first byte
+	pausing                  // the end of a pause
+	parked                   // to be woken
+	prefacing                // room for the rest of the preface, at the endpoint
+	responding               // room for the rest of the response
+	lingering                // the client's end of file, after that
+)
+
+// state returns its state in a list.
+func (p phase) state() State {
+	switch p {
+	case awaitHeader, awaitHello, awaitData:
+		return Prereading
+	case pausing, parked:
+		return Waiting
+	case responding, lingering:
+		return Responding
+	default:
+		return Dialing
+	}
+}

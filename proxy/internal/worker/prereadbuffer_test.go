@@ -1,0 +1,176 @@
+package worker_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// largeHello is one of almost 16 KiB.
+func largeHello(t *testing.T, name string) []byte {
+	var protocols []string
+	for i := range 420 {
+		protocols = append(protocols, fmt.Sprintf("protocol-%04d-%020d", i, i))
+	}
+	hello := helloOf(t, name, protocols...)
+	if len(hello) < 14_000 {
+		t.Fatalf("the hello has %d bytes", len(hello))
+	}
+	return hello
+}
+
+// Bytes that come one by one fill the receive buffer, so that the low-water mark is not
+// kept to any more. Then they are taken, and the hello arrives all the same, with a header
+// before it or behind it, and more behind it, for a number of looks that does not grow with
+// the number of bytes.
+func TestLargeHellosThatDrip(t *testing.T) {
+	for name, x := range map[string]drip{
+		"tcp":          {network: "tcp", engine: relay.EngineAuto},
+		"with headers": {network: "tcp", header: "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", preface: "preface", engine: relay.EngineSplice},
+		"unix":         {network: "unix", engine: relay.EngineCopy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			untilTaken(t, func() int64 { return x.arrive(t) })
+		})
+	}
+}
+
+// untilTaken repeats a drip until something of it was taken: how many segments the kernel puts
+// together, and whether the rest fills the buffer, is for the moment to say.
+func untilTaken(t *testing.T, drip func() (taken int64)) {
+	t.Helper()
+	for range 10 {
+		if drip() > 0 {
+			return
+		}
+	}
+	t.Error("nothing was taken: the test is not about what it says")
+}
+
+// A drip is hellos that come in small pieces.
+type drip struct {
+	network, header string
+	preface         string
+	engine          relay.Engine
+}
+
+// arrive has four clients drip, and returns how many bytes were taken out of their sockets.
+func (x *drip) arrive(t *testing.T) (taken int64) {
+	const clients = 4
+	at := "127.0.0.1:0"
+	if x.network == "unix" {
+		at = t.TempDir() + "/proxy"
+	}
+	ln := listenOn(t)
+	r := newRigAt(t, x.network, at, func(c *worker.Config) {
+		d := straight(ln.Addr().String())
+		connect := d.next
+		d.preface, d.next = []byte(x.preface), func(of *worker.Client, n int) worker.Step {
+			step := connect(of, n)
+			step.ProxyHeader = x.preface != ""
+			if of.Hello.ServerName != "drip.example" {
+				t.Errorf("the hello's name is %q", of.Hello.ServerName)
+			}
+			return step
+		}
+		s := serviceOf(t, d)
+		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
+		if x.header != "" {
+			s.Preread.Header = &proxyproto.Policy{}
+		}
+		c.Listeners[0].Service, c.Relay = s, relayOf(t, x.engine)
+	})
+	r.serve(t)
+	hello := largeHello(t, "drip.example")
+	var conns []net.Conn
+	for range clients {
+		conns = append(conns, r.dial(t))
+	}
+	piece := 1
+	if x.network == "unix" {
+		piece = 100
+	}
+	for i, part := range slices.Collect(slices.Chunk(append([]byte(x.header), hello...), piece)) {
+		for _, c := range conns {
+			mustWrite(t, c, part)
+		}
+		if i*piece%100 == 0 {
+			r.Turn() // in which the loops look at what they are told of
+		}
+	}
+	var served sync.WaitGroup
+	for range clients {
+		e, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served.Go(func() {
+			defer e.Close()
+			got, err := io.ReadAll(e)
+			if want := x.preface + string(hello) + "behind"; err != nil || string(got) != want {
+				t.Errorf("the endpoint got %d bytes, %v; want %d", len(got), err, len(want))
+			}
+			_, _ = e.Write([]byte("answer"))
+		})
+	}
+	for _, c := range conns {
+		mustWrite(t, c, []byte("behind"))
+		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, []byte("answer")) {
+			t.Errorf("the client got %q, %v", got, err)
+		}
+	}
+	served.Wait()
+	eventually(t, func() bool { return r.Active() == 0 })
+	sum := r.Summary()
+	for _, l := range sum.Loops {
+		taken += l.Taken
+	}
+	if n := r.peeks(); n > clients*400 {
+		t.Errorf("%d hellos of %d bytes were looked at %d times", clients, len(hello), n)
+	}
+	if moved := sum.Totals.ClientToEndpoint; moved.Copied+moved.Spliced != int64(clients*(len(hello)+len("behind"))) {
+		t.Errorf("%+v were moved", moved)
+	}
+	return taken
+}
+
+// What was taken goes over with the client.
+func TestHandoverOfADrip(t *testing.T) {
+	untilTaken(t, func() int64 { return handOverDrip(t) })
+}
+
+func handOverDrip(t *testing.T) (taken int64) {
+	x := newHand(t, &tie{upstream: "u", endpoint: "e"})
+	r := directed(t, x.director(), func(_ *worker.Config, s *worker.Service) {
+		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
+	})
+	r.serve(t)
+	hello := largeHello(t, "terminated.example")
+	conns := []net.Conn{r.dial(t), r.dial(t), r.dial(t), r.dial(t)} // segments of one alone are put together by the kernel
+	for i := range hello {
+		for _, c := range conns {
+			mustWrite(t, c, hello[i:i+1])
+		}
+		if i%100 == 0 {
+			r.Turn()
+		}
+	}
+	for _, c := range conns {
+		mustRead(t, c, hello)
+		talk(t, c)
+	}
+	sum := r.Summary()
+	return sum.Loops[0].Taken + sum.Loops[1].Taken
+}

@@ -1,0 +1,179 @@
+package worker_test
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// A director says what searches do, and keeps the books of what they are told.
+type director struct {
+	// next says what to do when a search is asked for the n-th time.
+	next    func(c *worker.Client, n int) worker.Step
+	reached func() (*relay.Limits, error)
+	preface []byte
+
+	made, begun, closed, joined atomic.Int64
+	mu                          sync.Mutex
+	failures                    []error
+}
+
+// serviceOf returns the service of a director, whose books are looked at when the test
+// is over.
+func serviceOf(t *testing.T, d *director) *worker.Service {
+	t.Cleanup(func() {
+		if d.begun.Load() != d.closed.Load() {
+			t.Errorf("%d searches have begun, and %d were closed", d.begun.Load(), d.closed.Load())
+		}
+	})
+	return &worker.Service{NewSearch: func() worker.Search {
+		d.made.Add(1)
+		return &actor{director: d}
+	}}
+}
+
+func (d *director) failed() []error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failures
+}
+
+// An actor is a search that does what its director says.
+type actor struct {
+	*director
+	client *worker.Client
+	asked  int
+}
+
+func (a *actor) Begin(c *worker.Client, _ int64) {
+	if a.client != nil {
+		panic("a search begins twice")
+	}
+	a.client, a.asked = c, 0
+	a.begun.Add(1)
+}
+
+func (a *actor) Next(int64) worker.Step {
+	a.asked++
+	return a.next(a.client, a.asked)
+}
+
+func (a *actor) Resolved([]netip.Addr, error) {}
+
+func (a *actor) Failed(err error, _ int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failures = append(a.failures, err)
+}
+
+func (a *actor) ProxyHeader(b []byte) []byte { return append(b, a.director.preface...) }
+
+func (a *actor) Reached(int64) (*relay.Limits, error) {
+	a.joined.Add(1)
+	if a.reached == nil {
+		return nil, nil
+	}
+	return a.reached()
+}
+
+func (a *actor) Err() error { return errGivenUp }
+
+func (a *actor) Close() {
+	if a.client == nil {
+		panic("a search is closed twice")
+	}
+	a.client = nil
+	a.closed.Add(1)
+}
+
+var errGivenUp = errors.New("given up")
+
+// connectTo is a step.
+func connectTo(addr string) worker.Step {
+	return worker.Step{Action: worker.Connect, Address: loop.Address{AddrPort: netip.MustParseAddrPort(addr)}}
+}
+
+// straight returns a director whose searches connect to an address.
+func straight(addr string) *director {
+	return &director{next: func(*worker.Client, int) worker.Step { return connectTo(addr) }}
+}
+
+// directed makes a rig of a service that a director directs; change may change it.
+func directed(t *testing.T, d *director, change func(*worker.Config, *worker.Service)) *rig {
+	t.Helper()
+	return newRig(t, func(c *worker.Config) {
+		s := serviceOf(t, d)
+		c.Listeners[0].Service = s
+		if change != nil {
+			change(c, s)
+		}
+	})
+}
+
+// counted is an admitter that keeps the books of who is in.
+type counted struct {
+	room             func() error
+	admit, source    func(c *worker.Client) error
+	asked, in, left  atomic.Int64
+	rooms            atomic.Int64
+	mu               sync.Mutex
+	sources, tickets []any
+}
+
+func (a *counted) CanAccept(int64) error {
+	a.rooms.Add(1)
+	if a.room == nil {
+		return nil
+	}
+	return a.room()
+}
+
+func (a *counted) Admit(c *worker.Client, identified bool, now int64) error {
+	a.asked.Add(1)
+	if identified && !c.Source().Known() {
+		return source.ErrUnknown
+	}
+	if a.admit != nil {
+		if err := a.admit(c); err != nil {
+			return err
+		}
+	}
+	if identified {
+		if err := a.AdmitSource(c, now); err != nil {
+			return err
+		}
+	}
+	a.in.Add(1)
+	return nil
+}
+
+func (a *counted) AdmitSource(c *worker.Client, _ int64) error {
+	a.mu.Lock()
+	a.sources = append(a.sources, c.Source())
+	a.mu.Unlock()
+	if a.source != nil {
+		return a.source(c)
+	}
+	return nil
+}
+
+func (a *counted) Released(ticket any) {
+	a.left.Add(1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tickets = append(a.tickets, ticket)
+}
+
+// reset closes a connection by a reset.
+func reset(c net.Conn) {
+	c.(*net.TCPConn).SetLinger(0)
+	c.Close()
+}

@@ -1,0 +1,207 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/relay"
+)
+
+// A Service is the treatment of the clients of a listening socket. It is a snapshot: it is not
+// changed once it is in use, but replaced by another one, and a client keeps the one that was
+// in force when it was accepted, until its end. Several sockets may have the same. A field may
+// be zero unless it says otherwise.
+type Service struct {
+	// Admitter admits clients; nil admits all.
+	Admitter Admitter
+	// Preread is the data to look at before a target is chosen.
+	Preread Preread
+	// Limits are those of sessions for which [Search.Reached] returns none; nil means
+	// those of the relay.
+	Limits *relay.Limits
+	// Options are those of the sockets that connect.
+	Options sockopt.Options
+	// NewSearch makes a [Search], which is used for one client after the other: as many
+	// are made as have ever been in use at a time. It is called on the loops'
+	// goroutines, several at a time. It is required.
+	NewSearch func() Search
+}
+
+// A Preread is the data to look at before a target is chosen. It is not consumed, except for
+// the header of the PROXY protocol. The zero value looks at nothing, and costs nothing.
+type Preread struct {
+	// Header selects the clients that have to send a header of the PROXY protocol first, which
+	// is taken away; it has a timeout of its own. Nil: none.
+	Header *proxyproto.Policy
+	// Hello has the client's TLS ClientHello read, which [Client.Hello] is then. A
+	// client that sends anything else is reset, unless AnyHello is set.
+	Hello bool
+	// AnyHello has clients served without a hello, [Client.Hello] empty, that send anything
+	// else: data other than TLS, or that crypto/tls does not accept, a part of a hello, or,
+	// for Timeout, nothing. Data makes an exception of the last of these.
+	AnyHello bool
+	// Data has the first byte waited for.
+	Data bool
+	// Timeout is how long Hello or Data may take to come; 0: 5 s.
+	Timeout time.Duration
+}
+
+// expectsHeader reports whether a peer has to send a header first.
+func (p *Preread) expectsHeader(c *Client) bool {
+	return p.Header != nil && (p.Header.Everybody() || p.Header.Expects(c.Peer()))
+}
+
+const defaultPrereadTimeout = 5 * time.Second
+
+func (p *Preread) wait() time.Duration {
+	if p.Timeout <= 0 {
+		return defaultPrereadTimeout
+	}
+	return p.Timeout
+}
+
+// Reasons to refuse a client before the search for a target. Those of packages proxyproto and
+// clienthello, and of an [Admitter], are others.
+var (
+	// ErrPrereadTimeout is the error of a client that has not sent in time the data that
+	// [Preread] waits for.
+	ErrPrereadTimeout = errors.New("preread timeout: no complete hello or PROXY header from the client")
+	// ErrHeaderTimeout is that of one that has not sent its PROXY header in time.
+	ErrHeaderTimeout = errors.New("the client did not send its PROXY header in time")
+	// ErrPrereadEnded is that of one that has ended in the middle of either.
+	ErrPrereadEnded = errors.New("client closed during preread")
+)
+
+// An Admitter says which clients a listening socket may have. Its methods are called
+// on the goroutines of the loops, several at a time, and must not wait; Left is called
+// on others as well.
+type Admitter interface {
+	// CanAccept is asked before each client is accepted, also if there turns out to be none:
+	// nil, or the reason that accepting from the listening socket pauses, which is not
+	// reported. It is asked again when one of its clients has left, after [Listening.Wake],
+	// after a [RoomTimer], and every tenth of a second.
+	CanAccept(now int64) error
+	// Admit is asked when the client was accepted, right after CanAccept on the same
+	// goroutine: an implementation that counts clients here, and looks at the count in
+	// CanAccept, has at most one for each loop too many, and need not refuse any. identified
+	// means that all is known already that [Client.Source] is going to return: so a client
+	// that is refused for it need not be counted. If it returns nil, Released is called in the
+	// end.
+	Admit(c *Client, identified bool, now int64) error
+	// AdmitSource is asked about a client that was not identified in Admit, once its source is
+	// known: its PROXY header has come, or the kernel may be asked for the credentials of a
+	// unix client. With an error of it or of Admit the client is reset, and [Host.Refused]
+	// called.
+	AdmitSource(c *Client, now int64) error
+	// Released is called once for each client for which Admit has returned nil, when
+	// everything of it has ended, with [Client.AdmissionToken] as it was set by then, or nil.
+	Released(ticket any)
+}
+
+// A RoomTimer is an [Admitter] that knows when there is going to be room again, because
+// time makes it. It is asked after Room, on the same goroutine, and answers how long it
+// takes, or 0 if it does not know.
+type RoomTimer interface {
+	NextSlotIn(now int64) time.Duration
+}
+
+// Action is the kind of a [Step].
+type Action uint8
+
+const (
+	// GiveUp: no target takes the client, which is reset. Err says why.
+	GiveUp Action = iota
+	// Connect to Step.Address, then call Reached or Failed.
+	Connect
+	// Resolve Step.Host by Step.Resolver, then call Resolved.
+	Resolve
+	// Pause for Step.Timeout, then ask Next again.
+	Pause
+	// Park the client until its [Waker] is called, or Step.Timeout has passed if that
+	// is not 0, then ask Next again, which is to find out which of the two it was.
+	Park
+	// Respond with Step.Bytes, then close the connection properly: the end of file is
+	// sent, and the client's is waited for, for Step.Timeout at most (0: 5 s).
+	Respond
+	// Handover: Step.To gets the client, on a goroutine of its own.
+	Handover
+)
+
+// A Step of a [Search]. Only the fields that its Do names are looked at.
+type Step struct {
+	Action  Action
+	Address loop.Address
+	// Source is the local address to connect from, if valid.
+	Source netip.Addr
+	// Timeout is for this step; 0 means none, unless Do says otherwise.
+	Timeout time.Duration
+	// MaybeSelf says that a socket can become connected to itself by connecting to
+	// Address: it is looked at then, and has failed with [ErrSelfConnect] if
+	// it is.
+	MaybeSelf bool
+	// ProxyHeader means that [Search.ProxyHeader] has bytes to be written before the client's.
+	ProxyHeader bool
+	Host        string
+	Resolver    Resolver
+	Bytes       []byte // they stay as they are for as long as there are clients
+	To          func(*Offloaded)
+}
+
+// A Resolver finds out the addresses of a host, within a time unless that is 0. It is
+// called on a goroutine of its own, and waits.
+type Resolver interface {
+	Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error)
+}
+
+// A Search is one client's way to an endpoint. It returns steps and gets their results, and
+// never waits. It belongs to one loop, on whose goroutine its methods are called; times are
+// the loop's clock. It serves one client at a time: Begin, then the others in turn, then
+// Close. The step that Next returns has been done, or has failed, before it is asked again.
+type Search interface {
+	// Begin begins anew, for a client: another one, or the same once more, after Close.
+	Begin(c *Client, now int64)
+	// Next returns the next step.
+	Next(now int64) Step
+	// Resolved passes the result of Resolve. The slice is the search's from then on.
+	Resolved(ips []netip.Addr, err error)
+	// Failed passes the error of Connect, or of writing the PROXY header.
+	Failed(err error, now int64)
+	// ProxyHeader appends the bytes to be written before the client's to b. It is asked once
+	// the connection is there, if Step.ProxyHeader is set.
+	ProxyHeader(b []byte) []byte
+	// Reached reports that there is a connection, and returns the limits of the session that
+	// begins now, nil for those of the [Service]. If their Of is a [Binding], it is notified
+	// of the session's end. With an error the connection is reset, and Next asked.
+	Reached(now int64) (*relay.Limits, error)
+	// Err says why there was nothing left to be tried, after GiveUp.
+	Err() error
+	// Close is the end: the session has begun, or the client was handed over, or it is not
+	// served, because it was refused, or has left, or everything ends. Places that the search
+	// still holds for it are given back.
+	Close()
+}
+
+// A Binding is the endpoint of a session, as a rule. It is the Of of the limits that the
+// session has, [relay.Limits], so that it costs the session nothing; many sessions may have
+// the same.
+type Binding interface {
+	// Ended is called at the end of a session, once, on the goroutine of its loop or, where it
+	// was handed over, on another one. It must not wait.
+	Ended(r relay.Result, err error)
+	// Names are the names of the binding, for lists.
+	Names() (upstream, endpoint string)
+}
+
+// bindingOf returns the binding of a session's limits, or nil.
+func bindingOf(l *relay.Limits) Binding {
+	if l == nil {
+		return nil
+	}
+	b, _ := l.Of.(Binding)
+	return b
+}

@@ -1,0 +1,47 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A Watcher is a [Binding] that gets the state of its sessions from [Group.Watch].
+type Watcher interface {
+	Binding
+	// Watch gets the state of a session, at a time of the loops' clock. It is called on the
+	// goroutine of a loop, or that of Group.Watch, and must not wait.
+	Watch(t relay.Turn, now int64)
+}
+
+// Watch reports the state of each running session, since the call before, to its bond if that is
+// a [Watcher]. It returns when all were reported, or when the group ends. The loops go on; they
+// look at a few sessions in each turn. spent is their time for it, added up. Only one goroutine
+// may call Watch.
+func (g *Group) Watch() (spent time.Duration) {
+	all := g.tour(func(c *worker, n *conn) {
+		if n.state != joined {
+			return
+		}
+		if w, ok := bindingOf(n.session.Limits()).(Watcher); ok {
+			w.Watch(n.session.Look(), c.loop.Now())
+		}
+	})
+	for _, t := range all {
+		spent += t.spent
+	}
+	began := time.Now()
+	g.handed.watch(g.cfg.Now())
+	return spent + time.Since(began)
+}
+
+// watch shows those that are joined.
+func (b *blockingSessions) watch(now int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for h := b.ring.next; h != &b.ring; h = h.next {
+		if w, ok := h.bond.(Watcher); ok && h.session != nil {
+			w.Watch(h.session.Look(), now)
+		}
+	}
+}

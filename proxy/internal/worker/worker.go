@@ -1,0 +1,219 @@
+package worker
+
+import (
+	"sync/atomic"
+
+	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/relay"
+)
+
+// A worker serves clients on one loop. Its parts are structs: a method whose receiver is a part
+// touches nothing else. Fields belong to the loop's goroutine, but for those of shared.
+type worker struct {
+	group  *Group
+	index  int
+	loop   *loop.Loop    // the group's
+	driver *relay.Driver // owned
+
+	places      // of clients
+	acceptors   // of listening sockets
+	descriptors // for the next sockets
+	notes       // on sessions
+	counters
+	pendingPool
+	buffers
+	statistics
+	lateOptions map[sockopt.Options]*lateSockopts
+	callbacks
+	shared
+
+	canceled error // the reason that no client is served any more
+}
+
+// acceptors are the worker's parts in listening sockets.
+type acceptors struct {
+	accepting []*acceptor  // that are not closed
+	waiters   []*acceptor  // of those, that wait for room
+	emptying  []*acceptor  // with queues that are being emptied
+	unopened  []*Listening // that could not be accepted from
+	paused    bool         // accepting is, somewhere, for want of something
+}
+
+// counters are the worker's counts since it began.
+type counters struct {
+	accepted, active, refused, handedOver, canceledClients int64
+	peeks, hellosFull, hellosMissing, taken                int64
+	refusals                                               Refusals
+	ended                                                  Totals
+}
+
+// buffers are memory that is used by one client after the other.
+type buffers struct {
+	asked   Client // that is asked for
+	first   []byte // first bytes of clients, until they were looked at
+	preface []byte // first bytes to endpoints
+}
+
+// firstBytes returns the buffer for the first bytes of clients.
+func (b *buffers) firstBytes() []byte {
+	if b.first == nil {
+		b.first = make([]byte, scratchSize)
+	}
+	return b.first
+}
+
+// statistics are the readings of others that are under way.
+type statistics struct {
+	scan     statsScan
+	deferred bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
+	tours    []*tour        // one after the other
+}
+
+// callbacks are functions for the loop, made once.
+type callbacks struct {
+	adjustOnce, settleGate, collect, changeOn, wakeOn, tourOn func()
+}
+
+// shared is the state that other goroutines change.
+type shared struct {
+	load    atomic.Int64 // clients that the worker has or is going to get
+	woken   atomic.Bool  // the worker is going to look at the shared state
+	inbox   inbox
+	changes changes
+	wakes   wakes
+}
+
+func newCore(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, error) {
+	c := &worker{
+		group: g, index: index, loop: l, notes: newNotes(),
+		lateOptions: make(map[sockopt.Options]*lateSockopts),
+	}
+	c.places.init(c)
+	c.adjustOnce, c.settleGate, c.collect = c.adjust, g.gate.notify, c.collectInbox
+	c.changeOn, c.wakeOn, c.tourOn = c.change, c.collectWakes, c.tourSome
+	var err error
+	c.driver, err = g.cfg.Relay.NewDriver(l, mem)
+	return c, err
+}
+
+// post has f called by the loop. One that never runs again has nothing to do.
+func (c *worker) post(f func()) { _ = c.loop.Post(f) }
+
+// wake has the worker look at the shared state. It may be called by any goroutine.
+func (c *worker) wake() {
+	if !c.woken.Swap(true) {
+		c.post(c.adjustOnce)
+	}
+}
+
+// adjust reacts to changes by others.
+func (c *worker) adjust() {
+	c.woken.Store(false)
+	c.retryWaitingForFD(false)
+	c.admitWaiting()
+	c.emptyQueues()
+	c.resume()
+}
+
+// admitWaiting serves those that have waited, as far as there are places.
+func (c *worker) admitWaiting() {
+	g := c.group
+	for g.waiting.n.Load() > 0 && g.gate.holds.Load() == 0 {
+		if !g.gate.acquire() {
+			if g.gate.markFull() {
+				return
+			}
+			continue
+		}
+		n, ok := g.waiting.pop()
+		if !ok {
+			g.gate.release()
+			g.wake() // a client may have found no place meanwhile
+			return
+		}
+		c.load.Add(1)
+		c.begin(n, c.fdReserve.Reserve() == nil)
+	}
+}
+
+// resume accepts further clients if they may come.
+func (c *worker) resume() {
+	g := &c.group.gate
+	if g.holds.Load() > 0 || g.markFull() || c.group.waiting.n.Load() > 0 {
+		return
+	}
+	if g.markFree() {
+		c.post(c.settleGate) // which is called after the next turn's accepting
+	}
+	c.unpause()
+	var next [resumeBatch]*acceptor
+	n := copy(next[:], c.waiters)
+	left := copy(c.waiters, c.waiters[n:])
+	clear(c.waiters[left:])
+	c.waiters = c.waiters[:left]
+	for _, a := range next[:n] {
+		a.resume()
+	}
+	if left > 0 {
+		c.wake() // if there is room then for more than those
+	}
+}
+
+// resumeBatch is how many of the sockets with waiting clients are accepted from again in one
+// turn, in the order in which they began to wait. If there is room for one client only, the
+// others would find that out for nothing.
+const resumeBatch = 64
+
+// resume accepts again where there was no room, or asks whether there is some now.
+func (a *acceptor) resume() {
+	if a.waits = false; a.closing {
+		return
+	}
+	a.unshort()
+	a.Resume()
+	a.Retry()
+}
+
+// unshort notes that it does not wait because of Room any more.
+func (a *acceptor) unshort() {
+	if a.short {
+		a.short = false
+		a.socket.short.Add(-1)
+	}
+}
+
+// unpause tries to accept again where that has failed.
+func (c *worker) unpause() {
+	if !c.paused {
+		return
+	}
+	c.paused = false
+	c.group.paused.Add(-1)
+	c.reopen()
+	for _, a := range c.accepting {
+		a.Retry()
+	}
+}
+
+// cut ends everything at once.
+func (c *worker) cut(cause error) {
+	if c.canceled != nil {
+		return
+	}
+	c.canceled = cause
+	for c.closeAny() {
+	}
+	for _, slab := range c.slabs {
+		for i := range slab {
+			switch n := &slab[i]; n.state {
+			case joined:
+				n.session.Cut(cause)
+			case connecting:
+				c.refuse(n.role.dial, cause)
+			}
+		}
+	}
+	c.wake()
+}

@@ -1,0 +1,424 @@
+package worker_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/relay"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// tableSlots is what the loop's table has for the two sockets of a session.
+const tableSlots = 2 * 24
+
+func TestSizeOfAnIdleSession(t *testing.T) {
+	all, relays := worker.ConnSize()
+	t.Logf("%d bytes, %d of them the relay's", all, relays)
+	if all+tableSlots > 400 {
+		t.Errorf("a session takes %d bytes and %d of the loop's table, want at most 400", all, tableSlots)
+	}
+	t.Logf("%d bytes until it is joined", worker.DialingSize())
+	if all-relays > 40 {
+		t.Errorf("a session takes %d bytes beside the relay's", all-relays)
+	}
+}
+
+// witness is a host that keeps what it was told.
+type witness struct {
+	mu      sync.Mutex
+	full    []bool
+	refused []error
+	closed  atomic.Int64
+	left    atomic.Int64
+	fd      int // owned until it is closed
+	trims   atomic.Int64
+	pauses  atomic.Int64
+}
+
+func (w *witness) Left(l *worker.Listening) {
+	if p, ok := l.Of.(*place); ok {
+		close(p.left)
+		return
+	}
+	w.left.Add(1)
+}
+
+func (w *witness) Closed(l *worker.Listening) {
+	if p, ok := l.Of.(*place); ok {
+		syscall.Close(p.fd)
+		close(p.closed)
+		return
+	}
+	if w.closed.Add(1) == 1 {
+		syscall.Close(w.fd)
+	}
+}
+
+func (w *witness) Full(full bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.full = append(w.full, full)
+}
+
+func (w *witness) Refused(_ *worker.Listening, _ string, cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = append(w.refused, cause)
+}
+
+func (w *witness) causes() []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused
+}
+
+func (w *witness) Paused(*worker.Listening, error, int64, int64) { w.pauses.Add(1) }
+
+func (w *witness) Trim() int                                  { w.trims.Add(1); return 0 }
+func (w *witness) LogSessions() bool                          { return false }
+func (w *witness) Ended(*worker.Session, relay.Result, error) {}
+
+// rig is a group in front of an echo.
+type rig struct {
+	*worker.Group
+	*witness
+	addr   net.Addr
+	served chan error
+}
+
+// newRig makes a group; change may change its configuration.
+func newRig(t *testing.T, change func(*worker.Config)) *rig {
+	t.Helper()
+	return newRigAt(t, "tcp", "127.0.0.1:0", change)
+}
+
+func newRigAt(t *testing.T, network, addr string, change func(*worker.Config)) *rig {
+	t.Helper()
+	r := &rig{witness: new(witness), served: make(chan error, 1)}
+	rel, err := relay.New(&relay.Config{Engine: relay.EngineCopy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rel.Close() })
+	ln, err := net.Listen(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.addr = ln.Addr()
+	fd, err := loop.Take(ln.(syscall.Conn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.fd = fd
+	t.Cleanup(func() {
+		if r.closed.Load() == 0 {
+			syscall.Close(fd)
+		}
+	})
+	cfg := &worker.Config{
+		Loops: 2, Listeners: []worker.Listener{{Name: "first", FD: fd, TCP: network == "tcp", Backlog: 128, Service: to(t, echo(t))}},
+		Relay: rel, MaxConnections: 100, Host: r.witness,
+	}
+	if change != nil {
+		change(cfg)
+	}
+	if r.Group, err = worker.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// serve lets it serve until the test ends.
+func (r *rig) serve(t *testing.T) {
+	t.Helper()
+	go func() { r.served <- r.Serve() }()
+	t.Cleanup(func() {
+		r.Cut(errors.New("the test is over"))
+		if err := <-r.served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// to returns the service that connects to one address, which may be its own port.
+func to(t *testing.T, spec string) *worker.Service {
+	t.Helper()
+	addr, err := sockopt.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := loop.Address{Path: addr.Name}
+	if addr.Network != "unix" {
+		at = loop.Address{AddrPort: netip.MustParseAddrPort(addr.Name)}
+	}
+	return &worker.Service{NewSearch: func() worker.Search { return &single{at: at} }}
+}
+
+// A single is a search that makes one attempt, at one address.
+type single struct {
+	at    loop.Address
+	tried bool
+	err   error
+}
+
+func (s *single) Begin(*worker.Client, int64) { s.tried, s.err = false, nil }
+
+func (s *single) Next(int64) worker.Step {
+	if s.tried {
+		return worker.Step{Action: worker.GiveUp}
+	}
+	s.tried = true
+	return worker.Step{Action: worker.Connect, Address: s.at, MaybeSelf: s.at.Path == ""}
+}
+
+func (*single) Resolved([]netip.Addr, error)         {}
+func (s *single) Failed(err error, _ int64)          { s.err = err }
+func (*single) ProxyHeader(b []byte) []byte          { return b }
+func (*single) Reached(int64) (*relay.Limits, error) { return nil, nil }
+func (s *single) Err() error                         { return s.err }
+func (*single) Close()                               {}
+
+// echo serves until the test ends, and returns where.
+func echo(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, ln, sockets.Echo)
+	return ln.Addr().String()
+}
+
+func (r *rig) dial(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.Dial(r.addr.Network(), r.addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(time.Minute))
+	return c
+}
+
+// hello sends a message over a connection of its own, and waits for it to come back.
+func (r *rig) hello() error {
+	c, err := net.Dial(r.addr.Network(), r.addr.String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return chat(c)
+}
+
+// chat sends a message, and waits for it to come back.
+func chat(c net.Conn) error {
+	if _, err := c.Write([]byte("hello")); err != nil {
+		return err
+	}
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != "hello" {
+		return fmt.Errorf("got %q, %w", got, err)
+	}
+	return nil
+}
+
+func talk(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := chat(c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until what is so.
+func eventually(t *testing.T, what func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !what(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not come about")
+		}
+	}
+}
+
+// Connections that live long are spread over the loops, however they come.
+func TestBalance(t *testing.T) {
+	for _, c := range []struct{ clients, most int64 }{{8, 6}, {64, 38}} {
+		for name, together := range map[string]bool{"one by one": false, "together": true} {
+			r := newRig(t, nil)
+			if !together {
+				r.serve(t)
+			}
+			var conns []net.Conn
+			for range c.clients {
+				conns = append(conns, r.dial(t))
+				if !together {
+					talk(t, conns[len(conns)-1])
+				}
+			}
+			if together {
+				r.serve(t)
+			}
+			for _, conn := range conns {
+				talk(t, conn)
+			}
+			sum := r.Summary()
+			for i, l := range sum.Loops {
+				if l.Active > c.most {
+					t.Errorf("%s: loop %d has %d of %d clients: %+v", name, i, l.Active, c.clients, sum.Loops)
+				}
+			}
+			if sum.Active != c.clients || sum.Accepted != c.clients {
+				t.Errorf("%s: %d clients of %d are active, %d accepted", name, sum.Active, c.clients, sum.Accepted)
+			}
+		}
+	}
+}
+
+// A client that gets no descriptor for its target waits, is tried again, and is
+// reset in time; meanwhile nobody else is accepted.
+func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
+	var clock, tries atomic.Int64
+	clock.Store(1)
+	r := newRig(t, func(c *worker.Config) { c.Now, c.Loops = clock.Load, 1 })
+	r.SetControl(func() error { tries.Add(1); return syscall.EMFILE })
+	r.serve(t)
+	first := r.dial(t)
+	eventually(t, func() bool { return tries.Load() >= 2 }) // the second with the spare
+	second := r.dial(t)
+	for passed := time.Duration(0); passed < 5*time.Second; passed += 100 * time.Millisecond {
+		before := tries.Load()
+		clock.Add(int64(100 * time.Millisecond))
+		r.Wake()
+		eventually(t, func() bool { return tries.Load() > before })
+	}
+	if n := len(r.causes()); n != 0 {
+		t.Fatalf("refused after less than five seconds: %v", r.causes())
+	}
+	if got := r.Summary(); got.Accepted != 1 {
+		t.Errorf("%d clients are accepted while one lacks a descriptor", got.Accepted)
+	}
+	r.SetControlNow(func() error {
+		if tries.Add(1); len(r.causes()) == 0 {
+			return syscall.EMFILE
+		}
+		return nil
+	})
+	clock.Add(int64(200 * time.Millisecond))
+	r.Wake()
+	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the client gets %v, want a reset", err)
+	}
+	eventually(t, func() bool { return len(r.causes()) > 0 }) // it is told right after
+	if causes := r.causes(); len(causes) != 1 || !worker.LacksDescriptor(causes[0]) {
+		t.Errorf("refused for %v", causes)
+	}
+	talk(t, second)
+	if r.trims.Load() == 0 {
+		t.Error("nothing was asked to give descriptors back")
+	}
+}
+
+// Whatever comes at the limit is served, in its turn, and nobody is forgotten.
+func TestChurnAtTheLimit(t *testing.T) {
+	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 2 })
+	r.serve(t)
+	const clients, turns = 16, 25
+	var work sync.WaitGroup
+	for range clients {
+		work.Go(func() {
+			for range turns {
+				if err := r.hello(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	eventually(t, func() bool { return r.Active() == 0 })
+	if sum := r.Summary(); sum.Accepted != clients*turns || sum.Refused != 0 || sum.Active != 0 {
+		t.Errorf("the summary is %+v", sum)
+	}
+	eventually(t, func() bool {
+		w := r.witness
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.full) > 0 && !w.full[len(w.full)-1]
+	})
+}
+
+// A drain ends when the last client has left, and closes every listener once.
+func TestDrain(t *testing.T) {
+	r := newRig(t, nil)
+	c := r.dial(t)
+	go func() { r.served <- r.Serve() }()
+	talk(t, c)
+	r.Drain()
+	eventually(t, func() bool { return r.closed.Load() == 1 })
+	talk(t, c)
+	if len(r.served) != 0 {
+		t.Error("it ended before its last client")
+	}
+	c.Close()
+	if err := <-r.served; err != nil || r.closed.Load() != 1 {
+		t.Errorf("%v, closed %d times", err, r.closed.Load())
+	}
+	if sum := r.Summary(); sum.Accepted != 1 || sum.Active != 0 || sum.Totals.ClientToEndpoint.Copied != 10 {
+		t.Errorf("the summary after the end is %+v", sum)
+	}
+}
+
+// Wherever clients are when it ends, between the listener and their end, it ends, and
+// nobody is left behind.
+func TestEndInTheMiddle(t *testing.T) {
+	for i := range 12 {
+		r := newRig(t, func(c *worker.Config) { c.MaxConnections = 3 + i*8 })
+		served := make(chan error, 1)
+		go func() { served <- r.Serve() }()
+		var work sync.WaitGroup
+		var talked atomic.Int64
+		for range 24 {
+			work.Go(func() {
+				for r.hello() == nil {
+					talked.Add(1)
+				}
+			})
+		}
+		eventually(t, func() bool { return talked.Load() > 100 })
+		var asking sync.WaitGroup
+		asking.Go(func() { _ = r.Summary() })
+		if i%2 == 0 {
+			r.Drain()
+		}
+		if i%2 != 0 || i%3 == 0 {
+			r.Cut(errors.New("enough"))
+		}
+		work.Wait()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		asking.Wait()
+		if sum := r.Summary(); sum.Active != 0 || r.Active() != 0 {
+			t.Errorf("somebody is left: %+v", sum)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package rollback
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// lookEvery is how often the counter of a bound is looked at, or ten times in the
+// time for confirmation if that is more often; tryAgain is how long after a rollback
+// that failed the next one is tried.
+const (
+	lookEvery = 250 * time.Millisecond
+	tryAgain  = 5 * time.Second
+)
+
+// MinConfirm and MaxConfirm bound the time for which a change may wait to be confirmed: less
+// than MinConfirm is too short for any command.
+const (
+	MinConfirm = time.Second
+	MaxConfirm = 24 * time.Hour
+)
+
+// CheckConfirm returns an error that wraps [ErrOptions] if no change can wait for so long to be
+// confirmed.
+func CheckConfirm(d time.Duration) error {
+	if d < MinConfirm || d > MaxConfirm {
+		return fmt.Errorf("%w: confirm %v: write a time from 1s to 24h, such as 2m", ErrOptions, d)
+	}
+	return nil
+}
+
+// A pending change waits to be confirmed.
+type pending struct {
+	window time.Duration
+	bound  *Bound // nil: none
+	over   chan struct{}
+
+	// Written before others know of it.
+	until time.Time
+	count func() int64 // of the bound's counter
+	base  int64        // its value at the change
+
+	failed bool // to be rolled back. Belongs to the holder of the turn
+}
+
+// newPending returns nil for options without conditions.
+func (k *Keeper[T]) newPending(o Options) (*pending, error) {
+	switch {
+	case o.Confirm == 0 && o.RollbackIf != "":
+		return nil, fmt.Errorf("%w: rollback-if needs confirm, for how long the counter is watched: write for example 2m", ErrOptions)
+	case o.Confirm == 0:
+		return nil, nil
+	}
+	if err := CheckConfirm(o.Confirm); err != nil {
+		return nil, err
+	}
+	p := &pending{window: o.Confirm, over: make(chan struct{})}
+	if o.RollbackIf == "" {
+		return p, nil
+	}
+	b, err := ParseBound(o.RollbackIf)
+	if err != nil {
+		return nil, err
+	}
+	p.bound = &b
+	return p, k.knows(b.Counter)
+}
+
+// knows returns an error if there is no such counter.
+func (k *Keeper[T]) knows(counter string) error {
+	if k.cfg.Counter != nil {
+		if _, known := k.cfg.Counter(counter); known {
+			return nil
+		}
+	}
+	if k.cfg.Counters == nil {
+		return fmt.Errorf("%w: rollback-if: there is no counter %q", ErrOptions, counter)
+	}
+	return fmt.Errorf("%w: rollback-if: there is no counter %q: write one of %s", ErrOptions, counter, strings.Join(k.cfg.Counters(), ", "))
+}
+
+// begin notes where the counter begins.
+func (p *pending) begin(counter func(string) (int64, bool)) {
+	if p == nil || p.bound == nil {
+		return
+	}
+	p.count = func() int64 {
+		n, _ := counter(p.bound.Counter)
+		return n
+	}
+	p.base = p.count()
+}
+
+// increase returns by how much the counter has risen.
+func (p *pending) increase() int64 {
+	if p.count == nil {
+		return 0
+	}
+	return p.count() - p.base
+}
+
+// verdict says why the change is to be taken back; "" if it is not.
+func (p *pending) verdict() string {
+	if n := p.increase(); p.bound != nil && n > p.bound.Most {
+		return fmt.Sprintf("%s rose by %d, the bound is %s", p.bound.Counter, n, p.bound)
+	}
+	if !time.Now().Before(p.until) {
+		return fmt.Sprintf("nobody confirmed it within %v", p.window)
+	}
+	return ""
+}
+
+func (p *pending) describe(number int) *Waiting {
+	w := &Waiting{Generation: number, Until: p.until, Increase: p.increase()}
+	if p.bound != nil {
+		w.RollbackIf = p.bound.String()
+	}
+	return w
+}
+
+// watch takes a change back if it must be.
+func (k *Keeper[T]) watch(p *pending) {
+	end := time.NewTimer(time.Until(p.until))
+	defer end.Stop()
+	look := time.NewTicker(min(lookEvery, max(p.window/10, time.Millisecond)))
+	defer look.Stop()
+	for {
+		select {
+		case <-p.over:
+			return
+		case <-k.ending.Done():
+			return
+		case <-end.C:
+		case <-look.C:
+		}
+		if why := p.verdict(); why != "" {
+			if !k.takeBack(p, why) {
+				return
+			}
+			end.Stop() // it may have come together with a look
+			look.Reset(tryAgain)
+		}
+	}
+}
+
+// takeBack rolls a change back, unless that was decided meanwhile. It reports whether it
+// failed and is to be tried again.
+func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
+	if k.take(k.ending) != nil {
+		return false
+	}
+	defer k.give()
+	if k.pending != p {
+		return false
+	}
+	return k.revert("itself", why) != nil
+}
+
+// Confirm confirms the pending change. Number is that of its generation, so that a late
+// confirmation is not applied to another change; 0 is any. A change that must not stay,
+// because the bound is passed or its time is over, is rolled back instead, which is an error;
+// one whose rollback has failed may be confirmed. The error may wrap [ErrNothing], [ErrLate]
+// or [ErrClosed].
+func (k *Keeper[T]) Confirm(ctx context.Context, number int, by string) (int, error) {
+	if err := k.take(ctx); err != nil {
+		return k.Status().Current, err
+	}
+	defer k.give()
+	p := k.pending
+	if p == nil {
+		return k.current.number, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.number, k.finalStatus())
+	}
+	if number != 0 && number != k.current.number {
+		return k.current.number, fmt.Errorf("%w to confirm generation %d: it is generation %d that waits to be confirmed", ErrLate, number, k.current.number)
+	}
+	if why := p.verdict(); why != "" && !p.failed {
+		if err := k.revert("itself", why); err != nil {
+			return k.current.number, err
+		}
+		return k.current.number, fmt.Errorf("%w, it was rolled back: %s", ErrLate, why)
+	}
+	k.mu.Lock()
+	k.pending = nil
+	k.mark(k.current.number, Current, "")
+	k.mu.Unlock()
+	close(p.over)
+	k.report(Change{Event: Confirmed, Generation: k.current.number, By: by})
+	return k.current.number, nil
+}
+
+// finalStatus describes the state of the last generation if it is not in force.
+func (k *Keeper[T]) finalStatus() string {
+	if r := k.history[len(k.history)-1]; r.State == RolledBack {
+		return fmt.Sprintf(", %d was rolled back: %s", r.Generation, r.Why)
+	}
+	return ""
+}
+
+// Rollback returns to the previous generation, whether or not the current one waits to be
+// confirmed, and returns its number. There is one to return to after a change, and none
+// after a rollback. The error is that of Config.Apply, or wraps [ErrNothing] or [ErrClosed].
+func (k *Keeper[T]) Rollback(ctx context.Context, by string) (int, error) {
+	if err := k.take(ctx); err != nil {
+		return k.Status().Current, err
+	}
+	defer k.give()
+	if k.previous == nil {
+		return k.current.number, fmt.Errorf("%w to return to: generation %d is in force, and none before it is kept", ErrNothing, k.current.number)
+	}
+	err := k.revert(by, "asked for")
+	return k.current.number, err
+}
+
+// revert returns to the previous generation. One that waits goes on waiting if that fails,
+// so that it is tried again. The turn is held.
+func (k *Keeper[T]) revert(by, why string) error {
+	from, to := k.current.number, *k.previous
+	if err := k.cfg.Apply(k.ending, to.state); err != nil {
+		err = fmt.Errorf("rollback to generation %d: %w", to.number, err)
+		k.mu.Lock()
+		if k.pending != nil {
+			k.pending.failed = true
+			k.mark(from, Pending, fmt.Sprintf("%s; %v", why, err))
+		}
+		k.mu.Unlock()
+		k.report(Change{Event: RollbackFailed, Generation: from, By: by, Why: why, Err: err})
+		return err
+	}
+	k.mu.Lock()
+	p := k.pending
+	k.current, k.previous, k.pending = to, nil, nil
+	k.mark(from, RolledBack, why)
+	k.mark(to.number, Current, "")
+	k.mu.Unlock()
+	if p != nil {
+		close(p.over)
+	}
+	k.report(Change{Event: TakenBack, Generation: from, By: by, Why: why})
+	return nil
+}

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/health"
+)
+
+// Rounds are answersEvery apart, or answer_within if that is shorter, but at least answersOften;
+// up to answersRarely while there is nothing to judge; and so far apart that the loops spend no
+// more than one part in answersShare of their time on them.
+const (
+	answersEvery  = 500 * time.Millisecond
+	answersOften  = 50 * time.Millisecond
+	answersRarely = 2 * time.Second
+	answersShare  = 50
+)
+
+// watchAnswers judges endpoints by how they answer, until stop.
+func (s *Server) watchAnswers(stop <-chan struct{}) {
+	wait, last := answersEvery, s.now()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-timer.C:
+		}
+		spent := s.group.Watch()
+		now := s.now()
+		late := time.Duration(now-last) > 2*wait+answersEvery
+		every, busy := s.answersRound(now, late)
+		if wait = min(2*wait, answersRarely); busy {
+			wait = every
+		}
+		wait, last = max(wait, answersShare*spent), now
+		timer.Reset(wait)
+	}
+}
+
+// answersRound judges all endpoints once. It returns the time until the next round if that is
+// busy, and whether it is: whether there is anything to judge.
+func (s *Server) answersRound(now int64, late bool) (every time.Duration, busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	every = answersEvery
+	for _, u := range s.upstreams {
+		cfg := &health.UnansweredConfig{BySource: bySource(u.cfg)}
+		if o := u.cfg.OutlierDetection; o != nil {
+			cfg.After, cfg.Within = o.Unanswered, o.AnswerWithin
+		}
+		if cfg.Within > 0 {
+			every = max(min(every, cfg.Within), answersOften)
+		}
+		u.watched = u.watched[:0]
+		for _, m := range u.order {
+			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.monitor, Probe: m.endOf(u)})
+		}
+		busy = u.answers.Round(now, cfg, u.watched, late) || busy
+	}
+	return every, busy
+}
+
+// An ending is a [health.Prober] that finds out whether an endpoint closes a connection.
+type ending struct {
+	spec   discovery.Endpoint
+	proxy  int        // version of the PROXY header; 0: none
+	source netip.Addr // local address, if valid
+}
+
+// endOf returns the member's.
+func (m *member) endOf(u *upstream) *ending {
+	if is := m.ending; is != nil && is.proxy == u.cfg.SendProxy && is.source == u.cfg.SourceAddress {
+		return is
+	}
+	m.ending = &ending{spec: m.spec, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress}
+	return m.ending
+}
+
+// Probe implements [health.Prober].
+func (e *ending) Probe(ctx context.Context) error {
+	cfg := &health.ProbeConfig{Address: e.spec.Address, End: true}
+	if e.proxy > 0 {
+		cfg.Preface = ownHeader(e.proxy)
+	}
+	if e.source.IsValid() {
+		d := &net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.source, 0))}
+		cfg.Dial = d.DialContext
+	}
+	p, err := health.NewProbe(cfg)
+	if err != nil {
+		return err
+	}
+	return p.Probe(ctx)
+}
+
+// answersStatus fills in the counts of answers.
+func (s *Server) answersStatus(st *admin.Endpoint, a *health.Answers) {
+	if now, silent := a.Silence(); silent {
+		st.Silence = &admin.Silence{Since: s.wall(now.Since), Clients: now.Clients, Usual: now.Usual, Proof: now.Proof}
+	}
+	clients, longest := a.Unanswered()
+	st.Unanswered, st.UnansweredMs = clients, longest.Milliseconds()
+	if took, part := a.Within(maxAnswers); part > 0 {
+		st.Answers = &admin.Answers{Percent: part, WithinUs: took.Microseconds(), Judged: a.Known()}
+	}
+}
+
+// maxAnswers is the part of the answers for which the status shows the time, in percent.
+const maxAnswers = 99

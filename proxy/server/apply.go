@@ -1,0 +1,212 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/rollback"
+)
+
+// errClosing is the error of a change while the process is about to end.
+var errClosing = fmt.Errorf("%w: it drains, and nothing is changed any more", rollback.ErrClosed)
+
+// change is a configuration that is being prepared: nothing that runs depends on it yet.
+type change struct {
+	cfg        *config.Config
+	unchanged  *unchanged
+	upstreams  map[string]*nextUpstream
+	listeners  map[string]*nextListener
+	binds      map[string]*listenSocket
+	kept       map[*listenSocket]bool // of the sockets in force; nil until it is asked for
+	reusePort  []*listenSocket        // of those that it gives up; other processes may have their address for now
+	successors []*listenSocket        // those that are bound beside them, and do not listen before all is prepared
+	inside     *inside                // of the configuration before; nil until it is asked for
+	undo       []func()               // undoes the preparation
+	commits    []func()               // changes of parts that stay, once nothing can fail
+}
+
+// Apply brings a configuration into force: all of it, or nothing and an error. Parts that the
+// configuration in force has as well are left alone.
+func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return errClosing
+	}
+	began := time.Now()
+	n := &change{
+		cfg: cfg, unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
+		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(map[string]*listenSocket, len(s.binds)),
+	}
+	if err := s.prepare(ctx, n); err != nil {
+		for i := len(n.undo) - 1; i >= 0; i-- {
+			n.undo[i]()
+		}
+		return err
+	}
+	prepared, first := time.Now(), s.cfg == nil
+	s.swap(n)
+	swapped := time.Now()
+	s.settle(n)
+	if !first {
+		s.changes = admin.Changes{
+			Made: s.changes.Made + 1, PreparedUs: prepared.Sub(began).Microseconds(), SwappedUs: swapped.Sub(prepared).Microseconds(),
+		}
+	}
+	return nil
+}
+
+// prepare makes everything that can fail, and everything that takes its time.
+func (s *Server) prepare(ctx context.Context, n *change) error {
+	var errs []error
+	for _, u := range n.cfg.Upstreams {
+		if err := s.prepareUpstream(n, u); err != nil {
+			errs = append(errs, fmt.Errorf("upstream %s: %w", u.Name, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, u := range n.upstreams {
+		if f := u.cfg.Fallback; u.now != u.old && f != nil && f.Upstream != "" {
+			u.now.view.SetFallback(n.view(f.Upstream))
+		}
+	}
+	for _, l := range n.cfg.Listeners {
+		if err := s.prepareListener(ctx, n, l); err != nil {
+			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return n.listen()
+}
+
+// swap brings the prepared change into force: new clients are served by it from then on. It
+// cannot fail.
+func (s *Server) swap(n *change) {
+	s.cfg = n.cfg
+	s.process.Set(float64(n.cfg.Limits.PerSecond), 0)
+	most := s.maxConnections(n.cfg)
+	s.group.SetMaxConnections(most)
+	s.tracked.Set(int64(max(most/holdShare, 1)))
+	for _, u := range n.upstreams {
+		s.swapUpstream(u)
+	}
+	changed := len(n.listeners) != len(s.listeners)
+	for _, l := range n.listeners {
+		changed = changed || l.listener != l.old
+	}
+	s.swapListeners(n)
+	if changed {
+		s.refreshView()
+	}
+	for _, u := range n.upstreams {
+		if u.now != u.old {
+			u.now.view.Enforce()
+		}
+	}
+}
+
+// settle follows the swap: removed parts are released, and new ones are monitored.
+func (s *Server) settle(n *change) {
+	if most := s.options.MaxConnections; n.cfg.Limits.Connections > int64(most) {
+		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", n.cfg.Limits.Connections, "allowed", most)
+	}
+	for _, l := range n.listeners {
+		if l.old != nil && l.old != l.listener {
+			l.old.close()
+		}
+	}
+	var gone []*member
+	for _, u := range n.upstreams {
+		s.settleUpstream(u)
+		if u.stock != nil {
+			gone = append(gone, u.stock.gone...)
+		}
+	}
+	for name, u := range s.upstreams {
+		if n.upstreams[name] == nil {
+			s.dropUpstream(u)
+		}
+	}
+	s.forget(gone)
+	s.reconsider()
+}
+
+// swapListeners has every socket serve by the new configuration.
+func (s *Server) swapListeners(n *change) {
+	gone := maps.Clone(s.binds)
+	for _, cfg := range n.cfg.Listeners {
+		l := n.listeners[cfg.Name]
+		s.commitListener(cfg.Name, l)
+		for _, key := range l.keys {
+			b := n.binds[key]
+			b.adapts = b.cfg == nil || optionsOf(b.cfg) != optionsOf(l.cfg)
+			b.owner, b.cfg, b.service = cfg.Name, l.cfg, l.service
+			b.state.Store(l.state)
+			if s.binds[key] == b {
+				delete(gone, key)
+			}
+		}
+	}
+	for _, cfg := range n.cfg.Listeners {
+		for _, key := range n.listeners[cfg.Name].keys {
+			s.serveBound(key, n.binds[key])
+		}
+	}
+	for _, change := range n.commits {
+		change()
+	}
+	s.clearReusePort(n) // while all of them are open
+	for _, key := range slices.Sorted(maps.Keys(gone)) {
+		if heirs := n.successorsOf(gone[key]); len(heirs) > 0 {
+			s.replaceBound(key, gone[key], heirs)
+		} else {
+			s.closeBound(key, gone[key])
+		}
+	}
+	for _, heir := range n.successors {
+		heir.overlapping = nil
+	}
+	for name, l := range s.listeners {
+		if n.listeners[name] == nil {
+			delete(s.listeners, name)
+			counts := l.listenerCounts // and not the listener
+			s.unnamed[name] = &counts
+			l.close()
+		}
+	}
+	maps.DeleteFunc(s.unnamed, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
+}
+
+// serveBound has a socket, which may be new, serve by the configuration that it has.
+func (s *Server) serveBound(key string, b *listenSocket) {
+	if s.binds[key] == b {
+		if b.adapts {
+			s.adapt(b)
+		}
+		b.listening.Replace(b.service)
+		return
+	}
+	listening, err := s.group.Listen(worker.Listener{
+		Name: b.owner, FD: b.fd, TCP: b.listener.TCP(), Backlog: 0, // a later change may make it longer
+		Local: b.listener.Local(), Service: b.service, Of: b,
+	})
+	if err != nil { // everything is about to end
+		s.logUnclosed(b, b.listener.Close())
+		return
+	}
+	s.binds[key], b.listening = b, listening
+	s.rejoin(key, b)
+	s.log.Info("listening", "listener", b.owner, "address", b.listener.Addr())
+	s.logOpaque(b)
+}

@@ -1,0 +1,102 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/server"
+)
+
+// A fleet is a configuration of many listeners, each with an upstream of its own.
+type fleet struct {
+	listeners, each int                    // endpoints
+	idle            int                    // seconds, of every listener
+	at              func(upstream int) int // the port of an upstream's endpoints
+}
+
+func (f fleet) text() string {
+	var b strings.Builder
+	b.WriteString("listeners:\n")
+	for i := range f.listeners {
+		fmt.Fprintf(&b, "  - {name: l%d, bind: \"127.0.0.1:0\", upstream: u%d, allow: [\"127.0.0.0/8\"], timeouts: {idle: %ds}, limits: {per_source_per_second: 1000}}\n",
+			i, i, f.idle)
+	}
+	b.WriteString("upstreams:\n")
+	for i := range f.listeners {
+		fmt.Fprintf(&b, "  - {name: u%d, on_removed: keep, health_check: {interval: 24h, fast_interval: 24h}, endpoints: [", i)
+		for n := i * f.each; n < (i+1)*f.each; n++ {
+			fmt.Fprintf(&b, "\"127.%d.%d.%d:%d\", ", 1+n>>14, n>>7&127, 1+n&127, f.at(i))
+		}
+		b.WriteString("]}\n")
+	}
+	return b.String()
+}
+
+func (f fleet) config(tb testing.TB) *config.Config {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "penstock.yaml")
+	if err := os.WriteFile(path, []byte(f.text()), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	cfg, problems := config.Load(path, os.LookupEnv)
+	if len(problems) > 0 {
+		tb.Fatal(problems[0])
+	}
+	return cfg
+}
+
+// BenchmarkApply: 1,000 listeners and 10,000 endpoints, from one configuration to the
+// other and back.
+func BenchmarkApply(b *testing.B) {
+	one := fleet{listeners: 1000, each: 10, idle: 1000, at: func(int) int { return 1000 }}
+	first := one.config(b)
+	for name, change := range map[string]func(*fleet){
+		"nothing":      func(*fleet) {},
+		"one-upstream": func(f *fleet) { f.at = func(u int) int { return 1000 + u/999 } },
+		"everything":   func(f *fleet) { f.at = func(int) int { return 2000 } },
+		"listeners":    func(f *fleet) { f.idle++ },
+	} {
+		b.Run(name, func(b *testing.B) {
+			other := one
+			change(&other)
+			next := []*config.Config{other.config(b), first}
+			s, stop := serving(b, first)
+			defer stop()
+			var prepared, swapped int64
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if err := s.Apply(context.Background(), next[i%2]); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				changes := s.Status().Changes
+				b.StartTimer()
+				prepared += changes.PreparedUs
+				swapped += changes.SwappedUs
+			}
+			b.ReportMetric(float64(prepared)/float64(b.N), "prepared-us/op")
+			b.ReportMetric(float64(swapped)/float64(b.N), "swapped-us/op")
+		})
+	}
+}
+
+// serving opens a load balancer and has it serve.
+func serving(tb testing.TB, cfg *config.Config) (s *server.Server, stop func()) {
+	tb.Helper()
+	s, err := server.Open(context.Background(), cfg, server.Options{Loops: 2, MaxConnections: 5000})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	return s, func() {
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,111 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// TestDrainOfAnEndpointAtOnce: where there is no time to drain, its sessions are cut.
+func TestDrainOfAnEndpointAtOnce(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 0}]`, named(t, "a")))
+	c := client(t, r.At("l"))
+	line(t, c)
+	if err := r.DrainEndpoint("u", "a", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestDrainOfAnEndpointTwice: the time of a drain that was taken back is not that of the
+// next one.
+func TestDrainOfAnEndpointTwice(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`, named(t, "a")))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
+	line(t, c)
+	change := func(drain bool) {
+		t.Helper()
+		if err := r.DrainEndpoint("u", "a", drain); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(true)
+	first := times.next(time.Hour)
+	change(false)
+	change(true)
+	second := times.next(time.Hour)
+	if first.over() {
+		t.Error("the time of the drain that was taken back ends something")
+	}
+	echoes(t, c, "draining")
+	second.over()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestUnhealthyEndpointsDrainTwice: nor is that of an endpoint that was well meanwhile.
+func TestUnhealthyEndpointsDrainTwice(t *testing.T) {
+	role := newRole(t, false)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
+		named(t, "a"), role.port))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
+	line(t, c)
+	fall := func() *alarm {
+		t.Helper()
+		role.well.Store(false)
+		return times.next(time.Hour)
+	}
+	heal := func() {
+		t.Helper()
+		role.well.Store(true)
+		r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+	}
+	first := fall()
+	heal()
+	fall()
+	first.over()
+	heal() // a check later, the first time would have cut it
+	last := fall()
+	echoes(t, c, "draining")
+	last.over()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+	r.Logs("level=INFO", "sessions cut", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint is unhealthy"`)
+}
+
+// TestRemovedEndpointsAreTold of, as long as they have sessions.
+func TestRemovedEndpointsAreTold(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: %s}], health_check: off}]`
+	r := start(t, fmt.Sprintf(text, a, "a"))
+	c := client(t, r.At("l"))
+	line(t, c)
+	r.Reload(fmt.Sprintf(text, b, "b"))
+	r.Reload(fmt.Sprintf(text, b, "b"))
+	if e := r.Endpoint("u", "a"); e.State != admin.Removed || e.Active != 1 {
+		t.Errorf("%+v, want it removed, with a session", e)
+	}
+	if u := r.Status().Upstreams[0]; u.Active != 1 {
+		t.Errorf("the upstream has %d sessions, want 1", u.Active)
+	}
+	c.Close()
+	r.Until("it is told of no more", func() bool { return len(r.Status().Upstreams[0].Endpoints) == 1 })
+}

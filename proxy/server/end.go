@@ -1,0 +1,145 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// drain waits until all sessions have ended, or cuts them.
+func (s *Server) drain(served <-chan error) error {
+	timeout := s.options.DrainTimeout
+	s.beginDrain(timeout)
+	s.log.Info("draining", "active", s.group.Active(), "drain_timeout", timeout.String())
+	spread := worker.NewSpread(timeout)
+	var step <-chan struct{}
+	if timeout > 0 {
+		step = s.wait(spread.First)
+	}
+	for n, look := 0, s.wait(drainLook); ; {
+		select {
+		case err := <-served:
+			s.log.Info("drained")
+			return err
+		case <-s.cut.Done():
+			return <-served
+		case <-look:
+			s.logWaiting()
+			look = s.wait(drainLook)
+		case <-step:
+			s.cutSome(spread, n)
+			if n++; n == spread.Steps {
+				return <-served
+			}
+			step = s.wait(spread.Every)
+		}
+	}
+}
+
+// beginDrain stops accepting, after the clients in the queues.
+func (s *Server) beginDrain(timeout time.Duration) {
+	s.mu.Lock()
+	s.closing = true
+	if timeout > 0 {
+		s.drainEnds = time.Now().Add(timeout)
+	}
+	for _, b := range s.binds {
+		s.logUnclosed(b, b.listener.Unlink()) // no client finds it any more, before its queue is emptied
+	}
+	s.mu.Unlock()
+	s.group.Drain()
+	s.full.Stop()
+	s.outOfDescriptors.Stop()
+}
+
+// wait returns a channel that is written to after a time.
+func (s *Server) wait(d time.Duration) <-chan struct{} {
+	over := make(chan struct{}, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after(d, func() { over <- struct{}{} })
+	return over
+}
+
+// cutSome cuts some of the sessions that are left, all of them in the last step.
+func (s *Server) cutSome(spread worker.Spread, step int) {
+	if step == 0 {
+		s.beginCut()
+		s.log.Warn("drain timeout", "active", s.group.Active(), "resets_within", (time.Duration(spread.Steps-1) * spread.Every).String())
+	}
+	if step == spread.Steps-1 {
+		s.Cut()
+		return
+	}
+	s.group.CutMatching(func(*worker.Listening, worker.Binding) bool { return spread.Cuts(step) }, errCut)
+}
+
+// beginCut notes how many sessions had been cut before any was for the end.
+func (s *Server) beginCut() {
+	canceled := s.group.Summary().Canceled
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.cutting {
+		s.cutting, s.cutBefore = true, canceled
+	}
+}
+
+// cutForTheEnd returns how many sessions were cut because everything is to end.
+func (s *Server) cutForTheEnd() int64 {
+	canceled := s.group.Summary().Canceled
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.cutting {
+		return 0
+	}
+	return canceled - s.cutBefore
+}
+
+// Cut ends a Serve at once: listeners are closed, and all sessions are reset.
+func (s *Server) Cut() {
+	s.beginCut()
+	s.mu.Lock()
+	s.closing = true
+	s.cutNow()
+	s.mu.Unlock()
+	s.group.Cut(errCut)
+}
+
+var errCut = errors.New("the process ends")
+
+const (
+	// drainLook is how often the log names the sessions that a drain waits for.
+	drainLook = 10 * time.Second
+	// drainPlaces is of how many listeners and upstreams it is; the others are counted.
+	drainPlaces = 10
+)
+
+// logWaiting logs the sessions that a drain waits for.
+func (s *Server) logWaiting() {
+	census := s.group.ClientCounts(s.cut)
+	places := slices.SortedFunc(maps.Keys(census), func(a, b worker.CountKey) int {
+		return cmp.Or(cmp.Compare(census[b].Clients, census[a].Clients), cmp.Compare(a.Listener, b.Listener), cmp.Compare(a.Upstream, b.Upstream))
+	})
+	s.mu.Lock()
+	var until []any // nothing, for a drain that may take any time
+	if !s.drainEnds.IsZero() {
+		until = []any{"until", s.drainEnds.Format(time.RFC3339)}
+	}
+	s.mu.Unlock()
+	for _, at := range places[:min(len(places), drainPlaces)] {
+		s.log.Info("drain waits for sessions", append([]any{
+			"listener", at.Listener, "upstream", at.Upstream, "sessions", census[at].Clients, "oldest", census[at].Oldest.Round(time.Millisecond).String(),
+		}, until...)...)
+	}
+	if more := places[min(len(places), drainPlaces):]; len(more) > 0 {
+		n := 0
+		for _, at := range more {
+			n += census[at].Clients
+		}
+		s.log.Info("drain waits for further sessions", append([]any{"listeners_and_upstreams", len(more), "sessions", n}, until...)...)
+	}
+}

@@ -1,0 +1,33 @@
+package server_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+)
+
+// TestEndedSessionsAreNamed in the log where that is wanted: where they came in, and where
+// they went, those of TLS too.
+func TestEndedSessionsAreNamed(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	a := named(t, "a")
+	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: "127.0.0.1:0", upstream: u}
+  - {name: s, bind: "127.0.0.1:0", upstream: u, tls: {certificates: [{cert: c.pem, key: c.key}]}}
+upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: off}]`, a), "c.pem", cert, "c.key", key)}
+	c := client(t, r.At("l"))
+	line(t, c)
+	c.Close()
+	r.Logs("session ended", "listener=l", "upstream=u", "name=e", "endpoint="+a, "client="+c.LocalAddr().String())
+	secure, _, err := shake(t, r.At("s"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure.Close()
+	r.Logs("session ended", "listener=s", "upstream=u", "name=e", "endpoint="+a)
+}

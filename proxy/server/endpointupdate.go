@@ -1,0 +1,235 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// An endpointUpdate is the next members of an upstream. The monitors of the new ones exist
+// before any client can get to them; checks begin once they are in use.
+type endpointUpdate struct {
+	cfg     *config.Upstream      // that they are looked after by
+	breaker *health.BreakerConfig // of each of them, by that; nil: they have none
+	changes monitorChanges        // for those that the upstream has already
+	members map[string]*member
+	order   []*member
+	set     *lb.Set
+	kept    int       // how many of order the upstream has
+	gone    []*member // that the upstream has, and will not have
+
+	reactivated []reactivation // members that the upstream had before
+
+	newMonitors []*health.Monitor // judges that are new
+	oldMonitors []*health.Monitor // monitors that are not needed any more
+	oldBreakers []*health.Breaker // breakers that are not needed any more
+	before      *lb.Set           // once it is in use: that of the stock before; nil: none
+}
+
+// newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
+// breakers, old the present members; it may be u, or nil. Changes by operators stay, as long
+// as the file is the same there. With an error the update is without invalid members.
+func (s *Server) newEndpointUpdate(u, old *upstream, cfg *config.Upstream, specs specs) (*endpointUpdate, error) {
+	st := &endpointUpdate{cfg: cfg, members: make(map[string]*member, specs.n), order: make([]*member, 0, specs.n)}
+	if b := cfg.CircuitBreaker; b != nil {
+		st.breaker = breakerConfig(b, false)
+	}
+	var set *lb.Set
+	if old != nil {
+		st.changes = changesOf(old.cfg, cfg)
+		set = old.view.Set()
+	}
+	var errs []error
+	for i := range specs.n {
+		of := specs.at(i)
+		id := of.Identity()
+		if st.members[id] != nil {
+			continue
+		}
+		m, err := s.memberOf(st, u, old, &of)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		st.members[id] = m
+		st.order = append(st.order, m)
+	}
+	st.set = u.newSet(cfg, st.order, set)
+	if old != nil {
+		st.gone = st.without(old.order)
+	}
+	return st, errors.Join(few(errs)...)
+}
+
+// few returns the first ones of errors, and one that counts the others.
+func few(errs []error) []error {
+	if more := len(errs) - maxNamed; more > 0 {
+		return append(errs[:maxNamed:maxNamed], fmt.Errorf("%d more endpoints cannot be used", more))
+	}
+	return errs
+}
+
+// without returns those of an upstream's members that the stock has not.
+func (st *endpointUpdate) without(order []*member) (gone []*member) {
+	switch st.kept {
+	case 0:
+		return order
+	case len(order):
+		return nil
+	}
+	for _, was := range order {
+		if m := st.members[was.spec.Identity()]; m == nil || m.endpoint != was.endpoint {
+			gone = append(gone, was)
+		}
+	}
+	return gone
+}
+
+// memberOf returns the member of a spec: the one that there is, if nothing about it
+// changes, or one that takes its place, or a new one.
+func (s *Server) memberOf(st *endpointUpdate, u, old *upstream, of *spec) (*member, error) {
+	var was *member
+	if old != nil {
+		was = old.members[of.Identity()]
+	}
+	if was == nil || was.spec.Address != of.Address {
+		if back := s.drainingMember(st.cfg.Name, of); back != nil {
+			return s.reuse(st, u, back, of), nil
+		}
+		return s.newMember(st, u, old != nil, of)
+	}
+	st.kept++
+	if was.spec == of.Endpoint && !st.changes.monitors() {
+		return was, nil
+	}
+	m := new(member)
+	*m = *was
+	if m.spec = of.Endpoint; was.spec.Weight != of.Weight {
+		m.set = nil
+	}
+	s.monitorEndpoint(st, u, m)
+	return m, nil
+}
+
+// newMember makes a member, its endpoint and its guards.
+func (s *Server) newMember(st *endpointUpdate, u *upstream, added bool, of *spec) (*member, error) {
+	id, addr := of.Identity(), of.address
+	if addr.Network == "" {
+		var err error
+		if addr, err = sockopt.Parse(of.Address); err != nil {
+			return nil, fmt.Errorf("endpoint %s: %w", id, err)
+		}
+	}
+	e, _, err := u.up.Endpoint(id, addr, lb.EndpointConfig{ID: id, Weight: of.Weight, Connections: of.Connections, Now: s.now})
+	if err != nil {
+		return nil, err
+	}
+	m := &member{spec: of.Endpoint, endpoint: e}
+	s.monitorEndpoint(st, u, m)
+	e.SetMonitor(m.monitor)
+	e.SetBreaker(m.breaker)
+	if added {
+		e.Added()
+	}
+	return m, nil
+}
+
+// monitorEndpoint gives a member the guards that it is to have and has not, and takes away those that
+// it is not to have. Its endpoint has them by newMember, or by use.
+func (s *Server) monitorEndpoint(st *endpointUpdate, u *upstream, m *member) {
+	subject := ""
+	if u.outlier != nil && m.monitor == nil || st.breaker != nil && m.breaker == nil {
+		subject = subjectOf(st.cfg, m)
+	}
+	switch {
+	case u.outlier == nil && m.monitor != nil:
+		st.oldMonitors, m.monitor = append(st.oldMonitors, m.monitor), nil
+	case u.outlier != nil && m.monitor == nil:
+		if st.newMonitors == nil {
+			st.newMonitors = make([]*health.Monitor, 0, cap(st.order))
+		}
+		m.monitor = u.outlier.NewMonitor(subject, m.endpoint)
+		st.newMonitors = append(st.newMonitors, m.monitor)
+	}
+	switch {
+	case st.breaker == nil && m.breaker != nil:
+		st.oldBreakers, m.breaker = append(st.oldBreakers, m.breaker), nil
+	case st.breaker != nil && m.breaker == nil:
+		m.breaker = health.NewBreaker(s.scheduler, subject, m.endpoint, st.breaker)
+	}
+}
+
+func subjectOf(cfg *config.Upstream, m *member) string {
+	return "endpoint " + cfg.Name + "/" + m.spec.Identity()
+}
+
+// abandon is the end of a stock that is not used in place of the members that there are.
+func (st *endpointUpdate) abandon(old *upstream) {
+	for id, m := range st.members {
+		if was := old.members[id]; was == nil || was.endpoint != m.endpoint {
+			old.up.Forget(m.endpoint)
+		}
+	}
+}
+
+// use has an upstream's clients sent to the members of a stock. Its guards have their
+// configuration already.
+func (u *upstream) use(st *endpointUpdate) {
+	if len(st.newMonitors) > 0 {
+		u.outlier.Join(st.newMonitors...)
+	}
+	if st.changes.monitors() {
+		st.reconfigureMonitors()
+	}
+	st.reactivate(u)
+	u.members, u.order = st.members, st.order
+	st.set.Attach()
+	st.before = u.view.SetEndpoints(st.set)
+}
+
+// reconfigureMonitors has those look after members that do by another configuration, as it says.
+func (st *endpointUpdate) reconfigureMonitors() {
+	for _, m := range st.order {
+		m.endpoint.SetMonitor(m.monitor)
+		m.endpoint.SetBreaker(m.breaker)
+		if st.changes.outlier && m.monitor != nil {
+			m.monitor.Configure()
+		}
+		if st.changes.breaker && m.breaker != nil {
+			m.breaker.Configure(st.breaker)
+		}
+	}
+	for _, judge := range st.oldMonitors {
+		judge.Remove()
+	}
+	for _, b := range st.oldBreakers {
+		b.Configure(&health.BreakerConfig{}) // it closes
+	}
+}
+
+// settleEndpointUpdate follows the use of an update: removed members are released, and the
+// present ones are checked.
+func (s *Server) settleEndpointUpdate(u *upstream, st *endpointUpdate) {
+	if st.before != nil {
+		st.before.Detach()
+	}
+	s.keepSessions(u, st)
+	if len(st.gone) > 0 {
+		u.leaving = stillThere(u.leaving)
+	}
+	for _, m := range st.gone {
+		m.endpoint.SetDraining(true)
+		s.dropMember(u, m)
+		if m.endpoint.Active() > 0 { // no other client gets there
+			u.leaving = append(u.leaving, m)
+			s.drainRemoved(u, m)
+		}
+	}
+	for _, m := range st.order {
+		s.watch(u.cfg, m, st.changes.check)
+	}
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"maps"
+	"weak"
+
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// Held is what the parts of a configuration in force are made of, each by its name.
+type Held struct {
+	Services map[string]*worker.Service
+	Views    map[string]*router.UpstreamSnapshot
+	Sets     map[string]*lb.Set
+}
+
+// Equal reports whether they are the same.
+func (h Held) Equal(o Held) bool {
+	return maps.Equal(h.Services, o.Services) && maps.Equal(h.Views, o.Views) && maps.Equal(h.Sets, o.Sets)
+}
+
+// Held returns it.
+func (s *Server) Held() Held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := Held{map[string]*worker.Service{}, map[string]*router.UpstreamSnapshot{}, map[string]*lb.Set{}}
+	for name, l := range s.listeners {
+		for _, key := range l.keys {
+			if b := s.binds[key]; b != nil {
+				h.Services[name] = b.listening.Service()
+			}
+		}
+	}
+	for name, u := range s.upstreams {
+		h.Views[name], h.Sets[name] = u.view, u.view.Set()
+	}
+	return h
+}
+
+// EndpointsOf returns the endpoints of an upstream.
+func (s *Server) EndpointsOf(upstream string) (list []weak.Pointer[router.Endpoint]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.upstreams[upstream].order {
+		list = append(list, weak.Make(m.endpoint))
+	}
+	return list
+}
+
+// Judged returns how many endpoints of an upstream are judged.
+func (s *Server) Judged(upstream string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, n := s.upstreams[upstream].outlier.Ejected()
+	return n
+}
+
+// Knows reports whether an upstream knows an endpoint at an address, though it may be no
+// member.
+func (s *Server) Knows(upstream, address string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	up := s.upstreams[upstream].up
+	e, made, err := up.Endpoint(address, sockopt.Address{Network: "tcp", Name: address}, lb.EndpointConfig{ID: address})
+	if made {
+		up.Forget(e)
+	}
+	return err == nil && !made
+}

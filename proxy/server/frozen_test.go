@@ -1,0 +1,252 @@
+package server_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/child"
+)
+
+// echoName is what the test binary is called by where it is a server that echoes.
+const echoName = "penstock-balancer-test-echo"
+
+func TestMain(m *testing.M) { child.Main(m, echoName, serveEcho) }
+
+// serveEcho prints its address, and echoes until its standard input ends. With an argument it
+// is mute: it reads all that comes, and never answers.
+func serveEcho(args []string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		l.Close()
+	}()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return nil
+		}
+		go func() {
+			defer c.Close()
+			if len(args) > 0 {
+				_, _ = io.Copy(io.Discard, c)
+				return
+			}
+			_, _ = io.Copy(c, c)
+		}()
+	}
+}
+
+// echoProcess is a server that is a process of its own, until the end of the test.
+func echoProcess(t *testing.T, args ...string) (address string, signal func(syscall.Signal)) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append([]string{echoName}, args...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	signal = func(s syscall.Signal) {
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() {
+		signal(syscall.SIGCONT)
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	address, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(address), signal
+}
+
+// A crowd is clients that ask, so many a second, until they are stopped. Those that are not
+// answered wait until then.
+type crowd struct {
+	dial     func() (net.Conn, error)
+	wait     time.Duration // for an answer; 0: until they are stopped
+	stop     chan struct{}
+	all      sync.WaitGroup
+	asked    atomic.Int64
+	answered atomic.Int64
+}
+
+// newCrowd is nobody yet.
+func newCrowd(t *testing.T, dial func() (net.Conn, error)) *crowd {
+	c := &crowd{dial: dial, stop: make(chan struct{})}
+	t.Cleanup(c.leave)
+	return c
+}
+
+// come has 25 clients come in a second that ask once.
+func (c *crowd) come() {
+	const perSecond = 25
+	c.all.Go(func() {
+		tick := time.NewTicker(time.Second / time.Duration(perSecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-c.stop:
+				return
+			case <-tick.C:
+				c.all.Go(func() { c.client(1, 0) })
+			}
+		}
+	})
+}
+
+// stay has 75 clients ask all the time, every three seconds, and nobody else come.
+func (c *crowd) stay() {
+	for range 75 {
+		c.all.Go(func() { c.client(1<<30, 3*time.Second) })
+	}
+}
+
+// client asks so many times, with a pause of up to twice the time between.
+func (c *crowd) client(times int, pause time.Duration) {
+	conn, err := c.dial()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-c.stop:
+			_ = conn.SetDeadline(time.Unix(1, 0))
+		case <-over:
+		}
+	}()
+	for range times {
+		c.asked.Add(1)
+		if c.wait > 0 {
+			_ = conn.SetDeadline(time.Now().Add(c.wait))
+		}
+		_, _ = io.WriteString(conn, "x")
+		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+			return
+		}
+		c.answered.Add(1)
+		if times > 1 {
+			select {
+			case <-c.stop:
+				return
+			case <-time.After(rand.N(2 * pause)):
+			}
+		}
+	}
+}
+
+// leave has all leave.
+func (c *crowd) leave() {
+	select {
+	case <-c.stop:
+	default:
+		close(c.stop)
+	}
+	c.all.Wait()
+}
+
+// TestFrozen: of three servers, with nothing configured but them, one is stopped (SIGSTOP),
+// for which its kernel goes on to accept. It is left out, the status says why, and everybody
+// who comes afterwards is answered; when it goes on it is back. All clients come once, or all
+// have come long before, or they speak TLS, which ends in the load balancer.
+func TestFrozen(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}
+	for name, load := range map[string]func(*crowd){"come": (*crowd).come, "stay": (*crowd).stay, "come with TLS": (*crowd).come} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if strings.Contains(name, "TLS") {
+				testFrozen(t, load, "tls: {certificates: [{cert: c.pem, key: c.key}]}, ", func(at string) (net.Conn, error) {
+					return tls.Dial("tcp", at, cfg)
+				}, "c.pem", cert, "c.key", key)
+				return
+			}
+			testFrozen(t, load, "", func(at string) (net.Conn, error) { return net.Dial("tcp", at) })
+		})
+	}
+}
+
+func testFrozen(t *testing.T, load func(*crowd), listener string, dial func(at string) (net.Conn, error), files ...string) {
+	var endpoints []string
+	var signal [3]func(syscall.Signal)
+	for i := range signal {
+		at, s := echoProcess(t)
+		signal[i] = s
+		endpoints = append(endpoints, fmt.Sprintf("{name: e%d, address: %q}", i, at))
+	}
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", %supstream: u}]
+upstreams: [{name: u, endpoints: [%s]}]`, listener, strings.Join(endpoints, ", ")), files...)
+	at := r.At("l")
+	c := newCrowd(t, func() (net.Conn, error) { return dial(at) })
+	load(c)
+	r.Until("it is known how they answer", func() bool {
+		for i := range signal {
+			if a := r.Endpoint("u", fmt.Sprint("e", i)).Answers; a == nil || !a.Judged {
+				return false
+			}
+		}
+		return true
+	})
+	signal[1](syscall.SIGSTOP)
+	stopped := time.Now()
+	state := func(want string) func() bool {
+		return func() bool { return string(r.Endpoint("u", "e1").State) == want }
+	}
+	r.Until("it is left out", state("ejected"))
+	t.Logf("left out after %v", time.Since(stopped).Round(time.Millisecond))
+	e := r.Endpoint("u", "e1")
+	if !strings.HasPrefix(e.Why, "unanswered: ") || !strings.Contains(e.Why, "its peers answer") || e.Unanswered < 8 || e.UnansweredMs < 1500 {
+		t.Errorf("%+v", e)
+	}
+	if !e.Until.IsZero() {
+		t.Errorf("until %v", e.Until)
+	}
+	asked, answered, lost := c.asked.Load(), c.answered.Load(), e.Active
+	r.Until("fifty more are answered", func() bool { return c.answered.Load() >= answered+50 })
+	if e := r.Endpoint("u", "e1"); e.Active > lost {
+		t.Errorf("%d more came to it", e.Active-lost)
+	}
+	signal[1](syscall.SIGCONT)
+	went := time.Now()
+	r.Until("it is back", state("up"))
+	t.Logf("of %d clients %d were not answered; back after %v", asked, lost, time.Since(went).Round(time.Millisecond))
+	r.Logs("msg=ejection", "state=returned", "it answers again")
+	c.leave()
+	for i := range signal {
+		if e := r.Endpoint("u", fmt.Sprint("e", i)); e.State != "up" || e.Failures > 0 {
+			t.Errorf("%+v", e)
+		}
+	}
+}

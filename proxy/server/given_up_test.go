@@ -1,0 +1,101 @@
+package server_test
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/heap"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+)
+
+// TestNothingIsKeptOfWhatIsGivenUp: sockets that a reload gives up take no memory any more, once
+// they have no sessions, and what served there neither.
+func TestNothingIsKeptOfWhatIsGivenUp(t *testing.T) {
+	const few, many = 80, 480 // more than those that are accepted from for a while
+	up, port := named(t, "a"), sockets.Port(t)
+	sources := `limits: {per_source: 5}`
+	for name, text := range map[string]func(i int, dir string) string{
+		"another port": func(i int, _ string) string {
+			return fmt.Sprintf(`listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, %s}, {name: l%d, bind: "127.0.0.1:0", upstream: u, %s}]
+upstreams: [{name: u, endpoints: [%q]}]`, sources, i, sources, up)
+		},
+		"a wider address": func(i int, _ string) string {
+			return fmt.Sprintf(`listeners: [{name: l, bind: "%s:%s", upstream: u, %s}]
+upstreams: [{name: u, endpoints: [%q]}]`, []string{"127.0.0.1", "0.0.0.0"}[i%2], port, sources, up)
+		},
+		"another path": func(i int, dir string) string {
+			return fmt.Sprintf(`listeners: [{name: l, bind: "unix:%s", upstream: u, %s}]
+upstreams: [{name: u, endpoints: [%q]}]`, filepath.Join(dir, fmt.Sprint(i)), sources, up)
+		},
+		"another service": func(i int, _ string) string {
+			return fmt.Sprintf(`listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, %s, timeouts: {idle: %ds}}]
+upstreams: [{name: u, endpoints: [%q]}]`, port, sources, 100+i, up)
+		},
+		"another upstream": func(i int, _ string) string {
+			return fmt.Sprintf(`listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u%d, %s}]
+upstreams: [{name: u%[2]d, balance: maglev, endpoints: [%[4]q]}]`, port, i, sources, up)
+		},
+		"all": func(i int, _ string) string {
+			return fmt.Sprintf(`listeners: [{name: l, bind: "127.0.0.1:0", upstream: u%d, %s}, {name: l%[1]d, bind: "127.0.0.1:0", upstream: u%[1]d, %[2]s}]
+upstreams: [{name: u%[1]d, balance: maglev, health_check: {}, outlier_detection: {}, circuit_breaker: {}, endpoints: [%[3]q]}]`, i, sources, up)
+		},
+		"another endpoint": func(i int, _ string) string {
+			return fmt.Sprintf(`listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, %s}]
+upstreams: [{name: u, endpoints: [{address: %q, name: e%d}]}]`, port, sources, up, i)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := &rig{loadbalancer.Setting{Level: slog.LevelError}.Start(t, text(0, dir))}
+			var first int
+			for i := 1; i <= many; i++ {
+				r.Reload(text(i, dir))
+				if i%10 == 0 && name != "another path" {
+					whose(t, r.At("l"))
+				}
+				if i == few {
+					first = heap.InUse()
+				}
+			}
+			grown := heap.InUse() - first
+			t.Logf("after %d reloads %d KiB, %d bytes for each more than after %d", many, (first+grown)>>10, grown/(many-few), few)
+			if grown > (many-few)*2500 { // an upstream has two timers for a while
+				t.Error("what was given up is kept")
+			}
+		})
+	}
+}
+
+// TestWhatIsGivenUpIsKeptForItsSessions, and no longer.
+func TestWhatIsGivenUpIsKeptForItsSessions(t *testing.T) {
+	up, port := named(t, "a"), sockets.Port(t)
+	text := func(bind string) string {
+		return fmt.Sprintf("listeners: [{name: l, bind: %q, upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", bind, up)
+	}
+	r := start(t, text("127.0.0.1:"+port))
+	nothing := func() bool { sockets, timers := r.Kept(); return sockets+timers == 0 }
+	r.SetAfter(func(d time.Duration, f func()) *time.Timer {
+		if d == 5*time.Second { // until a socket that was replaced is not accepted from any more
+			d = 0
+		}
+		return time.AfterFunc(d, f)
+	})
+	first := client(t, r.At("l"))
+	line(t, first)
+	r.Reload(text("0.0.0.0:" + port)) // the first one's sessions are the second one's
+	second := client(t, r.At("l"))
+	line(t, second)
+	r.Reload(text("127.0.0.1:0"))
+	if sockets, timers := r.Kept(); sockets != 2 || timers == 0 {
+		t.Errorf("%d sockets are kept, and %d timers", sockets, timers)
+	}
+	first.Close()
+	r.Until("one is kept", func() bool { sockets, _ := r.Kept(); return sockets == 1 })
+	echoes(t, second, "still")
+	second.Close()
+	r.Until("nothing is kept", nothing)
+}

@@ -1,0 +1,215 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// A role is what a server of checks says: over HTTP whether an endpoint is well.
+type role struct {
+	well atomic.Bool
+	port string
+}
+
+func newRole(t *testing.T, secure bool) *role {
+	t.Helper()
+	r := new(role)
+	r.well.Store(true)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path != "/primary" || q.Host != "db.test" || !r.well.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, "state: master\n")
+	}))
+	if secure {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	_, r.port, _ = net.SplitHostPort(s.Listener.Addr().String())
+	return r
+}
+
+// TestRoleChecks: an HTTP check of another port than the endpoint's, plain or in TLS,
+// decides who gets clients.
+func TestRoleChecks(t *testing.T) {
+	for tls, secure := range map[string]bool{"tls: false": false, "tls: true, sni: db.test": true} {
+		role := newRole(t, secure)
+		r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}]
+    queue: {hold: 0s}
+    health_check: {type: http, port: %s, %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
+			named(t, "a"), role.port, tls))
+		if got := whose(t, r.At("l")); got != "a" {
+			t.Error(got)
+		}
+		role.well.Store(false)
+		r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+		refused(t, r.At("l"))
+		role.well.Store(true)
+		r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+		whose(t, r.At("l"))
+		r.End()
+	}
+}
+
+// TestPanic: when too many are unhealthy, health is ignored.
+func TestPanic(t *testing.T) {
+	role := newRole(t, false)
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
+	role.well.Store(false)
+	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	refused(t, r.At("l"))
+	r.Reload(fmt.Sprintf(text, a, 0.5, role.port))
+	if got := whose(t, r.At("l")); got != "a" {
+		t.Error(got)
+	}
+	if !r.Status().Upstreams[0].Panic {
+		t.Error("the status does not say so")
+	}
+}
+
+// TestUnhealthyEndpointsDrain: sessions of an endpoint that failed last for the time to
+// drain, unless it is well again by then.
+func TestUnhealthyEndpointsDrain(t *testing.T) {
+	role := newRole(t, false)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
+		named(t, "a"), role.port))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
+	line(t, c)
+	role.well.Store(false)
+	first := times.next(time.Hour)
+	role.well.Store(true)
+	r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+	first.over()
+	role.well.Store(false)
+	second := times.next(time.Hour)
+	echoes(t, c, "it was well in time, and drains")
+	second.over()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestCircuitBreaker: an upstream whose connections fail is not tried until its time is
+// over, and is closed again by a trial.
+func TestCircuitBreaker(t *testing.T) {
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}}]`, port))
+	for range 5 {
+		refused(t, r.At("l"))
+	}
+	r.Until("it is open", func() bool { return r.Status().Upstreams[0].Breaker == "open" })
+	failures := r.Endpoint("u", "a").Failures
+	refused(t, r.At("l"))
+	if n := r.Endpoint("u", "a").Failures; n != failures {
+		t.Errorf("it was tried while its breaker was open")
+	}
+	if u, e := r.Status().Upstreams[0], r.Endpoint("u", "a"); u.Opened != 1 || e.Opened != 1 || e.Picked != failures || e.Total != 0 {
+		t.Errorf("%+v, want the breakers opened once, and %d picks", u, failures)
+	}
+	serverAt(t, port, "back")
+	r.Until("a trial succeeds", func() bool {
+		c, err := net.DialTimeout("tcp", r.At("l"), patience)
+		if err != nil {
+			return false // reset before it knew that it was connected
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		got, _ := sockets.ReadLine(c)
+		return got == "back"
+	})
+	r.Until("it is closed", func() bool {
+		served(r.At("l"))
+		return r.Status().Upstreams[0].Breaker == "closed"
+	})
+	for range 10 {
+		whose(t, r.At("l"))
+	}
+}
+
+// TestEjectionsWithheld: an endpoint that is not ejected because no more may be is told of.
+func TestEjectionsWithheld(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b, weight: 0}], health_check: off, circuit_breaker: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.4}}]`,
+		sockets.Refusing(t), named(t, "b")))
+	for range 3 {
+		refused(t, r.At("l"))
+	}
+	if u := r.Status().Upstreams[0]; u.EjectionsWithheld != 2 || u.Endpoints[0].State != "up" {
+		t.Errorf("%+v, want two ejections withheld", u)
+	}
+}
+
+// TestBreakerConnections: the upstream's sessions are bounded, and who comes then waits
+// or is refused.
+func TestBreakerConnections(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, endpoints: [%q], circuit_breaker: {connections: 1}, queue: {size: 0}}
+  - {name: v, endpoints: [%[1]q], circuit_breaker: {connections: 1}, queue: {size: 1}}`, named(t, "a")))
+	first, second := client(t, r.At("l")), client(t, r.At("m"))
+	line(t, first)
+	line(t, second)
+	refused(t, r.At("l"))
+	late := client(t, r.At("m"))
+	r.Until("it waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
+	second.Close()
+	line(t, late)
+}
+
+// TestDrainOfAnEndpoint: it gets nobody any more, what it has may stay for the time to
+// drain, and it may be taken back.
+func TestDrainOfAnEndpoint(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 1h}]`,
+		named(t, "a"), named(t, "b")))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
+	if got := line(t, c); got != "a" {
+		t.Fatal(got)
+	}
+	if err := r.DrainEndpoint("u", "a", true); err != nil {
+		t.Fatal(err)
+	}
+	if got := whose(t, r.At("l")); got != "b" {
+		t.Error(got)
+	}
+	echoes(t, c, "draining")
+	times.next(time.Hour).over()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+	if err := r.DrainEndpoint("u", "a", false); err != nil {
+		t.Fatal(err)
+	}
+	if got := whose(t, r.At("l")); got != "a" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,104 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// logEvery is how often, at most, a transition of an endpoint or an upstream is logged.
+const logEvery = 10 * time.Second
+
+// host is a Server as the loops see it.
+type host Server
+
+func (h *host) server() *Server { return (*Server)(h) }
+
+// Full implements [worker.Host].
+func (h *host) Full(full bool) {
+	s := h.server()
+	if !full {
+		s.full.End()
+		return
+	}
+	s.full.Begin(func() { s.log.Warn("limit of connections reached, further clients wait") })
+}
+
+// Paused implements [worker.Host]. A listener's own limits are no failure.
+func (h *host) Paused(l *worker.Listening, cause error, active, pauses int64) {
+	if errors.Is(cause, limit.ErrConnections) || errors.Is(cause, limit.ErrRate) {
+		return
+	}
+	s, b := h.server(), l.Of.(*listenSocket)
+	s.paused.Add(1)
+	closed := s.trim()
+	b.pauses.Begin(func() {
+		s.log.Warn("accepting paused", "address", b.listener.Addr(), "error", cause,
+			"active", active, "pauses", pauses, "pipes_closed", closed)
+	})
+	b.pauses.End() // unless it fails again, which it soon would
+}
+
+// Closed implements [worker.Host].
+func (h *host) Closed(l *worker.Listening) {
+	b := l.Of.(*listenSocket)
+	b.pauses.Stop()
+	h.server().logUnclosed(b, b.listener.Close())
+	close(b.closed)
+}
+
+// Left implements [worker.Host].
+func (h *host) Left(l *worker.Listening) { h.server().abandonSockets(l.Of.(*listenSocket)) }
+
+// Trim implements [worker.Host].
+func (h *host) Trim() int { return h.server().trim() }
+
+func (s *Server) trim() int {
+	if s.pipes == nil {
+		return 0
+	}
+	return s.pipes.Trim()
+}
+
+// LogSessions implements [worker.Host].
+func (h *host) LogSessions() bool { return h.log.Enabled(context.Background(), slog.LevelDebug) }
+
+// Refused implements [worker.Host].
+func (h *host) Refused(l *worker.Listening, client string, cause error) {
+	s := h.server()
+	s.listenerStateAt(l.Of.(*listenSocket), nil).Refused(cause)
+	if worker.LacksDescriptor(cause) {
+		s.outOfDescriptors.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
+		s.outOfDescriptors.End()
+	}
+	if h.LogSessions() {
+		s.log.Debug("connection refused", "listener", l.Name, "client", client, "error", cause)
+	}
+}
+
+// Ended implements [worker.Host].
+func (h *host) Ended(of *worker.Session, r relay.Result, err error) {
+	attrs := []any{
+		"listener", of.Listener, "upstream", of.Upstream, "client", of.Client, "endpoint", of.Endpoint, "name", of.EndpointName, "reason", r.Reason.String(), "duration", r.Duration.String(),
+		"client_to_endpoint", r.AToB.Bytes(), "endpoint_to_client", r.BToA.Bytes(),
+	}
+	if err != nil {
+		attrs = append(attrs, "error", err)
+	}
+	h.log.Debug("session ended", attrs...)
+}
+
+// logFiles logs a change of certificates, or its failure.
+func (s *Server) logFiles(c tlsterm.Change) {
+	if c.Err != nil {
+		s.log.Error("certificates not changed", "files", c.Paths, "error", c.Err)
+		return
+	}
+	s.log.Info("certificates changed", "files", c.Paths)
+}

@@ -1,0 +1,231 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// An inside is the addresses at which this process itself listens, those of a moment. An
+// endpoint at one of them may send clients round in a circle, of which one takes all
+// connections that there may be.
+type inside struct {
+	server *Server // its mu is held
+	ports  map[uint16][]arrival
+	paths  map[string]string // listeners by unix socket
+	local  func(netip.Addr) bool
+}
+
+// An arrival is an address of a listener; one that is unspecified is all of its family.
+type arrival struct {
+	ip       netip.Addr
+	listener string // "": the admin interface
+}
+
+func (s *Server) newInside() *inside {
+	in := &inside{server: s, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: sockopt.Local()}
+	for _, b := range s.binds {
+		if !b.listener.TCP() {
+			in.paths[place(b.listener.Addr())] = b.owner
+		}
+		for _, at := range b.listener.Own() {
+			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{at.Addr().Unmap(), b.owner})
+		}
+	}
+	if a := s.cfg.Admin; a != nil {
+		in.addAdmin(a.Bind.Address)
+	}
+	return in
+}
+
+func (in *inside) addAdmin(at sockopt.Address) {
+	if at.Network == "unix" {
+		in.paths[place(sockopt.Address{Network: at.Network, Name: at.Name}.String())] = ""
+		return
+	}
+	host, port, ok := hostPort(at.Name)
+	if !ok {
+		return
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil { // a name of the loopback, of whichever family
+		ip = netip.IPv4Unspecified()
+	}
+	in.ports[port] = append(in.ports[port], arrival{ip.Unmap(), ""})
+}
+
+// hostPort splits the name of an address of TCP; a port that is a service's name is none.
+func hostPort(name string) (host string, port uint16, ok bool) {
+	host, text, err := net.SplitHostPort(name)
+	n, bad := strconv.ParseUint(text, 10, 16)
+	return host, uint16(n), err == nil && bad == nil
+}
+
+// listens returns the listener at an address. Names other than localhost have none: they are
+// resolved when a client comes.
+func (in *inside) listens(address string) (listener string, ok bool) {
+	at, err := sockopt.Parse(address)
+	if err != nil {
+		return "", false
+	}
+	if at.Network == "unix" {
+		listener, ok = in.paths[place(at.String())]
+		return listener, ok
+	}
+	host, port, ok := hostPort(at.Name)
+	if !ok {
+		return "", false
+	}
+	ip, err := netip.ParseAddr(host)
+	if sockopt.Localhost(host) {
+		ip, err = netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	if err != nil {
+		return "", false
+	}
+	ip = ip.Unmap().WithZone("")
+	for _, a := range in.ports[port] {
+		if a.ip == ip || a.ip.IsUnspecified() && in.local(ip) || ip.IsUnspecified() && a.ip.IsLoopback() {
+			return a.listener, true
+		}
+	}
+	return "", false
+}
+
+// place is the same for the same unix socket, however its path is written: with links and
+// relative parts, as far as they are there now.
+func place(address string) string {
+	path, ok := strings.CutPrefix(address, "unix:")
+	if !ok || strings.HasPrefix(path, "@") {
+		return address
+	}
+	path, _, _ = strings.Cut(path, "?")
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return address
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return "unix:" + path
+}
+
+// refuse returns why an address cannot be an endpoint of an upstream; "": it can. That other
+// listeners are endpoints is allowed where none of them leads back to the upstream, by whichever
+// route.
+func (in *inside) refuse(upstream, address string) string {
+	listener, ok := in.listens(address)
+	switch {
+	case !ok:
+		return ""
+	case listener == "":
+		return address + " is the admin interface"
+	case in.leads(listener, upstream, make(map[string]bool)):
+		return fmt.Sprintf("%s is the listener %s, which leads to this upstream: clients would go round in a circle", address, listener)
+	}
+	return ""
+}
+
+// circle implements [router.ListenerConfig].Circle. Only addresses of this machine take the
+// lock.
+func (s *Server) circle(upstream string, at netip.AddrPort) error {
+	if !at.Addr().IsLoopback() && !sockopt.Local()(at.Addr()) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why := s.newInside().refuse(upstream, at.String()); why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
+
+// leads reports whether some client of a listener may get to an upstream. seen is of both.
+func (in *inside) leads(listener, upstream string, seen map[string]bool) bool {
+	l := in.server.listeners[listener]
+	if l == nil || seen["listener "+listener] {
+		return false
+	}
+	seen["listener "+listener] = true
+	for _, name := range destinations(l.cfg) {
+		if in.passes(name, upstream, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// passes reports whether one is the other upstream, or some of its clients may get there.
+func (in *inside) passes(name, upstream string, seen map[string]bool) bool {
+	if name == upstream {
+		return true
+	}
+	u := in.server.upstreams[name]
+	if u == nil || seen["upstream "+name] {
+		return false
+	}
+	seen["upstream "+name] = true
+	if f := u.cfg.Fallback; f != nil && f.Upstream != "" && in.passes(f.Upstream, upstream, seen) {
+		return true
+	}
+	for _, m := range u.order {
+		if l, ok := in.listens(m.spec.Address); ok && in.leads(l, upstream, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// destinations are the upstreams that a listener's clients get to by some route.
+func destinations(l *config.Listener) []string {
+	list := []string{l.Upstream}
+	for i := range l.Routes {
+		list = append(list, l.Routes[i].Upstream)
+		for j := range l.Routes[i].Split {
+			list = append(list, l.Routes[i].Split[j].Upstream)
+		}
+	}
+	return slices.DeleteFunc(list, func(name string) bool { return name == "" })
+}
+
+// fit returns those of found that can be endpoints of an upstream, and why the others cannot.
+func (in *inside) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
+	for i := range found {
+		why := in.refuse(upstream, found[i].Address)
+		if why == "" {
+			fit = append(fit, found[i])
+			continue
+		}
+		refused = append(refused, why)
+	}
+	if len(refused) == 0 {
+		return found, nil
+	}
+	return fit, refused
+}
+
+// reconsider looks again at the endpoints that sources have found, since listeners have
+// changed: an endpoint may lead back into the process now, or not any more.
+func (s *Server) reconsider() {
+	var in *inside
+	for _, u := range s.upstreams {
+		if u.source == nil || !u.answered {
+			continue
+		}
+		if in == nil {
+			in = s.newInside()
+		}
+		if _, refused := in.fit(u.cfg.Name, u.found); !slices.Equal(refused, u.refused) {
+			s.takeFound(u, in)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/match"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// A listener is one of the configuration, for as long as that names it. Everything is
+// guarded by the server's mu.
+type listener struct {
+	listenerCounts
+	cfg     *config.Listener
+	now     *router.Listener
+	service *worker.Service
+	tls     *tlsterm.Server
+	keys    []string // of its binds
+	shares  []shares
+	drained bool // by an operator
+}
+
+// listenerCounts are the counters of a listener's clients. They last as long as it has any,
+// also while the configuration does not name it.
+type listenerCounts struct {
+	state   *router.ListenerState
+	buckets buckets
+	sources *limit.Sources // nil: sources were never limited
+	stats   *tlsterm.Stats
+}
+
+// busy reports whether the listener has clients.
+func (l *listenerCounts) busy() bool { return l.state.Connections.InUse() > 0 }
+
+// shares are those of a route's split.
+type shares struct {
+	file, now []float64 // percentages of the file, and those in force
+	split     *lb.WeightedSplit
+}
+
+// A nextListener is a listener that is being prepared.
+type nextListener struct {
+	*listener           // the old one, if it stays
+	old       *listener // nil: there is none
+	cfg       *config.Listener
+}
+
+func (l *listener) close() {
+	if l.tls != nil {
+		l.tls.Close()
+	}
+}
+
+// prepareListener makes the parts that a listener lacks under the next configuration.
+func (s *Server) prepareListener(ctx context.Context, n *change, cfg *config.Listener) error {
+	old := s.listeners[cfg.Name]
+	if s.listenerUnchanged(n, old, cfg) {
+		n.listeners[cfg.Name] = &nextListener{old, old, cfg}
+		for _, key := range old.keys {
+			n.binds[key] = s.binds[key]
+		}
+		return nil
+	}
+	l := &listener{cfg: cfg, listenerCounts: s.countsOf(cfg.Name, old)}
+	n.listeners[cfg.Name] = &nextListener{l, old, cfg}
+	if err := s.prepareLimits(l, old); err != nil {
+		return err
+	}
+	if err := s.prepareTLS(n, l); err != nil {
+		return err
+	}
+	dc, err := s.dispatchConfig(n, l, old)
+	if err != nil {
+		return err
+	}
+	l.now = router.NewListener(dc)
+	l.service = l.now.Service()
+	var errs []error
+	for _, at := range cfg.Bind {
+		keys, err := s.bind(ctx, n, cfg, at)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		l.keys = append(l.keys, keys...)
+	}
+	return errors.Join(errs...)
+}
+
+// countsOf returns the counts of a listener that there is, or that has clients from before it was gone,
+// or new ones.
+func (s *Server) countsOf(name string, old *listener) listenerCounts {
+	if old != nil {
+		return old.listenerCounts
+	}
+	if counts := s.unnamed[name]; counts != nil && counts.busy() {
+		return *counts
+	}
+	return listenerCounts{state: s.newListenerState(name), stats: new(tlsterm.Stats)}
+}
+
+// prepareLimits makes the limits that the listener has not had before. Those that it has
+// had are changed by commitListener.
+func (s *Server) prepareLimits(l, old *listener) error {
+	limits := &l.cfg.Limits
+	l.buckets.make(&limits.Bandwidth)
+	if !limitsSources(l.cfg) || l.sources != nil {
+		return nil
+	}
+	var err error
+	l.sources, err = limit.NewSources(limit.SourcesConfig{
+		Connections: int(limits.PerSource), PerSecond: float64(limits.PerSourcePerSecond),
+		PrefixV4: limits.SourcePrefix[0], PrefixV6: limits.SourcePrefix[1],
+		Entries: max(65536, s.options.MaxConnections),
+	})
+	return err
+}
+
+// limitsSources reports whether the clients of a listener are counted by their sources.
+func limitsSources(c *config.Listener) bool {
+	return c.Limits.PerSource > 0 || c.Limits.PerSourcePerSecond > 0
+}
+
+func (s *Server) prepareTLS(n *change, l *listener) error {
+	t := l.cfg.TLS
+	if t == nil {
+		return nil
+	}
+	version, err := tlsterm.ParseVersion(t.MinVersion)
+	if err != nil {
+		return err
+	}
+	cfg := &tlsterm.Config{
+		Name: l.cfg.Name, ClientCA: string(t.ClientCA), MinVersion: version, ALPN: t.ALPN, Timeout: l.cfg.Timeouts.Preread,
+		Files: s.files, Tickets: s.tickets, Limit: s.tls, Stats: l.stats,
+	}
+	for _, c := range t.Certificates {
+		cfg.Certificates = append(cfg.Certificates, tlsterm.Pair{Cert: string(c.Cert), Key: string(c.Key)})
+	}
+	if l.tls, err = tlsterm.NewServer(cfg); err != nil {
+		return err
+	}
+	n.undo = append(n.undo, l.tls.Close)
+	return nil
+}
+
+// dispatchConfig is a listener's configuration as package dispatch has it.
+func (s *Server) dispatchConfig(n *change, l, old *listener) (*router.ListenerConfig, error) {
+	c, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
+	dc := &router.ListenerConfig{
+		Name: c.Name, State: l.state, Process: &s.process,
+		Access: limit.Access{Allow: source.NewSet(c.Allow), Deny: source.NewSet(c.Deny)},
+		Wake:   s.nudgerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
+		Transparent: c.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf,
+		Limits: relay.Limits{
+			IdleTimeout: c.Timeouts.Idle, HalfCloseTimeout: c.Timeouts.HalfClose, MaxLifetime: c.Timeouts.Lifetime,
+			LifetimeJitter: c.Timeouts.LifetimeJitter, FirstByte: c.Timeouts.FirstByte,
+			PerConnection: relay.Rates{Both: own.Both, AToB: own.Up, BToA: own.Down, Burst: own.Burst},
+		},
+		Options: socketOptions(c), Connect: c.Timeouts.Connect, TLS: l.tls, Offloaded: s.tlsSession,
+		Now: s.now, Resolver: s, Circle: s.circle,
+	}
+	if limitsSources(c) {
+		dc.Sources = l.sources
+	}
+	l.buckets.limit(&dc.Limits, &c.Limits.Bandwidth)
+	if c.Upstream != "" {
+		dc.Default = n.view(c.Upstream)
+	}
+	if err := s.routes(n, l, old, dc); err != nil {
+		return nil, err
+	}
+	dc.Preread = worker.Preread{
+		Hello:    c.RequireTLS || dc.Table != nil && dc.Table.Hello(),
+		AnyHello: !c.RequireTLS && servesWithoutHello(c),
+		Data:     c.Connect == "on_data",
+		Timeout:  c.Timeouts.Preread,
+	}
+	if a := c.AcceptProxy; a != nil {
+		dc.Preread.Header = &proxyproto.Policy{Versions: a.Versions, From: source.NewSet(a.From), Timeout: a.Timeout}
+	}
+	return dc, nil
+}
+
+// servesWithoutHello reports whether there is anywhere for clients that send no hello. Where
+// TLS ends here there is not.
+func servesWithoutHello(c *config.Listener) bool {
+	if c.TLS != nil {
+		return false
+	}
+	return c.Upstream != "" || c.Transparent || slices.ContainsFunc(c.Routes, func(r config.Route) bool {
+		return len(r.Match.SNI)+len(r.Match.ALPN) == 0
+	})
+}
+
+// view returns the view that an upstream of the next configuration has; the loader has
+// seen to it that there is one.
+func (n *change) view(name string) *router.UpstreamSnapshot {
+	if u := n.upstreams[name]; u != nil {
+		return u.now.view
+	}
+	return nil
+}
+
+// routes makes the table of a listener's routes.
+func (s *Server) routes(n *change, l, old *listener, dc *router.ListenerConfig) error {
+	l.shares = make([]shares, len(l.cfg.Routes))
+	var table []match.Route
+	for i := range l.cfg.Routes {
+		r := &l.cfg.Routes[i]
+		m := &r.Match
+		table = append(table, match.Route{SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port)})
+		dc.BySource = dc.BySource || len(m.Source) > 0
+		dc.ByPort = dc.ByPort || m.Port != 0
+		to := router.Route{}
+		if len(r.Split) > 0 {
+			split, err := l.split(i, old)
+			if err != nil {
+				return fmt.Errorf("route %d: %w", i, err)
+			}
+			to.Split = split
+			for _, share := range r.Split {
+				to.Views = append(to.Views, n.view(share.Upstream))
+			}
+		} else {
+			to.View = n.view(r.Upstream)
+		}
+		dc.Routes = append(dc.Routes, to)
+	}
+	if len(table) == 0 {
+		return nil
+	}
+	var err error
+	dc.Table, err = match.New(table)
+	return err
+}
+
+// split makes the split of a route. A change by an operator stays as long as the file is the
+// same there.
+func (l *listener) split(route int, old *listener) (*lb.WeightedSplit, error) {
+	sh := &l.shares[route]
+	for _, share := range l.cfg.Routes[route].Split {
+		sh.file = append(sh.file, share.Percent)
+	}
+	sh.now = sh.file
+	if old != nil && route < len(old.shares) && slices.Equal(old.shares[route].file, sh.file) && sameNames(old, l, route) {
+		sh.now = old.shares[route].now
+	}
+	var err error
+	sh.split, err = lb.NewWeightedSplit(sh.now...)
+	return sh.split, err
+}
+
+// sameNames reports whether a route is split among the same upstreams as before.
+func sameNames(old, l *listener, route int) bool {
+	return slices.EqualFunc(old.cfg.Routes[route].Split, l.cfg.Routes[route].Split, func(a, b config.Share) bool {
+		return a.Upstream == b.Upstream
+	})
+}
+
+// commitListener brings a listener into force, but for its sockets.
+func (s *Server) commitListener(name string, n *nextListener) {
+	l := n.listener
+	l.cfg = n.cfg // it may have been written elsewhere
+	if l == n.old {
+		return
+	}
+	limits := &l.cfg.Limits
+	l.state.Connections.Set(limits.Connections)
+	l.state.Rate.Set(float64(limits.PerSecond), 0)
+	l.now.Enforce()
+	l.buckets.set(&limits.Bandwidth)
+	if limitsSources(l.cfg) {
+		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)
+		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], s.now()) // the loader has seen to the range
+	}
+	s.listeners[name] = l
+}
+
+// listensOn reports whether this process itself listens on an address, so that a connection to
+// it comes back. A socket without an address listens on all addresses of a family that are
+// this machine's own; the kernel is asked for these only where the port is the same.
+func (s *Server) listensOn(at netip.AddrPort) bool {
+	for _, own := range s.view.Load().addresses {
+		switch {
+		case own.Port() != at.Port():
+		case own.Addr() == at.Addr().Unmap():
+			return true
+		case own.Addr().IsUnspecified() && own.Addr().Is4() == at.Addr().Unmap().Is4():
+			if local, err := sys.LocalRoute(at.Addr()); local || err != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nudgerOf returns a function that wakes the sockets of a listener to look for room.
+func (s *Server) nudgerOf(name string) func() {
+	return func() {
+		for _, listening := range s.view.Load().listenings[name] {
+			listening.Wake()
+		}
+	}
+}

@@ -1,0 +1,356 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"weak"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/monitor"
+	"github.com/penstock/penstock/proxy/internal/router"
+)
+
+// lookEvery is the interval of looks at counters and upstreams.
+const lookEvery = time.Second
+
+// A watcher logs the reasons for which clients are not served. Everything is guarded by the
+// server's mu.
+type watcher struct {
+	outages   *monitor.Outages
+	sums      *monitor.Sums
+	upstreams []monitor.Upstream // used again at each look
+	counters  []monitor.Counter  // likewise
+	namespace namespaceCount
+}
+
+func newWatcher(log *slog.Logger) watcher {
+	return watcher{outages: monitor.NewOutages(log), sums: monitor.NewSums(log), namespace: namespaceCount{read: sys.ListenOverflows}}
+}
+
+// monitor looks until stop, and then logs the rest.
+func (s *Server) monitor(stop <-chan struct{}) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		s.observe(s.now(), false)
+		select {
+		case <-stop:
+			s.observe(s.now(), true)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// observe looks once; last says that everything that was counted is to be logged now.
+func (s *Server) observe(now int64, last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines.Look(now)
+	w := &s.watcher
+	if !s.closing { // from then on no client is sent anywhere, and all drains
+		s.logDrains(now)
+		w.outages.Look(now, s.conditions(), s.whyUnusable)
+	}
+	w.sums.Look(now, s.watched(), (*explanation)(s))
+	if last {
+		w.sums.Flush(now, (*explanation)(s))
+	}
+}
+
+// conditions says which upstreams can take clients.
+func (s *Server) conditions() []monitor.Upstream {
+	list := s.watcher.upstreams[:0]
+	for name, u := range s.upstreams {
+		list = append(list, monitor.Upstream{
+			Key: u.up, Name: name, Condition: u.condition(), Refused: u.up.Refusals().Total(), Held: u.up.Held(), Fallbacks: u.up.Fallbacks(),
+		})
+	}
+	clear(list[len(list):cap(list)]) // or it would keep removed ones
+	s.watcher.upstreams = list
+	return list
+}
+
+// condition says whether the upstream can take clients: an endpoint is usable, and clients are
+// not refused because none can be connected to.
+func (u *upstream) condition() monitor.Condition {
+	set := u.view.Set()
+	if set == nil {
+		return monitor.Unusable
+	}
+	switch st := set.Status(); {
+	case st.UsablePrimaries+st.UsableBackups == 0, u.up.Unserved():
+		return monitor.Unusable
+	case !st.Room:
+		return monitor.Full
+	}
+	return monitor.Usable
+}
+
+// maxExplained is of how many endpoints of an upstream a line says why they get no clients.
+const maxExplained = 10
+
+// whyUnusable says why the endpoints of an upstream get no clients. Its key is that of
+// conditions.
+func (s *Server) whyUnusable(key any) string {
+	u := s.upstreams[key.(*router.Upstream).Name()]
+	if u == nil || len(u.order) == 0 {
+		return "there are none"
+	}
+	var parts []string
+	for _, m := range u.order[:min(len(u.order), maxExplained)] {
+		e := s.endpointStatus(m, new(router.Running))
+		why := e.Reason()
+		if why == "" {
+			why = "usable by now"
+		}
+		parts = append(parts, e.Name+": "+why)
+	}
+	if more := len(u.order) - maxExplained; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// The lines on counters that rise.
+const (
+	refusedLine  = "clients refused"
+	heldLine     = "clients held, no endpoint could serve them"
+	resortLine   = "connections made as a last resort"
+	answeredLine = "answers to connections made as a last resort" // which is part of the line before
+	missedLine   = "connections to endpoints could not be made"
+	failedLine   = "sessions ended without a byte of their endpoint"
+	localLine    = "connections to endpoints failed for want of something on this machine"
+	withheldLine = "ejections held back by max_ejected"
+	droppedLine  = "accept queue overflowed, clients had to try again"
+)
+
+// watched returns the counters whose rise is logged. Those of removed upstreams are among them
+// for as long as these may come back, or refuse clients.
+func (s *Server) watched() []monitor.Counter {
+	list := s.watcher.counters[:0]
+	for name, l := range s.listeners {
+		list = append(list, listenerRefusals(name, l.state))
+	}
+	if !s.closing { // or their descriptors may be closed already
+		s.countOverflows()
+	}
+	for _, b := range s.binds {
+		list = append(list, monitor.Counter{Key: b, Message: droppedLine, Kind: "listener", Name: b.owner, Total: b.overflows.total})
+	}
+	for name, l := range s.unnamed {
+		list = append(list, listenerRefusals(name, l.state))
+	}
+	for name, u := range s.upstreams {
+		list = appendCounters(append(list, refusalsOf(name, u.up.Refusals())), name, u.up)
+	}
+	list = s.formerCounters(list)
+	for _, upstreams := range []map[string]*upstream{s.upstreams, s.retired} {
+		for name, u := range upstreams {
+			if u.outlier != nil {
+				list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: name, Total: u.outlier.Withheld()})
+				list = u.withheld(list)
+			}
+		}
+	}
+	clear(list[len(list):cap(list)]) // or it would keep removed ones
+	s.watcher.counters = list
+	return list
+}
+
+// listenerRefusals is the counter of a listener's refusals.
+func listenerRefusals(name string, d *router.ListenerState) monitor.Counter {
+	return monitor.Counter{Key: d, Message: refusedLine, Kind: "listener", Name: name, Total: d.Refusals()}
+}
+
+// refusalsOf is the counter of an upstream's refusals. It does not keep the upstream in memory.
+func refusalsOf(name string, r *router.Refusals) monitor.Counter {
+	return monitor.Counter{Key: r, Message: refusedLine, Kind: "upstream", Name: name, Total: r.Total()}
+}
+
+// appendCounters appends the other counters of an upstream.
+func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []monitor.Counter {
+	return append(list,
+		monitor.Counter{Key: up, Message: heldLine, Kind: "upstream", Name: name, Total: up.Held()},
+		monitor.Counter{Key: up, Message: resortLine, Kind: "upstream", Name: name, Total: up.LastResorts()},
+		monitor.Counter{Key: up, Message: answeredLine, Kind: "upstream", Name: name, Total: up.LastResortsAnswered(), Unlogged: true},
+		monitor.Counter{Key: up, Message: missedLine, Kind: "upstream", Name: name, Total: up.Unreached()},
+		monitor.Counter{Key: up, Message: failedLine, Kind: "upstream", Name: name, Total: up.FailedSessionsTotal()},
+		monitor.Counter{Key: up, Message: localLine, Kind: "upstream", Name: name, Total: up.LocalFaults()},
+	)
+}
+
+// A former is an upstream that the configuration does not name any more. Clients that came under
+// a generation that did may be refused by it still: as long as there are any it is in memory.
+type former struct {
+	name    string
+	up      weak.Pointer[router.Upstream]
+	refused *router.Refusals
+}
+
+// formerCounters appends the counters of former upstreams. It forgets those that are in force
+// again, and those that are not in memory any more, when it has appended their last refusals.
+func (s *Server) formerCounters(list []monitor.Counter) []monitor.Counter {
+	s.former = slices.DeleteFunc(s.former, func(f former) bool {
+		up := f.up.Value()
+		if u := s.upstreams[f.name]; u != nil && u.up == up {
+			return true
+		}
+		n := len(list)
+		if list = append(list, refusalsOf(f.name, f.refused)); up != nil {
+			list = appendCounters(list, f.name, up)
+		}
+		list = append(list[:n], slices.DeleteFunc(list[n:], func(c monitor.Counter) bool { return c.Total == 0 })...)
+		return up == nil
+	})
+	return list
+}
+
+// withheld appends those endpoints' of an upstream that would have been ejected.
+func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
+	if u.outlier.Withheld() == 0 {
+		return list
+	}
+	for _, m := range u.order {
+		if m.monitor == nil {
+			continue
+		}
+		if n, _ := m.monitor.Withholdings(); n > 0 {
+			list = append(list, monitor.Counter{Key: m.monitor, Message: withheldLine, Total: n, Unlogged: true})
+		}
+	}
+	return list
+}
+
+// An explanation is a Server that explains the rise of a counter.
+type explanation Server
+
+// Reasons implements [monitor.Explanation].
+func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
+	switch of := c.Key.(type) {
+	case *router.ListenerState:
+		return of.Counts().Refused
+	case *health.OutlierDetector:
+		times := make(map[string]int64)
+		for _, m := range e.judgedBy(of) {
+			if n, _ := m.monitor.Withholdings(); n > 0 {
+				times[m.spec.Identity()] = n
+			}
+		}
+		return times
+	case *router.Refusals:
+		return of.ByReason()
+	case *router.Upstream:
+		switch c.Message {
+		case resortLine:
+			return map[string]int64{answered: of.LastResortsAnswered()}
+		case localLine:
+			return of.LocalCauses()
+		case missedLine:
+			return of.UnreachedReasons()
+		case failedLine:
+			return of.FailedSessions()
+		}
+	}
+	return nil
+}
+
+// answered is of how many connections of a last resort the clients were served.
+const answered = "answered"
+
+// Attrs implements [monitor.Explanation].
+func (e *explanation) Attrs(c *monitor.Counter, increase map[string]int64) []any {
+	switch c.Message {
+	case resortLine:
+		return []any{answered, increase[answered]}
+	case withheldLine:
+		return []any{"endpoints", e.whyWithheld(c.Key.(*health.OutlierDetector), increase)}
+	}
+	return nil
+}
+
+// judgedBy returns the endpoints that an Outlier judges.
+func (e *explanation) judgedBy(o *health.OutlierDetector) (list []*member) {
+	for _, upstreams := range []map[string]*upstream{e.upstreams, e.retired} {
+		for _, u := range upstreams {
+			if u.outlier == o {
+				return slices.DeleteFunc(slices.Clone(u.order), func(m *member) bool { return m.monitor == nil })
+			}
+		}
+	}
+	return nil
+}
+
+// whyWithheld names the endpoints that were not ejected, with counts and reasons, the most
+// frequent first.
+func (e *explanation) whyWithheld(o *health.OutlierDetector, times map[string]int64) string {
+	list := slices.DeleteFunc(e.judgedBy(o), func(m *member) bool { return times[m.spec.Identity()] <= 0 })
+	slices.SortStableFunc(list, func(a, b *member) int { return cmp.Compare(times[b.spec.Identity()], times[a.spec.Identity()]) })
+	var parts []string
+	for _, m := range list[:min(len(list), maxExplained)] {
+		_, why := m.monitor.Withholdings()
+		parts = append(parts, fmt.Sprintf("%s: %d, the last: %s", m.spec.Identity(), times[m.spec.Identity()], why))
+	}
+	if more := len(list) - maxExplained; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// manyFailed is the number of failed sessions, or of connections that could not be made, from
+// which that is a warning: some sessions fail because of their clients, and an endpoint that
+// restarts refuses some clients, which get another one.
+const manyFailed = 5
+
+// Level implements [monitor.Explanation]: clients refused by the listener's rules are no
+// fault, and a client served by a last resort has lost nothing.
+func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Level {
+	if c.Message == resortLine {
+		return slog.LevelInfo
+	}
+	if c.Message == failedLine || c.Message == missedLine {
+		sum := int64(0)
+		for _, n := range increase {
+			sum += n
+		}
+		if sum < manyFailed {
+			return slog.LevelInfo
+		}
+	}
+	if _, ok := c.Key.(*router.ListenerState); ok && !slices.ContainsFunc(slices.Collect(maps.Keys(increase)), router.Fault) {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+// servedFor is for how long clients of an upstream without a usable endpoint are known to be
+// served after one was.
+const servedFor = time.Minute
+
+// missed adds the recent refusals and withheld ejections to an upstream's status.
+func (s *Server) missed(u *upstream, st *admin.Upstream) {
+	now, sums := s.now(), s.watcher.sums
+	st.LastMinute = admin.LastMinute{
+		Refused: sums.Recent(now, u.up.Refusals(), refusedLine), Held: sums.Recent(now, u.up, heldLine),
+		LastResort: sums.Recent(now, u.up, resortLine), LastResortAnswered: sums.Recent(now, u.up, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
+		LocalFaults: sums.Recent(now, u.up, localLine),
+	}
+	condition := u.condition()
+	if condition == monitor.Usable {
+		return
+	}
+	o, known := s.watcher.outages.Of(u.up)
+	if !known || o.Condition < condition { // it was not looked at since
+		o = monitor.Outage{Since: now}
+	}
+	st.Outage = &admin.UpstreamOutage{
+		Since: s.wall(o.Since), Full: condition == monitor.Full, Served: u.up.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks,
+	}
+}

@@ -1,0 +1,231 @@
+package server_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// TestOutageIsLogged with the reason of each endpoint and, at its end, with those whom it has
+// cost; clients that were refused are summed up by reason.
+func TestOutageIsLogged(t *testing.T) {
+	role := newRole(t, false)
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}, {address: %[1]q, name: b}, {address: %[1]q, name: c, weight: 0}, {address: %q, name: e}]
+    outlier_detection: {consecutive_failures: 1, base_ejection_time: 1h, max_ejection_time: 1h}
+    retry: {attempts: 0}
+    queue: {hold: 0s}
+    circuit_breaker: off
+    health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}`,
+		a, sockets.Refusing(t), role.port))
+	if err := r.DrainEndpoint("u", "b", true); err != nil {
+		t.Fatal(err)
+	}
+	r.Until("e is ejected", func() bool {
+		if r.Endpoint("u", "e").State == "ejected" {
+			return true
+		}
+		if c, err := net.Dial("tcp", r.At("l")); err == nil { // or it is reset at once
+			c.Close()
+		}
+		return false
+	})
+	role.well.Store(false)
+	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: down: ", "; b: drained; c: weight 0; e: ")
+	for range 200 {
+		refused(t, r.At("l"))
+	}
+	role.well.Store(true)
+	r.Logs("level=INFO", `msg="upstream has a usable endpoint again"`, "upstream=u")
+	refusals := regexp.MustCompile(`msg="upstream has a usable endpoint again" upstream=u duration=[0-9.]+m?s refused=(\d+) held=0 fallbacks=0`)
+	if found := refusals.FindStringSubmatch(r.Log.String()); found == nil || len(found[1]) != 3 || found[1] < "200" {
+		t.Errorf("the end of the outage says %q", found)
+	}
+	if err := r.End(); err != nil { // what is left of the minute is told
+		t.Error(err)
+	}
+	r.Logs("level=WARN", `msg="clients refused"`, "upstream=u", "unavailable 2")
+	r.Logs("level=WARN", `msg="clients refused"`, "listener=l", `reasons="upstream 2`)
+}
+
+// TestHeldAreLogged: clients that are held, and served as a last resort, are summed up, and a
+// problem; nothing is an outage in which they were.
+func TestHeldAreLogged(t *testing.T) {
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 1m}, health_check: off, circuit_breaker: off}]`, port))
+	c := client(t, r.At("l"))
+	r.Until("it is held", func() bool { return r.Status().Upstreams[0].LastMinute.Held == 1 })
+	serverAt(t, port, "back")
+	line(t, c)
+	if u := r.Status().Upstreams[0]; u.Outage != nil || u.LastMinute.Refused != 0 {
+		t.Errorf("%+v, %+v", u.Outage, u.LastMinute)
+	}
+	r.Until("the last resort is counted", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort > 0 })
+	c.Close()
+	r.Until("its session has ended", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 0 }) // or the end might cut it
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	r.Logs("level=WARN", `msg="clients held, no endpoint could serve them" upstream=u times=1`)
+	r.Logs("level=INFO", `msg="connections made as a last resort" upstream=u times=`)
+}
+
+// TestRefusalsByRuleAreNoWarning.
+func TestRefusalsByRuleAreNoWarning(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, deny: ["127.0.0.0/8"]}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	for range 7 {
+		refused(t, r.At("l"))
+	}
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	r.Logs("level=INFO", `msg="clients refused"`, "listener=l", `reasons="address `)
+}
+
+// TestLimitsInStatus: how many there are of how many there may be, who waits to be accepted,
+// and that no endpoint has room.
+func TestLimitsInStatus(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: ["127.0.0.1:0", "unix:%s"], upstream: u, limits: {connections: 1}, socket: {backlog: 5}}
+  - {name: m, bind: "127.0.0.1:0", upstream: u}
+upstreams: [{name: u, queue: {size: 5, timeout: 1h}, endpoints: [{address: %q, name: a, connections: 1}]}]`, path, named(t, "a")))
+	if u := r.Status().Upstreams[0]; u.Outage != nil {
+		t.Errorf("at first: %+v", u.Outage)
+	}
+	c := client(t, r.At("l"))
+	line(t, c)
+	for range 3 {
+		client(t, r.At("l"))
+	}
+	for range 2 {
+		waits, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer waits.Close()
+	}
+	client(t, r.At("m"))
+	r.Until("they wait", func() bool {
+		q := r.Listener("l").Queues
+		return q[0].Length == 3 && q[1].Length == 2 && r.Status().Upstreams[0].Pending == 1
+	})
+	l, e, s := r.Listener("l"), r.Endpoint("u", "a"), r.Status()
+	if want := (admin.Queue{Address: l.Addresses[0], Known: true, Length: 3, Most: 5, DroppedKnown: true}); l.Queues[0] != want {
+		t.Errorf("%+v, want %+v", l.Queues[0], want)
+	}
+	if want := (admin.Queue{Address: "unix:" + path, Known: true, Length: 2, Most: 5}); l.Queues[1] != want {
+		t.Errorf("%+v, want %+v", l.Queues[1], want)
+	}
+	if c := l.Connections; c.Active != 1 || c.Most != 1 || e.Active != 1 || e.Max != 1 || s.Connections.Most != 5000 || r.Listener("m").Connections.Most != 0 {
+		t.Errorf("%+v, %+v, %+v", c, e, s.Connections)
+	}
+	if o := s.Upstreams[0].Outage; o == nil || !o.Full || o.Refused != 0 || o.Since.IsZero() {
+		t.Errorf("%+v, want it to be full", o)
+	}
+	c.Close()
+	r.Until("there is room", func() bool { return r.Listener("l").Queues[0].Length < 3 })
+}
+
+// TestOverflowsAreCounted of each accept queue, and logged.
+func TestOverflowsAreCounted(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}, socket: {backlog: 1}}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	line(t, client(t, r.At("l")))
+	r.Until("it overflows", func() bool {
+		if c, err := net.DialTimeout("tcp", r.At("l"), 10*time.Millisecond); err == nil {
+			defer c.Close()
+		}
+		q := r.Listener("l").Queues[0]
+		return q.Dropped > 0 && q.DroppedLastMinute > 0
+	})
+	r.Logs("level=WARN", `msg="accept queue overflowed`, "listener=l", "times=")
+}
+
+// TestOverflowsAreThoseOfTheNamespaceToo: what a listening socket has dropped is no overflow where the
+// namespace has had none, and not known where that cannot be read.
+func TestOverflowsAreThoseOfTheNamespaceToo(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}, socket: {backlog: 1}}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	var all atomic.Uint64
+	all.Store(7)
+	r.Server.ReadOverflows(func() (uint64, error) { return all.Load(), nil })
+	line(t, client(t, r.At("l")))
+	drops := int64(0)
+	more := func() bool {
+		if c, err := net.DialTimeout("tcp", r.At("l"), 10*time.Millisecond); err == nil {
+			defer c.Close()
+		}
+		return r.Server.SocketDrops() >= drops+3
+	}
+	r.Until("the socket has dropped some", more)
+	if q := r.Listener("l").Queues[0]; !q.DroppedKnown || q.Dropped != 0 {
+		t.Errorf("%+v, want no overflow: the namespace has had none", q)
+	}
+	all.Add(2)
+	drops = r.Server.SocketDrops()
+	r.Until("it drops more", more)
+	r.Until("two of them were overflows", func() bool { return r.Listener("l").Queues[0].Dropped == 2 })
+	r.Server.ReadOverflows(func() (uint64, error) { return 0, os.ErrPermission })
+	r.Until("nobody knows", func() bool { return !r.Listener("l").Queues[0].DroppedKnown })
+}
+
+// TestManyChangesAreSummedUp: when many endpoints of an upstream turn unhealthy at once a few
+// lines say so, and sums that count the others.
+func TestManyChangesAreSummedUp(t *testing.T) {
+	const endpoints = 1000
+	address, list := sockets.Refusing(t), ""
+	for i := range endpoints {
+		list += fmt.Sprintf("- {address: %q, name: dead%d}\n", address, i)
+	}
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interval: 100ms, fall: 1}}]`, "eps.yaml", list)
+	r.Until("all are unhealthy", func() bool {
+		down := 0
+		for _, e := range r.Status().Upstreams[0].Endpoints {
+			if e.State == admin.Down {
+				down++
+			}
+		}
+		return down == endpoints
+	})
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	text := r.Log.String()
+	single := strings.Count(text, "msg=health subject=")
+	sums := regexp.MustCompile(`level=WARN msg="health, further ones" upstream=u kind=unhealthy times=(\d+) within=\S+ of="?dead\d+(?:, .* and \d+ more)?`).FindAllStringSubmatch(text, -1)
+	told := single // a last sum of a few names them all
+	for _, sum := range sums {
+		n, err := strconv.Atoi(sum[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		told += n
+	}
+	if told != endpoints || single < 20 || single > 200 || len(sums) == 0 {
+		t.Errorf("%d lines and %q tell of %d of %d", single, sums, told, endpoints)
+	}
+}

@@ -1,0 +1,55 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// TestWhatIsDoneByHandIsLogged with who, what, from and to.
+func TestWhatIsDoneByHandIsLogged(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: u, percent: 95}, {upstream: v, percent: 5}]}]}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: e, weight: 3}]}
+  - {name: v, endpoints: [%[1]q]}`, named(t, "a")))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(r.SetWeight("u", "e", 7))
+	r.Logs("level=INFO", "by=admin", "what=weight", "upstream=u", "endpoint=e", "from=3", "to=7")
+	must(r.SetWeight("u", "e", 2))
+	r.Logs("what=weight", "from=7", "to=2")
+	must(r.SetSplit("l", 0, map[string]float64{"u": 50, "v": 50}))
+	r.Logs("by=admin", "what=split", "listener=l", "route=0", "from=u:95,v:5", "to=u:50,v:50")
+	must(r.DrainEndpoint("u", "e", true))
+	r.Logs("by=admin", "what=drain", "upstream=u", "endpoint=e", "from=serving", "to=draining")
+	must(r.DrainEndpoint("u", "e", false))
+	r.Logs("by=admin", "what=drain", "upstream=u", "endpoint=e", "from=draining", "to=serving")
+	must(r.DrainListener("l"))
+	r.Logs("by=admin", "what=drain", "listener=l", "from=serving", "to=draining")
+}
+
+// TestAnAddressOfSeveral endpoints says nothing of which one is meant.
+func TestAnAddressOfSeveral(t *testing.T) {
+	up := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: e}, {address: %[1]q, name: f}]}]`, up))
+	for _, err := range []error{r.DrainEndpoint("u", up, true), r.SetWeight("u", up, 7)} {
+		if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "it is the address of several: write one of e, f") {
+			t.Errorf("it is chosen: %v", err)
+		}
+	}
+	for _, e := range r.Status().Upstreams[0].Endpoints {
+		if e.Weight != 1 || e.State != admin.Up {
+			t.Errorf("%+v", e)
+		}
+	}
+}

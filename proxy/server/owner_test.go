@@ -1,0 +1,210 @@
+package server_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// TestDeniedWhereTheAddressIsAnothers: a client that is held when a reload gives the address at which
+// it came in to another listener, in whatever way, is held to that one's rules, and counted there; where
+// the address is nobody's any more it is served by those of its own.
+func TestDeniedWhereTheAddressIsAnothers(t *testing.T) {
+	const deny = ", deny: [127.0.1.9]"
+	for name, test := range map[string]struct {
+		listeners string // of the reloads, one a line
+		denied    string // the listener that counts it; empty: nobody does
+	}{
+		"renamed":         {`{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new"},
+		"renamed, no ban": {`{name: new, bind: "127.0.0.1:PORT", upstream: u}`, ""},
+		"moved to another, and its own denies": {
+			`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}, {name: new, bind: "127.0.0.1:PORT", upstream: u}`, "",
+		},
+		"moved to another that denies": {
+			`{name: l, bind: "127.0.0.1:0", upstream: u}, {name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
+		},
+		"wider": {`{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new"},
+		"wider, and then denied": {
+			`{name: new, bind: "0.0.0.0:PORT", upstream: u}` + "\n" + `{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new",
+		},
+		"gone, and its own denies": {`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l"},
+		"gone, and named again elsewhere": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l",
+		},
+		"gone": {`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, ""},
+		"gone, and back with another that denies": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port, later := sockets.Port(t), sockets.Port(t)
+			text := func(listeners string) string {
+				return fmt.Sprintf(`
+listeners: [%s]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}]`, strings.ReplaceAll(listeners, "PORT", port), later)
+			}
+			r := start(t, text(`{name: l, bind: "127.0.0.1:PORT", upstream: u}`))
+			var held [2]net.Conn
+			for i, ip := range []byte{9, 8} {
+				held[i] = from(t, ip, "127.0.0.1:"+port)
+				defer held[i].Close() // before the server at later waits for it
+				r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == int64(i)+1 })
+			}
+			for _, listeners := range strings.Split(test.listeners, "\n") {
+				r.Reload(text(listeners))
+			}
+			serverAt(t, later, "served")
+			if got := line(t, held[1]); got != "served" {
+				t.Errorf("another source gets %q", got)
+			}
+			if test.denied == "" {
+				if got := line(t, held[0]); got != "served" {
+					t.Errorf("it gets %q", got)
+				}
+				return
+			}
+			if err := gone(t, held[0]); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%v, want a reset", err)
+			}
+			r.Until("it is counted", func() bool { return r.Refused(test.denied, "address") == 1 })
+		})
+	}
+}
+
+// TestListenerThatIsBackCountsOn: a listener that a reload takes away, and another one brings back,
+// counts the clients that it had all that time.
+func TestListenerThatIsBackCountsOn(t *testing.T) {
+	up := named(t, "up")
+	text := func(name string) string {
+		return fmt.Sprintf(`
+listeners: [{name: %s, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 2}}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, drain_timeout: 1h}]`, name, up)
+	}
+	r := start(t, text("l"))
+	for range 2 {
+		c := client(t, r.At("l"))
+		defer c.Close()
+		if got := line(t, c); got != "up" {
+			t.Fatal(got)
+		}
+	}
+	for round := range int64(3) {
+		r.Reload(text("other"))
+		r.Reload(text("l"))
+		if l := r.Listener("l"); l.Connections.Active != 2 {
+			t.Errorf("round %d: %d are counted, want 2", round, l.Connections.Active)
+		}
+		refused(t, r.At("l"))
+		r.Until("it is counted", func() bool { return r.Refused("l", "per_source") == round+1 })
+	}
+	if n := r.Status().Connections.Active; n != 2 {
+		t.Errorf("there are %d clients, want 2", n)
+	}
+}
+
+// TestDeniedWhereSeveralShareTheAddress: of a wide address that a reload shares out among listeners, a
+// waiting client is held to the rules of the one that has the address to which it is connected.
+func TestDeniedWhereSeveralShareTheAddress(t *testing.T) {
+	port, later := sockets.Port(t), sockets.Port(t)
+	text := func(listeners string) string {
+		return fmt.Sprintf(`
+listeners: [%s]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}]`, strings.ReplaceAll(listeners, "PORT", port), later)
+	}
+	r := start(t, text(`{name: l, bind: "0.0.0.0:PORT", upstream: u}`))
+	a, b := from(t, 9, "127.0.0.1:"+port), from(t, 9, "127.0.0.2:"+port)
+	defer a.Close()
+	r.Until("they are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
+	r.Reload(text(`{name: a, bind: "127.0.0.1:PORT", upstream: u}, {name: b, bind: "127.0.0.2:PORT", upstream: u, deny: [127.0.1.9]}`))
+	serverAt(t, later, "served")
+	if got := line(t, a); got != "served" {
+		t.Errorf("at the address where it may be it gets %q", got)
+	}
+	if err := gone(t, b); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestProofThatDoesNotDoAnyMore: a reload that takes headers from fewer, or certificates of another
+// authority, reaches clients that have shown theirs and wait for an endpoint; those that satisfy it too
+// are served.
+func TestProofThatDoesNotDoAnyMore(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	files := []string{"c.pem", cert, "k.pem", key, "a.pem", "", "b.pem", "", "ab.pem", ""}
+	clients := make(map[string]tls.Certificate)
+	for i, name := range []string{"a", "b"} {
+		cert, key := certificate.New(t, name+".test")
+		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients[name] = pair
+		files[5+2*i] = cert
+		files[9] += cert
+	}
+	later := sockets.Port(t)
+	text := func(ports [2]string, ca, believed string) string {
+		return fmt.Sprintf(`
+listeners:
+  - {name: tls, bind: "127.0.0.1:%s", upstream: u, tls: {certificates: [{cert: c.pem, key: k.pem}]%s}}
+  - {name: header, bind: "127.0.0.1:%s", upstream: u, accept_proxy: {from: [%s]}}
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}]`, ports[0], ca, ports[1], believed, later)
+	}
+	ports := [2]string{sockets.Port(t), sockets.Port(t)}
+	r := start(t, text(ports, ", client_ca: ab.pem", "127.0.1.8/31"), files...)
+	shown := make(map[string]net.Conn)
+	for name, pair := range clients {
+		c := tls.Client(client(t, "127.0.0.1:"+ports[0]), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		shown[name] = c
+	}
+	believed, not := from(t, 8, "127.0.0.1:"+ports[1]), from(t, 9, "127.0.0.1:"+ports[1])
+	defer believed.Close()
+	for _, c := range []net.Conn{believed, not} {
+		_, _ = io.WriteString(c, "PROXY TCP4 192.0.2.1 192.0.2.2 1 1\r\n")
+	}
+	r.Until("they are held", func() bool { return r.Status().Upstreams[0].Pending == 4 })
+	r.Reload(text(ports, ", client_ca: a.pem", "127.0.1.8/32"))
+	serverAt(t, later, "served")
+	for name, c := range map[string]net.Conn{"certificate": shown["a"], "header": believed} {
+		if got := line(t, c); got != "served" {
+			t.Errorf("who shows the right %s gets %q", name, got)
+		}
+	}
+	for name, c := range map[string]net.Conn{"certificate": shown["b"], "header": not} {
+		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("who shows another %s: %v, want a reset", name, err)
+		}
+	}
+	r.Until("they are counted", func() bool { return r.Refused("tls", "tls") == 1 && r.Refused("header", "proxy_header") == 1 })
+}
+
+// TestHandshakeUnderWay: a client whose handshake begins under a configuration that asks for no
+// certificate, and ends under one that does, is refused.
+func TestHandshakeUnderWay(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	port := sockets.Port(t)
+	text := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, tls: {certificates: [{cert: c.pem, key: k.pem}]%%s}}]
+upstreams: [{name: u, endpoints: [%q]}]`, port, named(t, "u"))
+	r := start(t, fmt.Sprintf(text, ""), "c.pem", cert, "k.pem", key, "ca.pem", cert)
+	raw := client(t, "127.0.0.1:"+port)
+	r.Until("it shakes hands", func() bool { return r.Status().Listeners[0].Handshakes.Active == 1 })
+	r.Reload(fmt.Sprintf(text, ", client_ca: ca.pem"))
+	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+	if s, err := sockets.ReadLine(c); err == nil {
+		t.Errorf("it gets %q", s)
+	}
+	r.Until("it is counted", func() bool { return r.Refused("l", "tls") == 1 })
+}

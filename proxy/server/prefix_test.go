@@ -1,0 +1,68 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// TestSourcePrefixChanges: a reload that changes what one source is counts the sessions that
+// there are under their new prefixes, and one that takes the limit away for a while forgets
+// none of them.
+func TestSourcePrefixChanges(t *testing.T) {
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, limits: {%s}}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	port, up := sockets.Port(t), named(t, "up")
+	limits := func(s string) string { return fmt.Sprintf(text, port, s, up) }
+	r := start(t, limits("per_source: 2"))
+	refusals := int64(0)
+	check := func(from string, served bool) net.Conn {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+		c, err := d.Dial("tcp", r.At("l"))
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+			_ = c.SetDeadline(time.Now().Add(patience))
+			_, err = sockets.ReadLine(c)
+		}
+		switch {
+		case served && err != nil:
+			t.Fatalf("%s: %v", from, err)
+		case served:
+			return c
+		case !errors.Is(err, syscall.ECONNRESET): // which it may be before it knows that it was connected
+			t.Errorf("%s: %v, want a reset", from, err)
+		}
+		refusals++
+		r.Until("it is counted", func() bool { return r.Refused("l", "per_source") == refusals })
+		return nil
+	}
+	first := check("127.0.0.1", true)
+	check("127.0.0.1", true)
+	check("127.0.0.1", false)
+	check("127.0.0.2", true)
+
+	r.Reload(limits("per_source: 4, source_prefix: [24, 64]"))
+	check("127.0.0.3", true)
+	check("127.0.0.4", false)
+	check("127.0.1.1", true)
+	first.Close()
+	r.Until("it has left", func() bool { return r.Listener("l").Connections.Active == 4 })
+	check("127.0.0.4", true)
+	check("127.0.0.4", false)
+
+	r.Reload(limits("per_source: 1"))
+	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.1.1"} {
+		check(from, false)
+	}
+	r.Reload(limits("connections: 100"))
+	r.Reload(limits("per_source: 1"))
+	check("127.0.0.4", false)
+	check("127.0.0.5", true)
+}

@@ -1,0 +1,92 @@
+package server
+
+import "slices"
+
+// A part that was taken out of service may come back before its sessions have ended: by a
+// rollback, or because discovery leaves an endpoint out of one answer. Then it is the same one
+// again, with its counts, and its sessions are not cut any more.
+
+// A reactivation is a member that was gone.
+type reactivation struct {
+	now, was *member
+}
+
+// drainingMembers returns the members of the upstream of that name that are gone and have
+// sessions, also if the upstream is.
+func (s *Server) drainingMembers(name string) []*member {
+	if u := s.upstreams[name]; u != nil {
+		return u.leaving
+	}
+	if u := s.retired[name]; u != nil {
+		return u.leaving
+	}
+	return nil
+}
+
+// drainingMember returns the one of them that an endpoint was, nil if there is none.
+func (s *Server) drainingMember(upstream string, of *spec) *member {
+	for _, m := range s.drainingMembers(upstream) {
+		if m.spec.Identity() == of.Identity() && m.spec.Address == of.Address && m.endpoint.Active() > 0 {
+			return m
+		}
+	}
+	return nil
+}
+
+// reuse returns a member in place of one that was gone.
+func (s *Server) reuse(st *endpointUpdate, u *upstream, was *member, of *spec) *member {
+	m := &member{spec: of.Endpoint, endpoint: was.endpoint}
+	s.monitorEndpoint(st, u, m)
+	st.reactivated = append(st.reactivated, reactivation{m, was})
+	return m
+}
+
+// reactivate has members that were gone be had again.
+func (st *endpointUpdate) reactivate(u *upstream) {
+	for _, r := range st.reactivated {
+		e := r.now.endpoint
+		e.SetMonitor(r.now.monitor)
+		e.SetBreaker(r.now.breaker)
+		u.up.Recall(e)
+		e.SetDraining(false)
+	}
+}
+
+// keepSessions has the sessions of members that are back go on.
+func (s *Server) keepSessions(u *upstream, st *endpointUpdate) {
+	for _, r := range st.reactivated {
+		s.callOff(r.was.leave)
+		u.leaving = slices.DeleteFunc(u.leaving, func(m *member) bool { return m == r.was })
+	}
+}
+
+// retire keeps an upstream that is gone for as long as one of its members has sessions.
+func (s *Server) retire(u *upstream) {
+	for name, other := range s.retired {
+		if other.leaving = stillThere(other.leaving); len(other.leaving) == 0 {
+			delete(s.retired, name)
+		}
+	}
+	if u.leaving = stillThere(u.leaving); len(u.leaving) > 0 {
+		s.retired[u.cfg.Name] = u
+	}
+}
+
+// reactivateUpstream has an upstream that was gone be there again, as its next configuration has it.
+func (s *Server) reactivateUpstream(u *upstream) {
+	was := s.retired[u.cfg.Name]
+	if was == nil || was.up != u.up {
+		return
+	}
+	delete(s.retired, u.cfg.Name)
+	u.leaving = was.leaving
+	s.keepCounts(u.up, -1)
+}
+
+// from passes the state of a removed upstream of the same name on to u, if there is one.
+func (s *Server) from(u *upstream) {
+	if was := s.retired[u.cfg.Name]; was != nil {
+		u.up, u.stats, u.budget = was.up, was.stats, was.budget
+		u.breaker, u.outlier = was.breaker, was.outlier
+	}
+}

@@ -1,0 +1,85 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// rest has every alarm that was set be over, and returns how many meant something.
+func (c *clock) rest() (n int) {
+	for {
+		select {
+		case a := <-c.set:
+			if a.over() {
+				n++
+			}
+		default:
+			return n
+		}
+	}
+}
+
+// What is taken out of service and comes back before its sessions have ended is the same
+// again: they go on, and its counts do.
+func TestReturning(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	at := "127.0.0.1:" + sockets.Port(t)
+	file := func(listeners, upstreams string) string {
+		return fmt.Sprintf("listeners: [{name: other, bind: %q, upstream: other}%s]\nupstreams: [{name: other, endpoints: [%q]}%s]", "127.0.0.1:0", listeners, b, upstreams)
+	}
+	l := fmt.Sprintf(`, {name: l, bind: %q, upstream: u}`, at)
+	u := func(endpoints string) string {
+		return fmt.Sprintf(`, {name: u, drain_timeout: 1h, endpoints: [%s]}`, endpoints)
+	}
+	both := fmt.Sprintf(`{address: %q, name: a, connections: 2}, {address: %q, name: b, backup: true}`, a, b)
+	for name, without := range map[string]string{
+		"an endpoint":              file(l, u(fmt.Sprintf(`{address: %q, name: b, backup: true}`, b))),
+		"a listener":               file("", u(both)),
+		"a listener and upstreams": file("", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, file(l, u(both)))
+			times := stopClock(r)
+			c := client(t, at)
+			line(t, c)
+			r.Until("it is counted", func() bool { return r.Endpoint("u", "a").Active == 1 })
+			r.Reload(without)
+			echoes(t, c, "while it is gone")
+			r.Reload(file(l, u(both)))
+			times.rest()
+			echoes(t, c, "when it is back")
+			second := client(t, at)
+			line(t, second)
+			e := r.Endpoint("u", "a")
+			if e.State != "up" || e.Active != 2 || e.Total != 2 {
+				t.Errorf("it is %+v, want one endpoint that is up with both sessions", e)
+			}
+			s := r.Status()
+			for i := range s.Upstreams {
+				if s.Upstreams[i].Name == "u" && len(s.Upstreams[i].Endpoints) != 2 {
+					t.Errorf("the endpoints are %+v", s.Upstreams[i].Endpoints)
+				}
+			}
+			// What is taken out of service again drains as if it had not been before.
+			r.Reload(without)
+			echoes(t, c, "while it is gone again")
+			if times.rest() == 0 {
+				t.Error("nothing is to be done after a time")
+			}
+			for _, conn := range []interface {
+				SetReadDeadline(time.Time) error
+				Read([]byte) (int, error)
+			}{c, second} {
+				_ = conn.SetReadDeadline(time.Now().Add(patience))
+				if _, err := conn.Read(make([]byte, 100)); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%v, want a reset", err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package server_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// TestHeldClientsWithTLSAtAReload: clients that are on goroutines go where the listener leads too:
+// where their TLS ends here, where it begins here, and to an upstream that wants none.
+func TestHeldClientsWithTLSAtAReload(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	dead, w, secure := sockets.Refusing(t), named(t, "w"), frontOf(t, cert, key)
+	for name, c := range map[string]struct{ ends, begins, to, want string }{
+		"ends":                {ends: ", tls: {certificates: [{cert: c.pem, key: k.pem}]}", to: fmt.Sprintf("endpoints: [%q]", w), want: "w"},
+		"ends and begins":     {ends: ", tls: {certificates: [{cert: c.pem, key: k.pem}]}", to: fmt.Sprintf("endpoints: [%q], tls: {ca: c.pem, sni: front.test}", secure), want: "ours"},
+		"begins":              {begins: ", tls: {ca: c.pem, sni: front.test}", to: fmt.Sprintf("endpoints: [%q], tls: {ca: c.pem, sni: front.test}", secure), want: "ours"},
+		"begins, and no more": {begins: ", tls: {ca: c.pem, sni: front.test}", to: fmt.Sprintf("endpoints: [%q]", w), want: "w"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u%s}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 2s}%s}]`, c.ends, dead, c.begins), "c.pem", cert, "k.pem", key)
+			var conn net.Conn = client(t, r.At("l"))
+			defer conn.Close()
+			if c.ends != "" {
+				over := tls.Client(conn, &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
+				if err := over.Handshake(); err != nil {
+					t.Fatal(err)
+				}
+				conn = over
+			}
+			r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+			r.Reload(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: w%s}]
+upstreams: [{name: w, %s}]`, c.ends, c.to))
+			if got := line(t, conn); got != c.want {
+				t.Errorf("the one that was held: %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestHeldClientsAtAReload: a client that is held is served by an endpoint that a reload adds to the
+// upstream, by another upstream that the reload has the listener lead to, and by a new fallback.
+func TestHeldClientsAtAReload(t *testing.T) {
+	dead, w := sockets.Refusing(t), named(t, "w")
+	held := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: %%s}}]`, dead)
+	t.Run("an endpoint is added", func(t *testing.T) {
+		r := start(t, fmt.Sprintf(held, "1m"))
+		c := client(t, r.At("l"))
+		defer c.Close()
+		r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Reload(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q, %q], health_check: off, queue: {hold: 1m}}]`, dead, w))
+		if got := line(t, c); got != "w" {
+			t.Error(got)
+		}
+	})
+	t.Run("another upstream", func(t *testing.T) {
+		r := start(t, fmt.Sprintf(held, "2s"))
+		c := client(t, r.At("l"))
+		defer c.Close()
+		r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Reload(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: w}]
+upstreams: [{name: w, endpoints: [%q]}]`, w))
+		if got := whose(t, r.At("l")); got != "w" {
+			t.Error(got)
+		}
+		if got := line(t, c); got != "w" {
+			t.Errorf("the one that was held: %q", got)
+		}
+	})
+	t.Run("a fallback", func(t *testing.T) {
+		r := start(t, fmt.Sprintf(held, "2s"))
+		c := client(t, r.At("l"))
+		defer c.Close()
+		r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Reload(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+- {name: u, endpoints: [%q], health_check: off, fallback: {upstream: w}}
+- {name: w, endpoints: [%q]}`, dead, w))
+		if got := line(t, c); got != "w" {
+			t.Errorf("the one that was held: %q", got)
+		}
+	})
+}

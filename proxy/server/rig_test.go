@@ -1,0 +1,119 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+)
+
+// patience is how long a test waits for what happens soon.
+const patience = condition.Patience
+
+// A rig is a load balancer that serves, until the end of the test.
+type rig struct{ *loadbalancer.Instance }
+
+// start has a load balancer serve what a configuration says.
+func start(t *testing.T, text string, files ...string) *rig {
+	t.Helper()
+	return &rig{loadbalancer.Start(t, text, files...)}
+}
+
+// startWith is start for so many connections at once.
+func startWith(t *testing.T, connections int, text string, files ...string) *rig {
+	t.Helper()
+	return &rig{loadbalancer.Setting{Clients: connections}.Start(t, text, files...)}
+}
+
+// named is a server that says its name, and then echoes.
+func named(t *testing.T, name string) string {
+	return sockets.Server(t, func(c net.Conn) {
+		fmt.Fprintf(c, "%s\n", name)
+		sockets.Echo(c)
+	})
+}
+
+// client is a connection with a deadline.
+func client(t *testing.T, address string) *net.TCPConn {
+	t.Helper()
+	c := sockets.Dial(t, address)
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// line reads what a client gets up to the end of the line.
+func line(t *testing.T, c net.Conn) string {
+	t.Helper()
+	s, err := sockets.ReadLine(c)
+	if err != nil {
+		t.Fatalf("after %q: %v", s, err)
+	}
+	return s
+}
+
+// whose says which server a new client of an address gets.
+func whose(t *testing.T, address string) string {
+	t.Helper()
+	c := client(t, address)
+	defer c.Close()
+	return line(t, c)
+}
+
+// echoes fails the test unless a connection still echoes.
+func echoes(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Fatalf("echo of %q: %q, %v", text, got, err)
+	}
+}
+
+// refused fails the test unless a new client is reset, which it may be before it knows
+// that it was connected.
+func refused(t *testing.T, address string) {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", address, patience)
+	if err == nil {
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, err = c.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// gone reports how a connection ends that is expected to.
+func gone(t *testing.T, c net.Conn) error {
+	t.Helper()
+	_, err := c.Read(make([]byte, 1))
+	if err == nil {
+		t.Fatal("a byte came in place of the end")
+	}
+	return err
+}
+
+var errTimeout = os.ErrDeadlineExceeded
+
+// descriptors is how many the process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}

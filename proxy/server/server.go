@@ -1,0 +1,249 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/episode"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/monitor"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// A Server is a load balancer. Make it with [Open], then call Serve. Its methods may be
+// called at any time by any goroutine, unless they say otherwise.
+type Server struct {
+	options Options
+	log     *slog.Logger
+	start   time.Time
+
+	relay     *relay.Relay  // owned
+	pipes     *pipe.Pool    // owned; nil without splice
+	group     *worker.Group // owned
+	scheduler *health.Scheduler
+	checker   *health.Checker
+	files     *tlsterm.Files
+	tickets   *tlsterm.Tickets
+	tls       *tlsterm.Limit
+	dnsLimit  *discovery.QueryLimiter
+	inotify   discovery.Inotify // of files that change, one for all upstreams
+	process   limit.Rate
+
+	mu        sync.Mutex // of all changes
+	cfg       *config.Config
+	changes   admin.Changes
+	listeners map[string]*listener
+	upstreams map[string]*upstream
+	binds     map[string]*listenSocket
+	parting   []*listenSocket // that are not bound any more, and may not be closed yet
+	replaced  []*listenSocket // that were replaced, and are accepted from still
+	closing   bool
+	watches   sync.WaitGroup                // of discovery
+	gone      map[string]int64              // counters of upstreams that are not there any more
+	retired   map[string]*upstream          // that are gone, and had sessions when that was looked at
+	former    []former                      // upstreams that are gone, and may refuse clients still
+	unnamed   map[string]*listenerCounts    // of listeners that are gone, and had clients when that was looked at
+	draining  map[string][]*drainingSockets // sockets that are gone, by the key that they had
+	timers    map[*time.Timer]*due
+	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
+
+	watcher watcher // under mu
+	lines   *monitor.Lines
+	drains  map[*cutting]bool // whose sessions are named in the log; under mu
+
+	view atomic.Pointer[view] // of the present state, for readers that must not wait
+
+	tracked limit.Connections // of clients that no endpoint can serve
+
+	full, outOfDescriptors *episode.Episode
+	paused                 atomic.Int64
+	found                  chan struct{} // there is something in sick or deserted
+	downQueue              downQueue
+	deserted               abandonments
+
+	cut       context.Context // ends when sessions are cut
+	cutNow    context.CancelFunc
+	cutting   bool      // sessions are cut for the end; under mu
+	cutBefore int64     // sessions that had been cut by then, as the configuration has it; under mu
+	drainEnds time.Time // when all are cut; zero: no drain, or one without a limit; under mu
+
+	ended context.Context // when everything has
+	end   context.CancelFunc
+}
+
+// firstAnswers is how long Open waits for the first answers of discovery, so that the first
+// clients are not refused for want of endpoints.
+const firstAnswers = 3 * time.Second
+
+// tlsShare is the part of the connections that may be TLS sessions of ours: each has two
+// goroutines, and buffers of tens of KiB.
+const tlsShare = 2
+
+// holdShare is the part of all connections that held clients may have, as 1/holdShare: the
+// others are for clients of other upstreams.
+const holdShare = 2
+
+// tlsHandshakes bounds how many handshakes are under way at once: each costs some
+// milliseconds of a CPU at most, and those that wait would only time out together.
+const tlsHandshakes = 1024
+
+// Open opens a configuration: it listens when this returns, and serves no client yet. The
+// caller must call Serve, which closes everything. On an error nothing is left open; it is one
+// line, or several joined.
+func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
+	s := &Server{
+		options: o, log: o.Log, start: time.Now(),
+		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
+		binds: make(map[string]*listenSocket), gone: make(map[string]int64),
+		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutting]bool), after: time.AfterFunc,
+		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), found: make(chan struct{}, 1),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.watcher, s.lines = newWatcher(s.log), monitor.NewLines(s.log)
+	s.cut, s.cutNow = context.WithCancel(context.Background())
+	s.ended, s.end = context.WithCancel(context.Background())
+	s.full = episode.New(func() { s.log.Info("below the limit of connections again") })
+	s.outOfDescriptors = episode.New(func() {})
+	s.tls = tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes)
+	s.files = tlsterm.NewFiles(&tlsterm.FilesConfig{Report: s.logFiles})
+	s.scheduler = health.NewScheduler(&health.SchedulerConfig{Now: s.now, Report: s.logHealth, ReportEvery: logEvery})
+	s.checker = health.NewChecker(s.scheduler, &health.CheckerConfig{Concurrent: max(min(4096, o.MaxConnections/8), 16)})
+	if err := s.open(ctx, cfg); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
+	if s.relay, s.pipes, err = s.options.openRelay(); err != nil {
+		return err
+	}
+	s.group, err = worker.New(&worker.Config{
+		Loops: s.options.Loops, BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy, TurnCPU: s.options.TurnCPU,
+		Now: s.now, Relay: s.relay, MaxConnections: s.maxConnections(cfg), Host: (*host)(s),
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.Apply(ctx, cfg); err != nil {
+		return err
+	}
+	s.awaitDiscovery(ctx)
+	return nil
+}
+
+// now is the clock of everything but the loops, in nanoseconds; theirs is the same one.
+func (s *Server) now() int64 { return int64(time.Since(s.start)) + 1 }
+
+// maxConnections is how many clients are served at once.
+func (s *Server) maxConnections(cfg *config.Config) int {
+	most := s.options.MaxConnections
+	if n := cfg.Limits.Connections; n > 0 && n < int64(most) {
+		return int(n)
+	}
+	return most
+}
+
+// Serve accepts and joins clients until ctx ends; then it accepts those that had come by
+// then, closes the listeners, and drains: it returns when every session has ended.
+// Sessions that go on for longer than the drain timeout are cut, as by [Server.Cut]. It
+// may be called once. The error is nil after a full drain; it wraps [ErrCut] if sessions
+// were cut for it to end. Those of endpoints that failed, for instance, do not count.
+func (s *Server) Serve(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- s.group.Serve() }()
+	stop := make(chan struct{})
+	var beside sync.WaitGroup
+	beside.Go(func() { s.drainDown(stop) })
+	beside.Go(func() { s.monitor(stop) })
+	beside.Go(func() { (&stallWatch{s.log, s.Alive}).run(stop) })
+	beside.Go(func() { s.watchAnswers(stop) })
+	var err error
+	select {
+	case <-ctx.Done():
+		err = s.drain(served)
+	case <-s.cut.Done():
+		err = <-served
+	case err = <-served:
+	}
+	cut := s.cutForTheEnd()
+	close(stop)
+	beside.Wait()
+	err = errors.Join(err, s.close())
+	if cut > 0 {
+		return errors.Join(fmt.Errorf("%w: %d", ErrCut, cut), err)
+	}
+	return err
+}
+
+// Alive returns when every loop has given a sign of life, or with an error when ctx ends.
+func (s *Server) Alive(ctx context.Context) error { return s.group.Settle(ctx) }
+
+// close closes everything that is open, in the order of dependencies.
+func (s *Server) close() error {
+	s.mu.Lock()
+	s.closing = true
+	for t := range s.timers {
+		t.Stop()
+	}
+	s.mu.Unlock()
+	s.end()
+	s.watches.Wait()
+	var errs []error
+	if s.group != nil {
+		errs = append(errs, s.group.Close())
+	}
+	for _, b := range s.binds {
+		errs = append(errs, b.listener.Close())
+	}
+	for _, b := range s.replaced {
+		errs = append(errs, b.listener.Close())
+	}
+	s.checker.Close()
+	s.scheduler.Close()
+	s.lines.Flush(s.now())
+	for _, l := range s.listeners {
+		l.close()
+	}
+	for _, u := range s.upstreams {
+		u.close()
+	}
+	s.files.Close()
+	s.full.Stop()
+	s.outOfDescriptors.Stop()
+	if s.relay != nil {
+		errs = append(errs, s.relay.Close())
+	}
+	if s.pipes != nil {
+		errs = append(errs, s.pipes.Close())
+	}
+	s.cutNow()
+	return errors.Join(errs...)
+}
+
+// Resolve implements [worker.Resolver]: endpoints that are names are looked up when they
+// are dialed.
+func (s *Server) Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}

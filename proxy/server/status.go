@@ -1,0 +1,300 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+var _ admin.Balancer = (*Server)(nil)
+
+// Status implements [admin.Balancer].
+func (s *Server) Status() (st admin.Status) {
+	s.group.Metered(func(total worker.Summary, running map[worker.Binding]*worker.Bytes) {
+		st = s.status(&total, router.NewRunning(running))
+	})
+	return st
+}
+
+func (s *Server) status(total *worker.Summary, running *router.Running) admin.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := admin.Status{
+		State:   admin.Serving,
+		Changes: s.changes,
+		Summary: s.summarize(total),
+	}
+	st.Connections.Most = int64(s.maxConnections(s.cfg))
+	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
+	if s.closing {
+		st.State, st.DrainEnds = admin.Draining, s.drainEnds
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.listeners)) {
+		st.Listeners = append(st.Listeners, s.listenerStatus(name, running))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.upstreams)) {
+		st.Upstreams = append(st.Upstreams, s.upstreamStatus(s.upstreams[name], running))
+	}
+	st.RemovedWaiting = s.removedWaiting()
+	st.Counters = s.counters(total)
+	return st
+}
+
+// removedWaiting counts the clients that came before an upstream was removed, and wait for it still.
+func (s *Server) removedWaiting() map[string]int64 {
+	var clients map[string]int64
+	for _, f := range s.former {
+		up := f.up.Value()
+		if up == nil || up.Waiting() == 0 {
+			continue
+		}
+		if u := s.upstreams[f.name]; u != nil && u.up == up { // it is back
+			continue
+		}
+		if clients == nil {
+			clients = make(map[string]int64)
+		}
+		clients[f.name] += int64(up.Waiting())
+	}
+	return clients
+}
+
+func (s *Server) listenerStatus(name string, running *router.Running) admin.Listener {
+	l := s.listeners[name]
+	c := l.state.Counts()
+	st := admin.Listener{
+		Name: name, State: admin.Serving, Reasons: c.Refused,
+		Connections: admin.Connections{Accepted: c.Accepted, Active: c.Active, Most: l.state.Connections.Max()},
+		Bytes:       bytesOf(l.state.Bytes(), running.Doors[l.state]),
+	}
+	st.Pauses = l.state.Pauses()
+	for _, n := range c.Refused {
+		st.Connections.Refused += n
+	}
+	if l.tls != nil {
+		st.Handshakes, st.Certificates = handshakes(l.stats), certificates(l.tls.Lifetimes())
+	}
+	switch {
+	case l.drained, s.closing:
+		st.State, st.DrainedByHand = admin.Draining, l.drained
+	default:
+		if st.PausedAt = l.state.PausedAt(&s.process, s.now()); st.PausedAt != "" {
+			st.State = admin.Paused
+		}
+	}
+	for _, key := range l.keys {
+		if b := s.binds[key]; b != nil {
+			st.Addresses = append(st.Addresses, b.listener.Addr())
+			st.Queues = append(st.Queues, s.queueOf(b))
+		}
+	}
+	for _, at := range l.cfg.Bind {
+		if list := s.boundAt(l.cfg, at); len(list) > 0 {
+			st.Binds = append(st.Binds, admin.Bind{Bind: at.String(), Active: clientsOf(list)})
+		}
+	}
+	for i := range l.cfg.Routes {
+		st.Routes = append(st.Routes, l.routeStatus(i))
+	}
+	if l.cfg.Upstream != "" {
+		st.Routes = append(st.Routes, admin.Route{To: map[string]float64{l.cfg.Upstream: 100}})
+	}
+	return st
+}
+
+// boundAt returns the sockets in force of one of a listener's binds.
+func (s *Server) boundAt(l *config.Listener, at config.Bind) []*listenSocket {
+	if at.Systemd != "" {
+		return slices.Collect(maps.Values(s.passed(at.Systemd)))
+	}
+	if b := s.binds[bindKey(l, at)]; b != nil {
+		return []*listenSocket{b}
+	}
+	return nil
+}
+
+// clientsOf is how many clients have come in at sockets, or at those that they have taken
+// over from.
+func clientsOf(list []*listenSocket) (n int64) {
+	for _, b := range list {
+		n += b.listening.Clients()
+		for _, before := range b.before {
+			n += before.Clients()
+		}
+	}
+	return n
+}
+
+func handshakes(s *tlsterm.Stats) *admin.Handshakes {
+	h := &admin.Handshakes{
+		Active: s.Active.Load(), Completed: s.Completed.Load(), Resumed: s.Resumed.Load(), Failed: make(map[string]int64),
+	}
+	for kind := range tlsterm.Kinds {
+		if n := s.Failed[kind].Load(); n > 0 {
+			h.Failed[kind.String()] = n
+		}
+	}
+	return h
+}
+
+func (l *listener) routeStatus(i int) admin.Route {
+	r := &l.cfg.Routes[i]
+	to := map[string]float64{}
+	if r.Upstream != "" {
+		to[r.Upstream] = 100
+	}
+	for j, share := range r.Split {
+		to[share.Upstream] = l.shares[i].now[j]
+	}
+	return admin.Route{Match: matchText(&r.Match), To: to}
+}
+
+// matchText returns the match of a route as in the file.
+func matchText(m *config.Match) string {
+	var parts []string
+	add := func(key string, n int, value any) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %v", key, value))
+		}
+	}
+	add("sni", len(m.SNI), m.SNI)
+	add("alpn", len(m.ALPN), m.ALPN)
+	add("source", len(m.Source), m.Source)
+	add("port", m.Port, m.Port)
+	return strings.Join(parts, ", ")
+}
+
+func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upstream {
+	c := u.up.Counts()
+	st := admin.Upstream{
+		Name: u.cfg.Name, Balance: u.cfg.Balance, Pending: int64(u.up.Waiting()),
+		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Held: c.Held, LastResort: c.LastResort, LastResortAnswered: c.LastResortAnswered, Reasons: c.Refused,
+		Bytes: bytesOf(u.up.Bytes(), running.Upstreams[u.up]),
+	}
+	if u.tls != nil {
+		st.Handshakes, st.Certificates = handshakes(u.stats), certificates(u.tls.Lifetimes())
+	}
+	if f := u.cfg.Fallback; f != nil {
+		st.Fallback = f.Upstream
+	}
+	s.missed(u, &st)
+	if u.breaker != nil {
+		st.Breaker, st.Opened = u.breaker.State().String(), u.breaker.Opened()
+		st.BreakerWhy, st.BreakerUntil = s.circuit(u.breaker)
+	}
+	if u.source != nil {
+		st.Discovery = discoveryStatus(u.source.Status())
+		if n := len(u.refused); n > 0 {
+			st.Discovery.LeftOut, st.Discovery.LeftOutCause = n, u.refused[0]
+		}
+	}
+	if u.outlier != nil {
+		st.EjectionsWithheld = u.outlier.Withheld()
+	}
+	st.Panic, st.Panics = u.up.Panic()
+	st.LocalFaults = u.up.LocalCauses()
+	for _, m := range u.order {
+		e := s.endpointStatus(m, running)
+		st.Active += e.Active
+		st.Endpoints = append(st.Endpoints, e)
+	}
+	u.leaving = stillThere(u.leaving)
+	for _, m := range u.leaving {
+		e := s.endpointStatus(m, running)
+		e.State, e.Why, e.Until = admin.Removed, "", m.leave.ends()
+		st.Active += e.Active
+		st.Endpoints = append(st.Endpoints, e)
+	}
+	return st
+}
+
+func (s *Server) endpointStatus(m *member, running *router.Running) admin.Endpoint {
+	e, state := m.endpoint, m.endpoint.State()
+	st := admin.Endpoint{
+		Name: m.spec.Identity(), Address: m.spec.Address, Zone: m.spec.Zone, Weight: e.Weight(), Backup: m.spec.Backup,
+		State: admin.Up, Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
+		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]),
+	}
+	s.answersStatus(&st, e.Answers())
+	st.LastFailure = s.lastFailure(e)
+	if m.monitor != nil || m.breaker != nil {
+		st.Failing = s.failing(e)
+	}
+	if m.monitor != nil {
+		st.EjectionsWithheld, st.WithheldWhy = m.monitor.Withholdings()
+		if st.EjectionsWithheldLastMinute = s.watcher.sums.Recent(s.now(), m.monitor, withheldLine); st.EjectionsWithheld == 0 {
+			st.WithheldWhy = ""
+		}
+	}
+	if m.breaker != nil {
+		st.Opened = m.breaker.Opened()
+		if state := m.breaker.State(); state != health.Closed {
+			st.Breaker = state.String()
+			st.BreakerWhy, st.BreakerUntil = s.circuit(m.breaker)
+		}
+	}
+	switch {
+	case state.Draining:
+		st.State, st.Until = admin.Draining, m.cut.ends()
+	case state.Down:
+		st.State, st.Why = admin.Down, m.whyDown()
+	case state.Ejected:
+		st.State = admin.Ejected
+		st.Why, st.Until = s.ejection(m)
+	}
+	return st
+}
+
+// counters are those that never fall, by name. The server's mu is held.
+func (s *Server) counters(total *worker.Summary) map[string]int64 {
+	c := map[string]int64{
+		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
+		"accept_pauses": s.paused.Load(), "transitions": s.scheduler.Transitions(),
+	}
+	for i := range total.Loops {
+		c["hellos_full"] += total.Loops[i].HellosFull
+		c["hellos_missing"] += total.Loops[i].HellosMissing
+	}
+	for _, u := range s.upstreams {
+		counts := u.up.Counts()
+		c["failures"] += counts.Failures
+		c["retries"] += counts.Retries
+		c["queued"] += counts.Queued
+		c["held"] += counts.Held
+		c["last_resort"] += counts.LastResort
+		c["fallbacks"] += counts.Fallbacks
+	}
+	for _, name := range []string{"failures", "retries", "queued", "held", "last_resort", "fallbacks"} {
+		c[name] += s.gone[name] // of upstreams that the configuration does not name any more
+	}
+	return c
+}
+
+// keepCounts has the counters not fall by the end of an upstream.
+// sign is -1 if it is there again.
+func (s *Server) keepCounts(u *router.Upstream, sign int64) {
+	c := u.Counts()
+	s.gone["failures"] += sign * c.Failures
+	s.gone["retries"] += sign * c.Retries
+	s.gone["queued"] += sign * c.Queued
+	s.gone["held"] += sign * c.Held
+	s.gone["last_resort"] += sign * c.LastResort
+	s.gone["fallbacks"] += sign * c.Fallbacks
+}
+
+// Counter returns a counter that never falls, of those in the status.
+func (s *Server) Counter(name string) (value int64, known bool) {
+	total := s.group.Summary()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	value, known = s.counters(&total)[name]
+	return value, known
+}

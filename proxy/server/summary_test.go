@@ -1,0 +1,289 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/pipequota"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+	"github.com/penstock/penstock/proxy/server"
+	"github.com/penstock/penstock/relay"
+)
+
+// forwarding starts a load balancer with other options, in front of one endpoint.
+func forwarding(t *testing.T, endpoint string, change func(*server.Options)) *rig {
+	t.Helper()
+	return &rig{loadbalancer.Setting{Change: change}.Start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, endpoint))}
+}
+
+// discard reads all.
+func discard(c net.Conn) { io.Copy(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}) }
+
+// sip reads all, a little at a time, so that it is behind.
+func sip(c net.Conn) {
+	io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 2048))
+}
+
+// pour writes until the summary is as it should be.
+func pour(t *testing.T, r *rig, enough func(admin.Summary) bool) {
+	t.Helper()
+	c, piece := client(t, r.At("l")), make([]byte, 1<<20)
+	for !enough(r.Summary()) {
+		if _, err := c.Write(piece); err != nil {
+			t.Fatalf("%v, %+v", err, r.Summary())
+		}
+	}
+	c.Close()
+	r.Until("the client has left", func() bool { return r.Summary().Connections.Active == 0 })
+}
+
+// TestSummaryOfTheEngine: the choices of sessions are counted, and stay after the end.
+func TestSummaryOfTheEngine(t *testing.T) {
+	pipequota.Share(t)
+	r := forwarding(t, sockets.Server(t, discard), nil)
+	if s := r.Summary(); s.Engine != (admin.Engine{}) {
+		t.Errorf("at the beginning: %+v", s.Engine)
+	}
+	pour(t, r, func(s admin.Summary) bool {
+		return s.Engine.Promotions > 0 && s.Engine.PipeGrowths > 0 && s.Engine.TurnsCut > 0 && s.Pipes.Made > 0
+	})
+	before := r.Summary()
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	if s := r.Summary(); s.Engine != before.Engine {
+		t.Errorf("after the end: %+v, want %+v", s.Engine, before.Engine)
+	}
+}
+
+// TestMaxPipeSize: pipes that must not grow do not.
+func TestMaxPipeSize(t *testing.T) {
+	pipequota.Share(t)
+	r := forwarding(t, sockets.Server(t, discard), func(o *server.Options) { o.MaxPipeSize, o.TailDelay, o.Gather = 64<<10, -1, -1 })
+	pour(t, r, func(s admin.Summary) bool { return s.Bytes.ClientToEndpoint.Spliced > 32<<20 })
+	if e := r.Summary().Engine; e.PipeGrowths != 0 || e.MarksRaised != 0 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestSummaryOfTheArena: the bytes that slow endpoints have not taken are in the arena.
+func TestSummaryOfTheArena(t *testing.T) {
+	r := forwarding(t, sockets.Server(t, sip), func(o *server.Options) { o.Engine = relay.EngineCopy })
+	const loops = 2
+	if a := r.Summary().Arena; a.Size != loops<<22 || a.Used < loops<<16 || a.Residues != 0 || a.Refused != 0 {
+		t.Errorf("at the beginning: %+v", a)
+	}
+	pour(t, r, func(s admin.Summary) bool { return s.Arena.Residues > 0 && s.Arena.Peak > loops<<16 })
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	if a := r.Summary().Arena; a.Used != 0 || a.Residues == 0 {
+		t.Errorf("after the end: %+v", a)
+	}
+}
+
+// TestSummaryOfWaits: the waits of a loop are counted, with and without busy polling.
+func TestSummaryOfWaits(t *testing.T) {
+	echo := sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })
+	r := forwarding(t, echo, func(o *server.Options) { o.Loops = 1 })
+	echoes(t, client(t, r.At("l")), "hello")
+	r.Until("the loop has slept", func() bool { return r.Summary().Loops[0].Blocked > 0 })
+	if l := r.Summary().Loops[0]; l.Blocked > l.Turns || l.BusyPollHits != 0 || l.Gathers != 0 {
+		t.Errorf("%+v", l)
+	}
+	busy := forwarding(t, echo, func(o *server.Options) { o.Loops, o.BusyPoll = 1, time.Second })
+	c := client(t, busy.At("l"))
+	// Bytes that are there already when the loop looks are no hit: on a busy machine all may be.
+	busy.Until("busy polling has found something", func() bool {
+		echoes(t, c, "hello")
+		return busy.Summary().Loops[0].BusyPollHits > 0
+	})
+	if l := busy.Summary().Loops[0]; l.BusyPollHits > l.Turns {
+		t.Errorf("with busy polling: %+v", l)
+	}
+}
+
+// TestSummaryOfGathers: a loop that carries much bulk lets bytes gather.
+func TestSummaryOfGathers(t *testing.T) {
+	pipequota.Share(t)
+	r := forwarding(t, sockets.Server(t, discard), func(o *server.Options) { o.Loops = 1 })
+	conns, piece := make([]net.Conn, 12), make([]byte, 32<<10)
+	for i := range conns {
+		conns[i] = client(t, r.At("l"))
+	}
+	r.Until("bytes have gathered", func() bool {
+		for range 10 { // asking is something else to do for the loop
+			for _, c := range conns {
+				if _, err := c.Write(piece); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return r.Summary().Loops[0].Gathers > 0
+	})
+}
+
+// TestSummaryOfBatches: a loop that serves several clients takes to SCHED_BATCH, unless it is to
+// keep its policy.
+func TestSummaryOfBatches(t *testing.T) {
+	echo := sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })
+	rigs := map[bool]*rig{}
+	ended, enough := make(chan error), make(chan struct{})
+	const clients = 4
+	for _, keep := range []bool{false, true} {
+		rigs[keep] = forwarding(t, echo, func(o *server.Options) { o.Loops, o.KeepPolicy = 1, keep })
+		for range clients {
+			c := client(t, rigs[keep].At("l"))
+			go func() { ended <- exchangeUntil(c, enough) }()
+		}
+	}
+	batches := func(keep bool) int64 { return rigs[keep].Summary().Loops[0].Batches }
+	for end := time.Now().Add(patience); batches(false) == 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	close(enough)
+	for range 2 * clients {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if batches(false) == 0 || batches(true) != 0 || rigs[true].Summary().Loops[0].BatchRefused != 0 {
+		t.Errorf("%+v, and where the policy is kept %+v", rigs[false].Summary().Loops, rigs[true].Summary().Loops)
+	}
+}
+
+// exchangeUntil exchanges messages with an echo until enough is closed.
+func exchangeUntil(c net.Conn, enough <-chan struct{}) error {
+	for {
+		select {
+		case <-enough:
+			return c.Close()
+		default:
+			if err := exchangeOnce(c, "hello"); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// exchangeOnce has an echo answer a message.
+func exchangeOnce(c net.Conn, message string) error {
+	if _, err := io.WriteString(c, message); err != nil {
+		return err
+	}
+	got := make([]byte, len(message))
+	if _, err := io.ReadFull(c, got); err != nil {
+		return err
+	}
+	if string(got) != message {
+		return errors.New("another answer")
+	}
+	return nil
+}
+
+// TestSummaryCountsEachSessionOnce: sessions end all the time while summaries are taken. None
+// that moved from the live ones to the ended is missed, or counted twice.
+func TestSummaryCountsEachSessionOnce(t *testing.T) {
+	r := forwarding(t, sockets.Server(t, func(c net.Conn) { sockets.Echo(c) }), func(o *server.Options) { o.Engine = relay.EngineCopy })
+	const clients, turns, size = 4, 50, 1000
+	address := r.At("l")
+	var work sync.WaitGroup
+	for range clients {
+		work.Go(func() {
+			for range turns {
+				c, err := net.Dial("tcp", address)
+				if err == nil {
+					err = errors.Join(exchangeOnce(c, string(make([]byte, size))), c.Close())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		work.Wait()
+		close(ended)
+	}()
+	var last admin.Summary
+	check := func() {
+		s := r.Summary()
+		if now, before := s.Bytes.EndpointToClient.Copied, last.Bytes.EndpointToClient.Copied; now < before || now > clients*turns*size {
+			t.Errorf("the summary has %d bytes after %d of %d", now, before, clients*turns*size)
+		}
+		last = s
+	}
+	for more := true; more; check() {
+		select {
+		case <-ended:
+			more = false
+		case <-time.After(100 * time.Microsecond): // a sample
+		}
+	}
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	check()
+	if got := last.Bytes.EndpointToClient.Copied; got != clients*turns*size {
+		t.Errorf("the last summary has %d bytes, want %d", got, clients*turns*size)
+	}
+	if want := (admin.Connections{Accepted: clients * turns}); last.Connections != want {
+		t.Errorf("connections are %+v, want %+v", last.Connections, want)
+	}
+}
+
+// TestOpenChecksTheRelaysConfiguration: options that the relay does not take are an error
+// before anything listens.
+func TestOpenChecksTheRelaysConfiguration(t *testing.T) {
+	r := forwarding(t, "127.0.0.1:1", nil)
+	cfg := r.Load(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
+	for _, o := range []server.Options{{TailDelay: time.Minute}, {Gather: time.Minute}} {
+		o.MaxConnections = 1
+		if _, err := server.Open(context.Background(), cfg, o); !errors.Is(err, relay.ErrConfig) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestQueuedConnectionsAreServedBeforeTheEnd: clients that were connected before the stop are
+// served, those above the limit too.
+func TestQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
+	r := loadbalancer.Setting{Clients: 3, Drain: patience}.Start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })))
+	var conns []net.Conn
+	for range 20 {
+		conns = append(conns, client(t, r.At("l")))
+	}
+	r.Stop()
+	var clients sync.WaitGroup
+	for _, c := range conns {
+		clients.Go(func() {
+			if err := errors.Join(exchangeOnce(c, "hello"), c.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	clients.Wait()
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	if got := r.Summary().Connections; got.Accepted != 20 || got.Refused != 0 || got.Active != 0 {
+		t.Errorf("connections are %+v", got)
+	}
+}

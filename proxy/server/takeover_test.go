@@ -1,0 +1,363 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// hammer connects all the while, until it is stopped; nobody may be refused or reset.
+func hammer(t *testing.T, at string, clients int) (stop func()) {
+	t.Helper()
+	var over atomic.Bool
+	done := make(chan int)
+	for range clients {
+		go func() {
+			served := 0
+			for ; !over.Load(); served++ {
+				c, err := net.Dial("tcp", at)
+				if err == nil {
+					_ = c.SetDeadline(time.Now().Add(patience))
+					_, err = sockets.ReadLine(c)
+					c.Close()
+				}
+				if err != nil {
+					t.Errorf("after %d clients: %v", served, err)
+					break
+				}
+			}
+			done <- served
+		}()
+	}
+	return func() {
+		over.Store(true)
+		for range clients {
+			if <-done == 0 {
+				t.Error("nobody was served")
+			}
+		}
+	}
+}
+
+// TestAddressesThatTakeOver from each other, in one reload: wider ones, narrower ones, and
+// the same in another protocol. Nobody notices.
+func TestAddressesThatTakeOver(t *testing.T) {
+	port, up := sockets.Port(t), named(t, "a")
+	text := func(bind string, mptcp bool) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: [%s], upstream: u, socket: {mptcp: %v}}]
+upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`, strings.ReplaceAll(bind, "P", port), mptcp, up)
+	}
+	binds := []string{`"127.0.0.1:P"`, `":P"`, `"0.0.0.0:P"`, `"0.0.0.0:P", "[::]:P"`, `"[::1]:P", "127.0.0.1:P"`, `"localhost:P", "127.0.0.2:P"`, `":P"`}
+	r := start(t, text(binds[0], false))
+	at := "127.0.0.1:" + port
+	first := client(t, at)
+	line(t, first)
+	stop := hammer(t, at, 8)
+	for i := range 60 {
+		r.Reload(text(binds[(i+1)%len(binds)], i/len(binds)%2 == 1))
+		alone(t, r.Status().Listeners[0].Addresses)
+	}
+	stop()
+	if log := r.Log.String(); strings.Contains(log, "level=WARN") {
+		t.Error(log)
+	}
+	r.Reload(text(`"127.0.0.1:P"`, false))
+	time.Sleep(1500 * time.Millisecond) // longer than what a listener that is gone has to drain
+	echoes(t, first, "still here")
+	if s := r.Summary(); s.Connections.Refused != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// alone fails the test if somebody else can have one of the addresses.
+func alone(t *testing.T, addresses []string) {
+	t.Helper()
+	share := func(_, _ string, c syscall.RawConn) (err error) {
+		if cause := c.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, sys.SO_REUSEPORT, 1)
+		}); cause != nil {
+			return cause
+		}
+		return err
+	}
+	for _, at := range addresses {
+		controls := []func(string, string, syscall.RawConn) error{nil}
+		if os.Getuid() == 0 { // for others the kernel remembers what was: Unshare of package listener says why
+			controls = append(controls, share)
+		}
+		for _, control := range controls {
+			ln, err := (&net.ListenConfig{Control: control}).Listen(t.Context(), "tcp", at)
+			if err == nil {
+				ln.Close()
+				t.Errorf("somebody else can have %s", at)
+			}
+		}
+	}
+}
+
+// TestAddressesOfOthers: an address of which another process has a part is not taken, and
+// all is as it was.
+func TestAddressesOfOthers(t *testing.T) {
+	port, up := sockets.Port(t), named(t, "a")
+	other, err := net.Listen("tcp", "127.0.0.2:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	text := `
+listeners: [{name: m, bind: "127.0.0.3:%[1]s", upstream: u}, {name: l, bind: %[2]q, upstream: u}, {name: any, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%[3]q]}]`
+	r := start(t, fmt.Sprintf(text, port, "127.0.0.1:"+port, up))
+	stop := hammer(t, "127.0.0.1:"+port, 4)
+	for range 20 {
+		err := r.Apply(context.Background(), r.Load(strings.Replace(fmt.Sprintf(text, port, ":"+port, up), "127.0.0.3:"+port, "127.0.0.4:0", 1)))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatalf("%v", err)
+		}
+		alone(t, []string{"127.0.0.1:" + port, "127.0.0.3:" + port})
+	}
+	stop()
+	err = r.Apply(context.Background(), r.Load(fmt.Sprintf(text, port, r.At("any"), up)))
+	want := "already in use by this process: " + r.At("any")
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if got := whose(t, "127.0.0.3:"+port); got != "a" {
+		t.Error(got)
+	}
+}
+
+// TestNobodyIsLostByATakeoverThatFails: those who come while it is prepared are served by the
+// old socket.
+func TestNobodyIsLostByATakeoverThatFails(t *testing.T) {
+	port, up := sockets.Port(t), named(t, "a")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	text := `
+listeners: [{name: l, bind: "%s:%s", upstream: u}, {name: m, bind: %q, upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	r := start(t, fmt.Sprintf(text, "", port, "127.0.0.1:0", up))
+	stop := hammer(t, "127.0.0.1:"+port, 4)
+	for range 50 {
+		err := r.Apply(context.Background(), r.Load(fmt.Sprintf(text, "127.0.0.1", port, taken.Addr(), up)))
+		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "listener m") {
+			t.Fatalf("%v", err)
+		}
+	}
+	stop()
+	alone(t, []string{":" + port})
+}
+
+// TestHandshakeOverATakeover: who has begun to connect to the old socket is served, as by the
+// one that has taken over. Here the client has been answered, and what it says to that is lost.
+func TestHandshakeOverATakeover(t *testing.T) {
+	for _, to := range []string{":%s", "[::ffff:127.0.0.1]:%s"} {
+		port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
+		text := `
+listeners: [{name: l, bind: %q, upstream: %s}]
+upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
+		r := start(t, fmt.Sprintf(text, "127.0.0.1:"+port, "u", a, b))
+		old, _ := listening(t, port)
+		if err := filter(old, syscall.SO_ATTACH_FILTER); errors.Is(err, syscall.EPERM) {
+			t.Skip("this kernel lets only root put a filter on a socket")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		c := client(t, "127.0.0.1:"+port)
+		if !begun(t, port) {
+			t.Fatal("the handshake is over")
+		}
+		r.Reload(fmt.Sprintf(text, fmt.Sprintf(to, port), "v", a, b))
+		if got := whose(t, "127.0.0.1:"+port); got != "b" {
+			t.Error(got)
+		}
+		if err := filter(old, syscall.SO_DETACH_FILTER); err != nil {
+			t.Fatal(err)
+		}
+		if got := line(t, c); got != "b" {
+			t.Errorf("%s, want it served as by the socket that has taken over", got)
+		}
+	}
+}
+
+// filter puts a filter on a socket, or takes it off, that passes TCP's packets with the flag
+// SYN alone.
+func filter(fd, option int) error {
+	onlySYN := []syscall.SockFilter{
+		{Code: syscall.BPF_LD | syscall.BPF_B | syscall.BPF_ABS, K: 13},
+		{Code: syscall.BPF_JMP | syscall.BPF_JSET | syscall.BPF_K, K: 2, Jf: 1},
+		{Code: syscall.BPF_RET | syscall.BPF_K, K: 1 << 16},
+		{Code: syscall.BPF_RET | syscall.BPF_K},
+	}
+	program := syscall.SockFprog{Len: uint16(len(onlySYN)), Filter: &onlySYN[0]}
+	raw := unsafe.String((*byte)(unsafe.Pointer(&program)), unsafe.Sizeof(program))
+	err := syscall.SetsockoptString(fd, syscall.SOL_SOCKET, option, raw)
+	runtime.KeepAlive(onlySYN)
+	return err
+}
+
+// begun reports whether somebody is about to connect to a port of 127.0.0.1.
+func begun(t *testing.T, port string) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _ := strconv.Atoi(port)
+	return slices.ContainsFunc(strings.Split(string(text), "\n"), func(l string) bool {
+		f := strings.Fields(l)
+		return len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[3] == "03" // SYN_RECV
+	})
+}
+
+// TestQueueOverATakeover: those whom nobody has accepted from the old socket are served.
+func TestQueueOverATakeover(t *testing.T) {
+	port, up := sockets.Port(t), named(t, "a")
+	text := `
+listeners: [{name: l, bind: "%s:%s", upstream: u, limits: {connections: %d}}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	r := start(t, fmt.Sprintf(text, "", port, 1, up))
+	at := "127.0.0.1:" + port
+	first := client(t, at)
+	line(t, first)
+	var queue []*net.TCPConn
+	for range 50 {
+		queue = append(queue, client(t, at))
+	}
+	r.Reload(fmt.Sprintf(text, "127.0.0.1", port, 0, up))
+	for _, c := range queue {
+		line(t, c)
+		echoes(t, c, "from the queue")
+	}
+	echoes(t, first, "still here")
+}
+
+// TestListenersSwapAddresses in one reload: TCP's, and a path that is written in another way.
+// Each socket stays.
+func TestListenersSwapAddresses(t *testing.T) {
+	a, b, path := named(t, "a"), named(t, "b"), filepath.Join(t.TempDir(), "s")
+	one, two := sockets.Port(t), sockets.Port(t)
+	text := `
+listeners: [{name: l, bind: ["127.0.0.1:%s", %q], upstream: a}, {name: m, bind: ["127.0.0.1:%s", %q], upstream: b}]
+upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
+	r := start(t, fmt.Sprintf(text, one, "unix:"+path, two, "unix:"+path+"2", a, b))
+	stop := hammer(t, "127.0.0.1:"+one, 4)
+	_, socket := listening(t, one)
+	for i := range 20 {
+		want := "ab"[(i+1)%2]
+		if want == 'b' {
+			r.Reload(fmt.Sprintf(text, two, "unix:"+path+"2", one, "unix:"+filepath.Dir(path)+"/x/../s", a, b))
+		} else {
+			r.Reload(fmt.Sprintf(text, one, "unix:"+path, two, "unix:"+path+"2", a, b))
+		}
+		if got := whose(t, "127.0.0.1:"+one); got != string(want) {
+			t.Errorf("%s, want %c", got, want)
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if got := line(t, c); got != string(want) {
+			t.Errorf("%s: %s, want %c", path, got, want)
+		}
+		c.Close()
+	}
+	stop()
+	if _, now := listening(t, one); now != socket {
+		t.Error("there is another socket")
+	}
+}
+
+// TestAnAddressIsSplitAmongListeners: of one that a single listener had, each gets a part.
+func TestAnAddressIsSplitAmongListeners(t *testing.T) {
+	port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
+	ups := fmt.Sprintf("\nupstreams: [{name: a, endpoints: [%q], drain_timeout: 1s}, {name: b, endpoints: [%q], drain_timeout: 1s}]", a, b)
+	r := start(t, fmt.Sprintf(`listeners: [{name: l, bind: ":%s", upstream: a}]`, port)+ups)
+	kept := client(t, "127.0.0.1:"+port)
+	line(t, kept)
+	r.Reload(fmt.Sprintf(`listeners: [{name: m, bind: "127.0.0.2:%s", upstream: b}, {name: l, bind: "127.0.0.1:%[1]s", upstream: a}]`, port) + ups)
+	for at, want := range map[string]string{"127.0.0.1:": "a", "127.0.0.2:": "b"} {
+		if got := whose(t, at+port); got != want {
+			t.Errorf("%s: %s, want %s", at, got, want)
+		}
+	}
+	if c, err := net.Dial("tcp", "127.0.0.3:"+port); err == nil {
+		c.Close()
+		t.Error("somebody listens where nobody is to")
+	}
+	r.Reload(fmt.Sprintf(`listeners: [{name: n, bind: ":%s", upstream: b}]`, port) + ups)
+	if got := whose(t, "127.0.0.1:"+port); got != "b" {
+		t.Error(got)
+	}
+	echoes(t, kept, "still here")
+	if err := r.DrainListener("n"); err != nil { // whose session it is by now
+		t.Fatal(err)
+	}
+	if err := gone(t, kept); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestTransparentOverReloads: the socket stays, and is transparent when it is to be.
+func TestTransparentOverReloads(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("IP_TRANSPARENT needs CAP_NET_ADMIN")
+	}
+	up := named(t, "a")
+	port := sockets.Port(t)
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, transparent: %v}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	r := start(t, fmt.Sprintf(text, port, true, up))
+	_, socket := listening(t, port)
+	for _, on := range []bool{true, false, true, false} {
+		r.Reload(fmt.Sprintf(text, port, on, up))
+		fd, now := listening(t, port)
+		if set, err := syscall.GetsockoptInt(fd, syscall.SOL_IP, sys.IP_TRANSPARENT); err != nil || set != 0 != on || now != socket {
+			t.Errorf("IP_TRANSPARENT %d, %v, want %v; the same socket: %v", set, err, on, now == socket)
+		}
+	}
+}
+
+// TestListeningIsToldInTheOrderOfTheFile and not of a map.
+func TestListeningIsToldInTheOrderOfTheFile(t *testing.T) {
+	var text strings.Builder
+	var want []string
+	text.WriteString("listeners:\n")
+	for i := range 20 {
+		name := fmt.Sprintf("l%d", i*7%20)
+		want = append(want, name)
+		fmt.Fprintf(&text, "- {name: %s, bind: '127.0.0.1:0', upstream: u}\n", name)
+	}
+	fmt.Fprintf(&text, "upstreams: [{name: u, endpoints: [%q]}]", named(t, "a"))
+	r := start(t, text.String())
+	var got []string
+	for l := range strings.Lines(r.Log.String()) {
+		if _, after, ok := strings.Cut(l, "msg=listening listener="); ok {
+			got = append(got, strings.Fields(after)[0])
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

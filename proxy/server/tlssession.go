@@ -1,0 +1,221 @@
+package server
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/relay"
+)
+
+// tlsSession serves a client whose TLS ends or begins in this process: on a goroutine of its
+// own until it is joined, and on two from then on.
+func (s *Server) tlsSession(h *worker.Offloaded, of *router.Offloaded) {
+	client, err := h.Conn()
+	if err != nil {
+		h.End(relay.Result{}, err)
+		return
+	}
+	if err := s.tls.Enter(); err != nil {
+		reset(client)
+		h.End(relay.Result{}, err)
+		return
+	}
+	defer s.tls.Leave()
+	res, err := s.serveTLS(h, of, client)
+	if err == sockopt.ErrGone {
+		h.Left()
+		return
+	}
+	h.End(res, err)
+}
+
+// serveTLS serves the client, which is closed when it returns. The error is
+// [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
+func (s *Server) serveTLS(h *worker.Offloaded, of *router.Offloaded, raw net.Conn) (relay.Result, error) {
+	client, protocols, err := spoken(h.Context(), of, raw)
+	if err != nil {
+		raw.Close()
+		return relay.Result{}, err
+	}
+	search := of.NewSearch()
+	defer search.Close()
+	search.Begin(h.Client, s.now())
+	endpoint, answer, err := s.reachFor(h.Context(), raw, search, protocols)
+	switch {
+	case err != nil:
+		reset(raw)
+		return relay.Result{}, err
+	case endpoint == nil:
+		return relay.Result{}, respond(client, answer)
+	}
+	limits, err := search.Reached(s.now())
+	if err != nil {
+		reset(endpoint)
+		reset(raw)
+		return relay.Result{}, err
+	}
+	session := s.relay.NewSession(client, endpoint)
+	session.Limit(limits)
+	h.Join(session, limits, endpoint.RemoteAddr().String())
+	return session.Run(h.Context())
+}
+
+// spoken returns the client's connection after its handshake, and the protocols that may be
+// offered to its endpoint.
+func spoken(ctx context.Context, of *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
+	server := of.Listener.Config().TLS
+	if server == nil {
+		return raw, of.ALPN, nil
+	}
+	conn, err := server.Handshake(ctx, raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	state := of.Terminated(conn)
+	if state.NegotiatedProtocol != "" {
+		protocols = []string{state.NegotiatedProtocol}
+	}
+	return conn, protocols, nil
+}
+
+// reset ends a connection, and the one beneath it, by a reset, so that the peer does not take
+// it for an orderly end.
+func reset(c net.Conn) {
+	for {
+		outer, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = outer.NetConn()
+	}
+	if t, ok := c.(interface{ SetLinger(seconds int) error }); ok {
+		_ = t.SetLinger(0)
+	}
+	c.Close()
+}
+
+// reachFor is reach for as long as the client is there: whatever is waited for, one that was
+// reset gives up its place at once. Nothing is read from it meanwhile.
+func (s *Server) reachFor(ctx context.Context, client net.Conn, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
+	watched, stop := sockopt.Watch(ctx, client, time.Time{})
+	endpoint, answer, err = s.reach(watched, search, protocols)
+	stop()
+	if context.Cause(watched) == sockopt.ErrGone {
+		if endpoint != nil {
+			reset(endpoint)
+		}
+		return nil, nil, sockopt.ErrGone
+	}
+	return endpoint, answer, err
+}
+
+// reach performs the steps of a search until there is a connection to an endpoint, or the
+// answer that the client gets in place of one. The end of ctx is no failure of an endpoint.
+func (s *Server) reach(ctx context.Context, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
+	for ctx.Err() == nil {
+		switch step := search.Next(s.now()); step.Action {
+		case worker.Connect:
+			conn, err := s.connect(ctx, search, &step, protocols)
+			if err == nil {
+				return conn, nil, nil
+			}
+			if ctx.Err() == nil {
+				search.Failed(err, s.now())
+			}
+		case worker.Resolve:
+			ips, err := step.Resolver.Resolve(ctx, step.Host, step.Timeout)
+			if ctx.Err() == nil {
+				search.Resolved(ips, err)
+			}
+		case worker.Pause:
+			pause(ctx, step.Timeout, nil)
+		case worker.Park:
+			pause(ctx, step.Timeout, search.Woken())
+		case worker.Respond:
+			return nil, step.Bytes, nil
+		default:
+			return nil, nil, search.Err()
+		}
+	}
+	return nil, nil, context.Cause(ctx)
+}
+
+// pause waits for a time, if it is not 0, or until woken.
+func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) {
+	var after <-chan time.Time
+	if d > 0 || woken == nil {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		after = t.C
+	}
+	select {
+	case <-after:
+	case <-woken:
+	case <-ctx.Done():
+	}
+}
+
+// connect takes one step: connects, sends the preface, and speaks TLS if the endpoint
+// wants it.
+func (s *Server) connect(ctx context.Context, search *router.Search, step *worker.Step, protocols []string) (net.Conn, error) {
+	if step.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, step.Timeout)
+		defer cancel()
+	}
+	d := net.Dialer{KeepAlive: -1, Control: search.Options().Control}
+	d.SetMultipathTCP(false)
+	network, address := "tcp", step.Address.AddrPort.String()
+	if step.Address.Path != "" {
+		network, address = "unix", step.Address.Path
+	} else if step.Source.IsValid() {
+		d.LocalAddr = &net.TCPAddr{IP: step.Source.AsSlice()}
+	}
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if step.ProxyHeader {
+		if _, err := conn.Write(search.ProxyHeader(nil)); err != nil {
+			reset(conn)
+			return nil, err
+		}
+	}
+	speaker, host := search.TLS()
+	if speaker == nil {
+		return conn, nil
+	}
+	encrypted, err := speaker.Handshake(ctx, conn, tlsterm.Peer{Host: host, ALPN: protocols})
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return encrypted, nil
+}
+
+// lingering is how long a client that got a response may take to close.
+const lingering = 5 * time.Second
+
+// respond sends a client bytes and closes its connection, so that they arrive: the end of
+// file is sent, and the client's waited for.
+func respond(client net.Conn, b []byte) error {
+	defer client.Close()
+	_ = client.SetDeadline(time.Now().Add(lingering))
+	if _, err := client.Write(b); err != nil {
+		return err
+	}
+	if c, ok := client.(interface{ CloseWrite() error }); ok {
+		_ = c.CloseWrite()
+	}
+	drain := make([]byte, 4096)
+	for {
+		if _, err := client.Read(drain); err != nil {
+			return nil
+		}
+	}
+}

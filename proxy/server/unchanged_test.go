@@ -1,0 +1,327 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"weak"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// lastingText is a configuration in which things depend on each other: the listener tls on
+// a certificate, the upstream t on authorities, s on its fallback f, and that on a file.
+const lastingText = `
+listeners:
+  - {name: direct, bind: "127.0.0.1:0", upstream: u}
+  - {name: routed, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: t}], upstream: v}
+  - {name: split, bind: "127.0.0.1:0", routes: [{split: [{upstream: s, percent: 50}, {upstream: u, percent: 50}]}]}
+  - {name: tls, bind: "127.0.0.1:0", upstream: v, tls: {certificates: [{cert: a.pem, key: a.key}]}}
+upstreams:
+  - {name: u, endpoints: ["127.0.0.1:1"], health_check: off}
+  - {name: v, endpoints: ["127.0.0.1:1", "127.0.0.1:2"], health_check: {interval: 1h, send: "file:ping", expect: pong}}
+  - {name: s, endpoints: ["127.0.0.1:1"], health_check: off, fallback: {upstream: f}}
+  - {name: t, endpoints: ["127.0.0.1:1"], health_check: off, tls: {ca: ca.pem}}
+  - {name: f, endpoints: ["127.0.0.1:1"], health_check: off, fallback: {respond: sorry}}
+`
+
+// others returns the names whose values are others than before.
+func others[T comparable](before, now map[string]T) (names []string) {
+	for name, v := range now {
+		if before[name] != v {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestReloadLeavesAloneWhatStays: services, views and sets are made anew where something
+// about them has changed, or about what they lead to, and nowhere else.
+func TestReloadLeavesAloneWhatStays(t *testing.T) {
+	cert, key := certificate.New(t, "a.test")
+	ca, _ := certificate.New(t, "ca.test")
+	r := start(t, lastingText, "a.pem", cert, "a.key", key, "ca.pem", ca, "ping", "ping", "sorry", "sorry")
+	change := func(old, new string) func() string {
+		return func() string {
+			if strings.Count(lastingText, old) != 1 {
+				t.Errorf("%q is there %d times", old, strings.Count(lastingText, old))
+			}
+			return strings.Replace(lastingText, old, new, 1)
+		}
+	}
+	rewrite := func(files ...string) func() string {
+		return func() string {
+			for i := 0; i < len(files); i += 2 {
+				r.Write(files[i], files[i+1])
+			}
+			return lastingText
+		}
+	}
+	for _, c := range []struct {
+		what                  string
+		text                  func() string
+		services, views, sets string
+	}{
+		{"nothing", change("listeners:", "listeners:"), "", "", ""},
+		{"where it is written", change("listeners:", "\n# more\n\nlisteners:"), "", "", ""},
+		{"an endpoint is added", change(`"127.0.0.1:2"]`, `"127.0.0.1:2", "127.0.0.1:3"]`), "", "", "v"},
+		{"an endpoint's weight", change(`"127.0.0.1:2"]`, `{address: "127.0.0.1:2", weight: 3}]`), "", "", "v"},
+		{"the order of endpoints", change(`["127.0.0.1:1", "127.0.0.1:2"]`, `["127.0.0.1:2", "127.0.0.1:1"]`), "", "", "v"},
+		{"endpoints of a fallback", change(`{name: f, endpoints: ["127.0.0.1:1"]`, `{name: f, endpoints: ["127.0.0.1:2"]`), "", "", "f"},
+		{"an upstream", change(`{name: v, `, `{name: v, slow_start: 1s, `), "routed tls", "v", "v"},
+		{"an upstream of a route", change(`{name: t, `, `{name: t, slow_start: 1s, `), "routed", "t", "t"},
+		{"an upstream of a split", change(`{name: s, `, `{name: s, slow_start: 1s, `), "split", "s", "s"},
+		{"a fallback", change(`{name: f, `, `{name: f, slow_start: 1s, `), "split", "f s", "f s"},
+		{"a listener", change(`{name: direct, `, `{name: direct, timeouts: {idle: 1m}, `), "direct", "", ""},
+		{"a limit of the process", change("listeners:", "limits: {per_second: 7}\nlisteners:"), "", "", ""},
+		{"the bytes of a response", rewrite("sorry", "very sorry"), "split", "f s", "f s"},
+		{"a secret", rewrite("ping", "PING"), "routed tls", "v", "v"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			r.Reload(lastingText)
+			before := r.Held()
+			r.Reload(c.text())
+			now := r.Held()
+			for what, got := range map[string][2]string{
+				"services": {strings.Join(others(before.Services, now.Services), " "), c.services},
+				"views":    {strings.Join(others(before.Views, now.Views), " "), c.views},
+				"sets":     {strings.Join(others(before.Sets, now.Sets), " "), c.sets},
+			} {
+				if got[0] != got[1] {
+					t.Errorf("%s made anew: %q, want %q", what, got[0], got[1])
+				}
+			}
+		})
+	}
+}
+
+// TestReloadReadsCertificates that may be others than before, though the file says what it
+// said: those that cannot be used are an error, and change nothing.
+func TestReloadReadsCertificates(t *testing.T) {
+	cert, key := certificate.New(t, "a.test")
+	ca, _ := certificate.New(t, "ca.test")
+	r := start(t, lastingText, "a.pem", cert, "a.key", key, "ca.pem", ca, "ping", "ping", "sorry", "sorry")
+	before := r.Held()
+	for name, good := range map[string]string{"a.pem": cert, "ca.pem": ca} {
+		cfg := r.Load(lastingText)
+		r.Write(name, "no certificate")
+		if err := r.Apply(context.Background(), cfg); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !before.Equal(r.Held()) {
+			t.Errorf("%s: something has changed", name)
+		}
+		r.Write(name, good)
+		r.Reload(lastingText)
+		before = r.Held()
+	}
+}
+
+// TestReloadBringsADrainedListenerBack, though the file says what it said.
+func TestReloadBringsADrainedListenerBack(t *testing.T) {
+	text := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
+	r := start(t, text)
+	at := r.At("l")
+	if err := r.DrainListener("l"); err != nil {
+		t.Fatal(err)
+	}
+	r.Until("nobody listens", func() bool {
+		c, err := net.Dial("tcp", at)
+		if err == nil {
+			c.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+	if l := r.Status().Listeners[0]; l.State != admin.Draining || !l.DrainedByHand {
+		t.Errorf("drained: %+v", l)
+	}
+	r.Reload(text)
+	if l := r.Status().Listeners[0]; l.State != admin.Serving || l.DrainedByHand {
+		t.Errorf("after a reload: %+v", l)
+	}
+	if got := whose(t, at); got != "a" {
+		t.Error(got)
+	}
+}
+
+// TestOperatorsChangesOutlastReloads that replace other endpoints, until the file says
+// something else in that place.
+func TestOperatorsChangesOutlastReloads(t *testing.T) {
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: off, endpoints: [{name: a, address: "127.0.0.1:1", weight: %d}, {name: b, address: "127.0.0.1:2"}, {name: c, address: "127.0.0.1:%d"}]}]`
+	r := start(t, fmt.Sprintf(text, 5, 3))
+	if err := errors.Join(r.SetWeight("u", "a", 9), r.DrainEndpoint("u", "b", true)); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{9, 9, 7} {
+		r.Reload(fmt.Sprintf(text, []int{5, 5, 7}[i], 3+i))
+		if w := r.Endpoint("u", "a").Weight; w != want {
+			t.Errorf("reload %d: the weight of a is %d, want %d", i, w, want)
+		}
+		if s := r.Endpoint("u", "b").State; s != "draining" {
+			t.Errorf("reload %d: b is %s", i, s)
+		}
+		if s := r.Endpoint("u", "c"); s.State != "up" || s.Address != fmt.Sprintf("127.0.0.1:%d", 3+i) {
+			t.Errorf("reload %d: %+v", i, s)
+		}
+	}
+}
+
+// TestReplacedEndpointsAreGuarded: those that came by a reload are ejected, or their breaker
+// opens, as if they had been there from the start; also if that is what the reload says.
+func TestReplacedEndpointsAreGuarded(t *testing.T) {
+	text := `
+listeners: [{name: o, bind: "127.0.0.1:0", upstream: o}, {name: b, bind: "127.0.0.1:0", upstream: b}]
+upstreams:
+  - {name: o, endpoints: [{name: e, address: "127.0.0.1:%[1]s"}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: off, outlier_detection: %[2]s}
+  - {name: b, endpoints: [{name: e, address: "127.0.0.1:%[1]s"}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: off, circuit_breaker: %[3]s}`
+	const judged, broken = "{consecutive_failures: 1, max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}", "{min_volume: 1, failure_percentage: 1, open: 1h}"
+	r := start(t, fmt.Sprintf(text, sockets.Port(t), judged, broken))
+	dead := sockets.Port(t)
+	guarded := func(when string) {
+		t.Helper()
+		refused(t, r.At("o"))
+		r.Until(when+": it is ejected", func() bool { return r.Endpoint("o", "e").State == "ejected" })
+		refused(t, r.At("b"))
+		r.Until(when+": its breaker is open", func() bool { return r.Endpoint("b", "e").Breaker == "open" })
+	}
+	r.Reload(fmt.Sprintf(text, dead, judged, broken))
+	guarded("other endpoints")
+	r.Reload(fmt.Sprintf(text, dead, "off", "off"))
+	if o, b := r.Endpoint("o", "e"), r.Endpoint("b", "e"); o.State != "up" || b.Breaker != "" {
+		t.Errorf("without guards: %+v, %+v", o, b)
+	}
+	refused(t, r.At("o"))
+	refused(t, r.At("b"))
+	if o, b := r.Endpoint("o", "e"), r.Endpoint("b", "e"); o.State != "up" || b.Breaker != "" || o.Failures != 2 {
+		t.Errorf("without guards: %+v, %+v", o, b)
+	}
+	r.Reload(fmt.Sprintf(text, dead, judged, broken))
+	guarded("guards that are new")
+}
+
+// TestAFailedReloadLeavesNoEndpoints: those that were prepared and never came into force are
+// forgotten, and not among those of whom so many may be ejected.
+func TestAFailedReloadLeavesNoEndpoints(t *testing.T) {
+	taken := sockets.Server(t, func(net.Conn) {})
+	text := `
+listeners: [{name: l, bind: ["127.0.0.1:0"%s], upstream: u}]
+upstreams: [{name: u, health_check: off, endpoints: [%s]}]`
+	const one, three = `"127.0.0.1:1"`, `"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"`
+	r := start(t, fmt.Sprintf(text, "", one))
+	before := r.Held()
+	for range 3 {
+		err := r.Apply(context.Background(), r.Load(fmt.Sprintf(text, fmt.Sprintf(", %q", taken), three)))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+	if !r.Knows("u", "127.0.0.1:1") || r.Knows("u", "127.0.0.1:2") {
+		t.Error("it knows endpoints that never came into force, or not those that there are")
+	}
+	if n := r.Judged("u"); n != 1 {
+		t.Errorf("%d are judged, want 1", n)
+	}
+	if !before.Equal(r.Held()) {
+		t.Error("something has changed")
+	}
+	for _, c := range []struct {
+		endpoints string
+		judged    int
+	}{{three, 3}, {one, 1}} {
+		if r.Reload(fmt.Sprintf(text, "", c.endpoints)); r.Judged("u") != c.judged {
+			t.Errorf("%d are judged, want %d", r.Judged("u"), c.judged)
+		}
+	}
+}
+
+// TestGoneEndpointsAreFreed, with their sets, though the listener by which clients came to
+// them is the same as before: the set at once, the endpoint with its last session.
+func TestGoneEndpointsAreFreed(t *testing.T) {
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: {interval: 1h}, on_removed: keep, endpoints: [%q%s]}]`
+	r := start(t, fmt.Sprintf(text, "127.0.0.1:1", ""))
+	service := r.Held().Services["l"]
+	end := session(t, service)
+	endpoint, set := r.EndpointsOf("u")[0], weak.Make(r.Held().Sets["u"])
+	freed := func(what string, is func() bool) {
+		t.Helper()
+		r.Until(what+" is freed", func() bool {
+			runtime.GC()
+			return is()
+		})
+	}
+	r.Reload(fmt.Sprintf(text, "127.0.0.1:1", `, "127.0.0.1:2"`))
+	freed("the set of one", func() bool { return set.Value() == nil })
+	set = weak.Make(r.Held().Sets["u"])
+	idle := r.EndpointsOf("u")[1]
+	r.Reload(fmt.Sprintf(text, "127.0.0.1:3", ""))
+	freed("the set of two", func() bool { return set.Value() == nil })
+	freed("the endpoint without sessions", func() bool { return idle.Value() == nil })
+	if endpoint.Value() == nil {
+		t.Error("an endpoint with a session was freed")
+	}
+	if r.Held().Services["l"] != service {
+		t.Fatal("the listener is not the same")
+	}
+	end()
+	end = nil
+	r.Status() // which looks after those that are leaving
+	freed("the endpoint", func() bool { return endpoint.Value() == nil })
+}
+
+// session begins a session of a client that is on no loop, and returns what ends it.
+func session(t *testing.T, service *worker.Service) (end func()) {
+	t.Helper()
+	search := service.NewSearch()
+	search.Begin(new(worker.Client), 1)
+	if step := search.Next(1); step.Action != worker.Connect {
+		t.Fatalf("%+v: %v", step, search.Err())
+	}
+	limits, err := search.Reached(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	search.Close()
+	return func() { limits.Of.(worker.Binding).Ended(relay.Result{}, nil) }
+}
+
+// TestReplacedEndpointsAreChecked, from the reload on that brings them, for as long as the
+// file wants that.
+func TestReplacedEndpointsAreChecked(t *testing.T) {
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: %s}]`
+	const often, seldom = "{interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1}", "{interval: 24h, rise: 1, fall: 1}"
+	a, dead := named(t, "a"), "127.0.0.1:"+sockets.Port(t)
+	r := start(t, fmt.Sprintf(text, a, often))
+	down := func() bool { return r.Endpoint("u", "e").State == "down" }
+	r.Reload(fmt.Sprintf(text, dead, often))
+	r.Until("the new one is down", down)
+	r.Reload(fmt.Sprintf(text, dead, "off"))
+	if down() {
+		t.Error("it is down though nobody looks")
+	}
+	r.Reload(fmt.Sprintf(text, dead, seldom))
+	r.Reload(fmt.Sprintf(text, dead, often))
+	r.Until("it is down by checks that are more frequent", down)
+	r.Reload(fmt.Sprintf(text, a, often))
+	if got := whose(t, r.At("l")); got != "a" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,460 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// TestRefusedClientsAreAnOutage: an upstream whose clients are refused because no connection
+// can be made has an outage from the first of them, whatever the verdicts on its endpoints
+// say, and until one is served.
+func TestRefusedClientsAreAnOutage(t *testing.T) {
+	for name, check := range map[string]string{
+		"no check":              "health_check: off",
+		"a check of other port": "health_check: {port: %s, interval: 20ms, fast_interval: 10ms}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			role, port := newRole(t, true), sockets.Port(t)
+			check = strings.ReplaceAll(check, "%s", role.port)
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, %s}]`, port, check))
+			if u := r.Status().Upstreams[0]; u.Outage != nil || u.Endpoints[0].LastFailure != nil {
+				t.Fatalf("at first: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
+			}
+			refused(t, r.At("l"))
+			u := r.Status().Upstreams[0]
+			if e := u.Endpoints[0]; u.Outage == nil || u.Outage.Full || e.State != "up" || e.LastFailure == nil || e.LastFailure.Over ||
+				e.LastFailure.Cause != "cannot be connected to: connection refused" || time.Since(e.LastFailure.Time).Abs() > patience {
+				t.Fatalf("after a client was refused: %+v, %+v, %+v", u.Outage, e, e.LastFailure)
+			}
+			r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: cannot be connected to: connection refused")
+			for range 9 {
+				refused(t, r.At("l"))
+			}
+			serverAt(t, port, "back")
+			r.Until("a client is served", func() bool {
+				c := client(t, r.At("l"))
+				defer c.Close()
+				_, err := sockets.ReadLine(c)
+				return err == nil
+			})
+			if u := r.Status().Upstreams[0]; u.Outage != nil || !u.Endpoints[0].LastFailure.Over {
+				t.Errorf("when a client was served: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
+			}
+			r.Logs("level=INFO", `msg="upstream has a usable endpoint again"`, "upstream=u", "refused=1") // 10 or more
+		})
+	}
+}
+
+// TestHeldClientsAreAnOutage: an upstream whose clients are held, since no endpoint accepts, has
+// an outage from the first of them on, before one is refused or a check has failed, also if it
+// has served clients a moment ago, and until one is served.
+func TestHeldClientsAreAnOutage(t *testing.T) {
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}, {address: %q, name: b}], circuit_breaker: off, queue: {hold: 1m}, health_check: off}]`, port, sockets.Refusing(t)))
+	for range 2 {
+		c := client(t, r.At("l"))
+		r.Until("it is held, and that is an outage", func() bool {
+			u := r.Status().Upstreams[0]
+			return u.Held > 0 && u.Outage != nil && !u.Outage.Full && !u.Outage.Served
+		})
+		r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: cannot be connected to: connection refused")
+		ln := serverAt(t, port, "back")
+		line(t, c)
+		if u := r.Status().Upstreams[0]; u.Outage != nil || len(u.Reasons) != 0 {
+			t.Errorf("when the client was served: %+v, refused %v", u.Outage, u.Reasons)
+		}
+		_, _ = ln.Close(), c.Close()
+		r.Until("its session has ended", func() bool { return r.Endpoint("u", "a").Active == 0 })
+	}
+}
+
+// TestServedLastResorts: where no endpoint is usable, clients who are sent to one as a last
+// resort and are served end the outage for the clients, whoever was refused before: by a first
+// byte, and by a good end without one. The next one who is refused begins it again.
+func TestServedLastResorts(t *testing.T) {
+	for name, answer := range map[string]string{"a byte": "yes", "a good end": ""} {
+		t.Run(name, func(t *testing.T) {
+			port := sockets.Port(t)
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, health_check: {send: PING, expect: PONG, interval: 20ms, fast_interval: 10ms, timeout: 10ms, fall: 1}}`, port))
+			outage := func(served bool) bool {
+				u := r.Status().Upstreams[0]
+				return u.Outage != nil && u.Outage.Served == served
+			}
+			r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+			refused(t, r.At("l"))
+			if !outage(false) {
+				t.Error("a client was refused, and it is no outage")
+			}
+			ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sockets.Serve(t, ln, func(c net.Conn) {
+				if text, _ := io.ReadAll(c); string(text) != "PING" { // whose sender does not end
+					_, _ = io.WriteString(c, answer)
+				}
+			})
+			r.Until("a client is served", func() bool { // when it is time for the next try
+				c, err := net.Dial("tcp", r.At("l"))
+				if err != nil {
+					return false
+				}
+				defer c.Close()
+				_, err = io.WriteString(c, "hello")
+				err = errors.Join(err, c.SetDeadline(time.Now().Add(patience)), c.(*net.TCPConn).CloseWrite())
+				text, failed := io.ReadAll(c)
+				return err == nil && failed == nil && string(text) == answer
+			})
+			r.Until("that is known", func() bool { return outage(true) })
+			if u := r.Status().Upstreams[0]; u.LastResort != 1 || u.LastResortAnswered != 1 || len(u.Reasons) == 0 {
+				t.Errorf("%+v", u)
+			}
+			ln.Close()
+			r.Until("a client is refused", func() bool { return served(r.At("l")) == "" && outage(false) })
+		})
+	}
+}
+
+// TestServedLastResortGivesItsPlace: an endpoint that was ejected for resets, and has served clients
+// as a last resort since, returns when the other one fails.
+func TestServedLastResortGivesItsPlace(t *testing.T) {
+	var resets atomic.Bool
+	serve := func(resets *atomic.Bool) net.Listener {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets.Serve(t, ln, func(c net.Conn) {
+			_, _ = io.ReadFull(c, make([]byte, 1))
+			if resets.Load() {
+				_ = c.(*net.TCPConn).SetLinger(0)
+				return
+			}
+			_, _ = io.WriteString(c, "y")
+		})
+		return ln
+	}
+	a, b := serve(&resets), serve(new(atomic.Bool))
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}, {address: %q, name: b}]
+    outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 0.5}
+    circuit_breaker: off
+    health_check: off`, a.Addr(), b.Addr()))
+	source := byte(1)
+	comes := func() {
+		if source++; source == 0 {
+			source = 2
+		}
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, source)}}
+		c, err := d.Dial("tcp", r.At("l"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "x")
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = io.ReadAll(c)
+	}
+	state := func(name string, want admin.State) func() bool {
+		return func() bool { comes(); return r.Endpoint("u", name).State == want }
+	}
+	resets.Store(true)
+	r.Until("a is ejected for its resets", state("a", "ejected"))
+	resets.Store(false)
+	b.Close()
+	r.Until("b is ejected in its place", state("b", "ejected"))
+	if n := r.Status().Upstreams[0].LastResortAnswered; n == 0 {
+		t.Error("a has not served as a last resort")
+	}
+	if st := r.Endpoint("u", "a").State; st == "ejected" {
+		t.Error("both are ejected")
+	}
+}
+
+// TestPanicServes: that clients are served in panic, by endpoints that are not usable, is no
+// outage either.
+func TestPanicServes(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}], panic_below: 1, health_check: {port: %s, interval: 20ms, fast_interval: 10ms, fall: 1}}`, named(t, "a"), sockets.Port(t)))
+	r.Until("it is panic", func() bool { return r.Status().Upstreams[0].Panic })
+	if o := r.Status().Upstreams[0].Outage; o == nil || o.Served {
+		t.Errorf("before there were clients: %+v", o)
+	}
+	whose(t, r.At("l"))
+	r.Until("one was served", func() bool { return r.Status().Upstreams[0].Outage.Served })
+	if n := r.Status().Upstreams[0].LastResort; n != 0 {
+		t.Errorf("%d last resorts", n)
+	}
+}
+
+// TestFormerUpstreamsAreLogged: clients who are refused by an upstream that a reload has removed,
+// as they came before, are summed up with its name.
+func TestFormerUpstreamsAreLogged(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, endpoints: [%q], health_check: off, queue: {hold: 3s}, drain_timeout: 1s}
+  - {name: v, endpoints: [%[1]q], drain_timeout: 1s}`, sockets.Refusing(t)))
+	c := client(t, r.At("l"))
+	r.Until("it is held", func() bool { return r.Status().Upstreams[0].Held == 1 })
+	r.Reload(fmt.Sprintf(`
+listeners: [{name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams: [{name: v, endpoints: [%q], drain_timeout: 1s}]`, sockets.Refusing(t)))
+	if n := strings.Count(r.Log.String(), `msg="clients refused"`); n != 0 {
+		t.Fatal("the client was refused before the reload, which took longer than it was held")
+	}
+	if w := r.Status().RemovedWaiting; len(w) != 1 || w["u"] != 1 {
+		t.Errorf("after the reload %v wait", w)
+	}
+	gone(t, c)
+	r.Until("nobody waits", func() bool { return len(r.Status().RemovedWaiting) == 0 })
+	r.Until("it is logged", func() bool {
+		runtime.GC()
+		return regexp.MustCompile(`msg="clients refused" upstream=u times=1 within=\S+ reasons="failed 1"`).MatchString(r.Log.String())
+	})
+	for i := range 3 {
+		r.Reload(fmt.Sprintf(`
+listeners: [{name: m, bind: "127.0.0.1:0", upstream: v%d}]
+upstreams: [{name: v%[1]d, endpoints: [%q], drain_timeout: 1s}]`, i, sockets.Refusing(t)))
+	}
+	r.Until("some of four are forgotten", func() bool { // others are in memory for a while
+		runtime.GC()
+		return r.Former() < 4
+	})
+}
+
+// TestCheckEndsAnOutage: one that connects to the endpoint itself, and nothing else has failed.
+func TestCheckEndsAnOutage(t *testing.T) {
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 0s}, health_check: {interval: 20ms, fast_interval: 10ms, fall: 1000}}`, port))
+	refused(t, r.At("l"))
+	if u := r.Status().Upstreams[0]; u.Outage == nil {
+		t.Fatal("it has no outage")
+	}
+	serverAt(t, port, "back")
+	r.Until("a check has connected", func() bool {
+		u := r.Status().Upstreams[0]
+		return u.Outage == nil && u.Endpoints[0].LastFailure.Over
+	})
+}
+
+// TestCausesOfHandshakes: why an endpoint's certificate is not accepted is in the status, and
+// in the lines on the outage, the ejection and the breakers. A check that connects is no
+// evidence of the contrary.
+func TestCausesOfHandshakes(t *testing.T) {
+	ca, _ := certificate.New(t, "other.test")
+	address := secure(t, "a", "a.test")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}, {address: %q, name: b}]
+    tls: {ca: ca.pem, sni: a.test}
+    queue: {hold: 0s}
+    retry: {attempts: 0}
+    outlier_detection: {consecutive_failures: 3}
+    circuit_breaker: {min_volume: 5}
+    health_check: {interval: 20ms, fast_interval: 10ms}`, address, secure(t, "b", "a.test")), "ca.pem", ca)
+	refused(t, r.At("l"))
+	u := r.Status().Upstreams[0]
+	e := u.Endpoints[0]
+	if e.LastFailure == nil { // it was the other one's client
+		e = u.Endpoints[1]
+	}
+	const cause = "cannot be connected to: TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority"
+	if u.Outage == nil || e.LastFailure == nil || !strings.HasPrefix(e.LastFailure.Cause, cause) {
+		t.Fatalf("%+v, %+v", u.Outage, e.LastFailure)
+	}
+	for range 30 {
+		refused(t, r.At("l"))
+	}
+	r.Logs(`msg="upstream has no usable endpoint"`, "x509: ")
+	r.Logs("msg=ejection", "state=ejected", "3 failures in a row, the last: "+cause)
+	r.Logs("msg=circuit", "state=open", "the last: "+cause)
+	time.Sleep(100 * time.Millisecond) // in which five checks are due; with more or fewer nothing must change
+	if u := r.Status().Upstreams[0]; u.Outage == nil || u.Endpoints[0].LastFailure.Over {
+		t.Errorf("after checks: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
+	}
+}
+
+// TestLastResortThatAnswersNobody: an endpoint whose checks are not answered gets clients, as it
+// has not said that it must not; but that these are served is not said before it is so.
+func TestLastResortThatAnswersNobody(t *testing.T) {
+	silent := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}], health_check: {send: PING, expect: PONG, interval: 100ms, fast_interval: 50ms, timeout: 50ms, fall: 1}}`, silent))
+	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	c := client(t, r.At("l"))
+	fmt.Fprintln(c, "hello")
+	r.Until("the client is sent there", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort == 1 })
+	u := r.Status().Upstreams[0]
+	if m := u.LastMinute; u.Outage == nil || u.LastResort != 1 || u.LastResortAnswered != 0 || m.LastResortAnswered != 0 || m.Refused+m.Held != 0 {
+		t.Errorf("%+v", u)
+	}
+	r.Logs("level=INFO", `msg="connections made as a last resort" upstream=u times=1 within=`, "answered=0")
+}
+
+// TestCauseOfThisMachine: that it has not the address to connect from is told.
+func TestCauseOfThisMachine(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, source_address: 192.0.2.1, endpoints: [{address: %q, name: a}], queue: {hold: 0s}, health_check: {interval: 20ms, fast_interval: 10ms}}`, named(t, "a")))
+	refused(t, r.At("l"))
+	u := r.Status().Upstreams[0]
+	if f := u.Endpoints[0].LastFailure; u.Outage == nil || f == nil || f.Over || f.Cause != "this machine cannot connect: cannot assign requested address" {
+		t.Errorf("%+v, %+v", u.Outage, f)
+	}
+	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "a: this machine cannot connect: cannot assign requested address")
+}
+
+// TestWithheldEjections name the endpoints, and what fails there; a single endpoint has none.
+func TestWithheldEjections(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: one}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], outlier_detection: {consecutive_failures: 1}, queue: {hold: 0s}, health_check: off}
+  - {name: one, endpoints: [{address: %q, name: c}], outlier_detection: {consecutive_failures: 1}, queue: {hold: 0s}, health_check: off}`,
+		sockets.Refusing(t), sockets.Refusing(t), sockets.Refusing(t)))
+	var kept admin.Endpoint
+	r.Until("one of two is kept", func() bool {
+		refused(t, r.At("l"))
+		refused(t, r.At("m"))
+		for _, e := range r.Status().Upstreams[1].Endpoints {
+			if e.EjectionsWithheldLastMinute > 0 {
+				kept = e
+				return true
+			}
+		}
+		return false
+	})
+	if kept.State != admin.Up || kept.EjectionsWithheld == 0 || kept.WithheldWhy != "cannot be connected to: connection refused" {
+		t.Errorf("%+v", kept)
+	}
+	r.Logs("level=WARN", `msg="ejections held back by max_ejected" upstream=u`, fmt.Sprintf(`endpoints="%s: `, kept.Name), ", the last: cannot be connected to: connection refused")
+	if one := r.Status().Upstreams[0]; one.Name != "one" || one.EjectionsWithheld != 0 || one.LastMinute.EjectionsWithheld != 0 || one.Endpoints[0].EjectionsWithheld != 0 || one.Endpoints[0].Failures == 0 {
+		t.Errorf("%+v", one)
+	}
+}
+
+// TestDeadEndpointIsNoNews: while its checks say that it is down, its ejections and the states of
+// its breaker change, and no line says so.
+func TestDeadEndpointIsNoNews(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}]
+    outlier_detection: {consecutive_failures: 1, base_ejection_time: 20ms, max_ejection_time: 20ms, max_ejected: 1}
+    circuit_breaker: {min_volume: 1, open: 20ms}
+    queue: {hold: 0s}
+    health_check: {interval: 20ms, fast_interval: 10ms, fall: 1}`, sockets.Refusing(t)))
+	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	before, _ := r.Counter("transitions")
+	r.Until("verdicts come and go", func() bool {
+		refused(t, r.At("l"))
+		now, _ := r.Counter("transitions")
+		return now >= before+20
+	})
+	for line := range strings.Lines(r.Log.String()) {
+		if strings.Contains(line, `subject="endpoint u/a"`) && !strings.Contains(line, "msg=health") {
+			t.Errorf("logged %s", line)
+		}
+	}
+}
+
+// TestFailingEndpointIsTold: the only endpoint of an upstream, which can not be left out, connects its
+// clients and ends each at once. That is a problem and a line until one is served, but not where
+// nobody judges endpoints by what becomes of their clients.
+func TestFailingEndpointIsTold(t *testing.T) {
+	for judges, told := range map[string]bool{"": true, ", outlier_detection: off": true, ", outlier_detection: off, circuit_breaker: off": false} {
+		t.Run(judges, func(t *testing.T) {
+			var well atomic.Bool
+			up := sockets.Server(t, func(c net.Conn) {
+				if well.Load() {
+					fmt.Fprintln(c, "well")
+				}
+			})
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}]%s}]`, up, judges))
+			failing := func() *admin.Failing { return r.Status().Upstreams[0].Endpoints[0].Failing }
+			for range 5 {
+				if f := failing(); f != nil {
+					t.Fatalf("too soon: %+v", f)
+				}
+				c := client(t, r.At("l"))
+				if err := gone(t, c); errors.Is(err, errTimeout) {
+					t.Fatal(err)
+				}
+				c.Close()
+				r.Until("it has ended", func() bool { return r.Status().Connections.Active == 0 })
+			}
+			if f := failing(); (f != nil) != told || told && (f.Clients != 5 || time.Since(f.Since).Abs() > patience) {
+				t.Fatalf("%+v", f)
+			}
+			r.Logs(`msg="sessions ended without a byte of their endpoint"`, "upstream=u")
+			well.Store(true)
+			if got := line(t, client(t, r.At("l"))); got != "well" {
+				t.Fatal(got)
+			}
+			r.Until("it is over", func() bool { return failing() == nil })
+		})
+	}
+}
+
+// TestUnreachableBehindAFallback: an endpoint that refuses connections, of which no check and no verdict
+// says so, has that in its status and a line from the first client on, though the fallback serves; until one is
+// connected to.
+func TestUnreachableBehindAFallback(t *testing.T) {
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, fallback: {upstream: v}}
+  - {name: v, endpoints: [{address: %q, name: b}], health_check: off}`, port, named(t, "b")))
+	unreachable := func() bool {
+		e := r.Endpoint("u", "a")
+		return e.State == admin.Up && e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over
+	}
+	if unreachable() {
+		t.Error("before anybody came")
+	}
+	if got := line(t, client(t, r.At("l"))); got != "b" || !unreachable() {
+		t.Errorf("served by %s: %+v", got, r.Endpoint("u", "a"))
+	}
+	r.Logs("level=INFO", `msg="connections to endpoints could not be made"`, "upstream=u", "times=3", `reasons="refused 3"`)
+	serverAt(t, port, "a")
+	if got := line(t, client(t, r.At("l"))); got != "a" || unreachable() {
+		t.Errorf("then served by %s: %+v", got, r.Endpoint("u", "a"))
+	}
+}

@@ -1,0 +1,356 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"weak"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+)
+
+// An upstream is one of the configuration, for as long as that names it. Everything is
+// guarded by the server's mu.
+type upstream struct {
+	cfg     *config.Upstream
+	up      *router.Upstream
+	view    *router.UpstreamSnapshot
+	breaker *health.Breaker         // nil: there is none
+	outlier *health.OutlierDetector // nil: there is none
+	answers *health.Unanswered
+	budget  *health.RetryBudget
+	tls     *tlsterm.Client // nil: none
+	stats   *tlsterm.Stats
+	members map[string]*member // by identity
+	order   []*member          // as the file or discovery lists them
+	leaving []*member          // that are gone, and had sessions when that was looked at
+	watched []health.Watched   // of order, used again in each round of answers
+
+	source   discovery.Source // nil: its endpoints are in the file
+	found    []discovery.Endpoint
+	refused  []string // why some of found are no endpoints, see inside
+	answered bool     // by the source
+	stop     context.CancelFunc
+}
+
+// A nextUpstream is one that is being prepared.
+type nextUpstream struct {
+	cfg   *config.Upstream
+	now   *upstream       // the old one, if it lasts
+	old   *upstream       // nil: there is none
+	stock *endpointUpdate // nil: its members are unchanged
+}
+
+// close closes the parts that have goroutines or follow files.
+func (u *upstream) close() {
+	if u.stop != nil {
+		u.stop()
+	}
+	if u.tls != nil {
+		u.tls.Close()
+	}
+}
+
+// prepareUpstream makes the parts that an upstream lacks under the next configuration.
+func (s *Server) prepareUpstream(n *change, cfg *config.Upstream) (err error) {
+	old := s.upstreams[cfg.Name]
+	nu := &nextUpstream{cfg: cfg, now: old, old: old}
+	n.upstreams[cfg.Name] = nu
+	if n.unchanged.has(cfg.Name) {
+		if cfg.Discover != nil || old.cfg.SameEndpoints(cfg) {
+			return nil
+		}
+	} else if nu.now, err = s.newUpstream(n, old, cfg); err != nil {
+		return err
+	}
+	if nu.stock, err = s.newEndpointUpdate(nu.now, old, cfg, specsOf(cfg, s.fit(n, nu.now))); old != nil {
+		n.undo = append(n.undo, func() { nu.stock.abandon(old) })
+	}
+	return err
+}
+
+// newUpstream makes an upstream without members. It has the health and statistics of the old
+// one.
+func (s *Server) newUpstream(n *change, old *upstream, cfg *config.Upstream) (*upstream, error) {
+	u := &upstream{cfg: cfg}
+	if old != nil {
+		u.up, u.stats, u.budget = old.up, old.stats, old.budget
+		u.breaker, u.outlier, u.answers = old.breaker, old.outlier, old.answers
+	} else {
+		s.from(u)
+	}
+	if u.up == nil {
+		u.up, u.stats = router.NewUpstream(cfg.Name, s.markDown), new(tlsterm.Stats)
+		u.up.HoldUnder(&s.tracked)
+		u.up.SetPanic(health.NewPanic(s.scheduler, "upstream "+cfg.Name))
+	}
+	if err := s.prepareClient(n, u); err != nil {
+		return nil, err
+	}
+	s.prepareMonitors(u)
+	if err := s.prepareSource(u, old); err != nil {
+		return nil, err
+	}
+	u.view = router.NewSnapshot(u.up, u.viewConfig())
+	return u, nil
+}
+
+// prepareClient makes the TLS towards endpoints.
+func (s *Server) prepareClient(n *change, u *upstream) (err error) {
+	t := u.cfg.TLS
+	if t == nil {
+		return nil
+	}
+	cfg := &tlsterm.ClientConfig{CA: string(t.CA), SNI: t.SNI, Files: s.files, Limit: s.tls, Stats: u.stats}
+	if t.Cert != "" {
+		cfg.Pair = tlsterm.Pair{Cert: string(t.Cert), Key: string(t.Key)}
+	}
+	if u.tls, err = tlsterm.NewClient(cfg); err == nil {
+		n.undo = append(n.undo, u.tls.Close)
+	}
+	return err
+}
+
+// prepareMonitors makes the guards that the upstream has not had before; those that it has
+// had are changed by swapUpstream.
+func (s *Server) prepareMonitors(u *upstream) {
+	subject := "upstream " + u.cfg.Name
+	switch {
+	case u.cfg.CircuitBreaker == nil:
+		u.breaker = nil
+	case u.breaker == nil:
+		u.breaker = health.NewBreaker(s.scheduler, subject, nil, breakerConfig(u.cfg.CircuitBreaker, true))
+	}
+	switch {
+	case u.cfg.OutlierDetection == nil:
+		u.outlier = nil
+	case u.outlier == nil:
+		u.outlier = health.NewOutlierDetector(s.scheduler, outlierConfig(u.cfg.OutlierDetection))
+	}
+	if u.answers == nil {
+		u.answers = health.NewUnanswered(s.ended, s.watches.Go)
+	}
+	if u.budget == nil {
+		u.budget = health.NewRetryBudget(budgetConfig(&u.cfg.Retry))
+	}
+}
+
+// viewConfig returns the configuration of the upstream's router snapshot.
+func (u *upstream) viewConfig() *router.SnapshotConfig {
+	c := u.cfg
+	vc := &router.SnapshotConfig{
+		Breaker: u.breaker, Budget: u.budget,
+		Attempts: c.Retry.Attempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
+		QueueSize: int64(c.Queue.Size), QueueTimeout: c.Queue.Timeout, Hold: c.Queue.Hold,
+		SendProxy: c.SendProxy, Source: c.SourceAddress, TLS: u.tls,
+		BySource: bySource(c),
+	}
+	if f := c.Fallback; f != nil && f.Upstream == "" {
+		vc.Respond = append([]byte{}, f.Respond.Bytes...)
+	}
+	return vc
+}
+
+// bySource reports whether a client's source decides which endpoint it gets.
+func bySource(c *config.Upstream) bool { return c.Balance == "maglev" || c.Balance == "source_ip" }
+
+// newSet makes the set of an upstream's members, which is to follow another one, if there
+// is one.
+func (u *upstream) newSet(of *config.Upstream, members []*member, before *lb.Set) *lb.Set {
+	cfg := setConfig(of)
+	cfg.OnRoom = u.up.Room
+	list := make([]lb.Member, len(members))
+	for i, m := range members {
+		list[i] = lb.Member{
+			Endpoint: m.endpoint.Endpoint, Zone: m.spec.Zone, Backup: m.spec.Backup,
+			Weight: m.weight(), Connections: m.spec.Connections,
+		}
+	}
+	return lb.NewSet(list, cfg, before)
+}
+
+// setConfig is how an upstream's configuration has clients be shared.
+func setConfig(of *config.Upstream) *lb.Config {
+	policy, _ := lb.ParsePolicy(of.Balance) // the loader has looked
+	cfg := &lb.Config{Policy: policy, PanicBelow: of.PanicBelow, SlowStart: of.SlowStart, BackupWhenFull: of.BackupWhen == "full"}
+	if z := of.ZoneAware; z != nil {
+		cfg.Zone, cfg.SpillBelow = z.Local, z.SpillBelow
+	}
+	return cfg
+}
+
+// swapUpstream brings an upstream into force.
+func (s *Server) swapUpstream(n *nextUpstream) {
+	u := n.now
+	u.cfg = n.cfg
+	if u != n.old {
+		s.upstreams[u.cfg.Name] = u
+		u.configure()
+		if n.old != nil {
+			u.leaving = n.old.leaving
+		} else {
+			s.reactivateUpstream(u)
+		}
+	}
+	if n.stock != nil {
+		u.use(n.stock)
+	}
+}
+
+// configure applies the configuration to the parts that outlive it.
+func (u *upstream) configure() {
+	if b := u.cfg.CircuitBreaker; b != nil {
+		u.breaker.Configure(breakerConfig(b, true))
+	}
+	if o := u.cfg.OutlierDetection; o != nil {
+		u.outlier.Configure(outlierConfig(o))
+	}
+	u.budget.Configure(budgetConfig(&u.cfg.Retry))
+}
+
+// settleUpstream follows the swap.
+func (s *Server) settleUpstream(n *nextUpstream) {
+	if old := n.old; old != nil && old != n.now {
+		if old.tls != nil {
+			old.tls.Close()
+		}
+		if n.now.source != old.source && old.stop != nil {
+			old.stop()
+		}
+	}
+	if n.stock != nil {
+		s.settleEndpointUpdate(n.now, n.stock)
+	}
+	s.startDiscovery(n.now)
+}
+
+// dropUpstream is the end of an upstream that the configuration does not name any more.
+// Clients that came before it was dropped may still be on their way, and have its last
+// set; it costs its memory until the last of them has left.
+func (s *Server) dropUpstream(u *upstream) {
+	delete(s.upstreams, u.cfg.Name)
+	s.keepCounts(u.up, 1)
+	u.close()
+	var deserted []*router.Endpoint
+	for _, m := range u.members {
+		s.dropMember(u, m)
+		if m.endpoint.Active() > 0 {
+			u.leaving = append(u.leaving, m)
+			s.drainRemoved(u, m)
+		} else {
+			deserted = append(deserted, m.endpoint)
+		}
+	}
+	s.drainLateSessions(u.cfg, deserted)
+	s.former = append(s.former, former{u.cfg.Name, weak.Make(u.up), u.up.Refusals()})
+	s.retire(u)
+	if set := u.view.Set(); set != nil {
+		kept := weak.Make(set)
+		s.runAfter(u.cfg.DrainTimeout+time.Minute, func() {
+			if set := kept.Value(); set != nil {
+				set.Detach()
+			}
+		})
+	}
+}
+
+// runAfter has f called after a time, unless everything ends before. f must not take the
+// server's mu.
+func (s *Server) runAfter(d time.Duration, f func()) *time.Timer {
+	return s.at(d, func() { s.goTracked(f) })
+}
+
+// A due is a function that is called at a time. The runtime keeps timers that were stopped for
+// a while (runtime/time.go, timers.zombies), and the functions that they would have called; so
+// the function is removed from them.
+type due struct{ f func() } // nil: it was called off
+
+// at has f called after a time, with the server's mu held.
+func (s *Server) at(d time.Duration, f func()) *time.Timer {
+	var t *time.Timer
+	call := &due{f}
+	t = s.after(d, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.timers, t)
+		if call.f != nil {
+			call.f()
+		}
+	})
+	s.timers[t] = call
+	return t
+}
+
+// cancelTimer prevents the call of a function by later or at, unless it is called already. t
+// may be nil.
+func (s *Server) cancelTimer(t *time.Timer) {
+	if call := s.timers[t]; call != nil {
+		t.Stop()
+		call.f = nil
+		delete(s.timers, t)
+	}
+}
+
+func outlierConfig(o *config.OutlierDetection) *health.OutlierConfig {
+	return &health.OutlierConfig{
+		ConsecutiveFailures: o.ConsecutiveFailures, FailurePercentage: o.FailurePercentage, Window: o.Window,
+		MinVolume: o.MinVolume, BaseEjectionTime: o.BaseEjectionTime, MaxEjectionTime: o.MaxEjectionTime,
+		MaxEjected: o.MaxEjected,
+	}
+}
+
+// breakerConfig is that of an upstream's breaker, or of its endpoints', which share its
+// rules but not its bounds.
+func breakerConfig(b *config.CircuitBreaker, whole bool) *health.BreakerConfig {
+	c := &health.BreakerConfig{
+		FailurePercentage: b.FailurePercentage, Window: b.Window, MinVolume: b.MinVolume, Open: b.Open,
+		TrialConnections: b.TrialConnections,
+	}
+	if whole {
+		c.Connections, c.Pending = b.Connections, b.Pending
+	}
+	return c
+}
+
+func budgetConfig(r *config.Retry) *health.RetryBudgetConfig {
+	return &health.RetryBudgetConfig{Ratio: r.Budget, Floor: config.RetryFloor, Window: config.RetryWindow}
+}
+
+// prepareSource makes the source of an upstream's endpoints, or keeps the one that it
+// has.
+func (s *Server) prepareSource(u, old *upstream) (err error) {
+	d := u.cfg.Discover
+	if d == nil {
+		return nil
+	}
+	if old != nil && old.source != nil && old.cfg.Discover.Same(d) {
+		u.source, u.found, u.refused, u.answered, u.stop = old.source, old.found, old.refused, old.answered, old.stop
+		return nil
+	}
+	if old != nil { // until the new source has found something
+		for _, m := range old.order {
+			u.found = append(u.found, m.spec)
+		}
+	}
+	log := s.log.With("upstream", u.cfg.Name)
+	if f := d.File; f != nil {
+		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Share: &s.inotify, Log: log})
+		return nil
+	}
+	dns := d.DNS
+	cfg := discovery.DNSConfig{
+		Name: dns.Name, Type: dns.Type, Port: dns.Port, MinTTL: dns.MinTTL, MaxTTL: dns.MaxTTL, Limiter: s.dnsLimit, Log: log,
+	}
+	for _, server := range dns.Servers {
+		cfg.Servers = append(cfg.Servers, server.Name)
+	}
+	if u.source, err = discovery.NewDNS(cfg); err != nil {
+		return fmt.Errorf("discover: %w", err)
+	}
+	return nil
+}

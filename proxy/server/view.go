@@ -1,0 +1,37 @@
+package server
+
+import (
+	"net/netip"
+
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A view is the present state, for readers that must not wait.
+type view struct {
+	addresses  []netip.AddrPort                 // of the listeners
+	listenings map[string][]*worker.Listening   // by listener
+	bounds     []*listenSocket                  // that are not given up
+	doors      map[string]*router.ListenerState // by listener
+}
+
+// refreshView makes the view of the present state.
+func (s *Server) refreshView() {
+	v := &view{listenings: make(map[string][]*worker.Listening), doors: make(map[string]*router.ListenerState, len(s.listeners))}
+	for name, l := range s.listeners {
+		v.doors[name] = l.state
+		for _, key := range l.keys {
+			b := s.binds[key]
+			if b == nil || b.listening == nil {
+				continue
+			}
+			v.listenings[name] = append(v.listenings[name], b.listening)
+			v.bounds = append(v.bounds, b)
+			v.addresses = append(v.addresses, b.listener.Own()...)
+		}
+	}
+	for _, b := range s.replaced {
+		v.listenings[b.owner] = append(v.listenings[b.owner], b.listening)
+	}
+	s.view.Store(v)
+}

@@ -1,0 +1,37 @@
+package sockopt
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Local returns a function that reports whether a connection to an address ends on this
+// machine. Such an address is of the loopback, unspecified (a connection to it goes to the
+// loopback, see ip(7)), or one of an interface. The interfaces are read once, at the first
+// address that is neither of the first two. If they cannot be read, nothing more is local. The
+// function is not safe for concurrent use.
+func Local() func(netip.Addr) bool {
+	var machine map[netip.Addr]bool
+	return func(ip netip.Addr) bool {
+		ip = ip.Unmap().WithZone("")
+		if ip.IsLoopback() || ip.IsUnspecified() {
+			return true
+		}
+		if machine == nil {
+			machine = addresses()
+		}
+		return machine[ip]
+	}
+}
+
+// addresses returns those of this machine's interfaces.
+func addresses() map[netip.Addr]bool {
+	found := make(map[netip.Addr]bool)
+	all, _ := net.InterfaceAddrs()
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			found[p.Addr().Unmap().WithZone("")] = true
+		}
+	}
+	return found
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package sockopt
+
+// The programs are for Linux. The library builds elsewhere, too.
+var _ = penstock_runs_on_Linux_only

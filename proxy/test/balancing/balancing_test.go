@@ -1,0 +1,41 @@
+package balancing
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/software"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// program is the program under test, which TestBalancing builds.
+var program string
+
+func TestBalancing(t *testing.T) {
+	program = filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+	for name, test := range map[string]func(*testing.T){
+		"failover": testFailover,
+		"redis":    testRedis,
+		"names":    testNames,
+		"headers":  testHeaders,
+		"told":     testTold,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+// writeFile writes a file that every user may read.
+func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,128 @@
+package failures
+
+import (
+	"crypto/tls"
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+)
+
+func TestMain(m *testing.M) {
+	netns.Main() // serves, in the processes that are backends
+	// The tests wait for timeouts most of the time, whatever the number of CPUs.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	leak.Main(m)
+}
+
+// patience is how long a test waits for what happens soon.
+const patience = condition.Patience
+
+// serve has a load balancer serve what a configuration says. There are a certificate and
+// its key, c.pem and k.pem.
+func serve(t *testing.T, text string) *loadbalancer.Instance {
+	t.Helper()
+	cert, key := certificate.New(t, "test")
+	return loadbalancer.Setting{Clients: 1000, Level: slog.LevelDebug}.Start(t, text, "c.pem", cert, "k.pem", key)
+}
+
+// A manner is how clients speak: as they are, or in TLS that ends in the load balancer,
+// where other code serves them.
+type manner struct {
+	name, listener string // of the configuration
+	wrap           func(net.Conn) net.Conn
+}
+
+var manners = []manner{
+	{name: "plain", wrap: func(c net.Conn) net.Conn { return c }},
+	{
+		name: "tls", listener: "tls: {certificates: [{cert: c.pem, key: k.pem}]},",
+		wrap: func(c net.Conn) net.Conn { return tls.Client(c, &tls.Config{InsecureSkipVerify: true}) },
+	},
+}
+
+// A client is a connection whose server has said its name.
+type client struct {
+	net.Conn
+	of string
+}
+
+// dial connects a client, and reads its server's name.
+func dial(t *testing.T, address string) (*client, error) {
+	t.Helper()
+	return manners[0].dial(t, address)
+}
+
+func (m *manner) dial(t *testing.T, address string) (*client, error) {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { c.Close() })
+	return greeted(m.wrap(c))
+}
+
+// greeted reads the name of a client's server.
+func greeted(c net.Conn) (*client, error) {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	name, err := sockets.ReadLine(c)
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &client{c, name}, nil
+}
+
+// echo sends text and reads the same.
+func (c *client) echo(text string) error {
+	if _, err := io.WriteString(c, text); err != nil {
+		return err
+	}
+	back := make([]byte, len(text))
+	_, err := io.ReadFull(c, back)
+	if err == nil && string(back) != text {
+		err = errors.New("another text came back: " + string(back))
+	}
+	return err
+}
+
+// end waits for the end of a connection, and says how long it took and how it was.
+func (c *client) end(t *testing.T) (took time.Duration, err error) {
+	t.Helper()
+	began := time.Now()
+	_ = c.SetDeadline(began.Add(patience))
+	if _, err = c.Read(make([]byte, 1)); err == nil {
+		t.Error("a byte came in place of the end")
+	}
+	return time.Since(began), err
+}
+
+// reset fails the test unless a connection is reset, no later than ten times the time
+// that it is to have at most.
+func (c *client) reset(t *testing.T, within time.Duration) (took time.Duration) {
+	t.Helper()
+	took, err := c.end(t)
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a session ended with %v, want a reset", err)
+	}
+	if took > 10*within {
+		t.Errorf("it took %v, much longer than %v", took, within)
+	}
+	return took
+}

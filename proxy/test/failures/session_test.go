@@ -1,0 +1,283 @@
+package failures
+
+import (
+	"errors"
+	"io"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// passive is an upstream that learns of failures from its clients alone.
+const passive = `health_check: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms},
+	outlier_detection: {consecutive_failures: 3, base_ejection_time: 2s}`
+
+// TestFrozen: a process that is stopped takes connections, by its kernel, and says
+// nothing. What was established ends by the idle timeout; clients that come are reset
+// when it has said nothing for as long as it may at first, and it is ejected.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	for _, m := range manners {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			if netns.Alone(t) {
+				testFrozen(t, m)
+			}
+		})
+	}
+}
+
+func testFrozen(t *testing.T, m manner) {
+	const firstByte, idle, halfClose = 400 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond
+	s := play(t, m, netns.Echo, "timeouts: {first_byte: 400ms, idle: 2s, half_close: 1500ms}", passive)
+	busy, half := s.session("victim"), s.session("victim")
+	s.victim.Freeze()
+	if err := half.Conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(busy, "is anybody there?"); err != nil {
+		t.Fatal(err)
+	}
+	for failed := 0; failed < 3; {
+		began := time.Now()
+		switch c, err := s.ask(); {
+		case err == nil && c.of == "other":
+			c.Close()
+		case !errors.Is(err, syscall.ECONNRESET):
+			t.Fatalf("a client of the frozen one: %v, %v", c, err)
+		default:
+			failed++
+			if took := time.Since(began); took < firstByte/2 || took > 10*firstByte {
+				t.Errorf("it took %v", took)
+			}
+		}
+	}
+	s.ejected()
+	s.served(4)
+	if e := s.Endpoint("u", "victim"); e.Failures != 3 || s.Count("failures") != 3 || s.Count("retries") != 0 {
+		t.Errorf("%+v, %d failures, %d retries", e, s.Count("failures"), s.Count("retries"))
+	}
+	s.Logs("session ended", s.victim.Addr.String(), "reason=first-byte-timeout")
+	busy.reset(t, idle)
+	s.Logs("session ended", s.victim.Addr.String(), "reason=idle-timeout")
+	half.reset(t, halfClose)
+	s.Logs("session ended", s.victim.Addr.String(), "reason=half-close-timeout")
+	s.untouched()
+	s.victim.Thaw()
+	s.returns()
+}
+
+// TestFrozenReader: an upload to a process that is stopped, and reads nothing any more,
+// ends when its window was shut for as long as user_timeout says.
+func TestFrozenReader(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	s := play(t, manners[0], netns.Echo, "timeouts: {idle: 1h}, socket: {user_timeout: 1s}", passive)
+	up := s.session("victim")
+	s.victim.Freeze()
+	_ = up.SetDeadline(time.Now().Add(patience))
+	began := time.Now()
+	var err error
+	for piece := make([]byte, 1<<20); err == nil; {
+		_, err = up.Write(piece)
+	}
+	if took := time.Since(began); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) || took > 10*(youth+time.Second) {
+		t.Errorf("the upload ended with %v after %v", err, took)
+	}
+	s.Logs("session ended", s.victim.Addr.String(), "timed out")
+	s.untouched()
+}
+
+// TestMute: likewise a process that accepts and never answers, of which a breaker keeps
+// clients away; it lets some through for trial, and all when they have succeeded.
+func TestMute(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	s := play(t, manners[0], netns.Silent, "timeouts: {first_byte: 300ms}", `health_check: off, outlier_detection: off,
+		circuit_breaker: {min_volume: 3, failure_percentage: 80, open: 1s, trial_connections: 2}`)
+	s.Until("its circuit is open", func() bool {
+		switch c, err := s.ask(); {
+		case err == nil && c.of == "other":
+			c.Close()
+		case !errors.Is(err, syscall.ECONNRESET):
+			t.Fatalf("a client of one that says nothing: %v, %v", c, err)
+		}
+		return s.Endpoint("u", "victim").Breaker == "open"
+	})
+	if e := s.Endpoint("u", "victim"); e.Failures != 3 {
+		t.Errorf("%+v, want 3 failures", e)
+	}
+	s.served(4)
+	s.victim.Kill()
+	s.there.Backend("victim", netns.Echo, s.victim.Addr)
+	s.Until("it may be tried", func() bool { return s.Endpoint("u", "victim").Breaker == "half-open" })
+	s.Until("its circuit is closed, after trials", func() bool {
+		if c, err := s.ask(); err == nil {
+			c.Close()
+		}
+		return s.Endpoint("u", "victim").Breaker == ""
+	})
+	s.returns()
+}
+
+// TestResets: so does one that resets whoever it has accepted.
+func TestResets(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	s := play(t, manners[0], netns.Reset, "timeouts: {first_byte: 5s}", passive)
+	s.Until("it is ejected", func() bool {
+		c, err := s.ask()
+		switch {
+		case err == nil && c.of == "other":
+			c.Close()
+		case !errors.Is(err, syscall.ECONNRESET):
+			t.Fatalf("a client of one that resets: %v, %v", c, err)
+		}
+		return s.Endpoint("u", "victim").State == admin.Ejected
+	})
+	s.ejected()
+	if e := s.Endpoint("u", "victim"); e.Failures != 3 {
+		t.Errorf("%+v, want 3 failures", e)
+	}
+	s.served(4)
+	s.victim.Kill()
+	s.there.Backend("victim", netns.Echo, s.victim.Addr)
+	s.returns()
+}
+
+// TestKilled: what a process that is killed has not read resets its session, which is
+// not taken for an orderly end; another session ends as the kernel ends it.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	s := play(t, manners[0], netns.Echo, "timeouts: {connect: 1s}", checked)
+	idle, busy := s.session("victim"), s.session("victim")
+	s.victim.Freeze()
+	if _, err := io.WriteString(busy, "unread"); err != nil {
+		t.Fatal(err)
+	}
+	s.Until("the bytes are there", func() bool { return moved(s) })
+	s.victim.Kill()
+	busy.reset(t, time.Second)
+	if _, err := idle.end(t); !errors.Is(err, io.EOF) {
+		t.Errorf("a session that was idle ended with %v", err)
+	}
+	idle.Close()
+	s.served(4)
+	s.down()
+	s.untouched()
+	s.there.Backend("victim", netns.Echo, s.victim.Addr)
+	s.returns()
+}
+
+// moved reports whether a session with the victim has passed bytes on to it.
+func moved(s *scene) bool {
+	for c := range s.Sessions(s.T.Context()) {
+		if c.Name == "victim" && c.Bytes.ClientToEndpoint.All() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// checked is an upstream whose endpoints are asked whether they say anything.
+const checked = `outlier_detection: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms},
+	health_check: {interval: 50ms, fast_interval: 20ms, timeout: 200ms, rise: 2, fall: 2, expect: "\n"}`
+
+// down waits until the victim's checks have failed.
+func (s *scene) down() {
+	s.T.Helper()
+	s.Until("the victim is down", func() bool { return s.Endpoint("u", "victim").State == admin.Down })
+	if e := s.Endpoint("u", "victim"); e.Why == "" {
+		s.T.Errorf("%+v, want a reason", e)
+	}
+	if e := s.Endpoint("u", "other"); e.State != admin.Up || e.Failures != 0 {
+		s.T.Errorf("the other endpoint: %+v", e)
+	}
+}
+
+// TestUnhealthy: checks find out that a process stands still before any client does, and
+// its sessions have what the configuration says.
+func TestUnhealthy(t *testing.T) {
+	t.Parallel()
+	for how, test := range map[string]func(t *testing.T, s *scene, busy *client){
+		"reset": func(t *testing.T, _ *scene, busy *client) { busy.reset(t, time.Second) },
+		"drain": func(t *testing.T, _ *scene, busy *client) {
+			if took := busy.reset(t, time.Second); took < 300*time.Millisecond {
+				t.Errorf("it was cut after %v", took)
+			}
+		},
+		"keep": func(t *testing.T, s *scene, busy *client) {
+			s.victim.Thaw()
+			text := make([]byte, len(question))
+			if _, err := io.ReadFull(busy, text); err != nil || string(text) != question {
+				t.Errorf("%q, %v", text, err)
+			}
+			if err := busy.echo("still the same"); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			if !netns.Alone(t) {
+				return
+			}
+			s := play(t, manners[0], netns.Echo, "timeouts: {idle: 1h}", checked+", drain_timeout: 700ms, on_unhealthy: "+how)
+			busy := s.session("victim")
+			s.victim.Freeze()
+			if _, err := io.WriteString(busy, question); err != nil {
+				t.Fatal(err)
+			}
+			s.down()
+			s.served(4)
+			if n := s.Count("failures"); n != 0 {
+				t.Errorf("%d failures of clients", n)
+			}
+			s.untouched()
+			test(t, s, busy)
+			s.victim.Thaw()
+			s.returns()
+		})
+	}
+}
+
+const question = "is anybody there?"
+
+// TestBriefOutages: what is over before the timeouts are costs no session, and no byte.
+func TestBriefOutages(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	s := play(t, manners[0], netns.Echo, "timeouts: {connect: 20s}, socket: {user_timeout: 30s}", passive)
+	busy := s.session("victim")
+	for _, name := range []string{"no route", "prohibited", "silence", "link down"} {
+		o := outages[name]
+		o.fail(s)
+		if _, err := io.WriteString(busy, name); err != nil {
+			t.Fatal(err)
+		}
+		s.Until("the bytes are on their way", func() bool { return moved(s) })
+		s.untouched()
+		o.mend(s)
+		back := make([]byte, len(name))
+		if _, err := io.ReadFull(busy, back); err != nil || string(back) != name {
+			t.Fatalf("%s: %q, %v", name, back, err)
+		}
+	}
+	if n := s.Count("failures"); n != 0 {
+		t.Errorf("%d failures", n)
+	}
+}

@@ -1,0 +1,261 @@
+package failures
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+)
+
+// A path is clients and servers with a transparent listener between them.
+type path struct {
+	*loadbalancer.Instance
+	manner
+	t                      *testing.T
+	here, clients, servers *netns.Host
+	left, right            netns.Link
+	family                 *family
+	ports                  int // of clients
+}
+
+// A family is the addresses that there are of one.
+type family struct {
+	option        string // of ip(8)
+	near, far     string // of the clients' link
+	back, next    string // of the servers' link
+	prefix        string // where the servers are
+	origin, other netip.Addr
+}
+
+var families = map[string]*family{
+	"ipv4": {
+		option: "-4", prefix: "198.51.100.0/24",
+		origin: netip.MustParseAddr("198.51.100.7"), other: netip.MustParseAddr("198.51.100.8"),
+	},
+	"ipv6": {
+		option: "-6", prefix: "2001:db8:1::/64",
+		near: "fd00:1::1", far: "fd00:1::2", back: "fd00:2::1", next: "fd00:2::2",
+		origin: netip.MustParseAddr("2001:db8:1::7"), other: netip.MustParseAddr("2001:db8:1::8"),
+	},
+}
+
+// A bringing is a way to bring what passes by to a listener, as docs/transparent.md has it.
+type bringing struct {
+	heading string // there
+	port    uint16 // of the listener
+	nft     bool
+}
+
+var bringings = map[string]bringing{
+	"local route": {heading: "A local route", port: 80},
+	"tproxy":      {heading: "TPROXY", port: 15001, nft: true},
+	"redirect":    {heading: "REDIRECT", port: 15001, nft: true},
+}
+
+// commands returns what is to be typed for a way.
+func (b *bringing) commands(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/transparent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## "+b.heading+"\n")
+	_, block, begun := strings.Cut(section, "\n```sh\n")
+	block, _, ended := strings.Cut(block, "\n```\n")
+	if !begun || !ended {
+		t.Fatalf("docs/transparent.md has no commands under %s", b.heading)
+	}
+	return block
+}
+
+// bring has the shell run the commands for clients that come in from the left.
+func (p *path) bring(b *bringing) {
+	p.t.Helper()
+	cmd := exec.Command("sh", "-e")
+	cmd.Stdin = strings.NewReader(strings.ReplaceAll(b.commands(p.t), "eth0", p.left.Device))
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		p.t.Fatalf("%s: %v: %s", b.heading, err, out)
+	}
+}
+
+// needNFT skips the test where there is no nft(8) or it can do nothing, or fails it where
+// CI is set.
+func needNFT(t *testing.T) (program string) {
+	t.Helper()
+	missing := t.Skipf
+	if os.Getenv("CI") != "" {
+		missing = t.Fatalf
+	}
+	for _, name := range []string{"nft", "/usr/sbin/nft"} {
+		if p, err := exec.LookPath(name); err == nil {
+			program = p
+		}
+	}
+	if program == "" {
+		missing("no nft(8), which package nftables has")
+	}
+	if out, err := exec.Command(program, "list", "ruleset").CombinedOutput(); err != nil {
+		missing("this kernel has no nf_tables (CONFIG_NF_TABLES): %v: %s", err, out)
+	}
+	return program
+}
+
+// lay lays a path. Every address of the prefix is the servers', and the clients' way to
+// them leads through the middle.
+func lay(t *testing.T, f *family) *path {
+	t.Helper()
+	p := &path{t: t, here: netns.Here(t), clients: netns.New(t), servers: netns.New(t)}
+	p.left, p.right = p.here.Join(p.clients), p.here.Join(p.servers)
+	own := *f
+	p.family = &own
+	if f.option == "-4" {
+		own.near, own.far = p.left.Near.String(), p.left.Far.String()
+		own.back, own.next = p.right.Near.String(), p.right.Far.String()
+	} else {
+		p.here.IP("address add %s/64 dev %s nodad", own.near, p.left.Device)
+		p.clients.IP("address add %s/64 dev %s nodad", own.far, p.left.Device)
+		p.here.IP("address add %s/64 dev %s nodad", own.back, p.right.Device)
+		p.servers.IP("address add %s/64 dev %s nodad", own.next, p.right.Device)
+	}
+	p.servers.Address(own.origin)
+	p.servers.Address(own.other)
+	p.servers.Address(own.other.Next()) // where nobody listens
+	p.clients.IP("%s route add %s via %s", own.option, own.prefix, own.near)
+	p.here.IP("%s route add %s via %s", own.option, own.prefix, own.next)
+	return p
+}
+
+// dial connects a client in the clients' host, and reads its server's name. Each client has a port of its
+// own: where the kernel chooses, two may have the same one for two servers, and whoever redirects both to one
+// address drops the segments of the second (net/netfilter/nf_nat_core.c, get_unique_tuple).
+func (p *path) dial(at netip.AddrPort) (*client, error) {
+	p.t.Helper()
+	var c net.Conn
+	var err error
+	p.ports++
+	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: 20000 + p.ports}}
+	p.clients.Run(func() { c, err = d.Dial("tcp", at.String()) })
+	if err != nil {
+		return nil, err
+	}
+	p.t.Cleanup(func() { c.Close() })
+	return greeted(p.wrap(c))
+}
+
+// TestTransparent: clients that know nothing of the load balancer get to where they
+// wanted to, unless a route says otherwise, by whatever way they are brought.
+func TestTransparent(t *testing.T) {
+	t.Parallel()
+	for way, b := range bringings {
+		for name, f := range families {
+			for _, m := range manners {
+				t.Run(way+"/"+name+"/"+m.name, func(t *testing.T) {
+					t.Parallel()
+					if !netns.Alone(t) {
+						return
+					}
+					if b.nft {
+						needNFT(t)
+					}
+					b.test(t, f, m)
+				})
+			}
+		}
+	}
+}
+
+func (b *bringing) test(t *testing.T, f *family, m manner) {
+	p := lay(t, f)
+	p.manner = m
+	p.servers.Backend("origin", netns.Echo, netip.AddrPortFrom(f.origin, 80))
+	p.servers.Backend("other", netns.Echo, netip.AddrPortFrom(f.other, 80))
+	fixed := p.servers.Backend("fixed", netns.Echo, netip.AddrPortFrom(netip.MustParseAddr(p.family.next), 0))
+	p.bring(b)
+	p.Instance = serve(t, fmt.Sprintf(`
+listeners: [{name: l, bind: [":%d"], transparent: true, %s routes: [{match: {port: 81}, upstream: u}], timeouts: {connect: 1s}}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, send_proxy: 1}]`, b.port, m.listener, fixed.Addr))
+
+	c := p.gets("origin", f.origin)
+	p.gets("other", f.other)
+	if b.nft {
+		p.routed(81)
+	}
+	p.reset("the listener itself", netip.AddrPortFrom(netip.MustParseAddr(p.family.near), b.port))
+	p.Logs("connection refused", "this listener itself")
+	p.reset("a host without such a server", netip.AddrPortFrom(f.other.Next(), 80))
+	p.servers.Silence(netip.MustParseAddr(p.family.back))
+	p.reset("a host that is silent", netip.AddrPortFrom(f.origin, 80))
+	p.servers.RemoveRoute(netip.MustParseAddr(p.family.back))
+	if err := c.echo("not touched"); err != nil {
+		t.Error(err)
+	}
+	p.Until("those are counted", func() bool { return p.Status().Listeners[0].Connections.Refused == 3 })
+	if n := p.Count("accepted"); n > 6 {
+		t.Errorf("%d clients were accepted: a client of the listener itself has led to others", n)
+	}
+}
+
+// gets connects a client to a server, which is to be the one of that name.
+func (p *path) gets(name string, at netip.Addr) *client {
+	p.t.Helper()
+	c, err := p.dial(netip.AddrPortFrom(at, 80))
+	if err != nil || c.of != name {
+		p.t.Fatalf("a client of %v: %v, %v; want it to get to %s", at, c, err, name)
+	}
+	if err := c.echo("by way of the middle"); err != nil {
+		p.t.Error(err)
+	}
+	return c
+}
+
+// reset connects a client that is to be reset, within the time that a connection may take.
+func (p *path) reset(what string, at netip.AddrPort) {
+	p.t.Helper()
+	began := time.Now()
+	if _, err := p.dial(at); !errors.Is(err, syscall.ECONNRESET) {
+		p.t.Errorf("a client of %s: %v, want a reset", what, err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		p.t.Errorf("a client of %s: reset after %v", what, took)
+	}
+}
+
+// routed connects to a port that has a route: its endpoint is told of the original
+// destination, and tells the client.
+func (p *path) routed(port uint16) {
+	p.t.Helper()
+	at := netip.AddrPortFrom(p.family.origin, port)
+	c, err := p.dial(at)
+	if err != nil || c.of != "fixed" {
+		p.t.Fatalf("a client of %v: %v, %v; want it routed", at, c, err)
+	}
+	header, err := bufio.NewReader(c).ReadString('\n')
+	from := netip.MustParseAddrPort(c.LocalAddr().String())
+	want := fmt.Sprintf(" %v %v %d %d\r\n", from.Addr(), at.Addr(), from.Port(), port)
+	if err != nil || !strings.HasSuffix(header, want) {
+		p.t.Errorf("the endpoint is told %q, %v; want %q", header, err, want)
+	}
+}
+
+// TestTransparentWithoutRights: TPROXY takes a capability, and it is said if that lacks;
+// what is redirected takes none.
+func TestTransparentWithoutRights(t *testing.T) {
+	t.Parallel()
+	if !privilege.Ordinary(t) {
+		return
+	}
+	r := serve(t, `listeners: [{name: l, bind: "127.0.0.1:0", transparent: true}]`)
+	r.Logs("level=WARN", "IP_TRANSPARENT", "listener=l")
+}

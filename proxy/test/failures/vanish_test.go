@@ -1,0 +1,144 @@
+package failures
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// listen listens on a host, in this process.
+func listen(t *testing.T, h *netns.Host, at netip.Addr) net.Listener {
+	t.Helper()
+	var l net.Listener
+	var err error
+	h.Run(func() { l, err = net.Listen("tcp", netip.AddrPortFrom(at, 0).String()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestClientsVanish: clients whose network is gone, with bytes on their way to them, end
+// within user_timeout, and their endpoints are told; another client is not touched.
+func TestClientsVanish(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	here, clients, servers := netns.Here(t), netns.New(t), netns.New(t)
+	left, right := here.Join(clients), here.Join(servers)
+	ends := make(chan error, 1)
+	l := listen(t, servers, right.Far)
+	sockets.Serve(t, l, func(c net.Conn) {
+		_, err := io.WriteString(c, "stream\n")
+		for tick := time.NewTicker(10 * time.Millisecond); err == nil; <-tick.C {
+			_, err = io.WriteString(c, "more\n")
+		}
+		ends <- err
+	})
+	echo := servers.Backend("other", netns.Echo, netip.AddrPortFrom(right.Far, 0))
+	r := serve(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: ":7000", upstream: stream, timeouts: {idle: 1h}, socket: {user_timeout: 1s}}
+  - {name: m, bind: "127.0.0.1:0", upstream: echo}
+upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, endpoints: [%q], health_check: off}]`, l.Addr(), echo.Addr))
+	other, err := dial(t, r.At("m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aside := watch(t, other)
+
+	var c net.Conn
+	clients.Run(func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(left.Near, 7000).String(), patience) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := greeted(c); err != nil {
+		t.Fatal(err)
+	}
+	clients.Cut(left)
+	began := time.Now()
+	select {
+	case err := <-ends:
+		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("the endpoint's end: %v, want a reset", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the endpoint goes on to send to nobody")
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	r.Logs("session ended", l.Addr().String(), "timed out")
+	r.Until("one session is left", func() bool { return r.Status().Connections.Active == 1 })
+	if n := r.Count("failures"); n != 0 {
+		t.Errorf("%d failures of endpoints", n)
+	}
+	before := aside.echoes.Load()
+	r.Until("the other client echoes", func() bool { return aside.echoes.Load() > before+2 || aside.failed.Load() != nil })
+}
+
+// TestSourceAddress: endpoints are connected to from the address that is configured. If
+// this machine has it no more, that is no fault of theirs.
+func TestSourceAddress(t *testing.T) {
+	t.Parallel()
+	for name, source := range map[string]netip.Addr{
+		"ipv4": netip.MustParseAddr("10.97.0.9"), "ipv6": netip.MustParseAddr("fd00:9::9"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if netns.Alone(t) {
+				testSource(t, source)
+			}
+		})
+	}
+}
+
+func testSource(t *testing.T, source netip.Addr) {
+	here, there := netns.Here(t), netns.New(t)
+	link := here.Join(there)
+	far, near := link.Far, link.Near
+	if source.Is6() {
+		far, near = netip.MustParseAddr("fd00:1::2"), netip.MustParseAddr("fd00:1::1")
+		here.IP("address add %v/64 dev %s nodad", near, link.Device)
+		there.IP("address add %v/64 dev %s nodad", far, link.Device)
+	}
+	here.Address(source)
+	there.Route(source, near)
+	l := listen(t, there, far)
+	sockets.Serve(t, l, func(c net.Conn) {
+		at := netip.MustParseAddrPort(c.RemoteAddr().String())
+		fmt.Fprintln(c, at.Addr())
+		sockets.Echo(c)
+	})
+	r := serve(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: e}], source_address: %q, health_check: off}]`, l.Addr(), source))
+	c, err := dial(t, r.At("l"))
+	if err != nil || c.of != source.String() {
+		t.Fatalf("%v, %v; want it from %v", c, err, source)
+	}
+	// The link may have been so new that the first neighbor solicitations went unanswered.
+	before := r.Endpoint("u", "e").Failures
+	bits := source.BitLen()
+	here.IP("address del %v/%d dev lo", source, bits)
+	if _, err := dial(t, r.At("l")); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("without that address: %v, want a reset", err)
+	}
+	if e := r.Endpoint("u", "e"); e.Failures != before {
+		t.Errorf("%+v, want no failures but %d", e, before)
+	}
+	here.Address(source)
+	if c, err = dial(t, r.At("l")); err != nil || c.of != source.String() {
+		t.Errorf("%v, %v; want it from %v again", c, err, source)
+	}
+}

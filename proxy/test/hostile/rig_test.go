@@ -1,0 +1,123 @@
+package hostile_test
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// patience is how long a test waits for what happens soon.
+const patience = condition.Patience
+
+// A rig is a load balancer that serves, until the end of the test.
+type rig struct {
+	*loadbalancer.Instance
+	before cost // what there was when it had begun to serve
+}
+
+// start has a load balancer serve what a configuration says, beside which there are files.
+func start(t *testing.T, text string, files ...string) *rig {
+	t.Helper()
+	r := &rig{Instance: loadbalancer.Start(t, text, files...)}
+	r.before = r.cost()
+	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refused waits until so many clients of a listener were refused for a reason, and fails
+// the test if more were, or others for other reasons.
+func (r *rig) refused(listener string, want map[string]int64) {
+	r.T.Helper()
+	all := func(reasons map[string]int64) (n int64) {
+		for _, k := range reasons {
+			n += k
+		}
+		return n
+	}
+	r.Until("those who are refused are counted", func() bool { return all(r.Listener(listener).Reasons) >= all(want) })
+	got := r.Listener(listener).Reasons
+	for reason := range got {
+		if got[reason] != want[reason] {
+			r.T.Errorf("%s refused %v, want %v", listener, got, want)
+			return
+		}
+	}
+}
+
+// turns is how many turns the loops have taken.
+func (r *rig) turns() (n int64) {
+	for _, l := range r.Summary().Loops {
+		n += l.Turns
+	}
+	return n
+}
+
+// A cost is what the process has of what is scarce.
+type cost struct {
+	descriptors, goroutines int
+	heap, arena             int64
+}
+
+func (r *rig) cost() cost {
+	r.T.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	must(r.T, err)
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	c := cost{descriptors: len(list), goroutines: runtime.NumGoroutine(), heap: int64(m.HeapAlloc)}
+	c.arena = r.Summary().Arena.Used
+	return c
+}
+
+// settled waits until nobody is left, and nothing of what they have cost, but for what is
+// kept for the next so many who come: places, spare descriptors, a chunk of the arena.
+func (r *rig) settled(clients int) {
+	r.T.Helper()
+	r.Until("nobody is left", func() bool { return r.Summary().Connections.Active == 0 })
+	now, before := cost{}, r.before
+	most := cost{
+		descriptors: before.descriptors + 20, goroutines: before.goroutines + 10,
+		heap: before.heap + 4<<20 + int64(clients)*1024, arena: before.arena + 2*64<<10, // a chunk for each loop
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		now = r.cost()
+		if now.descriptors <= most.descriptors && now.goroutines <= most.goroutines && now.heap <= most.heap && now.arena <= most.arena {
+			return
+		}
+		if time.Now().After(end) {
+			r.T.Fatalf("%+v, and before there were %+v", now, before)
+		}
+	}
+}
+
+// echo is a server that echoes.
+func echo(t *testing.T) string { return sockets.Server(t, sockets.Echo) }
+
+// most is how many clients there may be, if as many as wanted are too many for the
+// descriptors that the process may have: each one costs three.
+func most(t *testing.T, wanted int) int {
+	t.Helper()
+	var limit syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	if there := (int(min(limit.Cur, 1<<20)) - 200) / 3; there < wanted {
+		t.Logf("%d clients in place of %d: RLIMIT_NOFILE is %d", there, wanted, limit.Cur)
+		return max(there, 1)
+	}
+	return wanted
+}

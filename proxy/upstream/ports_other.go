@@ -1,5 +1,0 @@
-//go:build !linux
-
-package upstream
-
-func ephemeralPorts() portRange { return allPorts }

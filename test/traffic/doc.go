@@ -1,8 +1,0 @@
-// Package traffic sends the traffic of real programs through penstock proxy:
-// iperf3, curl and nginx, redis-benchmark, psql. It has no code but its tests.
-//
-// Each test starts its own server on loopback, in a directory of its own, and
-// compares what the programs say they moved with penstock's summary. A program
-// that is not installed skips its test, and fails it where CI is set: .ci/run
-// installs them all.
-package traffic
