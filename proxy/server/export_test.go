@@ -87,3 +87,6 @@ func (s *Server) Former() int {
 func WatchStalls(log *slog.Logger, alive func(ctx context.Context) error, stop <-chan struct{}) {
 	(&stallWatch{log, alive}).run(stop)
 }
+
+// ChecksFailed returns how many checks of endpoints have failed.
+func (s *Server) ChecksFailed() int64 { return int64(s.checker.Stats().Failed) }

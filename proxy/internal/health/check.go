@@ -113,7 +113,7 @@ func (ch *Check) Stop() {
 	ch.bar()
 }
 
-// Hurry schedules a probe soon after now, after a failed connect: at once, or a fast interval
+// Hurry schedules a probe soon after now, after a failure of a connection: at once, or a fast interval
 // after the last probe began. If such a probe is due anyway it costs next to nothing; it never
 // waits for a probe.
 func (ch *Check) Hurry(now int64) {
@@ -155,9 +155,7 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 		s.Failed++
 		ch.checker.stats.Failed++
 	}
-	if w, ok := ch.target.(ProbeObserver); ok && err == nil {
-		w.Passed(began, cfg)
-	}
+	ch.observe(cfg, err, began)
 	changed := ch.verdict.take(err == nil, cfg.Rise, cfg.Fall)
 	ch.hear(cfg, err)
 	if changed {
@@ -167,6 +165,18 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 		ch.report(cfg, err, now)
 	}
 	ch.schedule(began, now)
+}
+
+// observe notifies a [ProbeObserver] of a probe.
+func (ch *Check) observe(cfg *CheckConfig, err error, began int64) {
+	w, ok := ch.target.(ProbeObserver)
+	switch {
+	case !ok:
+	case err == nil:
+		w.Passed(began, cfg)
+	case errors.Is(err, ErrConnect):
+		w.Unreached(cfg)
+	}
 }
 
 // hear records the answer to a probe.

@@ -49,7 +49,8 @@ type CheckConfig struct {
 
 // A Prober probes an endpoint once. It returns nil if the endpoint is healthy, or the cause if
 // not, and returns soon after ctx is done in any case. If the endpoint has answered so, the
-// error wraps [ErrAnswer]. It is safe for concurrent use.
+// error wraps [ErrAnswer]; if it could not be connected to, [ErrConnect]. It is safe for
+// concurrent use.
 type Prober interface {
 	Probe(ctx context.Context) error
 }
@@ -57,6 +58,9 @@ type Prober interface {
 // ErrAnswer is wrapped by the error of a [Prober] that got an answer other than that of an
 // endpoint that is to serve.
 var ErrAnswer = errors.New("the endpoint has answered")
+
+// ErrConnect is wrapped by the error of a [Prober] that could not connect to the endpoint.
+var ErrConnect = errors.New("the endpoint could not be connected to")
 
 // A Checker probes endpoints at intervals, spread over time. By its name each endpoint has a
 // fixed phase within the interval, so that neither a start nor a reload probes all at once. A

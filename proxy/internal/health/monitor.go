@@ -263,6 +263,23 @@ func (m *Monitor) failedSince(unreached bool) {
 	}
 }
 
+// Unreached notes that a check could not connect to the endpoint. A process that ends cuts its
+// sessions; if no client tries to connect meanwhile, the check alone shows that the endpoint
+// refuses connections as well. The ejection, present or next, is one by failed connects then, see
+// [Monitor.Connected].
+func (m *Monitor) Unreached() {
+	m.outlier.mu.Lock()
+	defer m.outlier.mu.Unlock()
+	switch {
+	case !m.ejected.Load():
+		if m.streak.Load() != 0 {
+			m.refuses.Store(true)
+		}
+	case m.until != never:
+		m.connects, m.served = true, 0
+	}
+}
+
 // witness ends an ejection if ends agrees and the evidence against it began after it.
 func (m *Monitor) witness(began int64, ends func() bool, cause string) {
 	if !m.ejected.Load() {

@@ -105,7 +105,7 @@ func (p *Probe) setAddress() error {
 func (p *Probe) Probe(ctx context.Context) error {
 	conn, err := p.cfg.Dial(ctx, p.network, p.address)
 	if err != nil {
-		return fmt.Errorf("connect: %w", plain(err))
+		return connectFailed{fmt.Errorf("connect: %w", plain(err))}
 	}
 	defer conn.Close()
 	// The end of ctx ends every wait on the connection.
@@ -115,6 +115,13 @@ func (p *Probe) Probe(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	return p.ask(ctx, conn)
 }
+
+// A connectFailed is an error of connecting, and matches [ErrConnect].
+type connectFailed struct{ error }
+
+func (connectFailed) Is(target error) bool { return target == ErrConnect }
+
+func (c connectFailed) Unwrap() error { return c.error }
 
 // ask runs the steps after the connect.
 func (p *Probe) ask(ctx context.Context, conn net.Conn) error {

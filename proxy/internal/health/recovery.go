@@ -1,12 +1,14 @@
 package health
 
 // A ProbeObserver is a [Target] that is also notified of the checks' answers, and of each
-// check that succeeds, whether or not that changes a verdict. Its methods are called as a
+// check that succeeds or cannot connect, whether or not that changes a verdict. Its methods are called as a
 // Target's are.
 type ProbeObserver interface {
 	Target
 	// Passed is called for each check that succeeds, with the time at which it began.
 	Passed(began int64, by *CheckConfig)
+	// Unreached is called for each check that could not connect: its error wraps [ErrConnect].
+	Unreached(by *CheckConfig)
 	// SetBarred reports whether the endpoint must not serve, because its checks have answered
 	// so last. If not, an unhealthy endpoint is only not known to be well.
 	SetBarred(bool)

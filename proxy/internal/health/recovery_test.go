@@ -107,40 +107,42 @@ func TestPassIsBounded(t *testing.T) {
 	}
 }
 
-// A witness records the checks that succeed.
+// A witness records the checks that succeed, and counts those that cannot connect.
 type witness struct {
 	target
-	began  []int64
-	barred atomic.Bool
+	began     []int64
+	unreached int
+	barred    atomic.Bool
 }
 
 func (w *witness) Passed(began int64, _ *health.CheckConfig) { w.began = append(w.began, began) }
 func (w *witness) SetBarred(barred bool)                     { w.barred.Store(barred) }
+func (w *witness) Unreached(*health.CheckConfig)             { w.unreached++ }
 
-// TestWitness: each check that succeeds is reported, with the time at which it began, and none
-// that fails.
+// TestWitness: each check that succeeds is reported, with the time at which it began, and each
+// that cannot connect. One that fails otherwise is neither.
 func TestWitness(t *testing.T) {
 	k, c := idle(0)
 	ch := health.NewIdleChecker(k, nil)
-	w, ill := new(witness), false
+	w, ill := new(witness), error(nil)
 	var want []int64
 	probe := proberFunc(func(context.Context) error {
 		began := c.Now()
 		c.advance(time.Millisecond)
-		if ill {
-			return errIll
+		if ill != nil {
+			return ill
 		}
 		want = append(want, began)
 		return nil
 	})
 	ch.Watch("a", w, &health.CheckConfig{Probe: probe, Interval: time.Second, FastInterval: time.Second, Timeout: time.Second})
 	for i := range 9 {
-		ill = i%3 == 1
+		ill = []error{nil, errIll, fmt.Errorf("probe: %w", health.ErrConnect)}[i%3]
 		c.advance(2 * time.Second)
 		ch.Step()
 	}
-	if len(want) != 6 || !slices.Equal(w.began, want) {
-		t.Errorf("told of %v, want %v", w.began, want)
+	if len(want) != 3 || !slices.Equal(w.began, want) || w.unreached != 3 {
+		t.Errorf("those that succeeded began at %v, want %v; %d could not connect, want 3", w.began, want, w.unreached)
 	}
 }
 
@@ -194,6 +196,50 @@ func TestConnectsEndEjections(t *testing.T) {
 			t.Errorf("ejected because it was %v, it returned when something had connected", o)
 		}
 		m.Recovered()
+	}
+}
+
+// TestUnreachedByChecks: an ejection by sessions that were cut ends with a check that connects if
+// one could not connect before: since the endpoint was ejected, or while its sessions failed.
+func TestUnreachedByChecks(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, amid, after int // checks that cannot connect: before the failures, amid them, once it is ejected
+		stay, ends          bool
+	}{
+		"none":               {},
+		"long before":        {before: 1},
+		"amid the failures":  {amid: 1, ends: true},
+		"when it is ejected": {after: 1, ends: true},
+		"ejected until it answers, and then not reached": {after: 1, stay: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, clock := idle(0)
+			o := health.NewOutlierDetector(k, &health.OutlierConfig{
+				ConsecutiveFailures: 2, BaseEjectionTime: time.Hour, MaxEjectionTime: time.Hour, MaxEjected: 1,
+			})
+			m := o.Add("pg/a", new(target))
+			unreached := func(n int) {
+				for range n {
+					m.Unreached()
+				}
+			}
+			unreached(c.before)
+			m.Report(health.Reset, clock.Now())
+			unreached(c.amid)
+			if c.stay {
+				m.Eject(clock.Now(), "it answers nobody", true)
+			} else {
+				m.Report(health.Reset, clock.Now())
+			}
+			unreached(c.after)
+			if _, out := m.Ejected(); !out {
+				t.Fatal("it is not ejected")
+			}
+			m.Connected(clock.advance(time.Second))
+			if _, out := m.Ejected(); out == c.ends {
+				t.Errorf("ejected after a check has connected: %v", out)
+			}
+		})
 	}
 }
 

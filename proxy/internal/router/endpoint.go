@@ -111,7 +111,7 @@ func (e *Endpoint) SetBreaker(b *health.Breaker) {
 	e.breaker.Store(b)
 }
 
-// SetCheck has a check hurry when it cannot be connected to, nil for none.
+// SetCheck has a check hurry when it fails a client, nil for none.
 func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 
 // SetHealthy implements [health.Target]. An endpoint that is back is not avoided any longer
@@ -206,7 +206,8 @@ func (e *Endpoint) fail() {
 	e.up.failures.Add(1)
 }
 
-// checkSoon has the endpoint checked, after a client could not connect to it.
+// checkSoon has the endpoint checked after it has failed a client: one whose process has ended
+// cuts its sessions, and may be back before another client tries to connect.
 func (e *Endpoint) checkSoon(now int64) {
 	if c := e.check.Load(); c != nil {
 		c.Hurry(now)

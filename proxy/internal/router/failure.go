@@ -66,6 +66,7 @@ func (e *Endpoint) ended(o health.Outcome, now int64) {
 		e.note(&lastFailure{outcome: o, at: now})
 		e.unserved.add(now)
 		e.up.unserving[o].Add(1)
+		e.checkSoon(now)
 	case o == health.OK:
 		e.spoke()
 	}

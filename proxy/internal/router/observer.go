@@ -25,6 +25,13 @@ func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
 	}
 }
 
+// Unreached implements [health.ProbeObserver].
+func (e *Endpoint) Unreached(by *health.CheckConfig) {
+	if m := e.monitor.Load(); m != nil && !by.Elsewhere {
+		m.Unreached()
+	}
+}
+
 // SetBarred implements [health.ProbeObserver].
 func (e *Endpoint) SetBarred(barred bool) {
 	e.Endpoint.SetBarred(barred)
