@@ -15,15 +15,15 @@ type Config struct {
 
 	Limits    ProcessLimits `key:"limits" doc:"Limits of the whole process."`
 	Admin     *Admin        `key:"admin" doc:"The admin API of the running process. Absent: none."`
-	Include   []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"Files that are read as well, relative to this one, in the order of their names. Their content is added."`
-	Listeners []*Listener   `key:"listeners" doc:"Where clients come in."`
-	Upstreams []*Upstream   `key:"upstreams" doc:"Where connections go: endpoints that do the same work, and how one of them is chosen."`
+	Include   []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names. Their content is added."`
+	Listeners []*Listener   `key:"listeners" doc:"Addresses that accept clients, and the rules for them."`
+	Upstreams []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints, and the policy that picks one of them."`
 }
 
 // ProcessLimits are the limits of the whole process.
 type ProcessLimits struct {
 	Pos         Pos
-	Connections int64 `key:"connections" default:"0" range:"0..100000000" doc:"Connections served at once; at the limit accepting pauses. 0: as many as RLIMIT_NOFILE allows."`
+	Connections int64 `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections; at the limit accepting pauses. 0: as many as RLIMIT_NOFILE allows."`
 	PerSecond   int64 `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
 }
 

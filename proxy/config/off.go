@@ -40,7 +40,7 @@ func (f *field) sectionFix(n *yaml.Node) string {
 }
 
 // zeroIsOff matches the doc of a key if 0 is no limit, and not the least of all limits.
-var zeroIsOff = regexp.MustCompile(`\b0: (no|never|any|as |it |they always)`)
+var zeroIsOff = regexp.MustCompile(`\b0: (no|never|any|as |the kernel)`)
 
 // zeroFix returns the fix for a word for off if 0 means off. It is "" if there is none.
 func (f *field) zeroFix(text string) string {
