@@ -194,6 +194,33 @@ func testBandwidthMarks(t *testing.T, d *driving) {
 	}
 }
 
+// queued is a network whose far end has sent a text, which is in the near end's queue: a direction
+// that finds its queue empty may read before it pays.
+func queued(n network, text string) network {
+	return func(t testing.TB) (far halfConn, near net.Conn) {
+		t.Helper()
+		far, near = n(t)
+		if _, err := io.WriteString(far, text); err != nil {
+			t.Fatal(err)
+		}
+		below := near
+		if over, ok := near.(interface{ NetConn() net.Conn }); ok {
+			below = over.NetConn()
+		}
+		raw, err := below.(syscall.Conn).SyscallConn()
+		if err == nil {
+			err = raw.Read(func(fd uintptr) bool {
+				_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
+				return !errors.Is(err, syscall.EAGAIN)
+			})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return far, near
+	}
+}
+
 // TestBandwidthIsNotIdle: a session that waits for the others to leave it some
 // bandwidth is neither idle, nor is its endpoint silent.
 func TestBandwidthIsNotIdle(t *testing.T) { eachDriver(t, testBandwidthIsNotIdle) }
@@ -203,10 +230,7 @@ func testBandwidthIsNotIdle(t *testing.T, d *driving) {
 	b := relay.NewBucket(1000, 0)
 	b.Owe(16<<10+60_000, c.now()) // by others: a minute's worth
 	d.limits = &relay.Limits{Bandwidth: b, IdleTimeout: 5 * time.Second, FirstByte: 3 * time.Second}
-	g := d.newRig(t, r, tcp, tcp)
-	if _, err := g.B.Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
+	g := d.newRig(t, r, tcp, queued(tcp, "hello"))
 	d.untilResting(t, r, 1)
 	for range 59 {
 		c.advance(time.Second)
@@ -216,6 +240,7 @@ func testBandwidthIsNotIdle(t *testing.T, d *driving) {
 		t.Fatalf("%d bytes were moved that were not left", n)
 	}
 	c.walk(2*time.Second, 100*time.Millisecond, func() bool { return false })
+	untilMoved(t, c, g, 5)
 	got := make([]byte, 5)
 	if _, err := io.ReadFull(g.A, got); err != nil || string(got) != "hello" {
 		t.Fatalf("%q, %v", got, err)
@@ -233,6 +258,19 @@ func (d *driving) untilResting(t *testing.T, r *relay.Relay, times int64) {
 		if time.Now().After(deadline) {
 			t.Fatal("no direction waits for its rate")
 		}
+	}
+}
+
+// untilMoved moves the time on, little by little, until a session has moved n bytes: a direction on a
+// goroutine that was late to set its timer counts from a later time than the one it looked at.
+func untilMoved(t *testing.T, c *fakeClock, g *rig, n int64) {
+	t.Helper()
+	moved := func() int64 { res := g.session.Result(); return res.AToB.Bytes() + res.BToA.Bytes() }
+	for deadline := time.Now().Add(patience); moved() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes have been moved, want %d", moved(), n)
+		}
+		c.advance(time.Millisecond)
 	}
 }
 
@@ -256,10 +294,7 @@ func testBandwidthReset(t *testing.T, d *driving) {
 	b := relay.NewBucket(1000, 0)
 	b.Owe(16<<10+10_000, c.now())
 	d.limits = &relay.Limits{Bandwidth: b}
-	g := d.newRig(t, r, tcp, tcp)
-	if _, err := g.A.Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
+	g := d.newRig(t, r, queued(tcp, "hello"), tcp)
 	d.untilResting(t, r, 1)
 	d.untilTimed(t)
 	_ = g.A.(*net.TCPConn).SetLinger(0)
@@ -267,6 +302,7 @@ func testBandwidthReset(t *testing.T, d *driving) {
 	c.advance(9 * time.Second)
 	running(t, g)
 	c.walk(2*time.Second, 100*time.Millisecond, func() bool { return false })
+	untilMoved(t, c, g, 5)
 	got := make([]byte, 5)
 	if _, err := io.ReadFull(g.B, got); err != nil || string(got) != "hello" {
 		t.Errorf("%q, %v", got, err)
@@ -293,10 +329,7 @@ func testBandwidthCut(t *testing.T, d *driving) {
 		b := relay.NewBucket(1000, 0)
 		b.Owe(1<<30, c.now())
 		d.limits = &relay.Limits{Bandwidth: b, IdleTimeout: time.Hour}
-		g := d.newRig(t, r, n, tcp)
-		if _, err := g.A.Write([]byte("hello")); err != nil {
-			t.Fatal(err)
-		}
+		g := d.newRig(t, r, queued(n, "hello"), tcp)
 		d.untilResting(t, r, 1)
 		why := errors.New("enough")
 		g.cancel(why)
