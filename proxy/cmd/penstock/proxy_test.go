@@ -26,7 +26,11 @@ func stageOf(t *testing.T) (s *stage, variables map[string]string) {
 		t.Fatal(err)
 	}
 	s, variables = newStage(), map[string]string{}
-	s.workDir = t.TempDir()
+	// With room for a unix socket, whose path the kernel bounds: t.TempDir has the test's name.
+	if s.workDir, err = os.MkdirTemp("", "stage-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(s.workDir) })
 	s.setenv = func(name, value string) { variables[name] = value }
 	t.Cleanup(s.clear)
 	if err := os.Mkdir(s.workDir+"/.bin", 0o755); err != nil {
