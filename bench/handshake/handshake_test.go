@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
@@ -45,15 +46,15 @@ func setup(t *testing.T) Setup {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
 	return Setup{
-		Group: g, Program: contestant.Program{Path: "/proc/self/exe", Name: childName, Run: []string{"run"}}, Dir: t.TempDir(),
-		Sink: [2]string{"sink", "1"}, Threads: 2, Rounds: 2, Trial: 100 * time.Millisecond, Workers: 4, Watch: func(Progress) {},
+		Setup: rounds.Setup{Group: g, Rounds: 2}, Program: contestant.Program{Path: "/proc/self/exe", Name: childName, Run: []string{"run"}}, Dir: t.TempDir(),
+		Sink: [2]string{"sink", "1"}, Threads: 2, Trial: 100 * time.Millisecond, Workers: 4,
 	}
 }
 
 func TestMeasure(t *testing.T) {
 	s := setup(t)
 	var turns []string
-	s.Watch = func(p Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Contestant)) }
+	s.Watch = func(p rounds.Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Contestant)) }
 	r, err := Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

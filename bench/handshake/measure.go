@@ -10,11 +10,12 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 )
 
 // Setup is the setup of a comparison.
 type Setup struct {
-	Group    *process.Group // starts the children; the caller owns it
+	rounds.Setup
 	Program  contestant.Program
 	Dir      string // for configurations, which the caller removes
 	Binaries map[string]string
@@ -22,17 +23,8 @@ type Setup struct {
 	Sink [2]string
 
 	Threads int           // of HAProxy
-	Rounds  int           // at least 1
 	Trial   time.Duration // of each of five trials of a contestant in a round
 	Workers int           // clients at once
-	Watch   func(Progress)
-}
-
-// Progress is a contestant's round that is over.
-type Progress struct {
-	Round, Rounds int // from 1
-	Contestant    string
-	Figures       Round
 }
 
 // pair is a contestant that terminates TLS and one that does not.
@@ -54,20 +46,23 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := &Report{Rounds: s.Rounds, Trial: report.Number(s.Trial.Seconds()), Workers: s.Workers}
 	c := &comparison{Setup: s}
 	err := c.begin(ctx, r)
-	for round := 0; round < s.Rounds && err == nil; round++ {
-		for i := range c.pairs {
-			if round%2 == 1 {
-				i = len(c.pairs) - 1 - i
-			}
-			if err = c.round(ctx, c.pairs[i], round); err != nil {
-				break
-			}
-		}
+	if err == nil {
+		err = c.trials(ctx)
 	}
 	for i := range r.Rows {
 		r.Rows[i].sum(&r.Rows[0])
 	}
 	return r, err
+}
+
+// trials are all of them.
+func (c *comparison) trials(ctx context.Context) error {
+	for round, i := range c.Turns(len(c.pairs)) {
+		if err := c.round(ctx, c.pairs[i], round); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // begin starts all processes. A contestant that is not installed is left out.
@@ -143,7 +138,7 @@ func (c *comparison) round(ctx context.Context, p *pair, number int) error {
 	}
 	r.Added = r.Message - r.Unsealed
 	p.row.Rounds = append(p.row.Rounds, r)
-	c.Watch(Progress{Round: number + 1, Rounds: c.Rounds, Contestant: p.row.Contestant, Figures: r})
+	c.Notify(rounds.Progress{Round: number, Contestant: p.row.Contestant, Result: report.Count(float64(r.New)) + " new handshakes/s"})
 	return nil
 }
 

@@ -7,14 +7,15 @@ import (
 
 	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/rounds"
 )
 
 // Setup is the setup of a measurement.
 type Setup struct {
-	Group *process.Group // starts the children; the caller owns it
-	Part  func(part string) process.Spec
-	Run   func(args ...string) process.Spec // `penstock run`
-	Dir   string                            // for the files; the caller removes it
+	rounds.Setup // of one round
+	Part         func(part string) process.Spec
+	Run          func(args ...string) process.Spec // `penstock run`
+	Dir          string                            // for the files; the caller removes it
 
 	Failures []endpoint.Failure
 	Modes    []Mode
@@ -29,15 +30,6 @@ type Setup struct {
 	Bytes              int           // of an answer's body
 
 	Before, During, After time.Duration
-
-	Watch func(Progress)
-}
-
-// Progress is a trial that begins.
-type Progress struct {
-	Failure endpoint.Failure
-	Mode    string
-	Left    time.Duration // of all that is to come, more or less
 }
 
 // patience bounds everything but the load itself.
@@ -57,7 +49,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 		r.Incidents = append(r.Incidents, Incident{Failure: f})
 		in := &r.Incidents[len(r.Incidents)-1]
 		for i := range s.Modes {
-			s.Watch(Progress{Failure: f, Mode: s.Modes[i].Name, Left: left})
+			s.Notify(rounds.Progress{Doing: "incident", Case: string(f), Contestant: s.Modes[i].Name, Left: left})
 			left -= s.trial()
 			m, err := s.measure(ctx, f, &s.Modes[i])
 			if err != nil {

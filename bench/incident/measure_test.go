@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/proxy/config"
 )
 
@@ -22,10 +23,10 @@ func setup(t *testing.T) Setup {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
 	return Setup{
-		Group: g, Part: spec, Run: balance, Dir: t.TempDir(),
+		Setup: rounds.Setup{Group: g, Rounds: 1}, Part: spec, Run: balance, Dir: t.TempDir(),
 		Failures: []endpoint.Failure{endpoint.Silent}, Modes: Modes()[:1], Endpoints: 3, Failing: 1, Rate: 100,
 		Service: time.Millisecond, Delay: 300 * time.Millisecond, Timeout: 300 * time.Millisecond, FirstByte: 100 * time.Millisecond, Within: 100 * time.Millisecond, Bytes: 100,
-		Before: 200 * time.Millisecond, During: 800 * time.Millisecond, After: 300 * time.Millisecond, Watch: func(Progress) {},
+		Before: 200 * time.Millisecond, During: 800 * time.Millisecond, After: 300 * time.Millisecond,
 	}
 }
 
@@ -36,7 +37,7 @@ func TestMeasure(t *testing.T) {
 	s := setup(t)
 	s.Failures, s.Modes = Failures, named(t, Off, On)
 	var seen int
-	s.Watch = func(p Progress) {
+	s.Watch = func(p rounds.Progress) {
 		seen++
 		if p.Left <= 0 {
 			t.Errorf("%+v", p)
@@ -172,7 +173,7 @@ func TestInterrupted(t *testing.T) {
 	s.During = time.Hour
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
-	s.Watch = func(Progress) { time.AfterFunc(300*time.Millisecond, func() { cancel(why) }) }
+	s.Watch = func(rounds.Progress) { time.AfterFunc(300*time.Millisecond, func() { cancel(why) }) }
 	r, err := Measure(ctx, s)
 	if !errors.Is(err, why) || len(r.Incidents) != 1 || len(r.Incidents[0].Modes) != 0 {
 		t.Errorf("%+v, %v", r, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/tool"
 )
@@ -41,8 +42,8 @@ func setup(t *testing.T) Setup {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
 	s := Setup{
-		Group: g, Program: contestant.Program{Path: "/proc/self/exe", Name: childName}, Dir: t.TempDir(), Path: path,
-		Rounds: 1, Flow: time.Second, Watch: func(Progress) {},
+		Setup: rounds.Setup{Group: g, Rounds: 1}, Program: contestant.Program{Path: "/proc/self/exe", Name: childName}, Dir: t.TempDir(), Path: path,
+		Flow: time.Second,
 	}
 	for _, name := range []string{"direct", "io.Copy"} {
 		k, err := contestant.Named(name)
@@ -58,7 +59,7 @@ func TestMeasure(t *testing.T) {
 	s, c := setup(t), &tool.Tool{Events: 1000}
 	s.Counter = c
 	var turns []string
-	s.Watch = func(p Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Contestant)) }
+	s.Watch = func(p rounds.Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Contestant)) }
 	r, err := Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

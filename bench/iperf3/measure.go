@@ -7,31 +7,22 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
-	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/bench/syscalls"
 )
 
 // Setup is the setup of a comparison.
 type Setup struct {
-	Group   *process.Group // starts the children; the caller owns it
+	rounds.Setup
 	Program contestant.Program
 	Dir     string // for configurations, which the caller removes
 	Path    string // of iperf3
 	// Kinds are the contestants; the others are divided by the first.
-	Kinds  []*contestant.Kind
-	Rounds int           // at least 1
-	Flow   time.Duration // how long each flow lasts, whole seconds
+	Kinds []*contestant.Kind
+	Flow  time.Duration // duration of each flow, whole seconds
 	// Counter counts system calls, in flows of their own of a second; nil for none.
 	Counter syscalls.EventCounter
-	Watch   func(Progress)
-}
-
-// Progress is a flow that is over.
-type Progress struct {
-	Round, Rounds int // from 1; Round is 0 when system calls are counted
-	Contestant    string
-	Figures       Figures
 }
 
 // Find returns the path of iperf3. The error names the package to install.
@@ -70,19 +61,13 @@ type comparison struct{ Setup }
 
 // rounds are all flows that are timed.
 func (b *comparison) rounds(ctx context.Context, r *Report) error {
-	for round := range b.Rounds {
-		for i := range b.Kinds {
-			at := i
-			if round%2 == 1 {
-				at = len(b.Kinds) - 1 - i
-			}
-			f, err := b.flow(ctx, b.Kinds[at], b.Flow, nil)
-			if err != nil {
-				return err
-			}
-			r.Rows[at].Flows = append(r.Rows[at].Flows, f)
-			b.Watch(Progress{Round: round + 1, Rounds: b.Rounds, Contestant: b.Kinds[at].Name, Figures: f})
+	for round, i := range b.Turns(len(b.Kinds)) {
+		f, err := b.flow(ctx, b.Kinds[i], b.Flow, nil)
+		if err != nil {
+			return err
 		}
+		r.Rows[i].Flows = append(r.Rows[i].Flows, f)
+		b.Notify(rounds.Progress{Round: round, Contestant: b.Kinds[i].Name, Result: report.BitRate(f.BitsPerSecond)})
 	}
 	return nil
 }
@@ -106,6 +91,6 @@ func (b *comparison) calls(ctx context.Context, row *Row, k *contestant.Kind) er
 	default:
 		row.CallsPerMB = report.Number(float64(calls) / float64(f.Bytes) * 1e6)
 	}
-	b.Watch(Progress{Contestant: k.Name, Figures: f})
+	b.Notify(rounds.Progress{Doing: "system calls", Contestant: k.Name, Result: report.BitRate(f.BitsPerSecond)})
 	return nil
 }

@@ -10,38 +10,30 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
-	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 )
 
 // Setup is the setup of a measurement.
 type Setup struct {
-	Group   *process.Group // starts the children; the caller owns it
-	Program contestant.Program
-	Dir     string // for configurations and sockets, which the caller removes
+	rounds.Setup // of each kind of reload; Rounds is 0 for none
+	Program      contestant.Program
+	Dir          string // for configurations and sockets, which the caller removes
 
 	Listeners, Endpoints int
-	Rounds               int // of each kind of reload; 0: none
 	// Interval is that of the endpoints' health checks, "" for none.
 	Interval string
 
 	Reloads      int // in a row; 0: none
 	Idle, Busy   int // clients meanwhile
 	RowListeners int // of them, with ten endpoints each
-	Watch        func(Progress)
-}
-
-// Progress is a reload that is over.
-type Progress struct {
-	What        string
-	Done, Total int
-	Round       *Round // nil of those in a row
 }
 
 // Measure does all of it. If it fails, or ctx ends, it returns the results until then with the
 // error. Everything that it starts has ended when it returns, but for the processes that the
 // group ends.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
+	s.Rounds += s.Rounds % 2 // so that each kind of reload begins with the same configuration
 	r := &Report{Listeners: s.Listeners, Endpoints: s.Endpoints, Interval: s.Interval}
 	ports, stop, err := s.endpoints(ctx)
 	if err != nil {
@@ -49,7 +41,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	}
 	defer stop()
 	if s.Rounds > 0 {
-		err = s.rounds(ctx, r, ports)
+		err = s.kinds(ctx, r, ports)
 		for i := range r.Rows {
 			r.Rows[i].sum()
 		}
@@ -100,8 +92,8 @@ func (s *shape) remove() {
 	}
 }
 
-// rounds measures every kind of reload.
-func (s *Setup) rounds(ctx context.Context, r *Report, ports []int) error {
+// kinds measures every kind of reload.
+func (s *Setup) kinds(ctx context.Context, r *Report, ports []int) error {
 	dir, shape, err := s.place("reload", s.Listeners, s.Endpoints)
 	defer shape.remove()
 	if err != nil {
@@ -140,14 +132,14 @@ func (s *Setup) rounds(ctx context.Context, r *Report, ports []int) error {
 	for _, k := range kinds {
 		r.Rows = append(r.Rows, Row{Name: k.name, About: k.about})
 		row := &r.Rows[len(r.Rows)-1]
-		for i := range s.Rounds + s.Rounds%2 { // an even number, so that the next kind begins with a
+		for i := range s.Rounds {
 			letter := (i + 1) % len(letters)
 			round, err := m.round(ctx, k.text(letter), letters[letter])
 			if err != nil {
 				return err
 			}
 			row.Rounds = append(row.Rounds, round)
-			s.Watch(Progress{What: k.name, Done: i + 1, Total: s.Rounds + s.Rounds%2, Round: &round})
+			s.Notify(rounds.Progress{Round: i + 1, Case: k.name, Result: report.Seconds(float64(round.First)) + " to the first connection"})
 		}
 	}
 	return nil

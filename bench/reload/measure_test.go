@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/rounds"
 )
 
 // setup is a measurement that takes some seconds.
@@ -15,15 +16,15 @@ func setup(t *testing.T) Setup {
 	g, _ := process.NewGroupWherePossible()
 	t.Cleanup(g.Close)
 	return Setup{
-		Group: g, Program: self, Dir: t.TempDir(), Listeners: 5, Endpoints: 20, Rounds: 1, Interval: "30s",
-		Reloads: 20, Idle: 40, Busy: 2, RowListeners: 3, Watch: func(Progress) {},
+		Setup: rounds.Setup{Group: g, Rounds: 1}, Program: self, Dir: t.TempDir(), Listeners: 5, Endpoints: 20, Interval: "30s",
+		Reloads: 20, Idle: 40, Busy: 2, RowListeners: 3,
 	}
 }
 
 func TestMeasure(t *testing.T) {
 	s := setup(t)
 	seen := make(map[string]int)
-	s.Watch = func(p Progress) { seen[p.What]++ }
+	s.Watch = func(p rounds.Progress) { seen[p.Case]++ }
 	r, err := Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,14 @@ package reload
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -90,7 +92,7 @@ func (s *Setup) look(ctx context.Context, l *Long, b *running) error {
 	l.Held = append(l.Held, Held{
 		Reloads: l.Reloads, RssAnon: report.Number(m.RssAnon), Descriptors: m.Descriptors, Goroutines: sum.Goroutines,
 	})
-	s.Watch(Progress{What: "in a row", Done: l.Reloads, Total: s.Reloads})
+	s.Notify(rounds.Progress{Doing: "in a row", Result: fmt.Sprintf("%d of %d reloads", l.Reloads, s.Reloads)})
 	return nil
 }
 

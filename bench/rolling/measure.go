@@ -9,12 +9,14 @@ import (
 	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 )
 
 // Setup is the setup of a measurement.
 type Setup struct {
-	// Setting is how contestants are started, but for their endpoints; its Group starts
-	// everything else, too. The caller owns the group, and removes the directory.
+	rounds.Setup
+	// Setting is how contestants are started, but for their Group, which is the Setup's, and
+	// their endpoints. The caller removes its directory.
 	Setting contestant.Setting
 	// Kinds are the contestants. One that is not available is left out, and is an error if
 	// it was Named.
@@ -22,20 +24,10 @@ type Setup struct {
 	Named bool
 
 	Scenarios []Scenario
-	Rounds    int
 	Away      time.Duration // with which the Scenarios were made
 	Rate      float64       // clients in a second, of each contestant
 	Timeout   time.Duration // of a client
 	Bytes     int           // of an answer's body
-
-	Watch func(Progress)
-}
-
-// Progress is a scenario that begins.
-type Progress struct {
-	Scenario      string
-	Round, Rounds int
-	Left          time.Duration // of all that is to come, more or less
 }
 
 // patience bounds everything but the load itself.
@@ -48,6 +40,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := &Report{
 		ClientsPerS: s.Rate, AwaySeconds: report.Number(s.Away.Seconds()), TimeoutSeconds: report.Number(s.Timeout.Seconds()), Rounds: s.Rounds,
 	}
+	s.Setting.Group = s.Group
 	kinds, err := s.available(ctx, r)
 	if err != nil {
 		return r, err
@@ -59,7 +52,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	defer r.judge()
 	for round := range s.Rounds {
 		for i := range s.Scenarios {
-			s.Watch(Progress{s.Scenarios[i].Name, round + 1, s.Rounds, s.left(round, i)})
+			s.Notify(rounds.Progress{Round: round + 1, Case: s.Scenarios[i].Name, Left: s.left(round, i)})
 			all, err := s.trial(ctx, &s.Scenarios[i])
 			if err != nil {
 				return r, blame(ctx, fmt.Errorf("%s: %w", s.Scenarios[i].Name, err))
@@ -168,7 +161,7 @@ func (s *Setup) trial(ctx context.Context, of *Scenario) ([]Figures, error) {
 
 // start starts endpoints and contestants.
 func (t *trial) start(ctx context.Context) error {
-	g := t.Setting.Group
+	g := t.Group
 	for range t.scenario.Endpoints {
 		e, err := endpoint.Start(ctx, g, t.part(endpoint.Part), endpoint.Plan{Endpoints: len(t.Kinds), Bytes: t.Bytes})
 		if err != nil {
@@ -199,7 +192,7 @@ func (t *trial) part(name string) process.Spec {
 // begin starts the load, and returns when it has begun.
 func (t *trial) begin(ctx context.Context) (time.Time, error) {
 	var err error
-	if t.load, err = t.Setting.Group.Start(t.part(PartLoad)); err != nil {
+	if t.load, err = t.Group.Start(t.part(PartLoad)); err != nil {
 		return time.Time{}, err
 	}
 	p := loadPlan{Rate: t.Rate, Timeout: t.Timeout, Length: t.scenario.Length, Answer: endpoint.AnswerBytes(t.Bytes)}

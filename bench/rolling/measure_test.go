@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 )
 
 // setup is a run that takes seconds, of these contestants.
@@ -21,8 +22,9 @@ func setup(t *testing.T, names ...string) Setup {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
 	s := Setup{
-		Setting:   contestant.Setting{Group: g, Program: self, Dir: t.TempDir(), Patience: time.Minute},
-		Scenarios: Scenarios(200 * ms), Rounds: 1, Away: 200 * ms, Rate: 50, Timeout: 500 * ms, Bytes: 100, Watch: func(Progress) {},
+		Setup:     rounds.Setup{Group: g, Rounds: 1},
+		Setting:   contestant.Setting{Program: self, Dir: t.TempDir(), Patience: time.Minute},
+		Scenarios: Scenarios(200 * ms), Away: 200 * ms, Rate: 50, Timeout: 500 * ms, Bytes: 100,
 	}
 	for _, k := range contestant.Balancing(2) {
 		if slices.Contains(names, k.Name) {
@@ -38,8 +40,8 @@ func TestMeasure(t *testing.T) {
 	t.Parallel()
 	s := setup(t, contestant.BalancingName)
 	var seen []string
-	s.Watch = func(p Progress) {
-		seen = append(seen, p.Scenario)
+	s.Watch = func(p rounds.Progress) {
+		seen = append(seen, p.Case)
 		if p.Left <= 0 {
 			t.Errorf("%+v", p)
 		}
@@ -123,8 +125,8 @@ func TestInterrupted(t *testing.T) {
 	s.Scenarios = append(s.Scenarios[4:5], Scenarios(time.Hour)[0])
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
-	s.Watch = func(p Progress) {
-		if p.Scenario == "rolling" {
+	s.Watch = func(p rounds.Progress) {
+		if p.Case == "rolling" {
 			time.AfterFunc(300*ms, func() { cancel(why) })
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 )
 
 // countingTime bounds the run that counts system calls, with a tool that has to
@@ -18,7 +19,7 @@ func (b *bench) calls(ctx context.Context, row *Row, s *server, n int) error {
 	if b.Counter == nil || row.Median == nil {
 		return nil
 	}
-	b.Watch(Progress{Rounds: b.Rounds, Connections: n, Server: s.name})
+	b.Notify(rounds.Progress{Doing: "system calls", Case: connections(n), Contestant: s.name, Result: "counting"})
 	counting, cancel := context.WithTimeout(ctx, countingTime)
 	defer cancel()
 	perRequest, err := b.count(counting, s, n)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/bench/syscalls"
 )
 
@@ -16,25 +17,15 @@ const Size = 64
 
 // Setup is the setup of a comparison.
 type Setup struct {
-	Group *process.Group // starts the children; the caller owns it
+	rounds.Setup
 	// Load runs load.Serve, Server a part of RunPart.
 	Load   process.Spec
 	Server func(part string) process.Spec
 	// Isolated says that the children are in a network namespace of their own.
 	Isolated    bool
 	Connections []int                 // each at least 1
-	Rounds      int                   // at least 1
 	Window      time.Duration         // of measuring, in each trial
 	Counter     syscalls.EventCounter // nil for none
-	Watch       func(Progress)
-}
-
-// Progress is a trial that is over.
-type Progress struct {
-	Round, Rounds int // from 1; Round is 0 when system calls are counted
-	Connections   int
-	Server        string
-	Figures       Figures // nothing when system calls are counted
 }
 
 // Measure compares the servers. In each round all of them serve the same number of
@@ -90,7 +81,7 @@ func newGroup(n int, bounds *limits) *Group {
 
 // group measures all servers under a group's connections.
 func (b *bench) group(ctx context.Context, g *Group) error {
-	err := b.rounds(ctx, g)
+	err := b.trials(ctx, g)
 	for i := range g.Rows { // also of the results until an interruption
 		g.Rows[i].sum(&g.Rows[0])
 	}
@@ -100,17 +91,11 @@ func (b *bench) group(ctx context.Context, g *Group) error {
 	return err
 }
 
-// rounds are all timed trials of a group.
-func (b *bench) rounds(ctx context.Context, g *Group) error {
-	for round := range b.Rounds {
-		for i := range servers {
-			at := i
-			if round%2 == 1 {
-				at = len(servers) - 1 - i
-			}
-			if err := b.turn(ctx, &g.Rows[at], &servers[at], g.Connections, round+1); err != nil {
-				return err
-			}
+// trials are all timed ones of a group.
+func (b *bench) trials(ctx context.Context, g *Group) error {
+	for round, i := range b.Turns(len(servers)) {
+		if err := b.turn(ctx, &g.Rows[i], &servers[i], g.Connections, round); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -134,6 +119,8 @@ func (b *bench) turn(ctx context.Context, row *Row, s *server, n, round int) err
 		return fmt.Errorf("%s, %d connections: %w", s.name, n, err)
 	}
 	row.Trials = append(row.Trials, f)
-	b.Watch(Progress{Round: round, Rounds: b.Rounds, Connections: n, Server: s.name, Figures: f})
+	b.Notify(rounds.Progress{Round: round, Case: connections(n), Contestant: s.name, Result: report.Count(float64(f.RequestsPerSecond)) + "/s"})
 	return nil
 }
+
+func connections(n int) string { return report.Exact(int64(n)) + " connections" }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/internal/testutil/tool"
 )
 
@@ -25,16 +26,15 @@ func setup(t *testing.T) Setup {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
 	return Setup{
-		Group: g, Load: spec(partLoad), Server: spec,
-		Connections: []int{few}, Rounds: 2, Window: 100 * time.Millisecond,
-		Watch: func(Progress) {},
+		Setup: rounds.Setup{Group: g, Rounds: 2}, Load: spec(partLoad), Server: spec,
+		Connections: []int{few}, Window: 100 * time.Millisecond,
 	}
 }
 
 func TestMeasure(t *testing.T) {
 	s := setup(t)
 	var turns []string
-	s.Watch = func(p Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Server)) }
+	s.Watch = func(p rounds.Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Contestant)) }
 	r, err := Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestWhatWasMeasuredUntilTheEndIsReturned(t *testing.T) {
 	s.Connections, s.Rounds = []int{few, few + 1}, 100
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason, trials := errors.New("enough"), 0
-	s.Watch = func(Progress) {
+	s.Watch = func(rounds.Progress) {
 		if trials++; trials == 5 { // threads, goroutines, loops, loops, goroutines
 			cancel(reason)
 		}

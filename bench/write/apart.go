@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/bench/syscalls"
 )
 
@@ -28,12 +29,12 @@ func (b *bench) apart(ctx context.Context, g *Group, row *Row, w *way) error {
 		if err == nil {
 			row.MissesPerBatch = report.Number(misses)
 		}
-		b.Watch(Progress{Shape: g.Name, Way: w.name, Doing: "cache misses"})
+		b.Notify(rounds.Progress{Doing: "cache misses", Case: g.short(), Contestant: w.name, Result: done})
 	}
 	if b.Profile == nil {
 		return nil
 	}
-	b.Watch(Progress{Shape: g.Name, Way: w.name, Doing: "profile"})
+	b.Notify(rounds.Progress{Doing: "profile", Case: g.short(), Contestant: w.name, Result: done})
 	return b.profile(ctx, w, &g.Shape, min(int64(row.Median.BitsPerSecond)/8*profiled, 8*b.Total))
 }
 
@@ -72,7 +73,7 @@ func (b *bench) calls(ctx context.Context, g *Group, row *Row, w *way) error {
 	row.CallsPerBatch = report.Number(perBatch)
 	row.CallsPerMB = report.Number(perBatch / float64(g.Bytes) * 1e6)
 	row.CallsPerSecond = row.CallsPerMB / 8e6 * row.Median.BitsPerSecond
-	b.Watch(Progress{Shape: g.Name, Way: w.name, Doing: "system calls"})
+	b.Notify(rounds.Progress{Doing: "system calls", Case: g.short(), Contestant: w.name, Result: done})
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/bench/syscalls"
 )
 
@@ -14,10 +15,9 @@ const Turns = 16
 
 // Setup is the setup of a comparison.
 type Setup struct {
-	Group  *process.Group // starts the children; the caller owns it
+	rounds.Setup
 	Part   func(part string) process.Spec
 	Shapes []Shape
-	Rounds int   // at least 1
 	Total  int64 // bytes that each way writes in a round, rounded to whole batches
 	// Calls counts system calls and Misses cache misses, each in trials of their
 	// own; nil for none.
@@ -27,15 +27,6 @@ type Setup struct {
 	Profile func(way string, s *Shape) string
 	// Exchanges is how many of the write-write-read of Nagle are made; 0 for none.
 	Exchanges int
-	Watch     func(Progress)
-}
-
-// Progress is a trial that is over.
-type Progress struct {
-	Round, Rounds int // from 1; Round is 0 of a trial that is not timed
-	Shape, Way    string
-	Doing         string // its other purpose: "system calls"
-	Figures       Figures
 }
 
 // Measure compares the ways. In each round all of them write the same, by turns, and the first
@@ -73,9 +64,15 @@ func (b *bench) nagle(ctx context.Context, r *Report) error {
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	r.Nagle = &NagleReport{b.Exchanges, before.seconds(), after.seconds()}
-	b.Watch(Progress{Shape: "write-write-read", Way: wayVecio, Doing: "exchanges"})
+	b.Notify(rounds.Progress{Doing: "exchanges", Case: "write-write-read", Contestant: wayVecio, Result: done})
 	return nil
 }
+
+// done is the result of a trial that is not timed.
+const done = "done"
+
+// short returns the name in so few characters that lines of progress are aligned.
+func (s *Shape) short() string { return s.Name[:min(len(s.Name), 10)] }
 
 // bench is a comparison under way.
 type bench struct {
@@ -114,7 +111,7 @@ func newGroup(s *Shape) *Group {
 
 // group measures all ways with one shape.
 func (b *bench) group(ctx context.Context, g *Group) error {
-	err := b.rounds(ctx, g)
+	err := b.trials(ctx, g)
 	g.sum() // also of the results until an interruption
 	for i := 0; i < len(ways) && err == nil; i++ {
 		err = b.apart(ctx, g, &g.Rows[i], &ways[i])
@@ -122,8 +119,8 @@ func (b *bench) group(ctx context.Context, g *Group) error {
 	return err
 }
 
-// rounds are all that is timed of a group.
-func (b *bench) rounds(ctx context.Context, g *Group) error {
+// trials are all timed ones of a group.
+func (b *bench) trials(ctx context.Context, g *Group) error {
 	for round := range b.Rounds {
 		trials, err := b.round(ctx, g, round)
 		if err != nil {
@@ -133,7 +130,7 @@ func (b *bench) rounds(ctx context.Context, g *Group) error {
 			row := &g.Rows[i]
 			row.Trials = append(row.Trials, t.sum.figures())
 			row.Turns = append(row.Turns, t.turns...)
-			b.Watch(Progress{Round: round + 1, Rounds: b.Rounds, Shape: g.Name, Way: row.Way, Figures: t.sum.figures()})
+			b.Notify(rounds.Progress{Round: round + 1, Case: g.short(), Contestant: row.Way, Result: report.BitRate(t.sum.figures().BitsPerSecond)})
 		}
 	}
 	return nil

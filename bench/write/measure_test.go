@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/internal/testutil/tool"
 )
 
@@ -21,8 +22,8 @@ func setup(t *testing.T) Setup {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
 	return Setup{
-		Group: g, Part: spec, Shapes: []Shape{Equal(heldSize), Message()},
-		Rounds: 1, Total: 1 << 20, Watch: func(Progress) {},
+		Setup: rounds.Setup{Group: g, Rounds: 1}, Part: spec,
+		Shapes: []Shape{Equal(heldSize), Message()}, Total: 1 << 20,
 	}
 }
 
@@ -30,7 +31,7 @@ func TestMeasure(t *testing.T) {
 	s := setup(t)
 	s.Rounds = 2
 	var seen []string
-	s.Watch = func(p Progress) { seen = append(seen, fmt.Sprint(p.Round, " ", p.Shape, " ", p.Way)) }
+	s.Watch = func(p rounds.Progress) { seen = append(seen, fmt.Sprint(p.Round, " ", p.Case, " ", p.Contestant)) }
 	r, err := Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +179,7 @@ func TestWhatWasMeasuredUntilTheEndIsReturned(t *testing.T) {
 	s.Rounds = 1000
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("enough")
-	s.Watch = func(p Progress) {
+	s.Watch = func(p rounds.Progress) {
 		if p.Round == 2 {
 			cancel(reason)
 		}

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/proxy/cli"
 )
 
@@ -62,6 +64,16 @@ func measureDocument(e *cli.Env, what, file string, d benchDocument, measure fun
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// inRounds returns the setup of a measurement in rounds whose progress is on standard error.
+func inRounds(e *cli.Env, group *process.Group, n int) rounds.Setup {
+	return rounds.Setup{Group: group, Rounds: n, Watch: func(p rounds.Progress) { fmt.Fprintln(e.Stderr, p) }}
+}
+
+// announce names the processes of a measurement that begins.
+func announce(e *cli.Env, processes string) {
+	fmt.Fprintln(e.Stderr, processes+". Ctrl-C ends it and reports the results until then.")
 }
 
 // present prints a document, where its JSON does not go, and writes that.

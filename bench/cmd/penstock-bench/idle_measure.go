@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/bench"
@@ -44,7 +43,7 @@ func (c *idleCmd) measure(ctx context.Context, e *cli.Env, d *idleDocument) erro
 		},
 		Watch: func(s bench.SessionsStep) { printSessions(e, &s) },
 	}
-	fmt.Fprintln(e.Stderr, "Clients, servers and a proxy, each a process of its own. Ctrl-C ends it and reports what was measured until then.")
+	announce(e, "Clients, servers and a proxy, each a process of its own")
 	err = s.Do(ctx, &d.SessionsReport)
 	if err == nil && c.Simulated > 0 {
 		d.Simulated = new(million.Report)

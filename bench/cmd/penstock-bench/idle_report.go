@@ -128,7 +128,7 @@ func (p *idlePage) legend() {
 	p.prose(`Every session has carried 64 KiB both ways and then rested for %s. %s of them, chosen at random, then exchanged messages of
 		%d bytes for %s, each the next one when the last had come back, and once more for half that time, in the middle of which the proxy
 		collected its garbage. Medians of %s; a ratio is the median of the rounds' ratios to %s.`,
-		report.Seconds(float64(p.QuietSeconds)), report.Exact(int64(p.Talking)), p.MessageBytes, report.Seconds(float64(p.TalkSeconds)), rounds(p.Rounds), p.Rows[0].Contestant)
+		report.Seconds(float64(p.QuietSeconds)), report.Exact(int64(p.Talking)), p.MessageBytes, report.Seconds(float64(p.TalkSeconds)), roundsText(p.Rounds), p.Rows[0].Contestant)
 	p.prose(`The time for a message is what passed divided by all messages; the load and the server behind the proxy are in it. User
 		memory is the proxy's RssAnon, with the sessions less without them. Kernel slab is of all ends of the sessions, the far ones
 		included. A pause is from the runtime's decision to stop the world until all go on, as runtime/metrics has it: the upper bound

@@ -108,16 +108,15 @@ func (c *incidentCmd) measure(ctx context.Context, e *cli.Env, d *incidentDocume
 		before, during, after, patience = 2*time.Second, 6*time.Second, 3*time.Second, 2*time.Second
 	}
 	setup := incident.Setup{
-		Group: group, Dir: dir,
+		Setup: inRounds(e, group, 1), Dir: dir,
 		Part:     func(part string) process.Spec { return program.Spec(part, program.Part, part) },
 		Run:      func(args ...string) process.Spec { return program.Penstock("penstock run", program.Run, args...) },
 		Failures: failures, Modes: modes,
 		Endpoints: c.Endpoints, Failing: c.failing(), Rate: c.Rate, Service: c.Service.Duration(), Delay: c.Delay.Duration(),
 		Timeout: given(c.Timeout, cli.Timeout(patience)).Duration(), FirstByte: c.FirstByte.Duration(), Within: c.Within.Duration(), Bytes: incidentAnswer,
 		Before: given(c.Before, cli.Timeout(before)).Duration(), During: given(c.During, cli.Timeout(during)).Duration(), After: given(c.After, cli.Timeout(after)).Duration(),
-		Watch: func(p incident.Progress) { printIncident(e, &p) },
 	}
-	fmt.Fprintln(e.Stderr, "Endpoints, penstock run and a load, each a process of its own. Ctrl-C ends it and reports what was measured until then.")
+	announce(e, "Endpoints, penstock run and a load, each a process of its own")
 	d.Report, err = incident.Measure(ctx, setup)
 	return err
 }

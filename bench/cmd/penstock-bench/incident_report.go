@@ -26,11 +26,6 @@ func (d *incidentDocument) measured() bool {
 	return d.Report != nil && slices.ContainsFunc(d.Incidents, func(in incident.Incident) bool { return len(in.Modes) > 0 })
 }
 
-// printIncident writes a line of progress.
-func printIncident(e *cli.Env, p *incident.Progress) {
-	fmt.Fprintf(e.Stderr, "%-7s %-10s (all of it takes %s from here)\n", p.Failure, p.Mode, about(p.Left))
-}
-
 // incidentPage writes the document for people.
 type incidentPage struct {
 	*page

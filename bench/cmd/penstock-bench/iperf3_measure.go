@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"time"
 
@@ -39,9 +38,8 @@ func (c *iperf3Cmd) measure(ctx context.Context, e *cli.Env, d *iperf3Document) 
 	group := d.group()
 	defer group.Close()
 	setup := iperf3.Setup{
-		Group: group, Program: program, Dir: dir, Path: path,
-		Rounds: c.Rounds, Flow: time.Duration(c.Seconds) * time.Second,
-		Watch: func(p iperf3.Progress) { printFlow(e, &p) },
+		Setup: inRounds(e, group, c.Rounds), Program: program, Dir: dir, Path: path,
+		Flow: time.Duration(c.Seconds) * time.Second,
 	}
 	if setup.Kinds, err = d.peers(ctx); err != nil {
 		return err
@@ -49,7 +47,7 @@ func (c *iperf3Cmd) measure(ctx context.Context, e *cli.Env, d *iperf3Document) 
 	if counter, found := d.counter(c.Syscalls); found {
 		setup.Counter = counter
 	}
-	fmt.Fprintln(e.Stderr, "iperf3 and a proxy, each a process of its own. Ctrl-C ends it and reports what was measured until then.")
+	announce(e, "iperf3 and a proxy, each a process of its own")
 	d.Report, err = iperf3.Measure(ctx, setup)
 	return err
 }

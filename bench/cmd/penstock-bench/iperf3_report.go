@@ -25,15 +25,6 @@ func (d *iperf3Document) measured() bool {
 	return d.Report != nil && slices.ContainsFunc(d.Rows, func(r iperf3.Row) bool { return r.Median != nil })
 }
 
-// printFlow writes a line of progress.
-func printFlow(e *cli.Env, p *iperf3.Progress) {
-	what := fmt.Sprintf("round %d of %d", p.Round, p.Rounds)
-	if p.Round == 0 {
-		what = "system calls"
-	}
-	fmt.Fprintf(e.Stderr, "%-14s %-16s %s\n", what, p.Contestant, bitRate(p.Figures.BitsPerSecond))
-}
-
 // iperf3Page writes the document for people.
 type iperf3Page struct {
 	*page
@@ -61,7 +52,7 @@ func (d *iperf3Document) print(e *cli.Env) {
 // facts returns the circumstances and the method of the measurement.
 func (d *iperf3Document) facts() *facts {
 	f := d.benchHead.facts(d.network())
-	f.add("method", "%s, flows of %s; the proxies take turns in alternating order, each started anew for each flow", rounds(d.Rounds), report.Seconds(float64(d.FlowSeconds)))
+	f.add("method", "%s, flows of %s; the proxies take turns in alternating order, each started anew for each flow", roundsText(d.Rounds), report.Seconds(float64(d.FlowSeconds)))
 	f.add("system calls", "%s", d.counted(d.SystemCallCounter))
 	for _, r := range d.Rows {
 		f.add(r.Contestant, "%s", r.About)

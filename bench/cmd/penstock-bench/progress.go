@@ -21,21 +21,8 @@ type benchProgress struct {
 }
 
 func newBenchProgress(e *cli.Env, estimate time.Duration) *benchProgress {
-	fmt.Fprintf(e.Stderr, "This takes %s. Ctrl-C ends it and reports what was measured until then.\n", about(estimate))
+	fmt.Fprintf(e.Stderr, "This takes %s. Ctrl-C ends it and reports what was measured until then.\n", report.About(estimate))
 	return &benchProgress{w: e.Stderr, width: func() (int, bool) { return cli.TerminalWidth(e.Stderr, e.Getenv) }}
-}
-
-// about returns an estimate in words.
-func about(d time.Duration) string {
-	switch {
-	case d < 8*time.Second:
-		return "a few seconds"
-	case d < 90*time.Second:
-		return fmt.Sprintf("about %d seconds", int(d.Round(5*time.Second).Seconds()))
-	case d < 90*time.Minute:
-		return fmt.Sprintf("about %d minutes", int(d.Round(time.Minute).Minutes()))
-	}
-	return fmt.Sprintf("about %.1f hours", d.Hours())
 }
 
 // show is called as the run goes on.
@@ -54,7 +41,7 @@ func (p *benchProgress) show(s bench.Step) {
 		return
 	}
 	left := max(s.Planned-s.Done, time.Second)
-	text := fmt.Sprintf("%s %s  %s left  %s", fraction(float64(s.Done)/float64(s.Planned)), round, about(left), doing(&s))
+	text := fmt.Sprintf("%s %s  %s left  %s", fraction(float64(s.Done)/float64(s.Planned)), round, report.About(left), doing(&s))
 	runes := []rune(text)
 	fmt.Fprint(p.w, cli.EraseLine+string(runes[:min(len(runes), max(width-1, 0))]))
 }

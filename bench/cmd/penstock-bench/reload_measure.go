@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 
 	"github.com/penstock/penstock/bench/reload"
-	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/proxy/cli"
 )
 
@@ -41,12 +40,13 @@ func (c *benchReloadCmd) Run(e *cli.Env) error {
 
 // setup returns the setup of the flags.
 func (c *benchReloadCmd) setup() reload.Setup {
-	listeners, endpoints, rounds, reloads, idle, row := 1000, 10_000, 6, 1000, 8000, 100
+	listeners, endpoints, count, reloads, idle, row := 1000, 10_000, 6, 1000, 8000, 100
 	if c.Quick {
-		listeners, endpoints, rounds, reloads, idle, row = 50, 500, 2, 20, 200, 10
+		listeners, endpoints, count, reloads, idle, row = 50, 500, 2, 20, 200, 10
 	}
 	s := reload.Setup{
-		Listeners: given(c.Listeners, listeners), Endpoints: given(c.Endpoints, endpoints), Rounds: given(c.Rounds, rounds),
+		Setup:     rounds.Setup{Rounds: given(c.Rounds, count)},
+		Listeners: given(c.Listeners, listeners), Endpoints: given(c.Endpoints, endpoints),
 		Reloads: given(c.Reloads, reloads), Busy: c.Busy, RowListeners: given(c.RowListeners, row),
 	}
 	s.Idle = given(c.Idle, min(idle, cli.Affordable(cli.Descriptors(), cli.DefaultLoops())-2*s.Busy-100))
@@ -66,19 +66,9 @@ func (c *benchReloadCmd) measure(ctx context.Context, e *cli.Env, d *reloadDocum
 		return err
 	}
 	defer os.RemoveAll(s.Dir)
-	s.Group = d.group()
+	s.Setup = inRounds(e, d.group(), s.Rounds)
 	defer s.Group.Close()
-	s.Watch = func(p reload.Progress) { printReload(e, &p) }
-	fmt.Fprintln(e.Stderr, "A load balancer, its endpoints and clients, each a process of its own. Ctrl-C ends it and reports what was measured until then.")
+	announce(e, "A load balancer, its endpoints and clients, each a process of its own")
 	d.Report, err = reload.Measure(ctx, s)
 	return err
-}
-
-// printReload writes a line of progress.
-func printReload(e *cli.Env, p *reload.Progress) {
-	what := ""
-	if p.Round != nil {
-		what = report.Seconds(float64(p.Round.First)) + " to the first connection"
-	}
-	fmt.Fprintf(e.Stderr, "%-14s %d of %d  %s\n", p.What, p.Done, p.Total, what)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/bench/rolling"
+	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/proxy/cli"
 )
 
@@ -42,13 +43,13 @@ func (c *rollingCmd) Run(e *cli.Env) error {
 
 // setup returns the setup of the flags.
 func (c *rollingCmd) setup() (s *rolling.Setup, err error) {
-	rounds, away, rate, patience := 2, 4.0, 100.0, 10*time.Second
+	count, away, rate, patience := 2, 4.0, 100.0, 10*time.Second
 	if c.Quick {
-		rounds, away, rate, patience = 1, 1, 50, 3*time.Second
+		count, away, rate, patience = 1, 1, 50, 3*time.Second
 	}
 	s = &rolling.Setup{
 		Setting: contestant.Setting{Binaries: c.Binary}, Named: len(c.Peers) > 0,
-		Rounds: given(c.Rounds, rounds), Away: time.Duration(given(c.Seconds, away) * float64(time.Second)), Rate: given(c.Rate, rate),
+		Setup: rounds.Setup{Rounds: given(c.Rounds, count)}, Away: time.Duration(given(c.Seconds, away) * float64(time.Second)), Rate: given(c.Rate, rate),
 		Timeout: given(c.Timeout, cli.Timeout(patience)).Duration(), Bytes: rollingAnswer,
 	}
 	s.Scenarios = rolling.Scenarios(s.Away)
@@ -98,12 +99,9 @@ func (d *rollingDocument) measure(ctx context.Context, e *cli.Env, s *rolling.Se
 		return err
 	}
 	defer os.RemoveAll(s.Setting.Dir)
-	s.Setting.Group = d.group()
-	defer s.Setting.Group.Close()
-	s.Watch = func(p rolling.Progress) {
-		fmt.Fprintf(e.Stderr, "round %d of %d  %-9s (all of it takes %s from here)\n", p.Round, p.Rounds, p.Scenario, about(p.Left))
-	}
-	fmt.Fprintln(e.Stderr, "Proxies, endpoints and clients, in processes of their own. Ctrl-C ends it and reports what was measured until then.")
+	s.Setup = inRounds(e, d.group(), s.Rounds)
+	defer s.Group.Close()
+	announce(e, "Proxies, endpoints and clients, in processes of their own")
 	d.Report, err = rolling.Measure(ctx, *s)
 	return err
 }

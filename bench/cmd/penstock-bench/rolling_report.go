@@ -57,7 +57,7 @@ func (d *rollingDocument) print(e *cli.Env) {
 func (d *rollingDocument) facts() *facts {
 	f := d.benchHead.facts(d.network())
 	f.add("method", "%s clients in a second for each contestant, all contestants at the same time; a client gives up after %s; %s",
-		report.Count(d.ClientsPerS), seconds(d.TimeoutSeconds), rounds(d.Rounds))
+		report.Count(d.ClientsPerS), seconds(d.TimeoutSeconds), roundsText(d.Rounds))
 	for i := range d.Scenarios {
 		f.add(d.Scenarios[i].Scenario, "%s; %s", d.Scenarios[i].About, seconds(d.Scenarios[i].Seconds))
 	}

@@ -238,7 +238,7 @@ func TestAbout(t *testing.T) {
 		0: "a few seconds", time.Minute: "about 60 seconds", 100 * time.Second: "about 2 minutes",
 		13*time.Minute + 40*time.Second: "about 14 minutes", 3 * time.Hour: "about 3.0 hours",
 	} {
-		if got := about(d); got != want {
+		if got := report.About(d); got != want {
 			t.Errorf("%v: %q", d, got)
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/bench"
@@ -27,19 +26,17 @@ func (c *switchesCmd) measure(ctx context.Context, e *cli.Env, d *switchesDocume
 	group := d.group()
 	defer group.Close()
 	setup := switches.Setup{
-		Group:       group,
+		Setup:       inRounds(e, group, c.Rounds),
 		Load:        program.Spec("the load", program.Part, bench.PartLoad),
 		Server:      func(part string) process.Spec { return program.Spec(part, program.Part, part) },
 		Isolated:    d.NetworkNamespace,
 		Connections: c.Connections,
-		Rounds:      c.Rounds,
 		Window:      max(time.Duration(c.Seconds*float64(time.Second)), time.Millisecond),
-		Watch:       func(p switches.Progress) { printTrial(e, &p) },
 	}
 	if counter, found := d.counter(true); found {
 		setup.Counter = counter
 	}
-	fmt.Fprintln(e.Stderr, "Servers and a load, each a process of its own. Ctrl-C ends it and reports what was measured until then.")
+	announce(e, "Servers and a load, each a process of its own")
 	d.Report, err = switches.Measure(ctx, setup)
 	return err
 }

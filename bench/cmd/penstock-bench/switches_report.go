@@ -26,16 +26,6 @@ func (d *switchesDocument) measured() bool {
 	})
 }
 
-// printTrial writes a line of progress.
-func printTrial(e *cli.Env, p *switches.Progress) {
-	what := fmt.Sprintf("round %d of %d", p.Round, p.Rounds)
-	done := report.Count(float64(p.Figures.RequestsPerSecond)) + "/s"
-	if p.Round == 0 {
-		what, done = "system calls", "counting"
-	}
-	fmt.Fprintf(e.Stderr, "%6s connections  %-14s %-10s %s\n", report.Exact(int64(p.Connections)), what, p.Server, done)
-}
-
 // switchesReport writes the document for people.
 type switchesReport struct {
 	*page
@@ -56,7 +46,7 @@ func (d *switchesDocument) print(e *cli.Env) {
 func (d *switchesDocument) facts() *facts {
 	f := d.benchHead.facts(d.network())
 	f.add("method", `%s; the servers take turns in alternating order; windows of %s; medians; a ratio is to the threads of
-		the same round`, rounds(d.Rounds), report.Seconds(float64(d.WindowSeconds)))
+		the same round`, roundsText(d.Rounds), report.Seconds(float64(d.WindowSeconds)))
 	f.add("system calls", "%s", d.counted(d.SystemCallCounter))
 	for _, s := range d.Groups[0].Rows {
 		f.add(s.Server, "%s", s.About)
@@ -64,8 +54,8 @@ func (d *switchesDocument) facts() *facts {
 	return f
 }
 
-// rounds counts them.
-func rounds(n int) string {
+// roundsText counts them.
+func roundsText(n int) string {
 	if n == 1 {
 		return "1 round"
 	}

@@ -43,10 +43,7 @@ func (c *benchTLSCmd) measure(ctx context.Context, e *cli.Env, d *tlsDocument) (
 	}
 	s := handshake.Setup{
 		Binaries: c.Binary, Sink: [2]string{bench.PartSink, strconv.Itoa(runtime.NumCPU())}, Threads: runtime.NumCPU(),
-		Rounds: given(c.Rounds, rounds), Trial: time.Duration(given(c.Seconds, seconds) * float64(time.Second)), Workers: c.Clients,
-		Watch: func(p handshake.Progress) {
-			fmt.Fprintf(e.Stderr, "round %d of %d  %-14s %s new handshakes/s\n", p.Round, p.Rounds, p.Contestant, report.Count(float64(p.Figures.New)))
-		},
+		Trial: time.Duration(given(c.Seconds, seconds) * float64(time.Second)), Workers: c.Clients,
 	}
 	if s.Program, err = c.program(); err != nil {
 		return err
@@ -55,9 +52,9 @@ func (c *benchTLSCmd) measure(ctx context.Context, e *cli.Env, d *tlsDocument) (
 		return err
 	}
 	defer os.RemoveAll(s.Dir)
-	s.Group = d.group()
+	s.Setup = inRounds(e, d.group(), given(c.Rounds, rounds))
 	defer s.Group.Close()
-	fmt.Fprintln(e.Stderr, "Proxies, a server and a client, each a process of its own. Ctrl-C ends it and reports what was measured until then.")
+	announce(e, "Proxies, a server and a client, each a process of its own")
 	d.Report, err = handshake.Measure(ctx, s)
 	return err
 }
@@ -66,7 +63,7 @@ func (d *tlsDocument) print(e *cli.Env) {
 	p := newDocumentPage(e)
 	p.heading("A listener that terminates TLS")
 	f := d.benchHead.facts(d.network())
-	f.add("method", "%s, trials of %s, %d clients; the contestants take turns in alternating order", rounds(d.Rounds), report.Seconds(float64(d.Trial)), d.Workers)
+	f.add("method", "%s, trials of %s, %d clients; the contestants take turns in alternating order", roundsText(d.Rounds), report.Seconds(float64(d.Trial)), d.Workers)
 	for _, r := range d.Rows {
 		f.add(r.Contestant, "%s; %s", r.About, r.Agreed+r.Failed)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -48,10 +47,9 @@ func (c *writeCmd) setup(e *cli.Env, group *process.Group) (write.Setup, error) 
 		rounds, total, exchanges = 2, 16<<20, 20
 	}
 	s := write.Setup{
-		Group:  group,
+		Setup:  inRounds(e, group, given(c.Rounds, rounds)),
 		Part:   func(part string) process.Spec { return program.Spec(part, program.Part, part) },
-		Shapes: c.shapes(), Rounds: given(c.Rounds, rounds), Total: int64(given(c.Total, total)),
-		Watch: func(p write.Progress) { printWrite(e, &p) },
+		Shapes: c.shapes(), Total: int64(given(c.Total, total)),
 	}
 	if c.Nagle {
 		s.Exchanges = exchanges
@@ -82,7 +80,7 @@ func (c *writeCmd) measure(ctx context.Context, e *cli.Env, d *writeDocument) er
 	} else {
 		d.MissesMissing = err.Error()
 	}
-	fmt.Fprintln(e.Stderr, "Processes that write by turns, and one that receives. Ctrl-C ends it and reports what was measured until then.")
+	announce(e, "Processes that write by turns, and one that receives")
 	d.Report, err = write.Measure(ctx, setup)
 	return err
 }

@@ -31,18 +31,6 @@ func (d *writeDocument) measured() bool {
 	})
 }
 
-// printWrite writes a line of progress.
-func printWrite(e *cli.Env, p *write.Progress) {
-	what, done := fmt.Sprintf("round %d of %d", p.Round, p.Rounds), bitRate(p.Figures.BitsPerSecond)
-	if p.Round == 0 {
-		what, done = p.Doing, "done"
-	}
-	fmt.Fprintf(e.Stderr, "%-10.10s  %-14s %-11s %s\n", p.Shape, what, p.Way, done)
-}
-
-// bitRate writes 8.20 Gbit/s.
-func bitRate(n report.Number) string { return report.Ratio(float64(n)/1e9) + " Gbit/s" }
-
 // writePage writes the document for people.
 type writePage struct {
 	*page
@@ -75,7 +63,7 @@ func (d *writeDocument) facts() *facts {
 	f.add("method", `%s, in each a new process for every way and size, which writes %s in %d turns; the ways take turns in
 		alternating order, a ratio is of two turns of the same pass; a batch is as many pieces as %d KiB hold, at least one, and
 		is with the kernel before the next one begins; the receiver discards without copying (MSG_TRUNC)`,
-		rounds(d.Rounds), report.Bytes(float64(d.TotalBytes)), d.Turns, d.BatchBytes>>10)
+		roundsText(d.Rounds), report.Bytes(float64(d.TotalBytes)), d.Turns, d.BatchBytes>>10)
 	f.add("system calls", "%s", d.counted(d.SystemCallCounter))
 	f.add("cache misses", "%s", misses)
 	for _, r := range d.Groups[0].Rows {
@@ -198,7 +186,7 @@ func bounded(s *write.Standing, n report.Number) string {
 	case !n.Known():
 		return report.Unknown
 	case s.Unit == "bit/s":
-		return bitRate(n)
+		return report.BitRate(n)
 	case s.Unit != "":
 		return report.Exact(int64(n))
 	}

@@ -1,0 +1,75 @@
+// Package rounds is what all measurements have in common: contestants that take turns in rounds, each
+// a process of its own, and the progress of that.
+package rounds
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/report"
+)
+
+// Setup is the part of a measurement's setup that does not depend on its subject. Setups embed it.
+type Setup struct {
+	Group  *process.Group // starts the children; the caller owns it
+	Rounds int            // at least 1
+	Watch  func(Progress) // nil: progress is not reported
+}
+
+// Turns yields each round, from 1, with the index of each of n contestants, from 0. They take
+// turns: in every second round in reverse order, so that none is always the first.
+func (s *Setup) Turns(n int) iter.Seq2[int, int] {
+	return func(yield func(round, i int) bool) {
+		for round := 1; round <= s.Rounds; round++ {
+			for i := range n {
+				if round%2 == 0 {
+					i = n - 1 - i
+				}
+				if !yield(round, i) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Notify reports progress.
+func (s *Setup) Notify(p Progress) {
+	if p.Rounds = s.Rounds; s.Watch != nil {
+		s.Watch(p)
+	}
+}
+
+// Progress is a step of a measurement that is over or, if it has Left, begins.
+type Progress struct {
+	Round, Rounds int           // from 1; Round is 0 outside of rounds
+	Doing         string        // outside of rounds, such as "system calls"
+	Case          string        // of several: a scenario, a shape; else ""
+	Contestant    string        // "" if the step is of all
+	Result        string        // its main figure; "" if it has none
+	Left          time.Duration // estimate of the time from the beginning of this step on; 0: unknown
+}
+
+// String is a line of text, in columns.
+func (p Progress) String() string {
+	step := p.Doing
+	if p.Round > 0 {
+		step = fmt.Sprintf("round %d of %d", p.Round, p.Rounds)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-14s ", step)
+	if p.Case != "" {
+		fmt.Fprintf(&b, "%-14s ", p.Case)
+	}
+	if p.Contestant != "" {
+		fmt.Fprintf(&b, "%-16s ", p.Contestant)
+	}
+	b.WriteString(p.Result)
+	if p.Left > 0 {
+		fmt.Fprintf(&b, "(all of it takes %s from here)", report.About(p.Left))
+	}
+	return strings.TrimRight(b.String(), " ")
+}

@@ -1,0 +1,41 @@
+package rounds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTurns(t *testing.T) {
+	var turns []string
+	for round, i := range (&Setup{Rounds: 3}).Turns(2) {
+		turns = append(turns, fmt.Sprint(round, i))
+	}
+	if got := strings.Join(turns, ", "); got != "1 0, 1 1, 2 1, 2 0, 3 0, 3 1" {
+		t.Error(got)
+	}
+	for round := range (&Setup{Rounds: 3}).Turns(2) {
+		if round > 1 {
+			t.Fatal("it goes on after the loop has ended")
+		}
+		break
+	}
+}
+
+func TestProgress(t *testing.T) {
+	for want, p := range map[string]Progress{
+		"round 1 of 4   haproxy          8.20 Gbit/s":                             {Round: 1, Contestant: "haproxy", Result: "8.20 Gbit/s"},
+		"round 2 of 4   1,300 B        Write            8.20 Gbit/s":              {Round: 2, Case: "1,300 B", Contestant: "Write", Result: "8.20 Gbit/s"},
+		"system calls   haproxy":                                                  {Doing: "system calls", Contestant: "haproxy"},
+		"round 1 of 4   mute           (all of it takes a few seconds from here)": {Round: 1, Case: "mute", Left: time.Second},
+	} {
+		s := Setup{Rounds: 4, Watch: func(p Progress) {
+			if got := p.String(); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}}
+		s.Notify(p)
+	}
+	new(Setup).Notify(Progress{})
+}
