@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"text/template"
+
+	"github.com/penstock/penstock/bench/process"
 )
 
 // The names of the kinds that are `penstock run`.
@@ -88,13 +90,8 @@ func (b balancer) start(ctx context.Context, name string, s *Setting) (*Contesta
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	file := filepath.Join(dir, "penstock.yaml")
-	socket := adminSocket(dir)
-	if err := os.WriteFile(file, fmt.Appendf(nil, "admin: {bind: %q}\n%s", socket, b.config(ctx, s)), 0o600); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	child, err := s.Group.Start(s.Program.Penstock(name, s.Program.Run, "--config", file, "--log", "json"))
-	if err != nil {
-		return nil, err
-	}
-	return startOwn(ctx, name, child, socket)
+	return startOwn(ctx, name, s, dir, func(socket string) (process.Spec, error) {
+		err := os.WriteFile(file, fmt.Appendf(nil, "admin: {bind: %q}\n%s", socket, b.config(ctx, s)), 0o600)
+		return s.Program.Penstock(name, s.Program.Run, "--config", file, "--log", "json"), err
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/penstock/penstock/bench/process"
@@ -67,21 +66,35 @@ func (p penstock) start(ctx context.Context, name string, s *Setting) (*Contesta
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	socket := adminSocket(dir)
-	args := append([]string{"--listen", s.listen(), "--to", s.Upstream, "--log", "json", "--admin", socket}, p.flags...)
-	child, err := s.Group.Start(s.Program.Penstock(name, s.Program.Proxy, args...))
-	if err != nil {
-		return nil, err
-	}
-	return startOwn(ctx, name, child, socket)
+	return startOwn(ctx, name, s, dir, func(socket string) (process.Spec, error) {
+		args := append([]string{"--listen", s.listen(), "--to", s.Upstream, "--log", "json", "--admin", socket}, p.flags...)
+		return s.Program.Penstock(name, s.Program.Proxy, args...), nil
+	})
 }
 
-// adminSocket returns the address of the admin API of a process with a directory of its own.
-func adminSocket(dir string) string { return "unix:" + filepath.Join(dir, "admin") }
+// startOwn starts the program, with a log in JSON, and waits until it listens. spec returns how to
+// start it with the admin API at an address, a socket in dir if its path is short enough.
+func startOwn(ctx context.Context, name string, s *Setting, dir string, spec func(socket string) (process.Spec, error)) (*Contestant, error) {
+	path, remove, err := AdminSocket(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	run, err := spec("unix:" + path)
+	if err != nil {
+		remove()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	child, err := s.Group.Start(run)
+	if err != nil {
+		remove()
+		return nil, err
+	}
+	go func() { <-child.Done(); remove() }()
+	return awaitListener(ctx, name, child, "unix:"+path)
+}
 
-// startOwn waits until a child that is the program, with a log in JSON, listens. The child
-// serves its admin API at socket.
-func startOwn(ctx context.Context, name string, child *process.Child, socket string) (*Contestant, error) {
+// awaitListener waits until a child that is the program listens.
+func awaitListener(ctx context.Context, name string, child *process.Child, socket string) (*Contestant, error) {
 	c := &Contestant{Name: name, child: child}
 	client, err := admin.NewClient(socket)
 	if err != nil {

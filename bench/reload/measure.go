@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -71,34 +70,24 @@ func (s *Setup) endpoints(ctx context.Context) (ports []int, stop func(), err er
 }
 
 // place makes a directory and the shape of a configuration in it.
-func (s *Setup) place(name string, listeners, endpoints int) (string, *shape, error) {
-	dir, err := os.MkdirTemp(s.Dir, name+"-")
-	sh := &shape{Admin: filepath.Join(dir, "a"), Port: somePort(), Listeners: listeners, Endpoints: endpoints, Interval: s.Interval}
-	if err == nil && len(sh.Admin) > longestSocket {
-		sh.elsewhere, err = os.MkdirTemp("/tmp", "penstock-")
-		sh.Admin = filepath.Join(sh.elsewhere, "a")
+// remove removes the directory of the admin socket, if it is another one.
+func (s *Setup) place(name string, listeners, endpoints int) (dir string, sh *shape, remove func(), err error) {
+	dir, err = os.MkdirTemp(s.Dir, name+"-")
+	if err != nil {
+		return "", nil, nil, err
 	}
-	return dir, sh, err
-}
-
-// longestSocket is how long the path of a unix socket may be (sun_path, unix(7)), less the
-// addition for binding a new one beside it.
-const longestSocket = 90
-
-// remove removes the separate directory of the admin socket, if there is one.
-func (s *shape) remove() {
-	if s.elsewhere != "" {
-		_ = os.RemoveAll(s.elsewhere)
-	}
+	sh = &shape{Port: somePort(), Listeners: listeners, Endpoints: endpoints, Interval: s.Interval}
+	sh.Admin, remove, err = contestant.AdminSocket(dir)
+	return dir, sh, remove, err
 }
 
 // kinds measures every kind of reload.
 func (s *Setup) kinds(ctx context.Context, r *Report, ports []int) error {
-	dir, shape, err := s.place("reload", s.Listeners, s.Endpoints)
-	defer shape.remove()
+	dir, shape, remove, err := s.place("reload", s.Listeners, s.Endpoints)
 	if err != nil {
 		return err
 	}
+	defer remove()
 	const rate = 1_000_000
 	first := s.Endpoints - s.Endpoints/s.Listeners // of the last listener
 	// One after the other from a to b, and back.

@@ -23,11 +23,11 @@ const endpointsEach = 10
 // row makes many reloads in a row, while clients rest and others come and go.
 func (s *Setup) row(ctx context.Context, ports []int) (*Long, error) {
 	l := &Long{Listeners: s.RowListeners, Endpoints: s.RowListeners * endpointsEach}
-	dir, shape, err := s.place("row", l.Listeners, l.Endpoints)
-	defer shape.remove()
+	dir, shape, remove, err := s.place("row", l.Listeners, l.Endpoints)
 	if err != nil {
 		return l, err
 	}
+	defer remove()
 	b, err := s.begin(ctx, dir, rowText(shape, ports, 0), shape.Admin)
 	if err != nil {
 		return l, err

@@ -8,7 +8,6 @@ import (
 // A shape is how large a configuration is.
 type shape struct {
 	Admin     string // unix socket
-	elsewhere string // its directory, owned, if that of the configuration has too long a path
 	Port      int    // the listeners' port
 	Listeners int    // each with an upstream of its own
 	Endpoints int    // of all upstreams
