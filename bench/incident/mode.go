@@ -28,9 +28,9 @@ func Modes() []Mode {
 	return []Mode{
 		{Off, "nothing protects the clients", parse(offText)},
 		{Least, "off, but for the policy, which looks at how many connections an endpoint has", parse(leastText)},
-		{Defaults, "what is on by default", parse(defaultsText)},
+		{Defaults, "the defaults", parse(defaultsText)},
 		{FirstByte, "that, and first_byte", parse(firstByteText)},
-		{On, "what an operator writes who knows the service", parse(onText)},
+		{On, "tuned to the service", parse(onText)},
 	}
 }
 

@@ -38,7 +38,7 @@ func (f arenaMemory) judge() finding {
 	if f.err != nil {
 		return finding{
 			state: Missing, found: "none: " + f.err.Error(),
-			cost: "loops have no buffers: what a slow destination leaves behind needs one",
+			cost: "loops have no buffers for bytes that a slow destination does not take",
 			mend: []string{"more memory, or a larger limit of the cgroup's"},
 		}
 	}

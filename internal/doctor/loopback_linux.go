@@ -57,7 +57,7 @@ func (f loopback) judge() finding {
 	}
 	verdict := finding{
 		state: Degraded, found: "no TCP connection over loopback: " + cause(f.why()), mend: f.mend(),
-		cost: "clients and targets on this host are out of reach, penstock-bench and demo fail, and what is unknown below could not be tried; other interfaces are served",
+		cost: "clients and targets on this host are out of reach, penstock-bench and demo fail, and the unknown items below could not be tried; other interfaces are served",
 	}
 	if f.cannotServe() {
 		verdict.state, verdict.unable = Missing, true

@@ -116,7 +116,7 @@ func lookSeccomp(p *patient) facts {
 func (f seccomp) judge() finding {
 	switch {
 	case !f.Mode.known:
-		return finding{state: Unknown, found: "/proc/self/status does not tell", cost: "what was refused above may be a sandbox's doing"}
+		return finding{state: Unknown, found: "/proc/self/status does not say", cost: "the refusals above may come from a sandbox"}
 	case f.Mode.value == 0:
 		return finding{state: OK, found: "no filter"}
 	case len(f.Refused) == 0 && len(f.Unused) > 0:

@@ -78,7 +78,7 @@ func spliceOver(network string) (int64, error) {
 		return 0, err
 	}
 	if !bytes.Equal(got, sent) {
-		return 0, errors.New("what arrived is not what was sent")
+		return 0, errors.New("other bytes arrived than were sent")
 	}
 	return int64(len(got)), nil
 }

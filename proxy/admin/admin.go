@@ -126,7 +126,7 @@ func (e *ConfigError) redacted() error {
 }
 
 // errUnexplained is the error of a configuration without the reasons.
-var errUnexplained = errors.New("what it says is for root, and for the user as whom the process runs, over its unix socket")
+var errUnexplained = errors.New("its content is shown only to root and to the process's own user, over its unix socket")
 
 // A State is the state of a listener, an endpoint or a process.
 type State string

@@ -225,7 +225,7 @@ func refusal(code int, body []byte) error {
 // explain makes an error of a request without a response.
 func (c *Client) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
-		return fmt.Errorf("%s: %w: what listens there hangs, or is another program", c.addr, cause)
+		return fmt.Errorf("%s: %w: the process that listens there hangs, or is another program", c.addr, cause)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -23,7 +23,7 @@ func ParsePercent(list []string) (map[string]float64, error) {
 		percent[text[:i]], sum = float64(hundredths)/100, sum+hundredths
 	}
 	if sum != 100_00 {
-		return nil, fmt.Errorf("%w: the percentages add up to %v: write what makes 100", ErrInvalid, float64(sum)/100)
+		return nil, fmt.Errorf("%w: the percentages add up to %v: write percentages that add up to 100", ErrInvalid, float64(sum)/100)
 	}
 	return percent, nil
 }

@@ -42,7 +42,7 @@ func TestParseAddress(t *testing.T) {
 		"[::]:9000":      "open to other machines",
 		"10.0.0.1:9000":  "open to other machines",
 		"localhost..:90": "open to other machines",
-		"unix:@penstock": "an abstract socket is everybody's",
+		"unix:@penstock": "an abstract socket is open to every user",
 		"9000":           "write :9000",
 		"unix:":          "write unix:/path",
 	} {

@@ -112,7 +112,7 @@ func (f *finder) process(s *Status) {
 		if !s.DrainEnds.IsZero() {
 			until = ", until " + f.clock(s.DrainEnds)
 		}
-		f.add(of, Warning, "draining", "the process drains: it accepts nobody any more, %s%s", plural(s.Connections.Active, "client is left", "clients are left"), until)
+		f.add(of, Warning, "draining", "the process drains: it accepts no clients any more, %s%s", plural(s.Connections.Active, "client is left", "clients are left"), until)
 	}
 	if c := s.Connections; c.Most > 0 && c.Active >= c.Most {
 		f.add(of, Warning, "connections_limit", "the process is at its limit of connections (%d of %d): further clients wait", c.Active, c.Most)
@@ -128,7 +128,7 @@ func (f *finder) listener(l *Listener) {
 		f.add(of, Warning, "listener_limit", "listener %s is at its limit (%s): further clients wait", l.Name, l.PausedAt)
 	}
 	if l.DrainedByHand {
-		f.add(of, Warning, "listener_drained", "listener %s is drained by hand: it accepts nobody until a reload", l.Name)
+		f.add(of, Warning, "listener_drained", "listener %s is drained by hand: it accepts no clients until a reload, or a restart of penstock proxy", l.Name)
 	}
 	for _, q := range l.Queues {
 		switch {

@@ -47,7 +47,7 @@ func TestProblems(t *testing.T) {
 		},
 		"drain": {
 			Status{State: Draining, Summary: Summary{Connections: Connections{Active: 1}}},
-			[]string{"warning draining the process drains: it accepts nobody any more, 1 client is left"},
+			[]string{"warning draining the process drains: it accepts no clients any more, 1 client is left"},
 		},
 		"limits of the process": {
 			Status{State: Serving, Summary: Summary{Connections: Connections{Active: 496, Most: 496}}, TLSSessions: TLSSessions{Active: 7, Most: 7}},
@@ -63,7 +63,7 @@ func TestProblems(t *testing.T) {
 		},
 		"a listener drained by hand": {
 			web(func(l *Listener) { l.State, l.DrainedByHand = Draining, true }),
-			[]string{"warning listener_drained listener web is drained by hand: it accepts nobody until a reload"},
+			[]string{"warning listener_drained listener web is drained by hand: it accepts no clients until a reload, or a restart of penstock proxy"},
 		},
 		"one of a process that drains": {web(func(l *Listener) { l.State = Draining }), nil},
 		"an accept queue": {
@@ -83,9 +83,9 @@ func TestProblems(t *testing.T) {
 		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem has expired, at 10:00:00"}},
 		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01"}},
 		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00"}},
-		"an endpoint that answers nobody": {
+		"an endpoint that answers no client": {
 			shop(func(u *Upstream) { u.Endpoints = []Endpoint{silent} }),
-			[]string{"warning endpoint_unanswered endpoint shop/s answers nobody: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed"},
+			[]string{"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed"},
 		},
 		"one that is drained": {
 			shop(func(u *Upstream) { e := silent; e.State = Draining; u.Endpoints = []Endpoint{e} }), nil,
@@ -156,7 +156,7 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{
 				"warning endpoint_failing endpoint shop/a has served none of the last 7 clients, since 09:59:00: ended before its first byte",
-				"warning endpoint_unanswered endpoint shop/s answers nobody: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed",
+				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed",
 				"warning endpoint_down endpoint shop/d: down: connection refused",
 			},
 		},

@@ -141,7 +141,7 @@ func (f *finder) endpoint(of Problem, kind string, e *Endpoint) {
 	if s := e.Silence; kind == unanswered {
 		of.Since = s.Since
 		waited := f.now.Sub(s.Since).Round(100 * time.Millisecond)
-		f.add(of, Warning, kind, "endpoint %s/%s answers nobody: %s waited, the first for %v%s; %s", of.Upstream, e.Name, plural(s.Clients, "client has", "clients have"), waited, s.Usual, s.Proof)
+		f.add(of, Warning, kind, "endpoint %s/%s answers no client: %s waited, the first for %v%s; %s", of.Upstream, e.Name, plural(s.Clients, "client has", "clients have"), waited, s.Usual, s.Proof)
 		return
 	}
 	if r := e.Failing; kind == failing {

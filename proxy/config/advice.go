@@ -109,7 +109,7 @@ func flowFix(message string, at place) string {
 	}
 	switch bracket := rest[:min(len(rest), 1)]; {
 	case strings.Contains(message, "node content") && rest == "" && strings.Contains(message, "flow"):
-		return "close what is open, with ] or }"
+		return "close the open bracket, with ] or }"
 	case bracket == "":
 	case strings.Contains(message, "node content") && bracket == ",":
 		return "write a value before the comma, or leave the comma out"

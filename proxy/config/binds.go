@@ -50,7 +50,7 @@ func (k *checker) private(b *Bind) {
 		k.complainAt(k.at(b, b), "write unix:/path", "the admin API does not take a socket of systemd")
 	case b.Address.Network == "": // it could not be read
 	case b.Address.Abstract():
-		k.complainAt(k.at(b, b), "write unix:/path", "an abstract socket is open to everybody on this machine")
+		k.complainAt(k.at(b, b), "write unix:/path", "an abstract socket is open to every user of this machine")
 	case b.Address.Private() != nil:
 		k.complainAt(k.at(b, b), "write unix:/path or 127.0.0.1:PORT", "%s is open to other machines", b)
 	}

@@ -40,12 +40,12 @@ func (k *checker) listener(ln *Listener) {
 		}
 		same := ln.Routes[i].Match.key()
 		if line, ok := seen[same]; ok && !ln.Routes[i].Match.everybody() {
-			k.complainAt(k.at(&ln.Routes[i], ln), "leave it out, or match somebody else", "this route is never reached: the one in line %d matches the same clients", line)
+			k.complainAt(k.at(&ln.Routes[i], ln), "leave it out, or match other clients", "this route is never reached: the one in line %d matches the same clients", line)
 		} else {
 			seen[same] = ln.Routes[i].Pos.Line
 		}
 		if ln.Routes[i].Match.everybody() && i+1 < len(ln.Routes) {
-			k.complainAt(k.at(&ln.Routes[i+1], ln), fmt.Sprintf("put it before the one in line %d, which matches everybody", ln.Routes[i].Pos.Line), "this route is never reached")
+			k.complainAt(k.at(&ln.Routes[i+1], ln), fmt.Sprintf("put it before the one in line %d, which matches every client", ln.Routes[i].Pos.Line), "this route is never reached")
 			break
 		}
 	}

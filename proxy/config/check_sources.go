@@ -59,7 +59,7 @@ func (k *checker) unusedUnix(ln *Listener) {
 	for _, list := range lists {
 		for i := range list {
 			if list[i].Unix() {
-				k.warnAt(k.at(&list[i], ln), "leave it out, or bind a unix socket", "%v is nobody: the listener %s has no unix socket", list[i], ln.Name)
+				k.warnAt(k.at(&list[i], ln), "leave it out, or bind a unix socket", "%v matches no client: the listener %s has no unix socket", list[i], ln.Name)
 			}
 		}
 	}

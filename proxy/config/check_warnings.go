@@ -164,10 +164,10 @@ func (k *checker) queue(u *Upstream) {
 		q.Size = 0
 	}
 	if !holds && k.given(&q.Hold) && q.Hold > 0 {
-		k.warnAt(k.at(&q.Hold, q), "leave hold out, or fallback", "nobody is held: the fallback of the upstream %s has the clients at once", u.Name)
+		k.warnAt(k.at(&q.Hold, q), "leave hold out, or fallback", "no client is held: the fallback of the upstream %s gets them at once", u.Name)
 	}
 	if holds && q.Size == 0 && k.given(&q.Size) && k.given(&q.Hold) && q.Hold > 0 {
-		k.warnAt(k.at(&q.Hold, q), "write a size such as 1000, or leave both out", "nobody is held: the queue of the upstream %s has no places", u.Name)
+		k.warnAt(k.at(&q.Hold, q), "write a size such as 1000, or leave both out", "no client is held: the queue of the upstream %s has no places", u.Name)
 	}
 	if q.Size == 0 || !k.given(&q.Size) || holds && q.Hold > 0 || u.Discover != nil && u.Discover.File != nil {
 		return
@@ -181,5 +181,5 @@ func (k *checker) queue(u *Upstream) {
 		}
 	}
 	k.warnAt(k.at(&u.Queue.Size, &u.Queue), "write connections: at the endpoints, or in circuit_breaker, or leave queue out",
-		"nobody would ever wait in the queue: nothing limits the connections of the upstream %s", u.Name)
+		"no client would ever wait in the queue: nothing limits the connections of the upstream %s", u.Name)
 }

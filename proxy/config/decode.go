@@ -82,7 +82,7 @@ func (d *decoder) spend(bytes int, at place) bool {
 	}
 	d.memory += bytes
 	if d.memory > maxMemory {
-		d.complainAt(at, "leave out what is repeated by aliases", "the configuration is too large")
+		d.complainAt(at, "leave out the parts that aliases repeat", "the configuration is too large")
 		return false
 	}
 	return true

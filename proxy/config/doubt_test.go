@@ -71,10 +71,10 @@ func TestWarnings(t *testing.T) {
 		// Queues.
 		{upstream("endpoints: ['h:1'], queue: {size: 5}"), nil},
 		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}"), []string{
-			"2:57: nobody would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+			"2:57: no client would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
 		}},
 		{upstream("discover: {dns: {name: x}}, queue: {size: 5}, circuit_breaker: off, fallback: {respond: a}"), []string{
-			"2:65: nobody would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+			"2:65: no client would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
 		}},
 		{upstream("endpoints: ['h:1', {address: 'h:2', connections: 1}], queue: {size: 5, hold: 0}"), nil},
 		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}, circuit_breaker: {connections: 1}"), nil},
@@ -82,7 +82,7 @@ func TestWarnings(t *testing.T) {
 		{upstream("discover: {file: {path: x}}, queue: {size: 5, hold: 0}"), nil},
 		{upstream("endpoints: ['h:1'], queue: {size: 0}"), nil},
 		{upstream("endpoints: ['h:1'], fallback: {respond: a}, queue: {hold: 1s}"), []string{
-			"2:81: nobody is held: the fallback of the upstream u has the clients at once | leave hold out, or fallback",
+			"2:81: no client is held: the fallback of the upstream u gets them at once | leave hold out, or fallback",
 		}},
 		{upstream("endpoints: ['h:1'], fallback: {respond: a}, queue: {hold: 0}"), nil},
 		// Retries.
@@ -117,7 +117,7 @@ func TestWarnings(t *testing.T) {
 		// Zones, files.
 		{upstream("endpoints: ['h:1'], zone_aware: {spill_below: 0.5}"), []string{"2:69: zones do not matter, for local is empty | write local: and the zone that this process is in"}},
 		{upstream("discover: {file: {path: none}}"), []string{"2:47: there is no file /etc/none | make it, or write another path: until it is there the upstream has no endpoint"}},
-		{upstream("endpoints: ['h:1'], queue: {size: 0, hold: 3s}"), []string{"2:66: nobody is held: the queue of the upstream u has no places | write a size such as 1000, or leave both out"}},
+		{upstream("endpoints: ['h:1'], queue: {size: 0, hold: 3s}"), []string{"2:66: no client is held: the queue of the upstream u has no places | write a size such as 1000, or leave both out"}},
 		// Checks.
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 6s}"), []string{
 			"2:67: timeout is 6s, more than interval, which is 5s: an endpoint that does not answer is asked less often than that | make timeout shorter or interval longer",

@@ -41,7 +41,7 @@ func TestNothingFollows(t *testing.T) {
 		{l + "upstrems: [{name: u, endpoints: 5}]", []string{`2:1: unknown key "upstrems" | did you mean "upstreams"?`}},
 		{l + "upstreams:", []string{`2:11: upstreams has no value | write upstreams: [{name: tenants}], or leave the key out`}},
 		// Included files.
-		{"include: [bad.yaml]\n" + l, []string{"2:1: while parsing a flow node: did not find expected node content | close what is open, with ] or }"}},
+		{"include: [bad.yaml]\n" + l, []string{"2:1: while parsing a flow node: did not find expected node content | close the open bracket, with ] or }"}},
 		{"include: [none.yaml]\n" + l, []string{"1:11: there is no file /etc/none.yaml | write the name of a file that is there, or a pattern"}},
 		{"include: ['${DIR}/a.yaml']\n" + l, []string{"1:12: the variable DIR is not set in the environment | set DIR, or write $${ for ${"}},
 		{"include: none.yaml\n" + l, []string{"1:10: include is a list, not text | write include: [none.yaml]"}},
@@ -105,7 +105,7 @@ func TestNothingFollows(t *testing.T) {
 		{listener("routes: [x, {split: u}, {splt: [{upstream: u, percent: 100}]}]"), []string{
 			"1:57: each of routes takes a group of keys, not text | write {match: …}",
 			"1:68: split is a list, not text | write split: [{upstream: shop-next, percent: 5}]",
-			"1:72: this route is never reached | put it before the one in line 1, which matches everybody",
+			"1:72: this route is never reached | put it before the one in line 1, which matches every client",
 			`1:73: unknown key "splt" | did you mean "split"?`,
 		}},
 		{"listeners: [x]" + upstreams, []string{"1:13: each of listeners takes a group of keys, not text | write {name: web, bind: \":443\"}"}},
@@ -173,7 +173,7 @@ func TestAdvice(t *testing.T) {
 		{"a: [x, ${W", []string{`1:9: while parsing a flow sequence: did not find expected ',' or ']' | write it in quotes: "${W"`}},
 		{`{"a": 1,, "b": 2}`, []string{"1:9: while parsing a flow node: did not find expected node content | write a value before the comma, or leave the comma out"}},
 		{`{"a": [,1]}`, []string{"1:8: while parsing a flow node: did not find expected node content | write a value before the comma, or leave the comma out"}},
-		{"a: [1,", []string{"2:1: while parsing a flow node: did not find expected node content | close what is open, with ] or }"}},
+		{"a: [1,", []string{"2:1: while parsing a flow node: did not find expected node content | close the open bracket, with ] or }"}},
 		{"a: {b: c}}", []string{"1:10: while parsing a block mapping: did not find expected key | leave the } out"}},
 		{"a: ]", []string{"1:4: while parsing a block node: did not find expected node content | leave the ] out"}},
 	} {

@@ -43,7 +43,7 @@ func format(s *source) ([]byte, *Problem) {
 		formatted = nil
 	}
 	if !sameMeaning(s, n, t, formatted) {
-		p := place{src: s}.problem("write it in a plainer way", "it cannot be formatted without changing what it says")
+		p := place{src: s}.problem("write it in a plainer way", "it cannot be formatted without changing its meaning")
 		return nil, &p
 	}
 	return formatted, nil

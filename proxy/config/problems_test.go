@@ -173,7 +173,7 @@ func TestProblems(t *testing.T) {
 			`1:170: "::%lo" is not the addresses of an interface | write [::]:9 for all interfaces, or an address that lo has`,
 		}},
 		{listener("routes: [{match: {sni: ['*', 'a.*.b', 'ä.de', '*.x', '-a', '*.b.c.d']}, upstream: u}]"), []string{
-			`1:77: "a.*.b": * stands for what is before a dot and a name | write a name, *. and a name, or * alone`,
+			`1:77: "a.*.b": * stands for the part before a dot and a name | write a name, *. and a name, or * alone`,
 			`1:86: "ä.de" is not a server name | write it in Punycode (xn--…)`,
 			`1:101: "-a" is not a server name | write a name such as shop.example.com`,
 		}},
@@ -227,7 +227,7 @@ upstreams:
 			"1:15: :9 is open to other machines | write unix:/path or 127.0.0.1:PORT",
 		}},
 		{"admin: {bind: 'unix:@n'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
-			"1:15: an abstract socket is open to everybody on this machine | write unix:/path",
+			"1:15: an abstract socket is open to every user of this machine | write unix:/path",
 		}},
 		{"admin: {bind: 'systemd:x'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:15: the admin API does not take a socket of systemd | write unix:/path",
@@ -240,10 +240,10 @@ upstreams:
 		{listener("routes: [{split: [{upstream: u, percent: 50}, {upstream: u, percent: 50}]}]"), []string{"1:105: the upstream u has two shares | add its percentages"}},
 		{listener("routes: [{upstream: u, split: [{upstream: u, percent: 100}]}, {upstream: v}]"), []string{
 			"1:57: upstream and split exclude each other | leave one of them out",
-			"1:110: this route is never reached | put it before the one in line 1, which matches everybody",
+			"1:110: this route is never reached | put it before the one in line 1, which matches every client",
 		}},
 		{listener("routes: [{match: {sni: [a.b], alpn: [h2]}, upstream: u}, {match: {alpn: [h2]}, upstream: u}, {match: {alpn: [h2], sni: [A.b]}, upstream: u}]"), []string{
-			"1:141: this route is never reached: the one in line 1 matches the same clients | leave it out, or match somebody else",
+			"1:141: this route is never reached: the one in line 1 matches the same clients | leave it out, or match other clients",
 		}},
 		{"listeners: [{name: a, bind: [':80', 'unix:/s'], upstream: u}, {name: b, bind: '10.0.0.1:81', upstream: u}, {name: c, bind: '10.0.0.1:82', upstream: u}]\n" +
 			"upstreams: [{name: u, endpoints: ['[::1]:80', '10.0.0.1:81', 'localhost:82', 'unix:/t']}]", []string{
@@ -336,9 +336,9 @@ upstreams:
 		{"a: *x", []string{"1:4: unknown anchor 'x' referenced | define it before, with &, or write it in quotes if it is text"}},
 		{"ab: ä\xff", []string{"1:6: the byte 0xff is no UTF-8 | write the file in UTF-8"}},
 		{"a:\nb: \x01", []string{`2:4: the character U+0001 is no text | write "\u0001" in quotes`}},
-		{"a: 1\n---\nb: 2", []string{"2:1: a file is one document: a second one begins here | leave this line out, or include what follows it as another file"}},
-		{"# first\n---\n# second\n--- {a: 1}\n", []string{"4:1: a file is one document: a second one begins here | leave this line out, or include what follows it as another file"}},
-		{"a: 1\n...\nb: 2", []string{"0:0: expected single document, found multiple | leave out ... and what follows it, or include that as another file"}},
+		{"a: 1\n---\nb: 2", []string{"2:1: a file is one document: a second one begins here | leave this line out, or include the rest as another file"}},
+		{"# first\n---\n# second\n--- {a: 1}\n", []string{"4:1: a file is one document: a second one begins here | leave this line out, or include the rest as another file"}},
+		{"a: 1\n...\nb: 2", []string{"0:0: expected single document, found multiple | leave out ... and the rest, or include the rest as another file"}},
 		{"---\n", []string{"0:0: there are no listeners | write " + beginning}},
 		{listener("routes: [{match: {sni: [*.b.c]}, upstream: u}]"), []string{`1:72: without quotes a word that begins with * is an alias | write it in quotes: "*.b.c"`}},
 		{listener("routes: [{match: {sni: [*]}, upstream: u}]"), []string{`1:72: without quotes a word that begins with * is an alias | write it in quotes: "*"`}},
@@ -371,7 +371,7 @@ func TestProblemsOfIncludedFiles(t *testing.T) {
 	want := []string{
 		`/etc/b.yaml:1:9: limits is in /etc/p.yaml:2:9 too: leave it out here or there`,
 		`/etc/b.yaml:3:33: unknown key "weight": write endpoints: [{weight: …}]`,
-		`/etc/c.yaml:4:1: while parsing a flow node: did not find expected node content: close what is open, with ] or }`,
+		`/etc/c.yaml:4:1: while parsing a flow node: did not find expected node content: close the open bracket, with ] or }`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))

@@ -45,7 +45,7 @@ func (s *source) documents() *Problem {
 		switch {
 		case text == "---" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "---\t"):
 			if begun {
-				p := place{s, number, 1, 3}.problem("leave this line out, or include what follows it as another file", "a file is one document: a second one begins here")
+				p := place{s, number, 1, 3}.problem("leave this line out, or include the rest as another file", "a file is one document: a second one begins here")
 				return &p
 			}
 			begun = true
@@ -137,7 +137,7 @@ func syntaxFix(message string, at place) string {
 	text := at.src.line(at.line)
 	for _, known := range []struct{ message, fix string }{
 		{"mapping values are not allowed", "write text with a colon in quotes, or begin a new line"},
-		{"single document", "leave out ... and what follows it, or include that as another file"},
+		{"single document", "leave out ... and the rest, or include the rest as another file"},
 		{"incompatible YAML document", "leave this line out"},
 		{"unknown anchor", "define it before, with &, or write it in quotes if it is text"},
 		{"while scanning an anchor", "write it in quotes: & has a meaning of its own"},

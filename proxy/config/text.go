@@ -109,7 +109,7 @@ func checkServerName(text string) *complaint {
 	name := strings.TrimPrefix(text, "*.")
 	if c := checkHostname(name); c != nil {
 		if strings.Contains(name, "*") {
-			return complain("write a name, *. and a name, or * alone", "%q: * stands for what is before a dot and a name", text)
+			return complain("write a name, *. and a name, or * alone", "%q: * stands for the part before a dot and a name", text)
 		}
 		return complain(c.fix, "%q is not a server name", text)
 	}

@@ -165,7 +165,7 @@ func parseUnixRule(text string) (Rule, *complaint) {
 	case kind != "uid" && kind != "gid":
 		return Rule{}, complain("write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some", "%q names no clients", text)
 	case err != nil || id == 1<<32-1: // which no user and no group has
-		return Rule{}, complain("write a number, as id(1) tells it, such as unix:"+kind+"=1000", "%q is not the number of a user or a group", number)
+		return Rule{}, complain("write a number, as id(1) prints it, such as unix:"+kind+"=1000", "%q is not the number of a user or a group", number)
 	case kind == "uid":
 		return clients.UnixUser(uint32(id)), nil
 	}

@@ -169,7 +169,7 @@ type negativeAnswer struct {
 }
 
 func (e *negativeAnswer) Error() string {
-	return fmt.Sprintf("%v: %s; what was known is kept for %v more", names(e.questions), e.why, e.left.Round(time.Millisecond))
+	return fmt.Sprintf("%v: %s; the last answer is kept for %v more", names(e.questions), e.why, e.left.Round(time.Millisecond))
 }
 
 func names(questions []question) string {

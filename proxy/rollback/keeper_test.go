@@ -128,7 +128,7 @@ func TestNobodyConfirms(t *testing.T) {
 		synctest.Wait()
 		r.holds(t, 1, "one", "two", "one")
 		s := r.Status()
-		if s.Pending != nil || s.Previous != 0 || s.History[0].State != rollback.RolledBack || s.History[0].Why != "nobody confirmed it within 2m0s" {
+		if s.Pending != nil || s.Previous != 0 || s.History[0].State != rollback.RolledBack || s.History[0].Why != "it was not confirmed within 2m0s" {
 			t.Errorf("%+v", s)
 		}
 		if got, want := r.events(), []rollback.Event{rollback.Applied, rollback.TakenBack}; !slices.Equal(got, want) {

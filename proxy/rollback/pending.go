@@ -107,7 +107,7 @@ func (p *pending) verdict() string {
 		return fmt.Sprintf("%s rose by %d, the bound is %s", p.bound.Counter, n, p.bound)
 	}
 	if !time.Now().Before(p.until) {
-		return fmt.Sprintf("nobody confirmed it within %v", p.window)
+		return fmt.Sprintf("it was not confirmed within %v", p.window)
 	}
 	return ""
 }

@@ -296,7 +296,7 @@ func (s *Server) logOpaque(b *listenSocket) {
 	}
 	set, err := sys.GetsockoptInt(b.fd, syscall.SOL_IP, sys.IP_TRANSPARENT)
 	if err != nil || set == 0 {
-		s.log.Warn("no CAP_NET_ADMIN for IP_TRANSPARENT: a transparent listener takes what REDIRECT or DNAT brings, and nothing from TPROXY",
+		s.log.Warn("no CAP_NET_ADMIN for IP_TRANSPARENT: a transparent listener accepts connections from REDIRECT or DNAT, and none from TPROXY",
 			"listener", b.owner, "address", b.listener.Addr())
 	}
 }

@@ -45,7 +45,7 @@ upstreams: [{name: u, endpoints: [{name: e0, address: %q}, {name: e1, address: %
 	r.Until("it is left out", state(admin.Ejected))
 	t.Logf("left out after %v", time.Since(began).Round(time.Millisecond))
 	e := r.Endpoint("u", "e1")
-	if !strings.HasPrefix(e.Why, "unanswered: ") || !strings.Contains(e.Why, "and nobody before them; its peers answer") || !strings.Contains(e.Why, why) {
+	if !strings.HasPrefix(e.Why, "unanswered: ") || !strings.Contains(e.Why, "and no client before them; its peers answer") || !strings.Contains(e.Why, why) {
 		t.Errorf("%+v", e)
 	}
 	answered, total := c.answered.Load(), e.Total
@@ -85,5 +85,5 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}]}]`, address))
 	r.Logs("level=WARN", "msg=answers", `subject="endpoint u/e"`, "state=silent", "clients have waited, the first for", "it used to answer")
 	signal(syscall.SIGCONT)
 	r.Until("it is none any more", func() bool { return !problem() })
-	r.Logs("level=INFO", "msg=answers", "state=answering", "it answers again; nobody was answered for")
+	r.Logs("level=INFO", "msg=answers", "state=answering", "it answers again; no client was answered for")
 }

@@ -12,7 +12,7 @@ import (
 func (a Address) Connectable() error {
 	if a.Network == "unix" {
 		if a.Mode != 0 {
-			return invalid(a.String(), "what is connected to has no mode: write unix:%s", a.Name)
+			return invalid(a.String(), "a socket to connect to has no mode: write unix:%s", a.Name)
 		}
 		return nil
 	}

@@ -180,6 +180,6 @@ func (r *daemon) line() string {
 // notify logs the error of a notification to systemd.
 func (r *daemon) notify(err error) {
 	if err != nil {
-		r.log.Warn("systemd was not told", "error", err)
+		r.log.Warn("systemd was not notified", "error", err)
 	}
 }

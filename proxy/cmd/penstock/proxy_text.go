@@ -76,7 +76,7 @@ func (c *proxyCmd) write() (*flagText, error) {
 	}
 	if n := c.MaxConnections; n != nil {
 		if *n < 1 {
-			return nil, errors.New("--max-connections: write 1 or more, or leave it away for what RLIMIT_NOFILE allows")
+			return nil, errors.New("--max-connections: write 1 or more, or leave it out for as many as RLIMIT_NOFILE allows")
 		}
 		t.add("--max-connections", "limits: {connections: %d}", *n)
 	}

@@ -104,7 +104,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"why":"failures rose by 51, the bound is failures>50"`)
 	r.has("b")
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
-	r.says(`"from":5,"why":"nobody confirmed it within 1s"`)
+	r.says(`"from":5,"why":"it was not confirmed within 1s"`)
 	r.has("b")
 	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file, "--confirm", "1m", "--rollback-if", "tears>1"); !strings.Contains(complaint, `no counter "tears": write one of failures, refused`) {
 		t.Errorf("of a counter that is not there: %q", complaint)

@@ -85,7 +85,7 @@ func lacking(what string, came int, then string) error {
 	if came == 1 {
 		bytes = "byte"
 	}
-	err := fmt.Errorf("%s does not have what is expected: %d %s came, %s", what, came, bytes, then)
+	err := fmt.Errorf("%s lacks the expected bytes: %d %s came, %s", what, came, bytes, then)
 	if came == 0 {
 		return err
 	}
@@ -103,7 +103,7 @@ func discreet(err error) error {
 	return errNotHTTP
 }
 
-var errNotHTTP error = answer{errors.New("what came is not HTTP")}
+var errNotHTTP error = answer{errors.New("the answer is not HTTP")}
 
 // setRequest builds the request.
 func (p *Probe) setRequest(h *HTTPProbe) error {

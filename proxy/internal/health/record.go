@@ -276,7 +276,7 @@ func rounded(d time.Duration) time.Duration {
 func (r *record) silenceText(now int64, w *Watched, all []Watched, and string) string {
 	n, since, never := r.waiters(), time.Duration(r.unansweredFor(now)).Round(100*time.Millisecond), ""
 	if !r.known() {
-		never = ", and nobody before them"
+		never = ", and no client before them"
 	}
 	return fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v%s%s; %s", n, n, since, never, peersText(w, all), and)
 }

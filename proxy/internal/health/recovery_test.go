@@ -227,7 +227,7 @@ func TestUnreachedByChecks(t *testing.T) {
 			m.Report(health.Reset, clock.Now())
 			unreached(c.amid)
 			if c.stay {
-				m.Eject(clock.Now(), "it answers nobody", true)
+				m.Eject(clock.Now(), "it answers no client", true)
 			} else {
 				m.Report(health.Reset, clock.Now())
 			}

@@ -65,7 +65,7 @@ func (r *record) watchSilence(now int64, cfg *UnansweredConfig, w *Watched, all 
 	s.most = max(s.most, n)
 	if end := s.end(r, cfg, now); end != "" {
 		if s.reported {
-			w.Judge.reportSilence(now, false, fmt.Sprintf("%s; nobody was answered for %v, %d clients have waited", end, roundedTenth(now-s.since), s.most))
+			w.Judge.reportSilence(now, false, fmt.Sprintf("%s; no client was answered for %v, %d clients have waited", end, roundedTenth(now-s.since), s.most))
 		}
 		w.Answers.silence.Store(nil)
 		r.silence = silence{}
@@ -78,7 +78,7 @@ func (r *record) watchSilence(now int64, cfg *UnansweredConfig, w *Watched, all 
 	w.Answers.silence.Store(&Silence{Since: s.since, Clients: s.most, Usual: usual, Proof: s.proof})
 	if !s.reported {
 		s.reported = true
-		w.Judge.reportSilence(now, true, fmt.Sprintf("nobody is answered: %d clients have waited, the first for %v%s; %s", s.most, roundedTenth(now-s.since), usual, s.proof))
+		w.Judge.reportSilence(now, true, fmt.Sprintf("no client is answered: %d clients have waited, the first for %v%s; %s", s.most, roundedTenth(now-s.since), usual, s.proof))
 	}
 }
 

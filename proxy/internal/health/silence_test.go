@@ -75,7 +75,7 @@ func (f *failure) silence(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: it is over after %v", seed, took)
 	}
 	w.run(10 * second)
-	if over := w.silences(); len(told) > f.of || len(over) != len(told) || over[0].Bad || over[0].State != "answering" || !strings.Contains(over[0].Cause, "again; nobody was answered for ") {
+	if over := w.silences(); len(told) > f.of || len(over) != len(told) || over[0].Bad || over[0].State != "answering" || !strings.Contains(over[0].Cause, "again; no client was answered for ") {
 		t.Fatalf("seed %d: %+v, %+v", seed, told, over)
 	}
 }
@@ -86,7 +86,7 @@ func TestSilenceEnds(t *testing.T) {
 		"it is not asked any more":             func(w *world) {},
 		"it cannot be connected to any more":   func(w *world) { w.endpoints[0].refuses = true; w.connect(w.endpoints[0]) },
 		"outlier_detection.unanswered is off":  func(w *world) { w.cfg.After = 0 },
-		"it closes connections again; nobody ": func(w *world) { s := w.endpoints[0]; s.frozen, s.held = 0, nil },
+		"it closes connections again; no client ": func(w *world) { s := w.endpoints[0]; s.frozen, s.held = 0, nil },
 	} {
 		w := newWorld(1, 1, byDefault)
 		w.lasting(25, second)

@@ -137,7 +137,7 @@ func (l *Listener) restrict(_, _ string, conn syscall.RawConn) error {
 }
 
 // errNotOurs is the error for a name that leads to another file than the bound one.
-var errNotOurs = errors.New("somebody else has put another file there")
+var errNotOurs = errors.New("another process has put another file there")
 
 // take finds the socket that was just bound, and gives it its mode, 0 for all permissions less
 // the umask.
@@ -264,7 +264,7 @@ func (p *unixPath) removeStale(ctx context.Context) error {
 	switch {
 	case err == nil:
 		conn.Close()
-		return fmt.Errorf("%w, somebody answers there", syscall.EADDRINUSE)
+		return fmt.Errorf("%w, another process listens there", syscall.EADDRINUSE)
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return inUse(err)
 	}

@@ -92,7 +92,7 @@ func (a *asker) none(*router.Endpoint) bool { return false }
 
 func (a *asker) first(e *router.Endpoint) bool { return e == a.endpoints[0] }
 
-// TestUnanswered: what becomes of an endpoint's sessions has it ejected when it answers nobody
+// TestUnanswered: what becomes of an endpoint's sessions has it ejected when it answers no client
 // any more, and has it return when it does.
 func TestUnanswered(t *testing.T) {
 	a := newAsker(t)

@@ -75,7 +75,7 @@ upstreams:
 	ofFirst.say("config set requirepass secret", "OK")
 	p.until("the check does not find what it expects", func(s *status) bool {
 		e := s.endpoint("cache", "first")
-		return e.State == "down" && strings.Contains(p.log.String(), "does not have what is expected: 34 bytes came")
+		return e.State == "down" && strings.Contains(p.log.String(), "lacks the expected bytes: 34 bytes came")
 	})
 	served(second)
 	ofFirst.say("get key", "value") // on_unhealthy is keep
