@@ -8,10 +8,10 @@ var loopClaims = []*Claim{
 		Measures:  "Passing an event from one thread to another.",
 		Source:    recipe,
 		Command:   claimCommand + "event-ring, or go test ./evring -run '^$' -bench Turns",
-		Honest: "The gain is that of batches: nobody asks the kernel while the consumer is awake. " +
-			"A single event to a consumer that sleeps gains nothing, for the ring wakes it by an eventfd too: runs gave from 0.78 to 1.10 of the time of an eventfd alone. " +
-			"In the program the ring is the mailbox of each loop: a client that is handed from one loop to another, a timer or a resolver's answer from elsewhere, a reload. " +
-			"These are single events, a few for a client at most, so it is there for its bound and its order, and not for speed. No byte of a session goes through it.",
+		Honest: "The gain is that of batches: no system call is made while the consumer is awake. " +
+			"A single event for a sleeping consumer gains nothing, because the ring wakes it by an eventfd too: runs gave from 0.78 to 1.10 of the time of an eventfd alone. " +
+			"In the program the ring is the mailbox of each loop: it carries clients between loops, answers of timers and resolvers, and reloads. " +
+			"These are single events, a few for a client at most, so its purpose is its bound and its order, and not speed. No byte of a session goes through it.",
 		measure: measureRing,
 	},
 	{
@@ -21,8 +21,8 @@ var loopClaims = []*Claim{
 		Measures:  "64 bytes to an echo server on a loop and back, over one connection that waits for each answer.",
 		Source:    recipe,
 		Command:   claimCommand + "busy-polling, or, with processes of their own, penstock-bench --scenarios echo-64-1 --peers penstock-busy-poll",
-		Honest: "What is saved is the waking of a thread, and only where a processor is free to poll: with many connections, or other work on the machine, it takes CPU from those who would use it (docs/performance.md has 64 connections, where it loses). " +
-			"Here both ends are in one process, whose runtime polls as well, so the gain strays more than in processes of their own. It is off unless --busy-poll says otherwise.",
+		Honest: "It saves the wake of a thread, and only if a processor is free to poll. With many connections, or other work on the machine, it takes CPU from that work (docs/performance.md has 64 connections, where it loses). " +
+			"Here both ends are in one process, whose runtime polls as well, so the gain varies more than in separate processes. It is off without --busy-poll.",
 		measure: measureBusyPoll,
 	},
 	{
@@ -32,69 +32,69 @@ var loopClaims = []*Claim{
 		Measures:  "A question in two pieces of 32 bytes, and its answer of one byte, over loopback.",
 		Source:    recipe,
 		Command:   claimCommand + "nagle",
-		Honest: "The second piece waits until the first is acknowledged, and the acknowledgement waits for up to 40 ms in the hope of an answer to ride on (tcp(7), TCP_QUICKACK; net/ipv4/tcp_output.c). " +
-			"TCP_NODELAY ends that, and gathering does so too, for there is no second piece. One who writes whole messages by one call never meets it. " +
+		Honest: "The second piece waits until the first is acknowledged, and the acknowledgement waits for an answer that can carry it, some 40 ms (tcp(7), TCP_QUICKACK; net/ipv4/tcp_output.c). " +
+			"TCP_NODELAY ends that. So does gathering, because there is no second piece. A program that writes whole messages by one call is never delayed. " +
 			"The program sets TCP_NODELAY on both sides of a session: it has no messages of its own to gather.",
 		measure: measureNagle,
 	},
 }
 
 // unexplained is the Source of figures that came without a word on their subject.
-const unexplained = "Not known: they came to us as figures alone."
+const unexplained = "Unknown: only the figures were published."
 
 var laterClaims = []*Claim{
 	{
 		ID:        "traces",
 		Title:     "Traces",
 		Published: "for 99.3 % of requests",
-		Measures:  "The part of the requests of which there was a trace. Under which load, and what became of the others: not known.",
+		Measures:  "The part of the requests of which there was a trace. Unknown: the load, and the fate of the others.",
 		Source:    recipe,
 		Command:   noCommand,
-		Honest: "A part says little without a load and a cost: all requests are traced by what may be slow. " +
-			"Ours will be the part that arrived, the part that was dropped and counted, and the CPU per request with tracing and without.",
+		Honest: "A share means little without a load and a cost: a slow tracer can trace all requests. " +
+			"The row will have the share of traces that arrived, the share that was dropped and counted, and the CPU per request with and without tracing.",
 		Milestone: withTracing,
 	},
 	{
 		ID:        "alerts",
 		Title:     "Alerts a day",
 		Published: "1,843 → 217",
-		Measures:  "Alerts of a day, before and after they were grouped and damped. Of how many services, and how many of them mattered: not known.",
+		Measures:  "Alerts of a day, before and after they were grouped and damped. Unknown: the number of services, and of alerts that mattered.",
 		Source:    recipe,
 		Command:   noCommand,
-		Honest: "Few alerts are easy: send none. A count says something only beside the incidents that were missed, or reported late, because of it. " +
-			"Ours will be the share of what one alert for each transition would send, over a recorded day of flapping endpoints, beside the delay of the first alert.",
+		Honest: "Few alerts are easy: send none. A count means something only beside the incidents that were missed, or reported late, because of it. " +
+			"The row will have the share of alerts that remain of one for each transition, over a recorded day of flapping endpoints, beside the delay of the first alert.",
 		Milestone: withMetrics,
 	},
 	{
 		ID:        "fault-location",
 		Title:     "Where the fault is",
 		Published: "92 % right, −68 % time",
-		Measures:  "It seems: the share of faults whose place was named correctly, and the time to find it. Out of which faults, drawn how: not known.",
+		Measures:  "Probably: the share of faults located correctly, and the time for that. Unknown: the faults, and how they were chosen.",
 		Source:    recipe,
 		Command:   noCommand,
-		Honest: "A share of right answers depends on the faults: those that were chosen to be found are found. " +
-			"Ours will be over faults that are drawn at random, with their strength, with the whole confusion matrix, and \"unknown\" counted as wrong.",
+		Honest: "A share of right answers depends on the faults: faults that were chosen to be found are found. " +
+			"The row will be over faults drawn at random, each with its strength, with the whole confusion matrix, and \"unknown\" counted as wrong.",
 		Milestone: withVerdict,
 	},
 	{
 		ID:        "unexplained-latency",
 		Title:     "A latency without its subject",
 		Published: "−73 %, 89 µs",
-		Measures:  "Not known: a share and a time stand alone.",
+		Measures:  "Unknown: a share and a time stand alone.",
 		Source:    unexplained,
 		Command:   noCommand,
-		Honest:    "A figure whose subject is not known can be neither repeated nor beaten. The row is here so that no published figure is missing; the latencies that are known to be of something have rows of their own.",
-		Refused:   "nobody knows of what the figures are",
+		Honest:    "A figure without a known subject can be neither repeated nor beaten. The row exists so that no published figure is missing; latencies with a known subject have rows of their own.",
+		Refused:   "the subject of the figures is unknown",
 	},
 	{
 		ID:        "unexplained-share",
 		Title:     "A share, a latency and a rate of errors without their subject",
 		Published: "37 %, 83 µs, 0.012 %",
-		Measures:  "Not known: a share, a time and a rate stand alone.",
+		Measures:  "Unknown: a share, a time and a rate stand alone.",
 		Source:    unexplained,
 		Command:   noCommand,
-		Honest:    "As above. What Penstock loses of its clients, and how long they wait, is measured with its failures named in penstock-bench incident and penstock-bench rolling.",
-		Refused:   "nobody knows of what the figures are",
+		Honest:    "As above. penstock-bench incident and penstock-bench rolling measure the clients that Penstock loses, and their waits, for named failures.",
+		Refused:   "the subject of the figures is unknown",
 	},
 	{
 		ID:        "cached-answers",
@@ -103,7 +103,7 @@ var laterClaims = []*Claim{
 		Measures:  "Requests that are answered although every endpoint is down.",
 		Source:    recipe,
 		Command:   noCommand,
-		Honest:    "A cache needs to know what is asked: a key, a method, how long an answer holds. A stream of bytes has none of them. What there is in place of it: fallback to another upstream, or to a fixed answer (docs/configuration.md, fallback), and clients that are held until an endpoint serves again (docs/health.md).",
-		Refused:   "at layer 4 there is no key to look an answer up by",
+		Honest:    "A cache needs a key, a method, and the lifetime of an answer. A stream of bytes has none of them. In its place there is a fallback to another upstream, or to a fixed answer (docs/configuration.md, fallback), and clients that are held until an endpoint serves again (docs/health.md).",
+		Refused:   "at layer 4 there is no key for looking up an answer",
 	},
 }
