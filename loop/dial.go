@@ -135,14 +135,14 @@ func (d *Dial) begun(err error) {
 func (d *Dial) done(events Events) {
 	c, fd, id := d.release(), d.fd, d.id
 	d.fd, d.id = -1, 0
-	d.loop.Hand(id, nobody{}) // d may be dialing for another before the connector does it
+	d.loop.Hand(id, noHandler{}) // d may be dialing for another before the connector does it
 	c.Connected(d, int(fd), id, events, nil)
 }
 
-// nobody is the handler of a connection that has not been handed to its handler yet.
-type nobody struct{}
+// noHandler is the handler of a connection that has not been handed to its handler yet.
+type noHandler struct{}
 
-func (nobody) Ready(uint8, Events) {}
+func (noHandler) Ready(uint8, Events) {}
 
 // fail closes the socket and says why.
 func (d *Dial) fail(err error) {

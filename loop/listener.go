@@ -100,7 +100,7 @@ func (ln *Listener) Suspend() {
 // Resume undoes [Listener.Suspend]. A pause goes on.
 func (ln *Listener) Resume() {
 	ln.held = false
-	ln.goOn()
+	ln.resume()
 }
 
 // Retry ends a pause: something was given back that accepting may have failed for
@@ -109,7 +109,7 @@ func (ln *Listener) Retry() {
 	if ln.paused {
 		ln.paused = false
 		ln.loop.Disarm(&ln.timer)
-		ln.goOn()
+		ln.resume()
 	}
 }
 
@@ -160,7 +160,7 @@ func (ln *Listener) ignore() error {
 	return err
 }
 
-func (ln *Listener) goOn() {
+func (ln *Listener) resume() {
 	if !ln.accepting() {
 		return
 	}

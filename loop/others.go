@@ -8,7 +8,7 @@ import (
 // others is how a loop lets the other goroutines of the process run.
 type others struct {
 	worked int64 // ns of turns since they last did
-	knock  knock
+	knock  netpollWake
 }
 
 // runningLoops is how many loops of the process run.

@@ -203,20 +203,7 @@ func queued(n network, text string) network {
 		if _, err := io.WriteString(far, text); err != nil {
 			t.Fatal(err)
 		}
-		below := near
-		if over, ok := near.(interface{ NetConn() net.Conn }); ok {
-			below = over.NetConn()
-		}
-		raw, err := below.(syscall.Conn).SyscallConn()
-		if err == nil {
-			err = raw.Read(func(fd uintptr) bool {
-				_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
-				return !errors.Is(err, syscall.EAGAIN)
-			})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		awaitQueued(t, near)
 		return far, near
 	}
 }

@@ -17,16 +17,16 @@ import (
 // the supply that follows the one before, so waiting directions are served in the order in
 // which they came, a piece each, and the pieces become smaller the longer the queue is.
 type Bucket struct {
-	spent  atomic.Int64 // the position up to which the supply is reserved
-	supply atomic.Pointer[supply]
-	waits  atomic.Int64
+	spent atomic.Int64 // the position up to which the supply is reserved
+	clock atomic.Pointer[rateClock]
+	waits atomic.Int64
 
 	setting sync.Mutex // one Set at a time
 }
 
-// A supply is a line: the position that has been reached at a time. Positions are
+// A rateClock is a line: the position that has been reached at a time. Positions are
 // bytes and wrap around, so only their differences mean something.
-type supply struct {
+type rateClock struct {
 	rate  int64 // bytes a second; 0: there is no limit
 	burst int64
 	base  int64 // position at the time at
@@ -59,8 +59,8 @@ func NewBucket(bytesPerSecond, burst int64) *Bucket {
 	return b
 }
 
-func newSupply(rate, burst int64) supply {
-	s := supply{rate: max(rate, 0), burst: max(burst, 0)}
+func newSupply(rate, burst int64) rateClock {
+	s := rateClock{rate: max(rate, 0), burst: max(burst, 0)}
 	if rate >= mostRate {
 		s.rate = 0
 	}
@@ -72,9 +72,9 @@ func newSupply(rate, burst int64) supply {
 }
 
 // fill makes b a full bucket.
-func (b *Bucket) fill(s supply) {
+func (b *Bucket) fill(s rateClock) {
 	b.spent.Store(-s.burst)
-	b.supply.Store(&s)
+	b.clock.Store(&s)
 }
 
 // Set changes the rate and the burst, as [NewBucket] takes them, while the bucket is in use.
@@ -86,9 +86,9 @@ func (b *Bucket) Set(bytesPerSecond, burst int64) {
 func (b *Bucket) set(rate, burst, now int64) {
 	b.setting.Lock()
 	defer b.setting.Unlock()
-	old := b.supply.Load()
+	old := b.clock.Load()
 	if old == nil {
-		old = new(supply)
+		old = new(rateClock)
 	}
 	s := newSupply(rate, burst)
 	s.at = now
@@ -97,12 +97,12 @@ func (b *Bucket) set(rate, burst, now int64) {
 	} else {
 		s.base = b.spent.Load() + s.burst
 	}
-	b.supply.Store(&s)
+	b.clock.Store(&s)
 }
 
 // Rate returns the rate in bytes a second, 0 if there is no limit.
 func (b *Bucket) Rate() int64 {
-	if s := b.supply.Load(); s != nil {
+	if s := b.clock.Load(); s != nil {
 		return s.rate
 	}
 	return 0
@@ -112,18 +112,18 @@ func (b *Bucket) Rate() int64 {
 func (b *Bucket) Waits() int64 { return b.waits.Load() }
 
 // inForce returns the supply, nil if there is no limit.
-func (b *Bucket) inForce() *supply {
+func (b *Bucket) inForce() *rateClock {
 	if b == nil {
 		return nil
 	}
-	if s := b.supply.Load(); s != nil && s.rate > 0 {
+	if s := b.clock.Load(); s != nil && s.rate > 0 {
 		return s
 	}
 	return nil
 }
 
 // by is the position that the supply has reached by a time.
-func (s *supply) by(now int64) int64 {
+func (s *rateClock) by(now int64) int64 {
 	t := max(now-s.at, 0)
 	hi, lo := bits.Mul64(uint64(s.rate), uint64(t%int64(time.Second)))
 	part, _ := bits.Div64(hi, lo, uint64(time.Second)) // hi is less: both have few bits
@@ -131,7 +131,7 @@ func (s *supply) by(now int64) int64 {
 }
 
 // after is how long it takes until the supply has reached a position, at most a nap.
-func (s *supply) after(pos, now int64) time.Duration {
+func (s *rateClock) after(pos, now int64) time.Duration {
 	short := pos - s.by(now)
 	if short <= 0 {
 		return 0
@@ -146,7 +146,7 @@ func (s *supply) after(pos, now int64) time.Duration {
 
 // reserve takes n bytes of the supply, and returns the position that it has to
 // have reached before they may be read. now is read before.
-func (b *Bucket) reserve(s *supply, n, now int64) (pos int64) {
+func (b *Bucket) reserve(s *rateClock, n, now int64) (pos int64) {
 	floor := s.by(now) - s.burst
 	for {
 		old := b.spent.Load()
@@ -163,13 +163,13 @@ func (b *Bucket) reserve(s *supply, n, now int64) (pos int64) {
 func (b *Bucket) refund(n int64) { b.spent.Add(-n) }
 
 // left is how many bytes may be read at once; if negative, how many are owed.
-func (b *Bucket) left(s *supply, now int64) int64 {
+func (b *Bucket) left(s *rateClock, now int64) int64 {
 	return min(s.by(now)-b.spent.Load(), s.burst)
 }
 
 // piece returns how much to reserve at a time, when so much is left: the bytes of pieceTime,
 // less the longer the queue is, and no more than the burst.
-func (s *supply) piece(left int64) int64 {
+func (s *rateClock) piece(left int64) int64 {
 	n := s.rate / int64(time.Second/pieceTime)
 	if left < 0 && n > 0 {
 		n /= 1 - left/n
@@ -178,4 +178,4 @@ func (s *supply) piece(left int64) int64 {
 }
 
 // least is the smallest piece, which is no more than the burst.
-func (s *supply) least() int64 { return max(min(leastPiece, s.rate/8), 1) }
+func (s *rateClock) least() int64 { return max(min(leastPiece, s.rate/8), 1) }

@@ -69,7 +69,7 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	}
 	err := j.run(from.rw, to.rw)
 	if limit != nil {
-		limit.N = d.oddity().remain
+		limit.N = d.rareState().remain
 	}
 	f := d.flow()
 	r.jobs.Put(j)
@@ -92,7 +92,7 @@ func (r *Relay) newCopyJob() *copyJob {
 		j.drv = newDriver()
 	}
 	j.dir = direction{}
-	j.env = environment{lender: r, tune: &r.cfg, counts: &r.ledger.goroutines}
+	j.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines}
 	return j
 }
 
@@ -102,7 +102,7 @@ func (d *direction) limitAhead() {
 	if !d.limited {
 		return
 	}
-	o := d.oddity()
+	o := d.rareState()
 	n := min(int64(len(o.ahead)), o.remain)
 	o.ahead = o.ahead[:n]
 	o.remain -= n

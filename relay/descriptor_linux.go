@@ -111,14 +111,14 @@ func (d *descriptor) send(p []byte) (int, error) {
 	return sys.Write(d.fd, p)
 }
 
-func (d *descriptor) fill(c conduit, max int) (int, error) {
+func (d *descriptor) fill(c splicePipe, max int) (int, error) {
 	if d.isSocket() {
 		return c.FillSocket(d.fd, max)
 	}
 	return c.Fill(d.fd, max)
 }
 
-func (d *descriptor) drain(c conduit, max int) (int, error) {
+func (d *descriptor) drain(c splicePipe, max int) (int, error) {
 	if d.isSocket() {
 		return c.DrainSocket(d.fd, max)
 	}

@@ -25,12 +25,12 @@ import (
 // Only the driver's goroutine calls its methods; the counters may be read by any.
 //
 // An idle session is little more than its two directions, so they are small: leased resources
-// are in a lease, and state that only few directions ever need is made when they do (oddity).
+// are in a lease, and state that only few directions ever need is made when they do (rareState).
 type direction struct {
 	link link
 	held *lease // never nil within a move
 
-	odd     atomic.Pointer[oddity] // nil until it is needed; written by the driver
+	rare    atomic.Pointer[rareState] // nil until it is needed; written by the driver
 	spliced atomic.Int64
 	copied  atomic.Int64
 	reason  atomic.Uint32 // a Reason: why it ended
@@ -47,7 +47,7 @@ type direction struct {
 	large  bool  // the last fill was a large one
 	full   uint8 // how much speaks for a larger pipe, up to growAt
 
-	limited bool // the oddity's remain is in force
+	limited bool // the remain of rareState is in force
 	oneWay  bool // the end of file is not passed on to the sink
 	stalled bool // splice moved nothing although bytes were queued
 	dry     bool // the last lease of a pipe failed
@@ -64,7 +64,7 @@ func (d *direction) env() *environment { return d.link.environment() }
 
 // An environment is the common part of a driver's directions.
 type environment struct {
-	lender
+	leaser
 	tune   *Config
 	counts *counts
 	active func(*direction) // notes that a direction is not idle; may be nil
@@ -75,26 +75,26 @@ type environment struct {
 type lease struct {
 	buf      *buffer
 	off, end int
-	pipe     conduit
+	pipe     splicePipe
 }
 
-// An oddity is state that few directions need.
-type oddity struct {
-	ahead   []byte   // read by a wrapper before the relay; borrowed
-	remain  int64    // bytes still allowed to be read
-	mark    *mark    // the source's low-water mark; nil before proven bulk
-	failure *failure // nil if it did not fail
-	way     *way     // nil unless it is paced
+// An rareState is state that few directions need.
+type rareState struct {
+	ahead   []byte        // read by a wrapper before the relay; borrowed
+	remain  int64         // bytes still allowed to be read
+	mark    *lowWaterMark // the source's low-water mark; nil before proven bulk
+	failure *failure      // nil if it did not fail
+	pacer   *pacer        // nil unless it is paced
 	lost    atomic.Int64
 	fell    [numFallbacks]atomic.Uint32
 }
 
-// oddity returns d's, and makes it if it has to.
-func (d *direction) oddity() *oddity {
-	o := d.odd.Load()
+// rareState returns d's, and makes it if it has to.
+func (d *direction) rareState() *rareState {
+	o := d.rare.Load()
 	if o == nil {
-		o = new(oddity)
-		d.odd.Store(o)
+		o = new(rareState)
+		d.rare.Store(o)
 	}
 	return o
 }
@@ -187,11 +187,11 @@ func (d *direction) wantsRead() bool {
 // limit allows n more bytes to be read.
 func (d *direction) limit(n int64) {
 	d.limited = true
-	d.oddity().remain = n
+	d.rareState().remain = n
 }
 
 // spent reports whether all that may be read has been read.
-func (d *direction) spent() bool { return d.limited && d.oddity().remain == 0 }
+func (d *direction) spent() bool { return d.limited && d.rareState().remain == 0 }
 
 // clip bounds n by the bytes that the limit, or the rate, still allows to be read.
 func (d *direction) clip(n int) int {
@@ -203,24 +203,24 @@ func (d *direction) clip(n int) int {
 
 func (d *direction) clipped(n int) int {
 	if d.limited {
-		n = int(min(int64(n), d.oddity().remain))
+		n = int(min(int64(n), d.rareState().remain))
 	}
 	if d.pace != unpaced {
-		n = d.way().clip(n)
+		n = d.pacer().clip(n)
 	}
 	return n
 }
 
-// took notes that n bytes left the source. Activity is noted here, before the bytes can reach
+// consumed notes that n bytes left the source. Activity is noted here, before the bytes can reach
 // the sink, and after a write only if that write had to wait: one look at the clock for a
 // message, not two.
-func (d *direction) took(n int) {
+func (d *direction) consumed(n int) {
 	d.moves++
 	if active := d.env().active; active != nil {
 		active(d)
 	}
 	if d.limited {
-		d.oddity().remain -= int64(n)
+		d.rareState().remain -= int64(n)
 	}
 	if d.pace != unpaced {
 		d.pay(n)
@@ -302,7 +302,7 @@ func (d *direction) sinkError(op string, err error) wait {
 // fail ends the direction. Its residue stays held until abandon.
 func (d *direction) fail(op string, s side, err error) wait {
 	if !d.ended {
-		d.oddity().failure = &failure{op: op, side: s, err: err}
+		d.rareState().failure = &failure{op: op, side: s, err: err}
 		d.finished(reasonOf(err))
 	}
 	return waitDone
@@ -316,7 +316,7 @@ func (d *direction) failedAt(s side) bool {
 
 // failure is how the direction failed, nil if it did not.
 func (d *direction) failure() *failure {
-	if o := d.odd.Load(); o != nil {
+	if o := d.rare.Load(); o != nil {
 		return o.failure
 	}
 	return nil
@@ -325,13 +325,13 @@ func (d *direction) failure() *failure {
 // setAhead notes the bytes that a wrapper had read before the relay.
 func (d *direction) setAhead(b []byte) {
 	if len(b) > 0 {
-		d.oddity().ahead = b
+		d.rareState().ahead = b
 	}
 }
 
 // readAhead is how much of that is left.
 func (d *direction) readAhead() int {
-	if o := d.odd.Load(); o != nil {
+	if o := d.rare.Load(); o != nil {
 		return len(o.ahead)
 	}
 	return 0
@@ -371,17 +371,17 @@ func (d *direction) copyFromHere(f Fallback) wait {
 	return waitTurn
 }
 
-func (d *direction) fallback(f Fallback) { d.oddity().fell[f].Add(1) }
+func (d *direction) fallback(f Fallback) { d.rareState().fell[f].Add(1) }
 
 // hasFallen reports whether that has happened.
 func (d *direction) hasFallen(f Fallback) bool {
-	o := d.odd.Load()
+	o := d.rare.Load()
 	return o != nil && o.fell[f].Load() > 0
 }
 
-func (d *direction) lose(n int64) {
+func (d *direction) countLost(n int64) {
 	if n > 0 {
-		d.oddity().lost.Add(n)
+		d.rareState().lost.Add(n)
 	}
 }
 
@@ -392,7 +392,7 @@ func (d *direction) flow() Flow {
 		Copied:  d.copied.Load(),
 		Reason:  Reason(d.reason.Load()),
 	}
-	if o := d.odd.Load(); o != nil {
+	if o := d.rare.Load(); o != nil {
 		f.Lost = o.lost.Load()
 		for i := range o.fell {
 			f.Fallbacks[i] = int64(o.fell[i].Load())

@@ -47,7 +47,7 @@ func lead(t interface {
 				t.Fatalf("waits for a sink that is not blocked: %v", dst.events)
 			}
 		case waitTokens:
-			w := d.way()
+			w := d.pacer()
 			if !w.afterward && from.buffers+from.pipes != 0 {
 				t.Fatalf("waits for its rate with %d buffers and %d pipes leased", from.buffers, from.pipes)
 			}
@@ -196,8 +196,8 @@ func directionModel(t *rapid.T) {
 		d.oneWay = true
 		d.limit(int64(limit))
 		lead(t, d, src, dst, from)
-		if src.given+int(d.oddity().remain) != limit {
-			t.Fatalf("took %d bytes, %d are left of a limit of %d", src.given, d.oddity().remain, limit)
+		if src.given+int(d.rareState().remain) != limit {
+			t.Fatalf("took %d bytes, %d are left of a limit of %d", src.given, d.rareState().remain, limit)
 		}
 	} else {
 		lead(t, d, src, dst, from)
@@ -397,7 +397,7 @@ func TestDirectionAllocates(t *testing.T) {
 	}
 	defer r.Close()
 	d, src, dst, _ := scripted(copying, nil, nil)
-	d.env().lender, d.pinned = r, true
+	d.env().leaser, d.pinned = r, true
 	dst.got = make([]byte, 0, 1<<20)
 	events := make([]event, 2)
 	n := testing.AllocsPerRun(1000, func() {

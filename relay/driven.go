@@ -38,12 +38,12 @@ type Driven struct {
 	owner   Owner
 	limits  *Limits
 	timer   loop.Timer
-	a, b    port // own the descriptors
+	a, b    loopSocket // own the descriptors
 	reason  Reason
 	half    bool // one direction has ended
 	over    bool
-	recall  bool   // to be called again
-	counted uint32 // the last census that it was in
+	requeue bool   // to be called again
+	counted uint32 // the last count of the bulk tracker that it was in
 }
 
 // An Owner is notified of the end of its session.
@@ -67,8 +67,8 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	}
 	now, spare := max(1, d.loop.Now()), s.throttle()
 	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, a: newPort(a), b: newPort(b)}
-	d.aim(&s.ab, (*forth)(s))
-	d.aim(&s.ba, (*back)(s))
+	d.bind(&s.ab, (*forth)(s))
+	d.bind(&s.ba, (*back)(s))
 	if limits.paces() {
 		d.pace(s, spare)
 	}
@@ -87,17 +87,17 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	s.move()
 }
 
-// began takes note of bytes that the owner has moved to a port.
-func (d *direction) began(n int, to *port) {
+// began takes note of bytes that the owner has moved to a socket.
+func (d *direction) began(n int, to *loopSocket) {
 	if n > 0 {
-		d.took(n)
+		d.consumed(n)
 		d.copied.Add(int64(n))
 		to.state |= wrote
 	}
 }
 
-func newPort(s Socket) port {
-	p := port{id: s.ID, fd: int32(s.FD), state: writable} // until a write says otherwise
+func newPort(s Socket) loopSocket {
+	p := loopSocket{id: s.ID, fd: int32(s.FD), state: writable} // until a write says otherwise
 	p.set(tcp, s.TCP)
 	p.set(delays, s.TCP && !s.NoDelay)
 	return p
@@ -112,7 +112,7 @@ func sessionOf(d *direction) *Driven {
 }
 
 // portOf returns where a direction reads.
-func (s *Driven) portOf(d *direction) *port {
+func (s *Driven) portOf(d *direction) *loopSocket {
 	if d == &s.ab {
 		return &s.a
 	}
@@ -128,7 +128,7 @@ func (s *Driven) Ready(which uint8, events loop.Events) {
 		}
 		p.note(events)
 	} else {
-		s.recall = false
+		s.requeue = false
 	}
 	s.advance()
 }
@@ -145,11 +145,11 @@ func (s *Driven) advance() {
 // spliced is how much has been, both ways.
 func (s *Driven) spliced() int64 { return s.ab.spliced.Load() + s.ba.spliced.Load() }
 
-// unheard ends the session if a socket has failed while no direction would notice: the one
+// checkPeerFailure ends the session if a socket has failed while no direction would notice: the one
 // that reads it is blocked by its destination, or has ended. It reports whether it did. It is
 // asked after each move, for a direction that reads when the failure is reported may be
 // blocked by the bytes that it has read.
-func (s *Driven) unheard(p *port) bool {
+func (s *Driven) checkPeerFailure(p *loopSocket) bool {
 	if !p.is(gone) {
 		return false
 	}
@@ -193,11 +193,11 @@ func (s *Driven) move() {
 		}
 		again = again || w == waitTurn
 	}
-	if s.unheard(&s.a) || s.unheard(&s.b) {
+	if s.checkPeerFailure(&s.a) || s.checkPeerFailure(&s.b) {
 		return
 	}
-	if again && !s.recall {
-		s.recall = true
+	if again && !s.requeue {
+		s.requeue = true
 		s.drv.loop.Again(s.a.id)
 	}
 }
@@ -250,8 +250,8 @@ func (s *Driven) settle(reason Reason, cause error) {
 	drv := s.drv
 	drv.loop.Disarm(&s.timer)
 	if t := s.throttle(); t != nil {
-		drv.loop.Disarm(&t.ways[0].timer)
-		drv.loop.Disarm(&t.ways[1].timer)
+		drv.loop.Disarm(&t.pacers[0].timer)
+		drv.loop.Disarm(&t.pacers[1].timer)
 	}
 	if s.ab.atEOF() && s.ba.atEOF() {
 		reason, cause = ReasonEOF, nil
@@ -264,10 +264,10 @@ func (s *Driven) settle(reason Reason, cause error) {
 	resetB := drv.finish(&s.ab, &s.ba, reason)
 	resetA := drv.finish(&s.ba, &s.ab, reason)
 	if resetA {
-		s.ba.lose(s.a.abort())
+		s.ba.countLost(s.a.abort())
 	}
 	if resetB {
-		s.ab.lose(s.b.abort())
+		s.ab.countLost(s.b.abort())
 	}
 	drv.loop.Drop(s.a.id)
 	drv.loop.Drop(s.b.id)
@@ -367,8 +367,8 @@ func (s *Driven) opErrorOf(d *direction, f failure) error {
 	return opErrorOn(p, f.op, f.err)
 }
 
-// opErrorOn returns the error of package net for a failure at a port, but for the addresses.
-func opErrorOn(p *port, op string, err error) error {
+// opErrorOn returns the error of package net for a failure at a socket, but for the addresses.
+func opErrorOn(p *loopSocket, op string, err error) error {
 	if errno, ok := err.(syscall.Errno); ok {
 		err = os.NewSyscallError(op, errno)
 	}

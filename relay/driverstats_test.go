@@ -29,7 +29,7 @@ func TestChoicesAreCounted(t *testing.T) {
 // TestMarksAreCounted: those that are raised, and those that the guard lowers.
 func TestMarksAreCounted(t *testing.T) {
 	d, src, _, _ := scripted(splicing, nil, nil)
-	d.oddity().mark = &mark{}
+	d.rareState().mark = &lowWaterMark{}
 	d.pipeSize = markPipe
 	d.raiseMark()
 	d.raiseMark() // it is raised already

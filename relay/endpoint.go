@@ -19,7 +19,7 @@ type sender interface {
 	// recv reads once; 0 and nil means end of file.
 	recv(p []byte) (int, error)
 	// fill splices once into the pipe.
-	fill(c conduit, max int) (int, error)
+	fill(c splicePipe, max int) (int, error)
 	// peek finds the meaning of a fill of nothing, or of EAGAIN (in spliceErr): a positive
 	// number if bytes are queued, 0 and nil for the end of file, EAGAIN if there is nothing
 	// yet.
@@ -40,7 +40,7 @@ type sink interface {
 	// send writes once and may take fewer bytes than offered.
 	send(p []byte) (int, error)
 	// drain splices once out of the pipe.
-	drain(c conduit, max int) (int, error)
+	drain(c splicePipe, max int) (int, error)
 	// closeWrite passes on an end of file; errNoHalfClose if there is no way to.
 	closeWrite() error
 }

@@ -74,7 +74,7 @@ func (s *Session) HalfOpen() bool {
 func (s *Driven) HalfOpen() bool { return s.half }
 
 // Recalled reports whether the session is to be called in the next turn.
-func (s *Driven) Recalled() bool { return s.recall }
+func (s *Driven) Recalled() bool { return s.requeue }
 
 // Raised is how many directions the guard looks at.
 func (d *Driver) Raised() int { return len(d.marked) }
@@ -100,7 +100,7 @@ func (s *Driven) Prove() { s.ab.prove(); s.ba.prove() }
 
 func (d *direction) prove() {
 	d.mode, d.pinned, d.pipeSize = splicing, true, markPipe
-	d.oddity().mark = new(mark)
+	d.rareState().mark = new(lowWaterMark)
 }
 
 // Throttle is what a session that keeps to a rate has for that.

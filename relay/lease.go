@@ -8,20 +8,20 @@ import (
 	"github.com/penstock/penstock/pipe"
 )
 
-// A lender is where a direction leases its resources while bytes are in flight.
-type lender interface {
+// A leaser is where a direction leases its resources while bytes are in flight.
+type leaser interface {
 	buffer() (*buffer, error)
 	returnBuffer(*buffer)
 	// guardMark sees to it that the direction's mark, which it has raised, does not
 	// stay so while nothing moves.
 	guardMark(*direction)
 	// pipe leases an empty pipe of about size bytes.
-	pipe(size int) (conduit, error)
-	returnPipe(conduit)
+	pipe(size int) (splicePipe, error)
+	returnPipe(splicePipe)
 }
 
-// A conduit is the part of a *pipe.Pipe that a direction uses.
-type conduit interface {
+// A splicePipe is the part of a *pipe.Pipe that a direction uses.
+type splicePipe interface {
 	Size() int
 	Len() int
 	Fill(fd, max int) (int, error)
@@ -46,7 +46,7 @@ func (r *Relay) returnBuffer(b *buffer) {
 	}
 }
 
-func (r *Relay) pipe(size int) (conduit, error) {
+func (r *Relay) pipe(size int) (splicePipe, error) {
 	if r.pipes == nil {
 		return nil, pipe.ErrNotSupported
 	}
@@ -59,7 +59,7 @@ func (r *Relay) pipe(size int) (conduit, error) {
 
 func (r *Relay) guardMark(d *direction) { r.guard.add(d) }
 
-func (r *Relay) returnPipe(c conduit) { r.pipes.Put(c.(*pipe.Pipe)) }
+func (r *Relay) returnPipe(c splicePipe) { r.pipes.Put(c.(*pipe.Pipe)) }
 
 // A direction asks for a pipe four times the size when growAt speaks for it: a fill
 // that found bytes right after a drain counts for followed, a large one for 1.
@@ -171,7 +171,7 @@ func (d *direction) flush(all bool) {
 	}
 	d.ended = ended
 	d.reason.Store(reason)
-	if o := d.odd.Load(); o != nil {
+	if o := d.rare.Load(); o != nil {
 		o.failure = failure
 	}
 }
@@ -191,8 +191,8 @@ func (d *direction) abandon(queued bool) {
 	if queued && !d.eofSeen && !d.spent() {
 		n += int64(d.link.queued())
 	}
-	d.lose(n)
-	if o := d.odd.Load(); o != nil {
+	d.countLost(n)
+	if o := d.rare.Load(); o != nil {
 		o.ahead = nil
 	}
 	if d.held == nil {

@@ -31,7 +31,7 @@ type Driver struct {
 	guard      loop.Timer
 
 	sessions int
-	bulk     census
+	bulk     bulkTracker
 }
 
 // NewDriver makes a driver of sessions on l. Bytes that slow destinations leave behind are
@@ -47,7 +47,7 @@ func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 		}
 		d.own, d.mem = own, own.Local(0)
 	}
-	d.env = environment{lender: d, tune: &r.cfg, counts: r.ledger.driver()}
+	d.env = environment{leaser: d, tune: &r.cfg, counts: r.ledger.driver()}
 	d.warm = d.slot(bufferSize)
 	return d, nil
 }
@@ -100,7 +100,7 @@ func (d *Driver) giveBack(b *buffer) {
 	}
 }
 
-// A driver is the lender of its directions.
+// A driver is the leaser of its directions.
 
 func (d *Driver) buffer() (*buffer, error) { return d.warm, nil }
 
@@ -110,9 +110,9 @@ func (d *Driver) returnBuffer(b *buffer) {
 	}
 }
 
-func (d *Driver) pipe(size int) (conduit, error) { return d.relay.pipe(size) }
+func (d *Driver) pipe(size int) (splicePipe, error) { return d.relay.pipe(size) }
 
-func (d *Driver) returnPipe(c conduit) { d.relay.returnPipe(c) }
+func (d *Driver) returnPipe(c splicePipe) { d.relay.returnPipe(c) }
 
 // turnBytes and turnMoves bound the bytes and moves of one direction before others have their
 // turn; in a turn that is late it is one read, and the writes of its bytes.
@@ -215,7 +215,7 @@ func (d *Driver) guardTick() time.Duration { return d.relay.cfg.TailDelay / 3 }
 // guardMark: a source whose mark is raised is read at every tick even without an event, so the
 // mark needs no lowering for a tail.
 func (d *Driver) guardMark(dir *direction) {
-	d.marked = append(d.marked, marked{dir, dir.oddity().mark})
+	d.marked = append(d.marked, marked{dir, dir.rareState().mark})
 	if !d.guard.Armed() {
 		d.loop.Arm(&d.guard, d, d.guardTick())
 	}
@@ -266,9 +266,9 @@ func (d *Driver) look(m marked) bool {
 	return false
 }
 
-// A census counts the sessions that carry bulk: those that moved bulkMove bytes in a
+// A bulkTracker counts the sessions that carry bulk: those that moved bulkMove bytes in a
 // step of the last full period.
-type census struct {
+type bulkTracker struct {
 	period uint32 // of sessions: the one they were last counted in
 	ends   int64  // loop clock
 	now    int    // counted in this period
@@ -285,7 +285,7 @@ const (
 )
 
 // note counts a session that has moved bulk.
-func (c *census) note(s *Driven, now int64) {
+func (c *bulkTracker) note(s *Driven, now int64) {
 	if now >= c.ends {
 		c.last, c.now = c.now, 0
 		if now >= c.ends+int64(censusPeriod) {
@@ -312,16 +312,16 @@ func (d *Driver) gather(s *Driven) {
 // since, and its memory be another one's.
 type marked struct {
 	dir  *direction
-	mark *mark
+	mark *lowWaterMark
 }
 
 func (m marked) inForce() bool {
-	o := m.dir.odd.Load()
+	o := m.dir.rare.Load()
 	return o != nil && o.mark == m.mark && !m.dir.ended
 }
 
-// aim sets up a direction.
-func (d *Driver) aim(dir *direction, l link) {
+// bind sets up a direction.
+func (d *Driver) bind(dir *direction, l link) {
 	*dir = direction{link: l, pipeSize: pipe.DefaultSize}
 	dir.chooseMode(d.relay, true)
 }

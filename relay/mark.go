@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A mark is a source's low-water mark (SO_RCVLOWAT, socket(7)): how many bytes have to be
+// A lowWaterMark is a source's low-water lowWaterMark (SO_RCVLOWAT, socket(7)): how many bytes have to be
 // queued before the source counts as readable. A direction whose source runs dry in the middle
 // of proven bulk raises it, so that it is woken for half a pipe at a time and not for every
 // few segments. Nothing else changes: queued bytes can be read at any time, an end of file or
@@ -15,12 +15,12 @@ import (
 // (net/ipv4/tcp.c, tcp_epollin_ready).
 //
 // Only the tail of a stream that goes on without an end of file could wait for ever. So while
-// a mark is raised a guard looks at the direction, and no byte waits for longer than a
+// a lowWaterMark is raised a guard looks at the direction, and no byte waits for longer than a
 // [Config.TailDelay]. The guard of sessions on goroutines looks every half of that, and lowers
-// the mark of one that has moved nothing since. That of a [Driver] looks every third of it and
+// the lowWaterMark of one that has moved nothing since. That of a [Driver] looks every third of it and
 // reads the queued bytes, leaves one alone that has moved since the last look, and lowers the
-// mark of one that was found empty a few times in a row.
-type mark struct {
+// lowWaterMark of one that was found empty a few times in a row.
+type lowWaterMark struct {
 	raised atomic.Bool // set by the direction, cleared by the guard
 
 	// Written by the direction before it sets raised, by the guard before it
@@ -47,9 +47,9 @@ func (d *direction) raiseMark() {
 	if d.env().tune.TailDelay < 0 || d.pipeSize < markPipe || d.mode != splicing || d.oneWay {
 		return
 	}
-	o := d.oddity()
+	o := d.rareState()
 	if o.mark == nil {
-		o.mark = &mark{proof: markProof}
+		o.mark = &lowWaterMark{proof: markProof}
 	}
 	m := o.mark
 	if m.raised.Load() || d.spliced.Load()-m.since < m.proof {
@@ -68,7 +68,7 @@ func (d *direction) raiseMark() {
 // lowerMark lets the source be readable for every byte again. The kernel wakes waiters if
 // there are any (tcp_set_rcvlowat).
 func (d *direction) lowerMark() {
-	m := d.oddity().mark
+	m := d.rareState().mark
 	m.since = d.spliced.Load()
 	if m.proof < math.MaxInt64/2 {
 		m.proof *= 2
@@ -111,8 +111,8 @@ func (g *guard) look() {
 	defer g.mu.Unlock()
 	kept := g.raised[:0]
 	for _, d := range g.raised {
-		if moved := d.spliced.Load(); moved != d.oddity().mark.seen {
-			d.oddity().mark.seen = moved
+		if moved := d.spliced.Load(); moved != d.rareState().mark.seen {
+			d.rareState().mark.seen = moved
 			kept = append(kept, d)
 			continue
 		}

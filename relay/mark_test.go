@@ -82,7 +82,7 @@ func TestGuard(t *testing.T) {
 	g := &guard{clock: clock, tick: handTick}
 	raised := func() (*direction, *scriptedSource) {
 		d, src, _, _ := scripted(splicing, nil, nil)
-		d.oddity().mark = &mark{proof: markProof}
+		d.rareState().mark = &lowWaterMark{proof: markProof}
 		d.pipeSize = markPipe
 		d.spliced.Store(markProof)
 		d.raiseMark()

@@ -18,7 +18,7 @@ func (d *direction) fillBuffer() wait {
 	case n > 0:
 		d.held.off, d.held.end = 0, n
 		d.stalled = false
-		d.took(n)
+		d.consumed(n)
 		d.adapt(n)
 		if d.pace == resting { // before bytes that were read go on
 			return waitTokens
@@ -45,7 +45,7 @@ func (d *direction) fillPipe() wait {
 	switch {
 	case n > 0:
 		d.stalled = false
-		d.took(n)
+		d.consumed(n)
 		if most == d.held.pipe.Size() {
 			d.grow(n)
 		}
@@ -86,7 +86,7 @@ func (d *direction) transfer() wait {
 	n, op, err := d.link.transfer(d.clip(transferBytes))
 	switch {
 	case n > 0:
-		d.took(n)
+		d.consumed(n)
 		d.spliced.Add(int64(n))
 		return waitTurn
 	case err == nil && d.moves > 0:
@@ -107,7 +107,7 @@ func (d *direction) transfer() wait {
 const transferBytes = 4 << 20
 
 func (d *direction) deliverAhead() wait {
-	o := d.oddity()
+	o := d.rareState()
 	n, err := d.link.send(o.ahead)
 	if n > 0 {
 		d.copied.Add(int64(n))

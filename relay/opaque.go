@@ -48,7 +48,7 @@ func final(err error) error {
 
 // The rest is never reached: a direction with an opaque end copies.
 
-func (s *opaqueSource) fill(conduit, int) (int, error) { return 0, syscall.EINVAL }
+func (s *opaqueSource) fill(splicePipe, int) (int, error) { return 0, syscall.EINVAL }
 
 func (s *opaqueSource) peek(err error) (int, error) { return 0, err }
 
@@ -81,7 +81,7 @@ func (s *opaqueSink) send(p []byte) (int, error) {
 	return n, final(err)
 }
 
-func (s *opaqueSink) drain(conduit, int) (int, error) { return 0, syscall.EINVAL }
+func (s *opaqueSink) drain(splicePipe, int) (int, error) { return 0, syscall.EINVAL }
 
 func (s *opaqueSink) closeWrite() error {
 	if s.leg.over {

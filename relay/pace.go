@@ -31,11 +31,11 @@ const (
 	resting // until its turn has come
 )
 
-// reserved are buckets of a way.
+// reserved are buckets of a pacer.
 type reserved [4]bool
 
-// A way is the state of a paced direction.
-type way struct {
+// A pacer is the state of a paced direction.
+type pacer struct {
 	of      *throttle
 	dir     *direction
 	buckets [4]*Bucket // the session's own and the shared ones, of both directions and of this; nil: none
@@ -57,10 +57,10 @@ type way struct {
 
 // A throttle is the state of a session with limits of bandwidth.
 type throttle struct {
-	own     [3]Bucket // of the connection: of both directions, ab and ba
-	lines   [3]supply // of own
-	ways    [2]way    // of ab and ba
-	odds    [2]oddity
+	own     [3]Bucket    // of the connection: of both directions, ab and ba
+	lines   [3]rateClock // of own
+	pacers  [2]pacer     // of ab and ba
+	rare    [2]rareState
 	stopped atomic.Bool // the session is cut: nothing waits any more
 }
 
@@ -70,14 +70,14 @@ func (t *throttle) start(ab, ba *direction, l *Limits, c clock) {
 	both := t.bucket(0, r.Both, r.Burst, c)
 	own, shared := [2]*Bucket{t.bucket(1, r.AToB, r.Burst, c), t.bucket(2, r.BToA, r.Burst, c)}, [2]*Bucket{l.BandwidthAToB, l.BandwidthBToA}
 	for i, d := range [2]*direction{ab, ba} {
-		w := &t.ways[i]
+		w := &t.pacers[i]
 		w.of, w.dir, w.clock, w.buckets = t, d, c, [4]*Bucket{both, own[i], l.Bandwidth, shared[i]}
-		o := d.odd.Load()
+		o := d.rare.Load()
 		if o == nil {
-			o = &t.odds[i]
-			d.odd.Store(o)
+			o = &t.rare[i]
+			d.rare.Store(o)
 		}
-		o.way, d.pace = w, paced
+		o.pacer, d.pace = w, paced
 		w.owe(int64(d.readAhead()))
 	}
 }
@@ -91,14 +91,14 @@ func (t *throttle) bucket(i int, rate, burst int64, c clock) *Bucket {
 	*s = newSupply(rate, burst)
 	s.at = c.now()
 	b.spent.Store(-s.burst)
-	b.supply.Store(s)
+	b.clock.Store(s)
 	return b
 }
 
-// way returns that of a direction, nil if it is not paced.
-func (d *direction) way() *way {
-	if o := d.odd.Load(); o != nil {
-		return o.way
+// pacer returns that of a direction, nil if it is not paced.
+func (d *direction) pacer() *pacer {
+	if o := d.rare.Load(); o != nil {
+		return o.pacer
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (d *direction) way() *way {
 // granted is asked before a paced direction reads, and reports whether it may.
 // Otherwise it rests.
 func (d *direction) granted() bool {
-	w := d.way()
+	w := d.pacer()
 	if w.grant > 0 || w.free {
 		return true
 	}
@@ -135,7 +135,7 @@ func (d *direction) granted() bool {
 
 // look returns how many bytes may be read at once, the most there are if there is no
 // limit now, and how many to reserve at a time.
-func (w *way) look(now int64) (left, piece int64) {
+func (w *pacer) look(now int64) (left, piece int64) {
 	left, piece = math.MaxInt64, mostPiece
 	for _, b := range &w.buckets {
 		if s := b.inForce(); s != nil {
@@ -147,7 +147,7 @@ func (w *way) look(now int64) (left, piece int64) {
 }
 
 // reserve takes n bytes of every bucket.
-func (w *way) reserve(n, now int64) {
+func (w *pacer) reserve(n, now int64) {
 	w.grant = n
 	for i, b := range &w.buckets {
 		if s := b.inForce(); s != nil {
@@ -157,7 +157,7 @@ func (w *way) reserve(n, now int64) {
 }
 
 // owe takes bytes that have been read already.
-func (w *way) owe(n int64) {
+func (w *pacer) owe(n int64) {
 	if n > 0 {
 		w.reserve(n, w.clock.now())
 		w.grant = 0
@@ -166,7 +166,7 @@ func (w *way) owe(n int64) {
 
 // pay notes that n bytes have been read.
 func (d *direction) pay(n int) {
-	w := d.way()
+	w := d.pacer()
 	if w.reserved != (reserved{}) && int64(n) <= w.grant {
 		if w.grant -= int64(n); w.grant == 0 {
 			w.reserved = reserved{}
@@ -183,7 +183,7 @@ func (d *direction) pay(n int) {
 }
 
 // refund gives back the rest of a reservation.
-func (w *way) refund() {
+func (w *pacer) refund() {
 	for i, b := range &w.buckets {
 		if w.reserved[i] && w.grant > 0 {
 			b.refund(w.grant)
@@ -195,12 +195,12 @@ func (w *way) refund() {
 // refund is that of a direction, paced or not.
 func (d *direction) refund() {
 	if d.pace != unpaced {
-		d.way().refund()
+		d.pacer().refund()
 	}
 }
 
 // clip bounds a read.
-func (w *way) clip(n int) int {
+func (w *pacer) clip(n int) int {
 	if w.free {
 		return n
 	}
@@ -208,10 +208,10 @@ func (w *way) clip(n int) int {
 }
 
 // reached reports whether the reserved bytes may be read.
-func (w *way) reached(now int64) bool { return w.remaining(now) <= 0 }
+func (w *pacer) reached(now int64) bool { return w.remaining(now) <= 0 }
 
 // remaining is how long to wait until it may, or until a new look.
-func (w *way) remaining(now int64) (left time.Duration) {
+func (w *pacer) remaining(now int64) (left time.Duration) {
 	for i, b := range &w.buckets {
 		if s := b.inForce(); s != nil && w.reserved[i] {
 			left = max(left, s.after(w.pos[i], now))
@@ -222,7 +222,7 @@ func (w *way) remaining(now int64) (left time.Duration) {
 
 // rest makes the direction wait for its turn.
 func (d *direction) rest() {
-	w := d.way()
+	w := d.pacer()
 	d.release()
 	d.pace = resting
 	w.asleep.Store(true)
@@ -237,7 +237,7 @@ func (d *direction) rest() {
 
 // rested reports whether a direction that rests may go on, and has it do so.
 func (d *direction) rested() bool {
-	w := d.way()
+	w := d.pacer()
 	if !w.of.stopped.Load() && !w.reached(w.clock.now()) {
 		return false
 	}
@@ -255,7 +255,7 @@ func (d *direction) rested() bool {
 // unbind lets a direction that is at its end move without waiting.
 func (d *direction) unbind() {
 	if d.pace != unpaced {
-		w := d.way()
+		w := d.pacer()
 		w.refund()
 		w.free, d.pace = true, paced
 		w.asleep.Store(false)
@@ -263,7 +263,7 @@ func (d *direction) unbind() {
 }
 
 // sparse reports whether the last read took no more only because no more was granted.
-func (d *direction) sparse() bool { return d.pace == paced && d.way().grant == 0 }
+func (d *direction) sparse() bool { return d.pace == paced && d.pacer().grant == 0 }
 
 // With goroutines:
 
@@ -273,8 +273,8 @@ func (s *Session) pace() {
 	defer s.cutting.Unlock()
 	t := new(throttle)
 	t.start(&s.ab, &s.ba, s.limits, s.r.clock)
-	for i := range t.ways {
-		w := &t.ways[i]
+	for i := range t.pacers {
+		w := &t.pacers[i]
 		w.wake = make(chan struct{}, 1)
 		_, w.afterward = s.ends[i].source.(*opaqueSource)
 	}
@@ -286,13 +286,13 @@ func (s *Session) pace() {
 // resting reports whether the direction waits for its rate. It may be called by any
 // goroutine.
 func (d *direction) resting() bool {
-	w := d.way()
+	w := d.pacer()
 	return w != nil && w.asleep.Load()
 }
 
 // await waits until a direction that rests may go on, or its session is cut.
 func (d *direction) await() {
-	w := d.way()
+	w := d.pacer()
 	for !d.rested() {
 		left := max(w.remaining(w.clock.now()), 1)
 		if w.sleep == nil {
@@ -306,7 +306,7 @@ func (d *direction) await() {
 }
 
 // rouse ends a wait of await, one that is to come included.
-func (w *way) rouse() {
+func (w *pacer) rouse() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -316,14 +316,14 @@ func (w *way) rouse() {
 // stop ends all waiting. It may be called by any goroutine.
 func (t *throttle) stop() {
 	t.stopped.Store(true)
-	t.ways[0].rouse()
-	t.ways[1].rouse()
+	t.pacers[0].rouse()
+	t.pacers[1].rouse()
 }
 
 // On a loop:
 
 // Expired implements [loop.Expirer].
-func (w *way) Expired(*loop.Timer) {
+func (w *pacer) Expired(*loop.Timer) {
 	s := sessionOf(w.dir)
 	if !w.dir.rested() {
 		s.drv.await(w.dir)
@@ -335,7 +335,7 @@ func (w *way) Expired(*loop.Timer) {
 
 // await has a direction that rests called when it may go on.
 func (d *Driver) await(dir *direction) {
-	w := dir.way()
+	w := dir.pacer()
 	d.loop.Arm(&w.timer, w, max(w.remaining(w.clock.now()), 1))
 }
 
@@ -352,7 +352,7 @@ func (d *Driver) pace(s *Driven, spare *throttle) {
 
 // throttle returns the session's throttle, nil if there is none.
 func (s *Driven) throttle() *throttle {
-	if w := s.ab.way(); w != nil {
+	if w := s.ab.pacer(); w != nil {
 		return w.of
 	}
 	return nil

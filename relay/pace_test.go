@@ -54,7 +54,7 @@ func pacedModel(t *rapid.T) {
 			})
 			begin := c.t
 			lead(t, d, src, dst, from)
-			for _, b := range d.way().buckets {
+			for _, b := range d.pacer().buckets {
 				if s := b.inForce(); s != nil && int64(src.given) > s.burst+s.by(c.t)-s.by(begin) {
 					t.Fatalf("read %d bytes in %v at a rate of %d", src.given, time.Duration(c.t-begin), s.rate)
 				}
@@ -78,7 +78,7 @@ func pacedModel(t *rapid.T) {
 
 // checkRepaid: what was reserved and not read has been given back.
 func checkRepaid(t *rapid.T, d *direction, read int64) {
-	w := d.way()
+	w := d.pacer()
 	if w.grant != 0 || w.reserved != (reserved{}) {
 		t.Fatalf("keeps %d bytes after its end", w.grant)
 	}
@@ -121,7 +121,7 @@ func TestPacedAsksFirst(t *testing.T) {
 	if w := d.step(); w != waitTokens || from.buffers != 0 {
 		t.Fatalf("step ends with %v, %d buffers; want to wait for the rate", w, from.buffers)
 	}
-	if w := d.way(); w.grant != 10 {
+	if w := d.pacer(); w.grant != 10 {
 		t.Errorf("%d bytes reserved, 10 are queued", w.grant)
 	}
 	if n := b.Waits(); n != 1 {
@@ -130,7 +130,7 @@ func TestPacedAsksFirst(t *testing.T) {
 	if d.rested() {
 		t.Error("rested at once")
 	}
-	c.t += int64(d.way().remaining(c.t))
+	c.t += int64(d.pacer().remaining(c.t))
 	if !d.rested() {
 		t.Error("its turn has come, and it has not rested")
 	}

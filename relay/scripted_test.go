@@ -135,7 +135,7 @@ func (s *scriptedSource) recv(p []byte) (int, error) {
 	}
 }
 
-func (s *scriptedSource) fill(c conduit, max int) (int, error) {
+func (s *scriptedSource) fill(c splicePipe, max int) (int, error) {
 	s.calls++
 	p := c.(*scriptedPipe)
 	if p.Len() > 0 {
@@ -249,7 +249,7 @@ func (s *scriptedSink) take(p []byte, splice bool) (int, error) {
 
 func (s *scriptedSink) send(p []byte) (int, error) { return s.take(p, false) }
 
-func (s *scriptedSink) drain(c conduit, max int) (int, error) {
+func (s *scriptedSink) drain(c splicePipe, max int) (int, error) {
 	p := c.(*scriptedPipe)
 	n, err := s.take(p.bytes[:min(max, len(p.bytes))], true)
 	p.bytes = p.bytes[n:]
@@ -304,7 +304,7 @@ func (l *scriptedLender) returnBuffer(b *buffer) {
 	l.spare = b
 }
 
-func (l *scriptedLender) pipe(size int) (conduit, error) {
+func (l *scriptedLender) pipe(size int) (splicePipe, error) {
 	l.sizes = append(l.sizes, size)
 	if l.dry != nil {
 		return nil, l.dry
@@ -313,7 +313,7 @@ func (l *scriptedLender) pipe(size int) (conduit, error) {
 	return &scriptedPipe{size: size}, nil
 }
 
-func (l *scriptedLender) returnPipe(c conduit) {
+func (l *scriptedLender) returnPipe(c splicePipe) {
 	l.pipes--
 	if c.Len() > 0 {
 		l.dirty++
@@ -327,7 +327,7 @@ func scripted(mode mode, source, sink []event) (*direction, *scriptedSource, *sc
 	from := &scriptedLender{}
 	cfg := Config{PromoteBytes: 8, PromoteReads: 2, DemoteBytes: 4, DemoteReads: 2}.withDefaults()
 	d := &direction{
-		link: &pair{src, dst, &environment{lender: from, tune: &cfg, counts: new(counts)}}, held: new(lease),
+		link: &pair{src, dst, &environment{leaser: from, tune: &cfg, counts: new(counts)}}, held: new(lease),
 		mode: mode, pipeSize: pipe.DefaultSize,
 	}
 	return d, src, dst, from

@@ -66,9 +66,9 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 	s.a, fromA = newLeg(a)
 	s.b, fromB = newLeg(b)
 	if !s.a.absent() && !s.b.absent() {
-		s.env = environment{lender: r, tune: &r.cfg, counts: &r.ledger.goroutines}
-		s.aim(&s.ab, &s.ends[0], &s.a, &s.b, fromA)
-		s.aim(&s.ba, &s.ends[1], &s.b, &s.a, fromB)
+		s.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines}
+		s.bind(&s.ab, &s.ends[0], &s.a, &s.b, fromA)
+		s.bind(&s.ba, &s.ends[1], &s.b, &s.a, fromB)
 	}
 	return s
 }
@@ -84,9 +84,9 @@ func (s *Session) Limit(l *Limits) {
 // Limits returns those of the session.
 func (s *Session) Limits() *Limits { return s.limits }
 
-// aim sets up d to move from one leg to the other, beginning with the bytes that the first
+// bind sets up d to move from one leg to the other, beginning with the bytes that the first
 // one's wrappers have read ahead.
-func (s *Session) aim(d *direction, ends *pair, from, to *leg, ahead []byte) {
+func (s *Session) bind(d *direction, ends *pair, from, to *leg, ahead []byte) {
 	d.setAhead(ahead)
 	s.r.connect(d, ends, &s.env, end{from.src, from.srcDesc, from.state}, end{to.dst, to.dstDesc, to.state})
 }
@@ -224,7 +224,7 @@ func (s *Session) conclude(d *direction) {
 		s.directionEnded(d)
 	case !s.cutBy(Reason(d.reason.Load()), s.opError(d), s.sideOf(d)) && interrupted(d.failure().err):
 		// Not a failure, but how the cut stopped the direction.
-		d.oddity().failure = nil
+		d.rareState().failure = nil
 		d.finished(s.Result().Reason)
 	}
 }
@@ -283,7 +283,7 @@ func (s *Session) cutBy(reason Reason, cause error, by Side) bool {
 	if first && !s.a.absent() && !s.b.absent() {
 		s.interrupt(&s.a)
 		s.interrupt(&s.b)
-		if w := s.ab.way(); w != nil {
+		if w := s.ab.pacer(); w != nil {
 			w.of.stop()
 		}
 	}
@@ -317,10 +317,10 @@ func (s *Session) settle() {
 	resetB := finish(&s.ab, &s.ba, reason)
 	resetA := finish(&s.ba, &s.ab, reason)
 	if resetA {
-		s.ba.lose(s.a.abort())
+		s.ba.countLost(s.a.abort())
 	}
 	if resetB {
-		s.ab.lose(s.b.abort())
+		s.ab.countLost(s.b.abort())
 	}
 }
 

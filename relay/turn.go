@@ -26,7 +26,7 @@ type Turn struct {
 	Waited   time.Duration
 }
 
-// askedTick is the unit of port.asked as a shift of the loop's clock: 134 ms. Its 16 bits wrap
+// askedTick is the unit of loopSocket.asked as a shift of the loop's clock: 134 ms. Its 16 bits wrap
 // after two hours and a half; then Asked is too short of a first side that goes on sending.
 const askedTick = 27
 

@@ -74,17 +74,17 @@ func callOf(err error) string {
 	return call
 }
 
-// truth is whether something is so, which may not be known.
-type truth struct{ yes, known bool }
+// tristate is whether something is so, which may not be known.
+type tristate struct{ yes, known bool }
 
 // works is the finding of a probe by its error.
-func works(err error) truth { return truth{err == nil, err == nil || isAnswer(err)} }
+func works(err error) tristate { return tristate{err == nil, err == nil || isAnswer(err)} }
 
 // IsZero leaves unknown findings out of the JSON (omitzero).
-func (t truth) IsZero() bool { return !t.known }
+func (t tristate) IsZero() bool { return !t.known }
 
 // MarshalJSON writes true or false, and null if it is unknown.
-func (t truth) MarshalJSON() ([]byte, error) {
+func (t tristate) MarshalJSON() ([]byte, error) {
 	switch {
 	case !t.known:
 		return []byte("null"), nil

@@ -19,7 +19,7 @@ type arenaMemory struct {
 	place
 }
 
-func lookArena(p *patient) facts {
+func lookArena(p *process) facts {
 	f := arenaMemory{place: p.place}
 	f.setting, f.allowed = p.transparent()
 	a, err := arena.New(&arena.Config{Locals: 1})

@@ -22,7 +22,7 @@ type backlog struct {
 	place
 }
 
-func lookBacklog(p *patient) facts {
+func lookBacklog(p *process) facts {
 	f := backlog{Somaxconn: p.parameter("net.core.somaxconn"), place: p.place}
 	l, err := listen(either(), nil)
 	if err != nil {
@@ -87,7 +87,7 @@ type synBacklog struct {
 	place
 }
 
-func lookSynBacklog(p *patient) facts {
+func lookSynBacklog(p *process) facts {
 	return synBacklog{
 		Max: p.parameter("net.ipv4.tcp_max_syn_backlog"), Cookies: p.parameter("net.ipv4.tcp_syncookies"),
 		place: p.place,

@@ -11,7 +11,7 @@ type buffers struct {
 	place
 }
 
-func lookBuffers(p *patient) facts {
+func lookBuffers(p *process) facts {
 	f := buffers{
 		place:   p.place,
 		receive: p.numbers("proc/sys/net/ipv4/tcp_rmem"),

@@ -20,7 +20,7 @@ type clock struct {
 	place
 }
 
-func lookClock(p *patient) facts {
+func lookClock(p *process) facts {
 	const dir = "sys/devices/system/clocksource/clocksource0/"
 	f := clock{Read: readTime().Nanoseconds(), place: p.place}
 	f.Source, _ = p.text(dir + "current_clocksource")
@@ -87,7 +87,7 @@ type membarrier struct {
 	place
 }
 
-func lookMembarrier(p *patient) facts {
+func lookMembarrier(p *process) facts {
 	err := sys.RegisterMembarrier()
 	if err == nil {
 		err = sys.Membarrier()

@@ -20,7 +20,7 @@ type descriptors struct {
 	place
 }
 
-func lookDescriptors(p *patient) facts {
+func lookDescriptors(p *process) facts {
 	f := descriptors{NrOpen: p.parameter("fs.nr_open"), place: p.place, Free: p.free}
 	soft, hard, err := sys.RlimitNoFileRange()
 	if err != nil {

@@ -30,7 +30,7 @@ func examine(o Options, h host) *Report {
 	free := freeDescriptors() // before the runtime makes its poller, to read a file
 	few := free.known && free.value < fewDescriptors
 	if few {
-		h = host{nowhere{}}
+		h = host{emptyFS{}}
 	}
 	p := newPatient(o, h)
 	p.free = free
@@ -55,7 +55,7 @@ func examine(o Options, h host) *Report {
 // that it returns judge themselves without any.
 type topic struct {
 	name string
-	look func(p *patient) facts
+	look func(p *process) facts
 }
 
 // facts are the figures of one topic.
@@ -99,7 +99,7 @@ var topics = []topic{
 	{"seccomp", lookSeccomp},
 }
 
-func (p *patient) check(t topic) Check {
+func (p *process) check(t topic) Check {
 	figures := t.look(p)
 	if figures == nil { // not asked for
 		return Check{}
@@ -111,8 +111,8 @@ func (p *patient) check(t topic) Check {
 	return Check{Name: t.name, State: f.state, Found: f.found, Cost: f.cost, Mend: f.mend, Figures: figures, needs: f.needs, unable: f.unable}
 }
 
-// A patient is the process that is examined, and findings of earlier probes for later ones.
-type patient struct {
+// A process is the process that is examined, and findings of earlier probes for later ones.
+type process struct {
 	host
 	Options
 	place
@@ -124,11 +124,11 @@ type patient struct {
 	unused      []string // the same, of calls that this release does not make
 }
 
-func newPatient(o Options, h host) *patient {
+func newPatient(o Options, h host) *process {
 	if o.Sessions == nil {
 		o.Sessions = func(n int) int { return n / 2 }
 	}
-	return &patient{host: h, Options: o, place: h.place()}
+	return &process{host: h, Options: o, place: h.place()}
 }
 
 // place finds out where this process runs.
@@ -145,14 +145,14 @@ func (h host) place() place {
 }
 
 // sandbox notes the call that failed as it does in a sandbox.
-func (p *patient) sandbox(err error) {
+func (p *process) sandbox(err error) {
 	p.refused = p.noted(p.refused, err)
 }
 
 // sandboxUnused is sandbox for calls that this release does not use.
-func (p *patient) sandboxUnused(err error) { p.unused = p.noted(p.unused, err) }
+func (p *process) sandboxUnused(err error) { p.unused = p.noted(p.unused, err) }
 
-func (p *patient) noted(calls []string, err error) []string {
+func (p *process) noted(calls []string, err error) []string {
 	if call := callOf(err); p.filtered() && forbidden(err) && call != "" && !slices.Contains(calls, call) {
 		return append(calls, call)
 	}

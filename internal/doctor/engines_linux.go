@@ -17,7 +17,7 @@ type ioUring struct {
 	place
 }
 
-func lookIoUring(p *patient) facts {
+func lookIoUring(p *process) facts {
 	f := ioUring{Disabled: p.parameter("kernel.io_uring_disabled"), err: feature.IoUring(), place: p.place}
 	f.Works = f.err == nil
 	if f.Disabled.value == 0 {
@@ -54,7 +54,7 @@ type bpf struct {
 	place
 }
 
-func lookBPF(p *patient) facts {
+func lookBPF(p *process) facts {
 	f := bpf{
 		Unprivileged: p.parameter("kernel.unprivileged_bpf_disabled"), place: p.place,
 		CapBPF: !p.nested && (p.effective.set.Has(sys.CAP_BPF) || p.effective.set.Has(sys.CAP_SYS_ADMIN)),

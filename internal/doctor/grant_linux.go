@@ -52,7 +52,7 @@ func (c capabilities) without(names []string) (lacking []string) {
 // grantAll adds to the mends of the checks that need capabilities how to have them. It is said
 // once, in the last of these checks, and for all of them: setcap(8) and docker run take away
 // the others.
-func (p *patient) grantAll(checks []Check) {
+func (p *process) grantAll(checks []Check) {
 	needed := func(c Check) bool { return len(c.needs) > 0 }
 	last := -1
 	for i := range checks {
@@ -72,7 +72,7 @@ func (p *patient) grantAll(checks []Check) {
 
 // union is the capabilities that the checks need, and those that an ordinary user's process
 // has already.
-func (p *patient) union(checks []Check) (names []string) {
+func (p *process) union(checks []Check) (names []string) {
 	for _, c := range purposes {
 		needed := func(check Check) bool { return slices.Contains(check.needs, c.name) }
 		if p.user != 0 && p.effective.set.Has(c.bit) || slices.ContainsFunc(checks, needed) {

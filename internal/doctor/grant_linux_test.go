@@ -67,7 +67,7 @@ func TestGrant(t *testing.T) {
 // TestGrantsAreOne: one command, since each replaces what was given before, gives all
 // that is needed, and what an ordinary user has.
 func TestGrantsAreOne(t *testing.T) {
-	p := &patient{place: place{
+	p := &process{place: place{
 		user: 1000, effective: setOf(sys.CAP_NET_BIND_SERVICE),
 		bound: setOf(sys.CAP_NET_BIND_SERVICE, sys.CAP_SYS_RESOURCE, sys.CAP_BPF, sys.CAP_NET_ADMIN),
 	}}

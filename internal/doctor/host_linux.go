@@ -124,10 +124,10 @@ func (h host) namespaced() bool {
 	return err == nil && namespace != "user:[4026531837]"
 }
 
-// nowhere is a file system without files, for a process that cannot open any.
-type nowhere struct{}
+// emptyFS is a file system without files, for a process that cannot open any.
+type emptyFS struct{}
 
 // Open fails.
-func (nowhere) Open(name string) (fs.File, error) {
+func (emptyFS) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }

@@ -23,7 +23,7 @@ type hugePages struct {
 	place
 }
 
-func lookHugePages(p *patient) facts {
+func lookHugePages(p *process) facts {
 	const dir = "sys/kernel/mm/hugepages/hugepages-2048kB/"
 	f := hugePages{
 		Reserved: p.number(dir + "nr_hugepages"), Free: p.number(dir + "free_hugepages"), place: p.place,

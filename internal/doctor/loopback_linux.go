@@ -23,7 +23,7 @@ type loopback struct {
 	place
 }
 
-func lookLoopback(p *patient) facts {
+func lookLoopback(p *process) facts {
 	f := loopback{ipv4: exchange("tcp4"), ipv6: exchange("tcp6"), place: p.place}
 	f.IPv4, f.IPv6 = f.ipv4 == nil, f.ipv6 == nil
 	for _, err := range []error{f.ipv4, f.ipv6} {

@@ -18,7 +18,7 @@ type cpus struct {
 	place
 }
 
-func lookCPUs(p *patient) facts {
+func lookCPUs(p *process) facts {
 	f := cpus{Allowed: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0), place: p.place}
 	f.Quota, f.Period = p.cpuLimit()
 	return f
@@ -75,7 +75,7 @@ type memory struct {
 	place
 }
 
-func lookMemory(p *patient) facts {
+func lookMemory(p *process) facts {
 	f := memory{Limit: p.memoryLimit(), Pipes: p.lent * int64(os.Getpagesize()), place: p.place}
 	if text, ok := p.field("proc/meminfo", "MemTotal"); ok {
 		if n := parse(strings.TrimSuffix(text, " kB")); n.known {
@@ -128,7 +128,7 @@ type numa struct {
 	place
 }
 
-func lookNUMA(p *patient) facts {
+func lookNUMA(p *process) facts {
 	f := numa{place: p.place}
 	if online, ok := p.text("sys/devices/system/node/online"); ok {
 		f.Nodes = known(within(online, 0, 1<<20))

@@ -13,7 +13,7 @@ import (
 
 // option is a socket option that was tried.
 type option struct {
-	Works truth `json:"works,omitzero"`
+	Works tristate `json:"works,omitzero"`
 
 	err  error
 	seen string // if it works
@@ -21,7 +21,7 @@ type option struct {
 	place
 }
 
-func (p *patient) option(seen, cost string, err error) option {
+func (p *process) option(seen, cost string, err error) option {
 	p.sandbox(err)
 	return option{Works: works(err), err: err, seen: seen, cost: cost, place: p.place}
 }
@@ -45,7 +45,7 @@ func set(c syscall.Conn, name string, level, option, value int) error {
 	})
 }
 
-func lookLowat(p *patient) facts {
+func lookLowat(p *process) facts {
 	return p.option("SO_RCVLOWAT: a reader is woken for a part of many bytes",
 		"bulk flows wake the proxy for every few segments: over one connection 0.80 of io.Copy's CPU per GB instead of 0.64", tryLowat())
 }
@@ -114,7 +114,7 @@ func until(f func() (bool, error)) error {
 	}
 }
 
-func lookUserTimeout(p *patient) facts {
+func lookUserTimeout(p *process) facts {
 	return p.option("TCP_USER_TIMEOUT can be set", "a peer that vanished is noticed after all of the kernel's retransmissions (net.ipv4.tcp_retries2) instead of --user-timeout", tryUserTimeout())
 }
 
@@ -133,7 +133,7 @@ func tryUserTimeout() error {
 	return err
 }
 
-func lookReuseport(p *patient) facts {
+func lookReuseport(p *process) facts {
 	return p.option("SO_REUSEPORT: two listeners share a port", "a second process cannot take a port over while the first still listens", tryReuseport())
 }
 
@@ -158,10 +158,10 @@ func tryReuseport() error {
 // zerocopy is the finding on MSG_ZEROCOPY.
 type zerocopy struct {
 	option
-	Copied truth `json:"copied_on_loopback,omitzero"`
+	Copied tristate `json:"copied_on_loopback,omitzero"`
 }
 
-func lookZerocopy(p *patient) facts {
+func lookZerocopy(p *process) facts {
 	copied, err := tryZerocopy()
 	seen := "MSG_ZEROCOPY sends and reports back (over loopback it copies)"
 	if !copied {
@@ -169,7 +169,7 @@ func lookZerocopy(p *patient) facts {
 	}
 	p.sandboxUnused(err)
 	o := option{Works: works(err), err: err, seen: seen, cost: "nothing: this release does not use it", place: p.place}
-	return zerocopy{option: o, Copied: truth{copied, err == nil}}
+	return zerocopy{option: o, Copied: tristate{copied, err == nil}}
 }
 
 func (f zerocopy) judge() finding {

@@ -28,7 +28,7 @@ type pipeSize struct {
 	place
 }
 
-func lookPipeSize(p *patient) facts {
+func lookPipeSize(p *process) facts {
 	f := pipeSize{Max: p.parameter("fs.pipe-max-size"), place: p.place}
 	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
 	if err != nil {
@@ -120,7 +120,7 @@ type pipeQuota struct {
 	place
 }
 
-func lookPipeQuota(p *patient) facts {
+func lookPipeQuota(p *process) facts {
 	f := pipeQuota{
 		Soft: p.parameter("fs.pipe-user-pages-soft"), Hard: p.parameter("fs.pipe-user-pages-hard"),
 		PageSize: int64(os.Getpagesize()), Resized: feature.PipeResize() == nil, place: p.place,

@@ -20,20 +20,20 @@ const commonPorts = 28_232
 
 // ports is the local ports for connections to targets.
 type ports struct {
-	Lowest    number `json:"lowest,omitzero"`
-	Highest   number `json:"highest,omitzero"`
-	Reserved  int64  `json:"reserved"` // within the range
-	Usable    number `json:"usable,omitzero"`
-	PerSecond number `json:"new_per_second_and_target,omitzero"` // if all leave a TIME_WAIT here
-	Reuse     number `json:"tcp_tw_reuse,omitzero"`              // 0: never, 1: yes, 2: on loopback only
-	Stamps    number `json:"tcp_timestamps,omitzero"`            // without them there is no reuse
-	LatePort  truth  `json:"bind_address_no_port,omitzero"`      // IP_BIND_ADDRESS_NO_PORT works
-	Sessions  int    `json:"sessions"`                           // that the descriptors allow
+	Lowest    number   `json:"lowest,omitzero"`
+	Highest   number   `json:"highest,omitzero"`
+	Reserved  int64    `json:"reserved"` // within the range
+	Usable    number   `json:"usable,omitzero"`
+	PerSecond number   `json:"new_per_second_and_target,omitzero"` // if all leave a TIME_WAIT here
+	Reuse     number   `json:"tcp_tw_reuse,omitzero"`              // 0: never, 1: yes, 2: on loopback only
+	Stamps    number   `json:"tcp_timestamps,omitzero"`            // without them there is no reuse
+	LatePort  tristate `json:"bind_address_no_port,omitzero"`      // IP_BIND_ADDRESS_NO_PORT works
+	Sessions  int      `json:"sessions"`                           // that the descriptors allow
 
 	place
 }
 
-func lookPorts(p *patient) facts {
+func lookPorts(p *process) facts {
 	late := latePort()
 	p.sandbox(late)
 	f := ports{

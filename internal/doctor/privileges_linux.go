@@ -23,7 +23,7 @@ type privileges struct {
 	place
 }
 
-func lookCapabilities(p *patient) facts {
+func lookCapabilities(p *process) facts {
 	f := privileges{
 		Unbound: p.parameter("net.ipv4.ip_unprivileged_port_start"), User: p.user, Nested: p.nested,
 		place: p.place, Has: []string{}, Lacks: []string{},
@@ -106,7 +106,7 @@ type seccomp struct {
 	place
 }
 
-func lookSeccomp(p *patient) facts {
+func lookSeccomp(p *process) facts {
 	return seccomp{
 		Mode: p.status("Seccomp"), Filters: p.status("Seccomp_filters"), NoNewPrivs: p.status("NoNewPrivs"),
 		Refused: append([]string{}, p.refused...), Unused: append([]string{}, p.unused...), place: p.place,

@@ -24,7 +24,7 @@ type splice struct {
 	place
 }
 
-func lookSplice(p *patient) facts {
+func lookSplice(p *process) facts {
 	f := splice{place: p.place}
 	if f.err = feature.Splice(); f.err == nil {
 		f.Moved, f.err = spliceOver(either())

@@ -40,7 +40,7 @@ func full(b []byte) (Info, error) {
 	return conn.info, nil
 }
 
-var errParsed = errors.New("told")
+var errParsed = errors.New("parsed")
 
 // parseOnly ends the handshake when the hello has been parsed, before an answer is sent, and
 // before anything that costs more than parsing.

@@ -84,11 +84,11 @@ func read(reply *dns.Msg, q question) finding {
 			name = alias
 		}
 	}
-	negative, told := negativeTTL(reply.Ns)
+	negative, known := negativeTTL(reply.Ns)
 	switch {
 	case reply.Rcode == dns.RcodeNameError:
 		f.denied = "NXDOMAIN"
-	case !ended || (name != q.name && !told):
+	case !ended || (name != q.name && !known):
 		f.next = name
 		return f
 	default:
@@ -152,7 +152,7 @@ const unsaid = 5 * time.Second
 
 // negativeTTL returns how long a denial holds (RFC 2308, section 5), and whether the reply
 // gives that time.
-func negativeTTL(authority []dns.RR) (ttl time.Duration, told bool) {
+func negativeTTL(authority []dns.RR) (ttl time.Duration, known bool) {
 	for _, rr := range authority {
 		if soa, ok := rr.(*dns.SOA); ok {
 			return time.Duration(min(soa.Hdr.Ttl, soa.Minttl)) * time.Second, true

@@ -129,8 +129,8 @@ func (s *Server) settle(n *change) {
 	var gone []*member
 	for _, u := range n.upstreams {
 		s.settleUpstream(u)
-		if u.stock != nil {
-			gone = append(gone, u.stock.gone...)
+		if u.update != nil {
+			gone = append(gone, u.update.gone...)
 		}
 	}
 	for name, u := range s.upstreams {
@@ -160,7 +160,7 @@ func (s *Server) swapListeners(n *change) {
 	}
 	for _, cfg := range n.cfg.Listeners {
 		for _, key := range n.listeners[cfg.Name].keys {
-			s.serveBound(key, n.binds[key])
+			s.serveSocket(key, n.binds[key])
 		}
 	}
 	for _, change := range n.commits {
@@ -168,14 +168,14 @@ func (s *Server) swapListeners(n *change) {
 	}
 	s.clearReusePort(n) // while all of them are open
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
-		if heirs := n.successorsOf(gone[key]); len(heirs) > 0 {
-			s.replaceBound(key, gone[key], heirs)
+		if successors := n.successorsOf(gone[key]); len(successors) > 0 {
+			s.replaceSocket(key, gone[key], successors)
 		} else {
-			s.closeBound(key, gone[key])
+			s.closeSocket(key, gone[key])
 		}
 	}
-	for _, heir := range n.successors {
-		heir.overlapping = nil
+	for _, successor := range n.successors {
+		successor.overlapping = nil
 	}
 	for name, l := range s.listeners {
 		if n.listeners[name] == nil {
@@ -188,8 +188,8 @@ func (s *Server) swapListeners(n *change) {
 	maps.DeleteFunc(s.unnamed, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
 }
 
-// serveBound has a socket, which may be new, serve by the configuration that it has.
-func (s *Server) serveBound(key string, b *listenSocket) {
+// serveSocket has a socket, which may be new, serve by the configuration that it has.
+func (s *Server) serveSocket(key string, b *listenSocket) {
 	if s.binds[key] == b {
 		if b.adapts {
 			s.adapt(b)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
@@ -25,7 +26,7 @@ func (s *Server) DrainListener(name string) error {
 	l.drained = true
 	for _, key := range l.keys {
 		if b := s.binds[key]; b != nil {
-			s.closeBound(key, b)
+			s.closeSocket(key, b)
 		}
 	}
 	s.refreshView()
@@ -143,4 +144,19 @@ func names[T any](m map[string]T) string {
 		return strings.Join(all[:10], ", ") + ", ..."
 	}
 	return strings.Join(all, ", ")
+}
+
+// logOperator logs a change by an operator, which is in no file.
+func (s *Server) logOperator(what string, from, to any, of ...any) {
+	attrs := append([]any{"by", "admin", "what", what}, of...)
+	s.log.Info("changed by hand", append(attrs, "from", from, "to", to)...)
+}
+
+// percentages are those of a split, in one word.
+func percentages(split []config.Share, percent []float64) string {
+	parts := make([]string, len(split))
+	for i, share := range split {
+		parts[i] = fmt.Sprintf("%s:%v", share.Upstream, percent[i])
+	}
+	return strings.Join(parts, ",")
 }

@@ -15,7 +15,7 @@ import (
 
 // drainSessions applies a configuration's treatment to the sessions of an endpoint: keep,
 // drain or reset. It returns a cutting that [Server.callOff] calls off, nil if there is none.
-func (s *Server) drainSessions(e *router.Endpoint, how string, within time.Duration, cause error) *cutting {
+func (s *Server) drainSessions(e *router.Endpoint, how string, within time.Duration, cause error) *cutJob {
 	switch {
 	case how == "keep":
 	case how == "reset" || within <= 0:

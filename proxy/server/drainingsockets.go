@@ -21,7 +21,7 @@ type drainingSockets struct {
 	bind       string // where the last of them has listened
 	of         []*worker.Listening
 	left       int // of those, that have sessions, or may get some
-	cut        *cutting
+	cut        *cutJob
 	over       atomic.Bool // all of them are cut
 	n          int         // that were; under cut's turn
 }

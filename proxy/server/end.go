@@ -120,9 +120,9 @@ const (
 
 // logWaiting logs the sessions that a drain waits for.
 func (s *Server) logWaiting() {
-	census := s.group.ClientCounts(s.cut)
-	places := slices.SortedFunc(maps.Keys(census), func(a, b worker.CountKey) int {
-		return cmp.Or(cmp.Compare(census[b].Clients, census[a].Clients), cmp.Compare(a.Listener, b.Listener), cmp.Compare(a.Upstream, b.Upstream))
+	counts := s.group.ClientCounts(s.cut)
+	places := slices.SortedFunc(maps.Keys(counts), func(a, b worker.CountKey) int {
+		return cmp.Or(cmp.Compare(counts[b].Clients, counts[a].Clients), cmp.Compare(a.Listener, b.Listener), cmp.Compare(a.Upstream, b.Upstream))
 	})
 	s.mu.Lock()
 	var until []any // nothing, for a drain that may take any time
@@ -132,13 +132,13 @@ func (s *Server) logWaiting() {
 	s.mu.Unlock()
 	for _, at := range places[:min(len(places), drainPlaces)] {
 		s.log.Info("drain waits for sessions", append([]any{
-			"listener", at.Listener, "upstream", at.Upstream, "sessions", census[at].Clients, "oldest", census[at].Oldest.Round(time.Millisecond).String(),
+			"listener", at.Listener, "upstream", at.Upstream, "sessions", counts[at].Clients, "oldest", counts[at].Oldest.Round(time.Millisecond).String(),
 		}, until...)...)
 	}
 	if more := places[min(len(places), drainPlaces):]; len(more) > 0 {
 		n := 0
 		for _, at := range more {
-			n += census[at].Clients
+			n += counts[at].Clients
 		}
 		s.log.Info("drain waits for further sessions", append([]any{"listeners_and_upstreams", len(more), "sessions", n}, until...)...)
 	}

@@ -27,7 +27,7 @@ type endpointUpdate struct {
 	newMonitors []*health.Monitor // judges that are new
 	oldMonitors []*health.Monitor // monitors that are not needed any more
 	oldBreakers []*health.Breaker // breakers that are not needed any more
-	before      *lb.Set           // once it is in use: that of the stock before; nil: none
+	before      *lb.Set           // once it is in use: that of the update before; nil: none
 }
 
 // newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
@@ -73,7 +73,7 @@ func few(errs []error) []error {
 	return errs
 }
 
-// without returns those of an upstream's members that the stock has not.
+// without returns those of an upstream's members that the update lacks.
 func (st *endpointUpdate) without(order []*member) (gone []*member) {
 	switch st.kept {
 	case 0:
@@ -167,7 +167,7 @@ func subjectOf(cfg *config.Upstream, m *member) string {
 	return "endpoint " + cfg.Name + "/" + m.spec.Identity()
 }
 
-// abandon is the end of a stock that is not used in place of the members that there are.
+// abandon is the end of an update that does not replace the present members.
 func (st *endpointUpdate) abandon(old *upstream) {
 	for id, m := range st.members {
 		if was := old.members[id]; was == nil || was.endpoint != m.endpoint {
@@ -176,7 +176,7 @@ func (st *endpointUpdate) abandon(old *upstream) {
 	}
 }
 
-// use has an upstream's clients sent to the members of a stock. Its guards have their
+// use has an upstream's clients sent to the members of an update. Its guards have their
 // configuration already.
 func (u *upstream) use(st *endpointUpdate) {
 	if len(st.newMonitors) > 0 {

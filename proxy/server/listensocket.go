@@ -303,9 +303,9 @@ func (s *Server) logOpaque(b *listenSocket) {
 
 var errListenerGone = errors.New("its listener is gone")
 
-// closeBound stops accepting at an address, after the clients in its queue. The sessions that
+// closeSocket stops accepting at an address, after the clients in its queue. The sessions that
 // came in there may go on for a while, see endSessions.
-func (s *Server) closeBound(key string, b *listenSocket) {
+func (s *Server) closeSocket(key string, b *listenSocket) {
 	delete(s.binds, key)
 	b.former.Store(true)
 	s.logUnclosed(b, b.listener.Unlink())

@@ -28,8 +28,8 @@ type member struct {
 	breaker  *health.Breaker    // nil: it has none
 	ending   *ending            // nil: it was not asked for yet
 	draining bool               // by an operator
-	cut      *cutting           // of that; nil: there is none
-	leave    *cutting           // of one that is gone; nil: its sessions stay
+	cut      *cutJob            // of that; nil: there is none
+	leave    *cutJob            // of one that is gone; nil: its sessions stay
 	set      *int               // its weight, by an operator; nil: that of the spec
 }
 

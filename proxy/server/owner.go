@@ -19,7 +19,7 @@ func (s *Server) listenerStateOf(c *worker.Client) *router.ListenerState {
 }
 
 // listenerStateAt is listenerStateOf by the socket at which a client came in, and by the connection's own address if
-// the client, which may be nil, has not left: the door of the listener that has the address, or else of
+// the client, which may be nil, has not left: the state of the listener that has the address, or else of
 // the one that has the name of the listener that had it last, or else of that itself, which is gone.
 func (s *Server) listenerStateAt(b *listenSocket, c *worker.Client) *router.ListenerState {
 	last := b.state.Load()
@@ -34,20 +34,20 @@ func (s *Server) listenerStateAt(b *listenSocket, c *worker.Client) *router.List
 	if d := v.listenerStateAt(b, local); d != nil {
 		return d
 	}
-	if last != nil && v.doors[last.Name] != nil {
-		return v.doors[last.Name]
+	if last != nil && v.states[last.Name] != nil {
+		return v.states[last.Name]
 	}
 	return last
 }
 
-// listenerStateAt returns the door of the listener that has the address of a socket that was given up. Where
+// listenerStateAt returns the state of the listener that has the address of a socket that was given up. Where
 // several have a part of it each, it is the one to which a connection to the local address would
 // come; nil: none, or that is not known.
 func (v *view) listenerStateAt(former *listenSocket, local netip.AddrPort) *router.ListenerState {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	var some, of, all *router.ListenerState
 	several := false
-	for _, b := range v.bounds {
+	for _, b := range v.sockets {
 		if b == former || !b.hasPartOf(former) {
 			continue
 		}

@@ -63,7 +63,7 @@ type Server struct {
 
 	watcher watcher // under mu
 	lines   *monitor.Lines
-	drains  map[*cutting]bool // whose sessions are named in the log; under mu
+	drains  map[*cutJob]bool // whose sessions are named in the log; under mu
 
 	view atomic.Pointer[view] // of the present state, for readers that must not wait
 
@@ -109,7 +109,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		options: o, log: o.Log, start: time.Now(),
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
 		binds: make(map[string]*listenSocket), gone: make(map[string]int64),
-		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutting]bool), after: time.AfterFunc,
+		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutJob]bool), after: time.AfterFunc,
 		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), found: make(chan struct{}, 1),
 	}
 	if s.log == nil {

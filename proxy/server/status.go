@@ -1,13 +1,17 @@
 package server
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
@@ -73,7 +77,7 @@ func (s *Server) listenerStatus(name string, running *router.Running) admin.List
 	st := admin.Listener{
 		Name: name, State: admin.Serving, Reasons: c.Refused,
 		Connections: admin.Connections{Accepted: c.Accepted, Active: c.Active, Most: l.state.Connections.Max()},
-		Bytes:       bytesOf(l.state.Bytes(), running.Doors[l.state]),
+		Bytes:       bytesOf(l.state.Bytes(), running.Listeners[l.state]),
 	}
 	st.Pauses = l.state.Pauses()
 	for _, n := range c.Refused {
@@ -297,4 +301,74 @@ func (s *Server) Counter(name string) (value int64, known bool) {
 	defer s.mu.Unlock()
 	value, known = s.counters(&total)[name]
 	return value, known
+}
+
+// bytesOf adds up, for a status, the bytes of ended sessions and of those that run.
+func bytesOf(ended, running worker.Bytes) admin.Bytes {
+	ended.Add(running)
+	return admin.Bytes{
+		ClientToEndpoint: admin.ByEngine(ended.ClientToEndpoint), EndpointToClient: admin.ByEngine(ended.EndpointToClient),
+	}
+}
+
+// discoveryStatus is how a source of endpoints is doing, for a status.
+func discoveryStatus(of discovery.Status) *admin.Discovery {
+	d := &admin.Discovery{
+		Kind: of.Kind, From: of.From, Endpoints: of.Endpoints, Changed: of.Changed, Confirmed: of.Confirmed,
+		Next: of.Next, Failures: of.Failures, Stale: of.Stale,
+	}
+	if of.Err != nil {
+		d.Error = of.Err.Error()
+	}
+	return d
+}
+
+// Sessions implements [admin.Balancer]. It takes a few sessions at a time from where they are
+// served, which goes on meanwhile, so yield may take its time.
+func (s *Server) Sessions(ctx context.Context) iter.Seq[admin.Session] {
+	return func(yield func(admin.Session) bool) {
+		for one := range s.group.Sessions(ctx) {
+			if !yield(sessionStatus(&one)) {
+				return
+			}
+		}
+	}
+}
+
+func sessionStatus(of *worker.Session) admin.Session {
+	s := admin.Session{
+		Client: of.Client, Listener: of.Listener, Upstream: of.Upstream, Endpoint: of.Endpoint, Name: of.EndpointName,
+		State: string(of.State), Loop: of.Loop, AgeUs: of.Age.Microseconds(),
+		Bytes: bytesOf(worker.Bytes{ClientToEndpoint: of.ClientToEndpoint, EndpointToClient: of.EndpointToClient}, worker.Bytes{}),
+	}
+	if of.Idle >= 0 {
+		us := of.Idle.Microseconds()
+		s.IdleUs = &us
+	}
+	return s
+}
+
+// queueOf says how long the accept queue of a listening socket is. While everything ends its
+// descriptor may be closed already.
+func (s *Server) queueOf(b *listenSocket) admin.Queue {
+	if s.closing {
+		return admin.Queue{Address: b.listener.Addr()}
+	}
+	q := admin.Queue{Address: b.listener.Addr(), Dropped: b.overflows.total, DroppedKnown: b.listener.TCP() && !b.overflows.unknown}
+	ask := sys.UnixListenQueue
+	if b.listener.TCP() {
+		ask = sys.ListenQueue
+	}
+	if length, most, err := ask(b.fd); err == nil {
+		q.Known, q.Length, q.Most = true, int64(length), int64(most)
+	}
+	q.DroppedLastMinute = s.watcher.sums.Recent(s.now(), b, droppedLine)
+	return q
+}
+
+func certificates(list []tlsterm.Lifetime) (of []admin.Certificate) {
+	for _, l := range list {
+		of = append(of, admin.Certificate{Path: l.Path, From: l.From, Ends: l.Ends})
+	}
+	return of
 }

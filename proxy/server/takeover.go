@@ -97,12 +97,12 @@ func (s *Server) keeps(cfg *config.Config) map[*listenSocket]bool {
 // for want of memory, and only if it does has one of them perhaps got clients that are
 // refused.
 func (n *change) listen() error {
-	for _, heir := range n.successors {
-		others := make([]*socketlistener.Listener, len(heir.overlapping))
-		for i, b := range heir.overlapping {
+	for _, successor := range n.successors {
+		others := make([]*socketlistener.Listener, len(successor.overlapping))
+		for i, b := range successor.overlapping {
 			others[i] = b.listener
 		}
-		if err := heir.listener.Start(others...); err != nil {
+		if err := successor.listener.Start(others...); err != nil {
 			return err
 		}
 	}
@@ -111,28 +111,28 @@ func (n *change) listen() error {
 
 // successorsOf returns the sockets that take the place of one.
 func (n *change) successorsOf(b *listenSocket) (list []*listenSocket) {
-	for _, heir := range n.successors {
-		if slices.Contains(heir.overlapping, b) {
-			list = append(list, heir)
+	for _, successor := range n.successors {
+		if slices.Contains(successor.overlapping, b) {
+			list = append(list, successor)
 		}
 	}
 	return list
 }
 
-// replaceBound replaces a socket at an address by others, and closes it when the clients that
+// replaceSocket replaces a socket at an address by others, and closes it when the clients that
 // have begun to connect to it are accepted. Its sessions stay: they belong to the replacement.
-func (s *Server) replaceBound(key string, b *listenSocket, heirs []*listenSocket) {
+func (s *Server) replaceSocket(key string, b *listenSocket, successors []*listenSocket) {
 	if s.binds[key] == b {
 		delete(s.binds, key)
 	}
 	b.former.Store(true)
-	addresses := make([]string, len(heirs))
-	for i, heir := range heirs {
-		addresses[i] = heir.listener.Addr()
+	addresses := make([]string, len(successors))
+	for i, successor := range successors {
+		addresses[i] = successor.listener.Addr()
 	}
 	s.logUnchanged(b, b.listener.StopAccepting())
 	s.log.Info("listening socket replaced", "listener", b.owner, "address", b.listener.Addr(), "now", addresses)
-	s.transferSessions(key, b, heirs)
+	s.transferSessions(key, b, successors)
 	if len(s.replaced) >= maxReplaced {
 		s.closeOne(s.replaced[0])
 	}
@@ -148,19 +148,19 @@ func (s *Server) replaceBound(key string, b *listenSocket, heirs []*listenSocket
 // clients of its queue to the same listener as there. If sockets of several listeners take its
 // place, these clients have the configuration that was in force when they began to connect,
 // and the sessions stay with their listener, if that is one of them.
-func (s *Server) transferSessions(key string, b *listenSocket, heirs []*listenSocket) {
-	i := slices.IndexFunc(heirs, func(heir *listenSocket) bool { return heir.owner == b.owner })
-	others := slices.ContainsFunc(heirs, func(heir *listenSocket) bool { return heir.owner != heirs[0].owner })
+func (s *Server) transferSessions(key string, b *listenSocket, successors []*listenSocket) {
+	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == b.owner })
+	others := slices.ContainsFunc(successors, func(successor *listenSocket) bool { return successor.owner != successors[0].owner })
 	if i < 0 && others {
 		s.endSessions(key, b)
 		return
 	}
-	heir := heirs[max(i, 0)]
-	heir.takeOver(b.sockets())
+	successor := successors[max(i, 0)]
+	successor.takeOver(b.sockets())
 	if !others {
-		b.owner, b.cfg, b.service = heir.owner, heir.cfg, heir.service
-		b.state.Store(heir.state.Load())
-		b.listening.Replace(heir.service)
+		b.owner, b.cfg, b.service = successor.owner, successor.cfg, successor.service
+		b.state.Store(successor.state.Load())
+		b.listening.Replace(successor.service)
 	}
 }
 
@@ -188,7 +188,7 @@ func (s *Server) clearReusePort(n *change) {
 	for _, b := range n.reusePort {
 		s.logUnchanged(b, b.listener.SetReusePort(false))
 	}
-	for _, heir := range n.successors {
-		s.logUnchanged(heir, heir.listener.ClearReusePort())
+	for _, successor := range n.successors {
+		s.logUnchanged(successor, successor.listener.ClearReusePort())
 	}
 }

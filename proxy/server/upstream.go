@@ -40,10 +40,10 @@ type upstream struct {
 
 // A nextUpstream is one that is being prepared.
 type nextUpstream struct {
-	cfg   *config.Upstream
-	now   *upstream       // the old one, if it lasts
-	old   *upstream       // nil: there is none
-	stock *endpointUpdate // nil: its members are unchanged
+	cfg    *config.Upstream
+	now    *upstream       // the old one, if it lasts
+	old    *upstream       // nil: there is none
+	update *endpointUpdate // nil: its members are unchanged
 }
 
 // close closes the parts that have goroutines or follow files.
@@ -68,8 +68,8 @@ func (s *Server) prepareUpstream(n *change, cfg *config.Upstream) (err error) {
 	} else if nu.now, err = s.newUpstream(n, old, cfg); err != nil {
 		return err
 	}
-	if nu.stock, err = s.newEndpointUpdate(nu.now, old, cfg, specsOf(cfg, s.fit(n, nu.now))); old != nil {
-		n.undo = append(n.undo, func() { nu.stock.abandon(old) })
+	if nu.update, err = s.newEndpointUpdate(nu.now, old, cfg, specsOf(cfg, s.fit(n, nu.now))); old != nil {
+		n.undo = append(n.undo, func() { nu.update.abandon(old) })
 	}
 	return err
 }
@@ -197,8 +197,8 @@ func (s *Server) swapUpstream(n *nextUpstream) {
 			s.reactivateUpstream(u)
 		}
 	}
-	if n.stock != nil {
-		u.use(n.stock)
+	if n.update != nil {
+		u.use(n.update)
 	}
 }
 
@@ -223,8 +223,8 @@ func (s *Server) settleUpstream(n *nextUpstream) {
 			old.stop()
 		}
 	}
-	if n.stock != nil {
-		s.settleEndpointUpdate(n.now, n.stock)
+	if n.update != nil {
+		s.settleEndpointUpdate(n.now, n.update)
 	}
 	s.startDiscovery(n.now)
 }

@@ -11,22 +11,22 @@ import (
 type view struct {
 	addresses  []netip.AddrPort                 // of the listeners
 	listenings map[string][]*worker.Listening   // by listener
-	bounds     []*listenSocket                  // that are not given up
-	doors      map[string]*router.ListenerState // by listener
+	sockets    []*listenSocket                  // that are not given up
+	states     map[string]*router.ListenerState // by listener
 }
 
 // refreshView makes the view of the present state.
 func (s *Server) refreshView() {
-	v := &view{listenings: make(map[string][]*worker.Listening), doors: make(map[string]*router.ListenerState, len(s.listeners))}
+	v := &view{listenings: make(map[string][]*worker.Listening), states: make(map[string]*router.ListenerState, len(s.listeners))}
 	for name, l := range s.listeners {
-		v.doors[name] = l.state
+		v.states[name] = l.state
 		for _, key := range l.keys {
 			b := s.binds[key]
 			if b == nil || b.listening == nil {
 				continue
 			}
 			v.listenings[name] = append(v.listenings[name], b.listening)
-			v.bounds = append(v.bounds, b)
+			v.sockets = append(v.sockets, b)
 			v.addresses = append(v.addresses, b.listener.Own()...)
 		}
 	}

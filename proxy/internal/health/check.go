@@ -106,7 +106,7 @@ func (ch *Check) Stop() {
 	}
 	if ch.verdict.unhealthy {
 		ch.verdict = verdict{}
-		c.ill--
+		c.unhealthy--
 		ch.target.SetHealthy(true)
 	}
 	ch.no = false
@@ -160,7 +160,7 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 	ch.hear(cfg, err)
 	if changed {
 		s.Transitions++
-		ch.checker.ill += ch.verdict.one()
+		ch.checker.unhealthy += ch.verdict.one()
 		ch.target.SetHealthy(!ch.verdict.unhealthy)
 		ch.report(cfg, err, now)
 	}
@@ -230,7 +230,7 @@ func (ch *Check) spacing() time.Duration {
 	}
 	c := ch.checker
 	each := max(unhealthyEvery, 2*ch.cfg.Timeout/time.Duration(c.concurrent))
-	return min(max(ch.cfg.FastInterval, time.Duration(c.ill)*each), max(ch.cfg.Interval, ch.cfg.FastInterval))
+	return min(max(ch.cfg.FastInterval, time.Duration(c.unhealthy)*each), max(ch.cfg.Interval, ch.cfg.FastInterval))
 }
 
 func (ch *Check) report(cfg *CheckConfig, err error, now int64) {

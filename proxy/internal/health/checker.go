@@ -74,12 +74,12 @@ type Checker struct {
 	cancel     context.CancelFunc
 	ended      sync.WaitGroup
 
-	mu     sync.Mutex
-	checks int
-	ill    int // unhealthy checks
-	queue  checkQueue
-	asleep int64 // until when the goroutine of run sleeps; awake if it does not
-	stats  CheckerStats
+	mu        sync.Mutex
+	checks    int
+	unhealthy int // unhealthy checks
+	queue     checkQueue
+	asleep    int64 // until when the goroutine of run sleeps; awake if it does not
+	stats     CheckerStats
 }
 
 // CheckerStats are the counters of a [Checker].

@@ -34,12 +34,12 @@ const tableSize = 8
 // A table counts in turns of a third of a span. The last four of them count: they include all
 // that a window of that length counts.
 type table struct {
-	width  int64 // of a turn
-	turn   int64
-	failed int64         // time of the last failure
-	total  tally         // of all sources and of NoSource
-	blind  [turns]uint32 // failures of UnsampledSource that may be clients' doing
-	entry  [tableSize]entry
+	width        int64 // of a turn
+	turn         int64
+	failed       int64         // time of the last failure
+	total        tally         // of all sources and of NoSource
+	unattributed [turns]uint32 // failures of UnsampledSource that may be clients' doing
+	entry        [tableSize]entry
 }
 
 const turns = 4
@@ -57,7 +57,7 @@ type entry struct {
 // failures that may be clients' doing since a client was last served.
 type tally struct {
 	ok, failed [turns]uint32
-	row        uint32
+	streak     uint32
 }
 
 func (t *tally) sum() (ok, failed uint32) { return sum(&t.ok), sum(&t.failed) }
@@ -98,7 +98,7 @@ func (s *sources) note(from Source, o Outcome, now, span int64) {
 	switch {
 	case from == UnsampledSource:
 		if t := b.at(now, span); t != nil {
-			t.blind[0]++
+			t.unattributed[0]++
 		}
 	case o.Failed():
 		b.fail(from, doubt, now, span)
@@ -139,9 +139,9 @@ func (b *samples) serve(from Source, now, span int64) {
 		return
 	}
 	t.total.ok[0]++
-	t.total.row = 0
+	t.total.streak = 0
 	for i := range t.entry {
-		t.entry[i].row = 0
+		t.entry[i].streak = 0
 	}
 	if e := t.find(from, false); e != nil {
 		e.ok[0]++
@@ -160,8 +160,8 @@ func (b *samples) fail(from Source, doubt bool, now, span int64) {
 	if doubt {
 		e := t.find(from, true)
 		e.failed[0]++
-		e.row++
-		t.total.row++
+		e.streak++
+		t.total.streak++
 	}
 }
 
@@ -179,7 +179,7 @@ func (b *samples) at(now, span int64) *table {
 	}
 	for turn := now / t.width; t.turn < turn; t.turn = max(t.turn+1, turn-turns) {
 		t.total.next()
-		shift(&t.blind)
+		shift(&t.unattributed)
 		for i := range t.entry {
 			t.entry[i].next()
 		}
@@ -227,14 +227,14 @@ func (s *sources) streakOfOne(sure, need int32, now, span int64) bool {
 	}
 	defer b.mu.Unlock()
 	t := b.at(now, span)
-	worst, served := b.worst(t, now, span, func(e *entry) uint32 { return e.row })
+	worst, served := b.worst(t, now, span, func(e *entry) uint32 { return e.streak })
 	switch {
 	case !served:
 		return false
 	case worst == nil: // their source is not known yet
 		return true
 	}
-	return int64(t.total.row-worst.row)+int64(sure) < int64(need)
+	return int64(t.total.streak-worst.streak)+int64(sure) < int64(need)
 }
 
 // shareOfOne reports whether the part of the connections that fail would be less than
@@ -286,7 +286,7 @@ func (b *samples) worst(t *table, now, span int64, failures func(*entry) uint32)
 			}
 		}
 	}
-	if worst == nil || sum(&t.blind) > sparse*all {
+	if worst == nil || sum(&t.unattributed) > sparse*all {
 		return nil, b.others(UnsampledSource, now, span)
 	}
 	return worst, b.others(worst.from, now, span)

@@ -47,13 +47,13 @@ type Endpoint struct {
 	hash uint64
 	now  func() int64
 
-	word   atomic.Uint64 // sessions and flags: see word.go
-	limit  atomic.Uint32 // of sessions; 0 means any number
-	weight atomic.Int32
-	rose   atomic.Int64 // clock when it became usable; 0 if that is of no interest any more
-	picked atomic.Uint64
-	seats  atomic.Pointer[[]membership] // in the sets that it is in; written under mu
-	scored atomic.Bool                  // one of them has a tree; written under mu
+	word        atomic.Uint64 // sessions and flags: see word.go
+	limit       atomic.Uint32 // of sessions; 0 means any number
+	weight      atomic.Int32
+	usableSince atomic.Int64 // clock when it became usable; 0 if that is of no interest any more
+	picked      atomic.Uint64
+	seats       atomic.Pointer[[]membership] // in the sets that it is in; written under mu
+	scored      atomic.Bool                  // one of them has a tree; written under mu
 
 	mu sync.Mutex // of changes of flags, weight or seats; no pick waits for it
 }

@@ -291,7 +291,7 @@ func (t *priority) account(p *pick) {
 	for _, e := range p.Tried {
 		for _, s := range e.sits() {
 			w := e.word.Load()
-			if s.tier == t && w&(flagsAbsent|p.bar) == 0 {
+			if s.priority == t && w&(flagsAbsent|p.bar) == 0 {
 				p.spent = true
 				n--
 			}

@@ -43,7 +43,7 @@ func (e *Endpoint) flag(flag uint64, on bool) {
 		e.word.Or(flag)
 	case was&flag != 0:
 		if e.word.And(^flag); flag&(flagDown|flagEjected) != 0 && was&flagsIll == flag {
-			e.rose.Store(max(e.now(), 1))
+			e.usableSince.Store(max(e.now(), 1))
 		}
 	}
 	e.changed()
@@ -54,7 +54,7 @@ func (e *Endpoint) flag(flag uint64, on bool) {
 func (e *Endpoint) Added() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.rose.Store(max(e.now(), 1))
+	e.usableSince.Store(max(e.now(), 1))
 	e.changed()
 }
 
@@ -80,13 +80,13 @@ const full = 1 << 16
 // ramp is the part, of full, of its weight that an endpoint has in a slow start of so long; at
 // least a hundredth, or no client would ever be sent to try it.
 func (e *Endpoint) ramp(slowStart int64) uint64 {
-	rose := e.rose.Load()
+	rose := e.usableSince.Load()
 	if rose == 0 || slowStart <= 0 {
 		return full
 	}
 	since := e.now() - rose
 	if since >= slowStart {
-		e.rose.CompareAndSwap(rose, 0) // the clock is not asked again
+		e.usableSince.CompareAndSwap(rose, 0) // the clock is not asked again
 		return full
 	}
 	return max(uint64(float64(full)*float64(max(since, 0))/float64(slowStart)), full/100)

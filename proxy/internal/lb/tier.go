@@ -60,8 +60,8 @@ func newPriority(s *Set, members []*Endpoint, weights []int, p *plan) *priority 
 
 // A membership is an endpoint's place in a set.
 type membership struct {
-	tier *priority
-	at   int
+	priority *priority
+	at       int
 }
 
 func (t *priority) attach() {
@@ -92,9 +92,9 @@ func (e *Endpoint) leave(s *Set) {
 	var seats []membership
 	scored := false
 	for _, at := range e.sits() {
-		if at.tier.set != s {
+		if at.priority.set != s {
 			seats = append(seats, at)
-			scored = scored || at.tier.tree != nil
+			scored = scored || at.priority.tree != nil
 		}
 	}
 	if e.scored.Store(scored); seats == nil {
@@ -114,8 +114,8 @@ func (e *Endpoint) sits() []membership {
 // changed updates the sets after a change of flags, weight or limit. The caller has mu.
 func (e *Endpoint) changed() {
 	for _, s := range e.sits() {
-		s.tier.stand(s.at)
-		s.tier.follow(s.at)
+		s.priority.stand(s.at)
+		s.priority.follow(s.at)
 	}
 	if e.word.Load()&(flagsIll|flagsAbsent) == 0 {
 		e.notifyRoom()
@@ -125,14 +125,14 @@ func (e *Endpoint) changed() {
 // rejoin updates the sets after a change of the number of sessions.
 func (e *Endpoint) rejoin() {
 	for _, s := range e.sits() {
-		s.tier.follow(s.at)
+		s.priority.follow(s.at)
 	}
 }
 
 // notifyRoom notifies the clients that wait for room.
 func (e *Endpoint) notifyRoom() {
 	for _, s := range e.sits() {
-		if f := s.tier.set.cfg.OnRoom; f != nil {
+		if f := s.priority.set.cfg.OnRoom; f != nil {
 			f()
 		}
 	}

@@ -32,7 +32,7 @@ type binding struct {
 
 var _ worker.Binding = (*binding)(nil)
 
-// bindingOf returns the bond of a session that was let through by a breaker of the
+// bindingOf returns the binding of a session that was let through by a breaker of the
 // endpoint's, or by nil.
 func (l *Listener) bindingOf(v *UpstreamSnapshot, e *Endpoint, by *health.Breaker) *binding {
 	key := bindingKey{v, e}
@@ -61,7 +61,7 @@ func (l *Listener) newBinding(v *UpstreamSnapshot, e *Endpoint, by *health.Break
 // Names implements [worker.Binding].
 func (b *binding) Names() (upstream, endpoint string) { return b.upstream.up.name, b.endpoint.name }
 
-// EndpointOf returns the endpoint of sessions with that bond, nil for a bond of others.
+// EndpointOf returns the endpoint of sessions with that binding, nil for a binding of others.
 func EndpointOf(b worker.Binding) *Endpoint {
 	if b, ok := b.(*binding); ok {
 		return b.endpoint

@@ -44,7 +44,7 @@ func (s *Search) suspendEntry(now int64) {
 	*p = breakerEntry{}
 }
 
-// exitBreaker ends the passage of a client that gets no endpoint here.
+// exitBreaker ends the entry of a client that gets no endpoint here.
 func (s *Search) exitBreaker(o health.Outcome, now int64) {
 	p, v := &s.entry, s.upstream
 	if p.through {
@@ -74,7 +74,7 @@ func (s *Search) rest(now int64) {
 	}
 }
 
-// conclude ends the passage of a client that is refused.
+// conclude ends the entry of a client that is refused.
 func (s *Search) conclude(now int64) {
 	p, b := s.entry, s.upstream.Breaker
 	s.exitBreaker(p.last, now)

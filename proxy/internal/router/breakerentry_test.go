@@ -27,10 +27,10 @@ func (r *rig) breakerOf(cfg health.BreakerConfig) *health.Breaker {
 
 // A passenger is a client on its way, or in a session.
 type passenger struct {
-	search *router.Search
-	bond   worker.Binding // of its session; nil: there is none
-	place  bool           // it has one under the breaker's bounds
-	failed bool           // its last attempt did, by an endpoint's fault
+	search  *router.Search
+	binding worker.Binding // of its session; nil: there is none
+	place   bool           // it has one under the breaker's bounds
+	failed  bool           // its last attempt did, by an endpoint's fault
 }
 
 // passages is what an upstream's breaker is to know of its clients.
@@ -76,7 +76,7 @@ func (p *passages) next(c *passenger, dice *rand.Rand) (gone bool) {
 			p.t.Fatal(err)
 		}
 		c.search.Close()
-		c.bond = limits.Of.(worker.Binding)
+		c.binding = limits.Of.(worker.Binding)
 		p.ok++
 		return false
 	}
@@ -103,10 +103,10 @@ func btoi(b bool) int {
 // end ends a client's session.
 func (p *passages) end(c *passenger, dice *rand.Rand) {
 	if dice.IntN(3) > 0 {
-		c.bond.Ended(relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1}}, nil)
+		c.binding.Ended(relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1}}, nil)
 		return
 	}
-	c.bond.Ended(reset, nil)
+	c.binding.Ended(reset, nil)
 	p.ok--
 	p.failed++
 	p.judge()
@@ -139,7 +139,7 @@ func TestOneClientOneOutcome(t *testing.T) {
 			case c == nil || len(p.clients) < 6 && dice.IntN(3) == 0:
 				s, _ := p.search()
 				p.clients = append(p.clients, &passenger{search: s})
-			case c.bond != nil:
+			case c.binding != nil:
 				p.end(c, dice)
 				p.clients = slices.DeleteFunc(p.clients, func(o *passenger) bool { return o == c })
 			case p.next(c, dice):
@@ -148,7 +148,7 @@ func TestOneClientOneOutcome(t *testing.T) {
 			places, pending := 0, 0
 			for _, c := range p.clients {
 				places += btoi(c.place)
-				pending += btoi(c.place && c.bond == nil)
+				pending += btoi(c.place && c.binding == nil)
 			}
 			if n, m := p.breaker.Load(); int(n) != places || int(m) != pending || p.breaker.State() != p.state {
 				rt.Fatalf("%d connections, %d pending, %v; want %d, %d, %v", n, m, p.breaker.State(), places, pending, p.state)
@@ -319,14 +319,14 @@ func TestBetterTimes(t *testing.T) {
 			if b.State() != health.HalfOpen {
 				t.Fatalf("the upstream's is %v", b.State())
 			}
-			bond := r.serve()
-			if bond == nil || b.State() != health.HalfOpen {
+			binding := r.serve()
+			if binding == nil || b.State() != health.HalfOpen {
 				t.Fatalf("after a trial was connected: %v", b.State())
 			}
-			if router.FirstByte(bond); b.State() != health.Closed || own.State() != health.Closed {
+			if router.FirstByte(binding); b.State() != health.Closed || own.State() != health.Closed {
 				t.Fatalf("after a trial: %v, the endpoint's %v", b.State(), own.State())
 			}
-			bond.Ended(answered, nil)
+			binding.Ended(answered, nil)
 			if n, _ := b.Load(); n != 0 {
 				t.Errorf("%d connections in the end", n)
 			}

@@ -21,8 +21,8 @@ type chain struct {
 // A guest is a client that was meant for an upstream of a chain.
 type guest struct {
 	*router.Search
-	of   int
-	bond worker.Binding // of its session, if it has one
+	of      int
+	binding worker.Binding // of its session, if it has one
 }
 
 func newChain(t testing.TB, limits ...int) *chain {
@@ -47,7 +47,7 @@ func (c *chain) ask(t failer, g *guest) bool {
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
-		g.bond = limits.Of.(worker.Binding)
+		g.binding = limits.Of.(worker.Binding)
 		g.Close()
 		c.served = append(c.served, g)
 		return true
@@ -85,7 +85,7 @@ func (c *chain) settle(t failer) {
 func (c *chain) leave(i int) {
 	g := c.served[i]
 	c.served = slices.Delete(c.served, i, i+1)
-	g.bond.Ended(answered, nil)
+	g.binding.Ended(answered, nil)
 }
 
 // TestWaitersOfAFallback: a client that waits at the fallback gets the place that becomes free at
@@ -105,7 +105,7 @@ func TestWaitersOfAFallback(t *testing.T) {
 		t.Error("one who came later is before those who wait")
 	}
 	c.settle(t)
-	if len(c.waiting) != 2 || first.bond == nil || c.rigs[0].active() != 1 {
+	if len(c.waiting) != 2 || first.binding == nil || c.rigs[0].active() != 1 {
 		t.Errorf("%d wait, %d at the upstream", len(c.waiting), c.rigs[0].active())
 	}
 	for len(c.served) > 0 {
@@ -167,7 +167,7 @@ func (c *chain) check(rt *rapid.T, limits []int, before []*guest) {
 	}
 	for i, g := range before {
 		for _, later := range before[i:] {
-			if g.of == later.of && g.bond == nil && later.bond != nil {
+			if g.of == later.of && g.binding == nil && later.binding != nil {
 				rt.Fatalf("of %d one who came later is served before one who waits", g.of)
 			}
 		}

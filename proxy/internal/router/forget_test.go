@@ -27,9 +27,9 @@ func TestForget(t *testing.T) {
 	up.Forget(e)
 	l.Forget(map[*Endpoint]bool{e: true})
 	if kept() != 0 {
-		t.Error("the bond of before is kept")
+		t.Error("the binding of before is kept")
 	}
 	if b := l.bindingOf(v, e, nil); b.endpoint != e || kept() != 0 {
-		t.Error("the bond of a client that was late is kept")
+		t.Error("the binding of a client that was late is kept")
 	}
 }

@@ -9,13 +9,13 @@ import (
 // listener that has the address at which the client came in, whichever that is by now. If none
 // has, the client is finished by its own listener's last generation.
 func (l *Listener) inForce(c *worker.Client) *Listener {
-	door := l.state
+	state := l.state
 	if l.cfg.StateOf != nil {
 		if owner := l.cfg.StateOf(c); owner != nil {
-			door = owner
+			state = owner
 		}
 	}
-	if now := door.current.Load(); now != nil {
+	if now := state.current.Load(); now != nil {
 		return now
 	}
 	return l

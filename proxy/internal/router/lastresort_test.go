@@ -82,11 +82,11 @@ func TestBothAreTried(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{Fallback: fallback.view}, nil)
 	r.endpoint(0).SetEjected(true)
 	up := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
-	bond := r.serve()
-	if bond == nil || r.active() != 1 || fallback.active() != 0 {
+	binding := r.serve()
+	if binding == nil || r.active() != 1 || fallback.active() != 0 {
 		t.Fatalf("%d at the upstream, %d at the fallback", r.active(), fallback.active())
 	}
-	bond.Ended(answered, nil)
+	binding.Ended(answered, nil)
 	s, _ := r.search()
 	for i, at := range []*rig{r, fallback} {
 		if do := s.Next(r.clock).Action; do != worker.Connect || at.active() != 1 {
@@ -141,11 +141,11 @@ func TestPastBreakerAndBudget(t *testing.T) {
 		if up.State() != health.Open {
 			t.Fatal(up.State())
 		}
-		bond := r.serve()
-		if bond == nil {
+		binding := r.serve()
+		if binding == nil {
 			t.Fatalf("%s: refused by the breaker", name)
 		}
-		bond.Ended(answered, nil)
+		binding.Ended(answered, nil)
 		limits.Of.(worker.Binding).Ended(answered, nil)
 		if c := r.up.Counts(); c.LastResort == 0 || up.State() == health.Open {
 			t.Errorf("%s: %+v, the breaker is %v", name, c, up.State())

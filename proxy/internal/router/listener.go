@@ -34,7 +34,7 @@ type ListenerConfig struct {
 	// SourcePrefix is how many bits of an address of IPv4 and of one of IPv6 make a source for
 	// the monitors of endpoints, as [health.SourceOf] takes them.
 	SourcePrefix [2]int
-	// StateOf returns the door of the listener that has the address at which a client came in,
+	// StateOf returns the state of the listener that has the address at which a client came in,
 	// which may be another one than when it came; nil: none has. It is called on loops, several
 	// at a time, and must not wait. If it is nil a listener keeps its addresses.
 	StateOf func(*worker.Client) *ListenerState
@@ -78,7 +78,7 @@ type ListenerConfig struct {
 type Listener struct {
 	cfg      ListenerConfig
 	limits   relay.Limits
-	bindings sync.Map // bindingKey to *bond
+	bindings sync.Map // bindingKey to *binding
 	state    *ListenerState
 }
 

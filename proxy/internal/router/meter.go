@@ -56,8 +56,8 @@ func (b *binding) Moved(bytes worker.Bytes) {
 	b.endpoint.meter.add(bytes)
 }
 
-// An originalDst is the bond of sessions to where clients wanted to go anyway.
-type originalDst struct{ door *ListenerState }
+// An originalDst is the binding of sessions to where clients wanted to go anyway.
+type originalDst struct{ state *ListenerState }
 
 // Ended implements [worker.Binding].
 func (originalDst) Ended(relay.Result, error) {}
@@ -66,11 +66,11 @@ func (originalDst) Ended(relay.Result, error) {}
 func (originalDst) Names() (upstream, endpoint string) { return "", "" }
 
 // Moved implements [worker.Meter].
-func (o originalDst) Moved(bytes worker.Bytes) { o.door.meter.add(bytes) }
+func (o originalDst) Moved(bytes worker.Bytes) { o.state.meter.add(bytes) }
 
 // Running are the bytes of sessions that run, by binding.
 type Running struct {
-	Doors     map[*ListenerState]worker.Bytes
+	Listeners map[*ListenerState]worker.Bytes
 	Upstreams map[*Upstream]worker.Bytes
 	Endpoints map[*Endpoint]worker.Bytes
 }
@@ -81,11 +81,11 @@ func NewRunning(of map[worker.Binding]*worker.Bytes) *Running {
 	for b, bytes := range of {
 		switch b := b.(type) {
 		case *binding:
-			put(r.Doors, b.listener.state, bytes)
+			put(r.Listeners, b.listener.state, bytes)
 			put(r.Upstreams, b.upstream.up, bytes)
 			put(r.Endpoints, b.endpoint, bytes)
 		case originalDst:
-			put(r.Doors, b.door, bytes)
+			put(r.Listeners, b.state, bytes)
 		}
 	}
 	return r

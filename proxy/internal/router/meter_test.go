@@ -10,12 +10,12 @@ import (
 // same listener and endpoint.
 func BenchmarkMoved(b *testing.B) {
 	up := NewUpstream("u", nil)
-	bond := &binding{listener: &Listener{state: new(ListenerState)}, upstream: NewSnapshot(up, &SnapshotConfig{}), endpoint: &Endpoint{up: up}}
+	binding := &binding{listener: &Listener{state: new(ListenerState)}, upstream: NewSnapshot(up, &SnapshotConfig{}), endpoint: &Endpoint{up: up}}
 	bytes := worker.Bytes{ClientToEndpoint: worker.Moved{Copied: 5}, EndpointToClient: worker.Moved{Spliced: 7, Copied: 5}}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			bond.Moved(bytes)
+			binding.Moved(bytes)
 		}
 	})
 }
@@ -28,11 +28,11 @@ func TestRunning(t *testing.T) {
 	l := NewListener(&ListenerConfig{Name: "l", State: door})
 	direct, ok := l.limits.Of.(worker.Binding)
 	if !ok {
-		t.Fatal("sessions without an upstream have no bond")
+		t.Fatal("sessions without an upstream have no binding")
 	}
 	of := func(n int64) *worker.Bytes { return &worker.Bytes{EndpointToClient: worker.Moved{Spliced: n}} }
 	r := NewRunning(map[worker.Binding]*worker.Bytes{l.newBinding(v, e, nil): of(1), l.newBinding(v, f, nil): of(2), l.newBinding(v, f, nil): of(4), direct: of(8)})
-	if r.Doors[door] != *of(15) || r.Upstreams[up] != *of(7) || r.Endpoints[e] != *of(1) || r.Endpoints[f] != *of(6) {
+	if r.Listeners[door] != *of(15) || r.Upstreams[up] != *of(7) || r.Endpoints[e] != *of(1) || r.Endpoints[f] != *of(6) {
 		t.Errorf("%+v", r)
 	}
 	direct.(worker.Meter).Moved(*of(16))

@@ -91,16 +91,16 @@ func TestPanicPassesBreakers(t *testing.T) {
 // TestPanicWaitsForAnswers: being connected is not yet being served.
 func TestPanicWaitsForAnswers(t *testing.T) {
 	r, up, own := panicking(t, func(c *router.ListenerConfig) { c.Limits.FirstByte = time.Second })
-	bond := r.serve()
-	if bond == nil || up.State() != health.Open {
+	binding := r.serve()
+	if binding == nil || up.State() != health.Open {
 		t.Fatalf("after one that was connected: %v", up.State())
 	}
-	bond.Ended(relay.Result{Reason: relay.ReasonFirstByte}, nil)
+	binding.Ended(relay.Result{Reason: relay.ReasonFirstByte}, nil)
 	if up.State() != health.Open || own.State() != health.Open {
 		t.Fatalf("after silence: %v, %v", up.State(), own.State())
 	}
-	bond = r.serve()
-	bond.Ended(answered, nil)
+	binding = r.serve()
+	binding.Ended(answered, nil)
 	if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
 		t.Errorf("after an answer: %v, %v", up.State(), own.State())
 	}

@@ -42,7 +42,7 @@ func (s *sample) take(now int64) bool {
 // namedBindings is how many bindings of sources are kept for clients that come again.
 const namedBindings = 8
 
-// sampled returns the bond of a session, which is one of its client's source if it is one
+// sampled returns the binding of a session, which is one of its client's source if it is one
 // of the sample.
 func (s *Search) sampled(b *binding, now int64) *binding {
 	judged := s.breaker != nil || s.upstream.Breaker != nil || s.endpoint.monitor.Load() != nil
@@ -57,7 +57,7 @@ func (s *Search) from() health.Source {
 	return health.SourceOf(s.client.Source(), s.listener.cfg.SourcePrefix)
 }
 
-// of returns a bond like b for a source. It makes one unless the source is among those that
+// of returns a binding like b for a source. It makes one unless the source is among those that
 // came last.
 func (b *binding) of(from health.Source) *binding {
 	named := b.named.Load()

@@ -129,21 +129,21 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 		s.stage = routing
 		return worker.Step{}, false
 	}
-	door := s.listener.state
+	state := s.listener.state
 	if s.place.in.Load() == nil {
-		door.queue.join(&s.place, s.waker(), 1<<62, now)
+		state.queue.join(&s.place, s.waker(), 1<<62, now)
 		// There may have been room between the look and the joining, which was not reported.
-		door.queue.next()
+		state.queue.next()
 	}
-	if !door.queue.turnOf(&s.place) {
+	if !state.queue.turnOf(&s.place) {
 		return worker.Step{Action: worker.Park}, true
 	}
-	for !door.Connections.Take() {
-		if !door.queue.stay(&s.place) {
+	for !state.Connections.Take() {
+		if !state.queue.stay(&s.place) {
 			return worker.Step{Action: worker.Park}, true
 		}
 	}
-	door.queue.leave(&s.place)
+	state.queue.leave(&s.place)
 	t.over = false
 	s.stage = routing
 	return worker.Step{}, false
@@ -458,7 +458,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	return &b.limits, nil
 }
 
-// binding binds the session that begins. One that is a trial, or a last resort, has a bond of its
+// binding binds the session that begins. One that is a trial, or a last resort, has a binding of its
 // own, which finds out whether the client is served.
 func (s *Search) binding(now int64) *binding {
 	l, e, v := s.listener, s.endpoint, s.upstream

@@ -205,11 +205,11 @@ func TestSessionsReportAtTheirEnd(t *testing.T) {
 				t.Fatal(err, r.active())
 			}
 			s.Close()
-			bond := limits.Of.(worker.Binding)
-			if up, endpoint := bond.Names(); up != "u" || endpoint != "10.0.0.1:80" {
+			binding := limits.Of.(worker.Binding)
+			if up, endpoint := binding.Names(); up != "u" || endpoint != "10.0.0.1:80" {
 				t.Error(up, endpoint)
 			}
-			bond.Ended(c.result, nil)
+			binding.Ended(c.result, nil)
 			if n := r.up.Counts().Failures; n != c.failures || r.active() != 0 {
 				t.Errorf("%d failures, %d active", n, r.active())
 			}

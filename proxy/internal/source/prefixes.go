@@ -12,24 +12,24 @@ import (
 // logarithm of their number.
 type prefixes struct {
 	v4 []span[uint32]
-	v6 []span[wide]
+	v6 []span[u128]
 }
 
 // A span is from and to, both included. After join those of a set are in order, with gaps
 // between.
 type span[T any] struct{ from, to T }
 
-// wide is an IPv6 address.
-type wide struct{ hi, lo uint64 }
+// u128 is an IPv6 address.
+type u128 struct{ hi, lo uint64 }
 
-func (a wide) compare(b wide) int {
+func (a u128) compare(b u128) int {
 	if c := cmp.Compare(a.hi, b.hi); c != 0 {
 		return c
 	}
 	return cmp.Compare(a.lo, b.lo)
 }
 
-func (a wide) next() wide {
+func (a u128) next() u128 {
 	if a.lo++; a.lo == 0 {
 		a.hi++
 	}
@@ -44,17 +44,17 @@ func (p *prefixes) add(x netip.Prefix) {
 		p.v4 = append(p.v4, span[uint32]{from &^ host, from | host})
 		return
 	}
-	from, host := wideOf(addr), wide{^uint64(0) >> min(bits, 64), ^uint64(0) >> max(bits-64, 0)}
+	from, host := wideOf(addr), u128{^uint64(0) >> min(bits, 64), ^uint64(0) >> max(bits-64, 0)}
 	if bits >= 64 {
 		host.hi = 0
 	}
-	p.v6 = append(p.v6, span[wide]{wide{from.hi &^ host.hi, from.lo &^ host.lo}, wide{from.hi | host.hi, from.lo | host.lo}})
+	p.v6 = append(p.v6, span[u128]{u128{from.hi &^ host.hi, from.lo &^ host.lo}, u128{from.hi | host.hi, from.lo | host.lo}})
 }
 
 // join is called once, after the last add.
 func (p *prefixes) join() {
 	p.v4 = join(p.v4, cmp.Compare[uint32], func(a uint32) uint32 { return a + 1 })
-	p.v6 = join(p.v6, wide.compare, wide.next)
+	p.v6 = join(p.v6, u128.compare, u128.next)
 }
 
 // join orders spans and makes one of those that touch.
@@ -78,9 +78,9 @@ func narrowOf(addr netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-func wideOf(addr netip.Addr) wide {
+func wideOf(addr netip.Addr) u128 {
 	b := addr.As16()
-	return wide{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
+	return u128{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
 }
 
 // contains reports whether a valid address is in the set, whatever its zone is.

@@ -90,12 +90,12 @@ func (f *Files) Close() {
 
 // A source is a file, or two that belong together.
 type source struct {
-	recipe pairSpec
-	value  atomic.Pointer[parsedPair] // the last good one
+	spec  pairSpec
+	value atomic.Pointer[parsedPair] // the last good one
 
 	// The following fields are the Files', under its mu.
 	users    map[any]func() // called when there is a new value
-	prints   fileIdentity   // of the files when they were read last
+	identity fileIdentity   // of the files when they were read last
 	bad      time.Time      // since when they cannot be used; zero: they can
 	reported bool           // that they cannot
 	badSum   any            // of the bad content: its sum, or the words of the error
@@ -121,15 +121,15 @@ func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := &source{recipe: r}
+		s := &source{spec: r}
 		s.value.Store(m)
 		return s, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sources[r.key()]
-	prints := r.prints()
-	if s == nil || !s.bad.IsZero() || !prints.equal(&s.prints) {
+	prints := r.identity()
+	if s == nil || !s.bad.IsZero() || !prints.equal(&s.identity) {
 		m, err := r.read()
 		if err != nil {
 			return nil, err // though others may go on with the contents read before
@@ -146,7 +146,7 @@ func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 
 // add begins to follow files. The caller holds f.mu.
 func (f *Files) add(r pairSpec, prints fileIdentity, m *parsedPair) *source {
-	s := &source{recipe: r, users: map[any]func(){}, prints: prints}
+	s := &source{spec: r, users: map[any]func(){}, identity: prints}
 	s.value.Store(m)
 	f.sources[r.key()] = s
 	f.watch(s)
@@ -174,7 +174,7 @@ func (f *Files) current(sources ...*source) bool {
 		if s == nil {
 			continue
 		}
-		if prints := s.recipe.prints(); !s.bad.IsZero() || !prints.equal(&s.prints) {
+		if prints := s.spec.identity(); !s.bad.IsZero() || !prints.equal(&s.identity) {
 			return false
 		}
 	}
@@ -189,15 +189,15 @@ func (f *Files) close(s *source, user any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(s.users, user)
-	if len(s.users) == 0 && f.sources[s.recipe.key()] == s {
-		delete(f.sources, s.recipe.key())
+	if len(s.users) == 0 && f.sources[s.spec.key()] == s {
+		delete(f.sources, s.spec.key())
 		f.unwatch(s)
 	}
 }
 
 // watch asks the kernel to report changes beside the files of s. The caller holds f.mu.
 func (f *Files) watch(s *source) {
-	for _, path := range s.recipe.names() {
+	for _, path := range s.spec.names() {
 		dir := filepath.Dir(path)
 		if f.dirs[dir]++; f.dirs[dir] == 1 && f.notice != nil {
 			_ = f.notice.Add(dir) // or they are found by looking
@@ -206,7 +206,7 @@ func (f *Files) watch(s *source) {
 }
 
 func (f *Files) unwatch(s *source) {
-	for _, path := range s.recipe.names() {
+	for _, path := range s.spec.names() {
 		dir := filepath.Dir(path)
 		if f.dirs[dir]--; f.dirs[dir] == 0 {
 			delete(f.dirs, dir)
@@ -252,21 +252,21 @@ func (s *source) due(dirs map[string]bool) bool {
 	if !s.bad.IsZero() && !s.reported {
 		return true
 	}
-	for _, path := range s.recipe.names() {
+	for _, path := range s.spec.names() {
 		if dirs[filepath.Dir(path)] {
 			return true
 		}
 	}
-	now := s.recipe.prints()
-	return !now.equal(&s.prints)
+	now := s.spec.identity()
+	return !now.equal(&s.identity)
 }
 
 // reread reads the files. It returns the change to be reported, the functions to be called,
 // and how soon it should be called again.
 func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) {
-	prints := s.recipe.prints()
-	m, err := s.recipe.read()
-	s.prints = prints
+	prints := s.spec.identity()
+	m, err := s.spec.read()
+	s.identity = prints
 	if err != nil {
 		return s.refuse(m, err, grace)
 	}
@@ -279,7 +279,7 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 	for _, call := range s.users {
 		users = append(users, call)
 	}
-	return &Change{Paths: s.recipe.names()}, users, 0
+	return &Change{Paths: s.spec.names()}, users, 0
 }
 
 // refuse notes that the files are bad, and reports it once for each content, but not before
@@ -301,7 +301,7 @@ func (s *source) refuse(m *parsedPair, err error, grace time.Duration) (*Change,
 	}
 	s.reported = true
 	return &Change{
-		Paths: s.recipe.names(),
+		Paths: s.spec.names(),
 		Err:   fmt.Errorf("keeping the previous certificates: %w", err),
 	}, nil, 0
 }

@@ -29,7 +29,7 @@ func lifetimes(pairs ...*source) (list []Lifetime) {
 			continue
 		}
 		leaf := p.value.Load().cert.Leaf
-		list = append(list, Lifetime{Path: p.recipe.paths[0], From: leaf.NotBefore, Ends: leaf.NotAfter})
+		list = append(list, Lifetime{Path: p.spec.paths[0], From: leaf.NotBefore, Ends: leaf.NotAfter})
 	}
 	return list
 }

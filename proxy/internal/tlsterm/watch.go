@@ -88,8 +88,8 @@ func (f *Files) rewatch() {
 // there.
 type fileIdentity [2]os.FileInfo
 
-// prints looks at the files of a recipe.
-func (r *pairSpec) prints() (p fileIdentity) {
+// identity looks at the files of a recipe.
+func (r *pairSpec) identity() (p fileIdentity) {
 	for i, path := range r.paths {
 		if info, err := os.Stat(path); path != "" && err == nil {
 			p[i] = info

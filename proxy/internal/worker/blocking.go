@@ -30,7 +30,7 @@ func (b *blockingSessions) add(h *Offloaded) {
 
 // end takes one out, and returns its binding, and whether it was joined. left means that it
 // has gone before that.
-func (b *blockingSessions) end(h *Offloaded, r relay.Result, left bool) (bond Binding, joined bool) {
+func (b *blockingSessions) end(h *Offloaded, r relay.Result, left bool) (binding Binding, joined bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.next.prev, h.prev.next = h.prev, h.next
@@ -44,10 +44,10 @@ func (b *blockingSessions) end(h *Offloaded, r relay.Result, left bool) (bond Bi
 		b.refused++
 	}
 	b.ended.Add(r)
-	if bond, h.session = h.bond, nil; bond != nil {
-		b.held.ended(bond, &r)
+	if binding, h.session = h.binding, nil; binding != nil {
+		b.held.ended(binding, &r)
 	}
-	return bond, joined
+	return binding, joined
 }
 
 // all returns those that match.
@@ -102,8 +102,8 @@ func (b *blockingSessions) summary(running bytesByBinding) Summary {
 		if h.session != nil {
 			r := h.session.Result()
 			sum.Totals.Add(r)
-			if running != nil && h.bond != nil {
-				running.add(h.bond, bytesOf(&r))
+			if running != nil && h.binding != nil {
+				running.add(h.binding, bytesOf(&r))
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func (b *blockingSessions) list() (sessions []Session) {
 				s.Idle = idle
 			}
 		}
-		s.setBinding(h.bond)
+		s.setBinding(h.binding)
 		sessions = append(sessions, s)
 	}
 	return sessions

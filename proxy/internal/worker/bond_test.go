@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A tie is a bond that keeps what it is told.
+// A tie is a binding that keeps what it is told.
 type tie struct {
 	upstream, endpoint string
 	mu                 sync.Mutex
@@ -43,7 +43,7 @@ func (d *director) bound(b *tie) *director {
 	return d
 }
 
-// A bond is told of the end of each of its sessions, once, with what it came to.
+// A binding is told of the end of each of its sessions, once, with what it came to.
 func TestBondIsToldOfTheEnd(t *testing.T) {
 	b := new(tie)
 	r := directed(t, straight(echo(t)).bound(b), nil)
@@ -155,7 +155,7 @@ func TestCutMatching(t *testing.T) {
 		t.Errorf("listed are %v", listed)
 	}
 	cause := errors.New("it went away")
-	n := r.CutMatching(func(l *worker.Listening, bond worker.Binding) bool { return bond == b[0] && l.Name == "first" }, cause)
+	n := r.CutMatching(func(l *worker.Listening, binding worker.Binding) bool { return binding == b[0] && l.Name == "first" }, cause)
 	if n != clients/2 || b[0].ended() != clients/2 || b[1].ended() != 0 {
 		t.Errorf("%d were cut, %d and %d have ended", n, b[0].ended(), b[1].ended())
 	}

@@ -31,19 +31,19 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 		return all
 	}
 	type found struct {
-		census ClientCounts
+		counts ClientCounts
 		next   int
 	}
 	for _, c := range g.cores {
 		for at := 0; at >= 0; {
 			p, ok := askPart(ctx, g, c, func() (p found) {
-				p.census, p.next = c.count(at)
+				p.counts, p.next = c.count(at)
 				return p
 			})
 			if !ok {
 				return all
 			}
-			for place, crowd := range p.census {
+			for place, crowd := range p.counts {
 				sum := all[place]
 				all[place] = ClientCount{sum.Clients + crowd.Clients, max(sum.Oldest, crowd.Oldest)}
 			}
@@ -65,8 +65,8 @@ func (c *worker) count(at int) (ClientCounts, int) {
 			age = time.Duration(c.loop.Now() - d.began)
 		} else {
 			age = n.session.Result().Duration
-			if bond := bindingOf(n.session.Limits()); bond != nil {
-				place.Upstream, _ = bond.Names()
+			if binding := bindingOf(n.session.Limits()); binding != nil {
+				place.Upstream, _ = binding.Names()
 			}
 		}
 		part.add(place, age)

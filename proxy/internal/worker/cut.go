@@ -1,7 +1,7 @@
 package worker
 
 // A Match says which sessions are meant: those that came in at a socket and have a
-// bond, which is nil where there is none. It is called on the loops' goroutines, several
+// binding, which is nil where there is none. It is called on the loops' goroutines, several
 // at a time.
 type Match func(l *Listening, b Binding) bool
 
@@ -12,7 +12,7 @@ type Match func(l *Listening, b Binding) bool
 // those of the loops.
 func (g *Group) CutMatching(match Match, cause error) int {
 	cut := 0
-	for _, h := range g.handed.all(func(h *Offloaded) bool { return h.session != nil && match(h.serving.socket, h.bond) }) {
+	for _, h := range g.handed.all(func(h *Offloaded) bool { return h.session != nil && match(h.serving.socket, h.binding) }) {
 		h.cut(cause)
 		cut++
 	}

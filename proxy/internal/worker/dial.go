@@ -40,7 +40,7 @@ type pendingClient struct {
 	undelayed  bool   // the endpoint's TCP_NODELAY is set
 	raised     int32  // value of the client's low-water mark; 0 if it is not raised
 	ahead      []byte // bytes that the client has sent, as far as a peek has shown; they are queued
-	taken      []byte // bytes taken out of its queue; nil: none
+	buffered   []byte // bytes taken out of its queue; nil: none
 	vain       uint8  // peeks that have shown too little, see inVain
 	moved      int    // how much of ahead, or of taken, the endpoint has got already
 	timer      loop.Timer
@@ -113,7 +113,7 @@ func (c *worker) freePending(d *pendingClient) {
 	d.use++
 	d.client.reset()
 	d.conn, d.id, d.serving, d.step, d.rest, d.raised = nil, 0, nil, Step{}, nil, 0
-	d.ahead, d.taken, d.vain, d.moved = d.ahead[:0], nil, 0, 0
+	d.ahead, d.buffered, d.vain, d.moved = d.ahead[:0], nil, 0, 0
 	c.pendingPool.put(d)
 }
 
@@ -252,7 +252,7 @@ func (d *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.
 		}
 	}
 	switch {
-	case err == nil && (d.step.ProxyHeader || len(d.taken) > 0):
+	case err == nil && (d.step.ProxyHeader || len(d.buffered) > 0):
 		c.writeProxyHeader(d)
 	case err == nil:
 		c.join(d)

@@ -29,7 +29,7 @@ func (c *worker) join(d *pendingClient) {
 	d.endpoint.fd = -1
 	c.freePending(d)
 	n.state, n.role = joined, &s.listenerRef
-	s.aging.apply(n)
+	s.lateSockopts.apply(n)
 	c.driver.StartLimited(&n.session, a, b, n, limits)
 }
 

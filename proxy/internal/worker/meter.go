@@ -24,7 +24,7 @@ type Meter interface {
 	Moved(b Bytes)
 }
 
-// A bytesByBinding is bytes by bond. That of a nil map is not wanted.
+// A bytesByBinding is bytes by binding. That of a nil map is not wanted.
 type bytesByBinding map[Binding]*Bytes
 
 func (t bytesByBinding) add(b Binding, bytes Bytes) {

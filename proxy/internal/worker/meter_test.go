@@ -31,7 +31,7 @@ func (g *gauge) all() worker.Bytes {
 	return g.moved
 }
 
-// metered is all that was moved by bond, of sessions that have ended and of those that run.
+// metered is all that was moved by binding, of sessions that have ended and of those that run.
 func metered(g *worker.Group, gauges ...*gauge) (of []worker.Bytes, sum worker.Summary) {
 	g.Metered(func(s worker.Summary, running map[worker.Binding]*worker.Bytes) {
 		sum = s
@@ -50,7 +50,7 @@ func total(b worker.Bytes) int64 {
 	return b.ClientToEndpoint.Spliced + b.ClientToEndpoint.Copied + b.EndpointToClient.Spliced + b.EndpointToClient.Copied
 }
 
-// What sessions have moved is told by bond, while they run and when they have ended.
+// What sessions have moved is told by binding, while they run and when they have ended.
 func TestMetered(t *testing.T) {
 	b := [2]*gauge{{}, {}}
 	limits := [2]*relay.Limits{{Of: b[0]}, {Of: b[1]}}
@@ -71,11 +71,11 @@ func TestMetered(t *testing.T) {
 		got, sum := metered(r.Group, b[:]...)
 		for i, g := range got {
 			if to, from := g.ClientToEndpoint, g.EndpointToClient; to.Spliced+to.Copied != each || from.Spliced+from.Copied != each {
-				t.Errorf("%s: bond %d has moved %+v, want %d both ways", when, i, g, each)
+				t.Errorf("%s: binding %d has moved %+v, want %d both ways", when, i, g, each)
 			}
 		}
 		if of := sum.Totals; of.ClientToEndpoint.Spliced != got[0].ClientToEndpoint.Spliced+got[1].ClientToEndpoint.Spliced {
-			t.Errorf("%s: %+v in all, and by bond %+v", when, of, got)
+			t.Errorf("%s: %+v in all, and by binding %+v", when, of, got)
 		}
 	}
 	check("while they run")

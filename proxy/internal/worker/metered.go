@@ -20,13 +20,13 @@ func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 
 // flushMeters has a worker report to the meters the bytes that it has held back.
 func (g *Group) flushMeters(c *worker) {
-	told := make(chan struct{})
+	flushed := make(chan struct{})
 	c.post(func() {
 		c.flush()
-		close(told)
+		close(flushed)
 	})
 	select {
-	case <-told:
+	case <-flushed:
 	case <-g.ended:
 		c.flush()
 	}
@@ -43,16 +43,16 @@ func (w *statsScan) note(n *conn, b Bytes) {
 	if w.running == nil {
 		return
 	}
-	bond := bindingOf(n.session.Limits())
-	if bond == nil {
+	binding := bindingOf(n.session.Limits())
+	if binding == nil {
 		return
 	}
-	if bond != w.bond { // most have that of the one before
-		w.bond, w.bytes = bond, w.running[bond]
+	if binding != w.binding { // most have that of the one before
+		w.binding, w.bytes = binding, w.running[binding]
 	}
 	if w.bytes == nil {
 		w.bytes = new(Bytes)
-		w.running[bond] = w.bytes
+		w.running[binding] = w.bytes
 	}
 	w.bytes.Add(b)
 }

@@ -35,7 +35,7 @@ type Offloaded struct {
 
 	// Of the book, under its mu.
 	session  *relay.Session // nil until it is joined
-	bond     Binding
+	binding  Binding
 	endpoint string
 }
 
@@ -46,7 +46,7 @@ func (c *worker) offload(d *pendingClient, to func(*Offloaded)) {
 	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
 	client.wakes = nil
 	h := &Offloaded{
-		FD: fd, TCP: n.tcp, Client: &client, early: d.taken, Service: s.service, serving: s, admitted: d.admitted,
+		FD: fd, TCP: n.tcp, Client: &client, early: d.buffered, Service: s.service, serving: s, admitted: d.admitted,
 		began: time.Now(), name: d.clientName(),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
@@ -70,7 +70,7 @@ func (h *Offloaded) Context() context.Context { return h.ctx }
 func (h *Offloaded) Join(session *relay.Session, limits *relay.Limits, endpoint string) {
 	b := h.sessions()
 	b.mu.Lock()
-	h.session, h.bond, h.endpoint = session, bindingOf(limits), endpoint
+	h.session, h.binding, h.endpoint = session, bindingOf(limits), endpoint
 	b.mu.Unlock()
 	if h.ctx.Err() != nil {
 		session.Cut(context.Cause(h.ctx))
@@ -90,9 +90,9 @@ func (h *Offloaded) Left() { h.end(relay.Result{}, nil, true) }
 
 func (h *Offloaded) end(r relay.Result, err error, left bool) {
 	g, b := h.serving.socket.group, h.sessions()
-	bond, joined := b.end(h, r, left)
-	if bond != nil {
-		bond.Ended(r, err)
+	binding, joined := b.end(h, r, left)
+	if binding != nil {
+		binding.Ended(r, err)
 	}
 	h.cancel(context.Canceled)
 	switch host := g.cfg.Host; {
@@ -100,7 +100,7 @@ func (h *Offloaded) end(r relay.Result, err error, left bool) {
 		host.Refused(h.serving.socket, h.name, err)
 	case joined && host.LogSessions():
 		s := &Session{Client: h.name, Endpoint: h.endpoint, Listener: h.serving.socket.Name}
-		s.setBinding(bond)
+		s.setBinding(binding)
 		host.Ended(s, r, err)
 	}
 	g.release(h.serving, h.admitted, h.Client.AdmissionToken)

@@ -73,7 +73,7 @@ func (x *hand) take(h *worker.Offloaded) {
 }
 
 // A client that is handed over is served, counted, listed, and has its place until its
-// end; its bond is told of that.
+// end; its binding is told of that.
 func TestHandover(t *testing.T) {
 	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
 	a.source = func(c *worker.Client) error { c.AdmissionToken = c.Source(); return nil }
@@ -154,7 +154,7 @@ func TestHandoverIsCut(t *testing.T) {
 			if !wait {
 				talk(t, c)
 				talk(t, other)
-				n := r.CutMatching(func(_ *worker.Listening, bond worker.Binding) bool { return bond == b }, errors.New("gone"))
+				n := r.CutMatching(func(_ *worker.Listening, binding worker.Binding) bool { return binding == b }, errors.New("gone"))
 				if n != 2 {
 					t.Errorf("%d were cut", n)
 				}

@@ -72,7 +72,7 @@ func (c *worker) prereadMore(d *pendingClient) {
 // expect waits for the client's data in a phase, which may be there already.
 func (c *worker) expect(d *pendingClient, p phase) {
 	d.phase = p
-	if d.events&arrived != 0 || d.taken != nil {
+	if d.events&arrived != 0 || d.buffered != nil {
 		c.peek(d)
 	}
 }
@@ -83,7 +83,7 @@ const arrived = loop.Readable | loop.PeerClosed | loop.HungUp
 // peek looks at the bytes that a client has sent so far.
 func (c *worker) peek(d *pendingClient) {
 	c.peeks++
-	if d.taken != nil {
+	if d.buffered != nil {
 		c.bufferPreread(d)
 		return
 	}
@@ -149,8 +149,8 @@ func (c *worker) prereadComplete(d *pendingClient, b []byte) {
 	case awaitHeader:
 		n, err := d.serving.service.Preread.Header.Parse(b, &d.client.Header)
 		switch {
-		case err == nil && d.taken != nil:
-			d.taken = d.taken[n:]
+		case err == nil && d.buffered != nil:
+			d.buffered = d.buffered[n:]
 		case err == nil:
 			err = consume(int(d.conn.fd), b[:n], 0)
 		}
@@ -180,7 +180,7 @@ func (c *worker) prereadComplete(d *pendingClient, b []byte) {
 // is served without a hello.
 func (c *worker) unmet(d *pendingClient, cause error) {
 	p := &d.serving.service.Preread
-	silent := d.events&arrived == 0 && d.taken == nil
+	silent := d.events&arrived == 0 && d.buffered == nil
 	if d.phase != awaitHello || !p.AnyHello || silent && p.Data {
 		c.refuse(d, cause)
 		return
@@ -198,7 +198,7 @@ const maxAhead = 2 << 10
 // segment, by one call, with the header before them. They stay in the socket's queue until an
 // endpoint has them. Events report from here on the bytes after them.
 func (d *pendingClient) keepAhead(b []byte) {
-	if d.conn.tcp && d.taken == nil && len(b) <= maxAhead && d.events&loop.Urgent == 0 {
+	if d.conn.tcp && d.buffered == nil && len(b) <= maxAhead && d.events&loop.Urgent == 0 {
 		d.ahead = append(d.ahead[:0], b...)
 		d.events &^= loop.Readable
 	}
@@ -207,10 +207,10 @@ func (d *pendingClient) keepAhead(b []byte) {
 // takeAhead takes the bytes that the endpoint has got out of the client's queue, and puts the
 // events right.
 func (d *pendingClient) takeAhead() {
-	if d.moved < len(d.ahead) || d.taken != nil {
+	if d.moved < len(d.ahead) || d.buffered != nil {
 		d.events |= loop.Readable
 	}
-	if d.moved == 0 || d.taken != nil {
+	if d.moved == 0 || d.buffered != nil {
 		return
 	}
 	// MSG_TRUNC: TCP throws the bytes away and copies nothing (tcp(7)).

@@ -24,8 +24,8 @@ func (c *worker) writeProxyHeader(d *pendingClient) {
 	}
 	size, flags := len(c.preface), 0
 	switch {
-	case len(d.taken) > 0:
-		c.preface = append(c.preface, d.taken...)
+	case len(d.buffered) > 0:
+		c.preface = append(c.preface, d.buffered...)
 	case len(d.ahead) > 0 && c.group.cfg.Relay.Engine() != relay.EngineSplice:
 		c.preface = append(c.preface, d.ahead...)
 	case d.queued():
@@ -34,8 +34,8 @@ func (c *worker) writeProxyHeader(d *pendingClient) {
 		d.undelay()
 	}
 	n, err := sendSome(d.endpoint.fd, c.preface, flags)
-	if len(d.taken) > 0 {
-		size, d.moved = len(c.preface), len(d.taken)
+	if len(d.buffered) > 0 {
+		size, d.moved = len(c.preface), len(d.buffered)
 	} else {
 		d.moved = max(n-size, 0)
 	}

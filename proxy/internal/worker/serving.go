@@ -11,11 +11,11 @@ type listenerRef struct {
 // served by one core.
 type serving struct {
 	listenerRef
-	socket   *Listening
-	service  *Service
-	aging    *lateSockopts
-	searches []Search // that are not used
-	clients  int
+	socket       *Listening
+	service      *Service
+	lateSockopts *lateSockopts
+	searches     []Search // that are not used
+	clients      int
 }
 
 // servingOf returns how a client is to be served.
@@ -31,7 +31,7 @@ func (c *worker) servingOf(of client) *serving {
 			}
 		}
 	}
-	s := &serving{socket: of.socket, service: of.service, aging: c.lateSockoptsOf(of.service.Options)}
+	s := &serving{socket: of.socket, service: of.service, lateSockopts: c.lateSockoptsOf(of.service.Options)}
 	s.listenerRef.serving = s
 	older := s // unless it is the present one
 	if of.service == of.socket.service.Load() {

@@ -60,8 +60,8 @@ func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
 	server := plainServer(t)
 	step := connectTo(server)
 	step.ProxyHeader = true
-	bond, who := new(plainBond), new(plainAdmitter)
-	limits := &relay.Limits{IdleTimeout: time.Minute, Of: bond}
+	binding, who := new(plainBond), new(plainAdmitter)
+	limits := &relay.Limits{IdleTimeout: time.Minute, Of: binding}
 	s := &worker.Service{
 		Admitter: who,
 		Preread:  worker.Preread{Header: &proxyproto.Policy{}, Data: true},
@@ -89,8 +89,8 @@ func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
 	if n := float64(after.Mallocs-before.Mallocs) / clients; n > 0.5 && !raceEnabled {
 		t.Errorf("%.2f allocations for each connection, %d bytes", n, (after.TotalAlloc-before.TotalAlloc)/clients)
 	}
-	if sum := r.Summary(); sum.Refused != 0 || sum.Accepted != 2*clients || bond.ended != 2*clients || who.in != 2*clients || who.left != 2*clients {
-		t.Errorf("the summary is %+v; %d have ended, %d of %d left", sum, bond.ended, who.left, who.in)
+	if sum := r.Summary(); sum.Refused != 0 || sum.Accepted != 2*clients || binding.ended != 2*clients || who.in != 2*clients || who.left != 2*clients {
+		t.Errorf("the summary is %+v; %d have ended, %d of %d left", sum, binding.ended, who.left, who.in)
 	}
 }
 

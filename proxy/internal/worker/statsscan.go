@@ -15,7 +15,7 @@ type statsScan struct {
 	done chan<- Summary // nil: there is no walk
 
 	running bytesByBinding // bytes of running sessions by binding; nil: they are not asked for
-	bond    Binding        // of the one before
+	binding Binding        // of the one before
 	bytes   *Bytes
 }
 

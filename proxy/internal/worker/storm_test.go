@@ -19,10 +19,10 @@ import (
 // A storm is a rig of which everything changes all the time.
 type storm struct {
 	*rig
-	target string
-	hand   *hand
-	bond   *tie
-	hello  []byte
+	target  string
+	hand    *hand
+	binding *tie
+	hello   []byte
 
 	admitter *counted
 	wakers   sync.Map
@@ -32,7 +32,7 @@ type storm struct {
 
 // director does with each client something else, and connects most of them in the end.
 func (s *storm) director() *director {
-	limits := &relay.Limits{Of: s.bond, IdleTimeout: time.Minute}
+	limits := &relay.Limits{Of: s.binding, IdleTimeout: time.Minute}
 	var failures atomic.Int64
 	d := &director{preface: []byte("preface"), next: func(c *worker.Client, n int) worker.Step {
 		s.wakers.Store(c.Waker(), true)
@@ -120,8 +120,8 @@ func (s *storm) again(work *sync.WaitGroup, f func()) {
 
 // Whatever happens at the same time, the books are right in the end.
 func TestStorm(t *testing.T) {
-	s := &storm{target: echo(t), bond: new(tie), admitter: new(counted), hello: helloOf(t, "storm.example")}
-	s.hand = newHand(t, s.bond)
+	s := &storm{target: echo(t), binding: new(tie), admitter: new(counted), hello: helloOf(t, "storm.example")}
+	s.hand = newHand(t, s.binding)
 	var turns atomic.Int64
 	s.admitter.room = func() error {
 		if turns.Add(1)%20 == 0 {
@@ -182,7 +182,7 @@ func TestStorm(t *testing.T) {
 	if sum.Active != 0 || s.admitter.in.Load() != s.admitter.left.Load() || sum.Accepted != s.admitter.asked.Load() {
 		t.Errorf("of %d %d came in and %d have left, %+v", s.admitter.asked.Load(), s.admitter.in.Load(), s.admitter.left.Load(), sum)
 	}
-	if s.served.Load() == 0 || s.bond.ended() == 0 || sum.Refused == 0 {
-		t.Errorf("it was none: %d were served, %d have ended, %+v", s.served.Load(), s.bond.ended(), sum)
+	if s.served.Load() == 0 || s.binding.ended() == 0 || sum.Refused == 0 {
+		t.Errorf("it was none: %d were served, %d have ended, %+v", s.served.Load(), s.binding.ended(), sum)
 	}
 }

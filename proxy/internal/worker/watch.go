@@ -14,7 +14,7 @@ type Watcher interface {
 	Watch(t relay.Turn, now int64)
 }
 
-// Watch reports the state of each running session, since the call before, to its bond if that is
+// Watch reports the state of each running session, since the call before, to its binding if that is
 // a [Watcher]. It returns when all were reported, or when the group ends. The loops go on; they
 // look at a few sessions in each turn. spent is their time for it, added up. Only one goroutine
 // may call Watch.
@@ -40,7 +40,7 @@ func (b *blockingSessions) watch(now int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for h := b.ring.next; h != &b.ring; h = h.next {
-		if w, ok := h.bond.(Watcher); ok && h.session != nil {
+		if w, ok := h.binding.(Watcher); ok && h.session != nil {
 			w.Watch(h.session.Look(), now)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A watching is a bond that keeps how its sessions stood.
+// A watching is a binding that keeps how its sessions stood.
 type watching struct {
 	tie
 	looks sync.Mutex
@@ -34,7 +34,7 @@ func (b *watching) next(g *rig) []relay.Turn {
 	return b.seen
 }
 
-// TestWatch: each session that runs is shown to its bond, once each time, as it stands; one
+// TestWatch: each session that runs is shown to its binding, once each time, as it stands; one
 // that has ended is not any more.
 func TestWatch(t *testing.T) {
 	b := new(watching)

@@ -6,10 +6,10 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// A port is a socket of a session on a loop: one end of both directions. It keeps the state
+// A loopSocket is a socket of a session on a loop: one end of both directions. It keeps the state
 // that epoll has reported, edge by edge, and makes a system call only if that state is not
-// conclusive. EAGAIN of a port is a promise: an event will come.
-type port struct {
+// conclusive. EAGAIN of a loopSocket is a promise: an event will come.
+type loopSocket struct {
 	id    loop.ID
 	fd    int32 // owned by the session; -1 when it is closed
 	state portState
@@ -36,9 +36,9 @@ const (
 	answered                         // of b: at the last look bytes from it had moved
 )
 
-func (p *port) is(s portState) bool { return p.state&s != 0 }
+func (p *loopSocket) is(s portState) bool { return p.state&s != 0 }
 
-func (p *port) set(s portState, on bool) {
+func (p *loopSocket) set(s portState, on bool) {
 	if on {
 		p.state |= s
 	} else {
@@ -47,7 +47,7 @@ func (p *port) set(s portState, on bool) {
 }
 
 // note records an event of epoll.
-func (p *port) note(ev loop.Events) {
+func (p *loopSocket) note(ev loop.Events) {
 	if ev&(loop.Readable|loop.PeerClosed|loop.HungUp|loop.Failed|loop.Urgent) != 0 {
 		p.state |= readable
 	}
@@ -67,12 +67,12 @@ func (p *port) note(ev loop.Events) {
 
 // untold prepares for the last reads and writes: state that was not reported yet has to be
 // found out now.
-func (p *port) untold() {
+func (p *loopSocket) untold() {
 	p.state |= readable | writable
 }
 
 // unread is the answer of a read that needs no system call.
-func (p *port) unread() (int, error) {
+func (p *loopSocket) unread() (int, error) {
 	if p.is(drained) {
 		return 0, nil
 	}
@@ -84,7 +84,7 @@ func (p *port) unread() (int, error) {
 // an urgent mark as well (net/ipv4/tcp.c, tcp_recvmsg_locked), and one of a unix socket where
 // its peer has sent descriptors (net/unix/af_unix.c, unix_stream_read_generic); there the next
 // read decides.
-func (p *port) emptied() {
+func (p *loopSocket) emptied() {
 	if p.is(urgent) || !p.is(tcp) {
 		return
 	}
@@ -95,7 +95,7 @@ func (p *port) emptied() {
 }
 
 // readNothing sorts out a read that gave no bytes.
-func (p *port) readNothing(err error) (int, error) {
+func (p *loopSocket) readNothing(err error) (int, error) {
 	switch err {
 	case nil:
 		p.state = p.state&^readable | drained
@@ -110,7 +110,7 @@ func (p *port) readNothing(err error) (int, error) {
 
 // wroteSome notes that a write took n of m bytes. Less than all means that there is no more
 // room, and that the kernel has noted a waiter (SOCK_NOSPACE).
-func (p *port) wroteSome(n, m int, err error) {
+func (p *loopSocket) wroteSome(n, m int, err error) {
 	switch {
 	case err == syscall.EAGAIN, err == nil && n < m && p.is(tcp):
 		p.state &^= writable

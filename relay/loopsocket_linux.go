@@ -6,7 +6,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-func (p *port) recv(b []byte) (int, error) {
+func (p *loopSocket) recv(b []byte) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
 	}
@@ -28,7 +28,7 @@ func (p *port) recv(b []byte) (int, error) {
 // fill splices. Fewer bytes than asked for prove nothing: a pipe is full when its slots are,
 // however little they hold. But with a raised mark the rest may wait for company: until the
 // mark is reached, which is an edge, or for the guard.
-func (p *port) fill(c conduit, max int) (int, error) {
+func (p *loopSocket) fill(c splicePipe, max int) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
 	}
@@ -41,7 +41,7 @@ func (p *port) fill(c conduit, max int) (int, error) {
 
 // peek: see source. A splice that answers EAGAIN with no urgent mark about has found the queue
 // empty, and one that answers 0 after the end of file was reported has met it.
-func (p *port) peek(spliceErr error) (int, error) {
+func (p *loopSocket) peek(spliceErr error) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
 	}
@@ -61,11 +61,11 @@ func (p *port) peek(spliceErr error) (int, error) {
 
 // stoppedAtMark reports whether an EAGAIN of a socket with reported urgent data is none; see
 // the function of that name.
-func (p *port) stoppedAtMark(err error) bool {
+func (p *loopSocket) stoppedAtMark(err error) bool {
 	return err == syscall.EAGAIN && p.is(urgent) && p.is(tcp) && stoppedAtMark(int(p.fd))
 }
 
-func (p *port) send(b []byte) (int, error) {
+func (p *loopSocket) send(b []byte) (int, error) {
 	if !p.is(writable) {
 		return 0, syscall.EAGAIN
 	}
@@ -78,7 +78,7 @@ func (p *port) send(b []byte) (int, error) {
 // drain splices. Fewer bytes than offered prove nothing either: splice stops for a signal,
 // such as the runtime's, after the bytes that it has moved (fs/splice.c, splice_to_socket),
 // and then nothing asks for an edge.
-func (p *port) drain(c conduit, max int) (int, error) {
+func (p *loopSocket) drain(c splicePipe, max int) (int, error) {
 	if !p.is(writable) {
 		return 0, syscall.EAGAIN
 	}
@@ -90,7 +90,7 @@ func (p *port) drain(c conduit, max int) (int, error) {
 
 // hurry sets TCP_NODELAY before the second write: Nagle's algorithm never delays
 // the first.
-func (p *port) hurry() {
+func (p *loopSocket) hurry() {
 	if p.state&(delays|wrote) == delays|wrote {
 		p.state &^= delays
 		_ = sys.SetsockoptInt(int(p.fd), sys.IPPROTO_TCP, sys.TCP_NODELAY, 1)
@@ -101,26 +101,26 @@ func (p *port) hurry() {
 // closeWrite passes the end of file on, unless close(2) is about to do that: then
 // the other way has ended as well, so that nothing is left to be read, which would
 // turn the close into a reset.
-func (p *port) closeWrite() error {
+func (p *loopSocket) closeWrite() error {
 	if p.is(lastWay) {
 		return nil
 	}
 	return sys.ShutdownWrite(int(p.fd))
 }
 
-func (p *port) raiseMark(n int) bool {
+func (p *loopSocket) raiseMark(n int) bool {
 	ok := p.is(tcp) && sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) == nil
 	p.set(raised, ok)
 	return ok
 }
 
-func (p *port) lowerMark() {
+func (p *loopSocket) lowerMark() {
 	p.state &^= raised
 	_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 }
 
 // aborted: only a write that has failed, or a reported error, can have collected a reset.
-func (p *port) aborted() bool {
+func (p *loopSocket) aborted() bool {
 	if !p.is(tcp) || !p.is(gone) {
 		return false
 	}
@@ -128,7 +128,7 @@ func (p *port) aborted() bool {
 	return err == nil && state == sys.TCP_CLOSE
 }
 
-func (p *port) queued() int {
+func (p *loopSocket) queued() int {
 	n, err := sys.FIONREAD(int(p.fd))
 	if err != nil {
 		return 0
@@ -137,7 +137,7 @@ func (p *port) queued() int {
 }
 
 // socketError collects the error of the socket, nil if there is none.
-func (p *port) socketError() error {
+func (p *loopSocket) socketError() error {
 	errno, err := sys.GetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_ERROR)
 	if err == nil && errno != 0 {
 		err = syscall.Errno(errno)
@@ -147,7 +147,7 @@ func (p *port) socketError() error {
 
 // abort makes the close that follows a reset, and returns the bytes of the send
 // queue that are lost by that.
-func (p *port) abort() (lost int64) {
+func (p *loopSocket) abort() (lost int64) {
 	if !p.is(tcp) {
 		return 0
 	}
@@ -158,7 +158,7 @@ func (p *port) abort() (lost int64) {
 	return lost
 }
 
-func (p *port) close() {
+func (p *loopSocket) close() {
 	_ = sys.Close(int(p.fd))
 	p.fd = -1
 }

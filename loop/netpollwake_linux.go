@@ -7,10 +7,10 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A knock makes the runtime look at its poller: a goroutine that waits there for a ready
+// A netpollWake makes the runtime look at its poller: a goroutine that waits there for a ready
 // descriptor is found by the same look as all the others. Until then goroutines that are ready
 // run.
-type knock struct {
+type netpollWake struct {
 	file    *os.File // an eventfd, owned; nil until it is needed
 	raw     syscall.RawConn
 	once    func(fd uintptr) (done bool) // made once
@@ -19,7 +19,7 @@ type knock struct {
 
 // wait returns when the runtime has looked. It does nothing if there is no descriptor to
 // be had.
-func (k *knock) wait() {
+func (k *netpollWake) wait() {
 	if k.file == nil && k.open() != nil {
 		return
 	}
@@ -27,7 +27,7 @@ func (k *knock) wait() {
 	_ = k.raw.Read(k.once) // it fails only for files that cannot wait
 }
 
-func (k *knock) open() error {
+func (k *netpollWake) open() error {
 	fd, err := sys.Eventfd()
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (k *knock) open() error {
 	return nil
 }
 
-func (k *knock) close() error {
+func (k *netpollWake) close() error {
 	if k.file == nil {
 		return nil
 	}

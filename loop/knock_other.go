@@ -1,8 +1,0 @@
-//go:build !linux
-
-package loop
-
-type knock struct{}
-
-func (*knock) wait()        {}
-func (*knock) close() error { return nil }
