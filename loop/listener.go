@@ -179,8 +179,8 @@ func (ln *Listener) pause(err error) {
 
 // accept accepts at most so many connections while it may, and reports whether it
 // found the queue empty.
-func (ln *Listener) accept(most int, may func() bool) (n int, empty bool) {
-	for n < most && may() {
+func (ln *Listener) accept(limit int, may func() bool) (n int, empty bool) {
+	for n < limit && may() {
 		fd, peer, err := ln.next()
 		switch {
 		case err == nil:

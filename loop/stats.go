@@ -60,7 +60,7 @@ func (t *times) add(took int64) {
 	}
 }
 
-func (t *times) load() (n [timeBuckets]int64, most time.Duration) {
+func (t *times) load() (n [timeBuckets]int64, longest time.Duration) {
 	for i := range n {
 		n[i] = t.n[i].Load()
 	}

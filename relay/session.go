@@ -271,13 +271,13 @@ func (s *Session) sideOf(d *direction) Side {
 }
 
 // cutBy is cut because of an event of a side.
-func (s *Session) cutBy(reason Reason, cause error, by Side) bool {
+func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
 	s.mu.Lock()
 	first := s.reason == ReasonNone && !s.settled
 	if first {
-		s.reason, s.cause, s.culprit = reason, cause, by
+		s.reason, s.cause, s.culprit = reason, cause, side
 	}
 	s.mu.Unlock()
 	if first && !s.a.absent() && !s.b.absent() {

@@ -27,8 +27,8 @@ type limitListener struct {
 // response. A client on this machine needs much less.
 const graceTime = 250 * time.Millisecond
 
-func newLimitListener(most int) *limitListener {
-	return &limitListener{conns: make(chan net.Conn), closed: make(chan struct{}), most: most, grace: graceTime}
+func newLimitListener(limit int) *limitListener {
+	return &limitListener{conns: make(chan net.Conn), closed: make(chan struct{}), most: limit, grace: graceTime}
 }
 
 // put passes a connection to Accept. release is called after the connection is closed.

@@ -62,9 +62,9 @@ type finder struct {
 }
 
 // add adds a problem with the subject of another.
-func (f *finder) add(of Problem, severity Severity, kind, format string, args ...any) {
-	of.Severity, of.Kind, of.Text = severity, kind, fmt.Sprintf(format, args...)
-	f.list = append(f.list, of)
+func (f *finder) add(subject Problem, severity Severity, kind, format string, args ...any) {
+	subject.Severity, subject.Kind, subject.Text = severity, kind, fmt.Sprintf(format, args...)
+	f.list = append(f.list, subject)
 }
 
 // inUse returns the upstreams that get clients: those of a listener's route, and the fallback
@@ -146,15 +146,15 @@ func (f *finder) listener(l *Listener) {
 // fifth of its lifetime is less.
 const expiresSoon = 14 * 24 * time.Hour
 
-func (f *finder) certificates(of Problem, subject string, list []Certificate) {
+func (f *finder) certificates(base Problem, subject string, list []Certificate) {
 	for _, c := range list {
 		switch left := c.Ends.Sub(f.now); {
 		case left <= 0:
-			f.add(of, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s", subject, c.Path, f.clock(c.Ends))
+			f.add(base, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s", subject, c.Path, f.clock(c.Ends))
 		case left < min(expiresSoon, c.Ends.Sub(c.From)/5):
-			f.add(of, Warning, "certificate_expires", "%s: the certificate in %s expires at %s", subject, c.Path, f.clock(c.Ends))
+			f.add(base, Warning, "certificate_expires", "%s: the certificate in %s expires at %s", subject, c.Path, f.clock(c.Ends))
 		case f.now.Before(c.From):
-			f.add(of, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s", subject, c.Path, f.clock(c.From))
+			f.add(base, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s", subject, c.Path, f.clock(c.From))
 		}
 	}
 }

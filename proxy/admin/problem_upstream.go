@@ -55,12 +55,12 @@ func (f *finder) upstream(u *Upstream) {
 }
 
 // outage adds the problem that no endpoint takes clients.
-func (f *finder) outage(of Problem, u *Upstream) {
+func (f *finder) outage(subject Problem, u *Upstream) {
 	o := u.Outage
 	if o == nil {
 		return
 	}
-	of.Since = o.Since
+	subject.Since = o.Since
 	cost := ""
 	if u.Pending > 0 {
 		cost += ", " + plural(u.Pending, "client waits", "clients wait")
@@ -72,10 +72,10 @@ func (f *finder) outage(of Problem, u *Upstream) {
 		cost += fmt.Sprintf(", clients are sent to endpoints as a last resort (%d within the last minute, %d served)", m.LastResort, m.LastResortAnswered)
 	}
 	if o.Full {
-		f.add(of, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
+		f.add(subject, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
 		return
 	}
-	f.add(of, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
+	f.add(subject, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
 }
 
 // withheld names some of the endpoints that max_ejected keeps from ejection, with their
@@ -115,7 +115,7 @@ func unusable(list []Endpoint) string {
 
 // endpoints adds the endpoints of an upstream that are unhealthy or full, unless a problem of
 // the whole upstream includes them. An endpoint taken out by an operator is no problem.
-func (f *finder) endpoints(of Problem, u *Upstream) {
+func (f *finder) endpoints(subject Problem, u *Upstream) {
 	if u.Outage != nil {
 		return
 	}
@@ -127,37 +127,37 @@ func (f *finder) endpoints(of Problem, u *Upstream) {
 			continue
 		}
 		if n++; n <= maxEndpoints {
-			f.endpoint(of, kind, e)
+			f.endpoint(subject, kind, e)
 		}
 	}
 	if n > maxEndpoints {
-		f.add(of, Warning, "endpoints", "upstream %s: %s not usable", u.Name, plural(n-maxEndpoints, "more endpoint is", "more endpoints are"))
+		f.add(subject, Warning, "endpoints", "upstream %s: %s not usable", u.Name, plural(n-maxEndpoints, "more endpoint is", "more endpoints are"))
 	}
 }
 
 // endpoint adds the problem of one endpoint.
-func (f *finder) endpoint(of Problem, kind string, e *Endpoint) {
-	of.Endpoint = e.Name
+func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
+	subject.Endpoint = e.Name
 	if s := e.Silence; kind == unanswered {
-		of.Since = s.Since
+		subject.Since = s.Since
 		waited := f.now.Sub(s.Since).Round(100 * time.Millisecond)
-		f.add(of, Warning, kind, "endpoint %s/%s answers no client: %s waited, the first for %v%s; %s", of.Upstream, e.Name, plural(s.Clients, "client has", "clients have"), waited, s.Usual, s.Proof)
+		f.add(subject, Warning, kind, "endpoint %s/%s answers no client: %s waited, the first for %v%s; %s", subject.Upstream, e.Name, plural(s.Clients, "client has", "clients have"), waited, s.Usual, s.Proof)
 		return
 	}
 	if r := e.Failing; kind == failing {
-		of.Since = r.Since
+		subject.Since = r.Since
 		why := ""
 		if e.LastFailure != nil {
 			why = ": " + e.LastFailure.Cause
 		}
-		f.add(of, Warning, kind, "endpoint %s/%s has served none of the last %d clients, since %s%s", of.Upstream, e.Name, r.Clients, f.clock(r.Since), why)
+		f.add(subject, Warning, kind, "endpoint %s/%s has served none of the last %d clients, since %s%s", subject.Upstream, e.Name, r.Clients, f.clock(r.Since), why)
 		return
 	}
 	if last := e.LastFailure; kind == unreachable {
-		f.add(of, Warning, kind, "endpoint %s/%s: the last connection to it could not be made, at %s: %s", of.Upstream, e.Name, f.clock(last.Time), last.Cause)
+		f.add(subject, Warning, kind, "endpoint %s/%s: the last connection to it could not be made, at %s: %s", subject.Upstream, e.Name, f.clock(last.Time), last.Cause)
 		return
 	}
-	f.add(of, Warning, kind, "endpoint %s/%s: %s", of.Upstream, e.Name, e.Unusable())
+	f.add(subject, Warning, kind, "endpoint %s/%s: %s", subject.Upstream, e.Name, e.Unusable())
 }
 
 // failing is the kind of problem of an endpoint with a [Failing].

@@ -143,14 +143,14 @@ func (d *decoder) contents(path string) ([]byte, *complaint) {
 }
 
 // mend returns the fix for a file that cannot be read.
-func mend(err error, most int) string {
+func mend(err error, limit int) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "write the name of a file that is there"
 	case errors.Is(err, fs.ErrPermission):
 		return "let this user read it"
 	case errors.Is(err, file.ErrTooLarge):
-		return fmt.Sprintf("make it at most %s", showSize(int64(most)))
+		return fmt.Sprintf("make it at most %s", showSize(int64(limit)))
 	}
 	return "write the name of a file"
 }

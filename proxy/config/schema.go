@@ -133,7 +133,9 @@ func (f *field) elementSchema(i int) *jsonschema.Schema {
 	return s
 }
 
-func anyOf(of ...*jsonschema.Schema) *jsonschema.Schema { return &jsonschema.Schema{AnyOf: of} }
+func anyOf(schemas ...*jsonschema.Schema) *jsonschema.Schema {
+	return &jsonschema.Schema{AnyOf: schemas}
+}
 
 // defaultJSON returns the default in JSON.
 func (f *field) defaultJSON() json.RawMessage {

@@ -43,8 +43,8 @@ func Parse(name string, data []byte) ([]Endpoint, error) {
 }
 
 // parse is Parse with pieces of at most the given number of bytes.
-func parse(name string, data []byte, most int) ([]Endpoint, error) {
-	p := &parser{file: name, seen: map[string]int{}, most: most}
+func parse(name string, data []byte, limit int) ([]Endpoint, error) {
+	p := &parser{file: name, seen: map[string]int{}, most: limit}
 	if len(bytes.TrimSpace(data)) == 0 {
 		p.problem(1, 1, "the file is empty: write [] for no endpoints")
 	} else {
@@ -269,10 +269,10 @@ func (p *parser) label(n *yaml.Node, into *string) {
 	*into = text
 }
 
-func (p *parser) number(n *yaml.Node, most int, into *int) {
+func (p *parser) number(n *yaml.Node, limit int, into *int) {
 	v, err := strconv.Atoi(n.Value)
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < 0 || v > most {
-		p.wrongNode(n, "write a whole number from 0 to %d", most)
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < 0 || v > limit {
+		p.wrongNode(n, "write a whole number from 0 to %d", limit)
 		return
 	}
 	*into = v

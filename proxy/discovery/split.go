@@ -190,9 +190,9 @@ func (p *parser) inBrackets(c *cursor) (parts []part) {
 
 // jsonLength returns the length of a value in a list, with the space after it. If it is longer
 // than most, it returns a little more than most.
-func jsonLength(data []byte, most int) int {
+func jsonLength(data []byte, limit int) int {
 	depth, text, escaped := 0, false, false
-	for i, b := range data[:min(len(data), most+1)] {
+	for i, b := range data[:min(len(data), limit+1)] {
 		switch {
 		case escaped:
 			escaped = false
@@ -208,7 +208,7 @@ func jsonLength(data []byte, most int) int {
 			depth--
 		}
 	}
-	return min(len(data), most+1)
+	return min(len(data), limit+1)
 }
 
 // noJSON complains of a list in brackets that is no JSON.

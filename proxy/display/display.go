@@ -21,9 +21,9 @@ const MaxName = 255
 
 // Check returns an error of one line for a text that is longer than most bytes, or has an
 // invisible character other than a space.
-func Check(text string, most int) error {
-	if len(text) > most {
-		return fmt.Errorf("%q… is %d bytes long: write at most %d", start(text), len(text), most)
+func Check(text string, limit int) error {
+	if len(text) > limit {
+		return fmt.Errorf("%q… is %d bytes long: write at most %d", start(text), len(text), limit)
 	}
 	for i, r := range text {
 		if !seen(r, text[i:]) {
@@ -56,15 +56,15 @@ func Text(text string) string { return escape(text, "") }
 
 // Excerpt returns a text as shown by Text, cut to most bytes. If it is cut, it ends with an
 // ellipsis.
-func Excerpt(text string, most int) string {
-	shown := Text(text[:min(len(text), most)]) // each byte gives at least one
-	if len(shown) <= most && len(text) <= most {
+func Excerpt(text string, limit int) string {
+	shown := Text(text[:min(len(text), limit)]) // each byte gives at least one
+	if len(shown) <= limit && len(text) <= limit {
 		return shown
 	}
 	const more = "…"
 	cut := 0
 	for i := range shown {
-		if i > most-len(more) {
+		if i > limit-len(more) {
 			break
 		}
 		cut = i

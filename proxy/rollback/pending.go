@@ -163,7 +163,7 @@ func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
 // because the bound is passed or its time is over, is rolled back instead, which is an error;
 // one whose rollback has failed may be confirmed. The error may wrap [ErrNothing], [ErrLate]
 // or [ErrClosed].
-func (k *Keeper[T]) Confirm(ctx context.Context, number int, by string) (int, error) {
+func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int, error) {
 	if err := k.take(ctx); err != nil {
 		return k.Status().Current, err
 	}
@@ -186,7 +186,7 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, by string) (int, er
 	k.mark(k.current.number, Current, "")
 	k.mu.Unlock()
 	close(p.over)
-	k.report(Change{Event: Confirmed, Generation: k.current.number, By: by})
+	k.report(Change{Event: Confirmed, Generation: k.current.number, By: actor})
 	return k.current.number, nil
 }
 
@@ -201,7 +201,7 @@ func (k *Keeper[T]) finalStatus() string {
 // Rollback returns to the previous generation, whether or not the current one waits to be
 // confirmed, and returns its number. There is one to return to after a change, and none
 // after a rollback. The error is that of Config.Apply, or wraps [ErrNothing] or [ErrClosed].
-func (k *Keeper[T]) Rollback(ctx context.Context, by string) (int, error) {
+func (k *Keeper[T]) Rollback(ctx context.Context, actor string) (int, error) {
 	if err := k.take(ctx); err != nil {
 		return k.Status().Current, err
 	}
@@ -209,7 +209,7 @@ func (k *Keeper[T]) Rollback(ctx context.Context, by string) (int, error) {
 	if k.previous == nil {
 		return k.current.number, fmt.Errorf("%w to return to: generation %d is in force, and none before it is kept", ErrNothing, k.current.number)
 	}
-	err := k.revert(by, "asked for")
+	err := k.revert(actor, "asked for")
 	return k.current.number, err
 }
 

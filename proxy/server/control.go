@@ -147,8 +147,8 @@ func names[T any](m map[string]T) string {
 }
 
 // logOperator logs a change by an operator, which is in no file.
-func (s *Server) logOperator(what string, from, to any, of ...any) {
-	attrs := append([]any{"by", "admin", "what", what}, of...)
+func (s *Server) logOperator(what string, from, to any, subject ...any) {
+	attrs := append([]any{"by", "admin", "what", what}, subject...)
 	s.log.Info("changed by hand", append(attrs, "from", from, "to", to)...)
 }
 

@@ -19,13 +19,13 @@ type nameList struct {
 	n     int
 }
 
-func (l *nameList) add(of *discovery.Endpoint) {
+func (l *nameList) add(endpoint *discovery.Endpoint) {
 	if l.n++; l.n > maxNamed {
 		return
 	}
-	name := of.Identity()
-	if name != of.Address {
-		name += " (" + of.Address + ")"
+	name := endpoint.Identity()
+	if name != endpoint.Address {
+		name += " (" + endpoint.Address + ")"
 	}
 	l.first = append(l.first, name)
 }

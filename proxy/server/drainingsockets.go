@@ -83,8 +83,8 @@ func (b *listenSocket) sockets() []*worker.Listening {
 }
 
 // takeOver makes the sessions of sockets b's.
-func (b *listenSocket) takeOver(of []*worker.Listening) {
-	for _, l := range of {
+func (b *listenSocket) takeOver(listenings []*worker.Listening) {
+	for _, l := range listenings {
 		if from := l.Of.(*listenSocket); !from.deserted.Load() {
 			from.draining, from.successor = nil, b
 			b.before = append(b.before, l)

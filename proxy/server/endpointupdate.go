@@ -91,24 +91,24 @@ func (st *endpointUpdate) without(order []*member) (gone []*member) {
 
 // memberOf returns the member of a spec: the one that there is, if nothing about it
 // changes, or one that takes its place, or a new one.
-func (s *Server) memberOf(st *endpointUpdate, u, old *upstream, of *spec) (*member, error) {
+func (s *Server) memberOf(st *endpointUpdate, u, old *upstream, wanted *spec) (*member, error) {
 	var was *member
 	if old != nil {
-		was = old.members[of.Identity()]
+		was = old.members[wanted.Identity()]
 	}
-	if was == nil || was.spec.Address != of.Address {
-		if back := s.drainingMember(st.cfg.Name, of); back != nil {
-			return s.reuse(st, u, back, of), nil
+	if was == nil || was.spec.Address != wanted.Address {
+		if back := s.drainingMember(st.cfg.Name, wanted); back != nil {
+			return s.reuse(st, u, back, wanted), nil
 		}
-		return s.newMember(st, u, old != nil, of)
+		return s.newMember(st, u, old != nil, wanted)
 	}
 	st.kept++
-	if was.spec == of.Endpoint && !st.changes.monitors() {
+	if was.spec == wanted.Endpoint && !st.changes.monitors() {
 		return was, nil
 	}
 	m := new(member)
 	*m = *was
-	if m.spec = of.Endpoint; was.spec.Weight != of.Weight {
+	if m.spec = wanted.Endpoint; was.spec.Weight != wanted.Weight {
 		m.set = nil
 	}
 	s.monitorEndpoint(st, u, m)
@@ -116,19 +116,19 @@ func (s *Server) memberOf(st *endpointUpdate, u, old *upstream, of *spec) (*memb
 }
 
 // newMember makes a member, its endpoint and its guards.
-func (s *Server) newMember(st *endpointUpdate, u *upstream, added bool, of *spec) (*member, error) {
-	id, addr := of.Identity(), of.address
+func (s *Server) newMember(st *endpointUpdate, u *upstream, added bool, wanted *spec) (*member, error) {
+	id, addr := wanted.Identity(), wanted.address
 	if addr.Network == "" {
 		var err error
-		if addr, err = sockopt.Parse(of.Address); err != nil {
+		if addr, err = sockopt.Parse(wanted.Address); err != nil {
 			return nil, fmt.Errorf("endpoint %s: %w", id, err)
 		}
 	}
-	e, _, err := u.up.Endpoint(id, addr, lb.EndpointConfig{ID: id, Weight: of.Weight, Connections: of.Connections, Now: s.now})
+	e, _, err := u.up.Endpoint(id, addr, lb.EndpointConfig{ID: id, Weight: wanted.Weight, Connections: wanted.Connections, Now: s.now})
 	if err != nil {
 		return nil, err
 	}
-	m := &member{spec: of.Endpoint, endpoint: e}
+	m := &member{spec: wanted.Endpoint, endpoint: e}
 	s.monitorEndpoint(st, u, m)
 	e.SetMonitor(m.monitor)
 	e.SetBreaker(m.breaker)

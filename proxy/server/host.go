@@ -83,9 +83,9 @@ func (h *host) Refused(l *worker.Listening, client string, cause error) {
 }
 
 // Ended implements [worker.Host].
-func (h *host) Ended(of *worker.Session, r relay.Result, err error) {
+func (h *host) Ended(session *worker.Session, r relay.Result, err error) {
 	attrs := []any{
-		"listener", of.Listener, "upstream", of.Upstream, "client", of.Client, "endpoint", of.Endpoint, "name", of.EndpointName, "reason", r.Reason.String(), "duration", r.Duration.String(),
+		"listener", session.Listener, "upstream", session.Upstream, "client", session.Client, "endpoint", session.Endpoint, "name", session.EndpointName, "reason", r.Reason.String(), "duration", r.Duration.String(),
 		"client_to_endpoint", r.AToB.Bytes(), "endpoint_to_client", r.BToA.Bytes(),
 	}
 	if err != nil {

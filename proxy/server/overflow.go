@@ -22,9 +22,9 @@ func (o *overflowCount) look(fd int) {
 }
 
 // settle counts the drops of the socket since the look before, at most most.
-func (o *overflowCount) settle(most uint64) {
+func (o *overflowCount) settle(limit uint64) {
 	if !o.unknown {
-		o.total += int64(min(uint64(o.risen), most))
+		o.total += int64(min(uint64(o.risen), limit))
 	}
 }
 

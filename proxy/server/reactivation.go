@@ -24,9 +24,9 @@ func (s *Server) drainingMembers(name string) []*member {
 }
 
 // drainingMember returns the one of them that an endpoint was, nil if there is none.
-func (s *Server) drainingMember(upstream string, of *spec) *member {
+func (s *Server) drainingMember(upstream string, wanted *spec) *member {
 	for _, m := range s.drainingMembers(upstream) {
-		if m.spec.Identity() == of.Identity() && m.spec.Address == of.Address && m.endpoint.Active() > 0 {
+		if m.spec.Identity() == wanted.Identity() && m.spec.Address == wanted.Address && m.endpoint.Active() > 0 {
 			return m
 		}
 	}
@@ -34,10 +34,10 @@ func (s *Server) drainingMember(upstream string, of *spec) *member {
 }
 
 // reuse returns a member in place of one that was gone.
-func (s *Server) reuse(st *endpointUpdate, u *upstream, was *member, of *spec) *member {
-	m := &member{spec: of.Endpoint, endpoint: was.endpoint}
+func (s *Server) reuse(st *endpointUpdate, u *upstream, old *member, wanted *spec) *member {
+	m := &member{spec: wanted.Endpoint, endpoint: old.endpoint}
 	s.monitorEndpoint(st, u, m)
-	st.reactivated = append(st.reactivated, reactivation{m, was})
+	st.reactivated = append(st.reactivated, reactivation{m, old})
 	return m
 }
 

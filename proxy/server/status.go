@@ -312,13 +312,13 @@ func bytesOf(ended, running worker.Bytes) admin.Bytes {
 }
 
 // discoveryStatus is how a source of endpoints is doing, for a status.
-func discoveryStatus(of discovery.Status) *admin.Discovery {
+func discoveryStatus(status discovery.Status) *admin.Discovery {
 	d := &admin.Discovery{
-		Kind: of.Kind, From: of.From, Endpoints: of.Endpoints, Changed: of.Changed, Confirmed: of.Confirmed,
-		Next: of.Next, Failures: of.Failures, Stale: of.Stale,
+		Kind: status.Kind, From: status.From, Endpoints: status.Endpoints, Changed: status.Changed, Confirmed: status.Confirmed,
+		Next: status.Next, Failures: status.Failures, Stale: status.Stale,
 	}
-	if of.Err != nil {
-		d.Error = of.Err.Error()
+	if status.Err != nil {
+		d.Error = status.Err.Error()
 	}
 	return d
 }
@@ -335,14 +335,14 @@ func (s *Server) Sessions(ctx context.Context) iter.Seq[admin.Session] {
 	}
 }
 
-func sessionStatus(of *worker.Session) admin.Session {
+func sessionStatus(session *worker.Session) admin.Session {
 	s := admin.Session{
-		Client: of.Client, Listener: of.Listener, Upstream: of.Upstream, Endpoint: of.Endpoint, Name: of.EndpointName,
-		State: string(of.State), Loop: of.Loop, AgeUs: of.Age.Microseconds(),
-		Bytes: bytesOf(worker.Bytes{ClientToEndpoint: of.ClientToEndpoint, EndpointToClient: of.EndpointToClient}, worker.Bytes{}),
+		Client: session.Client, Listener: session.Listener, Upstream: session.Upstream, Endpoint: session.Endpoint, Name: session.EndpointName,
+		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(),
+		Bytes: bytesOf(worker.Bytes{ClientToEndpoint: session.ClientToEndpoint, EndpointToClient: session.EndpointToClient}, worker.Bytes{}),
 	}
-	if of.Idle >= 0 {
-		us := of.Idle.Microseconds()
+	if session.Idle >= 0 {
+		us := session.Idle.Microseconds()
 		s.IdleUs = &us
 	}
 	return s
@@ -366,9 +366,9 @@ func (s *Server) queueOf(b *listenSocket) admin.Queue {
 	return q
 }
 
-func certificates(list []tlsterm.Lifetime) (of []admin.Certificate) {
+func certificates(list []tlsterm.Lifetime) (certs []admin.Certificate) {
 	for _, l := range list {
-		of = append(of, admin.Certificate{Path: l.Path, From: l.From, Ends: l.Ends})
+		certs = append(certs, admin.Certificate{Path: l.Path, From: l.From, Ends: l.Ends})
 	}
-	return of
+	return certs
 }

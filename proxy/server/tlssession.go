@@ -14,7 +14,7 @@ import (
 
 // tlsSession serves a client whose TLS ends or begins in this process: on a goroutine of its
 // own until it is joined, and on two from then on.
-func (s *Server) tlsSession(h *worker.Offloaded, of *router.Offloaded) {
+func (s *Server) tlsSession(h *worker.Offloaded, offloaded *router.Offloaded) {
 	client, err := h.Conn()
 	if err != nil {
 		h.End(relay.Result{}, err)
@@ -26,7 +26,7 @@ func (s *Server) tlsSession(h *worker.Offloaded, of *router.Offloaded) {
 		return
 	}
 	defer s.tls.Leave()
-	res, err := s.serveTLS(h, of, client)
+	res, err := s.serveTLS(h, offloaded, client)
 	if err == sockopt.ErrGone {
 		h.Left()
 		return
@@ -36,13 +36,13 @@ func (s *Server) tlsSession(h *worker.Offloaded, of *router.Offloaded) {
 
 // serveTLS serves the client, which is closed when it returns. The error is
 // [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
-func (s *Server) serveTLS(h *worker.Offloaded, of *router.Offloaded, raw net.Conn) (relay.Result, error) {
-	client, protocols, err := spoken(h.Context(), of, raw)
+func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (relay.Result, error) {
+	client, protocols, err := spoken(h.Context(), offloaded, raw)
 	if err != nil {
 		raw.Close()
 		return relay.Result{}, err
 	}
-	search := of.NewSearch()
+	search := offloaded.NewSearch()
 	defer search.Close()
 	search.Begin(h.Client, s.now())
 	endpoint, answer, err := s.reachFor(h.Context(), raw, search, protocols)
@@ -67,16 +67,16 @@ func (s *Server) serveTLS(h *worker.Offloaded, of *router.Offloaded, raw net.Con
 
 // spoken returns the client's connection after its handshake, and the protocols that may be
 // offered to its endpoint.
-func spoken(ctx context.Context, of *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
-	server := of.Listener.Config().TLS
+func spoken(ctx context.Context, offloaded *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
+	server := offloaded.Listener.Config().TLS
 	if server == nil {
-		return raw, of.ALPN, nil
+		return raw, offloaded.ALPN, nil
 	}
 	conn, err := server.Handshake(ctx, raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	state := of.Terminated(conn)
+	state := offloaded.Terminated(conn)
 	if state.NegotiatedProtocol != "" {
 		protocols = []string{state.NegotiatedProtocol}
 	}

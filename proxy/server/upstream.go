@@ -161,8 +161,8 @@ func bySource(c *config.Upstream) bool { return c.Balance == "maglev" || c.Balan
 
 // newSet makes the set of an upstream's members, which is to follow another one, if there
 // is one.
-func (u *upstream) newSet(of *config.Upstream, members []*member, before *lb.Set) *lb.Set {
-	cfg := setConfig(of)
+func (u *upstream) newSet(wanted *config.Upstream, members []*member, before *lb.Set) *lb.Set {
+	cfg := setConfig(wanted)
 	cfg.OnRoom = u.up.Room
 	list := make([]lb.Member, len(members))
 	for i, m := range members {
@@ -175,10 +175,10 @@ func (u *upstream) newSet(of *config.Upstream, members []*member, before *lb.Set
 }
 
 // setConfig is how an upstream's configuration has clients be shared.
-func setConfig(of *config.Upstream) *lb.Config {
-	policy, _ := lb.ParsePolicy(of.Balance) // the loader has looked
-	cfg := &lb.Config{Policy: policy, PanicBelow: of.PanicBelow, SlowStart: of.SlowStart, BackupWhenFull: of.BackupWhen == "full"}
-	if z := of.ZoneAware; z != nil {
+func setConfig(upstream *config.Upstream) *lb.Config {
+	policy, _ := lb.ParsePolicy(upstream.Balance) // the loader has looked
+	cfg := &lb.Config{Policy: policy, PanicBelow: upstream.PanicBelow, SlowStart: upstream.SlowStart, BackupWhenFull: upstream.BackupWhen == "full"}
+	if z := upstream.ZoneAware; z != nil {
 		cfg.Zone, cfg.SpillBelow = z.Local, z.SpillBelow
 	}
 	return cfg

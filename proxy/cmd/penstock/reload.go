@@ -90,13 +90,13 @@ func (c *rollbackCmd) Run(e *cli.Env) error {
 }
 
 // settle makes a request, and prints the generation that is in force afterwards.
-func (f *adminFlags) settle(e *cli.Env, command, said string, ask func(*admin.Client, context.Context) (admin.Outcome, error)) error {
+func (f *adminFlags) settle(e *cli.Env, command, done string, ask func(*admin.Client, context.Context) (admin.Outcome, error)) error {
 	return f.ask(e, command, func(ctx context.Context, client *admin.Client) error {
 		now, err := ask(client, ctx)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(e.Stdout, said, now.Generation)
+		_, err = fmt.Fprintf(e.Stdout, done, now.Generation)
 		return err
 	})
 }

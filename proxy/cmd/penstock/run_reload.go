@@ -71,7 +71,7 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool) 
 }
 
 // logRefused logs the reason for which a reload was refused.
-func (r *daemon) logRefused(by string, err error) {
+func (r *daemon) logRefused(actor string, err error) {
 	var bad *admin.ConfigError
 	switch {
 	case err == nil, errors.Is(err, rollback.ErrClosed):
@@ -80,7 +80,7 @@ func (r *daemon) logRefused(by string, err error) {
 		logProblems(r.log, bad)
 		err = errors.New("the configuration has problems")
 	}
-	r.log.Error("reload refused, nothing was changed", "by", by, "error", err)
+	r.log.Error("reload refused, nothing was changed", "by", actor, "error", err)
 }
 
 // apply puts a configuration into force, together with its admin address.
@@ -102,13 +102,13 @@ func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 }
 
 // Confirm makes the pending reload permanent.
-func (r *daemon) Confirm(ctx context.Context, number int, by string) (int, error) {
-	return r.keeper.Confirm(ctx, number, by)
+func (r *daemon) Confirm(ctx context.Context, number int, actor string) (int, error) {
+	return r.keeper.Confirm(ctx, number, actor)
 }
 
 // Rollback returns to the previous generation.
-func (r *daemon) Rollback(ctx context.Context, by string) (int, error) {
-	return r.keeper.Rollback(ctx, by)
+func (r *daemon) Rollback(ctx context.Context, actor string) (int, error) {
+	return r.keeper.Rollback(ctx, actor)
 }
 
 // Generations returns the present and the pending generation.

@@ -114,8 +114,8 @@ func (s *service) run(e *cli.Env, serve func(ctx context.Context, opened chan<- 
 
 // summarize writes the summary of a server that was opened: until stuck, or for finalFlush if
 // that is nil.
-func (s *service) summarize(w io.Writer, of loadBalancer, stuck <-chan time.Time) {
-	if of == nil {
+func (s *service) summarize(w io.Writer, balancer loadBalancer, stuck <-chan time.Time) {
+	if balancer == nil {
 		return
 	}
 	if stuck == nil {
@@ -124,7 +124,7 @@ func (s *service) summarize(w io.Writer, of loadBalancer, stuck <-chan time.Time
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := writeSummary(w, s.form, of.Summary()); err != nil {
+		if err := writeSummary(w, s.form, balancer.Summary()); err != nil {
 			s.log.Warn("summary not written", "error", err)
 		}
 	}()

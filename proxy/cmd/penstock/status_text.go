@@ -122,14 +122,14 @@ func clients(c admin.Connections) string {
 }
 
 // active formats a number and its limit; 0: no limit.
-func active(n, most int64) string {
+func active(n, limit int64) string {
 	switch {
-	case most <= 0:
+	case limit <= 0:
 		return fmt.Sprintf("active %d", n)
-	case n >= most:
-		return fmt.Sprintf("active %d of %d (limit)", n, most)
+	case n >= limit:
+		return fmt.Sprintf("active %d of %d (limit)", n, limit)
 	}
-	return fmt.Sprintf("active %d of %d", n, most)
+	return fmt.Sprintf("active %d of %d", n, limit)
 }
 
 // traffic formats the bytes from clients and to them.

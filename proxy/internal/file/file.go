@@ -29,7 +29,7 @@ const patience = time.Second
 // EWOULDBLOCK), or longer than a second for one of the kernel's files that is regular by its mode and
 // can be waited for, such as /proc/kmsg (proc(5)). A file system that does not answer has it wait. It is
 // safe for concurrent use.
-func Read(path string, most int) ([]byte, error) {
+func Read(path string, limit int) ([]byte, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() { // to open a device may have effects
@@ -49,11 +49,11 @@ func Read(path string, most int) ([]byte, error) {
 	}
 	_ = f.SetReadDeadline(time.Now().Add(patience)) // os.ErrNoDeadline: it is one that never waits
 	var data bytes.Buffer
-	data.Grow(int(min(info.Size(), int64(most))) + bytes.MinRead)
-	if _, err := data.ReadFrom(io.LimitReader(f, int64(most)+1)); err != nil {
+	data.Grow(int(min(info.Size(), int64(limit))) + bytes.MinRead)
+	if _, err := data.ReadFrom(io.LimitReader(f, int64(limit)+1)); err != nil {
 		return nil, err
 	}
-	if data.Len() > most {
+	if data.Len() > limit {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrTooLarge}
 	}
 	return data.Bytes(), nil

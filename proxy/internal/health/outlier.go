@@ -147,7 +147,7 @@ func (o *OutlierDetector) rule() *rule {
 }
 
 // Ejected returns the number of ejected endpoints, and the number of all.
-func (o *OutlierDetector) Ejected() (ejected, of int) {
+func (o *OutlierDetector) Ejected() (ejected, all int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.ejected), o.members

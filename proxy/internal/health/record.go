@@ -195,8 +195,8 @@ func (r *record) waiters() int64 {
 // asked returns the number of questions since heard that are unanswered, or were given up.
 func (r *record) asked() int64 { return total(r.fresh) + r.left }
 
-func total[N int64 | float64](of [questions]N) (sum N) {
-	for _, n := range of {
+func total[N int64 | float64](counts [questions]N) (sum N) {
+	for _, n := range counts {
 		sum += n
 	}
 	return sum

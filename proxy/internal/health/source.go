@@ -35,11 +35,11 @@ var sourceSeed = maphash.MakeSeed()
 // source: the first for IPv4, the second for IPv6. 0 means 32 and 64. For IPv6 no more than 48
 // bits count, because one site may have a /48 (RFC 6177): one customer must not be several
 // witnesses. All clients of a user of a unix socket are one source.
-func SourceOf(of source.Source, bits [2]int) Source {
-	if peer, ok := of.Credentials(); ok {
+func SourceOf(src source.Source, bits [2]int) Source {
+	if peer, ok := src.Credentials(); ok {
 		return named | Source(maphash.Comparable(sourceSeed, peer.UID))
 	}
-	a := of.AddrPort().Addr().WithZone("")
+	a := src.AddrPort().Addr().WithZone("")
 	n := bits[1]
 	switch {
 	case !a.IsValid():

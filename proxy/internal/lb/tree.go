@@ -125,13 +125,13 @@ func (t *tree) best(random uint64) int {
 // untried returns the member below a node that has the least score, if that is less than
 // bound, of those that this client has not tried. It goes into both children only on the way
 // to a tried one. Among equals it draws by weight, with random.
-func (t *tree) untried(of []*Endpoint, p *pick, node int, bound, random uint64) (i int, score uint64) {
+func (t *tree) untried(endpoints []*Endpoint, p *pick, node int, bound, random uint64) (i int, score uint64) {
 	score = t.nodes[node].Load() >> 32
 	if score >= bound {
 		return -1, bound
 	}
 	if node >= t.leaves {
-		if i = node - t.leaves; i >= len(of) || p.tried(of[i]) {
+		if i = node - t.leaves; i >= len(endpoints) || p.tried(endpoints[i]) {
 			return -1, bound
 		}
 		return i, score
@@ -142,8 +142,8 @@ func (t *tree) untried(of []*Endpoint, p *pick, node int, bound, random uint64) 
 		first, second = second, first
 	}
 	random = mix(random)
-	i, score = t.untried(of, p, first, bound, random)
-	if other, s := t.untried(of, p, second, score, random); other >= 0 {
+	i, score = t.untried(endpoints, p, first, bound, random)
+	if other, s := t.untried(endpoints, p, second, score, random); other >= 0 {
 		return other, s
 	}
 	return i, score

@@ -20,11 +20,11 @@ type Access struct {
 func (a *Access) Limits() bool { return a.Allow.Len() > 0 || a.Deny.Len() > 0 }
 
 // Check returns nil, or [ErrDenied]; of a source that is not known [source.ErrUnknown].
-func (a *Access) Check(of source.Source) error {
+func (a *Access) Check(src source.Source) error {
 	switch {
-	case !of.Known():
+	case !src.Known():
 		return source.ErrUnknown
-	case a.Deny.Contains(of), a.Allow.Len() > 0 && !a.Allow.Contains(of):
+	case a.Deny.Contains(src), a.Allow.Len() > 0 && !a.Allow.Contains(src):
 		return ErrDenied
 	}
 	return nil

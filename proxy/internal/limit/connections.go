@@ -16,14 +16,14 @@ type Connections struct {
 }
 
 // NewConnections returns a limit of most connections at once; 0 or less means none.
-func NewConnections(most int64) *Connections {
+func NewConnections(limit int64) *Connections {
 	c := new(Connections)
-	c.Set(most)
+	c.Set(limit)
 	return c
 }
 
 // Set changes the limit. Connections beyond a lower one stay.
-func (c *Connections) Set(most int64) { c.most.Store(max(most, 0)) }
+func (c *Connections) Set(limit int64) { c.most.Store(max(limit, 0)) }
 
 // Take takes a place for a connection, and reports whether there was one. The caller gives it
 // back by Give.

@@ -31,8 +31,8 @@ const (
 	leastEntries = 8
 )
 
-func (s *shard) init(most int) {
-	s.most = max(most, 1)
+func (s *shard) init(limit int) {
+	s.most = max(limit, 1)
 	s.idle = [2]int32{none, none}
 }
 
@@ -103,9 +103,9 @@ func (s *shard) chain(hash uint32) *int32 { return &s.heads[hash&uint32(len(s.he
 // place makes an entry for a source, which is idle: a new one while there are fewer than
 // most, or that of the source that has been idle for the longest time. It returns none if no
 // source is idle.
-func (s *shard) place(k key, now int64, most int) (i int32) {
+func (s *shard) place(k key, now int64, limit int) (i int32) {
 	switch {
-	case len(s.entries) < most:
+	case len(s.entries) < limit:
 		if len(s.entries) == len(s.heads) {
 			s.grow()
 		}

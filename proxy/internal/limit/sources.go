@@ -100,11 +100,11 @@ func (s *Sources) Set(connections int, perSecond float64, burst int) {
 // Admit counts a connection of a source, or returns the reason that it may not come:
 // [ErrSourceConnections], [ErrSourceRate] or [ErrSources], and [source.ErrUnknown] if its
 // source is not known. The caller gives an entry back by Leave when the connection is over.
-func (s *Sources) Admit(of source.Source, now int64) (Entry, error) {
-	if !of.Known() {
+func (s *Sources) Admit(src source.Source, now int64) (Entry, error) {
+	if !src.Known() {
 		return Entry{}, source.ErrUnknown
 	}
-	k := keyOf(of)
+	k := keyOf(src)
 	at := maphash.Comparable(s.seed, k) % shards
 	p := &s.stripes[at]
 	p.mu.Lock()
@@ -170,11 +170,11 @@ type key struct {
 
 // keyOf returns that of a source which is known, with all of its address, and without the
 // hash.
-func keyOf(of source.Source) key {
-	if peer, ok := of.Credentials(); ok {
+func keyOf(src source.Source) key {
+	if peer, ok := src.Credentials(); ok {
 		return key{unix: true, lo: uint64(peer.UID)}
 	}
-	b := of.AddrPort().Addr().As16()
+	b := src.AddrPort().Addr().As16()
 	return key{hi: binary.BigEndian.Uint64(b[:8]), lo: binary.BigEndian.Uint64(b[8:])}
 }
 

@@ -20,7 +20,7 @@ type holding struct {
 }
 
 // hold takes one for a connection. The caller holds p.mu.
-func (p *stripe) hold(of key, place uint32) int32 {
+func (p *stripe) hold(k key, place uint32) int32 {
 	i := p.free
 	if i == none {
 		i = int32(len(p.held))
@@ -28,7 +28,7 @@ func (p *stripe) hold(of key, place uint32) int32 {
 	} else {
 		p.free = p.held[i].next
 	}
-	p.held[i] = holding{of: of, place: place}
+	p.held[i] = holding{of: k, place: place}
 	return i
 }
 

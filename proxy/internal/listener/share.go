@@ -119,13 +119,13 @@ func (l *Listener) bindShared(ctx context.Context) error {
 }
 
 // newSocket makes a socket of the family of an address.
-func (l *Listener) newSocket(of netip.Addr) (fd int, err error) {
+func (l *Listener) newSocket(addr netip.Addr) (fd int, err error) {
 	if l.cfg.Multipath {
-		if fd, err = sys.MultipathSocket(of); err == nil {
+		if fd, err = sys.MultipathSocket(addr); err == nil {
 			return fd, nil
 		}
 	}
-	return sys.StreamSocket(of)
+	return sys.StreamSocket(addr)
 }
 
 // bindTo gives a socket its options and its address, as package net does it, and shares it.

@@ -130,15 +130,15 @@ func (l *Lines) each(now int64, due func(g *lineGroup) bool) {
 	}
 }
 
-func (s *lineSum) log(to *slog.Logger, of groupKey, now int64) {
-	kind, name := "upstream", of.upstream
-	if of.listener != "" {
-		kind, name = "listener", of.listener
+func (s *lineSum) log(logger *slog.Logger, group groupKey, now int64) {
+	kind, name := "upstream", group.upstream
+	if group.listener != "" {
+		kind, name = "listener", group.listener
 	}
 	first := strings.Join(s.names, ", ")
 	if more := s.lines - int64(len(s.names)); more > 0 {
 		first += fmt.Sprintf(" and %d more", more)
 	}
-	to.Log(context.Background(), s.level, s.message+", further ones", kind, name, "kind", fmt.Sprint(s.kind),
+	logger.Log(context.Background(), s.level, s.message+", further ones", kind, name, "kind", fmt.Sprint(s.kind),
 		"times", s.count, "within", time.Duration(now-s.since).Round(time.Second).String(), "of", first)
 }

@@ -77,7 +77,7 @@ func NewSums(log *slog.Logger) *Sums {
 // Look takes the counters that there are, at a time of the clock. One that was not there at
 // the last look has risen from 0. One that is not there any more is logged as if it were, as far
 // as it had risen at the last look that had it.
-func (s *Sums) Look(now int64, counters []Counter, of Explanation) {
+func (s *Sums) Look(now int64, counters []Counter, explain Explanation) {
 	s.look++
 	for i := range counters {
 		c := &counters[i]
@@ -98,7 +98,7 @@ func (s *Sums) Look(now int64, counters []Counter, of Explanation) {
 			delete(s.known, key)
 		}
 	}
-	s.logRisen(now, of, false)
+	s.logRisen(now, explain, false)
 }
 
 // Recent returns by how much a counter has risen within about the last minute.
@@ -110,10 +110,10 @@ func (s *Sums) Recent(now int64, key any, message string) int64 {
 }
 
 // Flush logs all increases since the last lines, whenever these were: it is for the end.
-func (s *Sums) Flush(now int64, of Explanation) { s.logRisen(now, of, true) }
+func (s *Sums) Flush(now int64, explain Explanation) { s.logRisen(now, explain, true) }
 
 // logRisen logs the increases that are due, or all of them.
-func (s *Sums) logRisen(now int64, of Explanation, all bool) {
+func (s *Sums) logRisen(now int64, explain Explanation, all bool) {
 	var risen []*sum
 	for _, k := range s.known {
 		if k.Total > k.logged && !k.Unlogged {
@@ -131,7 +131,7 @@ func (s *Sums) logRisen(now int64, of Explanation, all bool) {
 		if n < 0 {
 			n = len(risen)
 		}
-		s.logMessage(now, s.due(now, risen[:n], all), of)
+		s.logMessage(now, s.due(now, risen[:n], all), explain)
 		risen = risen[n:]
 	}
 }
@@ -154,12 +154,12 @@ func (s *Sums) due(now int64, risen []*sum, all bool) []*sum {
 }
 
 // logMessage logs the increases of one message, the largest first.
-func (s *Sums) logMessage(now int64, risen []*sum, of Explanation) {
+func (s *Sums) logMessage(now int64, risen []*sum, explain Explanation) {
 	var rests []*rest
 	for i, k := range risen {
 		by, within, logged := k.Total-k.logged, time.Duration(now-k.since), k.logged
-		increase := k.settle(now, of.Reasons(&k.Counter))
-		level, more := of.Level(&k.Counter, increase), of.Attrs(&k.Counter, increase)
+		increase := k.settle(now, explain.Reasons(&k.Counter))
+		level, more := explain.Level(&k.Counter, increase), explain.Attrs(&k.Counter, increase)
 		if sum := total(increase); more == nil && sum > by { // it has risen since the look
 			by, k.logged = sum, logged+sum
 		}
@@ -189,14 +189,14 @@ type rest struct {
 }
 
 // addRest adds an increase to the rest of its kind.
-func addRest(rests []*rest, kind string, by int64, level slog.Level) []*rest {
+func addRest(rests []*rest, kind string, n int64, level slog.Level) []*rest {
 	i := slices.IndexFunc(rests, func(r *rest) bool { return r.kind == kind })
 	if i < 0 {
 		i = len(rests)
 		rests = append(rests, &rest{kind: kind, level: level})
 	}
 	r := rests[i]
-	r.others, r.times, r.level = r.others+1, r.times+by, max(r.level, level)
+	r.others, r.times, r.level = r.others+1, r.times+n, max(r.level, level)
 	return rests
 }
 

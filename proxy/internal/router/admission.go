@@ -226,10 +226,10 @@ func (a *admission) tokenOf(c *worker.Client) *admissionToken {
 }
 
 // Released implements [worker.Admitter].
-func (a *admission) Released(of any) {
+func (a *admission) Released(token any) {
 	d := a.state
 	over := false
-	if t, _ := of.(*admissionToken); t != nil {
+	if t, _ := token.(*admissionToken); t != nil {
 		over = t.over
 		if t.sources != nil {
 			t.sources.Leave(t.entry)

@@ -34,12 +34,12 @@ var _ worker.Binding = (*binding)(nil)
 
 // bindingOf returns the binding of a session that was let through by a breaker of the
 // endpoint's, or by nil.
-func (l *Listener) bindingOf(v *UpstreamSnapshot, e *Endpoint, by *health.Breaker) *binding {
+func (l *Listener) bindingOf(v *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker) *binding {
 	key := bindingKey{v, e}
-	if b, ok := l.bindings.Load(key); ok && b.(*binding).breaker == by {
+	if b, ok := l.bindings.Load(key); ok && b.(*binding).breaker == breaker {
 		return b.(*binding)
 	}
-	b := l.newBinding(v, e, by)
+	b := l.newBinding(v, e, breaker)
 	l.bindings.Store(key, b)
 	if e.gone.Load() { // its removal may have been here before
 		l.bindings.Delete(key)
@@ -52,8 +52,8 @@ type bindingKey struct {
 	endpoint *Endpoint
 }
 
-func (l *Listener) newBinding(v *UpstreamSnapshot, e *Endpoint, by *health.Breaker) *binding {
-	b := &binding{limits: l.limits, listener: l, upstream: v, endpoint: e, breaker: by}
+func (l *Listener) newBinding(v *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker) *binding {
+	b := &binding{limits: l.limits, listener: l, upstream: v, endpoint: e, breaker: breaker}
 	b.limits.Of, b.limits.FirstByteCame = b, b.firstByte
 	return b
 }

@@ -76,9 +76,9 @@ type Running struct {
 }
 
 // NewRunning adds up the running bytes of [worker.Group.Metered].
-func NewRunning(of map[worker.Binding]*worker.Bytes) *Running {
+func NewRunning(moved map[worker.Binding]*worker.Bytes) *Running {
 	r := &Running{make(map[*ListenerState]worker.Bytes), make(map[*Upstream]worker.Bytes), make(map[*Endpoint]worker.Bytes)}
-	for b, bytes := range of {
+	for b, bytes := range moved {
 		switch b := b.(type) {
 		case *binding:
 			put(r.Listeners, b.listener.state, bytes)
@@ -91,8 +91,8 @@ func NewRunning(of map[worker.Binding]*worker.Bytes) *Running {
 	return r
 }
 
-func put[K comparable](sums map[K]worker.Bytes, of K, bytes *worker.Bytes) {
-	sum := sums[of]
+func put[K comparable](sums map[K]worker.Bytes, key K, bytes *worker.Bytes) {
+	sum := sums[key]
 	sum.Add(*bytes)
-	sums[of] = sum
+	sums[key] = sum
 }

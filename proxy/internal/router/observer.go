@@ -7,13 +7,13 @@ var _ health.ProbeObserver = (*Endpoint)(nil)
 // Passed implements [health.ProbeObserver]. A check that has connected proves nothing for
 // clients whose handshakes fail; nor does one with a handshake of its own, for it verifies no
 // certificate.
-func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
-	if !by.Elsewhere {
+func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
+	if !check.Elsewhere {
 		if !e.handshakesFail() {
 			e.reached(began, began)
 		}
 		e.passed(began)
-		if m := e.monitor.Load(); m != nil && by.Answered {
+		if m := e.monitor.Load(); m != nil && check.Answered {
 			m.Answered(began)
 		}
 	}
@@ -26,8 +26,8 @@ func (e *Endpoint) Passed(began int64, by *health.CheckConfig) {
 }
 
 // Unreached implements [health.ProbeObserver].
-func (e *Endpoint) Unreached(by *health.CheckConfig) {
-	if m := e.monitor.Load(); m != nil && !by.Elsewhere {
+func (e *Endpoint) Unreached(check *health.CheckConfig) {
+	if m := e.monitor.Load(); m != nil && !check.Elsewhere {
 		m.Unreached()
 	}
 }

@@ -73,10 +73,10 @@ func (s *Search) TLS() (*tlsterm.Client, string) {
 }
 
 // addTLS adds the state of the client's TLS to the header for endpoints.
-func (h *Offloaded) addTLS(of *proxyproto.Connection) {
+func (h *Offloaded) addTLS(conn *proxyproto.Connection) {
 	if h.conn() == nil {
 		return
 	}
-	of.Authority, of.ALPN = h.tls.ServerName, h.tls.NegotiatedProtocol
-	of.TLS = proxyproto.TLSOf(&h.tls)
+	conn.Authority, conn.ALPN = h.tls.ServerName, h.tls.NegotiatedProtocol
+	conn.TLS = proxyproto.TLSOf(&h.tls)
 }

@@ -31,7 +31,7 @@ func (u *Upstream) panicking(set *lb.Set) bool {
 	return on
 }
 
-func (u *Upstream) seePanic() (panicking bool, usable, of int) {
+func (u *Upstream) seePanic() (panicking bool, usable, all int) {
 	set := u.set.Load()
 	if set == nil {
 		return false, 0, 0

@@ -78,8 +78,8 @@ func (q *queue) add(w *waiter, waker worker.Waker, since int64) {
 }
 
 // take takes a place.
-func (q *queue) take(most int64) bool {
-	return q.waiting.Load() < most && (q.places == nil || q.places.Take())
+func (q *queue) take(limit int64) bool {
+	return q.waiting.Load() < limit && (q.places == nil || q.places.Take())
 }
 
 // maxLooked is how many are looked at for one that has hung up.

@@ -39,16 +39,16 @@ func NewSet(rules []Rule) *Set {
 }
 
 // Contains reports whether a source is in the set. One that is not known is in none.
-func (s *Set) Contains(of Source) bool {
+func (s *Set) Contains(src Source) bool {
 	switch {
-	case s == nil || !of.Known():
+	case s == nil || !src.Known():
 		return false
 	case s.all:
 		return true
-	case of.unix:
-		return s.unix || has(s.users, of.peer.UID) || has(s.groups, of.peer.GID)
+	case src.unix:
+		return s.unix || has(s.users, src.peer.UID) || has(s.groups, src.peer.GID)
 	}
-	return s.addresses.contains(of.addr)
+	return s.addresses.contains(src.addr)
 }
 
 func has(sorted []uint32, id uint32) bool {

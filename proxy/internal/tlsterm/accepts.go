@@ -35,22 +35,22 @@ func (s *Server) Accepts(c *Conn) error {
 
 // accepts looks at a handshake as crypto/tls does at one of a client that shows its certificate
 // (handshake_server.go, processCertsFromClient).
-func (st *state) accepts(of tls.ConnectionState) (FailureKind, error) {
-	if of.Version < st.config.MinVersion {
+func (st *state) accepts(conn tls.ConnectionState) (FailureKind, error) {
+	if conn.Version < st.config.MinVersion {
 		return Version, errOutdated
 	}
 	if st.config.ClientAuth != tls.RequireAndVerifyClientCert {
 		return Other, nil
 	}
-	if len(of.PeerCertificates) == 0 {
+	if len(conn.PeerCertificates) == 0 {
 		return Uncertified, errUncertified
 	}
 	opts := x509.VerifyOptions{
 		Roots: st.config.ClientCAs, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	for _, cert := range of.PeerCertificates[1:] {
+	for _, cert := range conn.PeerCertificates[1:] {
 		opts.Intermediates.AddCert(cert)
 	}
-	_, err := of.PeerCertificates[0].Verify(opts)
+	_, err := conn.PeerCertificates[0].Verify(opts)
 	return Uncertified, err
 }

@@ -68,7 +68,7 @@ func closed(err error) bool {
 	return false
 }
 
-func kindOfWords(said string) FailureKind {
+func kindOfWords(text string) FailureKind {
 	for _, each := range []struct {
 		words string
 		kind  FailureKind
@@ -85,7 +85,7 @@ func kindOfWords(said string) FailureKind {
 		{"key exchange", Cipher},
 		{"curve", Cipher},
 	} {
-		if strings.Contains(said, each.words) {
+		if strings.Contains(text, each.words) {
 			return each.kind
 		}
 	}

@@ -112,11 +112,11 @@ func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 
 // admit asks whether a client may come in, before anything is done for it: so the counters of
 // that are right when the next one is about to be accepted. A client that may not is reset.
-func (c *worker) admit(of *client) bool {
+func (c *worker) admit(accepted *client) bool {
 	c.asked.reset()
-	c.asked.bind(of.socket, of.fd, of.peer)
-	err := of.service.Admitter.Admit(&c.asked, identified(&c.asked, &of.service.Preread), c.loop.Now())
-	of.ticket = c.asked.AdmissionToken
+	c.asked.bind(accepted.socket, accepted.fd, accepted.peer)
+	err := accepted.service.Admitter.Admit(&c.asked, identified(&c.asked, &accepted.service.Preread), c.loop.Now())
+	accepted.ticket = c.asked.AdmissionToken
 	if err == nil {
 		return true
 	}
@@ -124,15 +124,15 @@ func (c *worker) admit(of *client) bool {
 	if c.group.cfg.Host.LogSessions() {
 		name = c.asked.Source().String()
 	}
-	if of.socket.TCP {
-		_ = sys.AbortOnClose(of.fd)
+	if accepted.socket.TCP {
+		_ = sys.AbortOnClose(accepted.fd)
 	}
-	closeSocket(of.fd)
+	closeSocket(accepted.fd)
 	c.accepted++
 	c.refused++
 	c.refusals[refusalOf(connection, false, err)]++
-	c.group.cfg.Host.Refused(of.socket, name, err)
-	of.socket.unref()
+	c.group.cfg.Host.Refused(accepted.socket, name, err)
+	accepted.socket.unref()
 	return false
 }
 

@@ -80,13 +80,13 @@ func (p *places) init(owner *worker) {
 }
 
 // take returns a free conn for a client.
-func (p *places) take(of client) *conn {
+func (p *places) take(accepted client) *conn {
 	if p.unused.empty() {
 		p.grow()
 	}
 	n := p.unused.first()
 	n.unlink()
-	n.fd, n.tcp = int32(of.fd), of.socket.TCP
+	n.fd, n.tcp = int32(accepted.fd), accepted.socket.TCP
 	return n
 }
 

@@ -63,17 +63,17 @@ type endpoint struct {
 
 // begin begins to serve a client, which has a place. reserved says that there is a
 // spare for it.
-func (c *worker) begin(of client, reserved bool) {
-	n, s := c.take(of), c.servingOf(of)
+func (c *worker) begin(accepted client, reserved bool) {
+	n, s := c.take(accepted), c.servingOf(accepted)
 	c.accepted++
 	c.active++
 	s.clients++
 	n.state = connecting
 	if !n.tcp {
-		_ = s.service.Options.First(of.fd) // without it, it is a connection like any other
+		_ = s.service.Options.First(accepted.fd) // without it, it is a connection like any other
 	}
-	d := c.newPending(n, s, of.peer)
-	d.reserved, d.admitted, d.client.AdmissionToken = reserved, s.service.Admitter != nil, of.ticket
+	d := c.newPending(n, s, accepted.peer)
+	d.reserved, d.admitted, d.client.AdmissionToken = reserved, s.service.Admitter != nil, accepted.ticket
 	if c.canceled != nil {
 		c.refuse(d, c.canceled)
 		return

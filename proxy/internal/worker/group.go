@@ -214,8 +214,8 @@ func (g *Group) Settle(ctx context.Context) error {
 
 // SetMaxConnections changes how many clients are served at a time. Those that are more
 // than that stay.
-func (g *Group) SetMaxConnections(most int) {
-	g.gate.max.Store(int64(most))
+func (g *Group) SetMaxConnections(limit int) {
+	g.gate.max.Store(int64(limit))
 	g.wake()
 }
 

@@ -50,16 +50,16 @@ var ErrEnding = errors.New("not listening: shutting down")
 // Listen has clients accepted from a socket, by every loop, as soon as they get to it:
 // [Group.Settle] waits for that. A loop on which that fails calls [Host.Paused], and tries
 // again later. It may be called at any time by any goroutine.
-func (g *Group) Listen(of Listener) (*Listening, error) {
-	switch flags, err := sys.GetFl(of.FD); {
-	case of.Service == nil || of.Service.NewSearch == nil:
-		return nil, fmt.Errorf("listen on %s: there is no Service, or it has no NewSearch", of.Name)
+func (g *Group) Listen(cfg Listener) (*Listening, error) {
+	switch flags, err := sys.GetFl(cfg.FD); {
+	case cfg.Service == nil || cfg.Service.NewSearch == nil:
+		return nil, fmt.Errorf("listen on %s: there is no Service, or it has no NewSearch", cfg.Name)
 	case err != nil:
-		return nil, fmt.Errorf("listen on %s: %w", of.Name, os.NewSyscallError("fcntl", err))
+		return nil, fmt.Errorf("listen on %s: %w", cfg.Name, os.NewSyscallError("fcntl", err))
 	case flags&sys.O_NONBLOCK == 0:
-		return nil, fmt.Errorf("listen on %s: %w", of.Name, os.NewSyscallError("accept4", syscall.EINVAL))
+		return nil, fmt.Errorf("listen on %s: %w", cfg.Name, os.NewSyscallError("accept4", syscall.EINVAL))
 	}
-	l, err := g.newListening(of)
+	l, err := g.newListening(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -74,18 +74,18 @@ func (g *Group) Listen(of Listener) (*Listening, error) {
 const maxBacklog = 1 << 16
 
 // newListening makes a socket known to the group.
-func (g *Group) newListening(of Listener) (*Listening, error) {
+func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.draining.Load() {
 		return nil, ErrEnding
 	}
-	if of.Backlog <= 0 {
-		of.Backlog = maxBacklog
+	if cfg.Backlog <= 0 {
+		cfg.Backlog = maxBacklog
 	}
-	l := &Listening{Listener: of, group: g, number: g.listened, parts: make([]*acceptor, len(g.cores))}
+	l := &Listening{Listener: cfg, group: g, number: g.listened, parts: make([]*acceptor, len(g.cores))}
 	g.listened++
-	l.service.Store(of.Service)
+	l.service.Store(cfg.Service)
 	l.open.Store(int32(len(g.cores)))
 	l.refs.Store(int64(len(g.cores)))
 	for i, c := range g.cores {

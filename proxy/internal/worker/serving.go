@@ -19,22 +19,22 @@ type serving struct {
 }
 
 // servingOf returns how a client is to be served.
-func (c *worker) servingOf(of client) *serving {
-	a := of.socket.parts[c.index]
+func (c *worker) servingOf(accepted client) *serving {
+	a := accepted.socket.parts[c.index]
 	if s := a.serving; s != nil {
-		if s.service == of.service {
+		if s.service == accepted.service {
 			return s
 		}
 		for _, s := range a.older {
-			if s.service == of.service {
+			if s.service == accepted.service {
 				return s
 			}
 		}
 	}
-	s := &serving{socket: of.socket, service: of.service, lateSockopts: c.lateSockoptsOf(of.service.Options)}
+	s := &serving{socket: accepted.socket, service: accepted.service, lateSockopts: c.lateSockoptsOf(accepted.service.Options)}
 	s.listenerRef.serving = s
 	older := s // unless it is the present one
-	if of.service == of.socket.service.Load() {
+	if accepted.service == accepted.socket.service.Load() {
 		a.serving, older = s, a.serving
 	}
 	if older == s || older != nil && older.clients > 0 { // one without clients is forgotten

@@ -64,14 +64,14 @@ func long(counts []int64) (n int64) {
 
 // p99 is an upper bound of 99 % of the times that are counted by powers of two of a
 // microsecond.
-func p99(counts []int64, most time.Duration) time.Duration {
+func p99(counts []int64, longest time.Duration) time.Duration {
 	all, seen := int64(0), int64(0)
 	for _, n := range counts {
 		all += n
 	}
 	for i, n := range counts {
 		if seen += n; n > 0 && seen >= all-all/100 {
-			return min(time.Microsecond<<i, most)
+			return min(time.Microsecond<<i, longest)
 		}
 	}
 	return 0
