@@ -24,7 +24,7 @@ func TestKindsAreDocumented(t *testing.T) {
 		return words
 	}
 	source := read("problem.go") + read("problem_upstream.go")
-	want := append(found(`f\.add\(of, [^"]*"([a-z_]+)"`, source), found(`"(endpoint_[a-z]+)"`, source)...)
+	want := append(found(`f\.add\([a-z]+, [^"]*"([a-z_]+)"`, source), found(`"(endpoint_[a-z]+)"`, source)...)
 	var got []string
 	for _, cells := range found("(?m)^\\| (`[^|]+) \\| (?:outage|warning)", read("../../docs/reload.md")) {
 		got = append(got, found("`([a-z_]+)`", cells)...)

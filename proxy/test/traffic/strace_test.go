@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -29,7 +30,7 @@ func testSystemCalls(t *testing.T) {
 	p := startProxy(t, startEcho(t))
 	bulk(t, p) // fills the pool of pipes
 	before := p.settled(t, 0)
-	baseline := p.descriptors(t)
+	baseline := p.steady(t)
 
 	trace := strace.Attach(t, p.cmd.Process.Pid, "pipe", "pipe2", "splice", "read", "write", "recvfrom", "sendto")
 	for range idleSessions {
@@ -37,11 +38,7 @@ func testSystemCalls(t *testing.T) {
 	}
 	bulk(t, p)
 	after := p.settled(t, idleSessions)
-	held := p.descriptors(t)
-	for end := time.Now().Add(software.Patience); held["socket"] > baseline["socket"]+2*idleSessions && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond) // the admin connection of the last status closes
-		held = p.descriptors(t)
-	}
+	held := p.steady(t)
 	calls := trace.Detach(t)
 
 	if got := held["socket"] - baseline["socket"]; got != 2*idleSessions {
@@ -59,6 +56,24 @@ func testSystemCalls(t *testing.T) {
 			t.Errorf("%d descriptors of kind %s, %d before the load", n, kind, baseline[kind])
 		}
 	}
+}
+
+// steady returns the descriptors once their number has not changed for 20 looks: the admin connection
+// of the last status closes a moment after its answer.
+func (p *proxy) steady(t *testing.T) map[string]int {
+	t.Helper()
+	last := p.descriptors(t)
+	for same, end := 0, time.Now().Add(software.Patience); same < 20; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the descriptors do not come to rest: %v", last)
+		}
+		now := p.descriptors(t)
+		if same++; !maps.Equal(now, last) {
+			same = 0
+		}
+		last = now
+	}
+	return last
 }
 
 // keptSpares is how many descriptors of /dev/null the proxy keeps at most for
