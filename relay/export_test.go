@@ -46,6 +46,14 @@ func (s *Session) Guarded() [2]bool {
 	return [2]bool{slices.Contains(g.raised, &s.ab), slices.Contains(g.raised, &s.ba)}
 }
 
+// LoweredAt is how many bytes direction i, 0 being a to b, had moved when the guard last lowered its
+// mark. The mark must have been raised before.
+func (s *Session) LoweredAt(i int) int64 {
+	s.r.guard.mu.Lock()
+	defer s.r.guard.mu.Unlock()
+	return [2]*direction{&s.ab, &s.ba}[i].rareState().mark.since
+}
+
 // Guarded is that of a session on a loop.
 func (s *Driven) Guarded() (both [2]bool) {
 	for _, m := range s.drv.marked {
