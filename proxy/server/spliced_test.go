@@ -11,6 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+	"github.com/penstock/penstock/proxy/server"
+	"github.com/penstock/penstock/relay"
 )
 
 // streams is a server that sends so many bytes and an end of file, and takes what comes
@@ -82,7 +85,7 @@ func TestSplicedAllTheSame(t *testing.T) {
 	up := streams(t, size)
 	for _, c := range spliced {
 		t.Run(c.name, func(t *testing.T) {
-			r := start(t, fmt.Sprintf(`
+			r := startSplicing(t, fmt.Sprintf(`
 listeners: [{name: l, bind: ["127.0.0.1:0", "unix:%s"], %s}]
 upstreams: [{name: u, endpoints: [%q], health_check: off%s}, {name: v, endpoints: [%[3]q], health_check: off}]`,
 				filepath.Join(t.TempDir(), "s"), c.listener, up, c.upstream))
@@ -96,7 +99,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off%s}, {name: v, endpoints
 	}
 	t.Run("unix", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "s")
-		r := start(t, fmt.Sprintf(`
+		r := startSplicing(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "unix:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, path, up))
 		c, err := net.Dial("unix", path)
@@ -107,6 +110,13 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, path, up))
 		stream(t, c, nil, size)
 		r.bothSpliced(size)
 	})
+}
+
+// startSplicing is start with the engine that splices from the first byte on: how much comes at once,
+// by which the other one chooses, is the machine's.
+func startSplicing(t *testing.T, text string) *rig {
+	t.Helper()
+	return &rig{loadbalancer.Setting{Change: func(o *server.Options) { o.Engine = relay.EngineSplice }}.Start(t, text)}
 }
 
 // stream sends and takes so many bytes.
@@ -122,8 +132,8 @@ func stream(t *testing.T, c net.Conn, before []byte, size int) {
 	}
 }
 
-// bothSpliced checks that nearly all of so many bytes each way were spliced: a session
-// copies until it knows that there is bulk.
+// bothSpliced checks that nearly all of so many bytes each way were spliced: of the rest, a listener has
+// looked at it.
 func (r *rig) bothSpliced(size int64) {
 	r.T.Helper()
 	r.Until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })

@@ -113,7 +113,8 @@ listeners:
 upstreams:
   - {name: one, endpoints: [%q], health_check: {tls: true, sni: alpha.test, interval: 200ms}}
   - {name: two, endpoints: [%q], health_check: {tls: true, sni: shop.test, interval: 200ms}}`, one.addr, two.addr)
-	p := start(t, variant(configuration, 1))
+	// nginx writes records of 16 KiB. Read one by one, on a busy machine, they are copied by choice.
+	p := start(t, variant(configuration, 1), "--engine", "splice")
 	_, host, port := p.at("web")
 	must(t, writeFile(p.dir+"/ca.pem", bundle.String()))
 	ask := func(name, path string, flags ...string) []string {

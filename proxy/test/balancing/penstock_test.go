@@ -69,12 +69,12 @@ type penstock struct {
 }
 
 // start runs penstock until the end of the test with a configuration, which the
-// address of the admin socket is added to, and returns once it serves.
-func start(t *testing.T, configuration string) *penstock {
+// address of the admin socket is added to, and further flags. It returns once penstock serves.
+func start(t *testing.T, configuration string, flags ...string) *penstock {
 	t.Helper()
 	p := &penstock{t: t, dir: software.Dir(t, nil), exited: make(chan struct{})}
 	p.write(configuration)
-	p.cmd = exec.Command(program, "run", "--config", "penstock.yaml", "--log", "json")
+	p.cmd = exec.Command(program, append([]string{"run", "--config", "penstock.yaml", "--log", "json"}, flags...)...)
 	p.cmd.Dir = p.dir
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.Stdout = &p.stdout

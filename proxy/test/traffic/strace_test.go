@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -27,10 +27,10 @@ const (
 // splice is called often, and idle sessions hold two descriptors each and no
 // pipe.
 func testSystemCalls(t *testing.T) {
-	p := startProxy(t, startEcho(t))
+	p := startProxy(t, startEcho(t), "--engine", "splice")
 	bulk(t, p) // fills the pool of pipes
 	before := p.settled(t, 0)
-	baseline := p.steady(t)
+	open := p.descriptors(t)
 
 	trace := strace.Attach(t, p.cmd.Process.Pid, "pipe", "pipe2", "splice", "read", "write", "recvfrom", "sendto")
 	for range idleSessions {
@@ -38,12 +38,9 @@ func testSystemCalls(t *testing.T) {
 	}
 	bulk(t, p)
 	after := p.settled(t, idleSessions)
-	held := p.steady(t)
+	held, baseline := byKind(p.awaitSockets(t, open, 2*idleSessions)), byKind(open)
 	calls := trace.Detach(t)
 
-	if got := held["socket"] - baseline["socket"]; got != 2*idleSessions {
-		t.Errorf("%d idle sessions hold %d sockets, want exactly two each", idleSessions, got)
-	}
 	if got, want := int64(held["pipe"]-baseline["pipe"]), 2*(after.Pipes.Idle-before.Pipes.Idle); got != want {
 		t.Errorf("%d more descriptors of pipes, want %d for the pipes that wait in the pool", got, want)
 	}
@@ -58,22 +55,23 @@ func testSystemCalls(t *testing.T) {
 	}
 }
 
-// steady returns the descriptors once their number has not changed for 20 looks: the admin connection
-// of the last status closes a moment after its answer.
-func (p *proxy) steady(t *testing.T) map[string]int {
+// awaitSockets waits until the proxy has so many sockets that are not among the open ones, and returns
+// its descriptors then. The connection that the last status came by closes a moment after its answer.
+func (p *proxy) awaitSockets(t *testing.T, open []string, want int) (now []string) {
 	t.Helper()
-	last := p.descriptors(t)
-	for same, end := 0, time.Now().Add(software.Patience); same < 20; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the descriptors do not come to rest: %v", last)
+	further := 0
+	if !software.Eventually(func() bool {
+		now, further = p.descriptors(t), 0
+		for _, link := range now {
+			if kindOf(link) == "socket" && !slices.Contains(open, link) {
+				further++
+			}
 		}
-		now := p.descriptors(t)
-		if same++; !maps.Equal(now, last) {
-			same = 0
-		}
-		last = now
+		return further == want
+	}) {
+		t.Fatalf("%d idle sessions hold %d sockets, want exactly two each", idleSessions, further)
 	}
-	return last
+	return now
 }
 
 // keptSpares is how many descriptors of /dev/null the proxy keeps at most for
