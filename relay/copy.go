@@ -121,11 +121,11 @@ func (j *copyJob) run(in, out any) error {
 	defer d.abandon(false)
 	j.drv.run()
 	if f := d.failure(); f != nil {
-		return opError(*f, in, out)
+		return connError(*f, in, out)
 	}
 	// At a limit, as io.Copy: an error that came together with the last bytes.
 	if src, ok := j.ends.source.(*opaqueSource); ok && src.err != nil && src.err != io.EOF {
-		return opError(failure{op: "read", side: sideSource, err: src.err}, in, out)
+		return connError(failure{op: "read", side: sideSource, err: src.err}, in, out)
 	}
 	return nil
 }

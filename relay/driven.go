@@ -2,9 +2,7 @@ package relay
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -369,12 +367,9 @@ func (s *Driven) opErrorOf(d *direction, f failure) error {
 
 // opErrorOn returns the error of package net for a failure at a socket, but for the addresses.
 func opErrorOn(p *loopSocket, op string, err error) error {
-	if errno, ok := err.(syscall.Errno); ok {
-		err = os.NewSyscallError(op, errno)
-	}
 	network := "unix"
 	if p.is(tcp) {
 		network = "tcp"
 	}
-	return fmt.Errorf("penstock: relay: %w", &net.OpError{Op: op, Net: network, Err: err})
+	return newOpError(op, network, err)
 }

@@ -1,11 +1,7 @@
 package relay
 
 import (
-	"fmt"
 	"io"
-	"net"
-	"os"
-	"syscall"
 
 	"github.com/penstock/penstock/pipe"
 )
@@ -52,25 +48,4 @@ func (d *direction) chooseMode(r *Relay, plain bool) {
 	default:
 		d.pinned = false
 	}
-}
-
-// opError dresses a raw failure with the connection it came from.
-func opError(f failure, from, to any) error {
-	at := from
-	if f.side == sideSink {
-		at = to
-	}
-	err := f.err
-	if errno, ok := err.(syscall.Errno); ok {
-		err = os.NewSyscallError(f.op, errno)
-	}
-	c, ok := at.(net.Conn)
-	if !ok {
-		return fmt.Errorf("penstock: relay: %s: %w", f.op, err)
-	}
-	op := &net.OpError{Op: f.op, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
-	if op.Addr != nil {
-		op.Net = op.Addr.Network()
-	}
-	return fmt.Errorf("penstock: relay: %w", op)
 }

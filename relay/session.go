@@ -370,7 +370,7 @@ func (s *Session) opError(d *direction) error {
 	if d == &s.ba {
 		from, to = to, from
 	}
-	return opError(*d.failure(), from, to)
+	return connError(*d.failure(), from, to)
 }
 
 func (s *Session) err() error {

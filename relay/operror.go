@@ -1,0 +1,57 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// An opError is a failure at a connection, as package net would return it. It is made for every session
+// that a peer resets, so it is one allocation, and its text is made when it is asked for.
+type opError struct {
+	op      net.OpError
+	syscall os.SyscallError // of op.Err, if that is an errno
+}
+
+// newOpError returns an error of an operation at a connection, and of its network and addresses if
+// they are known.
+func newOpError(op, network string, err error) *opError {
+	e := &opError{op: net.OpError{Op: op, Net: network, Err: err}}
+	if errno, ok := err.(syscall.Errno); ok {
+		e.syscall = os.SyscallError{Syscall: op, Err: errno}
+		e.op.Err = &e.syscall
+	}
+	return e
+}
+
+func (e *opError) Error() string { return "penstock: relay: " + e.op.Error() }
+
+func (e *opError) Unwrap() error { return &e.op }
+
+// Timeout and Temporary make it a [net.Error].
+func (e *opError) Timeout() bool { return e.op.Timeout() }
+
+func (e *opError) Temporary() bool { return e.op.Temporary() }
+
+// connError is a raw failure with the connection that it came from.
+func connError(f failure, from, to any) error {
+	at := from
+	if f.side == sideSink {
+		at = to
+	}
+	c, ok := at.(net.Conn)
+	if !ok {
+		err := f.err
+		if errno, ok := err.(syscall.Errno); ok {
+			err = os.NewSyscallError(f.op, errno)
+		}
+		return fmt.Errorf("penstock: relay: %s: %w", f.op, err)
+	}
+	e := newOpError(f.op, "", f.err)
+	e.op.Source, e.op.Addr = c.LocalAddr(), c.RemoteAddr()
+	if e.op.Addr != nil {
+		e.op.Net = e.op.Addr.Network()
+	}
+	return e
+}
