@@ -7,7 +7,7 @@
 //
 // A Run is one run of `penstock-bench`: scenarios and contestants. Each contestant is measured
 // beside a baseline in every round. The baseline is also measured beside itself, which shows
-// the noise in a ratio. Rig.Measure is the demo's shorter way.
+// the noise in a ratio.
 //
 // The packages below it are traffic (the data), origin and sink (the servers) and load (the
 // client, which also checks the answers). Rival and contestant are the proxies, process is the

@@ -78,9 +78,6 @@ func (r *Rig) Stop(c *contestant.Contestant) {
 	_ = c.Stop(r.Patience) // however it ends
 }
 
-// Account is the newest account of c, nil if it keeps none.
-func (r *Rig) Account(c *contestant.Contestant) *contestant.Account { return r.accounts[c] }
-
 // serving starts a part that serves, and waits until it does.
 func (r *Rig) serving(ctx context.Context, name, part string) (*process.Child, string, error) {
 	p := &r.setting.Program

@@ -2,14 +2,6 @@ package bench
 
 import "github.com/penstock/penstock/proxy/admin"
 
-// Both is the bytes that a proxy moved in both directions.
-func Both(s *admin.Summary) admin.ByEngine {
-	return admin.ByEngine{
-		Spliced: s.Bytes.ClientToEndpoint.Spliced + s.Bytes.EndpointToClient.Spliced,
-		Copied:  s.Bytes.ClientToEndpoint.Copied + s.Bytes.EndpointToClient.Copied,
-	}
-}
-
 // Since returns what happened between the summary before and s. What is a
 // state and not a counter (active connections, leased and idle pipes) is taken
 // from s.

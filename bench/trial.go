@@ -17,15 +17,11 @@ const culprit = 500 * time.Millisecond
 
 // Trial is one contestant under one plan, once.
 type Trial struct {
-	Round      int // from 0
 	Contestant string
 	Plan       load.Plan
 	Result     load.Result
 	Usage      process.Usage // of the contestant's processes, during the trial
 	Machine    time.Duration // of all processors, during the trial
-	// Pipes is how many kernel pipes the contestant held in the middle of it, negative if they
-	// were not counted.
-	Pipes int
 	// Spliced is how many bytes the contestant spliced, by its own account;
 	// negative if it keeps none.
 	Spliced int64
@@ -37,7 +33,7 @@ type Trial struct {
 // trial by an error.
 func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Plan, watch func(load.Event) error) (Trial, error) {
 	plan.Address = c.Address
-	t := Trial{Contestant: c.Name, Plan: plan, Pipes: -1, Spliced: -1}
+	t := Trial{Contestant: c.Name, Plan: plan, Spliced: -1}
 	err := r.drive(ctx, c, &t, watch)
 	if err == nil {
 		err = r.account(ctx, c, &t)
