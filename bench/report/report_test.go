@@ -80,8 +80,6 @@ func TestUnits(t *testing.T) {
 		{report.Exact(-999), "-999"},
 		{report.Exact(-1000), "-1,000"},
 		{report.Exact(1234567), "1,234,567"},
-		{report.Spread(report.Sample{2, 1}, report.Ratio), "1.00 .. 2.00"},
-		{report.Spread(nil, report.Ratio), report.Unknown},
 	} {
 		if test.got != test.want {
 			t.Errorf("got %q, want %q", test.got, test.want)

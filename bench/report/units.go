@@ -68,13 +68,3 @@ func Exact(n int64) string {
 	}
 	return s
 }
-
-// Spread writes the range of a sample by means of the function that writes one
-// of its values.
-func Spread(s Sample, write func(float64) string) string {
-	low, high := s.Range()
-	if math.IsNaN(low) {
-		return Unknown
-	}
-	return fmt.Sprintf("%s .. %s", write(low), write(high))
-}
