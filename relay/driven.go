@@ -65,8 +65,8 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	}
 	now, spare := max(1, d.loop.Now()), s.throttle()
 	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, a: newPort(a), b: newPort(b)}
-	d.bind(&s.ab, (*forth)(s))
-	d.bind(&s.ba, (*back)(s))
+	d.bind(&s.ab, (*aToB)(s))
+	d.bind(&s.ba, (*bToA)(s))
 	if limits.paces() {
 		d.pace(s, spare)
 	}
@@ -103,10 +103,10 @@ func newPort(s Socket) loopSocket {
 
 // sessionOf returns the session that a direction is of.
 func sessionOf(d *direction) *Driven {
-	if s, ok := d.link.(*forth); ok {
+	if s, ok := d.link.(*aToB); ok {
 		return (*Driven)(s)
 	}
-	return (*Driven)(d.link.(*back))
+	return (*Driven)(d.link.(*bToA))
 }
 
 // portOf returns where a direction reads.

@@ -17,17 +17,17 @@ type roomError struct{ cause error }
 
 func (e *roomError) Error() string { return e.cause.Error() }
 
-// An acceptor is one core's part of a listening socket.
+// An acceptor is one worker's part of a listening socket.
 type acceptor struct {
 	*loop.Listener // nil before it accepts
-	core           *worker
+	worker         *worker
 	socket         *Listening
-	at             int        // in the core's list; negative: it is not there
+	at             int        // in the worker's list; negative: it is not there
 	serving        *serving   // of the present service; nil before the first client
 	older          []*serving // of those before, that still have clients
 	emptied        int        // connections, while it is closing
 	failed         bool       // in the last attempt to accept
-	waits          bool       // for room, in the core's list of those that do
+	waits          bool       // for room, in the worker's list of those that do
 	short          bool       // it waits because of Room
 	closing        bool       // its queue is to be emptied
 	closed         bool
@@ -70,23 +70,23 @@ func (c *worker) reopen() {
 // worker may get one client more, which waits for its turn.
 func (a *acceptor) before() error {
 	if !a.closing {
-		g := a.core.group
+		g := a.worker.group
 		if !g.gate.room() || g.waiting.n.Load() > 0 {
 			return errFull
 		}
-		if who := a.socket.service.Load().Admitter; who != nil {
-			if err := who.CanAccept(a.core.loop.Now()); err != nil {
+		if admitter := a.socket.service.Load().Admitter; admitter != nil {
+			if err := admitter.CanAccept(a.worker.loop.Now()); err != nil {
 				return &roomError{err}
 			}
 		}
 	}
-	return a.core.reserve()
+	return a.worker.reserve()
 }
 
-// Accepted takes a client on, or hands it to the core that has fewer; or it waits
+// Accepted takes a client on, or hands it to the worker that has fewer; or it waits
 // for a place, in the order in which clients came.
 func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
-	c, g, n := a.core, a.core.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load()}
+	c, g, n := a.worker, a.worker.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load()}
 	a.socket.refs.Add(1)
 	if n.service.Admitter != nil && !c.admit(&n) {
 		return
@@ -147,7 +147,7 @@ func identified(c *Client, p *Preread) bool {
 // suspended until there is room, so that only sockets with waiting clients are looked at then.
 func (a *acceptor) Paused(err error) {
 	a.failed = true
-	c := a.core
+	c := a.worker
 	var room *roomError
 	switch {
 	case err == errFull:
@@ -168,9 +168,9 @@ func (a *acceptor) Paused(err error) {
 
 // askAgain has Room asked again when that makes sense.
 func (a *acceptor) askAgain() {
-	if who, ok := a.socket.service.Load().Admitter.(RoomTimer); ok {
-		if in := who.NextSlotIn(a.core.loop.Now()); in > 0 {
-			a.core.loop.Arm(&a.timer, (*roomTimer)(a), in)
+	if rooms, ok := a.socket.service.Load().Admitter.(RoomTimer); ok {
+		if in := rooms.NextSlotIn(a.worker.loop.Now()); in > 0 {
+			a.worker.loop.Arm(&a.timer, (*roomTimer)(a), in)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (c *worker) lacks(l *Listening, err error) {
 	g.cfg.Host.Paused(l, err, g.gate.active.Load(), l.pauses.Add(1))
 }
 
-// leastLoaded returns the core that is to have a client that c has accepted: c itself,
+// leastLoaded returns the worker that is to have a client that c has accepted: c itself,
 // unless it has clearly more than the one that has fewest.
 func (g *Group) leastLoaded(c *worker) *worker {
 	own := c.load.Load()
@@ -232,7 +232,7 @@ func (g *Group) leastLoaded(c *worker) *worker {
 		return c
 	}
 	to, fewest := c, own
-	for _, other := range g.cores {
+	for _, other := range g.workers {
 		if n := other.load.Load(); n < fewest {
 			to, fewest = other, n
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A change is something that was asked of a core: to accept from a socket, to accept
+// A change is something that was asked of a worker: to accept from a socket, to accept
 // from it no more, or to say that all that was asked before is done.
 type change struct {
 	listening *Listening

@@ -34,7 +34,7 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 		counts ClientCounts
 		next   int
 	}
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		for at := 0; at >= 0; {
 			p, ok := askPart(ctx, g, c, func() (p found) {
 				p.counts, p.next = c.count(at)

@@ -62,13 +62,13 @@ func (c *worker) empty(a *acceptor) bool {
 	return true
 }
 
-// close ends the core's part in a listening socket. It may have none.
+// close ends the worker's part in a listening socket. It may have none.
 func (a *acceptor) close() {
 	if a.closed {
 		return
 	}
 	a.closed = true
-	c := a.core
+	c := a.worker
 	c.loop.Disarm(&a.timer)
 	c.acceptors.remove(a)
 	if a.Listener != nil {

@@ -12,7 +12,7 @@ import (
 // it that is not needed then.
 type conn struct {
 	session    relay.Driven // owns both sockets while joined
-	core       *worker
+	worker     *worker
 	next, prev *conn        // of the list that it is in: unused, young, older
 	role       *listenerRef // of its dialing, or once it is joined of its serving
 	fd         int32        // the client's, owned, until it is joined; then the endpoint's, the session's
@@ -93,7 +93,7 @@ func (p *places) take(accepted client) *conn {
 func (p *places) grow() {
 	slab := make([]conn, slabSize)
 	for i := range slab {
-		slab[i].core, slab[i].slab = p.owner, uint16(len(p.slabs)) // RLIMIT_NOFILE is far below what would not fit
+		slab[i].worker, slab[i].slab = p.owner, uint16(len(p.slabs)) // RLIMIT_NOFILE is far below what would not fit
 		p.unused.append(&slab[i])
 	}
 	p.slabs = append(p.slabs, slab)

@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// A connLimit says whether more clients may be accepted, to all cores.
+// A connLimit says whether more clients may be accepted, to all workers.
 type connLimit struct {
 	max      atomic.Int64
 	active   atomic.Int64 // clients that are served
 	holds    atomic.Int64 // of them, those that lack a descriptor: no other client may get one
-	full     atomic.Bool  // the limit was reached, and cores wait for room; written under mu
+	full     atomic.Bool  // the limit was reached, and workers wait for room; written under mu
 	mu       sync.Mutex
 	reported bool            // the last argument of onFull; under mu
 	onFull   func(full bool) // called under mu

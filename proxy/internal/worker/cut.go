@@ -16,15 +16,15 @@ func (g *Group) CutMatching(match Match, cause error) int {
 		h.cut(cause)
 		cut++
 	}
-	counts := make([]int, len(g.cores)) // each its core's, until that has toured
-	all := g.tour(func(c *worker, n *conn) {
+	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
+	all := g.scanClients(func(c *worker, n *conn) {
 		if n.state == joined && match(n.role.serving.socket, bindingOf(n.session.Limits())) {
 			counts[c.index]++
 			n.session.Cut(cause)
 		}
 	})
 	for _, t := range all {
-		cut += counts[t.core.index]
+		cut += counts[t.worker.index]
 	}
 	return cut
 }

@@ -26,7 +26,7 @@ const (
 type pendingClient struct {
 	loop.Dial
 	listenerRef
-	core       *worker // for good
+	worker     *worker // for good
 	conn       *conn
 	client     Client
 	search     Search // nil before it has begun
@@ -89,7 +89,7 @@ func (c *worker) begin(accepted client, reserved bool) {
 func (c *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingClient {
 	d := c.pendingPool.get()
 	if d == nil {
-		d = &pendingClient{core: c}
+		d = &pendingClient{worker: c}
 		d.cfg.Control, d.listenerRef.dial, d.client.wakes = d.control, d, d
 	}
 	d.conn, n.role, d.next, d.events, d.began, d.phase = n, &d.listenerRef, nil, 0, c.loop.Now(), connection
@@ -167,13 +167,13 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 	}
 	switch {
 	case n.hasGone(events):
-		n.core.left(d)
+		n.worker.left(d)
 	case d.phase == awaitHeader || d.phase == awaitHello || d.phase == awaitData:
 		if events&arrived != 0 || events == 0 {
-			n.core.peek(d)
+			n.worker.peek(d)
 		}
 	case d.phase == responding || d.phase == lingering:
-		n.core.respondOn(d)
+		n.worker.respondOn(d)
 	}
 }
 
@@ -231,7 +231,7 @@ func (c *worker) proceed(d *pendingClient) {
 
 // control is called with the endpoint's socket, once it was made.
 func (d *pendingClient) control(fd int, _ string) error {
-	c := d.core
+	c := d.worker
 	if f := c.group.control; f != nil {
 		if err := f(); err != nil {
 			return err
@@ -244,7 +244,7 @@ func (d *pendingClient) control(fd int, _ string) error {
 
 // Connected goes on with the endpoint's socket, or with the search's next step.
 func (d *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
-	c := d.core
+	c := d.worker
 	if err == nil {
 		d.endpoint = endpoint{fd, id, events}
 		if d.step.MaybeSelf && toItself(fd, d.step.Address) {
@@ -274,7 +274,7 @@ func (c *worker) failed(d *pendingClient, err error) {
 // an orderly end.
 func (d *pendingClient) dropEndpoint() {
 	if e := &d.endpoint; e.fd >= 0 {
-		d.core.loop.Drop(e.id)
+		d.worker.loop.Drop(e.id)
 		_ = sys.AbortOnClose(e.fd)
 		closeSocket(e.fd)
 		e.fd = -1
@@ -317,7 +317,7 @@ type dialTimer pendingClient
 
 func (t *dialTimer) Expired(*loop.Timer) {
 	d := (*pendingClient)(t)
-	c := d.core
+	c := d.worker
 	switch d.phase {
 	case awaitHeader:
 		c.refuse(d, ErrHeaderTimeout)

@@ -11,7 +11,7 @@ func (g *Group) SetControl(f func() error) { g.control = f }
 
 // SetControlNow is SetControl while it serves.
 func (g *Group) SetControlNow(f func() error) {
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		done := make(chan struct{})
 		c.post(func() { g.control = f; close(done) })
 		<-done
@@ -33,13 +33,13 @@ func (g *Group) First() *Listening {
 // Accepted has the first core take a client on at the first socket, as if that had accepted
 // it.
 func (g *Group) Accepted(fd int, peer netip.AddrPort) {
-	c := g.cores[0]
+	c := g.workers[0]
 	c.post(func() { g.First().parts[0].Accepted(fd, peer) })
 }
 
 // Wake has the loops look at their clocks.
 func (g *Group) Wake() {
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		c.post(func() {})
 	}
 }
@@ -47,7 +47,7 @@ func (g *Group) Wake() {
 // Turn waits until the loops have collected all events that are there now, and called
 // their handlers: what is posted is called after those.
 func (g *Group) Turn() {
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		for range 2 { // the first may be called in a turn that has collected before
 			done := make(chan struct{})
 			c.post(func() { close(done) })
@@ -81,7 +81,7 @@ const (
 // ListParts lists the clients of the first core, and returns in how many parts.
 func (g *Group) ListParts() (parts, clients int) {
 	for at := 0; at >= 0; parts++ {
-		p, _ := askPart(context.Background(), g, g.cores[0], func() listing { return g.cores[0].list(0, at) })
+		p, _ := askPart(context.Background(), g, g.workers[0], func() listing { return g.workers[0].list(0, at) })
 		clients += len(p.sessions)
 		at = p.next
 	}

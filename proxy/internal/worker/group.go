@@ -63,15 +63,15 @@ type Host interface {
 	Ended(s *Session, r relay.Result, err error)
 }
 
-// A Group is the cores of a proxy. Make it with [New].
+// A Group is the workers of a proxy. Make it with [New].
 type Group struct {
 	cfg      Config
 	loops    *loop.Group  // owned
 	mem      *arena.Arena // owned; nil until it was made
-	cores    []*worker
+	workers  []*worker
 	gate     connLimit
 	waiting  queue
-	paused   atomic.Int64     // cores that cannot accept for want of something
+	paused   atomic.Int64     // workers that cannot accept for want of something
 	live     atomic.Int64     // sockets that are accepted from, or have clients
 	draining atomic.Bool      // no further sockets are listened on; written under mu
 	handed   blockingSessions // of clients that are not on loops any more
@@ -120,7 +120,7 @@ func (g *Group) open() error {
 		if err != nil {
 			return err
 		}
-		g.cores = append(g.cores, c)
+		g.workers = append(g.workers, c)
 	}
 	for _, of := range g.cfg.Listeners {
 		l, err := g.newListening(of)
@@ -128,7 +128,7 @@ func (g *Group) open() error {
 			return err
 		}
 		for _, a := range l.parts {
-			if err := a.core.open(a); err != nil {
+			if err := a.worker.open(a); err != nil {
 				return fmt.Errorf("accept: %w", err)
 			}
 		}
@@ -183,7 +183,7 @@ func (g *Group) end() []*Listening {
 // be called at any time by any goroutine.
 func (g *Group) Cut(cause error) {
 	left := g.end()
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		c.post(func() { c.cut(cause) })
 	}
 	for _, l := range left {
@@ -196,11 +196,11 @@ func (g *Group) Cut(cause error) {
 // Settle waits until the loops have performed earlier calls of Listen and Close, or until ctx
 // or the group ends.
 func (g *Group) Settle(ctx context.Context) error {
-	done := make(chan struct{}, len(g.cores))
-	for _, c := range g.cores {
+	done := make(chan struct{}, len(g.workers))
+	for _, c := range g.workers {
 		c.changes.give(c, change{do: settling, done: done})
 	}
-	for range g.cores {
+	for range g.workers {
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -221,7 +221,7 @@ func (g *Group) SetMaxConnections(limit int) {
 
 // wake has every worker look at the shared state.
 func (g *Group) wake() {
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		c.wake()
 	}
 }
@@ -241,7 +241,7 @@ func (g *Group) summarize(running bytesByBinding) Summary {
 	defer g.summing.Unlock()
 	sum := g.handed.summary(running)
 	sum.Arena = g.mem.Stats()
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		part := g.ask(c, running)
 		sum.merge(&part)
 	}
@@ -253,7 +253,7 @@ func (g *Group) ask(c *worker, running bytesByBinding) Summary {
 		return Summary{Loops: []Load{{}}}
 	}
 	answer := make(chan Summary, 1)
-	var of bytesByBinding // the core's own, until it has answered
+	var of bytesByBinding // the worker's own, until it has answered
 	if running != nil {
 		of = make(bytesByBinding)
 	}
@@ -275,7 +275,7 @@ func (g *Group) ask(c *worker, running bytesByBinding) Summary {
 // Close releases the group's resources. Serve must have returned, or never be called.
 func (g *Group) Close() error {
 	var errs []error
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		c.fdReserve.Close()
 		errs = append(errs, c.driver.Close())
 	}

@@ -15,11 +15,11 @@ type client struct {
 	ticket  any // the service's Admitter's, who has admitted it if there is one
 }
 
-// An inbox is the clients that were handed to a core. They have places.
+// An inbox is the clients that were handed to a worker. They have places.
 type inbox struct {
 	mu      sync.Mutex
 	clients []client
-	reused  []client // the core's own
+	reused  []client // the worker's own
 }
 
 // give adds one. Of several that come before the worker has looked, it is notified once.
@@ -47,7 +47,7 @@ func (c *worker) collectInbox() {
 	b.reused = clients
 }
 
-// A queue is the clients that wait for a place under the limit, of all cores: first
+// A queue is the clients that wait for a place under the limit, of all workers: first
 // in, first out.
 type queue struct {
 	n       atomic.Int64

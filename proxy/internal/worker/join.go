@@ -35,7 +35,7 @@ func (c *worker) join(d *pendingClient) {
 
 // Ended is called when a session is over.
 func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
-	c, s := n.core, n.role.serving
+	c, s := n.worker, n.role.serving
 	n.unlink()
 	c.ended.Add(r)
 	if r.Reason == relay.ReasonCanceled {

@@ -18,18 +18,18 @@ const batch = 256
 
 // A lateSockopts is the sessions whose endpoints are to get the same options.
 type lateSockopts struct {
-	core         *worker
-	options      sockopt.Options
-	young, older list // sessions whose endpoints lack the options of lasting ones
-	timer        loop.Timer
+	worker        *worker
+	options       sockopt.Options
+	recent, older list // sessions whose endpoints lack the options of lasting ones
+	timer         loop.Timer
 }
 
 // lateSockoptsOf returns that for some options. There are as many as there are different ones.
 func (c *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
 	g := c.lateOptions[options]
 	if g == nil {
-		g = &lateSockopts{core: c, options: options}
-		g.young.init()
+		g = &lateSockopts{worker: c, options: options}
+		g.recent.init()
 		g.older.init()
 		c.lateOptions[options] = g
 	}
@@ -41,9 +41,9 @@ func (g *lateSockopts) apply(n *conn) {
 	if !n.tcp {
 		return // a unix socket has none of these options
 	}
-	g.young.append(n)
+	g.recent.append(n)
 	if !g.timer.Armed() {
-		g.core.loop.Arm(&g.timer, g, lateSockoptsAfter)
+		g.worker.loop.Arm(&g.timer, g, lateSockoptsAfter)
 	}
 }
 
@@ -58,11 +58,11 @@ func (g *lateSockopts) Expired(*loop.Timer) {
 		_ = g.options.Last(int(n.fd)) // without them it is a connection like any other
 	}
 	if !g.older.empty() {
-		g.core.loop.Arm(&g.timer, g, 0)
+		g.worker.loop.Arm(&g.timer, g, 0)
 		return
 	}
-	g.older.move(&g.young)
+	g.older.move(&g.recent)
 	if !g.older.empty() {
-		g.core.loop.Arm(&g.timer, g, lateSockoptsAfter)
+		g.worker.loop.Arm(&g.timer, g, lateSockoptsAfter)
 	}
 }

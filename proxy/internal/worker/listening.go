@@ -36,11 +36,11 @@ type Listening struct {
 	group   *Group
 	number  int // identifies the socket
 	service atomic.Pointer[Service]
-	parts   []*acceptor // of each core, by index: the core's own
+	parts   []*acceptor // of each worker, by index: the worker's own
 	open    atomic.Int32
-	refs    atomic.Int64 // cores that have not closed their part, and clients
+	refs    atomic.Int64 // workers that have not closed their part, and clients
 	closing atomic.Bool
-	short   atomic.Int32 // cores that do not accept because of Room
+	short   atomic.Int32 // workers that do not accept because of Room
 	pauses  atomic.Int64 // failures to accept
 }
 
@@ -63,7 +63,7 @@ func (g *Group) Listen(cfg Listener) (*Listening, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		c.changes.give(c, change{listening: l, do: opening})
 	}
 	return l, nil
@@ -83,13 +83,13 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	if cfg.Backlog <= 0 {
 		cfg.Backlog = maxBacklog
 	}
-	l := &Listening{Listener: cfg, group: g, number: g.listened, parts: make([]*acceptor, len(g.cores))}
+	l := &Listening{Listener: cfg, group: g, number: g.listened, parts: make([]*acceptor, len(g.workers))}
 	g.listened++
 	l.service.Store(cfg.Service)
-	l.open.Store(int32(len(g.cores)))
-	l.refs.Store(int64(len(g.cores)))
-	for i, c := range g.cores {
-		l.parts[i] = &acceptor{core: c, socket: l, at: -1}
+	l.open.Store(int32(len(g.workers)))
+	l.refs.Store(int64(len(g.workers)))
+	for i, c := range g.workers {
+		l.parts[i] = &acceptor{worker: c, socket: l, at: -1}
 	}
 	g.listenings[l] = struct{}{}
 	g.live.Add(1)
@@ -118,7 +118,7 @@ func (l *Listening) Close() {
 	if l.closing.Swap(true) {
 		return
 	}
-	for _, c := range l.group.cores {
+	for _, c := range l.group.workers {
 		c.changes.give(c, change{listening: l, do: closing})
 	}
 }
@@ -127,7 +127,7 @@ func (l *Listening) Close() {
 // nothing was done yet.
 func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.open.Load()) }
 
-// unref is the end of a core's part, or of a client. A part ends after the clients that
+// unref is the end of a worker's part, or of a client. A part ends after the clients that
 // came by it were counted, so the last one of all is the last one.
 func (l *Listening) unref() {
 	if l.refs.Add(-1) > 0 {
@@ -142,6 +142,6 @@ func (l *Listening) unref() {
 	g.finish()
 }
 
-// emptier is the core that takes the last clients out of the queue: one alone, so that
+// emptier is the worker that takes the last clients out of the queue: one alone, so that
 // their order is kept.
-func (l *Listening) emptier() *worker { return l.group.cores[l.number%len(l.group.cores)] }
+func (l *Listening) emptier() *worker { return l.group.workers[l.number%len(l.group.workers)] }

@@ -30,7 +30,7 @@ func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
 		if !g.started.Load() {
 			return
 		}
-		for i, c := range g.cores {
+		for i, c := range g.workers {
 			for at := 0; at >= 0; {
 				p, ok := askPart(ctx, g, c, func() listing { return c.list(i, at) })
 				if !ok {
@@ -52,7 +52,7 @@ func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
 	}
 }
 
-// askPart has a core's loop find out a part of something, unless ctx or the group ends first.
+// askPart has a worker's loop find out a part of something, unless ctx or the group ends first.
 func askPart[T any](ctx context.Context, g *Group, c *worker, find func() T) (p T, ok bool) {
 	if ctx.Err() != nil {
 		return p, false

@@ -13,7 +13,7 @@ func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 	sum := g.summarize(running)
 	read(sum, running)
 	g.handed.flush()
-	for _, c := range g.cores {
+	for _, c := range g.workers {
 		g.flushMeters(c)
 	}
 }

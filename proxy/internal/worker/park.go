@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// wakes are clients of a core that are to be woken.
+// wakes are clients of a worker that are to be woken.
 type wakes struct {
 	mu  sync.Mutex
 	due []wake
 
-	now  []wake // the core's own: those that it is waking
+	now  []wake // the worker's own: those that it is waking
 	next int    // of those
 }
 
@@ -21,13 +21,13 @@ type wake struct {
 
 // wake implements [wakeable].
 func (d *pendingClient) wake(use uint64) {
-	w := &d.core.wakes
+	w := &d.worker.wakes
 	w.mu.Lock()
 	w.due = append(w.due, wake{d, use})
 	first := len(w.due) == 1
 	w.mu.Unlock()
 	if first {
-		d.core.post(d.core.wakeOn)
+		d.worker.post(d.worker.wakeOn)
 	}
 }
 

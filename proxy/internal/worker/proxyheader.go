@@ -85,7 +85,7 @@ type proxyHeader pendingClient
 // Ready is called for the endpoint.
 func (p *proxyHeader) Ready(_ uint8, events loop.Events) {
 	d := (*pendingClient)(p)
-	c := d.core
+	c := d.worker
 	d.endpoint.events |= events
 	n, err := sendSome(d.endpoint.fd, d.rest, 0)
 	if err != nil {

@@ -8,7 +8,7 @@ type listenerRef struct {
 }
 
 // A serving is how the clients that came in at one socket while it had one Service are
-// served by one core.
+// served by one worker.
 type serving struct {
 	listenerRef
 	socket       *Listening

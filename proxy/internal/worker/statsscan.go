@@ -6,20 +6,20 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A statsScan adds up the sessions of a core that run, some in each turn of the loop. One
-// that ends meanwhile is counted when it ends if the walk has not come by yet, and
+// A statsScan adds up the sessions of a worker that run, some in each turn of the loop. One
+// that ends meanwhile is counted when it ends if the scan has not come by yet, and
 // otherwise was; so no later summary has less of it.
 type statsScan struct {
 	at   int // the next slab
 	sum  Summary
-	done chan<- Summary // nil: there is no walk
+	done chan<- Summary // nil: there is no scan
 
 	running bytesByBinding // bytes of running sessions by binding; nil: they are not asked for
 	binding Binding        // of the one before
 	bytes   *Bytes
 }
 
-// slabsPerTurn is how much of a walk is one turn's.
+// slabsPerTurn is how much of a scan is one turn's.
 const slabsPerTurn = 2
 
 // beginScan begins to make a summary for done, which has room for it, and if running is not
@@ -98,7 +98,7 @@ func (c *worker) continueScan() {
 	c.post(c.continueScan)
 }
 
-// scanPast counts a session that has ended before a walk came by.
+// scanPast counts a session that has ended before a scan came by.
 func (c *worker) scanPast(n *conn, r relay.Result) {
 	if c.scan.done != nil && int(n.slab) >= c.scan.at {
 		c.scan.sum.Totals.Add(r)

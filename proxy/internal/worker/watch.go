@@ -19,7 +19,7 @@ type Watcher interface {
 // look at a few sessions in each turn. spent is their time for it, added up. Only one goroutine
 // may call Watch.
 func (g *Group) Watch() (spent time.Duration) {
-	all := g.tour(func(c *worker, n *conn) {
+	all := g.scanClients(func(c *worker, n *conn) {
 		if n.state != joined {
 			return
 		}

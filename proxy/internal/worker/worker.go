@@ -66,14 +66,14 @@ func (b *buffers) firstBytes() []byte {
 
 // statistics are the readings of others that are under way.
 type statistics struct {
-	scan     statsScan
-	deferred bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
-	tours    []*tour        // one after the other
+	scan        statsScan
+	deferred    bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
+	clientScans []*clientScan  // one after the other
 }
 
 // callbacks are functions for the loop, made once.
 type callbacks struct {
-	adjustOnce, settleGate, collect, changeOn, wakeOn, tourOn func()
+	adjustOnce, settleGate, collect, changeOn, wakeOn, scanClientsOn func()
 }
 
 // shared is the state that other goroutines change.
@@ -92,7 +92,7 @@ func newCore(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, erro
 	}
 	c.places.init(c)
 	c.adjustOnce, c.settleGate, c.collect = c.adjust, g.gate.notify, c.collectInbox
-	c.changeOn, c.wakeOn, c.tourOn = c.change, c.collectWakes, c.tourSome
+	c.changeOn, c.wakeOn, c.scanClientsOn = c.change, c.collectWakes, c.scanSomeClients
 	var err error
 	c.driver, err = g.cfg.Relay.NewDriver(l, mem)
 	return c, err

@@ -1,0 +1,69 @@
+package worker
+
+import "time"
+
+// A clientScan visits all places for clients of a worker, a few in each turn of its loop. A client
+// stays where it is, so none is met twice.
+type clientScan struct {
+	visit func(c *worker, n *conn)
+	over  chan<- scanned
+	at    int // the next place
+	spent time.Duration
+}
+
+// A scanned is the end of a worker's scan, and the time that its loop spent on it.
+type scanned struct {
+	worker *worker
+	spent  time.Duration
+}
+
+// scanClients scans all workers at once. It returns the workers whose scan has ended; that is not all
+// of them if the group ends before, and then visit may still be called.
+func (g *Group) scanClients(visit func(c *worker, n *conn)) (all []scanned) {
+	if !g.started.Load() {
+		return nil
+	}
+	over := make(chan scanned, len(g.workers))
+	for _, c := range g.workers {
+		c.post(func() { c.beginClientScan(&clientScan{visit: visit, over: over}) })
+	}
+	for range g.workers {
+		select {
+		case one := <-over:
+			all = append(all, one)
+		case <-g.ended:
+			return all
+		}
+	}
+	return all
+}
+
+func (c *worker) beginClientScan(t *clientScan) {
+	c.clientScans = append(c.clientScans, t)
+	if len(c.clientScans) == 1 {
+		c.scanSomeClients()
+	}
+}
+
+// scanSomeClients continues the first scan, for as long as one turn may take.
+func (c *worker) scanSomeClients() {
+	t, began := c.clientScans[0], time.Now()
+	for looks := 0; ; looks++ {
+		slab := t.at / slabSize
+		if slab >= len(c.slabs) {
+			break
+		}
+		if looks%16 == 15 && time.Since(began) > turnTime {
+			t.spent += time.Since(began)
+			c.post(c.scanClientsOn)
+			return
+		}
+		n := &c.slabs[slab][t.at%slabSize]
+		t.at++
+		t.visit(c, n)
+	}
+	t.over <- scanned{c, t.spent + time.Since(began)}
+	if c.clientScans = c.clientScans[1:]; len(c.clientScans) > 0 {
+		c.post(c.scanClientsOn)
+	}
+}
