@@ -21,6 +21,10 @@ import (
 // answers waitSource has just read and met EAGAIN; one that answers waitSink has
 // just written and met EAGAIN.
 //
+// A copy ([Relay.Copy]) keeps the deadlines of both ends at every read and every write, as [io.Copy]
+// does, so each of its moves holds the one end that it moves. A deadline is looked at by RawConn.Read
+// and Write as they begin (internal/poll, prepareRead and prepareWrite).
+//
 // An end that is moved by its own Read or Write may wait inside of it. Nothing is
 // held meanwhile: neither a lock nor the other end's number.
 type driver struct {
@@ -52,7 +56,13 @@ func newDriver() *driver {
 		}
 		return dr.w != waitSink
 	}
-	dr.withPinned = func(fd uintptr) { dr.pinned.fd = int(fd); dr.w = dr.dir.step() }
+	dr.withPinned = func(fd uintptr) {
+		if dr.pinned.fd = int(fd); dr.dir.oneWay {
+			dr.w = dr.dir.move()
+		} else {
+			dr.w = dr.dir.step()
+		}
+	}
 	return dr
 }
 
@@ -81,6 +91,8 @@ func (dr *driver) run() {
 		case dr.w == waitTokens:
 			dr.dir.await()
 			dr.w = waitTurn
+		case dr.src != nil && dr.dst != nil && dr.dir.oneWay:
+			dr.runCopy()
 		case dr.src != nil && dr.dst != nil:
 			dr.runNative()
 		case dr.src != nil && dr.dir.wantsRead():
@@ -101,6 +113,24 @@ func (dr *driver) runNative() {
 		dr.held(dr.dst.raw.Write(dr.onReady), sideSink)
 	} else {
 		dr.waiting, dr.pinned = dr.src, dr.dst
+		dr.held(dr.src.raw.Read(dr.onReady), sideSource)
+	}
+}
+
+// runCopy makes one move of a copy between two descriptors, or waits for it. A file that is sent by one
+// call is pinned meanwhile: a regular file has no deadlines (os.ErrNoDeadline).
+func (dr *driver) runCopy() {
+	switch d := dr.dir; {
+	case d.residue() > 0:
+		dr.waiting, dr.pinned = dr.dst, nil
+		dr.held(dr.dst.raw.Write(dr.onReady), sideSink)
+	case !d.wantsRead():
+		dr.w = d.move()
+	case d.mode == transferring:
+		dr.waiting, dr.pinned = dr.dst, dr.src
+		dr.held(dr.dst.raw.Write(dr.onReady), sideSink)
+	default:
+		dr.waiting, dr.pinned = dr.src, nil
 		dr.held(dr.src.raw.Read(dr.onReady), sideSource)
 	}
 }
