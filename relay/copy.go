@@ -12,10 +12,13 @@ import (
 // honoured, and its N lowered by the bytes read. For types that are no connection it uses
 // io.WriterTo and io.ReaderFrom as io.Copy does.
 //
-// Neither end is closed, and the end of src is not passed on. Deadlines of the two apply, the
-// timeouts of [Config] do not. Reaching the end of src is no error; other errors are those of
-// [Session.Run]. After an error of src all bytes read have been delivered. After one of dst
-// the bytes that were read and not taken are gone, as with io.Copy; [Relay.Move] counts them.
+// Neither end is closed, and the end of src is not passed on. Deadlines of the two apply to every read
+// and write, the timeouts of [Config] do not.
+//
+// Reaching the end of src is no error. An error of a connection is a [net.Error] that wraps a
+// [*net.OpError], that of a file an [*os.PathError], and that of any other Read or Write is returned as
+// it is. After an error of src all bytes read have been delivered. After one of dst the bytes that were
+// read and not taken are gone, as with io.Copy; [Relay.Move] counts them.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 	f, err := r.Move(dst, src)
 	return f.Bytes(), err
@@ -121,11 +124,11 @@ func (j *copyJob) run(in, out any) error {
 	defer d.abandon(false)
 	j.drv.run()
 	if f := d.failure(); f != nil {
-		return connError(*f, in, out)
+		return copyError(*f, in, out)
 	}
 	// At a limit, as io.Copy: an error that came together with the last bytes.
 	if src, ok := j.ends.source.(*opaqueSource); ok && src.err != nil && src.err != io.EOF {
-		return connError(failure{op: "read", side: sideSource, err: src.err}, in, out)
+		return src.err
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -311,7 +309,7 @@ func (s *Driven) timeout() bool {
 	case left > 0:
 		s.drv.loop.Arm(&s.timer, s, left)
 	default:
-		s.settle(what, fmt.Errorf("penstock: relay: %v: %w", what, os.ErrDeadlineExceeded))
+		s.settle(what, timeoutError(what))
 		return true
 	}
 	return false

@@ -3,6 +3,7 @@ package relay
 import (
 	"io"
 	"os"
+	"strings"
 	"syscall"
 )
 
@@ -69,9 +70,23 @@ type opaqueSink struct {
 	leg *legState
 }
 
+// errInvalidWrite: a wrapper breaks the contract of [io.Writer]. Package io does not export its error,
+// but returns it.
+var _, errInvalidWrite = io.Copy(liar{}, struct{ io.Reader }{strings.NewReader("x")})
+
+// A liar claims to have written more than it was given.
+type liar struct{}
+
+func (liar) Write(p []byte) (int, error) { return len(p) + 1, nil }
+
 func (s *opaqueSink) send(p []byte) (int, error) {
 	n, err := s.w.Write(p)
-	n = max(0, min(n, len(p)))
+	if n < 0 || n > len(p) { // it is not known which bytes those are
+		n = 0
+		if err == nil {
+			err = errInvalidWrite
+		}
+	}
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}

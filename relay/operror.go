@@ -34,6 +34,19 @@ func (e *opError) Timeout() bool { return e.op.Timeout() }
 
 func (e *opError) Temporary() bool { return e.op.Temporary() }
 
+// A timeoutError is the error of a session that one of its timeouts has ended, a [net.Error].
+type timeoutError Reason
+
+func (e timeoutError) Error() string {
+	return "penstock: relay: " + Reason(e).String() + ": " + os.ErrDeadlineExceeded.Error()
+}
+
+func (e timeoutError) Unwrap() error { return os.ErrDeadlineExceeded }
+
+func (e timeoutError) Timeout() bool { return true }
+
+func (e timeoutError) Temporary() bool { return true }
+
 // connError is a raw failure with the connection that it came from.
 func connError(f failure, from, to any) error {
 	at := from
@@ -54,4 +67,26 @@ func connError(f failure, from, to any) error {
 		e.op.Net = e.op.Addr.Network()
 	}
 	return e
+}
+
+// copyError is a raw failure of a copy, as package io would return it: an error of an end's own Read or
+// Write stays as it is.
+func copyError(f failure, from, to any) error {
+	at := from
+	if f.side == sideSink {
+		at = to
+	}
+	_, errno := f.err.(syscall.Errno)
+	switch c := at.(type) {
+	case *os.File:
+		return &os.PathError{Op: f.op, Path: c.Name(), Err: f.err}
+	case net.Conn:
+		if isPlain(c) {
+			return connError(f, from, to)
+		}
+	}
+	if errno || f.op != opOf(f.side) {
+		return fmt.Errorf("penstock: relay: %s: %w", f.op, f.err)
+	}
+	return f.err
 }

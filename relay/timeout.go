@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"fmt"
-	"os"
 	"time"
 )
 
@@ -61,7 +59,7 @@ func (s *Session) onTimer() {
 		return
 	}
 	s.mu.Unlock()
-	_ = s.cut(what, fmt.Errorf("penstock: relay: %v: %w", what, os.ErrDeadlineExceeded))
+	_ = s.cut(what, timeoutError(what))
 }
 
 // nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
