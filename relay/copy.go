@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"bufio"
 	"io"
+	"math"
 	"net"
 	"syscall"
 )
@@ -49,11 +51,17 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 		}
 		limit, remain, src = l, l.N, l.R
 	}
-	in, ahead := unwrapReader(src)
+	in, ahead, err := unwrapReader(src, int(min(uint64(remain), math.MaxInt)))
+	if err != nil {
+		return Flow{Reason: ReasonError}, err
+	}
 	leg := new(legState)
 	from, to := end{rw: in, leg: leg}, end{rw: unwrapWriter(dst), leg: leg}
 	from.desc, to.desc = newDescriptor(from.rw, leg), newDescriptor(to.rw, leg)
 	if limit == nil && len(ahead) == 0 {
+		if br, ok := in.(*bufio.Reader); ok && to.desc != nil {
+			return r.moveBuffered(to.rw.(io.Writer), br)
+		}
 		if f, err, ok := delegate(to, from); ok {
 			return f, err
 		}
@@ -63,14 +71,13 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	d.setAhead(ahead)
 	d.oneWay = true
 	if remain >= 0 {
-		d.limit(remain)
+		d.limit(remain - int64(len(ahead)))
 	}
-	d.limitAhead()
 	r.connect(d, &j.ends, &j.env, from, to)
 	if d.sendsFile() {
 		d.mode, d.pinned = transferring, true
 	}
-	err := j.run(from.rw, to.rw)
+	err = j.run(from.rw, to.rw)
 	if limit != nil {
 		limit.N = d.rareState().remain
 	}
@@ -97,18 +104,6 @@ func (r *Relay) newCopyJob() *copyJob {
 	j.dir = direction{}
 	j.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines}
 	return j
-}
-
-// limitAhead takes the bytes that were read ahead off the limit. More than that is the
-// wrapper's loss: it was asked for its reader, and has let go of them.
-func (d *direction) limitAhead() {
-	if !d.limited {
-		return
-	}
-	o := d.rareState()
-	n := min(int64(len(o.ahead)), o.remain)
-	o.ahead = o.ahead[:n]
-	o.remain -= n
 }
 
 // sendsFile reports whether d may move its source's bytes without a pipe.

@@ -448,7 +448,12 @@ type head struct {
 	ahead []byte
 }
 
-func (h *head) RelayReader() (io.Reader, []byte) { return h, h.ahead }
+func (h *head) RelayReader(max int) (io.Reader, []byte) {
+	ahead := h.ahead[:min(max, len(h.ahead))]
+	h.ahead = h.ahead[len(ahead):]
+	return h, ahead
+}
+
 func (h *head) RelayWriter() io.Writer           { return nil }
 
 // TestCopyReadAhead: bytes read ahead go first, once, and count against the limit.

@@ -170,17 +170,44 @@ func ExampleNew_pipes() {
 	// Output: 0 0
 }
 
-// peeked is a connection of which somebody has read the beginning, say to look at
-// a TLS server name. It lets relay go beneath it, and hands over what was read.
-type peeked struct {
+// named is a connection with a name. It adds nothing to the bytes, so relay may move them beneath it.
+type named struct {
 	*net.TCPConn
-	head []byte
+	name string
 }
 
-func (p *peeked) RelayReader() (io.Reader, []byte) { return p.TCPConn, p.head }
-func (p *peeked) RelayWriter() io.Writer           { return p.TCPConn }
+func (n *named) RelayReader(int) (io.Reader, []byte) { return n.TCPConn, nil }
+func (n *named) RelayWriter() io.Writer              { return n.TCPConn }
 
 func ExampleUnwrapper() {
+	origin := echoServer()
+	defer origin.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	done := make(chan relay.Result)
+	go func() {
+		c, _ := l.Accept()
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		res, _ := r.Join(context.Background(), &named{c.(*net.TCPConn), "first"}, endpoint)
+		done <- res
+	}()
+	fmt.Println(ask(l.Addr(), "hello"))
+	res := <-done
+	fmt.Println("fallbacks:", res.AToB.Fallbacks[relay.FallbackWrapped])
+	// Output:
+	// HELLO
+	// fallbacks: 0
+}
+
+// The beginning of a connection was read, say to look at a TLS server name: the other end gets it all
+// the same, and what follows is moved beneath.
+func ExamplePrefixed() {
 	origin := echoServer()
 	defer origin.Close()
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
@@ -198,7 +225,7 @@ func ExampleUnwrapper() {
 		head := make([]byte, 3)
 		_, _ = io.ReadFull(c, head)
 		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		_, _ = r.Join(context.Background(), &peeked{c.(*net.TCPConn), head}, endpoint)
+		_, _ = r.Join(context.Background(), relay.Prefixed(c, head), endpoint)
 	}()
 	fmt.Println(ask(l.Addr(), "hello"))
 	<-done

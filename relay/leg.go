@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"reflect"
 	"sync/atomic"
@@ -34,7 +35,7 @@ func newLeg(conn net.Conn) (l leg, ahead []byte) {
 		return leg{closed: true}, nil
 	}
 	l = leg{conn: conn, dst: unwrapWriter(conn), state: &legState{ours: true}}
-	l.src, ahead = unwrapReader(conn)
+	l.src, ahead, _ = unwrapReader(conn, math.MaxInt) // of that, nothing is too much
 	l.srcDesc = newDescriptor(l.src, l.state)
 	l.dstDesc = newDescriptor(l.dst, l.state)
 	l.state.look(conn)

@@ -111,7 +111,9 @@ func (d *direction) deliverAhead() wait {
 	n, err := d.link.send(o.ahead)
 	if n > 0 {
 		d.copied.Add(int64(n))
-		o.ahead = o.ahead[n:]
+		if o.ahead = o.ahead[n:]; len(o.ahead) == 0 {
+			o.ahead = nil // which may be a part of a large buffer
+		}
 	}
 	return d.delivered(n, "write", err)
 }

@@ -43,7 +43,7 @@ type transparent struct {
 	closed   bool
 }
 
-func (c *transparent) RelayReader() (io.Reader, []byte) { return c.TCPConn, c.buffered }
+func (c *transparent) RelayReader(int) (io.Reader, []byte) { return c.TCPConn, c.buffered }
 func (c *transparent) RelayWriter() io.Writer           { return c.TCPConn }
 func (c *transparent) Read([]byte) (int, error)         { panic("read through the wrapper") }
 func (c *transparent) Write([]byte) (int, error)        { panic("written through the wrapper") }

@@ -1,10 +1,12 @@
 package relay
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"reflect"
+	"slices"
 )
 
 // An Unwrapper is a wrapper of a connection or file that allows relay to move
@@ -14,11 +16,16 @@ import (
 // Counting and idle timeouts are no reason to see every byte: [Session.Result]
 // counts live, and [Config] has the timeouts.
 type Unwrapper interface {
-	// RelayReader is called before the first byte is read. It returns the reader to use in the
-	// wrapper's place and the bytes that the wrapper has read from it but not handed out;
-	// relay delivers those first, and may read the slice until the session (or copy) has
+	// RelayReader is called before the first byte is read, once for a session and once for each
+	// copy. It returns the reader to use in the wrapper's place, and the bytes that the wrapper
+	// has read from it but not handed out: all of them, but at most max. With that they are
+	// handed out, and the wrapper must not return them again. Those beyond max stay with the
+	// wrapper: max is less than math.MaxInt only for a copy that ends there ([Relay.CopyN]), and
+	// relay reads no further byte then.
+	//
+	// relay delivers the bytes first, and may read the slice until the session or copy has
 	// ended. A nil reader keeps the wrapper's own Read.
-	RelayReader() (beneath io.Reader, buffered []byte)
+	RelayReader(max int) (beneath io.Reader, buffered []byte)
 	// RelayWriter is called before the first byte is written. It returns the writer to use in
 	// the wrapper's place, after the wrapper has flushed its own bytes. A nil writer keeps the
 	// wrapper's own Write.
@@ -28,22 +35,35 @@ type Unwrapper interface {
 // maxUnwraps bounds how deep wrappers are followed, should they go in a circle.
 const maxUnwraps = 16
 
-// unwrapReader returns the reader that r allows to be used in its place, and the bytes that
-// its wrappers had read ahead, in stream order.
-func unwrapReader(r io.Reader) (beneath io.Reader, ahead []byte) {
+// ErrReadAhead is returned by a copy if an [Unwrapper] has handed out more bytes than it was asked for:
+// nothing was moved, and these bytes are lost.
+var ErrReadAhead = errors.New("penstock: relay: RelayReader returned more bytes than it was asked for")
+
+// unwrapReader returns the reader that r allows to be used in its place, and at most max of the
+// bytes that its wrappers had read ahead, in stream order. The only error is [ErrReadAhead].
+func unwrapReader(r io.Reader, max int) (beneath io.Reader, ahead []byte, err error) {
 	for range maxUnwraps {
 		u, ok := r.(Unwrapper)
 		if !ok {
 			break
 		}
-		inner, buffered := u.RelayReader()
-		ahead = append(ahead, buffered...)
+		inner, buffered := u.RelayReader(max)
+		if len(buffered) > max {
+			return r, nil, ErrReadAhead
+		}
+		if max -= len(buffered); ahead == nil {
+			ahead = buffered
+		} else {
+			ahead = append(slices.Clip(ahead), buffered...)
+		}
 		if inner == nil || same(inner, r) {
 			break
 		}
-		r = inner
+		if r = inner; max == 0 {
+			break
+		}
 	}
-	return r, ahead
+	return r, ahead, nil
 }
 
 // unwrapWriter returns the writer that w allows to be used in its place.

@@ -127,7 +127,7 @@ type bufferedReader struct {
 	r *bufio.Reader
 }
 
-func (b *bufferedReader) RelayReader() (io.Reader, []byte) { return b.r, nil }
+func (b *bufferedReader) RelayReader(int) (io.Reader, []byte) { return b.r, nil }
 func (b *bufferedReader) RelayWriter() io.Writer           { return b.TCPConn }
 
 // TestJoinReaderWithoutDeadlines: canceling works by the wrapper's deadline, and a

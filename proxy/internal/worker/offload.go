@@ -114,5 +114,5 @@ func (h *Offloaded) Conn() (net.Conn, error) {
 	if err != nil || len(h.early) == 0 {
 		return c, err
 	}
-	return &prefixedConn{Conn: c, rest: h.early}, nil
+	return relay.Prefixed(c, h.early), nil
 }

@@ -1,0 +1,113 @@
+package relay
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+)
+
+// Prefixed returns conn with a head: bytes that were read from it already, and that every reader of the
+// result gets first. They stay the result's. Everything else is conn's, which the result owns. It is an
+// [Unwrapper]: a relay moves what follows the head beneath it.
+//
+// Like those of conn, its methods may be called by several goroutines, but Read by one at a time.
+func Prefixed(conn net.Conn, head []byte) net.Conn {
+	if isNil(conn) {
+		return nil
+	}
+	return &prefixed{beneath{conn}, head}
+}
+
+type prefixed struct {
+	beneath
+	head []byte
+}
+
+func (c *prefixed) Read(p []byte) (int, error) {
+	if len(c.head) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.head)
+	c.take(n)
+	return n, nil
+}
+
+// take removes n bytes from the head, which is let go with the last one.
+func (c *prefixed) take(n int) (taken []byte) {
+	taken = c.head[:n:n]
+	if c.head = c.head[n:]; len(c.head) == 0 {
+		c.head = nil
+	}
+	return taken
+}
+
+// RelayReader implements [Unwrapper].
+func (c *prefixed) RelayReader(max int) (io.Reader, []byte) {
+	return c.Conn, c.take(min(max, len(c.head)))
+}
+
+// Buffered returns conn as it is read through r, which reads from conn: bytes that r has buffered come
+// first. It is an [Unwrapper]: a session moves what follows them beneath, and lets r go, which must not
+// be used beside it then. Everything else is conn's, which the result owns.
+//
+// Like those of conn, its methods may be called by several goroutines, but Read by one at a time.
+func Buffered(conn net.Conn, r *bufio.Reader) net.Conn {
+	if isNil(conn) {
+		return nil
+	}
+	return &buffered{beneath{conn}, r}
+}
+
+type buffered struct {
+	beneath
+	r *bufio.Reader // nil: a session has taken its bytes
+}
+
+func (c *buffered) Read(p []byte) (int, error) {
+	if c.r == nil {
+		return c.Conn.Read(p)
+	}
+	return c.r.Read(p)
+}
+
+// RelayReader implements [Unwrapper].
+func (c *buffered) RelayReader(max int) (io.Reader, []byte) {
+	if c.r == nil {
+		return c.Conn, nil
+	}
+	n := min(max, c.r.Buffered())
+	head, _ := c.r.Peek(n) // they are there
+	_, _ = c.r.Discard(n)  // and stay where they are until r reads again
+	if c.r.Buffered() == 0 && max > n {
+		c.r = nil
+	}
+	return c.Conn, head
+}
+
+// beneath is a connection with the methods that a relay, and others, look for beside those of
+// [net.Conn].
+type beneath struct{ net.Conn }
+
+// NetConn returns the connection itself, as that of a [*tls.Conn] does.
+func (c beneath) NetConn() net.Conn { return c.Conn }
+
+// RelayWriter implements [Unwrapper].
+func (c beneath) RelayWriter() io.Writer { return c.Conn }
+
+// CloseWrite passes on an end of file; errors.ErrUnsupported says that the connection cannot.
+func (c beneath) CloseWrite() error {
+	if half, ok := c.Conn.(closeWriter); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// SetLinger sets the effect of Close, see [net.TCPConn.SetLinger]; errors.ErrUnsupported says that it is
+// no connection of TCP.
+func (c beneath) SetLinger(seconds int) error {
+	if tcp, ok := c.Conn.(interface{ SetLinger(int) error }); ok {
+		return tcp.SetLinger(seconds)
+	}
+	return errors.ErrUnsupported
+}
