@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// childName is the first argument of a test binary that is to be a child.
+	// childName is the first argument of a test binary that runs as a child.
 	childName = "penstock-bench-test"
 	// faultKey names the environment variable with the fault of the proxy.
 	faultKey = "PENSTOCK_BENCH_TEST_FAULT"
@@ -62,7 +62,7 @@ func run(args []string) error {
 	return standin.Proxy(ctx, args[1:], 100, account)
 }
 
-// meek is a proxy that answers like Penstock and forwards like others. Its arguments are those
+// meek is a proxy that answers like Penstock and forwards like the rival. Its arguments are those
 // of package contestant, in their order.
 func meek(args []string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +76,7 @@ func meek(args []string) error {
 	return rival.Serve(context.Background(), l, args[4])
 }
 
-// account commits the fault that is asked for, once there is something to lie about.
+// account commits the requested fault once there are bytes to misreport.
 func account(s *admin.Summary) {
 	if s.Connections.Accepted == 0 {
 		return
@@ -94,7 +94,7 @@ func account(s *admin.Summary) {
 	}
 }
 
-// program is this test binary, whose proxies have a fault.
+// program returns this test binary, whose proxies have a fault.
 func program(fault string) contestant.Program {
 	return contestant.Program{
 		Path: "/proc/self/exe", Name: childName,
@@ -119,7 +119,7 @@ func rig(t *testing.T, fault string) *bench.Rig {
 	return r
 }
 
-// kind is the contestant of that name.
+// kind returns the contestant of a name.
 func kind(t *testing.T, name string) *contestant.Kind {
 	t.Helper()
 	k, err := contestant.Named(name)
@@ -143,7 +143,7 @@ func pair(t *testing.T, r *bench.Rig) (penstock, rival *contestant.Contestant) {
 	return pair[0], pair[1]
 }
 
-// pid is that of the contestant's first process.
+// pid returns the process id of the contestant's first process.
 func pid(t *testing.T, c *contestant.Contestant) int {
 	t.Helper()
 	pids, err := c.Pids()
@@ -285,7 +285,7 @@ func TestAnInterruptedTrialEndsAtOnce(t *testing.T) {
 	r.Close()
 	for name, id := range ids {
 		if err := syscall.Kill(id, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("%s is still there: %v", name, err)
+			t.Errorf("%s still exists: %v", name, err)
 		}
 	}
 }

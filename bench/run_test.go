@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
-// sessions rest in a small run.
+// sessions is the number of idle sessions in a small run.
 const sessions = 50
 
 // small is a run that takes a moment, with proxies that have a fault.
@@ -38,7 +38,7 @@ func small(t *testing.T, fault string, scenarios []string, peers ...string) *ben
 	return r
 }
 
-// do runs r, which must not fail.
+// do does r, which must not fail.
 func do(t *testing.T, r *bench.Run, watch func(bench.Step)) *report.Document {
 	t.Helper()
 	if watch == nil {
@@ -61,7 +61,7 @@ func TestRunAsAnOrdinaryUser(t *testing.T) {
 	}
 }
 
-// paired are the scenarios measured in pairs.
+// paired lists the scenarios measured in pairs.
 var paired = []string{"bulk-8", "echo-64-64", "connections", "mix"}
 
 func runAll(t *testing.T, scenarios []string) {
@@ -98,7 +98,7 @@ func checkStandings(t *testing.T, doc *report.Document) {
 	judged := make(map[string]bool)
 	for _, st := range doc.Standings {
 		if st.Figure != "gigabytes_per_second" && st.Figure != "requests_per_second" && st.Figure != "connections_per_second" {
-			continue // in so short a time not every figure is known
+			continue // in so short a time not all figures are known
 		}
 		judged[st.Scenario] = true
 		if st.Peer != "io.Copy" || !st.Beside[0].Paired || st.Verdict == report.Unjudged || st.Limit == nil {
@@ -107,12 +107,12 @@ func checkStandings(t *testing.T, doc *report.Document) {
 	}
 	for _, s := range doc.Scenarios {
 		if s.Name == "bulk-8" && !judged[s.Name] {
-			t.Errorf("%s: nobody judged it", s.Name)
+			t.Errorf("%s: it was not judged", s.Name)
 		}
 	}
 }
 
-// names are the scenario's cells.
+// names returns the scenario's cells.
 func names(s *report.Scenario) string {
 	var list []string
 	for _, c := range s.Cells {
@@ -145,7 +145,7 @@ func checkPaired(t *testing.T, s *report.Scenario) {
 	}
 	first := report.Figures(s.Workload)[0].Name
 	if s.Workload == "mix" {
-		first = "machine_cpus" // in so short a time not every class gets its turn
+		first = "machine_cpus" // in so short a time not all classes get their turn
 	}
 	for _, c := range s.Cells {
 		f := c.Figures[first]
@@ -159,7 +159,7 @@ func checkPaired(t *testing.T, s *report.Scenario) {
 	checkUse(t, s)
 }
 
-// checkUse checks that the resources used are known where they can be.
+// checkUse checks that the resources used are known if they can be measured.
 func checkUse(t *testing.T, s *report.Scenario) {
 	t.Helper()
 	for _, x := range s.Trials {
@@ -181,7 +181,7 @@ func checkIdle(t *testing.T, s *report.Scenario) {
 		if x.Idle == nil || x.Idle.Sessions != sessions || x.Idle.Descriptors.Known() == (x.Contestant == "direct") {
 			t.Errorf("%s: %+v", x.Contestant, x.Idle)
 		}
-		// Two for each session, and perhaps idle pipes for all of them.
+		// Each session has two, and there may be idle pipes for all of them.
 		if n := x.Idle.Descriptors; x.Contestant == "penstock" && (n < 2*sessions || n > 2*sessions+10) {
 			t.Errorf("penstock holds %v descriptors for %d idle sessions", n, sessions)
 		}
@@ -199,12 +199,12 @@ func checkIdle(t *testing.T, s *report.Scenario) {
 	}
 }
 
-// TestSlabOfIdleSessions: both ends of a session have a socket of more than a kilobyte. The
-// slab is the machine's, from which others take and to which they give back meanwhile, so that
-// it is enough if one trial shows them.
+// TestSlabOfIdleSessions: both ends of a session have a socket of more than a kilobyte. The slab
+// is the machine's: other processes allocate and free memory there meanwhile. So it is enough if
+// one trial shows the sockets.
 func TestSlabOfIdleSessions(t *testing.T) {
 	if _, err := process.SocketSlab(); err != nil {
-		t.Skipf("sockets cannot be told from the rest of the slab, which never rests: %v", err)
+		t.Skipf("sockets cannot be distinguished from the rest of the slab, which keeps changing: %v", err)
 	}
 	var seen []report.Number
 	for range 20 {
@@ -223,7 +223,7 @@ func checkCorrect(t *testing.T, s *report.Scenario) {
 	t.Helper()
 	for _, c := range s.Cells {
 		if len(c.Checks) == 0 {
-			t.Errorf("%s: nothing checked", c.Contestant)
+			t.Errorf("%s: no check was made", c.Contestant)
 		}
 		for _, k := range c.Checks {
 			if c.Contestant != "io.Copy" && !k.OK {
@@ -249,7 +249,7 @@ func TestAContestantThatFailsLosesItsCellAlone(t *testing.T) {
 				t.Errorf("failures: %q", doc.Failures)
 			}
 			if !strings.Contains(told, want) {
-				t.Errorf("told %q", told)
+				t.Errorf("reported %q", told)
 			}
 			for _, s := range doc.Scenarios {
 				for _, c := range s.Cells {
@@ -262,7 +262,7 @@ func TestAContestantThatFailsLosesItsCellAlone(t *testing.T) {
 	}
 }
 
-// A check that fails is a figure; of Penstock it is a failure of the run.
+// A failed check is a figure; a failed check of Penstock is a failure of the run.
 func TestAFailedCheckOfPenstockFailsTheRun(t *testing.T) {
 	r := small(t, faultMeek, []string{"correctness"}, "penstock", "io.Copy")
 	doc := do(t, r, nil)
@@ -304,7 +304,7 @@ func TestSlabThatMovesByItselfDoesNotCount(t *testing.T) {
 		{1000, 1400, 1100, true},
 		{1000, 1400, 1101, false},
 		{1000, 1400, 899, false},
-		{1000, 1000, 1000, false}, // sessions take something
+		{1000, 1000, 1000, false}, // sessions take some memory
 		{1000, 600, 1000, false},
 	} {
 		idle, why := bench.Grown(x.before, x.with, x.after)
@@ -314,7 +314,7 @@ func TestSlabThatMovesByItselfDoesNotCount(t *testing.T) {
 	}
 }
 
-// unspliced is an HAProxy that is configured to splice and does not.
+// unspliced returns an HAProxy that is configured to splice and does not.
 func unspliced(t *testing.T) map[string]string {
 	t.Helper()
 	k := kind(t, "haproxy-splice-1")
@@ -332,7 +332,8 @@ func unspliced(t *testing.T) map[string]string {
 	return map[string]string{"haproxy": path}
 }
 
-// Whatever the workload, and also when it was interrupted.
+// TestWhoShouldSpliceAndDoesNotIsVoid: that holds for all workloads, and also for an interrupted
+// run.
 func TestWhoShouldSpliceAndDoesNotIsVoid(t *testing.T) {
 	for _, scenario := range []string{"bulk-1", "own pipes", "idle", "correctness", "interrupted"} {
 		for name, binaries := range map[string]map[string]string{"splices": nil, "does not": unspliced(t)} {
@@ -374,7 +375,7 @@ func TestANamedContestantThatNeverStartsFailsTheRun(t *testing.T) {
 	r := small(t, faultNone, []string{"bulk-8", "echo-64-64"}, "haproxy-1")
 	r.Binaries = map[string]string{"haproxy": "/bin/true"}
 	if doc := do(t, r, nil); len(doc.Failures) > 0 {
-		t.Errorf("nobody asked for it: %q", doc.Failures)
+		t.Errorf("it was not asked for: %q", doc.Failures)
 	}
 	r.Named = []string{"haproxy-1"}
 	doc := do(t, r, nil)
@@ -387,7 +388,7 @@ func TestANamedContestantThatNeverStartsFailsTheRun(t *testing.T) {
 func TestABaselineThatFailsCostsTheRatios(t *testing.T) {
 	r := small(t, faultDies, []string{"bulk-8"}, "direct", "io.Copy")
 	r.Binaries = map[string]string{"haproxy": "/bin/true"}
-	r.Baseline = kind(t, "haproxy-1") // not Penstock, whose failures are the run's in any case
+	r.Baseline = kind(t, "haproxy-1") // not Penstock: its failures are always the run's
 	doc := do(t, r, nil)
 	if len(doc.Failures) != 1 || !strings.HasPrefix(doc.Failures[0], "bulk-8, haproxy-1: ") {
 		t.Errorf("failures %q", doc.Failures)
@@ -436,7 +437,7 @@ func TestSystemCallsAreCounted(t *testing.T) {
 	doc := do(t, r, nil)
 	if doc.Method.SystemCallCounter == "" {
 		if doc.Method.SystemCallsMissing == "" {
-			t.Error("nobody says why system calls were not counted")
+			t.Error("the reason why system calls were not counted is missing")
 		}
 		t.Skipf("nothing counts system calls here: %s", doc.Method.SystemCallsMissing)
 	}

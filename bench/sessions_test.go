@@ -26,7 +26,7 @@ func few(t *testing.T, rounds int) *bench.Sessions {
 		Contestants: []*contestant.Kind{
 			contestant.Observed(observed.Goroutines, "two goroutines", 100),
 			contestant.Observed(observed.Penstock, "Penstock", 100, "GOGC=50"),
-			kind(t, "io.Copy"), // which cannot be asked
+			kind(t, "io.Copy"), // it cannot be queried
 		},
 		Watch: func(bench.SessionsStep) {},
 	}
@@ -83,13 +83,13 @@ func checkSession(t *testing.T, who string, f *bench.SessionFigures) {
 	case asked != f.Goroutines.Known() || asked != f.TalkPause.Known() || asked != f.OpenPause.Known():
 		t.Errorf("%s: %+v", who, f)
 	case asked && (!(f.Collections >= 1) || !(f.TalkPause > 0)):
-		t.Errorf("%s: nothing was collected: %+v", who, f)
+		t.Errorf("%s: there was no collection: %+v", who, f)
 	case who == string(observed.Goroutines) && !(f.Goroutines >= 2):
 		t.Errorf("%s: %v goroutines for a session", who, f.Goroutines)
 	}
 }
 
-// The results until the end of ctx are in the report.
+// The report has the results until the end of ctx.
 func TestSessionsThatAreInterrupted(t *testing.T) {
 	s, out := few(t, 1000), new(bench.SessionsReport)
 	enough := errors.New("enough")
@@ -107,8 +107,8 @@ func TestSessionsThatAreInterrupted(t *testing.T) {
 	}
 }
 
-// More sessions than the machine allows are as many as it allows, and the limit
-// is named. They are not opened.
+// If more sessions are wanted than the machine allows, the number is lowered and the limit is
+// named. They are not opened.
 func TestTheLimitOfSessionsIsNamed(t *testing.T) {
 	s, out := few(t, 0), new(bench.SessionsReport) // no rounds
 	s.Sessions, s.Talk.Connections = 1<<30, 1<<29
@@ -121,7 +121,7 @@ func TestTheLimitOfSessionsIsNamed(t *testing.T) {
 	text := out.Limit.String()
 	for _, want := range []string{out.Limit.What, out.Limit.Mend, report.Exact(int64(out.Limit.Allows))} {
 		if want == "" || !strings.Contains(text, want) {
-			t.Errorf("%q says nothing of %q", text, want)
+			t.Errorf("%q lacks %q", text, want)
 		}
 	}
 }

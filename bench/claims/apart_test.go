@@ -29,7 +29,7 @@ const apart = "recorded_apart.json"
 // apartIDs are the rows of apart, in their order.
 var apartIDs = []string{"ten-thousand-connections", "configuration", "incident-silent", "incident-slow"}
 
-// recordApart puts the runs that flags name into apart, in place of its figures of these rows.
+// recordApart stores the runs that flags name in apart, in place of its figures of these rows.
 func recordApart(t *testing.T) {
 	t.Helper()
 	rec := readRecord(t, apart)
@@ -67,7 +67,7 @@ func recordApart(t *testing.T) {
 	}
 }
 
-// machineOf returns when a run began, and on which kernel.
+// machineOf returns the start time of a run, and its kernel.
 func machineOf(t *testing.T, text []byte) (date, kernel string) {
 	t.Helper()
 	var run struct {
@@ -81,7 +81,7 @@ func machineOf(t *testing.T, text []byte) (date, kernel string) {
 	return run.Began.Format(time.DateOnly), kernel
 }
 
-// switchesResults are those of the last group of a run of bench switches.
+// switchesResults returns the results of the last group of a run of bench switches.
 func switchesResults(t *testing.T, text []byte) []claims.Result {
 	t.Helper()
 	var run switches.Report
@@ -107,8 +107,8 @@ func switchesResults(t *testing.T, text []byte) []claims.Result {
 	return []claims.Result{r}
 }
 
-// reloadResults is the slowest kind of reload of a run of bench reload, and the clients that
-// many reloads have cost.
+// reloadResults returns the slowest kind of reload of a run of bench reload, and the number of
+// clients lost by all of its reloads.
 func reloadResults(t *testing.T, text []byte) []claims.Result {
 	t.Helper()
 	var run reload.Report
@@ -133,8 +133,7 @@ func reloadResults(t *testing.T, text []byte) []claims.Result {
 	return []claims.Result{r}
 }
 
-// incidentResults has a row for each failure that a run of bench incident made with modes off
-// and on.
+// incidentResults has a row for each failure of a run of bench incident with modes off and on.
 func incidentResults(t *testing.T, text []byte) []claims.Result {
 	t.Helper()
 	var run incident.Report
@@ -160,7 +159,7 @@ func incidentResults(t *testing.T, text []byte) []claims.Result {
 		r.Figures = append(
 			r.Figures,
 			claims.Figure{Name: "mean, without / with", Unit: claims.Number, Value: float64(off.Mean / on.Mean)},
-			claims.Figure{Name: "failed, without / with", Unit: claims.Number, Value: failedShare(off) / max(failedShare(on), 100/float64(on.Requests))}, // as the report has it: none counts as one
+			claims.Figure{Name: "failed, without / with", Unit: claims.Number, Value: failedShare(off) / max(failedShare(on), 100/float64(on.Requests))}, // as in the report: a share of 0 counts as one request
 		)
 		results = append(results, r)
 	}
@@ -171,7 +170,7 @@ func modeIndex(in *incident.Incident, name string) int {
 	return slices.IndexFunc(in.Modes, func(trial incident.Trial) bool { return trial.Mode == name })
 }
 
-// failedShare is in percent.
+// failedShare returns a percentage.
 func failedShare(f *incident.Figures) float64 { return 100 * float64(f.Failed) / float64(f.Requests) }
 
 func figuresOf(name string, figures []claims.Figure) []claims.Figure {

@@ -34,7 +34,7 @@ const page = "../../docs/claims.md"
 //	penstock-bench incident --failures silent,slow --modes off,on --json incident.json
 //	go test ./bench/claims -update -switches "$PWD/switches.json" -reload "$PWD/reload.json" -incident "$PWD/incident.json"
 //
-// Of a command whose flag is missing, the rows that were recorded stay.
+// If the flag of a command is missing, its recorded rows stay.
 func recorded(t *testing.T) *claims.Record {
 	t.Helper()
 	rec := readRecord(t, "recorded.json")
@@ -75,14 +75,14 @@ func TestPage(t *testing.T) {
 	w, g := strings.Split(want, "\n"), strings.Split(string(got), "\n")
 	for i := range min(len(w), len(g)) {
 		if w[i] != g[i] {
-			t.Fatalf("docs/claims.md is not what the rows say (go test ./bench/claims -update writes it); line %d is\n%s\nand not\n%s", i+1, g[i], w[i])
+			t.Fatalf("docs/claims.md differs from the rows (go test ./bench/claims -update writes it); line %d is\n%s\nand not\n%s", i+1, g[i], w[i])
 		}
 	}
 	t.Fatalf("docs/claims.md has %d lines, the rows make %d (go test ./bench/claims -update writes it)", len(g), len(w))
 }
 
-// TestRecordIsWhole: the record has every row that is measured, in their order,
-// then those that other commands measure, and no other.
+// TestRecordIsWhole: the record has the measured rows in their order, then those that other
+// commands measure, and no other.
 func TestRecordIsWhole(t *testing.T) {
 	var want, got []string
 	for _, c := range claims.All() {
@@ -102,7 +102,7 @@ func TestRecordIsWhole(t *testing.T) {
 	}
 }
 
-// TestEveryFigureHasARow: the published figures, and the row of each.
+// TestEveryFigureHasARow: each published figure has its row.
 func TestEveryFigureHasARow(t *testing.T) {
 	for id, figures := range map[string][]string{
 		"pipe-pool":                {"1.36 µs → 0.02 µs", "24 B → 0"},
@@ -151,7 +151,7 @@ func TestRowsAreWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range claims.All() {
 		if seen[c.ID] || !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(c.ID) {
-			t.Errorf("%q is no name, or that of two rows", c.ID)
+			t.Errorf("%q is no name, or the name of two rows", c.ID)
 		}
 		seen[c.ID] = true
 		for _, s := range []string{c.Title, c.Published, c.Measures, c.Source, c.Command, c.Honest} {
@@ -160,7 +160,7 @@ func TestRowsAreWhole(t *testing.T) {
 			}
 		}
 		if !c.Measured() && c.Milestone == "" && c.Refused == "" && c.Command == "none yet" {
-			t.Errorf("%s is not measured by anything, waits for nothing and is not refused", c.ID)
+			t.Errorf("%s has no measurement, no milestone and no refusal", c.ID)
 		}
 		if c.Measured() && !strings.Contains(c.Command, "penstock-bench claims "+c.ID) {
 			t.Errorf("%s: the command %q does not measure it", c.ID, c.Command)
@@ -168,7 +168,7 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 }
 
-// TestBenchmarksExist: the benchmarks that commands name are there.
+// TestBenchmarksExist: the benchmarks that commands name exist.
 func TestBenchmarksExist(t *testing.T) {
 	command := regexp.MustCompile(`go test \./(\w+) -run '\^\$' -bench ('[^']*'|[^ ,]+)`)
 	for _, c := range claims.All() {
@@ -206,11 +206,11 @@ func TestFind(t *testing.T) {
 		t.Errorf("got %v, %v", found, err)
 	}
 	if _, err := claims.Find([]string{"perpetuum"}); err == nil || !strings.Contains(err.Error(), "write one of pipe-pool, ") {
-		t.Errorf("a claim that nobody made: %v", err)
+		t.Errorf("an unknown claim: %v", err)
 	}
 }
 
-// figure returns a figure of a claim that is measured now.
+// measured returns the figures of a claim that is measured now.
 func measured(t *testing.T, id string) map[string]claims.Figure {
 	t.Helper()
 	found, err := claims.Find([]string{id})
@@ -240,7 +240,7 @@ func value(t *testing.T, figures map[string]claims.Figure, name string) float64 
 	return f.Value
 }
 
-// raced is whether the race detector is on.
+// raced reports whether the race detector is on.
 var raced bool
 
 // The kernel's actions are the same on every machine, unlike its speed.
@@ -258,15 +258,15 @@ func TestAnIovecTooLongIsAShortWrite(t *testing.T) {
 func TestAGatheredWriteCopies(t *testing.T) {
 	f := measured(t, "one-call")
 	if n := value(t, f, "of 65,536 bytes overwritten after writev arrived so"); n != 0 {
-		t.Errorf("%.0f bytes that were written afterwards arrived", n)
+		t.Errorf("%.0f bytes written afterwards arrived", n)
 	}
 	if calls, copied := value(t, f, "Penstock: calls for a message"), value(t, f, "Penstock: copied before that"); calls != 1 || copied != 80 {
 		t.Errorf("Penstock makes %v calls for a message, and copies %v bytes of it", calls, copied)
 	}
 }
 
-// TestGatheredWrites: a Write for each piece has a piece in a call, those that
-// gather have many.
+// TestGatheredWrites: a Write for each piece moves one piece in a call, gathered writes move
+// many.
 func TestGatheredWrites(t *testing.T) {
 	f := measured(t, "gathered-writes")
 	if n := value(t, f, "a Write for each: a call"); n != 1300 {
@@ -282,8 +282,8 @@ func TestGatheredWrites(t *testing.T) {
 	}
 }
 
-// TestGatheredReferences: pieces sent by reference are not copied before their call, and
-// those that gathered-writes gathers are.
+// TestGatheredReferences: pieces sent by reference are not copied before their call. Pieces that
+// gathered-writes gathers are copied.
 func TestGatheredReferences(t *testing.T) {
 	for id, want := range map[string]float64{"gathered-references": 0, "gathered-writes": 100} {
 		if n := value(t, measured(t, id), "gathered: copied before the call"); n != want {
@@ -292,8 +292,8 @@ func TestGatheredReferences(t *testing.T) {
 	}
 }
 
-// TestAnswers: each row is measured, and Nagle's algorithm waits for a delayed acknowledgement
-// where nothing else does.
+// TestAnswers: each row is measured, and only Nagle's algorithm waits for a delayed
+// acknowledgement.
 func TestAnswers(t *testing.T) {
 	for _, id := range []string{"event-ring", "busy-polling"} {
 		measured(t, id)
@@ -308,9 +308,9 @@ func TestLeasedPipesAllocateNothing(t *testing.T) {
 	if raced {
 		t.Skip("with the race detector sync.Pool drops items at random, and Go's design leaves their pipes to the collector: descriptors run out")
 	}
-	pipequota.Spend(t) // pipes that are made as Go does are closed by a collection
+	pipequota.Spend(t) // a collection closes pipes that are made as Go does
 	f := measured(t, "pipe-pool")
-	if n := value(t, f, "leased: allocated"); n > 0.5 { // the runtime allocates now and then
+	if n := value(t, f, "leased: allocated"); n > 0.5 { // the runtime sometimes allocates, too
 		t.Errorf("%v bytes per lease", n)
 	}
 	if n := value(t, f, "made like Go: allocated"); n < 24 {
@@ -334,7 +334,7 @@ func TestCollectionsDoNotEmptyOurPool(t *testing.T) {
 func TestMessagesThatAreMadeAreCollected(t *testing.T) {
 	f := measured(t, "slice-headers")
 	if n := value(t, f, "made: not filled"); n < 1 || n > 12.5 { // the possible waste of Go's size classes
-		t.Errorf("of the room of messages that are made %v %% are not filled", n)
+		t.Errorf("%v %% of the room of made messages are not filled", n)
 	}
 	for _, way := range []string{"headers", "headers, arena"} {
 		if made, n := value(t, f, "made: collections"), value(t, f, way+": collections"); made < 10 || n > made/5 {
@@ -343,8 +343,8 @@ func TestMessagesThatAreMadeAreCollected(t *testing.T) {
 	}
 }
 
-// TestOneConnection: every way moves bytes by two calls for a buffer at least, the
-// larger the buffer the fewer.
+// TestOneConnection: each way moves bytes by at least two calls for a buffer. The larger the
+// buffer, the fewer calls.
 func TestOneConnection(t *testing.T) {
 	pipequota.Share(t)
 	f := measured(t, "one-connection")
@@ -364,7 +364,7 @@ func TestOneConnection(t *testing.T) {
 	}
 }
 
-// TestSpliceWithTheFlagLosesNothing: the loads that are timed arrive.
+// TestSpliceWithTheFlagLosesNothing: the bytes of the timed loads arrive.
 func TestSpliceWithTheFlagLosesNothing(t *testing.T) {
 	pipequota.Share(t)
 	if n := value(t, measured(t, "splice-move"), "of 65,536 bytes arrived with MOVE"); n != 65536 {
@@ -372,11 +372,11 @@ func TestSpliceWithTheFlagLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAStoppedTimerTakesTheOtherHalf: the allocator puts two small objects into
-// one block, and does not once its caches were emptied in between.
+// TestAStoppedTimerTakesTheOtherHalf: the allocator puts two small objects into one block. It
+// does not do so after its caches were emptied in between.
 func TestAStoppedTimerTakesTheOtherHalf(t *testing.T) {
 	if raced {
-		t.Skip("with the race detector sync.Pool drops items at random, and every object is allocated apart")
+		t.Skip("with the race detector sync.Pool drops items at random, and each object is allocated separately")
 	}
 	whole, stopped := value(t, measured(t, "object-pool"), "no pool: allocated"), value(t, measured(t, "stop-timer"), "no pool: allocated")
 	if whole > 90e3 || stopped != 160e3 {
@@ -386,11 +386,11 @@ func TestAStoppedTimerTakesTheOtherHalf(t *testing.T) {
 
 func TestAnIdleSessionIsMoreThanTheClaim(t *testing.T) {
 	f := measured(t, "million-connections")
-	const stack = 2 << 10 // the least that a goroutine has
+	const stack = 2 << 10 // the minimum stack of a goroutine
 	if g := value(t, f, "a goroutine that waits"); g < stack || g > 4*stack {
 		t.Errorf("a goroutine takes %.0f bytes", g)
 	}
-	if s := value(t, f, "an idle session on goroutines"); s < stack || s > 16*stack { // the goroutine in Join, and no buffer of 64 KiB
+	if s := value(t, f, "an idle session on goroutines"); s < stack || s > 16*stack { // the goroutine in Join, without a buffer of 64 KiB
 		t.Errorf("a session takes %.0f bytes", s)
 	}
 }
@@ -422,9 +422,9 @@ func TestRecordSurvivesJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if claims.Markdown(claims.All(), again) != claims.Markdown(claims.All(), rec) {
-		t.Error("a record that was written and read says something else")
+		t.Error("a record differs after writing and reading")
 	}
 	if _, err := claims.Read(strings.NewReader(`{"results": 1}`)); err == nil {
-		t.Error("something else was read as a record")
+		t.Error("another file was read as a record")
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
-// processes is how many a kind has; one unless it is here.
+// processes is the number of processes of a kind; one if the kind is missing here.
 var processes = map[string]int{"direct": 0, "nginx": workers + 1}
 
 func TestEveryKindCarriesBytes(t *testing.T) { everyKind(t) }
@@ -32,7 +32,7 @@ func TestEveryKindCarriesBytesForAnOrdinaryUser(t *testing.T) {
 func everyKind(t *testing.T) {
 	for _, k := range contestant.Kinds() {
 		if err := k.Available(t.Context(), &contestant.Setting{}); err != nil && k.Name == "envoy" {
-			t.Log(err) // and no subtest: to skip one would look like skipping all
+			t.Log(err) // without a subtest: a skipped subtest would look as if all were skipped
 			continue
 		}
 		t.Run(k.Name, func(t *testing.T) {
@@ -120,8 +120,8 @@ func TestTheAccountTellsWhoSplices(t *testing.T) {
 	}
 }
 
-// TestTheRivalSplicesUnlessItsTypesAreHidden: io.Copy holds a pipe for each
-// direction for as long as it splices.
+// TestTheRivalSplicesUnlessItsTypesAreHidden: while it splices, io.Copy holds a pipe for each
+// direction.
 func TestTheRivalSplicesUnlessItsTypesAreHidden(t *testing.T) {
 	for name, pipes := range map[string]int{"io.Copy": 2, "io.Copy-copying": 0} {
 		s := setting(t)
@@ -160,7 +160,7 @@ func TestTheAccountWhileConnectionsAreOpen(t *testing.T) {
 			_, err := c.Settle(soon)
 			wantText(t, err, name+" still holds 1 connections")
 			_ = conn.Close()
-			if name != "penstock" { // whose late answer is still to come
+			if name != "penstock" { // a late answer may still arrive
 				checkAccount(t, c, 1)
 			}
 		})
@@ -186,7 +186,7 @@ func TestADeathIsNoticed(t *testing.T) {
 			}
 			for _, pid := range pids {
 				if exists(pid) {
-					t.Errorf("process %d of %v is still there", pid, pids)
+					t.Errorf("process %d of %v still exists", pid, pids)
 				}
 			}
 			if _, err := c.Usage(); !errors.Is(err, os.ErrProcessDone) {
@@ -196,13 +196,13 @@ func TestADeathIsNoticed(t *testing.T) {
 	}
 }
 
-// TestNothingOutlivesAKilledBenchmark: nginx has workers, which no signal of
-// the kernel's reaches.
+// TestNothingOutlivesAKilledBenchmark: the workers of nginx get no signal from the kernel, and
+// end as well.
 func TestNothingOutlivesAKilledBenchmark(t *testing.T) {
 	for _, name := range []string{"penstock", "haproxy-2", "nginx"} {
 		t.Run(name, func(t *testing.T) {
 			s := setting(t)
-			start(t, name, s).Kill() // it is there
+			start(t, name, s).Kill() // its program is installed
 			parent, err := s.Group.Start(s.Program.Spec("the benchmark", []string{"parent", name, s.Dir, s.Upstream}))
 			if err != nil {
 				t.Fatal(err)
@@ -219,7 +219,7 @@ func TestNothingOutlivesAKilledBenchmark(t *testing.T) {
 			deadline := time.Now().Add(forever)
 			for slices.ContainsFunc(pids, exists) {
 				if time.Now().After(deadline) {
-					t.Fatalf("some of %v are still there", pids)
+					t.Fatalf("some of %v still exist", pids)
 				}
 				time.Sleep(time.Millisecond)
 			}
@@ -227,7 +227,7 @@ func TestNothingOutlivesAKilledBenchmark(t *testing.T) {
 	}
 }
 
-// exists reports whether there is a process that is no zombie.
+// exists reports whether a process exists and is no zombie.
 func exists(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

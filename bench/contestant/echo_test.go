@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 )
 
-// echoes are directories with programs in the place of echo servers.
+// echoes returns a directory with programs in place of echo servers.
 func echoes(t *testing.T, commands map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -22,7 +22,7 @@ func echoes(t *testing.T, commands map[string]string) string {
 	return dir
 }
 
-// echoNamed is the echo server of that name in dir.
+// echoNamed returns the echo server of a name in dir.
 func echoNamed(t *testing.T, name, dir string) *contestant.Kind {
 	t.Helper()
 	for _, e := range contestant.Echoes() {
@@ -34,7 +34,7 @@ func echoNamed(t *testing.T, name, dir string) *contestant.Kind {
 	return nil
 }
 
-// This program is the echo server, as the rival in front of one.
+// This program is the echo server, started as the rival in front of an echo.
 func TestAnEchoServerCarriesBytes(t *testing.T) {
 	s, bin := setting(t), t.TempDir()
 	me, err := os.Executable()
@@ -80,7 +80,7 @@ func TestEchoServersThatAreNone(t *testing.T) {
 	}
 }
 
-// A Go program knows the versions that it was built with; a script does not.
+// A Go program has the versions it was built with; a script has none.
 func TestVersionsOfEchoServers(t *testing.T) {
 	dir := echoes(t, map[string]string{"gnet": ":"})
 	me, err := os.Executable()

@@ -28,11 +28,11 @@ import (
 )
 
 const (
-	// childName is the first argument of a test binary that is to be a child.
+	// childName is the first argument of a test binary that runs as a child.
 	childName = "penstock-contestant-test"
-	// forever is longer than anything in a test may take.
+	// forever is longer than any step of a test may take.
 	forever = time.Minute
-	// workers is how many nginx and Envoy are to have.
+	// workers is the number of workers of nginx and Envoy.
 	workers = 2
 )
 
@@ -45,8 +45,8 @@ func TestMain(m *testing.M) { child.Main(m, childName, run) }
 
 // run does the work of the program with these arguments.
 func run(args []string) error {
-	// The signal may reach a thread later than another one sees that stdin has ended: so it is
-	// caught to the last.
+	// One thread may get the signal after another one has seen the end of stdin: so the signal
+	// stays caught until the end.
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	if args[0] == "part" && args[1] == contestant.PartRival {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,7 +78,7 @@ func run(args []string) error {
 	return standin.Proxy(ctx, args[1:], 100, nil)
 }
 
-// parent starts a contestant, says its process ids, and waits.
+// parent starts a contestant, prints its process ids, and waits.
 func parent(ctx context.Context, name, dir, upstream string) error {
 	g := process.NewGroup()
 	defer g.Close()
@@ -103,7 +103,7 @@ func parent(ctx context.Context, name, dir, upstream string) error {
 	return nil
 }
 
-// setting is a group, isolated where that may be, with an echo server.
+// setting is a group with an echo server, isolated if possible.
 func setting(t *testing.T) *contestant.Setting {
 	t.Helper()
 	g, err := process.NewIsolatedGroup()
@@ -137,8 +137,8 @@ func echo(t *testing.T, g *process.Group) string {
 	return l.Addr().String()
 }
 
-// skip reads the header that a contestant may have put before a client's bytes, and
-// answers the bytes that came with it.
+// skip reads the header that a contestant may have put before a client's bytes, and answers the
+// bytes that followed it.
 func skip(c net.Conn) bool {
 	var came []byte
 	for b := make([]byte, 4096); ; {
@@ -182,10 +182,9 @@ func dial(t *testing.T, g *process.Group, to string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// carry sends n bytes, and when all have come back their end, through a contestant
-// and checks what the echo returns. The benchmark's correctness checks an end
-// behind bytes that are still under way: HAProxy 2.6, with pipes of its own size,
-// resets one connection in fifty on a busy machine.
+// carry sends n bytes through a contestant, then the end once all have come back, and checks the
+// echoed bytes. An end behind bytes in flight is tested by the benchmark's correctness scenario:
+// HAProxy 2.6, with pipes of its own size, resets one connection in fifty on a busy machine.
 func carry(t *testing.T, s *contestant.Setting, c *contestant.Contestant, n int) {
 	t.Helper()
 	conn := dial(t, s.Group, c.Address)
@@ -205,12 +204,12 @@ func carry(t *testing.T, s *contestant.Setting, c *contestant.Contestant, n int)
 		t.Errorf("%s: %d bytes too many, %v", c.Name, len(more), err)
 	}
 	if !bytes.Equal(got, message) {
-		t.Errorf("%s: %d bytes went out, %d came back, or others", c.Name, len(message), len(got))
+		t.Errorf("%s: sent %d bytes, received %d, or other bytes", c.Name, len(message), len(got))
 	}
 }
 
-// start starts a kind. Without its program the test is skipped; it fails where
-// CI is set, but for Envoy.
+// start starts a kind. If its program is missing the test is skipped. If CI is set it fails,
+// except for Envoy.
 func start(t *testing.T, name string, s *contestant.Setting) *contestant.Contestant {
 	t.Helper()
 	k, err := contestant.Named(name)
@@ -241,7 +240,7 @@ func script(t *testing.T, commands string) string {
 	return path
 }
 
-// installed returns where a server is.
+// installed returns the path of a server.
 func installed(t *testing.T, name string) string {
 	t.Helper()
 	for _, candidate := range []string{name, "/usr/sbin/" + name} {

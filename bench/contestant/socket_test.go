@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 )
 
-// TestAdminSocket: a path that is too long for a unix socket is replaced, and nothing of the other
-// directory is left.
+// TestAdminSocket: a path that is too long for a unix socket is replaced, and the other directory
+// is removed.
 func TestAdminSocket(t *testing.T) {
 	dir := t.TempDir()
 	path, remove, err := contestant.AdminSocket("/run/penstock")
@@ -26,6 +26,6 @@ func TestAdminSocket(t *testing.T) {
 	}
 	remove()
 	if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("the directory still exists: %v", err)
 	}
 }

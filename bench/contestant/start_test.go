@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// refused starts a kind that must not come up, and returns why.
+// refused starts a kind that must not come up, and returns the error.
 func refused(t *testing.T, name string, s *contestant.Setting) error {
 	t.Helper()
 	k, err := contestant.Named(name)
@@ -107,7 +107,7 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 	for _, name := range []string{"haproxy-1", "nginx", "envoy", "penstock"} {
 		t.Run(name, func(t *testing.T) {
 			s := setting(t)
-			start(t, name, s).Kill() // it is there
+			start(t, name, s).Kill() // its program is installed
 			s.Listen = listen(t, s.Group, "127.0.0.1:0").Addr().String()
 			err := refused(t, name, s)
 			wantText(t, err, name+" did not start")
@@ -121,8 +121,7 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestAPortThatSomebodyTakesFirst has another take the port that was chosen
-// before the server can.
+// TestAPortThatSomebodyTakesFirst has another socket take the chosen port before the server can.
 func TestAPortThatSomebodyTakesFirst(t *testing.T) {
 	real := installed(t, "haproxy")
 	s := setting(t)
@@ -158,7 +157,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestGroupThatIsClosed: nothing can be started any more.
+// TestGroupThatIsClosed: a closed group starts no process.
 func TestGroupThatIsClosed(t *testing.T) {
 	s := setting(t)
 	s.Group.Close()

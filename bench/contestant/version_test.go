@@ -31,7 +31,7 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 		if got := k.Version(t.Context(), &contestant.Setting{Binaries: map[string]string{test.binary: "/not/here"}}); got != "" {
-			t.Errorf("%s that is not there: %q", name, got)
+			t.Errorf("a missing %s: %q", name, got)
 		}
 	}
 	if k, _ := contestant.Named("direct"); k.Version(t.Context(), new(contestant.Setting)) != "" {
@@ -39,13 +39,12 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// A program that hangs, with a child that has its output, is given up with the
-// context, and so is the child.
+// A program hangs, and its child has its output. Both are killed when the context ends.
 func TestAProgramThatHangsIsGivenUp(t *testing.T) {
 	for name, binary := range map[string]string{"haproxy-1": "haproxy", "nginx": "nginx"} {
 		dir := t.TempDir()
 		began := filepath.Join(dir, "began")
-		// The last word is of a child; the first says that there is one.
+		// The last word is of the child; the first one says that the child exists.
 		path := script(t, "sleep 1000 & echo $! >"+began+".new; mv "+began+".new "+began+"; wait")
 		k, err := contestant.Named(name)
 		if err != nil {
@@ -88,7 +87,7 @@ func gone(t *testing.T, pid string) {
 			return
 		}
 	}
-	t.Errorf("process %s lives", pid)
+	t.Errorf("process %s is alive", pid)
 }
 
 func TestAProgramThatIsAnother(t *testing.T) {

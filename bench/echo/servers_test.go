@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// servers are those that there are.
+// servers lists all servers.
 var servers = []string{"loop", "gnet", "netpoll", "std"}
 
-// patience bounds everything that a test waits for but the building.
+// patience limits each step of a test but the building.
 const patience = time.Minute
 
 func TestServers(t *testing.T) {
@@ -62,13 +62,12 @@ func start(t *testing.T, path string) (address string, end func()) {
 		t.Helper()
 		_ = in.Close()
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("it did not end with its standard input: %v", err)
+			t.Errorf("the server did not end with its standard input: %v", err)
 		}
 	}
 }
 
-// exchange has a message come back, and then sees the connection closed because
-// it has ended its side.
+// exchange has a message echoed, ends its own side, and then expects the end of the connection.
 func exchange(t *testing.T, address string, size int) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -87,7 +86,7 @@ func exchange(t *testing.T, address string, size int) {
 	go func() { _, err := c.Write(message); sent <- err }()
 	back := make([]byte, size)
 	if _, err := io.ReadFull(c, back); err != nil || !bytes.Equal(back, message) {
-		t.Errorf("%d bytes: what came back is wrong, or %v", size, err)
+		t.Errorf("%d bytes: the echoed bytes are wrong, or %v", size, err)
 	}
 	if err := <-sent; err != nil {
 		t.Error(err)

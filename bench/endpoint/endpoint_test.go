@@ -13,10 +13,10 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// forever is longer than anything in a test may take.
+// forever is longer than any step of a test may take.
 const forever = 30 * time.Second
 
-// serving is an endpoint that serves until the test ends.
+// serving returns an endpoint that serves until the test ends.
 func serving(t *testing.T) *endpoint {
 	t.Helper()
 	e, err := newEndpoint(time.Millisecond, answerOf(100))
@@ -72,8 +72,8 @@ func TestAnEndpointFailsAndRecovers(t *testing.T) {
 	}
 }
 
-// A client that waits for a silent or a slow endpoint is answered when it is
-// well again.
+// A client that waits for a silent or a slow endpoint is answered when the endpoint is healthy
+// again.
 func TestWhoWaitsIsAnswered(t *testing.T) {
 	for _, f := range []Failure{Silent, Slow} {
 		e := serving(t)
@@ -86,12 +86,12 @@ func TestWhoWaitsIsAnswered(t *testing.T) {
 	}
 }
 
-// A connection that is under way is reset when an endpoint begins to refuse.
+// An established connection is reset when an endpoint begins to refuse.
 func TestRefusingResets(t *testing.T) {
 	e := serving(t)
 	c := e.connect(t)
-	// A client that came later is answered: so the accept queue, which is reset as well,
-	// does not have it any more.
+	// A later client has been answered. So the connection has left the accept queue, which is
+	// reset as well.
 	if err := e.ask(t, forever); err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +117,10 @@ func (e *endpoint) send(t *testing.T) net.Conn {
 
 func (e *endpoint) connect(t *testing.T) net.Conn { return sockets.Dial(t, e.listener.Addr().String()) }
 
-// The context's end frees all clients, whichever endpoint they wait for.
+// The end of the context releases all clients, whichever endpoint they wait for.
 func TestAnEndpointEnds(t *testing.T) {
 	for _, f := range []Failure{Silent, Slow, Refuse, Reset} {
-		e := serving(t) // whose end the test waits for
+		e := serving(t) // the test waits for its end
 		e.mustTurn(t, Silent, 0)
 		e.send(t)
 		e.mustTurn(t, f, 100*time.Hour)

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/child"
 )
 
-// childName is the first argument of a test binary that is to be a process of endpoints.
+// childName is the first argument of a test binary that runs as a process of endpoints.
 const childName = "penstock-endpoint-test"
 
 func TestMain(m *testing.M) {

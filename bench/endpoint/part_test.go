@@ -16,7 +16,7 @@ func TestPartComplains(t *testing.T) {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
-	// The end of the input is its end.
+	// The end of its input ends the part.
 	if err := RunPart(t.Context(), strings.NewReader(`{"endpoints": 2}`), io.Discard); err != nil {
 		t.Error(err)
 	}

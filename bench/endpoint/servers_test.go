@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// One endpoint fails while its neighbour answers; frozen, both accept and send nothing,
-// and clients that have waited are answered in the end.
+// One endpoint fails while its neighbour answers. When the process is frozen both accept and send
+// nothing, and waiting clients are answered in the end.
 func TestServers(t *testing.T) {
 	g := process.NewGroup()
 	defer g.Close()
@@ -57,7 +57,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// The parts that an answer may lack have different errors.
+// Each missing part of an answer has an error of its own.
 func TestAsk(t *testing.T) {
 	for said, want := range map[string]string{"": "closed without an answer", "0123": "cut short", "0123456789": "", "0123456789x": "cut short"} {
 		at := answering(t, said)
@@ -72,7 +72,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// answering is the address of a server that answers one request with that.
+// answering returns the address of a server that answers one request with the given text.
 func answering(t *testing.T, said string) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/child"
 )
 
-// childName is the first argument of a test binary that is to be a child.
+// childName is the first argument of a test binary that runs as a child.
 const childName = "penstock-handshake-test"
 
 func TestMain(m *testing.M) { child.Main(m, childName, run) }
@@ -82,7 +82,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotHereIsLeftOut, and Penstock is measured all the same.
+// TestWhoIsNotHereIsLeftOut: a missing contestant is left out, and Penstock is still measured.
 func TestWhoIsNotHereIsLeftOut(t *testing.T) {
 	s := setup(t)
 	s.Binaries, s.Rounds = map[string]string{"haproxy": "/not/here"}, 1
@@ -102,7 +102,7 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, reason) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	for _, row := range r.Rows { // there are none if it had not begun
+	for _, row := range r.Rows { // there are no rows if the measurement had not begun
 		if row.Median != nil {
 			t.Errorf("%s was measured: %+v", row.Contestant, row.Median)
 		}

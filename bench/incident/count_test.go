@@ -33,7 +33,7 @@ func TestCount(t *testing.T) {
 	}
 	empty := newTally()
 	if f := empty.sum(); f.Mean.Known() || f.P99.Known() || f.FailedShare().Known() {
-		t.Errorf("of nothing: %+v", f)
+		t.Errorf("of no requests: %+v", f)
 	}
 }
 
@@ -73,8 +73,8 @@ func TestKeptAway(t *testing.T) {
 	}
 }
 
-// Of the log's events only those of circuits that opened are a breaker's opening, each
-// once, and only in the incident.
+// Only circuits that opened count as a breaker's opening, each once, and only during the
+// incident.
 func TestOpened(t *testing.T) {
 	trial := &Trial{Began: 5, Ended: 10, Events: []Event{
 		{Seconds: -1, Kind: "circuit", Subject: "x", State: "open"},
@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 	r.judge()
 	want := []report.Verdict{
 		report.MustReached, report.MustReached, // defaults: 8.42 and 32
-		report.Missed, report.MustReached, // on: 4.21, and one taken to be lost
+		report.Missed, report.MustReached, // on: 4.21, and one counted as lost
 		report.MustReached, report.Unjudged,
 	}
 	if len(r.Standings) != len(want) {

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/child"
 )
 
-// childName is the first argument of a test binary that is to be a part, whose name
-// follows, or a load balancer with a file.
+// childName is the first argument of a test binary that runs as a part, whose name follows, or as
+// a load balancer with a file.
 const childName = "penstock-incident-test"
 
 func TestMain(m *testing.M) { child.Main(m, childName, run) }
@@ -27,7 +27,7 @@ func run(args []string) error {
 	return standin.Serve(context.Background(), args[1], 10_000)
 }
 
-// spec is this test binary as a part, balance as `penstock run`.
+// spec runs this test binary as a part, balance as `penstock run`.
 func spec(part string) process.Spec {
 	return process.Spec{Name: part, Path: "/proc/self/exe", Args: []string{childName, part}}
 }

@@ -30,8 +30,8 @@ func setup(t *testing.T) Setup {
 	}
 }
 
-// TestMeasure: clients of an endpoint that falls silent wait in vain if nothing protects them,
-// and clients of one that refuses are served elsewhere, whatever the machine is like.
+// TestMeasure: without protection, clients of an endpoint that falls silent wait until they time
+// out. Clients of one that refuses are served elsewhere. Neither depends on the machine.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -85,17 +85,18 @@ func checkTrial(t *testing.T, in *Incident, m *Trial) {
 	switch reasons := m.During.Reasons; in.Failure {
 	case endpoint.Silent:
 		if reasons["timed out"] == 0 || m.During.Max < 0.3 {
-			t.Errorf("nobody is told nothing: %+v", m.During)
+			t.Errorf("no client of the silent endpoint timed out: %+v", m.During)
 		}
 	case endpoint.Refuse:
-		// Others accept, and are tried as the last resort; a client may have been under way.
+		// Other endpoints accept, and are tried as the last resort; a client may have been in
+		// flight.
 		if m.During.Failed > m.During.Requests/15 {
 			t.Errorf("clients are refused while endpoints accept: %+v", m.During)
 		}
 	}
 }
 
-// checkPicture: it is well-formed, and names its subject.
+// checkPicture checks that the picture is well-formed and names its subject.
 func checkPicture(t *testing.T, r *Report) {
 	t.Helper()
 	var b bytes.Buffer
@@ -116,8 +117,8 @@ func checkPicture(t *testing.T, r *Report) {
 	}
 }
 
-// TestProtectionFindsOut: an endpoint that falls silent is kept away, by its checks or by
-// its connections, and the log says so. The incident is as long as that takes.
+// TestProtectionFindsOut: an endpoint that falls silent gets no more clients, by its checks or by
+// its connections, and the log has the reason. The incident lasts as long as that takes.
 func TestProtectionFindsOut(t *testing.T) {
 	for _, m := range named(t, FirstByte, On) {
 		t.Run(m.Name, func(t *testing.T) {
@@ -135,8 +136,8 @@ func TestProtectionFindsOut(t *testing.T) {
 	}
 }
 
-// TestBreakerOpens: where nothing is sooner a circuit breaker opens, the log says so, and
-// the time is in the report.
+// TestBreakerOpens: if no other protection is earlier, a circuit breaker opens. The log reports
+// it, and the report has its time.
 func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -154,7 +155,7 @@ func TestBreakerOpens(t *testing.T) {
 	}
 }
 
-// named are the modes of these names.
+// named returns the modes of these names.
 func named(t *testing.T, names ...string) (all []Mode) {
 	t.Helper()
 	for _, name := range names {
@@ -180,7 +181,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A file that cannot be served ends it, and is in the error.
+// A file that cannot be served ends the measurement, and the error names it.
 func TestABalancerThatDoesNotStart(t *testing.T) {
 	s := setup(t)
 	s.Modes = []Mode{{Name: "bad", text: parse("listeners: 5\n")}}
@@ -199,7 +200,7 @@ func TestModes(t *testing.T) {
 		}
 		up := cfg.Upstreams[0]
 		if want := map[bool]string{true: "least_conn", false: "round_robin"}[m.Name == Least]; up.Balance != want || up.SlowStart > 0 {
-			t.Errorf("%s: %s, slow_start %v: what is compared with off is protection only", m.Name, up.Balance, up.SlowStart)
+			t.Errorf("%s: %s, slow_start %v: only protection may differ from off", m.Name, up.Balance, up.SlowStart)
 		}
 		if protected := up.HealthCheck != nil && up.OutlierDetection != nil; protected != (m.Name == Defaults || m.Name == FirstByte || m.Name == On) {
 			t.Errorf("%s: %+v", m.Name, up)

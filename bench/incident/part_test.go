@@ -18,8 +18,8 @@ func TestPartComplains(t *testing.T) {
 	if err := RunPart(t.Context(), strings.NewReader("?\n"), io.Discard); err == nil || !strings.Contains(err.Error(), "the load: the plan") {
 		t.Errorf("got %v", err)
 	}
-	// The end of the input is its end.
+	// The end of its input ends the part.
 	if err := RunPart(t.Context(), strings.NewReader(`{"address": "127.0.0.1:1", "rate": 1, "timeout": 1, "phases": [3600000000000, 0, 0]}`), io.Discard); err == nil {
-		t.Error("no error of a load that was not finished")
+		t.Error("no error of an unfinished load")
 	}
 }

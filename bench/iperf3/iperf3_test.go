@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/tool"
 )
 
-// childName is the first argument of a test binary that is to be a part; its name
-// and arguments follow.
+// childName is the first argument of a test binary that runs as a part; its name and arguments
+// follow.
 const childName = "penstock-iperf3-test"
 
 func TestMain(m *testing.M) {
@@ -105,7 +105,7 @@ func TestAProxyThatDoesNotStartIsNamed(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	ended := errors.New("it has ended")
+	ended := errors.New("the measurement has ended")
 	r, err := parse(`{"start": {}, "end": {
 		"sum_sent": {"bytes": 1310000000, "retransmits": 7},
 		"sum_received": {"bytes": 1300000000, "bits_per_second": 1.04e10}}}`, ended)
@@ -128,7 +128,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A ratio is the median of those within rounds.
+// A ratio is the median of the ratios within rounds.
 func TestRatiosAreOfRounds(t *testing.T) {
 	flows := func(bits ...report.Number) (all []Figures) {
 		for _, x := range bits {

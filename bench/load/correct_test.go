@@ -60,7 +60,7 @@ func closeBoth(dst, src *net.TCPConn, _ bool) {
 	_ = src.Close()
 }
 
-// changeLate flips a bit of the bytes to the server, in the 300th of them.
+// changeLate flips a bit in the 300th of the bytes to the server.
 func changeLate(dst, src *net.TCPConn, toClient bool) {
 	if toClient {
 		faithful(dst, src, toClient)
@@ -81,7 +81,7 @@ func changeLate(dst, src *net.TCPConn, toClient bool) {
 	}
 }
 
-// keepResets keeps resets to itself.
+// keepResets does not pass resets on.
 func keepResets(dst, src *net.TCPConn, _ bool) {
 	if _, err := io.Copy(dst, src); err == nil {
 		_ = dst.CloseWrite()
@@ -126,8 +126,7 @@ func TestCorrectSeesFaults(t *testing.T) {
 			t.Parallel()
 			wrong := wronglySaid(failedChecks(t, through(t, test.pass), test.grace), test.want)
 			if len(wrong) > 0 {
-				// On a busy machine the shorter grace may be over before the fault
-				// occurs.
+				// On a busy machine the shorter grace may end before the fault occurs.
 				wrong = wronglySaid(failedChecks(t, through(t, test.pass), 10*test.grace), test.want)
 			}
 			for _, w := range wrong {
@@ -137,8 +136,7 @@ func TestCorrectSeesFaults(t *testing.T) {
 	}
 }
 
-// wronglySaid returns the expected failures that are missing, or have another
-// message.
+// wronglySaid returns the expected failures that are missing or have another message.
 func wronglySaid(said, want map[string]string) (wrong []string) {
 	for check, want := range want {
 		if got, failed := said[check]; !failed || !strings.Contains(got, want) {
@@ -163,8 +161,8 @@ func TestCorrectSeesContentsOfAnotherConnection(t *testing.T) {
 	}
 }
 
-// mixed runs a Mix and returns its classes by name. It runs longer if a class has not
-// had a turn in so short a time.
+// mixed runs a Mix and returns its classes by name. It runs longer if a class had no turn in so
+// short a time.
 func mixed(t *testing.T, address string, grace time.Duration) (classes map[string]load.Class) {
 	t.Helper()
 	for d := 300 * time.Millisecond; d < 10*time.Second; d *= 5 {

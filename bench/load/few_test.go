@@ -12,11 +12,11 @@ import (
 	"github.com/penstock/penstock/bench/load"
 )
 
-// plenty is for plans that end by themselves.
+// plenty is a limit for plans that end by themselves.
 const plenty = 30 * time.Second
 
-// holding runs an idle plan through a proxy; the runner is ready for a message.
-// It has so much grace.
+// holding runs an idle plan through a proxy, with the given grace. The runner is ready for a
+// message.
 func holding(t *testing.T, grace time.Duration, pass func(dst, src *net.TCPConn, toClient bool)) (runner *load.Runner, talked chan load.Result, done chan error) {
 	t.Helper()
 	held := make(chan struct{})
@@ -52,7 +52,7 @@ func TestSomeTalkWhileTheOthersAreQuiet(t *testing.T) {
 		came := runner.Received() - before
 		before += came
 		if r.Requests < 7 || came != r.Requests<<10 || r.Received != came || r.Connections != 7 || r.Elapsed < 30*time.Millisecond || r.P50 <= 0 || r.P99 < r.P50 {
-			t.Errorf("%d bytes came: %+v", came, r)
+			t.Errorf("received %d bytes: %+v", came, r)
 		}
 	}
 	runner.Release()
@@ -61,7 +61,7 @@ func TestSomeTalkWhileTheOthersAreQuiet(t *testing.T) {
 	}
 }
 
-// Large messages do not fit into a socket at once.
+// Large messages do not fit into a socket's buffers at once.
 func TestATalkOfLargeMessages(t *testing.T) {
 	runner, talked, done := holding(t, plenty, faithful)
 	if err := runner.Talk(load.Talk{Connections: 150, Size: 128 << 10, Duration: time.Millisecond}); err != nil {
@@ -81,7 +81,7 @@ func TestATalkOfLargeMessages(t *testing.T) {
 	}
 }
 
-// mumble passes on the first bytes of a connection, and nothing that is said later.
+// mumble forwards the first bytes of a connection, and no later ones.
 func mumble(dst, src *net.TCPConn, _ bool) {
 	_, _ = io.CopyN(dst, src, load.IdleSize)
 	_, _ = io.Copy(io.Discard, src)

@@ -26,7 +26,7 @@ func sinking(t *testing.T) string {
 	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, 1) })
 }
 
-// through runs a proxy that hands each direction to pass, in front of a sink.
+// through runs a proxy in front of a sink; pass handles each direction.
 func through(t *testing.T, pass func(dst, src *net.TCPConn, toClient bool)) string {
 	t.Helper()
 	upstream := sinking(t)
@@ -48,7 +48,7 @@ func through(t *testing.T, pass func(dst, src *net.TCPConn, toClient bool)) stri
 	})
 }
 
-// faithful passes on everything, resets as well.
+// faithful forwards all bytes, and resets as well.
 func faithful(dst, src *net.TCPConn, _ bool) {
 	if _, err := io.Copy(dst, src); err != nil {
 		for _, c := range []*net.TCPConn{dst, src} {
@@ -130,10 +130,10 @@ func TestBulkAndEchoAgainstAnOrigin(t *testing.T) {
 	}
 }
 
-// A message completed in the warmup does not count, but its bytes do.
+// A message that completes in the warmup does not count, but its bytes do.
 func TestAWarmupDoesNotCount(t *testing.T) {
 	runner := load.NewRunner()
-	var at int64 // bytes received when it was over
+	var at int64 // bytes received at its end
 	runner.Warm = func() { at = runner.Received() }
 	const size, connections = 64, 4
 	p := load.Plan{
@@ -147,9 +147,9 @@ func TestAWarmupDoesNotCount(t *testing.T) {
 	if r.Elapsed < 50*time.Millisecond || at == 0 || r.Requests == 0 {
 		t.Errorf("%+v, %d bytes in the warmup", r, at)
 	}
-	// A message may have come back in pieces when it was over.
+	// A part of a message may have come back by its end.
 	if got := r.Received - at - r.Requests*size; got < -connections*size || got > connections*size {
-		t.Errorf("%d bytes came after the warmup, of %d messages", r.Received-at, r.Requests)
+		t.Errorf("received %d bytes after the warmup, of %d messages", r.Received-at, r.Requests)
 	}
 	for _, wrong := range []load.Plan{
 		{Workload: load.Echo, Connections: 1, Size: 1, Duration: 1, Warmup: 1},
@@ -162,7 +162,7 @@ func TestAWarmupDoesNotCount(t *testing.T) {
 	}
 }
 
-// idlePlan is a plan that holds until it is released.
+// idlePlan returns a plan that holds its connections until it is released.
 func idlePlan(address string) load.Plan {
 	return load.Plan{Workload: load.Idle, Address: address, Connections: 150}
 }
@@ -196,7 +196,7 @@ func TestIdleNeedsDescriptors(t *testing.T) {
 	p := idlePlan("127.0.0.1:1")
 	p.Connections = 1 << 30
 	if _, err := load.NewRunner().Run(t.Context(), p); err == nil || !strings.Contains(err.Error(), "ulimit") {
-		t.Errorf("got %v, want what to do", err)
+		t.Errorf("got %v, want an instruction", err)
 	}
 }
 
@@ -211,7 +211,7 @@ func change(dst, src *net.TCPConn, toClient bool) {
 	faithful(dst, src, toClient)
 }
 
-// loseFirst loses the first byte to the client.
+// loseFirst drops the first byte to the client.
 func loseFirst(dst, src *net.TCPConn, toClient bool) {
 	if toClient {
 		_, _ = io.ReadFull(src, make([]byte, 1))
@@ -219,8 +219,7 @@ func loseFirst(dst, src *net.TCPConn, toClient bool) {
 	faithful(dst, src, toClient)
 }
 
-// loseLast loses the last bytes to the client, and ends as if nothing were
-// missing.
+// loseLast drops the last bytes to the client, and ends in order.
 func loseLast(dst, src *net.TCPConn, toClient bool) {
 	if !toClient {
 		faithful(dst, src, toClient)
@@ -259,16 +258,16 @@ func reset(dst, src *net.TCPConn, toClient bool) {
 	_ = dst.Close()
 }
 
-// silent takes everything and passes on nothing.
+// silent reads all bytes and forwards none.
 func silent(_, src *net.TCPConn, _ bool) { _, _ = io.Copy(io.Discard, src) }
 
-// Each of these proxies is at fault in its own way, and the load must notice.
+// Each of these proxies has a fault of its own, and the load must notice it.
 func TestRunSeesFaults(t *testing.T) {
 	const stuck = "timeout"
 	for _, test := range []struct {
 		name                            string
 		pass                            func(dst, src *net.TCPConn, toClient bool)
-		bulk, echo, unchecked, connects string // in the errors; "" if it cannot be seen
+		bulk, echo, unchecked, connects string // in the errors; "" if the fault cannot be seen
 	}{
 		{"a changed byte", change, "not the content", "not the content", "", "not the content"},
 		{"a lost byte", loseFirst, "not the content", "not the content", "the end of the content", "not the content"},
@@ -284,13 +283,12 @@ func TestRunSeesFaults(t *testing.T) {
 				if want == "" {
 					continue
 				}
-				// It is short only if a timeout is expected.
+				// The grace is short only if a timeout is expected.
 				runner := load.NewRunner()
 				if runner.Grace = plenty; want == stuck {
 					runner.Grace = 200 * time.Millisecond
 				}
-				// A connection that ends before the proxy has begun sees no
-				// fault.
+				// A connection that ends before the proxy has begun does not meet the fault.
 				var err error
 				for d := 200 * time.Millisecond; err == nil && d < 20*time.Second; d *= 4 {
 					all[i].Duration = d
@@ -311,7 +309,7 @@ func TestIdleSeesFaults(t *testing.T) {
 		want string
 	}{
 		{"a changed byte", change, "not the content"},
-		{"an early end", endEarly, "connection "}, // the first one depends
+		{"an early end", endEarly, "connection "}, // the first error varies
 		{"a reset", reset, "connection "},
 		{"silence", silent, "timeout"},
 	} {

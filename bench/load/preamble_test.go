@@ -11,8 +11,7 @@ import (
 	"github.com/penstock/penstock/bench/sink"
 )
 
-// TestPreamble: every workload sends it first on every connection, and a sink takes it
-// away.
+// TestPreamble: each workload sends the preamble first on each connection, and a sink removes it.
 func TestPreamble(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -51,7 +50,7 @@ func TestPreamble(t *testing.T) {
 		}
 		extra := int64(len(record)) * with.Connections
 		switch p.Workload {
-		case load.Idle: // the only one that does the same each time
+		case load.Idle: // the only workload that sends the same bytes each time
 			if with.Sent != bare.Sent+extra || with.Received != bare.Received {
 				t.Errorf("%d and %d bytes, without it %d and %d", with.Sent, with.Received, bare.Sent, bare.Received)
 			}

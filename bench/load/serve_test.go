@@ -39,7 +39,7 @@ func TestServeCarriesOutPlansAndTells(t *testing.T) {
 			told = max(told, e.Received)
 		}
 		if told == 0 || told > e.Result.Received {
-			t.Errorf("%s: %d bytes on the way, %d in the end", p.Workload, told, e.Result.Received)
+			t.Errorf("%s: %d bytes before the end, %d at the end", p.Workload, told, e.Result.Received)
 		}
 	}
 	_ = plan.Close()
@@ -55,7 +55,7 @@ func TestServeHoldsAnIdlePlanUntilItsRelease(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- load.Serve(t.Context(), in, out) }()
 	plans, events := json.NewEncoder(plan), json.NewDecoder(event)
-	// A release of nothing releases nothing.
+	// A release without held connections does nothing.
 	for _, p := range []load.Plan{{Release: true}, idlePlan(address)} {
 		if err := plans.Encode(p); err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestServeTellsWhatWentWrong(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- load.Serve(t.Context(), in, &out) }()
 	_ = json.NewEncoder(plan).Encode(load.Plan{Workload: "chat"})
-	// Two plans, so that the first one's event is out when the second is read.
+	// Two plans: the first one's event has been sent when the second is read.
 	_ = json.NewEncoder(plan).Encode(load.Plan{Workload: "talk"})
 	_ = plan.Close()
 	if err := <-done; err != nil {
@@ -131,7 +131,7 @@ func TestServeRefusesWhatIsNoPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"go!\n", string(talk)} { // no plan holds connections that could talk
+	for _, text := range []string{"go!\n", string(talk)} { // no plan holds connections that could exchange messages
 		if err := load.Serve(t.Context(), strings.NewReader(text), io.Discard); err == nil {
 			t.Errorf("%q: no error", text)
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/penstock/penstock/internal/testutil/leak"
 )
 
-// childName is the first argument of a test binary that is to be a part; the form
-// and the number of sessions follow.
+// childName is the first argument of a test binary that runs as a part; the form and the number
+// of sessions follow.
 const childName = "penstock-million-test"
 
-// fewMessages is how many a part measures here.
+// fewMessages is the number of messages that a part measures here.
 const fewMessages = 3000
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// spec is this test binary as a part.
+// spec runs this test binary as a part.
 func spec(form Form, n int) process.Spec {
 	return process.Spec{Name: string(form), Path: "/proc/self/exe", Args: []string{childName, string(form), strconv.Itoa(n)}}
 }

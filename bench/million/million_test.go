@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// measured measures with these numbers of sessions.
+// measured runs the measurement with these numbers of sessions.
 func measured(t *testing.T, counts ...int) *Report {
 	t.Helper()
 	g := process.NewGroup()
@@ -24,13 +24,13 @@ func measured(t *testing.T, counts ...int) *Report {
 		t.Fatal(err)
 	}
 	if doing == 0 {
-		t.Error("nothing was told meanwhile")
+		t.Error("no progress was reported")
 	}
 	return out
 }
 
 func TestMeasure(t *testing.T) {
-	out := measured(t, 130, 2000) // the first is no multiple of anything
+	out := measured(t, 130, 2000) // the first is not a round number
 	if len(out.Rows) != 3 {
 		t.Fatalf("%d rows", len(out.Rows))
 	}
@@ -59,8 +59,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestSessionMemory: an idle session takes its conn and two slots of the table,
-// however many there are, and nothing that grows with its traffic.
+// TestSessionMemory: an idle session takes its conn and two slots of the table, whatever the
+// number of sessions. Its memory does not grow with its traffic.
 func TestSessionMemory(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("the bound is for 64 bits")
@@ -89,14 +89,13 @@ func TestSessionMemory(t *testing.T) {
 	}
 }
 
-// abandon gives back the descriptors, and leaves the sessions as they are.
+// abandon closes the descriptors, and leaves the sessions as they are.
 func (c *crowd) abandon() {
 	c.links.close()
 	_ = c.loop.Close()
 }
 
-// TestSilentEnds: the idle timeout ends the silent session, at its time, and no
-// other.
+// TestSilentEnds: the idle timeout ends the silent session at its time, and no other session.
 func TestSilentEnds(t *testing.T) {
 	const n = 100
 	c, err := newCrowd(n)
@@ -126,7 +125,7 @@ func TestSilentEnds(t *testing.T) {
 	}
 }
 
-// TestNobodyEnds: it is noticed if no session ended.
+// TestNobodyEnds: an error is reported if no session ended.
 func TestNobodyEnds(t *testing.T) {
 	c, err := newCrowd(1)
 	if err != nil {
@@ -141,7 +140,7 @@ func TestNobodyEnds(t *testing.T) {
 	}
 }
 
-// TestOtherMessage: a message of another session is noticed.
+// TestOtherMessage: a message of another session is an error.
 func TestOtherMessage(t *testing.T) {
 	c, err := newCrowd(2)
 	if err != nil {
@@ -213,7 +212,7 @@ func TestCounts(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	if times(nil).at(0.5).Known() {
-		t.Error("nothing has a median")
+		t.Error("an empty list has a median")
 	}
 	if got := (times{3 * time.Second, time.Second, 2 * time.Second}).at(0.5); got != 2 {
 		t.Errorf("%v", got)

@@ -23,13 +23,13 @@ func upstream(t *testing.T) string {
 	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, 1) })
 }
 
-// proxy is one that runs.
+// proxy is a running proxy.
 type proxy struct {
 	t        *testing.T
 	address  string
 	question *json.Encoder
 	answer   *json.Decoder
-	end      func() error // its error, once it was asked to end
+	end      func() error // its error, after it was asked to end
 }
 
 func run(t *testing.T, form observed.Form) *proxy {
@@ -75,10 +75,10 @@ func TestEveryFormCarriesBytesAndAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadFull(c, back); err != nil || string(back) != "hello" {
-				t.Errorf("%q came back, %v", back, err)
+				t.Errorf("received %q, %v", back, err)
 			}
 			if a := p.ask(observed.Question{}); a.Pauses != nil || (a.Summary != nil) != (form == observed.Penstock) {
-				t.Errorf("nothing was asked: %+v", a)
+				t.Errorf("without a question: %+v", a)
 			} else if a.Summary != nil && a.Summary.Connections.Active != 1 {
 				t.Errorf("summary: %+v", a.Summary)
 			}
@@ -99,11 +99,11 @@ func TestEveryFormCarriesBytesAndAnswers(t *testing.T) {
 func TestNoSuchForm(t *testing.T) {
 	err := observed.Serve(t.Context(), "threads", "127.0.0.1:1", 1, strings.NewReader(""), io.Discard)
 	if err == nil || !strings.Contains(err.Error(), `"threads"`) || !strings.Contains(err.Error(), "goroutines") {
-		t.Errorf("got %v, want what there is", err)
+		t.Errorf("got %v, want the existing forms", err)
 	}
 }
 
-// A line that is no question ends it with an error.
+// A line that is no question ends the proxy with an error.
 func TestNonsenseIsTheEnd(t *testing.T) {
 	for _, form := range observed.Forms() {
 		var out bytes.Buffer

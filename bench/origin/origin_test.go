@@ -35,7 +35,7 @@ func dial(t *testing.T) *net.TCPConn {
 
 func TestBulkStreamsUntilTheClientHalfCloses(t *testing.T) {
 	c := dial(t)
-	// The request in two pieces, as a network may deliver it.
+	// The request comes in two pieces, as a network may deliver it.
 	for _, piece := range []string{"bul", "k 9\n"} {
 		if _, err := io.WriteString(c, piece); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestBulkStreamsUntilTheClientHalfCloses(t *testing.T) {
 		t.Error("the rest is wrong")
 	}
 	if got, want := traffic.ParseTrailer(rest[last:]), int64(len(buf)+last); got != want {
-		t.Errorf("the trailer says %d, %d came", got, want)
+		t.Errorf("the trailer has %d, received %d", got, want)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestPausesAreOfAWhile(t *testing.T) {
 	if first.Collections < 3 || first.Count < 6 {
 		t.Fatalf("after three collections: %+v", first)
 	}
-	for range 100 { // the runtime may collect when it likes
+	for range 100 { // the runtime may collect at any time
 		if m.Since() == (pauses.Pauses{Goroutines: first.Goroutines}) {
 			return
 		}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestExiting: one that has ended and was not waited for is exiting, and this one is not.
+// TestExiting: a process that has ended and was not waited for is exiting, and this process is
+// not.
 func TestExiting(t *testing.T) {
 	if exiting(os.Getpid()) {
 		t.Error("this process is exiting")
@@ -21,15 +22,15 @@ func TestExiting(t *testing.T) {
 	}
 	for b := make([]byte, 512); ; {
 		if _, err := out.Read(b); err != nil {
-			break // its descriptors are closed, by exit(2) as a rule
+			break // its descriptors are closed, usually by exit(2)
 		}
 	}
-	for !exiting(cmd.Process.Pid) { // it is a zombie soon
+	for !exiting(cmd.Process.Pid) { // it becomes a zombie soon
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	if !exiting(cmd.Process.Pid) {
-		t.Error("one that is gone is not")
+		t.Error("a process that is gone is not")
 	}
 }

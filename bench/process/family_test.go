@@ -32,13 +32,13 @@ func TestAProcessThatHasBeenWaitedForCounts(t *testing.T) {
 	if pids, err := c.Pids(); err != nil || len(pids) != 1 {
 		t.Fatalf("processes %v, %v", pids, err)
 	}
-	// The time of processes that have been waited for comes in ticks of 10 ms.
+	// The time of processes that were waited for is counted in ticks of 10 ms.
 	if u, err := c.Usage(); err != nil || u.CPU < burned-20*time.Millisecond {
 		t.Errorf("usage %+v, %v, want %v", u, err, burned)
 	}
 }
 
-// TestWorkersEndWithTheirMaster whether it is killed by us or by another.
+// TestWorkersEndWithTheirMaster: that holds whether this process or another one kills it.
 func TestWorkersEndWithTheirMaster(t *testing.T) {
 	for name, end := range map[string]func(*process.Child){
 		"killed here": (*process.Child).Kill,
@@ -63,7 +63,7 @@ func TestWorkersEndWithTheirMaster(t *testing.T) {
 			end(c)
 			for _, pid := range pids {
 				if exists(pid) {
-					t.Errorf("process %d of %v is still there", pid, pids)
+					t.Errorf("process %d of %v still exists", pid, pids)
 				}
 			}
 			_, err = c.Pids()

@@ -15,8 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
-// isolated returns an isolated group; it skips the test for users that may not
-// have one.
+// isolated returns an isolated group. It skips the test for users that may not have one.
 func isolated(t *testing.T) *process.Group {
 	t.Helper()
 	g, err := process.NewIsolatedGroup()
@@ -58,7 +57,7 @@ func TestAnIsolatedGroupHasANetworkOfItsOwn(t *testing.T) {
 	g := isolated(t)
 	_, at := listener(t, g)
 	if _, err := net.Dial("tcp", at); err == nil {
-		t.Error("it is reached from outside")
+		t.Error("the listener is reached from outside")
 	}
 	var c net.Conn
 	var dialed error
@@ -78,8 +77,7 @@ func TestAnIsolatedGroupHasANetworkOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAnIsolatedThreadIsNotUsedAgain looks for threads that have been left in
-// another namespace.
+// TestAnIsolatedThreadIsNotUsedAgain looks for threads left in another namespace.
 func TestAnIsolatedThreadIsNotUsedAgain(t *testing.T) {
 	for range 3 {
 		g := isolated(t)
@@ -134,7 +132,7 @@ func TestListening(t *testing.T) {
 				t.Errorf("got %d, %v", n, err)
 			}
 			if n, err := other.Listening(at); err != nil || n != 0 {
-				t.Errorf("what another listens at: got %d, %v", n, err)
+				t.Errorf("another child's port: got %d, %v", n, err)
 			}
 			elsewhere := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), at.Port())
 			if n, err := c.Listening(elsewhere); err != nil || n != 0 {
@@ -142,7 +140,7 @@ func TestListening(t *testing.T) {
 			}
 			c.Kill()
 			if _, err := c.Listening(at); !errors.Is(err, os.ErrProcessDone) {
-				t.Errorf("when it is gone: %v", err)
+				t.Errorf("after its end: %v", err)
 			}
 		})
 	}
@@ -151,7 +149,7 @@ func TestListening(t *testing.T) {
 func TestDoOnAGroupThatIsClosed(t *testing.T) {
 	g := process.NewGroup()
 	g.Close()
-	if err := g.Do(func() { t.Error("it runs") }); !errors.Is(err, process.ErrClosed) {
+	if err := g.Do(func() { t.Error("the process runs") }); !errors.Is(err, process.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -165,7 +163,7 @@ func TestChildrenMayOpenAllThatTheHardLimitAllows(t *testing.T) {
 	}
 }
 
-// TestASpecsFilesAndDirectory hands over a pipe and a directory.
+// TestASpecsFilesAndDirectory passes a pipe and a directory.
 func TestASpecsFilesAndDirectory(t *testing.T) {
 	g := process.NewGroup()
 	defer g.Close()

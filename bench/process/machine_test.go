@@ -13,9 +13,9 @@ func TestMachineCPUCountsWhatIsUsed(t *testing.T) {
 	}
 	burn(used() + burned)
 	after, err := process.MachineCPU()
-	// Of ticks of 10 ms, one may be missing at either end, of each processor.
+	// One tick of 10 ms may be missing at either end, on each processor.
 	if err != nil || after-before < burned/2 {
-		t.Errorf("%v was used here, the machine says %v, %v", burned, after-before, err)
+		t.Errorf("%v was used here, the machine reports %v, %v", burned, after-before, err)
 	}
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/leak"
 )
 
-// childName is the first argument of a test binary that is to be a child; its
-// second argument is the kind.
+// childName is the first argument of a test binary that runs as a child; its second argument is
+// the kind.
 const childName = "penstock-test-child"
 
 // forever is longer than a test may take.
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// children are the kinds of a child.
+// children are the kinds of children.
 var children = map[string]func(){
 	// waits until its standard input ends.
 	"idle": func() {
@@ -45,19 +45,19 @@ var children = map[string]func(){
 	},
 	// echoes its input.
 	"parrot": func() { _, _ = io.Copy(os.Stdout, os.Stdin) },
-	// complains and fails.
+	// prints an error and fails.
 	"fail": func() {
 		fmt.Fprint(os.Stderr, "first\nno such luck")
 		os.Exit(3)
 	},
 	"panic": func() { panic("no such luck") },
-	// takes no notice of SIGTERM or of its standard input.
+	// ignores SIGTERM and the end of its standard input.
 	"deaf": func() {
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ready")
 		time.Sleep(forever)
 	},
-	// uses the processor until its standard input ends.
+	// uses a CPU until its standard input ends.
 	"busy": func() {
 		var ended atomic.Bool
 		go func() { _, _ = io.Copy(io.Discard, os.Stdin); ended.Store(true) }()
@@ -94,7 +94,7 @@ var children = map[string]func(){
 		fmt.Println("ready")
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	},
-	// has used a known time of the processor and holds known memory.
+	// has used a known CPU time and holds known memory.
 	"worker": func() {
 		burn(burned)
 		held := bytes.Repeat([]byte{1}, heldBytes)
@@ -102,7 +102,7 @@ var children = map[string]func(){
 		time.Sleep(forever)
 		runtime.KeepAlive(held)
 	},
-	// has waited for a process that has used the processor.
+	// has waited for a process that has used CPU time.
 	"waiter": func() {
 		w := exec.Command("/proc/self/exe")
 		w.Args = []string{childName, "burner"}
@@ -113,13 +113,13 @@ var children = map[string]func(){
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	},
 	"burner": func() { burn(burned) },
-	// says its limit of descriptors, the soft one as it was handed on.
+	// prints its limit of descriptors, the soft one as inherited.
 	"limited": func() {
 		out, _ := exec.Command("/bin/sh", "-c", "ulimit -n; ulimit -Hn").Output()
 		fmt.Println(strings.Join(strings.Fields(string(out)), " "))
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	},
-	// listens, and says where.
+	// listens, and prints its address.
 	"listener": func() {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -128,7 +128,7 @@ var children = map[string]func(){
 		fmt.Println(l.Addr())
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	},
-	// starts a deaf child, says its process id, and waits.
+	// starts a deaf child, prints its process id, and waits.
 	"parent": func() {
 		g := process.NewGroup()
 		c, err := g.Start(spec("deaf"))
@@ -148,13 +148,13 @@ const (
 	heldBytes = 16 << 20
 )
 
-// burn uses the processor until this process has done so for d.
+// burn uses the CPU until this process has used it for d.
 func burn(d time.Duration) {
 	for used() < d {
 	}
 }
 
-// used is the processor time of this process.
+// used returns the CPU time of this process.
 func used() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -179,7 +179,7 @@ func start(t *testing.T, kind string) *process.Child {
 	return c
 }
 
-// ready starts a child and waits until it says so.
+// ready starts a child and waits until it is ready.
 func ready(t *testing.T, kind string) *process.Child {
 	t.Helper()
 	c := start(t, kind)
@@ -189,7 +189,7 @@ func ready(t *testing.T, kind string) *process.Child {
 	return c
 }
 
-// exists reports whether there is a process that is no zombie.
+// exists reports whether a process exists and is no zombie.
 func exists(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -214,7 +214,7 @@ func TestSendAndStdout(t *testing.T) {
 		t.Error(err)
 	}
 	if exists(c.Pid()) {
-		t.Error("it is still there")
+		t.Error("the process still exists")
 	}
 }
 
@@ -248,7 +248,7 @@ func TestAChildThatEndsByItselfSaysWhy(t *testing.T) {
 		t.Errorf("Signal: %v", err)
 	}
 	if err := c.Send("hello"); err == nil {
-		t.Error("Send to nobody succeeded")
+		t.Error("Send without a receiver succeeded")
 	}
 }
 
@@ -274,7 +274,7 @@ func TestStopKillsWhatDoesNotListen(t *testing.T) {
 		t.Error("no error")
 	}
 	if exists(c.Pid()) {
-		t.Error("it is still there")
+		t.Error("the process still exists")
 	}
 }
 
@@ -291,10 +291,10 @@ func TestCloseEndsEveryChild(t *testing.T) {
 	g.Close()
 	for _, c := range children {
 		if exists(c.Pid()) {
-			t.Errorf("%s is still there", c.Name())
+			t.Errorf("%s still exists", c.Name())
 		}
 	}
-	g.Close() // once more does no harm
+	g.Close() // a second call does no harm
 	if _, err := g.Start(spec("idle")); !errors.Is(err, process.ErrClosed) {
 		t.Errorf("Start: %v", err)
 	}
@@ -334,14 +334,14 @@ func TestUsageIsOfTheChildAlone(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if used := usage(idle).Sub(beforeIdle).CPU; used > enough/2 {
-		t.Errorf("the idle one used %v meanwhile", used)
+		t.Errorf("the idle child used %v meanwhile", used)
 	}
 	if n := usage(busy).Switches; n <= 0 {
 		t.Errorf("%d context switches", n)
 	}
 	idle.Kill()
 	if _, err := idle.Usage(); err == nil {
-		t.Error("usage of a process that is gone")
+		t.Error("usage of an ended process")
 	}
 }
 

@@ -27,12 +27,12 @@ func TestOnlyWhatSocketsAreMadeOfCounts(t *testing.T) {
 		t.Errorf("without the cache of sockets: %v", err)
 	}
 	if _, err := socketBytes("TCP many 1 192", 0); err == nil {
-		t.Error("many is a number")
+		t.Error("'many' is read as a number")
 	}
 }
 
-// A thousand sockets take at least what a thousand of the kernel's TCP sockets
-// take at the very least; three times as much, if no other process closes any.
+// A thousand sockets take at least the minimum size of a thousand of the kernel's TCP sockets.
+// They take three times as much if no other process closes any.
 func TestSocketSlabGrowsWithSockets(t *testing.T) {
 	before, err := SocketSlab()
 	if os.Geteuid() != 0 {

@@ -38,7 +38,7 @@ func newPair(t *testing.T) (a, b int) {
 	return a, b
 }
 
-// ready is a function as a handler.
+// ready is a function used as a handler.
 type ready func(events uint32)
 
 func (f ready) Ready(events uint32) { f(events) }
@@ -54,7 +54,7 @@ func TestLoopTellsUntilAllIsRead(t *testing.T) {
 	if err := l.Add(a, sys.EPOLLIN, ready(func(uint32) {
 		c := make([]byte, 1)
 		if _, err := sys.Recv(a, c, sys.MSG_DONTWAIT); err != nil {
-			t.Errorf("told, but %v", err)
+			t.Errorf("the event was reported, but %v", err)
 		}
 		if got = append(got, c[0]); len(got) == 3 {
 			l.Stop(errEnough)
@@ -70,15 +70,15 @@ func TestLoopTellsUntilAllIsRead(t *testing.T) {
 	}
 }
 
-// Two descriptors are ready in one batch. The handler that comes first replaces
-// both by others, which must not receive the events of those before.
+// Two descriptors are ready in one batch. The first handler replaces both by others, which must
+// not receive the events of the old ones.
 func TestEventsOfAClosedDescriptorReachNobody(t *testing.T) {
 	l := newLoop(t)
 	var old [2]int
 	replaced := false
 	replace := ready(func(uint32) {
 		if replaced {
-			t.Error("told after it was forgotten")
+			t.Error("an event was reported after Forget")
 			return
 		}
 		replaced = true
@@ -92,7 +92,7 @@ func TestEventsOfAClosedDescriptorReachNobody(t *testing.T) {
 			if fd != old[0] && fd != old[1] {
 				t.Logf("%d is not one of %v", fd, old)
 			}
-			if err := l.Add(fd, sys.EPOLLIN, ready(func(uint32) { t.Error("told of another's event") })); err != nil {
+			if err := l.Add(fd, sys.EPOLLIN, ready(func(uint32) { t.Error("received another descriptor's event") })); err != nil {
 				t.Error(err)
 			}
 		}
@@ -158,7 +158,7 @@ func TestPostFromManyGoroutines(t *testing.T) {
 	l := newLoop(t)
 	const n = 100
 	var all sync.WaitGroup
-	sum := 0 // of the loop's thread
+	sum := 0 // used on the loop's thread only
 	for range n {
 		all.Go(func() {
 			l.Post(func() {
@@ -219,7 +219,7 @@ func TestAnEventDoesNotAllocate(t *testing.T) {
 		t.Error(err)
 	}
 	runtime.ReadMemStats(&after)
-	// The run's own beginning is in it, and whatever else the process does.
+	// This includes the start of the run and the rest of the process.
 	if n := after.Mallocs - before.Mallocs; n > 200 {
 		t.Errorf("%d allocations for 1000 events", n)
 	}
@@ -230,6 +230,6 @@ func TestDescriptors(t *testing.T) {
 		t.Error(err)
 	}
 	if err := reactor.Descriptors(math.MaxInt32); err == nil || !strings.Contains(err.Error(), "ulimit") {
-		t.Errorf("got %v, want what to do", err)
+		t.Errorf("got %v, want an instruction", err)
 	}
 }

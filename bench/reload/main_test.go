@@ -21,7 +21,7 @@ import (
 
 func number(x float64) report.Number { return report.Number(x) }
 
-// childName is the first argument of a test binary that is to be a child.
+// childName is the first argument of a test binary that runs as a child.
 const childName = "penstock-reload-test"
 
 func TestMain(m *testing.M) {
@@ -45,8 +45,8 @@ func child(args []string) error {
 	return newToy(args[2])
 }
 
-// toy is a load balancer with the used parts of the program around it. One that is deaf
-// does not follow its configuration.
+// toy is a load balancer with only the needed parts of the program around it. A deaf one does not
+// follow its configuration.
 type toy struct {
 	*server.Server
 	mu     sync.Mutex

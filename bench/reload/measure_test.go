@@ -47,7 +47,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestMeasureNeedsTheNewState: one that does not follow its configuration is not measured
+// TestMeasureNeedsTheNewState: a program that does not follow its configuration is not measured
 // by mistake.
 func TestMeasureNeedsTheNewState(t *testing.T) {
 	t.Setenv("DEAF", "1")

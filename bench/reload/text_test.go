@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// TestText: the measured configuration is valid, and as large as it claims.
+// TestText: the measured configuration is valid, and has its stated size.
 func TestText(t *testing.T) {
 	s := &shape{Admin: "/run/a", Port: 10_000, Listeners: 300, Endpoints: 3000, Interval: "30s"}
 	path := filepath.Join(t.TempDir(), "penstock.yaml")

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// unmeasured is a trial that knows nothing yet.
+// unmeasured is a trial without results.
 func unmeasured(contestant string, role report.Role, round int, beside string) *report.Trial {
 	t := &report.Trial{Contestant: contestant, Role: role, Round: round, Beside: beside, ElapsedSeconds: 1}
 	for _, n := range []*report.Number{
@@ -19,7 +19,7 @@ func unmeasured(contestant string, role report.Role, round int, beside string) *
 	return t
 }
 
-// bulk makes a trial in which gb were received in a second.
+// bulk returns a trial that received gb in a second.
 func bulk(contestant string, role report.Role, round int, beside string, gb, cpu float64) *report.Trial {
 	t := unmeasured(contestant, role, round, beside)
 	t.ReceivedBytes, t.SentBytes = int64(gb*1e9), 100
@@ -30,7 +30,7 @@ func bulk(contestant string, role report.Role, round int, beside string, gb, cpu
 	return t
 }
 
-// speeds are those of the contestants beside a baseline of 2 GB/s.
+// speeds are the speeds of the contestants beside a baseline of 2 GB/s.
 var speeds = []struct {
 	name    string
 	gb, cpu float64
@@ -90,7 +90,7 @@ func idleScenario() *report.Scenario {
 	return s
 }
 
-// correctScenario has a check that failed.
+// correctScenario has a failed check.
 func correctScenario() *report.Scenario {
 	return &report.Scenario{
 		Name: "correctness", Title: "every byte, every end", Workload: "correct", Rounds: 1, TrialSeconds: report.Unmeasured(),
@@ -103,7 +103,7 @@ func correctScenario() *report.Scenario {
 	}
 }
 
-// document is a run with everything in it.
+// document is a run with all kinds of results.
 func document() *report.Document {
 	d := &report.Document{
 		Format: report.Format, Penstock: "(devel)", Command: "penstock-bench --peers all",

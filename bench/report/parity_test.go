@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// parityDocument has one round of a baseline and of another, so much of whose requests
-// and bytes it has.
+// parityDocument has one round of a baseline and of another contestant with the given requests
+// and spliced bytes.
 func parityDocument(requests int64, spliced Number) *Document {
 	s := &Scenario{Name: "echo-64-1", Workload: "echo", Cells: []*Cell{
 		{Contestant: "penstock", Role: Baseline}, {Contestant: "penstock-run", Role: Contender}, {Contestant: "penstock", Role: Again},

@@ -34,7 +34,7 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (go test -update writes it anew):\n%s", name, diff)
+		t.Errorf("%s (go test -update rewrites it):\n%s", name, diff)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestJSON(t *testing.T) {
 	}
 	again, err := json.MarshalIndent(&back, "", "  ")
 	if err != nil || !bytes.Equal(text, again) {
-		t.Errorf("read and written again it differs, %v:\n%s", err, cmp.Diff(string(text), string(again)))
+		t.Errorf("it differs after reading and writing, %v:\n%s", err, cmp.Diff(string(text), string(again)))
 	}
 }
 
@@ -80,7 +80,7 @@ func TestTextFitsItsPage(t *testing.T) {
 	}
 }
 
-// full is a disk.
+// full is a writer like a full disk.
 type full struct{}
 
 var errFull = errors.New("full")
@@ -97,8 +97,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	}
 }
 
-// elements parses a picture, and returns how often each element occurs and all
-// of its text.
+// elements parses a picture, and returns the count of each element and all of its text.
 func elements(t *testing.T, picture []byte) (counts map[string]int, text string) {
 	t.Helper()
 	counts = make(map[string]int)
@@ -147,7 +146,7 @@ func TestSVGOfNothing(t *testing.T) {
 	elements(t, picture.Bytes())
 }
 
-// text is the document as people read it.
+// text returns the document as text for a terminal.
 func text(t *testing.T, d *report.Document) string {
 	t.Helper()
 	var b bytes.Buffer

@@ -46,8 +46,8 @@ func TestNothingMeasuredIsNotANumber(t *testing.T) {
 }
 
 func TestRatiosAreOfTheSameRound(t *testing.T) {
-	// The machine becomes twice as slow; the contestant is always 1.5 of the
-	// base, which the ratio of the medians would not say.
+	// The machine becomes twice as slow. The contestant is always 1.5 of the base. The ratio of
+	// the medians would not show that.
 	base, x := report.Sample{10, 10, 5}, report.Sample{15, 15, 7.5}
 	for _, ratio := range x.Over(base) {
 		if ratio != 1.5 {

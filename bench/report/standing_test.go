@@ -10,15 +10,15 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// contender is one contestant's results in each round: GB/s and CPU seconds for
-// a GB, at the machine's usual speed.
+// contender has one contestant's results in each round: GB/s and CPU seconds for a GB, at the
+// machine's usual speed.
 type contender struct {
 	name    string
 	gb, cpu []float64
 }
 
-// bulkRounds is a scenario in which each stands beside the baseline, which has 2
-// GB/s for 1 s per GB. The machine's mood in a trial's pair is its own.
+// bulkRounds is a scenario in which each contender is paired with the baseline, which has 2 GB/s
+// for 1 s per GB. The machine's speed varies from pair to pair.
 func bulkRounds(baseline string, all ...contender) *report.Scenario {
 	s := &report.Scenario{Name: "bulk-8", Workload: "bulk", Rounds: len(all[0].gb), Cells: []*report.Cell{{Contestant: baseline, Role: report.Baseline}}}
 	for i, c := range all {
@@ -34,8 +34,8 @@ func bulkRounds(baseline string, all ...contender) *report.Scenario {
 	return s
 }
 
-// standings judges a document of that scenario, and finds the standing to a
-// figure beside all peers, or among those named.
+// standings judges a document of that scenario, and returns the standing for a figure among all
+// peers, or among the named ones.
 func standings(t *testing.T, baseline string, s *report.Scenario, figure, among string) (*report.Document, report.Standing) {
 	t.Helper()
 	d := &report.Document{Method: report.Method{Baseline: baseline, Rounds: s.Rounds}, Scenarios: []*report.Scenario{s}}
@@ -49,13 +49,13 @@ func standings(t *testing.T, baseline string, s *report.Scenario, figure, among 
 	return nil, report.Standing{}
 }
 
-// everybody is Penstock at 1.1, and a peer ahead of it, whatever the baseline is.
+// everybody is Penstock at 1.1, a peer ahead of it, and others, for any baseline.
 var everybody = []contender{
 	{"penstock", []float64{2.2, 2.2, 2.2}, []float64{0.6, 0.6, 0.6}},
 	{"nginx", []float64{2.75, 2, 2.75}, []float64{1.2, 1.2, 1.2}},
 	{"haproxy-splice-1", []float64{1, 1, 1}, []float64{1, 1, 1}},
 	{"io.Copy-copying", []float64{9, 9, 9}, []float64{0.1, 0.1, 0.1}}, // is no peer
-	{"penstock-copy", []float64{9, 9, 9}, []float64{0.1, 0.1, 0.1}},   // nor is this
+	{"penstock-copy", []float64{9, 9, 9}, []float64{0.1, 0.1, 0.1}},   // is no peer either
 	{"direct", []float64{4, 4, 4}, []float64{0, 0, 0}},
 }
 
@@ -83,7 +83,7 @@ func TestTheWorstPeerCounts(t *testing.T) {
 	}
 }
 
-// HAProxy's pipes decide the verdict, so there is one for each size.
+// HAProxy's pipe size decides the verdict, so there is a standing for each size.
 func TestHAProxyIsJudgedByBothSizesOfPipes(t *testing.T) {
 	const own, large = "HAProxy's with splicing, pipes of its own size", "HAProxy's with splicing, pipes of 1 MiB"
 	s := bulkRounds("io.Copy", append(everybody[:len(everybody):len(everybody)],
@@ -126,8 +126,7 @@ func TestHAProxyIsJudgedByBothSizesOfPipes(t *testing.T) {
 	}
 }
 
-// With Penstock as the baseline its ratio to a peer is that of a pair, the other
-// way round.
+// With Penstock as the baseline, its ratio to a peer is the inverse of a pair's.
 func TestAgainstABaselineOfOurOwn(t *testing.T) {
 	_, st := standings(t, "penstock", bulkRounds("penstock", everybody[1], everybody[2]), "gigabytes_per_second", "")
 	if st.Peer != "nginx" || !near(st.Ratio.Median, 2/2.75) || !near(st.Ratio.High, 1) || !st.Beside[0].Paired {
@@ -158,7 +157,7 @@ func TestWithoutPeersNothingIsJudged(t *testing.T) {
 	}
 }
 
-// A round that only one of the two has says nothing.
+// A round that only one of the two contestants has is left out.
 func TestARoundIsLeftOutThatOneLacks(t *testing.T) {
 	s := bulkRounds("io.Copy", everybody[:2]...)
 	for _, trial := range s.Trials {
@@ -224,7 +223,7 @@ func TestBusyPollingHasAGoalOfItsOwn(t *testing.T) {
 	}
 }
 
-// Every goal is of a figure that its scenario has, and can be reached.
+// Each goal is of a figure that its scenario has, and can be reached.
 func TestGoalsAreOfFigures(t *testing.T) {
 	workloads := map[string]string{"bulk": "bulk", "echo": "echo", "connections": "connect", "idle": "idle"}
 	for _, g := range report.Goals() {

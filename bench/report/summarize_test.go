@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// figure is one figure of the cell of that name and role.
+// figure returns one figure of the cell of a name and role.
 func figure(t *testing.T, s *report.Scenario, contestant string, role report.Role, name string) report.Summary {
 	t.Helper()
 	for _, c := range s.Cells {
@@ -23,8 +23,7 @@ func figure(t *testing.T, s *report.Scenario, contestant string, role report.Rol
 
 func near(x report.Number, want float64) bool { return math.Abs(float64(x)-want) < 1e-9 }
 
-// The machine becomes half as fast in the second round, which moves medians and
-// leaves ratios alone.
+// The machine becomes half as fast in the second round. That changes medians, but not ratios.
 func TestRatiosAreOfPairs(t *testing.T) {
 	s := bulkScenario()
 	s.Summarize()
@@ -67,7 +66,7 @@ func TestSystemCallsComeFromCountingTrialsAlone(t *testing.T) {
 		t.Errorf("the counting trial's CPU is among the figures: %+v", f)
 	}
 	if _, ok := s.Cells[1].Figures["system_calls_per_mb"]; ok {
-		t.Error("a figure of a contestant whose calls nobody counted")
+		t.Error("a figure of a contestant whose calls were not counted")
 	}
 }
 
@@ -85,7 +84,7 @@ func TestVoidAndFailedCellsHaveNoFigures(t *testing.T) {
 
 func TestATrialWithoutBaselineHasNoRatio(t *testing.T) {
 	s := bulkScenario()
-	s.Trials = s.Trials[1:2] // penstock's... and none beside it
+	s.Trials = s.Trials[1:2] // penstock's trial, without a baseline beside it
 	s.Trials[0].Contestant, s.Trials[0].Beside = "penstock", "penstock"
 	s.Summarize()
 	if f := figure(t, s, "penstock", report.Contender, "gigabytes_per_second"); f.Ratio != nil || !f.Median.Known() {
@@ -119,8 +118,8 @@ func TestIdleIsComparedWithBothBaselinesOfTheRound(t *testing.T) {
 	for i, slab := range [][3]report.Number{
 		{300, 200, 500},                                 // the first baseline, penstock, the second
 		{400, -100, 400},                                // below 0: no ratio
-		{report.Unmeasured(), 100, 400},                 // of the one that is known
-		{report.Unmeasured(), 100, report.Unmeasured()}, // of nothing
+		{report.Unmeasured(), 100, 400},                 // of the known one
+		{report.Unmeasured(), 100, report.Unmeasured()}, // of no known one
 	} {
 		s.Trials = append(s.Trials, restTrial("io.Copy", report.Baseline, i+1, slab[0]),
 			restTrial("penstock", report.Contender, i+1, slab[1]), restTrial("io.Copy", report.Again, i+1, slab[2]))
@@ -141,7 +140,7 @@ func TestStray(t *testing.T) {
 		low, high := s.Stray()
 		if len(s) == 0 {
 			if !math.IsNaN(low) || !math.IsNaN(high) {
-				t.Fatalf("of nothing: %v, %v", low, high)
+				t.Fatalf("of no values: %v, %v", low, high)
 			}
 			return
 		}

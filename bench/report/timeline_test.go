@@ -25,11 +25,11 @@ func TestTimeline(t *testing.T) {
 	text := b.String()
 	for want, n := range map[string]int{
 		"An &lt;incident&gt;": 2, ">here<": 1, ">foot<": 1, ">silent<": 1, ">100 ms<": 3,
-		"<polyline ": 9, // an unknown value parts a line
+		"<polyline ": 9, // an unknown value splits a line
 		`stroke="` + timelineColors[0] + `" stroke-width="2"`: 3, // the marks
 	} {
 		if got := strings.Count(text, want); got != n {
-			t.Errorf("%q is there %d times, want %d", want, got, n)
+			t.Errorf("%q occurs %d times, want %d", want, got, n)
 		}
 	}
 	for d := xml.NewDecoder(&b); ; {
@@ -41,7 +41,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// A value beyond the axis is at its edge, and a decade of four is a quarter.
+// A value beyond the axis is at its edge. One of four decades is a quarter of the height.
 func TestTimelineHeight(t *testing.T) {
 	logarithmic, linear := TimelinePanel{Low: 0.001, High: 10}, TimelinePanel{High: 0.5}
 	for _, x := range []struct {

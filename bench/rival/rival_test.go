@@ -28,7 +28,7 @@ func listen(t *testing.T) *net.TCPListener {
 // form is Serve or ServeCopying.
 type form func(ctx context.Context, l net.Listener, upstream string) error
 
-// forms runs a test with either.
+// forms runs a test with both forms.
 func forms(t *testing.T, test func(t *testing.T, serve form)) {
 	t.Run("splicing", func(t *testing.T) { test(t, rival.Serve) })
 	t.Run("copying", func(t *testing.T) { test(t, rival.ServeCopying) })
@@ -69,7 +69,7 @@ func serving(t *testing.T, serve form, upstream string) string {
 	return l.Addr().String()
 }
 
-// say sends a message and its end of file, and the other side must read both.
+// say sends a message and its end of file. The other side must read both.
 func say(t *testing.T, from, to *net.TCPConn, message string) {
 	t.Helper()
 	if _, err := io.WriteString(from, message); err != nil {

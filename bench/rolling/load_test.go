@@ -15,19 +15,19 @@ import (
 
 const ms = time.Millisecond
 
-// Each client is served, lost, or lost under way, and only one of them.
+// Each client is counted once: as served, lost, or lost in flight.
 func TestLedger(t *testing.T) {
 	var l ledger
 	for _, c := range []client{
 		{began: 0, ended: 9 * ms, wait: 3 * ms},
 		{began: 10 * ms, ended: 19 * ms, wait: 1 * ms},
-		{began: 20 * ms, ended: 140 * ms, wait: 2 * ms}, // there when it happened, and served
-		{began: 30 * ms, ended: 99 * ms, lost: "reset"}, // over before it happened
+		{began: 20 * ms, ended: 140 * ms, wait: 2 * ms}, // connected at the event, and served
+		{began: 30 * ms, ended: 99 * ms, lost: "reset"}, // over before the event
 		{began: 40 * ms, ended: 100 * ms, lost: "reset"},
 		{began: 102 * ms, ended: 150 * ms, lost: "reset"},
-		{began: 103 * ms, ended: 150 * ms, lost: "refused"}, // began when it had happened
+		{began: 103 * ms, ended: 150 * ms, lost: "refused"}, // began after the event
 		{began: 104 * ms, ended: 150 * ms, lost: "refused"},
-		{began: 150 * ms, ended: 250 * ms, lost: "reset"}, // there when the second thing happened
+		{began: 150 * ms, ended: 250 * ms, lost: "reset"}, // connected at the second event
 	} {
 		l.add(c)
 	}
@@ -39,11 +39,11 @@ func TestLedger(t *testing.T) {
 		t.Error(diff)
 	}
 	if none := new(ledger).sum(nil); none.Longest.Known() || none.P50.Known() {
-		t.Errorf("nobody waited %v", none.Longest)
+		t.Errorf("without clients, the longest wait is %v", none.Longest)
 	}
 }
 
-// The load finds the results of the clients of servers with a known behaviour.
+// The load reports the results of clients of servers with a known behaviour.
 func TestLoad(t *testing.T) {
 	answer := strings.Repeat("x", 100)
 	const clients = 10
@@ -59,7 +59,7 @@ func TestLoad(t *testing.T) {
 		p.Addresses = append(p.Addresses, scripted(t, serve))
 	}
 	p.Addresses = append(p.Addresses, nobody(t))
-	t.Cleanup(func() { close(release) }) // before the servers are waited for
+	t.Cleanup(func() { close(release) }) // before the wait for the servers' end
 	all := p.run(t)
 	for i, want := range []string{"", "closed without an answer", "cut short", "reset", "timed out", "refused"} {
 		f := &all[i]
@@ -73,7 +73,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// run has the part carry the plan out; nothing has befallen endpoints.
+// run has the part carry out the plan; the endpoints have no events.
 func (p *loadPlan) run(t *testing.T) []Figures {
 	t.Helper()
 	in, tell := io.Pipe()
@@ -101,7 +101,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// scripted is the address of a server that reads a request, and then does that.
+// scripted returns the address of a server that reads a request, and then runs serve.
 func scripted(t *testing.T, serve func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -126,8 +126,7 @@ func scripted(t *testing.T, serve func(*net.TCPConn)) string {
 	return l.Addr().String()
 }
 
-// nobody is an address at which no socket listens, and none can: a connection has its
-// port.
+// nobody returns an address at which no socket listens, and none can: a connection has its port.
 func nobody(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -141,19 +140,19 @@ func nobody(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// The part complains, and ends when its input does.
+// The part reports errors, and ends when its input does.
 func TestPartComplains(t *testing.T) {
 	if err := RunPart(t.Context(), strings.NewReader("?\n"), io.Discard); err == nil || !strings.Contains(err.Error(), "rolling: the load: the plan") {
 		t.Errorf("got %v", err)
 	}
 	p := `{"addresses": ["127.0.0.1:1"], "rate": 1, "timeout": 1, "length": 3600000000000}`
 	if err := RunPart(t.Context(), strings.NewReader(p), io.Discard); err == nil {
-		t.Error("no error of a load that was not finished")
+		t.Error("no error of an unfinished load")
 	}
 }
 
-// Everything happens in its order, while there is a load, and the promises of a
-// single endpoint's schedule hold.
+// All events happen in their order and during the load. The schedule of a single endpoint is as
+// promised.
 func TestScenarios(t *testing.T) {
 	all := Scenarios(4 * time.Second)
 	for _, s := range all {

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/child"
 )
 
-// childName is the first argument of a test binary that is to be a child.
+// childName is the first argument of a test binary that runs as a child.
 const childName = "penstock-rolling-test"
 
 // self is this program.

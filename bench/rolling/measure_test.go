@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/bench/rounds"
 )
 
-// setup is a run that takes seconds, of these contestants.
+// setup is a run that takes seconds, with these contestants.
 func setup(t *testing.T, names ...string) Setup {
 	t.Helper()
 	g := process.NewGroup()
@@ -34,8 +34,8 @@ func setup(t *testing.T, names ...string) Setup {
 	return s
 }
 
-// TestMeasure: every scenario with Penstock alone, in which all clients are accounted for,
-// and those of an endpoint that says nothing are lost.
+// TestMeasure runs each scenario with Penstock alone. All clients are accounted for, and those of
+// an endpoint that does not answer are lost.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	s := setup(t, contestant.BalancingName)
@@ -61,10 +61,10 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s, %v: %+v", res.Scenario, length, f)
 		}
 		if res.Scenario == "mute" && f.Reasons["timed out"] == 0 {
-			t.Errorf("mute: nobody was told nothing: %+v", f)
+			t.Errorf("mute: no client timed out: %+v", f)
 		}
 		if s := r.Standings[i]; s.Verdict != report.Unjudged {
-			t.Errorf("beside nobody: %+v", s)
+			t.Errorf("without peers: %+v", s)
 		}
 	}
 	text, err := json.Marshal(r)
@@ -75,7 +75,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestPeers: each peer is started with its endpoints, serves, and does without one of them.
+// TestPeers: each peer is started with its endpoints, serves, and manages without one of them.
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	names := []string{contestant.BalancingName, "haproxy", "haproxy-observe", "nginx", "nginx-tuned", contestant.CheckingName, "haproxy-checks"}
@@ -105,7 +105,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// One that is not installed is left out, and an error if it was named.
+// A contestant that is not installed is left out. It is an error if it was named.
 func TestMissing(t *testing.T) {
 	s := setup(t, contestant.BalancingName, "nginx")
 	s.Setting.Binaries = map[string]string{"nginx": t.TempDir() + "/nginx"}
@@ -152,9 +152,9 @@ func TestJudge(t *testing.T) {
 	}}
 	r.judge()
 	want := []Standing{
-		{"a", "penstock", 5, "nginx", 3, report.MustReached}, // by chance
+		{"a", "penstock", 5, "nginx", 3, report.MustReached}, // the difference may be chance
 		{"b", "penstock", 9, "nginx", 4, report.Missed},
-		{"b", "penstock-checks", 1, "haproxy-checks", 0, report.Missed}, // but not beside one that lost none
+		{"b", "penstock-checks", 1, "haproxy-checks", 0, report.Missed}, // not next to one that lost none
 		{"c", "penstock", 0, "nginx", 0, report.MustReached},
 	}
 	if !slices.Equal(r.Standings, want) {

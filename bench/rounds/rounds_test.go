@@ -17,7 +17,7 @@ func TestTurns(t *testing.T) {
 	}
 	for round := range (&Setup{Rounds: 3}).Turns(2) {
 		if round > 1 {
-			t.Fatal("it goes on after the loop has ended")
+			t.Fatal("the iteration continues after the loop has ended")
 		}
 		break
 	}

@@ -29,7 +29,7 @@ func TestServeEndsEveryConnectionWithItsContext(t *testing.T) {
 			serving.Add(1)
 			defer serving.Add(-1)
 			handling <- struct{}{}
-			_, _ = io.Copy(io.Discard, c) // until another goroutine closes it
+			_, _ = io.Copy(io.Discard, c) // until another goroutine closes the connection
 		})
 	}()
 	for range n {

@@ -26,7 +26,7 @@ func serving(t *testing.T, threads int) string {
 	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, threads) })
 }
 
-// dial connects; the test ends if the connection stands still for a minute.
+// dial connects; the test ends if the connection is idle for a minute.
 func dial(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -74,12 +74,12 @@ func TestBulkStreamsUntilTheClientHalfCloses(t *testing.T) {
 		t.Error("the rest is wrong")
 	}
 	if got, want := traffic.ParseTrailer(rest[last:]), int64(len(buf)+last); got != want {
-		t.Errorf("the trailer says %d, %d came", got, want)
+		t.Errorf("the trailer has %d, received %d", got, want)
 	}
 }
 
-// The client sends all before it reads anything, which is more than fits into
-// the buffers of both sockets for the longest message.
+// The client sends all bytes before it reads any. For the longest message that exceeds the
+// buffers of both sockets.
 func TestEverythingElseComesBack(t *testing.T) {
 	address := serving(t, 2)
 	for _, message := range []string{"x", "hello\n", "bulk", "GET", "GET / HTTP/1.1\r\n", "bulky goods\n", "tell", string(make([]byte, 20<<20))} {
@@ -114,8 +114,7 @@ func TestRequestsThatMakeNoSenseAreClosed(t *testing.T) {
 	for _, request := range []string{"bulk \n", "bulk -1\n", "once 3\n", "once x\n", "script {\n", "script {\"give\":-1}\n", "tell me\n", "tell " + string(make([]byte, 400))} {
 		c := dial(t, address)
 		send(t, c, []byte(request))
-		// The bytes after a line may not have been read, and then it is a
-		// reset.
+		// If the bytes after a line were not read, the end is a reset.
 		if rest, err := io.ReadAll(c); len(rest) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%.20q: got %q, %v", request, rest, err)
 		}
@@ -174,7 +173,7 @@ func TestScripts(t *testing.T) {
 	}
 	all.Wait()
 	if r := ended(t, address, 1); r.State != traffic.StateNone {
-		t.Errorf("of nobody: %+v", r)
+		t.Errorf("of an unknown token: %+v", r)
 	}
 }
 
@@ -194,7 +193,7 @@ func TestAScriptThatResets(t *testing.T) {
 	}
 }
 
-// A client resets: while nothing happens, while it downloads, after its own end.
+// A client resets: while idle, while it downloads, after its own end.
 func TestResetsAreSeen(t *testing.T) {
 	address := serving(t, 1)
 	for i, test := range []struct {

@@ -11,7 +11,7 @@ func TestTheSameNumberDoesTheSame(t *testing.T) {
 		i := id{n%2 + 1, n}
 		p := draw(42, i, longestIdle)
 		if !reflect.DeepEqual(p, draw(42, i, longestIdle)) {
-			t.Fatalf("%v is drawn otherwise the second time", i)
+			t.Fatalf("%v is drawn differently the second time", i)
 		}
 		if p.String() != draw(43, i, longestIdle).String() {
 			differ++
@@ -44,6 +44,6 @@ func TestGreetings(t *testing.T) {
 		}
 	}
 	if _, err := parseGreeting([]byte("GET / HTTP/1")); err == nil {
-		t.Error("a greeting of somebody else")
+		t.Error("another client's bytes are read as a greeting")
 	}
 }

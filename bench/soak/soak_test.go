@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 )
 
-// config is a soak of a toy that is broken in some way.
+// config is a soak of a toy with a fault.
 func config(fault string) *Config {
 	return &Config{
 		Program:  contestant.Program{Path: "/proc/self/exe", Name: childName, Proxy: []string{fault}},
@@ -20,7 +20,7 @@ func config(fault string) *Config {
 	}
 }
 
-// done is how often a report says that something was done.
+// done returns how often a report counts an action.
 func done(r *Report, a action) int64 { return r.Actions[a].N }
 
 func TestAFaithfulProxyPasses(t *testing.T) {
@@ -47,7 +47,7 @@ func TestAFaithfulProxyPasses(t *testing.T) {
 		}
 	}
 	if told == 0 || len(r.Rounds) < 2 || r.Rounds[0].Rough || !r.Rounds[1].Rough {
-		t.Errorf("told %d times of %+v", told, r.Rounds)
+		t.Errorf("reported %d times, %+v", told, r.Rounds)
 	}
 }
 

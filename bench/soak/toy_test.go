@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// The ways in which a toy proxy is broken.
+// The faults of a toy proxy.
 const (
 	faithful     = "faithful"
 	losesAByte   = "loses a byte"
@@ -45,12 +45,12 @@ type toy struct {
 	sum    admin.Summary
 }
 
-// serve runs a toy, whose fault is the first argument, with the flags of `penstock proxy`,
+// serve runs a toy, whose fault is the first argument. The flags are those of `penstock proxy`,
 // in the order in which package contestant gives them.
 func serve(args []string) error {
 	fault, args := args[0], args[1:]
-	// The signal may reach a thread later than another one sees that stdin has ended: so it is
-	// caught to the last.
+	// One thread may get the signal after another one has seen the end of stdin: so the signal
+	// stays caught until the end.
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	t := &toy{fault: fault, target: args[3]}
 	l, err := (&net.ListenConfig{Control: t.inline}).Listen(ctx, "tcp4", args[1])
@@ -139,12 +139,12 @@ func control2(c *net.TCPConn, f func(fd int)) error {
 	return raw.Control(func(fd uintptr) { f(int(fd)) })
 }
 
-// session is two connections that are joined.
+// session is two joined connections.
 type session struct {
 	*toy
 	a, b   *net.TCPConn
 	n      int64
-	shut   [2]atomic.Bool // of b and a
+	shut   [2]atomic.Bool // shut for writing: b, and a
 	broken atomic.Bool
 }
 
@@ -186,7 +186,7 @@ func (s *session) breakOff() {
 	}
 }
 
-// spoil is where bytes are broken.
+// spoil corrupts bytes.
 func (s *session) spoil(b []byte, d int) []byte {
 	if len(b) < 2 || s.n%8 != 0 {
 		return b

@@ -13,7 +13,7 @@ func TestEachLimitIsNamedWithWhatMendsIt(t *testing.T) {
 	for _, test := range []struct {
 		set      func(l *limits, x int64)
 		short    int64 // one less than needed
-		threads  bool  // it matters to threads only
+		threads  bool  // it limits threads only
 		has, say string
 	}{
 		{func(l *limits, x int64) { l.descriptors = x }, n + spare - 1, false, "RLIMIT_NOFILE allows 10,127, 10,128 are needed", "ulimit -n 10128"},
@@ -64,7 +64,7 @@ func TestLimitsOfThisMachine(t *testing.T) {
 
 func TestThreadsOfThisUser(t *testing.T) {
 	if n := threadsOf(os.Getuid()); n < 2 {
-		t.Errorf("%d threads, and this process alone has some", n)
+		t.Errorf("%d threads, although this process has some", n)
 	}
 }
 

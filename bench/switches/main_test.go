@@ -11,8 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/child"
 )
 
-// childName is the first argument of a test binary that is to be a part; its
-// name follows.
+// childName is the first argument of a test binary that runs as a part; its name follows.
 const childName = "penstock-switches-test"
 
 // partLoad is the load, partMute a server that ends at once.
@@ -34,7 +33,7 @@ func play(args []string) error {
 	return RunPart(context.Background(), part, os.Stdin, os.Stdout)
 }
 
-// spec is this test binary as a part.
+// spec runs this test binary as a part.
 func spec(part string) process.Spec {
 	return process.Spec{Name: part, Path: "/proc/self/exe", Args: []string{childName, part}}
 }

@@ -49,26 +49,25 @@ func TestMeasure(t *testing.T) {
 		if len(row.Trials) != s.Rounds || row.Median == nil || row.Missing != "" {
 			t.Fatalf("%s: %+v", row.Server, row)
 		}
-		for j, f := range row.Median.figures()[:8] { // threads are looked at below
+		for j, f := range row.Median.figures()[:8] { // threads are checked below
 			if !(*f > 0) {
 				t.Errorf("%s: figure %d is %v", row.Server, j, *f)
 			}
 		}
-		// The mean is above the 99th percentile if one in a thousand took very long.
+		// The mean exceeds the 99th percentile if one request in a thousand took very long.
 		if m := row.Median; m.P50 > m.P99 || m.Mean < 0.4*m.P50 {
 			t.Errorf("%s: latencies %v, %v, %v", row.Server, m.Mean, m.P50, m.P99)
 		}
 		if row.CallsPerRequest.Known() || row.CallsFailed != "" {
-			t.Errorf("%s: system calls that nobody counted", row.Server)
+			t.Errorf("%s: system calls that were not counted", row.Server)
 		}
-		// Little's law holds in a closed loop: the figures of the server and of
-		// the load must fit together. The window is a part of the trial only, on
-		// a machine that drifts.
+		// Little's law holds in a closed loop: the figures of the server and of the load must
+		// match. On a machine whose speed varies the window is only a part of the trial.
 		if n := float64(row.Median.Mean * row.Median.RequestsPerSecond); n < few/10 || n > few*10 {
-			t.Errorf("%s: %v requests under way on %d connections", row.Server, n, few)
+			t.Errorf("%s: %v requests in flight on %d connections", row.Server, n, few)
 		}
 	}
-	// The Go runtime has threads of its own besides.
+	// The Go runtime has further threads of its own.
 	if n := rows[0].Median.ThreadsPerConnection; n < 1 {
 		t.Errorf("%v threads per connection", n)
 	}
@@ -152,7 +151,7 @@ func TestMoreConnectionsThanDescriptorsAreLeftOut(t *testing.T) {
 		}
 	}
 	if r.Groups[1].Rows[0].Median == nil {
-		t.Error("the number that is allowed was left out as well")
+		t.Error("the allowed number was left out as well")
 	}
 }
 

@@ -23,7 +23,7 @@ type part struct {
 	ended   chan error
 }
 
-// runPart runs one until the test ends, at the latest.
+// runPart runs a part, until the test ends at the latest.
 func runPart(t *testing.T, ctx context.Context, name string) *part {
 	t.Helper()
 	in, asks := io.Pipe()
@@ -44,14 +44,14 @@ func runPart(t *testing.T, ctx context.Context, name string) *part {
 func (p *part) read(v any) {
 	p.t.Helper()
 	if !p.out.Scan() {
-		p.t.Fatalf("nothing said: %v, %v", p.out.Err(), <-p.ended)
+		p.t.Fatalf("no output: %v, %v", p.out.Err(), <-p.ended)
 	}
 	if err := json.Unmarshal(p.out.Bytes(), v); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// ask returns an account.
+// ask requests an account.
 func (p *part) ask() account {
 	p.t.Helper()
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
@@ -62,7 +62,7 @@ func (p *part) ask() account {
 	return a
 }
 
-// until asks until the account is as wanted.
+// until requests accounts until one is as wanted.
 func (p *part) until(wanted func(account) bool) account {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -99,8 +99,8 @@ func forEachServer(t *testing.T, test func(t *testing.T, part string)) {
 	}
 }
 
-// content is the bytes that a client sends in its n-th turn: unlike any other
-// client's, and in some turns longer than a server's buffer.
+// content returns a client's bytes in its n-th turn. They differ from any other client's, and in
+// some turns they are longer than a server's buffer.
 func content(client, turn int) []byte {
 	return bytes.Repeat([]byte{byte(client), byte(turn), byte(client * turn)}, 1+turn*turn*500)
 }
@@ -122,7 +122,7 @@ func TestServersEchoToEveryClientItsOwn(t *testing.T) {
 				want := content(i, turn)
 				got := make([]byte, len(want))
 				if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
-					t.Fatalf("client %d, turn %d: not what it sent, %v", i, turn, err)
+					t.Fatalf("client %d, turn %d: not the bytes it sent, %v", i, turn, err)
 				}
 			}
 		}
@@ -151,8 +151,7 @@ func TestAccountsGrow(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// All within one process, which may get by without a context switch
-		// until it sleeps.
+		// All is within one process, which may need no context switch until it sleeps.
 		after := p.until(func(a account) bool { return a.Echoed == 100*Size && a.Switches > before.Switches })
 		if after.At <= before.At || after.CPU <= before.CPU {
 			t.Errorf("%+v after %+v", after, before)
@@ -160,7 +159,7 @@ func TestAccountsGrow(t *testing.T) {
 	})
 }
 
-// threads returns this process's, by their ids.
+// threads returns this process's threads, by their ids.
 func threads(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/task")
@@ -174,8 +173,8 @@ func threads(t *testing.T) []string {
 	return ids
 }
 
-// TestAThreadServesOneConnection: threads end with the connections that they serve. The runtime
-// may have made others meanwhile, which stay.
+// TestAThreadServesOneConnection: threads end with their connections. The runtime may have made
+// other threads meanwhile, which stay.
 func TestAThreadServesOneConnection(t *testing.T) {
 	p := runPart(t, t.Context(), "switches-threads")
 	conns := p.clients(few)

@@ -18,11 +18,11 @@ import (
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
-// childName is the first argument of a test binary that is to be a child.
+// childName is the first argument of a test binary that runs as a child.
 const childName = "penstock-syscalls-child"
 
-// calls is how many system calls the child makes for each line: half of them on
-// a thread that it has from its beginning, half on new ones.
+// calls is the number of system calls that the child makes for each line: half of them on its
+// first thread, half on new ones.
 const calls, threads = 10_000, 4
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// caller makes calls for every line that it reads.
+// caller makes calls for each line that it reads.
 func caller() {
 	in := bufio.NewScanner(os.Stdin)
 	fmt.Println("ready")
@@ -42,7 +42,7 @@ func caller() {
 		var all sync.WaitGroup
 		for range threads {
 			all.Go(func() {
-				runtime.LockOSThread() // never unlocked: a thread of its own
+				runtime.LockOSThread() // never unlocked: the goroutine has a thread of its own
 				call(calls / 2 / threads)
 			})
 		}
@@ -57,7 +57,7 @@ func call(times int) {
 	}
 }
 
-// children starts n children that are ready.
+// children starts n children and waits until they are ready.
 func children(t *testing.T, n int) (all []*process.Child, pids []int) {
 	t.Helper()
 	g := process.NewGroup()
@@ -95,8 +95,8 @@ func found(t *testing.T) *syscalls.Counter {
 	return c
 }
 
-// checkCount counts the calls of two children, and then of one again, which
-// was let go of in between.
+// checkCount counts the calls of two children, and then of one again, after it was released in
+// between.
 func checkCount(t *testing.T, c *syscalls.Counter) {
 	t.Helper()
 	all, pids := children(t, 2)
@@ -113,9 +113,9 @@ func checkCount(t *testing.T, c *syscalls.Counter) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The runtime makes calls as well: to start threads, to wait, to speak,
-		// and more of them the longer it takes on a busy machine. A process
-		// counted twice, or one too many, is twice as many calls.
+		// The runtime makes calls as well: to start threads, to wait, to write. On a busy machine
+		// it makes more. If a process is counted twice, or one too many is, there are twice as
+		// many calls.
 		want := int64(n * calls)
 		if got < want || got > want+want/2 {
 			t.Errorf("%d processes: %d calls, want %d and at most half as many again", n, got, want)
@@ -125,7 +125,7 @@ func checkCount(t *testing.T, c *syscalls.Counter) {
 
 func TestCount(t *testing.T) { checkCount(t, found(t)) }
 
-// TestCountWithoutPerf is TestCount by strace.
+// TestCountWithoutPerf is TestCount with strace.
 func TestCountWithoutPerf(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"strace", "cat"} {
@@ -164,7 +164,7 @@ func TestCountOfNobodyFails(t *testing.T) {
 	c := found(t)
 	for name, pids := range map[string][]int{"none": nil, "one that is not there": {1<<22 + 1}} {
 		_, err := c.Count(t.Context(), pids, func() error {
-			t.Errorf("%s: it begins", name)
+			t.Errorf("%s: the count begins", name)
 			return nil
 		})
 		if err == nil {
@@ -182,7 +182,7 @@ func TestAnErrorOfWhatIsCountedIsReturned(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if tracer(t, pids[0]) != "0" {
-		t.Error("it is still traced")
+		t.Error("the process is still traced")
 	}
 }
 

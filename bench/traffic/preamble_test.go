@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPreamble: whole or not, a byte at a time.
+// TestPreamble: a preamble is parsed whole, in part, and a byte at a time.
 func TestPreamble(t *testing.T) {
 	header := proxySignature + "\x21\x11\x00\x0c" + strings.Repeat("a", 12)
 	hello := "\x16\x03\x01\x00\x04abcd"

@@ -40,13 +40,12 @@ func TestCheckSeesOneWrongByte(t *testing.T) {
 		b := content(7, rapid.IntRange(1, 2*traffic.MaxChunk).Draw(t, "length"))
 		b[rapid.IntRange(0, len(b)-1).Draw(t, "where")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
 		if traffic.NewStream(7).Check(b) {
-			t.Fatal("not seen")
+			t.Fatal("the change is not seen")
 		}
 	})
 }
 
-// Pages, pipe slots, buffers and segments are the units that get lost or
-// doubled.
+// Pages, pipe slots, buffers and segments are the units that are lost or duplicated.
 func TestCheckSeesWhatIsOutOfPlace(t *testing.T) {
 	const before, after = 1000, 64
 	for _, size := range []int{1, 1448, 4096, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20} {
@@ -72,7 +71,7 @@ func TestBackUndoesNext(t *testing.T) {
 		back := rapid.IntRange(0, n).Draw(t, "back")
 		s.Back(back)
 		if want := content(seed, n+10)[n-back:]; !s.Check(want) {
-			t.Fatal("the content does not go on where it should")
+			t.Fatal("the content does not continue at its offset")
 		}
 	})
 }

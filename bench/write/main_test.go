@@ -9,8 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/child"
 )
 
-// childName is the first argument of a test binary that is to be a part; its
-// name follows.
+// childName is the first argument of a test binary that runs as a part; its name follows.
 const childName = "penstock-write-test"
 
 func TestMain(m *testing.M) {
@@ -19,7 +18,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// spec is this test binary as a part.
+// spec runs this test binary as a part.
 func spec(part string) process.Spec {
 	return process.Spec{Name: part, Path: "/proc/self/exe", Args: []string{childName, part}}
 }

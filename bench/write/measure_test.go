@@ -54,7 +54,7 @@ func TestMeasure(t *testing.T) {
 	checkJSON(t, r)
 }
 
-// checkRow looks at a row that was measured in two rounds, without counting.
+// checkRow checks a row that was measured in two rounds, without counting.
 func checkRow(t *testing.T, g *Group, row *Row) {
 	t.Helper()
 	if g.Noise == nil || g.Noise.Values != 2*Turns {
@@ -73,7 +73,7 @@ func checkRow(t *testing.T, g *Group, row *Row) {
 		t.Errorf("%s, %s: %+v", g.Name, row.Way, row.ToWrite)
 	}
 	if row.CallsPerMB.Known() || row.MissesPerBatch.Known() || row.CallsFailed != "" {
-		t.Errorf("%s, %s: somebody counted: %+v", g.Name, row.Way, row)
+		t.Errorf("%s, %s: calls were counted: %+v", g.Name, row.Way, row)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestEventsAreCountedInTrialsOfTheirOwn(t *testing.T) {
 		t.Errorf("counted of %v and %v", calls.PIDs, misses.PIDs)
 	}
 	for i, g := range r.Groups {
-		// 20,000 pieces or the whole of a trial, whichever is less.
+		// 20,000 pieces or the whole trial, whichever is less.
 		batches := float64(g.batches(s.Total))
 		for _, row := range g.Rows {
 			if row.CallsPerBatch != report.Number(6400/batches) || row.CallsFailed != "" {
@@ -213,7 +213,7 @@ func TestADeadPartIsNamed(t *testing.T) {
 	}
 }
 
-// judged is a report of two ways whose turns had these throughputs.
+// judged returns a report of two ways with these throughputs in their turns.
 func judged(write, best, own []report.Number, calls, user [2]report.Number, objects report.Number) *Report {
 	s := Equal(heldSize)
 	g := newGroup(&s)
@@ -247,7 +247,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: %+v, %+v", name, w, l)
 		}
 	}
-	// Of pairs: 8/1, 7.8/1 and 9/1, and not 9 over 1, the quotient of the medians.
+	// Of pairs: 8/1, 7.8/1 and 9/1. It is not 9 over 1, the quotient of the medians.
 	if st := won.Standings[0]; st.Value != 8 || st.Turns == nil || st.Turns.Low != 7.8 || st.Turns.High != 9 || st.Beside != wayWrite {
 		t.Errorf("%+v", st)
 	}

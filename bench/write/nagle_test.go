@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestNagle: the trap is there without us, and not with us. An acknowledgement is
-// delayed for at least 40 ms (include/net/tcp.h, TCP_DELACK_MIN).
+// TestNagle: Nagle's algorithm delays write-write-read, and does not delay gathered writes. An
+// acknowledgement is delayed for at least 40 ms (include/net/tcp.h, TCP_DELACK_MIN).
 func TestNagle(t *testing.T) {
 	const rounds = 20
 	before, after, err := Nagle(t.Context(), rounds)
@@ -21,7 +21,7 @@ func TestNagle(t *testing.T) {
 		t.Errorf("half of the exchanges took less than %v: Nagle's algorithm was not at work", before.P50)
 	}
 	if after.P50 > 20*time.Millisecond {
-		t.Errorf("half of the gathered ones took more than %v", after.P50)
+		t.Errorf("half of the gathered exchanges took more than %v", after.P50)
 	}
 }
 
@@ -32,7 +32,7 @@ func TestNagleEndsWithItsContext(t *testing.T) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	if _, _, err := Nagle(t.Context(), 0); err == nil {
-		t.Error("0 rounds are fine")
+		t.Error("0 rounds are accepted")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// part is one that runs in this process.
+// part is a part that runs in this process.
 type part struct {
 	t     *testing.T
 	in    *io.PipeWriter
@@ -38,7 +38,7 @@ func runPart(t *testing.T, ctx context.Context, name string) *part {
 	return p
 }
 
-// tell sends it a request and returns its answer.
+// tell sends the part a request and returns its answer.
 func (p *part) tell(what any) (m message, err error) {
 	p.t.Helper()
 	line, err := json.Marshal(what)
@@ -88,7 +88,7 @@ func TestPartsWriteToTheSink(t *testing.T) {
 	}
 }
 
-// A missing byte is noticed.
+// A missing byte is an error.
 func TestAByteThatIsMissingIsNoticed(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -109,14 +109,14 @@ func TestAByteThatIsMissingIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.tell(turn{}); err == nil {
-		t.Error("all has arrived, it says")
+		t.Error("the part reports that all bytes have arrived")
 	}
 	if err := <-p.ended; err == nil || !strings.Contains(err.Error(), "99 bytes of 100 arrived") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// The end of its context ends a sink under its senders.
+// The end of its context ends a sink while parts write to it.
 func TestTheSinkEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	sink := runPart(t, ctx, PartSink)
@@ -133,7 +133,7 @@ func TestTheSinkEndsWithItsContext(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := p.tell(turn{Batches: 1 << 20}); err == nil {
-		t.Error("it writes to nobody")
+		t.Error("the part writes without a receiver")
 	}
 	if err := <-p.ended; err == nil {
 		t.Error("no error")

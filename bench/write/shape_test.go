@@ -37,10 +37,10 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// address is where a piece begins.
+// address returns the address of a piece's first byte.
 func address(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }
 
-// No way can write two pieces as one: between any two of them are other bytes.
+// No way can write two pieces as one: there are other bytes between any two of them.
 func TestPiecesAreApart(t *testing.T) {
 	for _, s := range []Shape{Equal(64), Equal(1300), Equal(64 << 10), Message()} {
 		from := newSource(s.Pieces)
@@ -55,7 +55,7 @@ func TestPiecesAreApart(t *testing.T) {
 			all = append(all, b...)
 		}
 		if again := from.batch(); &again[0][0] != &all[0][0] {
-			t.Errorf("%s: the first batch does not come again", s.Name)
+			t.Errorf("%s: the first batch does not repeat", s.Name)
 		}
 		slices.SortFunc(all, func(a, b []byte) int { return int(address(a)) - int(address(b)) })
 		for i := 1; i < len(all); i++ {
@@ -69,7 +69,7 @@ func TestPiecesAreApart(t *testing.T) {
 	}
 }
 
-// watcher counts the bytes that it is given from other memory than the pieces'.
+// watcher counts the bytes it gets from memory other than the pieces'.
 type watcher struct {
 	pieces [][]byte
 	others int64
@@ -94,7 +94,7 @@ func TestBufioCopiesWhatIsWorkedOut(t *testing.T) {
 		for _, size := range []int{4 << 10, 64 << 10} {
 			w := &watcher{pieces: newSource(s.Pieces).batch()}
 			b := bufio.NewWriterSize(w, size)
-			for range 2 { // the second batch begins as the first
+			for range 2 { // the second batch begins like the first
 				for _, p := range w.pieces {
 					if _, err := b.Write(p); err != nil {
 						t.Fatal(err)

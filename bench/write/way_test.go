@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pair returns both ends of a connection that end with the test.
+// pair returns both ends of a connection; both close when the test ends.
 func pair(t *testing.T) (near, far *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -30,7 +30,7 @@ func pair(t *testing.T) (near, far *net.TCPConn) {
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
-// forEachWay runs a test with every way.
+// forEachWay runs a test with each way.
 func forEachWay(t *testing.T, test func(t *testing.T, w *way)) {
 	for i := range ways {
 		w := &ways[i]
@@ -38,8 +38,8 @@ func forEachWay(t *testing.T, test func(t *testing.T, w *way)) {
 	}
 }
 
-// Every way writes every byte of every batch, in order, however slowly they are
-// received. The number of bytes that it reports as copied is the expected one.
+// Each way writes all bytes of all batches, in order, however slowly they are received. It
+// reports the expected number of copied bytes.
 func TestWaysWriteTheSame(t *testing.T) {
 	const batches = 40
 	forEachWay(t, func(t *testing.T, w *way) {
@@ -68,10 +68,10 @@ func TestWaysWriteTheSame(t *testing.T) {
 				}
 				written <- err
 			}()
-			time.Sleep(5 * time.Millisecond) // it may fill the kernel's buffers
+			time.Sleep(5 * time.Millisecond) // the writer may fill the kernel's buffers
 			got, err := io.ReadAll(far)
 			if err != nil || !bytes.Equal(got, want) {
-				t.Fatalf("%s: %d bytes of %d, or others: %v", s.Name, len(got), len(want), err)
+				t.Fatalf("%s: %d bytes of %d, or other bytes: %v", s.Name, len(got), len(want), err)
 			}
 			if err := <-written; err != nil {
 				t.Fatalf("%s: %v", s.Name, err)
@@ -84,7 +84,7 @@ func TestWaysWriteTheSame(t *testing.T) {
 	})
 }
 
-// Of small pieces vecio copies all, of large ones nothing.
+// vecio copies all small pieces and no large ones.
 func TestVecioCountsCopies(t *testing.T) {
 	for _, name := range own {
 		w, err := wayOf(partPrefix + name)
@@ -110,7 +110,7 @@ func TestVecioCountsCopies(t *testing.T) {
 	}
 }
 
-// A receiver that is gone is an error, and no hang.
+// A receiver that is gone is an error, and does not hang.
 func TestWaysFail(t *testing.T) {
 	forEachWay(t, func(t *testing.T, w *way) {
 		near, far := pair(t)

@@ -17,7 +17,7 @@ import (
 
 // TestSilentServer: a request that is accepted and never answered ends by itself.
 func TestSilentServer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // its queue accepts
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts into its queue
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,6 @@ func TestKindsAreDocumented(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if got, want := slices.Compact(got), slices.Compact(want); !slices.Equal(got, want) || len(want) < 20 {
-		t.Errorf("it has %q, want %q", got, want)
+		t.Errorf("the page has %q, want %q", got, want)
 	}
 }

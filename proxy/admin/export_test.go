@@ -13,7 +13,7 @@ func (s *Server) SetGrace(d time.Duration) {
 	s.conns.grace = d
 }
 
-// Serve has a connection served as if it had been accepted; release is called at its end.
+// Serve serves a connection as if it had been accepted; release is called at its end.
 func (s *Server) Serve(conn net.Conn, release func()) { s.conns.put(conn, release) }
 
 // MakeRoom closes the connection that waits longest, if there is no room.

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestModeChanges with the address, also to the default mode. The socket stays, and an aborted
-// change has no effect.
+// TestModeChanges: the mode changes with the address, also to the default mode. The socket stays,
+// and an aborted change has no effect.
 func TestModeChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	r := newRig(t, "unix:"+path+"?mode=0600")

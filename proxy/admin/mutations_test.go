@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// A wire is a request as it is sent, any part of which may be wrong.
+// A wire is a request as sent, any part of which may be wrong.
 type wire struct {
 	method, target string
 	header         string // lines
@@ -26,8 +26,8 @@ type wire struct {
 // marked is the header of a request that may change something.
 const marked = admin.Header + ": 1\r\n"
 
-// send sends a request and returns the code, and whether anything was changed or tried to be.
-// The code is 0 if it is no request at all.
+// send sends a request and returns the code, and whether it changed anything or tried to. The
+// code is 0 if it is no request at all.
 func (r *rig) send(w wire) (code int, changes bool) {
 	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\n", w.method, w.target)
 	if w.body != "" { // before the header's own lines, the last of which may have no end
@@ -156,7 +156,7 @@ func TestOneThingWrong(t *testing.T) {
 		for _, w := range mutations(target) {
 			prepare(t)
 			if code, changes := r.send(w); changes || code > 0 && code < 400 {
-				t.Errorf("%q is answered %d, changes %v", w, code, changes)
+				t.Errorf("%q gets %d, changes %v", w, code, changes)
 			}
 		}
 		prepare(t)
@@ -165,7 +165,7 @@ func TestOneThingWrong(t *testing.T) {
 			want = http.StatusForbidden
 		}
 		if code, changes := r.send(wire{"POST", target, marked, ""}); code != want || changes != (path != "/plan") {
-			t.Errorf("%s is answered %d, changes %v", target, code, changes)
+			t.Errorf("%s gets %d, changes %v", target, code, changes)
 		}
 	}
 	for _, path := range admin.Paths() {
@@ -218,7 +218,7 @@ func mayChange(w wire) bool {
 	return slices.ContainsFunc(patterns[1:], func(p *regexp.Regexp) bool { return p.MatchString(path + "?" + strings.Join(pairs, "\n")) })
 }
 
-// FuzzRequests: a request changes something only if nothing of it is wrong.
+// FuzzRequests: a request causes a change only if no part of it is wrong.
 func FuzzRequests(f *testing.F) {
 	for _, target := range goods {
 		f.Add("POST", target, marked, "")
@@ -235,10 +235,10 @@ func FuzzRequests(f *testing.F) {
 		w := wire{method, target, header, body}
 		code, changes := r.send(w)
 		if changes && !mayChange(w) {
-			t.Errorf("%q changes something, and is answered %d", w, code)
+			t.Errorf("%q causes a change, and gets %d", w, code)
 		}
 		if !changes && method == "POST" && code == http.StatusOK && !mayChange(w) {
-			t.Errorf("%q is answered as if it were right", w)
+			t.Errorf("%q gets the answer of a valid request", w)
 		}
 	})
 }

@@ -37,7 +37,7 @@ func postedAs(t *testing.T, uid uint32, addr, target string) (code int, body str
 	return code, body
 }
 
-// dialed is a connection to where a server listens.
+// dialed returns a connection to a server's address.
 func dialed(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	network := "tcp"

@@ -52,7 +52,8 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// TestSocketIsNotEverybodys: and a path left behind by a process is taken over.
+// TestSocketIsNotEverybodys: only its owner and group can use the socket. A path left behind by a
+// process is taken over.
 func TestSocketIsNotEverybodys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -99,7 +100,7 @@ func TestHandover(t *testing.T) {
 		}
 		m.Commit()
 		if old.Addr() != "" {
-			t.Errorf("what has left is at %q", old.Addr())
+			t.Errorf("the server that has left is at %q", old.Addr())
 		}
 	}
 }
@@ -114,7 +115,7 @@ func TestNobodyElseIsAskedToLeave(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, ok := asked.Load("/leave"); ok {
-		t.Error("it was asked to leave")
+		t.Error("the other program was asked to leave")
 	}
 }
 
@@ -131,7 +132,7 @@ func TestNobodyIsThere(t *testing.T) {
 	}
 }
 
-// ask has a request for the status answered on a connection.
+// ask requests the status on a connection, and checks the answer.
 func ask(t *testing.T, c net.Conn) {
 	t.Helper()
 	if _, err := c.Write([]byte("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
@@ -144,7 +145,7 @@ func ask(t *testing.T, c net.Conn) {
 	answer.Body.Close()
 }
 
-// dial connects to where a server listens.
+// dial connects to a server's address.
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	a, err := sockopt.Parse(addr)
@@ -159,7 +160,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// accepted connects to where a server listens, and waits until that has accepted.
+// accepted connects to a server's address, and waits until the server has accepted.
 func (r *rig) accepted(t *testing.T) net.Conn {
 	t.Helper()
 	n := r.Guests()
@@ -183,7 +184,7 @@ func TestMoves(t *testing.T) {
 	old := []net.Conn{r.accepted(t), r.accepted(t), r.accepted(t)}
 	r.move(t, "unix:"+a)
 	if after, err := os.Lstat(a); err != nil || !os.SameFile(before, after) {
-		t.Errorf("it is another socket: %v", err)
+		t.Errorf("the socket has changed: %v", err)
 	}
 	m, err := r.Prepare(t.Context(), "unix:"+b)
 	if err != nil {
@@ -193,7 +194,7 @@ func TestMoves(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(b); !errors.Is(err, fs.ErrNotExist) || r.Addr() != "unix:"+a {
-		t.Errorf("it listens at %s, and %v", r.Addr(), err)
+		t.Errorf("the server listens at %s, and %v", r.Addr(), err)
 	}
 	if _, err := r.Status(t.Context()); err != nil {
 		t.Error(err)
@@ -206,7 +207,7 @@ func TestMoves(t *testing.T) {
 	gone(t, b)
 	ask(t, old[1])
 	if r.Addr() != "" {
-		t.Errorf("it listens at %s", r.Addr())
+		t.Errorf("the server listens at %s", r.Addr())
 	}
 	r.move(t, "unix:"+a)
 	ask(t, dial(t, "unix:"+a))
@@ -217,7 +218,7 @@ func TestMoves(t *testing.T) {
 	ask(t, old[2])
 }
 
-// gone waits until nothing listens at a path, and the path does not exist.
+// gone waits until no socket listens at a path, and the path does not exist.
 func gone(t *testing.T, path string) {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -228,7 +229,7 @@ func gone(t *testing.T, path string) {
 	}
 }
 
-// TestPrepareFails: with a line, and nothing moves.
+// TestPrepareFails: the error is one line, and nothing moves.
 func TestPrepareFails(t *testing.T) {
 	r := newRig(t, "")
 	for _, bind := range []string{"unix:" + filepath.Join(t.TempDir(), "no", "s"), ":9000", "192.0.2.1:9000", "unix:/dev/null"} {
@@ -257,7 +258,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		busy.Go(func() {
 			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil || answer.StatusCode != http.StatusOK {
-				t.Errorf("one that was being answered: %v, %v", answer, err)
+				t.Errorf("a connection being answered: %v, %v", answer, err)
 			}
 			c.Close()
 		})
@@ -268,7 +269,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	r.SetGrace(0)
 	r.MakeRoom()
 	if n := r.Guests(); n != 32 {
-		t.Errorf("of 32 that are being answered there are %d", n)
+		t.Errorf("of 32 connections being answered there are %d", n)
 	}
 	r.SetGrace(time.Hour)
 	answered := make(chan error)
@@ -279,7 +280,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	select {
 	case err := <-answered:
 		t.Fatalf("the 33rd is served as well: %v", err)
-	case <-time.After(50 * time.Millisecond): // it cannot be seen to wait otherwise
+	case <-time.After(50 * time.Millisecond): // a wait cannot be observed otherwise
 	}
 	close(on)
 	if err := <-answered; err != nil {
@@ -288,7 +289,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	busy.Wait()
 }
 
-// TestEndWaitsForAnswers that are on their way, for as long as it may.
+// TestEndWaitsForAnswers: the end waits for unfinished answers, up to its time limit.
 func TestEndWaitsForAnswers(t *testing.T) {
 	begun, on := make(chan struct{}), make(chan struct{})
 	r := newRig(t, "")

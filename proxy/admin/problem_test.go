@@ -259,7 +259,8 @@ func TestUnusedFallbackIsNoOutage(t *testing.T) {
 	}
 }
 
-// TestProblemsAreBounded, however many endpoints are unhealthy.
+// TestProblemsAreBounded: the number of problems is limited, however many endpoints are
+// unhealthy.
 func TestProblemsAreBounded(t *testing.T) {
 	u := Upstream{Name: "u"}
 	for i := range 10_000 {

@@ -38,7 +38,7 @@ func TestReloadConfirmRollback(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if left := time.Until(done.Pending.Until); left > 2*time.Minute || left < time.Minute {
-		t.Errorf("it waits for %v", left)
+		t.Errorf("the reload waits for %v", left)
 	}
 	_, err = r.Reload(t.Context(), rollback.Options{})
 	refused(t, err, http.StatusConflict, "a reload waits to be confirmed: generation 2")
@@ -67,7 +67,7 @@ func TestReloadConfirmRollback(t *testing.T) {
 	}
 }
 
-// refused checks an answer that is an error.
+// refused checks an error answer.
 func refused(t *testing.T, err error, code int, text string) {
 	t.Helper()
 	var r *admin.Refusal
@@ -114,7 +114,7 @@ func TestLiveChanges(t *testing.T) {
 		},
 	} {
 		if err := change(); err != nil || !strings.HasPrefix(r.balancer.last(), want) {
-			t.Errorf("told %q, %v, want %q", r.balancer.last(), err, want)
+			t.Errorf("the balancer's last call is %q, %v, want %q", r.balancer.last(), err, want)
 		}
 	}
 	refused(t, r.DrainListener(t.Context(), "wob"), http.StatusNotFound, `listener "wob": not found`)
@@ -125,8 +125,9 @@ func TestLiveChanges(t *testing.T) {
 	<-r.stopped
 }
 
-// TestRequestsThatCannotBeMeant change nothing. Above all, a misspelled condition does not
-// make a reload without one, and an empty name not a drain of everything.
+// TestRequestsThatCannotBeMeant: invalid requests change nothing. Above all, a misspelled
+// condition does not make a reload without one, and an empty name not a drain of the whole
+// process.
 func TestRequestsThatCannotBeMeant(t *testing.T) {
 	r := newRig(t, "127.0.0.1:0")
 	for query, want := range map[string]string{
@@ -208,17 +209,17 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		}
 	}
 	if n := r.reloader.Status().Current; n != 1 || r.balancer.last() != "" || len(r.stopped) > 0 {
-		t.Errorf("generation %d, told %q", n, r.balancer.last())
+		t.Errorf("generation %d, the balancer's last call is %q", n, r.balancer.last())
 	}
 }
 
-// TestPagesOfBrowsers cannot make a request: neither by a form, which cannot set the header,
-// nor by a name that resolves to this machine.
+// TestPagesOfBrowsers: a web page cannot make a request: neither by a form, which cannot set the
+// header, nor by a name that resolves to this machine.
 func TestPagesOfBrowsers(t *testing.T) {
 	r := newRig(t, "127.0.0.1:0")
 	for _, path := range []string{"reload", "confirm", "rollback", "drain", "weight", "split", "plan"} {
 		if code, body := r.post(t, path, http.Header{"Content-Type": {"text/plain"}}, ""); code != http.StatusForbidden || !strings.Contains(body, admin.Header) {
-			t.Errorf("without the header %s is answered %d, %s", path, code, body)
+			t.Errorf("without the header %s gets %d, %s", path, code, body)
 		}
 	}
 	for host, want := range map[string]int{
@@ -229,7 +230,7 @@ func TestPagesOfBrowsers(t *testing.T) {
 		"[::2]": http.StatusForbidden, "[fe80::1]:5": http.StatusForbidden, "0.0.0.0": http.StatusForbidden,
 	} {
 		if code, _ := r.post(t, "reload", http.Header{admin.Header: {"1"}}, host); code != want {
-			t.Errorf("with host %s a reload is answered %d, want %d", host, code, want)
+			t.Errorf("with host %s a reload gets %d, want %d", host, code, want)
 		}
 	}
 	// A browser's preflight request for the header is not answered.
@@ -246,7 +247,7 @@ func TestPagesOfBrowsers(t *testing.T) {
 	answer.Body.Close()
 	allows := slices.ContainsFunc([]string{"Access-Control-Allow-Origin", "Access-Control-Allow-Headers"}, func(h string) bool { return answer.Header.Get(h) != "" })
 	if answer.StatusCode != http.StatusMethodNotAllowed || allows {
-		t.Errorf("the preflight is answered %d, %v", answer.StatusCode, answer.Header)
+		t.Errorf("the preflight gets %d, %v", answer.StatusCode, answer.Header)
 	}
 }
 

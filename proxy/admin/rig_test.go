@@ -18,12 +18,12 @@ import (
 type balancer struct {
 	mu       sync.Mutex
 	told     []string
-	drains   bool // its process
-	more     int  // listeners that it has besides; before it is used
-	sessions int  // number of them; before it is used
+	drains   bool // whether its process drains
+	more     int  // further listeners; set before use
+	sessions int  // number of sessions; set before use
 }
 
-// drain has its process drain, or not.
+// drain sets whether its process drains.
 func (b *balancer) drain(drains bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *balancer) SetSplit(listener string, route int, percent map[string]float
 // A reloader keeps a number. If bad is set, Reload returns it.
 type reloader struct {
 	*rollback.Keeper[int]
-	apply func() // if set; before it is used
+	apply func() // called if set; set before use
 	mu    sync.Mutex
 	bad   error
 }
@@ -147,7 +147,7 @@ type rig struct {
 	bind     string
 }
 
-// newRig starts one; "" is a unix socket.
+// newRig starts a rig; "" is a unix socket.
 func newRig(t *testing.T, bind string) *rig {
 	t.Helper()
 	r := newQuietRig(t)
@@ -162,7 +162,7 @@ func newRig(t *testing.T, bind string) *rig {
 	return r
 }
 
-// newQuietRig is newRig without a place where the server listens, and without a client.
+// newQuietRig is newRig without an address and without a client.
 func newQuietRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{stopped: make(chan struct{}, 1)}
@@ -183,7 +183,7 @@ func newQuietRig(t *testing.T) *rig {
 	return r
 }
 
-// move has the server listen somewhere else.
+// move changes the server's address.
 func (r *rig) move(t *testing.T, bind string) {
 	t.Helper()
 	m, err := r.Prepare(t.Context(), bind)

@@ -17,14 +17,14 @@ import (
 // written to one that is not being read, and time passes when all wait.
 type room struct {
 	*rig
-	places chan struct{} // those that a listener gives
+	places chan struct{} // the connections that a listener may still accept
 }
 
 func inRoom(t *testing.T, f func(t *testing.T, r room)) {
 	synctest.Test(t, func(t *testing.T) { f(t, room{newQuietRig(t), make(chan struct{}, 32)}) })
 }
 
-// connect returns a client's end, on which text was sent as far as it is read.
+// connect returns a client's end after sending text, as far as the server reads it.
 func (r room) connect(t *testing.T, text string) net.Conn {
 	client, server := net.Pipe()
 	t.Cleanup(func() { client.Close() })
@@ -52,7 +52,7 @@ const (
 	announce = marks + "Content-Length: 100\r\n\r\n"
 )
 
-// asked has a new client's request answered, and returns how long that took.
+// asked sends a new client's request, checks the answer, and returns how long it took.
 func (r room) asked(t *testing.T, text string, code int) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -87,7 +87,7 @@ func TestNobodyHoldsUpOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inRoom(t, func(t *testing.T, r room) {
-				r.balancer.more = 1000 // so that a status is more than any buffer
+				r.balancer.more = 1000 // so that a status exceeds any buffer
 				for range 31 {
 					r.connect(t, text)
 				}
@@ -102,7 +102,7 @@ func TestNobodyHoldsUpOthers(t *testing.T) {
 	}
 }
 
-// TestBodiesAreRefusedAtOnce: none is waited for before the answer is there.
+// TestBodiesAreRefusedAtOnce: the answer is sent without waiting for a body.
 func TestBodiesAreRefusedAtOnce(t *testing.T) {
 	for _, text := range []string{announce, marks + "Transfer-Encoding: chunked\r\n\r\n", marks + "Expect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"} {
 		inRoom(t, func(t *testing.T, r room) {
@@ -114,7 +114,7 @@ func TestBodiesAreRefusedAtOnce(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if !closed(c) {
-				t.Errorf("%q: after a second it still waits for the body", text)
+				t.Errorf("%q: after a second the server still waits for the body", text)
 			}
 			if n := r.reloader.Status().Current; n != 1 {
 				t.Errorf("there is generation %d", n)
@@ -150,7 +150,7 @@ func TestLongAnswersAreMade(t *testing.T) {
 	inRoom(t, func(t *testing.T, r room) {
 		r.reloader.apply = func() { time.Sleep(time.Minute) }
 		if took := r.asked(t, marks+"\r\n", http.StatusOK); took != time.Minute {
-			t.Errorf("it took %v", took)
+			t.Errorf("the answer took %v", took)
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestLongAnswersAreMade(t *testing.T) {
 // one within its grace time, nor one with a request being performed.
 func TestLongestWaitLeaves(t *testing.T) {
 	if admin.AnswersTheGone() {
-		t.Error("what nobody would be told of is done")
+		t.Error("a request without a client is performed")
 	}
 	inRoom(t, func(t *testing.T, r room) {
 		on := make(chan struct{})
@@ -173,13 +173,13 @@ func TestLongestWaitLeaves(t *testing.T) {
 		if took := r.asked(t, asks, http.StatusOK); took > 0 {
 			t.Errorf("another client is answered after %v", took)
 		}
-		time.Sleep(time.Millisecond) // the connection's end comes after its answer's
+		time.Sleep(time.Millisecond) // the connection closes after its answer
 		if !closed(slow[0]) || closed(slow[1]) {
 			t.Errorf("closed: the first %v, the second %v", closed(slow[0]), closed(slow[1]))
 		}
 		close(on)
 		if answer, err := http.ReadResponse(bufio.NewReader(busy), nil); err != nil || answer.StatusCode != http.StatusOK {
-			t.Errorf("one that was being answered: %v, %v", answer, err)
+			t.Errorf("a connection being answered: %v, %v", answer, err)
 		}
 	})
 }

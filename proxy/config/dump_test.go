@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// TestWhatIsPrintedLoadsTheSame: neither YAML nor JSON loses anything, wherever it is put.
+// TestWhatIsPrintedLoadsTheSame: the printed configuration loads the same, as YAML and as JSON,
+// wherever it is written.
 func TestWhatIsPrintedLoadsTheSame(t *testing.T) {
 	env := []string{"ZONE", "b", "HOST", "shop"}
 	for _, text := range []string{
@@ -77,7 +78,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		shown += c.String()
 	}
 	if !strings.Contains(shown, "health_check.send: (secret) → (secret)") || !strings.Contains(shown, `body: "${ZONE}"`) {
-		t.Errorf("a secret's change is not told: %v", changes)
+		t.Errorf("a secret's change is not reported: %v", changes)
 	}
 	for _, secret := range []string{"s3cret", "another", "body: \"tellnobody"} {
 		if strings.Contains(shown, secret) {

@@ -40,19 +40,19 @@ func (t Tree) glob(pattern string) (paths []string, err error) {
 	return paths, nil
 }
 
-// isDir says that every directory is there but none.
+// isDir reports whether path is a directory: each is, but files and paths that end with none.
 func (t Tree) isDir(path string) bool {
 	_, file := t[path]
 	return !file && !strings.HasSuffix(path, "none")
 }
 
-// exists says that everything is there but none.
+// exists reports whether path exists: each does, but those that end with none.
 func (t Tree) exists(path string) bool { return !strings.HasSuffix(path, "none") }
 
-// reaches says that 192.0.2.2 is the machine's.
+// reaches reports whether ip is this machine's: only 192.0.2.2 is.
 func (t Tree) reaches(ip netip.Addr) bool { return ip == netip.MustParseAddr("192.0.2.2") }
 
-// isLocal says that all addresses are this machine's but 10.9.9.9.
+// isLocal reports whether addr is this machine's: each is, but 10.9.9.9.
 func (t Tree) isLocal(addr netip.Addr) bool { return addr != netip.MustParseAddr("10.9.9.9") }
 
 // LoadTree is Load with other files than those of the file system.

@@ -74,7 +74,7 @@ func TestSmallestFile(t *testing.T) {
 		t.Errorf("timeouts %+v", ln.Timeouts)
 	}
 	if ln.AcceptProxy != nil || ln.TLS != nil || u.Discover != nil || u.ZoneAware != nil || u.Fallback != nil || u.TLS != nil || cfg.Admin != nil {
-		t.Error("a section is there that nobody wrote")
+		t.Error("a section exists that the file lacks")
 	}
 	if u.HealthCheck == nil || u.HealthCheck.Type != "tcp" || u.HealthCheck.HTTP.Path != "/" || !slices.Equal(u.HealthCheck.HTTP.Status, []int{200}) {
 		t.Errorf("health check %+v", u.HealthCheck)

@@ -35,7 +35,7 @@ func TestReference(t *testing.T) {
 		return
 	}
 	if generated != want {
-		t.Errorf("%s does not say what the code does: go test ./proxy/config -run Reference -update", document)
+		t.Errorf("%s differs from the code: go test ./proxy/config -run Reference -update", document)
 	}
 	for _, k := range config.Keys() {
 		if !strings.Contains(want, k.Doc) {

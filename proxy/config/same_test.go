@@ -35,7 +35,7 @@ func fillIn(v reflect.Value) {
 	}
 }
 
-// opaque says of a struct that it is one value.
+// opaque reports whether a struct is a single value.
 func opaque(t reflect.Type) bool {
 	return t == reflect.TypeFor[netip.Addr]() || t == reflect.TypeFor[config.Rule]()
 }

@@ -15,7 +15,7 @@ type manual struct {
 	mu    sync.Mutex
 	now   time.Time
 	waits []*wait
-	asked chan time.Duration // how long each After was for
+	asked chan time.Duration // the durations of the calls of After
 }
 
 type wait struct {
@@ -77,7 +77,7 @@ func (c *manual) pause(t *testing.T) time.Duration {
 	case d := <-c.asked:
 		return d
 	case <-time.After(patience):
-		t.Fatal("nobody waits for the clock")
+		t.Fatal("no goroutine waits for the clock")
 		return 0
 	}
 }

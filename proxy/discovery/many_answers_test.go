@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/display"
 )
 
-// TestNamesOfAnswers are shown as text, whatever bytes they have.
+// TestNamesOfAnswers: names in answers are shown as text, whatever bytes they have.
 func TestNamesOfAnswers(t *testing.T) {
 	s := newServer(t)
 	s.set("A db.example.", `60 CNAME \027[2J\010\155.example.`)

@@ -51,13 +51,13 @@ func TestWatchEndsWhileItAsks(t *testing.T) {
 		lookups(t, cfg)
 		for s.count("udp", "A db.example.")+s.count("udp", "AAAA db.example.") == 0 {
 			if time.Since(begun) > patience {
-				t.Fatal("nothing is asked")
+				t.Fatal("no question is asked")
 			}
 			time.Sleep(time.Millisecond)
 		}
 	})
 	if d := time.Since(begun); d > patience/2 {
-		t.Errorf("it took %v to end", d)
+		t.Errorf("the end took %v", d)
 	}
 }
 

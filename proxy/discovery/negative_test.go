@@ -33,7 +33,7 @@ func TestDenialsAreHeldForATime(t *testing.T) {
 	}
 	r.pause(10 * time.Second)
 	r.silence()
-	r.pause(20 * time.Second) // it has been denied for 30 s
+	r.pause(20 * time.Second) // the name has been denied for 30 s
 	equal(t, r.told(), "")
 	if status := r.source.Status(); status.Err != nil || status.Stale || status.Endpoints != 0 {
 		t.Errorf("status %+v", status)
@@ -91,7 +91,7 @@ func TestNameWithoutAddresses(t *testing.T) {
 	s := newServer(t)
 	r := lookups(t, of(s))
 	r.pause(20 * time.Second)
-	equal(t, r.told(), "") // it is known that there are none
+	equal(t, r.told(), "") // the denial is known
 }
 
 func TestOneFamilyDenied(t *testing.T) {
@@ -103,7 +103,7 @@ func TestOneFamilyDenied(t *testing.T) {
 	r.told()
 	s.set("AAAA db.example.")
 	r.pause(20 * time.Second)
-	equal(t, r.told(), "10.0.0.2:5432*1") // nothing to be held: the name is there
+	equal(t, r.told(), "10.0.0.2:5432*1") // nothing is held: the name exists
 	if status := r.source.Status(); status.Err != nil {
 		t.Errorf("status %+v", status)
 	}

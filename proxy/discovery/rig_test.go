@@ -62,7 +62,7 @@ func (r *rig) told() string {
 	return text(<-r.updates)
 }
 
-// next is the next update, whenever it comes.
+// next returns the next update, whenever it arrives.
 func (r *rig) next() string {
 	r.t.Helper()
 	select {
@@ -90,7 +90,7 @@ func text(endpoints []discovery.Endpoint) string {
 func (r *rig) silence() {
 	r.t.Helper()
 	if len(r.updates) != 0 {
-		r.t.Fatalf("told %q, want nothing", text(<-r.updates))
+		r.t.Fatalf("received the update %q, want none", text(<-r.updates))
 	}
 }
 
@@ -107,7 +107,7 @@ func (r *rig) again() time.Duration {
 func (r *rig) pause(want time.Duration) {
 	r.t.Helper()
 	if d := r.again(); d != want {
-		r.t.Errorf("it waits for %v, want %v", d, want)
+		r.t.Errorf("the source waits for %v, want %v", d, want)
 	}
 }
 

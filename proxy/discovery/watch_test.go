@@ -34,7 +34,7 @@ func changed(t *testing.T, changes <-chan struct{}) {
 	select {
 	case <-changes:
 	case <-time.After(patience):
-		t.Fatal("no change is told")
+		t.Fatal("no change is reported")
 	}
 }
 
@@ -69,7 +69,7 @@ func TestWatchOfAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	changes := watched(t, discovery.WatchConfig{Paths: []string{path}})
 	for _, step := range []func() error{
-		func() error { return write(path, "one") }, // it comes
+		func() error { return write(path, "one") }, // the file is created
 		func() error { return write(path, "two") }, // in place
 		func() error { return replace(path, "three") },
 		func() error { return replace(path, "four") },
@@ -110,7 +110,7 @@ func TestWatchOfADirectoryThatMoves(t *testing.T) {
 	must(t, link("r2", dir+"/current"))
 	changed(t, changes)
 	must(t, os.Rename(dir+"/r2", dir+"/r3"))
-	changed(t, changes) // it has gone
+	changed(t, changes) // the directory has gone
 	must(t, os.Rename(dir+"/r1", dir+"/r2"))
 	changed(t, changes)
 }
@@ -127,7 +127,7 @@ func TestWatchOfAPattern(t *testing.T) {
 	changed(t, changes)
 }
 
-// TestPolling: without inotify, and by a clock that shows the interval.
+// TestPolling: a watch without inotify polls, by a clock that shows the interval.
 func TestPolling(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	must(t, write(path, "one"))
@@ -186,18 +186,18 @@ func TestWatchUnderCeaselessWriting(t *testing.T) {
 			select {
 			case <-changes:
 				if i < 10 {
-					t.Errorf("told after %d writes", i)
+					t.Errorf("reported after %d writes", i)
 				}
 				return
 			case d := <-clock.asked:
-				again = d == 100*time.Millisecond // it waits for quiet again
+				again = d == 100*time.Millisecond // the watch waits for quiet again
 			case <-time.After(patience):
 				t.Fatal("neither a wait nor a change")
 			}
 		}
 		clock.pass(90 * time.Millisecond)
 	}
-	t.Error("nothing is told for as long as somebody writes")
+	t.Error("no change is reported while writes continue")
 }
 
 func TestWatchOfWhatIsNoFile(t *testing.T) {

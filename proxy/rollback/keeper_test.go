@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// A rig is a keeper of words, and what it has told and done. Its tests run in bubbles of
-// synctest, which have a clock of their own.
+// A rig is a keeper of words that records its reports and applied states. Its tests run in
+// bubbles of synctest, which have a clock of their own.
 type rig struct {
 	*rollback.Keeper[string]
 	failures atomic.Int64
@@ -23,7 +23,7 @@ type rig struct {
 	mu      sync.Mutex
 	applied []string
 	told    []rollback.Change
-	fail    error // of applying
+	fail    error // the error of applying
 }
 
 func newRig(t *testing.T) *rig {
@@ -59,7 +59,7 @@ func (r *rig) failWith(err error) {
 	r.fail = err
 }
 
-// change applies a state, which must work.
+// change applies a state, which must succeed.
 func (r *rig) change(t *testing.T, next string, o rollback.Options) {
 	t.Helper()
 	if _, err := r.Apply(t.Context(), next, o); err != nil {
@@ -67,7 +67,7 @@ func (r *rig) change(t *testing.T, next string, o rollback.Options) {
 	}
 }
 
-// holds checks what is in force, and what has been.
+// holds checks the generation and state in force, and the states applied so far.
 func (r *rig) holds(t *testing.T, number int, applied ...string) {
 	t.Helper()
 	state, n := r.Current()
@@ -78,7 +78,7 @@ func (r *rig) holds(t *testing.T, number int, applied ...string) {
 	}
 }
 
-// events lists what was told.
+// events lists the reported events.
 func (r *rig) events() (list []rollback.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *rig) events() (list []rollback.Event) {
 	return list
 }
 
-// states lists the states of the history, from the newest on.
+// states lists the states of the history, newest first.
 func (r *rig) states() (list []rollback.State) {
 	for _, record := range r.Status().History {
 		list = append(list, record.State)
@@ -132,9 +132,9 @@ func TestNobodyConfirms(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		if got, want := r.events(), []rollback.Event{rollback.Applied, rollback.TakenBack}; !slices.Equal(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("reported %q, want %q", got, want)
 		}
-		// The numbers go on where they were.
+		// The generation numbers continue.
 		r.change(t, "three", rollback.Options{})
 		r.holds(t, 3, "one", "two", "one", "three")
 	})
@@ -145,7 +145,7 @@ func TestConfirmedChangeStays(t *testing.T) {
 		r := newRig(t)
 		r.change(t, "two", twoMinutes)
 		time.Sleep(time.Minute)
-		r.failures.Add(50) // which is not more than 50
+		r.failures.Add(50) // the bound allows 50
 		if n, err := r.Confirm(t.Context(), 0, "test"); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -158,8 +158,8 @@ func TestConfirmedChangeStays(t *testing.T) {
 	})
 }
 
-// TestBoundIsPassed: within the window, as soon as it is seen and not at its end; what was
-// counted before does not matter.
+// TestBoundIsPassed: within the window the rollback comes as soon as the excess is seen, not at
+// the end. Counts from before the change do not matter.
 func TestBoundIsPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -205,7 +205,8 @@ func TestFailuresOfTheSwapCount(t *testing.T) {
 	})
 }
 
-// TestConfirmationComesTooLate: between passing the bound and being looked at.
+// TestConfirmationComesTooLate: the confirmation comes after the bound is passed and before the
+// counter is read.
 func TestConfirmationComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -243,7 +244,7 @@ func TestRollbackByHand(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
 				if _, err := r.Rollback(t.Context(), "test"); !errors.Is(err, rollback.ErrNothing) {
-					t.Errorf("rolling nothing back: %v", err)
+					t.Errorf("a rollback without a change: %v", err)
 				}
 				r.change(t, "two", o)
 				if n, err := r.Rollback(t.Context(), "test"); n != 1 || err != nil {
@@ -259,7 +260,7 @@ func TestRollbackByHand(t *testing.T) {
 	}
 }
 
-// TestFailedChangeChangesNothing: neither what is in force nor what is kept.
+// TestFailedChangeChangesNothing: neither the state in force nor the history changes.
 func TestFailedChangeChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -281,8 +282,8 @@ func TestFailedChangeChangesNothing(t *testing.T) {
 	})
 }
 
-// TestRollbackThatFailsIsTriedAgain: a remote machine must not stay with what its operator
-// did not confirm because a port was taken for a moment.
+// TestRollbackThatFailsIsTriedAgain: a port that was taken for a moment must not leave a remote
+// machine with a change that its operator did not confirm.
 func TestRollbackThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -299,12 +300,13 @@ func TestRollbackThatFailsIsTriedAgain(t *testing.T) {
 		synctest.Wait()
 		r.holds(t, 1, "one", "two", "one")
 		if got, want := r.events(), []rollback.Event{rollback.Applied, rollback.RollbackFailed, rollback.TakenBack}; !slices.Equal(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("reported %q, want %q", got, want)
 		}
 	})
 }
 
-// TestConfirmedAfterFailedRollback: it cannot be taken back, so it may stay.
+// TestConfirmedAfterFailedRollback: a change that cannot be rolled back may be confirmed, and
+// stays.
 func TestConfirmedAfterFailedRollback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

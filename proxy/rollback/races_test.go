@@ -12,7 +12,8 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// TestCloseLeavesWhatWaits: nothing happens by itself any more, and nothing can be changed.
+// TestCloseLeavesWhatWaits: after Close no timer changes the state, and no further change is
+// accepted.
 func TestCloseLeavesWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := rollback.New("one", rollback.Config[string]{Apply: func(context.Context, string) error { return nil }})
@@ -26,7 +27,7 @@ func TestCloseLeavesWhatWaits(t *testing.T) {
 		_, rollbackErr := k.Rollback(t.Context(), "test")
 		for _, err := range []error{applyErr, confirmErr, rollbackErr} {
 			if !errors.Is(err, rollback.ErrClosed) {
-				t.Errorf("after its end: %v", err)
+				t.Errorf("after Close: %v", err)
 			}
 		}
 		if state, n := k.Current(); state != "two" || n != 2 {
@@ -35,8 +36,8 @@ func TestCloseLeavesWhatWaits(t *testing.T) {
 	})
 }
 
-// TestImpatience: who does not want to wait for the change before is told so, and a change
-// that has begun goes on without the one who asked for it.
+// TestImpatience: a request that does not want to wait for the change before gets an error. A
+// change that has begun continues without its requester.
 func TestImpatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, end := make(chan struct{}), make(chan struct{})
@@ -56,7 +57,7 @@ func TestImpatience(t *testing.T) {
 		waiting, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		if _, err := k.Apply(waiting, 3, rollback.Options{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "under way") {
-			t.Errorf("who waits is told: %v", err)
+			t.Errorf("the waiting request gets: %v", err)
 		}
 		if s := k.Status(); s.Current != 1 {
 			t.Errorf("%+v", s)
@@ -69,8 +70,8 @@ func TestImpatience(t *testing.T) {
 	})
 }
 
-// TestRaces: whatever comes together, what is in force is what was applied last, and the
-// history tells the same.
+// TestRaces: whatever requests coincide, the state in force is the one applied last, and the
+// history agrees.
 func TestRaces(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

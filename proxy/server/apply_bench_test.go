@@ -12,10 +12,10 @@ import (
 	"github.com/penstock/penstock/proxy/server"
 )
 
-// A fleet is a configuration of many listeners, each with an upstream of its own.
+// A fleet is a configuration of many listeners, each with its own upstream.
 type fleet struct {
 	listeners, each int                    // endpoints
-	idle            int                    // seconds, of every listener
+	idle            int                    // seconds, of each listener
 	at              func(upstream int) int // the port of an upstream's endpoints
 }
 
@@ -50,8 +50,7 @@ func (f fleet) config(tb testing.TB) *config.Config {
 	return cfg
 }
 
-// BenchmarkApply: 1,000 listeners and 10,000 endpoints, from one configuration to the
-// other and back.
+// BenchmarkApply switches 1,000 listeners and 10,000 endpoints between two configurations.
 func BenchmarkApply(b *testing.B) {
 	one := fleet{listeners: 1000, each: 10, idle: 1000, at: func(int) int { return 1000 }}
 	first := one.config(b)
@@ -85,7 +84,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// serving opens a load balancer and has it serve.
+// serving opens a load balancer and starts serving.
 func serving(tb testing.TB, cfg *config.Config) (s *server.Server, stop func()) {
 	tb.Helper()
 	s, err := server.Open(context.Background(), cfg, server.Options{Loops: 2, MaxConnections: 5000})

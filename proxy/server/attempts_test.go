@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestOneAttemptIsNoOutage: with retry: {attempts: 0} two of three endpoints that cannot be
-// connected to cost nobody anything, since their clients get the third as a last resort, and do
-// not open the upstream's breaker.
+// TestOneAttemptIsNoOutage: two of three endpoints refuse connections, with retry: {attempts: 0}.
+// No client is refused, because their clients get the third endpoint as a last resort. The
+// upstream's breaker does not open.
 func TestOneAttemptIsNoOutage(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

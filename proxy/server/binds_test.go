@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// TestStatusOfBinds: how many came in where is told by address, also when another listener
-// has it.
+// TestStatusOfBinds: the status counts clients by bind address, also after the address moves to
+// another listener.
 func TestStatusOfBinds(t *testing.T) {
 	a := named(t, "a")
 	path := filepath.Join(t.TempDir(), "s")

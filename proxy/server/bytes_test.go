@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// sum adds bytes up.
+// sum adds up byte counts.
 func sum(list ...admin.Bytes) (all admin.Bytes) {
 	add := func(m *admin.ByEngine, o admin.ByEngine) {
 		m.Spliced, m.Copied = m.Spliced+o.Spliced, m.Copied+o.Copied
@@ -25,8 +25,8 @@ func sum(list ...admin.Bytes) (all admin.Bytes) {
 	return all
 }
 
-// bytesAgree checks that what the process has moved is what its listeners have, its
-// upstreams, and their endpoints.
+// bytesAgree checks that the byte counts of the listeners, of the upstreams and of their
+// endpoints each add up to those of the process.
 func (r *rig) bytesAgree(st *admin.Status) {
 	r.T.Helper()
 	var listeners, upstreams, endpoints []admin.Bytes
@@ -41,13 +41,13 @@ func (r *rig) bytesAgree(st *admin.Status) {
 	}
 	for name, list := range map[string][]admin.Bytes{"listeners": listeners, "upstreams": upstreams, "endpoints": endpoints} {
 		if got := sum(list...); got != st.Bytes {
-			r.T.Errorf("the %s have moved %+v, the process %+v", name, got, st.Bytes)
+			r.T.Errorf("the %s moved %+v, the process %+v", name, got, st.Bytes)
 		}
 	}
 }
 
-// TestBytesByEngine: what was spliced and what was copied is told of the process, each
-// listener, upstream and endpoint, of sessions that run and of those that have ended.
+// TestBytesByEngine: spliced and copied bytes are reported for the process and for each listener,
+// upstream and endpoint. Both active and ended sessions count.
 func TestBytesByEngine(t *testing.T) {
 	pipequota.Share(t)
 	const size = 4 << 20
@@ -93,7 +93,7 @@ upstreams:
 			t.Errorf("of TLS: %+v", got)
 		}
 	}
-	r.Until("what has arrived is counted", func() bool {
+	r.Until("the received bytes are counted", func() bool {
 		st := r.Status()
 		return st.Bytes.EndpointToClient.All() == size+18 && st.Bytes.ClientToEndpoint.All() == 12
 	})
@@ -101,12 +101,12 @@ upstreams:
 	for _, c := range []net.Conn{c, other, secure} {
 		c.Close()
 	}
-	r.Until("they have ended", func() bool { return r.Status().Connections.Active == 0 })
+	r.Until("the sessions have ended", func() bool { return r.Status().Connections.Active == 0 })
 	check()
 }
 
-// TestBytesOutliveReloads: what a listener, an upstream and an endpoint have moved goes on
-// under the next configuration, and what of it has gone does not make the process's fall.
+// TestBytesOutliveReloads: the byte counts of a listener, an upstream and an endpoint continue
+// under the next configuration. The process's counts do not fall when a part of it is removed.
 func TestBytesOutliveReloads(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	text := func(idle int, endpoints string) string {
@@ -120,7 +120,7 @@ upstreams: [{name: u, endpoints: [%s], health_check: off}]`, idle, endpoints)
 	line(t, first)
 	line(t, second)
 	first.Close()
-	r.Until("one has ended", func() bool { return r.Status().Connections.Active == 1 })
+	r.Until("one session has ended", func() bool { return r.Status().Connections.Active == 1 })
 	before := r.Status()
 	r.bytesAgree(&before)
 	r.Reload(text(99, both))
@@ -134,7 +134,7 @@ upstreams: [{name: u, endpoints: [%s], health_check: off}]`, idle, endpoints)
 		t.Errorf("%+v in all, %+v of the upstream, whose endpoints are gone; want %+v", after.Bytes, after.Upstreams[0].Bytes, before.Bytes)
 	}
 	second.Close()
-	r.Until("the other has ended", func() bool { return r.Status().Connections.Active == 0 })
+	r.Until("the other session has ended", func() bool { return r.Status().Connections.Active == 0 })
 	if after := r.Status(); after.Listeners[0].Bytes != before.Bytes || after.Upstreams[0].Bytes != before.Bytes {
 		t.Errorf("%+v of the listener, %+v of the upstream, want %+v", after.Listeners[0].Bytes, after.Upstreams[0].Bytes, before.Bytes)
 	}

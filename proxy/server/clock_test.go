@@ -8,24 +8,23 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A clock stands still: what is to be done after a time is done when the test says that the
-// time is over.
+// A clock stands still: a timer's function runs when the test declares its time over.
 type clock struct {
 	t       *testing.T
 	set     chan *alarm
-	ringing chan *alarm // has the one in it that rings; those that it sets follow it
+	ringing chan *alarm // holds the alarm that rings; the alarms it sets follow it
 }
 
-// An alarm is one time, and what is to be done after it.
+// An alarm is one timer and its function.
 type alarm struct {
-	*time.Timer // that never ends; stopped when nothing is to be done any more
+	*time.Timer // never fires; stopped when the function is no longer to run
 	of          *clock
 	after       time.Duration
 	ring        func()
-	then        []*alarm // that it has set
+	then        []*alarm // the alarms it has set
 }
 
-// stopClock has a load balancer's times to drain be a test's from now on.
+// stopClock puts a load balancer's drain timers under a test's control from now on.
 func stopClock(r *rig) *clock {
 	c := &clock{t: r.T, set: make(chan *alarm, 100), ringing: make(chan *alarm, 1)}
 	r.SetAfter(func(d time.Duration, f func()) *time.Timer {
@@ -42,29 +41,29 @@ func stopClock(r *rig) *clock {
 	return c
 }
 
-// next waits for an alarm to be set, which has to be the first step of a drain within d.
+// next waits for an alarm to be set. It must be the first step of a drain within d.
 func (c *clock) next(d time.Duration) *alarm {
 	c.t.Helper()
 	return c.any(worker.NewSpread(d).First)
 }
 
-// any waits for an alarm to be set, which has to be after one of these times.
+// any waits for an alarm to be set. It must be set for one of these times.
 func (c *clock) any(times ...time.Duration) *alarm {
 	c.t.Helper()
 	select {
 	case a := <-c.set:
 		if !slices.Contains(times, a.after) {
-			c.t.Fatalf("something is to be done after %v, want one of %v", a.after, times)
+			c.t.Fatalf("a timer is set for %v, want one of %v", a.after, times)
 		}
 		return a
 	case <-time.After(patience):
-		c.t.Fatal("nothing is to be done after a time")
+		c.t.Fatal("no timer is set")
 		return nil
 	}
 }
 
-// step has the alarm's time be over, and returns those that are set because of it; false if
-// it means nothing to anybody any more.
+// step declares the alarm's time over and returns the alarms it sets; ok is false if the alarm
+// had been stopped.
 func (a *alarm) step() (then []*alarm, ok bool) {
 	if !a.Stop() {
 		return nil, false
@@ -75,8 +74,8 @@ func (a *alarm) step() (then []*alarm, ok bool) {
 	return a.then, true
 }
 
-// over has the alarm's time be over, and that of all that is set because of it, and reports
-// whether that means anything to anybody.
+// over declares the time of the alarm, and of all alarms set because of it, over. It reports
+// whether the alarm was still active.
 func (a *alarm) over() bool {
 	then, ok := a.step()
 	for _, next := range then {

@@ -34,7 +34,7 @@ func newMortal(t *testing.T, port string) *mortal {
 	return m
 }
 
-// die closes the port first, so that nobody is connected to afterwards, and then cuts the sessions.
+// die closes the port first, so that no client connects afterwards, and then cuts the sessions.
 func (m *mortal) die() {
 	m.Close()
 	m.mu.Lock()
@@ -45,9 +45,9 @@ func (m *mortal) die() {
 	}
 }
 
-// TestDeathIsFoundByChecks: an endpoint whose process dies with sessions in flight, and is back
-// before a client has tried to connect to it, serves as soon as it is back. A check finds out at
-// once that it refuses connections, so the ejection ends with the next one that connects, and not
+// TestDeathIsFoundByChecks: an endpoint's process dies with sessions in flight and is back before
+// a client has tried to connect to it. The endpoint serves as soon as it is back. A check finds
+// at once that it refuses connections, so the ejection ends with the next successful check, not
 // with its time.
 func TestDeathIsFoundByChecks(t *testing.T) {
 	port := sockets.Port(t)
@@ -65,13 +65,13 @@ upstreams:
 	for i := range clients {
 		clients[i] = client(t, r.At("l"))
 	}
-	r.Until("all are connected to it", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == int64(len(clients)) })
+	r.Until("all clients are connected to the endpoint", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == int64(len(clients)) })
 	server.die()
 	for _, c := range clients {
 		gone(t, c)
 	}
-	r.Until("it is ejected", func() bool { return r.Status().Upstreams[0].Endpoints[0].State != "up" })
-	r.Until("a check has found it out", func() bool { return r.Server.ChecksFailed() > 0 })
+	r.Until("the endpoint is ejected", func() bool { return r.Status().Upstreams[0].Endpoints[0].State != "up" })
+	r.Until("a check has failed", func() bool { return r.Server.ChecksFailed() > 0 })
 	serverAt(t, port, "after")
-	r.Until("clients are served by it", func() bool { return served(r.At("l")) == "after" })
+	r.Until("the endpoint serves clients", func() bool { return served(r.At("l")) == "after" })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A zone is what a name server on loopback says.
+// A zone holds the records of a name server on loopback.
 type zone struct {
 	mu      sync.Mutex
 	records []string
@@ -76,8 +76,8 @@ func service(t *testing.T, address string, priority int) string {
 	return fmt.Sprintf("_db._tcp.test. 1 IN SRV %d 1 %s one.test.", priority, port)
 }
 
-// TestDiscoveryByDNS: endpoints are what SRV records say, those of a lower priority are
-// backups, and a server that fails changes nothing.
+// TestDiscoveryByDNS: endpoints come from SRV records, those of a lower priority are backups, and
+// a failing name server changes nothing.
 func TestDiscoveryByDNS(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	host := "one.test. 1 IN A 127.0.0.1"
@@ -94,10 +94,10 @@ upstreams: [{name: u, discover: {dns: {name: _db._tcp.test, servers: [%q], min_t
 	c := client(t, r.At("l"))
 	line(t, c)
 	z.set(service(t, b, 1), host)
-	r.Until("clients get the new one", func() bool { return whose(t, r.At("l")) == "b" })
+	r.Until("clients get the new endpoint", func() bool { return whose(t, r.At("l")) == "b" })
 	echoes(t, c, "draining")
 	z.fail(true)
-	r.Until("it is noticed", func() bool { return strings.Contains(r.Log.String(), "SERVFAIL") })
+	r.Until("the failure is noticed", func() bool { return strings.Contains(r.Log.String(), "SERVFAIL") })
 	if got := whose(t, r.At("l")); got != "b" {
 		t.Error(got)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// TestDiscoveryInStatus: the status of an upstream says where its endpoints are from, since
-// when nothing was found out, why, and how often that has failed.
+// TestDiscoveryInStatus: the status of an upstream names the source of its endpoints, the last
+// confirmation, the error, and the number of failures since.
 func TestDiscoveryInStatus(t *testing.T) {
 	a := named(t, "a")
 	z := new(zone)
@@ -22,28 +22,29 @@ upstreams:
   - {name: w, endpoints: [%q]}`, z.serve(t), a), "eps.yaml", fmt.Sprintf("[%q]", a))
 	of := func(i int) *admin.Discovery { return r.Status().Upstreams[i].Discovery }
 	if of(2) != nil {
-		t.Errorf("of endpoints in the file: %+v", of(2))
+		t.Errorf("for endpoints in the file: %+v", of(2))
 	}
 	if d := of(1); d.Kind != "file" || !strings.HasSuffix(d.From, "eps.yaml") || d.Endpoints != 1 || d.Confirmed.IsZero() || d.Error != "" {
-		t.Errorf("of a file: %+v", d)
+		t.Errorf("for a file: %+v", d)
 	}
 	good := of(0)
 	if good.Kind != "dns" || good.From != "SRV _db._tcp.test" || good.Endpoints != 1 || good.Confirmed.IsZero() || good.Changed.IsZero() || good.Error != "" || good.Failures != 0 || good.Stale {
-		t.Errorf("of a name: %+v", good)
+		t.Errorf("for a name: %+v", good)
 	}
 	z.fail(true)
 	r.Until("failures are counted", func() bool { return of(0).Failures >= 2 })
 	if bad := of(0); !strings.Contains(bad.Error, "SERVFAIL") || bad.Endpoints != 1 || !bad.Stale || bad.Confirmed.Before(good.Confirmed) {
-		t.Errorf("of a name whose server fails: %+v", bad)
+		t.Errorf("for a name whose server fails: %+v", bad)
 	}
 	last := of(0).Confirmed
 	z.fail(false)
-	r.Until("it works again", func() bool { d := of(0); return d.Error == "" && d.Failures == 0 && d.Confirmed.After(last) })
+	r.Until("discovery works again", func() bool { d := of(0); return d.Error == "" && d.Failures == 0 && d.Confirmed.After(last) })
 	r.Write("eps.yaml", "[nonsense]")
 	r.Until("a bad file is noticed", func() bool { d := of(1); return d.Error != "" && d.Endpoints == 1 && d.Failures > 0 })
 }
 
-// TestNoEndpointsAreAWarning: that a source has none is told as what it is.
+// TestNoEndpointsAreAWarning: an empty source is logged as a warning that says how clients are
+// handled.
 func TestNoEndpointsAreAWarning(t *testing.T) {
 	r := start(t, `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
@@ -61,7 +62,8 @@ upstreams:
 	}
 }
 
-// TestDiscoveredAreNamed: what has come, gone and changed, and of many the first ones.
+// TestDiscoveredAreNamed: the log names the endpoints that were added, removed and changed; of
+// many, only the first ones.
 func TestDiscoveredAreNamed(t *testing.T) {
 	list := func(names string) string {
 		var endpoints []string

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// TestDrainOfAnEndpointAtOnce: where there is no time to drain, its sessions are cut.
+// TestDrainOfAnEndpointAtOnce: with drain_timeout 0, an endpoint's sessions are cut at once.
 func TestDrainOfAnEndpointAtOnce(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -25,8 +25,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 0}]`, 
 	}
 }
 
-// TestDrainOfAnEndpointTwice: the time of a drain that was taken back is not that of the
-// next one.
+// TestDrainOfAnEndpointTwice: the timer of a cancelled drain does not end the next drain.
 func TestDrainOfAnEndpointTwice(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -46,7 +45,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`,
 	change(true)
 	second := times.next(time.Hour)
 	if first.over() {
-		t.Error("the time of the drain that was taken back ends something")
+		t.Error("the timer of the cancelled drain is still active")
 	}
 	echoes(t, c, "draining")
 	second.over()
@@ -55,7 +54,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`,
 	}
 }
 
-// TestUnhealthyEndpointsDrainTwice: nor is that of an endpoint that was well meanwhile.
+// TestUnhealthyEndpointsDrainTwice: the same holds for the drain of an endpoint that was healthy
+// meanwhile.
 func TestUnhealthyEndpointsDrainTwice(t *testing.T) {
 	role := newRole(t, false)
 	r := start(t, fmt.Sprintf(`
@@ -73,7 +73,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, 
 	heal := func() {
 		t.Helper()
 		role.well.Store(true)
-		r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+		r.Until("the endpoint is up", func() bool { return r.Endpoint("u", "a").State == "up" })
 	}
 	first := fall()
 	heal()
@@ -89,7 +89,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, 
 	r.Logs("level=INFO", "sessions cut", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint is unhealthy"`)
 }
 
-// TestRemovedEndpointsAreTold of, as long as they have sessions.
+// TestRemovedEndpointsAreTold: removed endpoints stay in the status as long as they have
+// sessions.
 func TestRemovedEndpointsAreTold(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	text := `
@@ -107,5 +108,5 @@ upstreams: [{name: u, endpoints: [{address: %q, name: %s}], health_check: off}]`
 		t.Errorf("the upstream has %d sessions, want 1", u.Active)
 	}
 	c.Close()
-	r.Until("it is told of no more", func() bool { return len(r.Status().Upstreams[0].Endpoints) == 1 })
+	r.Until("the removed endpoint is no longer in the status", func() bool { return len(r.Status().Upstreams[0].Endpoints) == 1 })
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/proxy/server"
 )
 
-// TestSessionsCutBefore: sessions that were cut as the configuration has it do not make the
-// end of the process one that cost sessions; those cut for the end do, and only they.
+// TestSessionsCutBefore: sessions cut earlier, as configured, are not reported at the end of the
+// process. Only sessions cut for the end are.
 func TestSessionsCutBefore(t *testing.T) {
 	for _, last := range []bool{false, true} {
 		role := newRole(t, false)
@@ -35,13 +35,13 @@ upstreams:
 			want = "sessions were cut before their end: 1"
 		}
 		if err := r.End(); last != errors.Is(err, server.ErrCut) || err != nil && err.Error() != want {
-			t.Errorf("it ends with %v, want %q", err, want)
+			t.Errorf("the process ends with %v, want %q", err, want)
 		}
 	}
 }
 
-// TestEjectionEndsWhenWell: an endpoint that was ejected when it went down is back when its
-// check succeeds again, long before the ejection's own time is over.
+// TestEjectionEndsWhenWell: an ejected endpoint that went down returns when its check succeeds
+// again, long before its ejection time is over.
 func TestEjectionEndsWhenWell(t *testing.T) {
 	role := newRole(t, false)
 	other := named(t, "other")
@@ -53,21 +53,21 @@ upstreams:
     outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h}
     health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
 		sockets.Refusing(t), other, role.port))
-	r.Until("it is ejected", func() bool {
+	r.Until("the endpoint is ejected", func() bool {
 		if got := whose(t, r.At("l")); got != "other" {
 			t.Fatal(got)
 		}
 		return r.Endpoint("u", "victim").State == "ejected"
 	})
 	role.well.Store(false)
-	r.Until("it is down", func() bool { return strings.Contains(r.Log.String(), `"endpoint u/victim" state=unhealthy`) })
+	r.Until("the endpoint is down", func() bool { return strings.Contains(r.Log.String(), `"endpoint u/victim" state=unhealthy`) })
 	role.well.Store(true)
-	r.Until("it is back", func() bool { return r.Endpoint("u", "victim").State == "up" })
+	r.Until("the endpoint is back", func() bool { return r.Endpoint("u", "victim").State == "up" })
 }
 
-// TestBreakerTriesWhoIsWell: an endpoint whose many clients all failed at once when it went
-// down, and all of its upstream's with it, is tried when its check succeeds again, long
-// before the breakers would.
+// TestBreakerTriesWhoIsWell: when an endpoint went down, all its clients failed at once, and so
+// did its upstream's. It is tried when its check succeeds again, long before the breakers would
+// try it.
 func TestBreakerTriesWhoIsWell(t *testing.T) {
 	role := newRole(t, false)
 	address := sockets.Server(t, func(c net.Conn) {
@@ -94,9 +94,9 @@ upstreams:
 		u := r.Status().Upstreams[0]
 		return u.Breaker == "open" && u.Endpoints[0].Breaker == "open"
 	})
-	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	role.well.Store(true)
-	r.Until("it is tried", func() bool { return r.Endpoint("u", "a").State == "up" })
+	r.Until("the endpoint is tried", func() bool { return r.Endpoint("u", "a").State == "up" })
 	r.Until("clients are served, and the breakers closed", func() bool {
 		c, err := net.DialTimeout("tcp", r.At("l"), patience)
 		if err != nil {

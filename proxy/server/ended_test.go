@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
 
-// TestEndedSessionsAreNamed in the log where that is wanted: where they came in, and where
-// they went, those of TLS too.
+// TestEndedSessionsAreNamed: the log names ended sessions if so configured, with their listener
+// and endpoint. That includes TLS sessions.
 func TestEndedSessionsAreNamed(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	a := named(t, "a")

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Held is what the parts of a configuration in force are made of, each by its name.
+// Held holds the objects of the configuration in force, each by its name.
 type Held struct {
 	Services map[string]*worker.Service
 	Views    map[string]*router.UpstreamSnapshot
@@ -22,7 +22,7 @@ func (h Held) Equal(o Held) bool {
 	return maps.Equal(h.Services, o.Services) && maps.Equal(h.Views, o.Views) && maps.Equal(h.Sets, o.Sets)
 }
 
-// Held returns it.
+// Held returns the objects of the configuration in force.
 func (s *Server) Held() Held {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +58,7 @@ func (s *Server) Judged(upstream string) int {
 	return n
 }
 
-// Knows reports whether an upstream knows an endpoint at an address, though it may be no
-// member.
+// Knows reports whether an upstream knows an endpoint at an address, even if it is not a member.
 func (s *Server) Knows(upstream, address string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

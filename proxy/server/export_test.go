@@ -9,14 +9,14 @@ import (
 	"github.com/penstock/penstock/proxy/internal/router"
 )
 
-// SetAfter has another function than time.AfterFunc call what is to be done after a time.
+// SetAfter replaces time.AfterFunc for the server's timers.
 func (s *Server) SetAfter(after func(time.Duration, func()) *time.Timer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.after = after
 }
 
-// What is made of parts of a configuration.
+// Conversions of parts of a configuration.
 var (
 	OutlierConfig = outlierConfig
 	BreakerConfig = breakerConfig
@@ -25,7 +25,7 @@ var (
 	SetConfig     = setConfig
 )
 
-// InForce returns what a listener and an upstream that are in force were made of.
+// InForce returns the configuration of a listener and an upstream that are in force.
 func (s *Server) InForce(listener, upstream string) (*config.Listener, *router.ListenerConfig, *config.Upstream, router.SnapshotConfig) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,11 +33,11 @@ func (s *Server) InForce(listener, upstream string) (*config.Listener, *router.L
 	return l.cfg, l.now.Config(), u.cfg, u.view.SnapshotConfig
 }
 
-// Backlog returns what the listening sockets of a listener are asked for.
+// Backlog returns the configured backlog of a listener's sockets.
 func (s *Server) Backlog(l *config.Listener) int { return s.socketConfig(l).Backlog }
 
-// Kept returns how many sockets are kept that are not those of the configuration in force,
-// and how much is to be done after a time.
+// Kept returns the number of sockets kept beyond the configuration in force, and the number of
+// pending timers.
 func (s *Server) Kept() (sockets, timers int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,14 +52,15 @@ func (s *Server) Kept() (sockets, timers int) {
 	return sockets, len(s.timers)
 }
 
-// ReadOverflows has the overflows of the network namespace read in another way.
+// ReadOverflows replaces the reading of the network namespace's overflow count.
 func (s *Server) ReadOverflows(read func() (uint64, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watcher.namespace = namespaceCount{read: read}
 }
 
-// SocketDrops returns what the listening sockets themselves have counted, as of the last look.
+// SocketDrops returns the drops that the listening sockets themselves counted, as of the last
+// look.
 func (s *Server) SocketDrops() (sum int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,14 +70,15 @@ func (s *Server) SocketDrops() (sum int64) {
 	return sum
 }
 
-// TellDrains logs what parts of the process wait for, as it does when so much time has passed.
+// TellDrains logs which sessions the draining parts of the process wait for, as if the time had
+// passed.
 func (s *Server) TellDrains(in time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logDrains(s.now() + int64(in))
 }
 
-// Former returns how many upstreams are remembered that are gone.
+// Former returns how many removed upstreams are remembered.
 func (s *Server) Former() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 	"github.com/penstock/penstock/internal/testutil/child"
 )
 
-// echoName is what the test binary is called by where it is a server that echoes.
+// echoName is the name of the test binary when it runs as an echo server.
 const echoName = "penstock-balancer-test-echo"
 
 func TestMain(m *testing.M) { child.Main(m, echoName, serveEcho) }
 
-// serveEcho prints its address, and echoes until its standard input ends. With an argument it
-// is mute: it reads all that comes, and never answers.
+// serveEcho prints its address, and echoes until its standard input ends. With an argument it is
+// mute: it reads all bytes and never answers.
 func serveEcho(args []string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,7 +53,7 @@ func serveEcho(args []string) error {
 	}
 }
 
-// echoProcess is a server that is a process of its own, until the end of the test.
+// echoProcess runs a server in a process of its own until the end of the test.
 func echoProcess(t *testing.T, args ...string) (address string, signal func(syscall.Signal)) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -88,7 +88,7 @@ func echoProcess(t *testing.T, args ...string) (address string, signal func(sysc
 	return strings.TrimSpace(address), signal
 }
 
-// A crowd is clients that ask, so many a second, until they are stopped. Those that are not
+// A crowd is clients that send requests at some rate until they are stopped. Clients that are not
 // answered wait until then.
 type crowd struct {
 	dial     func() (net.Conn, error)
@@ -99,14 +99,14 @@ type crowd struct {
 	answered atomic.Int64
 }
 
-// newCrowd is nobody yet.
+// newCrowd returns a crowd without clients.
 func newCrowd(t *testing.T, dial func() (net.Conn, error)) *crowd {
 	c := &crowd{dial: dial, stop: make(chan struct{})}
 	t.Cleanup(c.leave)
 	return c
 }
 
-// come has 25 clients come in a second that ask once.
+// come starts 25 clients a second, each with one request.
 func (c *crowd) come() {
 	const perSecond = 25
 	c.all.Go(func() {
@@ -123,14 +123,14 @@ func (c *crowd) come() {
 	})
 }
 
-// stay has 75 clients ask all the time, every three seconds, and nobody else come.
+// stay starts 75 clients that each ask about every three seconds, and no others.
 func (c *crowd) stay() {
 	for range 75 {
 		c.all.Go(func() { c.client(1<<30, 3*time.Second) })
 	}
 }
 
-// client asks so many times, with a pause of up to twice the time between.
+// client asks the given number of times, with a pause of up to twice the time between.
 func (c *crowd) client(times int, pause time.Duration) {
 	conn, err := c.dial()
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *crowd) client(times int, pause time.Duration) {
 	}
 }
 
-// leave has all leave.
+// leave stops all clients.
 func (c *crowd) leave() {
 	select {
 	case <-c.stop:
@@ -176,10 +176,11 @@ func (c *crowd) leave() {
 	c.all.Wait()
 }
 
-// TestFrozen: of three servers, with nothing configured but them, one is stopped (SIGSTOP),
-// for which its kernel goes on to accept. It is left out, the status says why, and everybody
-// who comes afterwards is answered; when it goes on it is back. All clients come once, or all
-// have come long before, or they speak TLS, which ends in the load balancer.
+// TestFrozen: of three servers, without further configuration, one is stopped (SIGSTOP), and its
+// kernel still accepts for it. The endpoint is ejected, the status has the reason, and every
+// later client is answered. When the server continues, the endpoint returns. Either each client
+// asks once, or all clients connected long before, or they use TLS, which ends in the load
+// balancer.
 func TestFrozen(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}
@@ -211,7 +212,7 @@ upstreams: [{name: u, endpoints: [%s]}]`, listener, strings.Join(endpoints, ", "
 	at := r.At("l")
 	c := newCrowd(t, func() (net.Conn, error) { return dial(at) })
 	load(c)
-	r.Until("it is known how they answer", func() bool {
+	r.Until("the endpoints' answers are judged", func() bool {
 		for i := range signal {
 			if a := r.Endpoint("u", fmt.Sprint("e", i)).Answers; a == nil || !a.Judged {
 				return false
@@ -224,8 +225,8 @@ upstreams: [{name: u, endpoints: [%s]}]`, listener, strings.Join(endpoints, ", "
 	state := func(want string) func() bool {
 		return func() bool { return string(r.Endpoint("u", "e1").State) == want }
 	}
-	r.Until("it is left out", state("ejected"))
-	t.Logf("left out after %v", time.Since(stopped).Round(time.Millisecond))
+	r.Until("the endpoint is ejected", state("ejected"))
+	t.Logf("ejected after %v", time.Since(stopped).Round(time.Millisecond))
 	e := r.Endpoint("u", "e1")
 	if !strings.HasPrefix(e.Why, "unanswered: ") || !strings.Contains(e.Why, "its peers answer") || e.Unanswered < 8 || e.UnansweredMs < 1500 {
 		t.Errorf("%+v", e)
@@ -234,13 +235,13 @@ upstreams: [{name: u, endpoints: [%s]}]`, listener, strings.Join(endpoints, ", "
 		t.Errorf("until %v", e.Until)
 	}
 	asked, answered, lost := c.asked.Load(), c.answered.Load(), e.Active
-	r.Until("fifty more are answered", func() bool { return c.answered.Load() >= answered+50 })
+	r.Until("fifty more requests are answered", func() bool { return c.answered.Load() >= answered+50 })
 	if e := r.Endpoint("u", "e1"); e.Active > lost {
-		t.Errorf("%d more came to it", e.Active-lost)
+		t.Errorf("%d more clients were sent to it", e.Active-lost)
 	}
 	signal[1](syscall.SIGCONT)
 	went := time.Now()
-	r.Until("it is back", state("up"))
+	r.Until("the endpoint is back", state("up"))
 	t.Logf("of %d clients %d were not answered; back after %v", asked, lost, time.Since(went).Round(time.Millisecond))
 	r.Logs("msg=ejection", "state=returned", "it answers again")
 	c.leave()

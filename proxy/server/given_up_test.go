@@ -12,10 +12,10 @@ import (
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
 
-// TestNothingIsKeptOfWhatIsGivenUp: sockets that a reload gives up take no memory any more, once
-// they have no sessions, and what served there neither.
+// TestNothingIsKeptOfWhatIsGivenUp: sockets that a reload removes take no memory once they have
+// no sessions. The same holds for the services and endpoints behind them.
 func TestNothingIsKeptOfWhatIsGivenUp(t *testing.T) {
-	const few, many = 80, 480 // more than those that are accepted from for a while
+	const few, many = 80, 480 // more sockets than are still accepted from for a while
 	up, port := named(t, "a"), sockets.Port(t)
 	sources := `limits: {per_source: 5}`
 	for name, text := range map[string]func(i int, dir string) string{
@@ -62,15 +62,16 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e%d}]}]`, port, sources, u
 				}
 			}
 			grown := heap.InUse() - first
-			t.Logf("after %d reloads %d KiB, %d bytes for each more than after %d", many, (first+grown)>>10, grown/(many-few), few)
+			t.Logf("after %d reloads %d KiB, %d bytes for each reload beyond %d", many, (first+grown)>>10, grown/(many-few), few)
 			if grown > (many-few)*2500 { // an upstream has two timers for a while
-				t.Error("what was given up is kept")
+				t.Error("removed objects are kept")
 			}
 		})
 	}
 }
 
-// TestWhatIsGivenUpIsKeptForItsSessions, and no longer.
+// TestWhatIsGivenUpIsKeptForItsSessions: a removed socket is kept for its sessions, and no
+// longer.
 func TestWhatIsGivenUpIsKeptForItsSessions(t *testing.T) {
 	up, port := named(t, "a"), sockets.Port(t)
 	text := func(bind string) string {
@@ -79,14 +80,14 @@ func TestWhatIsGivenUpIsKeptForItsSessions(t *testing.T) {
 	r := start(t, text("127.0.0.1:"+port))
 	nothing := func() bool { sockets, timers := r.Kept(); return sockets+timers == 0 }
 	r.SetAfter(func(d time.Duration, f func()) *time.Timer {
-		if d == 5*time.Second { // until a socket that was replaced is not accepted from any more
+		if d == 5*time.Second { // the time for which a replaced socket is still accepted from
 			d = 0
 		}
 		return time.AfterFunc(d, f)
 	})
 	first := client(t, r.At("l"))
 	line(t, first)
-	r.Reload(text("0.0.0.0:" + port)) // the first one's sessions are the second one's
+	r.Reload(text("0.0.0.0:" + port)) // the second listener takes over the sessions of the first
 	second := client(t, r.At("l"))
 	line(t, second)
 	r.Reload(text("127.0.0.1:0"))
@@ -94,8 +95,8 @@ func TestWhatIsGivenUpIsKeptForItsSessions(t *testing.T) {
 		t.Errorf("%d sockets are kept, and %d timers", sockets, timers)
 	}
 	first.Close()
-	r.Until("one is kept", func() bool { sockets, _ := r.Kept(); return sockets == 1 })
+	r.Until("one socket is kept", func() bool { sockets, _ := r.Kept(); return sockets == 1 })
 	echoes(t, second, "still")
 	second.Close()
-	r.Until("nothing is kept", nothing)
+	r.Until("no socket and no timer is kept", nothing)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// A role is what a server of checks says: over HTTP whether an endpoint is well.
+// A role is a server for health checks: it reports over HTTP whether an endpoint is healthy.
 type role struct {
 	well atomic.Bool
 	port string
@@ -41,8 +41,8 @@ func newRole(t *testing.T, secure bool) *role {
 	return r
 }
 
-// TestRoleChecks: an HTTP check of another port than the endpoint's, plain or in TLS,
-// decides who gets clients.
+// TestRoleChecks: an HTTP check at another port than the endpoint's, plain or in TLS, decides
+// whether the endpoint gets clients.
 func TestRoleChecks(t *testing.T) {
 	for tls, secure := range map[string]bool{"tls: false": false, "tls: true, sni: db.test": true} {
 		role := newRole(t, secure)
@@ -58,16 +58,16 @@ upstreams:
 			t.Error(got)
 		}
 		role.well.Store(false)
-		r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+		r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 		refused(t, r.At("l"))
 		role.well.Store(true)
-		r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+		r.Until("the endpoint is up", func() bool { return r.Endpoint("u", "a").State == "up" })
 		whose(t, r.At("l"))
 		r.End()
 	}
 }
 
-// TestPanic: when too many are unhealthy, health is ignored.
+// TestPanic: when too many endpoints are unhealthy, health is ignored.
 func TestPanic(t *testing.T) {
 	role := newRole(t, false)
 	text := `
@@ -76,19 +76,19 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queu
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
 	role.well.Store(false)
-	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	refused(t, r.At("l"))
 	r.Reload(fmt.Sprintf(text, a, 0.5, role.port))
 	if got := whose(t, r.At("l")); got != "a" {
 		t.Error(got)
 	}
 	if !r.Status().Upstreams[0].Panic {
-		t.Error("the status does not say so")
+		t.Error("the status does not report panic")
 	}
 }
 
-// TestUnhealthyEndpointsDrain: sessions of an endpoint that failed last for the time to
-// drain, unless it is well again by then.
+// TestUnhealthyEndpointsDrain: sessions of a failed endpoint may last for the drain timeout. They
+// continue if the endpoint is healthy again by then.
 func TestUnhealthyEndpointsDrain(t *testing.T) {
 	role := newRole(t, false)
 	r := start(t, fmt.Sprintf(`
@@ -101,7 +101,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, 
 	role.well.Store(false)
 	first := times.next(time.Hour)
 	role.well.Store(true)
-	r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+	r.Until("the endpoint is up", func() bool { return r.Endpoint("u", "a").State == "up" })
 	first.over()
 	role.well.Store(false)
 	second := times.next(time.Hour)
@@ -112,8 +112,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, 
 	}
 }
 
-// TestCircuitBreaker: an upstream whose connections fail is not tried until its time is
-// over, and is closed again by a trial.
+// TestCircuitBreaker: an upstream whose connections fail is not tried while its breaker is open.
+// A trial closes the breaker.
 func TestCircuitBreaker(t *testing.T) {
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
@@ -122,11 +122,11 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 	for range 5 {
 		refused(t, r.At("l"))
 	}
-	r.Until("it is open", func() bool { return r.Status().Upstreams[0].Breaker == "open" })
+	r.Until("the breaker is open", func() bool { return r.Status().Upstreams[0].Breaker == "open" })
 	failures := r.Endpoint("u", "a").Failures
 	refused(t, r.At("l"))
 	if n := r.Endpoint("u", "a").Failures; n != failures {
-		t.Errorf("it was tried while its breaker was open")
+		t.Errorf("the upstream was tried while its breaker was open")
 	}
 	if u, e := r.Status().Upstreams[0], r.Endpoint("u", "a"); u.Opened != 1 || e.Opened != 1 || e.Picked != failures || e.Total != 0 {
 		t.Errorf("%+v, want the breakers opened once, and %d picks", u, failures)
@@ -135,14 +135,14 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 	r.Until("a trial succeeds", func() bool {
 		c, err := net.DialTimeout("tcp", r.At("l"), patience)
 		if err != nil {
-			return false // reset before it knew that it was connected
+			return false // reset before connect returned
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(patience))
 		got, _ := sockets.ReadLine(c)
 		return got == "back"
 	})
-	r.Until("it is closed", func() bool {
+	r.Until("the breaker is closed", func() bool {
 		served(r.At("l"))
 		return r.Status().Upstreams[0].Breaker == "closed"
 	})
@@ -151,7 +151,7 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 	}
 }
 
-// TestEjectionsWithheld: an endpoint that is not ejected because no more may be is told of.
+// TestEjectionsWithheld: an endpoint that is not ejected because of max_ejected is reported.
 func TestEjectionsWithheld(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -165,8 +165,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b,
 	}
 }
 
-// TestBreakerConnections: the upstream's sessions are bounded, and who comes then waits
-// or is refused.
+// TestBreakerConnections: the upstream's sessions are limited, and a client beyond the limit
+// waits or is refused.
 func TestBreakerConnections(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
@@ -178,13 +178,13 @@ upstreams:
 	line(t, second)
 	refused(t, r.At("l"))
 	late := client(t, r.At("m"))
-	r.Until("it waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
+	r.Until("the client waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
 	second.Close()
 	line(t, late)
 }
 
-// TestDrainOfAnEndpoint: it gets nobody any more, what it has may stay for the time to
-// drain, and it may be taken back.
+// TestDrainOfAnEndpoint: a draining endpoint gets no new clients, its sessions may last for the
+// drain timeout, and the drain can be cancelled.
 func TestDrainOfAnEndpoint(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestHandshakesEnd: a client that says nothing in TLS by preread, an endpoint by connect,
-// and not by what a handshake may take without them.
+// TestHandshakesEnd: a silent TLS client ends by the preread timeout, a silent TLS endpoint by
+// the connect timeout. The handshake's own timeout does not apply.
 func TestHandshakesEnd(t *testing.T) {
 	mute := sockets.Server(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1<<20)); _, _ = c.Read(make([]byte, 1)) })
 	cert, key := certificate.New(t, "front.test")
@@ -30,7 +30,7 @@ upstreams:
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if took := time.Since(began); took > 6*time.Second { // a handshake of 10 s is longer
+	if took := time.Since(began); took > 6*time.Second { // a handshake's own timeout of 10 s is longer
 		t.Errorf("it took %v", took)
 	}
 	for _, l := range r.Status().Listeners {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestWhyInStatus: what is ejected or open says why, with the system's word for it, and
-// until when; the log says so too, and that it is over.
+// TestWhyInStatus: for an ejected endpoint and an open breaker, the status has the reason with
+// the system's error, and the end time. The log has them too, and reports the end.
 func TestWhyInStatus(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
@@ -27,8 +27,8 @@ upstreams:
 		refused(t, r.At("l"))
 		refused(t, r.At("m"))
 	}
-	r.Until("it is ejected", func() bool { return r.Endpoint("u", "e").State == "ejected" })
-	r.Until("it is open", func() bool { return r.Endpoint("v", "f").Breaker == "open" })
+	r.Until("the endpoint is ejected", func() bool { return r.Endpoint("u", "e").State == "ejected" })
+	r.Until("the breaker is open", func() bool { return r.Endpoint("v", "f").Breaker == "open" })
 	e, f := r.Endpoint("u", "e"), r.Endpoint("v", "f")
 	if e.Why != "2 failures in a row, the last: cannot be connected to: connection refused; for 30s" {
 		t.Errorf("ejected: %q", e.Why)
@@ -48,8 +48,8 @@ upstreams:
 	r.Logs("level=WARN", "msg=ejection", "connection refused")
 }
 
-// TestRecoveryIsLoggedAtOnce: that an endpoint is healthy again is told when it is, and one
-// that comes and goes is a warning.
+// TestRecoveryIsLoggedAtOnce: an endpoint's recovery is logged when it happens, and flapping is a
+// warning.
 func TestRecoveryIsLoggedAtOnce(t *testing.T) {
 	var ill atomic.Bool
 	at := sockets.Server(t, func(c net.Conn) {
@@ -64,9 +64,9 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: {interv
 	be := func(well bool) {
 		t.Helper()
 		ill.Store(!well)
-		r.Until("it is noticed", func() bool { return (r.Endpoint("u", "e").State == "up") == well })
+		r.Until("the change is noticed", func() bool { return (r.Endpoint("u", "e").State == "up") == well })
 	}
-	r.Until("it is asked", func() bool { return strings.Contains(r.Log.String(), "listening") })
+	r.Until("the listener is logged", func() bool { return strings.Contains(r.Log.String(), "listening") })
 	be(false)
 	if why := r.Endpoint("u", "e").Why; strings.Contains(why, "hunter") || !strings.Contains(why, "0 bytes came") {
 		t.Errorf("down: %q", why)
@@ -74,7 +74,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: {interv
 	be(true)
 	r.Logs("level=INFO", "msg=health", "state=healthy")
 	if strings.Contains(r.Log.String(), "happened") {
-		t.Error("it was held back")
+		t.Error("the line was held back")
 	}
 	for range 3 {
 		be(false)

@@ -13,9 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestRestartLosesNobody: clients that come while the only endpoint is away are held, on
-// loops and where TLS ends here, and all of them are served when it is back; those that leave
-// meanwhile are let go. Nothing is configured, and no check has to notice.
+// TestRestartLosesNobody: clients that connect while the only endpoint is away are held, on loops
+// and where TLS ends here. All of them are served when it is back. Those that leave meanwhile are
+// dropped. Nothing is configured, and no check has to find the outage.
 func TestRestartLosesNobody(t *testing.T) {
 	for name, terminated := range map[string]string{"loops": "", "goroutines": "tls: {certificates: [{cert: c.pem, key: k.pem}]}, "} {
 		t.Run(name, func(t *testing.T) {
@@ -53,16 +53,16 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 			held := func(n int64) func() bool {
 				return func() bool { u := r.Status().Upstreams[0]; return u.Held == n && u.Pending >= n-1 }
 			}
-			r.Until("they are held", held(clients))
+			r.Until("the clients are held", held(clients))
 			leaves := client(t, r.At("l"))
 			if terminated == "" {
-				r.Until("one more is", held(clients+1))
+				r.Until("one more is held", held(clients+1))
 			}
 			_ = leaves.SetLinger(0)
 			leaves.Close()
 			serverAt(t, port, "after")
 			all.Wait()
-			r.Until("nobody is held", func() bool {
+			r.Until("no client is held", func() bool {
 				u := r.Status().Upstreams[0]
 				return u.Pending == 0 && u.Active == 0 && len(u.Reasons) == 0
 			})
@@ -70,20 +70,20 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 	}
 }
 
-// TestHeldAreRefusedInTime: who nobody can serve is refused when it has been held for its time,
-// and at once when as many are held as may be.
+// TestHeldAreRefusedInTime: a client that no endpoint can serve is refused after its hold time,
+// and at once when the limit of held clients is reached.
 func TestHeldAreRefusedInTime(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], queue: {size: 1, hold: 300ms}}]`, sockets.Refusing(t)))
 	began := time.Now()
 	first := client(t, r.At("l"))
-	r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+	r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
 	refused(t, r.At("l"))
 	if err := gone(t, first); errors.Is(err, errTimeout) {
 		t.Error(err)
 	}
 	if took := time.Since(began); took < 300*time.Millisecond || took > 5*time.Second {
-		t.Errorf("it was held for %v", took)
+		t.Errorf("the client was held for %v", took)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestAnotherSource: an upstream whose endpoints are to be found elsewhere from now on keeps
-// those that it has until they are, and who has looked for them before does so no more.
+// TestAnotherSource: when a reload changes the source of an upstream's endpoints, the upstream
+// keeps its endpoints until the new source has answered. The discovery of the old source ends.
 func TestAnotherSource(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	of := func(discover string) string {
@@ -23,17 +23,17 @@ upstreams: [{name: u, %s, health_check: off}]`, discover)
 	}
 	stays := client(t, at)
 	line(t, stays)
-	r.Reload(of(`discover: {file: {path: b.yaml}}`)) // which is not there yet
+	r.Reload(of(`discover: {file: {path: b.yaml}}`)) // the file does not exist yet
 	for range 3 {
 		if got := whose(t, at); got != "a" {
-			t.Errorf("%s, while the new source has found nothing", got)
+			t.Errorf("%s, while the new source has no endpoints", got)
 		}
 	}
 	r.Write("b.yaml", fmt.Sprintf("[%q]", b))
 	r.Until("the new source has answered", func() bool { return whose(t, at) == "b" })
 	r.Reload(of(fmt.Sprintf(`endpoints: [%q]`, a)))
 	if got := whose(t, at); got != "a" {
-		t.Errorf("%s, where the file says a", got)
+		t.Errorf("%s, where the configuration has a", got)
 	}
 	r.Reload(of(`discover: {file: {path: b.yaml}}`))
 	r.Until("the source has answered", func() bool { return whose(t, at) == "b" })
@@ -42,11 +42,11 @@ upstreams: [{name: u, %s, health_check: off}]`, discover)
 		r.Reload(of(`discover: {file: {path: a.yaml}}`))
 		r.Reload(of(`discover: {file: {path: b.yaml}}`))
 	}
-	r.Until("those who have looked before have ended", func() bool { return runtime.NumGoroutine() <= before+3 })
+	r.Until("the former discoveries have ended", func() bool { return runtime.NumGoroutine() <= before+3 })
 	echoes(t, stays, "still here")
 }
 
-// TestThereAndBack: an address that a reload gives up can be had again by the next one, be it
+// TestThereAndBack: the next reload can have an address again that the one before gave up, even
 // at once.
 func TestThereAndBack(t *testing.T) {
 	a := named(t, "a")
@@ -74,22 +74,23 @@ upstreams: [{name: u, endpoints: [%q]}]`, a)
 		r.Reload(without)
 	}
 	if failed > 0 {
-		t.Errorf("%d of 50 times the address could not be had again", failed)
+		t.Errorf("%d of 50 times the address was not available again", failed)
 	}
 }
 
-// TestRefusedAtTheEnd: who came before its listener went is still counted when it is refused.
+// TestRefusedAtTheEnd: a client accepted before its listener was drained is still counted when it
+// is refused.
 func TestRefusedAtTheEnd(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: u}]}]
 upstreams: [{name: u, endpoints: [%q]}]`, a))
 	c := client(t, r.At("l"))
-	r.Until("it was accepted", func() bool { return r.Summary().Connections.Active == 1 })
+	r.Until("the client was accepted", func() bool { return r.Summary().Connections.Active == 1 })
 	if err := r.DrainListener("l"); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
 	gone(t, c)
-	r.Until("it is counted", func() bool { return r.Refused("l", "hello") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("l", "hello") == 1 })
 }

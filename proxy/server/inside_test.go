@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// TestDiscoveredCircle: an endpoint that is discovered and leads back to its upstream is left
-// out, whichever way it leads; one that leads on is none of that.
+// TestDiscoveredCircle: a discovered endpoint that leads back to its upstream is left out, by
+// whichever way it leads. An endpoint at another listener that leads on is kept.
 func TestDiscoveredCircle(t *testing.T) {
 	port, next, admin := sockets.Port(t), sockets.Port(t), sockets.Port(t)
 	path := filepath.Join(t.TempDir(), "eps.yaml")
@@ -54,7 +54,7 @@ upstreams:
 			return d != nil && d.Endpoints == found && d.LeftOut == leftOut
 		}
 	}
-	r.Until("one is found", status(1, 0))
+	r.Until("one endpoint is found", status(1, 0))
 	for _, x := range []struct {
 		what, found string
 		n, leftOut  int
@@ -76,23 +76,23 @@ upstreams:
 	for range 10 {
 		c := client(t, "127.0.0.1:"+port)
 		if line(t, c) != "good" {
-			t.Error("a client was led elsewhere")
+			t.Error("a client was sent elsewhere")
 		}
 		c.Close()
 	}
 	find(fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), next))
 	r.Until("the other listener is found", status(2, 0))
 	r.Reload(configured("u"))
-	r.Until("it leads back now", status(2, 1))
+	r.Until("the listener leads back now", status(2, 1))
 	r.Reload(configured("v"))
-	r.Until("it does not any more", status(2, 0))
+	r.Until("the listener no longer leads back", status(2, 0))
 	if err := r.End(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCircleByName: a name that is resolved to a listener that leads back is no endpoint: one
-// client is one connection, and the log says why.
+// TestCircleByName: a name that resolves to a listener that leads back is no endpoint. One client
+// is one connection, and the status has the cause.
 func TestCircleByName(t *testing.T) {
 	name, err := os.Hostname()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// TestKeysArrive: each key gets to where it takes effect, and none to where another is to be.
-// That it takes effect there is those packages' to test.
+// TestKeysArrive: each key reaches the place where it takes effect, and none reaches another's
+// place. Its effect there is tested in those packages.
 func TestKeysArrive(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners:

@@ -23,9 +23,9 @@ upstreams:
   - {name: handshake, endpoints: [%[4]q], health_check: off, tls: {ca: c.pem, sni: front.test}}
 listeners:`
 
-// TestClientsWithTLSThatLeave: a client that is on a goroutine, since TLS ends or begins here,
-// and is reset while it waits for an endpoint, gives up its place at once, whatever it waits
-// for. So twenty of them do not keep a queue of twenty from others.
+// TestClientsWithTLSThatLeave: a client on a goroutine, because TLS ends or begins here, that is
+// reset while it waits for an endpoint gives up its place at once. That holds for each reason to
+// wait. So twenty such clients do not keep a queue of twenty from others.
 func TestClientsWithTLSThatLeave(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	mute := sockets.Server(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1<<16)); _, _ = c.Read(make([]byte, 1)) })
@@ -49,7 +49,7 @@ func TestClientsWithTLSThatLeave(t *testing.T) {
 			}
 			for _, u := range r.Status().Upstreams {
 				if n := u.Endpoints[0].Failures; n > 0 && u.Name != "backoff" {
-					t.Errorf("%s: %d who have left count as failures of the endpoint", u.Name, n)
+					t.Errorf("%s: %d clients that left count as failures of the endpoint", u.Name, n)
 				}
 			}
 		})
@@ -87,21 +87,21 @@ func leaveWaiting(t *testing.T, r *rig, listener string, speaksTLS bool) {
 		_, c := dial()
 		waiting = append(waiting, c)
 	}
-	r.Until("they wait at "+listener, func() bool {
+	r.Until("the clients wait at "+listener, func() bool {
 		return active() == stays+20 && (listener != "queue" || pending() == 20)
 	})
 	for _, c := range waiting {
 		_, _ = c.SetLinger(0), c.Close()
 	}
-	r.Until("they have left "+listener, func() bool { return active() == stays })
+	r.Until("the clients have left "+listener, func() bool { return active() == stays })
 	if n := r.Refused(listener, "upstream") + r.Refused(listener, "tls"); n != 0 {
-		t.Errorf("%s: %d who have left are counted as refused", listener, n)
+		t.Errorf("%s: %d clients that left are counted as refused", listener, n)
 	}
 	if first == nil {
 		return
 	}
-	next, _ := dial() // there is room for it in the queue
-	r.Until("it waits", func() bool { return pending() == 1 })
+	next, _ := dial() // the queue has room for it
+	r.Until("the client waits", func() bool { return pending() == 1 })
 	first.Close()
 	line(t, next)
 	next.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestAddresses: one listener has several, of both kinds.
+// TestAddresses: one listener has several addresses, TCP and unix.
 func TestAddresses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	r := start(t, fmt.Sprintf(`
@@ -42,7 +42,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 	}
 }
 
-// TestRoutesByPort: a listener of several ports tells them apart.
+// TestRoutesByPort: a listener with several ports routes by port.
 func TestRoutesByPort(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	one, two := sockets.Port(t), sockets.Port(t)
@@ -56,7 +56,7 @@ upstreams: [{name: a, endpoints: [%[3]q]}, {name: b, endpoints: [%[4]q]}]`, one,
 	}
 }
 
-// TestRates: clients who come too fast wait to be accepted, those of one source are
+// TestRates: clients beyond the rate wait to be accepted; those beyond the rate of one source are
 // refused.
 func TestRates(t *testing.T) {
 	const rate, clients = 10, 15
@@ -86,7 +86,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 		whose(t, r.At("source"))
 	}
 	refused(t, r.At("source"))
-	r.Until("it is counted", func() bool { return r.Refused("source", "per_source_per_second") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("source", "per_source_per_second") == 1 })
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", r.At("source"))
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +96,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	line(t, c) // of another source
 }
 
-// TestDeniedClientsUseNoRate: clients that a rule refuses leave what the process and the
-// listener have of a rate to others.
+// TestDeniedClientsUseNoRate: clients that a rule refuses do not use up the rates of the process
+// and the listener.
 func TestDeniedClientsUseNoRate(t *testing.T) {
 	for _, at := range []string{"process", "listener"} {
 		rate := map[string]int{at: 1}
@@ -125,7 +125,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, rate["process"], rate["listener"], nam
 	}
 }
 
-// TestProcessLimit: at the limit of the process clients of every listener wait.
+// TestProcessLimit: at the limit of the process clients of each listener wait.
 func TestProcessLimit(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 limits: {connections: 2}
@@ -143,7 +143,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	line(t, three)
 }
 
-// TestProcessLimitBeyondDescriptors is told: fewer are served.
+// TestProcessLimitBeyondDescriptors: a limit beyond the available descriptors is logged; fewer
+// clients are served.
 func TestProcessLimitBeyondDescriptors(t *testing.T) {
 	r := startWith(t, 7, `
 limits: {connections: 8}
@@ -171,15 +172,15 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 		}()
 	}
 	for range cap(took) {
-		// What a tenth of a second gives may go at once, and the other direction may be late.
+		// The bytes of a tenth of a second may pass at once, and the other direction may be late.
 		if d, least := <-took, (size-rate/10)*time.Second/rate; d < least || d > 20*least {
 			t.Errorf("it took %v, want at least %v", d, least)
 		}
 	}
 }
 
-// TestReloadKeepsTheQueue: those whom the kernel has completed and nobody has accepted
-// are served under the new configuration, by the same socket.
+// TestReloadKeepsTheQueue: connections in the accept queue at a reload are served under the new
+// configuration, by the same socket.
 func TestReloadKeepsTheQueue(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	text := `
@@ -196,7 +197,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	if n := r.Status().Connections.Accepted; n > 2 {
 		t.Errorf("%d were accepted, want them in the queue", n)
 	}
-	for range 10 { // nothing changes for those who wait
+	for range 10 { // the waiting connections are not affected
 		r.Reload(fmt.Sprintf(text, port, "a", 1, b, a))
 	}
 	r.Reload(fmt.Sprintf(text, port, "b", 0, a, b))
@@ -205,7 +206,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 		served[line(t, c)]++
 		echoes(t, c, "from the queue")
 	}
-	if served["b"] < len(queue)-2 { // two loops may have had one in hand each
+	if served["b"] < len(queue)-2 { // each of two loops may have had one client already
 		t.Errorf("%v, want them served by b", served)
 	}
 	echoes(t, first, "still here")
@@ -214,12 +215,12 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	}
 }
 
-// TestTimeouts: sessions end when their listener says so, and no other does.
+// TestTimeouts: sessions end by their listener's timeouts, and by no other's.
 func TestTimeouts(t *testing.T) {
 	over := make(chan struct{})
 	a, held := named(t, "a"), sockets.Server(t, func(c net.Conn) {
 		_, _ = sockets.ReadLine(c)
-		<-over // and neither says nor closes anything
+		<-over // neither side sends or closes
 	})
 	t.Cleanup(func() { close(over) })
 	r := start(t, fmt.Sprintf(`
@@ -253,7 +254,7 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`, a, held))
 			gone(t, c)
 		}
 		if took := time.Since(began); took < least || took > 10*time.Second {
-			t.Errorf("%s: it took %v", name, took)
+			t.Errorf("%s: the end took %v", name, took)
 		}
 	}
 	echoes(t, other, "still here")

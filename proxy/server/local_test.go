@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestLocalFaults: connections that fail for want of something on this machine, here of the
-// address to connect from, are logged with their cause, are the reason for which clients are
-// refused, and are a problem. 192.0.2.1 is nobody's (RFC 5737).
+// TestLocalFaults: some connections fail for a local reason, here the lack of the address to
+// connect from. The log has their cause, it is the reason of the refusals, and it is reported as
+// a problem. 192.0.2.1 is assigned to no host (RFC 5737).
 func TestLocalFaults(t *testing.T) {
 	r := start(t, `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

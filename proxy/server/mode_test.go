@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// unixListener is a configuration with a listener at a path, and a further one.
+// unixListener is a configuration with a listener at a path and another listener.
 func unixListener(path, upstream string) string {
 	return fmt.Sprintf(`
 listeners: [{name: l, bind: %q, upstream: u}, {name: other, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, "unix:"+path, upstream)
 }
 
-// TestModeIsTakenBackByAReload: a path whose mode the file does not name any more has the one
-// that it would have begun with.
+// TestModeIsTakenBackByAReload: when the file no longer names the mode of a path, the path gets
+// its initial mode.
 func TestModeIsTakenBackByAReload(t *testing.T) {
 	dir, up := t.TempDir(), named(t, "a")
 	usual, path := filepath.Join(dir, "usual"), filepath.Join(dir, "s")
@@ -40,8 +40,8 @@ func TestModeIsTakenBackByAReload(t *testing.T) {
 	want(0o606)
 }
 
-// TestReloadsWhileAPathIsSwapped: a directory's owner swaps the path of a socket for a link to
-// a file of the one who listens, during reloads that change the mode. The file keeps its own.
+// TestReloadsWhileAPathIsSwapped: during reloads that change the mode, the owner of the directory
+// replaces a socket's path by a link to a file of the listening user. The file keeps its mode.
 func TestReloadsWhileAPathIsSwapped(t *testing.T) {
 	dir, victim, up := t.TempDir(), filepath.Join(t.TempDir(), "file"), named(t, "a")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {

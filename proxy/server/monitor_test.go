@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// TestOutageIsLogged with the reason of each endpoint and, at its end, with those whom it has
-// cost; clients that were refused are summed up by reason.
+// TestOutageIsLogged: the log of an outage has the reason of each endpoint and, at its end, the
+// number of clients it cost. Refused clients are summed up by reason.
 func TestOutageIsLogged(t *testing.T) {
 	role := newRole(t, false)
 	a := named(t, "a")
@@ -39,7 +39,7 @@ upstreams:
 		if r.Endpoint("u", "e").State == "ejected" {
 			return true
 		}
-		if c, err := net.Dial("tcp", r.At("l")); err == nil { // or it is reset at once
+		if c, err := net.Dial("tcp", r.At("l")); err == nil { // or the client is reset at once
 			c.Close()
 		}
 		return false
@@ -55,22 +55,22 @@ upstreams:
 	if found := refusals.FindStringSubmatch(r.Log.String()); found == nil || len(found[1]) != 3 || found[1] < "200" {
 		t.Errorf("the end of the outage says %q", found)
 	}
-	if err := r.End(); err != nil { // what is left of the minute is told
+	if err := r.End(); err != nil { // the rest of the minute is logged
 		t.Error(err)
 	}
 	r.Logs("level=WARN", `msg="clients refused"`, "upstream=u", "unavailable 2")
 	r.Logs("level=WARN", `msg="clients refused"`, "listener=l", `reasons="upstream 2`)
 }
 
-// TestHeldAreLogged: clients that are held, and served as a last resort, are summed up, and a
-// problem; nothing is an outage in which they were.
+// TestHeldAreLogged: held clients and connections made as a last resort are summed up in the log,
+// the held clients as a warning. Once a held client is served there is no outage.
 func TestHeldAreLogged(t *testing.T) {
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 1m}, health_check: off, circuit_breaker: off}]`, port))
 	c := client(t, r.At("l"))
-	r.Until("it is held", func() bool { return r.Status().Upstreams[0].LastMinute.Held == 1 })
+	r.Until("the client is held", func() bool { return r.Status().Upstreams[0].LastMinute.Held == 1 })
 	serverAt(t, port, "back")
 	line(t, c)
 	if u := r.Status().Upstreams[0]; u.Outage != nil || u.LastMinute.Refused != 0 {
@@ -100,8 +100,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	r.Logs("level=INFO", `msg="clients refused"`, "listener=l", `reasons="address `)
 }
 
-// TestLimitsInStatus: how many there are of how many there may be, who waits to be accepted,
-// and that no endpoint has room.
+// TestLimitsInStatus: the status has the counts and their limits, the clients that wait to be
+// accepted, and that no endpoint has room.
 func TestLimitsInStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	r := start(t, fmt.Sprintf(`
@@ -125,7 +125,7 @@ upstreams: [{name: u, queue: {size: 5, timeout: 1h}, endpoints: [{address: %q, n
 		defer waits.Close()
 	}
 	client(t, r.At("m"))
-	r.Until("they wait", func() bool {
+	r.Until("the clients wait", func() bool {
 		q := r.Listener("l").Queues
 		return q[0].Length == 3 && q[1].Length == 2 && r.Status().Upstreams[0].Pending == 1
 	})
@@ -140,19 +140,19 @@ upstreams: [{name: u, queue: {size: 5, timeout: 1h}, endpoints: [{address: %q, n
 		t.Errorf("%+v, %+v, %+v", c, e, s.Connections)
 	}
 	if o := s.Upstreams[0].Outage; o == nil || !o.Full || o.Refused != 0 || o.Since.IsZero() {
-		t.Errorf("%+v, want it to be full", o)
+		t.Errorf("%+v, want the endpoint full", o)
 	}
 	c.Close()
 	r.Until("there is room", func() bool { return r.Listener("l").Queues[0].Length < 3 })
 }
 
-// TestOverflowsAreCounted of each accept queue, and logged.
+// TestOverflowsAreCounted: overflows of each accept queue are counted and logged.
 func TestOverflowsAreCounted(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}, socket: {backlog: 1}}]
 upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	line(t, client(t, r.At("l")))
-	r.Until("it overflows", func() bool {
+	r.Until("the queue overflows", func() bool {
 		if c, err := net.DialTimeout("tcp", r.At("l"), 10*time.Millisecond); err == nil {
 			defer c.Close()
 		}
@@ -162,8 +162,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	r.Logs("level=WARN", `msg="accept queue overflowed`, "listener=l", "times=")
 }
 
-// TestOverflowsAreThoseOfTheNamespaceToo: what a listening socket has dropped is no overflow where the
-// namespace has had none, and not known where that cannot be read.
+// TestOverflowsAreThoseOfTheNamespaceToo: a listening socket's drops are no overflows if the
+// network namespace has counted none. They are unknown if that count cannot be read.
 func TestOverflowsAreThoseOfTheNamespaceToo(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}, socket: {backlog: 1}}]
@@ -185,14 +185,14 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	}
 	all.Add(2)
 	drops = r.Server.SocketDrops()
-	r.Until("it drops more", more)
-	r.Until("two of them were overflows", func() bool { return r.Listener("l").Queues[0].Dropped == 2 })
+	r.Until("the socket drops more", more)
+	r.Until("two drops were overflows", func() bool { return r.Listener("l").Queues[0].Dropped == 2 })
 	r.Server.ReadOverflows(func() (uint64, error) { return 0, os.ErrPermission })
-	r.Until("nobody knows", func() bool { return !r.Listener("l").Queues[0].DroppedKnown })
+	r.Until("the overflows are unknown", func() bool { return !r.Listener("l").Queues[0].DroppedKnown })
 }
 
-// TestManyChangesAreSummedUp: when many endpoints of an upstream turn unhealthy at once a few
-// lines say so, and sums that count the others.
+// TestManyChangesAreSummedUp: when many endpoints of an upstream turn unhealthy at once, a few
+// log lines name them, and sums count the others.
 func TestManyChangesAreSummedUp(t *testing.T) {
 	const endpoints = 1000
 	address, list := sockets.Refusing(t), ""
@@ -202,7 +202,7 @@ func TestManyChangesAreSummedUp(t *testing.T) {
 	r := start(t, `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interval: 100ms, fall: 1}}]`, "eps.yaml", list)
-	r.Until("all are unhealthy", func() bool {
+	r.Until("all endpoints are unhealthy", func() bool {
 		down := 0
 		for _, e := range r.Status().Upstreams[0].Endpoints {
 			if e.State == admin.Down {
@@ -217,7 +217,7 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interva
 	text := r.Log.String()
 	single := strings.Count(text, "msg=health subject=")
 	sums := regexp.MustCompile(`level=WARN msg="health, further ones" upstream=u kind=unhealthy times=(\d+) within=\S+ of="?dead\d+(?:, .* and \d+ more)?`).FindAllStringSubmatch(text, -1)
-	told := single // a last sum of a few names them all
+	told := single // a last sum of a few endpoints names them all
 	for _, sum := range sums {
 		n, err := strconv.Atoi(sum[1])
 		if err != nil {
@@ -226,6 +226,6 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interva
 		told += n
 	}
 	if told != endpoints || single < 20 || single > 200 || len(sums) == 0 {
-		t.Errorf("%d lines and %q tell of %d of %d", single, sums, told, endpoints)
+		t.Errorf("%d lines and %q report %d of %d", single, sums, told, endpoints)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// TestMute: of three servers, with nothing configured but them, one has never answered anybody,
-// for which it is judged by the others. It is left out, and whoever comes afterwards is answered.
-// It stands still, or it lives and its clients give up.
+// TestMute: of three servers, without further configuration, one has never answered a client, and
+// is judged by its peers' answers. The endpoint is ejected, and every later client is answered.
+// Either its process is stopped, or it runs and its clients give up.
 func TestMute(t *testing.T) {
 	t.Run("stands still", func(t *testing.T) {
 		t.Parallel()
@@ -42,20 +42,20 @@ upstreams: [{name: u, endpoints: [{name: e0, address: %q}, {name: e1, address: %
 	state := func(want admin.State) func() bool {
 		return func() bool { return r.Endpoint("u", "e1").State == want }
 	}
-	r.Until("it is left out", state(admin.Ejected))
-	t.Logf("left out after %v", time.Since(began).Round(time.Millisecond))
+	r.Until("the endpoint is ejected", state(admin.Ejected))
+	t.Logf("ejected after %v", time.Since(began).Round(time.Millisecond))
 	e := r.Endpoint("u", "e1")
 	if !strings.HasPrefix(e.Why, "unanswered: ") || !strings.Contains(e.Why, "and no client before them; its peers answer") || !strings.Contains(e.Why, why) {
 		t.Errorf("%+v", e)
 	}
 	answered, total := c.answered.Load(), e.Total
-	r.Until("fifty more are answered", func() bool { return c.answered.Load() >= answered+50 })
+	r.Until("fifty more requests are answered", func() bool { return c.answered.Load() >= answered+50 })
 	if e := r.Endpoint("u", "e1"); e.Total > total {
-		t.Errorf("%d more came to it", e.Total-total)
+		t.Errorf("%d more clients were sent to it", e.Total-total)
 	}
 	if mend != nil {
 		mend()
-		r.Until("it is back", state(admin.Up))
+		r.Until("the endpoint is back", state(admin.Up))
 	}
 	c.leave()
 	for _, name := range []string{"e0", "e2"} {
@@ -65,8 +65,8 @@ upstreams: [{name: u, endpoints: [{name: e0, address: %q}, {name: e1, address: %
 	}
 }
 
-// TestSilent: the only server is stopped, for which nobody can be sent elsewhere. That is a
-// problem of the status, and is logged when it begins and when it ends.
+// TestSilent: the only server is stopped, so its clients cannot be sent elsewhere. That is a
+// problem in the status, and its beginning and end are logged.
 func TestSilent(t *testing.T) {
 	address, signal := echoProcess(t)
 	r := start(t, fmt.Sprintf(`
@@ -75,15 +75,15 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}]}]`, address))
 	at := r.At("l")
 	c := newCrowd(t, func() (net.Conn, error) { return net.Dial("tcp", at) })
 	c.come()
-	r.Until("it is known how it answers", func() bool { a := r.Endpoint("u", "e").Answers; return a != nil && a.Judged })
+	r.Until("the endpoint's answers are judged", func() bool { a := r.Endpoint("u", "e").Answers; return a != nil && a.Judged })
 	signal(syscall.SIGSTOP)
 	problem := func() bool { return r.Endpoint("u", "e").Silence != nil }
-	r.Until("it is a problem", problem)
+	r.Until("the silence is reported", problem)
 	if e := r.Endpoint("u", "e"); e.State != admin.Up || e.Silence.Clients < 8 || e.Silence.Proof != "nor does it close a connection that was closed" {
 		t.Errorf("%+v: %+v", e, e.Silence)
 	}
 	r.Logs("level=WARN", "msg=answers", `subject="endpoint u/e"`, "state=silent", "clients have waited, the first for", "it used to answer")
 	signal(syscall.SIGCONT)
-	r.Until("it is none any more", func() bool { return !problem() })
+	r.Until("the silence is over", func() bool { return !problem() })
 	r.Logs("level=INFO", "msg=answers", "state=answering", "it answers again; no client was answered for")
 }

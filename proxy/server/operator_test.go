@@ -9,7 +9,8 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// TestWhatIsDoneByHandIsLogged with who, what, from and to.
+// TestWhatIsDoneByHandIsLogged: an operator's changes are logged with author, object, old and new
+// value.
 func TestWhatIsDoneByHandIsLogged(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: u, percent: 95}, {upstream: v, percent: 5}]}]}]
@@ -36,7 +37,7 @@ upstreams:
 	r.Logs("by=admin", "what=drain", "listener=l", "from=serving", "to=draining")
 }
 
-// TestAnAddressOfSeveral endpoints says nothing of which one is meant.
+// TestAnAddressOfSeveral: an address that several endpoints share does not choose one of them.
 func TestAnAddressOfSeveral(t *testing.T) {
 	up := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -44,7 +45,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: e}, {address: %[1]q, name: f}]}]`, up))
 	for _, err := range []error{r.DrainEndpoint("u", up, true), r.SetWeight("u", up, 7)} {
 		if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "it is the address of several: write one of e, f") {
-			t.Errorf("it is chosen: %v", err)
+			t.Errorf("one is chosen: %v", err)
 		}
 	}
 	for _, e := range r.Status().Upstreams[0].Endpoints {

@@ -43,11 +43,11 @@ func listening(t *testing.T, port string) (fd int, inode uint64) {
 			return fd, stat.Ino
 		}
 	}
-	t.Fatalf("nobody listens at %s", port)
+	t.Fatalf("no socket listens at %s", port)
 	return -1, 0
 }
 
-// TestSocketOptions: what the file says is set, and by a reload on the same socket.
+// TestSocketOptions: the configured options are set; a reload sets them on the same socket.
 func TestSocketOptions(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, socket: {keepalive: %ds, user_timeout: %ds, fastopen: true}}]
@@ -61,7 +61,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 		}
 		fd, inode := listening(t, port)
 		if i > 0 && inode != socket {
-			t.Error("the reload has made another socket")
+			t.Error("the reload opened another socket")
 		}
 		socket = inode
 		asks, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_KEEPALIVE)
@@ -86,8 +86,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	}
 }
 
-// TestMultipath: a client that speaks Multipath TCP is answered in it, where the listener
-// says so.
+// TestMultipath: a client that uses Multipath TCP is served with it if the listener allows it.
 func TestMultipath(t *testing.T) {
 	if b, err := os.ReadFile("/proc/sys/net/mptcp/enabled"); err != nil || len(b) == 0 || b[0] != '1' {
 		t.Skipf("this kernel has no Multipath TCP, or it is off: %v", err)
@@ -112,8 +111,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	}
 }
 
-// TestOptionsAreTakenAway by a reload, from the socket that stays; the path of one gets
-// another mode.
+// TestOptionsAreTakenAway: a reload removes options from the socket that stays, and changes the
+// mode of a path.
 func TestOptionsAreTakenAway(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: ["127.0.0.1:%s", "unix:%s?mode=%s"], upstream: u, socket: {fastopen: %v}}]
@@ -126,7 +125,7 @@ upstreams: [{name: u, endpoints: [%[5]q]}]`
 		r.Reload(fmt.Sprintf(text, port, path, fmt.Sprintf("%04o", mode), on, up))
 		fd, now := listening(t, port)
 		if now != inode {
-			t.Error("the reload has made another socket")
+			t.Error("the reload opened another socket")
 		}
 		if queue, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpFastOpen); err != nil || queue > 0 != on {
 			t.Errorf("fastopen %d, %v, want %v", queue, err, on)
@@ -140,8 +139,8 @@ upstreams: [{name: u, endpoints: [%[5]q]}]`
 	}
 }
 
-// TestBacklogThatGrows by a reload: all who wait in the longer queue are served, also when the
-// listener goes.
+// TestBacklogThatGrows: a reload makes the backlog longer. All connections in the longer queue
+// are served, also when the listener is removed.
 func TestBacklogThatGrows(t *testing.T) {
 	up := named(t, "a")
 	port := sockets.Port(t)
@@ -160,7 +159,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	r.Reload(fmt.Sprintf(text, "", up))
 	first.Close()
 	var served sync.WaitGroup
-	for _, c := range queue { // one at a time, in whatever order
+	for _, c := range queue { // one at a time, in any order
 		served.Go(func() {
 			if _, err := sockets.ReadLine(c); err != nil {
 				t.Error(err)

@@ -14,14 +14,15 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestDeniedWhereTheAddressIsAnothers: a client that is held when a reload gives the address at which
-// it came in to another listener, in whatever way, is held to that one's rules, and counted there; where
-// the address is nobody's any more it is served by those of its own.
+// TestDeniedWhereTheAddressIsAnothers: a client is held when a reload gives the address it
+// connected to to another listener. Then that listener's rules apply to it, and that listener
+// counts it. If no listener has the address any more, the rules of the client's own listener
+// apply.
 func TestDeniedWhereTheAddressIsAnothers(t *testing.T) {
 	const deny = ", deny: [127.0.1.9]"
 	for name, test := range map[string]struct {
-		listeners string // of the reloads, one a line
-		denied    string // the listener that counts it; empty: nobody does
+		listeners string // the listeners of each reload, one a line
+		denied    string // the listener that counts it; empty: none does
 	}{
 		"renamed":         {`{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new"},
 		"renamed, no ban": {`{name: new, bind: "127.0.0.1:PORT", upstream: u}`, ""},
@@ -55,8 +56,8 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 			var held [2]net.Conn
 			for i, ip := range []byte{9, 8} {
 				held[i] = from(t, ip, "127.0.0.1:"+port)
-				defer held[i].Close() // before the server at later waits for it
-				r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == int64(i)+1 })
+				defer held[i].Close() // before the server at the port later waits for it
+				r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == int64(i)+1 })
 			}
 			for _, listeners := range strings.Split(test.listeners, "\n") {
 				r.Reload(text(listeners))
@@ -67,20 +68,20 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 			}
 			if test.denied == "" {
 				if got := line(t, held[0]); got != "served" {
-					t.Errorf("it gets %q", got)
+					t.Errorf("the client gets %q", got)
 				}
 				return
 			}
 			if err := gone(t, held[0]); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("%v, want a reset", err)
 			}
-			r.Until("it is counted", func() bool { return r.Refused(test.denied, "address") == 1 })
+			r.Until("the refusal is counted", func() bool { return r.Refused(test.denied, "address") == 1 })
 		})
 	}
 }
 
-// TestListenerThatIsBackCountsOn: a listener that a reload takes away, and another one brings back,
-// counts the clients that it had all that time.
+// TestListenerThatIsBackCountsOn: one reload removes a listener, and another brings it back. The
+// listener still counts the clients it had.
 func TestListenerThatIsBackCountsOn(t *testing.T) {
 	up := named(t, "up")
 	text := func(name string) string {
@@ -100,18 +101,18 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, drain_timeout: 1h}]`, 
 		r.Reload(text("other"))
 		r.Reload(text("l"))
 		if l := r.Listener("l"); l.Connections.Active != 2 {
-			t.Errorf("round %d: %d are counted, want 2", round, l.Connections.Active)
+			t.Errorf("round %d: %d clients are counted, want 2", round, l.Connections.Active)
 		}
 		refused(t, r.At("l"))
-		r.Until("it is counted", func() bool { return r.Refused("l", "per_source") == round+1 })
+		r.Until("the refusal is counted", func() bool { return r.Refused("l", "per_source") == round+1 })
 	}
 	if n := r.Status().Connections.Active; n != 2 {
 		t.Errorf("there are %d clients, want 2", n)
 	}
 }
 
-// TestDeniedWhereSeveralShareTheAddress: of a wide address that a reload shares out among listeners, a
-// waiting client is held to the rules of the one that has the address to which it is connected.
+// TestDeniedWhereSeveralShareTheAddress: a reload divides a wide address among listeners. A
+// waiting client is held to the rules of the listener that has the address it connected to.
 func TestDeniedWhereSeveralShareTheAddress(t *testing.T) {
 	port, later := sockets.Port(t), sockets.Port(t)
 	text := func(listeners string) string {
@@ -122,20 +123,20 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 	r := start(t, text(`{name: l, bind: "0.0.0.0:PORT", upstream: u}`))
 	a, b := from(t, 9, "127.0.0.1:"+port), from(t, 9, "127.0.0.2:"+port)
 	defer a.Close()
-	r.Until("they are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
+	r.Until("the clients are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
 	r.Reload(text(`{name: a, bind: "127.0.0.1:PORT", upstream: u}, {name: b, bind: "127.0.0.2:PORT", upstream: u, deny: [127.0.1.9]}`))
 	serverAt(t, later, "served")
 	if got := line(t, a); got != "served" {
-		t.Errorf("at the address where it may be it gets %q", got)
+		t.Errorf("at the allowed address the client gets %q", got)
 	}
 	if err := gone(t, b); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
 }
 
-// TestProofThatDoesNotDoAnyMore: a reload that takes headers from fewer, or certificates of another
-// authority, reaches clients that have shown theirs and wait for an endpoint; those that satisfy it too
-// are served.
+// TestProofThatDoesNotDoAnyMore: a reload accepts headers from fewer sources, or certificates of
+// another authority. It applies to clients that have shown theirs and wait for an endpoint. Those
+// that satisfy the new rules are served.
 func TestProofThatDoesNotDoAnyMore(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	files := []string{"c.pem", cert, "k.pem", key, "a.pem", "", "b.pem", "", "ab.pem", ""}
@@ -174,24 +175,24 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 	for _, c := range []net.Conn{believed, not} {
 		_, _ = io.WriteString(c, "PROXY TCP4 192.0.2.1 192.0.2.2 1 1\r\n")
 	}
-	r.Until("they are held", func() bool { return r.Status().Upstreams[0].Pending == 4 })
+	r.Until("the clients are held", func() bool { return r.Status().Upstreams[0].Pending == 4 })
 	r.Reload(text(ports, ", client_ca: a.pem", "127.0.1.8/32"))
 	serverAt(t, later, "served")
 	for name, c := range map[string]net.Conn{"certificate": shown["a"], "header": believed} {
 		if got := line(t, c); got != "served" {
-			t.Errorf("who shows the right %s gets %q", name, got)
+			t.Errorf("the client with the right %s gets %q", name, got)
 		}
 	}
 	for name, c := range map[string]net.Conn{"certificate": shown["b"], "header": not} {
 		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("who shows another %s: %v, want a reset", name, err)
+			t.Errorf("the client with another %s: %v, want a reset", name, err)
 		}
 	}
-	r.Until("they are counted", func() bool { return r.Refused("tls", "tls") == 1 && r.Refused("header", "proxy_header") == 1 })
+	r.Until("the refusals are counted", func() bool { return r.Refused("tls", "tls") == 1 && r.Refused("header", "proxy_header") == 1 })
 }
 
-// TestHandshakeUnderWay: a client whose handshake begins under a configuration that asks for no
-// certificate, and ends under one that does, is refused.
+// TestHandshakeUnderWay: a handshake begins under a configuration that requires no certificate,
+// and ends under one that does. The client is refused.
 func TestHandshakeUnderWay(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	port := sockets.Port(t)
@@ -200,11 +201,11 @@ listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, tls: {certificates: [{c
 upstreams: [{name: u, endpoints: [%q]}]`, port, named(t, "u"))
 	r := start(t, fmt.Sprintf(text, ""), "c.pem", cert, "k.pem", key, "ca.pem", cert)
 	raw := client(t, "127.0.0.1:"+port)
-	r.Until("it shakes hands", func() bool { return r.Status().Listeners[0].Handshakes.Active == 1 })
+	r.Until("the handshake is under way", func() bool { return r.Status().Listeners[0].Handshakes.Active == 1 })
 	r.Reload(fmt.Sprintf(text, ", client_ca: ca.pem"))
 	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
 	if s, err := sockets.ReadLine(c); err == nil {
-		t.Errorf("it gets %q", s)
+		t.Errorf("the client gets %q", s)
 	}
-	r.Until("it is counted", func() bool { return r.Refused("l", "tls") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("l", "tls") == 1 })
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPausesAreToldAndCounted: a listener at its limit of connections, or of connections a
-// second, says so in the status and once in the log, and how often that was is counted.
+// TestPausesAreToldAndCounted: when a listener reaches its limit of connections, or of
+// connections a second, the status says so. The pauses are counted, and logged once.
 func TestPausesAreToldAndCounted(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners:
@@ -22,7 +22,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 			t.Errorf("at its limit of connections: %+v", l)
 		}
 		late := client(t, r.At("l"))
-		r.Until("it waits", func() bool { return r.Listener("l").Pauses["connections"] >= int64(i+1) })
+		r.Until("the client waits", func() bool { return r.Listener("l").Pauses["connections"] >= int64(i+1) })
 		c.Close()
 		line(t, late)
 		late.Close()
@@ -30,7 +30,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	}
 	line(t, client(t, r.At("m")))
 	late := client(t, r.At("m"))
-	r.Until("it waits", func() bool { return r.Listener("m").Pauses["per_second"] >= 1 })
+	r.Until("the client waits", func() bool { return r.Listener("m").Pauses["per_second"] >= 1 })
 	line(t, late)
 	if m := r.Listener("m"); m.State != "paused" || m.PausedAt != "per_second" {
 		t.Errorf("at its limit of connections a second: %+v", m)
@@ -41,7 +41,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	}
 	r.Logs("level=INFO", "listener at its limit", "listener=l", "limit=connections", "times=1")
 	r.Logs("level=INFO", "listener at its limit", "listener=m", "limit=per_second")
-	if n := strings.Count(r.Log.String(), "listener=l limit="); n > 2 { // should the test take that long
-		t.Errorf("told %d times", n)
+	if n := strings.Count(r.Log.String(), "listener=l limit="); n > 2 { // twice if the test takes long
+		t.Errorf("logged %d times", n)
 	}
 }

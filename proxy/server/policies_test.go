@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// from is a client of another source.
+// from connects a client from another source.
 func from(t *testing.T, source byte, address string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, source)}, Timeout: patience}
@@ -23,7 +23,7 @@ func from(t *testing.T, source byte, address string) net.Conn {
 	return c
 }
 
-// TestPolicies: what each of the six promises, with sessions that stay.
+// TestPolicies: each of the six policies keeps its promise, with sessions that stay.
 func TestPolicies(t *testing.T) {
 	const clients = 30
 	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
@@ -70,7 +70,7 @@ upstreams: [{name: u, balance: %s, endpoints: [%q, %q, %q]}]`
 	}
 }
 
-// shares is how many of 40 clients each server gets.
+// shares returns how many of 40 clients each server gets.
 func (r *rig) shares() string {
 	r.T.Helper()
 	has := map[string]int{}
@@ -80,7 +80,8 @@ func (r *rig) shares() string {
 	return fmt.Sprint(has) // sorted
 }
 
-// TestWeights: in proportion, and changed while it runs, by an operator or by a reload.
+// TestWeights: clients are shared in proportion to the weights, also when an operator or a reload
+// changes them.
 func TestWeights(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -102,7 +103,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, weight: %d}, {address: 
 	}
 }
 
-// TestBackup: it has nobody while another endpoint can be used.
+// TestBackup: a backup gets no clients while another endpoint can be used.
 func TestBackup(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -118,7 +119,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b,
 	}
 }
 
-// TestZones: the local one first, and others as its share falls.
+// TestZones: the local zone is used first, and others as its usable share falls.
 func TestZones(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -143,7 +144,7 @@ upstreams:
 	}
 }
 
-// TestSlowStart: what comes by a reload gets little at first.
+// TestSlowStart: an endpoint that a reload adds gets few clients at first.
 func TestSlowStart(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	text := `
@@ -155,7 +156,7 @@ upstreams: [{name: u, endpoints: [%s], slow_start: %s}]`
 	var ofA, ofB int
 	if got := r.shares(); got != "map[a:40]" {
 		if _, err := fmt.Sscanf(got, "map[a:%d b:%d]", &ofA, &ofB); err != nil || ofB > 8 {
-			t.Errorf("of one that has just come: %s", got)
+			t.Errorf("of a new endpoint: %s", got)
 		}
 	}
 	r = start(t, fmt.Sprintf(text, one, "0s"))

@@ -11,9 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestSourcePrefixChanges: a reload that changes what one source is counts the sessions that
-// there are under their new prefixes, and one that takes the limit away for a while forgets
-// none of them.
+// TestSourcePrefixChanges: a reload changes source_prefix. The existing sessions count under
+// their new prefixes. A reload that removes the limit for a while forgets none of them.
 func TestSourcePrefixChanges(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, limits: {%s}}]
@@ -36,11 +35,11 @@ upstreams: [{name: u, endpoints: [%q]}]`
 			t.Fatalf("%s: %v", from, err)
 		case served:
 			return c
-		case !errors.Is(err, syscall.ECONNRESET): // which it may be before it knows that it was connected
+		case !errors.Is(err, syscall.ECONNRESET): // the reset may come before connect returns
 			t.Errorf("%s: %v, want a reset", from, err)
 		}
 		refusals++
-		r.Until("it is counted", func() bool { return r.Refused("l", "per_source") == refusals })
+		r.Until("the refusal is counted", func() bool { return r.Refused("l", "per_source") == refusals })
 		return nil
 	}
 	first := check("127.0.0.1", true)
@@ -53,7 +52,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	check("127.0.0.4", false)
 	check("127.0.1.1", true)
 	first.Close()
-	r.Until("it has left", func() bool { return r.Listener("l").Connections.Active == 4 })
+	r.Until("the client has left", func() bool { return r.Listener("l").Connections.Active == 4 })
 	check("127.0.0.4", true)
 	check("127.0.0.4", false)
 

@@ -10,10 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestProbesAreOfOutlierDetection: an endpoint that answers is probed once, by a connection on
-// which nothing is sent and which then ends, so that it is known whether it closes such a
-// connection. Without outlier_detection, and without checks, it gets its clients' connections
-// and no other.
+// TestProbesAreOfOutlierDetection: an endpoint that answers is probed once. The probe sends
+// nothing and then closes, to find out whether the endpoint closes such a connection. Without
+// outlier_detection, and without checks, the endpoint gets its clients' connections and no other.
 func TestProbesAreOfOutlierDetection(t *testing.T) {
 	var probes, clients [2]atomic.Int64
 	server := func(i int) string {

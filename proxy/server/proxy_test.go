@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 )
 
-// told is a server that says what the PROXY header tells that it gets, and then echoes.
+// told is a server that replies with the PROXY header it receives, and then echoes.
 func told(t *testing.T) string {
 	return sockets.Server(t, func(c net.Conn) {
 		var policy proxyproto.Policy
@@ -44,8 +44,8 @@ func told(t *testing.T) string {
 	})
 }
 
-// TestProxyHeaders: a client's header is believed from those who may send one, taken
-// away, and passed on; others are what their connection says.
+// TestProxyHeaders: a client's header is accepted from the allowed sources, removed, and passed
+// on. For other clients the addresses of the connection count.
 func TestProxyHeaders(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		up := told(t)
@@ -72,20 +72,20 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up,
 		c = client(t, r.At("from"))
 		fmt.Fprint(c, "PROXY TCP4 192.0.2.66 192.0.2.2 1111 443\r\n")
 		gone(t, c)
-		r.Until("it is refused by its true address", func() bool { return r.Refused("from", "address") == 1 })
+		r.Until("the client is refused by its true address", func() bool { return r.Refused("from", "address") == 1 })
 		c = client(t, r.At("from"))
 		fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
 		gone(t, c)
 		gone(t, client(t, r.At("strict")))
-		r.Until("both are counted", func() bool {
+		r.Until("both clients are counted", func() bool {
 			return r.Refused("from", "proxy_header") == 1 && r.Refused("strict", "proxy_header") == 1
 		})
 	}
 }
 
-// TestCheckTellsItsAddresses: a check's PROXY header of version 1 has the addresses of its
-// own connection, since some servers refuse UNKNOWN (the specification, 2.1); that of
-// version 2 says LOCAL.
+// TestCheckTellsItsAddresses: a check's PROXY header of version 1 has the addresses of its own
+// connection, since some servers refuse UNKNOWN (the specification, 2.1); that of version 2 is
+// LOCAL.
 func TestCheckTellsItsAddresses(t *testing.T) {
 	for version, want := range map[int]func(net.Conn) string{
 		1: func(c net.Conn) string {
@@ -104,12 +104,12 @@ func TestCheckTellsItsAddresses(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], send_proxy: %d}]`, up, version))
 		if said, want := <-got, <-wanted; said != want {
-			t.Errorf("version %d: the check says %q, want %q", version, said, want)
+			t.Errorf("version %d: the check sends %q, want %q", version, said, want)
 		}
 	}
 }
 
-// TestDiscoveryByFile: endpoints come and go with a file.
+// TestDiscoveryByFile: endpoints are added and removed as the file changes.
 func TestDiscoveryByFile(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	r := start(t, `
@@ -123,10 +123,10 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, on_removed: reset}]`, 
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
-	r.Until("clients get the new one", func() bool { return whose(t, r.At("l")) == "b" })
+	r.Until("clients get the new endpoint", func() bool { return whose(t, r.At("l")) == "b" })
 }
 
-// TestConnectOnData: no endpoint is connected to before the client has sent something.
+// TestConnectOnData: an endpoint is connected to only after the client has sent a byte.
 func TestConnectOnData(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -134,7 +134,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, timeou
 upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`, a))
 	mute := client(t, r.At("l"))
 	c := client(t, r.At("l"))
-	r.Until("both are there", func() bool { return r.Status().Listeners[0].Connections.Active == 2 })
+	r.Until("both clients are accepted", func() bool { return r.Status().Listeners[0].Connections.Active == 2 })
 	if e := r.Endpoint("u", "a"); e.Total != 0 {
 		t.Errorf("%+v", e)
 	}
@@ -143,11 +143,11 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`,
 		t.Error(got)
 	}
 	gone(t, mute)
-	r.Until("it is counted", func() bool { return r.Refused("l", "preread") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("l", "preread") == 1 })
 }
 
-// TestBandwidth: sessions move what they may together, splice all the same, and another listener
-// does not mind.
+// TestBandwidth: sessions share their listener's bandwidth and are still spliced. Another
+// listener is not affected.
 func TestBandwidth(t *testing.T) {
 	pipequota.Share(t)
 	const size, rate = 3 << 20, 4 << 20
@@ -173,19 +173,19 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 		}
 		return time.Since(began)
 	}
-	// Two share it. What a tenth of a second gives may go at once.
+	// Two sessions share it. The bytes of a tenth of a second may pass at once.
 	other := make(chan time.Duration)
 	go func() { other <- took("slow") }()
 	if d, least := max(took("slow"), <-other), (2*size-rate/10)*time.Second/rate; d < least {
-		t.Errorf("it took %v, less than %v", d, least)
+		t.Errorf("the transfer took %v, less than %v", d, least)
 	}
-	// One direction has a limit, which is that of what comes, with its burst, or the other's.
+	// Each direction has its own limit; down has a burst.
 	if d, least := took("down"), (size-1<<20)*time.Second/rate; d < least {
-		t.Errorf("down, it took %v, less than %v", d, least)
+		t.Errorf("down, the transfer took %v, less than %v", d, least)
 	}
 	for _, listener := range []string{"fast", "up"} {
-		if d := took(listener); d > 10*time.Second { // up it would be 48 s
-			t.Errorf("%s, it took %v", listener, d)
+		if d := took(listener); d > 10*time.Second { // at the limit for up it would be 48 s
+			t.Errorf("%s, the transfer took %v", listener, d)
 		}
 	}
 	if s := r.Summary(); s.Bytes.EndpointToClient.Spliced < size {
@@ -193,8 +193,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 	}
 }
 
-// TestHeaderIsNoDestination: a transparent listener connects a client to where the kernel says that
-// it wanted to go, and not to what its PROXY header names.
+// TestHeaderIsNoDestination: a transparent listener connects a client to the destination that the
+// kernel reports, not to the one in its PROXY header.
 func TestHeaderIsNoDestination(t *testing.T) {
 	reached := make(chan struct{}, 10)
 	secret := sockets.Server(t, func(net.Conn) { reached <- struct{}{} })
@@ -212,7 +212,7 @@ func TestHeaderIsNoDestination(t *testing.T) {
 	}
 	select {
 	case <-reached:
-		t.Error("a header has led a client to its destination")
+		t.Error("a client was connected to its header's destination")
 	default:
 	}
 }

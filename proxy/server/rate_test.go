@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestListenerRate: clients beyond the rate are accepted later, none is refused.
+// TestListenerRate: clients beyond the rate are accepted later, and none is refused.
 func TestListenerRate(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -14,12 +14,12 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {per_second: 10}
 upstreams: [{name: u, endpoints: [%q]}]`, a))
 	at := r.At("l")
 	began := time.Now()
-	const clients = 15 // of which a burst of ten comes at once
+	const clients = 15 // a burst of ten passes at once
 	for range clients {
 		whose(t, at)
 	}
 	if took, least := time.Since(began), 400*time.Millisecond; took < least || took > 10*least {
-		t.Errorf("it took %v, want %v at least", took, least)
+		t.Errorf("serving took %v, want %v at least", took, least)
 	}
 	if s := r.Summary(); s.Connections.Refused != 0 || s.AcceptPauses != 0 {
 		t.Errorf("%+v", s.Connections)

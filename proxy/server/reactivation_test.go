@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// rest has every alarm that was set be over, and returns how many meant something.
+// rest ends the time of each alarm that was set, and returns how many were still active.
 func (c *clock) rest() (n int) {
 	for {
 		select {
@@ -24,8 +24,8 @@ func (c *clock) rest() (n int) {
 	}
 }
 
-// What is taken out of service and comes back before its sessions have ended is the same
-// again: they go on, and its counts do.
+// TestReturning: a listener or endpoint is removed and comes back before its sessions have ended.
+// It is the same object again: its sessions and its counts continue.
 func TestReturning(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	at := "127.0.0.1:" + sockets.Port(t)
@@ -47,7 +47,7 @@ func TestReturning(t *testing.T) {
 			times := stopClock(r)
 			c := client(t, at)
 			line(t, c)
-			r.Until("it is counted", func() bool { return r.Endpoint("u", "a").Active == 1 })
+			r.Until("the session is counted", func() bool { return r.Endpoint("u", "a").Active == 1 })
 			r.Reload(without)
 			echoes(t, c, "while it is gone")
 			r.Reload(file(l, u(both)))
@@ -57,7 +57,7 @@ func TestReturning(t *testing.T) {
 			line(t, second)
 			e := r.Endpoint("u", "a")
 			if e.State != "up" || e.Active != 2 || e.Total != 2 {
-				t.Errorf("it is %+v, want one endpoint that is up with both sessions", e)
+				t.Errorf("the endpoint is %+v, want one that is up with both sessions", e)
 			}
 			s := r.Status()
 			for i := range s.Upstreams {
@@ -65,11 +65,11 @@ func TestReturning(t *testing.T) {
 					t.Errorf("the endpoints are %+v", s.Upstreams[i].Endpoints)
 				}
 			}
-			// What is taken out of service again drains as if it had not been before.
+			// A second removal drains as the first would have.
 			r.Reload(without)
 			echoes(t, c, "while it is gone again")
 			if times.rest() == 0 {
-				t.Error("nothing is to be done after a time")
+				t.Error("no timer is set")
 			}
 			for _, conn := range []interface {
 				SetReadDeadline(time.Time) error

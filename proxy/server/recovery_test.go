@@ -12,11 +12,12 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// served says which server a new client of an address gets; "" if it is refused.
+// served returns the name of the server that a new client of an address gets; "" if the client is
+// refused.
 func served(address string) string {
 	c, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {
-		return "" // reset before it knew that it was connected
+		return "" // reset before connect returned
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
@@ -24,8 +25,8 @@ func served(address string) string {
 	return got
 }
 
-// serverAt is a server at a port, which says a name; it goes on listening until the test ends,
-// or it is closed.
+// serverAt is a server at a port that sends its name. It listens until it is closed or the test
+// ends.
 func serverAt(t *testing.T, port, name string) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
@@ -36,8 +37,8 @@ func serverAt(t *testing.T, port, name string) net.Listener {
 	return ln
 }
 
-// TestDeadEndpointsLoseNobody: with two of three endpoints dead, and nothing configured but
-// how often they are asked, every client is served, from the first one on.
+// TestDeadEndpointsLoseNobody: two of three endpoints are dead, and only the intervals of checks
+// are configured. Each client is served, from the first one on.
 func TestDeadEndpointsLoseNobody(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -45,7 +46,7 @@ upstreams: [{name: u, endpoints: [%q, %q, %q], health_check: {interval: 2s, fast
 		sockets.Refusing(t), sockets.Refusing(t), named(t, "a")))
 	for i := range 100 {
 		if got := served(r.At("l")); got != "a" {
-			t.Fatalf("client %d of those that come one after the other was refused", i)
+			t.Fatalf("client %d of the sequential ones was refused", i)
 		}
 	}
 	var clients sync.WaitGroup
@@ -61,12 +62,12 @@ upstreams: [{name: u, endpoints: [%q, %q, %q], health_check: {interval: 2s, fast
 	}
 	clients.Wait()
 	if u := r.Status().Upstreams[0]; lost.Load() > 0 || u.Opened > 0 || len(u.Reasons) > 0 {
-		t.Errorf("%d of 400 that come at once were refused, %+v", lost.Load(), u)
+		t.Errorf("%d of 400 concurrent clients were refused, %+v", lost.Load(), u)
 	}
 }
 
-// TestRestartIsNoticed: clients of an endpoint that comes back are served when a check has
-// succeeded, whatever open says, and also if no check has found out that it was gone.
+// TestRestartIsNoticed: clients of a returning endpoint are served when a check has succeeded,
+// whatever the breaker's open time. That holds also if no check has found the endpoint down.
 func TestRestartIsNoticed(t *testing.T) {
 	for _, fall := range []int{2, 1000} {
 		t.Run(fmt.Sprintf("fall %d", fall), func(t *testing.T) {
@@ -77,7 +78,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: {interval: 100ms, fast_interval: 50ms, fall: %d}, queue: {hold: 0s}, retry: {backoff: 0s}, circuit_breaker: {min_volume: 5, open: 1h}}]`, port, fall))
 			whose(t, r.At("l"))
 			server.Close()
-			r.Until("nobody is let through", func() bool {
+			r.Until("no client is let through", func() bool {
 				served(r.At("l"))
 				u := r.Status().Upstreams[0]
 				return u.Opened > 0 || u.Endpoints[0].Opened > 0 || u.Endpoints[0].State == "down"
@@ -97,8 +98,9 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 	}
 }
 
-// TestAllEndpointsFail: the breaker of an upstream opens when clients are not served, then
-// refuses without a try, or has the fallback serve, and closes by trials when its time is over.
+// TestAllEndpointsFail: the breaker of an upstream opens when clients are not served. Then it
+// refuses clients without a try, or the fallback serves them. When its time is over trials close
+// it.
 func TestAllEndpointsFail(t *testing.T) {
 	ports := []string{sockets.Port(t), sockets.Port(t)}
 	text := fmt.Sprintf(`
@@ -113,7 +115,7 @@ upstreams:
 			t.Fatal(got)
 		}
 		if u := r.Status().Upstreams[0]; u.Opened != int64(i/4) {
-			t.Fatalf("after %d clients that were not served, with %d retries, it has opened %d times", i+1, u.Retries, u.Opened)
+			t.Fatalf("after %d clients that were not served, with %d retries, the breaker has opened %d times", i+1, u.Retries, u.Opened)
 		}
 	}
 	tried := r.Status()
@@ -132,7 +134,7 @@ upstreams:
 	for _, l := range []string{"l", "m"} {
 		r.Until("a trial succeeds", func() bool { return served(r.At(l)) == "back" })
 	}
-	r.Until("they are closed", func() bool {
+	r.Until("the breakers are closed", func() bool {
 		served(r.At("l"))
 		served(r.At("m"))
 		st := r.Status()
@@ -140,8 +142,8 @@ upstreams:
 	})
 }
 
-// TestPanicServesWhenTheyAreBack: endpoints that die and come back while everything is
-// ejected, and nobody asks them, serve clients at once; that it was in panic is told.
+// TestPanicServesWhenTheyAreBack: endpoints die and come back while all are ejected and no check
+// runs. They serve clients at once, and the panic is logged.
 func TestPanicServesWhenTheyAreBack(t *testing.T) {
 	ports := []string{sockets.Port(t), sockets.Port(t)}
 	r := start(t, fmt.Sprintf(`
@@ -168,15 +170,15 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s", "127.0.0.1:%s"], panic_below: 
 		return u.Breaker == "closed" && u.Endpoints[0].Breaker == "" && u.Endpoints[1].Breaker == ""
 	})
 	r.Logs("msg=panic", "state=panic", "of 2 endpoints are usable")
-	for _, e := range r.Status().Upstreams[0].Endpoints { // what has been connected to is not ejected
+	for _, e := range r.Status().Upstreams[0].Endpoints { // an endpoint that was connected to is not ejected
 		if e.State != "up" {
 			t.Errorf("%+v", e)
 		}
 	}
 }
 
-// TestHangUpsEject: an endpoint that accepts and closes, as a port does that is forwarded to
-// where nobody is, is ejected; one whose clients leave first is not.
+// TestHangUpsEject: an endpoint that accepts and closes is ejected, such as a forwarded port
+// without a server behind it. An endpoint whose clients leave first is not ejected.
 func TestHangUpsEject(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
@@ -187,15 +189,15 @@ upstreams:
 	for range 10 {
 		client(t, r.At("m")).Close()
 	}
-	r.Until("the others have left", func() bool {
+	r.Until("the other clients have left", func() bool {
 		u := r.Status().Upstreams[1]
 		return u.Endpoints[0].Total == 10 && u.Active == 0
 	})
 	if e := r.Endpoint("v", "c"); e.State != "up" || e.Failures != 0 {
-		t.Errorf("whose clients have left: %+v", e)
+		t.Errorf("the endpoint whose clients left: %+v", e)
 	}
 	lost := 0
-	r.Until("it is ejected", func() bool {
+	r.Until("the endpoint is ejected", func() bool {
 		if served(r.At("l")) == "" {
 			lost++
 		}
@@ -207,8 +209,8 @@ upstreams:
 	r.Logs("msg=ejection", "5 failures in a row, the last: ended before its first byte")
 }
 
-// TestRetriesInVainAreBounded: by the share of the budget, or its floor, and a budget of
-// nothing is none.
+// TestRetriesInVainAreBounded: failed retries are limited by the share of the budget, or by its
+// floor. A budget of 0 allows none.
 func TestRetriesInVainAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		budget        string
@@ -229,12 +231,12 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, outlier_detection: off
 	}
 }
 
-// TestCausesHaveTheErrno: what is logged of an ejection says what the system said.
+// TestCausesHaveTheErrno: the logged cause of an ejection has the system's error.
 func TestCausesHaveTheErrno(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q, %q], health_check: off}]`, named(t, "a"), sockets.Refusing(t)))
-	r.Until("it is ejected", func() bool {
+	r.Until("the endpoint is ejected", func() bool {
 		served(r.At("l"))
 		return r.Status().Upstreams[0].Endpoints[1].State == "ejected"
 	})

@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestHeldClientsWithTLSAtAReload: clients that are on goroutines go where the listener leads too:
-// where their TLS ends here, where it begins here, and to an upstream that wants none.
+// TestHeldClientsWithTLSAtAReload: after a reload, held clients on goroutines go where their
+// listener leads now. That holds where their TLS ends here, where it begins here, and for an
+// upstream without TLS.
 func TestHeldClientsWithTLSAtAReload(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	dead, w, secure := sockets.Refusing(t), named(t, "w"), frontOf(t, cert, key)
@@ -34,19 +35,19 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 2s}%s}]`
 				}
 				conn = over
 			}
-			r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+			r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
 			r.Reload(fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: w%s}]
 upstreams: [{name: w, %s}]`, c.ends, c.to))
 			if got := line(t, conn); got != c.want {
-				t.Errorf("the one that was held: %q, want %q", got, c.want)
+				t.Errorf("the held client: %q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-// TestHeldClientsAtAReload: a client that is held is served by an endpoint that a reload adds to the
-// upstream, by another upstream that the reload has the listener lead to, and by a new fallback.
+// TestHeldClientsAtAReload: a reload adds an endpoint to the upstream, has the listener lead to
+// another upstream, or adds a fallback. A held client is served by it.
 func TestHeldClientsAtAReload(t *testing.T) {
 	dead, w := sockets.Refusing(t), named(t, "w")
 	held := fmt.Sprintf(`
@@ -56,7 +57,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: %%s}}]`,
 		r := start(t, fmt.Sprintf(held, "1m"))
 		c := client(t, r.At("l"))
 		defer c.Close()
-		r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
 		r.Reload(fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q, %q], health_check: off, queue: {hold: 1m}}]`, dead, w))
@@ -68,7 +69,7 @@ upstreams: [{name: u, endpoints: [%q, %q], health_check: off, queue: {hold: 1m}}
 		r := start(t, fmt.Sprintf(held, "2s"))
 		c := client(t, r.At("l"))
 		defer c.Close()
-		r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
 		r.Reload(fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: w}]
 upstreams: [{name: w, endpoints: [%q]}]`, w))
@@ -76,21 +77,21 @@ upstreams: [{name: w, endpoints: [%q]}]`, w))
 			t.Error(got)
 		}
 		if got := line(t, c); got != "w" {
-			t.Errorf("the one that was held: %q", got)
+			t.Errorf("the held client: %q", got)
 		}
 	})
 	t.Run("a fallback", func(t *testing.T) {
 		r := start(t, fmt.Sprintf(held, "2s"))
 		c := client(t, r.At("l"))
 		defer c.Close()
-		r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
 		r.Reload(fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
 - {name: u, endpoints: [%q], health_check: off, fallback: {upstream: w}}
 - {name: w, endpoints: [%q]}`, dead, w))
 		if got := line(t, c); got != "w" {
-			t.Errorf("the one that was held: %q", got)
+			t.Errorf("the held client: %q", got)
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestReloadKeepsWhatIsThere: sockets whose addresses stay, sessions, and what is known of
-// endpoints.
+// TestReloadKeepsWhatIsThere: a reload keeps the sockets whose addresses stay, the sessions, and
+// the state of endpoints.
 func TestReloadKeepsWhatIsThere(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	text := `
@@ -36,11 +36,11 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 	}
 	echoes(t, old, "still with a")
 	if e := r.Endpoint("u", a); e.Total != 1 || e.Active != 1 {
-		t.Errorf("%+v, want what it had", e)
+		t.Errorf("%+v, want its former counts", e)
 	}
 }
 
-// TestAFailedReloadChangesNothing: an address is taken by somebody else.
+// TestAFailedReloadChangesNothing: an address is taken by another process.
 func TestAFailedReloadChangesNothing(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +74,8 @@ upstreams: [{name: u, endpoints: [%q, "127.0.0.1:9"]}]`, port, taken.Addr(), b))
 	r.Until("no goroutines are left", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
 
-// TestRemovedEndpoints: their sessions are kept, reset at once, or after a time.
+// TestRemovedEndpoints: as on_removed says, the sessions of removed endpoints are kept, reset at
+// once, or reset after the drain timeout.
 func TestRemovedEndpoints(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	for how, want := range map[string]bool{"keep": true, "reset": false, "drain": false} {
@@ -103,8 +104,8 @@ upstreams: [{name: u, endpoints: [%q], on_removed: ` + how + `, drain_timeout: 1
 	}
 }
 
-// TestRemovedListeners: nobody listens at once, sessions go on, and end with their
-// upstream's drain timeout at the latest.
+// TestRemovedListeners: a removed listener stops listening at once. Its sessions continue, until
+// their upstream's drain timeout at the latest.
 func TestRemovedListeners(t *testing.T) {
 	a := named(t, "a")
 	text := `
@@ -123,13 +124,13 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
 	r.Logs("level=INFO", `msg="sessions cut" listener=m sessions=1`)
 	if n, err := net.Dial("tcp", at); err == nil {
 		n.Close()
-		t.Error("somebody listens still")
+		t.Error("a socket still listens")
 	}
 	echoes(t, other, "not touched")
 }
 
-// TestUnhealthyEndpoints: sessions of an endpoint whose checks fail are reset where that
-// is asked for, and kept otherwise.
+// TestUnhealthyEndpoints: when the checks of an endpoint fail its sessions are reset if
+// on_unhealthy says so, and kept otherwise.
 func TestUnhealthyEndpoints(t *testing.T) {
 	var well atomic.Bool
 	well.Store(true)
@@ -156,21 +157,21 @@ upstreams:`
 	if err := gone(t, reset); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
-	r.Until("both are down", func() bool {
+	r.Until("both endpoints are down", func() bool {
 		return r.Endpoint("keep", "a").State == "down" && r.Endpoint("reset", "a").State == "down"
 	})
 	echoes(t, kept, "kept")
-	if got := whose(t, r.At("keep")); got != "a" { // it has answered nothing, not even no
+	if got := whose(t, r.At("keep")); got != "a" { // the endpoint has not answered at all, not even with a refusal
 		t.Errorf("as a last resort: %q", got)
 	}
 	well.Store(true)
-	r.Until("it is up again", func() bool { return r.Endpoint("keep", "a").State == "up" })
+	r.Until("the endpoint is up again", func() bool { return r.Endpoint("keep", "a").State == "up" })
 	if got := whose(t, r.At("keep")); got != "a" {
 		t.Error(got)
 	}
 }
 
-// TestReloadsUnderLoad: no connection is closed, none is refused, and nothing grows.
+// TestReloadsUnderLoad: no connection is closed, none is refused, and no resource grows.
 func TestReloadsUnderLoad(t *testing.T) {
 	const idle, listeners, reloads = 300, 20, 100
 	a, b := named(t, "a"), named(t, "b")
@@ -226,7 +227,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	for i := 11; i <= reloads; i++ {
 		r.Reload(text(i))
 	}
-	r.Until("goroutines and descriptors are what they were", func() bool {
+	r.Until("goroutines and descriptors are as before", func() bool {
 		g, f := settle()
 		return g <= goroutines+10 && f <= fds+20
 	})
@@ -242,7 +243,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestSplit: a canary's percentages, changed while it runs.
+// TestSplit: the percentages of a canary hold, also when they change at run time.
 func TestSplit(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	text := `
@@ -268,7 +269,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	}
 	r.Reload(fmt.Sprintf(text, 90, 10, a, b))
 	if n := count(); n < 9 || n > 11 {
-		t.Errorf("%d of 20 after a reload that says what the one before said, want 10", n)
+		t.Errorf("%d of 20 after a reload of the same file, want 10", n)
 	}
 	r.Reload(fmt.Sprintf(text, 0, 100, a, b))
 	if n := count(); n != 20 {
@@ -276,7 +277,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	}
 }
 
-// TestDrain: established sessions go on, and end with the drain timeout at the latest.
+// TestDrain: established sessions continue, until the drain timeout at the latest.
 func TestDrain(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -287,7 +288,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	line(t, one)
 	line(t, two)
 	r.Stop()
-	r.Until("nobody listens", func() bool {
+	r.Until("no socket listens", func() bool {
 		c, err := net.Dial("tcp", at)
 		if err == nil {
 			c.Close()
@@ -305,8 +306,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	r.End()
 }
 
-// TestReplacedEndpointsRefuseNobody: whoever comes while all endpoints are replaced gets
-// one of the old or one of the new.
+// TestReplacedEndpointsRefuseNobody: while all endpoints are replaced each client gets an old one
+// or a new one.
 func TestReplacedEndpointsRefuseNobody(t *testing.T) {
 	names := []string{named(t, "a"), named(t, "b")}
 	text := `
@@ -321,7 +322,7 @@ upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
 	stop()
 }
 
-// TestSplitToAHundredth: as fine as in the file.
+// TestSplitToAHundredth: an operator can set percentages as fine as those in the file.
 func TestSplitToAHundredth(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: a, percent: 99.75}, {upstream: b, percent: 0.25}]}]}]
@@ -330,7 +331,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%[1]q]}]`, named(t
 		t.Helper()
 		to := r.Status().Listeners[0].Routes[0].To
 		if to["a"] != a || to["b"] != b {
-			t.Errorf("the status says %v, want %v and %v", to, a, b)
+			t.Errorf("the status has %v, want %v and %v", to, a, b)
 		}
 	}
 	told(99.75, 0.25)

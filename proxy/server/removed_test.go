@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestRemovalIsNoRecovery: that an endpoint which is down, ejected and broken is removed is not
-// logged as if it were well again.
+// TestRemovalIsNoRecovery: the removal of an endpoint that is down, ejected and behind an open
+// breaker is not logged as a recovery.
 func TestRemovalIsNoRecovery(t *testing.T) {
 	const text = `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -23,7 +23,7 @@ upstreams:
     retry: {attempts: 0}`
 	b := named(t, "b")
 	r := start(t, fmt.Sprintf(text, fmt.Sprintf("{address: %q, name: a}, ", sockets.Refusing(t)), b))
-	r.Until("it is ejected, broken and down", func() bool {
+	r.Until("the endpoint is ejected and down, and its breaker is open", func() bool {
 		whose(t, r.At("l")) // as a last resort
 		e := r.Endpoint("u", "a")
 		return strings.Contains(r.Log.String(), "state=ejected") && e.Breaker == "open" && e.State == "down"
@@ -35,7 +35,7 @@ upstreams:
 	}
 	for line := range strings.Lines(r.Log.String()[before:]) {
 		if strings.Contains(line, "u/a") && (strings.Contains(line, "succeed again") || strings.Contains(line, "healthy again") || strings.Contains(line, "has returned")) {
-			t.Errorf("it was removed, and the log has %s", line)
+			t.Errorf("the endpoint was removed, and the log has %s", line)
 		}
 	}
 }

@@ -15,25 +15,25 @@ import (
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
 
-// patience is how long a test waits for what happens soon.
+// patience is how long a test waits for an event that is due soon.
 const patience = condition.Patience
 
 // A rig is a load balancer that serves, until the end of the test.
 type rig struct{ *loadbalancer.Instance }
 
-// start has a load balancer serve what a configuration says.
+// start has a load balancer serve a configuration.
 func start(t *testing.T, text string, files ...string) *rig {
 	t.Helper()
 	return &rig{loadbalancer.Start(t, text, files...)}
 }
 
-// startWith is start for so many connections at once.
+// startWith is start with a maximum number of connections.
 func startWith(t *testing.T, connections int, text string, files ...string) *rig {
 	t.Helper()
 	return &rig{loadbalancer.Setting{Clients: connections}.Start(t, text, files...)}
 }
 
-// named is a server that says its name, and then echoes.
+// named is a server that sends its name, and then echoes.
 func named(t *testing.T, name string) string {
 	return sockets.Server(t, func(c net.Conn) {
 		fmt.Fprintf(c, "%s\n", name)
@@ -51,7 +51,7 @@ func client(t *testing.T, address string) *net.TCPConn {
 	return c
 }
 
-// line reads what a client gets up to the end of the line.
+// line reads a client's bytes up to the end of the line.
 func line(t *testing.T, c net.Conn) string {
 	t.Helper()
 	s, err := sockets.ReadLine(c)
@@ -61,7 +61,7 @@ func line(t *testing.T, c net.Conn) string {
 	return s
 }
 
-// whose says which server a new client of an address gets.
+// whose returns the name of the server that a new client of an address gets.
 func whose(t *testing.T, address string) string {
 	t.Helper()
 	c := client(t, address)
@@ -81,8 +81,7 @@ func echoes(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// refused fails the test unless a new client is reset, which it may be before it knows
-// that it was connected.
+// refused fails the test unless a new client is reset. The reset may come before connect returns.
 func refused(t *testing.T, address string) {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", address, patience)
@@ -96,7 +95,7 @@ func refused(t *testing.T, address string) {
 	}
 }
 
-// gone reports how a connection ends that is expected to.
+// gone returns the error with which a connection ends that is expected to end.
 func gone(t *testing.T, c net.Conn) error {
 	t.Helper()
 	_, err := c.Read(make([]byte, 1))
@@ -108,7 +107,7 @@ func gone(t *testing.T, c net.Conn) error {
 
 var errTimeout = os.ErrDeadlineExceeded
 
-// descriptors is how many the process has open.
+// descriptors returns how many descriptors the process has open.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")

@@ -12,8 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestDeniedWhileTheyWait: a reload that denies a source holds for its clients that wait for room,
-// for their first bytes or for their header, and is told by their next step; sessions go on.
+// TestDeniedWhileTheyWait: a reload that denies a source also applies to its clients that wait
+// for room, for their first bytes or for their header. Their next step notices it. Sessions
+// continue.
 func TestDeniedWhileTheyWait(t *testing.T) {
 	a := named(t, "a")
 	ports := [3]string{sockets.Port(t), sockets.Port(t), sockets.Port(t)}
@@ -41,19 +42,19 @@ upstreams:
 	line(t, session)
 	waits, other := from(0, "127.0.0.9"), from(0, "127.0.0.8")
 	data, proxied, honest := from(1, "127.0.0.9"), from(2, "127.0.0.8"), from(2, "127.0.0.8")
-	r.Until("all are there", func() bool { return r.Status().Connections.Active == 6 })
+	r.Until("all clients are accepted", func() bool { return r.Status().Connections.Active == 6 })
 	r.Reload(text(", deny: [127.0.0.9]"))
 	echoes(t, session, "still here")
 	_, _ = io.WriteString(data, "x")
 	_, _ = io.WriteString(proxied, "PROXY TCP4 127.0.0.9 127.0.0.1 1 1\r\n")
 	_, _ = io.WriteString(honest, "PROXY TCP4 127.0.0.7 127.0.0.1 1 1\r\n")
 	line(t, honest)
-	session.Close() // which makes room
+	session.Close() // this makes room
 	for name, c := range map[string]net.Conn{"room": waits, "data": data, "header": proxied} {
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("who waits for %s gets %v, want a reset", name, err)
+			t.Errorf("the client that waits for %s gets %v, want a reset", name, err)
 		}
-		r.Until("it is counted", func() bool { return r.Refused(name, "address") == 1 })
+		r.Until("the refusal is counted", func() bool { return r.Refused(name, "address") == 1 })
 	}
 	line(t, other)
 }

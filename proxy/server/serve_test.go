@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestTheSmallestFile: a listener, an upstream, two endpoints that take turns.
+// TestTheSmallestFile: one listener, one upstream, two endpoints in turn.
 func TestTheSmallestFile(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	r := start(t, fmt.Sprintf(`
@@ -28,8 +28,8 @@ upstreams: [{name: pg, endpoints: [%q, %q]}]`, a, b))
 	}
 }
 
-// TestRoutesBySource: the first route that matches wins, whoever matches none goes to the
-// default, and where there is none is refused and counted.
+// TestRoutesBySource: the first matching route wins. A client without a matching route goes to
+// the default; without a default it is refused and counted.
 func TestRoutesBySource(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	r := start(t, fmt.Sprintf(`
@@ -45,10 +45,10 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, a, b))
 		t.Errorf("two: %s", got)
 	}
 	refused(t, r.At("none"))
-	r.Until("it is counted", func() bool { return r.Refused("none", "no_route") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("none", "no_route") == 1 })
 }
 
-// TestAccess: deny wins over allow, and who may not come in is reset and counted.
+// TestAccess: deny wins over allow, and a client that is not allowed is reset and counted.
 func TestAccess(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -60,11 +60,11 @@ upstreams: [{name: a, endpoints: [%q]}]`, a))
 		t.Error(got)
 	}
 	refused(t, r.At("shut"))
-	r.Until("it is counted", func() bool { return r.Refused("shut", "address") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("shut", "address") == 1 })
 }
 
-// TestRetriesFindAnotherEndpoint: one that refuses costs no client, as long as another
-// one answers.
+// TestRetriesFindAnotherEndpoint: an endpoint that refuses connections costs no client as long as
+// another one answers.
 func TestRetriesFindAnotherEndpoint(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -81,7 +81,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: 
 	}
 }
 
-// TestEndpointsThatFailAreEjected: by connections alone, and no longer tried.
+// TestEndpointsThatFailAreEjected: failed connections alone eject an endpoint, which is then no
+// longer tried.
 func TestEndpointsThatFailAreEjected(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -99,8 +100,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: 
 	}
 }
 
-// TestFallback: clients for whom there is no endpoint go to another upstream, or get some
-// bytes and an orderly end.
+// TestFallback: clients without a usable endpoint go to another upstream, or get a response and
+// an orderly end.
 func TestFallback(t *testing.T) {
 	a, dead := named(t, "a"), sockets.Refusing(t)
 	r := start(t, fmt.Sprintf(`
@@ -118,8 +119,8 @@ upstreams:
 	}
 }
 
-// TestFirstByte: an endpoint that accepts and says nothing fails in time, and another
-// connection is not touched.
+// TestFirstByte: an endpoint that accepts and sends nothing fails in time. Another connection is
+// not affected.
 func TestFirstByte(t *testing.T) {
 	mute, a := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -134,18 +135,18 @@ upstreams: [{name: u, endpoints: [{address: %q, name: mute}], health_check: off,
 			t.Errorf("%v, want a reset", err)
 		}
 		if took := time.Since(began); took > 10*200*time.Millisecond {
-			t.Errorf("it took %v", took)
+			t.Errorf("the reset took %v", took)
 		}
 	}
-	r.Until("it is ejected", func() bool { return r.Endpoint("u", "mute").State == "ejected" })
+	r.Until("the endpoint is ejected", func() bool { return r.Endpoint("u", "mute").State == "ejected" })
 	if e := r.Endpoint("u", "mute"); e.Failures != 2 {
 		t.Errorf("%+v, want 2 failures", e)
 	}
 	echoes(t, other, "still here")
 }
 
-// TestEndpointLimitsAndQueue: at the limit clients wait in turn, and one who has waited
-// too long, or finds the queue full, is refused.
+// TestEndpointLimitsAndQueue: at the limit clients wait in turn. A client that has waited too
+// long, or finds the queue full, is refused.
 func TestEndpointLimitsAndQueue(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -156,7 +157,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, connections: 1}], queue
 	var waiting []*net.TCPConn
 	for i := range 2 {
 		waiting = append(waiting, client(t, r.At("l")))
-		r.Until("it waits", func() bool { return r.Status().Upstreams[0].Pending == int64(i+1) })
+		r.Until("the client waits", func() bool { return r.Status().Upstreams[0].Pending == int64(i+1) })
 	}
 	refused(t, r.At("l")) // the queue is full
 	echoes(t, first, "first")
@@ -166,15 +167,15 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, connections: 1}], queue
 		echoes(t, c, "next")
 		c.Close()
 	}
-	r.Until("nobody waits", func() bool {
+	r.Until("no client waits", func() bool {
 		u := r.Status().Upstreams[0]
 		return u.Pending == 0 && u.Active == 0
 	})
 }
 
-// TestHungUpClientsGiveWay: a client of a unix socket that has sent something and closed keeps
-// its place in a queue as long as nobody else wants it, and gets its bytes delivered; one that
-// wants an answer takes it.
+// TestHungUpClientsGiveWay: a client of a unix socket sends bytes and closes while it is queued.
+// It keeps its place as long as no other client needs it, and its bytes are delivered. A client
+// that wants an answer takes the place.
 func TestHungUpClientsGiveWay(t *testing.T) {
 	got := make(chan string, 10)
 	address := sockets.Server(t, func(c net.Conn) {
@@ -196,7 +197,7 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 	}
 	waits := func(n int64) {
 		t.Helper()
-		r.Until(fmt.Sprintf("%d wait", n), func() bool { return r.Status().Upstreams[0].Pending == n })
+		r.Until(fmt.Sprintf("%d clients wait", n), func() bool { return r.Status().Upstreams[0].Pending == n })
 	}
 	first := connect()
 	line(t, first)
@@ -209,10 +210,10 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 		c.Close()
 	}
 	second := connect()
-	r.Until("one gives way", func() bool { return r.Status().Upstreams[0].Reasons["full"] == 1 })
+	r.Until("one client gives way", func() bool { return r.Status().Upstreams[0].Reasons["full"] == 1 })
 	waits(2)
 	first.Close()
-	<-got // nothing of the first
+	<-got // the first client has sent nothing
 	if text := <-got; text != "left by 1" {
 		t.Errorf("the endpoint got %q", text)
 	}
@@ -224,7 +225,7 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 	}
 }
 
-// TestQueueTimeout: who has waited for long enough is refused.
+// TestQueueTimeout: a client that has waited for the queue timeout is refused.
 func TestQueueTimeout(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -235,13 +236,13 @@ upstreams: [{name: u, endpoints: [{address: %q, connections: 1}], queue: {size: 
 	began := time.Now()
 	refused(t, r.At("l"))
 	if took := time.Since(began); took < 100*time.Millisecond || took > time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("the refusal took %v", took)
 	}
 	echoes(t, first, "first")
 }
 
-// TestListenerLimits: clients beyond the limit wait to be accepted, those of one source
-// beyond its own are refused.
+// TestListenerLimits: clients beyond the limit wait to be accepted; those beyond the limit of one
+// source are refused.
 func TestListenerLimits(t *testing.T) {
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -267,5 +268,5 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 		line(t, client(t, r.At("m")))
 	}
 	refused(t, r.At("m"))
-	r.Until("it is counted", func() bool { return r.Refused("m", "per_source") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("m", "per_source") == 1 })
 }

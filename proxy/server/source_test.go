@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
 
-// socketPath is a path that is not too long for a socket, whatever the test is called.
+// socketPath is a path that is short enough for a socket, whatever the test's name.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "source")
@@ -27,7 +27,7 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// dialUnix connects a client of a unix socket, for as long as the test takes.
+// dialUnix connects a client of a unix socket for the duration of the test.
 func dialUnix(t *testing.T, path string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", path)
@@ -41,8 +41,8 @@ func dialUnix(t *testing.T, path string) net.Conn {
 	return c
 }
 
-// says connects to a unix socket, sends a line, and returns the first one that comes back;
-// empty if the client is refused.
+// says connects to a unix socket, sends a line, and returns the first line of the answer; empty
+// if the client is refused.
 func says(t *testing.T, path, sends string) string {
 	t.Helper()
 	c := dialUnix(t, path)
@@ -55,8 +55,8 @@ func says(t *testing.T, path, sends string) string {
 	return got
 }
 
-// TestUnixClients: the rules for sources are for clients of unix sockets, too, who are named
-// by what the kernel says of them.
+// TestUnixClients: source rules also apply to clients of unix sockets, by the credentials from
+// the kernel.
 func TestUnixClients(t *testing.T) {
 	me, mine, other := os.Geteuid(), os.Getegid(), os.Geteuid()+1
 	for rules, served := range map[string]bool{
@@ -85,14 +85,14 @@ upstreams: [{name: u, endpoints: [%q]}, {name: other, endpoints: [%q]}]`, path, 
 				want, refused = "", 1
 			}
 			if got := says(t, path, ""); got != want {
-				t.Errorf("it gets %q", got)
+				t.Errorf("the client gets %q", got)
 			}
-			r.Until("it is counted", func() bool { return r.Refused("l", "address") == refused })
+			r.Until("the refusal is counted", func() bool { return r.Refused("l", "address") == refused })
 		})
 	}
 }
 
-// TestUnixClientsAreCounted by users.
+// TestUnixClientsAreCounted: clients of unix sockets are counted by user.
 func TestUnixClientsAreCounted(t *testing.T) {
 	path := socketPath(t)
 	r := start(t, fmt.Sprintf(`
@@ -102,19 +102,19 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 	line(t, first)
 	line(t, second)
 	if got := says(t, path, ""); got != "" {
-		t.Errorf("a third one of a user gets %q", got)
+		t.Errorf("a user's third client gets %q", got)
 	}
-	r.Until("it is counted", func() bool { return r.Refused("l", "per_source") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("l", "per_source") == 1 })
 	whose(t, r.Status().Listeners[0].Addresses[1]) // another source
 	first.Close()
-	r.Until("one has left", func() bool { return r.Listener("l").Connections.Active == 1 })
+	r.Until("one client has left", func() bool { return r.Listener("l").Connections.Active == 1 })
 	if got := says(t, path, ""); got != "a" {
-		t.Errorf("when one has left the next gets %q", got)
+		t.Errorf("after one has left the next client gets %q", got)
 	}
 }
 
-// TestHeadersOfUnixClients: they are believed if unix is named, or nobody is; otherwise what
-// is sent is the client's own.
+// TestHeadersOfUnixClients: their headers are accepted if accept_proxy names unix or all, or no
+// sources. Otherwise the header is passed on as the client's own bytes.
 func TestHeadersOfUnixClients(t *testing.T) {
 	const sent = "PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\n"
 	echoed := sockets.Server(t, sockets.Echo)
@@ -135,14 +135,14 @@ func TestHeadersOfUnixClients(t *testing.T) {
 			path := socketPath(t)
 			start(t, fmt.Sprintf("listeners: [{name: l, bind: %q, upstream: u, %s}]\nupstreams: [{name: u, endpoints: [%q]}]", "unix:"+path, rules, echoed))
 			if got := says(t, path, sent+"hello\n"); got != want {
-				t.Errorf("it gets %q, want %q", got, want)
+				t.Errorf("the client gets %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-// TestSourcesAreLogged: at debug, of those who are refused and of those who were served, also
-// if they have reset.
+// TestSourcesAreLogged: at debug level the sources of refused and of served clients are logged,
+// also if the client has reset.
 func TestSourcesAreLogged(t *testing.T) {
 	path := socketPath(t)
 	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`

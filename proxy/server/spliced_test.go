@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// streams is a server that sends so many bytes and an end of file, and takes what comes
-// until the client's.
+// streams is a server that sends size bytes and an end of file, and reads until the client's end
+// of file.
 func streams(t *testing.T, size int) string {
 	return sockets.Server(t, func(c net.Conn) {
 		taken := make(chan struct{})
@@ -31,7 +31,7 @@ func streams(t *testing.T, size int) string {
 	})
 }
 
-// send sends so many bytes.
+// send sends size bytes.
 func send(c net.Conn, size int) {
 	buf := make([]byte, 64<<10)
 	for size > 0 {
@@ -42,10 +42,10 @@ func send(c net.Conn, size int) {
 	}
 }
 
-// spliced are what a session may have before it, beside it or around it.
+// spliced lists the features that a spliced session may have.
 var spliced = []struct {
 	name, listener, upstream string
-	before                   func(*testing.T) []byte // that the client sends; nil: nothing
+	before                   func(*testing.T) []byte // the client's first bytes; nil: none
 }{
 	{name: "nothing", listener: "upstream: u"},
 	{name: "SNI", listener: `routes: [{match: {sni: ["*.example.com"]}, upstream: u}]`, before: asking},
@@ -77,8 +77,8 @@ func asking(t *testing.T) []byte { return clienthello.Named(t, "a.example.com", 
 
 func proxied(*testing.T) []byte { return []byte("PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\n") }
 
-// TestSplicedAllTheSame: whatever is looked at, written, counted or limited, both
-// directions are spliced, and the accounting says so.
+// TestSplicedAllTheSame: both directions are spliced, whatever is preread, sent first, counted or
+// limited. The accounting agrees.
 func TestSplicedAllTheSame(t *testing.T) {
 	pipequota.Share(t)
 	const size = 4 << 20
@@ -112,14 +112,14 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, path, up))
 	})
 }
 
-// startSplicing is start with the engine that splices from the first byte on: how much comes at once,
-// by which the other one chooses, is the machine's.
+// startSplicing is start with the engine that splices from the first byte on. The auto engine
+// chooses by the size of reads, which depends on the machine.
 func startSplicing(t *testing.T, text string) *rig {
 	t.Helper()
 	return &rig{loadbalancer.Setting{Change: func(o *server.Options) { o.Engine = relay.EngineSplice }}.Start(t, text)}
 }
 
-// stream sends and takes so many bytes.
+// stream sends and reads size bytes.
 func stream(t *testing.T, c net.Conn, before []byte, size int) {
 	t.Helper()
 	go func() {
@@ -128,12 +128,12 @@ func stream(t *testing.T, c net.Conn, before []byte, size int) {
 		_ = c.(interface{ CloseWrite() error }).CloseWrite()
 	}()
 	if n, err := io.Copy(io.Discard, c); n != int64(size) || err != nil {
-		t.Errorf("%d bytes of %d came, %v", n, size, err)
+		t.Errorf("%d bytes of %d received, %v", n, size, err)
 	}
 }
 
-// bothSpliced checks that nearly all of so many bytes each way were spliced: of the rest, a listener has
-// looked at it.
+// bothSpliced checks that nearly all bytes of both directions were spliced. The rest was preread
+// by a listener.
 func (r *rig) bothSpliced(size int64) {
 	r.T.Helper()
 	r.Until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })

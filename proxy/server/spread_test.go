@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/server"
 )
 
-// many are so many clients of an address that are served.
+// many returns n clients of an address that are served.
 func many(t *testing.T, n int, address string) []*net.TCPConn {
 	t.Helper()
 	conns := make([]*net.TCPConn, n)
@@ -26,7 +26,7 @@ func many(t *testing.T, n int, address string) []*net.TCPConn {
 	return conns
 }
 
-// alive is how many of some connections still echo; each of the others was reset.
+// alive returns how many of some connections still echo. Each of the others must have been reset.
 func alive(t *testing.T, conns []*net.TCPConn) (n int) {
 	t.Helper()
 	for _, c := range conns {
@@ -44,8 +44,8 @@ func alive(t *testing.T, conns []*net.TCPConn) (n int) {
 	return n
 }
 
-// TestEndOfADrainIsSpread: of the sessions that are left at the end of the process's drain some
-// are reset in each step, and all of them by its end; that many sessions were cut.
+// TestEndOfADrainIsSpread: at the end of the process's drain some of the remaining sessions are
+// reset in each step, and all of them by its end. The process reports that number.
 func TestEndOfADrainIsSpread(t *testing.T) {
 	const clients = 300
 	r := &rig{loadbalancer.Setting{Drain: 30 * time.Second}.Start(t, fmt.Sprintf(`
@@ -55,14 +55,14 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))}
 	conns := many(t, clients, r.At("l"))
 	r.Stop()
 	step := times.next(30 * time.Second)
-	times.any(10 * time.Second) // when it says what it waits for
+	times.any(10 * time.Second) // the timer of the log lines
 	before := clients
 	for n := 1; ; n++ {
 		step.ring()
 		if n == spread.Steps {
 			break
 		}
-		step = times.any(spread.Every) // when the step is over
+		step = times.any(spread.Every) // the timer of the next step
 		left := int(r.Status().Connections.Active)
 		if cut := before - left; cut > clients/5 || n == spread.Steps/2 && (left < clients/3 || left > clients*2/3) {
 			t.Errorf("step %d of %d cuts %d, and leaves %d of %d", n, spread.Steps, cut, left, clients)
@@ -70,16 +70,17 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))}
 		before = left
 	}
 	if err := r.End(); !errors.Is(err, server.ErrCut) || !strings.HasSuffix(err.Error(), fmt.Sprintf(": %d", clients)) {
-		t.Errorf("it ends with %v, want %d cut", err, clients)
+		t.Errorf("the process ends with %v, want %d cut", err, clients)
 	}
 	if n := alive(t, conns); n != 0 {
-		t.Errorf("%d live on", n)
+		t.Errorf("%d sessions survive", n)
 	}
 	r.Logs("level=WARN", `msg="drain timeout"`, "active=300", "resets_within=2.94s")
 }
 
-// TestDrainSaysWhatItWaitsFor: every ten seconds, with the oldest session of each listener and
-// upstream; meanwhile the status says that it drains, until the end and after it.
+// TestDrainSaysWhatItWaitsFor: every ten seconds the log reports the sessions that the drain
+// waits for, with the oldest one of each listener and upstream. Meanwhile the status is draining,
+// until the end and after it.
 func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	a := named(t, "a")
 	text := "listeners:\n  - {name: l, bind: \"127.0.0.1:0\", upstream: u}\n"
@@ -127,8 +128,8 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// TestDrainOfAnEndpointIsSpread: in half of the steps about half of its sessions are reset, and
-// if it is taken back then the others go on.
+// TestDrainOfAnEndpointIsSpread: in half of the steps about half of its sessions are reset. If
+// the drain is then cancelled the others continue.
 func TestDrainOfAnEndpointIsSpread(t *testing.T) {
 	const clients = 200
 	r := start(t, fmt.Sprintf(`
@@ -151,19 +152,19 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`,
 		}
 		step = then[0]
 	}
-	r.Until("some are cut", func() bool { return r.Endpoint("u", "a").Active < clients*2/3 })
+	r.Until("some sessions are cut", func() bool { return r.Endpoint("u", "a").Active < clients*2/3 })
 	if err := r.DrainEndpoint("u", "a", false); err != nil {
 		t.Fatal(err)
 	}
 	if step.over() {
-		t.Error("there is a step after it was taken back")
+		t.Error("there is a step after the drain was cancelled")
 	}
 	if e := r.Endpoint("u", "a"); !e.Until.IsZero() {
-		t.Errorf("it is taken back, until %v", e.Until)
+		t.Errorf("the drain is cancelled, and ends at %v", e.Until)
 	}
 	var n int
-	r.Until("those of the last step are", func() bool { n = alive(t, conns); return int64(n) == r.Endpoint("u", "a").Active })
+	r.Until("those of the last step are cut", func() bool { n = alive(t, conns); return int64(n) == r.Endpoint("u", "a").Active })
 	if n < clients/3 || n > clients*2/3 {
-		t.Errorf("%d of %d live on", n, clients)
+		t.Errorf("%d of %d sessions survive", n, clients)
 	}
 }

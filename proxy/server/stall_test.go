@@ -13,12 +13,13 @@ import (
 	"github.com/penstock/penstock/proxy/server"
 )
 
-// TestStalledLoopIsLogged once, with its end; a loop that is late by less than a second is not.
+// TestStalledLoopIsLogged: a stalled loop is logged once, with its end. A loop that is late by
+// less than a second is not.
 func TestStalledLoopIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text strings.Builder
 		var took time.Duration
-		var mu sync.Mutex // of both: the race detector does not know that time orders accesses
+		var mu sync.Mutex // guards both: the race detector does not know that time orders accesses
 		stop := make(chan struct{})
 		done := make(chan struct{})
 		go func() {
@@ -48,11 +49,11 @@ func TestStalledLoopIsLogged(t *testing.T) {
 			return text.String()
 		}
 		if log := pass(900 * time.Millisecond); log != "" {
-			t.Errorf("of a loop that is late by less than a second: %s", log)
+			t.Errorf("for a loop that is late by less than a second: %s", log)
 		}
 		log := pass(3 * time.Second)
 		if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "event loop turns again") || !strings.Contains(log, "duration=3s") {
-			t.Errorf("of a loop that took 3 s: %s", log)
+			t.Errorf("for a loop that took 3 s: %s", log)
 		}
 		mu.Lock()
 		took = time.Hour

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// forwarding starts a load balancer with other options, in front of one endpoint.
+// forwarding starts a load balancer with changed options in front of one endpoint.
 func forwarding(t *testing.T, endpoint string, change func(*server.Options)) *rig {
 	t.Helper()
 	return &rig{loadbalancer.Setting{Change: change}.Start(t, fmt.Sprintf(`
@@ -26,15 +26,15 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, endpoint))}
 }
 
-// discard reads all.
+// discard reads all bytes.
 func discard(c net.Conn) { io.Copy(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}) }
 
-// sip reads all, a little at a time, so that it is behind.
+// sip reads all bytes, a few at a time, so that it falls behind.
 func sip(c net.Conn) {
 	io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 2048))
 }
 
-// pour writes until the summary is as it should be.
+// pour writes until the summary is as expected.
 func pour(t *testing.T, r *rig, enough func(admin.Summary) bool) {
 	t.Helper()
 	c, piece := client(t, r.At("l")), make([]byte, 1<<20)
@@ -47,7 +47,8 @@ func pour(t *testing.T, r *rig, enough func(admin.Summary) bool) {
 	r.Until("the client has left", func() bool { return r.Summary().Connections.Active == 0 })
 }
 
-// TestSummaryOfTheEngine: the choices of sessions are counted, and stay after the end.
+// TestSummaryOfTheEngine: the engines' choices for sessions are counted, and the counts stay
+// after the end.
 func TestSummaryOfTheEngine(t *testing.T) {
 	pipequota.Share(t)
 	r := forwarding(t, sockets.Server(t, discard), nil)
@@ -66,7 +67,7 @@ func TestSummaryOfTheEngine(t *testing.T) {
 	}
 }
 
-// TestMaxPipeSize: pipes that must not grow do not.
+// TestMaxPipeSize: pipes with a maximum size do not grow.
 func TestMaxPipeSize(t *testing.T) {
 	pipequota.Share(t)
 	r := forwarding(t, sockets.Server(t, discard), func(o *server.Options) { o.MaxPipeSize, o.TailDelay, o.Gather = 64<<10, -1, -1 })
@@ -76,7 +77,7 @@ func TestMaxPipeSize(t *testing.T) {
 	}
 }
 
-// TestSummaryOfTheArena: the bytes that slow endpoints have not taken are in the arena.
+// TestSummaryOfTheArena: the bytes that slow endpoints have not read are in the arena.
 func TestSummaryOfTheArena(t *testing.T) {
 	r := forwarding(t, sockets.Server(t, sip), func(o *server.Options) { o.Engine = relay.EngineCopy })
 	const loops = 2
@@ -103,8 +104,9 @@ func TestSummaryOfWaits(t *testing.T) {
 	}
 	busy := forwarding(t, echo, func(o *server.Options) { o.Loops, o.BusyPoll = 1, time.Second })
 	c := client(t, busy.At("l"))
-	// Bytes that are there already when the loop looks are no hit: on a busy machine all may be.
-	busy.Until("busy polling has found something", func() bool {
+	// Bytes that are queued before the loop looks are no hit: on a busy machine that may be all
+	// bytes.
+	busy.Until("busy polling has a hit", func() bool {
 		echoes(t, c, "hello")
 		return busy.Summary().Loops[0].BusyPollHits > 0
 	})
@@ -113,7 +115,7 @@ func TestSummaryOfWaits(t *testing.T) {
 	}
 }
 
-// TestSummaryOfGathers: a loop that carries much bulk lets bytes gather.
+// TestSummaryOfGathers: a loop with much bulk traffic lets bytes gather.
 func TestSummaryOfGathers(t *testing.T) {
 	pipequota.Share(t)
 	r := forwarding(t, sockets.Server(t, discard), func(o *server.Options) { o.Loops = 1 })
@@ -122,7 +124,7 @@ func TestSummaryOfGathers(t *testing.T) {
 		conns[i] = client(t, r.At("l"))
 	}
 	r.Until("bytes have gathered", func() bool {
-		for range 10 { // asking is something else to do for the loop
+		for range 10 { // the status request interrupts the loop
 			for _, c := range conns {
 				if _, err := c.Write(piece); err != nil {
 					t.Fatal(err)
@@ -134,8 +136,8 @@ func TestSummaryOfGathers(t *testing.T) {
 	})
 }
 
-// TestSummaryOfBatches: a loop that serves several clients takes to SCHED_BATCH, unless it is to
-// keep its policy.
+// TestSummaryOfBatches: a loop that serves several clients switches to SCHED_BATCH, unless
+// configured to keep its policy.
 func TestSummaryOfBatches(t *testing.T) {
 	echo := sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })
 	rigs := map[bool]*rig{}
@@ -163,7 +165,7 @@ func TestSummaryOfBatches(t *testing.T) {
 	}
 }
 
-// exchangeUntil exchanges messages with an echo until enough is closed.
+// exchangeUntil exchanges messages with an echo server until enough is closed.
 func exchangeUntil(c net.Conn, enough <-chan struct{}) error {
 	for {
 		select {
@@ -177,7 +179,7 @@ func exchangeUntil(c net.Conn, enough <-chan struct{}) error {
 	}
 }
 
-// exchangeOnce has an echo answer a message.
+// exchangeOnce sends a message to an echo server and reads the answer.
 func exchangeOnce(c net.Conn, message string) error {
 	if _, err := io.WriteString(c, message); err != nil {
 		return err
@@ -192,8 +194,8 @@ func exchangeOnce(c net.Conn, message string) error {
 	return nil
 }
 
-// TestSummaryCountsEachSessionOnce: sessions end all the time while summaries are taken. None
-// that moved from the live ones to the ended is missed, or counted twice.
+// TestSummaryCountsEachSessionOnce: sessions end continuously while summaries are taken. None
+// that moved from the live ones to the ended ones is missed or counted twice.
 func TestSummaryCountsEachSessionOnce(t *testing.T) {
 	r := forwarding(t, sockets.Server(t, func(c net.Conn) { sockets.Echo(c) }), func(o *server.Options) { o.Engine = relay.EngineCopy })
 	const clients, turns, size = 4, 50, 1000
@@ -245,8 +247,8 @@ func TestSummaryCountsEachSessionOnce(t *testing.T) {
 	}
 }
 
-// TestOpenChecksTheRelaysConfiguration: options that the relay does not take are an error
-// before anything listens.
+// TestOpenChecksTheRelaysConfiguration: options that the relay rejects are an error before any
+// socket listens.
 func TestOpenChecksTheRelaysConfiguration(t *testing.T) {
 	r := forwarding(t, "127.0.0.1:1", nil)
 	cfg := r.Load(`
@@ -261,7 +263,7 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
 }
 
 // TestQueuedConnectionsAreServedBeforeTheEnd: clients that were connected before the stop are
-// served, those above the limit too.
+// served, including those above the limit.
 func TestQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
 	r := loadbalancer.Setting{Clients: 3, Drain: patience}.Start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// hammer connects all the while, until it is stopped, each client at least once. No connection may be
-// refused or reset.
+// hammer connects clients continuously until it is stopped, each at least once. No connection may
+// be refused or reset.
 func hammer(t *testing.T, at string, clients int) (stop func()) {
 	t.Helper()
 	var over atomic.Bool
@@ -53,8 +53,8 @@ func hammer(t *testing.T, at string, clients int) (stop func()) {
 	}
 }
 
-// TestAddressesThatTakeOver from each other, in one reload: wider ones, narrower ones, and
-// the same in another protocol. Nobody notices.
+// TestAddressesThatTakeOver: addresses take over from each other in one reload: wider ones,
+// narrower ones, and the same in another protocol. No client is refused or reset.
 func TestAddressesThatTakeOver(t *testing.T) {
 	port, up := sockets.Port(t), named(t, "a")
 	text := func(bind string, mptcp bool) string {
@@ -77,14 +77,14 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`, strings.ReplaceAll(
 		t.Error(log)
 	}
 	r.Reload(text(`"127.0.0.1:P"`, false))
-	time.Sleep(1500 * time.Millisecond) // longer than what a listener that is gone has to drain
+	time.Sleep(1500 * time.Millisecond) // longer than the drain timeout of a removed listener
 	echoes(t, first, "still here")
 	if s := r.Summary(); s.Connections.Refused != 0 || s.Lost != 0 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// alone fails the test if somebody else can have one of the addresses.
+// alone fails the test if another socket can have one of the addresses.
 func alone(t *testing.T, addresses []string) {
 	t.Helper()
 	share := func(_, _ string, c syscall.RawConn) (err error) {
@@ -97,21 +97,21 @@ func alone(t *testing.T, addresses []string) {
 	}
 	for _, at := range addresses {
 		controls := []func(string, string, syscall.RawConn) error{nil}
-		if os.Getuid() == 0 { // for others the kernel remembers what was: Unshare of package listener says why
+		if os.Getuid() == 0 { // for other users the kernel remembers the former state: Unshare of package listener has the reason
 			controls = append(controls, share)
 		}
 		for _, control := range controls {
 			ln, err := (&net.ListenConfig{Control: control}).Listen(t.Context(), "tcp", at)
 			if err == nil {
 				ln.Close()
-				t.Errorf("somebody else can have %s", at)
+				t.Errorf("another socket can have %s", at)
 			}
 		}
 	}
 }
 
-// TestAddressesOfOthers: an address of which another process has a part is not taken, and
-// all is as it was.
+// TestAddressesOfOthers: an address that another process has in part is not taken, and nothing
+// changes.
 func TestAddressesOfOthers(t *testing.T) {
 	port, up := sockets.Port(t), named(t, "a")
 	other, err := net.Listen("tcp", "127.0.0.2:"+port)
@@ -142,8 +142,8 @@ upstreams: [{name: u, endpoints: [%[3]q]}]`
 	}
 }
 
-// TestNobodyIsLostByATakeoverThatFails: those who come while it is prepared are served by the
-// old socket.
+// TestNobodyIsLostByATakeoverThatFails: clients that connect while it is prepared are served by
+// the old socket.
 func TestNobodyIsLostByATakeoverThatFails(t *testing.T) {
 	port, up := sockets.Port(t), named(t, "a")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -166,8 +166,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	alone(t, []string{":" + port})
 }
 
-// TestHandshakeOverATakeover: who has begun to connect to the old socket is served, as by the
-// one that has taken over. Here the client has been answered, and what it says to that is lost.
+// TestHandshakeOverATakeover: a client whose TCP handshake began at the old socket is served as
+// by the socket that has taken over. Here the SYN-ACK was sent, and the client's ACK is lost.
 func TestHandshakeOverATakeover(t *testing.T) {
 	for _, to := range []string{":%s", "[::ffff:127.0.0.1]:%s"} {
 		port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
@@ -198,8 +198,7 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 	}
 }
 
-// filter puts a filter on a socket, or takes it off, that passes TCP's packets with the flag
-// SYN alone.
+// filter attaches or detaches a socket filter that passes only TCP segments with the flag SYN.
 func filter(fd, option int) error {
 	onlySYN := []syscall.SockFilter{
 		{Code: syscall.BPF_LD | syscall.BPF_B | syscall.BPF_ABS, K: 13},
@@ -214,7 +213,7 @@ func filter(fd, option int) error {
 	return err
 }
 
-// begun reports whether somebody is about to connect to a port of 127.0.0.1.
+// begun reports whether a handshake with a port of 127.0.0.1 is under way.
 func begun(t *testing.T, port string) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
@@ -228,7 +227,7 @@ func begun(t *testing.T, port string) bool {
 	})
 }
 
-// TestQueueOverATakeover: those whom nobody has accepted from the old socket are served.
+// TestQueueOverATakeover: connections in the old socket's accept queue are served.
 func TestQueueOverATakeover(t *testing.T) {
 	port, up := sockets.Port(t), named(t, "a")
 	text := `
@@ -250,8 +249,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	echoes(t, first, "still here")
 }
 
-// TestListenersSwapAddresses in one reload: TCP's, and a path that is written in another way.
-// Each socket stays.
+// TestListenersSwapAddresses: listeners swap addresses in one reload: TCP addresses, and a path
+// that is written in another way. Each socket stays.
 func TestListenersSwapAddresses(t *testing.T) {
 	a, b, path := named(t, "a"), named(t, "b"), filepath.Join(t.TempDir(), "s")
 	one, two := sockets.Port(t), sockets.Port(t)
@@ -283,11 +282,12 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	}
 	stop()
 	if _, now := listening(t, one); now != socket {
-		t.Error("there is another socket")
+		t.Error("another socket listens")
 	}
 }
 
-// TestAnAddressIsSplitAmongListeners: of one that a single listener had, each gets a part.
+// TestAnAddressIsSplitAmongListeners: each of several listeners gets a part of an address that
+// one listener had.
 func TestAnAddressIsSplitAmongListeners(t *testing.T) {
 	port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
 	ups := fmt.Sprintf("\nupstreams: [{name: a, endpoints: [%q], drain_timeout: 1s}, {name: b, endpoints: [%q], drain_timeout: 1s}]", a, b)
@@ -302,14 +302,14 @@ func TestAnAddressIsSplitAmongListeners(t *testing.T) {
 	}
 	if c, err := net.Dial("tcp", "127.0.0.3:"+port); err == nil {
 		c.Close()
-		t.Error("somebody listens where nobody is to")
+		t.Error("a socket listens at an address without a listener")
 	}
 	r.Reload(fmt.Sprintf(`listeners: [{name: n, bind: ":%s", upstream: b}]`, port) + ups)
 	if got := whose(t, "127.0.0.1:"+port); got != "b" {
 		t.Error(got)
 	}
 	echoes(t, kept, "still here")
-	if err := r.DrainListener("n"); err != nil { // whose session it is by now
+	if err := r.DrainListener("n"); err != nil { // the session is this listener's by now
 		t.Fatal(err)
 	}
 	if err := gone(t, kept); !errors.Is(err, syscall.ECONNRESET) {
@@ -317,7 +317,7 @@ func TestAnAddressIsSplitAmongListeners(t *testing.T) {
 	}
 }
 
-// TestTransparentOverReloads: the socket stays, and is transparent when it is to be.
+// TestTransparentOverReloads: the socket stays, and is transparent when configured so.
 func TestTransparentOverReloads(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("IP_TRANSPARENT needs CAP_NET_ADMIN")
@@ -338,7 +338,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	}
 }
 
-// TestListeningIsToldInTheOrderOfTheFile and not of a map.
+// TestListeningIsToldInTheOrderOfTheFile: the listeners are logged in the order of the file, not
+// in that of a map.
 func TestListeningIsToldInTheOrderOfTheFile(t *testing.T) {
 	var text strings.Builder
 	var want []string

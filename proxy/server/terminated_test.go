@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// shake is a client of TLS with a configuration; what it gets wrong shows by the first
-// line, since in TLS 1.3 a client is done before its certificate was looked at.
+// shake connects a TLS client with a configuration. A client's error shows at the first line,
+// since in TLS 1.3 its handshake ends before its certificate is verified.
 func shake(t *testing.T, address string, cfg *tls.Config) (c *tls.Conn, says string, err error) {
 	t.Helper()
 	raw, err := net.DialTimeout("tcp", address, patience)
@@ -34,14 +34,14 @@ func shake(t *testing.T, address string, cfg *tls.Config) (c *tls.Conn, says str
 	return c, says, err
 }
 
-// trusting are the certificates of authorities.
+// trusting returns the certificates of authorities.
 func trusting(cert string) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(cert))
 	return pool
 }
 
-// TestMutualTLS: clients must show a certificate, and endpoints are shown one.
+// TestMutualTLS: clients must present a certificate, and endpoints are presented one.
 func TestMutualTLS(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	mine, mineKey := certificate.New(t, "client.test")
@@ -68,14 +68,14 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: m
 		t.Errorf("%q, %v", says, err)
 	}
 	if _, says, err := shake(t, r.At("l"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}); err == nil {
-		t.Errorf("one without a certificate got %q", says)
+		t.Errorf("a client without a certificate got %q", says)
 	}
 	old := cfg.Clone()
 	old.MaxVersion = tls.VersionTLS12
 	if _, says, err := shake(t, r.At("l"), old); err == nil {
-		t.Errorf("one of TLS 1.2 got %q", says)
+		t.Errorf("a client with TLS 1.2 got %q", says)
 	}
-	r.Until("both are counted", func() bool { return r.Refused("l", "tls") == 2 })
+	r.Until("both clients are counted", func() bool { return r.Refused("l", "tls") == 2 })
 	for path, has := range map[string]struct {
 		list []admin.Certificate
 		of   tls.Certificate
@@ -87,8 +87,8 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: m
 	}
 }
 
-// TestCertificatesChange: by name, as their files are replaced, while sessions go on;
-// files that do not fit each other change nothing and are told of.
+// TestCertificatesChange: certificates are chosen by name and change as their files are replaced,
+// while sessions continue. Files that do not match each other change nothing and are logged.
 func TestCertificatesChange(t *testing.T) {
 	a, aKey := certificate.New(t, "a.test")
 	b, bKey := certificate.New(t, "*.b.test")
@@ -105,7 +105,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 	}
 	before := shown("a.test")
 	if other := shown("x.b.test"); other == before {
-		t.Error("both names are shown the same certificate")
+		t.Error("both names get the same certificate")
 	}
 	c, err := hello(t, r.At("l"), "a.test")
 	if err != nil {
@@ -113,18 +113,18 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 	}
 	line(t, c)
 	r.Write("a.key", bKey)
-	r.Until("it is told that they do not fit", func() bool { return strings.Contains(r.Log.String(), "certificates not changed") })
+	r.Until("the mismatch is logged", func() bool { return strings.Contains(r.Log.String(), "certificates not changed") })
 	if shown("a.test") != before {
-		t.Error("files that do not fit were taken")
+		t.Error("files that do not match were used")
 	}
 	next, nextKey := certificate.New(t, "a.test")
 	r.Write("a.pem", next)
 	r.Write("a.key", nextKey)
-	r.Until("the new one is shown", func() bool { return shown("a.test") != before })
+	r.Until("the new certificate is used", func() bool { return shown("a.test") != before })
 	echoes(t, c, "of the old one")
 }
 
-// TestTicketsOutliveReloads: a client's session is resumed by the next configuration.
+// TestTicketsOutliveReloads: a client's TLS session is resumed under the next configuration.
 func TestTicketsOutliveReloads(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	text := `
@@ -144,8 +144,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	}
 }
 
-// TestTerminatedTellsTLVs: an endpoint is told over PROXY v2 which name a client of TLS
-// that ends here has asked for, and where it is routed by that.
+// TestTerminatedTellsTLVs: a client's TLS ends here. PROXY v2 reports the server name it asked
+// for to its endpoint, and it is routed by that name.
 func TestTerminatedTellsTLVs(t *testing.T) {
 	cert, key := certificate.New(t, "*.front.test")
 	r := start(t, fmt.Sprintf(`
@@ -163,7 +163,8 @@ upstreams: [{name: a, endpoints: [%q], send_proxy: 2, health_check: off}, {name:
 	}
 }
 
-// TestTLSSessionsHaveALimit of their own, half of the connections: others are served.
+// TestTLSSessionsHaveALimit: TLS sessions have a limit of their own, half of the connections.
+// Other clients are served.
 func TestTLSSessionsHaveALimit(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	up := named(t, "up")
@@ -178,9 +179,9 @@ upstreams: [{name: u, endpoints: [%q]}]`, up), "c.pem", cert, "c.key", key)
 		line(t, c)
 	}
 	if _, _, err := shake(t, r.At("tls"), &tls.Config{InsecureSkipVerify: true}); err == nil || errors.Is(err, errTimeout) {
-		t.Errorf("%v, want it refused", err)
+		t.Errorf("%v, want the client refused", err)
 	}
-	r.Until("it is counted", func() bool { return r.Refused("tls", "tls") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("tls", "tls") == 1 })
 	if got := whose(t, r.At("plain")); got != "up" {
 		t.Error(got)
 	}

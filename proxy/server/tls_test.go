@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// secure is a server of TLS that says its name, and then echoes.
+// secure is a TLS server that sends its name, and then echoes.
 func secure(t *testing.T, name string, hosts ...string) string {
 	t.Helper()
 	cert, key := certificate.New(t, hosts...)
@@ -30,15 +30,15 @@ func secure(t *testing.T, name string, hosts ...string) string {
 	})
 }
 
-// hello is a client of TLS that asks for a name.
+// hello connects a TLS client that asks for a name.
 func hello(t *testing.T, address, name string, protocols ...string) (*tls.Conn, error) {
 	t.Helper()
 	c := tls.Client(client(t, address), &tls.Config{ServerName: name, NextProtos: protocols, InsecureSkipVerify: true})
 	return c, c.Handshake()
 }
 
-// TestPassthrough: TLS is routed by the name and the protocols that the hello asks for,
-// and what is sent is spliced or copied, but never read here.
+// TestPassthrough: TLS is routed by the name and the protocols in the ClientHello. Its bytes are
+// spliced or copied, and never decrypted here.
 func TestPassthrough(t *testing.T) {
 	a, b, h2 := secure(t, "a", "a.test"), secure(t, "b", "*.b.test"), secure(t, "h2", "h2.test")
 	r := start(t, fmt.Sprintf(`
@@ -72,13 +72,13 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, e
 	c := client(t, r.At("web"))
 	fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
 	gone(t, c)
-	r.Until("both are counted", func() bool {
+	r.Until("both clients are counted", func() bool {
 		return r.Refused("web", "no_route") == 1 && r.Refused("web", "hello") == 1
 	})
 }
 
-// TestNoHello: a client that sends no hello goes to a route that asks for none, or to the
-// listener's upstream, unless TLS is required; where there is neither it is refused.
+// TestNoHello: a client without a ClientHello goes to a route that requires none, or to the
+// listener's upstream, unless TLS is required. Without either it is refused.
 func TestNoHello(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners:
@@ -117,14 +117,14 @@ upstreams: [{name: secure, endpoints: [%q]}, {name: plain, endpoints: [%q]}]`, s
 		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%s: %v, want a reset", name, err)
 		}
-		r.Until("it is counted", func() bool { return r.Refused(name, "hello") == 1 })
+		r.Until("the refusal is counted", func() bool { return r.Refused(name, "hello") == 1 })
 	}
 	if n, _ := r.Counter("hellos_missing"); n != 4 {
 		t.Errorf("%d clients without a hello are counted", n)
 	}
 }
 
-// TestTerminated: TLS ends here, and begins again where the upstream wants it.
+// TestTerminated: TLS ends here, and begins again if the upstream is configured so.
 func TestTerminated(t *testing.T) {
 	plain, again := named(t, "plain"), secure(t, "again", "again.test")
 	cert, key := certificate.New(t, "front.test")
@@ -150,7 +150,7 @@ upstreams:
 		_, err = sockets.ReadLine(c)
 	}
 	if err == nil {
-		t.Error("an endpoint with a certificate of nobody was believed")
+		t.Error("an endpoint with an unknown authority's certificate was accepted")
 	}
 	if got := whose(t, r.At("begin")); got != "ours" {
 		t.Error(got)
@@ -173,7 +173,7 @@ upstreams:
 		}
 	}
 	if h := st.Upstreams[0]; h.Name != "again" || h.Handshakes.Failed["certificate"] != 1 || h.Reasons["failed"] != 1 {
-		t.Errorf("of what was not believed: %+v, refused by %v", h.Handshakes, h.Reasons)
+		t.Errorf("handshakes with the rejected endpoint: %+v, refused by %v", h.Handshakes, h.Reasons)
 	}
 	r.Until("its bytes are counted as copied", func() bool {
 		s := r.Summary()
@@ -181,7 +181,7 @@ upstreams:
 	})
 }
 
-// frontOf is a server of TLS with a certificate.
+// frontOf is a TLS server with a certificate.
 func frontOf(t *testing.T, cert, key string) string {
 	t.Helper()
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
@@ -195,8 +195,9 @@ func frontOf(t *testing.T, cert, key string) string {
 	})
 }
 
-// TestChecksSpeakTLS: a server that answers requests in plain with an error page, as web servers
-// do at a port of TLS, is asked in TLS, for the name that clients are connected by, and is healthy.
+// TestChecksSpeakTLS: a server answers plain requests with an error page, as web servers do at a
+// TLS port. The check uses TLS and the server name that clients' connections use, and the
+// endpoint is healthy.
 func TestChecksSpeakTLS(t *testing.T) {
 	cert, key := certificate.New(t, "front.test")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// A tlsRig has TLS ended here at the listener ended, and begun here at the listener begun,
-// and hands out the endpoints' ends of sessions.
+// A tlsRig has TLS ended here at the listener ended, and begun here at the listener begun, and
+// returns the endpoints' ends of sessions.
 type tlsRig struct {
 	*rig
 	t         *testing.T
@@ -45,8 +45,8 @@ upstreams:
 	return g
 }
 
-// session returns the two ends of a session that is joined: the one that speaks TLS, with
-// what is beneath, and the other one.
+// session returns the two ends of a joined session: the TLS end with its TCP connection, and the
+// other end.
 func (g *tlsRig) session(listener string) (spoken *tls.Conn, beneath, plain *net.TCPConn) {
 	g.t.Helper()
 	c := client(g.t, g.At(listener))
@@ -81,8 +81,8 @@ func (g *tlsRig) session(listener string) (spoken *tls.Conn, beneath, plain *net
 	return spoken, beneath, plain
 }
 
-// TestTornTLSIsAReset: a stream that ends with close_notify ends for the other side, one that
-// ends without is reset, after what has come.
+// TestTornTLSIsAReset: a stream that ends with close_notify ends for the other side. A stream
+// that ends without it is reset, after the received bytes.
 func TestTornTLSIsAReset(t *testing.T) {
 	g := newTLSRig(t)
 	for _, listener := range []string{"ended", "begun"} {
@@ -115,8 +115,8 @@ func TestTornTLSIsAReset(t *testing.T) {
 	}
 }
 
-// TestResetWithTLSIsNoEnd: whichever side is reset, the other one is, and has seen no end of
-// file before; one that speaks TLS has not seen close_notify either.
+// TestResetWithTLSIsNoEnd: when either side is reset, so is the other one, without an end of file
+// before. With TLS it has not received close_notify either.
 func TestResetWithTLSIsNoEnd(t *testing.T) {
 	g := newTLSRig(t)
 	for _, listener := range []string{"ended", "begun"} {

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// lastingText is a configuration in which things depend on each other: the listener tls on
-// a certificate, the upstream t on authorities, s on its fallback f, and that on a file.
+// lastingText is a configuration with dependencies: the listener tls depends on a certificate,
+// the upstream t on authorities, s on its fallback f, and f on a file.
 const lastingText = `
 listeners:
   - {name: direct, bind: "127.0.0.1:0", upstream: u}
@@ -35,7 +35,7 @@ upstreams:
   - {name: f, endpoints: ["127.0.0.1:1"], health_check: off, fallback: {respond: sorry}}
 `
 
-// others returns the names whose values are others than before.
+// others returns the names whose values have changed.
 func others[T comparable](before, now map[string]T) (names []string) {
 	for name, v := range now {
 		if before[name] != v {
@@ -46,8 +46,8 @@ func others[T comparable](before, now map[string]T) (names []string) {
 	return names
 }
 
-// TestReloadLeavesAloneWhatStays: services, views and sets are made anew where something
-// about them has changed, or about what they lead to, and nowhere else.
+// TestReloadLeavesAloneWhatStays: a reload replaces only those services, views and sets that have
+// changed, or that lead to a changed part.
 func TestReloadLeavesAloneWhatStays(t *testing.T) {
 	cert, key := certificate.New(t, "a.test")
 	ca, _ := certificate.New(t, "ca.test")
@@ -55,7 +55,7 @@ func TestReloadLeavesAloneWhatStays(t *testing.T) {
 	change := func(old, new string) func() string {
 		return func() string {
 			if strings.Count(lastingText, old) != 1 {
-				t.Errorf("%q is there %d times", old, strings.Count(lastingText, old))
+				t.Errorf("%q occurs %d times", old, strings.Count(lastingText, old))
 			}
 			return strings.Replace(lastingText, old, new, 1)
 		}
@@ -99,15 +99,15 @@ func TestReloadLeavesAloneWhatStays(t *testing.T) {
 				"sets":     {strings.Join(others(before.Sets, now.Sets), " "), c.sets},
 			} {
 				if got[0] != got[1] {
-					t.Errorf("%s made anew: %q, want %q", what, got[0], got[1])
+					t.Errorf("replaced %s: %q, want %q", what, got[0], got[1])
 				}
 			}
 		})
 	}
 }
 
-// TestReloadReadsCertificates that may be others than before, though the file says what it
-// said: those that cannot be used are an error, and change nothing.
+// TestReloadReadsCertificates: a reload reads certificates, which may have changed even if the
+// file has not. Unusable ones are an error and change nothing.
 func TestReloadReadsCertificates(t *testing.T) {
 	cert, key := certificate.New(t, "a.test")
 	ca, _ := certificate.New(t, "ca.test")
@@ -120,7 +120,7 @@ func TestReloadReadsCertificates(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !before.Equal(r.Held()) {
-			t.Errorf("%s: something has changed", name)
+			t.Errorf("%s: the configuration in force has changed", name)
 		}
 		r.Write(name, good)
 		r.Reload(lastingText)
@@ -128,7 +128,7 @@ func TestReloadReadsCertificates(t *testing.T) {
 	}
 }
 
-// TestReloadBringsADrainedListenerBack, though the file says what it said.
+// TestReloadBringsADrainedListenerBack: that holds also for an unchanged file.
 func TestReloadBringsADrainedListenerBack(t *testing.T) {
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
@@ -138,7 +138,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
 	if err := r.DrainListener("l"); err != nil {
 		t.Fatal(err)
 	}
-	r.Until("nobody listens", func() bool {
+	r.Until("no socket listens", func() bool {
 		c, err := net.Dial("tcp", at)
 		if err == nil {
 			c.Close()
@@ -157,8 +157,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
 	}
 }
 
-// TestOperatorsChangesOutlastReloads that replace other endpoints, until the file says
-// something else in that place.
+// TestOperatorsChangesOutlastReloads: an operator's changes survive reloads that replace other
+// endpoints, until the file changes in that place.
 func TestOperatorsChangesOutlastReloads(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -181,8 +181,8 @@ upstreams: [{name: u, health_check: off, endpoints: [{name: a, address: "127.0.0
 	}
 }
 
-// TestReplacedEndpointsAreGuarded: those that came by a reload are ejected, or their breaker
-// opens, as if they had been there from the start; also if that is what the reload says.
+// TestReplacedEndpointsAreGuarded: endpoints added by a reload are ejected, or their breaker
+// opens, as if they were there from the start. That holds also for guards that a reload adds.
 func TestReplacedEndpointsAreGuarded(t *testing.T) {
 	text := `
 listeners: [{name: o, bind: "127.0.0.1:0", upstream: o}, {name: b, bind: "127.0.0.1:0", upstream: b}]
@@ -195,9 +195,9 @@ upstreams:
 	guarded := func(when string) {
 		t.Helper()
 		refused(t, r.At("o"))
-		r.Until(when+": it is ejected", func() bool { return r.Endpoint("o", "e").State == "ejected" })
+		r.Until(when+": the endpoint is ejected", func() bool { return r.Endpoint("o", "e").State == "ejected" })
 		refused(t, r.At("b"))
-		r.Until(when+": its breaker is open", func() bool { return r.Endpoint("b", "e").Breaker == "open" })
+		r.Until(when+": the breaker is open", func() bool { return r.Endpoint("b", "e").Breaker == "open" })
 	}
 	r.Reload(fmt.Sprintf(text, dead, judged, broken))
 	guarded("other endpoints")
@@ -214,8 +214,8 @@ upstreams:
 	guarded("guards that are new")
 }
 
-// TestAFailedReloadLeavesNoEndpoints: those that were prepared and never came into force are
-// forgotten, and not among those of whom so many may be ejected.
+// TestAFailedReloadLeavesNoEndpoints: endpoints that were prepared and never came into force are
+// forgotten. They do not count for max_ejected.
 func TestAFailedReloadLeavesNoEndpoints(t *testing.T) {
 	taken := sockets.Server(t, func(net.Conn) {})
 	text := `
@@ -231,26 +231,26 @@ upstreams: [{name: u, health_check: off, endpoints: [%s]}]`
 		}
 	}
 	if !r.Knows("u", "127.0.0.1:1") || r.Knows("u", "127.0.0.1:2") {
-		t.Error("it knows endpoints that never came into force, or not those that there are")
+		t.Error("the upstream knows endpoints that never came into force, or lacks those in force")
 	}
 	if n := r.Judged("u"); n != 1 {
-		t.Errorf("%d are judged, want 1", n)
+		t.Errorf("%d endpoints are judged, want 1", n)
 	}
 	if !before.Equal(r.Held()) {
-		t.Error("something has changed")
+		t.Error("the configuration in force has changed")
 	}
 	for _, c := range []struct {
 		endpoints string
 		judged    int
 	}{{three, 3}, {one, 1}} {
 		if r.Reload(fmt.Sprintf(text, "", c.endpoints)); r.Judged("u") != c.judged {
-			t.Errorf("%d are judged, want %d", r.Judged("u"), c.judged)
+			t.Errorf("%d endpoints are judged, want %d", r.Judged("u"), c.judged)
 		}
 	}
 }
 
-// TestGoneEndpointsAreFreed, with their sets, though the listener by which clients came to
-// them is the same as before: the set at once, the endpoint with its last session.
+// TestGoneEndpointsAreFreed: removed endpoints and their sets are freed, although their listener
+// stays the same: the set at once, the endpoint with its last session.
 func TestGoneEndpointsAreFreed(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -277,15 +277,15 @@ upstreams: [{name: u, health_check: {interval: 1h}, on_removed: keep, endpoints:
 		t.Error("an endpoint with a session was freed")
 	}
 	if r.Held().Services["l"] != service {
-		t.Fatal("the listener is not the same")
+		t.Fatal("the listener has changed")
 	}
 	end()
 	end = nil
-	r.Status() // which looks after those that are leaving
+	r.Status() // the status forgets removed endpoints without sessions
 	freed("the endpoint", func() bool { return endpoint.Value() == nil })
 }
 
-// session begins a session of a client that is on no loop, and returns what ends it.
+// session begins a session of a client that is on no loop, and returns the function that ends it.
 func session(t *testing.T, service *worker.Service) (end func()) {
 	t.Helper()
 	search := service.NewSearch()
@@ -301,8 +301,8 @@ func session(t *testing.T, service *worker.Service) (end func()) {
 	return func() { limits.Of.(worker.Binding).Ended(relay.Result{}, nil) }
 }
 
-// TestReplacedEndpointsAreChecked, from the reload on that brings them, for as long as the
-// file wants that.
+// TestReplacedEndpointsAreChecked: endpoints added by a reload are checked from then on, for as
+// long as the file says so.
 func TestReplacedEndpointsAreChecked(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -312,14 +312,14 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: %s}]`
 	r := start(t, fmt.Sprintf(text, a, often))
 	down := func() bool { return r.Endpoint("u", "e").State == "down" }
 	r.Reload(fmt.Sprintf(text, dead, often))
-	r.Until("the new one is down", down)
+	r.Until("the new endpoint is down", down)
 	r.Reload(fmt.Sprintf(text, dead, "off"))
 	if down() {
-		t.Error("it is down though nobody looks")
+		t.Error("the endpoint is down without a check")
 	}
 	r.Reload(fmt.Sprintf(text, dead, seldom))
 	r.Reload(fmt.Sprintf(text, dead, often))
-	r.Until("it is down by checks that are more frequent", down)
+	r.Until("the endpoint is down by the more frequent checks", down)
 	r.Reload(fmt.Sprintf(text, a, often))
 	if got := whose(t, r.At("l")); got != "a" {
 		t.Error(got)

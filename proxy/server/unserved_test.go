@@ -17,9 +17,9 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// TestRefusedClientsAreAnOutage: an upstream whose clients are refused because no connection
-// can be made has an outage from the first of them, whatever the verdicts on its endpoints
-// say, and until one is served.
+// TestRefusedClientsAreAnOutage: an upstream's clients are refused because no connection can be
+// made. The outage begins with the first of them, whatever the verdicts on the endpoints, and
+// lasts until a client is served.
 func TestRefusedClientsAreAnOutage(t *testing.T) {
 	for name, check := range map[string]string{
 		"no check":              "health_check: off",
@@ -59,9 +59,9 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_b
 	}
 }
 
-// TestHeldClientsAreAnOutage: an upstream whose clients are held, since no endpoint accepts, has
-// an outage from the first of them on, before one is refused or a check has failed, also if it
-// has served clients a moment ago, and until one is served.
+// TestHeldClientsAreAnOutage: an upstream's clients are held because no endpoint accepts. The
+// outage begins with the first of them, before a client is refused or a check has failed, even if
+// clients were served just before. It lasts until a client is served.
 func TestHeldClientsAreAnOutage(t *testing.T) {
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
@@ -69,7 +69,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}, {address: %q, name: b}], circuit_breaker: off, queue: {hold: 1m}, health_check: off}]`, port, sockets.Refusing(t)))
 	for range 2 {
 		c := client(t, r.At("l"))
-		r.Until("it is held, and that is an outage", func() bool {
+		r.Until("the client is held, and that is an outage", func() bool {
 			u := r.Status().Upstreams[0]
 			return u.Held > 0 && u.Outage != nil && !u.Outage.Full && !u.Outage.Served
 		})
@@ -80,13 +80,14 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}, {address: 
 			t.Errorf("when the client was served: %+v, refused %v", u.Outage, u.Reasons)
 		}
 		_, _ = ln.Close(), c.Close()
-		r.Until("its session has ended", func() bool { return r.Endpoint("u", "a").Active == 0 })
+		r.Until("the session has ended", func() bool { return r.Endpoint("u", "a").Active == 0 })
 	}
 }
 
-// TestServedLastResorts: where no endpoint is usable, clients who are sent to one as a last
-// resort and are served end the outage for the clients, whoever was refused before: by a first
-// byte, and by a good end without one. The next one who is refused begins it again.
+// TestServedLastResorts: no endpoint is usable, and clients are sent to one as a last resort. The
+// first of them that is served ends the outage for the clients, whichever were refused before. It
+// is served by a first byte, or by a good end without one. The next refused client begins it
+// again.
 func TestServedLastResorts(t *testing.T) {
 	for name, answer := range map[string]string{"a byte": "yes", "a good end": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -99,21 +100,21 @@ upstreams:
 				u := r.Status().Upstreams[0]
 				return u.Outage != nil && u.Outage.Served == served
 			}
-			r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+			r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 			refused(t, r.At("l"))
 			if !outage(false) {
-				t.Error("a client was refused, and it is no outage")
+				t.Error("a client was refused, and there is no outage")
 			}
 			ln, err := net.Listen("tcp", "127.0.0.1:"+port)
 			if err != nil {
 				t.Fatal(err)
 			}
 			sockets.Serve(t, ln, func(c net.Conn) {
-				if text, _ := io.ReadAll(c); string(text) != "PING" { // whose sender does not end
+				if text, _ := io.ReadAll(c); string(text) != "PING" { // the sender of a check does not end
 					_, _ = io.WriteString(c, answer)
 				}
 			})
-			r.Until("a client is served", func() bool { // when it is time for the next try
+			r.Until("a client is served", func() bool { // once the next try is due
 				c, err := net.Dial("tcp", r.At("l"))
 				if err != nil {
 					return false
@@ -124,7 +125,7 @@ upstreams:
 				text, failed := io.ReadAll(c)
 				return err == nil && failed == nil && string(text) == answer
 			})
-			r.Until("that is known", func() bool { return outage(true) })
+			r.Until("the outage is over for the clients", func() bool { return outage(true) })
 			if u := r.Status().Upstreams[0]; u.LastResort != 1 || u.LastResortAnswered != 1 || len(u.Reasons) == 0 {
 				t.Errorf("%+v", u)
 			}
@@ -134,8 +135,8 @@ upstreams:
 	}
 }
 
-// TestServedLastResortGivesItsPlace: an endpoint that was ejected for resets, and has served clients
-// as a last resort since, returns when the other one fails.
+// TestServedLastResortGivesItsPlace: an endpoint ejected for resets has served clients as a last
+// resort since. It returns when the other endpoint fails.
 func TestServedLastResortGivesItsPlace(t *testing.T) {
 	var resets atomic.Bool
 	serve := func(resets *atomic.Bool) net.Listener {
@@ -193,26 +194,26 @@ upstreams:
 	}
 }
 
-// TestPanicServes: that clients are served in panic, by endpoints that are not usable, is no
-// outage either.
+// TestPanicServes: clients served in panic, by endpoints that are not usable, are no outage
+// either.
 func TestPanicServes(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - {name: u, endpoints: [{address: %q, name: a}], panic_below: 1, health_check: {port: %s, interval: 20ms, fast_interval: 10ms, fall: 1}}`, named(t, "a"), sockets.Port(t)))
-	r.Until("it is panic", func() bool { return r.Status().Upstreams[0].Panic })
+	r.Until("the upstream is in panic", func() bool { return r.Status().Upstreams[0].Panic })
 	if o := r.Status().Upstreams[0].Outage; o == nil || o.Served {
 		t.Errorf("before there were clients: %+v", o)
 	}
 	whose(t, r.At("l"))
-	r.Until("one was served", func() bool { return r.Status().Upstreams[0].Outage.Served })
+	r.Until("a client was served", func() bool { return r.Status().Upstreams[0].Outage.Served })
 	if n := r.Status().Upstreams[0].LastResort; n != 0 {
 		t.Errorf("%d last resorts", n)
 	}
 }
 
-// TestFormerUpstreamsAreLogged: clients who are refused by an upstream that a reload has removed,
-// as they came before, are summed up with its name.
+// TestFormerUpstreamsAreLogged: clients that connected before a reload removed their upstream
+// are refused by it afterwards. They are summed up under its name.
 func TestFormerUpstreamsAreLogged(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
@@ -220,7 +221,7 @@ upstreams:
   - {name: u, endpoints: [%q], health_check: off, queue: {hold: 3s}, drain_timeout: 1s}
   - {name: v, endpoints: [%[1]q], drain_timeout: 1s}`, sockets.Refusing(t)))
 	c := client(t, r.At("l"))
-	r.Until("it is held", func() bool { return r.Status().Upstreams[0].Held == 1 })
+	r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Held == 1 })
 	r.Reload(fmt.Sprintf(`
 listeners: [{name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams: [{name: v, endpoints: [%q], drain_timeout: 1s}]`, sockets.Refusing(t)))
@@ -228,11 +229,11 @@ upstreams: [{name: v, endpoints: [%q], drain_timeout: 1s}]`, sockets.Refusing(t)
 		t.Fatal("the client was refused before the reload, which took longer than it was held")
 	}
 	if w := r.Status().RemovedWaiting; len(w) != 1 || w["u"] != 1 {
-		t.Errorf("after the reload %v wait", w)
+		t.Errorf("after the reload the waiting clients are %v", w)
 	}
 	gone(t, c)
-	r.Until("nobody waits", func() bool { return len(r.Status().RemovedWaiting) == 0 })
-	r.Until("it is logged", func() bool {
+	r.Until("no client waits", func() bool { return len(r.Status().RemovedWaiting) == 0 })
+	r.Until("the refusal is logged", func() bool {
 		runtime.GC()
 		return regexp.MustCompile(`msg="clients refused" upstream=u times=1 within=\S+ reasons="failed 1"`).MatchString(r.Log.String())
 	})
@@ -241,13 +242,14 @@ upstreams: [{name: v, endpoints: [%q], drain_timeout: 1s}]`, sockets.Refusing(t)
 listeners: [{name: m, bind: "127.0.0.1:0", upstream: v%d}]
 upstreams: [{name: v%[1]d, endpoints: [%q], drain_timeout: 1s}]`, i, sockets.Refusing(t)))
 	}
-	r.Until("some of four are forgotten", func() bool { // others are in memory for a while
+	r.Until("some of four upstreams are forgotten", func() bool { // the others stay in memory for a while
 		runtime.GC()
 		return r.Former() < 4
 	})
 }
 
-// TestCheckEndsAnOutage: one that connects to the endpoint itself, and nothing else has failed.
+// TestCheckEndsAnOutage: a check that connects to the endpoint's own address ends the outage if
+// nothing else has failed.
 func TestCheckEndsAnOutage(t *testing.T) {
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
@@ -256,7 +258,7 @@ upstreams:
   - {name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 0s}, health_check: {interval: 20ms, fast_interval: 10ms, fall: 1000}}`, port))
 	refused(t, r.At("l"))
 	if u := r.Status().Upstreams[0]; u.Outage == nil {
-		t.Fatal("it has no outage")
+		t.Fatal("the upstream has no outage")
 	}
 	serverAt(t, port, "back")
 	r.Until("a check has connected", func() bool {
@@ -265,9 +267,9 @@ upstreams:
 	})
 }
 
-// TestCausesOfHandshakes: why an endpoint's certificate is not accepted is in the status, and
-// in the lines on the outage, the ejection and the breakers. A check that connects is no
-// evidence of the contrary.
+// TestCausesOfHandshakes: the reason why an endpoint's certificate is rejected is in the status,
+// and in the log lines on the outage, the ejection and the breakers. A check that connects does
+// not refute it.
 func TestCausesOfHandshakes(t *testing.T) {
 	ca, _ := certificate.New(t, "other.test")
 	address := secure(t, "a", "a.test")
@@ -285,7 +287,7 @@ upstreams:
 	refused(t, r.At("l"))
 	u := r.Status().Upstreams[0]
 	e := u.Endpoints[0]
-	if e.LastFailure == nil { // it was the other one's client
+	if e.LastFailure == nil { // the client was the other endpoint's
 		e = u.Endpoints[1]
 	}
 	const cause = "cannot be connected to: TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority"
@@ -298,24 +300,24 @@ upstreams:
 	r.Logs(`msg="upstream has no usable endpoint"`, "x509: ")
 	r.Logs("msg=ejection", "state=ejected", "3 failures in a row, the last: "+cause)
 	r.Logs("msg=circuit", "state=open", "the last: "+cause)
-	time.Sleep(100 * time.Millisecond) // in which five checks are due; with more or fewer nothing must change
+	time.Sleep(100 * time.Millisecond) // five checks are due by then; with more or fewer nothing must change
 	if u := r.Status().Upstreams[0]; u.Outage == nil || u.Endpoints[0].LastFailure.Over {
 		t.Errorf("after checks: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
 	}
 }
 
-// TestLastResortThatAnswersNobody: an endpoint whose checks are not answered gets clients, as it
-// has not said that it must not; but that these are served is not said before it is so.
+// TestLastResortThatAnswersNobody: an endpoint whose checks are not answered gets clients, since
+// it has not refused them. They are not reported as served before they are.
 func TestLastResortThatAnswersNobody(t *testing.T) {
 	silent := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - {name: u, endpoints: [{address: %q, name: a}], health_check: {send: PING, expect: PONG, interval: 100ms, fast_interval: 50ms, timeout: 50ms, fall: 1}}`, silent))
-	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	c := client(t, r.At("l"))
 	fmt.Fprintln(c, "hello")
-	r.Until("the client is sent there", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort == 1 })
+	r.Until("the client is sent to the endpoint", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort == 1 })
 	u := r.Status().Upstreams[0]
 	if m := u.LastMinute; u.Outage == nil || u.LastResort != 1 || u.LastResortAnswered != 0 || m.LastResortAnswered != 0 || m.Refused+m.Held != 0 {
 		t.Errorf("%+v", u)
@@ -323,7 +325,7 @@ upstreams:
 	r.Logs("level=INFO", `msg="connections made as a last resort" upstream=u times=1 within=`, "answered=0")
 }
 
-// TestCauseOfThisMachine: that it has not the address to connect from is told.
+// TestCauseOfThisMachine: the cause names this machine if it does not have the source address.
 func TestCauseOfThisMachine(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -337,7 +339,8 @@ upstreams:
 	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "a: this machine cannot connect: cannot assign requested address")
 }
 
-// TestWithheldEjections name the endpoints, and what fails there; a single endpoint has none.
+// TestWithheldEjections: withheld ejections are reported with their endpoints and causes. The
+// only endpoint of an upstream has none.
 func TestWithheldEjections(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: one}]
@@ -346,7 +349,7 @@ upstreams:
   - {name: one, endpoints: [{address: %q, name: c}], outlier_detection: {consecutive_failures: 1}, queue: {hold: 0s}, health_check: off}`,
 		sockets.Refusing(t), sockets.Refusing(t), sockets.Refusing(t)))
 	var kept admin.Endpoint
-	r.Until("one of two is kept", func() bool {
+	r.Until("one of two endpoints is kept", func() bool {
 		refused(t, r.At("l"))
 		refused(t, r.At("m"))
 		for _, e := range r.Status().Upstreams[1].Endpoints {
@@ -366,8 +369,8 @@ upstreams:
 	}
 }
 
-// TestDeadEndpointIsNoNews: while its checks say that it is down, its ejections and the states of
-// its breaker change, and no line says so.
+// TestDeadEndpointIsNoNews: while the checks say that an endpoint is down, its ejections and its
+// breaker's states change, and no log line reports them.
 func TestDeadEndpointIsNoNews(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -378,9 +381,9 @@ upstreams:
     circuit_breaker: {min_volume: 1, open: 20ms}
     queue: {hold: 0s}
     health_check: {interval: 20ms, fast_interval: 10ms, fall: 1}`, sockets.Refusing(t)))
-	r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	before, _ := r.Counter("transitions")
-	r.Until("verdicts come and go", func() bool {
+	r.Until("the verdicts change", func() bool {
 		refused(t, r.At("l"))
 		now, _ := r.Counter("transitions")
 		return now >= before+20
@@ -392,9 +395,9 @@ upstreams:
 	}
 }
 
-// TestFailingEndpointIsTold: the only endpoint of an upstream, which can not be left out, connects its
-// clients and ends each at once. That is a problem and a line until one is served, but not where
-// nobody judges endpoints by what becomes of their clients.
+// TestFailingEndpointIsTold: the only endpoint of an upstream, which cannot be ejected, accepts
+// its clients and ends each at once. That is a problem in the status and a log line until a
+// client is served. Without outlier_detection and circuit_breaker it is no problem.
 func TestFailingEndpointIsTold(t *testing.T) {
 	for judges, told := range map[string]bool{"": true, ", outlier_detection: off": true, ", outlier_detection: off, circuit_breaker: off": false} {
 		t.Run(judges, func(t *testing.T) {
@@ -417,7 +420,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}]%s}]`, up, judges))
 					t.Fatal(err)
 				}
 				c.Close()
-				r.Until("it has ended", func() bool { return r.Status().Connections.Active == 0 })
+				r.Until("the session has ended", func() bool { return r.Status().Connections.Active == 0 })
 			}
 			if f := failing(); (f != nil) != told || told && (f.Clients != 5 || time.Since(f.Since).Abs() > patience) {
 				t.Fatalf("%+v", f)
@@ -427,14 +430,14 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}]%s}]`, up, judges))
 			if got := line(t, client(t, r.At("l"))); got != "well" {
 				t.Fatal(got)
 			}
-			r.Until("it is over", func() bool { return failing() == nil })
+			r.Until("the problem is over", func() bool { return failing() == nil })
 		})
 	}
 }
 
-// TestUnreachableBehindAFallback: an endpoint that refuses connections, of which no check and no verdict
-// says so, has that in its status and a line from the first client on, though the fallback serves; until one is
-// connected to.
+// TestUnreachableBehindAFallback: an endpoint refuses connections, and no check or verdict
+// reports it. Its status and a log line do so from the first client on, although the fallback
+// serves, until a connection succeeds.
 func TestUnreachableBehindAFallback(t *testing.T) {
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
@@ -447,7 +450,7 @@ upstreams:
 		return e.State == admin.Up && e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over
 	}
 	if unreachable() {
-		t.Error("before anybody came")
+		t.Error("before the first client")
 	}
 	if got := line(t, client(t, r.At("l"))); got != "b" || !unreachable() {
 		t.Errorf("served by %s: %+v", got, r.Endpoint("u", "a"))

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestUrgentByte: a byte that is sent as urgent data arrives in its place, in both directions,
-// over TCP and over unix sockets (which have urgent data since Linux 5.15).
+// TestUrgentByte: a byte sent as urgent data arrives in its place, in both directions, over TCP
+// and over unix sockets (which have urgent data since Linux 5.15).
 func TestUrgentByte(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestPartsSayWhatTheyWaitFor: an endpoint or a listener that drains says every ten seconds
-// how many sessions it waits for and until when, for as long as it has any; so does an endpoint
-// that was removed.
+// TestPartsSayWhatTheyWaitFor: for a draining endpoint or listener with sessions, the log reports
+// every ten seconds how many there are and the end time. The same holds for a removed endpoint.
 func TestPartsSayWhatTheyWaitFor(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	text := func(endpoints string) string {
@@ -20,7 +19,7 @@ upstreams: [{name: u, endpoints: [%s], drain_timeout: 1h}]`, endpoints)
 	r := start(t, text(fmt.Sprintf("{name: a, address: %q}, {name: b, address: %q}", a, b)))
 	conns := many(t, 6, r.At("l"))
 	rest := many(t, 2, r.At("m"))
-	r.Until("all are joined", func() bool { return r.Status().Upstreams[0].Active == 8 })
+	r.Until("all sessions are joined", func() bool { return r.Status().Upstreams[0].Active == 8 })
 	says := func(when string, in time.Duration, lines ...string) {
 		t.Helper()
 		before := len(r.Log.String())
@@ -56,6 +55,6 @@ upstreams: [{name: u, endpoints: [%s], drain_timeout: 1h}]`, endpoints)
 	for _, c := range append(conns, rest...) {
 		c.Close()
 	}
-	r.Until("nobody is there", func() bool { return r.Status().Connections.Active == 0 })
+	r.Until("no client is connected", func() bool { return r.Status().Connections.Active == 0 })
 	says("at the end", time.Minute+10*time.Second)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/leak"
 )
 
-// asService is set in the environment of a child that stands for a service.
+// asService is set in the environment of a child that plays a service.
 const asService = "PENSTOCK_TEST_SERVICE"
 
 func TestMain(m *testing.M) {

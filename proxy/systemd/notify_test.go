@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/systemd"
 )
 
-// manager is a datagram socket that stands for systemd's.
+// manager is a datagram socket that plays systemd's.
 func manager(t *testing.T, path string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -25,7 +25,7 @@ func manager(t *testing.T, path string) *net.UnixConn {
 	return conn
 }
 
-// hear is the next datagram.
+// hear returns the next datagram.
 func hear(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
 	buf := make([]byte, 4096)
@@ -65,14 +65,13 @@ func TestNotify(t *testing.T) {
 		} {
 			must(t, c.tell())
 			if got := hear(t, conn); !regexp.MustCompile(c.want).MatchString(got) {
-				t.Errorf("heard %q, want %s", got, c.want)
+				t.Errorf("received %q, want %s", got, c.want)
 			}
 		}
 	}
 }
 
-// TestReloadingIsNow: the time is that of the clock which systemd compares with,
-// CLOCK_MONOTONIC.
+// TestReloadingIsNow: the time is from CLOCK_MONOTONIC, the clock that systemd compares with.
 func TestReloadingIsNow(t *testing.T) {
 	conn := manager(t, filepath.Join(t.TempDir(), "notify"))
 	n := notifier(t)
@@ -86,11 +85,11 @@ func TestReloadingIsNow(t *testing.T) {
 	began := time.Now()
 	first := usec()
 	between := time.Now()
-	usec() // takes a few microseconds
+	usec() // the call takes a few microseconds
 	least := int(time.Since(between).Microseconds())
 	second := usec()
 	most := int(time.Since(began).Microseconds())
-	if apart := second - first; apart < least-1 || apart > most+1 { // each is rounded
+	if apart := second - first; apart < least-1 || apart > most+1 { // each time is rounded
 		t.Errorf("%d µs apart by the message, from %d to %d by the clock", apart, least, most)
 	}
 	if today := int(began.UnixMicro()); first > today/2 {
@@ -106,7 +105,7 @@ func TestNobodyIsTold(t *testing.T) {
 		must(t, n.Ready("x"), n.Reloading(), n.Stopping(time.Second), n.Status("x"))
 		n.Watchdog(context.Background(), nil, nil) // returns at once
 		if n.Enabled() || n.WatchdogInterval() != 0 {
-			t.Error("somebody is told")
+			t.Error("the notifier is enabled")
 		}
 	}
 }
@@ -119,7 +118,7 @@ func TestNotifySocketThatCannotBe(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
 	n := notifier(t)
 	if err := n.Ready(""); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v, want that the socket is not there", err)
+		t.Errorf("got %v, want the missing socket", err)
 	}
 }
 
@@ -148,16 +147,16 @@ func TestWatchdog(t *testing.T) {
 	for range 3 {
 		verdicts <- nil
 		if got := hear(t, conn); got != "WATCHDOG=1\n" {
-			t.Errorf("heard %q", got)
+			t.Errorf("received %q", got)
 		}
 	}
-	verdicts <- dead // no sign of life is given
+	verdicts <- dead // no keep-alive is sent
 	if err := <-failed; !errors.Is(err, dead) {
 		t.Errorf("got %v", err)
 	}
 	must(t, n.Status("end"))
 	if got := hear(t, conn); got != "STATUS=end\n" {
-		t.Errorf("heard %q, want no sign of life", got)
+		t.Errorf("received %q, want no keep-alive", got)
 	}
 	cancel()
 	close(verdicts)
@@ -173,6 +172,6 @@ func TestWatchdogOfAnotherProcess(t *testing.T) {
 	}
 	t.Setenv("WATCHDOG_USEC", "soon")
 	if n, err := systemd.NewNotifier(); err == nil || n == nil {
-		t.Error("an interval that is none is taken")
+		t.Error("an invalid interval is accepted")
 	}
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/penstock/penstock/proxy/systemd"
 )
 
-// A report is what the child finds.
+// A report has the child's findings.
 type report struct {
 	Names, Unused, Taken []string
 	Missing, Datagram    string
 	NoSocket             bool
-	Environment          []string // of what systemd passes, afterwards
-	Inherited            string   // sockets that a child of the child has
+	Environment          []string // systemd's variables, afterwards
+	Inherited            string   // the number of sockets that a child of the child has
 }
 
-// service is the child: it reports, then greets on everything named "web" until
-// its standard input ends.
+// service is the child: it reports, then greets on all sockets named "web" until its standard
+// input ends.
 func service() {
 	r := report{}
 	sockets := systemd.Receive()
@@ -83,8 +83,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// activated starts the child as systemd would: with descriptors from 3 on, and
-// with LISTEN_PID being its own id.
+// activated starts the child as systemd would: with descriptors from 3 on, and with LISTEN_PID
+// set to its own process id.
 func activated(t *testing.T, files []*os.File, fdnames, pid string) (r report) {
 	t.Helper()
 	script := `LISTEN_PID=` + pid + ` exec "$0"`
@@ -109,8 +109,8 @@ func activated(t *testing.T, files []*os.File, fdnames, pid string) (r report) {
 	return r
 }
 
-// passed are two listeners named web, a third of another name, and a socket that
-// listens to nothing.
+// passed returns two listeners named web, a third of another name, and a socket that does not
+// listen.
 func passed(t *testing.T) (files []*os.File, addresses []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// buildProgram builds the program as people do, with the penstock program beside it.
+// buildProgram builds the program as users do, with the penstock program beside it.
 func buildProgram(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,7 +30,7 @@ func buildProgram(t *testing.T) string {
 type childRun struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	mark   string // in the environment of it and all of its children
+	mark   string // in the environment of the program and all of its children
 	stdout *bufio.Reader
 	stderr *bufio.Reader
 }
@@ -63,8 +63,8 @@ func (d *childRun) start() {
 	d.t.Cleanup(func() { _ = d.cmd.Process.Kill() })
 }
 
-// end waits for the end, and returns the output since the last call and the
-// exit code. Nothing that it started may be left.
+// end waits for the end, and returns the output since the last call and the exit code. No process
+// that it started may be left.
 func (d *childRun) end() (stdout, stderr string, code int) {
 	d.t.Helper()
 	var reading sync.WaitGroup
@@ -79,8 +79,8 @@ func (d *childRun) end() (stdout, stderr string, code int) {
 	return string(out), string(complaints), d.cmd.ProcessState.ExitCode()
 }
 
-// processes lists the command lines of the program and its children by process
-// id, as far as they live.
+// processes lists the command lines of the program and its children by process id, if they are
+// alive.
 func (d *childRun) processes() map[int]string {
 	found := make(map[int]string)
 	dirs, err := filepath.Glob("/proc/[0-9]*")

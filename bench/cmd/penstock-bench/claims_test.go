@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// interruptClaims runs bench claims with that file until it measures the claim
-// named, interrupts it, and returns its output and its last line of progress.
+// interruptClaims runs bench claims with a file until it measures the named claim, interrupts it,
+// and returns its output and its last line of progress.
 func interruptClaims(t *testing.T, file, at string, names ...string) (stdout, last string) {
 	t.Helper()
 	// Called by the program's name, the test binary is the program.
@@ -23,9 +23,8 @@ func interruptClaims(t *testing.T, file, at string, names ...string) (stdout, la
 	return interruptAt(t, cmd, func(line string) bool { return line == "penstock-bench: measuring "+at })
 }
 
-// interruptAt runs cmd, interrupts it when a line of its standard error is the one
-// that at waits for, and returns its output and the last of those lines. It must
-// end with exitError.
+// interruptAt runs cmd, interrupts it when at reports true for a line of its standard error, and
+// returns its output and the last of those lines. It must end with exitError.
 func interruptAt(t *testing.T, cmd *exec.Cmd, at func(line string) bool) (stdout, last string) {
 	t.Helper()
 	var out bytes.Buffer

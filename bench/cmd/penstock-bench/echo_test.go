@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// echoServers makes a directory of echo servers, which are the program itself as a
-// sink: it echoes unknown requests, and needs no other process.
+// echoServers makes a directory of echo servers. They are the program itself as a sink, which
+// echoes unknown requests and needs no other process.
 func echoServers(t *testing.T, names ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

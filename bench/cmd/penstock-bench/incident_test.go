@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// An incident is interrupted as other comparisons are.
+// An incident is interrupted like other comparisons.
 func TestAnInterruptedIncidentIsReported(t *testing.T) {
 	x := interrupted{
 		args: []string{

@@ -40,11 +40,11 @@ func TestWhatIsInterruptedIsReported(t *testing.T) {
 	}
 }
 
-// interrupted is a bench command with these flags, that is interrupted.
+// interrupted is a bench command with its flags, and its interruption.
 type interrupted struct {
 	args      []string
-	at        []string // texts of a line of progress then
-	processes int      // that measure by then, at least
+	at        []string // texts of the line of progress at the interruption
+	processes int      // the least number of measuring processes by then
 	printed   []string
 	written   string
 }
@@ -78,7 +78,7 @@ func (x *interrupted) test(t *testing.T, command string) {
 	}
 }
 
-// includes reports whether text contains all of them.
+// includes reports whether text contains all parts.
 func includes(text string, parts ...string) bool {
 	for _, part := range parts {
 		if !strings.Contains(text, part) {

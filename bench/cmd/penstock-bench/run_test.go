@@ -49,13 +49,13 @@ func document(t *testing.T, text []byte) *report.Document {
 	return d
 }
 
-// benchReports also as an ordinary user, which has no network namespace.
+// benchReports runs also as an ordinary user, without a network namespace.
 func benchReports(t *testing.T, path string) {
 	for name, root := range map[string]bool{"as whoever this is": os.Getuid() == 0, "as an ordinary user": false} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			files := []string{filepath.Join(dir, "a.json"), filepath.Join(dir, "b.svg")}
-			// Existing content is replaced, to the last byte.
+			// Existing content is replaced completely.
 			for _, f := range files {
 				if err := os.WriteFile(f, make([]byte, 1<<20), 0o666); err != nil {
 					t.Fatal(err)
@@ -150,9 +150,9 @@ func benchWritesToStandardOutput(t *testing.T, path string) {
 	}
 }
 
-// long is a bench that measures one scenario, then another for long.
+// long is a bench that measures one scenario quickly, then another for a long time.
 func long(t *testing.T, path string) *childRun {
-	t.Setenv("TMPDIR", t.TempDir()) // which SIGKILL leaves something in
+	t.Setenv("TMPDIR", t.TempDir()) // SIGKILL leaves files there
 	d := startProgram(t, path, "--peers", "penstock", "--rounds", "1", "--seconds", "0.05", "--no-syscalls", "--scenarios", "bulk-1,idle", "--idle-sessions", "10")
 	d.until(d.stderr, `^idle .*, penstock`)
 	return d
@@ -177,7 +177,7 @@ func benchIsKilled(t *testing.T, path string) {
 	}
 	d.signal(syscall.SIGKILL)
 	for deadline := time.Now().Add(patience); len(d.processes()) > 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // its children end on their own, soon
+		time.Sleep(time.Millisecond) // its children end by themselves, soon
 	}
 	d.end()
 }
@@ -191,7 +191,7 @@ func benchMissesAThreshold(t *testing.T, path string) {
 	}
 }
 
-// benchNamesWhoHangs: a binary that hangs ends with the first signal.
+// benchNamesWhoHangs: the first signal ends a binary that hangs.
 func benchNamesWhoHangs(t *testing.T, path string) {
 	dir := t.TempDir()
 	binary, began := filepath.Join(dir, "nginx"), filepath.Join(dir, "began")

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 )
 
-// patience bounds every wait of a test.
+// patience limits each wait of a test.
 const patience = 30 * time.Second
 
 // TestMain is the program itself if it is called by the program's name, as by the scripts. The
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	leak.Main(&testRun{m, dir})
 }
 
-// testRun is the tests, and the directory that is theirs.
+// testRun is the tests and their own directory.
 type testRun struct {
 	tests *testing.M
 	dir   string
@@ -91,21 +91,21 @@ func TestPenstockProgram(t *testing.T) {
 	self := filepath.Join(beside, programName)
 	t.Setenv("PATH", inPath)
 	if got, err := penstockProgram("", self); err == nil {
-		t.Errorf("%s is found, where there is none", got)
+		t.Errorf("%s is found, although there is none", got)
 	}
 	want := put(inPath)
 	if got, err := penstockProgram("", self); got != want || err != nil {
-		t.Errorf("%s, %v, want that in PATH, %s", got, err, want)
+		t.Errorf("%s, %v, want the one in PATH, %s", got, err, want)
 	}
 	named := want
 	want = put(beside)
 	if got, err := penstockProgram("", self); got != want || err != nil {
-		t.Errorf("%s, %v, want that beside, %s", got, err, want)
+		t.Errorf("%s, %v, want the one beside, %s", got, err, want)
 	}
 	if got, err := penstockProgram(named, self); got != named || err != nil {
 		t.Errorf("%s, %v, want the named one, %s", got, err, named)
 	}
 	if _, err := penstockProgram(filepath.Join(beside, "none"), self); err == nil {
-		t.Error("a program that is not there is found")
+		t.Error("a missing program is found")
 	}
 }

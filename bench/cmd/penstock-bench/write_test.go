@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// Comparisons of writes and flows of iperf3 are interrupted as others are.
+// Comparisons of writes and flows of iperf3 are interrupted like others.
 func TestInterruptedWritesAreReported(t *testing.T) {
 	x := interrupted{
 		args:      []string{"--sizes", "1300", "--total", "1MiB", "--rounds", "1000"},

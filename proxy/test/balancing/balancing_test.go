@@ -30,7 +30,7 @@ func TestBalancing(t *testing.T) {
 	}
 }
 
-// writeFile writes a file that every user may read.
+// writeFile writes a file that all users may read.
 func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }
 
 func must(t testing.TB, err error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// A node is a PostgreSQL server, and beside it what says over HTTP which role it has, on a
-// port that is the same on all nodes: a node has an IP address of its own.
+// A node is a PostgreSQL server with a server beside it that reports its role over HTTP. The port
+// of the roles is the same on all nodes: each node has its own IP address.
 type node struct {
 	t                *testing.T
 	bin              string
@@ -26,7 +26,8 @@ type node struct {
 	dir, data        string
 }
 
-// newNodes makes two nodes, and returns the port of their roles. Neither serves a database.
+// newNodes makes two nodes, and returns the port of their roles. Neither node serves a database
+// yet.
 func newNodes(t *testing.T) (a, b *node, rolePort string) {
 	t.Helper()
 	bin, owner := software.Postgres(t), software.Ordinary(t)
@@ -63,7 +64,7 @@ func onePort(t *testing.T, first, second string) (listeners []net.Listener, port
 	panic("unreachable")
 }
 
-// initdb makes a node's database, or rather an empty one.
+// initdb makes an empty database for a node.
 func (n *node) initdb() {
 	n.t.Helper()
 	n.data = filepath.Join(n.dir, "data")
@@ -71,7 +72,7 @@ func (n *node) initdb() {
 		"--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--wal-segsize", "1", "--no-sync")
 }
 
-// follow makes a node's database from what addr says, whose standby it is going to be.
+// follow makes a node's database as a copy of the one at addr, whose standby it becomes.
 func (n *node) follow(addr string) {
 	n.t.Helper()
 	host, port, err := net.SplitHostPort(addr)
@@ -86,8 +87,8 @@ func (n *node) follow(addr string) {
 		"--username", "penstock", "--wal-method", "stream", "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
 }
 
-// serve serves a node's database. What a server leaves behind that is killed is below its
-// directory, but for one segment of shared memory.
+// serve serves a node's database. A killed server leaves files only below its directory, and one
+// segment of shared memory.
 func (n *node) serve() {
 	n.t.Helper()
 	software.Service{
@@ -98,7 +99,7 @@ func (n *node) serve() {
 			"-c", "wal_retrieve_retry_interval=100ms", "-c", "autovacuum=off",
 		},
 		Dir: n.dir,
-		// log_min_messages keeps the line of readiness away.
+		// log_min_messages suppresses the line that reports readiness.
 		Addr: n.addr,
 		Stop: syscall.SIGINT, // its "fast shutdown"
 		User: n.owner,
@@ -106,13 +107,13 @@ func (n *node) serve() {
 	must(n.t, n.answers())
 }
 
-// answers waits until a node takes queries.
+// answers waits until a node accepts queries.
 func (n *node) answers() (err error) {
 	software.Eventually(func() bool { _, err = n.query("SELECT 1"); return err == nil })
 	return err
 }
 
-// query asks a node's database, not by way of the program under test.
+// query asks a node's database directly, not through the program under test.
 func (n *node) query(sql string) (string, error) {
 	d, err := connect(n.addr, software.Patience)
 	if err != nil {
@@ -122,7 +123,7 @@ func (n *node) query(sql string) (string, error) {
 	return d.query(sql)
 }
 
-// freeze stops all processes of a node: it goes on to accept, and answers nothing.
+// freeze stops all processes of a node: its kernel still accepts, and no process answers.
 func (n *node) freeze() { n.signal(syscall.SIGSTOP) }
 
 // kill kills all processes of a node.
@@ -132,9 +133,9 @@ func (n *node) kill() {
 	must(n.t, err)
 	n.signal(syscall.SIGKILL)
 	if !software.Eventually(func() bool { return len(software.ProcessesIn(n.dir)) == 0 }) {
-		n.t.Fatalf("processes that were killed go on: %v", software.ProcessesIn(n.dir))
+		n.t.Fatalf("killed processes still run: %v", software.ProcessesIn(n.dir))
 	}
-	// Its seventh line is the key and the number of the segment.
+	// The seventh line has the key and the number of the segment.
 	if line := strings.Split(string(pidFile), "\n"); len(line) > 6 {
 		if segment := strings.Fields(line[6]); len(segment) == 2 {
 			software.Run(n.t, software.Need(n.t, "ipcrm", "util-linux"), "--shmem-id", segment[1])
@@ -142,7 +143,7 @@ func (n *node) kill() {
 	}
 }
 
-// signal signals all processes of a node, and those that they start meanwhile.
+// signal signals all processes of a node, and those they start meanwhile.
 func (n *node) signal(s syscall.Signal) {
 	n.t.Helper()
 	told := make(map[int]bool)
@@ -163,18 +164,18 @@ func (n *node) signal(s syscall.Signal) {
 	}
 }
 
-// A role says what a database is, as Patroni does: 200 for what it is, 503 for what it is
-// not, and for all if it does not answer.
+// A role reports the role of a database, as Patroni does: status 200 for its role, 503 for the
+// other role, and 503 for both if it does not answer.
 type role struct {
 	addr string
 	mu   sync.Mutex
 	*database
 }
 
-// roleTime is how long a database has to say what it is.
+// roleTime is how long a database may take to report its role.
 const roleTime = 600 * time.Millisecond
 
-// serveRole tells the role of the database at addr until the end of the test.
+// serveRole reports the role of the database at addr until the end of the test.
 func serveRole(t *testing.T, l net.Listener, addr string) {
 	r := &role{addr: addr}
 	mux := http.NewServeMux()
@@ -191,7 +192,7 @@ func serveRole(t *testing.T, l net.Listener, addr string) {
 	t.Cleanup(func() { server.Close(); <-done; r.forget() })
 }
 
-// standby is t or f, or nothing.
+// standby returns t or f, or nothing.
 func (r *role) standby() (answer string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// Times of the checks, and what follows from them: how long it takes, at most and on a
-// quiet machine, until a change of a role, and until a silent database, is known.
+// Times of the checks, and the times derived from them: until a change of a role and a silent
+// database are found, at most and on a quiet machine.
 const (
 	checkInterval = 100 * time.Millisecond
 	checkTimeout  = time.Second
@@ -26,14 +26,14 @@ type failover struct {
 	psql             string
 	nodes            map[string]*node
 	rolePort         string
-	primary, replica string // listeners' addresses
+	primary, replica string // addresses of the listeners
 	visits           func() []visit
-	scripts          int // of pgbench
+	scripts          int // the number of pgbench scripts
 }
 
-// testFailover: the primary is killed, and its standby takes over; it comes back as the
-// standby, and takes over when the other one hangs. Each time exactly the connections of
-// the lost primary are lost.
+// testFailover: the primary is killed, and its standby takes over. The killed node comes back as
+// the standby, and takes over when the other one hangs. Each time exactly the connections of the
+// lost primary are lost.
 func testFailover(t *testing.T) {
 	a, b, rolePort := newNodes(t)
 	a.initdb()
@@ -53,17 +53,17 @@ func testFailover(t *testing.T) {
 
 	f.lose("a", "b", a.kill)
 
-	// No replica is left: clients that want one get the primary.
+	// No replica is left: clients of the replica listener get the primary.
 	if got := f.sql(f.replica, "SELECT pg_is_in_recovery()"); got != "f" {
 		t.Errorf("without a replica the answer is %q", got)
 	}
-	a.follow(f.primary) // with a copy that comes through the program
+	a.follow(f.primary) // with a copy made through the program
 	a.serve()
 	f.roles("b", "a")
 
 	lost := f.lose("b", "a", func() {
 		b.freeze()
-		f.until("the sessions of the primary that hangs are reset", func(s *status) bool {
+		f.until("the sessions of the hanging primary are reset", func(s *status) bool {
 			e := s.endpoint("primary", "b")
 			return e.State == "down" && e.Active == 0
 		})
@@ -71,13 +71,13 @@ func testFailover(t *testing.T) {
 	})
 	for _, s := range lost {
 		if !errors.Is(s.err, syscall.ECONNRESET) {
-			t.Errorf("a session of the primary that hung ended with %v, want a reset", s.err)
+			t.Errorf("a session of the hanging primary ended with %v, want a reset", s.err)
 		}
 	}
 	f.stop()
 }
 
-// configuration is one of several that mean the same.
+// configuration returns one of several equivalent configurations.
 func (f *failover) configuration(generation int) string {
 	var endpoints []string
 	for _, name := range []string{"a", "b"} {
@@ -100,7 +100,7 @@ upstreams:`+
 		upstream("replicas", "/replica", "fallback: {upstream: primary}"), generation)
 }
 
-// roles waits until the checks have found out who is what.
+// roles waits until the checks have found the roles of both nodes.
 func (f *failover) roles(primary, standby string) {
 	f.t.Helper()
 	f.until(fmt.Sprintf("%s is the primary and %s its standby", primary, standby), func(s *status) bool {
@@ -109,7 +109,7 @@ func (f *failover) roles(primary, standby string) {
 	})
 }
 
-// sql has psql execute a command, and returns what it prints.
+// sql has psql execute a command, and returns its output.
 func (f *failover) sql(addr, command string) string {
 	f.t.Helper()
 	return strings.TrimSpace(software.Run(f.t, f.psql, "--no-psqlrc", "--quiet", "--no-align", "--tuples-only",
@@ -121,8 +121,7 @@ func conninfo(addr string) string {
 	return fmt.Sprintf("host=%s port=%s user=penstock dbname=postgres sslmode=disable gssencmode=disable", host, port)
 }
 
-// lose has a primary lost under load, and its standby promoted. It returns the sessions
-// that were lost.
+// lose loses a primary under load, and promotes its standby. It returns the lost sessions.
 func (f *failover) lose(primary, standby string, loss func()) (doomed []*session) {
 	t := f.t
 	t.Helper()
@@ -140,7 +139,7 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 		select {
 		case <-s.ended:
 		case <-time.After(software.Patience):
-			t.Fatal("a session of the lost primary goes on")
+			t.Fatal("a session of the lost primary continues")
 		}
 	}
 	gone := time.Since(lost)
@@ -148,7 +147,7 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 	served := f.served(time.Now(), before)
 	t.Logf("%s lost: its sessions had ended after %v; clients served %v after the promotion of %s", primary, gone, served, standby)
 	if gone > 10*knownSilent || served > 10*known {
-		t.Errorf("that is too late: a silent database is known within %v, a role within %v", knownSilent, known)
+		t.Errorf("that is too late: a silent database is found within %v, a role within %v", knownSilent, known)
 	}
 
 	f.untouched(others)
@@ -161,13 +160,13 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 	f.until("the lost primary has no sessions", func(s *status) bool { return s.endpoint("primary", primary).Active == 0 })
 	for line := range strings.Lines(f.log.String()) {
 		if strings.Contains(line, `"msg":"sessions cut"`) && !strings.Contains(line, `"upstream":"primary"`) {
-			t.Errorf("others were cut as well: %s", line)
+			t.Errorf("other sessions were cut as well: %s", line)
 		}
 	}
 	return doomed
 }
 
-// sessions opens as many that ask as idle ones, and waits until the former have asked.
+// sessions opens as many asking sessions as idle ones, and waits until the former have asked.
 func (f *failover) sessions(addr, sql string) (list []*session) {
 	f.t.Helper()
 	for range 4 {
@@ -177,24 +176,24 @@ func (f *failover) sessions(addr, sql string) (list []*session) {
 	return list
 }
 
-// working waits until all have asked once more, of those that ask.
+// working waits until all asking sessions have asked once more.
 func (f *failover) working(list []*session) {
 	f.t.Helper()
 	for i := 0; i < len(list); i += 2 {
 		was := list[i].queries.Load()
 		if !software.Eventually(func() bool { return list[i].queries.Load() > was+1 || !list[i].alive() }) {
-			f.t.Fatal("a session asks no more")
+			f.t.Fatal("a session no longer asks")
 		}
 	}
 }
 
-// untouched fails the test unless all go on.
+// untouched fails the test unless all sessions continue.
 func (f *failover) untouched(list []*session) {
 	f.t.Helper()
 	f.working(list)
 	for i, s := range list {
 		if !s.alive() {
-			f.t.Errorf("session %d, which has to do with nothing, has ended: %v", i, s.err)
+			f.t.Errorf("session %d, which is not affected, has ended: %v", i, s.err)
 		}
 	}
 }
@@ -205,8 +204,7 @@ func closeAll(list []*session) {
 	}
 }
 
-// readOn has the configuration read again under load, changed each time, which costs
-// nobody anything.
+// readOn reloads the configuration under load, changed each time. No session or client fails.
 func (f *failover) readOn(list []*session) {
 	f.t.Helper()
 	before := len(f.visits())
@@ -216,11 +214,11 @@ func (f *failover) readOn(list []*session) {
 	f.untouched(list)
 	enough := func() bool { return len(f.visits()) > before+5 }
 	if !software.Eventually(enough) {
-		f.t.Error("no clients come")
+		f.t.Error("no clients connect")
 	}
 	for _, v := range f.visits()[before:] {
 		if v.err != nil || v.standby != "f" {
-			f.t.Errorf("a client that came while the configuration was read again: %q, %v", v.standby, v.err)
+			f.t.Errorf("a client during a reload: %q, %v", v.standby, v.err)
 		}
 	}
 }
@@ -233,8 +231,8 @@ func (f *failover) promote(name string) {
 	}
 }
 
-// served waits until clients are served by the new primary, and returns how long it took.
-// From then on all are, and none has been served by a standby.
+// served waits until clients are served by the new primary, and returns how long it took. From
+// then on all clients are served, and none has been served by a standby.
 func (f *failover) served(promoted time.Time, from int) (took time.Duration) {
 	f.t.Helper()
 	const enough = 10
@@ -258,9 +256,9 @@ func (f *failover) served(promoted time.Time, from int) (took time.Duration) {
 		case v.err != nil:
 			refused++
 		case v.standby != "f":
-			f.t.Error("a client that wants the primary is served by a standby")
+			f.t.Error("a client of the primary listener is served by a standby")
 		}
 	}
-	f.t.Logf("%d clients came, and found no primary", refused)
+	f.t.Logf("%d clients connected and found no primary", refused)
 	return all[first].ended.Sub(promoted)
 }

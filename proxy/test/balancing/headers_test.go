@@ -11,27 +11,28 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// Loopback addresses of clients, and of the HAProxy that is in front.
+// Loopback addresses of clients, and of the HAProxy in front.
 const (
 	clientHost  = "127.0.7.77"
 	deniedHost  = "127.0.7.66"
 	inFrontHost = "127.0.7.9"
 )
 
-// A chain is a way from a client to who says where it comes from:
+// A chain is a path from a client to the server that reports the client's address:
 //
 //	curl ── HAProxy, which sends a header ── Penstock, which sends another ── nginx, HAProxy
 type chain struct {
 	sends, passes int    // versions of the headers
 	behind        string // nginx or haproxy
 	front         string // address of the first HAProxy
-	six           string // the same in IPv6, if there is that
+	six           string // the same over IPv6, if available
 }
 
 func (c *chain) name() string { return fmt.Sprintf("v%d-v%d-%s", c.sends, c.passes, c.behind) }
 
-// testHeaders: what verifies the PROXY header in the end sees the client's true address and
-// the one that it connected to, whichever versions are sent, and Penstock refuses by it.
+// testHeaders: the server that verifies the PROXY header at the end sees the client's true
+// address and the one that it connected to, whichever versions are sent. Penstock's rules apply
+// to the true address.
 func testHeaders(t *testing.T) {
 	curl := software.Need(t, "curl", "curl")
 	behind := map[string]string{"nginx": nginxBehind(t), "haproxy": haproxyBehind(t)}
@@ -50,7 +51,7 @@ func testHeaders(t *testing.T) {
 			c.test(t, curl)
 		})
 	}
-	p.until("those who are denied are counted, and nobody else is refused", func(s *status) bool {
+	p.until("the denied clients are counted, and no other client is refused", func(s *status) bool {
 		all := int64(0)
 		for _, c := range chains {
 			n, reasons := s.refused(c.name())
@@ -76,14 +77,14 @@ func testHeaders(t *testing.T) {
 	}
 	out := p.readAgain(configuration, append([]string{curl}, client...)...)
 	if got := strings.Count(out, clientHost+" "); got != times*len(chains) {
-		t.Errorf("%d answers of %d while the configuration is read again", got, times*len(chains))
+		t.Errorf("%d answers of %d during reloads", got, times*len(chains))
 	}
 	if s := p.stop(); s.Lost != 0 {
 		t.Errorf("%d bytes lost", s.Lost)
 	}
 }
 
-// test asks from where a client comes.
+// test asks for a client's address.
 func (c *chain) test(t *testing.T, curl string) {
 	ask := func(addr string, flags ...string) {
 		t.Helper()
@@ -94,7 +95,7 @@ func (c *chain) test(t *testing.T, curl string) {
 		said, truth, _ := strings.Cut(strings.TrimSuffix(out, "\n"), "\n")
 		said, id, _ := strings.Cut(said, " id ")
 		if said != truth {
-			t.Errorf("what is behind says %q, true is %q", said, truth)
+			t.Errorf("the server behind reports %q, the truth is %q", said, truth)
 		}
 		want := ""
 		if c.sends == 2 && c.passes == 2 && c.behind == "haproxy" {
@@ -103,7 +104,7 @@ func (c *chain) test(t *testing.T, curl string) {
 			want = "unique-" + host + "-" + port
 		}
 		if id != want {
-			t.Errorf("what is behind is told the unique identifier %q, want %q", id, want)
+			t.Errorf("the server behind gets the unique identifier %q, want %q", id, want)
 		}
 	}
 	ask(c.front, "--interface", clientHost)
@@ -112,12 +113,12 @@ func (c *chain) test(t *testing.T, curl string) {
 	}
 	const emptyReply, reset = 52, 56
 	if code := fails(t, []string{curl, "--silent", "--noproxy", "*", "--interface", deniedHost, "http://" + c.front + "/"}); code != emptyReply && code != reset {
-		t.Errorf("a client that is denied ends with %d", code)
+		t.Errorf("the denied client ends with %d", code)
 	}
 }
 
-// directly has clients come to Penstock not by way of HAProxy: those who may send a header
-// must, and those who may not are not believed.
+// directly connects clients to Penstock without HAProxy. Clients that may send a header must send
+// one; a header of any other client is not accepted.
 func directly(t *testing.T, p *penstock, curl string, chains []*chain) {
 	t.Helper()
 	for _, c := range chains {
@@ -133,21 +134,21 @@ func directly(t *testing.T, p *penstock, curl string, chains []*chain) {
 			}, flags...)
 		}
 		for _, client := range [][]string{
-			command(clientHost), // is served as it is
+			command(clientHost), // served by its own address
 			command(inFrontHost, "--haproxy-protocol"),
 		} {
 			out := software.Run(t, client...)
 			if said, truth, _ := strings.Cut(strings.TrimSuffix(out, "\n"), "\n"); said != truth+" id " {
-				t.Errorf("%s: what is behind says %q, true is %q", c.name(), said, truth)
+				t.Errorf("%s: the server behind reports %q, the truth is %q", c.name(), said, truth)
 			}
 		}
-		// It is passed on as the client's own bytes, which are no request.
+		// The header is passed on as the client's own bytes, which are no request.
 		const badRequest = 22
 		if code := fails(t, command(clientHost, "--haproxy-protocol")); code != badRequest {
-			t.Errorf("%s: a header of somebody who may not send one ends curl with %d", c.name(), code)
+			t.Errorf("%s: a header that is not accepted ends curl with %d", c.name(), code)
 		}
 		fails(t, command(inFrontHost))
-		p.until("who has to send a header and does not is refused", func(s *status) bool {
+		p.until("a client without the required header is refused", func(s *status) bool {
 			n, reasons := s.refused(c.name())
 			return n == before+1 && reasons["proxy_header"] == 1
 		})
@@ -176,7 +177,7 @@ func headersConfiguration(chains []*chain, behind map[string]string) string {
 	return text.String()
 }
 
-// nginxBehind says who comes, by the PROXY header alone.
+// nginxBehind reports clients' addresses, by the PROXY header alone.
 func nginxBehind(t *testing.T) (addr string) {
 	t.Helper()
 	addr, _, _ = software.Addr(t)
@@ -188,7 +189,7 @@ func nginxBehind(t *testing.T) (addr string) {
 	return addr
 }
 
-// haproxyBehind is nginxBehind of HAProxy, which verifies checksums, too.
+// haproxyBehind is like nginxBehind, with HAProxy, which also verifies checksums.
 func haproxyBehind(t *testing.T) (addr string) {
 	t.Helper()
 	addr, _, _ = software.Addr(t)
@@ -201,7 +202,7 @@ frontend behind
 	return addr
 }
 
-// haproxyInFront sends all that comes to Penstock, which it checks by headers of its own.
+// haproxyInFront sends all connections to Penstock, and checks it with headers of its own.
 func haproxyInFront(t *testing.T, p *penstock, chains []*chain) {
 	t.Helper()
 	six := false
@@ -227,7 +228,7 @@ func haproxyInFront(t *testing.T, p *penstock, chains []*chain) {
 	startHAProxy(t, chains[0].front, text.String())
 }
 
-// startHAProxy serves what sections of its configuration say.
+// startHAProxy runs HAProxy with sections of its configuration.
 func startHAProxy(t *testing.T, addr, sections string) {
 	t.Helper()
 	dir := software.Dir(t, nil)

@@ -22,10 +22,10 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// startNginx serves what servers, blocks of nginx's configuration, say.
+// startNginx runs nginx with servers, blocks of its configuration.
 func startNginx(t *testing.T, dir, addr, servers string) {
 	t.Helper()
-	worker := "" // an ordinary user's workers are its own
+	worker := "" // the workers of an ordinary user run as that user
 	if os.Getuid() == 0 {
 		worker = "user root;"
 	}
@@ -91,8 +91,8 @@ func certify(t *testing.T, path, name string) []byte {
 	return certificate
 }
 
-// testNames has curl verify that what answers to a name is who has its certificate: TLS is
-// passed through to one of two nginx, by what the hello says.
+// testNames has curl verify that the server of a name has its certificate. TLS is passed through
+// to one of two nginx, by the ClientHello.
 func testNames(t *testing.T) {
 	pipequota.Share(t)
 	curl := software.Need(t, "curl", "curl")
@@ -113,7 +113,8 @@ listeners:
 upstreams:
   - {name: one, endpoints: [%q], health_check: {tls: true, sni: alpha.test, interval: 200ms}}
   - {name: two, endpoints: [%q], health_check: {tls: true, sni: shop.test, interval: 200ms}}`, one.addr, two.addr)
-	// nginx writes records of 16 KiB. Read one by one, on a busy machine, they are copied by choice.
+	// nginx writes records of 16 KiB. When they are read one by one, on a busy machine, the auto
+	// engine copies them.
 	p := start(t, variant(configuration, 1), "--engine", "splice")
 	_, host, port := p.at("web")
 	must(t, writeFile(p.dir+"/ca.pem", bundle.String()))
@@ -138,7 +139,7 @@ upstreams:
 	} {
 		name, _, _ = strings.Cut(name, ":")
 		if got := strings.TrimSpace(software.Run(t, ask(name, "/", test.flags...)...)); !strings.EqualFold(got, test.want) {
-			t.Errorf("%s %v is answered %q, want %q", name, test.flags, got, test.want)
+			t.Errorf("%s %v gets the answer %q, want %q", name, test.flags, got, test.want)
 		}
 	}
 
@@ -154,28 +155,28 @@ upstreams:
 		refused++
 	}
 	if code := fails(t, []string{curl, "--silent", "--noproxy", "*", "http://" + host + ":" + port}); code != emptyReply && code != reset {
-		t.Errorf("what is not TLS ends curl with %d", code)
+		t.Errorf("a client without TLS ends curl with %d", code)
 	}
-	p.until("those are counted", func(s *status) bool {
+	p.until("the refusals are counted", func(s *status) bool {
 		n, reasons := s.refused("web")
 		return n == int64(refused)+1 && reasons["no_route"] == int64(refused) && reasons["hello"] == 1
 	})
 
-	// A connection for each of them: nginx keeps none alive.
+	// One connection for each: nginx keeps none alive.
 	const times = 150
 	out := p.readAgain(configuration, ask("a.shop.test", fmt.Sprintf("/?[1-%d]", times))...)
 	if got := strings.Count(out, "two a.shop.test"); got != times {
-		t.Errorf("%d answers of %d while the configuration is read again", got, times)
+		t.Errorf("%d answers of %d during reloads", got, times)
 	}
 	if got := p.readAgain(configuration, ask("alpha.test", "/big", "--limit-rate", "32M", "--output", "-", "--write-out", "%{stderr}%{size_download}")...); len(got) != bigSize {
-		t.Errorf("%d bytes of %d while the configuration is read again", len(got), bigSize)
+		t.Errorf("%d bytes of %d during reloads", len(got), bigSize)
 	}
 	if s := p.stop(); s.Bytes.EndpointToClient.Spliced < bigSize*9/10 || s.Connections.Refused != int64(refused)+1 || s.Lost != 0 {
 		t.Errorf("the summary is %+v, want a file of %d bytes spliced, none lost, and %d clients refused", s, bigSize, refused+1)
 	}
 }
 
-// fails runs a client that fails, and returns its exit code.
+// fails runs a client that must fail, and returns its exit code.
 func fails(t *testing.T, command []string) int {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).Output()

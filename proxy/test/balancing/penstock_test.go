@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// A status is what the admin socket says, as far as it is looked at here.
+// A status is the admin socket's status, as far as these tests use it.
 type status struct {
 	Generation  int
 	Connections counts
@@ -44,7 +44,7 @@ type endpoint struct {
 	Active, Total, Failures int64
 }
 
-// A summary is what is printed at the end.
+// A summary is the line printed at the end.
 type summary struct {
 	Connections counts
 	Bytes       struct {
@@ -61,15 +61,15 @@ type flow struct{ Spliced, Copied int64 }
 type penstock struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	dir    string // of its configuration, in which it is run
+	dir    string // the directory of its configuration, in which it runs
 	stdout software.Output
 	log    software.Output
 	exited chan struct{} // closed once err is set
 	err    error
 }
 
-// start runs penstock until the end of the test with a configuration, which the
-// address of the admin socket is added to, and further flags. It returns once penstock serves.
+// start runs penstock until the end of the test with a configuration, to which it adds the
+// address of the admin socket, and with further flags. It returns once penstock serves.
 func start(t *testing.T, configuration string, flags ...string) *penstock {
 	t.Helper()
 	p := &penstock{t: t, dir: software.Dir(t, nil), exited: make(chan struct{})}
@@ -110,7 +110,7 @@ func start(t *testing.T, configuration string, flags ...string) *penstock {
 	return p
 }
 
-// write replaces the configuration at once.
+// write replaces the configuration atomically.
 func (p *penstock) write(configuration string) {
 	p.t.Helper()
 	path := filepath.Join(p.dir, "penstock.yaml")
@@ -118,7 +118,7 @@ func (p *penstock) write(configuration string) {
 	must(p.t, os.Rename(path+".new", path))
 }
 
-// reload has another configuration read by SIGHUP, and waits until it is in force.
+// reload loads another configuration by SIGHUP, and waits until it is in force.
 func (p *penstock) reload(configuration string) {
 	p.t.Helper()
 	next := p.status().Generation + 1
@@ -127,10 +127,9 @@ func (p *penstock) reload(configuration string) {
 	p.until(fmt.Sprintf("generation %d is in force", next), func(s *status) bool { return s.Generation == next })
 }
 
-// readAgain has the configuration read again while a client runs, changed each time, which
-// costs the client nothing; it returns what that prints. What is called IDLE in the
-// configuration is another time in each, and comments that begin with EXTRA are none in
-// every other one.
+// readAgain reloads the configuration, changed each time, while a client runs; the client must
+// not fail. It returns the client's output. IDLE in the configuration is replaced by another time
+// in each generation. Comments that begin with EXTRA become text in every other one.
 func (p *penstock) readAgain(configuration string, client ...string) string {
 	p.t.Helper()
 	var out, complaints software.Output
@@ -144,9 +143,9 @@ func (p *penstock) readAgain(configuration string, client ...string) string {
 		select {
 		case err := <-done:
 			if err != nil || times == 0 {
-				p.t.Errorf("%s, while the configuration is read again %d times: %v\n%s", client[0], times, err, complaints.String())
+				p.t.Errorf("%s, during %d reloads: %v\n%s", client[0], times, err, complaints.String())
 			}
-			p.t.Logf("the configuration was read again %d times meanwhile", times)
+			p.t.Logf("the configuration was reloaded %d times meanwhile", times)
 			return out.String()
 		default:
 			p.reload(variant(configuration, p.status().Generation+1))
@@ -154,7 +153,7 @@ func (p *penstock) readAgain(configuration string, client ...string) string {
 	}
 }
 
-// variant is a configuration of that generation.
+// variant returns a configuration's variant for a generation.
 func variant(configuration string, generation int) string {
 	text := strings.ReplaceAll(configuration, "IDLE", fmt.Sprintf("%dm", 10+generation))
 	if generation%2 == 0 {
@@ -163,7 +162,7 @@ func variant(configuration string, generation int) string {
 	return text
 }
 
-// status asks the admin socket.
+// status returns the admin socket's status.
 func (p *penstock) status() *status {
 	p.t.Helper()
 	client := http.Client{Timeout: software.Patience, Transport: &http.Transport{
@@ -203,7 +202,7 @@ func (p *penstock) at(listener string) (addr, host, port string) {
 	panic("unreachable")
 }
 
-// endpoint returns what the status says of an endpoint.
+// endpoint returns the status of an endpoint.
 func (s *status) endpoint(upstream, name string) (e endpoint) {
 	for _, u := range s.Upstreams {
 		for _, e := range u.Endpoints {
@@ -215,7 +214,7 @@ func (s *status) endpoint(upstream, name string) (e endpoint) {
 	return e
 }
 
-// refused returns how many clients of a listener were refused, and for what reasons.
+// refused returns how many clients of a listener were refused, and the counts by reason.
 func (s *status) refused(listener string) (n int64, reasons map[string]int64) {
 	for _, l := range s.Listeners {
 		if l.Name == listener {
@@ -225,8 +224,7 @@ func (s *status) refused(listener string) (n int64, reasons map[string]int64) {
 	return -1, nil
 }
 
-// stop ends the program by SIGTERM, checks that the end is a clean one, and returns what
-// it prints then.
+// stop ends the program by SIGTERM, checks that it ends cleanly, and returns its summary.
 func (p *penstock) stop() (s summary) {
 	p.t.Helper()
 	must(p.t, p.cmd.Process.Signal(syscall.SIGTERM))

@@ -15,14 +15,14 @@ import (
 
 const benchClients = 4
 
-// A bench is a pgbench that runs.
+// A bench is a running pgbench.
 type bench struct {
 	cmd    *exec.Cmd
 	output software.Output
 	done   chan error
 }
 
-// bench has pgbench run a script, until it is ended or its connections are lost.
+// bench has pgbench run a script until it is ended or its connections are lost.
 func (f *failover) bench(addr, script string) *bench {
 	f.t.Helper()
 	f.scripts++
@@ -36,19 +36,18 @@ func (f *failover) bench(addr, script string) *bench {
 	must(f.t, b.cmd.Start())
 	go func() { b.done <- b.cmd.Wait() }()
 	f.t.Cleanup(func() { _ = b.cmd.Process.Kill() })
-	// Before it reports it has connected all of its clients.
+	// By its first report it has connected all of its clients.
 	condition.Await(f.t, "pgbench reports", func() bool { return strings.Contains(b.output.String(), "progress: ") })
 	return b
 }
 
-// end ends it before its time, which for pgbench is the signal of its timer, and returns
-// its report.
+// end ends it early, by the signal of its own timer, and returns its report.
 func (b *bench) end() (report string, err error) {
 	_ = b.cmd.Process.Signal(syscall.SIGALRM)
 	select {
 	case err = <-b.done:
 	case <-time.After(software.Patience):
-		err = errors.New("it does not end")
+		err = errors.New("pgbench does not end")
 	}
 	return b.output.String(), err
 }

@@ -34,9 +34,8 @@ func newStore(t *testing.T) *store {
 	return s
 }
 
-// testRedis checks two servers by PING: one that wants a password all of a sudden, which it
-// is then given, and one that is killed. Sessions of the other one, and new clients, do not
-// notice.
+// testRedis checks two servers by PING. One suddenly requires a password, which the check is then
+// given, and is killed later. Sessions of the other one, and new clients, are not affected.
 func testRedis(t *testing.T) {
 	cli, bench := software.Need(t, "redis-cli", "redis-tools"), software.Need(t, "redis-benchmark", "redis-tools")
 	first, second := newStore(t), newStore(t)
@@ -66,33 +65,33 @@ upstreams:
 		}
 	}
 	if got := ask("cache", "set", "key", "value") + ask("cache", "get", "key"); got != "OKvalue" {
-		t.Errorf("set and get say %q", got)
+		t.Errorf("set and get return %q", got)
 	}
 	ofFirst, ofSecond := converse(t, cli, at["cache"]), converse(t, cli, at["second"])
 	served(first)
 
-	// What its kernel would still accept cannot be used.
+	// A server can be unusable while its kernel still accepts connections.
 	ofFirst.say("config set requirepass secret", "OK")
-	p.until("the check does not find what it expects", func(s *status) bool {
+	p.until("the check does not get the expected bytes", func(s *status) bool {
 		e := s.endpoint("cache", "first")
 		return e.State == "down" && strings.Contains(p.log.String(), "lacks the expected bytes: 34 bytes came")
 	})
 	served(second)
 	ofFirst.say("get key", "value") // on_unhealthy is keep
 
-	must(t, writeFile(p.dir+"/ping", "AUTH secret\r\nPING\r\n\n")) // of which the last end of a line is taken away
+	must(t, writeFile(p.dir+"/ping", "AUTH secret\r\nPING\r\n\n")) // the last end of line is removed from the file's content
 	p.reload(configuration("file:ping"))
-	p.until("it is up with a password", func(s *status) bool { return s.endpoint("cache", "first").State == "up" })
+	p.until("the first server is up with a password", func(s *status) bool { return s.endpoint("cache", "first").State == "up" })
 	served(first)
 
 	must(t, first.Kill())
-	p.until("the check finds that it is gone", func(s *status) bool { return s.endpoint("cache", "first").State == "down" })
+	p.until("the check finds that the first server is gone", func(s *status) bool { return s.endpoint("cache", "first").State == "down" })
 	ofFirst.ends()
 	served(second)
 	ofSecond.say("echo there", "there")
 	out := software.Run(t, append(append([]string{bench}, at["cache"]...), "-n", "4000", "-c", "20", "-P", "4", "-t", "set,get", "--csv")...)
 	if lines := strings.Count(strings.TrimSpace(out), "\n"); lines != 2 {
-		t.Errorf("redis-benchmark says %q", out)
+		t.Errorf("redis-benchmark prints %q", out)
 	}
 	ofSecond.say("echo still-there", "still-there")
 	must(t, ofFirst.in.Close())
@@ -100,7 +99,7 @@ upstreams:
 	p.stop()
 }
 
-// A conversation is a redis-cli that has one connection.
+// A conversation is a redis-cli with one connection.
 type conversation struct {
 	t    *testing.T
 	in   io.WriteCloser
@@ -128,7 +127,7 @@ func converse(t *testing.T, cli string, at []string) *conversation {
 	return c
 }
 
-// say says a command, and waits for its answer.
+// say sends a command, and waits for its answer.
 func (c *conversation) say(command, answer string) {
 	c.t.Helper()
 	_, err := fmt.Fprintln(c.in, command)
@@ -139,13 +138,13 @@ func (c *conversation) say(command, answer string) {
 	c.said = len(c.out.String())
 }
 
-// ends fails the test unless the connection is gone. redis-cli itself finds out with its
-// next command, and makes another connection, so that it is looked at on this side.
+// ends fails the test unless the connection has ended. redis-cli itself notices the end with its
+// next command, and then connects again. So the end is looked for in its output.
 func (c *conversation) ends() {
 	c.t.Helper()
 	_, err := fmt.Fprintln(c.in, "client id")
 	must(c.t, err)
 	if !software.Eventually(func() bool { return strings.Contains(c.out.String()[c.said:], "Error: ") }) {
-		c.t.Errorf("after the end of its server redis-cli says %q", c.out.String()[c.said:])
+		c.t.Errorf("after the end of its server redis-cli prints %q", c.out.String()[c.said:])
 	}
 }

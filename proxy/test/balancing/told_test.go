@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// testTold has a name of TLS found behind a PROXY header: HAProxy in front sends it, and
-// nginx behind, which has the certificate, gets one of Penstock's and then the hello.
+// testTold routes by a TLS server name behind a PROXY header. HAProxy in front sends the header.
+// nginx behind has the certificate, and gets Penstock's header and then the ClientHello.
 func testTold(t *testing.T) {
 	curl := software.Need(t, "curl", "curl")
 	dir := software.Dir(t, nil)
@@ -49,12 +49,12 @@ upstreams:
 	}
 	for i := 0; i+1 < len(lines); i += 2 {
 		if lines[i] != lines[i+1] {
-			t.Errorf("nginx says %q, true is %q", lines[i], lines[i+1])
+			t.Errorf("nginx reports %q, the truth is %q", lines[i], lines[i+1])
 		}
 	}
 	fails(t, ask("wrong.test", clientHost, "/"))
-	fails(t, ask("told.test", deniedHost, "/")) // no route is for this source
-	p.until("the two that no route is for are counted", func(s *status) bool {
+	fails(t, ask("told.test", deniedHost, "/")) // no route matches this source
+	p.until("the two clients without a route are counted", func(s *status) bool {
 		_, reasons := s.refused("web")
 		return reasons["no_route"] == 2
 	})

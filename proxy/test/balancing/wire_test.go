@@ -22,7 +22,7 @@ type database struct {
 	in *bufio.Reader
 }
 
-// connect opens a connection as the cluster's owner, and returns once it takes queries.
+// connect opens a connection as the cluster's owner, and returns once it accepts queries.
 func connect(addr string, within time.Duration) (*database, error) {
 	end := time.Now().Add(within)
 	c, err := net.DialTimeout("tcp", addr, within)
@@ -58,7 +58,7 @@ func (d *database) query(sql string) (string, error) {
 	return d.answer()
 }
 
-// answer reads up to where the server is ready for a query.
+// answer reads until the server is ready for a query.
 func (d *database) answer() (value string, failed error) {
 	for {
 		var header [5]byte
@@ -70,20 +70,19 @@ func (d *database) answer() (value string, failed error) {
 			return "", err
 		}
 		switch header[0] {
-		case 'D': // the number of columns, and of each its length and value
+		case 'D': // the number of columns, and each column's length and value
 			if n := int32(binary.BigEndian.Uint32(body[2:])); n >= 0 {
 				value = string(body[6 : 6+n])
 			}
 		case 'E':
-			failed = fmt.Errorf("the server says %q", strings.Split(strings.Trim(string(body), "\x00"), "\x00"))
+			failed = fmt.Errorf("the server reports %q", strings.Split(strings.Trim(string(body), "\x00"), "\x00"))
 		case 'Z':
 			return value, failed
 		}
 	}
 }
 
-// A session is a connection to a database that is watched: one that asks all the time, or
-// one that is idle.
+// A session is a watched connection to a database. It asks continuously, or it is idle.
 type session struct {
 	*database
 	queries atomic.Int64
@@ -91,8 +90,8 @@ type session struct {
 	err     error
 }
 
-// watch opens a session, which asks sql again and again, and wants the same answer each
-// time; with no sql it is idle.
+// watch opens a session that asks sql again and again, and expects the same answer each time.
+// Without sql it is idle.
 func watch(t *testing.T, addr, sql string) *session {
 	t.Helper()
 	d, err := connect(addr, software.Patience)
@@ -124,7 +123,7 @@ func (s *session) ask(sql string) error {
 	return err
 }
 
-// close ends a session that may have ended.
+// close ends a session, which may have ended already.
 func (s *session) close() {
 	_ = s.Close()
 	<-s.ended
@@ -140,15 +139,16 @@ func (s *session) alive() bool {
 	}
 }
 
-// A visit is what became of a client that came, asked whether it is at a standby, and left.
+// A visit is the result of a client that connected, asked whether its server is a standby, and
+// left.
 type visit struct {
 	began, ended time.Time
 	standby      string // t or f
 	err          error
 }
 
-// visits has clients come, one after the other, until it is stopped, and returns what
-// became of each.
+// visits connects clients, one after the other, until it is stopped, and returns the result of
+// each.
 func visits(t *testing.T, addr string) (soFar func() []visit) {
 	var list atomic.Pointer[[]visit]
 	stop, done := make(chan struct{}), make(chan struct{})

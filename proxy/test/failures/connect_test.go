@@ -10,19 +10,19 @@ import (
 	"github.com/penstock/penstock/internal/testutil/netns"
 )
 
-// An outage is a way to be out of reach, and back.
+// An outage makes an endpoint unreachable, and mends it.
 type outage struct {
 	fail, mend func(*scene)
-	timeout    bool   // a connection takes its whole time to fail
-	ends       error  // how a session with bytes under way ends
-	cause      string // of that, as is logged
+	timeout    bool   // a connection attempt fails only by its timeout
+	ends       error  // how a session with bytes in flight ends
+	cause      string // the logged cause of that end
 }
 
 var outages = map[string]outage{
 	"refused": {
 		fail: func(s *scene) { s.victim.Kill() },
 		mend: func(s *scene) { s.there.Backend("victim", netns.Echo, s.victim.Addr) },
-		ends: io.EOF, // the kernel closes what a process leaves
+		ends: io.EOF, // the kernel closes the sockets of a dead process
 	},
 	"no route": {
 		fail: func(s *scene) { s.here.RemoveRoute(s.own) },
@@ -46,8 +46,8 @@ var outages = map[string]outage{
 	},
 }
 
-// TestOutOfReach: an endpoint that cannot be connected to costs no client, but for the time
-// that it takes to find out; the session that it has ends within its timeout.
+// TestOutOfReach: an endpoint that cannot be connected to costs no client, only the time to find
+// out. Its sessions end within their timeout.
 func TestOutOfReach(t *testing.T) {
 	t.Parallel()
 	for _, m := range manners {
@@ -73,7 +73,7 @@ func (o *outage) test(t *testing.T, m manner) {
 	s.served(6)
 	took := time.Since(began)
 	if o.timeout && took < 3*connect {
-		t.Errorf("three connections that timed out took %v", took)
+		t.Errorf("three timed-out connections took %v", took)
 	}
 	s.ejected()
 	s.untouched()
@@ -99,6 +99,5 @@ func (o *outage) test(t *testing.T, m manner) {
 	s.returns()
 }
 
-// youth is how old a session gets, at most, before its endpoint's socket has all of its
-// options.
+// youth is the maximum age of a session before its endpoint's socket has all of its options.
 const youth = 2 * time.Second

@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestTransparentHastyClients: of clients that have sent something and reset before they are
-// accepted it is known where they came from and where they wanted to go, by whatever way they
-// are brought: they are routed by it, and the endpoint is told.
+// TestTransparentHastyClients: some clients send and reset before they are accepted. Their source
+// and their original destination are known, by whatever way they are redirected. They are routed
+// by both, and the PROXY header to the endpoint has both.
 func TestTransparentHastyClients(t *testing.T) {
 	t.Parallel()
 	for way, b := range bringings {
@@ -51,7 +51,7 @@ func (b *bringing) testHasty(t *testing.T, f *family) {
 		}
 		sockets.Echo(c)
 	})
-	at := netip.AddrPortFrom(f.origin, b.port) // a port that is brought in each way
+	at := netip.AddrPortFrom(f.origin, b.port) // a port that each way redirects
 	if b.nft {
 		at = netip.AddrPortFrom(f.origin, 81)
 	}
@@ -76,7 +76,7 @@ upstreams: [{name: u, endpoints: ["unix:%s"], health_check: off, send_proxy: 1}]
 		}
 	}
 	if got := next(); got != "PROXY UNKNOWN\r" {
-		t.Errorf("of a client of a unix socket the endpoint is told %q", got)
+		t.Errorf("for a client of a unix socket the endpoint gets %q", got)
 	}
 	var want []string
 	for range clients {
@@ -103,6 +103,6 @@ upstreams: [{name: u, endpoints: ["unix:%s"], health_check: off, send_proxy: 1}]
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("the endpoint is told %q, want %q", got, want)
+		t.Errorf("the endpoint gets %q, want %q", got, want)
 	}
 }

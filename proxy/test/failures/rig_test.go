@@ -20,29 +20,29 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	netns.Main() // serves, in the processes that are backends
-	// The tests wait for timeouts most of the time, whatever the number of CPUs.
+	netns.Main() // serves, in the processes of backends
+	// The tests mostly wait for timeouts, whatever the number of CPUs.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	leak.Main(m)
 }
 
-// patience is how long a test waits for what happens soon.
+// patience is how long a test waits for an event that is due soon.
 const patience = condition.Patience
 
-// serve has a load balancer serve what a configuration says. There are a certificate and
-// its key, c.pem and k.pem.
+// serve has a load balancer serve a configuration. The directory has a certificate and its key,
+// c.pem and k.pem.
 func serve(t *testing.T, text string) *loadbalancer.Instance {
 	t.Helper()
 	cert, key := certificate.New(t, "test")
 	return loadbalancer.Setting{Clients: 1000, Level: slog.LevelDebug}.Start(t, text, "c.pem", cert, "k.pem", key)
 }
 
-// A manner is how clients speak: as they are, or in TLS that ends in the load balancer,
-// where other code serves them.
+// A manner is the protocol of the clients: plain, or TLS that ends in the load balancer, where
+// other code serves them.
 type manner struct {
-	name, listener string // of the configuration
+	name, listener string // the listener's part of the configuration
 	wrap           func(net.Conn) net.Conn
 }
 
@@ -54,7 +54,7 @@ var manners = []manner{
 	},
 }
 
-// A client is a connection whose server has said its name.
+// A client is a connection whose server has sent its name.
 type client struct {
 	net.Conn
 	of string
@@ -97,24 +97,23 @@ func (c *client) echo(text string) error {
 	back := make([]byte, len(text))
 	_, err := io.ReadFull(c, back)
 	if err == nil && string(back) != text {
-		err = errors.New("another text came back: " + string(back))
+		err = errors.New("received another text: " + string(back))
 	}
 	return err
 }
 
-// end waits for the end of a connection, and says how long it took and how it was.
+// end waits for the end of a connection, and returns the time it took and the error.
 func (c *client) end(t *testing.T) (took time.Duration, err error) {
 	t.Helper()
 	began := time.Now()
 	_ = c.SetDeadline(began.Add(patience))
 	if _, err = c.Read(make([]byte, 1)); err == nil {
-		t.Error("a byte came in place of the end")
+		t.Error("received a byte instead of the end")
 	}
 	return time.Since(began), err
 }
 
-// reset fails the test unless a connection is reset, no later than ten times the time
-// that it is to have at most.
+// reset fails the test unless a connection is reset, no later than ten times the given time.
 func (c *client) reset(t *testing.T, within time.Duration) (took time.Duration) {
 	t.Helper()
 	took, err := c.end(t)
@@ -122,7 +121,7 @@ func (c *client) reset(t *testing.T, within time.Duration) (took time.Duration) 
 		t.Errorf("a session ended with %v, want a reset", err)
 	}
 	if took > 10*within {
-		t.Errorf("it took %v, much longer than %v", took, within)
+		t.Errorf("the reset took %v, much longer than %v", took, within)
 	}
 	return took
 }

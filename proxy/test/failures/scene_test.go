@@ -15,20 +15,20 @@ import (
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
 
-// A scene is a load balancer with two endpoints, of which one is the victim. A session
-// with the other one echoes all the time.
+// A scene is a load balancer with two endpoints, one of which is the victim. A session with the
+// other one echoes continuously.
 type scene struct {
 	*loadbalancer.Instance
 	manner
-	here, there *netns.Host // there is where the victim is
+	here, there *netns.Host // there is the victim's host
 	link        netns.Link
 	victim      *netns.Backend
-	own         netip.Addr // the victim's address, to which there is a route
+	own         netip.Addr // the victim's address, which has a route
 	aside       *bystander
 }
 
-// play sets a scene, with what a configuration says beside the addresses: of the listener
-// l, and of the upstream u.
+// play sets up a scene. The configuration's further parts are those of the listener l and of the
+// upstream u.
 func play(t *testing.T, m manner, victim netns.Manner, listener, upstream string) *scene {
 	t.Helper()
 	s := &scene{manner: m, here: netns.Here(t), there: netns.New(t), own: netip.MustParseAddr("10.99.0.1")}
@@ -43,7 +43,7 @@ func play(t *testing.T, m manner, victim netns.Manner, listener, upstream string
 		switch {
 		case err == nil:
 			c.Close()
-		case !errors.Is(err, syscall.ECONNRESET): // by one that resets
+		case !errors.Is(err, syscall.ECONNRESET): // connected by a victim that resets
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +59,7 @@ upstreams:
 // ask connects a client.
 func (s *scene) ask() (*client, error) { return s.dial(s.T, s.At("l")) }
 
-// session is a client of a certain endpoint. The two take turns.
+// session returns a client of a certain endpoint. The two take turns.
 func (s *scene) session(of string) *client {
 	s.T.Helper()
 	for range 4 {
@@ -71,11 +71,11 @@ func (s *scene) session(of string) *client {
 			c.Close()
 		}
 	}
-	s.T.Fatalf("no client gets to %s", of)
+	s.T.Fatalf("no client is served by %s", of)
 	return nil
 }
 
-// served has so many clients served, none by the victim.
+// served requires that new clients are served, and none by the victim.
 func (s *scene) served(clients int) {
 	s.T.Helper()
 	for range clients {
@@ -96,7 +96,7 @@ func (s *scene) ejected() {
 	}
 }
 
-// returns waits until the victim, which is well again, has clients again.
+// returns waits until the victim, which works again, has clients again.
 func (s *scene) returns() {
 	s.T.Helper()
 	s.Until("the victim has clients again", func() bool {
@@ -130,10 +130,10 @@ type bystander struct {
 	echoes atomic.Int64
 	failed atomic.Pointer[error]
 
-	longest time.Duration // that an echo took
+	longest time.Duration // the longest time of an echo
 }
 
-// watch has a client echo all the time.
+// watch has a client echo continuously.
 func watch(t *testing.T, c *client) *bystander {
 	b := new(bystander)
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -158,7 +158,7 @@ func watch(t *testing.T, c *client) *bystander {
 	t.Cleanup(func() {
 		close(stop)
 		<-done
-		t.Logf("%d echoes beside, in %v at most", b.echoes.Load(), b.longest)
+		t.Logf("%d echoes meanwhile, each in %v at most", b.echoes.Load(), b.longest)
 		if err := b.failed.Load(); err != nil {
 			t.Errorf("the session with the other endpoint: %v", *err)
 		}

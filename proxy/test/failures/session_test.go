@@ -11,13 +11,13 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// passive is an upstream that learns of failures from its clients alone.
+// passive is an upstream that detects failures by its clients alone.
 const passive = `health_check: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms},
 	outlier_detection: {consecutive_failures: 3, base_ejection_time: 2s}`
 
-// TestFrozen: a process that is stopped takes connections, by its kernel, and says
-// nothing. What was established ends by the idle timeout; clients that come are reset
-// when it has said nothing for as long as it may at first, and it is ejected.
+// TestFrozen: the kernel of a stopped process still accepts connections, and the process does not
+// answer. Established sessions end by the idle timeout. New clients are reset after the
+// first-byte timeout, and the endpoint is ejected.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	for _, m := range manners {
@@ -47,11 +47,11 @@ func testFrozen(t *testing.T, m manner) {
 		case err == nil && c.of == "other":
 			c.Close()
 		case !errors.Is(err, syscall.ECONNRESET):
-			t.Fatalf("a client of the frozen one: %v, %v", c, err)
+			t.Fatalf("a client of the frozen endpoint: %v, %v", c, err)
 		default:
 			failed++
 			if took := time.Since(began); took < firstByte/2 || took > 10*firstByte {
-				t.Errorf("it took %v", took)
+				t.Errorf("the reset took %v", took)
 			}
 		}
 	}
@@ -70,8 +70,8 @@ func testFrozen(t *testing.T, m manner) {
 	s.returns()
 }
 
-// TestFrozenReader: an upload to a process that is stopped, and reads nothing any more,
-// ends when its window was shut for as long as user_timeout says.
+// TestFrozenReader: an upload to a stopped process, which no longer reads, ends when its window
+// was closed for user_timeout.
 func TestFrozenReader(t *testing.T) {
 	t.Parallel()
 	if !netns.Alone(t) {
@@ -93,8 +93,8 @@ func TestFrozenReader(t *testing.T) {
 	s.untouched()
 }
 
-// TestMute: likewise a process that accepts and never answers, of which a breaker keeps
-// clients away; it lets some through for trial, and all when they have succeeded.
+// TestMute: a process accepts and never answers. Its breaker keeps clients away, lets some
+// through for trial, and lets all through when the trials have succeeded.
 func TestMute(t *testing.T) {
 	t.Parallel()
 	if !netns.Alone(t) {
@@ -102,12 +102,12 @@ func TestMute(t *testing.T) {
 	}
 	s := play(t, manners[0], netns.Silent, "timeouts: {first_byte: 300ms}", `health_check: off, outlier_detection: off,
 		circuit_breaker: {min_volume: 3, failure_percentage: 80, open: 1s, trial_connections: 2}`)
-	s.Until("its circuit is open", func() bool {
+	s.Until("the victim's breaker is open", func() bool {
 		switch c, err := s.ask(); {
 		case err == nil && c.of == "other":
 			c.Close()
 		case !errors.Is(err, syscall.ECONNRESET):
-			t.Fatalf("a client of one that says nothing: %v, %v", c, err)
+			t.Fatalf("a client of a mute endpoint: %v, %v", c, err)
 		}
 		return s.Endpoint("u", "victim").Breaker == "open"
 	})
@@ -117,8 +117,8 @@ func TestMute(t *testing.T) {
 	s.served(4)
 	s.victim.Kill()
 	s.there.Backend("victim", netns.Echo, s.victim.Addr)
-	s.Until("it may be tried", func() bool { return s.Endpoint("u", "victim").Breaker == "half-open" })
-	s.Until("its circuit is closed, after trials", func() bool {
+	s.Until("the victim may be tried", func() bool { return s.Endpoint("u", "victim").Breaker == "half-open" })
+	s.Until("the victim's breaker is closed, after trials", func() bool {
 		if c, err := s.ask(); err == nil {
 			c.Close()
 		}
@@ -127,20 +127,20 @@ func TestMute(t *testing.T) {
 	s.returns()
 }
 
-// TestResets: so does one that resets whoever it has accepted.
+// TestResets: an endpoint that resets each connection it has accepted is ejected.
 func TestResets(t *testing.T) {
 	t.Parallel()
 	if !netns.Alone(t) {
 		return
 	}
 	s := play(t, manners[0], netns.Reset, "timeouts: {first_byte: 5s}", passive)
-	s.Until("it is ejected", func() bool {
+	s.Until("the victim is ejected", func() bool {
 		c, err := s.ask()
 		switch {
 		case err == nil && c.of == "other":
 			c.Close()
 		case !errors.Is(err, syscall.ECONNRESET):
-			t.Fatalf("a client of one that resets: %v, %v", c, err)
+			t.Fatalf("a client of an endpoint that resets: %v, %v", c, err)
 		}
 		return s.Endpoint("u", "victim").State == admin.Ejected
 	})
@@ -154,8 +154,8 @@ func TestResets(t *testing.T) {
 	s.returns()
 }
 
-// TestKilled: what a process that is killed has not read resets its session, which is
-// not taken for an orderly end; another session ends as the kernel ends it.
+// TestKilled: when a process is killed, bytes it has not read reset their session, which is not
+// taken for an orderly end. Another session ends by the kernel's end of file.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	if !netns.Alone(t) {
@@ -167,11 +167,11 @@ func TestKilled(t *testing.T) {
 	if _, err := io.WriteString(busy, "unread"); err != nil {
 		t.Fatal(err)
 	}
-	s.Until("the bytes are there", func() bool { return moved(s) })
+	s.Until("the bytes have arrived", func() bool { return moved(s) })
 	s.victim.Kill()
 	busy.reset(t, time.Second)
 	if _, err := idle.end(t); !errors.Is(err, io.EOF) {
-		t.Errorf("a session that was idle ended with %v", err)
+		t.Errorf("an idle session ended with %v", err)
 	}
 	idle.Close()
 	s.served(4)
@@ -181,7 +181,7 @@ func TestKilled(t *testing.T) {
 	s.returns()
 }
 
-// moved reports whether a session with the victim has passed bytes on to it.
+// moved reports whether a session with the victim has forwarded bytes to it.
 func moved(s *scene) bool {
 	for c := range s.Sessions(s.T.Context()) {
 		if c.Name == "victim" && c.Bytes.ClientToEndpoint.All() > 0 {
@@ -191,7 +191,7 @@ func moved(s *scene) bool {
 	return false
 }
 
-// checked is an upstream whose endpoints are asked whether they say anything.
+// checked is an upstream whose endpoints are checked for an answer.
 const checked = `outlier_detection: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms},
 	health_check: {interval: 50ms, fast_interval: 20ms, timeout: 200ms, rise: 2, fall: 2, expect: "\n"}`
 
@@ -207,15 +207,15 @@ func (s *scene) down() {
 	}
 }
 
-// TestUnhealthy: checks find out that a process stands still before any client does, and
-// its sessions have what the configuration says.
+// TestUnhealthy: checks find a stopped process before any client does, and its sessions are
+// handled as on_unhealthy says.
 func TestUnhealthy(t *testing.T) {
 	t.Parallel()
 	for how, test := range map[string]func(t *testing.T, s *scene, busy *client){
 		"reset": func(t *testing.T, _ *scene, busy *client) { busy.reset(t, time.Second) },
 		"drain": func(t *testing.T, _ *scene, busy *client) {
 			if took := busy.reset(t, time.Second); took < 300*time.Millisecond {
-				t.Errorf("it was cut after %v", took)
+				t.Errorf("the session was cut after %v", took)
 			}
 		},
 		"keep": func(t *testing.T, s *scene, busy *client) {
@@ -255,7 +255,7 @@ func TestUnhealthy(t *testing.T) {
 
 const question = "is anybody there?"
 
-// TestBriefOutages: what is over before the timeouts are costs no session, and no byte.
+// TestBriefOutages: an outage that ends before the timeouts costs no session and no byte.
 func TestBriefOutages(t *testing.T) {
 	t.Parallel()
 	if !netns.Alone(t) {
@@ -269,7 +269,7 @@ func TestBriefOutages(t *testing.T) {
 		if _, err := io.WriteString(busy, name); err != nil {
 			t.Fatal(err)
 		}
-		s.Until("the bytes are on their way", func() bool { return moved(s) })
+		s.Until("the bytes are in flight", func() bool { return moved(s) })
 		s.untouched()
 		o.mend(s)
 		back := make([]byte, len(name))

@@ -26,15 +26,15 @@ type path struct {
 	here, clients, servers *netns.Host
 	left, right            netns.Link
 	family                 *family
-	ports                  int // of clients
+	ports                  int // the number of clients' ports
 }
 
-// A family is the addresses that there are of one.
+// A family is the addresses of one address family.
 type family struct {
-	option        string // of ip(8)
-	near, far     string // of the clients' link
-	back, next    string // of the servers' link
-	prefix        string // where the servers are
+	option        string // the option of ip(8)
+	near, far     string // addresses of the clients' link
+	back, next    string // addresses of the servers' link
+	prefix        string // the servers' addresses
 	origin, other netip.Addr
 }
 
@@ -50,10 +50,10 @@ var families = map[string]*family{
 	},
 }
 
-// A bringing is a way to bring what passes by to a listener, as docs/transparent.md has it.
+// A bringing is a way to redirect passing connections to a listener, as in docs/transparent.md.
 type bringing struct {
-	heading string // there
-	port    uint16 // of the listener
+	heading string // in that page
+	port    uint16 // the listener's port
 	nft     bool
 }
 
@@ -63,7 +63,7 @@ var bringings = map[string]bringing{
 	"redirect":    {heading: "REDIRECT", port: 15001, nft: true},
 }
 
-// commands returns what is to be typed for a way.
+// commands returns the shell commands of a way.
 func (b *bringing) commands(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/transparent.md")
@@ -79,7 +79,7 @@ func (b *bringing) commands(t *testing.T) string {
 	return block
 }
 
-// bring has the shell run the commands for clients that come in from the left.
+// bring has the shell run the commands for clients that arrive from the left.
 func (p *path) bring(b *bringing) {
 	p.t.Helper()
 	cmd := exec.Command("sh", "-e")
@@ -90,8 +90,7 @@ func (p *path) bring(b *bringing) {
 	}
 }
 
-// needNFT skips the test where there is no nft(8) or it can do nothing, or fails it where
-// CI is set.
+// needNFT skips the test if nft(8) is missing or does not work. If CI is set it fails the test.
 func needNFT(t *testing.T) (program string) {
 	t.Helper()
 	missing := t.Skipf
@@ -112,7 +111,7 @@ func needNFT(t *testing.T) (program string) {
 	return program
 }
 
-// lay lays a path. Every address of the prefix is the servers', and the clients' way to
+// lay sets up a path. All addresses of the prefix are the servers', and the clients' route to
 // them leads through the middle.
 func lay(t *testing.T, f *family) *path {
 	t.Helper()
@@ -131,15 +130,16 @@ func lay(t *testing.T, f *family) *path {
 	}
 	p.servers.Address(own.origin)
 	p.servers.Address(own.other)
-	p.servers.Address(own.other.Next()) // where nobody listens
+	p.servers.Address(own.other.Next()) // no socket listens there
 	p.clients.IP("%s route add %s via %s", own.option, own.prefix, own.near)
 	p.here.IP("%s route add %s via %s", own.option, own.prefix, own.next)
 	return p
 }
 
-// dial connects a client in the clients' host, and reads its server's name. Each client has a port of its
-// own: where the kernel chooses, two may have the same one for two servers, and whoever redirects both to one
-// address drops the segments of the second (net/netfilter/nf_nat_core.c, get_unique_tuple).
+// dial connects a client in the clients' host, and reads its server's name. Each client has a
+// port of its own. If the kernel chooses, two clients may have the same port for two servers. A
+// redirection of both to one address then drops the segments of the second
+// (net/netfilter/nf_nat_core.c, get_unique_tuple).
 func (p *path) dial(at netip.AddrPort) (*client, error) {
 	p.t.Helper()
 	var c net.Conn
@@ -154,8 +154,8 @@ func (p *path) dial(at netip.AddrPort) (*client, error) {
 	return greeted(p.wrap(c))
 }
 
-// TestTransparent: clients that know nothing of the load balancer get to where they
-// wanted to, unless a route says otherwise, by whatever way they are brought.
+// TestTransparent: clients without knowledge of the load balancer reach their original
+// destination, unless a route says otherwise, by whatever way they are redirected.
 func TestTransparent(t *testing.T) {
 	t.Parallel()
 	for way, b := range bringings {
@@ -201,18 +201,18 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, send_proxy: 1}]`, b.po
 	if err := c.echo("not touched"); err != nil {
 		t.Error(err)
 	}
-	p.Until("those are counted", func() bool { return p.Status().Listeners[0].Connections.Refused == 3 })
+	p.Until("the refusals are counted", func() bool { return p.Status().Listeners[0].Connections.Refused == 3 })
 	if n := p.Count("accepted"); n > 6 {
-		t.Errorf("%d clients were accepted: a client of the listener itself has led to others", n)
+		t.Errorf("%d clients were accepted: a client of the listener itself has caused others", n)
 	}
 }
 
-// gets connects a client to a server, which is to be the one of that name.
+// gets connects a client to a server, and fails the test unless the server has that name.
 func (p *path) gets(name string, at netip.Addr) *client {
 	p.t.Helper()
 	c, err := p.dial(netip.AddrPortFrom(at, 80))
 	if err != nil || c.of != name {
-		p.t.Fatalf("a client of %v: %v, %v; want it to get to %s", at, c, err, name)
+		p.t.Fatalf("a client of %v: %v, %v; want it served by %s", at, c, err, name)
 	}
 	if err := c.echo("by way of the middle"); err != nil {
 		p.t.Error(err)
@@ -220,7 +220,7 @@ func (p *path) gets(name string, at netip.Addr) *client {
 	return c
 }
 
-// reset connects a client that is to be reset, within the time that a connection may take.
+// reset connects a client that must be reset, within the time that a connection may take.
 func (p *path) reset(what string, at netip.AddrPort) {
 	p.t.Helper()
 	began := time.Now()
@@ -232,8 +232,8 @@ func (p *path) reset(what string, at netip.AddrPort) {
 	}
 }
 
-// routed connects to a port that has a route: its endpoint is told of the original
-// destination, and tells the client.
+// routed connects to a port that has a route. Its endpoint gets the original destination in the
+// PROXY header, and echoes the header to the client.
 func (p *path) routed(port uint16) {
 	p.t.Helper()
 	at := netip.AddrPortFrom(p.family.origin, port)
@@ -245,12 +245,12 @@ func (p *path) routed(port uint16) {
 	from := netip.MustParseAddrPort(c.LocalAddr().String())
 	want := fmt.Sprintf(" %v %v %d %d\r\n", from.Addr(), at.Addr(), from.Port(), port)
 	if err != nil || !strings.HasSuffix(header, want) {
-		p.t.Errorf("the endpoint is told %q, %v; want %q", header, err, want)
+		p.t.Errorf("the endpoint gets %q, %v; want %q", header, err, want)
 	}
 }
 
-// TestTransparentWithoutRights: TPROXY takes a capability, and it is said if that lacks;
-// what is redirected takes none.
+// TestTransparentWithoutRights: TPROXY requires a capability, and a warning is logged if it is
+// missing. Redirected connections require none.
 func TestTransparentWithoutRights(t *testing.T) {
 	t.Parallel()
 	if !privilege.Ordinary(t) {

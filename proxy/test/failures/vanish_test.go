@@ -26,8 +26,8 @@ func listen(t *testing.T, h *netns.Host, at netip.Addr) net.Listener {
 	return l
 }
 
-// TestClientsVanish: clients whose network is gone, with bytes on their way to them, end
-// within user_timeout, and their endpoints are told; another client is not touched.
+// TestClientsVanish: sessions of clients whose network is gone, with bytes in flight to them, end
+// within user_timeout. Their endpoints are reset. Another client is not affected.
 func TestClientsVanish(t *testing.T) {
 	t.Parallel()
 	if !netns.Alone(t) {
@@ -73,10 +73,10 @@ upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, end
 			t.Errorf("the endpoint's end: %v, want a reset", err)
 		}
 	case <-time.After(patience):
-		t.Fatal("the endpoint goes on to send to nobody")
+		t.Fatal("the endpoint still sends without a client")
 	}
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("the reset took %v", took)
 	}
 	r.Logs("session ended", l.Addr().String(), "timed out")
 	r.Until("one session is left", func() bool { return r.Status().Connections.Active == 1 })
@@ -87,8 +87,8 @@ upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, end
 	r.Until("the other client echoes", func() bool { return aside.echoes.Load() > before+2 || aside.failed.Load() != nil })
 }
 
-// TestSourceAddress: endpoints are connected to from the address that is configured. If
-// this machine has it no more, that is no fault of theirs.
+// TestSourceAddress: endpoints are connected to from the configured address. If this machine no
+// longer has it, that does not count as a failure of the endpoints.
 func TestSourceAddress(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]netip.Addr{
@@ -127,7 +127,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e}], source_address: %q, h
 	if err != nil || c.of != source.String() {
 		t.Fatalf("%v, %v; want it from %v", c, err, source)
 	}
-	// The link may have been so new that the first neighbor solicitations went unanswered.
+	// On a link this new, the first neighbor solicitations may have been lost.
 	before := r.Endpoint("u", "e").Failures
 	bits := source.BitLen()
 	here.IP("address del %v/%d dev lo", source, bits)

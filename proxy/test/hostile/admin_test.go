@@ -18,18 +18,18 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// A reloader has nothing that could be reloaded.
+// A reloader has no configuration to reload.
 type reloader struct{ admin.Reloader }
 
 func (reloader) Generations() rollback.Status { return rollback.Status{} }
 
-// TestAdminGarbage: what is sent to the admin socket that is no request changes nothing, takes
-// neither memory nor descriptors for good, and those who operate are answered.
+// TestAdminGarbage: garbage sent to the admin socket changes nothing and does not hold memory or
+// descriptors. Operators are still answered.
 func TestAdminGarbage(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "5s"))
 	h := serveHonest(t, r.At("hello"), helloOf(t, "a.test"))
 	path := filepath.Join(t.TempDir(), "admin")
-	a := admin.New(admin.Config{Balancer: r.Server, Reloader: reloader{}, Stop: func() { t.Error("it was stopped") }})
+	a := admin.New(admin.Config{Balancer: r.Server, Reloader: reloader{}, Stop: func() { t.Error("the load balancer was stopped") }})
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -59,7 +59,7 @@ func TestAdminGarbage(t *testing.T) {
 		}()
 		answer, _ := io.ReadAll(io.LimitReader(c, 64<<10))
 		if bytes.HasPrefix(answer, []byte("HTTP/1.1 2")) {
-			t.Errorf("%.60q was answered by %.60q", sent, answer)
+			t.Errorf("%.60q got the answer %.60q", sent, answer)
 		}
 	}
 	var beside sync.WaitGroup
@@ -69,7 +69,7 @@ func TestAdminGarbage(t *testing.T) {
 		"GET /" + strings.Repeat("x", 1<<20) + " HTTP/1.1\r\n\r\n",
 		"POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
 		"POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n",
-		"POST /drain HTTP/1.1\r\nHost: x\r\n\r\n", // without the header that says that it is meant
+		"POST /drain HTTP/1.1\r\nHost: x\r\n\r\n", // without the header that confirms the request
 		"POST /weight?weight=-1&weight=%zz HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
 		"POST /weight?upstream=u&endpoint=x&weight=1e9 HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
 		"POST /split?listener=hello&route=-1&percent=x HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
@@ -81,7 +81,7 @@ func TestAdminGarbage(t *testing.T) {
 	}
 	beside.Wait()
 	var slow []net.Conn
-	for range 25 { // of 32 that are answered at once
+	for range 25 { // of 32 connections that are served at once
 		c, err := net.Dial("unix", path)
 		must(t, err)
 		defer c.Close()
@@ -103,7 +103,7 @@ func TestAdminGarbage(t *testing.T) {
 	if res.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(`"header"`)) {
 		t.Errorf("%s: %.100q", res.Status, body)
 	}
-	t.Logf("answered after %v, behind %d that go on with nothing", time.Since(began), len(slow))
+	t.Logf("answered after %v, behind %d unfinished requests", time.Since(began), len(slow))
 	for _, c := range slow {
 		c.Close()
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// strict is a server that answers a line which it knows, and resets whoever sends something
-// else; while it is broken it knows none.
+// strict is a server that answers one known line, and resets any client that sends another. While
+// it is broken it knows no line.
 func strict(t *testing.T, broken bool) string {
 	t.Helper()
 	return sockets.Server(t, func(c net.Conn) {
@@ -32,7 +32,7 @@ func strict(t *testing.T, broken bool) string {
 	})
 }
 
-// asks connects from an address, sends something and returns what comes of it.
+// asks connects from an address, sends some bytes and returns the result.
 func asks(from, to, what string) error {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience, KeepAlive: -1}
 	c, err := d.Dial("tcp", to)
@@ -53,8 +53,8 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: %
 upstreams:
   - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], health_check: off, outlier_detection: {max_ejected: 1, failure_percentage: 60}, retry: {attempts: 0}}`
 
-// TestOneClientIsNoVerdict: who sends garbage, or nothing, as fast as it can has neither
-// endpoints ejected nor breakers opened for others.
+// TestOneClientIsNoVerdict: a client that sends garbage, or nothing, as fast as it can gets no
+// endpoint ejected and opens no breaker for other clients.
 func TestOneClientIsNoVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent      string
@@ -82,14 +82,14 @@ func TestOneClientIsNoVerdict(t *testing.T) {
 						default:
 						}
 						if err := asks("127.0.0.2", at, c.sent); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-							t.Errorf("one who sends %q: %v", c.sent, err)
+							t.Errorf("a client that sends %q: %v", c.sent, err)
 							return
 						}
 					}
 				})
 			}
 			for _, name := range []string{"a", "b"} {
-				r.Until("the endpoints have reset it often", func() bool { return r.Endpoint("u", name).Failures >= c.failures })
+				r.Until("the endpoints have reset the client often", func() bool { return r.Endpoint("u", name).Failures >= c.failures })
 			}
 			for _, name := range []string{"a", "b"} {
 				if e := r.Endpoint("u", name); e.State != "up" || e.Breaker != "" {
@@ -106,8 +106,7 @@ func TestOneClientIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestOneSourceIsAll: where all clients come from one source an endpoint that fails is found
-// out as ever.
+// TestOneSourceIsAll: when all clients come from one source, a failing endpoint is still found.
 func TestOneSourceIsAll(t *testing.T) {
 	r := start(t, fmt.Sprintf(blaming, "20s", strict(t, false), strict(t, true)))
 	at := r.At("l")
@@ -118,15 +117,15 @@ func TestOneSourceIsAll(t *testing.T) {
 		}
 	}
 	if e := r.Endpoint("u", "b"); e.State == "up" || failed != 5 {
-		t.Errorf("the endpoint that fails is %s, after %d failures", e.State, failed)
+		t.Errorf("the failing endpoint is %s, after %d failures", e.State, failed)
 	}
 	if e := r.Endpoint("u", "a"); e.State != "up" {
-		t.Errorf("the other one is %s", e.State)
+		t.Errorf("the other endpoint is %s", e.State)
 	}
 }
 
-// TestFailsForAll: an endpoint that fails for several sources, that it has served before, is
-// found out at once.
+// TestFailsForAll: an endpoint that fails for several sources, which have been served before, is
+// found at once.
 func TestFailsForAll(t *testing.T) {
 	r := start(t, fmt.Sprintf(blaming, "20s", strict(t, false), strict(t, true)))
 	at := r.At("l")
@@ -134,12 +133,12 @@ func TestFailsForAll(t *testing.T) {
 		_ = asks([]string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}[i/2%3], at, "hello\n")
 	}
 	if e := r.Endpoint("u", "b"); e.State == "up" || e.Failures > 15 {
-		t.Errorf("the endpoint that fails is %s, after %d failures", e.State, e.Failures)
+		t.Errorf("the failing endpoint is %s, after %d failures", e.State, e.Failures)
 	}
 }
 
-// TestPassedChecksEndNoEjection: an endpoint that says nothing to clients stays ejected for
-// its time, however often a check succeeds that only connects.
+// TestPassedChecksEndNoEjection: an endpoint that does not answer clients stays ejected for its
+// time, however often a check that only connects succeeds.
 func TestPassedChecksEndNoEjection(t *testing.T) {
 	var came atomic.Int64
 	mute := sockets.Server(t, func(c net.Conn) {
@@ -152,7 +151,7 @@ upstreams:
   - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], balance: first, health_check: {type: tcp, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1}, outlier_detection: {max_ejected: 1}, retry: {attempts: 0}}`,
 		mute, strict(t, false)))
 	at := r.At("l")
-	r.Until("it is ejected", func() bool {
+	r.Until("the endpoint is ejected", func() bool {
 		_ = asks("127.0.0.1", at, "hello\n")
 		return r.Endpoint("u", "a").State == "ejected"
 	})

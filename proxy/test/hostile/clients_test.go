@@ -15,17 +15,17 @@ import (
 	"github.com/penstock/penstock/internal/testutil/clienthello"
 )
 
-// usual is how long an honest client is expected to take at most, on a machine that is busy
-// with the tests themselves; ten times as long is allowed.
+// usual is the expected maximum time of an honest client, on a machine that is busy with the
+// tests themselves. Ten times as long is allowed.
 const usual = 300 * time.Millisecond
 
-// helloOf returns what a TLS client sends first.
+// helloOf returns a TLS client's first bytes.
 func helloOf(t *testing.T, name string, protocols ...string) []byte {
 	t.Helper()
 	return clienthello.Of(t, &tls.Config{ServerName: name, NextProtos: protocols, CurvePreferences: []tls.CurveID{tls.X25519}})
 }
 
-// dial connects a client, that is closed when the test ends.
+// dial connects a client that is closed when the test ends.
 func dial(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
 	return dialFrom(t, "", address)
@@ -39,7 +39,7 @@ func dialFrom(t *testing.T, from, address string) *net.TCPConn {
 	return c
 }
 
-// tryFrom is dialFrom for a client that may be reset before it knows that it is connected.
+// tryFrom is dialFrom for a client that may be reset before connect returns.
 func tryFrom(t *testing.T, from, address string) (*net.TCPConn, error) {
 	t.Helper()
 	d := net.Dialer{Timeout: patience, KeepAlive: -1}
@@ -56,8 +56,8 @@ func tryFrom(t *testing.T, from, address string) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// gone fails the test unless a client that may have sent something after it was reset, of
-// which it has heard then, is not served.
+// gone fails the test unless a client is not served. If the client sent bytes after the reset, it
+// may have noticed the reset then.
 func gone(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) && err != io.EOF {
@@ -79,7 +79,7 @@ func refusedFrom(t *testing.T, from, address string) {
 	}
 }
 
-// crowd connects so many clients.
+// crowd connects n clients.
 func crowd(t *testing.T, n int, address string) []*net.TCPConn {
 	t.Helper()
 	list := make([]*net.TCPConn, n)
@@ -89,7 +89,7 @@ func crowd(t *testing.T, n int, address string) []*net.TCPConn {
 	return list
 }
 
-// closeAll closes clients: with a reset, if they are to go at once.
+// closeAll closes clients with a reset, so that they leave at once.
 func closeAll(list []*net.TCPConn) {
 	for _, c := range list {
 		_ = c.SetLinger(0)
@@ -97,8 +97,8 @@ func closeAll(list []*net.TCPConn) {
 	}
 }
 
-// reset fails the test unless a client is reset, which it may be before it has sent what it
-// wants to.
+// reset fails the test unless a client is reset. The reset may come before it has sent all of its
+// bytes.
 func reset(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	_, err := c.Read(make([]byte, 1))
@@ -107,7 +107,7 @@ func reset(t *testing.T, c *net.TCPConn) {
 	}
 }
 
-// exchange sends something, and wants it back.
+// exchange sends bytes, and expects them back.
 func exchange(c net.Conn, b []byte) error {
 	if _, err := c.Write(b); err != nil {
 		return err
@@ -117,12 +117,12 @@ func exchange(c net.Conn, b []byte) error {
 		return err
 	}
 	if !bytes.Equal(got, b) {
-		return fmt.Errorf("%d bytes came back, others than were sent", len(b))
+		return fmt.Errorf("received %d bytes that differ from those sent", len(b))
 	}
 	return nil
 }
 
-// Honest clients come one after the other, and want back what they send, until Stop.
+// Honest clients connect one after the other, and expect their bytes back, until Stop.
 type honest struct {
 	t     *testing.T
 	stop  chan struct{}
@@ -132,7 +132,7 @@ type honest struct {
 	err   error
 }
 
-// serveHonest has honest clients come to an address.
+// serveHonest connects honest clients to an address.
 func serveHonest(t *testing.T, address string, send []byte) *honest {
 	return honestBy(t, func() error {
 		c, err := net.DialTimeout("tcp", address, patience)
@@ -145,7 +145,7 @@ func serveHonest(t *testing.T, address string, send []byte) *honest {
 	})
 }
 
-// honestBy has honest clients do something.
+// honestBy runs honest clients that try something.
 func honestBy(t *testing.T, try func() error) *honest {
 	h := &honest{t: t, stop: make(chan struct{})}
 	h.done.Go(func() {
@@ -166,8 +166,8 @@ func honestBy(t *testing.T, try func() error) *honest {
 	return h
 }
 
-// Stop has no more of them come, and returns how many have come: the test fails unless all
-// of them were served, in time.
+// Stop stops the clients, and returns how many have connected. The test fails unless all of them
+// were served in time.
 func (h *honest) Stop() int {
 	h.t.Helper()
 	close(h.stop)

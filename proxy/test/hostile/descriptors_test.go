@@ -15,25 +15,25 @@ import (
 	"time"
 )
 
-// childOf is set in the process that has few descriptors: to the address of its endpoint.
+// childOf is set in the process with few descriptors, to the address of its endpoint.
 const childOf = "PENSTOCK_TEST_HOSTILE_ENDPOINT"
 
-// fewDescriptors is how many it may have open; its limit of connections is far above that.
+// fewDescriptors is the process's RLIMIT_NOFILE. Its limit of connections is far above that.
 const fewDescriptors = 200
 
-// A report is what the process says when it is asked, and how many descriptors it has.
+// A report has the process's own counts when asked, and the number of its descriptors.
 type report struct {
 	Descriptors    int
 	Active, Pauses int64
 	Turns          int64
 }
 
-// TestChild is that process: it serves until its standard input ends, and answers each line
-// there with a report.
+// TestChild is that process. It serves until its standard input ends, and answers each line there
+// with a report.
 func TestChild(t *testing.T) {
 	endpoint := os.Getenv(childOf)
 	if endpoint == "" {
-		t.Skip("it is the child of TestNoDescriptors")
+		t.Skip("this is the child of TestNoDescriptors")
 	}
 	limit := syscall.Rlimit{Cur: fewDescriptors, Max: fewDescriptors}
 	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
@@ -85,7 +85,7 @@ func startChild(t *testing.T) *child {
 	return c
 }
 
-// line returns the next line that begins so, without that.
+// line returns the rest of the next line with a prefix.
 func (c *child) line(prefix string) string {
 	c.t.Helper()
 	for c.out.Scan() {
@@ -102,15 +102,15 @@ func (c *child) report() (r report) {
 	_, err := io.WriteString(c.in, "?\n")
 	must(c.t, err)
 	must(c.t, json.Unmarshal([]byte(c.line("report ")), &r))
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.pid)) // for which it may have none itself
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.pid)) // the child itself may have no descriptor left for this
 	must(c.t, err)
 	r.Descriptors = len(list)
 	return r
 }
 
-// TestNoDescriptors: more clients come than there are descriptors for, and say nothing. Who
-// is served already is not touched; those who come meanwhile wait; the loops do not spin;
-// and when the flood is over everything is as before.
+// TestNoDescriptors: more clients connect than there are descriptors for, and send nothing. A
+// served client is not affected, and new clients wait. The loops do not spin. After the flood all
+// is as before.
 func TestNoDescriptors(t *testing.T) {
 	c := startChild(t)
 	before := c.report()
@@ -124,7 +124,7 @@ func TestNoDescriptors(t *testing.T) {
 		start := time.Now()
 		flood := crowd(t, 400, c.hello)
 		for i, f := range flood {
-			if i%2 == 0 { // these go on to an endpoint, and want two descriptors
+			if i%2 == 0 { // these reach an endpoint, and need two descriptors
 				_, _ = f.Write(hello)
 			}
 		}
@@ -133,7 +133,7 @@ func TestNoDescriptors(t *testing.T) {
 		_, err := honest.Write(header1)
 		must(t, err)
 		must(t, exchange(session, []byte("still")))
-		time.Sleep(500 * time.Millisecond) // in which the loops could spin
+		time.Sleep(500 * time.Millisecond) // time for the loops to spin
 		now := c.report()
 		t.Logf("round %d: %+v, %d turns in %v", round, now, now.Turns-began.Turns, time.Since(start))
 		if now.Descriptors < fewDescriptors*9/10 || now.Pauses == began.Pauses {
@@ -145,7 +145,7 @@ func TestNoDescriptors(t *testing.T) {
 		closeAll(flood)
 		began2 := time.Now()
 		must(t, exchange(honest, []byte("at last")))
-		t.Logf("the honest one was served %v after that", time.Since(began2))
+		t.Logf("the honest client was served %v after that", time.Since(began2))
 		honest.Close()
 		must(t, exchange(session, []byte("after")))
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// looking is a load balancer that looks at everything that clients may send first.
+// looking is a load balancer that prereads all kinds of first bytes.
 const looking = `
 listeners:
   - name: hello
@@ -27,7 +27,7 @@ listeners:
     timeouts: {preread: %[2]s}
 upstreams: [{name: u, endpoints: [%[1]q]}]`
 
-// The headers that honest senders send.
+// The headers of honest senders.
 var (
 	header1 = []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n")
 	header2 = version2(1, 0x11, []byte{192, 0, 2, 1, 198, 51, 100, 2, 18, 103, 1, 187})
@@ -40,16 +40,16 @@ func version2(command, family byte, rest []byte) []byte {
 	return append(b, rest...)
 }
 
-// TestDrips: more than a thousand send what is looked at first a byte at a time, and never
-// come to its end. They have the loops take a few turns each, whatever they send, time out
-// and are counted, and meanwhile others are served.
+// TestDrips: more than a thousand clients send their first bytes one at a time, and never
+// complete them. Each costs the loops a few turns, whatever it sends. The clients time out and
+// are counted. Meanwhile others are served.
 func TestDrips(t *testing.T) {
 	hello := helloOf(t, "a.test")
 	r := start(t, fmt.Sprintf(looking, echo(t), "3s"))
 	h := serveHonest(t, r.At("hello"), hello)
 	kinds := []struct {
 		listener, reason string
-		first, sent      []byte // at once; a byte at a time
+		first, sent      []byte // sent at once; sent a byte at a time
 	}{
 		{"hello", "preread", nil, hello},
 		{"header", "proxy_header", nil, version2(1, 0x11, make([]byte, 300))},
@@ -64,9 +64,9 @@ func TestDrips(t *testing.T) {
 			clients[i] = append(clients[i], c)
 		}
 	}
-	r.Until("all have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n*len(kinds)) })
+	r.Until("all clients have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n*len(kinds)) })
 	before, began, sent := r.turns(), time.Now(), 0
-	for ; sent < 60 && time.Since(began) < time.Second; sent++ { // before they time out
+	for ; sent < 60 && time.Since(began) < time.Second; sent++ { // before the clients time out
 		for i, k := range kinds {
 			for _, c := range clients[i] {
 				_, _ = c.Write(k.sent[sent : sent+1])
@@ -91,8 +91,8 @@ func TestDrips(t *testing.T) {
 	r.settled(n * len(kinds))
 }
 
-// TestPiecesThatAreServed: whoever sends an honest hello or header in an odd manner is
-// served like others, and what it has sent arrives as it was.
+// TestPiecesThatAreServed: a client that sends an honest ClientHello or header in unusual pieces
+// is served like others, and its bytes arrive unchanged.
 func TestPiecesThatAreServed(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "20s"))
 	hello := helloOf(t, "a.test")
@@ -128,7 +128,7 @@ func TestPiecesThatAreServed(t *testing.T) {
 		}
 		got := make([]byte, len(test.sent))
 		if _, err := readFull(c, got); err != nil || !bytes.Equal(got, test.sent) {
-			t.Errorf("%s: %v, or something else came back", test.name, err)
+			t.Errorf("%s: %v, or received other bytes", test.name, err)
 		}
 		t.Logf("%s: %d bytes, %d turns, those of honest clients included", test.name, len(all), r.turns()-before)
 		c.Close()
@@ -152,7 +152,7 @@ func readFull(c net.Conn, b []byte) (n int, err error) {
 	return n, err
 }
 
-// records cuts the message of one TLS record into so many.
+// records splits the message of one TLS record into n records.
 func records(record []byte, n int) (b []byte) {
 	body := record[5:]
 	for i := range n {

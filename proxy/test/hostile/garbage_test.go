@@ -14,8 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestGarbage: whoever sends something else than what is looked at first is reset at once,
-// and counted by the reason.
+// TestGarbage: a client whose first bytes are garbage is reset at once, and counted by reason.
 func TestGarbage(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "20s"))
 	hello := helloOf(t, "a.test")
@@ -27,10 +26,10 @@ func TestGarbage(t *testing.T) {
 	}
 	hellos := [][]byte{
 		[]byte("GET / HTTP/1.1\r\n\r\n"), {0}, bytes.Repeat([]byte{0xff}, 64<<10), // no TLS
-		with(hello, 3, 0xff, 0xff), with(hello, 3, 0, 0), // a record of 64 KiB, of nothing
-		with(hello, 6, 0xff, 0xff, 0xff), with(hello, 6, 0, 0, 1), // a hello of 16 MiB, of a byte
-		with(hello, 5, 2), with(hello, 43, 0xff), with(hello, 44+32, 0xff, 0xff), // no hello; lengths within that lead out of it
-		records(hello, len(hello)-5), records(hello, 17), // in records of a byte, in one too many
+		with(hello, 3, 0xff, 0xff), with(hello, 3, 0, 0), // a record of 64 KiB, an empty record
+		with(hello, 6, 0xff, 0xff, 0xff), with(hello, 6, 0, 0, 1), // a ClientHello of 16 MiB, one of a byte
+		with(hello, 5, 2), with(hello, 43, 0xff), with(hello, 44+32, 0xff, 0xff), // no ClientHello; lengths inside that exceed it
+		records(hello, len(hello)-5), records(hello, 17), // in records of one byte, in one too many
 	}
 	headers := [][]byte{
 		[]byte("GET / HTTP/1.1\r\n\r\n"),
@@ -38,10 +37,10 @@ func TestGarbage(t *testing.T) {
 		hello,
 		[]byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 70000\r\n"), []byte("PROXY TCP4 ::1 5.6.7.8 1 2\r\n"), []byte("PROXY \r\n"),
 		append([]byte("PROXY UNKNOWN "), bytes.Repeat([]byte("x"), 200)...),
-		with(version2(1, 0x11, make([]byte, 12)), 14, 0xff, 0xff), // of 64 KiB
+		with(version2(1, 0x11, make([]byte, 12)), 14, 0xff, 0xff), // a length of 64 KiB
 		version2(1, 0x11, make([]byte, 11)), version2(2, 0x11, make([]byte, 12)), with(header2, 12, 0x31),
-		version2(1, 0x11, append(make([]byte, 12), 3, 0xff, 0xff)),       // a TLV that leads out of it
-		version2(1, 0x11, append(make([]byte, 12), 3, 0, 4, 1, 2, 3, 4)), // a checksum that is wrong
+		version2(1, 0x11, append(make([]byte, 12), 3, 0xff, 0xff)),       // a TLV that exceeds the header
+		version2(1, 0x11, append(make([]byte, 12), 3, 0, 4, 1, 2, 3, 4)), // a wrong checksum
 	}
 	const times = 20
 	var beside sync.WaitGroup
@@ -53,7 +52,7 @@ func TestGarbage(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_, _ = c.Write(sent) // of much garbage a part, before the reset
+				_, _ = c.Write(sent) // of much garbage only a part, before the reset
 				_ = c.SetDeadline(time.Now().Add(10 * usual))
 				if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("%.60q: %v", sent, err)
@@ -80,9 +79,9 @@ func TestGarbage(t *testing.T) {
 	r.settled(1000)
 }
 
-// TestChangedAnywhere: a hello and a header with any of its bytes changed is served or
-// refused, and nobody is left waiting who has sent what its length fields say; whoever is
-// gets away with nothing.
+// TestChangedAnywhere: a ClientHello and a header with any of their bytes changed are served or
+// refused. No client waits that has sent all bytes of its length fields. None of them leaves
+// anything behind.
 func TestChangedAnywhere(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "1s"))
 	hello := helloOf(t, "a.test")
@@ -109,7 +108,7 @@ func TestChangedAnywhere(t *testing.T) {
 					return
 				}
 				_, _ = c.Write(b)
-				c.(*net.TCPConn).CloseWrite() // so that nobody waits for more
+				c.(*net.TCPConn).CloseWrite() // so that no client waits for more
 				_, _ = c.Read(make([]byte, 1))
 				c.Close()
 			}
@@ -125,8 +124,8 @@ func TestChangedAnywhere(t *testing.T) {
 	}
 }
 
-// TestCutAnywhere: a client that leaves after any byte of what is looked at first, by an end
-// of file or a reset, leaves nothing behind. One that ends in the middle is counted.
+// TestCutAnywhere: a client that leaves after any of its first bytes, by an end of file or a
+// reset, leaves nothing behind. If it leaves in the middle it is counted.
 func TestCutAnywhere(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "20s"))
 	hello := helloOf(t, "a.test")
@@ -141,7 +140,7 @@ func TestCutAnywhere(t *testing.T) {
 				c.Close()
 			}
 		}
-		r.Until("those who have ended are counted", func() bool {
+		r.Until("the clients that have left are counted", func() bool {
 			l := r.Listener(listener)
 			return l.Reasons["preread"]-before >= int64(len(all))/2
 		})
@@ -158,8 +157,8 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestHeaderAlone: a header after which nothing comes is that of a client that listens
-// first, and is served; where more is looked at, it times out.
+// TestHeaderAlone: a header without further bytes is that of a client that reads first, and it is
+// served. If more bytes are preread, the client times out.
 func TestHeaderAlone(t *testing.T) {
 	greeting := sockets.Server(t, func(c net.Conn) { _, _ = c.Write([]byte("hello")); _, _ = c.Read(make([]byte, 1)) })
 	r := start(t, fmt.Sprintf(looking, greeting, "1s"))

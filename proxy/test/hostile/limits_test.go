@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestFloodOfSources: each of a thousand sources gets what one may have, and no more; one
-// of them that comes again and again harms nobody else.
+// TestFloodOfSources: each of a thousand sources gets its limit, and no more. One source that
+// connects again and again harms no other.
 func TestFloodOfSources(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners:
@@ -31,7 +31,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, echo(t)))
 		if err := exchange(c, []byte("honest")); err != nil {
 			return err
 		}
-		_ = c.(*net.TCPConn).CloseWrite() // so that it has left when this is over
+		_ = c.(*net.TCPConn).CloseWrite() // so that the client has left when this returns
 		_, err = io.Copy(io.Discard, c)
 		return err
 	})
@@ -48,7 +48,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, echo(t)))
 	}
 	r.refused("l", map[string]int64{"per_source": int64(n)})
 	const again = 300
-	for i := range again { // a source whose connections come too fast, as one of a whole network
+	for i := range again { // a source that connects too fast, as one of a whole network
 		refusedFrom(t, "127.1.0.1", l)
 		from := fmt.Sprintf("127.2.%d.1", i%200)
 		if i >= 5 {
@@ -85,9 +85,9 @@ upstreams: [{name: u, endpoints: [%q]}]`, echo(t)))
 	must(t, exchange(dialFrom(t, "127.1.0.1", l), []byte("again")))
 }
 
-// TestFullQueue: of a flood as many wait as may, the others are refused at once; those who
-// have waited are served when there is room, each in turn, and those who have given up
-// leave no hole.
+// TestFullQueue: of a flood, as many clients wait as allowed, and the others are refused at once.
+// The waiting clients are served when there is room, each in turn. Those that have given up free
+// their places.
 func TestFullQueue(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
@@ -103,13 +103,13 @@ upstreams:
 	var flood []*net.TCPConn
 	l := r.At("l")
 	for range 500 {
-		if c, err := tryFrom(t, "", l); err == nil { // others were reset already
+		if c, err := tryFrom(t, "", l); err == nil { // the other clients were reset already
 			flood = append(flood, c)
 		}
 	}
 	r.refused("l", map[string]int64{"upstream": 450})
 	if n := waiting(); n != 50 {
-		t.Errorf("%d wait, want 50", n)
+		t.Errorf("%d clients wait, want 50", n)
 	}
 	var queued []*net.TCPConn
 	for _, c := range flood {
@@ -119,7 +119,7 @@ upstreams:
 		}
 	}
 	closeAll(queued[:25])
-	r.Until("half of them have given up", func() bool { return waiting() == 25 })
+	r.Until("half of the clients have given up", func() bool { return waiting() == 25 })
 	closeAll(holders)
 	var served sync.WaitGroup
 	for _, c := range queued[25:] {
@@ -133,19 +133,19 @@ upstreams:
 	}
 	served.Wait()
 	if n := waiting(); n != 0 {
-		t.Errorf("%d wait in the end", n)
+		t.Errorf("%d clients wait at the end", n)
 	}
 	h.Stop()
 	closeAll(flood)
 	r.settled(500)
 }
 
-// TestConnectionLimit: at the limit of the process nobody is refused, others wait to be
-// accepted, and are served as soon as those have left who took the places and did nothing.
+// TestConnectionLimit: at the limit of the process no client is refused, and others wait to be
+// accepted. They are served as soon as the idle clients that took the places have left.
 func TestConnectionLimit(t *testing.T) {
 	hello := helloOf(t, "a.test")
 	r := start(t, "limits: {connections: 100}\n"+fmt.Sprintf(looking, echo(t), "1s"))
-	flood := crowd(t, 400, r.At("hello")) // none says anything
+	flood := crowd(t, 400, r.At("hello")) // all of them stay silent
 	r.Until("the limit is reached", func() bool { return r.Summary().Connections.Active >= 100 })
 	before, began := r.turns(), time.Now()
 	honest := crowd(t, 20, r.At("header"))
@@ -161,21 +161,21 @@ func TestConnectionLimit(t *testing.T) {
 		})
 	}
 	served.Wait()
-	// Four times a hundred time out first, or fewer, if the loops take turns.
+	// Four times a hundred clients time out first, or fewer, if the loops take turns.
 	if took := time.Since(began); took > 10*5*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("serving took %v", took)
 	}
-	t.Logf("the honest ones were served after %v, %d turns", time.Since(began), r.turns()-before)
+	t.Logf("the honest clients were served after %v, %d turns", time.Since(began), r.turns()-before)
 	if n := r.turns() - before; n > 40_000 {
 		t.Errorf("%d turns", n)
 	}
 	if active := r.Summary().Connections.Active; active > 102 {
-		t.Errorf("%d are served at once", active)
+		t.Errorf("%d clients are served at once", active)
 	}
 	closeAll(flood)
 	closeAll(honest)
 	h := serveHonest(t, r.At("hello"), hello)
-	time.Sleep(50 * time.Millisecond) // in which some come
+	time.Sleep(50 * time.Millisecond) // some clients connect in this time
 	h.Stop()
 	r.settled(400)
 }

@@ -15,16 +15,16 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// patience is how long a test waits for what happens soon.
+// patience is how long a test waits for an event that is due soon.
 const patience = condition.Patience
 
 // A rig is a load balancer that serves, until the end of the test.
 type rig struct {
 	*loadbalancer.Instance
-	before cost // what there was when it had begun to serve
+	before cost // the cost when it had begun to serve
 }
 
-// start has a load balancer serve what a configuration says, beside which there are files.
+// start has a load balancer serve a configuration, with files beside it.
 func start(t *testing.T, text string, files ...string) *rig {
 	t.Helper()
 	r := &rig{Instance: loadbalancer.Start(t, text, files...)}
@@ -39,8 +39,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// refused waits until so many clients of a listener were refused for a reason, and fails
-// the test if more were, or others for other reasons.
+// refused waits until as many clients of a listener were refused as wanted. It fails the test if
+// more were refused, or for other reasons.
 func (r *rig) refused(listener string, want map[string]int64) {
 	r.T.Helper()
 	all := func(reasons map[string]int64) (n int64) {
@@ -49,7 +49,7 @@ func (r *rig) refused(listener string, want map[string]int64) {
 		}
 		return n
 	}
-	r.Until("those who are refused are counted", func() bool { return all(r.Listener(listener).Reasons) >= all(want) })
+	r.Until("the refused clients are counted", func() bool { return all(r.Listener(listener).Reasons) >= all(want) })
 	got := r.Listener(listener).Reasons
 	for reason := range got {
 		if got[reason] != want[reason] {
@@ -59,7 +59,7 @@ func (r *rig) refused(listener string, want map[string]int64) {
 	}
 }
 
-// turns is how many turns the loops have taken.
+// turns returns how many turns the loops have taken.
 func (r *rig) turns() (n int64) {
 	for _, l := range r.Summary().Loops {
 		n += l.Turns
@@ -67,7 +67,7 @@ func (r *rig) turns() (n int64) {
 	return n
 }
 
-// A cost is what the process has of what is scarce.
+// A cost is the process's use of scarce resources.
 type cost struct {
 	descriptors, goroutines int
 	heap, arena             int64
@@ -85,11 +85,11 @@ func (r *rig) cost() cost {
 	return c
 }
 
-// settled waits until nobody is left, and nothing of what they have cost, but for what is
-// kept for the next so many who come: places, spare descriptors, a chunk of the arena.
+// settled waits until no client is left and its resources are free. A reserve for the next
+// clients is allowed: places, spare descriptors, a chunk of the arena.
 func (r *rig) settled(clients int) {
 	r.T.Helper()
-	r.Until("nobody is left", func() bool { return r.Summary().Connections.Active == 0 })
+	r.Until("no client is left", func() bool { return r.Summary().Connections.Active == 0 })
 	now, before := cost{}, r.before
 	most := cost{
 		descriptors: before.descriptors + 20, goroutines: before.goroutines + 10,
@@ -101,7 +101,7 @@ func (r *rig) settled(clients int) {
 			return
 		}
 		if time.Now().After(end) {
-			r.T.Fatalf("%+v, and before there were %+v", now, before)
+			r.T.Fatalf("the process uses %+v, and used %+v before", now, before)
 		}
 	}
 }
@@ -109,8 +109,8 @@ func (r *rig) settled(clients int) {
 // echo is a server that echoes.
 func echo(t *testing.T) string { return sockets.Server(t, sockets.Echo) }
 
-// most is how many clients there may be, if as many as wanted are too many for the
-// descriptors that the process may have: each one costs three.
+// most returns how many clients there may be: wanted, or fewer if RLIMIT_NOFILE is too low. Each
+// client costs three descriptors.
 func most(t *testing.T, wanted int) int {
 	t.Helper()
 	var limit syscall.Rlimit

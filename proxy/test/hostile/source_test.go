@@ -17,15 +17,15 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// An inbox is an endpoint on a unix socket that counts the connections by which a line came,
-// and closes them then.
+// An inbox is an endpoint on a unix socket that counts the connections on which a line arrived,
+// and then closes them.
 type inbox struct {
 	addr  string
-	cert  string // of its TLS; empty: it speaks none
+	cert  string // its TLS certificate; empty: no TLS
 	open  atomic.Int64
 	came  atomic.Int64
 	mu    sync.Mutex
-	lines map[string]int // without what follows the third word
+	lines map[string]int // up to the third word
 }
 
 // newInbox serves, in TLS if encrypted is set.
@@ -58,8 +58,8 @@ func newInbox(t *testing.T, encrypted bool) *inbox {
 	return b
 }
 
-// settle waits until the endpoint has read what it was sent: who connects to it now is
-// behind all that have connected before.
+// settle waits until the endpoint has read all of its bytes: a connection made now is behind all
+// earlier ones.
 func (b *inbox) settle(r *rig) {
 	r.T.Helper()
 	taken := make(chan struct{})
@@ -67,16 +67,16 @@ func (b *inbox) settle(r *rig) {
 	must(r.T, err)
 	go func() {
 		defer close(taken)
-		_, _ = c.Read(make([]byte, 1)) // the end that follows ours
+		_, _ = c.Read(make([]byte, 1)) // the peer's end of file, which follows ours
 	}()
 	must(r.T, c.(*net.UnixConn).CloseWrite())
 	<-taken
 	c.Close()
-	r.Until("the endpoint has read everything", func() bool { return b.open.Load() == 0 })
+	r.Until("the endpoint has read all bytes", func() bool { return b.open.Load() == 0 })
 }
 
-// hasty is the configuration of the tests: the listener l is tried, while a client of
-// another one has the only place of the process.
+// hasty is the configuration of the tests. They test the listener l, while a client of another
+// listener has the only place of the process.
 const hasty = `
 limits: {connections: 1}
 listeners:
@@ -87,7 +87,7 @@ upstreams:
   - {name: u, endpoints: [%q], health_check: off%s}
   - {name: nowhere, endpoints: ["127.0.0.1:1"], health_check: off, outlier_detection: off, circuit_breaker: off}`
 
-// startHasty serves that.
+// startHasty serves that configuration.
 func startHasty(t *testing.T, b *inbox, bind, rules, upstream string) *rig {
 	t.Helper()
 	var files []string
@@ -98,13 +98,12 @@ func startHasty(t *testing.T, b *inbox, bind, rules, upstream string) *rig {
 	return start(t, fmt.Sprintf(hasty, bind, rules, echo(t), b.addr, upstream), files...)
 }
 
-// hastily has n clients connect to l, send a payload and reset, before any of them is
-// accepted, and waits until they were all accepted and have left. It returns how long that
-// has taken.
+// hastily has n clients connect to l, send a payload and reset, before any of them is accepted.
+// It waits until all were accepted and have left, and returns how long that took.
 func (r *rig) hastily(b *inbox, network string, n int, payload string) time.Duration {
 	r.T.Helper()
 	holder := sockets.Dial(r.T, r.At("holder"))
-	r.Until("the place is taken", func() bool { return r.Summary().Connections.Active == 1 })
+	r.Until("the only place is taken", func() bool { return r.Summary().Connections.Active == 1 })
 	var d net.Dialer
 	d.SetMultipathTCP(network == "mptcp")
 	at := r.At("l")
@@ -117,11 +116,11 @@ func (r *rig) hastily(b *inbox, network string, n int, payload string) time.Dura
 		c.Close()
 	}
 	if n := r.Listener("l").Connections.Accepted; n > 0 {
-		r.T.Fatalf("%d were accepted while there was no place", n)
+		r.T.Fatalf("%d clients were accepted while there was no place", n)
 	}
 	began := time.Now()
 	holder.Close()
-	r.Until("all were accepted and have left", func() bool {
+	r.Until("all clients were accepted and have left", func() bool {
 		c := r.Listener("l").Connections
 		return c.Accepted == int64(n) && c.Active == 0
 	})
@@ -136,8 +135,8 @@ func withoutMultipath(t *testing.T) {
 	}
 }
 
-// TestHastyClients: clients that have sent and reset before they are accepted are held to
-// the same rules as all others.
+// TestHastyClients: clients that have sent and reset before they are accepted are subject to the
+// same rules as all others.
 func TestHastyClients(t *testing.T) {
 	const clients = 300
 	const all = `upstream: u, deny: ["0.0.0.0/0", "::/0"]`
@@ -176,8 +175,8 @@ func TestHastyClients(t *testing.T) {
 	}
 }
 
-// TestHastyFlood: of a flood of clients that have sent and reset, no more get through than
-// the rate of their source allows.
+// TestHastyFlood: of a flood of clients that have sent and reset, no more are served than the
+// rate of their source allows.
 func TestHastyFlood(t *testing.T) {
 	const clients, rate = 2000, 100
 	for _, encrypted := range []bool{false, true} {
@@ -190,18 +189,19 @@ func TestHastyFlood(t *testing.T) {
 				t.Errorf("%d of %d payloads have reached the endpoint in %v, want at most %d", n, clients, took, most)
 			}
 			if n := r.Refused("l", "per_source_per_second"); n < clients-most {
-				t.Errorf("%d of %d were refused in %v", n, clients, took)
+				t.Errorf("%d of %d clients were refused in %v", n, clients, took)
 			}
 		})
 	}
 }
 
-// TestHastyClientsAreNamed: endpoints are told where those come from who have sent and reset.
+// TestHastyClientsAreNamed: the PROXY header to the endpoint has the source of clients that have
+// sent and reset.
 func TestHastyClientsAreNamed(t *testing.T) {
 	const clients = 100
 	for _, encrypted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("encrypted=%v", encrypted), func(t *testing.T) {
-			b := newInbox(t, false) // the header comes before the TLS, which the endpoint does not go on with
+			b := newInbox(t, false) // the header precedes the TLS handshake, which the endpoint does not continue
 			if encrypted {
 				b.cert, _ = certificate.New(t, "endpoint.test")
 			}
@@ -210,7 +210,7 @@ func TestHastyClientsAreNamed(t *testing.T) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if n := b.lines["PROXY TCP4 127.0.0.1"]; n == 0 || len(b.lines) > 1 {
-				t.Errorf("the endpoint was told %v", b.lines)
+				t.Errorf("the endpoint got %v", b.lines)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// stormy is a configuration with everything that clients take and give back: places of a
+// stormy is a configuration with all resources that clients take and give back: places of a
 // listener, of sources, of endpoints and of a queue, trials of breakers, retries.
 const stormy = `
 listeners:
@@ -38,8 +38,8 @@ upstreams:
     fallback: {respond: sorry.txt}
   - {name: v, endpoints: [%[6]q], fallback: {upstream: u}}`
 
-// TestStorm: while all of it is changed all the time, by reloads, discovery and operators,
-// clients of every kind come and go. In the end each place has been given back.
+// TestStorm: reloads, discovery and operators change the whole configuration continuously, while
+// clients of all kinds connect and leave. In the end each place has been given back.
 func TestStorm(t *testing.T) {
 	good, bad := echo(t), sockets.Server(t, func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })
 	cert, key := certificate.New(t, "front.test")
@@ -81,7 +81,7 @@ func TestStorm(t *testing.T) {
 	})
 	often(10*time.Millisecond, func() { r.Write("eps.yaml", found()) })
 	often(3*time.Millisecond, func() {
-		endpoint := fmt.Sprintf("e%d", rand.IntN(4)) // which there may be not
+		endpoint := fmt.Sprintf("e%d", rand.IntN(4)) // it may not exist
 		_ = r.DrainEndpoint("u", endpoint, rand.IntN(2) == 0)
 		_ = r.SetWeight("u", endpoint, rand.IntN(5))
 		_ = r.Status()
@@ -90,7 +90,7 @@ func TestStorm(t *testing.T) {
 		often(time.Millisecond, func() { roam(address[rand.IntN(2)], hello) })
 	}
 	all.Wait()
-	r.Until("everything was given back", func() bool {
+	r.Until("all places were given back", func() bool {
 		st := r.Status()
 		left := st.Connections.Active
 		for _, l := range st.Listeners {
@@ -105,7 +105,7 @@ func TestStorm(t *testing.T) {
 	for _, l := range r.Status().Listeners {
 		t.Logf("%s: %+v %v", l.Name, l.Connections, l.Reasons)
 	}
-	// The limit of sources, too: all of them may come again.
+	// The limit of sources was given back, too: all sources may connect again.
 	r.Write("eps.yaml", fmt.Sprintf("[%q]", good))
 	must(t, r.Apply(t.Context(), r.Load(fmt.Sprintf(stormy, "127.0.0.1:0", "127.0.0.1:0", "upstream: u", 20, "first", good))))
 	r.Until("there are endpoints again", func() bool {
@@ -120,7 +120,7 @@ func TestStorm(t *testing.T) {
 	r.settled(100)
 }
 
-// roam is what a client does of whom nobody knows what it is up to.
+// roam is a client that behaves at random.
 func roam(address string, hello []byte) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {

@@ -19,7 +19,7 @@ listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, 
 upstreams: [{name: u, endpoints: [%q]}]`, echo(t)), "c.pem", cert, "k.pem", key)
 }
 
-// honestTLS has honest clients come by TLS.
+// honestTLS connects honest clients with TLS.
 func honestTLS(t *testing.T, address string) *honest {
 	return honestBy(t, func() error {
 		d := net.Dialer{Timeout: patience}
@@ -33,9 +33,9 @@ func honestTLS(t *testing.T, address string) *honest {
 	})
 }
 
-// TestHalfHandshakes: more clients than there may be handshakes at once begin one, and do
-// not go on: they have sent all of their hello, and listen for ever, or a part of it, or
-// nothing. Others are served meanwhile.
+// TestHalfHandshakes: more clients than the limit of handshakes begin a handshake, and do not
+// continue. They have sent all of their ClientHello and only read, or a part of it, or nothing.
+// Others are served meanwhile.
 func TestHalfHandshakes(t *testing.T) {
 	hello := helloOf(t, "front.test")
 	for name, sends := range map[string]func(i int) int{
@@ -44,14 +44,14 @@ func TestHalfHandshakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := terminating(t)
-			n := most(t, 1200) // of 1,024 handshakes, and 2,500 sessions
+			n := most(t, 1200) // the limits are 1,024 handshakes and 2,500 sessions
 			clients := crowd(t, n, r.At("tls"))
 			for i, c := range clients {
 				_, _ = c.Write(hello[:sends(i)])
 			}
-			r.Until("all have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n) })
+			r.Until("all clients have been accepted", func() bool { return r.Summary().Connections.Accepted >= int64(n) })
 			h := honestTLS(t, r.At("tls"))
-			time.Sleep(300 * time.Millisecond) // in which some come
+			time.Sleep(300 * time.Millisecond) // some clients connect in this time
 			h.Stop()
 			closeAll(clients)
 			r.settled(n)
@@ -59,8 +59,8 @@ func TestHalfHandshakes(t *testing.T) {
 	}
 }
 
-// TestTLSGarbage: what is no TLS is refused at once and counted, also when it comes in place
-// of the end of a handshake.
+// TestTLSGarbage: bytes that are not TLS are refused at once and counted, also in place of the
+// end of a handshake.
 func TestTLSGarbage(t *testing.T) {
 	r := terminating(t)
 	hello := helloOf(t, "front.test")

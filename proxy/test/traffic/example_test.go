@@ -31,7 +31,7 @@ func testExample(t *testing.T) {
 	must(t, err)
 	addr, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 	if !ok {
-		t.Fatalf("forward says %q", line)
+		t.Fatalf("forward prints %q", line)
 	}
 
 	c, err := net.Dial("tcp", addr)

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// controlBytes bounds what iperf3 sends beside its measured streams: cookies,
+// controlBytes limits the bytes that iperf3 sends beside its measured streams: cookies,
 // parameters and results as JSON, each way.
 const controlBytes = 64 << 10
 
@@ -64,10 +64,10 @@ func parseIperf3(t *testing.T, out string) iperf3Report {
 	return r
 }
 
-// checkIperf3 holds the proxy's account of the bulk direction against iperf3's.
-// The receiver closes its sockets when it has seen enough, so what the sender
-// had sent by then and the receiver had not read may be lost, and no more. What
-// the reset threw out of the proxy's send queue counts as moved and as lost.
+// checkIperf3 compares the proxy's account of the bulk direction with iperf3's. The receiver
+// closes its sockets when it has received enough. So bytes that the sender had sent by then and
+// the receiver had not read may be lost, and no others. Bytes that the reset removed from the
+// proxy's send queue count as moved and as lost.
 func checkIperf3(t *testing.T, r iperf3Report, bulk flow, lost int64) {
 	t.Helper()
 	sent, received := r.End.Sent.Bytes, r.End.Received.Bytes
@@ -80,7 +80,7 @@ func checkIperf3(t *testing.T, r iperf3Report, bulk flow, lost int64) {
 	if lost > sent-received {
 		t.Errorf("%d bytes lost, but iperf3 received all but %d", lost, sent-received)
 	}
-	if bulk.Spliced < bulk.total()/2 { // how much comes at once is the machine's
+	if bulk.Spliced < bulk.total()/2 { // the size of reads depends on the machine
 		t.Errorf("%d of %d bytes spliced, want most of a bulk transfer", bulk.Spliced, bulk.total())
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// headerBytes bounds what HTTP adds to a file.
+// headerBytes limits the bytes that HTTP adds to a file.
 const headerBytes = 8 << 10
 
 // testNginx fetches a large file with curl and puts it back, by every engine.
@@ -48,8 +48,7 @@ func testNginx(t *testing.T) {
 	}
 }
 
-// testNginxSlowReader has a client that reads for a second what is there at
-// once.
+// testNginxSlowReader has a client that reads for a second the bytes that are there at once.
 func testNginxSlowReader(t *testing.T) {
 	curl := software.Need(t, "curl", "curl")
 	addr, dir := startNginx(t)
@@ -66,8 +65,7 @@ func testNginxSlowReader(t *testing.T) {
 	}
 }
 
-// checkBulk wants one file and its headers to have gone the way that engine
-// says.
+// checkBulk requires that one file and its headers were moved as the engine says.
 func checkBulk(t *testing.T, direction, engine string, f flow, size int64) {
 	t.Helper()
 	if f.total() < size || f.total() > size+2*headerBytes {
@@ -75,7 +73,7 @@ func checkBulk(t *testing.T, direction, engine string, f flow, size int64) {
 	}
 	switch engine {
 	case "auto":
-		if f.Spliced < size/2 { // how much comes at once is the machine's
+		if f.Spliced < size/2 { // the size of reads depends on the machine
 			t.Errorf("%s: %d of %d bytes spliced, want most", direction, f.Spliced, f.total())
 		}
 	case "splice":
@@ -97,7 +95,7 @@ func startNginx(t *testing.T) (addr, dir string) {
 	dir = software.Dir(t, nil)
 	must(t, os.Mkdir(filepath.Join(dir, "files"), 0o755))
 	addr, _, _ = software.Addr(t)
-	worker := "" // an ordinary user's workers are its own
+	worker := "" // the workers of an ordinary user run as that user
 	if os.Getuid() == 0 {
 		worker = "user root;"
 	}
@@ -149,7 +147,7 @@ func hashFile(t *testing.T, path string) string {
 
 func digest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// fetch returns the SHA-256 of what curl gets from url.
+// fetch returns the SHA-256 of the bytes that curl gets from url.
 func fetch(t *testing.T, curl, url string, flags ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -39,7 +39,7 @@ func testPostgres(t *testing.T) {
 		t.Errorf("the table has %s, want %s", got, want)
 	}
 	if back := query(nil, "COPY (SELECT * FROM rows ORDER BY id) TO STDOUT"); !bytes.Equal(back, rows) {
-		t.Errorf("%d bytes came back that differ from the %d copied in", len(back), len(rows))
+		t.Errorf("received %d bytes that differ from the %d copied in", len(back), len(rows))
 	}
 
 	s := p.stop(t)

@@ -46,9 +46,8 @@ type proxy struct {
 	log       software.Output
 }
 
-// startProxy runs penstock proxy on loopback, and where a --listen among flags
-// says, in front of target. It returns once connections are accepted. The test
-// must call stop.
+// startProxy runs penstock proxy on loopback, and at the address of a --listen among flags, in
+// front of target. It returns once connections are accepted. The test must call stop.
 func startProxy(t *testing.T, target string, flags ...string) *proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "traffic-") // with room for a socket: t.TempDir has the test's name
@@ -161,8 +160,8 @@ func (p *proxy) nextSummary(t *testing.T) summary {
 	}
 }
 
-// stop ends the proxy by SIGTERM, and checks what holds for every clean end:
-// exit status 0, nothing refused, nothing active, no pipe leased.
+// stop ends the proxy by SIGTERM, and checks the conditions of every clean end: exit status 0,
+// nothing refused, nothing active, no pipe leased.
 func (p *proxy) stop(t *testing.T) summary {
 	t.Helper()
 	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
@@ -189,7 +188,7 @@ func (s summary) spliced() int64 {
 	return s.Bytes.ClientToEndpoint.Spliced + s.Bytes.EndpointToClient.Spliced
 }
 
-// clean checks that no byte was lost and that nothing fell back.
+// clean checks that no byte was lost and that no session fell back.
 func (s summary) clean(t *testing.T) {
 	t.Helper()
 	if s.Lost != 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// testRedis drives the request and response traffic that copying is for: small
-// messages on many connections, pipelined, reconnecting, and large values.
+// testRedis drives the request and response traffic for which copying is meant: small messages on
+// many connections, pipelined, reconnecting, and large values.
 func testRedis(t *testing.T) {
 	bench, cli := software.Need(t, "redis-benchmark", "redis-tools"), software.Need(t, "redis-cli", "redis-tools")
 	addr, host, port := software.Addr(t)
@@ -62,7 +62,7 @@ func testRedis(t *testing.T) {
 	}
 }
 
-// testRedisUnix does it over unix sockets, on both sides of the proxy.
+// testRedisUnix does the same over unix sockets, on both sides of the proxy.
 func testRedisUnix(t *testing.T) {
 	bench := software.Need(t, "redis-benchmark", "redis-tools")
 	dir := software.Dir(t, nil)
@@ -90,8 +90,8 @@ func testRedisUnix(t *testing.T) {
 	}
 }
 
-// checkBenchmark wants a rate for each of the benchmark's tests; the benchmark
-// itself ends with an error when a request fails.
+// checkBenchmark requires a rate for each of the benchmark's tests. The benchmark itself ends
+// with an error when a request fails.
 func checkBenchmark(t *testing.T, out string) {
 	t.Helper()
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
@@ -106,8 +106,8 @@ func checkBenchmark(t *testing.T, out string) {
 	}
 }
 
-// checkRedis wants at least the values to have passed in both directions, and
-// by splicing where they are large.
+// checkRedis requires that at least the values have passed in both directions, spliced if they
+// are large.
 func checkRedis(t *testing.T, s summary, values int64, bulk bool) {
 	t.Helper()
 	for direction, f := range map[string]flow{

@@ -55,8 +55,9 @@ func testSystemCalls(t *testing.T) {
 	}
 }
 
-// awaitSockets waits until the proxy has so many sockets that are not among the open ones, and returns
-// its descriptors then. The connection that the last status came by closes a moment after its answer.
+// awaitSockets waits until the proxy has the wanted number of sockets that are not among the open
+// ones, and returns its descriptors then. The connection of the last status closes a moment after
+// its answer.
 func (p *proxy) awaitSockets(t *testing.T, open []string, want int) (now []string) {
 	t.Helper()
 	further := 0
@@ -78,7 +79,7 @@ func (p *proxy) awaitSockets(t *testing.T, open []string, want int) (now []strin
 // connections to targets, beyond those it needs.
 const keptSpares = 4
 
-// checkCalls holds what strace counted against the summary and the design.
+// checkCalls compares strace's counts with the summary and the design.
 func checkCalls(t *testing.T, calls map[string]int, before, after summary) {
 	t.Helper()
 	t.Logf("system calls: %v", calls)
@@ -100,7 +101,7 @@ func checkCalls(t *testing.T, calls map[string]int, before, after summary) {
 	}
 }
 
-// startEcho serves connections that get back what they send.
+// startEcho serves connections that get their bytes back.
 func startEcho(t *testing.T) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -119,7 +120,7 @@ func (p *proxy) dial(t *testing.T) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// echo sends b and wants it back.
+// echo sends b and expects it back.
 func echo(t *testing.T, c *net.TCPConn, b []byte) {
 	var sending sync.WaitGroup
 	sending.Go(func() { c.Write(b) })
@@ -154,7 +155,7 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-// settled waits until the proxy has so many sessions and no pipe leased.
+// settled waits until the proxy has the given number of sessions and no pipe leased.
 func (p *proxy) settled(t *testing.T, sessions int64) (s summary) {
 	t.Helper()
 	if !software.Eventually(func() bool {
