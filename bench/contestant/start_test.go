@@ -121,7 +121,8 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestAPortThatSomebodyTakesFirst has another socket take the chosen port before the server can.
+// TestAPortThatSomebodyTakesFirst: a server whose chosen port is taken, by its own message, is started
+// again at another port. A script in its place prints that message once.
 func TestAPortThatSomebodyTakesFirst(t *testing.T) {
 	real := installed(t, "haproxy")
 	s := setting(t)

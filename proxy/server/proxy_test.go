@@ -189,7 +189,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 		}
 	}
 	if s := r.Summary(); s.Bytes.EndpointToClient.Spliced < size {
-		t.Errorf("%d bytes spliced of %d", s.Bytes.EndpointToClient.Spliced, 2*size)
+		t.Errorf("%d bytes spliced of %d", s.Bytes.EndpointToClient.Spliced, 5*size)
 	}
 }
 

@@ -124,8 +124,8 @@ func TestOneSourceIsAll(t *testing.T) {
 	}
 }
 
-// TestFailsForAll: an endpoint that fails for several sources, which have been served before, is
-// found at once.
+// TestFailsForAll: an endpoint that fails for several sources, which the other endpoint has served before,
+// is found at once.
 func TestFailsForAll(t *testing.T) {
 	r := start(t, fmt.Sprintf(blaming, "20s", strict(t, false), strict(t, true)))
 	at := r.At("l")

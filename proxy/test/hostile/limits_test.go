@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestFloodOfSources: each of a thousand sources gets its limit, and no more. One source that
+// TestFloodOfSources: each of hundreds of sources gets its limit, and no more. One source that
 // connects again and again harms no other.
 func TestFloodOfSources(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
@@ -86,7 +86,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, echo(t)))
 }
 
 // TestFullQueue: of a flood, as many clients wait as allowed, and the others are refused at once.
-// The waiting clients are served when there is room, each in turn. Those that have given up free
+// The waiting clients are served when there is room. Those that have given up free
 // their places.
 func TestFullQueue(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
@@ -140,7 +140,7 @@ upstreams:
 	r.settled(500)
 }
 
-// TestConnectionLimit: at the limit of the process no client is refused, and others wait to be
+// TestConnectionLimit: at the limit of the process no client is served beyond it: others wait to be
 // accepted. They are served as soon as the idle clients that took the places have left.
 func TestConnectionLimit(t *testing.T) {
 	hello := helloOf(t, "a.test")
