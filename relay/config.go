@@ -30,6 +30,11 @@ type Config struct {
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session of that age; 0 means never.
 	MaxLifetime time.Duration
+	// KeepHalfOpen keeps a session whose end of file could not be passed on (FallbackHalfClose)
+	// until the other direction has ended too, or no byte has moved for HalfCloseTimeout, or a
+	// minute if that is 0. It is for protocols that answer after the end of a request. Without
+	// it the session ends as soon as all bytes before the end are delivered.
+	KeepHalfOpen bool
 
 	// PromoteBytes and PromoteReads: a copying direction turns to splicing after
 	// PromoteReads reads in a row of at least PromoteBytes bytes. Defaults:

@@ -42,7 +42,9 @@
 //
 // # Ends
 //
-// An end of file is passed on as a half-close, in each direction and order. It is the only
+// An end of file is passed on as a half-close, in each direction and order. To a wrapper without
+// CloseWrite it cannot be: when all bytes before it are delivered, the session ends, and both sides are
+// closed. [Config.KeepHalfOpen] has it wait for the other direction instead. It is the only
 // thing that is passed on as a clean end: a reset, a failure, a timeout and a canceled context
 // reset the sides whose other side had not ended, after the bytes that had arrived, as far as
 // the destination takes them at once. The TCP connection beneath a TLS one is reset likewise.

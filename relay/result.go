@@ -94,8 +94,7 @@ const (
 	// were moved by recv and send.
 	FallbackUrgent
 	// FallbackHalfClose: the destination has no CloseWrite, so the end of file is
-	// passed on only when the session ends: at the latest when no byte has moved the
-	// other way for Config.HalfCloseTimeout, or a minute if that is 0.
+	// passed on only when the session ends. That is at once, unless Config.KeepHalfOpen is set.
 	FallbackHalfClose
 
 	numFallbacks = iota

@@ -342,20 +342,25 @@ func endingOf(d, other *direction, reason Reason) ending {
 
 // flushAndAbandon is called with the direction's ends held, if they can be.
 func (e ending) flushAndAbandon(held bool) {
-	if held && !e.sinkFailed && e.reason != ReasonEOF {
+	switch {
+	case !held || e.sinkFailed:
+	case e.reason != ReasonEOF:
 		e.flush(e.sourceFailed)
+	case !e.eofSeen: // the other direction's end has ended the session
+		e.flush(true)
 	}
 	e.abandon(held)
 }
 
 // over says how the direction ended, and reports whether the connection that it
 // writes to must be reset: because the source's end of file was not passed on, or
-// because the source has failed since.
+// because the source has failed since. A direction that the other one's end has ended
+// (directionEnded) has passed on none, but may have lost nothing either.
 func (e ending) over() (resetSink bool) {
 	if !e.ended {
 		e.finished(e.reason)
 	}
-	return e.sourceFailed || !e.atEOF()
+	return e.sourceFailed || !e.atEOF() || !e.eofSeen && e.flow().Lost > 0
 }
 
 // finish ends a direction whose ends are held as a goroutine holds them.

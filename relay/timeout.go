@@ -21,8 +21,12 @@ func (s *Session) startTimer() {
 // file could not be passed on: the other side does not know, and may wait for ever.
 const untoldTimeout = time.Minute
 
-// directionEnded starts the half-close timeout when the first direction, d, ends.
+// directionEnded ends the session if the end of d could not be passed on, and otherwise starts the
+// half-close timeout if d is the first direction that ends.
 func (s *Session) directionEnded(d *direction) {
+	if d.hasFallen(FallbackHalfClose) && !s.r.cfg.KeepHalfOpen {
+		defer s.cut(ReasonEOF, nil)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.first == SideNone && s.reason == ReasonNone {
@@ -89,5 +93,5 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 func (s *Session) hasQuietTimeout() bool {
 	_, a := s.a.dst.(closeWriter)
 	_, b := s.b.dst.(closeWriter)
-	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0 || !a || !b
+	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0 || s.r.cfg.KeepHalfOpen && !(a && b)
 }

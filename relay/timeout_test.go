@@ -204,14 +204,62 @@ func testHalfCloseTimeoutAlone(t *testing.T, d *driving) {
 	expectTimeout(t, g, relay.ReasonHalfClose)
 }
 
-// TestNoHalfClose: an end that cannot be passed on ends the session after a quiet
-// minute, even without any timeout; the other side gets its end then.
+// withoutHalfClose is a connection that cannot pass on an end of file.
+func withoutHalfClose(t testing.TB) (halfConn, net.Conn) {
+	far, near := tcp(t)
+	return far, struct{ net.Conn }{near}
+}
+
+// TestNoHalfClose: an end that cannot be passed on ends the session once all bytes before it are
+// delivered, and both sides get a clean end.
 func TestNoHalfClose(t *testing.T) {
-	r, c := clockedRelay(t, relay.Config{})
-	g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
-		far, near := tcp(t)
-		return far, struct{ net.Conn }{near}
-	})
+	for _, e := range engines {
+		r, _ := clockedRelay(t, relay.Config{Engine: e, IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
+		g := newRig(t, r, tcp, withoutHalfClose)
+		g.echo(t)
+		if err := ping(g.B, g.A, 1); err != nil {
+			t.Fatal(err)
+		}
+		sent := fillUp(t, g.A)
+		g.A.CloseWrite()
+		if _, n, err := receive(g.B); err != nil || n != sent {
+			t.Fatalf("%v: B gets %d bytes of %d, %v", e, n, sent, err)
+		}
+		res, err := g.wait()
+		if err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 || res.First != relay.SideA {
+			t.Fatalf("%v: %+v, %v", e, res, err)
+		}
+		if f := res.AToB; f.Fallbacks[relay.FallbackHalfClose] != 1 {
+			t.Fatalf("%v: %+v", e, f)
+		}
+		if err := expect(g.A, nil); err != nil {
+			t.Fatalf("%v: A: %v, want a clean end", e, err)
+		}
+	}
+}
+
+// TestNoHalfCloseBehind: bytes of the other direction that are held when such a session ends are
+// delivered if they are taken at once. Those that are not are lost, counted, and the side that lacks them
+// is reset.
+func TestNoHalfCloseBehind(t *testing.T) {
+	r, _ := clockedRelay(t, relay.Config{})
+	g := newRig(t, r, tcp, withoutHalfClose)
+	sent := fillUp(t, g.B) // nothing more can be written to A
+	g.A.CloseWrite()
+	res, err := g.wait()
+	if err != nil || res.Reason != relay.ReasonEOF || res.BToA.Lost == 0 || res.BToA.Bytes() >= sent {
+		t.Fatalf("%d bytes sent: %+v, %v", sent, res, err)
+	}
+	if _, _, err := receive(g.A); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("A, which lacks bytes, sees %v; want ECONNRESET", err)
+	}
+}
+
+// TestKeepHalfOpen: an end that cannot be passed on ends the session after a quiet
+// minute, even without any timeout; the other side gets its end then.
+func TestKeepHalfOpen(t *testing.T) {
+	r, c := clockedRelay(t, relay.Config{KeepHalfOpen: true})
+	g := newRig(t, r, tcp, withoutHalfClose)
 	g.echo(t)
 	g.A.CloseWrite()
 	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
