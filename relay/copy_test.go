@@ -454,7 +454,7 @@ func (h *head) RelayReader(max int) (io.Reader, []byte) {
 	return h, ahead
 }
 
-func (h *head) RelayWriter() io.Writer           { return nil }
+func (h *head) RelayWriter() io.Writer { return nil }
 
 // TestCopyReadAhead: bytes read ahead go first, once, and count against the limit.
 func TestCopyReadAhead(t *testing.T) {

@@ -53,6 +53,9 @@
 // A unix socket knows no reset: its peer sees ECONNRESET only if it had sent bytes that were
 // not read, and an end of file otherwise.
 //
+// A cut stops the calls of a wrapped connection by its deadlines. If they have not returned after a
+// second, the connection is closed.
+//
 // A reset is met by the next read or write. With goroutines it stays unnoticed until a timeout
 // while neither goes on (one direction is blocked by a slow destination and the other has
 // ended, or has nothing to send); a Driver gets it as an event of the loop, and ends the

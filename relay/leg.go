@@ -45,6 +45,9 @@ func newLeg(conn net.Conn) (l leg, ahead []byte) {
 // absent reports whether there is no connection.
 func (l *leg) absent() bool { return l.conn == nil }
 
+// waitsInside reports whether the leg is moved by a Read or Write of its own, which may wait.
+func (l *leg) waitsInside() bool { return l.srcDesc == nil || l.dstDesc == nil }
+
 func isNil(conn net.Conn) bool {
 	v := reflect.ValueOf(conn)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()

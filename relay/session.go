@@ -38,6 +38,7 @@ type Session struct {
 	// session settles: nothing touches the connections after Run.
 	cutting sync.Mutex
 	settled bool
+	stuck   timer // closes legs whose deadlines do nothing; nil: none is waited for
 
 	mu       sync.Mutex // guards the following fields
 	reason   Reason
@@ -283,11 +284,30 @@ func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 	if first && !s.a.absent() && !s.b.absent() {
 		s.interrupt(&s.a)
 		s.interrupt(&s.b)
+		if s.a.waitsInside() || s.b.waitsInside() {
+			s.stuck = s.r.clock.afterFunc(closeGrace, s.closeStuck)
+		}
 		if w := s.ab.pacer(); w != nil {
 			w.of.stop()
 		}
 	}
 	return first
+}
+
+// closeGrace is the time that the calls of a wrapper have to return after the deadlines of its connection
+// were set to the past. Then it is closed, in case its deadlines do nothing.
+const closeGrace = time.Second
+
+// closeStuck closes the wrapped connections of a session that was cut and has not stopped.
+func (s *Session) closeStuck() {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	for _, l := range []*leg{&s.a, &s.b} {
+		if !s.settled && l.waitsInside() {
+			s.guarded(l.reset)
+			s.guarded(l.close)
+		}
+	}
 }
 
 // interrupt makes a leg's calls return. One without deadlines is closed.
@@ -303,6 +323,9 @@ func (s *Session) interrupt(l *leg) {
 func (s *Session) settle() {
 	s.cutting.Lock()
 	s.settled = true
+	if s.stuck != nil {
+		s.stuck.Stop()
+	}
 	s.cutting.Unlock()
 	s.mu.Lock()
 	if s.timer != nil {

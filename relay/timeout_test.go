@@ -336,3 +336,54 @@ func testMaxLifetime(t *testing.T, d *driving) {
 	c.advance(time.Second)
 	expectTimeout(t, g, relay.ReasonLifetime)
 }
+
+// deaf is a connection whose deadlines do nothing.
+type deaf struct{ net.Conn }
+
+func (deaf) SetDeadline(time.Time) error { return nil }
+func (d deaf) NetConn() net.Conn         { return d.Conn }
+
+// TestDeadlinesThatDoNothing: a session that is cut, or whose other side is reset, ends all the same:
+// a connection whose Read does not return is closed after a grace.
+func TestDeadlinesThatDoNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(t *testing.T, g *rig)
+		want relay.Reason
+	}{
+		"cancel": {func(_ *testing.T, g *rig) { g.cancel(errors.New("enough")) }, relay.ReasonCanceled},
+		"reset":  {func(t *testing.T, g *rig) { abort(t, g.A) }, relay.ReasonReset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, clock := clockedRelay(t, relay.Config{})
+			g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
+				far, near := tcp(t)
+				return far, deaf{near}
+			})
+			g.echo(t)
+			c.end(t, g)
+			g.until("the session is cut", func(res relay.Result) bool { return res.Reason == c.want })
+			clock.advance(time.Second - 1)
+			select {
+			case <-g.done:
+				t.Fatal("ended before the grace was over")
+			case <-time.After(20 * time.Millisecond):
+			}
+			for over, end := false, time.Now().Add(patience); !over; { // the grace may have begun late
+				if clock.advance(time.Second); time.Now().After(end) {
+					t.Fatal("the session does not end")
+				}
+				select {
+				case <-g.done:
+					over = true
+				case <-time.After(time.Millisecond):
+				}
+			}
+			if res, err := g.wait(); res.Reason != c.want || err == nil {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if _, _, err := receive(g.B); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("B sees %v, want ECONNRESET", err)
+			}
+		})
+	}
+}

@@ -128,7 +128,7 @@ type bufferedReader struct {
 }
 
 func (b *bufferedReader) RelayReader(int) (io.Reader, []byte) { return b.r, nil }
-func (b *bufferedReader) RelayWriter() io.Writer           { return b.TCPConn }
+func (b *bufferedReader) RelayWriter() io.Writer              { return b.TCPConn }
 
 // TestJoinReaderWithoutDeadlines: canceling works by the wrapper's deadline, and a
 // side that misses bytes is still reset.
