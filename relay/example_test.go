@@ -273,3 +273,39 @@ func ExampleParseEngine() {
 	// splice <nil>
 	// unknown engine "fast": write auto, splice or copy
 }
+
+// Code that says io.Copy stays as it is: the connection that it is given splices.
+func ExampleWrap() {
+	origin := echoServer()
+	defer origin.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+	go func() {
+		c, _ := l.Accept()
+		client := relay.Wrap(c)
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		go func() {
+			_, _ = io.Copy(endpoint, client)
+			_ = endpoint.(*net.TCPConn).CloseWrite()
+		}()
+		_, _ = io.Copy(client, endpoint)
+		_, _ = client.Close(), endpoint.Close()
+	}()
+	fmt.Println(ask(l.Addr(), "hello"))
+	// Output: HELLO
+}
+
+// One line joins two connections.
+func ExampleJoin() {
+	origin := echoServer()
+	defer origin.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+	go func() {
+		client, _ := l.Accept()
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		_, _ = relay.Join(context.Background(), client, endpoint) // closes both
+	}()
+	fmt.Println(ask(l.Addr(), "hello"))
+	// Output: HELLO
+}

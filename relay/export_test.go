@@ -131,3 +131,12 @@ func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error)
 
 // LeastPiece is how many bytes a direction may read before it pays for them.
 const LeastPiece = leastPiece
+
+// CloseDefault closes the default relay, which must not be used any more.
+func CloseDefault() error {
+	r, err := Default()
+	if err != nil {
+		return err
+	}
+	return r.Close()
+}

@@ -18,9 +18,21 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
+// closing is the tests, and the end of the default relay, whose pipes would be taken for leaked.
+type closing struct{ *testing.M }
+
+func (c closing) Run() int {
+	code := c.M.Run()
+	if err := relay.CloseDefault(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
 func TestMain(m *testing.M) {
 	runHelper()
-	leak.Main(m)
+	leak.Main(closing{m})
 }
 
 // patience is how long a test waits for what must happen; nothing depends on it

@@ -16,19 +16,15 @@ func main() {
 	if len(os.Args) != 3 {
 		log.Fatal("usage: forward LISTEN-ADDRESS TARGET-ADDRESS")
 	}
-	r, err := relay.New(nil)
-	if err != nil {
-		log.Fatal(err)
-	}
 	l, err := net.Listen("tcp", os.Args[1])
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("listening on", l.Addr())
-	log.Fatal(forward(context.Background(), r, l, os.Args[2]))
+	log.Fatal(forward(context.Background(), l, os.Args[2]))
 }
 
-func forward(ctx context.Context, r *relay.Relay, l net.Listener, target string) error {
+func forward(ctx context.Context, l net.Listener, target string) error {
 	for {
 		client, err := l.Accept()
 		if err != nil {
@@ -37,7 +33,7 @@ func forward(ctx context.Context, r *relay.Relay, l net.Listener, target string)
 		go func() {
 			defer client.Close()
 			if endpoint, err := net.Dial("tcp", target); err == nil {
-				result, err := r.Join(ctx, client, endpoint) // closes both
+				result, err := relay.Join(ctx, client, endpoint) // closes both
 				log.Println(result.AToB.Spliced, result.BToA.Spliced, result.Reason, err)
 			}
 		}()

@@ -1,0 +1,63 @@
+package relay
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+)
+
+var defaultRelay = sync.OnceValues(func() (*Relay, error) { return New(nil) })
+
+// Default returns the relay of [Join], [Copy], [CopyN] and [Wrap]: one with the defaults of [Config],
+// which is made at the first call and serves the whole process. Its Stats are theirs together. It must not
+// be closed. The error is that of [New]. It is safe for concurrent use.
+func Default() (*Relay, error) { return defaultRelay() }
+
+// Join is [Relay.Join] of the default relay, which has no timeouts: ctx and the connections end a session.
+func Join(ctx context.Context, a, b net.Conn) (Result, error) {
+	r, err := Default()
+	if err != nil {
+		return Result{}, err
+	}
+	return r.Join(ctx, a, b)
+}
+
+// Copy is [Relay.Copy] of the default relay: [io.Copy] that splices.
+func Copy(dst io.Writer, src io.Reader) (int64, error) {
+	r, err := Default()
+	if err != nil {
+		return 0, err
+	}
+	return r.Copy(dst, src)
+}
+
+// CopyN is [Relay.CopyN] of the default relay: [io.CopyN] that splices.
+func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
+	r, err := Default()
+	if err != nil {
+		return 0, err
+	}
+	return r.CopyN(dst, src, n)
+}
+
+// Wrap returns conn with a WriteTo and a ReadFrom that are [Copy], so that [io.Copy] and io.CopyN from it
+// and to it take the default relay, in code that stays as it is. Everything else is conn's, which the
+// result owns. It is an [Unwrapper].
+func Wrap(conn net.Conn) net.Conn {
+	if isNil(conn) {
+		return nil
+	}
+	return &wrapped{beneath{conn}}
+}
+
+type wrapped struct{ beneath }
+
+// WriteTo implements [io.WriterTo].
+func (c *wrapped) WriteTo(dst io.Writer) (int64, error) { return Copy(dst, c.Conn) }
+
+// ReadFrom implements [io.ReaderFrom].
+func (c *wrapped) ReadFrom(src io.Reader) (int64, error) { return Copy(c.Conn, withWriteTo(src)) }
+
+// RelayReader implements [Unwrapper].
+func (c *wrapped) RelayReader(int) (io.Reader, []byte) { return c.Conn, nil }
