@@ -1,9 +1,10 @@
 // Package relay joins two connections and moves their bytes the cheapest way
 // the kernel allows.
 //
-// A [Relay] holds what sessions share: the pool of kernel pipes, the pool of copy buffers, the
-// timeouts and the thresholds. [Relay.Join] joins two connections until both directions have
-// ended; [Relay.Copy] moves one way, in place of io.Copy(dst, src).
+// [Join] joins two connections until both directions have ended; [Copy] moves one way, in place of
+// io.Copy(dst, src); [Wrap] has code that says io.Copy take that way as it is. They use one relay with the
+// defaults. A [Relay] of one's own, by [New], has its own timeouts and thresholds, and holds what its
+// sessions share: the pool of kernel pipes and the pool of copy buffers.
 //
 // # Two drivers
 //
