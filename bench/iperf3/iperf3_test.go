@@ -105,7 +105,7 @@ func TestAProxyThatDoesNotStartIsNamed(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	ended := errors.New("the measurement has ended")
+	ended := errors.New("it has ended")
 	r, err := parse(`{"start": {}, "end": {
 		"sum_sent": {"bytes": 1310000000, "retransmits": 7},
 		"sum_received": {"bytes": 1300000000, "bits_per_second": 1.04e10}}}`, ended)
