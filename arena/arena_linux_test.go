@@ -157,8 +157,8 @@ func TestGenerationWraps(t *testing.T) {
 	put(t, l, h)
 }
 
-// TestBudget: exactly what the size says can be had, by one Local or by several, in
-// slots of any size; one put makes room for one.
+// TestBudget: one Local or several can lease exactly the configured size, in slots of
+// any size. One Put makes room for one Get.
 func TestBudget(t *testing.T) {
 	for _, size := range []int{256, 4096, 65536} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestStats(t *testing.T) {
 	put(t, two, h)
 }
 
-// TestStatsFlush: a busy Local publishes what it does without being asked to.
+// TestStatsFlush: a busy Local publishes its counts without a call of Flush.
 func TestStatsFlush(t *testing.T) {
 	l := plain(t, 1, 1).Local(0)
 	for range 1000 {

@@ -56,8 +56,8 @@ func lease(b *testing.B, l *arena.Local, size int) {
 	}
 }
 
-// BenchmarkMany has a thousand buffers of 4 KiB out, puts the oldest and takes
-// another: what residue does. The collector runs as it likes.
+// BenchmarkMany has a thousand buffers of 4 KiB out, puts the oldest and takes another,
+// as residue does. The collector runs as it likes.
 func BenchmarkMany(b *testing.B) {
 	const many, size = 1000, 4 << 10
 	b.Run("arena", func(b *testing.B) {

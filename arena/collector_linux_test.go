@@ -16,9 +16,9 @@ func scanned() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// TestNothingIsScanned: neither the memory nor what is known of its slots is looked
-// through by the collector, whatever is out: a thousandth of it at most, where as
-// many buffers of the heap's with a table of them would be 24 bytes each.
+// TestNothingIsScanned: the collector scans neither the memory nor the records of its
+// slots, whatever is out. It scans a thousandth of the size at most. As many buffers of
+// the heap with a table of them would be 24 bytes each.
 func TestNothingIsScanned(t *testing.T) {
 	const size, slot = 32 << 20, 1024
 	before := scanned()

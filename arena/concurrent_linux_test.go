@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/arena"
 )
 
-// A player leases and puts slots of one Local at random, marks them with its number
-// and looks whether anybody else has.
+// A player leases and puts slots of one Local at random. It marks them with its number,
+// and checks that no other player has written to them.
 type player struct {
 	local *arena.Local
 	mark  byte
@@ -54,8 +54,8 @@ func (p *player) put(t *testing.T, i int) {
 	}
 }
 
-// TestLocalsTogether: Locals that compete for the chunks never have one slot twice,
-// nor more than the budget together, which anybody may look at meanwhile; in the end
+// TestLocalsTogether: Locals that compete for the chunks never have one slot twice, nor
+// more than the budget together. The statistics may be read meanwhile. In the end
 // nothing is missing.
 func TestLocalsTogether(t *testing.T) {
 	const chunks, locals = 40, 4

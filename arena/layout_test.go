@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a machine with several nodes would have, without one.
+// The layout of a machine with several nodes, without such a machine.
 
 func TestRegions(t *testing.T) {
 	const k = ChunkSize

@@ -46,8 +46,8 @@ func TestPopulated(t *testing.T) {
 	}
 }
 
-// TestPages: with PagesAuto the arena has the best that this process can have, says
-// so, and says why it has nothing better.
+// TestPages: with PagesAuto the arena has the best pages that this process can have. It
+// reports them, and the reason why it has no better ones.
 func TestPages(t *testing.T) {
 	a := open(t, &arena.Config{Size: 4 << 20, Locals: 1})
 	t.Logf("%v; %v", a.Pages(), a.Fallback())
@@ -108,11 +108,12 @@ func TestPlainInstead(t *testing.T) {
 	}
 	put(t, a.Local(0), get(t, a.Local(0), 1, arena.Other))
 	if _, err := arena.New(&arena.Config{Locals: 1, Pages: arena.PagesTransparent}); err == nil || !strings.Contains(err.Error(), "made of plain pages") {
-		t.Errorf("asked for transparent pages: %v", err)
+		t.Errorf("requested transparent pages: %v", err)
 	}
 }
 
-// TestPagesAsked: who asks for one kind gets that or an error, and nothing else.
+// TestPagesAsked: a configuration that requires one kind gets that or an error, and
+// nothing else.
 func TestPagesAsked(t *testing.T) {
 	for p, works := range map[arena.Pages]error{
 		arena.PagesReserved:    feature.HugePages(),
@@ -121,7 +122,7 @@ func TestPagesAsked(t *testing.T) {
 	} {
 		a, err := arena.New(&arena.Config{Size: 100, Locals: 1, Pages: p})
 		if (err == nil) != (works == nil) {
-			t.Errorf("%v: %v, but the probe says %v", p, err, works)
+			t.Errorf("%v: %v, but the probe returns %v", p, err, works)
 		}
 		if err != nil {
 			if !strings.Contains(err.Error(), p.String()) {
@@ -130,7 +131,7 @@ func TestPagesAsked(t *testing.T) {
 			continue
 		}
 		if s := a.Stats(); a.Pages() != p || a.Fallback() != nil || s.Budget != arena.ChunkSize {
-			t.Errorf("asked for %v, got %v, %v, a budget of %d", p, a.Pages(), a.Fallback(), s.Budget)
+			t.Errorf("requested %v, got %v, %v, a budget of %d", p, a.Pages(), a.Fallback(), s.Budget)
 		}
 		if err := a.Close(); err != nil {
 			t.Error(err)
@@ -199,8 +200,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestMlock: an ordinary user gets what RLIMIT_MEMLOCK allows, and beyond that an
-// error that names it.
+// TestMlock: an ordinary user may lock as much as RLIMIT_MEMLOCK allows. Beyond that
+// New returns an error that names the limit.
 func TestMlock(t *testing.T) {
 	if !privilege.Ordinary(t) {
 		return

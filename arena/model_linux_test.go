@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/arena"
 )
 
-// A model knows of an arena what its documentation says, by counting: which slots are
-// out, what is in them, and how many chunks each Local has.
+// A model has the documented state of an arena, by counting: which slots are out, their
+// contents, and how many chunks each Local has.
 type model struct {
 	arena  *arena.Arena
 	chunks int // of the budget
@@ -215,7 +215,7 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// clean puts everything: nothing is left, and nothing was written by anybody else.
+// clean puts everything: nothing is left, and no slot was overwritten.
 func (m *model) clean(t *rapid.T) {
 	for i := range m.locals {
 		for _, h := range sorted(m.locals[i].out) {

@@ -25,8 +25,8 @@ func ownNode(t *testing.T) int {
 	return allowed.Nodes()[0]
 }
 
-// TestNodes: a node that is given is bound, and what the kernel says of a slot's
-// memory is what the Local says.
+// TestNodes: a configured node is bound, and the kernel reports the same node for a
+// slot's memory as the Local.
 func TestNodes(t *testing.T) {
 	node := ownNode(t)
 	for _, p := range []arena.Pages{arena.PagesAuto, arena.PagesPlain} {
@@ -77,7 +77,7 @@ func TestMbindRefused(t *testing.T) {
 	if !errors.Is(err, syscall.EPERM) {
 		t.Errorf("%v", err)
 	}
-	a := open(t, &arena.Config{Size: 1 << 20, Locals: 1}) // who does not insist gets memory
+	a := open(t, &arena.Config{Size: 1 << 20, Locals: 1}) // a Local that does not insist gets memory
 	if n := a.Local(0).Node(); n != -1 {
 		t.Errorf("bound to node %d", n)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/arena"
 )
 
-// writtenTo reports what Get panics with, if it does.
+// writtenTo returns the text of Get's panic, if it panics.
 func writtenTo(l *arena.Local, size int) (h arena.Handle, panicked string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -24,8 +24,8 @@ func writtenTo(l *arena.Local, size int) (h arena.Handle, panicked string) {
 	return h, panicked
 }
 
-// TestPoison: who writes to a slot after Put is found out by the next Get, also if
-// the chunk is cut anew, and so is who writes beyond the end of a slot of theirs.
+// TestPoison: the next Get detects a write to a slot after Put, also if the chunk is
+// cut anew. It detects a write beyond the end of a slot as well.
 func TestPoison(t *testing.T) {
 	for _, at := range []int{0, 100, 255} {
 		for _, size := range []int{256, 1024} {
@@ -45,7 +45,8 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestPoisonClean: who writes while the slot is out is fine, and a slot comes filled.
+// TestPoisonClean: writes while the slot is out are permitted, and a leased slot is
+// filled with the pattern.
 func TestPoisonClean(t *testing.T) {
 	l := ownArena(t).Local(0)
 	for _, size := range []int{256, 256, 65536, 512, 65536} {

@@ -12,13 +12,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// BenchmarkLatency is the time from before an event of 8 bytes is given until a
-// consumer that slept has it: through a ring, and by an eventfd that is written for
-// each, waited for by an epoll instance on a thread of the consumer's own; through a
-// channel and a pipe, between goroutines. "et" are those whose epoll is edge-triggered,
-// so that nobody reads the eventfd; with the others both do. Between two events the
-// producer waits for as long as the consumer may take to go back to sleep. A round is
-// 16 events each, its figure their median.
+// BenchmarkLatency is the time from before an event of 8 bytes is given until a consumer
+// that slept has it. The event goes through a ring, or by an eventfd that is written for
+// each, on which an epoll instance waits on a thread of the consumer's own. For
+// comparison it goes through a channel and a pipe, between goroutines. "et" are those
+// whose epoll is edge-triggered, so that the eventfd is never read; with the others both
+// read it. Between two events the producer waits for as long as the consumer may take to
+// go back to sleep. A round is 16 events each, its figure their median.
 func BenchmarkLatency(b *testing.B) {
 	paired(b, 0,
 		ringLatency(b, "ring", evring.Multi, sys.EPOLLIN),
@@ -37,7 +37,7 @@ func BenchmarkLatencyET(b *testing.B) {
 		eventfdLatency(b, "eventfd", sys.EPOLLIN))
 }
 
-// arrivals is how a consumer says when it got an event.
+// arrivals has the times at which a consumer got its events.
 type arrivals struct {
 	begin time.Time
 	at    atomic.Int64 // since begin; 0: not yet

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// batch is how many events go at a time where that is possible.
+// batch is the number of events at a time where that is possible.
 const batch = 64
 
 func events(n int) [][]byte {
@@ -50,8 +50,8 @@ func BenchmarkPacked(b *testing.B) {
 	}
 }
 
-// BenchmarkTurns is what a ring costs alone: one goroutine pushes 64 events and drains
-// them, nobody sleeps and no cache line moves to another core.
+// BenchmarkTurns measures the cost of a ring alone: one goroutine pushes 64 events and
+// drains them, no consumer sleeps and no cache line moves to another core.
 func BenchmarkTurns(b *testing.B) {
 	paired(b, time.Millisecond,
 		ringTurns(b, "ring", evring.Single, batch),

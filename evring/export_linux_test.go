@@ -4,7 +4,7 @@ package evring
 // the middle of a push.
 func (r *Ring) Claim(want int) (pos uint64, n int, err error) { return r.claim(want) }
 
-// Publish is the second half of a push, without waking anybody.
+// Publish is the second half of a push, without a wakeup.
 func (r *Ring) Publish(pos uint64, events [][]byte) { r.publish(pos, events) }
 
 // Bytes is the shared memory.
@@ -13,7 +13,7 @@ func (r *Ring) Bytes() []byte { return r.memory }
 // Asleep is the flag.
 func (r *Ring) Asleep() uint32 { return r.memory.asleep().Load() }
 
-// Wake is what a producer does that has seen a flag.
+// Wake does the work of a producer that has seen a flag.
 func (r *Ring) Wake(ticket uint32) { r.wake(ticket) }
 
 // NewOnHeap makes a ring whose memory is Go's, where the race detector sees every

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/evring"
 )
 
-// exercise does everything to a ring whose memory is somebody else's, and checks that
-// it answers within its vocabulary. An access outside of the memory would panic.
+// exercise does everything to a ring whose memory another process controls, and checks
+// that its answers are documented ones. An access outside of the memory would panic.
 func exercise(t *testing.T, r *evring.Ring) {
 	t.Helper()
 	known := func(err error) {
@@ -74,7 +74,7 @@ func hostile(t *testing.T, p evring.Producers, at int, v uint64) {
 	exercise(t, r)
 }
 
-// TestCorrupt: what contradicts itself is reported by who meets it.
+// TestCorrupt: the side that meets a contradiction in the memory reports it.
 func TestCorrupt(t *testing.T) {
 	put := func(r *evring.Ring, at int, v uint64) { binary.NativeEndian.PutUint64(r.Bytes()[at:], v) }
 	push := func(r *evring.Ring) error { return r.Push(nil) }
@@ -120,7 +120,7 @@ func FuzzHeader(f *testing.F) {
 		defer r.Close()
 		copy(r.Bytes()[int(at)%len(r.Bytes()):], b)
 		exercise(t, r)
-		// The same, as somebody who opens it finds it.
+		// The same memory, as another process opens it.
 		checkOpenHostile(t, r.Bytes())
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a ring and what it must hold: the claims in their order, published or not.
+// model is a ring and its expected content: the claims in their order, published or not.
 type model struct {
 	ring   *evring.Ring
 	single bool
@@ -16,17 +16,16 @@ type model struct {
 	next   byte
 }
 
-// claim is a push that has been begun: positions, and what goes there.
+// claim is a push that has begun: its positions and its events.
 type claim struct {
 	pos       uint64
 	events    [][]byte
 	published bool
 }
 
-// TestModel: in any order of claims, publications, pops and drains, by which many
-// producers are anywhere in their pushes, the consumer gets what was published up to
-// the first claim that is not, in order, and a push is refused only if there is no
-// place.
+// TestModel: in any order of claims, publications, pops and drains, with many producers
+// anywhere in their pushes, the consumer gets the published events up to the first claim
+// that is not published, in order. A push is refused only if there is no place.
 func TestModel(t *testing.T) {
 	t.Run("Multi", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkModel(t, evring.Multi) }) })
 	t.Run("Single", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkModel(t, evring.Single) }) })

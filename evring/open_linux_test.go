@@ -38,7 +38,8 @@ func memfd(t testing.TB, flags int, size int64, content []byte, seals int) int {
 	return fd
 }
 
-// TestRefused: memory that could be cut short, or is not what its header says.
+// TestRefused: Open refuses memory that could be cut short, or that contradicts its
+// header.
 func TestRefused(t *testing.T) {
 	const size = evring.HeaderSize + 4*64
 	for _, c := range []struct {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// contestant passes n events and says how long it took.
+// contestant passes n events and returns the time taken.
 type contestant struct {
 	name string
 	run  func(n int) time.Duration
@@ -25,12 +25,12 @@ func paired(b *testing.B, slice time.Duration, all ...contestant) {
 	round := 0
 	for b.Loop() {
 		for i := range all {
-			k := (i + round) % len(all) // nobody always follows the same one
+			k := (i + round) % len(all) // none always follows the same one
 			took[k] = append(took[k], float64(all[k].run(n[k]))/float64(n[k]))
 		}
 		round++
 	}
-	b.ReportMetric(0, "ns/op") // of a round: says nothing
+	b.ReportMetric(0, "ns/op") // of a round: meaningless
 	for i, c := range all {
 		b.ReportMetric(quantile(took[i], 0.5), c.name+"-ns")
 		if i == 0 {

@@ -33,7 +33,7 @@ func child(what string) int {
 	return 1
 }
 
-// echo gives back what it gets, until it gets an empty event.
+// echo gives back each event that it gets, until it gets an empty one.
 func echo(in, out *evring.Ring) error {
 	p, err := openPoll(in.Eventfd(), sys.EPOLLIN)
 	if err != nil {
@@ -129,14 +129,15 @@ func TestTwoProcesses(t *testing.T) {
 func awaken(t *testing.T, p *poll) bool {
 	t.Helper()
 	if !p.wait(10_000) {
-		t.Fatal("asleep, and nobody woke")
+		t.Fatal("asleep, and no producer woke it")
 	}
 	return true
 }
 
-// TestCrash: a peer that dies in the middle of a push leaves an order of things that
-// the consumer can wait with: what was whole comes, and no more. A Single producer's
-// successor goes on; a Multi ring is stuck, and says when it is full.
+// TestCrash: a peer that dies in the middle of a push leaves the ring in a state in which
+// the consumer can wait: the events that were whole arrive, and no more. A Single
+// producer's successor continues. A Multi ring is stuck, and returns ErrFull when it is
+// full.
 func TestCrash(t *testing.T) {
 	for _, p := range []evring.Producers{evring.Multi, evring.Single} {
 		r := newRing(t, &evring.Config{Slots: 4, Producers: p})
@@ -159,8 +160,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestSuccessor: of a Single producer that died between publishing and storing the
-// tail, the successor keeps what was published.
+// TestSuccessor: if a Single producer died between publishing and storing the tail, its
+// successor keeps the published events.
 func TestSuccessor(t *testing.T) {
 	r := newRing(t, &evring.Config{Slots: 4, Producers: evring.Single})
 	r.Push([]byte("first"))

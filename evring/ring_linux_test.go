@@ -41,7 +41,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestFull: what does not fit is reported, and what is there stays.
+// TestFull: events that do not fit are reported, and the events in the ring stay.
 func TestFull(t *testing.T) {
 	for _, p := range []evring.Producers{evring.Multi, evring.Single} {
 		r := newRing(t, &evring.Config{Slots: 4, Producers: p})
@@ -128,8 +128,8 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestWakeOnlyWhenAsleep: the eventfd is written for a sleeper, once, and for nobody
-// else.
+// TestWakeOnlyWhenAsleep: the eventfd is written for a sleeper, once, and at no other
+// time.
 func TestWakeOnlyWhenAsleep(t *testing.T) {
 	r := newRing(t, nil)
 	poll := newPoll(t, r.Eventfd())
@@ -161,7 +161,7 @@ func TestLateWake(t *testing.T) {
 	r.Sleep()
 	r.Wake(seen)
 	if r.Asleep() == 0 {
-		t.Fatal("the flag is down, and the next event would not wake anybody")
+		t.Fatal("the flag is down, and the next event would wake no consumer")
 	}
 	r.Awake(poll.wait(1000))
 	if poll.wait(0) {
@@ -169,8 +169,8 @@ func TestLateWake(t *testing.T) {
 	}
 }
 
-// TestEdgeTriggered: the eventfd need not be read, not even when somebody has filled
-// its counter.
+// TestEdgeTriggered: the eventfd need not be read, not even when another process has
+// filled its counter.
 func TestEdgeTriggered(t *testing.T) {
 	r := newRing(t, nil)
 	poll := newPollOf(t, r.Eventfd(), sys.EPOLLIN|sys.EPOLLET)
@@ -192,8 +192,8 @@ func TestEdgeTriggered(t *testing.T) {
 	}
 }
 
-// TestClose: producers that run meanwhile get ErrClosed, and nobody's descriptor is
-// written to.
+// TestClose: producers that run meanwhile get ErrClosed, and no descriptor of another
+// file is written to.
 func TestClose(t *testing.T) {
 	for range 50 {
 		r, err := evring.New(nil)

@@ -61,7 +61,7 @@ func stress(t *testing.T, r *evring.Ring, producers, each int) {
 			mayBlock := r.Sleep()
 			readable := poll.wait(map[bool]int{true: 10_000, false: 0}[mayBlock])
 			if mayBlock && !readable {
-				t.Fatalf("after %d events and %v: asleep, and nobody woke", got, time.Since(start))
+				t.Fatalf("after %d events and %v: asleep, and no producer woke it", got, time.Since(start))
 			}
 			r.Awake(readable)
 		}

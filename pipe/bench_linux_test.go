@@ -93,8 +93,8 @@ func pipeOps(b *testing.B) (ops []contestant, fns []func()) {
 }
 
 // BenchmarkSplicePipe has a pipe for a moment: from the pool, made and closed
-// (bare, and of 1 MiB as Go makes them), and by Go's own design. Paired says how
-// much less time the pool takes than each, by rounds that alternate.
+// (bare, and of 1 MiB as Go makes them), and by Go's own design. Paired reports
+// how much less time the pool takes than each, by rounds that alternate.
 func BenchmarkSplicePipe(b *testing.B) {
 	ops, fns := pipeOps(b)
 	for i, c := range ops {

@@ -117,9 +117,9 @@ func moving(name string, in, out queue, data []byte, move mover) contestant {
 	}}
 }
 
-// BenchmarkMove says from which size on a leased pipe beats one read and one
-// write through a warm buffer of 64 KiB: n bytes that lie in a TCP socket's queue,
-// loopback, moved to another socket. Below 1.0 splicing is faster.
+// BenchmarkMove finds the size from which on a leased pipe beats one read and one
+// write through a warm buffer of 64 KiB. It moves n bytes from a TCP socket's
+// queue, on loopback, to another socket. Below 1.0 splicing is faster.
 func BenchmarkMove(b *testing.B) {
 	pl := newPool(b, nil)
 	for _, n := range []int{1, 64, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20} {
@@ -158,8 +158,8 @@ func fromPool(pl *pipe.Pool) holder {
 	}
 }
 
-// opened makes the pipes anew, of that size: 1 MiB is what a Go proxy without a
-// pool would do.
+// opened makes new pipes of that size: a Go proxy without a pool would make them
+// of 1 MiB.
 func opened(size int) holder {
 	return func(use func(there, back *pipe.Pipe) error) error {
 		there, err := pipe.Open(size)
@@ -241,7 +241,7 @@ func moveAll(p *pipe.Pipe, src, dst, n int) error {
 	return nil
 }
 
-// BenchmarkConnections says what the pool is worth to a proxy's connections:
+// BenchmarkConnections measures the gain of the pool for a proxy's connections:
 // request of 512 bytes, response of 16 KiB, two pipes each, all on one thread of
 // control. The ns are those of a whole connection with its client and server.
 func BenchmarkConnections(b *testing.B) {

@@ -14,7 +14,8 @@ type clock struct{ at time.Time }
 func (c *clock) now() time.Time          { return c.at }
 func (c *clock) advance(d time.Duration) { c.at = c.at.Add(d) }
 
-// kernel is a model of the kernel's side: a quota, and what others have spent.
+// kernel is a model of the kernel's side: a quota, and the pages that others have
+// spent.
 type kernel struct{ quota, others, ours int64 }
 
 // allows is too_many_pipe_buffers_soft of fs/pipe.c.
@@ -49,7 +50,7 @@ func (m *budgetModel) lend(t *rapid.T, pages int64) bool {
 			t.Fatalf("limit %d after a refusal with %d in use", m.budget.Limit(), m.kernel.ours)
 		}
 		if m.budget.Take(1) {
-			t.Fatal("asks again at once")
+			t.Fatal("tries again at once")
 		}
 		return false
 	}
@@ -90,9 +91,9 @@ func drawPages(t *rapid.T) int64 {
 	return rapid.SampledFrom([]int64{16, 32, 64, 128, 256}).Draw(t, "pages")
 }
 
-// TestBudgetModel: whatever we and the user's other processes do, the budget's
-// account is the kernel's, the line is never crossed, and the kernel is not asked
-// again right after it has refused.
+// TestBudgetModel: whatever this process and the user's other processes do, the
+// budget's account is the kernel's, and the line is never crossed. The kernel is
+// not tried again right after it has refused.
 func TestBudgetModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newBudgetModel(t)

@@ -15,12 +15,12 @@ func Load(p *Pipe, b []byte) {
 	p.n += n
 }
 
-// Limits and ReadLimits stand for what the kernel allows.
+// Limits and ReadLimits stand for the limits of the kernel.
 type Limits = limits
 
 var ReadLimits = readLimits
 
-// NewLimits makes limits that no kernel was asked for: pages of 4 KiB.
+// NewLimits makes limits without reading the kernel's: pages of 4 KiB.
 func NewLimits(maxSize int, soft, hard, descriptors int64, exempt bool) *Limits {
 	return &limits{pageSize: 4096, maxSize: maxSize, soft: soft, hard: hard, descriptors: descriptors, exempt: exempt}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// contestant does something n times and says how long it took.
+// contestant does something n times and returns the time taken.
 type contestant struct {
 	name string
 	run  func(n int) time.Duration
@@ -42,12 +42,12 @@ func paired(b *testing.B, less bool, first contestant, rivals ...contestant) {
 	round := 0
 	for b.Loop() {
 		for i := range all {
-			k := (i + round) % len(all) // nobody always follows the same one
+			k := (i + round) % len(all) // none always follows the same one
 			took[k] = append(took[k], float64(all[k].run(n[k]))/float64(n[k]))
 		}
 		round++
 	}
-	b.ReportMetric(0, "ns/op") // of a round: says nothing
+	b.ReportMetric(0, "ns/op") // of a round: meaningless
 	b.ReportMetric(quantile(took[0], 0.5), first.name+"-ns")
 	for i := 1; i < len(all); i++ {
 		ratios := make([]float64, round)

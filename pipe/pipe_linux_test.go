@@ -113,7 +113,7 @@ func TestOpenSizes(t *testing.T) {
 	}
 }
 
-// TestOpenAboveMax: what the kernel refuses is seen in the size, not in an error.
+// TestOpenAboveMax: a refusal of the kernel shows in the size, not in an error.
 func TestOpenAboveMax(t *testing.T) {
 	if !privilege.Ordinary(t) {
 		return
@@ -273,8 +273,8 @@ func TestReset(t *testing.T) {
 	wantErr(t, n, err, syscall.ECONNRESET)
 }
 
-// TestUrgent: one urgent byte makes Fill say EAGAIN, or end of file, with bytes
-// queued. It is what Fill's comment warns of.
+// TestUrgent: one urgent byte makes Fill return EAGAIN, or end of file, with
+// bytes queued. Fill's comment warns of that.
 func TestUrgent(t *testing.T) {
 	p := open(t, 0)
 	far, _, fd := tcp(t)
@@ -335,8 +335,8 @@ func wantResidue(t *testing.T, p *pipe.Pipe, want []byte) {
 	}
 }
 
-// TestRefusedSplice: what the kernel or a sandbox says about splice itself comes
-// through bare, and the pipe is as it was.
+// TestRefusedSplice: an error of the kernel or a sandbox about splice itself is
+// returned unchanged, and the pipe is as it was.
 func TestRefusedSplice(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EINTR, syscall.ENOSYS, syscall.EPERM, syscall.EINVAL} {
 		t.Run(errno.Error(), func(t *testing.T) {

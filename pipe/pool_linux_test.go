@@ -188,7 +188,7 @@ func TestPoolClosed(t *testing.T) {
 	}
 }
 
-// TestPoolForgotten: a pool that nobody closes leaves no descriptors behind.
+// TestPoolForgotten: a pool that is never closed leaves no descriptors behind.
 func TestPoolForgotten(t *testing.T) {
 	before := leak.Take()
 	func() {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// poolModel is a Pool of real pipes under a small budget, and what it must hold.
+// poolModel is a Pool of real pipes under a small budget, and its expected state.
 type poolModel struct {
 	clock clock
 	pool  *pipe.Pool
@@ -92,7 +92,7 @@ func (m *poolModel) get(t *rapid.T) {
 	case err != nil:
 		t.Fatal(err)
 	case p.Size() != size || p.Len() != 0:
-		t.Fatalf("asked for %d, got %d with %d inside", size, p.Size(), p.Len())
+		t.Fatalf("requested %d, got %d with %d inside", size, p.Size(), p.Len())
 	default:
 		m.out = append(m.out, p)
 	}

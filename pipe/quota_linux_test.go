@@ -29,8 +29,8 @@ func quotaOf(t *testing.T) int {
 	return soft
 }
 
-// TestKernelQuota is what the budget is for: an ordinary user who takes pipes of
-// 1 MiB without one gets smaller ones as soon as the quota is spent.
+// TestKernelQuota shows why the budget exists: an ordinary user who takes pipes
+// of 1 MiB without a budget gets smaller ones as soon as the quota is spent.
 func TestKernelQuota(t *testing.T) {
 	if !privilege.Alone(t) {
 		return
@@ -111,7 +111,7 @@ func spend(t *testing.T, pages int) *spender {
 	s := &spender{cmd, in}
 	t.Cleanup(s.stop)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "spent\n" {
-		t.Fatalf("spender said %q, %v", line, err)
+		t.Fatalf("spender wrote %q, %v", line, err)
 	}
 	return s
 }
@@ -144,9 +144,9 @@ func TestSpender(t *testing.T) {
 }
 
 // TestOtherProcess: another process of the user has spent the quota. The pool
-// counts what the kernel gave it instead of pipes, lowers its budget, leaves the
-// kernel alone until some time has passed, and has all of its budget back soon
-// after the other has gone.
+// counts the small pipes that the kernel gave it instead, lowers its budget, and
+// leaves the kernel alone until some time has passed. It has all of its budget
+// back soon after the other process has gone.
 func TestOtherProcess(t *testing.T) {
 	if !privilege.Alone(t) {
 		return
@@ -164,7 +164,7 @@ func TestOtherProcess(t *testing.T) {
 	}
 	s := pl.Stats()
 	if s.Degraded != 1 || s.BudgetPages != 32 || s.UsedPages != 32 || s.Made != 2 {
-		t.Fatalf("%+v; want one degraded, and a budget of what is in use", s)
+		t.Fatalf("%+v; want one degraded, and a budget of the pages in use", s)
 	}
 	if a := testing.AllocsPerRun(100, func() { pl.Get(0) }); a != 0 || pl.Stats().Degraded != 1 {
 		t.Fatalf("%v allocations, %+v; want no system call before its time", a, pl.Stats())
@@ -174,7 +174,7 @@ func TestOtherProcess(t *testing.T) {
 		t.Fatalf("%+v; want the idle pipe lent", pl.Stats())
 	}
 
-	// In vain: each attempt doubles the time to the next.
+	// Unsuccessful: each attempt doubles the time to the next.
 	for i, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		c.advance(wait - 1)
 		pl.Get(0)

@@ -25,7 +25,7 @@ func block(t testing.TB, fd int) int {
 		if err != syscall.EAGAIN {
 			t.Fatal(err)
 		}
-		// What is in flight may still be acknowledged and make room.
+		// Bytes in flight may still be acknowledged and make room.
 		unsent := -1
 		await(t, "a send queue at rest", func() bool {
 			was := unsent
@@ -41,8 +41,8 @@ func block(t testing.TB, fd int) int {
 }
 
 // TestSmallSegments sends 1,000 segments of 100 bytes to a destination that takes
-// nothing. A pipe of 64 KiB has 16 slots: it refuses the 17th segment, holding
-// 1,600 bytes, and that says nothing about the source. Once the destination reads,
+// nothing. A pipe of 64 KiB has 16 slots. It refuses the 17th segment, holding
+// 1,600 bytes, which proves nothing about the source. Once the destination reads,
 // all arrive in order.
 func TestSmallSegments(t *testing.T) {
 	const segments, size = 1000, 100

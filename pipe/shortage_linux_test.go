@@ -70,8 +70,8 @@ func TestPoolLargeShare(t *testing.T) {
 	wantStats(t, pl, pipe.Stats{Made: 3, Closed: 1, Yield: 1, Denied: 1, Idle: 2, UsedPages: 48})
 }
 
-// TestPoolRecall: what TryGet would not reach is closed, as much as is needed and
-// once in a while.
+// TestPoolRecall: idle pipes that TryGet would not reach are closed, as many as
+// are needed, once in a while.
 func TestPoolRecall(t *testing.T) {
 	var c clock
 	pl := newPool(t, pipe.With(pipe.Config{IdleTime: -1}, c.now, nil))
@@ -119,8 +119,8 @@ func TestPoolDescriptors(t *testing.T) {
 	wantStats(t, pl, pipe.Stats{Made: 3, Closed: 1, Yield: 1, Denied: 1, Idle: 2, UsedPages: 16 + 256})
 }
 
-// TestPoolEMFILE: without descriptors the pool's idle pipes are given up first;
-// then the error is what it is.
+// TestPoolEMFILE: without descriptors the pool's idle pipes are closed first.
+// Then Get returns the kernel's error.
 func TestPoolEMFILE(t *testing.T) {
 	pl := newPool(t, nil)
 	var idle []*pipe.Pipe
@@ -183,7 +183,8 @@ func exhaust(t *testing.T) (release func()) {
 	}
 }
 
-// TestPoolRefusedCalls: what a sandbox answers to the calls that make a pipe.
+// TestPoolRefusedCalls checks the answers of a sandbox to the calls that make a
+// pipe.
 func TestPoolRefusedCalls(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -62,7 +62,7 @@ func leaseBytes(b *testing.B, p *pool.Bytes, n int) {
 	p.Put(buf)
 }
 
-// BenchmarkBytesBudgetSpent is what it costs to learn that there is no buffer.
+// BenchmarkBytesBudgetSpent measures the cost of a Get that finds no buffer.
 func BenchmarkBytesBudgetSpent(b *testing.B) {
 	p := newBytes(b, pool.BytesConfig{MaxSize: copyBuffer, Budget: copyBuffer})
 	buf, err := p.Get(copyBuffer)

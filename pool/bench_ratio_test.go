@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A round does a fixed amount of work, about a millisecond, and says how long it
-// took and whether this process kept its cores meanwhile.
+// A round does a fixed amount of work, about a millisecond. It returns the time
+// taken, and whether this process kept its cores meanwhile.
 type round func() sample
 
 type sample struct {
@@ -27,12 +27,13 @@ func timed(f func()) round {
 	}
 }
 
-// alternate runs x and y in turn, which goes first changing each time, b.N times
-// each. One operation is a pair of rounds: with -benchtime 500x there are 500.
-// What else the machine does meets both alike, pairs in which the kernel gave a
-// core to another program are left out, and the median of the ratios forgets
-// what remains. "kept" is the part of the pairs that counts; where the processors
-// outnumber the cores, or hardly a pair is undisturbed, that is all of them.
+// alternate runs x and y in turn, b.N times each; which of them goes first
+// changes each time. One operation is a pair of rounds: with -benchtime 500x
+// there are 500. Other work of the machine affects both alike. Pairs in which the
+// kernel gave a core to another program are left out, and the median of the
+// ratios removes the remaining noise. "kept" is the part of the pairs that
+// counts. Where the processors outnumber the cores, or hardly a pair is
+// undisturbed, all of them count.
 func alternate(b *testing.B, x, y round, ops int) {
 	x()
 	y()
@@ -162,9 +163,9 @@ func bytesOf(f func()) float64 {
 // the pool with those that meet as many in a plain slice. In "1e3" both programs
 // have a million items, the one all of them in the pool and the other a thousand:
 // a pause grows with the heap, whatever that holds. In "touched" the program has
-// taken and given all items just before each collection, without which sync.Pool
-// would have dropped them; what that leaves in the caches differs, and shows.
-// "null" compares a slice with itself. One operation is one pause.
+// taken and given all items just before each collection; otherwise sync.Pool
+// would have dropped them. Each way leaves different data in the caches, which
+// shows. "null" compares a slice with itself. One operation is one pause.
 func BenchmarkRatioSTW(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	compare := func(name string, x, y round) {
@@ -201,8 +202,8 @@ func pauses(b *testing.B, hold func(testing.TB, int) holder, n int, touch bool) 
 
 // BenchmarkFalseSharing is the time of one Get and Put while a neighbour on
 // another processor does the same with items of its own, divided by the time of
-// one alone. "words=16", processors that share nothing, is what the machine lets
-// anyone reach; "words=1" is what false sharing looks like.
+// one alone. "words=16", processors that share nothing, is the best that the
+// machine permits; "words=1" shows false sharing.
 func BenchmarkFalseSharing(b *testing.B) {
 	const ops = 40_000
 	controls := []entrant{{"words=16", newWords(16)}, {"words=1", newWords(1)}}

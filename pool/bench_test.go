@@ -17,8 +17,8 @@ import (
 //
 // On a machine with fewer than twelve cores -cpu 12 is oversubscribed: twelve
 // processors share the cores, each is stopped by the kernel at any moment, and
-// what waits for another (a lock, an item) waits for the kernel's scheduler.
-// That is what the figure is for; it says nothing about twelve cores.
+// a processor that waits for another (a lock, an item) waits for the scheduler.
+// The figure shows just that, and nothing about twelve cores.
 //
 // These benchmarks run one contestant after the other. Where a ratio matters
 // take it from BenchmarkRatio, which alternates them.
@@ -186,7 +186,7 @@ type person struct{ age int }
 // objects is how many of them an operation needs, one after the other.
 const objects = 10_000
 
-// gcEvery says after how many objects a collection follows.
+// gcEvery has the number of objects after which a collection follows.
 var gcEvery = []struct {
 	name string
 	n    int

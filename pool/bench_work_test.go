@@ -12,7 +12,7 @@ import (
 
 // The workloads of the benchmarks.
 
-// garbage is a place that lets what is stored escape.
+// garbage is a place through which stored objects escape.
 var garbage atomic.Pointer[[32 << 10]byte]
 
 func sizeName(what string, n int) string {
@@ -64,8 +64,8 @@ func (t *team) run(work func(worker int)) sample {
 }
 
 // runWaiting is run for work in which the workers may wait for each other. They
-// yield then, which the kernel counts like a loss of the core, so nothing is
-// said of that: to leave such rounds out would be to choose the result.
+// yield then, which the kernel counts like a loss of the core. So no round is
+// reported as disturbed: to leave such rounds out would be to choose the result.
 func (t *team) runWaiting(work func(worker int)) sample {
 	return sample{time: t.run(work).time}
 }
@@ -181,7 +181,7 @@ func breathe(i int) {
 // A holder keeps a number of items idle, somehow.
 type holder interface{ refill() }
 
-// stopped lists what may keep items while the world is stopped.
+// stopped lists the holders that may keep items while the world is stopped.
 var stopped = []struct {
 	name string
 	hold func(tb testing.TB, n int) holder
@@ -207,7 +207,7 @@ func (h *stock) refill() {
 	clear(h.xs)
 }
 
-// stack is what a program without any pool keeps its items in.
+// stack keeps items as a program without any pool does.
 type stack struct{ xs []*item }
 
 func newStack(n int) *stack {
@@ -242,8 +242,8 @@ func (d divided) refill() {
 }
 
 // pause collects and returns how long the world was stopped for it. Before that
-// it lets the processors come to rest: what they just did, which differs, would
-// decide how soon they stop.
+// it lets the processors come to rest. Otherwise their last work, which differs,
+// would decide how soon they stop.
 func pause() time.Duration {
 	time.Sleep(time.Millisecond)
 	runtime.GC()
@@ -253,8 +253,9 @@ func pause() time.Duration {
 }
 
 // words keeps one item for each P and nothing else, in words that are stride
-// apart: with 1, false sharing itself; with 16, the least that a pool per P can
-// cost, and what a second busy core costs the first on this machine.
+// apart. With 1 it has false sharing itself. With 16 it has the least cost of a
+// pool per P, and the cost that a second busy core causes the first on this
+// machine.
 type words struct {
 	*factory
 	slots  []*item

@@ -1,6 +1,6 @@
 //go:build !invariants
 
-// What the bookkeeping of the tag invariants would get in the way of.
+// The tests that the bookkeeping of the tag invariants would disturb.
 
 package pool_test
 

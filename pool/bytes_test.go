@@ -164,7 +164,7 @@ func TestBytesTrimAndSweep(t *testing.T) {
 		t.Errorf("Trim(3 KiB) of 7 KiB in 1, 2 and 4 KiB dropped %d bytes", n)
 	}
 	if n := b.Trim(7 << 10); n != 0 {
-		t.Errorf("Trim above what is idle dropped %d bytes", n)
+		t.Errorf("Trim above the idle bytes dropped %d bytes", n)
 	}
 	if n := b.Trim(-1); n != 3<<10 {
 		t.Errorf("Trim(-1) dropped %d bytes of 3 KiB", n)
@@ -178,8 +178,9 @@ func TestBytesTrimAndSweep(t *testing.T) {
 	}
 }
 
-// TestBytesModel holds the budget against a model: Get fails exactly when what is
-// leased leaves no room, whatever is idle; and the account is exact at every step.
+// TestBytesModel holds the budget against a model. Get fails exactly when the
+// leased bytes leave no room, whatever is idle. The account is exact at every
+// step.
 func TestBytesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const least, most = 64, 1024
@@ -313,7 +314,8 @@ func stamp(t *testing.T, b *pool.Bytes, id byte, rounds, most int) {
 	}
 }
 
-// collected reports whether the garbage collector drops what p points at.
+// collected reports whether the garbage collector drops the memory that p points
+// at.
 func collected[T any](p weak.Pointer[T]) bool {
 	for range 10 {
 		if p.Value() == nil {

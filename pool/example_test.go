@@ -42,8 +42,8 @@ func ExampleBytes() {
 	// used: 66048 idle: 66048 refused: 1
 }
 
-// A gathered write needs an array of slices; WriteTo consumes what it is given,
-// so the array goes back, not net.Buffers.
+// A gathered write needs an array of slices. WriteTo consumes the net.Buffers, so
+// the array goes back to the pool, not the net.Buffers.
 func ExampleHeaders() {
 	headers, err := pool.New(pool.Headers(16))
 	if err != nil {

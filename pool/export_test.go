@@ -46,7 +46,7 @@ func (p *Pool[T]) Divided() bool { return p.core.divided }
 // MagazineSize returns how many items a magazine of p has.
 func (p *Pool[T]) MagazineSize() int { return int(p.core.depot.size) }
 
-// Check returns an error if the state of p is not what the comments promise.
+// Check returns an error if the state of p breaks a promise of the comments.
 func (p *Pool[T]) Check() error {
 	c := p.core
 	c.lockAll()
@@ -77,7 +77,8 @@ func (p *Pool[T]) Check() error {
 	return err
 }
 
-// Beyond calls f with what magazines hold beyond their items, and spare ones hold.
+// Beyond calls f with the contents of magazines beyond their items, and with
+// those of spare magazines.
 func (p *Pool[T]) Beyond(f func(T)) {
 	c := p.core
 	c.lockAll()
@@ -102,13 +103,14 @@ func Pin() int { return procPin() }
 
 func Unpin() { procUnpin() }
 
-// Duel lets an owner and somebody else enter a latch for a time, and reports
-// whether each was alone inside. Several owners take turns, since only who runs
-// on the first P is one; then the world is stopped again and again, so that they
+// Duel lets an owner and a rival enter a latch for a time, and reports whether
+// each was alone inside. Several owners take turns, since only the one that runs
+// on the first P is an owner. The world is stopped again and again, so that they
 // change.
 //
 // Each stores to a contended cache line before it tries. The next store waits in
-// the store buffer behind it, while loads go on: this is what a barrier is for.
+// the store buffer behind it, while loads continue. That is the case for which a
+// barrier is needed.
 func (v Variant) Duel(owners int, d time.Duration) bool {
 	l := duel{turns: owners > 1}
 	if v.setup.shared {

@@ -58,10 +58,10 @@ func (m *maker) close(x *probe) {
 	m.closed.Add(1)
 }
 
-// fail notes what went wrong.
+// fail notes the first failure.
 func (m *maker) fail(what string) { m.wrong.CompareAndSwap(nil, &what) }
 
-// got is to be called with what came from Get.
+// got is to be called with each item that Get returned.
 func (m *maker) got(x *probe) {
 	switch {
 	case x == nil:
@@ -133,7 +133,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !ok(); {
 		if time.Now().After(end) {
-			t.Fatal("waited in vain: ", what)
+			t.Fatal("waited without success: ", what)
 		}
 		runtime.GC()
 		time.Sleep(time.Millisecond)

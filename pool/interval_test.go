@@ -12,7 +12,8 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// What the tests of sync.Pool check of collections these check of intervals.
+// These tests check of intervals the same as the tests of sync.Pool check of
+// collections.
 
 // A clock is a time.AfterFunc that is wound by hand. It has one timer.
 type clock struct {
@@ -88,7 +89,7 @@ func TestIdleTime(t *testing.T) {
 // TestUsedItemsStay uses some of the items in each interval: just the others go,
 // however often and in whatever order they are used.
 func TestUsedItemsStay(t *testing.T) {
-	// On one processor: others have to disturb what they steal.
+	// On one processor: others have to disturb the items that they steal.
 	setProcs(t, 1)
 	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
 		var m maker
@@ -279,8 +280,8 @@ func TestEachItemOnce(t *testing.T) {
 	})
 }
 
-// TestPointerFreeItemsAreNotScanned compares what a collection has to scan before
-// and after a million idle integers.
+// TestPointerFreeItemsAreNotScanned compares the bytes that a collection has to
+// scan before and after a million integers became idle.
 func TestPointerFreeItemsAreNotScanned(t *testing.T) {
 	scannable := func() uint64 {
 		runtime.GC()

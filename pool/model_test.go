@@ -160,8 +160,8 @@ func (m *model) discard(t *rapid.T) {
 	}
 }
 
-// sweep closes what was put before this interval, as far as more than MinIdle
-// remain.
+// sweep closes items that were put before this interval, as long as more than
+// MinIdle remain.
 func (m *model) sweep(t *rapid.T) {
 	old := 0
 	for _, since := range m.idle {

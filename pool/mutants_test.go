@@ -65,8 +65,8 @@ func kill(t *testing.T, tag string) {
 	t.Fatalf("the stress did not notice\n%s", out)
 }
 
-// survive expects the stress to pass in the build that is right: what kills the
-// others is not the stress itself.
+// survive expects the stress to pass in the correct build: so it is not the
+// stress itself that kills the others.
 func survive(t *testing.T) {
 	if out, err := stressed(t, "20s"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -86,7 +86,7 @@ func stressed(t *testing.T, d string, flags ...string) (string, error) {
 	return string(out), err
 }
 
-// complaint returns the line of the output that says what is wrong.
+// complaint returns the line of the output that has the failure.
 func complaint(out string) string {
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "episode") || strings.Contains(line, "panic:") || strings.Contains(line, "fatal error:") {

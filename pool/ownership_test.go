@@ -51,7 +51,7 @@ func TestOwnershipStress(t *testing.T) {
 	}
 }
 
-// A plot is what happens in an episode.
+// A plot is the course of an episode.
 type plot struct {
 	procs   int // at first
 	workers int
@@ -130,7 +130,7 @@ func (s *stress) until(f func()) {
 	}
 }
 
-// disturb looks at everything, and drops what is idle.
+// disturb checks the statistics, and drops idle items.
 func (s *stress) disturb() {
 	st := s.p.Stats()
 	switch {
@@ -149,8 +149,8 @@ func (s *stress) disturb() {
 	s.interval.Add(1) // not before the sweep is over
 }
 
-// closeProbe is maker's close, and looks at the age of what is swept: an item
-// that was put after the sweep before must stay.
+// closeProbe is maker's close, and checks the age of a swept item. An item that
+// was put after the previous sweep must stay.
 func (s *stress) closeProbe(x *probe) {
 	s.close(x)
 	if s.sweep && !s.ending.Load() && !s.inPut(x) && x.since.Load() == s.interval.Load() {
@@ -169,8 +169,8 @@ func (s *stress) inPut(x *probe) bool {
 	return false
 }
 
-// settle verifies that everything has been closed. The pool is closed and nobody
-// has an item.
+// settle verifies that everything has been closed. The pool is closed, and no
+// goroutine has an item.
 func (s *stress) settle() {
 	st := s.p.Stats()
 	switch made := s.made.Load(); {
@@ -189,7 +189,7 @@ type worker struct {
 	*stress
 	r      *rand.Rand
 	hand   []*probe
-	giving atomic.Pointer[probe] // what Put or Discard has been called with
+	giving atomic.Pointer[probe] // the argument of its last Put or Discard
 }
 
 func (w *worker) work() {

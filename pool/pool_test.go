@@ -235,7 +235,8 @@ func TestNewFails(t *testing.T) {
 	})
 }
 
-// TestItemsAreForgotten verifies that what left the pool is not kept alive by it.
+// TestItemsAreForgotten verifies that the pool does not keep items alive that
+// have left it.
 func TestItemsAreForgotten(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v pool.Variant) {
 		p := newPool(t, v, pool.Config[*[64]int]{New: func() (*[64]int, error) { return new([64]int), nil }})

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// An item is what the contestants of the benchmarks hold by pointer. It fills
-// two cache lines, the unit that hardware prefetches, so that items in different
-// hands never share one.
+// An item is the object that the contestants of the benchmarks hold by pointer.
+// It fills two cache lines, the unit that hardware prefetches, so that items in
+// different hands never share one.
 type item struct {
 	next *item // of the rivals that link their items
 	_    [120]byte
@@ -40,7 +40,8 @@ type entrant struct {
 	make func(tb testing.TB, maxIdle int) contestant
 }
 
-// contestants lists what is compared, Penstock's pool first and sync.Pool second.
+// contestants lists the pools to compare, Penstock's pool first and sync.Pool
+// second.
 var contestants = []entrant{
 	{"penstock", newPenstock},
 	{"syncPool", newSyncPool},
@@ -145,8 +146,7 @@ func (c *syncPool) give(xs []*item) {
 	}
 }
 
-// cacheLines keeps what is on either side of it apart, adjacent-line prefetch
-// included.
+// cacheLines separates its two neighbours, adjacent-line prefetch included.
 type cacheLines [128]byte
 
 // perPLocked has the shape of sync.Pool before Go 1.13: for each P a private
@@ -355,8 +355,8 @@ func (c *haproxy) give(xs []*item) {
 	}
 }
 
-// channel is a buffered channel used as a free list. What does not fit is left
-// to the garbage collector.
+// channel is a buffered channel used as a free list. Items that do not fit are
+// left to the garbage collector.
 type channel struct {
 	*factory
 	ch chan *item
@@ -445,8 +445,8 @@ func (c *mutexList) give(xs []*item) {
 	}
 }
 
-// TestContestants holds that what is compared does the work: every item given is
-// had again, once, and none is made meanwhile.
+// TestContestants checks that each contestant does the work: every item given is
+// returned again, once, and none is made meanwhile.
 func TestContestants(t *testing.T) {
 	if unsafe.Sizeof(item{}) != 128 {
 		t.Errorf("an item has %d bytes", unsafe.Sizeof(item{}))

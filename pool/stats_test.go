@@ -10,7 +10,7 @@ import (
 )
 
 // TestStatsAreMonotonic takes snapshots during operations: no counter falls, and
-// each snapshot is consistent. At rest it is what the callers know.
+// each snapshot is consistent. At rest it equals the counts of the callers.
 func TestStatsAreMonotonic(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v pool.Variant) {
 		setProcs(t, 4)

@@ -148,7 +148,7 @@ func BenchmarkWrite(b *testing.B) {
 			first := 0
 			for b.Loop() {
 				var took [len(ways)]float64
-				for i := range ways { // who comes after whom changes
+				for i := range ways { // the order of the ways changes
 					way := (first + i) % len(ways)
 					took[way] = timed(ways[way])
 				}
@@ -164,7 +164,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkAppend is what a piece costs in user space.
+// BenchmarkAppend measures the cost of a piece in user space.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{0, 64, 500, 1300} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

@@ -31,8 +31,8 @@ func arrival(t testing.TB, server net.Conn, n int, f func()) time.Duration {
 	return time.Since(start)
 }
 
-// slow is what no arrival may take that does not wait for a timer: a tenth of it is
-// a lot, and the cork's timer is four times as long.
+// slow bounds every arrival that does not wait for a timer. A tenth of it is already a
+// lot, and the cork's timer is four times as long.
 const slow = 50 * time.Millisecond
 
 // TestACorkWaits shows the trap that the others are not caught in.
@@ -98,8 +98,8 @@ func early(t *testing.T, client *net.TCPConn, w *vecio.Writer, second []byte) {
 	}
 }
 
-// TestNothingIsStranded: however a writer ends that has corked its socket, the cork is
-// gone, and what the kernel has taken arrives without waiting for the timer.
+// TestNothingIsStranded: however a writer that has corked its socket ends, the cork is
+// removed. The bytes that the kernel has taken arrive without waiting for the timer.
 func TestNothingIsStranded(t *testing.T) {
 	unreadable := forbidden(t, 4096)[4096:][:16]
 	for name, c := range map[string]struct {
@@ -109,7 +109,7 @@ func TestNothingIsStranded(t *testing.T) {
 		"flush": {random(16), func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) { must(t, w.Flush()) }},
 		"close": {random(16), func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) {
 			if err := w.Close(); err == nil {
-				t.Error("Close says nothing of bytes that were pending")
+				t.Error("Close does not report the pending bytes")
 			}
 		}},
 		"reset": {random(16), func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) { must(t, w.Reset(new(wrapped))) }},
@@ -209,7 +209,7 @@ func TestBlockedUncorks(t *testing.T) {
 		t.Errorf("got %v, want ErrBlocked", err)
 	}
 	if err := w.Close(); err == nil {
-		t.Error("Close says nothing of bytes that were pending")
+		t.Error("Close does not report the pending bytes")
 	}
 	wantCork(t, client, false)
 }

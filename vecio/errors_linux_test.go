@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// onBoth runs a test on a connection and on its descriptor. flush goes on until the
+// onBoth runs a test on a connection and on its descriptor. flush continues until the
 // writer has written all or failed.
 func onBoth(t *testing.T, test func(t *testing.T, open func(c net.Conn) *vecio.Writer, flush func(*vecio.Writer) error)) {
 	t.Helper()
@@ -64,7 +64,7 @@ func failure(t *testing.T, w *vecio.Writer, err error, cause syscall.Errno, back
 	return failed
 }
 
-// forbidden returns memory that nobody may read, behind as many bytes that one may.
+// forbidden returns n readable bytes, followed by n bytes that cannot be read.
 func forbidden(t *testing.T, n int) []byte {
 	t.Helper()
 	b, err := sys.MmapAnonymous(2*n, sys.PROT_READ|sys.PROT_WRITE, sys.MAP_PRIVATE)
@@ -75,15 +75,15 @@ func forbidden(t *testing.T, n int) []byte {
 	return b
 }
 
-// TestEFAULT: a piece in memory that cannot be read is named, whatever the kernel would
-// have put into one segment with it, and what comes before it arrives.
+// TestEFAULT: the error names a piece in memory that cannot be read, whatever the kernel
+// would have put into one segment with it. The bytes before that piece arrive.
 func TestEFAULT(t *testing.T) {
 	const n = 64 << 10
 	onBoth(t, func(t *testing.T, open func(net.Conn) *vecio.Writer, flush func(*vecio.Writer) error) {
 		for name, c := range map[string]struct {
 			pieces  func(bad []byte) [][]byte
 			piece   int64
-			written int64 // at least: TCP may take what lies before the fault in the piece
+			written int64 // at least: TCP may take the bytes of the piece before the fault
 			most    int64
 		}{
 			"first":         {func(b []byte) [][]byte { return [][]byte{b[n:][:100], {1}} }, 0, 0, 0},
@@ -138,7 +138,7 @@ func TestEPIPE(t *testing.T) {
 			})
 		}
 	})
-	// What is copied goes by another call.
+	// Copied bytes go by another call.
 	a, _ := sockets.TCPPair(t)
 	must(t, a.CloseWrite())
 	w := newWriter(t, a, nil)
@@ -151,8 +151,8 @@ func TestEPIPE(t *testing.T) {
 	}
 }
 
-// TestECONNRESET: what the kernel had taken before the reset counts as written, though
-// the peer never reads it: nobody can know more.
+// TestECONNRESET: bytes that the kernel took before the reset count as written, though
+// the peer never reads them. The writer cannot know more.
 func TestECONNRESET(t *testing.T) {
 	onBoth(t, func(t *testing.T, open func(net.Conn) *vecio.Writer, flush func(*vecio.Writer) error) {
 		a, b := sockets.TCPPair(t)
@@ -242,7 +242,7 @@ func TestEMSGSIZE(t *testing.T) {
 	})
 }
 
-// TestDatagramAtTheMark: what is one message is not divided to make room.
+// TestDatagramAtTheMark: a single message is not divided to make room.
 func TestDatagramAtTheMark(t *testing.T) {
 	a, b := datagrams(t)
 	w := newWriter(t, a, &vecio.Config{High: 10})
@@ -259,7 +259,8 @@ func TestDatagramAtTheMark(t *testing.T) {
 	}
 }
 
-// failing is a Writer that takes so many bytes, then answers as it is told.
+// failing is a Writer that takes a given number of bytes, then answers with its given
+// count and error.
 type failing struct {
 	take int
 	n    func(int) int
@@ -274,7 +275,7 @@ func (f *failing) Write(p []byte) (int, error) {
 	return f.n(n), f.err
 }
 
-// TestCoalescedErrors: what Write answers, sensible or not, is told exactly.
+// TestCoalescedErrors: the error reports exactly the answer of Write, sensible or not.
 func TestCoalescedErrors(t *testing.T) {
 	same := func(n int) int { return n }
 	boom := errors.New("boom")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// hot are the functions of the byte path: in none of them may anything be moved to the
-// heap. What leaks is named: a piece that goes into the queue, and nothing else.
+// hot are the functions of the byte path. None of them may move anything to the heap. The
+// only thing that leaks is a piece that goes into the queue.
 var hot = map[string]map[string][]string{
 	"vecio": {
 		"writer.go":           {"Append", "AppendString", "Own", "append", "add", "state", "admit", "wrote", "pop", "release", "drain", "Flush", "Pending", "abandon"},
@@ -43,9 +43,9 @@ func TestEscapes(t *testing.T) {
 			}
 		}
 	}
-	// And it says of the array what it has to say, so the report is one.
+	// And it reports the array itself once, so one report is expected.
 	if n := len(regexp.MustCompile(`(?m)message_linux.go:\d+:\d+: pieces does not escape$`).FindAllString(report, -1)); n < 2 {
-		t.Errorf("the compiler says %d times that the pieces of a call do not escape", n)
+		t.Errorf("the compiler reports %d times that the pieces of a call do not escape", n)
 	}
 }
 
@@ -72,7 +72,8 @@ func checkEscapes(t *testing.T, pkg, file, name, report string, lines map[string
 	}
 }
 
-// allowed is what happens when there is nothing in a pool, not for each piece.
+// allowed reports whether a line is about an empty pool or a failure, not about each
+// piece.
 func allowed(what string) bool {
 	for _, ok := range []string{
 		"append escapes to heap",                // a queue's array grows, and is pooled

@@ -49,7 +49,7 @@ func ExampleNew() {
 	// Output: <nil> 1 call, 0 payloads out
 }
 
-// What is no connection gets one Write, and the statistics say so.
+// A destination that is no connection gets one Write, and the statistics show it.
 func ExampleWriter_Stats() {
 	var b bytes.Buffer
 	w, err := vecio.New(&b, nil)
@@ -67,7 +67,7 @@ func ExampleWriter_Stats() {
 	// Output: header payload trailer <nil> coalesced 3 pieces 1 call
 }
 
-// An error says how far the writer came.
+// An error names the piece and the byte that the writer reached.
 func ExampleWriteError() {
 	full := errors.New("the disk is full")
 	w, err := vecio.New(writerFunc(func(p []byte) (int, error) { return 10, full }), nil)

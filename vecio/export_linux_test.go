@@ -6,8 +6,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A Script stands in the place of the kernel: it is given the pieces of each call and
-// answers what a system call may. It must not keep them.
+// A Script replaces the kernel. It is given the pieces of each call, and answers like a
+// system call. It must not keep the pieces.
 type Script func(pieces [][]byte) (int, error)
 
 func (s Script) name() string { return "script" }
@@ -38,8 +38,8 @@ var (
 	Sizes = sizes[:]
 )
 
-// KeptBy returns what an idle pool's array keeps: the number of headers in the queue and
-// of views in the vector, up to their capacity, that are not nil.
+// KeptBy returns the references that an idle pool's array keeps: the number of headers in
+// the queue and of views in the vector, up to their capacity, that are not nil.
 func KeptBy() (headers, views int) {
 	q, v := queues.Get().(*queue), vectors.Get().(*vector)
 	defer queues.Put(q)

@@ -54,8 +54,8 @@ func TestMarksRefuse(t *testing.T) {
 	}
 }
 
-// TestMarksWait: with a slow peer a writer that may wait never has more pending than the
-// high mark says, and its producer goes at the peer's pace.
+// TestMarksWait: with a slow peer, a writer that may wait never has more pending than the
+// high mark. Its producer goes at the peer's pace.
 func TestMarksWait(t *testing.T) {
 	a, b := sockets.TCPPair(t)
 	const high, low, total = 100_000, 30_000, 20 << 20
@@ -90,7 +90,7 @@ func TestMarksWait(t *testing.T) {
 	}
 }
 
-// TestWaitsForLow: a writer that may wait goes on when no more than the low mark is
+// TestWaitsForLow: a writer that may wait continues when no more than the low mark is
 // pending, however little the peer reads then.
 func TestWaitsForLow(t *testing.T) {
 	a, b := sockets.TCPPair(t)
@@ -103,10 +103,10 @@ func TestWaitsForLow(t *testing.T) {
 	if err := w.AppendString("x"); err != nil || w.Pending() > low+1 || w.Pending() < low/2 {
 		t.Errorf("%v with %d bytes pending", err, w.Pending())
 	}
-	_ = w.Close() // says that bytes were pending
+	_ = w.Close() // reports that bytes were pending
 }
 
-// TestManyEmptyPieces: what has no bytes is bounded as well.
+// TestManyEmptyPieces: the number of empty pieces is bounded as well.
 func TestManyEmptyPieces(t *testing.T) {
 	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
 	must(t, err)

@@ -103,7 +103,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestAllocsBlocked: nor does a writer allocate whose peer is slow.
+// TestAllocsBlocked: a writer with a slow peer does not allocate either.
 func TestAllocsBlocked(t *testing.T) {
 	skipRace(t)
 	a, b := sockets.TCPPair(t)
@@ -167,7 +167,7 @@ func TestNothingKeepsAPayload(t *testing.T) {
 				t.Errorf("the pools keep %d headers and %d views", headers, views)
 			}
 			runtime.GC()
-			runtime.GC() // what became garbage while the first one ran
+			runtime.GC() // for the garbage that arose while the first one ran
 			for i, p := range kept {
 				if p.Value() != nil {
 					t.Fatalf("piece %d of %d is kept alive", i, len(kept))
@@ -178,8 +178,8 @@ func TestNothingKeepsAPayload(t *testing.T) {
 	}
 }
 
-// TestPartlyWritten: while the peer is slow, what is written is not kept for the sake of
-// what is not.
+// TestPartlyWritten: while the peer is slow, written pieces are not kept because of
+// unwritten ones.
 func TestPartlyWritten(t *testing.T) {
 	a, b := sockets.TCPPair(t)
 	w := newSocket(t, a, &vecio.Config{High: 1 << 30})

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// A sink is a kernel, or a Write, that answers at random whatever it may, and keeps what
-// it has taken.
+// A sink is a kernel, or a Write, that gives any permitted answer at random, and keeps
+// the bytes that it has taken.
 type sink struct {
 	t    *rapid.T
 	got  []byte
@@ -68,7 +68,7 @@ func (s *sink) kernel(pieces [][]byte) (int, error) {
 	return n, nil
 }
 
-// Write answers a coalesced one: a deadline is what interrupts it.
+// Write answers a coalesced writer. Only a deadline interrupts it without failing.
 func (s *sink) Write(p []byte) (int, error) {
 	s.calls++
 	switch n := s.take(s.t, p); {
@@ -82,7 +82,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	}
 }
 
-// A model is what must be true of a writer.
+// A model is the state that a writer must have.
 type model struct {
 	sink
 	w   *vecio.Writer
@@ -109,7 +109,7 @@ func (l *lease) Release(p []byte) {
 	if l.back > 1 || len(p) != len(l.piece) || cap(p) != cap(l.piece) {
 		l.t.Fatalf("a piece of %d bytes is given back as %d, for the %d. time", len(l.piece), len(p), l.back)
 	}
-	clear(p) // what reads it now is wrong
+	clear(p) // a later read of it is wrong
 }
 
 func (m *model) piece(t *rapid.T) []byte {
@@ -149,7 +149,7 @@ func (m *model) took(t *rapid.T, p []byte, err error) bool {
 	return true
 }
 
-// met notes what a call has met.
+// met notes the outcome of a call.
 func (m *model) met(t *rapid.T, err error) {
 	var e *vecio.WriteError
 	switch {

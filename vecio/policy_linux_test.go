@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// A clock stands still until it is told.
+// A clock stands still until pass advances it.
 type clock int64
 
 func (c *clock) now() int64 { return int64(*c) }
@@ -27,7 +27,7 @@ func wantDue(t *testing.T, w *vecio.Writer, in time.Duration, ok bool) {
 	}
 }
 
-// TestEndByPolicy: what End does, on every path.
+// TestEndByPolicy checks the effect of End on every path.
 func TestEndByPolicy(t *testing.T) {
 	for policy, pending := range map[vecio.Policy]int{vecio.Latency: 0, vecio.Batch: 15, vecio.Adaptive: 0} {
 		cfg := &vecio.Config{Policy: policy, Bound: time.Hour}
@@ -55,7 +55,7 @@ func TestEndByPolicy(t *testing.T) {
 	}
 }
 
-// TestNoDelay: every writer of TCP has set it, whoever had cleared it.
+// TestNoDelay: every writer of TCP has set TCP_NODELAY, even if it was cleared before.
 func TestNoDelay(t *testing.T) {
 	for _, policy := range []vecio.Policy{vecio.Latency, vecio.Batch, vecio.Adaptive} {
 		client, server := sockets.TCPPair(t)
@@ -86,14 +86,14 @@ func TestDueAdaptive(t *testing.T) {
 	c.pass(time.Hour)
 	wantDue(t, w, 0, true)
 	if w.Pending() != 2 {
-		t.Errorf("%d bytes are pending: nobody has called", w.Pending())
+		t.Errorf("%d bytes are pending: no call was made", w.Pending())
 	}
 	must(t, w.Flush())
 	wantDue(t, w, 0, false)
 
 	must(t, w.AppendString("c"))
 	c.pass(bound)
-	must(t, w.AppendString("d")) // nobody has armed a timer: it looks at the clock itself
+	must(t, w.AppendString("d")) // no timer is armed: it looks at the clock itself
 	if w.Pending() != 0 {
 		t.Errorf("%d bytes are pending after the bound", w.Pending())
 	}
@@ -146,8 +146,8 @@ func TestDueOfOthers(t *testing.T) {
 	}
 }
 
-// TestBlockedIsNotDue: who waits for the descriptor needs no timer, and what is
-// appended meanwhile makes no calls in vain.
+// TestBlockedIsNotDue: a writer that waits for the descriptor needs no timer. Appending
+// meanwhile makes no useless calls.
 func TestBlockedIsNotDue(t *testing.T) {
 	client, server := sockets.TCPPair(t)
 	var c clock
@@ -157,12 +157,12 @@ func TestBlockedIsNotDue(t *testing.T) {
 		must(t, w.Append(piece))
 		total += len(piece)
 	}
-	wantDue(t, w, time.Hour, true) // nobody has been told ErrBlocked yet
+	wantDue(t, w, time.Hour, true) // no call has returned ErrBlocked yet
 	calls := w.Stats().Calls
 	must(t, w.Append(piece))
 	total += len(piece)
 	if n := w.Stats().Calls - calls; n != 0 {
-		t.Errorf("%d calls in vain", n)
+		t.Errorf("%d useless calls", n)
 	}
 	if err := w.End(); err != vecio.ErrBlocked {
 		t.Fatalf("got %v, want ErrBlocked", err)
@@ -202,7 +202,7 @@ func TestAFailedWriterIsNotDue(t *testing.T) {
 	}
 	wantDue(t, w, 0, false)
 	if w.End() == nil || w.AppendString("b") == nil {
-		t.Error("a failed writer goes on")
+		t.Error("a failed writer continues")
 	}
 	wantDue(t, w, 0, false)
 }

@@ -28,19 +28,19 @@ var (
 func payloadSize(i int) int { return largest/8 + int(uint32(i)*2654435761>>16)%(largest*7/8) }
 
 // A server answers with one way of having memory. respond is given a response of a
-// connection, and flush writes what there is.
+// connection, and flush writes the pending bytes.
 type server interface {
 	respond(connection, size int)
 	flush(connection int)
 }
 
 // BenchmarkResponses: a million responses of header, payload and trailer, to 64
-// connections in turn, eight to a write, four ways. It goes to the null device, so that
-// what is left is what memory costs. The program has 16 MiB of other things that live.
+// connections in turn, eight to a write, four ways. They go to the null device, so that
+// the cost of memory remains. The program has 16 MiB of other live objects.
 //
-// slack is 1 − HeapAlloc/HeapInuse: the part of the spans in use that is no object's. It
-// is the mean of fifty looks, and one after a collection in the end; heap is HeapAlloc at
-// these looks, and live what is left of it after that collection.
+// slack is 1 − HeapAlloc/HeapInuse: the part of the spans in use that belongs to no
+// object. It is the mean of fifty samples, and one after a collection in the end. heap is
+// HeapAlloc in these samples, and live is HeapAlloc after that collection.
 func BenchmarkResponses(b *testing.B) {
 	for _, way := range []struct {
 		name string

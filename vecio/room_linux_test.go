@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// TestRoom: what Room says is taken, and a byte more is not.
+// TestRoom: a writer takes as many bytes as Room returns, and refuses one byte more.
 func TestRoom(t *testing.T) {
 	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, &vecio.Config{High: 1000})
 	must(t, err)
@@ -24,13 +24,13 @@ func TestRoom(t *testing.T) {
 	if n := w.Room(); n != 0 {
 		t.Errorf("room for %d after it was full", n)
 	}
-	_ = w.Close() // says that bytes were pending
+	_ = w.Close() // reports that bytes were pending
 	if n := w.Room(); n != 0 {
 		t.Errorf("room for %d after it was closed", n)
 	}
 }
 
-// TestParsePolicy: each name, and what is none.
+// TestParsePolicy parses each name, and one that is no policy.
 func TestParsePolicy(t *testing.T) {
 	for _, p := range []vecio.Policy{vecio.Latency, vecio.Batch, vecio.Adaptive} {
 		if got, err := vecio.ParsePolicy(p.String()); got != p || err != nil {

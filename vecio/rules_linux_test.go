@@ -54,7 +54,7 @@ func TestRuleLiveMemory(t *testing.T) {
 	grow(1000) // our stack moves
 	must(t, w.Flush())
 	if calls != 2 || !bytes.Equal(got, want) {
-		t.Errorf("%d calls, and what they were given is right: %v", calls, bytes.Equal(got, want))
+		t.Errorf("%d calls, and their bytes are right: %v", calls, bytes.Equal(got, want))
 	}
 }
 
@@ -118,9 +118,9 @@ func TestRuleLength(t *testing.T) {
 	}
 }
 
-// TestRuleNoReuse: neither an owned piece nor a buffer of ours is given to anybody
-// before the kernel has taken all of it: others who lease and scribble meanwhile change
-// nothing.
+// TestRuleNoReuse: neither an owned piece nor a buffer of ours is given to another user
+// before the kernel has taken all of it. Other users who lease and overwrite buffers
+// meanwhile change nothing.
 func TestRuleNoReuse(t *testing.T) {
 	free := sync.Pool{} // of pieces that were given back
 	take := func() []byte {
@@ -175,6 +175,6 @@ func TestRuleNoReuse(t *testing.T) {
 	}
 	must(t, flushed(w))
 	if !bytes.Equal(got, want) {
-		t.Error("what was pending has changed")
+		t.Error("the pending bytes have changed")
 	}
 }

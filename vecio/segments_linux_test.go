@@ -26,7 +26,7 @@ var networks = []network{
 	{"a namespace with an MTU of 1500", namespacePair},
 }
 
-// maxsegPair needs no rights: both ends ask for small segments.
+// maxsegPair needs no rights: both ends request small segments.
 func maxsegPair(t *testing.T) (client, server *net.TCPConn) {
 	t.Helper()
 	client, server, err := dialed(func(_, _ string, c syscall.RawConn) error {
@@ -102,8 +102,8 @@ func segmentsOf(t testing.TB, c *net.TCPConn) (info sys.TCPInfo) {
 	return info
 }
 
-// segments has f send total bytes to the server, which reads them all, and
-// returns how many segments they took, those not counted that were sent once more.
+// segments has f send total bytes to the server, which reads them all. It returns the
+// number of segments that they took, without retransmissions.
 func segments(t *testing.T, client, server *net.TCPConn, total int, f func()) int {
 	t.Helper()
 	before := segmentsOf(t, client)
@@ -120,7 +120,7 @@ func segments(t *testing.T, client, server *net.TCPConn, total int, f func()) in
 	return int(after.Data_segs_out-before.Data_segs_out) - int(after.Total_retrans-before.Total_retrans)
 }
 
-// fewest is how many segments so many bytes need.
+// fewest is the least number of segments that so many bytes need.
 func fewest(t *testing.T, c *net.TCPConn, total int) int {
 	n := int(segmentsOf(t, c).Snd_mss)
 	return (total + n - 1) / n
@@ -164,7 +164,8 @@ func unit(t testing.TB, w *vecio.Writer, pieces [][]byte) {
 	must(t, w.End())
 }
 
-// TestPlainWritesTakeMoreSegments: what is counted does tell good from bad.
+// TestPlainWritesTakeMoreSegments: the count of segments distinguishes plain writes from
+// gathered ones.
 func TestPlainWritesTakeMoreSegments(t *testing.T) {
 	for _, net := range networks {
 		t.Run(net.name, func(t *testing.T) {
@@ -226,8 +227,8 @@ func countMessages(t *testing.T, name string, client, server *net.TCPConn, w *ve
 	})
 }
 
-// TestPartsLeaveInFullSegments: what leaves before a unit is complete, because it fills a
-// segment or does not fit below the high mark, makes no segment that is not full.
+// TestPartsLeaveInFullSegments: bytes may leave before a unit is complete, because they
+// fill a segment or do not fit below the high mark. They leave in full segments only.
 func TestPartsLeaveInFullSegments(t *testing.T) {
 	for name, cfg := range map[string]*vecio.Config{
 		"adaptive":              {Policy: vecio.Adaptive, Bound: time.Hour},
@@ -278,7 +279,7 @@ func TestAFullSegmentDoesNotWait(t *testing.T) {
 	for _, p := range [][]byte{random(800), random(800), random(9000)} {
 		must(t, w.Append(p))
 		if sent += len(p); sent == 800 && w.Stats().Calls != 0 {
-			t.Error("what fills no segment has left")
+			t.Error("bytes that fill no segment have left")
 		}
 	}
 	n := int(segmentsOf(t, client).Snd_mss)

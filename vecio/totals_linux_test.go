@@ -19,8 +19,8 @@ func zeros(t *testing.T, n int) []byte {
 	return b
 }
 
-// TestTotals: one call moves at most 0x7ffff000 bytes, and what is beyond that is a
-// short write, be it in the midst of a piece.
+// TestTotals: one call moves at most 0x7ffff000 bytes. More bytes make a short write,
+// even in the middle of a piece.
 func TestTotals(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("there are not so many addresses")
@@ -63,7 +63,7 @@ func TestLargeTotal(t *testing.T) {
 	must(t, err)
 	go func() {
 		sum := int64(0)
-		// What is cut off is dropped without being copied (tcp(7), MSG_TRUNC).
+		// The bytes cut off are dropped without being copied (tcp(7), MSG_TRUNC).
 		buf := make([]byte, 8<<20)
 		_ = raw.Read(func(uintptr) bool {
 			for {

@@ -68,7 +68,7 @@ type count struct {
 
 func (c *count) Release(p []byte) { c.n++; c.bytes += len(p) }
 
-// wrapped is what people do to connections.
+// wrapped is a connection in a wrapper, as programs make them.
 type wrapped struct{ net.Conn }
 
 // embedded has SyscallConn and everything else of *net.TCPConn, but a Write of its own.
@@ -82,7 +82,7 @@ func (e *embedded) Write(p []byte) (int, error) {
 	return e.TCPConn.Write(p)
 }
 
-// TestPaths: the way the bytes take depends on what is written to, and is told.
+// TestPaths: the path of the bytes depends on the destination, and is reported.
 func TestPaths(t *testing.T) {
 	payload := random(100_000)
 	for _, c := range []struct {
@@ -172,7 +172,8 @@ func TestManyPieces(t *testing.T) {
 	}
 }
 
-// TestBlocked: a writer that never waits says so, and goes on at the byte where it was.
+// TestBlocked: a writer that never waits reports ErrBlocked, and continues at the byte
+// where it was.
 func TestBlocked(t *testing.T) {
 	a, b := sockets.TCPPair(t)
 	w := newSocket(t, a, &vecio.Config{High: 64 << 20})
@@ -181,7 +182,7 @@ func TestBlocked(t *testing.T) {
 		must(t, w.Own(data[i:][:1<<20], &back))
 	}
 	if err := w.Flush(); err != vecio.ErrBlocked {
-		t.Fatalf("16 MiB that nobody reads: %v", err)
+		t.Fatalf("16 MiB without a reader: %v", err)
 	}
 	if s := w.Stats(); s.Written == 0 || int64(w.Pending()) != 16<<20-s.Written || int64(back.n) != s.Written>>20 || s.Blocked != 1 {
 		t.Errorf("%d bytes pending, %d pieces back, %+v", w.Pending(), back.n, s)
@@ -204,8 +205,8 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestMadeBlocking: a writer that never waits does not, though somebody has made its
-// descriptor one that may.
+// TestMadeBlocking: a writer that never waits does not wait either after its descriptor
+// was made blocking.
 func TestMadeBlocking(t *testing.T) {
 	for _, below := range []int{-1, 1 << 20} {
 		a, b := sockets.TCPPair(t)
@@ -225,7 +226,7 @@ func TestMadeBlocking(t *testing.T) {
 	}
 }
 
-// TestDeadline: what a write deadline interrupts goes on where it was.
+// TestDeadline: a write that a deadline has interrupted continues where it was.
 func TestDeadline(t *testing.T) {
 	for name, wrap := range map[string]func(c *net.TCPConn) io.Writer{
 		"conn":      func(c *net.TCPConn) io.Writer { return c },
@@ -240,7 +241,7 @@ func TestDeadline(t *testing.T) {
 			err := w.Flush()
 			var failed *vecio.WriteError
 			if !errors.As(err, &failed) || !failed.Timeout() || !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatalf("16 MiB that nobody reads: %v", err)
+				t.Fatalf("16 MiB without a reader: %v", err)
 			}
 			if failed.Written == 0 || failed.Written != w.Stats().Written || failed.Piece != 1 || failed.Offset != failed.Written-6 || failed.Pieces != 2 {
 				t.Errorf("%+v of %+v", failed, w.Stats())
@@ -306,7 +307,8 @@ func TestReset(t *testing.T) {
 	must(t, w.Reset(a))
 }
 
-// TestNothingToWriteTo: a writer that was never opened says so, and is one after Reset.
+// TestNothingToWriteTo: a writer that was never opened returns errors. After Reset it
+// writes.
 func TestNothingToWriteTo(t *testing.T) {
 	var w vecio.Writer
 	var back count
@@ -329,7 +331,7 @@ func TestNothingToWriteTo(t *testing.T) {
 	must(t, w.Close())
 }
 
-// TestNoReleaser: a piece that nobody would get back is refused.
+// TestNoReleaser: an owned piece without a Releaser is refused.
 func TestNoReleaser(t *testing.T) {
 	var b bytes.Buffer
 	w := newWriter(t, &b, nil)
@@ -344,7 +346,7 @@ func TestNoReleaser(t *testing.T) {
 	}
 }
 
-// TestUnsent: Close tells what it drops.
+// TestUnsent: Close reports the bytes that it drops.
 func TestUnsent(t *testing.T) {
 	a, _ := sockets.TCPPair(t)
 	w := newWriter(t, a, nil)
@@ -359,7 +361,8 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestConfig: what makes no sense is refused in words.
+// TestConfig: a configuration or destination that makes no sense is refused with an
+// error.
 func TestConfig(t *testing.T) {
 	for _, c := range []vecio.Config{{High: -1}, {Low: -1}, {High: 10, Low: 11}} {
 		if _, err := vecio.New(io.Discard, &c); err == nil {

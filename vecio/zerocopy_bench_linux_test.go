@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// BenchmarkZeroCopyOverLoopback is what MSG_ZEROCOPY costs where it cannot win: the
-// kernel pins the pages, copies all the same on the way to the receiver, and tells. A
-// writer would leave it at the first notice; this one is made to go on. Both ways take
+// BenchmarkZeroCopyOverLoopback measures the cost of MSG_ZEROCOPY where it cannot win:
+// the kernel pins the pages, still copies on the way to the receiver, and notifies. A
+// writer would stop at the first notice; this one is made to continue. Both ways take
 // turns of 16 pieces, and the ratio is the median of the pairs of turns.
 func BenchmarkZeroCopyOverLoopback(b *testing.B) {
 	for _, size := range []int{4 << 10, 10 << 10, 64 << 10, 256 << 10} {

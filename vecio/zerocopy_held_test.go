@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHeldPiecesComeBackInOrder: a piece waits for its last call and for all before
-// it, and the numbers go on after 1<<32 - 1.
+// TestHeldPiecesComeBackInOrder: a piece waits for its last call and for all before it.
+// The numbers continue after 1<<32 - 1.
 func TestHeldPiecesComeBackInOrder(t *testing.T) {
 	const start = 1<<32 - 2
 	var back []byte

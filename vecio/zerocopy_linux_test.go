@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// A lender lends pieces, and has them overwritten as soon as they are given back: what
-// the kernel had still to send of them would arrive like that.
+// A lender lends pieces, and overwrites them as soon as they are given back. If the
+// kernel still had to send bytes of them, those would arrive overwritten.
 type lender struct {
 	t    *testing.T
 	lent map[*byte]bool
@@ -86,9 +86,9 @@ func reaped(t *testing.T, w *vecio.Writer) {
 	}
 }
 
-// withoutWindow is a pair whose client's data stays with it: the server does not read,
-// and the window that it has offered is used up. Of what was sent so many bytes at least
-// have not left.
+// withoutWindow returns a pair whose client's data stays queued: the server does not
+// read, and the window that it has offered is used up. Of the sent bytes at least the
+// given number have not left.
 func withoutWindow(t *testing.T, waiting int) (client, server *net.TCPConn, sent int) {
 	t.Helper()
 	client, server = sockets.TCPPair(t)
@@ -111,8 +111,8 @@ func withoutWindow(t *testing.T, waiting int) (client, server *net.TCPConn, sent
 
 var mebibyte = random(1 << 20)
 
-// TestZeroCopyOverLoopback: pieces are held until the kernel gives them back; it says
-// that it has copied, so there is no other such call, and everything arrives.
+// TestZeroCopyOverLoopback: pieces are held until the kernel gives them back. The kernel
+// reports that it has copied, so there is no other such call, and everything arrives.
 func TestZeroCopyOverLoopback(t *testing.T) {
 	client, server := sockets.TCPPair(t)
 	w, l := zeroCopied(t, client, vecio.Config{}), newLender(t)
@@ -175,9 +175,9 @@ func TestEPOLLERRMeansNotices(t *testing.T) {
 	}
 }
 
-// TestHeldBeyondTheEnd: a writer that is closed, or that fails, while its peer
-// acknowledges nothing keeps what the kernel needs, be it sent in whole, in part, or not at
-// all, until Abort.
+// TestHeldBeyondTheEnd: a writer is closed, or fails, while its peer acknowledges
+// nothing. It keeps the pieces that the kernel needs until Abort, be they sent in whole,
+// in part, or not at all.
 func TestHeldBeyondTheEnd(t *testing.T) {
 	for _, how := range []string{"close", "abort", "reset of the writer"} {
 		t.Run(how, func(t *testing.T) {
@@ -194,12 +194,12 @@ func TestHeldBeyondTheEnd(t *testing.T) {
 			case "close":
 				var unsent *vecio.WriteError
 				if err := w.Close(); !errors.Is(err, vecio.ErrHeld) || !errors.As(err, &unsent) {
-					t.Errorf("Close says %v, want ErrHeld and what was not sent", err)
+					t.Errorf("Close returns %v, want ErrHeld and the unsent pieces", err)
 				}
 				l.want(1, pieces)
 			case "reset of the writer":
 				if err := w.ResetSocket(sockets.FD(t, client)); !errors.Is(err, vecio.ErrHeld) {
-					t.Errorf("ResetSocket says %v, want ErrHeld", err)
+					t.Errorf("ResetSocket returns %v, want ErrHeld", err)
 				}
 				l.want(1, pieces)
 			}
@@ -211,7 +211,7 @@ func TestHeldBeyondTheEnd(t *testing.T) {
 			l.want(pieces+1, 0)
 			s := w.Stats().ZeroCopy
 			if s.Done+s.Copied != s.Calls || s.Done == 0 || s.Held != 0 {
-				t.Errorf("%+v; want all told of, and some not copied", s)
+				t.Errorf("%+v; want a notice for every call, and some not copied", s)
 			}
 			if _, err := io.Copy(io.Discard, server); err == nil {
 				t.Error("the peer got a clean end")
@@ -248,13 +248,13 @@ func TestAResetReportsAll(t *testing.T) {
 	reaped(t, w)
 	l.want(pieces, 0)
 	if s := w.Stats().ZeroCopy; s.Done+s.Copied != s.Calls || s.Calls == 0 {
-		t.Errorf("%+v; want all told of", s)
+		t.Errorf("%+v; want a notice for every call", s)
 	}
 	must(t, w.Close())
 }
 
-// TestMixedPieces: what arrives is what was sent, in order, whatever is held meanwhile,
-// to a peer that reads slowly; and every owned piece comes back once.
+// TestMixedPieces: the bytes arrive as sent, in order, whatever is held meanwhile, at a
+// peer that reads slowly. Every owned piece comes back once.
 func TestMixedPieces(t *testing.T) {
 	client, server := sockets.TCPPair(t)
 	w, l := zeroCopied(t, client, vecio.Config{High: 1 << 30}), newLender(t)
@@ -290,8 +290,9 @@ func TestMixedPieces(t *testing.T) {
 	}
 }
 
-// TestResetGoesOnCounting: the kernel numbers a socket's calls, not a writer's; what is
-// known of a socket is known after ResetSocket, and of another socket nothing.
+// TestResetGoesOnCounting: the kernel numbers a socket's calls, not a writer's. After
+// ResetSocket the knowledge about the same socket is kept, and none is carried to another
+// socket.
 func TestResetGoesOnCounting(t *testing.T) {
 	client, server := sockets.TCPPair(t)
 	w, l := zeroCopied(t, client, vecio.Config{}), newLender(t)

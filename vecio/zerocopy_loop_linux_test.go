@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// A zeroCopier writes owned pieces with MSG_ZEROCOPY to a descriptor that a loop owns: it
-// goes on when epoll tells that there is room, and reaps when it tells of EPOLLERR.
+// A zeroCopier writes owned pieces with MSG_ZEROCOPY to a descriptor that a loop owns. It
+// continues when epoll reports room, and reaps when epoll reports EPOLLERR.
 type zeroCopier struct {
 	t     *testing.T
 	loop  *loop.Loop
@@ -65,8 +65,8 @@ func (z *zeroCopier) end(err error) {
 	z.loop.Stop()
 }
 
-// TestZeroCopyOnALoop: pieces go back only when the kernel is done with them, which the
-// loop is told of by EPOLLERR; what arrives is what was lent.
+// TestZeroCopyOnALoop: pieces go back only when the kernel is done with them, which
+// EPOLLERR reports to the loop. The bytes arrive as lent.
 func TestZeroCopyOnALoop(t *testing.T) {
 	client, server := sockets.TCPPair(t)
 	l, err := loop.New(nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// TestNoMemoryForZeroCopy: for a user who may lock no memory the kernel answers
-// ENOBUFS, and everything is copied.
+// TestNoMemoryForZeroCopy: if a user may lock no memory, the kernel answers ENOBUFS, and
+// everything is copied.
 func TestNoMemoryForZeroCopy(t *testing.T) {
 	if !privilege.Ordinary(t) {
 		return
@@ -39,7 +39,7 @@ func TestNoMemoryForZeroCopy(t *testing.T) {
 	}
 }
 
-// TestZeroCopyElsewhere says why not.
+// TestZeroCopyElsewhere: where zero copy is not used, the state gives the reason.
 func TestZeroCopyElsewhere(t *testing.T) {
 	cfg := &vecio.Config{ZeroCopy: 10 << 10}
 	tcp, tcpPeer := sockets.TCPPair(t)
@@ -63,17 +63,17 @@ func TestZeroCopyElsewhere(t *testing.T) {
 			t.Errorf("%s: %+v, want %v", name, s, c.want)
 		}
 		if n, err := c.w.Reap(); n != 0 || err != nil {
-			t.Errorf("%s: Reap says %d, %v", name, n, err)
+			t.Errorf("%s: Reap returns %d, %v", name, n, err)
 		}
 		if c.want == vecio.ZeroCopyPath || c.want == vecio.ZeroCopyRefused {
 			if err := c.w.Abort(); !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("%s: Abort says %v", name, err)
+				t.Errorf("%s: Abort returns %v", name, err)
 			}
 		}
 	}
 }
 
-// TestSomebodyElsesCalls: on a socket whose calls others have counted on, nothing is
+// TestSomebodyElsesCalls: on a socket on which another writer has made calls, nothing is
 // given back that the kernel may need.
 func TestSomebodyElsesCalls(t *testing.T) {
 	client, server := sockets.TCPPair(t)
@@ -103,7 +103,7 @@ func TestSomebodyElsesCalls(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody has noticed")
+			t.Fatal("the lost notice was not detected")
 		}
 	}
 	l.want(0, 1)
@@ -132,14 +132,14 @@ func TestThePollerTakesNoticesForErrors(t *testing.T) {
 		_, err := client.Read(make([]byte, 1))
 		failed <- err
 	}()
-	// The notice comes when the whole segment is acknowledged that the piece is in: of the
-	// 64 KiB that it may have, the rest are what was sent after it.
+	// The notice comes when the whole segment that has the piece is acknowledged. A
+	// segment may have 64 KiB; the rest of it are bytes sent after the piece.
 	must(t, server.SetReadBuffer(200<<10))
 	received(t, server, before+n+(128<<10))
 	select {
 	case err := <-failed:
 		if err == nil || !strings.Contains(err.Error(), "not pollable") {
-			t.Errorf("Read says %v", err)
+			t.Errorf("Read returns %v", err)
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("Read did not fail: writers of New may send with MSG_ZEROCOPY now")

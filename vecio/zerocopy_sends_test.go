@@ -32,7 +32,7 @@ func TestSendsModel(t *testing.T) {
 	})
 }
 
-// finish is what complete does, on a set.
+// finish does the work of complete, on a set.
 func finish(calls []bool, lo, hi int) bool {
 	if lo < 0 || hi < lo || hi >= len(calls) {
 		return false

@@ -15,7 +15,7 @@ func TestEpisodesThatComeAndGoAreToldOnce(t *testing.T) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			if !slices.Equal(told, want) {
-				t.Errorf("told %v, want %v", told, want)
+				t.Errorf("reported %v, want %v", told, want)
 			}
 		}
 		again := func() { e.Begin(func() { told = append(told, "begin") }) }
@@ -54,7 +54,7 @@ func TestEndsAreNotToldAfterTheStop(t *testing.T) {
 		time.Sleep(2 * quiet)
 		synctest.Wait()
 		if want := []string{"early", "late", "fresh"}; !slices.Equal(told, want) {
-			t.Errorf("told %v, want %v", told, want)
+			t.Errorf("reported %v, want %v", told, want)
 		}
 	})
 }

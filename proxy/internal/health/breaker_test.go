@@ -59,7 +59,7 @@ func TestBreakerGoesRound(t *testing.T) {
 		states = append(states, tr.State)
 	}
 	if want := []string{"open", "half-open", "open", "half-open", "closed"}; !slices.Equal(states, want) {
-		t.Errorf("told %v, want %v", states, want)
+		t.Errorf("reported %v, want %v", states, want)
 	}
 	if b.Refused(health.RefusedOpen) != 1 || b.Refused(health.RefusedTrials) != 1 {
 		t.Error("refusals are not counted by reason")

@@ -190,7 +190,7 @@ func TestCheckModel(t *testing.T) {
 			}
 			s := ch.Status()
 			if s.Healthy != healthy || told.ill.Load() == healthy || s.Streak != streak || s.Transitions != changes || told.told.Load() != changes {
-				t.Fatalf("%+v, told %d times, want healthy %v, streak %d, %d changes", s, told.told.Load(), healthy, streak, changes)
+				t.Fatalf("%+v, notified %d times, want healthy %v, streak %d, %d changes", s, told.told.Load(), healthy, streak, changes)
 			}
 			c.now.Store(next)
 		}
@@ -230,7 +230,7 @@ func TestTransitionsAreTold(t *testing.T) {
 		told = append(told, k.Told()...)
 	}
 	if len(told) < 12 || len(told) > 13 { // three at once, and then one in a minute
-		t.Fatalf("told %d times in ten minutes", len(told))
+		t.Fatalf("reported %d times in ten minutes", len(told))
 	}
 	if tr := told[0]; tr.Subject != "pg/a" || !tr.Bad || tr.Kind != health.Health || tr.State != "unhealthy" || tr.Suppressed != 0 ||
 		!strings.Contains(tr.Cause, "1 check failed, the last: it is ill") {
@@ -247,7 +247,7 @@ func TestTransitionsAreTold(t *testing.T) {
 		sum += 1 + int64(tr.Suppressed)
 	}
 	if all := k.Transitions(); all < sum || all-sum > 61 {
-		t.Errorf("%d told or counted of %d", sum, all)
+		t.Errorf("%d reported or counted of %d", sum, all)
 	}
 }
 
@@ -346,7 +346,7 @@ func TestComingAndGoing(t *testing.T) {
 				}
 				ch.Stop()
 				if told.ill.Load() {
-					t.Error("unhealthy though nobody says so any more")
+					t.Error("unhealthy after its check was stopped")
 				}
 				stopped.Store(told, told.told.Load())
 				ch.Configure(cfg(time.Millisecond))
@@ -357,7 +357,7 @@ func TestComingAndGoing(t *testing.T) {
 	checker.Close()
 	stopped.Range(func(of, was any) bool {
 		if now := of.(*target).told.Load(); now != was {
-			t.Errorf("told %d times, %d before it was stopped", now, was)
+			t.Errorf("notified %d times, %d before it was stopped", now, was)
 		}
 		return true
 	})
@@ -384,7 +384,7 @@ func TestStopDuringAProbe(t *testing.T) {
 	eventually(t, func() bool { return checker.Stats().Running == 0 })
 	checker.Close()
 	if told.told.Load() != 0 || ch.Status().Probes != 0 {
-		t.Errorf("told %d times, %+v", told.told.Load(), ch.Status())
+		t.Errorf("notified %d times, %+v", told.told.Load(), ch.Status())
 	}
 }
 

@@ -18,7 +18,7 @@ type breakerModel struct {
 	begun, succeeded int
 	opened           int64
 	early            bool // half-open before its time
-	inVain           int  // how often that failed
+	inVain           int  // the number of times that it failed
 	events           []modelEvent
 	conns            []*modelConn
 }
@@ -227,10 +227,10 @@ func (b *breakerModel) compare(t *rapid.T, real *health.Breaker, told *target) {
 		t.Fatalf("%d connections, %d pending; want %d, %d", conns, pending, len(b.conns), want)
 	}
 	if real.State() != b.state || health.State(told.state.Load()) != b.state {
-		t.Fatalf("state %v, told %v, want %v", real.State(), health.State(told.state.Load()), b.state)
+		t.Fatalf("state %v, notified of %v, want %v", real.State(), health.State(told.state.Load()), b.state)
 	}
 	left := b.cfg.TrialConnections - b.begun
 	if said := int(told.trials.Load()); b.state == health.HalfOpen && (said < left || said > 0 && left == 0) {
-		t.Fatalf("told that %d trials are left, want at least %d, or none", said, left)
+		t.Fatalf("notified of %d trials left, want at least %d, or none", said, left)
 	}
 }

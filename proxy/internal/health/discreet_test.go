@@ -50,10 +50,10 @@ func TestProbesKeepSecrets(t *testing.T) {
 				t.Fatal("well")
 			}
 			if strings.Contains(err.Error(), "hunter") {
-				t.Errorf("it tells a secret: %v", err)
+				t.Errorf("it discloses a secret: %v", err)
 			}
 			if !strings.Contains(err.Error(), test.says) {
-				t.Errorf("got %v, want it to say %q", err, test.says)
+				t.Errorf("got %v, want it to contain %q", err, test.says)
 			}
 		})
 	}

@@ -29,8 +29,8 @@ const (
 	Never = never
 )
 
-// NewIdleKeeper returns a Scheduler without goroutines. Step runs the timers that are due, and
-// Told returns the reports since its last call.
+// NewIdleKeeper returns a Scheduler without goroutines. Step runs the timers that are due. Told
+// returns the reports since its last call.
 func NewIdleKeeper(cfg *SchedulerConfig) *Scheduler { return newScheduler(cfg) }
 
 func (k *Scheduler) Step() int64 { return k.step(k.cfg.Now()) }
@@ -74,8 +74,8 @@ func (k *Scheduler) Asleep() bool {
 
 func (cfg *UnansweredConfig) Probe() time.Duration { return cfg.probe() }
 
-// Suspicions returns how often an endpoint began to be suspected: its clients' questions alone
-// would have ejected it.
+// Suspicions returns the number of times that an endpoint began to be suspected: its clients'
+// requests alone would have ejected it.
 func (u *Unanswered) Suspicions() int { return u.suspicions }
 
 // SetChance sets the bound of the probability to 1 in 10 to the digits.

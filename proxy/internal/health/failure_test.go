@@ -60,6 +60,6 @@ func TestCausesNameTheLastFailure(t *testing.T) {
 	slices.Sort(causes)
 	slices.Sort(want)
 	if !slices.Equal(causes, want) {
-		t.Errorf("told %q, want %q", causes, want)
+		t.Errorf("reported %q, want %q", causes, want)
 	}
 }

@@ -134,7 +134,7 @@ func TestBarred(t *testing.T) {
 			t.Errorf("%v (answered %v, strict %v): barred is %v", c.answers, c.answered, c.strict, w.barred.Load())
 		}
 		if ch.Stop(); w.barred.Load() {
-			t.Errorf("%v: barred when it is not asked any more", c.answers)
+			t.Errorf("%v: barred after its check was stopped", c.answers)
 		}
 	}
 }

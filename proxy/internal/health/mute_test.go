@@ -25,7 +25,7 @@ func TestEjectionsOfWhoIsDownAreNoNews(t *testing.T) {
 			got = append(got, tr.Subject+" "+tr.State)
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("%s: told %v, want %v", when, got, want)
+			t.Errorf("%s: reported %v, want %v", when, got, want)
 		}
 	}
 	fail := func() {

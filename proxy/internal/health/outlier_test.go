@@ -179,7 +179,7 @@ func (o *outlierModel) compare(t *rapid.T, real *health.OutlierDetector, percent
 	for i, m := range o.members {
 		until, ejected := m.Ejected()
 		if ejected != m.ejected || m.target.ejected.Load() != ejected || ejected && until != m.until {
-			t.Fatalf("endpoint %d: ejected %v (told %v) until %d, want %v until %d", i, ejected, m.target.ejected.Load(), until, m.ejected, m.until)
+			t.Fatalf("endpoint %d: ejected %v (notified %v) until %d, want %v until %d", i, ejected, m.target.ejected.Load(), until, m.ejected, m.until)
 		}
 	}
 	if n, of := real.Ejected(); n != len(o.ejected()) || of != len(o.members) || n > o.allowed(percent) {
@@ -290,7 +290,7 @@ func TestEjectionGrowsAndDecays(t *testing.T) {
 	told := k.Told()
 	if len(told) != 16 || told[0].Subject != "pg/a" || !told[0].Bad || told[1].Bad ||
 		!strings.Contains(told[0].Cause, "1 failure, the last: silent") || !strings.Contains(told[0].Cause, "30s") {
-		t.Errorf("told: %v", told)
+		t.Errorf("reported: %v", told)
 	}
 	if m.Ejections() != 8 || k.Transitions() != 16 {
 		t.Errorf("%d ejections, %d transitions", m.Ejections(), k.Transitions())
@@ -318,17 +318,17 @@ func TestEjectionEndsWithTheIllness(t *testing.T) {
 	c.advance(time.Second)
 	m.Recovered()
 	if _, out := m.Ejected(); out || back.ejected.Load() {
-		t.Error("an endpoint that is well again stays ejected")
+		t.Error("an endpoint that is healthy again stays ejected")
 	}
 	if m.Report(health.ConnectFailed, c.Now()); back.ejected.Load() {
-		t.Error("ejected by what was before")
+		t.Error("ejected by earlier failures")
 	}
 	if !fail(other) {
 		t.Error("there is no room for the other one")
 	}
 	c.advance(29 * time.Second) // the end of the ejection that was cut short
 	if k.Step(); back.told.Load() != 2 {
-		t.Errorf("the endpoint was told %d times, want twice", back.told.Load())
+		t.Errorf("the endpoint was notified %d times, want twice", back.told.Load())
 	}
 	other.Recovered()
 	if !fail(m) {

@@ -26,14 +26,14 @@ func TestPanicIsToldOnce(t *testing.T) {
 		together(4, func(int) { look() })
 		told := k.Told()
 		if len(told) != 2 || p.Begun() != int64(round+1) {
-			t.Fatalf("round %d: told %+v, begun %d times", round, told, p.Begun())
+			t.Fatalf("round %d: reported %+v, begun %d times", round, told, p.Begun())
 		}
 		for i, want := range []health.Transition{
 			{State: "panic", Bad: true, Cause: "1 of 3 endpoints are usable"}, {State: "calm", Cause: "3 of 3 endpoints are usable"},
 		} {
 			want.Subject, want.Kind, want.Time = "upstream u", health.Panicking, told[i].Time
 			if told[i] != want {
-				t.Errorf("told %+v, want %+v", told[i], want)
+				t.Errorf("reported %+v, want %+v", told[i], want)
 			}
 		}
 	}

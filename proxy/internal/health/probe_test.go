@@ -232,7 +232,7 @@ func TestProbeTLS(t *testing.T) {
 		t.Error(err)
 	}
 	if err := ask(&tls.Config{InsecureSkipVerify: true, ServerName: "other.example"}); err != nil || asked.Load() != "other.example" {
-		t.Errorf("not verified: %v, asked for %v", err, asked.Load())
+		t.Errorf("not verified: %v, requested %v", err, asked.Load())
 	}
 	if err := ask(&tls.Config{RootCAs: roots, ServerName: "other.example"}); err == nil || !strings.Contains(err.Error(), "TLS handshake: tls: failed to verify") {
 		t.Errorf("of another name: %v", err)

@@ -190,7 +190,7 @@ func (w *world) talk(c *session, n int, pause func() time.Duration) {
 
 func (w *world) idle(c *session) { w.after(w.between(0, 60*second), c.leave) }
 
-// pooled logs in, and asks something now and then.
+// pooled logs in, and sends a request now and then.
 func (w *world) pooled(c *session) {
 	c.answer(w.quick(), func() { w.talk(c, 3, func() time.Duration { return w.exp(20 * second) }) })
 }

@@ -56,7 +56,7 @@ func TestChecksOpenHalf(t *testing.T) {
 	b.Report(p, health.OK, c.Now())
 	b.Report(0, health.Reset, c.Now())
 	if b.Improved("it is back"); b.State() != health.HalfOpen {
-		t.Errorf("what has closed it does not make good what was in vain before: %v", b.State())
+		t.Errorf("the success that closed it does not undo earlier unsuccessful trials: %v", b.State())
 	}
 }
 
@@ -98,12 +98,12 @@ func TestPassIsBounded(t *testing.T) {
 	}
 	b.Report(p, health.Reset, c.Now())
 	if b.State() != health.HalfOpen {
-		t.Errorf("what is no trial makes it %v", b.State())
+		t.Errorf("a connection that is no trial makes it %v", b.State())
 	}
 	b.Report(trial, health.OK, c.Now())
 	b.Report(permits[0], health.Reset, c.Now())
 	if b.State() != health.Closed {
-		t.Errorf("who has passed it counts when it is closed: %v", b.State())
+		t.Errorf("a connection that passed it while it was open counts when it is closed: %v", b.State())
 	}
 }
 
@@ -331,9 +331,9 @@ func TestServedClientsEndEjection(t *testing.T) {
 	}
 }
 
-// TestRefusedBesideResets: a process that ends cuts sessions and refuses connections, in any order, also
-// when it is ejected already: it returns when it can be connected to. If it goes on to reset clients it
-// does not return at once the next time.
+// TestRefusedBesideResets: a process that ends cuts sessions and refuses connections, in any
+// order, also when it is already ejected. It returns when it can be connected to. If it continues
+// to reset clients, it does not return at once the next time.
 func TestRefusedBesideResets(t *testing.T) {
 	const cut, refused = health.Reset, health.ConnectFailed
 	for name, outcomes := range map[string][]health.Outcome{

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 )
 
-// TestKeeperKeepsTime: ejections end and breakers change by themselves, while the Tell
-// function is blocked.
+// TestKeeperKeepsTime: ejections end and breakers change by themselves, while the Report function
+// is blocked.
 func TestKeeperKeepsTime(t *testing.T) {
 	start := time.Now()
 	now := func() int64 { return int64(time.Since(start)) }
@@ -31,7 +31,7 @@ func TestKeeperKeepsTime(t *testing.T) {
 	eventually(t, func() bool { return !short.ejected.Load() && short.told.Load() == 2 })
 	eventually(t, func() bool { return b.State() == health.HalfOpen })
 	if first.Subject != "pg" || first.State != "open" || first.Cause != "1 of 1 connections failed, the last: silent after the connect" {
-		t.Errorf("told %+v", first)
+		t.Errorf("reported %+v", first)
 	}
 	close(goOn)
 	var states []string
@@ -39,7 +39,7 @@ func TestKeeperKeepsTime(t *testing.T) {
 		states = append(states, (<-told).State)
 	}
 	if want := "[ejected returned half-open]"; fmt.Sprint(states) != want {
-		t.Errorf("then told %v, want %v", states, want)
+		t.Errorf("then reported %v, want %v", states, want)
 	}
 	k.Close()
 	o.Add("b", short).Report(health.Silent, now()) // is not reported any more
@@ -75,7 +75,7 @@ func TestNothingAllocates(t *testing.T) {
 		t.Errorf("%v allocations for a connection", n)
 	}
 	if m.Ejections() != 0 || b.State() != health.Closed || budget.Denied() == 0 {
-		t.Error("the connections came to something else than they were to")
+		t.Error("the connections had other results than expected")
 	}
 }
 

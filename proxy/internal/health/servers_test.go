@@ -110,7 +110,7 @@ func TestRedis(t *testing.T) {
 	begun := r.Stats().Probes
 	eventually(t, func() bool { return r.Stats().Probes > begun+20 })
 	if ping.told.Load() != 0 || connect.told.Load() != 0 {
-		t.Fatalf("a server that is well is told of: %q, %q", r.last("ping"), r.last("connect"))
+		t.Fatalf("a healthy server is reported: %q, %q", r.last("ping"), r.last("connect"))
 	}
 	signal(t, server, syscall.SIGSTOP)
 	eventually(t, ping.ill.Load)

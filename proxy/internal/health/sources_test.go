@@ -258,7 +258,7 @@ func TestNotKnownWhose(t *testing.T) {
 		j.comes(health.UnsampledSource, health.Rejected)
 	}
 	if j.bad() {
-		t.Errorf("ejected %v, breaker %v, though the sample does not tell by whom", j.ejected(), j.breaker.State())
+		t.Errorf("ejected %v, breaker %v, though the sample does not identify the sources", j.ejected(), j.breaker.State())
 	}
 	for range 5 {
 		j.comes(source(0), health.Rejected)

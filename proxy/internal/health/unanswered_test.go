@@ -128,14 +128,14 @@ var failures = []failure{
 	{"it lives, and clients give up after 5 s", 3, func(w *world) { w.come(25, w.impatient) }, hang, 20 * second, 40 * second},
 }
 
-// lasting is sessions that go on for ever.
+// lasting is sessions without an end.
 func (w *world) lasting(n int, pause time.Duration) {
 	for i := range n {
 		w.talk(w.connect(w.endpoints[i%len(w.endpoints)]), 1<<30, func() time.Duration { return w.exp(pause) })
 	}
 }
 
-// multiplexed is sessions that ask again whether or not they were answered.
+// multiplexed is sessions that send requests whether or not the earlier ones were answered.
 func (w *world) multiplexed(n int) {
 	for i := range n {
 		c := w.connect(w.endpoints[i%len(w.endpoints)])
@@ -158,7 +158,7 @@ func (w *world) first() *server {
 	return w.endpoints[0]
 }
 
-// impatient asks once, and waits for at most 5 s.
+// impatient sends one request, and waits for at most 5 s.
 func (w *world) impatient(c *session) {
 	w.after(5*second, c.leave)
 	w.request(c)
@@ -219,7 +219,7 @@ func TestLateRounds(t *testing.T) {
 		w.every(7*second, func() { w.stall = w.between(0, 5*second) })
 		w.run(2 * time.Minute)
 		if n := w.judge.Suspicions(); n > 0 {
-			t.Fatalf("seed %d: endpoints that are well were suspected %d times", seed, n)
+			t.Fatalf("seed %d: healthy endpoints were suspected %d times", seed, n)
 		}
 		freeze(w)
 		w.run(40 * second)

@@ -32,10 +32,10 @@ func TestRecoveryIsToldAtOnce(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %d", tr.State, tr.Suppressed))
 	}
 	if want := "ejected 0, returned 0, ejected 0, returned 4"; strings.Join(got, ", ") != want {
-		t.Fatalf("told %v, want %s", got, want)
+		t.Fatalf("reported %v, want %s", got, want)
 	}
 	if at := told[3].Time; at != last {
-		t.Errorf("the last one was at %d, and is told to have been at %d", last, at)
+		t.Errorf("the last one was at %d, and is reported at %d", last, at)
 	}
 }
 

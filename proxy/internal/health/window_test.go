@@ -72,7 +72,7 @@ func TestWindowKeepsTheRatioBeyondItsCounts(t *testing.T) {
 	}
 	ok, failed := w.Sum(1)
 	if part := float64(failed) / float64(ok+failed); part < 0.2499 || part > 0.2501 || ok > health.Full*3/4 {
-		t.Errorf("%d of %d failed, want a quarter of about half of what was counted", failed, ok+failed)
+		t.Errorf("%d of %d failed, want a quarter of about half of the counts", failed, ok+failed)
 	}
 	if !health.TooMany(ok, failed, 25*0.999, 1<<30) || health.TooMany(ok, failed, 25.1, 1) {
 		t.Error("a volume beyond all counts is never reached")
@@ -114,14 +114,14 @@ func TestFlap(t *testing.T) {
 			when = append(when, now)
 			for i, from := range when {
 				if n := int64(len(when) - i); n > 3+(now-from)/int64(every) {
-					t.Fatalf("%d were told from %d to %d, in intervals of %d", n, from, now, every)
+					t.Fatalf("%d were reported from %d to %d, in intervals of %d", n, from, now, every)
 				}
 			}
 			if int(tr.Time) > int(now) {
-				t.Fatal("told before it was")
+				t.Fatal("reported before it happened")
 			}
 			if told += 1 + tr.Suppressed; told != noted {
-				t.Fatalf("%d told or counted of %d", told, noted)
+				t.Fatalf("%d reported or counted of %d", told, noted)
 			}
 		}
 		for range 200 {
@@ -139,19 +139,19 @@ func TestFlap(t *testing.T) {
 				if ok {
 					tell(tr)
 				} else if quiet {
-					t.Fatalf("held at %d, after what was told at %v", now, when)
+					t.Fatalf("held at %d, after reports at %v", now, when)
 				}
 			}
 			if next, ok := f.Next(every); ok && next-when[len(when)-1] > int64(every) {
-				t.Fatalf("held until %d, the last was told at %d", next, when[len(when)-1])
+				t.Fatalf("held until %d, the last was reported at %d", next, when[len(when)-1])
 			}
 			if _, held := f.Next(every); !held && told != noted {
-				t.Fatalf("%d told or counted of %d, and none is held", told, noted)
+				t.Fatalf("%d reported or counted of %d, and none is held", told, noted)
 			}
 		}
 		if tr, ok := f.Rest(); ok {
 			if told += 1 + tr.Suppressed; told != noted {
-				t.Fatalf("%d told or counted of %d in the end", told, noted)
+				t.Fatalf("%d reported or counted of %d in the end", told, noted)
 			}
 		}
 	})

@@ -244,7 +244,7 @@ func (w *world) connect(s *server) *session {
 	return c
 }
 
-// ask is a question of the client.
+// ask is a request of the client.
 func (c *session) ask() {
 	if c.at < 0 || c.world.stalls(c.ask) {
 		return
@@ -265,7 +265,7 @@ func (c *session) say() {
 	c.moved, c.last, c.saidB, c.spoke = now, relay.SideB, true, true
 }
 
-// answer asks, makes the endpoint answer after a time, and then continues.
+// answer sends a request, makes the endpoint answer after a time, and then continues.
 func (c *session) answer(took time.Duration, then func()) {
 	c.ask()
 	c.does(took, func() { c.reply(then) })
@@ -405,5 +405,5 @@ func (w *world) every(d time.Duration, do func()) {
 	w.after(d, next)
 }
 
-// request asks once, is answered, and leaves.
+// request sends one request, is answered, and leaves.
 func (w *world) request(c *session) { c.answer(w.quick(), c.leave) }

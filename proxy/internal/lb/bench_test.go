@@ -66,7 +66,8 @@ func churn(b *testing.B, r *rig, from int, next func() bool) {
 	}
 }
 
-// BenchmarkScan is what least_conn would cost if each pick looked at all endpoints.
+// BenchmarkScan measures the cost that least_conn would have if each pick looked at all
+// endpoints.
 func BenchmarkScan(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
@@ -85,8 +86,8 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// BenchmarkNewSet is what a reload computes beside what serves; BenchmarkAttach what
-// it does at the moment of the swap.
+// BenchmarkNewSet measures the part of a reload that is computed beside the serving
+// set. BenchmarkAttach measures its part at the moment of the swap.
 func BenchmarkNewSet(b *testing.B) {
 	for _, p := range policies {
 		for _, n := range []int{100, 1000, 10_000} {

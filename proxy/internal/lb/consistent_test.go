@@ -19,7 +19,7 @@ func eachKeyed(t *testing.T, f func(t *testing.T, p lb.Policy)) {
 	}
 }
 
-// owners returns whom each of n clients is sent to, by ID.
+// owners returns the IDs of the endpoints to which each of n clients is sent.
 func owners(t testing.TB, s *lb.Set, n int) []string {
 	t.Helper()
 	ids := make([]string, n)
@@ -79,8 +79,8 @@ func TestNodesAgree(t *testing.T) {
 	})
 }
 
-// The mapping is part of what nodes of different versions have in common: it must
-// not change by accident.
+// The mapping must be the same on nodes of different versions: it must not change by
+// accident.
 func TestMappingIsFixed(t *testing.T) {
 	want := map[lb.Policy]uint64{lb.Maglev: 0x2b0201d2f960d16b, lb.SourceIP: 0x84573d00bd6a213d}
 	eachKeyed(t, func(t *testing.T, p lb.Policy) {
@@ -122,8 +122,8 @@ func TestTablesFollowWeights(t *testing.T) {
 	})
 }
 
-// The race has the result of its definition: each slot belongs to whoever hits it
-// first, with all balls of all endpoints compared.
+// The race has the result of its definition: each slot belongs to the endpoint that
+// hits it first, with all balls of all endpoints compared.
 func TestRendezvousByDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 251
@@ -135,7 +135,7 @@ func TestRendezvousByDefinition(t *testing.T) {
 		got := lb.RaceFor(members, weights, size)
 		if sum(weights) == 0 {
 			if got != nil {
-				t.Fatal("a table of nobody")
+				t.Fatal("a table without members")
 			}
 			return
 		}
@@ -168,16 +168,16 @@ func firstHit(members []*lb.Endpoint, weights []int, size, slot int) (who uint32
 	return who
 }
 
-// With source_ip, nothing moves between two endpoints that both stay as they are:
-// whatever moves leaves one that goes or loses weight, or comes to one that is new or
-// gains.
+// With source_ip, nothing moves between two endpoints that both stay as they are. A
+// slot that moves leaves an endpoint that goes or loses weight, or comes to one that is
+// new or gains.
 func TestSourceIPDisruptsNoOther(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const size = 1009
 		n := rapid.IntRange(2, 12).Draw(rt, "endpoints")
 		weights := rapid.SliceOfN(rapid.IntRange(0, 6), n, n)
 		before, after := weights.Draw(rt, "before"), weights.Draw(rt, "after")
-		before[0], after[0] = 1, 1 // there is always somebody
+		before[0], after[0] = 1, 1 // there is always an endpoint
 		members := endpointsNamed(n)
 		a, b := lb.RaceFor(members, before, size), lb.RaceFor(members, after, size)
 		for slot, was := range a {
@@ -212,8 +212,9 @@ func TestMaglevDisruption(t *testing.T) {
 	}
 }
 
-// An endpoint that is down has its clients sent elsewhere, spread over all others;
-// nobody else moves, all nodes agree where to, and when it is back so are they.
+// An endpoint that is down has its clients sent elsewhere, spread over all others. No
+// other client moves, and all nodes agree on the endpoints. When the endpoint is back,
+// so are its clients.
 func TestUnhealthyOwnersAreSkipped(t *testing.T) {
 	eachKeyed(t, func(t *testing.T, p lb.Policy) {
 		const n, clients = 20, 4000
@@ -240,7 +241,7 @@ func TestUnhealthyOwnersAreSkipped(t *testing.T) {
 			case was:
 				took[during[i]]++
 			case before[i] != during[i]:
-				t.Fatalf("client %d moved from %s, which is well", i, before[i])
+				t.Fatalf("client %d moved from %s, which is healthy", i, before[i])
 			}
 		}
 		for id, n := range took {
@@ -258,8 +259,8 @@ func TestUnhealthyOwnersAreSkipped(t *testing.T) {
 	})
 }
 
-// Where nearly all are unusable, nodes agree all the same, those few share the clients,
-// and who is left when one more fails keeps its own.
+// Where nearly all are unusable, nodes still agree, and those few share the clients.
+// When one more fails, each remaining one keeps its own.
 func TestNodesAgreeAmongFew(t *testing.T) {
 	eachKeyed(t, func(t *testing.T, p lb.Policy) {
 		const n, clients = 2000, 3000
@@ -287,7 +288,7 @@ func TestNodesAgreeAmongFew(t *testing.T) {
 		only(up[:2])
 		for i, id := range owners(t, sets[0], clients) {
 			if before[i] != up[2] && id != before[i] {
-				t.Fatalf("client %d moved from %s, which is well", i, before[i])
+				t.Fatalf("client %d moved from %s, which is healthy", i, before[i])
 			}
 		}
 	})

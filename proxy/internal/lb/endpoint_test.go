@@ -54,8 +54,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// Whoever acquires at the same time, an endpoint has never more than its limit, and
-// none after it was told to go.
+// With any number of concurrent acquirers, an endpoint never has more sessions than its
+// limit, and none after it was set to drain.
 func TestLimitIsNeverPassed(t *testing.T) {
 	const limit = 5
 	e := lb.NewEndpoint(lb.EndpointConfig{ID: "a", Weight: 1, Connections: limit})
@@ -104,7 +104,7 @@ func TestReleaseOfNothing(t *testing.T) {
 	e.Release()
 }
 
-// What a set believes is true when nobody is at work any more, however states,
+// When all goroutines have ended, the beliefs of a set are true, however states,
 // limits, loads and picks have met.
 func TestSetFollowsEndpoints(t *testing.T) {
 	r := newRig(t, lb.Config{Policy: lb.LeastConn}, plain(37)...)

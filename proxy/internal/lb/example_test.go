@@ -18,7 +18,7 @@ func Example() {
 	set.Attach()
 	defer set.Detach()
 
-	members[0].Endpoint.SetHealthy(false) // a health check says so
+	members[0].Endpoint.SetHealthy(false) // the result of a health check
 	e, err := set.Pick(&lb.Request{Source: netip.MustParseAddrPort("192.0.2.1:40000")})
 	if err != nil {
 		log.Fatal(err)
@@ -29,7 +29,7 @@ func Example() {
 	// Output: 10.0.0.12:5432 1
 }
 
-// A tenth of the clients tries what is new.
+// A tenth of the clients tries the new version.
 func ExampleSplit() {
 	split, err := lb.NewWeightedSplit(90, 10)
 	if err != nil {

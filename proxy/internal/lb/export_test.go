@@ -1,6 +1,6 @@
 package lb
 
-// What tests look at from outside.
+// Internals that tests use.
 var (
 	Schedule   = schedule
 	MaglevFor  = maglev
@@ -14,7 +14,7 @@ var (
 // Golden is the step of the hashes that a race throws by.
 const Golden = golden
 
-// Hash returns what the endpoint's identity hashes to.
+// Hash returns the hash of the endpoint's identity.
 func (e *Endpoint) Hash() uint64 { return e.hash }
 
 // Table returns the table of the local tier.
@@ -43,7 +43,8 @@ func (s *Set) TreeNodes() int {
 	return 0
 }
 
-// Open returns what the local tier believes of who can be acquired, and what is so.
+// Open returns which members the local tier believes can be acquired, and which ones
+// really can.
 func (s *Set) Open() (believed, true_ []bool) {
 	t := s.tiers[local]
 	for i, e := range t.members {

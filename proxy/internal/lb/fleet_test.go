@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
-// A fleet is what is simulated: proxy nodes that know nothing of each other, in front
-// of the same endpoints. Time goes in steps. In each some sessions end and as many
-// begin, a few endpoints go or come, and a few nodes are replaced by fresh ones,
+// A fleet is the object of the simulation: proxy nodes that know nothing of each other,
+// in front of the same endpoints. Time goes in steps. In each some sessions end and as
+// many begin, a few endpoints go or come, and a few nodes are replaced by fresh ones,
 // which get all their clients at once. At a third of the time a tenth of the endpoints
 // goes, at two thirds as many new ones come.
 type fleet struct {
@@ -27,8 +27,8 @@ type change struct{ gone, come []int }
 
 func (f *fleet) tenth() int { return f.endpoints / 10 }
 
-// life returns the changes by step, how many endpoints there are in all of time, and
-// which of them come at two thirds of it.
+// life returns the changes by step, the number of endpoints in all of time, and those
+// that come at two thirds of it.
 func (f *fleet) life() (changes []change, universe int, late []int) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	var alive []int
@@ -126,7 +126,7 @@ func (f *fleet) newNode(cfg *lb.Config, present []bool, at int) *node {
 	return n
 }
 
-// hear tells the node of a change.
+// hear applies a change to the node.
 func (n *node) hear(c change) {
 	for _, i := range c.gone {
 		n.endpoints[i].SetDraining(true)
@@ -148,8 +148,8 @@ func (n *node) trim(present []bool, part float64, rng *rand.Rand) {
 	})
 }
 
-// inARow is how many failures in a row have an endpoint ejected, as outlier detection
-// does by default.
+// inARow is the number of failures in a row that have an endpoint ejected, as outlier
+// detection does by default.
 const inARow = 5
 
 // fill begins sessions until there are so many. An endpoint that is gone, which the
@@ -178,7 +178,7 @@ func (n *node) fill(sessions int, present []bool) (refused int) {
 	return refused
 }
 
-// An outcome is what came of a policy: sessions of all nodes by step and endpoint, and
+// An outcome is the result of a policy: sessions of all nodes by step and endpoint, and
 // attempts at endpoints that were gone by step.
 type outcome struct {
 	load    [][]int

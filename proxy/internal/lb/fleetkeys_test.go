@@ -4,8 +4,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
-// A history is which endpoint each of some clients belongs to, by step: what all
-// nodes that have heard of all changes agree on.
+// A history has, by step, the endpoint to which each of some clients belongs. All nodes
+// that know all changes agree on it.
 type history struct {
 	owners [][]int32
 	spread []float64 // the largest part of the table that an endpoint has, as a multiple of the mean
@@ -51,7 +51,7 @@ func owned(set *lb.Set, clients int) []int32 {
 	return by
 }
 
-// modulo is the history of those who take the hash modulo the number of endpoints.
+// modulo is the history of a policy that takes the hash modulo the number of endpoints.
 func (f *fleet) modulo(clients int) *history {
 	changes, universe, _ := f.life()
 	h := new(history)
@@ -71,7 +71,7 @@ func (f *fleet) modulo(clients int) *history {
 	return h
 }
 
-// moved returns the part of the clients whose owner is not what it was so many steps
+// moved returns the part of the clients whose owner differs from the one so many steps
 // before.
 func (h *history) moved(steps int) []float64 {
 	by := make([]float64, len(h.owners))
@@ -87,8 +87,8 @@ func (h *history) moved(steps int) []float64 {
 	return by
 }
 
-// ideal is the part that has to move: that of those who go, of all before, or that of
-// those who come, of all after.
+// ideal is the part that has to move: that of the endpoints that go, of all before, or
+// that of the endpoints that come, of all after.
 func (f *fleet) ideal() []float64 {
 	changes, universe, _ := f.life()
 	present := presence(changes, f.endpoints, universe)

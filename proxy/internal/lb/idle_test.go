@@ -39,8 +39,8 @@ func byChance(rt *rapid.T, what string, counts []int, ms []member, sum int) {
 	}
 }
 
-// Where nobody has anything to do clients are shared by weight, and so nobody starves
-// whom passive checks would then never see.
+// Where all endpoints are idle, clients are shared by weight. So no endpoint starves,
+// which passive checks would then never see.
 func TestIdleSharesFollowWeights(t *testing.T) {
 	for _, p := range comparing {
 		t.Run(p.String(), func(t *testing.T) {
@@ -93,9 +93,9 @@ func TestHeldSharesFollowWeights(t *testing.T) {
 	}
 }
 
-// Where sessions come and go nobody starves, whatever the load: a few sessions keep the
-// heavy busy, and the light get more than their part, never less. With two for a weight
-// of 1 and more, clients are shared by weight.
+// Where sessions come and go, no endpoint starves, whatever the load. A few sessions
+// keep the heavy busy, and the light get more than their part, never less. With two
+// sessions for a weight of 1 and more, clients are shared by weight.
 func TestSharesOfAnyLoad(t *testing.T) {
 	for _, p := range comparing {
 		t.Run(p.String(), func(t *testing.T) {
@@ -132,8 +132,8 @@ func (r *rig) exchange(alive, n int) {
 	}
 }
 
-// Where nobody has anything to do the share of those in slow start grows as well: of one
-// alone, and of neighbours, all of whom have their part.
+// Where all endpoints are idle, the share of those in slow start grows as well: of one
+// alone, and of neighbours, each of which has its part.
 func TestIdleSlowStart(t *testing.T) {
 	const n, slow, rounds = 10, 10 * time.Second, 40000
 	for _, p := range append(comparing, lb.RoundRobin) {

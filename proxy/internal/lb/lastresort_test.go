@@ -8,9 +8,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLastResortModel: whatever the policy, as a last resort one is picked if there is one that
-// neither is barred or failing, nor draining, of weight 0, full or tried, and no other; and if
-// it is to be well, one that is. In panic it makes no difference what is thought of it.
+// TestLastResortModel holds for every policy. A last resort is picked if an endpoint
+// exists that is neither barred, failing, draining, of weight 0, full nor tried. No
+// other endpoint is picked. If it has to be healthy, a healthy one is picked. In panic
+// it makes no difference that it is down, ejected, broken or barred.
 func TestLastResortModel(t *testing.T) {
 	each(t, func(t *testing.T, p lb.Policy) {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -86,7 +87,7 @@ func (r *rig) checkLastResort(rt *rapid.T, members []member) {
 	}
 	e, err := r.Pick(&req)
 	if any != (err == nil) {
-		rt.Fatalf("%v, though that there is one is %v", err, any)
+		rt.Fatalf("%v, want an endpoint: %v", err, any)
 	}
 	if err != nil {
 		return

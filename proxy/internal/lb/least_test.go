@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
-// least says what the policy's definition says, by looking at all: the fewest sessions
-// for the weight, of those that can be had.
+// least computes the policy's definition by looking at all endpoints: the fewest
+// sessions for the weight, of those that can be acquired.
 func (r *rig) least(req *lb.Request) (score float64, found bool) {
 	for _, e := range r.endpoints {
 		s := e.State()
@@ -36,8 +36,8 @@ func tried(req *lb.Request, e *lb.Endpoint) bool {
 
 func scoreOf(e *lb.Endpoint) float64 { return float64(e.Active()) / float64(e.Weight()) }
 
-// Among any endpoints, whatever happens to them, least_conn takes what looking at all
-// of them would find.
+// Among any endpoints, whatever happens to them, least_conn picks one with the score
+// that looking at all of them finds.
 func TestLeastConnIsExact(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(rt, "endpoints")

@@ -20,8 +20,8 @@ func endpointsNamed(n int) []*lb.Endpoint {
 }
 
 // The paper's experiment on resilience: of 1,000 endpoints some fail at a time, the
-// table is made anew, and entries are counted that differ. What differs beyond the
-// entries of those that failed is the price of evenness.
+// table is made anew, and the entries that differ are counted. The price of evenness is
+// the number of differing entries beyond those of the failed endpoints.
 func TestTablesAfterFailures(t *testing.T) {
 	const n = 1000
 	all := endpointsNamed(n)
@@ -63,7 +63,7 @@ func TestTablesAfterFailures(t *testing.T) {
 }
 
 // With a hundred slots for each endpoint none has more than a hundredth more than
-// another, as the paper says.
+// another, as in the paper.
 func TestMaglevIsEven(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10, 100, 655} {
 		size := lb.TableSize(n)

@@ -59,8 +59,8 @@ func checkFair(rt *rapid.T, r *rig) {
 	}
 }
 
-// Of neighbours of one that is down none has more than the others: its turns are
-// nobody's.
+// Of the neighbours of an endpoint that is down none has more clients than the others:
+// its turns go to none of them.
 func TestRoundRobinSkipsFairly(t *testing.T) {
 	r := newRig(t, lb.Config{}, plain(4)...)
 	r.endpoints[1].SetHealthy(false)

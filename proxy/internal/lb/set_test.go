@@ -24,7 +24,7 @@ func TestParsePolicy(t *testing.T) {
 	}
 }
 
-// fails checks why a set picks nobody.
+// fails checks the reason for which a set picks no endpoint.
 func (r *rig) fails(req *lb.Request, want error) {
 	r.t.Helper()
 	if e, err := r.Pick(req); !errors.Is(err, want) {
@@ -32,8 +32,8 @@ func (r *rig) fails(req *lb.Request, want error) {
 	}
 }
 
-// Whatever the policy: limits are honoured, what this client has tried is avoided,
-// and the error says which of it was in the way.
+// For every policy: limits are honoured, endpoints that this client has tried are
+// avoided, and the error names the reason.
 func TestWhyNot(t *testing.T) {
 	each(t, func(t *testing.T, p lb.Policy) {
 		cfg := lb.Config{Policy: p}
@@ -123,8 +123,9 @@ func TestBackups(t *testing.T) {
 	})
 }
 
-// TestBackupsWhenFull: where backups serve for full primaries too, they get what those have
-// no room for, and primaries come first again as soon as they have.
+// TestBackupsWhenFull: where backups also serve for full primaries, they get the
+// clients for which those have no room. Primaries come first again as soon as they have
+// room.
 func TestBackupsWhenFull(t *testing.T) {
 	each(t, func(t *testing.T, p lb.Policy) {
 		r := newRig(t, lb.Config{Policy: p, BackupWhenFull: true},
@@ -180,7 +181,7 @@ func TestZones(t *testing.T) {
 				got += n - before[i]
 			}
 			if want := want * picks; float64(got) < want-picks*0.03 || float64(got) > want+picks*0.03 {
-				t.Errorf("%d of 10 are ill: %d of %d stay local, want %v", ill, got, picks, want)
+				t.Errorf("%d of 10 are unhealthy: %d of %d stay local, want %v", ill, got, picks, want)
 			}
 		}
 		for _, e := range r.endpoints[10:] {
@@ -205,8 +206,8 @@ func TestZoneIsFull(t *testing.T) {
 	})
 }
 
-// Below panic_below all are used, ill or not, but for those that go; backups are
-// preferred to nobody.
+// Below panic_below all endpoints are used, healthy or not, except those that drain.
+// Backups are used if no primary is healthy.
 func TestPanic(t *testing.T) {
 	each(t, func(t *testing.T, p lb.Policy) {
 		ms := append(plain(10), member{weight: 1, backup: true})
@@ -241,19 +242,19 @@ func TestPanic(t *testing.T) {
 		for n, want := range map[int]int{4: min(5, atMost), 5: atMost, 8: atMost} {
 			ill(n)
 			if got := spread(); got != want {
-				t.Errorf("%d of 9 are ill: %d are used, want %d", n, got, want)
+				t.Errorf("%d of 9 are unhealthy: %d are used, want %d", n, got, want)
 			}
 			if got, want := r.Status().Panic, n > 4; got != want {
-				t.Errorf("%d of 9 are ill: panic is %v", n, got)
+				t.Errorf("%d of 9 are unhealthy: panic is %v", n, got)
 			}
 		}
 		ill(9)
 		if got := r.one(&lb.Request{}); got != 10 {
-			t.Errorf("nobody is well: picked %d, want the backup", got)
+			t.Errorf("no primary is healthy: picked %d, want the backup", got)
 		}
 		r.endpoints[10].SetHealthy(false)
 		if got := r.one(&lb.Request{}); got > 8 {
-			t.Errorf("nobody is well, nor is the backup: picked %d", got)
+			t.Errorf("no primary is healthy, nor is the backup: picked %d", got)
 		}
 	})
 }
@@ -284,7 +285,7 @@ func TestTwoGenerations(t *testing.T) {
 			t.Error("a set that is not attached has changed an endpoint")
 		}
 		next.Attach()
-		next.Attach() // says nothing new
+		next.Attach() // changes nothing
 		for i := range 4 {
 			req := client(i)
 			from := []*lb.Set{old.Set, next}[i%2]
@@ -305,7 +306,7 @@ func TestTwoGenerations(t *testing.T) {
 	})
 }
 
-// A weight that was changed counts after Rebuild, without a pause for those who pick.
+// A changed weight counts after Rebuild, without a pause for concurrent picks.
 func TestRebuildWhilePicking(t *testing.T) {
 	each(t, func(t *testing.T, p lb.Policy) {
 		r := newRig(t, lb.Config{Policy: p}, plain(20)...)
@@ -346,14 +347,14 @@ func TestRebuildWhilePicking(t *testing.T) {
 	})
 }
 
-// Whoever waits for room is told, of every place that becomes free.
+// A waiter for room is notified of every place that becomes free.
 func TestOnRoom(t *testing.T) {
 	told := 0
 	r := newRig(t, lb.Config{OnRoom: func() { told++ }}, member{weight: 1, limit: 2}, member{weight: 1, limit: 1})
 	said := func(what string, want bool) {
 		t.Helper()
 		if got := told > 0; got != want {
-			t.Errorf("%s: told %v, want %v", what, got, want)
+			t.Errorf("%s: notified %v, want %v", what, got, want)
 		}
 		told = 0
 	}
@@ -393,14 +394,14 @@ func TestPickAllocatesNothing(t *testing.T) {
 					e.Release()
 				}
 			}); n > 0 {
-				t.Errorf("%d of 100 are ill: %v allocations", ill, n)
+				t.Errorf("%d of 100 are unhealthy: %v allocations", ill, n)
 			}
 		}
 	})
 }
 
-// A set takes over from the one that it replaces what would be the same, and nothing
-// else.
+// A set takes over the plan of the one that it replaces if it would be the same, and
+// nothing else.
 func TestPlansAreTakenOver(t *testing.T) {
 	each(t, func(t *testing.T, p lb.Policy) {
 		cfg := lb.Config{Policy: p}
@@ -434,7 +435,7 @@ func TestRoom(t *testing.T) {
 		{"with a full primary", func() { a.Acquire() }, true},
 		{"with both full", func() { b.Acquire() }, false},
 		{"with a primary that has room, and is down", func() { a.Release(); a.SetHealthy(false) }, false},
-		{"when it is well", func() { a.SetHealthy(true) }, true},
+		{"when it is healthy", func() { a.SetHealthy(true) }, true},
 	} {
 		step.do()
 		if got := r.Status().Room; got != step.want {

@@ -38,7 +38,7 @@ type line struct {
 	by   []float64
 }
 
-// A simulation is what came of a fleet, as the documentation shows it.
+// A simulation is the result of a fleet, as the documentation shows it.
 type simulation struct {
 	*fleet
 	spread, share, moved []line

@@ -34,8 +34,8 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// What an upstream begins with is in no slow start, what was added to it is; the end
-// of a breaker's rest is none, the end of an ejection is.
+// The first endpoints of an upstream are not in slow start, added ones are. The end of
+// an open breaker begins none, the end of an ejection does.
 func TestWhoStartsSlowly(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
-// Any number of clients in a row is shared as the percentages say, within a few.
+// Any number of clients in a row is shared by the percentages, within a few.
 func TestSplitIsSmooth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cuts := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 5).Draw(t, "parts")

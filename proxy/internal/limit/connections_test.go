@@ -22,13 +22,13 @@ func TestConnections(t *testing.T) {
 		t.Error("a place of a full limit was given back, which frees one")
 	}
 	if c.Give() {
-		t.Error("a place was freed that nobody waits for")
+		t.Error("a place was freed for which no client waits")
 	}
 	for range 3 {
 		c.Add()
 	}
 	if c.InUse() != 3 || c.Give() {
-		t.Error("three of two are in use, and one who leaves has freed a place")
+		t.Error("three of two are in use, and one that leaves has freed a place")
 	}
 	c.Give()
 	c.Give()
@@ -38,7 +38,7 @@ func TestConnections(t *testing.T) {
 			t.Fatal("no limit, and no place")
 		}
 	}
-	c.Set(10) // below what is in use
+	c.Set(10) // below the places in use
 	if c.Take() || !c.Full() {
 		t.Error("a place beyond a lower limit")
 	}
@@ -53,7 +53,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestConnectionsShared: never more than the limit, whoever takes and gives.
+// TestConnectionsShared: the places in use never exceed the limit, with many goroutines that take
+// and give.
 func TestConnectionsShared(t *testing.T) {
 	c := limit.NewConnections(3)
 	var now, most atomic.Int64

@@ -75,7 +75,7 @@ func TestPrefixChangesModel(t *testing.T) {
 			},
 			"leave": func(t *rapid.T) {
 				if len(all) == 0 {
-					t.Skip("nobody is there")
+					t.Skip("there is no connection")
 				}
 				i := rapid.IntRange(0, len(all)-1).Draw(t, "who")
 				s.Leave(all[i].entry)
@@ -154,8 +154,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestPrefixChangesRates: what sources have used of their rates they have used as parts of a
-// larger one; of a source that is taken apart, each part with a connection may have used all.
+// TestPrefixChangesRates: when sources become parts of a larger one, the rates that they have
+// used count for it. When a source is divided, each part with a connection may have used all of
+// its rate.
 func TestPrefixChangesRates(t *testing.T) {
 	const now = int64(1e9)
 	a, b, c := at(netip.MustParseAddr("10.0.0.1")), at(netip.MustParseAddr("10.0.0.2")), at(netip.MustParseAddr("10.0.0.3"))
@@ -206,7 +207,7 @@ func TestPrefixChangesAreHeldToTheirRange(t *testing.T) {
 	}
 }
 
-// BenchmarkSetPrefix: for how long nobody is admitted.
+// BenchmarkSetPrefix measures for how long no client is admitted.
 func BenchmarkSetPrefix(b *testing.B) {
 	for _, n := range []int{10_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -2,5 +2,5 @@
 
 package limit_test
 
-// slower is by how much there is less of what many are tried with.
+// slower is the factor by which tests with many connections use fewer.
 const slower = 10

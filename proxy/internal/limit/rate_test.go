@@ -70,7 +70,7 @@ func TestRateAsReference(t *testing.T) {
 			if want != got {
 				// One that is off by rounding is due within a moment.
 				if r.Until(now) > time.Microsecond && !got {
-					t.Fatalf("%v, the reference says %v; the next in %v", got, want, r.Until(now))
+					t.Fatalf("%v, the reference returns %v; the next in %v", got, want, r.Until(now))
 				}
 				t.Skip("a token that is due right now")
 			}
@@ -78,7 +78,7 @@ func TestRateAsReference(t *testing.T) {
 	})
 }
 
-// TestRateShared: many loops together get what the rate gives and not one more.
+// TestRateShared: many loops together get as many as the rate gives, and not one more.
 func TestRateShared(t *testing.T) {
 	r := limit.NewRate(1000, 50)
 	var let atomic.Int64
@@ -119,8 +119,8 @@ func BenchmarkRate(b *testing.B) {
 	})
 }
 
-// TestRateGivenBack: a connection that does not count leaves what it found, and gives nobody
-// more than the rate does.
+// TestRateGivenBack: a connection that does not count leaves the rate as it was, and gives no
+// client more than the rate does.
 func TestRateGivenBack(t *testing.T) {
 	r := limit.NewRate(10, 3)
 	now := int64(5e9)

@@ -44,12 +44,12 @@ func (l *Listener) OnDeadline(f func(time.Time)) {
 	l.sock = &wrapped{stream: l.sock, f: func(accept func() (net.Conn, error)) (net.Conn, error) { return accept() }, onDeadline: f}
 }
 
-// Restrict returns what is called before the path of addr is bound.
+// Restrict returns the function that is called before the path of addr is bound.
 func Restrict(addr sockopt.Address) func(network, address string, c syscall.RawConn) error {
 	return (&Listener{addr: addr}).restrict
 }
 
-// ListenSwapped is [Listen] at a path with something done between bind(2) and what follows.
+// ListenSwapped is [Listen] at a path, and calls meanwhile between bind(2) and the next step.
 func ListenSwapped(ctx context.Context, addr sockopt.Address, meanwhile func()) (*Listener, error) {
 	l := newListener(addr, nil)
 	p, err := newUnixPath(addr.Name)
@@ -66,8 +66,8 @@ func ListenSwapped(ctx context.Context, addr sockopt.Address, meanwhile func()) 
 	return l, nil
 }
 
-// Active returns how many connections are being served.
+// Active returns the number of connections being served.
 func (l *Limit) Active() int { return len(l.slots) }
 
-// Max returns how many there may be.
+// Max returns the greatest number of connections.
 func (l *Limit) Max() int { return cap(l.slots) }

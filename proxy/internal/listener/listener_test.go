@@ -103,7 +103,7 @@ func TestServe(t *testing.T) {
 			}
 			s.end(t)
 			if _, err := net.Dial(parse(t, s.Addr()).Network, parse(t, s.Addr()).Name); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("after the end, a connect says %v", err)
+				t.Errorf("after the end, a connect returns %v", err)
 			}
 		})
 	}
@@ -290,7 +290,7 @@ func TestStopWithAConnectionInHand(t *testing.T) {
 	}
 }
 
-// waitClosed waits until nobody listens any more.
+// waitClosed waits until no socket listens any more.
 func waitClosed(t *testing.T, s *server) {
 	t.Helper()
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) {
@@ -307,8 +307,8 @@ func waitClosed(t *testing.T, s *server) {
 	t.Fatal("it still listens")
 }
 
-// The queue is emptied of what it may have held, not for as long as somebody
-// connects.
+// When the queue is emptied, only the connections that it may have held are taken. This does not
+// last as long as clients connect.
 func TestEmptyingTheQueueIsBounded(t *testing.T) {
 	l := listen(t, "127.0.0.1:0", nil)
 	l.SetBacklog(4)
@@ -366,8 +366,8 @@ func TestStopAtAnyMomentLosesNoConnection(t *testing.T) {
 	}
 }
 
-// The deadline that interrupts accepting is not set, however late, when the queue
-// is being emptied: it would make those accepts miss what is there.
+// The deadline that interrupts accepting is never set late, while the queue is being emptied:
+// those accepts would miss connections in the queue.
 func TestInterruptionComesBeforeTheQueueIsEmptied(t *testing.T) {
 	l := listen(t, "127.0.0.1:0", &listener.Config{Limit: listener.NewLimit(1)})
 	begin, deadlines := time.Now(), make(chan time.Time, 100)

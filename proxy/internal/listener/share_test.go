@@ -24,7 +24,7 @@ func address(t *testing.T, text, port string) sockopt.Address {
 	return at
 }
 
-// come has clients connect, until they are in the queue of whoever gets them.
+// come has clients connect, until they are in the queue of the socket that gets them.
 func come(t *testing.T, at string) {
 	t.Helper()
 	for range 20 {
@@ -36,7 +36,7 @@ func come(t *testing.T, at string) {
 	}
 }
 
-// queue is how many clients wait.
+// queue is the number of clients that wait.
 func queue(t *testing.T, fd int) (n int) {
 	t.Helper()
 	for {
@@ -52,9 +52,9 @@ func queue(t *testing.T, fd int) (n int) {
 	}
 }
 
-// TestTakeover: every form of an address takes over from every other that it overlaps with.
-// Nobody comes to it before it is started, everybody when the other has yielded, and then the
-// addresses are its alone.
+// TestTakeover: every form of an address takes over from every other that it overlaps with. No
+// client comes to it before it is started. Each client comes to it when the other has yielded,
+// and then the addresses are its alone.
 func TestTakeover(t *testing.T) {
 	forms := []string{"127.0.0.1:P", "0.0.0.0:P", ":P", "[::1]:P", "[::]:P", "localhost:P"}
 	for _, from := range forms {
@@ -125,10 +125,10 @@ func testTakeover(t *testing.T, from, to string, fromConfig, toConfig *listener.
 		t.Errorf("%s after %s: %d of 20 came to the new one alone", to, from, n)
 	}
 	if _, err := listener.Listen(t.Context(), address(t, to, port), nil); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("%s after %s: somebody else listens there: %v", to, from, err)
+		t.Errorf("%s after %s: another listener listens there: %v", to, from, err)
 	}
 	if other, err := listener.Bind(t.Context(), address(t, to, port), nil); err == nil && os.Getuid() == 0 {
-		t.Errorf("%s after %s: somebody else can share it", to, from)
+		t.Errorf("%s after %s: another listener can share it", to, from)
 		other.Close()
 	}
 }
@@ -142,7 +142,7 @@ func detach(t *testing.T, l *listener.Listener) int {
 	return fd
 }
 
-// TestStartInAGroup: where the kernel does not remember what was bound last, both have
+// TestStartInAGroup: where the kernel does not remember the socket that was bound last, both have
 // clients, and none is lost.
 func TestStartInAGroup(t *testing.T) {
 	port := sockets.Port(t)
@@ -200,7 +200,7 @@ func TestFamilies(t *testing.T) {
 				own = own || a.Addr().Is4() == (i == 0)
 			}
 			if own != want[i] {
-				t.Errorf("%s says that it has %v", form, l.Own())
+				t.Errorf("%s reports that it has %v", form, l.Own())
 			}
 		}
 		l.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/listener"
 )
 
-// modeOf returns the permissions of what has a name, of a symbolic link itself.
+// modeOf returns the permissions of the file with that name, of a symbolic link itself.
 func modeOf(t *testing.T, path string) fs.FileMode {
 	t.Helper()
 	info, err := os.Lstat(path)
@@ -26,8 +26,8 @@ func modeOf(t *testing.T, path string) fs.FileMode {
 	return info.Mode() & (fs.ModePerm | fs.ModeSticky)
 }
 
-// treasures are files of the one who listens, which somebody else puts in the place of the
-// socket: by put, at a path where nothing is.
+// treasures are files of the listening user. Another user puts them in the place of the socket:
+// by put, at a path where nothing is.
 func treasures(t *testing.T) map[string]struct {
 	victim string
 	put    func(at string) error
@@ -56,8 +56,8 @@ func treasures(t *testing.T) map[string]struct {
 	}
 }
 
-// TestSwappedPath: somebody else, whose the directory is, puts another file in the place of
-// the socket, right after it was bound or later. That file keeps its mode, and its name.
+// TestSwappedPath: another user, who owns the directory, puts another file in the place of the
+// socket, right after it was bound or later. That file keeps its mode, and its name.
 func TestSwappedPath(t *testing.T) {
 	for name, c := range treasures(t) {
 		for _, spec := range []string{"", "?mode=0666"} {
@@ -97,8 +97,8 @@ func TestSwappedPath(t *testing.T) {
 	}
 }
 
-// TestSwappedDirectory: it is the directory that somebody else swaps, for one that has a
-// socket of that name, too.
+// TestSwappedDirectory: another user swaps the directory, for one that has a socket of that name,
+// too.
 func TestSwappedDirectory(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"ours", "theirs"} {
@@ -130,7 +130,7 @@ func TestSwappedDirectory(t *testing.T) {
 	}
 }
 
-// TestPathIsSwappedAllTheTime: somebody else swaps the path for a link, and back, while it is
+// TestPathIsSwappedAllTheTime: another user swaps the path for a link, and back, while it is
 // bound, changed and unlinked.
 func TestPathIsSwappedAllTheTime(t *testing.T) {
 	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "file")
@@ -149,8 +149,8 @@ func TestPathIsSwappedAllTheTime(t *testing.T) {
 		}
 	})
 	listened, changed := 0, 0
-	// At least so often, and until it was there to be listened at and changed: while a busy
-	// machine runs others than the one who swaps, it never is.
+	// At least so often, and until it was there to be listened at and changed. While a busy
+	// machine runs goroutines other than the swapping one, the path is never there.
 	for tries, end := 0, time.Now().Add(condition.Patience); tries < 200 || (listened == 0 || changed == 0) && time.Now().Before(end); tries++ {
 		l, err := listener.Listen(t.Context(), parse(t, "unix:"+path+"?mode=0666"), nil)
 		if err != nil { // it was swapped
@@ -176,8 +176,8 @@ func TestPathIsSwappedAllTheTime(t *testing.T) {
 	}
 }
 
-// TestModeIsTakenBack: a path whose mode is not asked for any more has that of one for which
-// none ever was.
+// TestModeIsTakenBack: a path whose mode is not configured any more has the mode of a path for
+// which none ever was.
 func TestModeIsTakenBack(t *testing.T) {
 	dir := t.TempDir()
 	usual := listen(t, "unix:"+filepath.Join(dir, "usual"), nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// leave makes a path on which nobody answers, as a process that was killed does.
+// leave makes a path on which no process answers, as a process that was killed does.
 func leave(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -183,7 +183,7 @@ func TestPathOfSomebodyElseIsNotUnlinked(t *testing.T) {
 	leave(t, path)
 	s.end(t)
 	if _, err := os.Lstat(path); err != nil {
-		t.Error("somebody else's path was unlinked: ", err)
+		t.Error("the path of another process was unlinked: ", err)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestOneOfManyTakesAStalePathOver(t *testing.T) {
 	}
 }
 
-// A directory can be locked by everybody who may read it, for ever.
+// Any user who may read a directory can lock it, without end.
 func TestLockedDirectoryDoesNotKeepFromListening(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Open(dir)

@@ -82,7 +82,7 @@ func TestHello(t *testing.T) {
 		t.Error("it wants a hello, and needs none")
 	}
 	if !table(t, match.Route{Port: 1}, match.Route{ALPN: []string{"h2"}}).Hello() {
-		t.Error("it does not want the hello that ALPN comes in")
+		t.Error("it does not want the hello, which has the ALPN")
 	}
 	if table(t).Find(&match.Client{ServerName: "a"}) != -1 {
 		t.Error("found a route where there is none")
@@ -117,7 +117,7 @@ func TestPattern(t *testing.T) {
 		}
 	}
 	if _, err := match.New([]match.Route{{}, {SNI: []string{"a", "b..c"}}}); err == nil || !strings.HasPrefix(err.Error(), "route 2: ") {
-		t.Errorf("the error does not say which route: %v", err)
+		t.Errorf("the error does not name the route: %v", err)
 	}
 }
 

@@ -22,7 +22,7 @@ func health(upstream string, i int, state string) *monitor.Line {
 	}
 }
 
-// lines is what is logged of the first n endpoints of an upstream.
+// lines returns the logged lines of the first n endpoints of an upstream.
 func lines(upstream string, n int, state string) (list []string) {
 	level := "WARN"
 	if state == "healthy" {
@@ -54,7 +54,7 @@ func TestManyLinesAreSummedUp(t *testing.T) {
 	for i := range 30 {
 		l.Note(at(5), health("u", i, "unhealthy"))
 	}
-	b.says(t, "what there was room for meanwhile", lines("u", 3, "healthy")...)
+	b.says(t, "the lines for which there was room meanwhile", lines("u", 3, "healthy")...)
 	l.Look(at(11.9))
 	b.says(t, "too early for a sum")
 	l.Look(at(12))
@@ -63,14 +63,14 @@ func TestManyLinesAreSummedUp(t *testing.T) {
 		`level=WARN msg="health, further ones" upstream=u kind=unhealthy times=30 within=7s of="e0, e1, e2, e3, e4 and 25 more"`)
 }
 
-// TestNothingOvertakesASum: the last that is logged is what has come last.
+// TestNothingOvertakesASum: the last event is logged last.
 func TestNothingOvertakesASum(t *testing.T) {
 	b := new(book)
 	l := monitor.NewLines(b.log())
 	for i := range 21 {
 		l.Note(at(1), health("u", i, "unhealthy"))
 	}
-	l.Note(at(30), health("u", 20, "healthy")) // nobody has looked
+	l.Note(at(30), health("u", 20, "healthy")) // without a look before
 	b.says(t, "before", lines("u", 20, "unhealthy")...)
 	l.Flush(at(30))
 	b.says(t, "at the end",
@@ -119,7 +119,7 @@ func TestLinesAreBounded(t *testing.T) {
 		times += n
 	}
 	if times != told || sums > 400 || single > 3620 {
-		t.Errorf("%d lines and %d sums tell of %d of %d", single, sums, times, told)
+		t.Errorf("%d lines and %d sums report %d of %d", single, sums, times, told)
 	}
 }
 

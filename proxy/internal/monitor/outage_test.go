@@ -37,8 +37,8 @@ const (
 	ends   = `level=INFO msg="upstream has a usable endpoint again" upstream=shop duration=`
 )
 
-// TestOutageIsLoggedOnce at its begin, and at its end with its duration and those whom it has
-// cost, counted from the last look before it.
+// TestOutageIsLoggedOnce at its begin, and at its end with its duration and the clients that it
+// has cost, counted from the last look before it.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	s := newStage(t)
 	s.look(1, monitor.Usable, 5)
@@ -55,8 +55,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	s.look(14, monitor.Usable, 0)
 }
 
-// TestOutageThatIsBack is, at the moment, one that has begun when it came back, with those whom it has
-// cost since; its line at the end is of all of it.
+// TestOutageThatIsBack: an outage that recurs is reported as begun when it came back, with the
+// clients that it has cost since. Its line at the end is about all of it.
 func TestOutageThatIsBack(t *testing.T) {
 	s := newStage(t)
 	s.look(1, monitor.Usable, 0)
@@ -71,7 +71,7 @@ func TestOutageThatIsBack(t *testing.T) {
 	s.look(6, monitor.Usable, 0, ends+"3s refused=13 held=26 fallbacks=0 recurred=1")
 }
 
-// TestUpstreamThatGoesInAnOutage: its line at the end says so.
+// TestUpstreamThatGoesInAnOutage: the line at its end reports that the upstream is gone.
 func TestUpstreamThatGoesInAnOutage(t *testing.T) {
 	s := newStage(t)
 	s.look(1, monitor.Usable, 0)
@@ -113,7 +113,7 @@ func TestOutageThatRecurs(t *testing.T) {
 	}
 	s.Look(at(now+40), []monitor.Upstream{s.up}, nil)
 	if text := s.text.String(); !strings.Contains(text, "recurred=") {
-		t.Errorf("its end says %q", text)
+		t.Errorf("its end is logged as %q", text)
 	}
 	s.text.Reset()
 	s.look(now+200, monitor.Unusable, 0, begins)

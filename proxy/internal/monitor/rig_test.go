@@ -21,7 +21,7 @@ func (b *book) log() *slog.Logger {
 	}}))
 }
 
-// says fails the test unless exactly these lines were logged since it was asked last.
+// says fails the test unless exactly these lines were logged since its last call.
 func (b *book) says(t *testing.T, when string, lines ...string) {
 	t.Helper()
 	got := strings.TrimSuffix(b.text.String(), "\n")

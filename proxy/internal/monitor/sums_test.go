@@ -30,9 +30,9 @@ func (r reasons) Level(_ *monitor.Counter, increase map[string]int64) slog.Level
 	return slog.LevelWarn
 }
 
-// TestSumsAreLoggedOnceAMinute: the first of each counter at once, whatever else was logged
-// before, those that follow when a minute is over, what does not rise never, and what is left
-// at the end.
+// TestSumsAreLoggedOnceAMinute: the first rise of each counter is logged at once, whatever else
+// was logged before. Later ones are logged when a minute is over. A counter that does not rise is
+// never logged, and the rest is logged at the end.
 func TestSumsAreLoggedOnceAMinute(t *testing.T) {
 	var b book
 	s := monitor.NewSums(b.log())
@@ -81,7 +81,7 @@ func TestSumsAreLoggedOnceAMinute(t *testing.T) {
 	b.says(t, "at the end", `level=WARN msg="clients refused" upstream=shop times=5 within=2s reasons="failed 5"`)
 	count(&a, "answered", 2)
 	s.Look(at(300), []monitor.Counter{a, z, {Key: "q", Message: "quiet", Total: 7, Unlogged: true}}, of)
-	b.says(t, "what it says itself", `level=WARN msg="clients refused" listener=web times=2 within=1m9s answered=2`)
+	b.says(t, "a count that the counter has itself", `level=WARN msg="clients refused" listener=web times=2 within=1m9s answered=2`)
 	if n := s.Recent(at(300), "q", "quiet"); n != 7 {
 		t.Errorf("%d of one without a line, want 7", n)
 	}
@@ -116,8 +116,8 @@ func TestFirstsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSumsAreBounded: those that have risen most have a line, the others one together. What
-// is gone is forgotten.
+// TestSumsAreBounded: the counters that have risen most have a line each, the others one
+// together. A counter that is gone is forgotten.
 func TestSumsAreBounded(t *testing.T) {
 	var b book
 	s := monitor.NewSums(b.log())
@@ -160,8 +160,8 @@ func TestRestsAreByKind(t *testing.T) {
 	}
 }
 
-// TestSumsOfWhatIsGone: what has risen before its counter was gone is logged when a minute is
-// over, or at the end, and once.
+// TestSumsOfWhatIsGone: a counter that is gone may have risen before. That is logged when a
+// minute is over, or at the end, and once.
 func TestSumsOfWhatIsGone(t *testing.T) {
 	var b book
 	s := monitor.NewSums(b.log())

@@ -42,7 +42,7 @@ func promised(t *testing.T, b []byte, n int, info *proxyproto.Info) {
 	}
 	for i := range n {
 		if need, err := (*proxyproto.Policy)(nil).Length(b[:i]); err != nil || need <= i || need > n {
-			t.Fatalf("of %d bytes %d are asked for, %v; it has %d", i, need, err, n)
+			t.Fatalf("of %d bytes %d are requested, %v; it has %d", i, need, err, n)
 		}
 	}
 	if !info.Known() || info.Version == 1 {
@@ -50,7 +50,7 @@ func promised(t *testing.T, b []byte, n int, info *proxyproto.Info) {
 	}
 	written := proxyproto.Append(nil, 2, &proxyproto.Connection{Source: info.Source, Destination: info.Destination, TLVs: info.TLVs})
 	if _, err := (*proxyproto.Policy)(nil).Parse(written, &again); err != nil {
-		t.Fatalf("what it says was written, and not read: %v", err)
+		t.Fatalf("its content was written, and cannot be read: %v", err)
 	}
 	if again.Source != info.Source || again.Destination != info.Destination {
 		t.Fatalf("written and read again: %+v, was %+v", again, info)
@@ -74,7 +74,7 @@ func same(t *testing.T, b []byte, n int, info *proxyproto.Info, err error) {
 		t.Fatalf("%d of %d bytes read, and the other leaves %d", n, len(b), rest)
 	}
 	if int(h.Version) != info.Version || h.Version == 2 && h.Command.IsLocal() != info.Local {
-		t.Fatalf("%+v, and the other says %+v", info, h)
+		t.Fatalf("%+v, and the other reads %+v", info, h)
 	}
 	if info.Local || !info.Known() {
 		return
@@ -89,7 +89,7 @@ func same(t *testing.T, b []byte, n int, info *proxyproto.Info, err error) {
 			want = a.AddrPort()
 		}
 		if netip.AddrPortFrom(want.Addr().Unmap(), want.Port()) != got {
-			t.Fatalf("address %v, and the other says %v", got, want)
+			t.Fatalf("address %v, and the other reads %v", got, want)
 		}
 	}
 }

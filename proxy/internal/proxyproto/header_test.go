@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 			for at := range len(test.b) {
 				need, err := p.Length([]byte(test.b[:at]))
 				if err != nil || need <= at || need > len(test.b) {
-					t.Fatalf("after %d of %d bytes: asks for %d, %v", at, len(test.b), need, err)
+					t.Fatalf("after %d of %d bytes: requests %d, %v", at, len(test.b), need, err)
 				}
 			}
 			got := proxyproto.Info{Version: 9, Source: v6, TLVs: []byte("of the one before")}
@@ -165,14 +165,14 @@ func TestPolicy(t *testing.T) {
 	}
 	user := source.Unix(source.Credentials{UID: 7})
 	if from.Expects(user) || from.Expects(source.Source{}) {
-		t.Error("expects one on a unix socket, which it does not name, or from somebody of whom it is not known where he is")
+		t.Error("expects one on a unix socket, which it does not name, or from a client whose address is not known")
 	}
 	if !(&proxyproto.Policy{From: source.NewSet([]source.Rule{source.UnixUser(7)})}).Expects(user) {
 		t.Error("expects none on a unix socket, which it names")
 	}
 	var none *proxyproto.Policy
 	if !none.Expects(source.TCP(v4)) || !(&proxyproto.Policy{}).Expects(source.TCP(v6)) || !none.Expects(user) {
-		t.Error("without a list it does not expect a header from everybody")
+		t.Error("without a list it does not expect a header from each client")
 	}
 	if from.Wait() != time.Second || none.Wait() != 3*time.Second {
 		t.Errorf("waits %v and %v", from.Wait(), none.Wait())

@@ -76,7 +76,7 @@ func run(t *testing.T, listeners []net.Listener, command ...string) {
 		cmd.Wait()
 		kill.Stop()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", command[0], said.String())
+			t.Logf("%s wrote:\n%s", command[0], said.String())
 		}
 	})
 }
@@ -110,7 +110,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// asked sends a header and a request, and returns the body of the answer.
+// asked sends a header and a request, and returns the body of the response.
 func asked(t *testing.T, socket string, head []byte) string {
 	t.Helper()
 	c := dial(t, "unix", socket)
@@ -150,14 +150,14 @@ frontend verifier
 		t.Run(name, func(t *testing.T) {
 			for _, version := range []int{1, 2} {
 				if got := asked(t, socket, proxyproto.Append(nil, version, &test.c)); got != test.want+" <> <>" {
-					t.Errorf("version %d: it was told %q, want %q", version, got, test.want)
+					t.Errorf("version %d: it read %q, want %q", version, got, test.want)
 				}
 			}
 			c := test.c
 			c.Authority, c.UniqueID, c.ALPN = "shop.example.com", []byte("77"), "h2"
 			c.TLVs, c.TLS, c.Checksum = []byte("\xea\x00\x02xy"), &proxyproto.TLS{Version: "TLSv1.3", Cipher: "C"}, true
 			if got := asked(t, socket, proxyproto.Append(nil, 2, &c)); got != test.want+" <shop.example.com> <77>" {
-				t.Errorf("with TLVs it was told %q", got)
+				t.Errorf("with TLVs it read %q", got)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ http {
 			c.Authority, c.Checksum = "shop.example.com", true
 			for _, version := range []int{1, 2} {
 				if got := asked(t, socket, proxyproto.Append(nil, version, &c)); got != test.want {
-					t.Errorf("version %d: it was told %q, want %q", version, got, test.want)
+					t.Errorf("version %d: it read %q, want %q", version, got, test.want)
 				}
 			}
 		})
@@ -228,7 +228,7 @@ func received(t *testing.T, l net.Listener, sent string) proxyproto.Info {
 		}
 		more := make([]byte, n-len(b))
 		if _, err := io.ReadFull(c, more); err != nil {
-			t.Fatalf("%d bytes were asked for, and there are only %q: %v", n, b, err)
+			t.Fatalf("%d bytes were requested, and there are only %q: %v", n, b, err)
 		}
 		b = append(b, more...)
 	}
@@ -248,7 +248,7 @@ func told(t *testing.T, info proxyproto.Info, c net.Conn, version int) {
 	t.Helper()
 	src, dst := netip.MustParseAddrPort(c.LocalAddr().String()), netip.MustParseAddrPort(c.RemoteAddr().String())
 	if info.Version != version || info.Local || info.Source != src || info.Destination != dst {
-		t.Errorf("version %d tells of %v to %v, want %v to %v", info.Version, info.Source, info.Destination, src, dst)
+		t.Errorf("version %d has %v to %v, want %v to %v", info.Version, info.Source, info.Destination, src, dst)
 	}
 }
 
@@ -304,7 +304,7 @@ listen tls
 	want, _ := proxyproto.Find(info.TLVs, proxyproto.TypeSSL)
 	got, _ := proxyproto.Find(again.TLVs, proxyproto.TypeSSL)
 	if parts(got) != parts(want) || len(want) == 0 {
-		t.Errorf("of TLS we tell %q, and HAProxy %q", got, want)
+		t.Errorf("of TLS we send %q, and HAProxy %q", got, want)
 	}
 }
 

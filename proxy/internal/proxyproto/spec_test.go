@@ -135,7 +135,7 @@ func TestOtherReader(t *testing.T) {
 				meant := command == 0 && family != 0 && !listed || command == 1 && family == 0 ||
 					ours != nil && name != "addresses" && name != "nothing" // TLVs, which it parses only when requested
 				if (other == nil) != (ours == nil) && !meant {
-					t.Errorf("command %d, family %#02x, %s: %v, and the other says %v", command, family, name, ours, other)
+					t.Errorf("command %d, family %#02x, %s: %v, and the other returns %v", command, family, name, ours, other)
 				}
 			}
 		}

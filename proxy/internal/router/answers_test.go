@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// An asker is clients of a rig whose endpoints are judged by how they answer.
+// An asker is the clients of a rig whose endpoints are judged by their answers.
 type asker struct {
 	*rig
 	judge     *health.Unanswered
@@ -92,8 +92,8 @@ func (a *asker) none(*router.Endpoint) bool { return false }
 
 func (a *asker) first(e *router.Endpoint) bool { return e == a.endpoints[0] }
 
-// TestUnanswered: what becomes of an endpoint's sessions has it ejected when it answers no client
-// any more, and has it return when it does.
+// TestUnanswered: sessions without answers get an endpoint ejected that answers no client any
+// more. When it answers, it returns.
 func TestUnanswered(t *testing.T) {
 	a := newAsker(t)
 	a.rounds(10, a.none)
@@ -152,7 +152,7 @@ func (a *asker) fail(i int, errno syscall.Errno) {
 	a.t.Fatal("no client comes to it")
 }
 
-// TestRefusedIsForgotten: nothing is known any more of an endpoint that nobody listens at.
+// TestRefusedIsForgotten: when no process listens at an endpoint, its answers are forgotten.
 func TestRefusedIsForgotten(t *testing.T) {
 	for errno, want := range map[syscall.Errno]bool{syscall.ECONNREFUSED: false, syscall.ETIMEDOUT: true} {
 		a := newAsker(t)
@@ -165,8 +165,8 @@ func TestRefusedIsForgotten(t *testing.T) {
 	}
 }
 
-// TestGivenUp: clients that leave without an answer have an endpoint ejected that closes what
-// is closed.
+// TestGivenUp: clients that leave without an answer get an endpoint ejected, if it closes
+// sessions that their clients have closed.
 func TestGivenUp(t *testing.T) {
 	a := newAsker(t)
 	a.rounds(10, a.none)

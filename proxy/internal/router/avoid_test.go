@@ -117,7 +117,7 @@ func TestWithheldEjection(t *testing.T) {
 		r.endpoint(2).SetDraining(true) // the other is better than none
 		s, _ := r.search()
 		if s.Next(r.clock); s.Endpoint() != r.endpoint(1) {
-			t.Error("nobody is sent to the only one that is left")
+			t.Error("no client is sent to the only one that is left")
 		}
 		if _, err := s.Reached(r.clock); err != nil {
 			t.Fatal(err)
@@ -131,8 +131,9 @@ func TestWithheldEjection(t *testing.T) {
 // policyOf is the policy of a subtest.
 func policyOf(t *testing.T) string { return t.Name()[strings.LastIndexByte(t.Name(), '/')+1:] }
 
-// TestTwoOfThreeDrop: clients of three servers, of which two drop what is sent to them, wait for
-// one connect at most, but for those who came before anybody knew, and then hardly anybody does.
+// TestTwoOfThreeDrop: of three servers, two drop all segments. Clients wait for one connect
+// timeout at most, except those that came before the failures were known. Then hardly any client
+// waits.
 func TestTwoOfThreeDrop(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
@@ -152,7 +153,7 @@ func TestTwoOfThreeDrop(t *testing.T) {
 				t.Errorf("a client has waited for %v", w.longest)
 			}
 			if more := w.vain() - vain; more > 10 {
-				t.Errorf("%d clients were sent there in vain in the last 20 s", more)
+				t.Errorf("%d clients were sent there unsuccessfully in the last 20 s", more)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ type passenger struct {
 	failed  bool           // its last attempt did, by an endpoint's fault
 }
 
-// passages is what an upstream's breaker is to know of its clients.
+// passages has the expected knowledge of an upstream's breaker about its clients.
 type passages struct {
 	*rig
 	breaker    *health.Breaker
@@ -112,9 +112,9 @@ func (p *passages) end(c *passenger, dice *rand.Rand) {
 	p.judge()
 }
 
-// TestOneClientOneOutcome: what the upstream's breaker counts, and lets through, is clients:
-// of each, whatever is retried for it, whether it was served. It does not count who leaves,
-// what fails for want of something here, and what a bound refuses.
+// TestOneClientOneOutcome: the upstream's breaker counts clients, and lets clients through. For
+// each it counts whether it was served, whatever is retried for it. It does not count a client
+// that leaves, a failure for lack of a local resource, or a refusal by a bound.
 func TestOneClientOneOutcome(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := health.BreakerConfig{
@@ -174,7 +174,7 @@ func (r *rig) refuse() error {
 	}
 }
 
-// serve has a client served, and says what its session was bound to; nil: it was refused.
+// serve has a client served, and returns the binding of its session; nil: it was refused.
 func (r *rig) serve() worker.Binding {
 	s, _ := r.search()
 	defer s.Close()
@@ -212,8 +212,9 @@ func TestOneFailureOfEach(t *testing.T) {
 	}
 }
 
-// TestNobodyUsableIsNoFailure: who is refused because every endpoint is unwell does not open
-// the upstream's breaker, which would keep clients out when one is well again.
+// TestNobodyUsableIsNoFailure: clients that are refused because every endpoint is unhealthy do
+// not open the upstream's breaker. An open breaker would keep clients out when an endpoint is
+// healthy again.
 func TestNobodyUsableIsNoFailure(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
 	b := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
@@ -243,14 +244,14 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 	}
 	first.Failed(syscall.ECONNREFUSED, r.clock)
 	if do := first.Next(r.clock).Action; do != worker.Park {
-		t.Errorf("who tries again while another waits: %v", do)
+		t.Errorf("one that tries again while another waits: %v", do)
 	}
 	if do := second.Next(r.clock).Action; do != worker.Connect {
-		t.Errorf("who has waited, when there is a place: %v", do)
+		t.Errorf("one that has waited, when there is a place: %v", do)
 	}
 	second.Close()
 	if do := first.Next(r.clock).Action; do != worker.Connect {
-		t.Errorf("who tries again, when there is a place again: %v", do)
+		t.Errorf("one that tries again, when there is a place again: %v", do)
 	}
 	first.Close()
 	if n, pending := b.Load(); n != 0 || pending != 0 || r.active() != 0 {
@@ -258,7 +259,8 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 	}
 }
 
-// TestWaitingHoldsNoPlaceForNothing: who looks for room, and finds none, waits on as before.
+// TestWaitingHoldsNoPlaceForNothing: a client that looks for room, and finds none, waits on as
+// before.
 func TestWaitingHoldsNoPlaceForNothing(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 5, QueueTimeout: time.Minute}, nil)
 	r.members[0].Connections = 1
@@ -334,7 +336,7 @@ func TestBetterTimes(t *testing.T) {
 	}
 }
 
-// TestRetriesThatFindAnEndpointAreRepaid: the budget bounds what is tried in vain.
+// TestRetriesThatFindAnEndpointAreRepaid: the budget bounds the unsuccessful retries.
 func TestRetriesThatFindAnEndpointAreRepaid(t *testing.T) {
 	r := newRig(t, 2, router.SnapshotConfig{
 		Attempts: 1, Budget: health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 0.1, Floor: 2, Window: time.Minute}),

@@ -52,7 +52,7 @@ func (c *crowd) come(clients int) {
 	}
 }
 
-// look has a client go on until it waits again or is served.
+// look has a client continue until it waits again or is served.
 func (c *crowd) look(i int) {
 	c.t.Helper()
 	for range 100 {
@@ -122,7 +122,7 @@ func TestNoStormBeforeAFullFallback(t *testing.T) {
 		first := c.connects
 		c.wait(10 * time.Second)
 		if n := c.connects - first; n < 100 || n > 10*20+clients {
-			t.Errorf("down %v: %d connects in vain in 10 s of %d clients, and %d when they came", down, n, clients, first)
+			t.Errorf("down %v: %d unsuccessful connects in 10 s of %d clients, and %d when they came", down, n, clients, first)
 		}
 		c.accepts = true
 		c.wait(100 * time.Millisecond)
@@ -156,7 +156,7 @@ func TestWaitersTryWhatIsFailing(t *testing.T) {
 			c.come(clients)
 			c.wait(4 * time.Second)
 			if n := c.connects; n < 40 || n > 4*20+clients {
-				t.Errorf("%d connects in vain in 4 s of %d clients", n, clients)
+				t.Errorf("%d unsuccessful connects in 4 s of %d clients", n, clients)
 			}
 			c.accepts = true
 			c.wait(100 * time.Millisecond)
@@ -190,7 +190,7 @@ func TestWaitersTryAllThatAreFailing(t *testing.T) {
 		c.come(clients)
 		c.wait(4 * time.Second)
 		if n := c.connects; n < 40 || n > 2*4*20+2*clients {
-			t.Errorf("%d connects in vain in 4 s of %d clients", n, clients)
+			t.Errorf("%d unsuccessful connects in 4 s of %d clients", n, clients)
 		}
 		c.only = r.endpoint(back).ID()
 		c.wait(300 * time.Millisecond)
@@ -304,8 +304,8 @@ func TestWaitersTryNoOthers(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForRoomOfTheDead: when the endpoints die for whose room clients wait, these do not wait
-// on for that: they go to the fallback, or are held, which is an outage.
+// TestNobodyWaitsForRoomOfTheDead: clients wait for room of endpoints, and these die. The clients
+// stop waiting for that room: they go to the fallback, or are held, which is an outage.
 func TestNobodyWaitsForRoomOfTheDead(t *testing.T) {
 	for _, fallback := range []bool{false, true} {
 		idle := newRig(t, 2, router.SnapshotConfig{}, nil)
@@ -327,18 +327,19 @@ func TestNobodyWaitsForRoomOfTheDead(t *testing.T) {
 			t.Errorf("%d of %d are served by the fallback", c.served, want)
 		}
 		if held := r.up.Counts().Held; !fallback && (held != 20 || !r.up.Unserved()) {
-			t.Errorf("%d are held, that nobody is served is %v", held, r.up.Unserved())
+			t.Errorf("%d are held, that no client is served is %v", held, r.up.Unserved())
 		}
 		if c.connects > 70+20 {
-			t.Errorf("fallback %v: %d connects in vain", fallback, c.connects)
+			t.Errorf("fallback %v: %d unsuccessful connects", fallback, c.connects)
 		}
 		c.leave()
 	}
 }
 
-// TestHeldForRoomOfAChain: clients that are held, because their own upstream is full and its fallback
-// refuses connections, get its room as they came, and before those who come later; also those whose time in its own queue is
-// over before they try the fallback.
+// TestHeldForRoomOfAChain: clients are held because their own upstream is full and its fallback
+// refuses connections. They get its room in the order in which they came, and before those that
+// come later. The same applies to clients whose time in its own queue ends before they try the
+// fallback.
 func TestHeldForRoomOfAChain(t *testing.T) {
 	t.Run("without a queue", func(t *testing.T) { heldForRoomOfAChain(t, router.SnapshotConfig{}) })
 	t.Run("with a queue", func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A limited listener has every limit that there is, each with room for two clients at once.
+// A limited listener has every existing limit, each with room for two clients at once.
 type limited struct {
 	t        *testing.T
 	door     *router.ListenerState
@@ -38,7 +38,7 @@ func newLimited(t *testing.T, cfg limit.SourcesConfig, access limit.Access) *lim
 	return l
 }
 
-// comes has a client come from an address that a PROXY header tells, or the connection.
+// comes has a client come from an address, given by a PROXY header or by the connection.
 func (l *limited) comes(from string, withHeader bool) (*worker.Client, error) {
 	peer := source.TCP(netip.AddrPortFrom(netip.MustParseAddr(from), 1111))
 	c := worker.NewClient(peer, netip.AddrPort{})
@@ -56,7 +56,7 @@ func (l *limited) comes(from string, withHeader bool) (*worker.Client, error) {
 	return c, err
 }
 
-// used is what clients have used up of each limit that others share.
+// used has the parts of each shared limit that clients have used up.
 type used struct {
 	listener, process time.Duration
 	connections       int64
@@ -67,9 +67,8 @@ func (l *limited) used() used {
 	return used{l.door.Rate.Until(l.clock), l.process.Until(l.clock), l.door.Connections.InUse(), l.sources.Stats().Connections}
 }
 
-// TestRefusedClientsUseNothing: of all limits a client that is refused for its source, by
-// whatever rule and however its source is told, uses up none that others share, nor more of
-// its own.
+// TestRefusedClientsUseNothing: a client that is refused for its source, by any rule and with or
+// without a header, uses up no limit that others share, nor more of its own.
 func TestRefusedClientsUseNothing(t *testing.T) {
 	const guest, other = "10.0.0.1", "10.0.0.2"
 	deny := limit.Access{Deny: source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix(guest + "/32"))})}
@@ -103,10 +102,10 @@ func TestRefusedClientsUseNothing(t *testing.T) {
 					t.Fatalf("%s: client %d is refused for %v, want %v", name, i, err, x.want)
 				}
 				if got := l.used(); got != before {
-					t.Fatalf("%s, told by a header %v: after %d clients that are refused %+v is used up, and was %+v", name, withHeader, i+1, got, before)
+					t.Fatalf("%s, from a header %v: after %d clients that are refused %+v is used up, and was %+v", name, withHeader, i+1, got, before)
 				}
 			}
-			// What is left is for others, and exactly that.
+			// Exactly the rest is left for others.
 			for range 2 - x.comes {
 				if c, err := l.comes(other, withHeader); err != nil {
 					t.Errorf("%s: another source: %v", name, err)
@@ -128,8 +127,8 @@ func TestRefusedClientsUseNothing(t *testing.T) {
 	}
 }
 
-// TestRateThatComesBack: when the header of the client that has taken the last token tells a
-// source that is refused, accepting goes on.
+// TestRateThatComesBack: a client takes the last token, and then its header has a source that is
+// refused. Accepting continues.
 func TestRateThatComesBack(t *testing.T) {
 	deny := limit.Access{Deny: source.NewSet([]source.Rule{source.All()})}
 	l := newLimited(t, limit.SourcesConfig{}, deny)
@@ -145,6 +144,6 @@ func TestRateThatComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.nudges != 1 || l.admitter.CanAccept(l.clock) != nil {
-		t.Errorf("asked again %d times, and there is room: %v", l.nudges, l.admitter.CanAccept(l.clock))
+		t.Errorf("woken %d times, and there is room: %v", l.nudges, l.admitter.CanAccept(l.clock))
 	}
 }

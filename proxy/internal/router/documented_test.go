@@ -10,7 +10,7 @@ import (
 )
 
 // TestRefusalsAreDocumented: docs/failures.md has a row for each reason by which upstreams and
-// listeners count refusals, and for no other one, with what it means and what to do.
+// listeners count refusals, and for no other one. The row has its meaning and its remedy.
 func TestRefusalsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/failures.md")
 	if err != nil {

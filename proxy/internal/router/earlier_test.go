@@ -18,7 +18,7 @@ type chain struct {
 	served  []*guest
 }
 
-// A guest is a client that was meant for an upstream of a chain.
+// A guest is a client whose own upstream is one of a chain.
 type guest struct {
 	*router.Search
 	of      int
@@ -36,7 +36,8 @@ func newChain(t testing.TB, limits ...int) *chain {
 	return c
 }
 
-// ask asks a client, and reports whether it was served. What it gets is given the session.
+// ask has a client look for an endpoint, and reports whether it was served. The client gets the
+// binding of its session.
 func (c *chain) ask(t failer, g *guest) bool {
 	now := c.rigs[g.of].clock
 	switch step := g.Next(now); step.Action {
@@ -67,7 +68,7 @@ func (c *chain) come(t failer, of int) {
 	}
 }
 
-// settle asks all who wait until nobody is served any more.
+// settle has all waiting clients look until none is served any more.
 func (c *chain) settle(t failer) {
 	for again := true; again; {
 		again = false
@@ -89,7 +90,7 @@ func (c *chain) leave(i int) {
 }
 
 // TestWaitersOfAFallback: a client that waits at the fallback gets the place that becomes free at
-// the upstream that it was meant for; and in the order in which they came.
+// its own upstream. Clients get places in the order in which they came.
 func TestWaitersOfAFallback(t *testing.T) {
 	c := newChain(t, 1, 1)
 	for range 4 {
@@ -99,10 +100,10 @@ func TestWaitersOfAFallback(t *testing.T) {
 	if len(c.served) != 2 || len(c.waiting) != 2 {
 		t.Fatalf("%d are served, %d wait", len(c.served), len(c.waiting))
 	}
-	c.leave(0) // who has the upstream itself
+	c.leave(0) // the client of the upstream itself
 	c.come(t, 0)
 	if len(c.waiting) != 3 {
-		t.Error("one who came later is before those who wait")
+		t.Error("one that came later is before those that wait")
 	}
 	c.settle(t)
 	if len(c.waiting) != 2 || first.binding == nil || c.rigs[0].active() != 1 {
@@ -119,9 +120,8 @@ func TestWaitersOfAFallback(t *testing.T) {
 	}
 }
 
-// TestWaitersOfAFallbackModel: whatever clients come and go, of a chain of fallbacks none is idle
-// while a client waits that may have it, and those who were meant for the same one are served in
-// turn.
+// TestWaitersOfAFallbackModel: whatever clients come and go, no upstream of a chain of fallbacks
+// is idle while a client waits that may have it. Clients of the same upstream are served in turn.
 func TestWaitersOfAFallbackModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limits := rapid.SliceOfN(rapid.IntRange(1, 3), 2, 4).Draw(rt, "limits")
@@ -156,19 +156,19 @@ func TestWaitersOfAFallbackModel(t *testing.T) {
 	})
 }
 
-// check holds that nobody waits in vain, nor was passed by one who came later.
+// check holds that no client waits while there is room, nor was passed by one that came later.
 func (c *chain) check(rt *rapid.T, limits []int, before []*guest) {
 	for _, g := range c.waiting {
 		for i := g.of; i < len(limits); i++ {
 			if c.rigs[i].active() < limits[i] {
-				rt.Fatalf("a client that was meant for %d waits, and there is room at %d", g.of, i)
+				rt.Fatalf("a client of upstream %d waits, and there is room at %d", g.of, i)
 			}
 		}
 	}
 	for i, g := range before {
 		for _, later := range before[i:] {
 			if g.of == later.of && g.binding == nil && later.binding != nil {
-				rt.Fatalf("of %d one who came later is served before one who waits", g.of)
+				rt.Fatalf("of %d one that came later is served before one that waits", g.of)
 			}
 		}
 	}

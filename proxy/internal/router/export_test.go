@@ -35,13 +35,13 @@ type Sample struct{ s sample }
 
 func (s *Sample) Take(now int64) bool { return s.s.take(now) }
 
-// NewWaitingSearch returns a search for an endpoint of a view, which says by Woken that it is
-// to be asked again.
+// NewWaitingSearch returns a search for an endpoint of a view, which signals on Woken that it has
+// to look again.
 func NewWaitingSearch(l *Listener, v *UpstreamSnapshot) *Search {
 	return (&Offloaded{Listener: l, view: v}).NewSearch()
 }
 
-// Judge returns who judges its connections.
+// Judge returns the monitor of its connections.
 func (e *Endpoint) Judge() *health.Monitor { return e.monitor.Load() }
 
 // FirstByte has the endpoint of a session send its first byte.

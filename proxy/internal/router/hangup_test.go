@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// TestHangUps: an endpoint that ends a session before the client does, soon and without a
-// byte, has failed, whatever became of the client afterwards; not one that was left, has said
-// something, or has waited for long.
+// TestHangUps: an endpoint that ends a session before the client does, soon and without a byte,
+// has failed, whatever happened to the client afterwards. It has not failed if the client left
+// first, if it has sent a byte, or if it has waited for long.
 func TestHangUps(t *testing.T) {
 	hung := relay.Result{Reason: relay.ReasonEOF, First: relay.SideB, Duration: time.Second, AToB: relay.Flow{Reason: relay.ReasonEOF}, BToA: relay.Flow{Reason: relay.ReasonEOF}}
 	for name, c := range map[string]struct {

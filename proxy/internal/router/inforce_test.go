@@ -27,8 +27,8 @@ func heldRig(t *testing.T, change func(*router.ListenerConfig)) (*rig, *router.S
 	return r, s, c
 }
 
-// TestRulesOfWhoHasTheAddress: a client that waits is held to the rules of the listener that has
-// the address by now at which it came in, and where none has, to those of its own.
+// TestRulesOfWhoHasTheAddress: a client that waits is held to the rules of the listener that now
+// has the address at which it was accepted. If no listener has it, the rules of its own apply.
 func TestRulesOfWhoHasTheAddress(t *testing.T) {
 	for name, test := range map[string]struct {
 		own, others string // denied
@@ -84,8 +84,9 @@ func TestHeldGoesWhereTheAddressLeads(t *testing.T) {
 	}
 }
 
-// TestHeaderRulesThatChange: a client that waits, and one whose header is yet to come, are refused if
-// by the rules in force their header would not be taken, or one would be missing; nobody else is.
+// TestHeaderRulesThatChange: a client waits, and another one's header is yet to come. They are
+// refused if, by the rules in force, their header would not be taken, or one would be missing. No
+// other client is refused.
 func TestHeaderRulesThatChange(t *testing.T) {
 	const peer, others = "192.0.2.0/24", "198.51.100.0/24"
 	one, two := from(peer), from(peer)
@@ -143,9 +144,9 @@ func TestHeaderRulesThatChange(t *testing.T) {
 	}
 }
 
-// TestDeniedAndAllowedAgain: a client that is asked again after two reloads, the first of which would
-// have denied it, is judged by the second; so is one whose header comes after a reload that allows
-// what the rules under which it was accepted deny.
+// TestDeniedAndAllowedAgain: after two reloads, of which the first would have denied it, a client
+// that looks again is judged by the second. The same applies to a client that was accepted under
+// rules that deny it, if its header comes after a reload that allows it.
 func TestDeniedAndAllowedAgain(t *testing.T) {
 	for name, then := range map[string]limit.Access{"no rules": {}, "others are denied": {Deny: set("203.0.113.0/24")}, "it is allowed": {Allow: set("192.0.2.0/24")}} {
 		t.Run(name, func(t *testing.T) {
@@ -167,8 +168,8 @@ func TestDeniedAndAllowedAgain(t *testing.T) {
 	}
 }
 
-// TestTimesThatChange: clients that wait do so for as long as their upstream says now, from when they
-// began to; a shorter time has them all asked, a longer one costs nobody his place.
+// TestTimesThatChange: clients wait for as long as their upstream is now configured, from when
+// they began to. A shorter time has them all look again, a longer one costs none its place.
 func TestTimesThatChange(t *testing.T) {
 	for name, queued := range map[string]bool{"held": false, "in the queue": true} {
 		for _, to := range []time.Duration{time.Second, time.Hour} {
@@ -207,7 +208,7 @@ func TestTimesThatChange(t *testing.T) {
 			next.Enforce()
 			for i, s := range waits {
 				if to < time.Minute && len(s.Woken()) == 0 {
-					t.Errorf("%s, to %v: number %d is not asked", name, to, i)
+					t.Errorf("%s, to %v: number %d is not woken", name, to, i)
 				}
 			}
 			r.reload(func(lc *router.ListenerConfig) { lc.Default = next })

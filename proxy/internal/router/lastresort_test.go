@@ -38,9 +38,9 @@ func (r *rig) tries() (tried []string, err error) {
 	}
 }
 
-// TestOldestVerdictFirst: of those to which the last connection could not be made the one is
-// tried first that was found so longest ago; not one of weight 0, that drains, is full, or whose
-// checks say that it must not serve; and none again at once.
+// TestOldestVerdictFirst: of the endpoints to which the last connection could not be made, the
+// one with the oldest such failure is tried first. One of weight 0, one that drains or is full,
+// and one barred by its checks is not tried; and none is tried again at once.
 func TestOldestVerdictFirst(t *testing.T) {
 	r := newRig(t, 7, router.SnapshotConfig{}, nil)
 	for _, i := range []int{2, 0, 6, 3, 1, 5, 4} {
@@ -75,7 +75,7 @@ func TestOldestVerdictFirst(t *testing.T) {
 }
 
 // TestBothAreTried: a client that gets nothing at a fallback either is sent to those of the
-// upstream itself that are not thought to serve, before those of the fallback.
+// upstream itself that seem not to serve, before those of the fallback.
 func TestBothAreTried(t *testing.T) {
 	fallback := newRig(t, 1, router.SnapshotConfig{}, nil)
 	fallback.endpoint(0).SetEjected(true)
@@ -103,7 +103,7 @@ func TestBothAreTried(t *testing.T) {
 	}
 }
 
-// TestFallbackAnswersAtOnce: nobody is held, and nothing is tried, where there is a fallback.
+// TestFallbackAnswersAtOnce: where there is a fallback, no client is held, and nothing is tried.
 func TestFallbackAnswersAtOnce(t *testing.T) {
 	for _, vc := range []router.SnapshotConfig{{Respond: []byte("sorry")}, {Respond: []byte("sorry"), Hold: time.Second, QueueSize: 10}} {
 		r := newRig(t, 1, vc, nil)
@@ -153,8 +153,8 @@ func TestPastBreakerAndBudget(t *testing.T) {
 	}
 }
 
-// TestVainConnectsAreBounded: what is connected in vain does not depend on how many clients
-// there are, with one endpoint or many, and with breakers or without.
+// TestVainConnectsAreBounded: the number of unsuccessful connects does not depend on the number
+// of clients, with one endpoint or many, and with breakers or without.
 func TestVainConnectsAreBounded(t *testing.T) {
 	const length = 5 * time.Second
 	for _, c := range []struct {
@@ -173,11 +173,11 @@ func TestVainConnectsAreBounded(t *testing.T) {
 				for i := range c.servers {
 					w.turn(i, c.is)
 				}
-				w.come(500, 16*time.Second) // until those are over that began, or tried again, before anybody knew
+				w.come(500, 16*time.Second) // until those are over that began, or tried again, before the failure was known
 				before := w.vain()
 				w.come(500, length)
 				if n := w.vain() - before; n > c.most*int(length/time.Second)*11/10 || n == 0 {
-					t.Errorf("%d servers that are %v: %d connects in vain within %v (bare: %v)", c.servers, c.is, n, length, bare)
+					t.Errorf("%d servers that are %v: %d unsuccessful connects within %v (bare: %v)", c.servers, c.is, n, length, bare)
 				}
 				w.end()
 			})
@@ -185,9 +185,9 @@ func TestVainConnectsAreBounded(t *testing.T) {
 	}
 }
 
-// TestVainConnectsOfOneClient: however many clients are held, one of them makes a trial at a time;
-// a client that is held alone makes all of them. So it causes one each 50 ms of each endpoint, but
-// for those in between that come before anybody knew.
+// TestVainConnectsOfOneClient: however many clients are held, one of them makes a trial at a
+// time. A client that is held alone makes all of them. So it causes one each 50 ms for each
+// endpoint, except those that came before the failure was known.
 func TestVainConnectsOfOneClient(t *testing.T) {
 	for _, c := range []struct{ servers, clients, most int }{{1, 1, 65}, {3, 1, 190}, {20, 1, 630}, {1, 1000, 70 + 4*1000}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -202,9 +202,9 @@ func TestVainConnectsOfOneClient(t *testing.T) {
 			}
 			w.clients.Wait()
 			n := w.vain()
-			t.Logf("%d servers, %d clients: %d connects in vain", c.servers, c.clients, n)
+			t.Logf("%d servers, %d clients: %d unsuccessful connects", c.servers, c.clients, n)
 			if n > c.most || n < 40 {
-				t.Errorf("%d servers, %d clients: %d connects in vain, want %d at most", c.servers, c.clients, n, c.most)
+				t.Errorf("%d servers, %d clients: %d unsuccessful connects, want %d at most", c.servers, c.clients, n, c.most)
 			}
 			w.end()
 		})
@@ -218,7 +218,8 @@ func (w *world) vain() (n int) {
 	return n
 }
 
-// TestHeldAreBounded: by the queue, and by what all upstreams have together.
+// TestHeldAreBounded: the clients that are held are bounded by the queue, and by the bound of all
+// upstreams together.
 func TestHeldAreBounded(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
 	other := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)

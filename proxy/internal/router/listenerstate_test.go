@@ -7,9 +7,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// TestDoorInTurn: of clients beyond a listener's limit, each waits for its turn: none that
-// comes while there is room for another one, who was told and has not looked yet, is before
-// that one.
+// TestDoorInTurn: of clients beyond a listener's limit, each waits for its turn. A place may be
+// free for a client that was woken and has not looked yet. No client that comes meanwhile is
+// before that one.
 func TestDoorInTurn(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
 	door := r.listener.Config().State
@@ -32,7 +32,7 @@ func TestDoorInTurn(t *testing.T) {
 	next(first, worker.Connect, "the first")
 	second, c2 := admit()
 	third, c3 := admit()
-	next(second, worker.Park, "the second, who is one too many")
+	next(second, worker.Park, "the second, which is one too many")
 	first.Close()
 	admitter.Released(c.AdmissionToken)
 	next(third, worker.Park, "the third, while there is a place for the second")

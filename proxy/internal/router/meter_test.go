@@ -6,8 +6,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// BenchmarkMoved is what the end of a session pays for being metered, where all end at the
-// same listener and endpoint.
+// BenchmarkMoved measures the cost of metering at the end of a session, where all end at the same
+// listener and endpoint.
 func BenchmarkMoved(b *testing.B) {
 	up := NewUpstream("u", nil)
 	binding := &binding{listener: &Listener{state: new(ListenerState)}, upstream: NewSnapshot(up, &SnapshotConfig{}), endpoint: &Endpoint{up: up}}
@@ -20,8 +20,8 @@ func BenchmarkMoved(b *testing.B) {
 	})
 }
 
-// What is running is added up by listener, upstream and endpoint, and sessions to where
-// clients wanted to go anyway by listener alone.
+// The bytes of running sessions are added up by listener, upstream and endpoint. Those of
+// sessions to the clients' original destinations are added up by listener alone.
 func TestRunning(t *testing.T) {
 	door, up := new(ListenerState), NewUpstream("u", nil)
 	v, e, f := NewSnapshot(up, &SnapshotConfig{}), &Endpoint{up: up}, &Endpoint{up: up}

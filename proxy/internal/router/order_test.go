@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// TestHeldKeepTheirOrder: after an outage, when the only endpoint serves again and is full, those
-// that were held have its room before those that come later, who are not held for want of an
-// endpoint; one whose time is over is refused as in a queue.
+// TestHeldKeepTheirOrder: after an outage, when the only endpoint serves again and is full, the
+// clients that were held have its room before those that come later. The later ones are not held
+// for want of an endpoint. One whose time is over is refused as in a queue.
 func TestHeldKeepTheirOrder(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second}, nil)
 	r.endpoint(0).SetLimit(1)
@@ -49,7 +49,7 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 	session = connects("the second, when there is room", second)
 	parks("the third", third)
 	if n := r.up.Counts().Held; n != held || n != 2 {
-		t.Errorf("%d are held for want of an endpoint, of whom %d in the outage", n, held)
+		t.Errorf("%d are held for want of an endpoint, %d of them in the outage", n, held)
 	}
 	r.clock += int64(6 * time.Second)
 	if step := third.Next(r.clock); step.Action != worker.GiveUp || r.up.Counts().Refused["queue_timeout"] != 1 {

@@ -44,9 +44,9 @@ func panicking(t *testing.T, change func(*router.ListenerConfig)) (r *rig, up, o
 	return r, up, own
 }
 
-// TestPanicPassesBreakers: in panic clients get to where breakers would let nobody, but not
-// past their bounds; that one fails changes nothing, and that one is served has the breakers
-// tried and closed.
+// TestPanicPassesBreakers: in panic clients pass breakers that would let none through, but not
+// past their bounds. A client that fails changes nothing. A client that is served has the
+// breakers tried and closed.
 func TestPanicPassesBreakers(t *testing.T) {
 	r, up, own := panicking(t, nil)
 	_ = r.refuse()
@@ -106,9 +106,9 @@ func TestPanicWaitsForAnswers(t *testing.T) {
 	}
 }
 
-// TestPanicServesThoughChecksSayNo: in panic a client whose retries are spent is not refused by an
-// upstream one of whose endpoints can be connected to, though its checks have answered no; and one that
-// has died, and is back, is tried again.
+// TestPanicServesThoughChecksSayNo: in panic, an endpoint of an upstream can be connected to,
+// though its checks have answered no. A client whose retries are spent is not refused by that
+// upstream. An endpoint that has died, and is back, is tried again.
 func TestPanicServesThoughChecksSayNo(t *testing.T) {
 	r := newRig(t, 2, router.SnapshotConfig{Hold: time.Second, QueueSize: 1}, nil)
 	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.up.Room, PanicBelow: 0.5}, nil)

@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestQueueModel: whoever has waited longest is asked first, one at a time; room that
-// comes while somebody is being asked is not forgotten; who leaves costs nobody a turn, and who comes
-// back has its place again, behind those that came at the same time.
+// TestQueueModel: the client that has waited longest is woken first, one at a time. Room that
+// comes while a client is being woken is not forgotten. A client that leaves costs no other a
+// turn. A client that comes back has its place again, behind those that came at the same time.
 func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q router.Queue
@@ -69,7 +69,7 @@ func TestQueueModel(t *testing.T) {
 					t.Fatal("it was woken, and it is not its turn")
 				}
 				if w != order[0] && since[order[0]] >= since[w] {
-					t.Fatal("it is the turn of one who came later")
+					t.Fatal("it is the turn of one that came later")
 				}
 				for {
 					if room > 0 {
@@ -96,11 +96,11 @@ func TestQueueModel(t *testing.T) {
 					t.Fatalf("%d wait, want %d", q.Waiting(), len(order))
 				}
 				if len(asked) > 1 {
-					t.Fatal("two are asked at once")
+					t.Fatal("two are woken at once")
 				}
 			},
 		})
-		for range len(order) + 1 { // with room for all, nobody is left
+		for range len(order) + 1 { // with room for all, none is left
 			room++
 			q.Next()
 			look(t)

@@ -22,8 +22,8 @@ func (w *world) grace() time.Duration {
 	return 2100 * time.Millisecond
 }
 
-// could returns the servers that could serve a client now, as a reference that knows the truth
-// would find. Where nobody is held, one that is failing is tried by one client at a time.
+// could returns the servers that could serve a client now, as found by a reference that knows the
+// truth. Where no client is held, one that is failing is tried by one client at a time.
 func (w *world) could() (list []string) {
 	for _, s := range w.servers {
 		if w.view.Hold == 0 && s.Failing() {
@@ -36,8 +36,8 @@ func (w *world) could() (list []string) {
 	return list
 }
 
-// look holds that nobody is sent to a server that must not serve, by the operator or by what
-// its checks have answered for a time.
+// look holds that no client is sent to a server that must not serve, by the operator or by the
+// answers of its checks for a time.
 func (w *world) look(to *server) {
 	to.be(func() {})
 	to.mu.Lock()
@@ -47,12 +47,12 @@ func (w *world) look(to *server) {
 		w.err("a client is sent to %s, which has answered no for %v", to.addr, time.Duration(known))
 	}
 	if st := to.State(); out && !st.Draining && to.Weight() > 0 {
-		w.err("%s is out, and nobody knows", to.addr)
+		w.err("%s is out, and its state does not show it", to.addr)
 	}
 }
 
-// reachable returns the servers that a client who could not reach some should be sent to before
-// others: the last connection to them was made, and nothing else is thought of them.
+// reachable returns the servers to which a client that could not reach some should first be sent:
+// the last connection to them was made, and they are healthy otherwise.
 func (w *world) reachable(tried []*server) (list []*server) {
 	for _, s := range w.servers {
 		st := s.State()
@@ -64,8 +64,9 @@ func (w *world) reachable(tried []*server) (list []*server) {
 	return list
 }
 
-// lookElsewhere holds that nobody who could not reach a server is sent to another one that the
-// last client could not reach, while there is one that was reachable just before and is now.
+// lookElsewhere holds for a client that could not reach a server. It is not sent to another one
+// that the last client could not reach, while there is one that was reachable just before and is
+// now.
 func (w *world) lookElsewhere(to *server, tried, before []*server) {
 	if !to.Failing() || slices.Contains(before, to) {
 		return
@@ -122,7 +123,7 @@ func (w *world) happen(e event) {
 				_ = s.SetWeight(1 - e.to)
 			}
 		})
-	case "eject": // by what is no connect
+	case "eject": // by an outcome other than a connect
 		if w.outlierless {
 			return
 		}
@@ -160,9 +161,9 @@ func drawSetting(t *rapid.T) setting {
 	return of
 }
 
-// TestNobodyIsRefusedWhomAServerCouldServe: whatever happens to servers, and whatever an
-// upstream thinks of them, no client is refused that a reference which knows the truth would
-// have had served. Who waits, waits for its time, and who serves may.
+// TestNobodyIsRefusedWhomAServerCouldServe: whatever happens to servers, and whatever state an
+// upstream has for them, no client is refused that a reference which knows the truth would have
+// had served. A client that waits, waits for its time, and a server that serves may.
 func TestNobodyIsRefusedWhomAServerCouldServe(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		of := drawSetting(rt)
@@ -184,7 +185,7 @@ func TestNobodyIsRefusedWhomAServerCouldServe(t *testing.T) {
 	})
 }
 
-// judge says what is wrong.
+// judge reports the failures.
 func (w *world) judge(rt *rapid.T) {
 	for _, what := range w.wrong {
 		rt.Error(what)

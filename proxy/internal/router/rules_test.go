@@ -91,7 +91,7 @@ func (r *rig) reload(change func(*router.ListenerConfig)) *router.Listener {
 	return l
 }
 
-// inVain has a client try endpoints at which nobody listens, until it does something else.
+// inVain has a client try endpoints that refuse connections, until it does something else.
 func (r *rig) inVain(s *router.Search) worker.Step {
 	r.t.Helper()
 	for range 100 {
@@ -100,7 +100,7 @@ func (r *rig) inVain(s *router.Search) worker.Step {
 		}
 		s.Failed(syscall.ECONNREFUSED, r.clock)
 	}
-	r.t.Fatal("it goes on trying")
+	r.t.Fatal("it continues to try")
 	return worker.Step{}
 }
 

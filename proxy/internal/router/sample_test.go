@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// comes has a client from an address served, to whom that happens.
+// comes has a client from an address served, with that result.
 func (r *rig) comes(from string, result relay.Result) {
 	r.t.Helper()
 	c := worker.NewClient(source.TCP(netip.AddrPortFrom(netip.MustParseAddr(from), 1)), netip.MustParseAddrPort("192.0.2.2:2"))
@@ -27,7 +27,7 @@ func (r *rig) comes(from string, result relay.Result) {
 		r.t.Fatal(err)
 	}
 	s.Close()
-	if result.Reason == relay.ReasonNone { // it goes on, and something was said
+	if result.Reason == relay.ReasonNone { // it continues, and was answered
 		if limits.Answered != nil {
 			limits.Answered()
 		}
@@ -47,8 +47,8 @@ var (
 	closedSilently = relay.Result{Reason: relay.ReasonEOF, First: relay.SideB, AToB: relay.Flow{Copied: 1}, BToA: relay.Flow{Reason: relay.ReasonEOF}}
 )
 
-// TestOneClientEjectsNobody tries what one client may do to an endpoint while another one
-// is served, and what that one has to have come to.
+// TestOneClientEjectsNobody tests the effect of one client on an endpoint while another one is
+// served, and the result that the other one needs to have had.
 func TestOneClientEjectsNobody(t *testing.T) {
 	const honest, other, near = "198.51.100.1", "203.0.113.1", "203.0.113.2"
 	for name, c := range map[string]struct {
@@ -123,7 +123,7 @@ func TestOthersAreNotReached(t *testing.T) {
 	}
 }
 
-// TestTrialsAreOfTheSample: what a trial comes to is known by its source.
+// TestTrialsAreOfTheSample: the outcome of a trial is known by its source.
 func TestTrialsAreOfTheSample(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, func(lc *router.ListenerConfig) { lc.Limits.FirstByte = time.Second })
 	e := r.members[0].Endpoint.Of.(*router.Endpoint)
@@ -137,7 +137,7 @@ func TestTrialsAreOfTheSample(t *testing.T) {
 	}
 	r.comes("198.51.100.1", answered)
 	if r.comes("203.0.113.1", rejected); breaker.State() != health.HalfOpen {
-		t.Errorf("after the trial of one who sends garbage the breaker is %v", breaker.State())
+		t.Errorf("after the trial of one that sends garbage the breaker is %v", breaker.State())
 	}
 	if r.comes("198.51.100.1", answered); breaker.State() != health.Closed {
 		t.Errorf("after the trials of others the breaker is %v", breaker.State())
@@ -162,7 +162,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestBondsOfSources: those who come again cost no memory, be they several.
+// TestBondsOfSources: clients that come again cost no memory, be they several.
 func TestBondsOfSources(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
 	e := r.members[0].Endpoint.Of.(*router.Endpoint)

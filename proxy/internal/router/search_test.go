@@ -90,8 +90,8 @@ func (r *rig) active() (n int) {
 	return n
 }
 
-// TestRetries: other endpoints are tried as often as may be, at once, and then the error names
-// them all; what was acquired is given back.
+// TestRetries: other endpoints are tried as often as configured, at once, and then the error
+// names them all. Each acquired place is given back.
 func TestRetries(t *testing.T) {
 	r := newRig(t, 3, router.SnapshotConfig{Attempts: 2, Backoff: 10 * time.Millisecond, MaxBackoff: 15 * time.Millisecond}, nil)
 	s, _ := r.search()
@@ -185,8 +185,8 @@ func TestClientsThatLeaveGiveBack(t *testing.T) {
 	}
 }
 
-// TestSessionsReportAtTheirEnd: what a session comes to counts for or against its
-// endpoint, and its place is given back.
+// TestSessionsReportAtTheirEnd: the result of a session counts for or against its endpoint, and
+// its place is given back.
 func TestSessionsReportAtTheirEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		result   relay.Result
@@ -217,8 +217,8 @@ func TestSessionsReportAtTheirEnd(t *testing.T) {
 	}
 }
 
-// TestResetsAreInARow: whether a reset comes before the connection was looked at, or after,
-// is chance; both are the same failure, and what an endpoint is judged by.
+// TestResetsAreInARow: whether a reset comes before the connection was looked at, or after, is
+// chance. Both are the same failure, by which an endpoint is judged.
 func TestResetsAreInARow(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
 	outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{
@@ -311,7 +311,7 @@ func TestSearchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSearch is what the way of a client to its endpoint costs, without system calls.
+// BenchmarkSearch measures the cost of a client's way to its endpoint, without system calls.
 func BenchmarkSearch(b *testing.B) {
 	r := newRig(b, 10, router.SnapshotConfig{
 		Attempts: 2, Budget: health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 1, Floor: 1, Window: time.Second}),

@@ -13,12 +13,12 @@ import (
 	"github.com/penstock/penstock/proxy/internal/router"
 )
 
-// A condition is what is the matter with a server, whatever anybody thinks of it.
+// A condition is the true state of a server, whatever state others have for it.
 type condition uint8
 
 const (
 	serving  condition = iota
-	refusing           // nobody listens
+	refusing           // no process listens
 	dropping           // segments go nowhere: connects time out
 	cutting            // connections are made, and reset at once
 	mute               // connections are made, and nothing comes
@@ -32,7 +32,7 @@ func (c condition) String() string {
 // accepts reports whether a connection is made.
 func (c condition) accepts() bool { return c != refusing && c != dropping }
 
-// A role is what a server that serves answers a check.
+// A role is the answer of a serving server to a check.
 type role uint8
 
 const (
@@ -59,10 +59,10 @@ type server struct {
 	noes  int64 // since when its checks are answered no; never: they are not
 	yeses int64 // since when they are answered yes; never: they are not
 	noted bool  // they may have been answered no
-	vain  int   // connects of clients that came to nothing
+	vain  int   // unsuccessful connects of clients
 }
 
-// be changes what the server is.
+// be changes the state of the server.
 func (s *server) be(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *server) now() (condition, role) {
 	return s.is, s.role
 }
 
-// A prober connects to a server, and asks for its role.
+// A prober connects to a server, and requests its role.
 type prober struct {
 	of   *server
 	asks bool

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 )
 
-// TestNobodyIsRefusedWhileOneServes: rolling restarts, and pairs of which one is away and
-// then the other, lose nobody with the defaults.
+// TestNobodyIsRefusedWhileOneServes: with the defaults no client is lost in rolling restarts, or
+// with pairs of which one is away and then the other.
 func TestNobodyIsRefusedWhileOneServes(t *testing.T) {
 	for name, c := range map[string]struct {
 		servers int

@@ -42,7 +42,7 @@ type visitor struct {
 	peer   source.Source
 	at     string // which source the peer is
 	header []byte
-	says   string // which source the header tells; empty: none
+	says   string // the source in the header; empty: none
 	is     string // which source it is if the header is believed
 }
 
@@ -103,7 +103,7 @@ func (v *visitor) client(t *testing.T, p *proxyproto.Policy) *worker.Client {
 	return c
 }
 
-// admitted asks whether a client may come in, and has it leave again if leaves is set.
+// admitted returns whether a client is admitted, and has it leave again if leaves is set.
 func admitted(t *testing.T, cfg router.ListenerConfig, c *worker.Client, leaves bool) error {
 	t.Helper()
 	cfg.State, cfg.Wake = new(router.ListenerState), func() {}
@@ -119,7 +119,7 @@ func admitted(t *testing.T, cfg router.ListenerConfig, c *worker.Client, leaves 
 	return err
 }
 
-// rules are all kinds of them, and whom they are for.
+// rules are all kinds of them, and the sources to which they apply.
 var rules = []struct {
 	rule source.Rule
 	of   []string
@@ -186,8 +186,8 @@ func (v *visitor) believedFrom(t *testing.T, rule source.Rule, of []string) {
 	}
 }
 
-// TestSourcesAreCounted: two clients of one source are one too many, whichever way they have
-// come; of different sources they are not; and of whom it is not known nobody comes in.
+// TestSourcesAreCounted: two clients of one source are one too many, with or without a header.
+// Clients of different sources are not. A client whose source is not known is not admitted.
 func TestSourcesAreCounted(t *testing.T) {
 	believed := new(proxyproto.Policy)
 	for _, a := range visitors() {
@@ -225,8 +225,9 @@ func TestSourcesAreCounted(t *testing.T) {
 	}
 }
 
-// TestSourcesAreSentOn: the consistent policies send an address to one endpoint, whichever
-// way it has come, and who has none to any; and endpoints are told it, where there is one.
+// TestSourcesAreSentOn: the consistent policies send an address to one endpoint, with or without
+// a header, and a client without an address to any. Endpoints get the address in the header,
+// where there is one.
 func TestSourcesAreSentOn(t *testing.T) {
 	for version := 1; version <= 2; version++ {
 		r := newRig(t, 8, router.SnapshotConfig{SendProxy: version, BySource: true}, nil)
@@ -259,7 +260,7 @@ func TestSourcesAreSentOn(t *testing.T) {
 	}
 }
 
-// told holds the header that an endpoint gets to what it is to be told.
+// told checks that the header to an endpoint has the source that it should have.
 func (v *visitor) told(t *testing.T, version int, b []byte) {
 	t.Helper()
 	var got proxyproto.Info
@@ -272,7 +273,7 @@ func (v *visitor) told(t *testing.T, version int, b []byte) {
 		want = netip.AddrPort{}
 	}
 	if got.Source.Addr() != want.Addr() || got.Local != (version == 2 && !want.IsValid()) {
-		t.Errorf("%s: version %d tells %+v, want %v", v.name, version, got, want)
+		t.Errorf("%s: version %d has %+v, want %v", v.name, version, got, want)
 	}
 	if want.IsValid() && strings.Contains(string(b), "UNKNOWN") {
 		t.Errorf("%s: %q", v.name, b)

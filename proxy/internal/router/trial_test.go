@@ -35,7 +35,7 @@ func TestTrialsThatEndWithoutAByte(t *testing.T) {
 			if c := rig.up.Counts(); c.LastResort != 1 || c.LastResortAnswered != 0 {
 				t.Errorf("%+v", c)
 			}
-			rig.pass(5 * time.Minute) // a trial before its time was in vain
+			rig.pass(5 * time.Minute) // a trial before its time was unsuccessful
 			last := rig.serve()
 			router.FirstByte(last)
 			if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
@@ -49,7 +49,7 @@ func TestTrialsThatEndWithoutAByte(t *testing.T) {
 	}
 }
 
-// TestTrialsThatLast: many a server that is well sends nothing, so a trial that goes on has
+// TestTrialsThatLast: many a healthy server sends nothing. So a trial that continues has
 // succeeded, once its end would not be a failure any more.
 func TestTrialsThatLast(t *testing.T) {
 	rig, up, own := broken(t)
@@ -85,8 +85,8 @@ func broken(t *testing.T) (r *rig, up, own *health.Breaker) {
 	return r, up, own
 }
 
-// TestLastResortsThatAreNone: an attempt that fails is no connection, and a client that was held
-// and gets an endpoint that is usable again has it as everybody else.
+// TestLastResortsThatAreNone: an attempt that fails is no connection. A client that was held and
+// gets an endpoint that is usable again has an ordinary connection.
 func TestLastResortsThatAreNone(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 5, Hold: time.Minute}, nil)
 	r.endpoint(0).SetDraining(true)
@@ -164,7 +164,7 @@ func TestALookMakesNoRoom(t *testing.T) {
 			c.come(3)
 			c.wait(10 * time.Millisecond)
 			if c.connects != 0 || r.up.Asked() || first.up.Asked() {
-				t.Errorf("%s, fallback %v: %d connects; somebody is to look again %v, %v", name, fallback, c.connects, r.up.Asked(), first.up.Asked())
+				t.Errorf("%s, fallback %v: %d connects; a client is to look again %v, %v", name, fallback, c.connects, r.up.Asked(), first.up.Asked())
 			}
 			session.Ended(answered, nil)
 			if c.wait(10 * time.Millisecond); c.served != 1 {

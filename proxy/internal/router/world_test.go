@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A world is an upstream, the servers behind it, and the clients in front of it, within a
-// bubble of synctest: time passes when nobody has anything to do.
+// A world is an upstream, the servers behind it, and the clients in front of it, within a bubble
+// of synctest: time passes when all goroutines are blocked.
 type world struct {
 	setting
 	t        *testing.T
@@ -38,7 +38,7 @@ type world struct {
 	served  int
 	refused []lost
 	longest time.Duration // that a client that was served has waited
-	wrong   []string      // what must not be
+	wrong   []string      // violations that were found
 }
 
 // A lost client is one that was refused.
@@ -48,7 +48,7 @@ type lost struct {
 	could    []string // the servers that could serve it, and since when
 }
 
-// A setting is what an upstream is configured to. nil: it has none of this.
+// A setting is the configuration of an upstream. nil: it has none of this.
 type setting struct {
 	limits      []int // of each server; 0: none
 	seed        uint64
@@ -194,7 +194,7 @@ func (w *world) servedSoFar() int {
 	return w.served
 }
 
-// serve does what package core does with a client.
+// serve does the work of package core for a client.
 func (w *world) serve() error {
 	s := router.NewWaitingSearch(w.listener, w.view)
 	s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), w.clock())
@@ -240,7 +240,7 @@ func park(d time.Duration, woken <-chan struct{}) {
 	}
 }
 
-// session is a client's, which goes on by itself.
+// session is a client's, which continues by itself.
 func (w *world) session(with *server, limits *relay.Limits) {
 	w.clients.Go(func() {
 		var r relay.Result
@@ -266,7 +266,7 @@ func (w *world) come(perSecond int, d time.Duration) {
 	}
 }
 
-// report says who was refused.
+// report describes the refused clients.
 func (w *world) report() string {
 	text := fmt.Sprintf("%d served, the longest after %v, %d refused", w.served, w.longest, len(w.refused))
 	for _, l := range w.refused[:min(len(w.refused), 3)] {

@@ -48,7 +48,7 @@ func TestPrefixes(t *testing.T) {
 			[]string{"10.0.0.0", "10.255.255.255", "::ffff:10.1.2.3"},
 			[]string{"9.255.255.255", "11.0.0.0", "::1", "::10.0.0.0"},
 		},
-		{[]string{"10.1.2.3/8"}, []string{"10.0.0.0"}, nil}, // what is beyond the length does not matter
+		{[]string{"10.1.2.3/8"}, []string{"10.0.0.0"}, nil}, // bits beyond the length do not matter
 		{[]string{"0.0.0.0/0"}, []string{"0.0.0.0", "255.255.255.255", "::ffff:1.2.3.4"}, []string{"::", "2001:db8::1"}},
 		{[]string{"::/0"}, []string{"::", "ffff::"}, []string{"1.2.3.4", "0.0.0.0", "::ffff:1.2.3.4"}}, // IPv6 alone, as 0.0.0.0/0 is IPv4
 		{[]string{"::ffff:10.0.0.0/104"}, []string{"10.1.2.3", "::ffff:10.1.2.3"}, []string{"11.0.0.0"}},
@@ -89,7 +89,7 @@ func rules(list []netip.Prefix) *source.Set {
 	return source.NewSet(rules)
 }
 
-// TestPrefixesAgree: it says what looking through the list says.
+// TestPrefixesAgree: it returns the same as a search of the list.
 func TestPrefixesAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addr := rapid.Custom(func(t *rapid.T) netip.Addr {

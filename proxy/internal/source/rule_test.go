@@ -32,7 +32,7 @@ var kinds = map[string]source.Source{
 	"no address":  source.TCP(netip.AddrPort{}),
 }
 
-// TestRules holds each rule against each kind of client; the set of it says the same.
+// TestRules holds each rule against each kind of client; the set of it returns the same.
 func TestRules(t *testing.T) {
 	for rule, names := range map[source.Rule][]string{
 		source.All():                  {"IPv4", "IPv4 mapped", "other IPv4", "IPv6", "link-local", "root", "user", "member"},
@@ -99,7 +99,7 @@ var anySource = rapid.OneOf(
 	}),
 )
 
-// TestSetAgrees: a set says what its rules say one after the other; and a rule that covers
+// TestSetAgrees: a set returns the same as its rules one after the other. A rule that covers
 // another one is for all of its clients.
 func TestSetAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -48,9 +48,9 @@ func TestAccepts(t *testing.T) {
 	check("none", plain.Accepts(shown), tlsterm.Other)
 	check("the same again", server(old.file, 0).Accepts(shown), tlsterm.Other)
 	check("a later version", late.Accepts(shown), tlsterm.Version)
-	check("nobody had asked for one", asks.Accepts(hidden), tlsterm.Uncertified)
-	check("nobody asks for one", plain.Accepts(hidden), tlsterm.Other)
-	check("no TLS, where a certificate is asked for", asks.Accepts(nil), tlsterm.Uncertified)
+	check("none was requested", asks.Accepts(hidden), tlsterm.Uncertified)
+	check("none is requested", plain.Accepts(hidden), tlsterm.Other)
+	check("no TLS, where a certificate is requested", asks.Accepts(nil), tlsterm.Uncertified)
 	check("no TLS, where none is", plain.Accepts(nil), tlsterm.Other)
 
 	same := shaken(t, asks, client)

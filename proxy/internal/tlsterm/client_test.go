@@ -17,7 +17,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
-// origin is a server of TLS by crypto/tls alone, which echoes; it tells of each client.
+// origin is a server of TLS by crypto/tls alone, which echoes; it returns the state of
+// each client.
 func origin(t testing.TB, cfg *tls.Config) (addr string, clients <-chan tls.ConnectionState) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,8 +71,8 @@ func load(t testing.TB, p tlsterm.Pair) []tls.Certificate {
 	return []tls.Certificate{cert}
 }
 
-// TestVerified: an endpoint's certificate must be of the authority, and for the name
-// that is asked for, or for its own address.
+// TestVerified: an endpoint's certificate must be of the authority, and for the requested
+// name, or for its own address.
 func TestVerified(t *testing.T) {
 	a, other := newAuthority(t, "test"), newAuthority(t, "other")
 	named := load(t, a.pair("db.internal"))
@@ -110,7 +111,7 @@ func TestVerified(t *testing.T) {
 			if test.want == "" {
 				must(t, err)
 				if got := <-clients; got.ServerName != test.sni {
-					t.Errorf("asked for %q, want %q", got.ServerName, test.sni)
+					t.Errorf("requested %q, want %q", got.ServerName, test.sni)
 				}
 				return
 			}
@@ -136,8 +137,8 @@ func TestEndpointSilent(t *testing.T) {
 	}
 }
 
-// TestEndpointTurns: an endpoint that is waited for takes no turn, be it before its answer
-// or in the middle of it; what is done with an answer does.
+// TestEndpointTurns: a handshake that waits for the endpoint takes no turn, be it before
+// its answer or in the middle of it. Processing an answer takes one.
 func TestEndpointTurns(t *testing.T) {
 	a := newAuthority(t, "test")
 	limit := tlsterm.NewLimit(0, 1)
@@ -214,8 +215,8 @@ func TestOwnCertificate(t *testing.T) {
 	eventually(t, "the new certificate is shown", func() bool { return shown() == want })
 }
 
-// TestAuthorityFile: whom is trusted follows the file, also for sessions that could be
-// resumed.
+// TestAuthorityFile: the trusted authorities follow the file, also for sessions that
+// could be resumed.
 func TestAuthorityFile(t *testing.T) {
 	a, other := newAuthority(t, "test"), newAuthority(t, "other")
 	addr, _ := origin(t, &tls.Config{Certificates: load(t, a.pair("a.test"))})

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
-// TestTorn: the end of a stream is an end only if the peer has said so (close_notify),
+// TestTorn: the end of a stream is an end only if the peer has sent close_notify,
 // whichever side began the handshake.
 func TestTorn(t *testing.T) {
 	a := newAuthority(t, "test")

@@ -1,6 +1,6 @@
 package tlsterm
 
-// WithoutNotice returns Files that the kernel tells nothing.
+// WithoutNotice returns Files that the kernel never notifies.
 func WithoutNotice(cfg *FilesConfig) *Files {
 	return newFiles(cfg, nil)
 }
@@ -12,5 +12,5 @@ func (f *Files) Sources() int {
 	return len(f.sources) + len(f.dirs)
 }
 
-// Watched lists the directories of which the kernel tells.
+// Watched lists the directories that inotify watches.
 func (f *Files) Watched() []string { return f.notice.(inotify).WatchList() }

@@ -34,7 +34,7 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, text, 0o600)
 }
 
-// told collects what is told of files.
+// told collects the reports of changed files.
 type told struct {
 	mu   sync.Mutex
 	list []tlsterm.Change
@@ -69,7 +69,7 @@ func renamed(t testing.TB, path string, text []byte) {
 	must(t, os.Rename(path+".new", path))
 }
 
-// served tells which certificate a server shows.
+// served returns the serial number of the certificate that a server shows.
 func served(t testing.TB, s *tlsterm.Server, a *authority) string {
 	t.Helper()
 	seen, cerr, serr := meet(t, s, &tls.Config{ServerName: "a.test", RootCAs: a.pool()})
@@ -102,7 +102,7 @@ func TestSwap(t *testing.T) {
 					return served(t, s, a) == want && served(t, second, a) == want
 				})
 				if good, _ := log.count(); good != 1 {
-					t.Errorf("told of %d changes, want one", good)
+					t.Errorf("%d changes reported, want one", good)
 				}
 			})
 		}
@@ -135,8 +135,8 @@ func TestSymlink(t *testing.T) {
 	eventually(t, "the second certificate is shown", func() bool { return served(t, s, a) == second })
 }
 
-// TestDirectoryMadeAnew: what the kernel tells of a directory ends with it, and begins
-// again with the next one.
+// TestDirectoryMadeAnew: the kernel's notices of a directory end with it, and begin again
+// with the next one.
 func TestDirectoryMadeAnew(t *testing.T) {
 	a := newAuthority(t, "test")
 	p := a.pair("a.test")
@@ -144,9 +144,9 @@ func TestDirectoryMadeAnew(t *testing.T) {
 	f := newFiles(t, &tlsterm.FilesConfig{Poll: 50 * time.Millisecond, Settle: 5 * time.Millisecond})
 	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
 	must(t, os.RemoveAll(dir))
-	eventually(t, "nothing is told of the directory", func() bool { return !slices.Contains(f.Watched(), dir) })
+	eventually(t, "the directory is not watched", func() bool { return !slices.Contains(f.Watched(), dir) })
 	must(t, os.Mkdir(dir, 0o700))
-	eventually(t, "it is asked for again", func() bool { return slices.Contains(f.Watched(), dir) })
+	eventually(t, "it is watched again", func() bool { return slices.Contains(f.Watched(), dir) })
 	cert, key := a.sign(newKey(t), "a.test")
 	must(t, os.WriteFile(p.Cert, cert, 0o600))
 	must(t, os.WriteFile(p.Key, key, 0o600))
@@ -176,7 +176,7 @@ func TestSameAge(t *testing.T) {
 	eventually(t, "the new certificate is shown", func() bool { return served(t, s, a) == want })
 }
 
-// TestTouched: nothing is told of a file that was written again as it was.
+// TestTouched: a file that was written again as it was is not reported.
 func TestTouched(t *testing.T) {
 	a := newAuthority(t, "test")
 	p, other := a.pair("a.test"), a.pair("b.test")
@@ -189,17 +189,18 @@ func TestTouched(t *testing.T) {
 	cert, key := a.sign(newKey(t), "b.test")
 	renamed(t, other.Cert, cert)
 	renamed(t, other.Key, key)
-	eventually(t, "it is told of the other", func() bool { good, _ := log.count(); return good > 0 })
+	eventually(t, "the other is reported", func() bool { good, _ := log.count(); return good > 0 })
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	for _, c := range log.list {
 		if c.Paths[0] != other.Cert {
-			t.Errorf("told of %v, of which nothing has changed", c.Paths)
+			t.Errorf("reported %v, which have not changed", c.Paths)
 		}
 	}
 }
 
-// TestBadFile: a bad file changes nothing and is told once; the next good one is taken.
+// TestBadFile: a bad file changes nothing and is reported once; the next good one is
+// taken.
 func TestBadFile(t *testing.T) {
 	a := newAuthority(t, "test")
 	p := a.pair("a.test")
@@ -210,30 +211,30 @@ func TestBadFile(t *testing.T) {
 
 	cert, key := a.sign(newKey(t), "a.test")
 	renamed(t, p.Cert, cert)
-	eventually(t, "it is told that the key is another's", func() bool { _, bad := log.count(); return bad == 1 })
+	eventually(t, "the key of another certificate is reported", func() bool { _, bad := log.count(); return bad == 1 })
 	if got := served(t, s, a); got != first {
 		t.Errorf("got certificate %s, want the one before, %s", got, first)
 	}
 	log.mu.Lock()
 	if c := log.list[0]; !strings.Contains(c.Err.Error(), p.Cert) || !strings.Contains(c.Err.Error(), "does not match") || len(c.Paths) != 2 {
-		t.Errorf("told %v of %v", c.Err, c.Paths)
+		t.Errorf("reported %v of %v", c.Err, c.Paths)
 	}
 	log.mu.Unlock()
 
 	must(t, os.Remove(p.Key))
-	eventually(t, "it is told that the key is gone", func() bool { _, bad := log.count(); return bad == 2 })
+	eventually(t, "the missing key is reported", func() bool { _, bad := log.count(); return bad == 2 })
 	renamed(t, p.Key, key)
-	eventually(t, "it is told that it is good", func() bool { good, _ := log.count(); return good == 1 })
+	eventually(t, "the good pair is reported", func() bool { good, _ := log.count(); return good == 1 })
 	if got, want := served(t, s, a), serialOf(t, p.Cert); got != want {
 		t.Errorf("got certificate %s, want %s", got, want)
 	}
 	if _, bad := log.count(); bad != 2 {
-		t.Errorf("told %d times of two bad contents", bad)
+		t.Errorf("%d reports of two bad contents", bad)
 	}
 }
 
-// TestReload: who reads files that others use gets what they hold now, or an error, and
-// not what they held.
+// TestReload: a new user of files that others use gets their present contents, or an
+// error, and not the earlier contents.
 func TestReload(t *testing.T) {
 	a := newAuthority(t, "test")
 	p := a.pair("a.test")
@@ -255,7 +256,7 @@ func TestReload(t *testing.T) {
 	eventually(t, "both show the new certificate", func() bool { return served(t, after, a) == want && served(t, before, a) == want })
 }
 
-// TestClientCAFile: who may come in follows the file.
+// TestClientCAFile: the accepted clients follow the file.
 func TestClientCAFile(t *testing.T) {
 	a, old, next := newAuthority(t, "test"), newAuthority(t, "old"), newAuthority(t, "next")
 	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond})
@@ -265,13 +266,13 @@ func TestClientCAFile(t *testing.T) {
 	must(t, err)
 	cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }}
 	if _, _, err := meet(t, s, cfg); err == nil {
-		t.Fatal("a client of an authority that is not trusted came in")
+		t.Fatal("a client of an authority that is not trusted was accepted")
 	}
 	appendFile(t, old.file, next.file)
-	eventually(t, "a client of the next authority comes in", func() bool { _, _, err := meet(t, s, cfg); return err == nil })
+	eventually(t, "a client of the next authority is accepted", func() bool { _, _, err := meet(t, s, cfg); return err == nil })
 }
 
-// TestFollowsNobody: what nobody uses any more is not followed.
+// TestFollowsNobody: files that have no user any more are not followed.
 func TestFollowsNobody(t *testing.T) {
 	a := newAuthority(t, "test")
 	f := newFiles(t, nil)
@@ -286,7 +287,7 @@ func TestFollowsNobody(t *testing.T) {
 		two.Close()
 	}
 	if n := f.Sources(); n != 0 {
-		t.Errorf("%d files and directories are followed for nobody", n)
+		t.Errorf("%d files and directories are followed without a user", n)
 	}
 	cfg.ClientCA = ""
 	s := newServer(t, cfg)
@@ -296,7 +297,7 @@ func TestFollowsNobody(t *testing.T) {
 }
 
 // TestRotationUnderLoad exchanges a certificate again and again while clients come and
-// go, and one stays: no handshake fails, and nobody who is connected notices.
+// go, and one stays: no handshake fails, and no connected client notices.
 func TestRotationUnderLoad(t *testing.T) {
 	const rotations, clients = 8, 4
 	a := newAuthority(t, "test")
@@ -352,7 +353,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	close(stop)
 	group.Wait()
 	if good, _ := log.count(); good != rotations {
-		t.Errorf("told of %d changes, want %d", good, rotations)
+		t.Errorf("%d changes reported, want %d", good, rotations)
 	}
 	if n := s.Stats().Failures(); n != 0 {
 		t.Errorf("%d handshakes failed", n)

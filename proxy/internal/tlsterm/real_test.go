@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
-// openssl runs s_client against a server that answers "served" to whoever comes, and
-// returns what it says.
+// openssl runs s_client against a server that answers "served" to each client, and
+// returns its output.
 func openssl(t *testing.T, s *tlsterm.Server, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("openssl")
@@ -41,7 +41,7 @@ func openssl(t *testing.T, s *tlsterm.Server, args ...string) string {
 	cmd.WaitDelay = time.Second
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	_ = cmd.Run() // what it says tells more than its status
+	_ = cmd.Run() // its output is more specific than its status
 	return said.String()
 }
 
@@ -72,7 +72,7 @@ func TestOpenSSL(t *testing.T) {
 			said := openssl(t, newServer(t, test.cfg), append(append([]string{}, base...), test.args...)...)
 			for _, want := range test.want {
 				if !strings.Contains(said, want) {
-					t.Errorf("it does not say %q:\n%s", want, said)
+					t.Errorf("it does not write %q:\n%s", want, said)
 				}
 			}
 		})

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// patience is how long a test waits for what takes a moment.
+// patience is how long a test waits for an event that takes a moment.
 const patience = 20 * time.Second
 
 func must(t testing.TB, err error) {
@@ -166,9 +166,9 @@ func newFiles(t testing.TB, cfg *tlsterm.FilesConfig) *tlsterm.Files {
 	return f
 }
 
-// meet lets a client and a server do a handshake over a connection of their own, and
-// the client read what the server writes then, which is where it gets its ticket, and
-// learns that it is refused.
+// meet lets a client and a server do a handshake over a connection of their own. Then the
+// client reads the server's data. By that it gets its ticket, or learns that it is
+// refused.
 func meet(t testing.TB, s *tlsterm.Server, client *tls.Config) (seen tls.ConnectionState, clientErr, serverErr error) {
 	t.Helper()
 	c, sc := sockets.TCPPair(t)

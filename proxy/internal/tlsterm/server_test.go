@@ -104,7 +104,7 @@ func TestClientCertificate(t *testing.T) {
 	must(t, errors.Join(cerr, serr))
 }
 
-// TestKinds meets each way in which a handshake fails, by what crypto/tls says of it.
+// TestKinds meets each kind of failed handshake, as crypto/tls reports it.
 func TestKinds(t *testing.T) {
 	a, clients := newAuthority(t, "test"), newAuthority(t, "clients")
 	pairs := []tlsterm.Pair{a.pair("a.test")}
@@ -166,7 +166,7 @@ func TestKinds(t *testing.T) {
 				t.Fatalf("got %v (%+v), want kind %v", err, failed, test.want)
 			}
 			if !strings.HasPrefix(err.Error(), "TLS handshake from 127.0.0.1:") {
-				t.Errorf("the error does not say whose handshake it was: %v", err)
+				t.Errorf("the error does not name the client of the handshake: %v", err)
 			}
 			if n := s.Stats().Failed[test.want].Load(); n != 1 || s.Stats().Failures() != 1 || s.Stats().Started.Load() != 1 || s.Stats().Active.Load() != 0 {
 				t.Errorf("counted %d of %v, %d failures", n, test.want, s.Stats().Failures())
@@ -217,7 +217,7 @@ func TestNoDeadline(t *testing.T) {
 	must(t, err)
 }
 
-// A mute connection sends, and does not listen until it is told to.
+// A mute connection sends, and does not read until listen is closed.
 type mute struct {
 	net.Conn
 	listen chan struct{}
@@ -388,14 +388,14 @@ func TestBadConfig(t *testing.T) {
 				}
 				for _, want := range test.want {
 					if !strings.Contains(err.Error(), want) {
-						t.Errorf("%v: it does not say %q", err, want)
+						t.Errorf("%v: it does not contain %q", err, want)
 					}
 				}
 			}
 		})
 	}
 	if n := files.Sources(); n != 0 {
-		t.Errorf("%d files are followed for nobody", n)
+		t.Errorf("%d files are followed without a user", n)
 	}
 }
 

@@ -29,10 +29,11 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// stepped is what time.Now would have said at t if the time of day had been set by so many
-// seconds before: the monotonic reading is the same. There is no other way to such a time,
-// for whoever sets the clock of the machine sets everybody's. In package time the wall time
-// of one with a monotonic reading is 33 bits of seconds above 30 bits of nanoseconds.
+// stepped is the result that time.Now would have had at t if the time of day had been set
+// by so many seconds before: the monotonic reading is the same. There is no other way to
+// such a time, because setting the machine's clock would affect all its processes. In
+// package time the wall time of one with a monotonic reading is 33 bits of seconds above
+// 30 bits of nanoseconds.
 func stepped(t time.Time, seconds int) time.Time {
 	*(*uint64)(unsafe.Pointer(&t)) += uint64(seconds << 30)
 	return t
@@ -83,8 +84,9 @@ func TestTicketsByTheMonotonicClock(t *testing.T) {
 	}
 }
 
-// TestTickets: what a client was given is taken after a reload and a rotation, but not
-// for ever, nor where it was not made, nor once others decide who may come in.
+// TestTickets: a client's ticket is taken after a reload and a rotation. It is not taken
+// without end, nor at another listener or process, nor when other authorities decide
+// which clients are accepted.
 func TestTickets(t *testing.T) {
 	a, clients := newAuthority(t, "test"), newAuthority(t, "clients")
 	pairs := []tlsterm.Pair{a.pair("a.test")}
@@ -131,7 +133,7 @@ func TestTickets(t *testing.T) {
 				after := newServer(t, tlsterm.Config{Name: test.then, Certificates: pairs, ClientCA: test.thenCA, Tickets: tickets})
 				for range test.times {
 					now.pass(test.pass)
-					// Somebody else's handshake, by which the clock is looked at.
+					// Another client's handshake, which reads the clock.
 					_, cerr, serr := meet(t, after, &tls.Config{ServerName: "a.test", RootCAs: a.pool(), Certificates: cfg.Certificates})
 					must(t, errors.Join(cerr, serr))
 				}

@@ -18,8 +18,8 @@ import (
 
 var errNotAdmitted = errors.New("not admitted")
 
-// Who is not admitted is reset, and the admitter's books are right: it is told that
-// somebody has left once for each one whom it has admitted, with the ticket.
+// A client that is not admitted is reset, and the admitter's counts are right: for each
+// client that it has admitted, it is notified once that it has left, with the ticket.
 func TestAdmission(t *testing.T) {
 	for name, x := range map[string]struct {
 		admit, source func(*worker.Client) error
@@ -49,14 +49,14 @@ func TestAdmission(t *testing.T) {
 				t.Errorf("the tickets are %v, want %v", a.tickets, source)
 			}
 			if sum := r.Summary(); a.in.Load() != x.in || (sum.Refusals[worker.RefusedByAdmitter] == 0) != x.served {
-				t.Errorf("%d came in, refused %v", a.in.Load(), sum.Refusals)
+				t.Errorf("%d were admitted, refused %v", a.in.Load(), sum.Refusals)
 			}
 		})
 	}
 }
 
-// try has a client come from an address that it returns, and say hello. One that is
-// reset may learn of that while it connects.
+// try has a client come from an address that it returns, and send hello. One that is reset
+// may learn of that while it connects.
 func (r *rig) try() (from source.Source, err error) {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
@@ -74,8 +74,8 @@ func (r *rig) try() (from source.Source, err error) {
 	return from, chat(c)
 }
 
-// While there is no room nobody is accepted at that socket, which others do not mind;
-// when somebody leaves, the next one is, at once.
+// While there is no room, no client is accepted at that socket, which does not affect
+// others. When a client leaves, the next one is accepted, at once.
 func TestRoom(t *testing.T) {
 	var places atomic.Int64
 	places.Store(2)
@@ -97,9 +97,9 @@ func TestRoom(t *testing.T) {
 	talk(t, conns[1])
 	talk(t, other.dial(t))
 	rooms := a.rooms.Load()
-	eventually(t, func() bool { return a.rooms.Load() > rooms+1 }) // it is asked now and then
+	eventually(t, func() bool { return a.rooms.Load() > rooms+1 }) // it is called now and then
 	if n := a.in.Load(); n != 2 {
-		t.Fatalf("%d came in", n)
+		t.Fatalf("%d were admitted", n)
 	}
 	for i, c := range conns[:4] {
 		c.Close()
@@ -129,7 +129,7 @@ func (p *paced) CanAccept(now int64) error {
 
 func (p *paced) NextSlotIn(now int64) time.Duration { return time.Duration(p.from.Load() - now) }
 
-// An admitter that knows when there is room is asked then, and not before.
+// An admitter that knows when there will be room is called then, and not before.
 func TestRoomTimer(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(1)
@@ -145,7 +145,7 @@ func TestRoomTimer(t *testing.T) {
 	r.Wake()
 	r.Turn()
 	if n := p.rooms.Load(); n != 1 || p.in.Load() != 0 {
-		t.Errorf("asked %d times, %d came in", n, p.in.Load())
+		t.Errorf("called %d times, %d were admitted", n, p.in.Load())
 	}
 	clock.Add(int64(11 * time.Millisecond))
 	r.Wake()
@@ -178,7 +178,7 @@ func TestManyListenersAtTheLimit(t *testing.T) {
 	}
 }
 
-// Churn under a limit of the admitter's own serves everybody.
+// Churn under a limit of the admitter's own serves each client.
 func TestChurnUnderAnAdmitter(t *testing.T) {
 	a := new(counted)
 	a.room = func() error {
@@ -229,8 +229,8 @@ func TestClientAddresses(t *testing.T) {
 	}
 }
 
-// Descriptors that cannot be had are missed in each phase by that client alone, which is
-// served when there are some; whoever leaves meanwhile is forgotten.
+// In each phase only the client that needs a descriptor lacks it. The client is served when
+// descriptors are free. A client that leaves meanwhile is forgotten.
 func TestNoDescriptorAfterPreread(t *testing.T) {
 	var tries atomic.Int64
 	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {

@@ -12,13 +12,13 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// What a peek has shown goes with the preface, whatever comes after it and whenever, and
-// every byte is there once, and counted once.
+// The bytes that a peek has shown go with the preface, whatever comes after them and
+// whenever. Every byte is there once, and counted once.
 func TestHelloWithPreface(t *testing.T) {
 	hello := helloOf(t, "ahead.example")
 	large := bytes.Repeat([]byte("x"), 100_000)
 	for name, x := range map[string]struct {
-		with, before, after []byte // what comes with the hello, before the endpoint is known, and then
+		with, before, after []byte // bytes with the hello, before the endpoint is known, and then
 		preface             int
 		ends                bool // the client ends before the endpoint is known
 		engine              relay.Engine
@@ -91,8 +91,8 @@ func TestHelloWithPreface(t *testing.T) {
 	}
 }
 
-// An endpoint that resets before it has a preface and what goes with it leaves what goes
-// with it to the next.
+// If an endpoint resets before it has a preface and the bytes that go with it, those bytes
+// go to the next endpoint.
 func TestHelloSurvivesAnEndpoint(t *testing.T) {
 	hello := helloOf(t, "again.example")
 	bad, good := listenOn(t), listenOn(t)
@@ -101,7 +101,7 @@ func TestHelloSurvivesAnEndpoint(t *testing.T) {
 			reset(e)
 		}
 	}()
-	d := &director{preface: make([]byte, 32<<20)} // so that there is no room for what follows
+	d := &director{preface: make([]byte, 32<<20)} // so that there is no room for the bytes after it
 	d.next = func(_ *worker.Client, n int) worker.Step {
 		step := connectTo(good.Addr().String())
 		if n == 1 {

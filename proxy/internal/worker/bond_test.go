@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A tie is a binding that keeps what it is told.
+// A tie is a binding that keeps the notified ends.
 type tie struct {
 	upstream, endpoint string
 	mu                 sync.Mutex
@@ -43,7 +43,7 @@ func (d *director) bound(b *tie) *director {
 	return d
 }
 
-// A binding is told of the end of each of its sessions, once, with what it came to.
+// A binding is notified of the end of each of its sessions, once, with its result.
 func TestBondIsToldOfTheEnd(t *testing.T) {
 	b := new(tie)
 	r := directed(t, straight(echo(t)).bound(b), nil)
@@ -52,17 +52,17 @@ func TestBondIsToldOfTheEnd(t *testing.T) {
 	talk(t, first)
 	talk(t, second)
 	if b.ended() != 0 {
-		t.Fatal("it is told of an end before there is one")
+		t.Fatal("it is notified of an end before there is one")
 	}
 	first.Close()
 	eventually(t, func() bool { return b.ended() == 1 })
 	reset(second)
 	eventually(t, func() bool { return b.ended() == 2 })
 	if got := b.results[0]; got.Reason != relay.ReasonEOF || got.AToB.Bytes() != 5 || got.BToA.Bytes() != 5 || b.errs[0] != nil {
-		t.Errorf("the first came to %+v, %v", got, b.errs[0])
+		t.Errorf("the first ended with %+v, %v", got, b.errs[0])
 	}
 	if got := b.results[1]; got.Reason == relay.ReasonEOF || b.errs[1] == nil {
-		t.Errorf("the second came to %+v, %v", got, b.errs[1])
+		t.Errorf("the second ended with %+v, %v", got, b.errs[1])
 	}
 }
 
@@ -97,7 +97,7 @@ func TestLimitsOfTheService(t *testing.T) {
 }
 
 // An endpoint that is not wanted any more when it is reached is left at once, and the
-// search goes on.
+// search continues.
 func TestReachedAndNotWanted(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -132,7 +132,7 @@ func TestReachedAndNotWanted(t *testing.T) {
 	}
 }
 
-// Those that match are cut, and nobody else notices.
+// Sessions that match are cut, and no other session is affected.
 func TestCutMatching(t *testing.T) {
 	b := [2]*tie{{upstream: "u", endpoint: "a"}, {upstream: "u", endpoint: "b"}}
 	limits := [2]*relay.Limits{{Of: b[0]}, {Of: b[1]}}
@@ -174,7 +174,7 @@ func TestCutMatching(t *testing.T) {
 	}
 }
 
-// Cutting goes on while clients come and go, several at a time, and each ends.
+// Cutting continues while clients come and go, several at a time, and each ends.
 func TestCutMatchingUnderLoad(t *testing.T) {
 	b := new(tie)
 	r := directed(t, straight(echo(t)).bound(b), nil)
@@ -201,6 +201,6 @@ func TestCutMatchingUnderLoad(t *testing.T) {
 	cutting.Wait()
 	eventually(t, func() bool { return r.Active() == 0 })
 	if got := int64(b.ended()); got != r.Summary().Accepted || got != 600 {
-		t.Errorf("told of %d ends, %+v", got, r.Summary())
+		t.Errorf("notified of %d ends, %+v", got, r.Summary())
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A census counts as many clients as are listed, each where it came in and what it is bound
-// to, and the age of the oldest; those that are not joined are bound to nothing.
+// A census counts as many clients as are listed, each under its listener and the upstream
+// of its binding, and the age of the oldest. Clients that are not joined are bound to
+// nothing.
 func TestCensus(t *testing.T) {
 	limits := [2]*relay.Limits{{Of: &tie{upstream: "u"}}, {Of: &tie{upstream: "v"}}}
 	d := straight(echo(t))
@@ -27,7 +28,7 @@ func TestCensus(t *testing.T) {
 	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 10 * worker.ListLooks })
 	r.serve(t)
 	if got := r.ClientCounts(context.Background()); len(got) != 0 {
-		t.Errorf("of nobody: %v", got)
+		t.Errorf("without clients: %v", got)
 	}
 	began := time.Now()
 	const clients = 3 * (worker.ListMost + 1)
@@ -56,7 +57,7 @@ func TestCensus(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if got := r.ClientCounts(ended); len(got) != 0 {
-		t.Errorf("when nobody waits for it: %v", got)
+		t.Errorf("when no caller waits for it: %v", got)
 	}
 }
 

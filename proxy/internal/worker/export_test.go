@@ -6,7 +6,7 @@ import (
 	"reflect"
 )
 
-// SetControl has connecting fail for what f returns. It is called before Serve.
+// SetControl has connecting fail with the error of f. It is called before Serve.
 func (g *Group) SetControl(f func() error) { g.control = f }
 
 // SetControlNow is SetControl while it serves.
@@ -44,8 +44,8 @@ func (g *Group) Wake() {
 	}
 }
 
-// Turn waits until the loops have collected all events that are there now, and called
-// their handlers: what is posted is called after those.
+// Turn waits until the loops have collected all events that are there now, and called their
+// handlers: posted functions are called after those.
 func (g *Group) Turn() {
 	for _, c := range g.workers {
 		for range 2 { // the first may be called in a turn that has collected before
@@ -63,14 +63,14 @@ func SetSlabSize(n int) (restore func()) {
 	return func() { slabSize = before }
 }
 
-// ConnSize is how many bytes a session takes, and how many of them are the relay's.
+// ConnSize is the size of a session in bytes, and the relay's part of it.
 func ConnSize() (all, relays uintptr) {
 	t := reflect.TypeFor[conn]()
 	session, _ := t.FieldByName("session")
 	return t.Size(), session.Type.Size()
 }
 
-// DialingSize is how many bytes a client takes until it is joined, beside its search.
+// DialingSize is the size of a client in bytes until it is joined, beside its search.
 func DialingSize() uintptr { return reflect.TypeFor[pendingClient]().Size() }
 
 const (
@@ -78,7 +78,7 @@ const (
 	ListLooks = listLooks
 )
 
-// ListParts lists the clients of the first core, and returns in how many parts.
+// ListParts lists the clients of the first core, and returns the number of parts.
 func (g *Group) ListParts() (parts, clients int) {
 	for at := 0; at >= 0; parts++ {
 		p, _ := askPart(context.Background(), g, g.workers[0], func() listing { return g.workers[0].list(0, at) })

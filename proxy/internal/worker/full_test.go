@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// That the limit is reached is told once for all clients that wait in turn, and that
-// there is room when nobody waits any more.
+// The reached limit is reported once for all clients that wait in turn. Room is reported
+// when no client waits any more.
 func TestFullIsToldWhenItChanges(t *testing.T) {
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections, c.Loops = 1, 1 })
 	for round := range 3 {
@@ -27,7 +27,7 @@ func TestFullIsToldWhenItChanges(t *testing.T) {
 		eventually(t, func() bool { told := r.witness.told(); return len(told) > 0 && !told[len(told)-1] })
 	}
 	if got, want := r.witness.told(), []bool{true, false, true, false, true, false}; !slices.Equal(got, want) {
-		t.Errorf("told %v, want %v", got, want)
+		t.Errorf("reported %v, want %v", got, want)
 	}
 }
 

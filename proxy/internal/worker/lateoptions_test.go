@@ -22,8 +22,8 @@ func connectedTo(addr netip.AddrPort) (fds []int) {
 	return fds
 }
 
-// What matters to connections that last is set on those that do, and costs the
-// others nothing.
+// The options that matter to lasting connections are set on those, and cost the others
+// nothing.
 func TestLastingConnectionsGetTheirOptions(t *testing.T) {
 	target := echo(t)
 	r := newRig(t, func(c *worker.Config) {

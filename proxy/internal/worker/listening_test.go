@@ -23,7 +23,7 @@ type place struct {
 	left   chan struct{}
 }
 
-// open makes a listening socket that nobody accepts from yet.
+// openPlace makes a listening socket from which no process accepts yet.
 func openPlace(t *testing.T) *place {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,9 +64,9 @@ func (p *place) dial(t *testing.T) net.Conn {
 	return c
 }
 
-// Whoever connects while sockets come and go under load is served, those included who
-// are in a queue when their socket closes; each is told of once, when it is closed and
-// when its last client has left.
+// Each client that connects while sockets come and go under load is served, including those
+// in a queue when their socket closes. The host is notified of each socket once, when it is
+// closed and when its last client has left.
 func TestListenersComeAndGo(t *testing.T) {
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1000 })
 	r.serve(t)
@@ -85,7 +85,7 @@ func TestListenersComeAndGo(t *testing.T) {
 				<-p.closed
 				select {
 				case <-p.left:
-					t.Error("told that all have left while they are there")
+					t.Error("notified that all have left while they are there")
 				default:
 				}
 				for _, c := range append(conns, stays) {
@@ -167,14 +167,14 @@ func TestThousandListeners(t *testing.T) {
 	over.Store(true)
 	work.Wait()
 	after := r.Summary().Loops
-	t.Logf("%d sockets: asked for in %v, opened in %v, closed in %v", sockets, asked, opened, closed)
+	t.Logf("%d sockets: requested in %v, opened in %v, closed in %v", sockets, asked, opened, closed)
 	for i := range after {
 		t.Logf("loop %d: turns took up to %v before, and %v in all", i, before[i].LagMax, after[i].LagMax)
 	}
 }
 
-// A client keeps the service that it was accepted under; those who come next get the
-// new one, and nobody is refused.
+// A client keeps the service under which it was accepted. Later clients get the new one,
+// and no client is refused.
 func TestServiceIsReplaced(t *testing.T) {
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1000 })
 	r.serve(t)
@@ -219,18 +219,18 @@ func TestServiceIsReplaced(t *testing.T) {
 	eventually(t, func() bool { return r.Active() == 1 })
 	for i, e := range editions[1:] {
 		if e.in.Load() != e.left.Load() {
-			t.Errorf("edition %d: %d came in, and %d have left", i+1, e.in.Load(), e.left.Load())
+			t.Errorf("edition %d: %d were admitted, and %d have left", i+1, e.in.Load(), e.left.Load())
 		}
 	}
 	if first.in.Load() != first.left.Load()+1 {
-		t.Errorf("%d came in first, and %d have left", first.in.Load(), first.left.Load())
+		t.Errorf("%d were admitted first, and %d have left", first.in.Load(), first.left.Load())
 	}
 	talk(t, old)
 	old.Close()
 	eventually(t, func() bool { return first.in.Load() == first.left.Load() })
 }
 
-// A group without any socket serves on, until it is told to end; then it takes none.
+// A group without any socket continues to serve, until it has to end; then it takes none.
 func TestNoListener(t *testing.T) {
 	r := newRig(t, nil)
 	served := make(chan error, 1)
@@ -267,7 +267,7 @@ func (r *rig) anyFD(t *testing.T) int {
 	return p.fd
 }
 
-// What cannot be listened on is refused with a reason.
+// A socket that cannot be listened on is refused with a reason.
 func TestListenErrors(t *testing.T) {
 	r := newRig(t, nil)
 	r.serve(t)
@@ -287,7 +287,7 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-// A loop that cannot accept from a socket says so, and tries again.
+// A loop that cannot accept from a socket reports it, and tries again.
 func TestListenThatFailsIsTriedAgain(t *testing.T) {
 	r := newRig(t, nil)
 	r.serve(t)

@@ -34,7 +34,7 @@ func TestListingIsBounded(t *testing.T) {
 	}
 	eventually(t, func() bool { return r.Active() == 0 })
 	if parts, told := r.ListParts(); told != 0 || parts > clients/worker.ListLooks+1 {
-		t.Errorf("%d clients in %d parts of nobody", told, parts)
+		t.Errorf("%d clients in %d parts after all have left", told, parts)
 	}
 }
 

@@ -50,7 +50,8 @@ func total(b worker.Bytes) int64 {
 	return b.ClientToEndpoint.Spliced + b.ClientToEndpoint.Copied + b.EndpointToClient.Spliced + b.EndpointToClient.Copied
 }
 
-// What sessions have moved is told by binding, while they run and when they have ended.
+// The bytes that sessions have moved are reported by binding, while they run and when they
+// have ended.
 func TestMetered(t *testing.T) {
 	b := [2]*gauge{{}, {}}
 	limits := [2]*relay.Limits{{Of: b[0]}, {Of: b[1]}}
@@ -90,7 +91,7 @@ func TestMetered(t *testing.T) {
 	eventually(t, func() bool { return r.Active() == 0 })
 	check("when all have ended")
 	if now := total(b[0].all()) + total(b[1].all()); now != 4*each {
-		t.Errorf("the meters were told of %d bytes, want %d", now, 4*each)
+		t.Errorf("the meters were given %d bytes, want %d", now, 4*each)
 	}
 }
 
@@ -138,7 +139,7 @@ func TestMeteredUnderLoad(t *testing.T) {
 	asking.Wait()
 	eventually(t, func() bool { return r.Active() == stay })
 	if got, want := total(b.all()), int64(clients*each*2*5); got != want {
-		t.Errorf("the meter was told of %d bytes, want %d", got, want)
+		t.Errorf("the meter was given %d bytes, want %d", got, want)
 	}
 }
 
@@ -152,17 +153,17 @@ func TestMeteredHanded(t *testing.T) {
 	r.serve(t)
 	c := r.dial(t)
 	talk(t, c)
-	eventually(t, func() bool { // who reads what was sent may be faster than who counts it
+	eventually(t, func() bool { // the reader of the bytes may be faster than their counter
 		got, _ := metered(r.Group, b)
 		return total(got[0]) == 10
 	})
 	got, _ := metered(r.Group, b)
 	if total(got[0]) != 10 || total(b.all()) != 0 {
-		t.Errorf("while it runs: %+v, of which the meter was told %+v", got[0], b.all())
+		t.Errorf("while it runs: %+v, of which the meter was given %+v", got[0], b.all())
 	}
 	c.Close()
 	eventually(t, func() bool { return r.Active() == 0 })
 	if got, _ := metered(r.Group, b); total(got[0]) != 10 || total(b.all()) != 10 {
-		t.Errorf("when it has ended: %+v, of which the meter was told %+v", got[0], b.all())
+		t.Errorf("when it has ended: %+v, of which the meter was given %+v", got[0], b.all())
 	}
 }

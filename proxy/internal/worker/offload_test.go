@@ -72,8 +72,8 @@ func (x *hand) take(h *worker.Offloaded) {
 	}
 }
 
-// A client that is handed over is served, counted, listed, and has its place until its
-// end; its binding is told of that.
+// A client that is handed over is served, counted, listed, and has its place until its end.
+// Its binding is notified of the end.
 func TestHandover(t *testing.T) {
 	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
 	a.source = func(c *worker.Client) error { c.AdmissionToken = c.Source(); return nil }
@@ -86,7 +86,7 @@ func TestHandover(t *testing.T) {
 	hello := helloOf(t, "terminated.example")
 	first, second := r.dial(t), r.dial(t)
 	for _, c := range []net.Conn{first, second} {
-		mustWrite(t, c, hello) // that no one has consumed
+		mustWrite(t, c, hello) // which has not been consumed
 		mustRead(t, c, hello)
 	}
 	third := r.dial(t) // only now: of three at once any two may have the places
@@ -104,7 +104,7 @@ func TestHandover(t *testing.T) {
 	if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
 		t.Errorf("listed are %v", names)
 	}
-	eventually(t, func() bool { // who reads what was sent may be faster than who counts it
+	eventually(t, func() bool { // the reader of the bytes may be faster than their counter
 		sum := r.Summary()
 		return sum.Active == 2 && sum.Totals.ClientToEndpoint.Copied == 2*int64(len(hello))
 	})
@@ -126,7 +126,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// One that is refused after that is counted, and told of.
+// A client that is refused after that is counted, and reported.
 func TestHandoverRefused(t *testing.T) {
 	x := newHand(t, new(tie))
 	x.refuse = errNotAdmitted
@@ -179,7 +179,7 @@ func TestHandoverIsCut(t *testing.T) {
 	}
 }
 
-// Clients that are handed over in a storm all end, whoever ends first.
+// Clients that are handed over in a storm all end, whichever side ends first.
 func TestHandoverStorm(t *testing.T) {
 	b := new(tie)
 	x := newHand(t, b)

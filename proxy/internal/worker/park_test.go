@@ -53,8 +53,8 @@ func (h *hall) wake() {
 	work.Wait()
 }
 
-// Clients that are parked are served when they are woken, each one once, and waking
-// again changes nothing for whoever is there by then.
+// Clients that are parked are served when they are woken, each one once. Waking again does
+// not affect the next client in that place.
 func TestParkedAreWoken(t *testing.T) {
 	h := new(hall)
 	d := h.parking(echo(t), 0)
@@ -87,7 +87,7 @@ func TestParkedAreWoken(t *testing.T) {
 	}
 	r.Turn()
 	if n := h.waiting(); n != clients+2 {
-		t.Errorf("a stale waker has woken somebody: %d were parked", n)
+		t.Errorf("a stale waker has woken a client: %d were parked", n)
 	}
 	h.wake()
 	talk(t, again)
@@ -110,11 +110,11 @@ func TestParkedLeaves(t *testing.T) {
 	h.wake()
 	r.Turn()
 	if a.in.Load() != 5 || a.left.Load() != 5 || r.Summary().Refused != 0 {
-		t.Errorf("%d came in, %d have left, %+v", a.in.Load(), a.left.Load(), r.Summary())
+		t.Errorf("%d were admitted, %d have left, %+v", a.in.Load(), a.left.Load(), r.Summary())
 	}
 }
 
-// Parking has a timeout, after which the search is asked again.
+// Parking has a timeout, after which the search is called again.
 func TestParkedForTooLong(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(1)
@@ -140,8 +140,7 @@ func TestParkedForTooLong(t *testing.T) {
 	}
 }
 
-// Waking, leaving and being cut happen at any time to anybody, and everybody gets what
-// is due and no more.
+// Clients are woken, leave and are cut at any time. Each gets the due events and no more.
 func TestParkingStorm(t *testing.T) {
 	addr := echo(t)
 	var wakers sync.Map
@@ -190,11 +189,11 @@ func TestParkingStorm(t *testing.T) {
 	waking.Wait()
 	eventually(t, func() bool { return r.Active() == 0 })
 	if a.in.Load() != a.left.Load() || r.Summary().Refused != 0 {
-		t.Errorf("%d came in, %d have left, %+v", a.in.Load(), a.left.Load(), r.Summary())
+		t.Errorf("%d were admitted, %d have left, %+v", a.in.Load(), a.left.Load(), r.Summary())
 	}
 }
 
-// A pause goes by, and nobody who leaves meanwhile is waited for.
+// A pause passes, and no client that leaves meanwhile is waited for.
 func TestPause(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(1)

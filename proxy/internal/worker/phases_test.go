@@ -23,8 +23,8 @@ func (r *rig) waitFor(t *testing.T, state worker.State) {
 	})
 }
 
-// Wherever a client is waiting when it goes, its place is somebody else's at once, and
-// everything that was taken for it is given back.
+// Wherever a client is waiting when it goes, its place is free at once, and everything that
+// was taken for it is given back.
 func TestClientLeavesWhileItWaits(t *testing.T) {
 	for name, x := range map[string]struct {
 		step  worker.Step
@@ -70,7 +70,7 @@ func TestClientLeavesWhileItWaits(t *testing.T) {
 	}
 }
 
-// Whoever is waiting when everything is cut is reset.
+// Every client that is waiting when all are cut is reset.
 func TestCutWhileTheyWait(t *testing.T) {
 	for state, x := range map[worker.State]struct {
 		preread worker.Preread

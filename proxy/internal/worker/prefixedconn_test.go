@@ -112,8 +112,8 @@ func TestClientThatLeavesEarly(t *testing.T) {
 	}
 }
 
-// One that has sent its end of file still wants the answer, and what one has sent that
-// is closed is still delivered.
+// A client that has sent its end of file still wants the answer. The bytes of a client that
+// has closed are still delivered.
 func TestClientThatSendsAndWaits(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		for _, c := range []struct {
@@ -140,7 +140,7 @@ func testClientThatSendsAndWaits(t *testing.T, network, request string, closes b
 	if err := end(); err != nil {
 		t.Fatal(err)
 	}
-	r.Turn() // in which the loops are told of it
+	r.Turn() // in which the loops get its event
 	if n := r.Active(); n != 1 {
 		t.Fatalf("%d clients have a place", n)
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// helloOf returns what a TLS client sends first.
+// helloOf returns the first message of a TLS client.
 func helloOf(t *testing.T, name string, protocols ...string) []byte {
 	t.Helper()
 	return clienthello.Named(t, name, protocols...)
 }
 
-// peeks is how often the loops have looked at what clients sent.
+// peeks is the number of times that the loops have looked at clients' bytes.
 func (r *rig) peeks() (n int64) {
 	for _, l := range r.Summary().Loops {
 		n += l.Peeks
@@ -51,8 +51,8 @@ func mustRead(t *testing.T, c net.Conn, want []byte) {
 	}
 }
 
-// A hello that comes a byte at a time is looked at a few times, whatever its length, is
-// told to the search as if it had come at once, and reaches the endpoint unchanged.
+// A hello that comes a byte at a time is looked at a few times, whatever its length. It is
+// passed to the search as if it had come at once, and reaches the endpoint unchanged.
 func TestHelloThatDrips(t *testing.T) {
 	var name atomic.Value
 	d := straight(echo(t))
@@ -70,7 +70,7 @@ func TestHelloThatDrips(t *testing.T) {
 	for i := range hello {
 		mustWrite(t, c, hello[i:i+1])
 		if i%16 == 0 {
-			r.Turn() // in which the loops are told of what they are told of
+			r.Turn() // in which the loops get their events, if any
 		}
 	}
 	mustRead(t, c, hello)
@@ -101,7 +101,7 @@ func TestHelloThatDripsOverUnix(t *testing.T) {
 	mustRead(t, c, hello)
 }
 
-// What is no hello is refused at once, and counted.
+// A message that is no hello is refused at once, and counted.
 func TestPrereadGarbage(t *testing.T) {
 	hello := helloOf(t, "cut.example")
 	for name, x := range map[string]struct {
@@ -132,7 +132,7 @@ func TestPrereadGarbage(t *testing.T) {
 	}
 }
 
-// oddHellos are what a client may send in place of a hello that is understood.
+// oddHellos are messages that a client may send in place of a hello that is understood.
 func oddHellos(t *testing.T) map[string][]byte {
 	hello := helloOf(t, "odd.example", "h2")
 	var records []byte
@@ -154,8 +154,8 @@ func oddHellos(t *testing.T) map[string][]byte {
 	}
 }
 
-// Where nobody needs a hello, a client that sends none that is understood is served, and
-// what it has sent reaches the endpoint, at once or in pieces.
+// Where no rule needs a hello, a client without one that is understood is served. Its bytes
+// reach the endpoint, at once or in pieces.
 func TestAnyHello(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		for name, sent := range oddHellos(t) {
@@ -164,7 +164,7 @@ func TestAnyHello(t *testing.T) {
 				served := d.next
 				d.next = func(c *worker.Client, n int) worker.Step {
 					if c.Hello.ServerName != "" || c.Hello.ALPN != nil {
-						t.Errorf("the hello says %+v", c.Hello)
+						t.Errorf("the hello has %+v", c.Hello)
 					}
 					return served(c, n)
 				}
@@ -300,7 +300,8 @@ func TestPrereadLeaves(t *testing.T) {
 	}
 }
 
-// Who sends too little for too long is refused, header and hello by timeouts of their own.
+// A client that sends too little for too long is refused, header and hello by timeouts of
+// their own.
 func TestPrereadTimeouts(t *testing.T) {
 	for name, x := range map[string]struct {
 		preread worker.Preread
@@ -342,8 +343,8 @@ func TestPrereadTimeouts(t *testing.T) {
 	}
 }
 
-// A PROXY header is taken away to the byte, whatever follows it and however it comes,
-// and tells who the client is; from others nothing is taken.
+// A PROXY header is taken away to the byte, whatever follows it and however it comes, and
+// identifies the client. From other clients nothing is taken.
 func TestHeaderIsTakenAway(t *testing.T) {
 	const line = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n"
 	from := netip.MustParseAddrPort("192.0.2.1:4711")
@@ -436,7 +437,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// What an urgent mark hides is not looked at again and again.
+// Bytes hidden by an urgent mark are not looked at again and again.
 func TestHelloBehindAnUrgentMark(t *testing.T) {
 	r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Hour}

@@ -44,8 +44,8 @@ func TestLargeHellosThatDrip(t *testing.T) {
 	}
 }
 
-// untilTaken repeats a drip until something of it was taken: how many segments the kernel puts
-// together, and whether the rest fills the buffer, is for the moment to say.
+// untilTaken repeats a drip until some of its bytes were taken. Chance decides how many
+// segments the kernel puts together, and whether the rest fills the buffer.
 func untilTaken(t *testing.T, drip func() (taken int64)) {
 	t.Helper()
 	for range 10 {
@@ -53,10 +53,10 @@ func untilTaken(t *testing.T, drip func() (taken int64)) {
 			return
 		}
 	}
-	t.Error("nothing was taken: the test is not about what it says")
+	t.Error("nothing was taken: the test does not test its claim")
 }
 
-// A drip is hellos that come in small pieces.
+// A drip is a hello that comes in small pieces, from several clients.
 type drip struct {
 	network, header string
 	preface         string
@@ -104,7 +104,7 @@ func (x *drip) arrive(t *testing.T) (taken int64) {
 			mustWrite(t, c, part)
 		}
 		if i*piece%100 == 0 {
-			r.Turn() // in which the loops look at what they are told of
+			r.Turn() // in which the loops handle their events
 		}
 	}
 	var served sync.WaitGroup
@@ -146,7 +146,7 @@ func (x *drip) arrive(t *testing.T) (taken int64) {
 	return taken
 }
 
-// What was taken goes over with the client.
+// The bytes that were taken are handed over with the client.
 func TestHandoverOfADrip(t *testing.T) {
 	untilTaken(t, func() int64 { return handOverDrip(t) })
 }

@@ -22,8 +22,8 @@ func responding(b []byte, timeout time.Duration) *director {
 	}}
 }
 
-// A response arrives whole and ends properly, whatever the client has sent that nobody
-// reads, and whatever its size.
+// A response arrives whole and ends properly, whatever unread bytes the client has sent,
+// and whatever its size.
 func TestRespond(t *testing.T) {
 	for name, size := range map[string]int{"small": 20, "large": 8 << 20, "none": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestRespondToOneWhoStays(t *testing.T) {
 	}
 }
 
-// A preface comes before what the client sends, also if the endpoint takes it bit by bit
-// or the client has sent nothing yet.
+// A preface comes before the client's bytes, also if the endpoint takes it bit by bit or
+// the client has sent nothing yet.
 func TestPreface(t *testing.T) {
 	for name, x := range map[string]struct {
 		network string
@@ -122,8 +122,8 @@ func TestPreface(t *testing.T) {
 	}
 }
 
-// One who leaves while the preface is written, and an endpoint that does, or takes
-// nothing, leave nothing behind; the search is told of the endpoint's.
+// A client that leaves while the preface is written leaves nothing behind. Nor does an
+// endpoint that leaves, or takes nothing; that failure is reported to the search.
 func TestPrefaceThatIsNotTaken(t *testing.T) {
 	for name, x := range map[string]struct {
 		happens func(client, endpoint net.Conn, clock *atomic.Int64)

@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A director says what searches do, and keeps the books of what they are told.
+// A director decides the steps of searches, and counts the calls to them.
 type director struct {
-	// next says what to do when a search is asked for the n-th time.
+	// next returns the step of a search's n-th call.
 	next    func(c *worker.Client, n int) worker.Step
 	reached func() (*relay.Limits, error)
 	preface []byte
@@ -26,8 +26,8 @@ type director struct {
 	failures                    []error
 }
 
-// serviceOf returns the service of a director, whose books are looked at when the test
-// is over.
+// serviceOf returns the service of a director, whose counts are checked when the test is
+// over.
 func serviceOf(t *testing.T, d *director) *worker.Service {
 	t.Cleanup(func() {
 		if d.begun.Load() != d.closed.Load() {
@@ -46,7 +46,7 @@ func (d *director) failed() []error {
 	return d.failures
 }
 
-// An actor is a search that does what its director says.
+// An actor is a search that takes the steps of its director.
 type actor struct {
 	*director
 	client *worker.Client
@@ -118,7 +118,7 @@ func directed(t *testing.T, d *director, change func(*worker.Config, *worker.Ser
 	})
 }
 
-// counted is an admitter that keeps the books of who is in.
+// counted is an admitter that counts the clients that are in.
 type counted struct {
 	room             func() error
 	admit, source    func(c *worker.Client) error

@@ -113,7 +113,7 @@ func prefacedClient(t *testing.T, to syscall.Sockaddr, sent []byte) {
 	}
 }
 
-// Searches are used again, by whoever comes next at the same service.
+// Searches are used again, by the next client of the same service.
 func TestSearchesAreUsedAgain(t *testing.T) {
 	d := straight(echo(t))
 	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
@@ -128,7 +128,7 @@ func TestSearchesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A list says what clients are waiting for.
+// A list has the state in which clients wait.
 func TestListingOfThoseWhoWait(t *testing.T) {
 	for state, x := range map[worker.State]struct {
 		preread worker.Preread

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A client of TCP whose address did not come with it is reset before anything it has sent is
-// looked at, and before any rule is asked, and counted by that; it takes no place.
+// A client of TCP without an address is reset before its bytes are looked at and before any
+// rule is checked. It is counted by that reason, and takes no place.
 func TestClientWithoutSource(t *testing.T) {
 	for name, p := range map[string]worker.Preread{
 		"plain":          {},
@@ -52,8 +52,9 @@ func TestClientWithoutSource(t *testing.T) {
 	}
 }
 
-// A unix client that the policy does not name is served as it is, with the header that it has
-// sent; one that is named is whom its header names, or, if that names nobody, who it is.
+// A unix client that the policy does not name is served as it is, with the header that it
+// has sent. A named client has the source in its header. If the header has none, it has its
+// own source.
 func TestHeadersOverUnix(t *testing.T) {
 	const known, unknown = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", "PROXY UNKNOWN\r\n"
 	local := string(proxyproto.Append(nil, 2, &proxyproto.Connection{Local: true}))

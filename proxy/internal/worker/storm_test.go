@@ -50,7 +50,7 @@ func (s *storm) director() *director {
 		case k == 9:
 			return worker.Step{Action: worker.Handover, To: s.hand.take}
 		case k == 10:
-			return connectTo("127.0.0.1:1") // where nobody listens
+			return connectTo("127.0.0.1:1") // where no process listens
 		default:
 			return worker.Step{Action: worker.GiveUp}
 		}
@@ -79,7 +79,7 @@ func (s *storm) service(t *testing.T) *worker.Service {
 	return service
 }
 
-// client is somebody who does something, and does not mind what comes of it.
+// client is a client with a random behaviour, which ignores the result.
 func (s *storm) client(addr string) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -180,7 +180,7 @@ func TestStorm(t *testing.T) {
 	}
 	sum := s.Summary()
 	if sum.Active != 0 || s.admitter.in.Load() != s.admitter.left.Load() || sum.Accepted != s.admitter.asked.Load() {
-		t.Errorf("of %d %d came in and %d have left, %+v", s.admitter.asked.Load(), s.admitter.in.Load(), s.admitter.left.Load(), sum)
+		t.Errorf("of %d %d were admitted and %d have left, %+v", s.admitter.asked.Load(), s.admitter.in.Load(), s.admitter.left.Load(), sum)
 	}
 	if s.served.Load() == 0 || s.binding.ended() == 0 || sum.Refused == 0 {
 		t.Errorf("it was none: %d were served, %d have ended, %+v", s.served.Load(), s.binding.ended(), sum)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A summary may be asked for while the group is closed, and after that.
+// A summary may be requested while the group is closed, and after that.
 func TestSummaryAtTheEnd(t *testing.T) {
 	for range 5 {
 		t.Run("", func(t *testing.T) {

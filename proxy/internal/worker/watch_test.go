@@ -71,7 +71,7 @@ func TestWatch(t *testing.T) {
 	eventually(t, func() bool { return len(b.next(r)) == clients-clients/2 })
 }
 
-// silent is a server that takes what it is sent, and says nothing.
+// silent is a server that reads all bytes, and sends none.
 func silent(t *testing.T) string {
 	return sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 }

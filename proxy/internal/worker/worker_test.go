@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// tableSlots is what the loop's table has for the two sockets of a session.
+// tableSlots is the size of the loop's table for the two sockets of a session.
 const tableSlots = 2 * 24
 
 func TestSizeOfAnIdleSession(t *testing.T) {
@@ -37,7 +37,7 @@ func TestSizeOfAnIdleSession(t *testing.T) {
 	}
 }
 
-// witness is a host that keeps what it was told.
+// witness is a host that keeps its notifications.
 type witness struct {
 	mu      sync.Mutex
 	full    []bool
@@ -249,7 +249,7 @@ func talk(t *testing.T, c net.Conn) {
 	}
 }
 
-// eventually waits until what is so.
+// eventually waits until the condition is true.
 func eventually(t *testing.T, what func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !what(); time.Sleep(time.Millisecond) {
@@ -293,8 +293,8 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// A client that gets no descriptor for its target waits, is tried again, and is
-// reset in time; meanwhile nobody else is accepted.
+// A client that gets no descriptor for its target waits, is tried again, and is reset in
+// time. Meanwhile no other client is accepted.
 func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
 	var clock, tries atomic.Int64
 	clock.Store(1)
@@ -327,17 +327,17 @@ func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
 	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the client gets %v, want a reset", err)
 	}
-	eventually(t, func() bool { return len(r.causes()) > 0 }) // it is told right after
+	eventually(t, func() bool { return len(r.causes()) > 0 }) // it is reported right after
 	if causes := r.causes(); len(causes) != 1 || !worker.LacksDescriptor(causes[0]) {
 		t.Errorf("refused for %v", causes)
 	}
 	talk(t, second)
 	if r.trims.Load() == 0 {
-		t.Error("nothing was asked to give descriptors back")
+		t.Error("nothing was called to give descriptors back")
 	}
 }
 
-// Whatever comes at the limit is served, in its turn, and nobody is forgotten.
+// Each client that comes at the limit is served, in its turn, and none is forgotten.
 func TestChurnAtTheLimit(t *testing.T) {
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 2 })
 	r.serve(t)
@@ -387,8 +387,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Wherever clients are when it ends, between the listener and their end, it ends, and
-// nobody is left behind.
+// Wherever clients are when the group ends, between the listener and their end, it ends,
+// and no client is left behind.
 func TestEndInTheMiddle(t *testing.T) {
 	for i := range 12 {
 		r := newRig(t, func(c *worker.Config) { c.MaxConnections = 3 + i*8 })
@@ -418,7 +418,7 @@ func TestEndInTheMiddle(t *testing.T) {
 		}
 		asking.Wait()
 		if sum := r.Summary(); sum.Active != 0 || r.Active() != 0 {
-			t.Errorf("somebody is left: %+v", sum)
+			t.Errorf("a client is left: %+v", sum)
 		}
 	}
 }
