@@ -104,7 +104,9 @@ func (e *end) greeted() int64 {
 func (e *end) awaitEnding() {
 	x := &e.part.end
 	over := func() bool {
-		nothingComes := e.saw > eof || e.saw == eof && (x.how != quietReset || e.peer().saw != nothing)
+		p := e.peer()
+		// A proxy that turns a reset into an end of file leaves a peer that sees nothing any more.
+		nothingComes := e.saw > eof || e.saw == eof && (x.how != quietReset || p.saw != nothing || p.closed || p.torn)
 		return nothingComes && e.sentEnd != nothing
 	}
 	e.await(func() bool {
