@@ -113,7 +113,7 @@ func (t *toy) join(a *net.TCPConn, n int64) {
 	both.Go(func() { s.pass(b, a, &t.sum.Bytes.EndpointToClient.Copied, 1) })
 	both.Wait()
 	switch {
-	case t.fault == leaks && n == 10:
+	case t.fault == leaks && n == 3:
 		_, _ = syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0) // that of a may be gone by now
 	case t.fault == dies && n == 10:
 		panic("a toy that is broken")
