@@ -28,7 +28,7 @@ import (
 // are in a lease, and state that only few directions ever need is made when they do (rareState).
 type direction struct {
 	link link
-	held *lease // never nil within a move
+	held *inFlight // never nil within a move
 
 	rare    atomic.Pointer[rareState] // nil until it is needed; written by the driver
 	spliced atomic.Int64
@@ -70,15 +70,15 @@ type environment struct {
 	active func(*direction) // notes that a direction is not idle; may be nil
 }
 
-// A lease is the resources of a direction while bytes are in flight. The residue is the bytes
+// An inFlight is the resources of a direction while bytes are in flight. The residue is the bytes
 // read ahead, then buf.b[off:end], then the contents of the pipe.
-type lease struct {
+type inFlight struct {
 	buf      *buffer
 	off, end int
 	pipe     splicePipe
 }
 
-// An rareState is state that few directions need.
+// A rareState is state that few directions need.
 type rareState struct {
 	ahead   []byte        // read by a wrapper before the relay; borrowed
 	remain  int64         // bytes still allowed to be read
@@ -232,7 +232,7 @@ func (d *direction) residue() int {
 	return d.readAhead() + d.held.residue()
 }
 
-func (l *lease) residue() int {
+func (l *inFlight) residue() int {
 	if l == nil {
 		return 0
 	}

@@ -287,7 +287,7 @@ func (d *Driver) finish(dir, other *direction, reason Reason) (resetSink bool) {
 	e.flushAndAbandon(true)
 	resetSink = e.over()
 	if own != &d.work {
-		*own = lease{}
+		*own = inFlight{}
 		d.spare = append(d.spare, own)
 	}
 	dir.held = nil

@@ -31,7 +31,7 @@ type driver struct {
 	dir      *direction
 	src, dst *descriptor // nil for an end moved by its own Read or Write
 	w        wait
-	lease    lease // of the direction
+	lease    inFlight // of the direction
 
 	// The end that is waited for, and the one that is pinned meanwhile. An idle
 	// session keeps its drivers, so they are small: two callbacks, made once, serve

@@ -22,9 +22,9 @@ type Driver struct {
 	mem   *arena.Local
 	own   *arena.Arena // owned; nil if mem was given
 	env   environment
-	warm  *buffer // a slot of mem's, or the heap's
-	work  lease   // of the direction that is moving now
-	spare []*lease
+	warm  *buffer  // a slot of mem's, or the heap's
+	work  inFlight // of the direction that is moving now
+	spare []*inFlight
 
 	marked     []marked // directions whose sources' low-water marks are raised
 	markedNext []marked // the other list, empty
@@ -161,10 +161,10 @@ func (d *Driver) letGo(dir *direction) {
 	dir.held = nil
 }
 
-func (d *Driver) newLease() (own *lease) {
+func (d *Driver) newLease() (own *inFlight) {
 	n := len(d.spare)
 	if n == 0 {
-		return new(lease)
+		return new(inFlight)
 	}
 	own, d.spare = d.spare[n-1], d.spare[:n-1]
 	return own
@@ -177,7 +177,7 @@ func (d *Driver) stash(dir *direction) {
 	own := dir.held
 	if own == &d.work {
 		own = d.newLease()
-		*own, d.work = d.work, lease{}
+		*own, d.work = d.work, inFlight{}
 	}
 	if own.buf == d.warm {
 		rest := d.warm.b[own.off:own.end]
@@ -194,7 +194,7 @@ func (d *Driver) stash(dir *direction) {
 func (d *Driver) empty(dir *direction) {
 	own := dir.held
 	dir.release()
-	*own = lease{}
+	*own = inFlight{}
 	d.spare = append(d.spare, own)
 	dir.held = &d.work
 }
@@ -204,7 +204,7 @@ func (d *Driver) dropWork() {
 	if d.work.pipe != nil {
 		d.returnPipe(d.work.pipe)
 	}
-	d.work = lease{}
+	d.work = inFlight{}
 }
 
 // guardTick is how often the sources whose marks are raised are looked at. One that

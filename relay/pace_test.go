@@ -11,7 +11,7 @@ import (
 // throttled has a scripted direction keep to limits of bandwidth, as that from A to B.
 func throttled(d *direction, l *Limits) *handClock {
 	c := &handClock{t: 1}
-	other := &direction{link: d.link, held: new(lease)}
+	other := &direction{link: d.link, held: new(inFlight)}
 	new(throttle).start(d, other, l, c)
 	return c
 }

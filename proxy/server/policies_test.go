@@ -3,11 +3,14 @@ package server_test
 import (
 	"fmt"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // from connects a client from another source.
@@ -21,6 +24,23 @@ func from(t *testing.T, source byte, address string) net.Conn {
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	return c
+}
+
+// TestPoliciesOfConfiguration: the names of `balance` in a configuration are those of the policies.
+func TestPoliciesOfConfiguration(t *testing.T) {
+	field, ok := reflect.TypeFor[config.Upstream]().FieldByName("Balance")
+	if !ok {
+		t.Fatal("an upstream has no Balance")
+	}
+	names := strings.Fields(field.Tag.Get("enum"))
+	for i, name := range names {
+		if policy, err := lb.ParsePolicy(name); err != nil || int(policy) != i {
+			t.Errorf("%q: policy %d, %v, want %d", name, policy, err, i)
+		}
+	}
+	if next := lb.Policy(len(names)).String(); !strings.HasPrefix(next, "Policy(") {
+		t.Errorf("no configuration can have the policy %s", next)
+	}
 }
 
 // TestPolicies: each of the six policies keeps its promise, with sessions that stay.

@@ -157,7 +157,7 @@ func (u *upstream) viewConfig() *router.SnapshotConfig {
 }
 
 // bySource reports whether a client's source decides which endpoint it gets.
-func bySource(c *config.Upstream) bool { return c.Balance == "maglev" || c.Balance == "source_ip" }
+func bySource(c *config.Upstream) bool { return setConfig(c).Policy.Keyed() }
 
 // newSet makes the set of an upstream's members, which is to follow another one, if there
 // is one.
@@ -286,7 +286,7 @@ func (s *Server) at(d time.Duration, f func()) *time.Timer {
 	return t
 }
 
-// cancelTimer prevents the call of a function by later or at, unless it is called already. t
+// cancelTimer prevents the call of a function by runAfter, unless it is called already. t
 // may be nil.
 func (s *Server) cancelTimer(t *time.Timer) {
 	if call := s.timers[t]; call != nil {

@@ -9,7 +9,7 @@ const probes = 64
 // every slot. So every node that thinks the same of the endpoints takes the same one;
 // clients of others stay where they are, and those of one that has failed are spread
 // over all.
-func (t *priority) consistent(p *pick) *Endpoint {
+func (t *tier) consistent(p *pick) *Endpoint {
 	plan := t.plan.Load()
 	size := uint64(len(plan.table))
 	if size == 0 {
@@ -32,14 +32,14 @@ func (t *priority) consistent(p *pick) *Endpoint {
 
 // begun reports whether an endpoint that is in slow start takes this client already:
 // first few, then more and more, each of which stays.
-func (t *priority) begun(p *pick, e *Endpoint) bool {
+func (t *tier) begun(p *pick, e *Endpoint) bool {
 	r := e.ramp(int64(t.set.cfg.SlowStart))
 	return r == full || mix(p.hash^e.hash)&(full-1) < r
 }
 
 // nearest takes the endpoint with the best score for the client among those that can be had:
 // so nodes agree also where nearly all are unusable.
-func (t *priority) nearest(p *pick) *Endpoint {
+func (t *tier) nearest(p *pick) *Endpoint {
 	for range 4 {
 		var best *Endpoint
 		var score uint64

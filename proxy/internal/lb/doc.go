@@ -5,6 +5,6 @@
 // [Set] is a policy over endpoints; it belongs to one generation of a configuration. A
 // [WeightedSplit] shares clients among sets.
 //
-// The functions that are called for each client (Set.Pick, Endpoint.Release, Split.Next) wait
+// The functions that are called for each client (Set.Pick, Endpoint.Release, WeightedSplit.Next) wait
 // for no lock and allocate nothing, and may be called from any number of goroutines.
 package lb

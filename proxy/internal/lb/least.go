@@ -7,7 +7,7 @@ const redraws = 4
 
 // leastConn takes the endpoint with the least score, one of them by weight if there are
 // several.
-func (t *priority) leastConn(p *pick) *Endpoint {
+func (t *tier) leastConn(p *pick) *Endpoint {
 	starter := -1
 	if t.starting.Load() > 0 {
 		starter = t.advance()
@@ -38,7 +38,7 @@ func (t *priority) leastConn(p *pick) *Endpoint {
 // scores would keep the latter from every client until its slow start is over: if both are
 // idle it takes part in the draw with its present weight. Each pick asks one of those in slow
 // start only, which stands for all of them.
-func (t *priority) beside(drawn, starter int) int {
+func (t *tier) beside(drawn, starter int) int {
 	e := t.members[starter]
 	if drawn == starter || t.members[drawn].Active() > 0 || e.Active() > 0 || !e.open() {
 		return drawn
@@ -52,7 +52,7 @@ func (t *priority) beside(drawn, starter int) int {
 
 // advance gives one of those in slow start, which it returns, its present score. So many
 // picks, so many steps; they take turns. There may be none: -1.
-func (t *priority) advance() int {
+func (t *tier) advance() int {
 	i := t.ramping.around(int(t.ramp.Load()))
 	if i < 0 {
 		return -1

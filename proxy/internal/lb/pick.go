@@ -72,7 +72,7 @@ func (r *Request) hash(random func() uint64) uint64 {
 // tried call for backups; those that are at their limit do so by [Config.BackupWhenFull] only.
 func (s *Set) Pick(r *Request) (*Endpoint, error) {
 	p := pick{Request: r, bar: s.bar(r)}
-	if s.cfg.Policy.keyed() {
+	if s.cfg.Policy.Keyed() {
 		p.hash = r.hash(s.random)
 	}
 	first, second := s.order(&p)
@@ -96,7 +96,7 @@ type pick struct {
 }
 
 // all reports whether also those are taken that are not usable.
-func (p *pick) all() bool { return p.bar&flagsIll == 0 }
+func (p *pick) all() bool { return p.bar&unusableFlags == 0 }
 
 // bar returns the flags that keep an endpoint from being picked.
 func (s *Set) bar(r *Request) uint64 {
@@ -104,21 +104,21 @@ func (s *Set) bar(r *Request) uint64 {
 	case panicking && r.Which != Usable:
 		return flagFailing
 	case r.Which == Hopeful:
-		return flagsVain
+		return noLastResortFlags
 	case r.Which == Working:
-		return flagsIll | flagFailing
+		return unusableFlags | flagFailing
 	case panicking:
 		return 0
 	}
-	return flagsIll
+	return unusableFlags
 }
 
 // candidates is how many of a tier may be picked, full ones included.
-func (t *priority) candidates(p *pick) int64 {
+func (t *tier) candidates(p *pick) int64 {
 	switch p.bar {
-	case flagsIll | flagFailing:
+	case unusableFlags | flagFailing:
 		return t.working.Load()
-	case flagsVain:
+	case noLastResortFlags:
 		return t.hopeful.Load()
 	case flagFailing:
 		return t.reached.Load()
@@ -190,7 +190,7 @@ func (s *Set) order(p *pick) (first, second int) {
 		return local, remote
 	}
 	where := mix(p.hash)
-	if !s.cfg.Policy.keyed() {
+	if !s.cfg.Policy.Keyed() {
 		where = s.spill.Add(1) * golden
 	}
 	if where>>48 < part {
@@ -200,7 +200,7 @@ func (s *Set) order(p *pick) (first, second int) {
 }
 
 // pick picks by the policy or, if that has found none, any endpoint.
-func (t *priority) pick(p *pick) *Endpoint {
+func (t *tier) pick(p *pick) *Endpoint {
 	if t.candidates(p) == 0 {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (t *priority) pick(p *pick) *Endpoint {
 	return e
 }
 
-func (t *priority) byPolicy(p *pick) *Endpoint {
+func (t *tier) byPolicy(p *pick) *Endpoint {
 	switch t.set.cfg.Policy {
 	case LeastConn:
 		if !p.all() { // the tree knows only those that are usable
@@ -237,11 +237,11 @@ func (p *pick) take(e *Endpoint) bool { return !p.tried(e) && e.acquire(p.bar) }
 // any takes any endpoint that can be had, for [First] in order: the last resort where a policy
 // has met none, because nearly all are unusable or full. It looks at the bits of open
 // endpoints, 64 at a time, and at no weights.
-func (t *priority) any(p *pick) *Endpoint {
+func (t *tier) any(p *pick) *Endpoint {
 	switch policy := t.set.cfg.Policy; {
 	case p.all():
 		return t.anyOfAll(p)
-	case policy.keyed():
+	case policy.Keyed():
 		return t.nearest(p)
 	case policy == First:
 		return t.from(0, p)
@@ -254,7 +254,7 @@ func (t *priority) any(p *pick) *Endpoint {
 }
 
 // from takes the first that can be had from member i on, and round.
-func (t *priority) from(i int, p *pick) *Endpoint {
+func (t *tier) from(i int, p *pick) *Endpoint {
 	for k := t.open.next(i); k >= 0; k = t.open.next(k + 1) {
 		if p.take(t.members[k]) {
 			return t.members[k]
@@ -268,11 +268,11 @@ func (t *priority) from(i int, p *pick) *Endpoint {
 	return nil
 }
 
-func (t *priority) anyOfAll(p *pick) *Endpoint {
+func (t *tier) anyOfAll(p *pick) *Endpoint {
 	n := len(t.members)
 	from := 0
 	switch policy := t.set.cfg.Policy; {
-	case policy.keyed():
+	case policy.Keyed():
 		from = int(reduce(p.hash, uint64(n)))
 	case policy != First:
 		from = int(t.turn.Add(1) % uint64(n))
@@ -286,12 +286,12 @@ func (t *priority) anyOfAll(p *pick) *Endpoint {
 }
 
 // account notes why a tier that has usable endpoints had none for this client.
-func (t *priority) account(p *pick) {
+func (t *tier) account(p *pick) {
 	n := t.candidates(p)
 	for _, e := range p.Tried {
 		for _, s := range e.sits() {
 			w := e.word.Load()
-			if s.priority == t && w&(flagsAbsent|p.bar) == 0 {
+			if s.priority == t && w&(absentFlags|p.bar) == 0 {
 				p.spent = true
 				n--
 			}

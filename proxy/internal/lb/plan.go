@@ -28,7 +28,7 @@ func newPlan(cfg *Config, members []*Endpoint, weights []int) *plan {
 
 // planFor returns the tier's plan if it is one for these members and weights too, or
 // nil. Plans know members by their places.
-func (t *priority) planFor(cfg *Config, members []*Endpoint, weights []int) *plan {
+func (t *tier) planFor(cfg *Config, members []*Endpoint, weights []int) *plan {
 	same := func(a, b *Endpoint) bool { return a.id == b.id }
 	p := t.plan.Load()
 	if t.set.cfg.Policy != cfg.Policy || (t.set.cfg.PanicBelow > 0) != (cfg.PanicBelow > 0) ||

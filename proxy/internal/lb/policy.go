@@ -51,5 +51,5 @@ func (p Policy) String() string {
 	return fmt.Sprintf("Policy(%d)", uint8(p))
 }
 
-// keyed policies depend on the client.
-func (p Policy) keyed() bool { return p == Maglev || p == SourceIP }
+// Keyed reports whether the policy chooses by the client.
+func (p Policy) Keyed() bool { return p == Maglev || p == SourceIP }

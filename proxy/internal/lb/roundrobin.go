@@ -11,7 +11,7 @@ const turns = 256
 // An endpoint that cannot be had lets its turn go by. The turn does not go to the next one in
 // the schedule, which would then have twice as many, but to the next turn of the counter: so
 // the others keep their proportions.
-func (t *priority) roundRobin(p *pick) *Endpoint {
+func (t *tier) roundRobin(p *pick) *Endpoint {
 	plan := t.plan.Load()
 	if len(plan.schedule) == 0 {
 		return nil
@@ -30,11 +30,11 @@ func (t *priority) roundRobin(p *pick) *Endpoint {
 
 // may reports whether it is worth looking at a member: the bits of open endpoints fit into a
 // cache, where ten thousand endpoints do not.
-func (t *priority) may(who uint32, p *pick) bool { return p.all() || t.open.has(int(who)) }
+func (t *tier) may(who uint32, p *pick) bool { return p.all() || t.open.has(int(who)) }
 
 // ready reports whether an endpoint takes part in a draw by weight: in slow start as
 // often as its ramp says.
-func (t *priority) ready(e *Endpoint) bool {
+func (t *tier) ready(e *Endpoint) bool {
 	r := e.ramp(int64(t.set.cfg.SlowStart))
 	return r == full || t.set.random()&(full-1) < r
 }
@@ -45,7 +45,7 @@ const seconds = 16
 
 // randomTwo draws two by weight, and takes the one whose load is less: among equals the
 // one drawn first, so that weight, which has counted in the draw, counts once.
-func (t *priority) randomTwo(p *pick) *Endpoint {
+func (t *tier) randomTwo(p *pick) *Endpoint {
 	plan := t.plan.Load()
 	if len(plan.schedule) == 0 {
 		return nil
@@ -79,7 +79,7 @@ func (t *priority) randomTwo(p *pick) *Endpoint {
 }
 
 // lighter reports whether a has fewer sessions for its weight than b.
-func (t *priority) lighter(a, b *Endpoint) bool {
+func (t *tier) lighter(a, b *Endpoint) bool {
 	slow := int64(t.set.cfg.SlowStart)
 	return uint64(a.Active())*uint64(b.weight.Load())*b.ramp(slow) < uint64(b.Active())*uint64(a.weight.Load())*a.ramp(slow)
 }

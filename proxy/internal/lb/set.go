@@ -58,7 +58,7 @@ type Member struct {
 type Set struct {
 	cfg     Config
 	members []Member
-	tiers   [tiers]*priority
+	tiers   [tiers]*tier
 	spill   atomic.Uint64 // clients that were sent to a zone by spilling
 	random  func() uint64
 	mu      sync.Mutex // of Attach, Detach and Rebuild
@@ -82,7 +82,7 @@ func NewSet(members []Member, cfg *Config, replaces *Set) *Set {
 	if cfg != nil {
 		s.cfg = *cfg
 	}
-	if s.cfg.Policy.keyed() {
+	if s.cfg.Policy.Keyed() {
 		slices.SortFunc(s.members, func(a, b Member) int { return strings.Compare(a.Endpoint.id, b.Endpoint.id) })
 	}
 	var many [tiers]int

@@ -42,7 +42,7 @@ func (e *Endpoint) flag(flag uint64, on bool) {
 	case on:
 		e.word.Or(flag)
 	case was&flag != 0:
-		if e.word.And(^flag); flag&(flagDown|flagEjected) != 0 && was&flagsIll == flag {
+		if e.word.And(^flag); flag&(flagDown|flagEjected) != 0 && was&unusableFlags == flag {
 			e.usableSince.Store(max(e.now(), 1))
 		}
 	}

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// A priority is the endpoints of a set that are as good as one another.
+// A tier is the endpoints of a set that are as good as one another.
 //
 // Its view of them follows their states by two rules, so that no lock is needed: a goroutine
-// that has changed an endpoint writes to the priority after it, and looks again after having
+// that has changed an endpoint writes to the tier after it, and looks again after having
 // written. At a moment it may be behind; a place is only ever taken in the endpoint's own
 // word.
-type priority struct {
+type tier struct {
 	set     *Set
 	members []*Endpoint
 	plan    atomic.Pointer[plan]
@@ -42,8 +42,8 @@ const (
 	standsReached
 )
 
-func newPriority(s *Set, members []*Endpoint, weights []int, p *plan) *priority {
-	t := &priority{
+func newPriority(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
+	t := &tier{
 		set: s, members: members, open: newBitmap(len(members)), ramping: newBitmap(len(members)),
 		standing: make([]uint8, len(members)),
 	}
@@ -60,11 +60,11 @@ func newPriority(s *Set, members []*Endpoint, weights []int, p *plan) *priority 
 
 // A membership is an endpoint's place in a set.
 type membership struct {
-	priority *priority
+	priority *tier
 	at       int
 }
 
-func (t *priority) attach() {
+func (t *tier) attach() {
 	// Most have no other seat, and are to have these for as long as each other.
 	own, lists := make([]membership, len(t.members)), make([][]membership, len(t.members))
 	for i, e := range t.members {
@@ -117,7 +117,7 @@ func (e *Endpoint) changed() {
 		s.priority.stand(s.at)
 		s.priority.follow(s.at)
 	}
-	if e.word.Load()&(flagsIll|flagsAbsent) == 0 {
+	if e.word.Load()&(unusableFlags|absentFlags) == 0 {
 		e.notifyRoom()
 	}
 }
@@ -139,18 +139,18 @@ func (e *Endpoint) notifyRoom() {
 }
 
 // stand counts a member by its state. The caller has its mu.
-func (t *priority) stand(i int) {
+func (t *tier) stand(i int) {
 	var now uint8
 	e := t.members[i]
-	if w := e.word.Load(); w&flagsAbsent == 0 {
+	if w := e.word.Load(); w&absentFlags == 0 {
 		now = standsCounted
-		if w&flagsIll == 0 {
+		if w&unusableFlags == 0 {
 			now |= standsUsable
 		}
-		if w&(flagsIll|flagFailing) == 0 {
+		if w&(unusableFlags|flagFailing) == 0 {
 			now |= standsWorking
 		}
-		if w&flagsVain == 0 {
+		if w&noLastResortFlags == 0 {
 			now |= standsHopeful
 		}
 		if w&flagFailing == 0 {
@@ -171,7 +171,7 @@ func (t *priority) stand(i int) {
 }
 
 // follow brings the view of a member's room and load up to date.
-func (t *priority) follow(i int) {
+func (t *tier) follow(i int) {
 	e := t.members[i]
 	t.open.keep(i, e.open)
 	if t.tree != nil {

@@ -19,23 +19,23 @@ const (
 )
 
 const (
-	flagsIll    = flagDown | flagEjected | flagBroken // make an endpoint unusable, unless in panic
-	flagsAbsent = flagDraining | flagWeightless       // take it out of the reckoning altogether
-	flagsVain   = flagBarred | flagFailing            // keep it from being picked as a last resort
+	unusableFlags     = flagDown | flagEjected | flagBroken // make an endpoint unusable, unless in panic
+	absentFlags       = flagDraining | flagWeightless       // take it out of the reckoning altogether
+	noLastResortFlags = flagBarred | flagFailing            // keep it from being picked as a last resort
 )
 
 // room reports whether an endpoint whose word and limit are these may have another
 // session, if none of the flags of bar keeps it out.
 func room(w uint64, limit uint32, bar uint64) bool {
-	return w&(flagsAbsent|bar) == 0 && (limit == 0 || uint32(w&activeMask) < limit)
+	return w&(absentFlags|bar) == 0 && (limit == 0 || uint32(w&activeMask) < limit)
 }
 
 // open reports whether the endpoint can be acquired.
-func (e *Endpoint) open() bool { return room(e.word.Load(), e.limit.Load(), flagsIll) }
+func (e *Endpoint) open() bool { return room(e.word.Load(), e.limit.Load(), unusableFlags) }
 
 // Acquire gives the endpoint another session, unless it is unusable or has its limit of them.
 // If it returns true the caller calls [Endpoint.Release] once. [Set.Pick] does it by itself.
-func (e *Endpoint) Acquire() bool { return e.acquire(flagsIll) }
+func (e *Endpoint) Acquire() bool { return e.acquire(unusableFlags) }
 
 // OpenAnyway reports whether AcquireAnyway may succeed.
 func (e *Endpoint) OpenAnyway(panicking bool) bool {

@@ -133,7 +133,7 @@ func (s *Search) request() (r lb.Request) {
 func (s *Search) admit(b *lb.Endpoint, anyway bool, now int64) bool {
 	e := b.Of.(*Endpoint)
 	if s.breaker = e.breaker.Load(); s.breaker != nil {
-		permit, forced, refused := joinSet(s.breaker, anyway)
+		permit, forced, refused := askBreaker(s.breaker, anyway)
 		if refused != health.Granted {
 			b.Return()
 			return false

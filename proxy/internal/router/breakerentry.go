@@ -23,7 +23,7 @@ func (s *Search) enterBreaker(panicking bool) error {
 	if b == nil || p.through {
 		return nil
 	}
-	permit, forced, refused := joinSet(b, panicking)
+	permit, forced, refused := askBreaker(b, panicking)
 	if refused != health.Granted {
 		return circuitError(refused)
 	}

@@ -13,8 +13,8 @@ import (
 // wait. Each has a place in each of these queues, and the client that has the turn in one can
 // use the room of that upstream.
 
-// An earlier is a client's place in the queue of an upstream before the one that it waits at.
-type earlier struct {
+// A queuedUpstream is a client's place in the queue of an upstream before the one that it waits at.
+type queuedUpstream struct {
 	view  *UpstreamSnapshot
 	place waiter
 	due   int64 // clock, when an endpoint may be tried that gets no clients; 0: it is not the first
@@ -28,7 +28,7 @@ var errFailing = errors.New("it is not yet time to try a failing endpoint again"
 // or, where it has waited itself, longer.
 func (s *Search) joinEarlierQueues(since int64) {
 	for v := s.root; v != nil && v != s.upstream; v = v.Fallback {
-		e := &earlier{view: v}
+		e := &queuedUpstream{view: v}
 		s.earlier = append(s.earlier, e)
 		at := s.visited(&v.up.queue)
 		if at == 0 {

@@ -47,9 +47,9 @@ func (u *Upstream) look() {
 	}
 }
 
-// joinSet asks a breaker, or in panic only its bounds. forced means that the breaker would
+// askBreaker asks a breaker, or in panic only its bounds. forced means that the breaker would
 // have refused the client.
-func joinSet(b *health.Breaker, panicking bool) (permit health.Permit, forced bool, refused health.Refusal) {
+func askBreaker(b *health.Breaker, panicking bool) (permit health.Permit, forced bool, refused health.Refusal) {
 	if !panicking {
 		permit, refused = b.Begin()
 		return permit, false, refused

@@ -29,7 +29,7 @@ type Search struct {
 	upstream   *UpstreamSnapshot
 	root       *UpstreamSnapshot // the first one: others are fallbacks
 	place      waiter            // in a queue
-	earlier    []*earlier
+	earlier    []*queuedUpstream
 	visits     []visit // of queues, in which it keeps its place until it is served
 	back       bool    // it has been at the views on its way, and was counted
 	due        int64   // clock, when an endpoint may be tried there that gets no clients; 0: it is not the first
@@ -59,7 +59,7 @@ type Search struct {
 type stage uint8
 
 const (
-	atDoor stage = iota
+	admitting stage = iota
 	routing
 	choosing
 	queueing // for room at an endpoint, where it has waited before
@@ -90,7 +90,7 @@ func (s *Search) Next(now int64) worker.Step {
 		var step worker.Step
 		var done bool
 		switch s.stage {
-		case atDoor:
+		case admitting:
 			step, done = s.enter(now)
 		case routing:
 			step, done = s.route()

@@ -40,7 +40,7 @@ type Listening struct {
 	open    atomic.Int32
 	refs    atomic.Int64 // workers that have not closed their part, and clients
 	closing atomic.Bool
-	short   atomic.Int32 // workers that do not accept because of Room
+	short   atomic.Int32 // workers that do not accept because of Admitter.CanAccept
 	pauses  atomic.Int64 // failures to accept
 }
 

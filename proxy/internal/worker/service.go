@@ -100,11 +100,11 @@ type Admitter interface {
 	AdmitSource(c *Client, now int64) error
 	// Released is called once for each client for which Admit has returned nil, when
 	// everything of it has ended, with [Client.AdmissionToken] as it was set by then, or nil.
-	Released(ticket any)
+	Released(admissionToken any)
 }
 
 // A RoomTimer is an [Admitter] that knows when there is going to be room again, because
-// time makes it. It is asked after Room, on the same goroutine, and answers how long it
+// time makes it. It is asked after CanAccept, on the same goroutine, and answers how long it
 // takes, or 0 if it does not know.
 type RoomTimer interface {
 	NextSlotIn(now int64) time.Duration
@@ -132,13 +132,13 @@ const (
 	Handover
 )
 
-// A Step of a [Search]. Only the fields that its Do names are looked at.
+// A Step of a [Search]. Only the fields that its Action names are read.
 type Step struct {
 	Action  Action
 	Address loop.Address
 	// Source is the local address to connect from, if valid.
 	Source netip.Addr
-	// Timeout is for this step; 0 means none, unless Do says otherwise.
+	// Timeout is for this step; 0 means none, unless the Action says otherwise.
 	Timeout time.Duration
 	// MaybeSelf says that a socket can become connected to itself by connecting to
 	// Address: it is looked at then, and has failed with [ErrSelfConnect] if

@@ -49,7 +49,7 @@ func (c *worker) writeProxyHeader(d *pendingClient) {
 		d.undelay()
 		d.phase, d.rest = prefacing, append([]byte(nil), c.preface[n:size]...)
 		c.loop.Arm(&d.timer, (*dialTimer)(d), prefaceTime)
-		c.loop.Hand(d.endpoint.id, (*proxyHeader)(d))
+		c.loop.Hand(d.endpoint.id, (*headerWrite)(d))
 	}
 }
 
@@ -79,11 +79,11 @@ func (d *pendingClient) queued() bool {
 	return p.Hello || p.Data || p.Header == nil && d.events&all == loop.Readable
 }
 
-// A proxyHeader is a dialing of which an endpoint has not taken all of it.
-type proxyHeader pendingClient
+// A headerWrite is a pending client whose endpoint has not taken the whole PROXY header yet.
+type headerWrite pendingClient
 
 // Ready is called for the endpoint.
-func (p *proxyHeader) Ready(_ uint8, events loop.Events) {
+func (p *headerWrite) Ready(_ uint8, events loop.Events) {
 	d := (*pendingClient)(p)
 	c := d.worker
 	d.endpoint.events |= events
