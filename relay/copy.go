@@ -92,14 +92,14 @@ type copyJob struct {
 	dir  direction
 	ends pair
 	env  environment
-	drv  *driver
+	drv  *goroutineDriver
 }
 
 func (r *Relay) newCopyJob() *copyJob {
 	j, ok := r.jobs.Get().(*copyJob)
 	if !ok {
 		j = new(copyJob)
-		j.drv = newDriver()
+		j.drv = newGoroutineDriver()
 	}
 	j.dir = direction{}
 	j.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines}

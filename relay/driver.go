@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// A driver runs one direction on a goroutine, waiting with the runtime's poller.
+// A goroutineDriver runs one direction on a goroutine, waiting with the runtime's poller.
 //
 // Between two descriptors a step runs with both held. The one to wait for is held
 // by RawConn.Read or Write: returning false from its callback waits. The other is
@@ -27,7 +27,7 @@ import (
 //
 // An end that is moved by its own Read or Write may wait inside of it. Nothing is
 // held meanwhile: neither a lock nor the other end's number.
-type driver struct {
+type goroutineDriver struct {
 	dir      *direction
 	src, dst *descriptor // nil for an end moved by its own Read or Write
 	w        wait
@@ -41,8 +41,8 @@ type driver struct {
 	withPinned      func(fd uintptr)
 }
 
-func newDriver() *driver {
-	dr := new(driver)
+func newGoroutineDriver() *goroutineDriver {
+	dr := new(goroutineDriver)
 	dr.onReady = func(fd uintptr) bool {
 		dr.waiting.fd = int(fd)
 		if dr.pinned == nil {
@@ -66,7 +66,7 @@ func newDriver() *driver {
 	return dr
 }
 
-func (dr *driver) sideOf(d *descriptor) side {
+func (dr *goroutineDriver) sideOf(d *descriptor) side {
 	if d == dr.dst {
 		return sideSink
 	}
@@ -74,7 +74,7 @@ func (dr *driver) sideOf(d *descriptor) side {
 }
 
 // take makes dr the driver of d.
-func (dr *driver) take(d *direction) *driver {
+func (dr *goroutineDriver) take(d *direction) *goroutineDriver {
 	dr.dir, dr.w = d, waitTurn
 	d.held = &dr.lease
 	ends := d.link.(*pair)
@@ -85,7 +85,7 @@ func (dr *driver) take(d *direction) *driver {
 
 // run drives the direction to its end. A descriptor that is closed, or whose
 // deadline passes, is a failure of the direction, which may then hold a residue.
-func (dr *driver) run() {
+func (dr *goroutineDriver) run() {
 	for dr.w != waitDone {
 		switch {
 		case dr.w == waitTokens:
@@ -107,7 +107,7 @@ func (dr *driver) run() {
 }
 
 // runNative waits for the end that the direction needs, and steps.
-func (dr *driver) runNative() {
+func (dr *goroutineDriver) runNative() {
 	if dr.w == waitSink || dr.dir.residue() > 0 {
 		dr.waiting, dr.pinned = dr.dst, dr.src
 		dr.held(dr.dst.raw.Write(dr.onReady), sideSink)
@@ -119,7 +119,7 @@ func (dr *driver) runNative() {
 
 // runCopy makes one move of a copy between two descriptors, or waits for it. A file that is sent by one
 // call is pinned meanwhile: a regular file has no deadlines (os.ErrNoDeadline).
-func (dr *driver) runCopy() {
+func (dr *goroutineDriver) runCopy() {
 	switch d := dr.dir; {
 	case d.residue() > 0:
 		dr.waiting, dr.pinned = dr.dst, nil
@@ -136,7 +136,7 @@ func (dr *driver) runCopy() {
 }
 
 // held notes that one end could not be held any more.
-func (dr *driver) held(err error, s side) {
+func (dr *goroutineDriver) held(err error, s side) {
 	if err != nil {
 		dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
 	}

@@ -112,7 +112,7 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() { s.Cut(context.Cause(ctx)) })()
 	}
-	ab, ba := newDriver().take(&s.ab), newDriver().take(&s.ba)
+	ab, ba := newGoroutineDriver().take(&s.ab), newGoroutineDriver().take(&s.ba)
 	go s.drive(ba)
 	s.drive(ab)
 	<-s.done
@@ -135,7 +135,7 @@ func (s *Session) Start(ended func(Result, error)) error {
 		return err
 	}
 	s.ended = ended
-	ab, ba := newDriver().take(&s.ab), newDriver().take(&s.ba)
+	ab, ba := newGoroutineDriver().take(&s.ab), newGoroutineDriver().take(&s.ba)
 	go s.drive(ba)
 	go s.drive(ab)
 	return nil
@@ -168,7 +168,7 @@ func (s *Session) begin() error {
 // drive runs one direction to its end, and settles if it is the last one. Its goroutine is
 // where an idle session waits, so it and all that run calls must stay small: a new goroutine's
 // 2 KiB must not be outgrown (TestIdleStacks).
-func (s *Session) drive(dr *driver) {
+func (s *Session) drive(dr *goroutineDriver) {
 	defer s.stopped(dr.dir)
 	dr.run()
 }

@@ -27,7 +27,7 @@ type change struct {
 	kept       map[*listenSocket]bool // of the sockets in force; nil until it is asked for
 	reusePort  []*listenSocket        // of those that it gives up; other processes may have their address for now
 	successors []*listenSocket        // those that are bound beside them, and do not listen before all is prepared
-	inside     *inside                // of the configuration before; nil until it is asked for
+	own        *ownAddresses          // of the configuration before; nil until it is asked for
 	undo       []func()               // undoes the preparation
 	commits    []func()               // changes of parts that stay, once nothing can fail
 }
@@ -76,7 +76,7 @@ func (s *Server) prepare(ctx context.Context, n *change) error {
 	}
 	for _, u := range n.upstreams {
 		if f := u.cfg.Fallback; u.now != u.old && f != nil && f.Upstream != "" {
-			u.now.view.SetFallback(n.view(f.Upstream))
+			u.now.snapshot.SetFallback(n.snapshot(f.Upstream))
 		}
 	}
 	for _, l := range n.cfg.Listeners {
@@ -111,7 +111,7 @@ func (s *Server) swap(n *change) {
 	}
 	for _, u := range n.upstreams {
 		if u.now != u.old {
-			u.now.view.Enforce()
+			u.now.snapshot.Enforce()
 		}
 	}
 }

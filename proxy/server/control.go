@@ -75,7 +75,7 @@ func (s *Server) SetWeight(upstream, endpoint string, weight int) error {
 	}
 	m.set = &weight
 	s.logOperator("weight", from, weight, "upstream", upstream, "endpoint", m.endpoint.Name())
-	u.view.Set().Rebuild()
+	u.snapshot.Set().Rebuild()
 	return nil
 }
 

@@ -34,7 +34,7 @@ func (s *Server) discovered(name string, source discovery.Source, found []discov
 		return
 	}
 	u.found, u.answered = found, true
-	s.takeFound(u, s.newInside())
+	s.takeFound(u, s.newOwnAddresses())
 }
 
 // fit returns the endpoints that an upstream's source has found, but for those that lead back
@@ -43,16 +43,16 @@ func (s *Server) fit(n *change, u *upstream) []discovery.Endpoint {
 	if s.cfg == nil || len(u.found) == 0 {
 		return u.found
 	}
-	if n.inside == nil {
-		n.inside = s.newInside()
+	if n.own == nil {
+		n.own = s.newOwnAddresses()
 	}
-	fit, _ := n.inside.fit(u.cfg.Name, u.found)
+	fit, _ := n.own.fit(u.cfg.Name, u.found)
 	return fit
 }
 
 // takeFound brings the endpoints that an upstream's source has found into use, except those
 // that lead back into the process.
-func (s *Server) takeFound(u *upstream, in *inside) {
+func (s *Server) takeFound(u *upstream, in *ownAddresses) {
 	name, before := u.cfg.Name, u.refused
 	var fit []discovery.Endpoint
 	fit, u.refused = in.fit(name, u.found)

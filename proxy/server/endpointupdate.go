@@ -41,7 +41,7 @@ func (s *Server) newEndpointUpdate(u, old *upstream, cfg *config.Upstream, specs
 	var set *lb.Set
 	if old != nil {
 		st.changes = changesOf(old.cfg, cfg)
-		set = old.view.Set()
+		set = old.snapshot.Set()
 	}
 	var errs []error
 	for i := range specs.n {
@@ -188,7 +188,7 @@ func (u *upstream) use(st *endpointUpdate) {
 	st.reactivate(u)
 	u.members, u.order = st.members, st.order
 	st.set.Attach()
-	st.before = u.view.SetEndpoints(st.set)
+	st.before = u.snapshot.SetEndpoints(st.set)
 }
 
 // reconfigureMonitors has those look after members that do by another configuration, as it says.

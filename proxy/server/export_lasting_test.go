@@ -35,7 +35,7 @@ func (s *Server) Held() Held {
 		}
 	}
 	for name, u := range s.upstreams {
-		h.Views[name], h.Sets[name] = u.view, u.view.Set()
+		h.Views[name], h.Sets[name] = u.snapshot, u.snapshot.Set()
 	}
 	return h
 }

@@ -30,7 +30,7 @@ func (s *Server) InForce(listener, upstream string) (*config.Listener, *router.L
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, u := s.listeners[listener], s.upstreams[upstream]
-	return l.cfg, l.now.Config(), u.cfg, u.view.SnapshotConfig
+	return l.cfg, l.now.Config(), u.cfg, u.snapshot.SnapshotConfig
 }
 
 // Backlog returns the configured backlog of a listener's sockets.

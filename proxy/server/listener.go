@@ -179,7 +179,7 @@ func (s *Server) dispatchConfig(n *change, l, old *listener) (*router.ListenerCo
 	}
 	l.buckets.limit(&dc.Limits, &c.Limits.Bandwidth)
 	if c.Upstream != "" {
-		dc.Default = n.view(c.Upstream)
+		dc.Default = n.snapshot(c.Upstream)
 	}
 	if err := s.routes(n, l, old, dc); err != nil {
 		return nil, err
@@ -207,11 +207,11 @@ func servesWithoutHello(c *config.Listener) bool {
 	})
 }
 
-// view returns the view that an upstream of the next configuration has; the loader has
+// snapshot returns the snapshot that an upstream of the next configuration has; the loader has
 // seen to it that there is one.
-func (n *change) view(name string) *router.UpstreamSnapshot {
+func (n *change) snapshot(name string) *router.UpstreamSnapshot {
 	if u := n.upstreams[name]; u != nil {
-		return u.now.view
+		return u.now.snapshot
 	}
 	return nil
 }
@@ -234,10 +234,10 @@ func (s *Server) routes(n *change, l, old *listener, dc *router.ListenerConfig) 
 			}
 			to.Split = split
 			for _, share := range r.Split {
-				to.Views = append(to.Views, n.view(share.Upstream))
+				to.Snapshots = append(to.Snapshots, n.snapshot(share.Upstream))
 			}
 		} else {
-			to.View = n.view(r.Upstream)
+			to.Snapshot = n.snapshot(r.Upstream)
 		}
 		dc.Routes = append(dc.Routes, to)
 	}

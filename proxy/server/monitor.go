@@ -81,7 +81,7 @@ func (s *Server) conditions() []monitor.Upstream {
 // condition says whether the upstream can take clients: an endpoint is usable, and clients are
 // not refused because none can be connected to.
 func (u *upstream) condition() monitor.Condition {
-	set := u.view.Set()
+	set := u.snapshot.Set()
 	if set == nil {
 		return monitor.Unusable
 	}

@@ -17,19 +17,19 @@ import (
 // An upstream is one of the configuration, for as long as that names it. Everything is
 // guarded by the server's mu.
 type upstream struct {
-	cfg     *config.Upstream
-	up      *router.Upstream
-	view    *router.UpstreamSnapshot
-	breaker *health.Breaker         // nil: there is none
-	outlier *health.OutlierDetector // nil: there is none
-	answers *health.Unanswered
-	budget  *health.RetryBudget
-	tls     *tlsterm.Client // nil: none
-	stats   *tlsterm.Stats
-	members map[string]*member // by identity
-	order   []*member          // as the file or discovery lists them
-	leaving []*member          // that are gone, and had sessions when that was looked at
-	watched []health.Watched   // of order, used again in each round of answers
+	cfg      *config.Upstream
+	up       *router.Upstream
+	snapshot *router.UpstreamSnapshot
+	breaker  *health.Breaker         // nil: there is none
+	outlier  *health.OutlierDetector // nil: there is none
+	answers  *health.Unanswered
+	budget   *health.RetryBudget
+	tls      *tlsterm.Client // nil: none
+	stats    *tlsterm.Stats
+	members  map[string]*member // by identity
+	order    []*member          // as the file or discovery lists them
+	leaving  []*member          // that are gone, and had sessions when that was looked at
+	watched  []health.Watched   // of order, used again in each round of answers
 
 	source   discovery.Source // nil: its endpoints are in the file
 	found    []discovery.Endpoint
@@ -96,7 +96,7 @@ func (s *Server) newUpstream(n *change, old *upstream, cfg *config.Upstream) (*u
 	if err := s.prepareSource(u, old); err != nil {
 		return nil, err
 	}
-	u.view = router.NewSnapshot(u.up, u.viewConfig())
+	u.snapshot = router.NewSnapshot(u.up, u.snapshotConfig())
 	return u, nil
 }
 
@@ -140,8 +140,8 @@ func (s *Server) prepareMonitors(u *upstream) {
 	}
 }
 
-// viewConfig returns the configuration of the upstream's router snapshot.
-func (u *upstream) viewConfig() *router.SnapshotConfig {
+// snapshotConfig returns the configuration of the upstream's router snapshot.
+func (u *upstream) snapshotConfig() *router.SnapshotConfig {
 	c := u.cfg
 	vc := &router.SnapshotConfig{
 		Breaker: u.breaker, Budget: u.budget,
@@ -249,7 +249,7 @@ func (s *Server) dropUpstream(u *upstream) {
 	s.drainLateSessions(u.cfg, deserted)
 	s.former = append(s.former, former{u.cfg.Name, weak.Make(u.up), u.up.Refusals()})
 	s.retire(u)
-	if set := u.view.Set(); set != nil {
+	if set := u.snapshot.Set(); set != nil {
 		kept := weak.Make(set)
 		s.runAfter(u.cfg.DrainTimeout+time.Minute, func() {
 			if set := kept.Value(); set != nil {

@@ -48,7 +48,7 @@ func (l *Listener) bindingOf(v *UpstreamSnapshot, e *Endpoint, breaker *health.B
 }
 
 type bindingKey struct {
-	view     *UpstreamSnapshot
+	snapshot *UpstreamSnapshot
 	endpoint *Endpoint
 }
 

@@ -15,20 +15,20 @@ import (
 
 // A queuedUpstream is a client's place in the queue of an upstream before the one that it waits at.
 type queuedUpstream struct {
-	view  *UpstreamSnapshot
-	place waiter
-	due   int64 // clock, when an endpoint may be tried that gets no clients; 0: it is not the first
+	snapshot *UpstreamSnapshot
+	place    waiter
+	due      int64 // clock, when an endpoint may be tried that gets no clients; 0: it is not the first
 }
 
 // errFailing says that there is room at none but an endpoint that is failing, for which it is not yet
 // time.
 var errFailing = errors.New("it is not yet time to try a failing endpoint again")
 
-// joinEarlierQueues has a client that has waited at its view since a time wait at those before it, for as long
+// joinEarlierQueues has a client that has waited at its upstream since a time wait at those before it, for as long
 // or, where it has waited itself, longer.
 func (s *Search) joinEarlierQueues(since int64) {
 	for v := s.root; v != nil && v != s.upstream; v = v.Fallback {
-		e := &queuedUpstream{view: v}
+		e := &queuedUpstream{snapshot: v}
 		s.earlier = append(s.earlier, e)
 		at := s.visited(&v.up.queue)
 		if at == 0 {
@@ -46,12 +46,12 @@ func (s *Search) joinEarlierQueues(since int64) {
 func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 	at, kept, round := s.upstream, s.entry, s.round
 	for _, e := range s.earlier {
-		q := &e.view.up.queue
+		q := &e.snapshot.up.queue
 		if e.due != 0 && e.due <= now && !q.claim(&e.place) && !q.isFirst(&e.place) {
 			e.due = 0 // it is asked when it is the first
 		}
 		for looks := 1; q.turnOf(&e.place); looks++ {
-			s.upstream, s.entry, s.round = e.view, breakerEntry{}, len(s.tried)
+			s.upstream, s.entry, s.round = e.snapshot, breakerEntry{}, len(s.tried)
 			trial, err := s.pickFree(&e.due, left, false, now)
 			if err == nil {
 				if waits := s.place.in.Load(); waits != nil {
@@ -208,7 +208,7 @@ func (e *Endpoint) claimTrial(now int64) bool {
 // leaveEarlier is the end of waiting there.
 func (s *Search) leaveEarlier() {
 	for _, e := range s.earlier {
-		e.view.up.queue.leave(&e.place)
+		e.snapshot.up.queue.leave(&e.place)
 	}
 	clear(s.earlier)
 	s.earlier = s.earlier[:0]

@@ -38,7 +38,7 @@ func (s *Sample) Take(now int64) bool { return s.s.take(now) }
 // NewWaitingSearch returns a search for an endpoint of a view, which signals on Woken that it has
 // to look again.
 func NewWaitingSearch(l *Listener, v *UpstreamSnapshot) *Search {
-	return (&Offloaded{Listener: l, view: v}).NewSearch()
+	return (&Offloaded{Listener: l, snapshot: v}).NewSearch()
 }
 
 // Judge returns the monitor of its connections.

@@ -149,7 +149,7 @@ func (s *Search) resort(err error, now int64) {
 	}
 }
 
-// pickLast acquires an endpoint of the view, or of those that it is a fallback of, as a last
+// pickLast acquires an endpoint of the snapshot, or of those that it is a fallback of, as a last
 // resort. full says that there is none because of limits.
 func (s *Search) pickLast(now int64) (full, ok bool) {
 	s.exclude(now)

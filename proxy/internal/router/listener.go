@@ -17,9 +17,9 @@ import (
 
 // A Route is where the clients go that an entry of a listener's table matches.
 type Route struct {
-	View  *UpstreamSnapshot // nil if there is a Split
-	Split *lb.WeightedSplit // shares clients among Views
-	Views []*UpstreamSnapshot
+	Snapshot  *UpstreamSnapshot // nil if there is a Split
+	Split     *lb.WeightedSplit // shares clients among Views
+	Snapshots []*UpstreamSnapshot
 }
 
 // ListenerConfig sets up a [Listener]. A field without a default may be zero.
@@ -136,9 +136,9 @@ func (l *Listener) snapshotFor(c *worker.Client) *UpstreamSnapshot {
 		if i := l.cfg.Table.Find(&of); i >= 0 {
 			r := &l.cfg.Routes[i]
 			if r.Split != nil {
-				return r.Views[r.Split.Next()]
+				return r.Snapshots[r.Split.Next()]
 			}
-			return r.View
+			return r.Snapshot
 		}
 	}
 	return l.cfg.Default

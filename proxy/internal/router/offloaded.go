@@ -16,10 +16,10 @@ type Offloaded struct {
 	// ALPN is the protocols of the client's hello, if it was looked at.
 	ALPN []string
 
-	view  *UpstreamSnapshot
-	over  *tlsterm.Conn // the client's TLS, which has ended here; nil: it has not
-	tls   tls.ConnectionState
-	woken chan struct{}
+	snapshot *UpstreamSnapshot
+	over     *tlsterm.Conn // the client's TLS, which has ended here; nil: it has not
+	tls      tls.ConnectionState
+	woken    chan struct{}
 }
 
 // Terminated notes that the client's TLS has ended in this process, and returns the negotiated

@@ -40,7 +40,7 @@ func (s *Search) reroute(l *Listener, now int64) {
 	}
 	s.listener = l
 	if s.offloaded != nil {
-		s.offloaded.view = l.snapshotFor(s.client)
+		s.offloaded.snapshot = l.snapshotFor(s.client)
 	}
 	s.upstream, s.root, s.cause, s.stage = nil, nil, nil, routing
 	s.began, s.last, s.unreported, s.held, s.full, s.paused, s.back = false, false, false, false, false, false, false

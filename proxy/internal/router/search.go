@@ -31,9 +31,9 @@ type Search struct {
 	place      waiter            // in a queue
 	earlier    []*queuedUpstream
 	visits     []visit // of queues, in which it keeps its place until it is served
-	back       bool    // it has been at the views on its way, and was counted
+	back       bool    // it has been at the snapshots on its way, and was counted
 	due        int64   // clock, when an endpoint may be tried there that gets no clients; 0: it is not the first
-	began      bool    // counted by the view's budget
+	began      bool    // counted by the snapshot's budget
 	last       bool    // it takes any endpoint, see lastresort.go
 	unreported bool    // it has from the beginning: the upstream's breaker has nothing to learn from it
 	failing    int64   // clock, since when it could not be served; 0: it has not been tried yet
@@ -41,7 +41,7 @@ type Search struct {
 	full       bool    // there was an endpoint the last time, without room
 	cause      error   // why it is held
 
-	entry    breakerEntry // through the view's breaker
+	entry    breakerEntry // through the snapshot's breaker
 	endpoint *Endpoint    // acquired; nil: none yet
 	attempt               // at it
 	tried    []*lb.Endpoint
@@ -50,7 +50,7 @@ type Search struct {
 	pauses   int
 	paused   bool // they may be tried again
 
-	original loop.Address // where a transparent client goes, if there is no view
+	original loop.Address // where a transparent client goes, if there is no snapshot
 	failures []failure
 	err      error
 }
@@ -155,7 +155,7 @@ func (s *Search) route() (worker.Step, bool) {
 	switch {
 	case s.upstream != nil: // a fallback
 	case s.offloaded != nil:
-		s.upstream = s.offloaded.view
+		s.upstream = s.offloaded.snapshot
 	default:
 		s.upstream = l.snapshotFor(s.client)
 	}
@@ -187,7 +187,7 @@ func (s *Search) terminated() bool {
 // handover returns the function that goes on with the client on a goroutine.
 func (s *Search) handover() func(*worker.Offloaded) {
 	l, view, offers := s.listener, s.upstream, s.client.Hello.ALPN
-	return func(h *worker.Offloaded) { l.cfg.Offloaded(h, &Offloaded{Listener: l, view: view, ALPN: offers}) }
+	return func(h *worker.Offloaded) { l.cfg.Offloaded(h, &Offloaded{Listener: l, snapshot: view, ALPN: offers}) }
 }
 
 // giveUp ends the search. It returns false, so that Next says so.
@@ -383,7 +383,7 @@ func (s *Search) touched(now int64) {
 	}
 }
 
-// unavailable ends the search among a view's usable endpoints: there is the fallback, or the
+// unavailable ends the search among a snapshot's usable endpoints: there is the fallback, or the
 // last resort. It returns false, so that Next goes on.
 func (s *Search) unavailable(err error, now int64) bool {
 	v := s.upstream

@@ -46,14 +46,14 @@ type SnapshotConfig struct {
 }
 
 // An UpstreamSnapshot is an upstream as one generation of the configuration has it. It is not
-// changed, but for the endpoints: all views of an upstream have those of the newest
+// changed, but for the endpoints: all snapshots of an upstream have those of the newest
 // generation, so that clients of an older one find endpoints that there are.
 type UpstreamSnapshot struct {
 	SnapshotConfig
 	up *Upstream
 }
 
-// NewSnapshot returns a view of an upstream. It needs a set before it is used.
+// NewSnapshot returns a snapshot of an upstream. It needs a set before it is used.
 func NewSnapshot(up *Upstream, cfg *SnapshotConfig) *UpstreamSnapshot {
 	return &UpstreamSnapshot{SnapshotConfig: *cfg, up: up}
 }
@@ -75,7 +75,7 @@ func (v *UpstreamSnapshot) Enforce() {
 	}
 }
 
-// times returns the view that says how long clients wait.
+// times returns the snapshot that says how long clients wait.
 func (v *UpstreamSnapshot) times() *UpstreamSnapshot {
 	if now := v.up.current.Load(); now != nil {
 		return now
@@ -97,5 +97,5 @@ func (v *UpstreamSnapshot) SetEndpoints(s *lb.Set) (before *lb.Set) {
 	return before
 }
 
-// SetFallback sets the view that clients fall back to, before the view is used.
+// SetFallback sets the snapshot that clients fall back to, before the snapshot is used.
 func (v *UpstreamSnapshot) SetFallback(to *UpstreamSnapshot) { v.Fallback = to }

@@ -24,7 +24,7 @@ func (s *Search) noteUnserved(now int64) {
 	}
 }
 
-// inVain reports whether the client could not connect to an endpoint of a view, or did not
+// inVain reports whether the client could not connect to an endpoint of a snapshot, or did not
 // because another one could not.
 func (s *Search) inVain(v *UpstreamSnapshot) bool {
 	for i := range s.failures {

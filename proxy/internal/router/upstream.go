@@ -18,8 +18,8 @@ type Upstream struct {
 	queue    queue                  // of clients that wait for room
 	held     queue                  // of clients that no endpoint can serve
 	heldFull atomic.Bool            // the last of them that looked found endpoints that serve, without room
-	set      atomic.Pointer[lb.Set] // of all its views
-	// breaker is that of the newest view; nil: there is none.
+	set      atomic.Pointer[lb.Set] // of all its snapshots
+	// breaker is that of the newest snapshot; nil: there is none.
 	breaker atomic.Pointer[health.Breaker]
 	current atomic.Pointer[UpstreamSnapshot] // in force; nil: none is
 	panic   atomic.Pointer[health.Panic]     // nil: it is not reported

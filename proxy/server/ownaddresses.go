@@ -15,10 +15,10 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// An inside is the addresses at which this process itself listens, those of a moment. An
+// An ownAddresses is the addresses at which this process itself listens, those of a moment. An
 // endpoint at one of them may send clients round in a circle, of which one takes all
 // connections that there may be.
-type inside struct {
+type ownAddresses struct {
 	server *Server // its mu is held
 	ports  map[uint16][]arrival
 	paths  map[string]string // listeners by unix socket
@@ -31,8 +31,8 @@ type arrival struct {
 	listener string // "": the admin interface
 }
 
-func (s *Server) newInside() *inside {
-	in := &inside{server: s, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: sockopt.Local()}
+func (s *Server) newOwnAddresses() *ownAddresses {
+	in := &ownAddresses{server: s, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: sockopt.Local()}
 	for _, b := range s.binds {
 		if !b.listener.TCP() {
 			in.paths[place(b.listener.Addr())] = b.owner
@@ -47,7 +47,7 @@ func (s *Server) newInside() *inside {
 	return in
 }
 
-func (in *inside) addAdmin(at sockopt.Address) {
+func (in *ownAddresses) addAdmin(at sockopt.Address) {
 	if at.Network == "unix" {
 		in.paths[place(sockopt.Address{Network: at.Network, Name: at.Name}.String())] = ""
 		return
@@ -72,7 +72,7 @@ func hostPort(name string) (host string, port uint16, ok bool) {
 
 // listens returns the listener at an address. Names other than localhost have none: they are
 // resolved when a client comes.
-func (in *inside) listens(address string) (listener string, ok bool) {
+func (in *ownAddresses) listens(address string) (listener string, ok bool) {
 	at, err := sockopt.Parse(address)
 	if err != nil {
 		return "", false
@@ -122,7 +122,7 @@ func place(address string) string {
 // refuse returns why an address cannot be an endpoint of an upstream; "": it can. That other
 // listeners are endpoints is allowed where none of them leads back to the upstream, by whichever
 // route.
-func (in *inside) refuse(upstream, address string) string {
+func (in *ownAddresses) refuse(upstream, address string) string {
 	listener, ok := in.listens(address)
 	switch {
 	case !ok:
@@ -143,14 +143,14 @@ func (s *Server) circle(upstream string, at netip.AddrPort) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if why := s.newInside().refuse(upstream, at.String()); why != "" {
+	if why := s.newOwnAddresses().refuse(upstream, at.String()); why != "" {
 		return errors.New(why)
 	}
 	return nil
 }
 
 // leads reports whether some client of a listener may get to an upstream. seen is of both.
-func (in *inside) leads(listener, upstream string, seen map[string]bool) bool {
+func (in *ownAddresses) leads(listener, upstream string, seen map[string]bool) bool {
 	l := in.server.listeners[listener]
 	if l == nil || seen["listener "+listener] {
 		return false
@@ -165,7 +165,7 @@ func (in *inside) leads(listener, upstream string, seen map[string]bool) bool {
 }
 
 // passes reports whether one is the other upstream, or some of its clients may get there.
-func (in *inside) passes(name, upstream string, seen map[string]bool) bool {
+func (in *ownAddresses) passes(name, upstream string, seen map[string]bool) bool {
 	if name == upstream {
 		return true
 	}
@@ -198,7 +198,7 @@ func destinations(l *config.Listener) []string {
 }
 
 // fit returns those of found that can be endpoints of an upstream, and why the others cannot.
-func (in *inside) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
+func (in *ownAddresses) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
 	for i := range found {
 		why := in.refuse(upstream, found[i].Address)
 		if why == "" {
@@ -216,13 +216,13 @@ func (in *inside) fit(upstream string, found []discovery.Endpoint) (fit []discov
 // reconsider looks again at the endpoints that sources have found, since listeners have
 // changed: an endpoint may lead back into the process now, or not any more.
 func (s *Server) reconsider() {
-	var in *inside
+	var in *ownAddresses
 	for _, u := range s.upstreams {
 		if u.source == nil || !u.answered {
 			continue
 		}
 		if in == nil {
-			in = s.newInside()
+			in = s.newOwnAddresses()
 		}
 		if _, refused := in.fit(u.cfg.Name, u.found); !slices.Equal(refused, u.refused) {
 			s.takeFound(u, in)
