@@ -71,6 +71,9 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 			r.Tried = s.tried[s.round:]
 			continue
 		}
+		if err == lb.ErrTried && s.round < tried && s.triesOnce() {
+			return lb.ErrUnavailable
+		}
 		if err == lb.ErrTried && s.round < tried {
 			if s.upstream.Backoff > 0 && !s.paused {
 				return errAgain
@@ -94,6 +97,15 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 		r.Tried = s.tried[s.round:]
 	}
 	return lb.ErrUnavailable
+}
+
+// triesOnce reports whether the client tries no endpoint a second time: there is a fallback, which
+// gets it at once, or it has waited for a connection that came to nothing for so long that another one
+// to the same endpoint is for the last resort.
+func (s *Search) triesOnce() bool {
+	v := s.upstream
+	return v.Fallback != nil || v.Respond != nil ||
+		slices.ContainsFunc(s.failures, func(f failure) bool { return f.ended-f.began >= int64(firstResent) })
 }
 
 // maxAvoided is how many endpoints are avoided one by one. Where there are more, the pick is

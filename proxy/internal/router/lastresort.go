@@ -15,7 +15,8 @@ import (
 //   - those that are usable, past the upstream's breaker, its attempts and its budget;
 //   - those that are ejected, with an open breaker, or that do not answer their checks;
 //   - those that are failing: to which the last connection could not be made. Of these the
-//     one first that was found so longest ago, and at intervals: see trials.
+//     one first that was found so longest ago, and at intervals: see trials. While those before
+//     serve no client, these trials come before them.
 //
 // Those that are draining, of weight 0, at their limit, or, unless in panic, barred by their
 // checks are not tried. If a fallback has no endpoint either, those of both are tried.
@@ -195,7 +196,15 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 	if s.enterBreaker(true) != nil {
 		return true, false
 	}
-	e, full := s.lastOf(set)
+	e, full := s.lastOf(set, lb.Working)
+	if e == nil && s.upstream.up.vain() {
+		e = s.tryFailing(set, now)
+	}
+	if e == nil {
+		var hopefulFull bool
+		e, hopefulFull = s.lastOf(set, lb.Hopeful)
+		full = full || hopefulFull
+	}
 	if e == nil {
 		e = s.tryFailing(set, now)
 	}
@@ -215,19 +224,24 @@ func (s *Search) isBeyond(e *Endpoint) bool {
 	return st.Down || st.Ejected || st.Broken || e.Failing() || s.entry.forced || len(s.failures) > 0 && !s.held
 }
 
-// lastOf acquires an endpoint that is not failing, a usable one if there is one.
-func (s *Search) lastOf(set *lb.Set) (e *lb.Endpoint, full bool) {
+// lastOf acquires an endpoint that is not failing.
+func (s *Search) lastOf(set *lb.Set, which lb.Which) (e *lb.Endpoint, full bool) {
 	r := s.request()
-	r.Tried = s.tried
-	for _, r.Which = range [...]lb.Which{lb.Working, lb.Hopeful} {
-		e, err := set.Pick(&r)
-		if err == nil {
-			return e, false
-		}
-		full = full || err == lb.ErrFull
+	r.Tried, r.Which = s.tried, which
+	e, err := set.Pick(&r)
+	if err == nil {
+		return e, false
 	}
-	return nil, full
+	return nil, err == lb.ErrFull
 }
+
+// vainResorts is after how many last resorts in a row, none of them served yet, the endpoints that are
+// failing have their trials before the others are picked.
+const vainResorts = 4
+
+// vain reports whether the endpoints that accept as a last resort seem to serve no client: one that is
+// frozen, or resets, accepts all the while, and must not keep clients from one that is back.
+func (u *Upstream) vain() bool { return u.resortsUnserved.Load() >= vainResorts }
 
 // tryFailing acquires the failing endpoint that was found so longest ago, of those that may be
 // tried again and that this client has not tried.

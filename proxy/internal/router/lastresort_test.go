@@ -249,3 +249,70 @@ func TestHeldAreBounded(t *testing.T) {
 		t.Errorf("%d are held in the end", both.InUse())
 	}
 }
+
+// connects has a client connect to the first endpoint that it is sent to, without being served yet, and
+// returns that.
+func (r *rig) connects() string {
+	r.t.Helper()
+	s, _ := r.search()
+	defer s.Close()
+	step := s.Next(r.clock)
+	if step.Action != worker.Connect {
+		r.t.Fatal(step.Action, s.Err())
+	}
+	if _, err := s.Reached(r.clock); err != nil {
+		r.t.Fatal(err)
+	}
+	return step.Address.AddrPort.Addr().String()
+}
+
+// TestVainLastResort: an endpoint that is ejected and accepts, but serves no client, does not keep
+// clients from one that could not be connected to, and is back.
+func TestVainLastResort(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{}, nil)
+	r.endpoint(0).SetDraining(true)
+	_, _ = r.tries() // the second one refuses
+	r.endpoint(0).SetDraining(false)
+	for i := range 2 {
+		r.endpoint(i).SetEjected(true)
+	}
+	for i := range 4 {
+		r.pass(time.Second)
+		if to := r.connects(); to != "10.0.0.1" {
+			t.Fatalf("client %d is sent to %s", i, to)
+		}
+	}
+	r.pass(time.Second)
+	if to := r.connects(); to != "10.0.0.2" {
+		t.Errorf("after four that were not served, a client is sent to %s", to)
+	}
+}
+
+// TestTriedOnceBeforeAFallback: a client that cannot connect gets the fallback, and does not try the same
+// endpoint again; nor does one without a fallback that has waited for the connection.
+func TestTriedOnceBeforeAFallback(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{Attempts: 3, Respond: []byte("sorry")}, nil)
+	s, _ := r.search()
+	for _, want := range []worker.Action{worker.Connect, worker.Respond} {
+		step := s.Next(r.clock)
+		if step.Action != want {
+			t.Fatalf("with a fallback: %v, want %v", step.Action, want)
+		}
+		if want == worker.Connect {
+			s.Failed(syscall.ECONNREFUSED, r.clock)
+		}
+	}
+	s.Close()
+
+	r = newRig(t, 1, router.SnapshotConfig{Attempts: 3, Backoff: 10 * time.Millisecond, MaxBackoff: time.Second}, nil)
+	s, _ = r.search()
+	defer s.Close()
+	if step := s.Next(r.clock); step.Action != worker.Connect {
+		t.Fatal(step.Action)
+	}
+	r.pass(5 * time.Second)
+	s.Failed(syscall.ETIMEDOUT, r.clock)
+	if step := s.Next(r.clock); step.Action == worker.Pause {
+		t.Error("after a connect of 5 s, the same endpoint is to be tried again")
+	}
+}

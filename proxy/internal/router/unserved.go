@@ -58,6 +58,7 @@ func (u *Upstream) serves(at int64) {
 func (b *binding) noteServed(now int64) {
 	switch {
 	case b.resort:
+		b.upstream.up.resortsUnserved.Store(0)
 		if b.counted.Swap(true) {
 			return
 		}

@@ -36,6 +36,7 @@ type Upstream struct {
 
 	failures, retries, fallbacks, queued  atomic.Int64
 	lastResort, resortAnswered, heldTotal atomic.Int64
+	resortsUnserved                       atomic.Int64 // last resorts since one was served; see vain
 	meter                                 meter
 	refused                               *Refusals
 	local                                 localCounts
