@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"net"
+	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/router"
@@ -120,7 +122,11 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 	for ctx.Err() == nil {
 		switch step := search.Next(s.now()); step.Action {
 		case worker.Connect:
-			conn, err := s.connect(ctx, search, &step, protocols)
+			var conn net.Conn
+			err := s.abandonable(ctx, search, step.Recheck, func(ctx context.Context) (err error) {
+				conn, err = s.connect(ctx, search, &step, protocols)
+				return err
+			})
 			if err == nil {
 				return conn, nil, nil
 			}
@@ -128,7 +134,11 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 				search.Failed(err, s.now())
 			}
 		case worker.Resolve:
-			ips, err := step.Resolver.Resolve(ctx, step.Host, step.Timeout)
+			var ips []netip.Addr
+			err := s.abandonable(ctx, search, step.Recheck, func(ctx context.Context) (err error) {
+				ips, err = step.Resolver.Resolve(ctx, step.Host, step.Timeout)
+				return err
+			})
 			if ctx.Err() == nil {
 				search.Resolved(ips, err)
 			}
@@ -143,6 +153,38 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 		}
 	}
 	return nil, nil, context.Cause(ctx)
+}
+
+// abandonable runs a step of a search, which is canceled when the search gives it up.
+func (s *Server) abandonable(ctx context.Context, search *router.Search, every time.Duration, run func(context.Context) error) error {
+	if every <= 0 {
+		return run(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex // held while the search is asked, which is not when run has returned
+	over := false
+	var timer *time.Timer
+	timer = time.AfterFunc(every, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case over:
+		case search.Abandon(s.now()):
+			cancel(worker.ErrAbandoned)
+		default:
+			timer.Reset(every)
+		}
+	})
+	err := run(ctx)
+	mu.Lock()
+	over = true
+	mu.Unlock()
+	timer.Stop()
+	if err != nil && context.Cause(ctx) == worker.ErrAbandoned {
+		return worker.ErrAbandoned
+	}
+	return err
 }
 
 // pause waits for a time, if it is not 0, or until woken.

@@ -162,6 +162,11 @@ func (s *Search) take(e *Endpoint, now int64) {
 	if d := s.listener.cfg.Connect; d > 0 {
 		s.end = now + int64(d)
 	}
+	if s.last && s.failing != 0 && e.Failing() { // for no longer than clients are held
+		if end := now + int64(max(s.patience(now), trialPending)); s.end == 0 || s.end > end {
+			s.end = end
+		}
+	}
 }
 
 // missed ends the attempt at an endpoint that was not reached, and reports the outcome.
@@ -171,11 +176,16 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	s.blame(failure{
 		of: e, err: fmt.Errorf("connect to %s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: !o.Failed(),
 	})
-	s.tried = append(s.tried, e.Endpoint)
-	s.stage = choosing
 	if !o.Failed() { // others may not lack the same resource
 		s.visits = s.visits[:0]
 	}
+	s.afterMissed(e, now)
+}
+
+// afterMissed goes on when an endpoint was not reached.
+func (s *Search) afterMissed(e *Endpoint, now int64) {
+	s.tried = append(s.tried, e.Endpoint)
+	s.stage = choosing
 	switch {
 	case s.last:
 		s.resort(s.causes(), now)

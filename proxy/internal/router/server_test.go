@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // A condition is the true state of a server, whatever state others have for it.
@@ -117,8 +118,26 @@ func (s *server) can() bool {
 // roundTrip is how long a segment and its answer take.
 const roundTrip = time.Millisecond
 
+// A recheck asks at intervals whether a connect is to be given up; its zero value does not.
+type recheck struct {
+	every   time.Duration
+	abandon func() bool
+}
+
+// sleep waits, and reports whether the connect is to be given up.
+func (r recheck) sleep(d time.Duration) bool {
+	for ; r.every > 0 && d > r.every; d -= r.every {
+		time.Sleep(r.every)
+		if r.abandon() {
+			return true
+		}
+	}
+	time.Sleep(d)
+	return false
+}
+
 // connect is a connect(2), whose first segment is repeated after 1 s, 3 s and so on.
-func (s *server) connect(timeout time.Duration) error {
+func (s *server) connect(timeout time.Duration, r recheck) error {
 	for wait := time.Second; ; wait *= 2 {
 		time.Sleep(min(roundTrip, timeout))
 		switch is, _ := s.now(); {
@@ -127,10 +146,14 @@ func (s *server) connect(timeout time.Duration) error {
 		case is == refusing:
 			return os.NewSyscallError("connect", syscall.ECONNREFUSED)
 		case timeout <= wait:
-			time.Sleep(timeout - roundTrip)
+			if r.sleep(timeout - roundTrip) {
+				return worker.ErrAbandoned
+			}
 			return os.ErrDeadlineExceeded
 		}
-		time.Sleep(wait - roundTrip)
+		if r.sleep(wait - roundTrip) {
+			return worker.ErrAbandoned
+		}
 		timeout -= wait
 	}
 }
@@ -150,7 +173,7 @@ type prober struct {
 // Probe implements [health.Prober].
 func (p prober) Probe(ctx context.Context) error {
 	end, _ := ctx.Deadline()
-	if err := p.of.connect(time.Until(end)); err != nil || !p.asks {
+	if err := p.of.connect(time.Until(end), recheck{}); err != nil || !p.asks {
 		return err
 	}
 	time.Sleep(roundTrip)

@@ -207,7 +207,7 @@ func (w *world) serve() error {
 			to := w.servers[slices.IndexFunc(w.servers, func(s *server) bool { return s.addr == step.Address.AddrPort })]
 			w.look(to)
 			w.lookElsewhere(to, tried, before)
-			if err := to.connect(step.Timeout); err != nil {
+			if err := to.connect(step.Timeout, recheck{step.Recheck, func() bool { return s.Abandon(w.clock()) }}); err != nil {
 				to.be(func() { to.vain++ })
 				tried = append(tried, to)
 				s.Failed(err, w.clock())

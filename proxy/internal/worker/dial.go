@@ -44,14 +44,15 @@ type pendingClient struct {
 	vain       uint8  // peeks that have shown too little, see inVain
 	moved      int    // how much of ahead, or of taken, the endpoint has got already
 	timer      loop.Timer
-	endpoint   endpoint      // while its preface is written
-	rest       []byte        // of the preface, or of a response
-	use        uint64        // number of the use of this struct
-	hung       atomic.Uint64 // one more than the use whose client has hung up
-	unlook     context.CancelFunc
-	began      int64          // clock when the client was taken on
-	waitsForFD int64          // clock since when it has lacked a descriptor; 0 if it does not
-	next       *pendingClient // of those that are not used
+	endpoint   endpoint           // while its preface is written
+	rest       []byte             // of the preface, or of a response
+	use        uint64             // number of the use of this struct
+	hung       atomic.Uint64      // one more than the use whose client has hung up
+	unlook     context.CancelFunc // of the name that is resolved; nil: none is
+	lookup     uint64             // number of it, over all uses
+	began      int64              // clock when the client was taken on
+	waitsForFD int64              // clock since when it has lacked a descriptor; 0 if it does not
+	next       *pendingClient     // of those that are not used
 }
 
 // An endpoint is a connection that is not joined yet.
@@ -101,10 +102,7 @@ func (c *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingCl
 
 // freePending ends the use of d.
 func (c *worker) freePending(d *pendingClient) {
-	if d.unlook != nil {
-		d.unlook()
-		d.unlook = nil
-	}
+	d.stopLookup()
 	c.unreserve(d)
 	c.fdAvailable(d)
 	c.loop.Disarm(&d.timer)
@@ -209,8 +207,10 @@ func (c *worker) proceed(d *pendingClient) {
 	switch d.step = d.search.Next(c.loop.Now()); d.step.Action {
 	case Connect:
 		d.cfg.Timeout, d.cfg.Source, d.undelayed = d.step.Timeout, d.step.Source, false
+		c.recheck(d)
 		c.loop.Connect(&d.Dial, whichEndpoint, d.step.Address, &d.cfg, d)
 	case Resolve:
+		c.recheck(d)
 		c.resolve(d)
 	case Pause:
 		d.phase = pausing
@@ -245,6 +245,7 @@ func (d *pendingClient) control(fd int, _ string) error {
 // Connected goes on with the endpoint's socket, or with the search's next step.
 func (d *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
 	c := d.worker
+	c.loop.Disarm(&d.timer)
 	if err == nil {
 		d.endpoint = endpoint{fd, id, events}
 		if d.step.MaybeSelf && toItself(fd, d.step.Address) {
@@ -295,21 +296,52 @@ func toItself(fd int, to loop.Address) bool {
 func (c *worker) resolve(d *pendingClient) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.unlook = cancel
-	step, use := d.step, d.use
+	d.lookup++
+	step, use, lookup := d.step, d.use, d.lookup
 	c.group.lookups.Go(func() {
 		ips, err := step.Resolver.Resolve(ctx, step.Host, step.Timeout)
-		c.post(func() { c.resolved(d, use, ips, err) })
+		c.post(func() {
+			if d.use == use && d.lookup == lookup { // the client is there still, and waits for it
+				c.resolved(d, ips, err)
+			}
+		})
 	})
 }
 
-func (c *worker) resolved(d *pendingClient, use uint64, ips []netip.Addr, err error) {
-	if d.use != use {
-		return // the client is not there any more
-	}
-	d.unlook()
-	d.unlook = nil
+func (c *worker) resolved(d *pendingClient, ips []netip.Addr, err error) {
+	c.loop.Disarm(&d.timer)
+	d.stopLookup()
 	d.search.Resolved(ips, err)
 	c.proceed(d)
+}
+
+// stopLookup ends the resolving of a name, if one is under way.
+func (d *pendingClient) stopLookup() {
+	if d.unlook != nil {
+		d.unlook()
+		d.unlook = nil
+		d.lookup++
+	}
+}
+
+// recheck has the search asked once in a while whether to go on with the step that begins.
+func (c *worker) recheck(d *pendingClient) {
+	if d.step.Recheck > 0 {
+		c.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Recheck)
+	}
+}
+
+// askAbandon gives up the step that is under way, if the search says so.
+func (c *worker) askAbandon(d *pendingClient) {
+	switch {
+	case !d.search.Abandon(c.loop.Now()):
+		c.recheck(d)
+	case d.step.Action == Resolve:
+		c.resolved(d, nil, ErrAbandoned)
+	default:
+		d.Cancel()
+		c.failed(d, ErrAbandoned)
+	}
 }
 
 // dialTimer is the timeout of a dialing's phase.
@@ -323,6 +355,8 @@ func (t *dialTimer) Expired(*loop.Timer) {
 		c.refuse(d, ErrHeaderTimeout)
 	case awaitHello, awaitData:
 		c.unmet(d, ErrPrereadTimeout)
+	case connection:
+		c.askAbandon(d)
 	case pausing, parked:
 		c.proceed(d)
 	case prefacing:

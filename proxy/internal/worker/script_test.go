@@ -20,6 +20,7 @@ type director struct {
 	next    func(c *worker.Client, n int) worker.Step
 	reached func() (*relay.Limits, error)
 	preface []byte
+	abandon func() bool // asked of a step that is under way; nil: never given up
 
 	made, begun, closed, joined atomic.Int64
 	mu                          sync.Mutex
@@ -65,6 +66,8 @@ func (a *actor) Next(int64) worker.Step {
 	a.asked++
 	return a.next(a.client, a.asked)
 }
+
+func (a *actor) Abandon(int64) bool { return a.abandon != nil && a.abandon() }
 
 func (a *actor) Resolved([]netip.Addr, error) {}
 

@@ -77,6 +77,9 @@ var (
 	ErrPrereadEnded = errors.New("client closed during preread")
 )
 
+// ErrAbandoned is the error of a step that was under way, and given up: see [Search.Abandon].
+var ErrAbandoned = errors.New("given up before its time")
+
 // An Admitter says which clients a listening socket may have. Its methods are called
 // on the goroutines of the loops, several at a time, and must not wait; Left is called
 // on others as well.
@@ -140,6 +143,9 @@ type Step struct {
 	Source netip.Addr
 	// Timeout is for this step; 0 means none, unless the Action says otherwise.
 	Timeout time.Duration
+	// Recheck is how often [Search.Abandon] is asked while Connect or Resolve is under way; 0:
+	// never.
+	Recheck time.Duration
 	// MaybeSelf says that a socket can become connected to itself by connecting to
 	// Address: it is looked at then, and has failed with [ErrSelfConnect] if
 	// it is.
@@ -167,6 +173,9 @@ type Search interface {
 	Begin(c *Client, now int64)
 	// Next returns the next step.
 	Next(now int64) Step
+	// Abandon reports whether the step that is under way is to be given up, see Step.Recheck: then
+	// it is canceled, and has failed with [ErrAbandoned]. It changes nothing.
+	Abandon(now int64) bool
 	// Resolved passes the result of Resolve. The slice is the search's from then on.
 	Resolved(ips []netip.Addr, err error)
 	// Failed passes the error of Connect, or of writing the PROXY header.

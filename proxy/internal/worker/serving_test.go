@@ -21,8 +21,10 @@ type plainSearch struct {
 	preface []byte
 }
 
-func (s *plainSearch) Begin(*worker.Client, int64)          {}
-func (s *plainSearch) Next(int64) worker.Step               { return s.step }
+func (s *plainSearch) Begin(*worker.Client, int64) {}
+func (s *plainSearch) Next(int64) worker.Step      { return s.step }
+func (s *plainSearch) Abandon(int64) bool          { return false }
+
 func (s *plainSearch) Resolved([]netip.Addr, error)         {}
 func (s *plainSearch) Failed(error, int64)                  {}
 func (s *plainSearch) ProxyHeader(b []byte) []byte          { return append(b, s.preface...) }

@@ -191,6 +191,7 @@ func (s *single) Next(int64) worker.Step {
 }
 
 func (*single) Resolved([]netip.Addr, error)         {}
+func (s *single) Abandon(int64) bool                 { return false }
 func (s *single) Failed(err error, _ int64)          { s.err = err }
 func (*single) ProxyHeader(b []byte) []byte          { return b }
 func (*single) Reached(int64) (*relay.Limits, error) { return nil, nil }

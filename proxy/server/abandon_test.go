@@ -1,0 +1,46 @@
+package server_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// TestConnectingClientsAtAReload: a reload takes an endpoint away to which a client is being connected, in
+// vain, or has the listener lead elsewhere. The client is not kept there for the whole connect timeout.
+// The same holds for a client on a goroutine.
+func TestConnectingClientsAtAReload(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	for name, listener := range map[string]string{
+		"plain": `{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, upstream: %s}`,
+		"TLS":   `{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: %s}`,
+	} {
+		for change, after := range map[string]string{
+			"the endpoint is removed": `[{name: u, endpoints: [%q], health_check: off}]`,
+			"another upstream":        `[{name: w, endpoints: [%q], health_check: off}]`,
+		} {
+			t.Run(name+"/"+change, func(t *testing.T) {
+				r := start(t, fmt.Sprintf("listeners: ["+listener+"]\nupstreams: [{name: u, endpoints: [%q], health_check: off}]", "u", sockets.Silent(t)),
+					"c.pem", cert, "k.pem", key)
+				var conn net.Conn = client(t, r.At("l"))
+				defer conn.Close()
+				if name == "TLS" {
+					over := tls.Client(conn, &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
+					if err := over.Handshake(); err != nil {
+						t.Fatal(err)
+					}
+					conn = over
+				}
+				r.Until("the client is being connected", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 1 })
+				r.Reload(fmt.Sprintf("listeners: ["+listener+"]\nupstreams: "+after, after[8:9], named(t, "well")))
+				if got := line(t, conn); got != "well" {
+					t.Errorf("the client: %q", got)
+				}
+			})
+		}
+	}
+}
