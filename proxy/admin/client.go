@@ -25,6 +25,9 @@ var ErrNotRunning = errors.New("nothing runs there")
 // request may be performed all the same.
 var ErrSilent = errors.New("no answer in time")
 
+// ErrStranger is wrapped by the errors of a [Client] if a program other than penstock has answered.
+var ErrStranger = errors.New("not penstock")
+
 // Limits of a response. A status of 100,000 endpoints is smaller than maxAnswer, and all
 // problems of a configuration are smaller than maxRefusal.
 const (
@@ -35,11 +38,11 @@ const (
 
 // Timeouts of a response. quickAnswer bounds its start if nothing is read or opened for it.
 // slowAnswer bounds its start if a configuration is read and brought into force. restAnswer
-// bounds its remainder.
+// bounds its remainder, for which a server gives a client 10 s.
 const (
 	quickAnswer = 5 * time.Second
 	slowAnswer  = 5 * time.Minute
-	restAnswer  = time.Minute
+	restAnswer  = 15 * time.Second
 )
 
 // A Client is a client of the admin API. Its methods return an error of one line. If the
@@ -197,6 +200,8 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	switch {
 	case err != nil:
 		return c.explain(ctx, err)
+	case answer.Header.Get(Header) == "":
+		return fmt.Errorf("%s: %w: its answer (%s) has no header %s: another program listens there", c.addr, ErrStranger, answer.Status, Header)
 	case answer.StatusCode/100 == 3:
 		return fmt.Errorf("%s: its answer leads elsewhere (%s), which nothing of penstock says: another program listens there", c.addr, answer.Status)
 	case int64(len(body)) > most:

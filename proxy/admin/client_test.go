@@ -47,8 +47,11 @@ func TestSilentServer(t *testing.T) {
 
 // TestStrangeServers: a client follows no redirect, and reads no more than its limit.
 func TestStrangeServers(t *testing.T) {
-	asked := 0
+	asked, stranger := 0, false
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !stranger {
+			w.Header().Set(admin.Header, "1")
+		}
 		switch asked++; r.URL.Path {
 		case "/status":
 			http.Redirect(w, r, "/generations", http.StatusTemporaryRedirect)
@@ -76,5 +79,12 @@ func TestStrangeServers(t *testing.T) {
 	c.Hurry(time.Minute, 1000)
 	if _, err := c.Generations(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "longer than 1000 bytes") {
 		t.Errorf("a long answer: %v", err)
+	}
+	stranger = true
+	if _, err := c.Generations(t.Context()); !errors.Is(err, admin.ErrStranger) {
+		t.Errorf("an answer of another program: %v", err)
+	}
+	if err := c.Drain(t.Context()); !errors.Is(err, admin.ErrStranger) {
+		t.Errorf("a drain by another program: %v", err)
 	}
 }

@@ -68,3 +68,6 @@ func (c *Client) Hurry(quick time.Duration, most int64) { c.quick, c.most = quic
 func MayRead(uid uint32, known bool, process int, whole bool) bool {
 	return user{uid: uid, known: known}.mayRead(process, whole)
 }
+
+// LongResponses returns how many long responses are made or sent.
+func (s *Server) LongResponses() int { return len(s.conns.reads) }

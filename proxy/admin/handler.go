@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -16,7 +17,7 @@ import (
 )
 
 // Header must be in every request that changes something. A page of another site in a browser
-// cannot set it without a preflight request, which is not answered.
+// cannot set it without a preflight request, which is not answered. It is in every response, too.
 const Header = "Penstock-Admin"
 
 // by is the source of a change in log lines and records.
@@ -109,13 +110,23 @@ func code(err error) int {
 
 // write writes a response. The client may have closed the connection.
 func write(w http.ResponseWriter, code int, v any) {
+	w.Header().Set(Header, "1")
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	e := json.NewEncoder(display.NewWriter(w))
+	out := display.NewWriter(w)
+	if list, ok := v.(sessionStream); ok {
+		list.encode(out)
+		return
+	}
+	_ = newEncoder(out, "").Encode(v)
+}
+
+func newEncoder(w io.Writer, prefix string) *json.Encoder {
+	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	_ = e.Encode(v)
+	e.SetIndent(prefix, "  ")
+	return e
 }
 
 func (s *Server) status(context.Context, *arguments) (any, error) {

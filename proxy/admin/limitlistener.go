@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,22 +19,38 @@ type limitListener struct {
 	once   sync.Once
 	most   int
 	grace  time.Duration
+	reads  chan struct{} // one element for each long response that is being sent
+	long   atomic.Bool   // the last status was one
 
 	mu      sync.Mutex
 	tracked []*trackedConn // open connections; the one waiting longest for its client is first
+	wanting int            // requests that wait for room in reads
 }
 
-// graceTime is the least time that a client has for its request, and again for reading the
-// response. A client on this machine needs much less.
-const graceTime = 250 * time.Millisecond
+// graceTime is the least time that a client has for the rest of its request, and again for reading
+// the response. A client on this machine needs much less. silentTime is that for the first byte of the
+// request, which a client sends as soon as it is connected.
+const (
+	graceTime  = 250 * time.Millisecond
+	silentTime = 5 * time.Millisecond
+)
+
+// maxReads is how many long responses are sent at once to users that are not trusted: each is in memory
+// until its client has read it. A status is one from longResponse bytes on.
+const (
+	maxReads     = 4
+	longResponse = 256 << 10
+)
 
 func newLimitListener(limit int) *limitListener {
-	return &limitListener{conns: make(chan net.Conn), closed: make(chan struct{}), most: limit, grace: graceTime}
+	f := &limitListener{conns: make(chan net.Conn), closed: make(chan struct{}), most: limit, grace: graceTime, reads: make(chan struct{}, maxReads)}
+	f.long.Store(true) // until it is known
+	return f
 }
 
 // put passes a connection to Accept. release is called after the connection is closed.
 func (f *limitListener) put(conn net.Conn, release func()) {
-	c := &trackedConn{Conn: conn, listener: f, since: time.Now(), release: sync.OnceFunc(release)}
+	c := &trackedConn{Conn: conn, listener: f, since: time.Now(), trusted: trustedConn(conn), release: sync.OnceFunc(release)}
 	f.mu.Lock()
 	f.tracked = append(f.tracked, c)
 	f.mu.Unlock()
@@ -45,25 +62,75 @@ func (f *limitListener) put(conn net.Conn, release func()) {
 	}
 }
 
-// makeRoom closes the connection that waits longest for its client, if all places are taken.
-// It does so at once, or when the client's grace time is over.
+// makeRoom closes the connection that waits longest for its client, if all places are taken, or if
+// a long response waits for others. It does so at once, or when the client's grace
+// time is over.
 func (f *limitListener) makeRoom() {
 	f.mu.Lock()
-	var leaves *trackedConn
-	if i := slices.IndexFunc(f.tracked, func(c *trackedConn) bool { return !c.busy }); i >= 0 && len(f.tracked) >= f.most {
-		if left := f.grace - time.Since(f.tracked[i].since); left > 0 {
-			time.AfterFunc(left, f.makeRoom)
-		} else {
-			leaves = f.tracked[i]
-			leaves.gone = true
-			f.tracked = slices.Delete(f.tracked, i, i+1)
+	var leave []*trackedConn
+	if len(f.tracked) >= f.most {
+		leave = append(leave, f.evict((*trackedConn).silent, min(silentTime, f.grace)))
+		if leave[0] == nil {
+			leave[0] = f.evict(func(c *trackedConn) bool { return !c.busy }, f.grace)
 		}
 	}
+	if f.wanting > 0 {
+		leave = append(leave, f.evict(func(c *trackedConn) bool { return c.reading && !c.busy }, f.grace))
+	}
 	f.mu.Unlock()
-	if leaves != nil {
-		leaves.Close()
+	for _, c := range leave {
+		if c != nil {
+			c.Close()
+		}
 	}
 }
+
+// evict removes the first connection for which match reports true, of those of the users that are not
+// trusted if there is one. If its grace time is not over, makeRoom is called when it is. The caller
+// holds mu, and closes the connection.
+func (f *limitListener) evict(match func(*trackedConn) bool, grace time.Duration) *trackedConn {
+	i := slices.IndexFunc(f.tracked, func(c *trackedConn) bool { return !c.trusted && match(c) })
+	if i < 0 {
+		i = slices.IndexFunc(f.tracked, match)
+	}
+	if i < 0 {
+		return nil
+	}
+	if left := grace - time.Since(f.tracked[i].since); left > 0 {
+		time.AfterFunc(left, f.makeRoom)
+		return nil
+	}
+	c := f.tracked[i]
+	c.gone = true
+	f.tracked = slices.Delete(f.tracked, i, i+1)
+	return c
+}
+
+// beginRead waits until a long response may be made, unless ctx ends first. The caller calls endRead if
+// that is true.
+func (f *limitListener) beginRead(ctx context.Context, c *trackedConn) bool {
+	f.want(1)
+	defer f.want(-1)
+	f.makeRoom()
+	select {
+	case f.reads <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	f.mu.Lock()
+	c.reading = true
+	f.mu.Unlock()
+	return true
+}
+
+func (f *limitListener) want(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wanting += n
+}
+
+// endRead is the end of a long response: it was written, or its connection is closed.
+func (f *limitListener) endRead() { <-f.reads }
 
 // Accept returns the next connection that was put.
 func (f *limitListener) Accept() (net.Conn, error) {
@@ -88,13 +155,28 @@ func (f *limitListener) Addr() net.Addr { return &net.UnixAddr{Name: "admin", Ne
 type trackedConn struct {
 	net.Conn
 	listener *limitListener
+	trusted  bool // its client is root, or the user of this process
 	release  func()
+	heard    atomic.Bool // its client has sent something
 
 	// Guarded by mu of the listener:
-	since time.Time // start of the wait for its client, unless busy
-	busy  bool      // from reading its request until writing the response
-	gone  bool
+	since   time.Time // start of the wait for its client, unless busy
+	busy    bool      // from reading its request until writing the response
+	reading bool      // its response is a long one
+	gone    bool
 }
+
+// Read implements [net.Conn].
+func (c *trackedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Store(true)
+	}
+	return n, err
+}
+
+// silent reports whether its client has sent no byte.
+func (c *trackedConn) silent() bool { return !c.heard.Load() && !readable(c.Conn) }
 
 // Close closes the connection.
 func (c *trackedConn) Close() error {
@@ -153,20 +235,31 @@ func welcomed(next http.Handler) http.Handler {
 		if !c.begin() {
 			panic(http.ErrAbortHandler)
 		}
+		status := r.URL.Path == "/status"
+		if status && !c.trusted && c.listener.long.Load() {
+			if !c.listener.beginRead(r.Context(), c) {
+				panic(http.ErrAbortHandler)
+			}
+			defer c.listener.endRead()
+		}
 		if r.Body != http.NoBody {
 			_ = c.SetReadDeadline(time.Now().Add(graceTime)) // it may be closed
 		}
-		next.ServeHTTP(answerWriter{w, c}, r)
+		next.ServeHTTP(answerWriter{w, c, status}, r)
 	})
 }
 
 // An answerWriter writes a response, and starts the wait for the client to read it.
 type answerWriter struct {
 	http.ResponseWriter
-	conn *trackedConn
+	conn   *trackedConn
+	status bool // it is a status, which is written at once
 }
 
 func (w answerWriter) Write(p []byte) (int, error) {
 	w.conn.answer()
+	if w.status {
+		w.conn.listener.long.Store(len(p) >= longResponse)
+	}
 	return w.ResponseWriter.Write(p)
 }

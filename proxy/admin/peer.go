@@ -21,8 +21,11 @@ type user struct {
 // may read the files that the process may read. A client over TCP may be any user.
 func trusted(ctx context.Context) bool {
 	g, ok := ctx.Value(trackedConnKey{}).(*trackedConn)
-	return ok && userOf(g.Conn).mayRead(os.Geteuid(), wholeNamespace())
+	return ok && g.trusted
 }
+
+// trustedConn reports whether the client of a connection is such a user.
+func trustedConn(c net.Conn) bool { return userOf(c).mayRead(os.Geteuid(), wholeNamespace()) }
 
 // mayRead reports whether a user may read the files that a process of another user may read.
 // whole means that every user has an ID in the namespace of this process. Otherwise one ID
@@ -41,6 +44,21 @@ func wholeNamespace() bool {
 
 // overflow is the ID of users that a user namespace does not show (user_namespaces(7)).
 const overflow = 65534
+
+// readable reports whether the client of a socket has sent something that is not read yet.
+func readable(conn net.Conn) bool {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	queued := 0
+	_ = raw.Control(func(fd uintptr) { queued, _ = sys.FIONREAD(int(fd)) }) // an error means that it is closed
+	return queued > 0
+}
 
 // userOf returns the client of a unix socket.
 func userOf(conn net.Conn) (u user) {

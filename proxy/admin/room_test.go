@@ -92,7 +92,14 @@ func TestNobodyHoldsUpOthers(t *testing.T) {
 					r.connect(t, text)
 				}
 				for range 3 {
-					if took := r.asked(t, asks, http.StatusOK); took > 250*time.Millisecond {
+					bound := 250 * time.Millisecond
+					switch text {
+					case "":
+						bound = 5 * time.Millisecond
+					case asks, strings.Repeat(asks, 400): // long responses, four at a time
+						bound = 2 * time.Second
+					}
+					if took := r.asked(t, asks, http.StatusOK); took > bound {
 						t.Errorf("another client is answered after %v", took)
 					}
 					r.connect(t, text)
@@ -100,6 +107,44 @@ func TestNobodyHoldsUpOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSilentConnectionsAreManagedFast: hundreds that send nothing delay a client by milliseconds, since
+// one has a short time for its first byte when others wait.
+func TestSilentConnectionsAreManagedFast(t *testing.T) {
+	inRoom(t, func(t *testing.T, r room) {
+		for range 620 {
+			r.connect(t, "")
+		}
+		if took := r.asked(t, asks, http.StatusOK); took > 21*5*time.Millisecond {
+			t.Errorf("a client is answered after %v", took)
+		}
+	})
+}
+
+// TestLongResponsesAreFew: no more than four responses of the length of a status with many endpoints
+// are in memory, and a short one does not wait for them.
+func TestLongResponsesAreFew(t *testing.T) {
+	inRoom(t, func(t *testing.T, r room) {
+		r.balancer.more = 3000
+		r.asked(t, asks, http.StatusOK)
+		for range 20 {
+			r.connect(t, asks) // read by nobody
+		}
+		if n := r.LongResponses(); n != 4 {
+			t.Errorf("%d long responses at once", n)
+		}
+		if took := r.asked(t, "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", http.StatusNotFound); took > 0 {
+			t.Errorf("another request is answered after %v", took)
+		}
+		r.balancer.more = 0
+		if took := r.asked(t, asks, http.StatusOK); took > 2*time.Second {
+			t.Errorf("a client is answered after %v", took)
+		}
+		if took := r.asked(t, asks, http.StatusOK); took > 0 {
+			t.Errorf("when responses are short, a client is answered after %v", took)
+		}
+	})
 }
 
 // TestBodiesAreRefusedAtOnce: the answer is sent without waiting for a body.

@@ -77,7 +77,9 @@ func New(cfg Config) *Server {
 		WriteTimeout:      writeTime, // for responses of net/http itself
 		MaxHeaderBytes:    16 << 10,
 		ConnContext:       withTrackedConn,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		// OPTIONS * is a request like any other, and refused.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	// One request for each connection: a client with another request takes its turn with the
 	// others.

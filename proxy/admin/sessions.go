@@ -1,7 +1,11 @@
 package admin
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
+	"iter"
 	"net/http"
 )
 
@@ -33,14 +37,33 @@ type Sessions struct {
 
 // sessions handles GET /sessions.
 func (s *Server) sessions(ctx context.Context, _ *arguments) (any, error) {
-	list := Sessions{Sessions: []Session{}}
-	for one := range s.cfg.Balancer.Sessions(ctx) {
-		if list.More = len(list.Sessions) == maxSessions; list.More {
+	return sessionStream{s.cfg.Balancer.Sessions(ctx)}, nil
+}
+
+// A sessionStream is encoded as Sessions, without a list in memory. If its client reads slowly, the
+// sessions are listed as slowly.
+type sessionStream struct{ sessions iter.Seq[Session] }
+
+// encode writes the sessions, until a write fails.
+func (s sessionStream) encode(out io.Writer) {
+	w := bufio.NewWriterSize(out, 32<<10)
+	e := newEncoder(w, "    ")
+	_, err := w.WriteString("{\n  \"sessions\": [")
+	n, more, last := 0, false, "]"
+	for one := range s.sessions {
+		if more = n == maxSessions; more || err != nil {
 			break
 		}
-		list.Sessions = append(list.Sessions, one)
+		_, err = w.WriteString([]string{"\n    ", "    ,"}[min(n, 1)])
+		err = errors.Join(err, e.Encode(&one))
+		n, last = n+1, "  ]"
 	}
-	return list, ctx.Err()
+	_, _ = w.WriteString(last)
+	if more {
+		_, _ = w.WriteString(",\n  \"more\": true")
+	}
+	_, _ = w.WriteString("\n}\n")
+	_ = w.Flush() // the client may have closed the connection
 }
 
 // Sessions returns the clients that are served, up to 50,000. Each one is in the list at most

@@ -127,7 +127,7 @@ func parseUnix(spec, rest string) (Address, error) {
 		return a, nil
 	}
 	values, err := url.ParseQuery(query)
-	if err != nil || len(values) != 1 || !values.Has("mode") || a.Abstract() {
+	if err != nil || len(values) != 1 || len(values["mode"]) != 1 || a.Abstract() {
 		return Address{}, invalid(spec, "the one thing to ask for after a path is its mode: write unix:/path?mode=0660")
 	}
 	mode, err := strconv.ParseUint(values.Get("mode"), 8, 32)

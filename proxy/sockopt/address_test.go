@@ -55,6 +55,7 @@ func TestParseSaysWhatToWrite(t *testing.T) {
 		"unix:/p?owner=me":                  "write unix:/path?mode=0660",
 		"unix:/p?mode=0600&owner=me":        "write unix:/path?mode=0660",
 		"unix:@p?mode=0600":                 "write unix:/path?mode=0660",
+		"unix:/p?mode=0600&mode=0666":       "write unix:/path?mode=0660",
 		"unix:/" + strings.Repeat("p", 107): "write a shorter one than 108",
 		"unix:/a\nb":                        "write printable characters",
 		"a\x1bb:80":                         "write printable characters",

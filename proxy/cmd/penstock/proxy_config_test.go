@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,6 +53,39 @@ func TestServerFlags(t *testing.T) {
 		got.MaxConnections = 0 // that of descriptors
 		if *got != want {
 			t.Errorf("%s: %+v, want %+v", line, *got, want)
+		}
+	}
+}
+
+// TestPathsOfFlags: whatever characters the path of a flag has, it arrives as it was written. One that is
+// not UTF-8 is refused.
+func TestPathsOfFlags(t *testing.T) {
+	for _, path := range []string{
+		"/tmp/a,b", "/tmp/a]b", "/tmp/a}b: c", "/tmp/{a}#b", "/tmp/a #b", "/tmp/${HOME}", "/tmp/$$a$b", `/tmp/"a"'b'\n`, "/tmp/- a", "/tmp/*&!|>%@`", "/tmp/ä😀",
+	} {
+		c := proxyCmd{Listen: []string{"unix:" + path + "1"}, To: []string{"unix:" + path + "2"}}
+		c.Admin = "unix:" + path + "3"
+		text, err := c.write()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, problems := config.Parse(text.name, text.bytes(), noVariables)
+		if len(problems) > 0 {
+			t.Errorf("%s: %v, of\n%s", path, problems, text.bytes())
+			continue
+		}
+		got := []string{cfg.Listeners[0].Bind[0].String(), cfg.Upstreams[0].Endpoints[0].Address.String(), cfg.Admin.Bind.String()}
+		if want := []string{c.Listen[0], c.To[0], c.Admin}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for _, set := range []func(*proxyCmd){
+		func(c *proxyCmd) { c.Listen[0] = "unix:/tmp/\xff" }, func(c *proxyCmd) { c.To[0] = "unix:/tmp/\xff" }, func(c *proxyCmd) { c.Admin = "unix:/tmp/\xff" },
+	} {
+		c := proxyCmd{Listen: []string{":0"}, To: []string{"127.0.0.1:1"}}
+		set(&c)
+		if _, err := c.write(); err == nil || !strings.Contains(err.Error(), "write printable characters") {
+			t.Errorf("%q: %v", c.Listen, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
@@ -59,8 +60,9 @@ func (t *flagText) explain(problems []config.Problem) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// quoted returns a value as YAML in one line.
+// quoted returns a value as YAML in one line, for a block mapping or sequence. A $ in it is no variable.
 func quoted(value string) string {
+	value = strings.ReplaceAll(value, "$", "$$")
 	text, err := yaml.Dump(value)
 	if err != nil || bytes.Count(text, []byte("\n")) != 1 {
 		return fmt.Sprintf("%q", value)
@@ -81,7 +83,8 @@ func (c *proxyCmd) write() (*flagText, error) {
 		t.add("--max-connections", "limits: {connections: %d}", *n)
 	}
 	if c.Admin != "" {
-		t.add("--admin", "admin: {bind: %s}", quoted(c.Admin))
+		t.add("--admin", "admin:")
+		t.add("--admin", "  bind: %s", quoted(c.Admin))
 	}
 	t.add("", "listeners:")
 	t.add("--listen", "  - name: %s", proxyName)
@@ -132,6 +135,11 @@ func (c *proxyCmd) checkAddresses() error {
 			if _, err := sockopt.Parse(spec); err != nil {
 				return fmt.Errorf("%s: %w", f.flag, err)
 			}
+		}
+	}
+	for flag, spec := range map[string]string{"--admin": c.Admin, "--source-address": c.SourceAddress} {
+		if !utf8.ValidString(spec) { // as YAML it would be another one
+			return fmt.Errorf("%s: %q is not UTF-8: write printable characters", flag, spec)
 		}
 	}
 	return nil

@@ -121,7 +121,7 @@ func (t *Table) Find(c *Client) int {
 	best := int32(len(t.routes))
 	if name := c.ServerName; name != "" {
 		best = t.first(t.exact[name], best, c)
-		for at := strings.IndexByte(name, '.'); at >= 0 && len(t.suffix) > 0; {
+		for at := strings.IndexByte(name, '.'); at > 0 && len(t.suffix) > 0; { // a name that begins with a dot is none
 			name = name[at+1:]
 			best = t.first(t.suffix[name], best, c)
 			at = strings.IndexByte(name, '.')

@@ -68,6 +68,7 @@ func TestFind(t *testing.T) {
 		"user":                            {match.Client{Source: source.Unix(source.Credentials{UID: 1000})}, 8},
 		"another user":                    {match.Client{Source: source.Unix(source.Credentials{UID: 1001})}, -1},
 		"nothing is known":                {match.Client{}, -1},
+		"no label before the wildcard's":  {match.Client{ServerName: ".example.com"}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := m.Find(&test.client); got != test.want {
