@@ -361,6 +361,8 @@ type Endpoint struct {
 	// LastFailure is the last connection that failed, or that ended without a byte of the
 	// endpoint; nil: there was none.
 	LastFailure *Failure `json:"last_failure,omitempty"`
+	// Connecting is left out if no client has waited for a connection for a second or more.
+	Connecting *Connecting `json:"connecting,omitempty"`
 	// Unanswered counts sessions in which the client has sent data and got no byte for half of
 	// outlier_detection.unanswered. UnansweredMs is the time that the oldest one has waited.
 	Unanswered   int64    `json:"unanswered"`
@@ -371,6 +373,12 @@ type Endpoint struct {
 	// endpoint.
 	Failing *Failing `json:"failing,omitempty"` // nil: it serves clients, as far as known
 	Bytes   Bytes    `json:"bytes"`
+}
+
+// A Connecting is the clients that have waited for a connection to an endpoint for a second or more.
+type Connecting struct {
+	Clients int64     `json:"clients"`
+	Since   time.Time `json:"since"` // there has been one all the time since then
 }
 
 // A Failure is a failure of an endpoint.

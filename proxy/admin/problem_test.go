@@ -174,6 +174,15 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{"warning endpoint_unreachable endpoint shop/a: the last connection to it could not be made, at 10:00:00: cannot be connected to: connection refused"},
 		},
+		"clients that wait for a connection": {
+			shop(func(u *Upstream) {
+				e := up
+				e.Connecting = &Connecting{Clients: 3, Since: now}
+				e.LastFailure = &Failure{Cause: "cannot be connected to: connection timed out", Time: now, Connecting: true}
+				u.Endpoints = append(u.Endpoints, e)
+			}),
+			[]string{"warning endpoint_connecting endpoint shop/a: 3 clients have waited for a connection for more than a second, since 10:00:00"},
+		},
 		"clients of upstreams that were removed": {
 			Status{State: Serving, RemovedWaiting: map[string]int64{"b": 1, "a": 30}},
 			[]string{"warning removed_upstream upstream a, which was removed: 30 clients wait for it", "warning removed_upstream upstream b, which was removed: 1 client waits for it"},

@@ -153,6 +153,12 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 		f.add(subject, Warning, kind, "endpoint %s/%s has served none of the last %d clients, since %s%s", subject.Upstream, e.Name, r.Clients, f.clock(r.Since), why)
 		return
 	}
+	if c := e.Connecting; kind == connecting {
+		subject.Since = c.Since
+		f.add(subject, Warning, kind, "endpoint %s/%s: %s waited for a connection for more than a second, since %s", subject.Upstream, e.Name,
+			plural(c.Clients, "client has", "clients have"), f.clock(c.Since))
+		return
+	}
 	if last := e.LastFailure; kind == unreachable {
 		f.add(subject, Warning, kind, "endpoint %s/%s: the last connection to it could not be made, at %s: %s", subject.Upstream, e.Name, f.clock(last.Time), last.Cause)
 		return
@@ -162,6 +168,9 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 
 // failing is the kind of problem of an endpoint with a [Failing].
 const failing = "endpoint_failing"
+
+// connecting is the kind of problem of an endpoint with a [Connecting].
+const connecting = "endpoint_connecting"
 
 // unreachable is the kind of problem of an endpoint that takes clients, if the last connection
 // to it failed.
@@ -190,6 +199,8 @@ func (e *Endpoint) problem() string {
 		return unanswered
 	case e.Failing != nil:
 		return failing
+	case e.Connecting != nil:
+		return connecting
 	case e.unreachable():
 		return unreachable
 	case e.Unusable() != "":

@@ -36,6 +36,7 @@ func TestConnectingClientsAtAReload(t *testing.T) {
 					conn = over
 				}
 				r.Until("the client is being connected", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 1 })
+				r.Until("the status says so", func() bool { return r.Status().Upstreams[0].Endpoints[0].Connecting != nil })
 				r.Reload(fmt.Sprintf("listeners: ["+listener+"]\nupstreams: "+after, after[8:9], named(t, "well")))
 				if got := line(t, conn); got != "well" {
 					t.Errorf("the client: %q", got)
@@ -43,4 +44,29 @@ func TestConnectingClientsAtAReload(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestFullBesideADeadOne: an endpoint without a verdict refuses, and the one that serves is at its limit. The
+// upstream is reported as full.
+func TestFullBesideADeadOne(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: dead}, {address: %q, name: full, connections: 1}],
+     health_check: off, outlier_detection: off, circuit_breaker: off, queue: {timeout: 1m}}`, sockets.Refusing(t), named(t, "full")))
+	first := client(t, r.At("l"))
+	defer first.Close()
+	if got := line(t, first); got != "full" {
+		t.Fatal(got)
+	}
+	second := client(t, r.At("l"))
+	defer second.Close()
+	r.Until("the upstream is full", func() bool { o := r.Status().Upstreams[0].Outage; return o != nil && o.Full })
+	r.Logs("level=WARN", "every usable endpoint of the upstream is at its limit", "upstream=u")
+	first.Close()
+	if got := line(t, second); got != "full" {
+		t.Errorf("the client that waited: %q", got)
+	}
+	second.Close()
+	r.Until("it is full no more", func() bool { o := r.Status().Upstreams[0].Outage; return o == nil || !o.Full })
 }

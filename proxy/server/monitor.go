@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 )
@@ -88,10 +89,26 @@ func (u *upstream) condition() monitor.Condition {
 	switch st := set.Status(); {
 	case st.UsablePrimaries+st.UsableBackups == 0, u.up.Unserved():
 		return monitor.Unusable
-	case !st.Room:
+	case !st.Room, !u.up.Unserved() && onlyFailingHaveRoom(set):
 		return monitor.Full
 	}
 	return monitor.Usable
+}
+
+// onlyFailingHaveRoom reports whether usable endpoints serve, and have no room, while those that have some
+// are failing, without a verdict.
+func onlyFailingHaveRoom(set *lb.Set) bool {
+	full := false
+	for _, m := range set.Members() {
+		switch e, st := m.Endpoint, m.Endpoint.State(); {
+		case e.Failing():
+		case e.Open():
+			return false
+		case !st.Down && !st.Ejected && !st.Broken && !st.Draining && e.Limit() > 0 && st.Active >= e.Limit():
+			full = true
+		}
+	}
+	return full
 }
 
 // maxExplained is of how many endpoints of an upstream a line says why they get no clients.

@@ -229,6 +229,9 @@ func (s *Server) endpointStatus(m *member, running *router.Running) admin.Endpoi
 	}
 	s.answersStatus(&st, e.Answers())
 	st.LastFailure = s.lastFailure(e)
+	if n, since := e.SlowConnects(); n > 0 {
+		st.Connecting = &admin.Connecting{Clients: n, Since: s.wall(since)}
+	}
 	if m.monitor != nil || m.breaker != nil {
 		st.Failing = s.failing(e)
 	}

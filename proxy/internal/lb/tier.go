@@ -173,7 +173,7 @@ func (t *tier) stand(i int) {
 // follow brings the view of a member's room and load up to date.
 func (t *tier) follow(i int) {
 	e := t.members[i]
-	t.open.keep(i, e.open)
+	t.open.keep(i, e.Open)
 	if t.tree != nil {
 		t.tree.update(i, e, int64(t.set.cfg.SlowStart))
 	}

@@ -30,8 +30,8 @@ func room(w uint64, limit uint32, bar uint64) bool {
 	return w&(absentFlags|bar) == 0 && (limit == 0 || uint32(w&activeMask) < limit)
 }
 
-// open reports whether the endpoint can be acquired.
-func (e *Endpoint) open() bool { return room(e.word.Load(), e.limit.Load(), unusableFlags) }
+// Open reports whether the endpoint can be acquired.
+func (e *Endpoint) Open() bool { return room(e.word.Load(), e.limit.Load(), unusableFlags) }
 
 // Acquire gives the endpoint another session, unless it is unusable or has its limit of them.
 // If it returns true the caller calls [Endpoint.Release] once. [Set.Pick] does it by itself.

@@ -3,12 +3,39 @@ package router
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
+
+// A slowConnects counts the clients that have waited for a connection to an endpoint for a second or
+// more: the first segment at least was not answered.
+type slowConnects struct {
+	n, since atomic.Int64
+}
+
+func (c *slowConnects) add(now int64) {
+	if c.n.Add(1) == 1 {
+		c.since.Store(now)
+	}
+}
+
+// SlowConnects returns how many clients have waited for a connection to the endpoint for a second or
+// more, and still wait, with the clock since which there is one.
+func (e *Endpoint) SlowConnects() (n, since int64) {
+	return e.connecting.n.Load(), e.connecting.since.Load()
+}
+
+// endSlow is the end of an attempt, if it was a slow one.
+func (s *Search) endSlow() {
+	if s.slow {
+		s.slow = false
+		s.endpoint.connecting.n.Add(-1)
+	}
+}
 
 // recheckEvery is how often a client that is being connected looks whether it had better not wait
 // for that connection.
@@ -23,9 +50,14 @@ func (s *Search) Abandon(now int64) bool {
 		return true
 	}
 	e := s.endpoint
-	switch {
-	case e == nil: // an original destination
+	if e == nil { // an original destination
 		return false
+	}
+	if now-s.start >= int64(firstResent) && !s.slow && s.addrs != nil {
+		s.slow = true
+		e.connecting.add(now)
+	}
+	switch {
 	case e.State().Draining, s.elsewhere() != nil:
 		return true
 	case !e.unusable() && !(s.last && e.Failing()):

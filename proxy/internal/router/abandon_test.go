@@ -93,9 +93,21 @@ func TestAbandonOnlyForBetter(t *testing.T) {
 	s, _ := r.search()
 	defer s.Close()
 	_ = s.Next(r.clock)
-	r.pass(4 * time.Second)
-	if s.Abandon(r.clock) {
-		t.Error("a usable one was given up")
+	at := 0
+	for i := range 3 {
+		if r.endpoint(i).Active() > 0 {
+			at = i
+		}
+	}
+	r.pass(999 * time.Millisecond)
+	for want := range int64(2) {
+		if s.Abandon(r.clock) {
+			t.Error("a usable one was given up")
+		}
+		if n, _ := r.endpoint(at).SlowConnects(); n != want {
+			t.Errorf("%d clients have waited for a second, want %d", n, want)
+		}
+		r.pass(time.Millisecond)
 	}
 	for i := range 3 { // it was ejected meanwhile
 		if r.endpoint(i).Active() > 0 {
@@ -111,6 +123,10 @@ func TestAbandonOnlyForBetter(t *testing.T) {
 	}
 	if s.Abandon(r.clock) {
 		t.Error("it was given up for one without room")
+	}
+	s.Failed(syscall.ETIMEDOUT, r.clock)
+	if n, _ := r.endpoint(at).SlowConnects(); n != 0 {
+		t.Errorf("%d clients wait for a connection in the end", n)
 	}
 }
 

@@ -23,6 +23,7 @@ type attempt struct {
 	failed  []error
 	beyond  bool // as a last resort, of which there would be none by the states of endpoints
 	trial   bool // by a client that waits for room at others
+	slow    bool // counted by the endpoint
 }
 
 // pick acquires an endpoint that every breaker lets the client through to.
@@ -251,6 +252,7 @@ func (s *Search) lastError() error {
 // settle gives an endpoint back that is not connected to. The monitors that count failures get
 // one for this client, however often it has tried the endpoint.
 func (s *Search) settle(o health.Outcome, now int64) {
+	s.endSlow()
 	e, reached := s.endpoint, o == health.Reset
 	s.endpoint = nil
 	e.Release()

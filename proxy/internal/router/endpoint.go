@@ -41,6 +41,7 @@ type Endpoint struct {
 	last            atomic.Pointer[lastFailure] // nil: there was none
 	failed          atomic.Bool                 // and it is not over
 	unserved        streak
+	connecting      slowConnects
 }
 
 // newEndpoint makes an endpoint of an address, which has been parsed.

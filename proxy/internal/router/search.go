@@ -357,6 +357,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	if e == nil {
 		return &l.limits, nil
 	}
+	s.endSlow()
 	e.total.Add(1)
 	s.touched(now)
 	e.reached(s.start, now)

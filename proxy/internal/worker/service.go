@@ -174,7 +174,7 @@ type Search interface {
 	// Next returns the next step.
 	Next(now int64) Step
 	// Abandon reports whether the step that is under way is to be given up, see Step.Recheck: then
-	// it is canceled, and has failed with [ErrAbandoned]. It changes nothing.
+	// it is canceled, and has failed with [ErrAbandoned].
 	Abandon(now int64) bool
 	// Resolved passes the result of Resolve. The slice is the search's from then on.
 	Resolved(ips []netip.Addr, err error)
