@@ -61,7 +61,7 @@ func TestServerFlags(t *testing.T) {
 // not UTF-8 is refused.
 func TestPathsOfFlags(t *testing.T) {
 	for _, path := range []string{
-		"/tmp/a,b", "/tmp/a]b", "/tmp/a}b: c", "/tmp/{a}#b", "/tmp/a #b", "/tmp/${HOME}", "/tmp/$$a$b", `/tmp/"a"'b'\n`, "/tmp/- a", "/tmp/*&!|>%@`", "/tmp/ä😀",
+		"/run/a,b", "/run/a]b", "/run/a}b: c", "/run/{a}#b", "/run/a #b", "/run/${HOME}", "/run/$$a$b", `/run/"a"'b'\n`, "/run/- a", "/run/*&!|>%@`", "/run/ä😀",
 	} {
 		c := proxyCmd{Listen: []string{"unix:" + path + "1"}, To: []string{"unix:" + path + "2"}}
 		c.Admin = "unix:" + path + "3"
@@ -80,7 +80,7 @@ func TestPathsOfFlags(t *testing.T) {
 		}
 	}
 	for _, set := range []func(*proxyCmd){
-		func(c *proxyCmd) { c.Listen[0] = "unix:/tmp/\xff" }, func(c *proxyCmd) { c.To[0] = "unix:/tmp/\xff" }, func(c *proxyCmd) { c.Admin = "unix:/tmp/\xff" },
+		func(c *proxyCmd) { c.Listen[0] = "unix:/run/\xff" }, func(c *proxyCmd) { c.To[0] = "unix:/run/\xff" }, func(c *proxyCmd) { c.Admin = "unix:/run/\xff" },
 	} {
 		c := proxyCmd{Listen: []string{":0"}, To: []string{"127.0.0.1:1"}}
 		set(&c)
