@@ -24,8 +24,8 @@ type endpointUpdate struct {
 
 	reactivated []reactivation // members that the upstream had before
 
-	newMonitors []*health.Monitor // judges that are new
-	oldMonitors []*health.Monitor // monitors that are not needed any more
+	newMonitors []*health.OutlierMonitor // judges that are new
+	oldMonitors []*health.OutlierMonitor // monitors that are not needed any more
 	oldBreakers []*health.Breaker // breakers that are not needed any more
 	before      *lb.Set           // once it is in use: that of the update before; nil: none
 }
@@ -150,7 +150,7 @@ func (s *Server) monitorEndpoint(st *endpointUpdate, u *upstream, m *member) {
 		st.oldMonitors, m.monitor = append(st.oldMonitors, m.monitor), nil
 	case u.outlier != nil && m.monitor == nil:
 		if st.newMonitors == nil {
-			st.newMonitors = make([]*health.Monitor, 0, cap(st.order))
+			st.newMonitors = make([]*health.OutlierMonitor, 0, cap(st.order))
 		}
 		m.monitor = u.outlier.NewMonitor(subject, m.endpoint)
 		st.newMonitors = append(st.newMonitors, m.monitor)

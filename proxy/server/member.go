@@ -24,7 +24,7 @@ type member struct {
 	endpoint *router.Endpoint
 	spec     discovery.Endpoint // as the file or discovery says
 	check    *health.Check      // nil: it is not checked
-	monitor  *health.Monitor    // nil: it is not judged
+	monitor  *health.OutlierMonitor    // nil: it is not judged
 	breaker  *health.Breaker    // nil: it has none
 	ending   *ending            // nil: it was not asked for yet
 	draining bool               // by an operator

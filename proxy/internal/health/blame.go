@@ -59,7 +59,7 @@ func (b *blame) forget() {
 }
 
 // oneSource reports whether most events may be one source's while others are served.
-func (b *blame) oneSource(m *Monitor, now int64) bool {
+func (b *blame) oneSource(m *OutlierMonitor, now int64) bool {
 	from, part := b.worst()
 	return from == UnsampledSource || part > 0.75 && m.servesOthers(from, now)
 }

@@ -51,7 +51,7 @@ func (b *Breaker) permit(s *setting) (Permit, Refusal) {
 func (b *Breaker) Report(p Permit, o Outcome, now int64) { b.report(b.set.Load(), p, o, now) }
 
 // ReportFrom is Report for a connection from a source, or from UnsampledSource, as that of
-// [Monitor] is. While others are served, a trial failure that may be its client's doing is no
+// [OutlierMonitor] is. While others are served, a trial failure that may be its client's doing is no
 // evidence.
 func (b *Breaker) ReportFrom(p Permit, from Source, o Outcome, now int64) {
 	s := b.set.Load()

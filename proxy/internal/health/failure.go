@@ -11,9 +11,9 @@ type failure struct {
 // SetCause sets the reason, in a line, for which the endpoint cannot be connected to, before
 // that is reported; "" if none is known. It allocates only if the reason differs from the
 // last.
-func (m *Monitor) SetCause(cause string) { m.last.set(cause) }
+func (m *OutlierMonitor) SetCause(cause string) { m.last.set(cause) }
 
-// SetCause is like [Monitor.SetCause], for a connection that was let through.
+// SetCause is like [OutlierMonitor.SetCause], for a connection that was let through.
 func (b *Breaker) SetCause(cause string) { b.last.set(cause) }
 
 func (f *failure) set(cause string) {

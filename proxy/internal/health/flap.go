@@ -20,7 +20,7 @@ func (w TransitionKind) String() string {
 
 // A Transition is a change of state of an endpoint or an upstream.
 type Transition struct {
-	// Subject is the name under which the Check, Monitor or Breaker was made.
+	// Subject is the name under which the Check, OutlierMonitor or Breaker was made.
 	Subject string
 	Kind    TransitionKind
 	// State is the new one: "healthy" or "unhealthy", "returned" or "ejected",

@@ -19,7 +19,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%d are judged, want %d", n, want)
 		}
 	}
-	fail := func(m *health.Monitor) bool {
+	fail := func(m *health.OutlierMonitor) bool {
 		m.Report(health.ConnectFailed, c.Now())
 		_, ejected := m.Ejected()
 		return ejected

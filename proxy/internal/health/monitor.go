@@ -9,15 +9,15 @@ import (
 // Reached reports that a connection to the endpoint was made. It counts as a success until
 // Report says otherwise; but failures of reached connections are in a row until one ends as
 // OK. Event loops call it, before Report.
-func (m *Monitor) Reached(now int64) {
+func (m *OutlierMonitor) Reached(now int64) {
 	if m.ejected.Load() {
 		return
 	}
-	if !m.reached.Load() {
-		m.reached.Store(true)
+	if !m.reachedSince.Load() {
+		m.reachedSince.Store(true)
 	}
-	if m.unreached.Load() {
-		m.unreached.Store(false)
+	if m.lastUnreached.Load() {
+		m.lastUnreached.Store(false)
 		m.endStreak()
 	}
 	if r := m.rule.Load(); r.window != nil {
@@ -29,23 +29,23 @@ func (m *Monitor) Reached(now int64) {
 // Report reports the outcome of a connection; every failure is counted as the endpoint's.
 // Event loops call it: it allocates nothing, and locks nothing but to eject, and for failures
 // while the endpoint is ejected.
-func (m *Monitor) Report(o Outcome, now int64) { m.report(NoSource, o, now) }
+func (m *OutlierMonitor) Report(o Outcome, now int64) { m.report(NoSource, o, now) }
 
 // ReportFrom is Report for a connection from a source, or from UnsampledSource. Failures that
 // may be the client's doing eject the endpoint in two cases only: if the outcomes of the other
 // sources of the sample would, too, or if none of these was served within the window. Then
 // there are no other clients. With a source, OK means that the endpoint has sent something.
 // ReportFrom locks the sample, and waits for no other goroutine but to eject.
-func (m *Monitor) ReportFrom(s Source, o Outcome, now int64) {
+func (m *OutlierMonitor) ReportFrom(s Source, o Outcome, now int64) {
 	m.sources.note(s, o, now, m.rule.Load().span)
 	m.report(s, o, now)
 }
 
 // GotData reports that the endpoint has sent something to a source; its connection is not
 // over.
-func (m *Monitor) GotData(s Source, now int64) { m.sources.heard(s, now) }
+func (m *OutlierMonitor) GotData(s Source, now int64) { m.sources.heard(s, now) }
 
-func (m *Monitor) report(s Source, o Outcome, now int64) {
+func (m *OutlierMonitor) report(s Source, o Outcome, now int64) {
 	switch {
 	case o == Unknown:
 	case m.ejected.Load():
@@ -63,20 +63,20 @@ func (m *Monitor) report(s Source, o Outcome, now int64) {
 
 // Withheld reports whether the endpoint cannot be connected to, and only MaxEjected prevents
 // its ejection for failures in a row.
-func (m *Monitor) Withheld() bool {
+func (m *OutlierMonitor) Withheld() bool {
 	r := m.rule.Load()
-	return m.unreached.Load() && r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load()
+	return m.lastUnreached.Load() && r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load()
 }
 
 // endStreak ends a streak of failures.
-func (m *Monitor) endStreak() {
-	m.refuses.Store(false)
+func (m *OutlierMonitor) endStreak() {
+	m.streakUnreached.Store(false)
 	m.streak.Store(0)
 	m.certain.Store(0)
 }
 
 // failed counts a failure.
-func (m *Monitor) failed(s Source, o Outcome, now int64) {
+func (m *OutlierMonitor) failed(s Source, o Outcome, now int64) {
 	r := m.rule.Load()
 	m.last.note(o)
 	switch {
@@ -86,11 +86,11 @@ func (m *Monitor) failed(s Source, o Outcome, now int64) {
 	default:
 		r.window.add(now, true)
 	}
-	if unreached := !o.after(); m.unreached.Load() != unreached {
-		m.unreached.Store(unreached)
+	if unreached := !o.after(); m.lastUnreached.Load() != unreached {
+		m.lastUnreached.Store(unreached)
 	}
-	if !o.after() && !m.refuses.Load() {
-		m.refuses.Store(true)
+	if !o.after() && !m.streakUnreached.Load() {
+		m.streakUnreached.Store(true)
 	}
 	if !s.doubts(o) {
 		m.certain.Add(1)
@@ -99,7 +99,7 @@ func (m *Monitor) failed(s Source, o Outcome, now int64) {
 }
 
 // judge ejects the endpoint if its failures reach a limit.
-func (m *Monitor) judge(r *rule, o Outcome, now int64, streak int32) {
+func (m *OutlierMonitor) judge(r *rule, o Outcome, now int64, streak int32) {
 	inRow := r.consecutive > 0 && streak >= r.consecutive && !m.singleSource(r, now)
 	if !inRow && !m.failing(r, now) {
 		return
@@ -119,7 +119,7 @@ func (m *Monitor) judge(r *rule, o Outcome, now int64, streak int32) {
 }
 
 // singleSource reports whether a streak of failures is one source's alone.
-func (m *Monitor) singleSource(r *rule, now int64) bool {
+func (m *OutlierMonitor) singleSource(r *rule, now int64) bool {
 	sure := m.certain.Load()
 	return sure < r.consecutive && m.sources.streakOfOne(sure, r.consecutive, now, r.span)
 }
@@ -134,7 +134,7 @@ func inAStreak(n int, what string) string {
 
 // failing reports whether too many of the endpoint's connections fail. A success may complete
 // MinVolume, too.
-func (m *Monitor) failing(r *rule, now int64) bool {
+func (m *OutlierMonitor) failing(r *rule, now int64) bool {
 	if r.window == nil {
 		return false
 	}
@@ -144,19 +144,19 @@ func (m *Monitor) failing(r *rule, now int64) bool {
 
 // eject ejects the endpoint because of its connections' outcomes. A process that ends cuts its
 // sessions and refuses connections, in any order.
-func (m *Monitor) eject(now int64, cause string) {
-	m.ejectFor(now, cause, m.unreached.Load() || m.refuses.Load(), false)
+func (m *OutlierMonitor) eject(now int64, cause string) {
+	m.ejectFor(now, cause, m.lastUnreached.Load() || m.streakUnreached.Load(), false)
 }
 
 // Eject ejects the endpoint for another cause, unless it is ejected already or may not be, and
 // reports whether it did. The ejection lasts as long as one for failures or, if stay is set,
-// until [Monitor.Return].
-func (m *Monitor) Eject(now int64, cause string, stay bool) bool {
+// until [OutlierMonitor.Return].
+func (m *OutlierMonitor) Eject(now int64, cause string, stay bool) bool {
 	return m.ejectFor(now, cause, false, stay)
 }
 
 // ejectFor ejects the endpoint; connects says that it cannot be connected to.
-func (m *Monitor) ejectFor(now int64, cause string, connects, stay bool) bool {
+func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) bool {
 	o := m.outlier
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,11 +169,11 @@ func (m *Monitor) ejectFor(now int64, cause string, connects, stay bool) bool {
 	}
 	base := max(int64(o.cfg.BaseEjectionTime), 1)
 	// That it could be connected to since proves something only of one that fails in no other way.
-	if m.reached.Swap(false) && (m.unreached.Load() || now-m.returned >= base) {
-		m.early.become(Closed, now)
+	if m.reachedSince.Swap(false) && (m.lastUnreached.Load() || now-m.returned >= base) {
+		m.earlyReturn.become(Closed, now)
 	}
-	m.early.become(Open, now)
-	m.connects, m.well, m.served = connects, false, 0
+	m.earlyReturn.become(Open, now)
+	m.unreachable, m.answeredSince, m.servedSince = connects, false, 0
 	m.count = m.ejectionCount(now, base) + 1
 	took := min(base*int64(m.count), max(int64(o.cfg.MaxEjectionTime), base))
 	if m.until = never; !stay {
@@ -193,7 +193,7 @@ func (m *Monitor) ejectFor(now int64, cause string, connects, stay bool) bool {
 }
 
 // Return ends an ejection, if there is one, for a cause.
-func (m *Monitor) Return(now int64, cause string) {
+func (m *OutlierMonitor) Return(now int64, cause string) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	if m.ejected.Load() {
@@ -202,13 +202,13 @@ func (m *Monitor) Return(now int64, cause string) {
 }
 
 // servesOthers reports whether a source other than than was served recently.
-func (m *Monitor) servesOthers(than Source, now int64) bool {
+func (m *OutlierMonitor) servesOthers(than Source, now int64) bool {
 	return m.sources.spares(than, Silent, now, m.rule.Load().span)
 }
 
 // Recovered reports that an endpoint which a check had found unhealthy is healthy again. It is
 // no longer in the state in which those connections failed, so an ejection ends.
-func (m *Monitor) Recovered() {
+func (m *OutlierMonitor) Recovered() {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	if m.ejected.Load() {
@@ -218,34 +218,34 @@ func (m *Monitor) Recovered() {
 
 // SetDown sets whether the endpoint's checks have found it unhealthy. While they have, its
 // ejections and their ends are counted, but not reported. Afterwards the last of them is
-// reported if it changes the last reported state. It is called after [Monitor.Recovered].
-func (m *Monitor) SetDown(down bool) { m.damper.mute(m.outlier.scheduler, down) }
+// reported if it changes the last reported state. It is called after [OutlierMonitor.Recovered].
+func (m *OutlierMonitor) SetDown(down bool) { m.damper.mute(m.outlier.scheduler, down) }
 
 // Connected reports a successful connect to the endpoint, begun at a time, by a check or by a
 // client in spite of an ejection. If the endpoint was ejected because it could not be
 // connected to, the ejection ends at once. If an earlier return of this kind was followed by
 // failed connects only, the ejection ends only after a while: a sixteenth of BaseEjectionTime,
 // then twice as long each time.
-func (m *Monitor) Connected(began int64) {
-	m.witness(began, func() bool { return m.connects }, "it can be connected to again")
+func (m *OutlierMonitor) Connected(began int64) {
+	m.endOn(began, func() bool { return m.unreachable }, "it can be connected to again")
 }
 
 // Answered reports that the endpoint has answered a check as a healthy one does. The check began
 // at began. That does not end the ejection. But if no other place is free for an endpoint that
 // fails, this one gives up its place.
-func (m *Monitor) Answered(began int64) {
-	m.witness(began, func() bool { m.well = true; m.outlier.update(); return false }, "")
+func (m *OutlierMonitor) Answered(began int64) {
+	m.endOn(began, func() bool { m.answeredSince = true; m.outlier.update(); return false }, "")
 }
 
 // Served notes that the endpoint has served a client in spite of an ejection, in a session that
 // began at a time. As many in a row as the failures that eject end the ejection. One does the
-// same as [Monitor.Answered].
-func (m *Monitor) Served(began int64) {
-	m.witness(began, func() bool {
-		m.well = true
+// same as [OutlierMonitor.Answered].
+func (m *OutlierMonitor) Served(began int64) {
+	m.endOn(began, func() bool {
+		m.answeredSince = true
 		m.outlier.update()
-		m.served++
-		return m.served >= int(max(m.rule.Load().consecutive, servedLeast)) && m.until != never
+		m.servedSince++
+		return m.servedSince >= int(max(m.rule.Load().consecutive, servedLeast)) && m.until != never
 	}, "it serves clients again")
 }
 
@@ -254,56 +254,56 @@ const servedLeast = 3
 
 // failedSince notes that a connection has failed since the endpoint was ejected; unreached says that
 // it could not be made.
-func (m *Monitor) failedSince(unreached bool) {
+func (m *OutlierMonitor) failedSince(unreached bool) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	if m.ejected.Load() {
-		m.served = 0
-		m.connects = m.connects || unreached && m.until != never
+		m.servedSince = 0
+		m.unreachable = m.unreachable || unreached && m.until != never
 	}
 }
 
 // Unreached notes that a check could not connect to the endpoint. A process that ends cuts its
 // sessions; if no client tries to connect meanwhile, the check alone shows that the endpoint
 // refuses connections as well. The ejection, present or next, is one by failed connects then, see
-// [Monitor.Connected].
-func (m *Monitor) Unreached() {
+// [OutlierMonitor.Connected].
+func (m *OutlierMonitor) Unreached() {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	switch {
 	case !m.ejected.Load():
 		if m.streak.Load() != 0 {
-			m.refuses.Store(true)
+			m.streakUnreached.Store(true)
 		}
 	case m.until != never:
-		m.connects, m.served = true, 0
+		m.unreachable, m.servedSince = true, 0
 	}
 }
 
-// witness ends an ejection if ends agrees and the evidence against it began after it.
-func (m *Monitor) witness(began int64, ends func() bool, cause string) {
+// endOn ends an ejection if ends agrees and the evidence against it began after it.
+func (m *OutlierMonitor) endOn(began int64, ends func() bool, cause string) {
 	if !m.ejected.Load() {
 		return
 	}
 	o := m.outlier
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if m.ejected.Load() && began >= m.early.opened && ends() && began >= m.early.after(max(int64(o.cfg.BaseEjectionTime), 1)) {
+	if m.ejected.Load() && began >= m.earlyReturn.opened && ends() && began >= m.earlyReturn.after(max(int64(o.cfg.BaseEjectionTime), 1)) {
 		m.reinstate(o.scheduler.cfg.Now(), cause)
-		m.early.early = true
+		m.earlyReturn.early = true
 	}
 }
 
 // ejectionCount returns the ejections that count: one less for each base time since the last
 // was over, and no more than make a difference.
-func (m *Monitor) ejectionCount(now, base int64) int {
+func (m *OutlierMonitor) ejectionCount(now, base int64) int {
 	well := max(now-m.returned, 0) / base
 	most := max(int64(m.outlier.cfg.MaxEjectionTime), base) / base
 	return int(max(min(int64(m.count), most)-well, 0))
 }
 
 // expire ends the ejection if its time is over.
-func (m *Monitor) expire(now int64) {
+func (m *OutlierMonitor) expire(now int64) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	if m.ejected.Load() && now >= m.until {
@@ -312,9 +312,9 @@ func (m *Monitor) expire(now int64) {
 }
 
 // reinstate ends the ejection. The outlier is locked.
-func (m *Monitor) reinstate(now int64, cause string) {
+func (m *OutlierMonitor) reinstate(now int64, cause string) {
 	o := m.outlier
-	o.ejected = slices.DeleteFunc(o.ejected, func(e *Monitor) bool { return e == m })
+	o.ejected = slices.DeleteFunc(o.ejected, func(e *OutlierMonitor) bool { return e == m })
 	o.update()
 	m.returned = now
 	m.rule.Store(o.rule())
@@ -325,7 +325,7 @@ func (m *Monitor) reinstate(now int64, cause string) {
 	m.notify("returned", now, cause)
 }
 
-func (m *Monitor) notify(state string, now int64, cause string) {
+func (m *OutlierMonitor) notify(state string, now int64, cause string) {
 	m.outlier.scheduler.note(&m.damper, Transition{
 		Subject: m.subject, Kind: Ejection, State: state, Bad: state == "ejected", Cause: cause, Time: now,
 	})
@@ -333,7 +333,7 @@ func (m *Monitor) notify(state string, now int64, cause string) {
 
 // Configure applies the OutlierDetector's present configuration to the endpoint, from the next
 // connection on. Its earlier outcomes are forgotten, its ejections are not.
-func (m *Monitor) Configure() {
+func (m *OutlierMonitor) Configure() {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	m.rule.Store(m.outlier.rule())
@@ -342,7 +342,7 @@ func (m *Monitor) Configure() {
 
 // Remove removes the endpoint from the OutlierDetector. An ejected endpoint is reinstated.
 // Later reports count for nothing. Remove may be called again.
-func (m *Monitor) Remove() {
+func (m *OutlierMonitor) Remove() {
 	o := m.outlier
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -360,11 +360,11 @@ func (m *Monitor) Remove() {
 
 // Ejected reports whether the endpoint is ejected, and until when; [math.MaxInt64] if that is
 // not known.
-func (m *Monitor) Ejected() (until int64, ejected bool) {
+func (m *OutlierMonitor) Ejected() (until int64, ejected bool) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	return m.until, m.ejected.Load()
 }
 
 // Ejections returns the number of ejections.
-func (m *Monitor) Ejections() int64 { return m.total.Load() }
+func (m *OutlierMonitor) Ejections() int64 { return m.total.Load() }

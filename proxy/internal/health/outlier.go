@@ -38,11 +38,11 @@ type OutlierDetector struct {
 	cfg     *OutlierConfig
 	all     *rule // of cfg, if it has no window; nil: not made yet
 	members int
-	ejected []*Monitor
+	ejected []*OutlierMonitor
 }
 
-// A Monitor is an endpoint that an [OutlierDetector] judges.
-type Monitor struct {
+// A OutlierMonitor is an endpoint that an [OutlierDetector] judges.
+type OutlierMonitor struct {
 	outlier     *OutlierDetector
 	subject     string
 	target      Target
@@ -58,22 +58,22 @@ type Monitor struct {
 	withheld    atomic.Int64           // times that it was not ejected, see OutlierDetector.Withheld
 	withheldFor atomic.Pointer[string] // cause of the last of them; nil: the last failure
 
-	unreached atomic.Bool // the last failure was a failed connect
-	refuses   atomic.Bool // a failure of the streak was one
-	reached   atomic.Bool // it was connected to since it was ejected last
+	lastUnreached   atomic.Bool // the last failure was a failed connect
+	streakUnreached atomic.Bool // a failure of the streak was one
+	reachedSince    atomic.Bool // it was connected to since it was ejected last
 
 	// Guarded by outlier.mu.
-	gone     bool  // it has not joined yet, or was removed
-	count    int   // ejections that counted when it was ejected last
-	until    int64 // of the ejection
-	returned int64 // end of the last ejection
-	connects bool  // it is ejected because it could not be connected to, or could not be since
-	well     bool  // it has answered a check, or served a client, since it was ejected
-	served   int   // clients in a row that it has served since it was ejected
-	early    earlyTrial
+	gone          bool  // it has not joined yet, or was removed
+	count         int   // ejections that counted when it was ejected last
+	until         int64 // of the ejection
+	returned      int64 // end of the last ejection
+	unreachable   bool  // it is ejected because it could not be connected to, or could not be since
+	answeredSince bool  // it has answered a check, or served a client, since it was ejected
+	servedSince   int   // clients in a row that it has served since it was ejected
+	earlyReturn   earlyTrial
 }
 
-// A rule is the configuration by which a Monitor is judged. It is replaced as a whole.
+// A rule is the configuration by which an endpoint is judged. It is replaced as a whole.
 type rule struct {
 	consecutive int32
 	percent     float64
@@ -89,8 +89,8 @@ func NewOutlierDetector(k *Scheduler, cfg *OutlierConfig) *OutlierDetector {
 	return o
 }
 
-// Configure replaces the configuration for the next failures. An existing Monitor takes it
-// over by [Monitor.Configure], or at the end of its next ejection. Present ejections last as
+// Configure replaces the configuration for the next failures. An existing OutlierMonitor takes it
+// over by [OutlierMonitor.Configure], or at the end of its next ejection. Present ejections last as
 // long as they were to, unless MaxEjected has become smaller.
 func (o *OutlierDetector) Configure(cfg *OutlierConfig) {
 	o.mu.Lock()
@@ -101,7 +101,7 @@ func (o *OutlierDetector) Configure(cfg *OutlierConfig) {
 }
 
 // Add adds an endpoint, called subject in its transitions.
-func (o *OutlierDetector) Add(subject string, t Target) *Monitor {
+func (o *OutlierDetector) Add(subject string, t Target) *OutlierMonitor {
 	m := o.NewMonitor(subject, t)
 	o.Join(m)
 	return m
@@ -110,8 +110,8 @@ func (o *OutlierDetector) Add(subject string, t Target) *Monitor {
 // NewMonitor returns an endpoint, called subject in its transitions, that is judged from
 // [OutlierDetector.Join] on. Until then it does not belong to the OutlierDetector, and may be
 // dropped without a call.
-func (o *OutlierDetector) NewMonitor(subject string, t Target) *Monitor {
-	m := &Monitor{outlier: o, subject: subject, target: t, gone: true}
+func (o *OutlierDetector) NewMonitor(subject string, t Target) *OutlierMonitor {
+	m := &OutlierMonitor{outlier: o, subject: subject, target: t, gone: true}
 	m.rule.Store(&lenient)
 	return m
 }
@@ -120,7 +120,7 @@ func (o *OutlierDetector) NewMonitor(subject string, t Target) *Monitor {
 var lenient rule
 
 // Join adds endpoints that NewMonitor has made, each of them once.
-func (o *OutlierDetector) Join(members ...*Monitor) {
+func (o *OutlierDetector) Join(members ...*OutlierMonitor) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, m := range members {
@@ -160,7 +160,7 @@ func (o *OutlierDetector) Withheld() int64 { return o.held.Load() }
 
 // Withholdings returns that number for one endpoint, and the cause of the last withheld
 // ejection, or the last failure that would have caused it.
-func (m *Monitor) Withholdings() (times int64, why string) {
+func (m *OutlierMonitor) Withholdings() (times int64, why string) {
 	if cause := m.withheldFor.Load(); cause != nil {
 		return m.withheld.Load(), *cause
 	}
@@ -168,7 +168,7 @@ func (m *Monitor) Withholdings() (times int64, why string) {
 }
 
 // withhold counts an ejection withheld, for a cause or for the last failure.
-func (m *Monitor) withhold(cause *string) {
+func (m *OutlierMonitor) withhold(cause *string) {
 	if m.outlier.lone.Load() {
 		return
 	}
@@ -186,12 +186,12 @@ func (o *OutlierDetector) allowed(members int) int {
 // update recomputes whether more may be ejected.
 func (o *OutlierDetector) update() {
 	o.lone.Store(o.members <= 1)
-	o.full.Store(len(o.ejected) >= o.allowed(o.members) && !slices.ContainsFunc(o.ejected, (*Monitor).recovered))
+	o.full.Store(len(o.ejected) >= o.allowed(o.members) && !slices.ContainsFunc(o.ejected, (*OutlierMonitor).recovered))
 }
 
 // recovered reports whether an ejected endpoint gives its place to one that fails. The outlier
 // is locked.
-func (m *Monitor) recovered() bool { return m.well }
+func (m *OutlierMonitor) recovered() bool { return m.answeredSince }
 
 // room reports whether one more may be ejected. If the limit is reached, a recovered endpoint
 // returns in its favor, the one with the earliest end.
@@ -199,7 +199,7 @@ func (o *OutlierDetector) room(now int64) bool {
 	if len(o.ejected) < o.allowed(o.members) {
 		return true
 	}
-	var first *Monitor
+	var first *OutlierMonitor
 	for _, m := range o.ejected {
 		if m.recovered() && (first == nil || m.until < first.until) {
 			first = m
@@ -216,7 +216,7 @@ func (o *OutlierDetector) room(now int64) bool {
 // their ends.
 func (o *OutlierDetector) shrink(members int) {
 	for len(o.ejected) > o.allowed(members) {
-		first := slices.MinFunc(o.ejected, func(a, b *Monitor) int { return int(min(max(a.until-b.until, -1), 1)) })
+		first := slices.MinFunc(o.ejected, func(a, b *OutlierMonitor) int { return int(min(max(a.until-b.until, -1), 1)) })
 		first.reinstate(o.scheduler.cfg.Now(), "too many are ejected")
 	}
 }

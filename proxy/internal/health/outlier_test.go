@@ -17,7 +17,7 @@ import (
 
 // modelMember is a simple model of an endpoint's state.
 type modelMember struct {
-	*health.Monitor
+	*health.OutlierMonitor
 	target          *target
 	streak, count   int
 	ejected         bool
@@ -119,7 +119,7 @@ func TestOutlierModel(t *testing.T) {
 		real := health.NewOutlierDetector(k, &o.cfg)
 		add := func() {
 			target := new(target)
-			o.members = append(o.members, &modelMember{Monitor: real.Add(fmt.Sprint(len(o.members)), target), target: target})
+			o.members = append(o.members, &modelMember{OutlierMonitor: real.Add(fmt.Sprint(len(o.members)), target), target: target})
 		}
 		for range rapid.IntRange(1, 6).Draw(t, "endpoints") {
 			add()
@@ -209,7 +209,7 @@ func TestMaxEjectedIsNeverPassed(t *testing.T) {
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
 	}
-	var members []*health.Monitor
+	var members []*health.OutlierMonitor
 	for i := range fixed {
 		members = append(members, o.Add(fmt.Sprint(i), &target{onEject: told}))
 	}
@@ -306,7 +306,7 @@ func TestEjectionEndsWithTheIllness(t *testing.T) {
 	})
 	back := new(target)
 	m, other := o.Add("pg/a", back), o.Add("pg/b", new(target))
-	fail := func(m *health.Monitor) (out bool) {
+	fail := func(m *health.OutlierMonitor) (out bool) {
 		m.Report(health.ConnectFailed, c.Now())
 		m.Report(health.ConnectFailed, c.Now())
 		_, out = m.Ejected()
@@ -341,7 +341,7 @@ func TestOutlierConfigure(t *testing.T) {
 	k, c := idle(0)
 	cfg := health.OutlierConfig{ConsecutiveFailures: 1, Window: time.Second, MinVolume: 2, BaseEjectionTime: time.Second, MaxEjectionTime: time.Minute, MaxEjected: 1}
 	o := health.NewOutlierDetector(k, &cfg)
-	var members []*health.Monitor
+	var members []*health.OutlierMonitor
 	for i := range 4 {
 		members = append(members, o.Add(fmt.Sprint(i), new(target)))
 		members[i].Report(health.Reset, c.advance(time.Millisecond))
@@ -375,7 +375,7 @@ func TestMaxEjectedIsADecimalFraction(t *testing.T) {
 		o := health.NewOutlierDetector(k, &health.OutlierConfig{
 			ConsecutiveFailures: 1, BaseEjectionTime: time.Second, MaxEjectionTime: time.Second, MaxEjected: float64(percent) / 100,
 		})
-		var members []*health.Monitor
+		var members []*health.OutlierMonitor
 		for range 100 {
 			members = append(members, o.Add("", new(target)))
 		}

@@ -62,7 +62,7 @@ func (b *Breaker) Forget() {
 	}
 }
 
-// SetDown is like [Monitor.SetDown], for the Breaker of an endpoint.
+// SetDown is like [OutlierMonitor.SetDown], for the Breaker of an endpoint.
 func (b *Breaker) SetDown(down bool) { b.damper.mute(b.scheduler, down) }
 
 // Improved reports that more of an endpoint is usable: it has returned, or its own breaker

@@ -250,7 +250,7 @@ func TestRecoveredGivesItsPlace(t *testing.T) {
 	o := health.NewOutlierDetector(k, &health.OutlierConfig{
 		ConsecutiveFailures: 1, BaseEjectionTime: 16 * time.Second, MaxEjectionTime: time.Hour, MaxEjected: 0.5,
 	})
-	var members []*health.Monitor
+	var members []*health.OutlierMonitor
 	for i := range 4 {
 		members = append(members, o.Add(fmt.Sprint(i), new(target)))
 	}
@@ -286,7 +286,7 @@ func TestRecoveredGivesItsPlace(t *testing.T) {
 
 // ejectable returns an endpoint that five failures in a row eject for 32 s, and reports whether it
 // is ejected.
-func ejectable() (m *health.Monitor, c *clock, ejected func() bool) {
+func ejectable() (m *health.OutlierMonitor, c *clock, ejected func() bool) {
 	k, c := idle(0)
 	o := health.NewOutlierDetector(k, &health.OutlierConfig{
 		ConsecutiveFailures: 5, BaseEjectionTime: 32 * time.Second, MaxEjectionTime: time.Hour, MaxEjected: 1,
@@ -373,13 +373,13 @@ func TestHeldBack(t *testing.T) {
 	k, c := idle(0)
 	o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 2, BaseEjectionTime: time.Second, MaxEjectionTime: time.Minute, MaxEjected: 0.5})
 	m := o.Add("a", new(target))
-	fail := func(m *health.Monitor, cause string, times int) {
+	fail := func(m *health.OutlierMonitor, cause string, times int) {
 		for range times {
 			m.SetCause(cause)
 			m.Report(health.ConnectFailed, c.Now())
 		}
 	}
-	held := func(m *health.Monitor, all, times int64, why string) {
+	held := func(m *health.OutlierMonitor, all, times int64, why string) {
 		t.Helper()
 		if n, text := m.Withholdings(); n != times || o.Withheld() != all || n > 0 && text != why {
 			t.Errorf("%d times, %q; %d of all; want %d, %q, %d", n, text, o.Withheld(), times, why, all)

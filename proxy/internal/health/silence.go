@@ -110,7 +110,7 @@ func (r *record) usualText(w *Watched, all []Watched) string {
 	return fmt.Sprintf("; it used to answer %.1f %% within %v", math.Floor(part*10)/10, rounded(took))
 }
 
-func (m *Monitor) reportSilence(now int64, silent bool, cause string) {
+func (m *OutlierMonitor) reportSilence(now int64, silent bool, cause string) {
 	t := Transition{Subject: m.subject, Kind: Answering, State: "answering", Bad: silent, Cause: cause, Time: now}
 	if silent {
 		t.State = "silent"

@@ -9,7 +9,7 @@ import (
 // A Source is the origin of a client: a prefix of its address, a user of a unix socket, or a
 // substitute if the origin was not looked up. A failure may be the client's own doing
 // ([Rejected], [Silent]). While others are served, one source alone can neither eject an
-// endpoint nor open a breaker by such failures, see [Monitor.ReportFrom].
+// endpoint nor open a breaker by such failures, see [OutlierMonitor.ReportFrom].
 type Source uint64
 
 const (

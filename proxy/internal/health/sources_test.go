@@ -11,11 +11,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A judged is an endpoint with its Monitor and its Breaker.
+// A judged is an endpoint with its OutlierMonitor and its Breaker.
 type judged struct {
 	*clock
 	keeper  *health.Scheduler
-	member  *health.Monitor
+	member  *health.OutlierMonitor
 	breaker *health.Breaker
 }
 
@@ -405,7 +405,7 @@ func TestSourceOfUnix(t *testing.T) {
 	}
 }
 
-// BenchmarkSources measures a sampled connection, for a Monitor and a Breaker.
+// BenchmarkSources measures a sampled connection, for an OutlierMonitor and a Breaker.
 func BenchmarkSources(b *testing.B) {
 	k, c := idle(0)
 	m := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 5, Window: time.Minute, MaxEjected: 1}).Add("a", new(target))

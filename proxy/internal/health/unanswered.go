@@ -25,7 +25,7 @@ type UnansweredConfig struct {
 type Watched struct {
 	Answers *Answers
 	// Judge ejects it; nil: it is not ejected.
-	Judge *Monitor
+	Judge *OutlierMonitor
 	// Probe checks whether it closes a connection, see [ProbeConfig.End].
 	Probe Prober
 }

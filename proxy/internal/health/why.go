@@ -11,7 +11,7 @@ func (d *damper) why() string {
 }
 
 // Why returns the cause of the endpoint's ejection, "" if it is not ejected.
-func (m *Monitor) Why() string {
+func (m *OutlierMonitor) Why() string {
 	m.outlier.mu.Lock() // held while transitions are noted
 	defer m.outlier.mu.Unlock()
 	if !m.ejected.Load() {

@@ -36,7 +36,7 @@ type server struct {
 	world   *world
 	target  target
 	answers health.Answers
-	member  *health.Monitor
+	member  *health.OutlierMonitor
 	live    []*session
 
 	frozen  int64 // clock, until when it is stopped

@@ -49,7 +49,7 @@ func (t *tier) nearest(p *pick) *Endpoint {
 				best, score = e, s
 			}
 		}
-		if best == nil || best.acquire(p.bar) {
+		if best == nil || best.acquire(p.excluded) {
 			return best
 		}
 	}

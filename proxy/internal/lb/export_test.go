@@ -58,7 +58,7 @@ func (s *Set) Open() (believed, true_ []bool) {
 func (s *Set) SetRandom(r func() uint64) { s.random = r }
 
 // Seats returns in how many sets the endpoint is.
-func (e *Endpoint) Seats() int { return len(e.sits()) }
+func (e *Endpoint) Seats() int { return len(e.memberships()) }
 
 // SharesPlan reports whether the local tiers have one plan.
 func (s *Set) SharesPlan(other *Set) bool {

@@ -59,9 +59,9 @@ func turnOne(rt *rapid.T, e *lb.Endpoint) {
 }
 
 func (r *rig) checkLastResort(rt *rapid.T, members []member) {
-	which := rapid.SampledFrom([]lb.Which{lb.Working, lb.Hopeful}).Draw(rt, "which")
+	which := rapid.SampledFrom([]lb.Eligibility{lb.Working, lb.LastResort}).Draw(rt, "which")
 	req := client(rapid.IntRange(0, 9).Draw(rt, "client"))
-	req.Which = which
+	req.Eligible = which
 	for _, e := range r.endpoints {
 		if rapid.IntRange(0, 3).Draw(rt, "tried") == 0 {
 			req.Tried = append(req.Tried, e)
@@ -76,7 +76,7 @@ func (r *rig) checkLastResort(rt *rapid.T, members []member) {
 			}
 		}
 		ill, barred := st.Down || st.Ejected || st.Broken, st.Barred
-		if !r.Panicking() && (which == lb.Working && ill || which == lb.Hopeful && barred) {
+		if !r.Panicking() && (which == lb.Working && ill || which == lb.LastResort && barred) {
 			return false
 		}
 		return room && !e.Failing() && !tried(&req, e)
@@ -107,7 +107,7 @@ func TestLastResortSays(t *testing.T) {
 	for _, e := range r.endpoints {
 		e.SetEjected(true)
 	}
-	req := lb.Request{Which: lb.Hopeful}
+	req := lb.Request{Eligible: lb.LastResort}
 	r.endpoints[0].AcquireAnyway(false)
 	r.endpoints[1].SetFailing(true)
 	r.fails(&req, lb.ErrFull)

@@ -27,7 +27,7 @@ func (t *tier) leastConn(p *pick) *Endpoint {
 		if i < 0 {
 			return nil
 		}
-		if e := t.members[i]; e.acquire(p.bar) {
+		if e := t.members[i]; e.acquire(p.excluded) {
 			return e
 		}
 	}
@@ -61,7 +61,7 @@ func (t *tier) advance() int {
 	e := t.members[i]
 	t.tree.update(i, e, int64(t.set.cfg.SlowStart))
 	if e.ramp(int64(t.set.cfg.SlowStart)) == full && e.mu.TryLock() {
-		t.stand(i)
+		t.classify(i)
 		e.mu.Unlock()
 	}
 	return i

@@ -30,23 +30,22 @@ type Request struct {
 	Key uint64
 	// Tried are endpoints that this client is not to be sent to again.
 	Tried []*Endpoint
-	// Which are the endpoints that may be picked.
-	Which Which
+	// Eligible says which endpoints may be picked.
+	Eligible Eligibility
 }
 
-// Which endpoints may be picked, beside that they have room and are to have clients.
-type Which uint8
+// An Eligibility is the condition for an endpoint to be picked, beside that it has room and is to have
+// clients at all.
+type Eligibility uint8
 
 const (
-	// Usable: those that are well, or in panic all, see [Config.PanicBelow].
-	Usable Which = iota
-	// Working: of those that are well the ones that are not failing, see
-	// [Endpoint.SetFailing].
+	// Usable: no verdict is against it; in panic each one, see [Config.PanicBelow].
+	Usable Eligibility = iota
+	// Working: it is usable, and not failing, see [Endpoint.SetFailing].
 	Working
-	// Hopeful: whatever is thought of them, those that are neither barred nor failing, see
-	// [Endpoint.SetBarred]. It is better than to refuse a client. In panic, Working and Hopeful are
-	// those that are not failing.
-	Hopeful
+	// LastResort: whatever the verdicts, it is neither barred nor failing, see [Endpoint.SetBarred]. That
+	// is better than to refuse a client. In panic, Working and LastResort only mean that it is not failing.
+	LastResort
 )
 
 func (r *Request) tried(e *Endpoint) bool { return len(r.Tried) > 0 && slices.Contains(r.Tried, e) }
@@ -71,7 +70,7 @@ func (r *Request) hash(random func() uint64) uint64 {
 // The local zone comes first, then the others, then backups. Primaries that this client has
 // tried call for backups; those that are at their limit do so by [Config.BackupWhenFull] only.
 func (s *Set) Pick(r *Request) (*Endpoint, error) {
-	p := pick{Request: r, bar: s.bar(r)}
+	p := pick{Request: r, excluded: s.excludedFlags(r)}
 	if s.cfg.Policy.Keyed() {
 		p.hash = r.hash(s.random)
 	}
@@ -91,21 +90,21 @@ func (s *Set) Pick(r *Request) (*Endpoint, error) {
 type pick struct {
 	*Request
 	hash        uint64
-	bar         uint64 // the flags that keep an endpoint out
+	excluded    uint64 // the flags that keep an endpoint out
 	full, spent bool   // some have no room; some were tried
 }
 
 // all reports whether also those are taken that are not usable.
-func (p *pick) all() bool { return p.bar&unusableFlags == 0 }
+func (p *pick) all() bool { return p.excluded&unusableFlags == 0 }
 
-// bar returns the flags that keep an endpoint from being picked.
-func (s *Set) bar(r *Request) uint64 {
+// excludedFlags returns the flags that keep an endpoint from being picked.
+func (s *Set) excludedFlags(r *Request) uint64 {
 	switch panicking := s.panicking(); {
-	case panicking && r.Which != Usable:
+	case panicking && r.Eligible != Usable:
 		return flagFailing
-	case r.Which == Hopeful:
+	case r.Eligible == LastResort:
 		return noLastResortFlags
-	case r.Which == Working:
+	case r.Eligible == Working:
 		return unusableFlags | flagFailing
 	case panicking:
 		return 0
@@ -115,11 +114,11 @@ func (s *Set) bar(r *Request) uint64 {
 
 // candidates is how many of a tier may be picked, full ones included.
 func (t *tier) candidates(p *pick) int64 {
-	switch p.bar {
+	switch p.excluded {
 	case unusableFlags | flagFailing:
 		return t.working.Load()
 	case noLastResortFlags:
-		return t.hopeful.Load()
+		return t.lastResort.Load()
 	case flagFailing:
 		return t.reached.Load()
 	case 0:
@@ -232,7 +231,7 @@ func (t *tier) byPolicy(p *pick) *Endpoint {
 }
 
 // take acquires an endpoint, unless this client has tried it.
-func (p *pick) take(e *Endpoint) bool { return !p.tried(e) && e.acquire(p.bar) }
+func (p *pick) take(e *Endpoint) bool { return !p.tried(e) && e.acquire(p.excluded) }
 
 // any takes any endpoint that can be had, for [First] in order: the last resort where a policy
 // has met none, because nearly all are unusable or full. It looks at the bits of open
@@ -289,9 +288,9 @@ func (t *tier) anyOfAll(p *pick) *Endpoint {
 func (t *tier) account(p *pick) {
 	n := t.candidates(p)
 	for _, e := range p.Tried {
-		for _, s := range e.sits() {
+		for _, s := range e.memberships() {
 			w := e.word.Load()
-			if s.priority == t && w&(absentFlags|p.bar) == 0 {
+			if s.tier == t && w&(absentFlags|p.excluded) == 0 {
 				p.spent = true
 				n--
 			}

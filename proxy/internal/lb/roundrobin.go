@@ -57,7 +57,7 @@ func (t *tier) randomTwo(p *pick) *Endpoint {
 			continue
 		}
 		b := t.members[who]
-		if b == a || p.tried(b) || !room(b.word.Load(), b.limit.Load(), p.bar) || !t.ready(b) {
+		if b == a || p.tried(b) || !room(b.word.Load(), b.limit.Load(), p.excluded) || !t.ready(b) {
 			continue
 		}
 		if a == nil {
@@ -67,12 +67,12 @@ func (t *tier) randomTwo(p *pick) *Endpoint {
 		if t.lighter(b, a) {
 			a, b = b, a
 		}
-		if a.acquire(p.bar) {
+		if a.acquire(p.excluded) {
 			return a
 		}
 		a = b
 	}
-	if a != nil && a.acquire(p.bar) {
+	if a != nil && a.acquire(p.excluded) {
 		return a
 	}
 	return nil

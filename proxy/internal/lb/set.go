@@ -106,7 +106,7 @@ func NewSet(members []Member, cfg *Config, replaces *Set) *Set {
 		if replaces != nil {
 			p = replaces.tiers[i].planFor(&s.cfg, by[i], weights[i])
 		}
-		s.tiers[i] = newPriority(s, by[i], weights[i], p)
+		s.tiers[i] = newTier(s, by[i], weights[i], p)
 	}
 	return s
 }

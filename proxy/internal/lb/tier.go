@@ -19,13 +19,13 @@ type tier struct {
 	open    bitmap // endpoints that can be acquired
 	ramping bitmap // LeastConn: endpoints in slow start
 
-	counted  atomic.Int64 // neither draining nor of weight 0
-	usable   atomic.Int64 // of those counted
-	working  atomic.Int64 // of those usable: not failing
-	hopeful  atomic.Int64 // of those counted: neither barred nor failing
-	reached  atomic.Int64 // of those counted: not failing
-	starting atomic.Int64 // in ramping
-	standing []uint8      // the part of a member in them; under the member's mu
+	counted    atomic.Int64 // neither draining nor of weight 0
+	usable     atomic.Int64 // of those counted
+	working    atomic.Int64 // of those usable: not failing
+	lastResort atomic.Int64 // of those counted: neither barred nor failing
+	reached    atomic.Int64 // of those counted: not failing
+	starting   atomic.Int64 // in ramping
+	classes    []uint8      // the part of a member in them; under the member's mu
 
 	_    [64]byte // counters that every pick writes have a cache line of their own: BenchmarkPickParallel
 	turn atomic.Uint64
@@ -34,18 +34,18 @@ type tier struct {
 }
 
 const (
-	standsCounted = 1 << iota
-	standsUsable
-	standsStarting
-	standsWorking
-	standsHopeful
-	standsReached
+	isCounted = 1 << iota
+	isUsable
+	isStarting
+	isWorking
+	isLastResort
+	isReached
 )
 
-func newPriority(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
+func newTier(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
 	t := &tier{
 		set: s, members: members, open: newBitmap(len(members)), ramping: newBitmap(len(members)),
-		standing: make([]uint8, len(members)),
+		classes: make([]uint8, len(members)),
 	}
 	if p == nil {
 		p = newPlan(&s.cfg, members, weights)
@@ -60,8 +60,8 @@ func newPriority(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
 
 // A membership is an endpoint's place in a set.
 type membership struct {
-	priority *tier
-	at       int
+	tier *tier
+	at   int
 }
 
 func (t *tier) attach() {
@@ -71,16 +71,16 @@ func (t *tier) attach() {
 		e.mu.Lock()
 		own[i] = membership{t, i}
 		seats := &lists[i]
-		if *seats = own[i : i+1 : i+1]; len(e.sits()) > 0 {
+		if *seats = own[i : i+1 : i+1]; len(e.memberships()) > 0 {
 			seats = new([]membership)
-			*seats = append(slices.Clone(e.sits()), own[i])
+			*seats = append(slices.Clone(e.memberships()), own[i])
 		}
 		e.seats.Store(seats)
 		if t.tree != nil {
 			e.scored.Store(true)
 		}
-		t.stand(i)
-		t.follow(i)
+		t.classify(i)
+		t.refresh(i)
 		e.mu.Unlock()
 	}
 }
@@ -91,10 +91,10 @@ func (e *Endpoint) leave(s *Set) {
 	defer e.mu.Unlock()
 	var seats []membership
 	scored := false
-	for _, at := range e.sits() {
-		if at.priority.set != s {
+	for _, at := range e.memberships() {
+		if at.tier.set != s {
 			seats = append(seats, at)
-			scored = scored || at.priority.tree != nil
+			scored = scored || at.tier.tree != nil
 		}
 	}
 	if e.scored.Store(scored); seats == nil {
@@ -104,7 +104,7 @@ func (e *Endpoint) leave(s *Set) {
 	e.seats.Store(&seats)
 }
 
-func (e *Endpoint) sits() []membership {
+func (e *Endpoint) memberships() []membership {
 	if seats := e.seats.Load(); seats != nil {
 		return *seats
 	}
@@ -113,9 +113,9 @@ func (e *Endpoint) sits() []membership {
 
 // changed updates the sets after a change of flags, weight or limit. The caller has mu.
 func (e *Endpoint) changed() {
-	for _, s := range e.sits() {
-		s.priority.stand(s.at)
-		s.priority.follow(s.at)
+	for _, s := range e.memberships() {
+		s.tier.classify(s.at)
+		s.tier.refresh(s.at)
 	}
 	if e.word.Load()&(unusableFlags|absentFlags) == 0 {
 		e.notifyRoom()
@@ -124,54 +124,54 @@ func (e *Endpoint) changed() {
 
 // rejoin updates the sets after a change of the number of sessions.
 func (e *Endpoint) rejoin() {
-	for _, s := range e.sits() {
-		s.priority.follow(s.at)
+	for _, s := range e.memberships() {
+		s.tier.refresh(s.at)
 	}
 }
 
 // notifyRoom notifies the clients that wait for room.
 func (e *Endpoint) notifyRoom() {
-	for _, s := range e.sits() {
-		if f := s.priority.set.cfg.OnRoom; f != nil {
+	for _, s := range e.memberships() {
+		if f := s.tier.set.cfg.OnRoom; f != nil {
 			f()
 		}
 	}
 }
 
-// stand counts a member by its state. The caller has its mu.
-func (t *tier) stand(i int) {
+// classify counts a member by its state. The caller has its mu.
+func (t *tier) classify(i int) {
 	var now uint8
 	e := t.members[i]
 	if w := e.word.Load(); w&absentFlags == 0 {
-		now = standsCounted
+		now = isCounted
 		if w&unusableFlags == 0 {
-			now |= standsUsable
+			now |= isUsable
 		}
 		if w&(unusableFlags|flagFailing) == 0 {
-			now |= standsWorking
+			now |= isWorking
 		}
 		if w&noLastResortFlags == 0 {
-			now |= standsHopeful
+			now |= isLastResort
 		}
 		if w&flagFailing == 0 {
-			now |= standsReached
+			now |= isReached
 		}
 	}
 	if t.tree != nil && e.ramp(int64(t.set.cfg.SlowStart)) < full {
-		now |= standsStarting
+		now |= isStarting
 		t.ramping.add(i)
 	} else if t.tree != nil {
 		t.ramping.remove(i)
 	}
-	was := t.standing[i]
-	t.standing[i] = now
-	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.hopeful, &t.reached} {
+	was := t.classes[i]
+	t.classes[i] = now
+	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.lastResort, &t.reached} {
 		count.Add(int64(now>>bit&1) - int64(was>>bit&1))
 	}
 }
 
-// follow brings the view of a member's room and load up to date.
-func (t *tier) follow(i int) {
+// refresh brings the view of a member's room and load up to date.
+func (t *tier) refresh(i int) {
 	e := t.members[i]
 	t.open.keep(i, e.Open)
 	if t.tree != nil {

@@ -25,9 +25,9 @@ const (
 )
 
 // room reports whether an endpoint whose word and limit are these may have another
-// session, if none of the flags of bar keeps it out.
-func room(w uint64, limit uint32, bar uint64) bool {
-	return w&(absentFlags|bar) == 0 && (limit == 0 || uint32(w&activeMask) < limit)
+// session, if none of the flags of excluded keeps it out.
+func room(w uint64, limit uint32, excluded uint64) bool {
+	return w&(absentFlags|excluded) == 0 && (limit == 0 || uint32(w&activeMask) < limit)
 }
 
 // Open reports whether the endpoint can be acquired.
@@ -53,10 +53,10 @@ func barAnyway(panicking bool) uint64 {
 	return flagBarred
 }
 
-func (e *Endpoint) acquire(bar uint64) bool {
+func (e *Endpoint) acquire(excluded uint64) bool {
 	for {
 		w, limit := e.word.Load(), e.limit.Load()
-		if !room(w, limit, bar) {
+		if !room(w, limit, excluded) {
 			return false
 		}
 		if e.word.CompareAndSwap(w, w+1) {

@@ -90,7 +90,7 @@ func (s *Search) anotherWorks(v *UpstreamSnapshot) bool {
 	if !slices.Contains(tried, s.endpoint.Endpoint) {
 		tried = append(tried, s.endpoint.Endpoint)
 	}
-	r := lb.Request{Tried: tried, Which: lb.Working}
+	r := lb.Request{Tried: tried, Eligible: lb.Working}
 	if v.BySource {
 		r.Source = s.client.Source().AddrPort()
 	}

@@ -64,9 +64,9 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 	r.Tried = s.tried[s.round:]
 	for range 3*len(set.Members()) + maxAvoided + 3 {
 		b, err := set.Pick(&r)
-		if err != nil && avoided > 0 && !(free && r.Which == lb.Usable) {
-			if r.Which = lb.Usable; !free {
-				free, r.Which = true, lb.Working
+		if err != nil && avoided > 0 && !(free && r.Eligible == lb.Usable) {
+			if r.Eligible = lb.Usable; !free {
+				free, r.Eligible = true, lb.Working
 			}
 			s.tried = s.tried[:tried]
 			r.Tried = s.tried[s.round:]
@@ -89,7 +89,7 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 		case !free && s.avoids(b, now):
 			b.Return()
 			if avoided++; avoided == maxAvoided {
-				free, r.Which = true, lb.Working
+				free, r.Eligible = true, lb.Working
 			}
 		case s.admit(b, panicking, now):
 			return nil

@@ -127,7 +127,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 	panicking := s.upstream.up.panicking(set)
 	if err = s.enterBreaker(panicking); err == nil { // which the trial that was not made has left
 		r := s.request()
-		r.Which = lb.Working
+		r.Eligible = lb.Working
 		var b *lb.Endpoint
 		if b, err = set.Pick(&r); err == nil && s.admit(b, panicking, now) {
 			return false, nil
@@ -179,7 +179,7 @@ func (s *Search) revived(set *lb.Set) *lb.Endpoint {
 	tried := len(s.tried)
 	defer func() { s.tried = s.tried[:tried] }()
 	r := s.request()
-	r.Which = lb.Hopeful
+	r.Eligible = lb.LastResort
 	for range maxAvoided {
 		r.Tried = s.tried[s.round:]
 		b, err := set.Pick(&r)

@@ -26,7 +26,7 @@ type Endpoint struct {
 	self    bool        // a connect may connect a socket to itself
 	gone    atomic.Bool // its upstream does not know it any more
 
-	monitor atomic.Pointer[health.Monitor] // nil: outliers are not looked for
+	monitor atomic.Pointer[health.OutlierMonitor] // nil: outliers are not looked for
 	breaker atomic.Pointer[health.Breaker] // nil: there is none
 	check   atomic.Pointer[health.Check]   // nil: it is not checked
 
@@ -96,7 +96,7 @@ func (e *Endpoint) Failures() int64 { return e.failures.Load() }
 
 // SetMonitor sets the monitor of its connections, nil for none. Reports in progress go to the
 // former one.
-func (e *Endpoint) SetMonitor(m *health.Monitor) {
+func (e *Endpoint) SetMonitor(m *health.OutlierMonitor) {
 	if m != nil {
 		m.SetDown(e.State().Down)
 	}

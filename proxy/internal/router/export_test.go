@@ -42,7 +42,7 @@ func NewWaitingSearch(l *Listener, v *UpstreamSnapshot) *Search {
 }
 
 // Judge returns the monitor of its connections.
-func (e *Endpoint) Judge() *health.Monitor { return e.monitor.Load() }
+func (e *Endpoint) Judge() *health.OutlierMonitor { return e.monitor.Load() }
 
 // FirstByte has the endpoint of a session send its first byte.
 func FirstByte(of worker.Binding) { of.(*binding).limits.FirstByteCame(0, false) }

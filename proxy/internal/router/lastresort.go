@@ -201,9 +201,9 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 		e = s.tryFailing(set, now)
 	}
 	if e == nil {
-		var hopefulFull bool
-		e, hopefulFull = s.lastOf(set, lb.Hopeful)
-		full = full || hopefulFull
+		var resortFull bool
+		e, resortFull = s.lastOf(set, lb.LastResort)
+		full = full || resortFull
 	}
 	if e == nil {
 		e = s.tryFailing(set, now)
@@ -225,9 +225,9 @@ func (s *Search) isBeyond(e *Endpoint) bool {
 }
 
 // lastOf acquires an endpoint that is not failing.
-func (s *Search) lastOf(set *lb.Set, which lb.Which) (e *lb.Endpoint, full bool) {
+func (s *Search) lastOf(set *lb.Set, eligible lb.Eligibility) (e *lb.Endpoint, full bool) {
 	r := s.request()
-	r.Tried, r.Which = s.tried, which
+	r.Tried, r.Eligible = s.tried, eligible
 	e, err := set.Pick(&r)
 	if err == nil {
 		return e, false
