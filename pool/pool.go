@@ -80,6 +80,15 @@ func New[T any](cfg Config[T]) (*Pool[T], error) {
 	return newPool(cfg, defaultSetup())
 }
 
+// MustNew is New for a variable of a package, with a Config that is a literal: it panics if cfg has no New.
+func MustNew[T any](cfg Config[T]) *Pool[T] {
+	p, err := New(cfg)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
 func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	if cfg.New == nil {
 		return nil, errNoNew

@@ -19,6 +19,21 @@ func TestNewNeedsNew(t *testing.T) {
 	}
 }
 
+// TestMustNew: it returns a pool, and panics where New returns an error.
+func TestMustNew(t *testing.T) {
+	p := pool.MustNew(pool.Config[int]{New: func() (int, error) { return 7, nil }})
+	defer p.Close()
+	if got, err := p.Get(); got != 7 || err != nil {
+		t.Errorf("%d, %v", got, err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic without a New")
+		}
+	}()
+	pool.MustNew(pool.Config[int]{})
+}
+
 func TestGetReturnsWhatWasPut(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v pool.Variant) {
 		for _, maxIdle := range []int{1, 2, 3, 100, 5000} {

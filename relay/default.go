@@ -9,7 +9,7 @@ import (
 
 var defaultRelay = sync.OnceValues(func() (*Relay, error) { return New(nil) })
 
-// Default returns the relay of [Join], [Copy], [CopyN] and [Wrap]: one with the defaults of [Config],
+// Default returns the relay of [Join], [Copy], [CopyContext], [CopyN] and [Wrap]: one with the defaults of [Config],
 // which is made at the first call and serves the whole process. Its Stats are theirs together. It must not
 // be closed. The error is that of [New]. It is safe for concurrent use.
 func Default() (*Relay, error) { return defaultRelay() }
@@ -30,6 +30,15 @@ func Copy(dst io.Writer, src io.Reader) (int64, error) {
 		return 0, err
 	}
 	return r.Copy(dst, src)
+}
+
+// CopyContext is [Relay.CopyContext] of the default relay: [Copy] until ctx ends.
+func CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
+	r, err := Default()
+	if err != nil {
+		return 0, err
+	}
+	return r.CopyContext(ctx, dst, src)
 }
 
 // CopyN is [Relay.CopyN] of the default relay: [io.CopyN] that splices.
