@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"strconv"
 
 	"github.com/penstock/penstock/pool"
 	"github.com/penstock/penstock/vecio"
@@ -85,3 +86,30 @@ func ExampleWriteError() {
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// The middle of a RESP server (the protocol of Redis): the replies to all requests that have come are
+// gathered. Headers are composed in one buffer again and again, so they are copied; values are long and do
+// not change, so they are borrowed. One system call sends it all.
+func ExampleWriter_AppendCopy() {
+	values := map[string][]byte{"page": bytes.Repeat([]byte("p"), 8<<10), "name": []byte("penstock")}
+	var out bytes.Buffer // a connection
+	w, err := vecio.New(&out, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+
+	var header []byte
+	for _, key := range []string{"name", "missing", "page", "name"} { // requests that came together
+		value, ok := values[key]
+		if !ok {
+			err = errors.Join(err, w.AppendString("$-1\r\n"))
+			continue
+		}
+		header = append(strconv.AppendInt(append(header[:0], '$'), int64(len(value)), 10), "\r\n"...)
+		err = errors.Join(err, w.AppendCopy(header), w.Append(value), w.AppendString("\r\n"))
+	}
+	err = errors.Join(err, w.Flush())
+	fmt.Printf("%v, %d call, %q\n", err, w.Stats().Calls, out.Bytes()[:32])
+	// Output: <nil>, 1 call, "$8\r\npenstock\r\n$-1\r\n$8192\r\npppppp"
+}

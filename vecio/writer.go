@@ -202,6 +202,16 @@ func (w *Writer) AppendString(s string) error {
 	return w.append(p, len(p) < w.config.CopyBelow || w.path == PathCoalesced)
 }
 
+// AppendCopy is Append of a piece that is copied whatever its length, and the caller's again when it
+// returns: for memory that is about to be used for the next piece.
+func (w *Writer) AppendCopy(p []byte) error {
+	if w.alike(len(p)) || w.short(len(p)) {
+		w.filled += copy(w.free[w.filled:], p)
+		return nil
+	}
+	return w.append(p, true)
+}
+
 func (w *Writer) append(p []byte, copied bool) error {
 	if err := w.admit(len(p)); err != nil {
 		return err
