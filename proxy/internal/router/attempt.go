@@ -52,52 +52,70 @@ func (s *Search) pick(now int64) error {
 // after a pause.
 var errAgain = errors.New("every usable endpoint has been tried")
 
-// pickFrom picks from a set. Endpoints that this client has tried are tried again when there
-// are no others, each of them once before one is tried a third time, and after a pause: of one
-// that has not been tried nothing says that it would be better to wait. Those that should be
-// avoided are picked when there are no others, and of those that the last client could reach
-// first.
+// A pickPass is a pass of a pick: the next one comes when there is no endpoint in the one before.
+type pickPass uint8
+
+const (
+	avoiding    pickPass = iota // any usable endpoint, but those that [Search.avoids] reports
+	onlyWorking                 // those that the last client could reach
+	anyUsable
+)
+
+func (p pickPass) eligible() lb.Eligibility {
+	if p == onlyWorking {
+		return lb.Working
+	}
+	return lb.Usable
+}
+
+// pickFrom picks from a set, in up to three passes. Endpoints that this client has tried are tried again
+// when there are no others, each of them once before one is tried a third time, and after a pause.
 func (s *Search) pickFrom(set *lb.Set, now int64) error {
-	tried, panicking, avoided, free := len(s.tried), s.upstream.up.panicking(set), 0, false
-	defer func() { s.tried = s.tried[:tried] }()
+	tried, panicking := len(s.tried), s.upstream.up.panicking(set)
+	defer func() { s.tried = s.tried[:tried] }() // what is appended counts for this pick alone
 	r := s.request()
-	r.Tried = s.tried[s.round:]
+	pass, avoided := avoiding, 0
 	for range 3*len(set.Members()) + maxAvoided + 3 {
+		r.Eligible, r.Tried = pass.eligible(), s.tried[s.round:]
 		b, err := set.Pick(&r)
-		if err != nil && avoided > 0 && !(free && r.Eligible == lb.Usable) {
-			if r.Eligible = lb.Usable; !free {
-				free, r.Eligible = true, lb.Working
-			}
+		if err != nil && avoided > 0 && pass < anyUsable {
 			s.tried = s.tried[:tried]
-			r.Tried = s.tried[s.round:]
+			pass++
 			continue
 		}
-		if err == lb.ErrTried && s.round < tried && s.triesOnce() {
-			return lb.ErrUnavailable
-		}
 		if err == lb.ErrTried && s.round < tried {
-			if s.upstream.Backoff > 0 && !s.paused {
-				return errAgain
+			if err := s.mayTryAgain(); err != nil {
+				return err
 			}
-			s.paused = false
-			s.round, r.Tried = tried, s.tried[tried:]
+			s.paused, s.round = false, tried
+			r.Tried = s.tried[s.round:]
 			b, err = set.Pick(&r)
 		}
 		switch {
 		case err != nil:
 			return err
-		case !free && s.avoids(b, now):
+		case pass == avoiding && s.avoids(b, now):
 			b.Return()
 			if avoided++; avoided == maxAvoided {
-				free, r.Eligible = true, lb.Working
+				pass = onlyWorking
 			}
 		case s.admit(b, panicking, now):
 			return nil
 		}
-		s.tried = append(s.tried, b) // for this pick
-		r.Tried = s.tried[s.round:]
+		s.tried = append(s.tried, b)
 	}
 	return lb.ErrUnavailable
+}
+
+// mayTryAgain says why the client may not try an endpoint a second time now.
+func (s *Search) mayTryAgain() error {
+	switch {
+	case s.triesOnce():
+		return lb.ErrUnavailable
+	case s.upstream.Backoff > 0 && !s.paused:
+		return errAgain
+	}
+	return nil
 }
 
 // triesOnce reports whether the client tries no endpoint a second time: there is a fallback, which
