@@ -26,8 +26,8 @@ type endpointUpdate struct {
 
 	newMonitors []*health.OutlierMonitor // judges that are new
 	oldMonitors []*health.OutlierMonitor // monitors that are not needed any more
-	oldBreakers []*health.Breaker // breakers that are not needed any more
-	before      *lb.Set           // once it is in use: that of the update before; nil: none
+	oldBreakers []*health.Breaker        // breakers that are not needed any more
+	before      *lb.Set                  // once it is in use: that of the update before; nil: none
 }
 
 // newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and

@@ -22,15 +22,15 @@ import (
 // by the server's mu.
 type member struct {
 	endpoint *router.Endpoint
-	spec     discovery.Endpoint // as the file or discovery says
-	check    *health.Check      // nil: it is not checked
-	monitor  *health.OutlierMonitor    // nil: it is not judged
-	breaker  *health.Breaker    // nil: it has none
-	ending   *ending            // nil: it was not asked for yet
-	draining bool               // by an operator
-	cut      *cutJob            // of that; nil: there is none
-	leave    *cutJob            // of one that is gone; nil: its sessions stay
-	set      *int               // its weight, by an operator; nil: that of the spec
+	spec     discovery.Endpoint     // as the file or discovery says
+	check    *health.Check          // nil: it is not checked
+	monitor  *health.OutlierMonitor // nil: it is not judged
+	breaker  *health.Breaker        // nil: it has none
+	ending   *ending                // nil: it was not asked for yet
+	draining bool                   // by an operator
+	cut      *cutJob                // of that; nil: there is none
+	leave    *cutJob                // of one that is gone; nil: its sessions stay
+	set      *int                   // its weight, by an operator; nil: that of the spec
 }
 
 func (m *member) weight() int {

@@ -27,8 +27,8 @@ type Endpoint struct {
 	gone    atomic.Bool // its upstream does not know it any more
 
 	monitor atomic.Pointer[health.OutlierMonitor] // nil: outliers are not looked for
-	breaker atomic.Pointer[health.Breaker] // nil: there is none
-	check   atomic.Pointer[health.Check]   // nil: it is not checked
+	breaker atomic.Pointer[health.Breaker]        // nil: there is none
+	check   atomic.Pointer[health.Check]          // nil: it is not checked
 
 	total, failures atomic.Int64
 	meter           meter
