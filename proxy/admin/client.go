@@ -43,6 +43,7 @@ const (
 	quickAnswer = 5 * time.Second
 	slowAnswer  = 5 * time.Minute
 	restAnswer  = 15 * time.Second
+	dialPause   = 5 * time.Millisecond // between attempts to connect to a full accept queue
 )
 
 // A Client is a client of the admin API. Its methods return an error of one line. If the
@@ -72,7 +73,17 @@ func NewClient(bind string) (*Client, error) {
 	}
 	addr.Mode = 0 // only listeners use it
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, addr.Network, addr.Name)
+		for {
+			conn, err := new(net.Dialer).DialContext(ctx, addr.Network, addr.Name)
+			if !errors.Is(err, syscall.EAGAIN) { // the accept queue of a unix socket is full (connect(2))
+				return conn, err
+			}
+			select {
+			case <-time.After(dialPause):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
 	}
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

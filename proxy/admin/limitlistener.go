@@ -28,8 +28,8 @@ type limitListener struct {
 }
 
 // graceTime is the least time that a client has for the rest of its request, and again for reading
-// the response. A client on this machine needs much less. silentTime is that for the first byte of the
-// request, which a client sends as soon as it is connected.
+// the response. A client on this machine needs much less. silentTime is that for the request, which a
+// client sends at once and as soon as it is connected.
 const (
 	graceTime  = 250 * time.Millisecond
 	silentTime = 5 * time.Millisecond
@@ -71,6 +71,9 @@ func (f *limitListener) makeRoom() {
 	if len(f.tracked) >= f.most {
 		leave = append(leave, f.evict((*trackedConn).silent, min(silentTime, f.grace)))
 		if leave[0] == nil {
+			leave[0] = f.evict(func(c *trackedConn) bool { return c.queued }, 0)
+		}
+		if leave[0] == nil {
 			leave[0] = f.evict(func(c *trackedConn) bool { return !c.busy }, f.grace)
 		}
 	}
@@ -109,13 +112,17 @@ func (f *limitListener) evict(match func(*trackedConn) bool, grace time.Duration
 // beginRead waits until a long response may be made, unless ctx ends first. The caller calls endRead if
 // that is true.
 func (f *limitListener) beginRead(ctx context.Context, c *trackedConn) bool {
-	f.want(1)
-	defer f.want(-1)
-	f.makeRoom()
 	select {
 	case f.reads <- struct{}{}:
-	case <-ctx.Done():
-		return false
+	default:
+		f.want(c, 1)
+		defer f.want(c, -1)
+		f.makeRoom()
+		select {
+		case f.reads <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
 	}
 	f.mu.Lock()
 	c.reading = true
@@ -123,10 +130,11 @@ func (f *limitListener) beginRead(ctx context.Context, c *trackedConn) bool {
 	return true
 }
 
-func (f *limitListener) want(n int) {
+func (f *limitListener) want(c *trackedConn, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wanting += n
+	c.queued = n > 0
 }
 
 // endRead is the end of a long response: it was written, or its connection is closed.
@@ -157,26 +165,19 @@ type trackedConn struct {
 	listener *limitListener
 	trusted  bool // its client is root, or the user of this process
 	release  func()
-	heard    atomic.Bool // its client has sent something
 
 	// Guarded by mu of the listener:
 	since   time.Time // start of the wait for its client, unless busy
 	busy    bool      // from reading its request until writing the response
 	reading bool      // its response is a long one
+	queued  bool      // it waits for others of this kind
+	asked   bool      // its request has come
 	gone    bool
 }
 
-// Read implements [net.Conn].
-func (c *trackedConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.heard.Store(true)
-	}
-	return n, err
-}
-
-// silent reports whether its client has sent no byte.
-func (c *trackedConn) silent() bool { return !c.heard.Load() && !readable(c.Conn) }
+// silent reports whether its client has sent no request, or only a part of one, as far as the server has
+// looked. The caller holds mu of the listener.
+func (c *trackedConn) silent() bool { return !c.asked && !readable(c.Conn) }
 
 // Close closes the connection.
 func (c *trackedConn) Close() error {
@@ -194,7 +195,7 @@ func (c *trackedConn) Close() error {
 func (c *trackedConn) begin() bool {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
-	c.busy = !c.gone
+	c.busy, c.asked = !c.gone, true
 	return c.busy
 }
 

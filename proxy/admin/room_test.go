@@ -109,17 +109,19 @@ func TestNobodyHoldsUpOthers(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsAreManagedFast: hundreds that send nothing delay a client by milliseconds, since
-// one has a short time for its first byte when others wait.
+// TestSilentConnectionsAreManagedFast: hundreds that send nothing, or a part of a request, delay a client by
+// milliseconds, since one has a short time for its request when others wait.
 func TestSilentConnectionsAreManagedFast(t *testing.T) {
-	inRoom(t, func(t *testing.T, r room) {
-		for range 620 {
-			r.connect(t, "")
-		}
-		if took := r.asked(t, asks, http.StatusOK); took > 21*5*time.Millisecond {
-			t.Errorf("a client is answered after %v", took)
-		}
-	})
+	for _, text := range []string{"", "G", "GET /status HTTP/1.1\r\nHost: loc"} {
+		inRoom(t, func(t *testing.T, r room) {
+			for range 620 {
+				r.connect(t, text)
+			}
+			if took := r.asked(t, asks, http.StatusOK); took > 21*5*time.Millisecond {
+				t.Errorf("%q: a client is answered after %v", text, took)
+			}
+		})
+	}
 }
 
 // TestLongResponsesAreFew: no more than four responses of the length of a status with many endpoints
