@@ -116,14 +116,13 @@ func unusable(list []Endpoint) string {
 // endpoints adds the endpoints of an upstream that are unhealthy or full, unless a problem of
 // the whole upstream includes them. An endpoint taken out by an operator is no problem.
 func (f *finder) endpoints(subject Problem, u *Upstream) {
-	if u.Outage != nil {
-		return
-	}
 	n := int64(0)
 	for i := range u.Endpoints {
 		e := &u.Endpoints[i]
 		kind := e.problem()
-		if kind == "" {
+		if u.Outage != nil && e.Connecting != nil { // which the line on the outage does not say
+			kind = connecting
+		} else if kind == "" || u.Outage != nil {
 			continue
 		}
 		if n++; n <= maxEndpoints {
@@ -188,6 +187,9 @@ func (e *Endpoint) unreachable() bool {
 func (e *Endpoint) problem() string {
 	switch {
 	case e.State == Draining, e.State == Removed, e.Weight == 0: // an operator wanted it so
+		if e.Connecting != nil {
+			return connecting
+		}
 		return ""
 	case e.State == Down:
 		return "endpoint_down"

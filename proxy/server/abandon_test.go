@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
@@ -22,9 +23,13 @@ func TestConnectingClientsAtAReload(t *testing.T) {
 		for change, after := range map[string]string{
 			"the endpoint is removed": `[{name: u, endpoints: [%q], health_check: off}]`,
 			"another upstream":        `[{name: w, endpoints: [%q], health_check: off}]`,
+			"a fallback is added":     `[{name: u, endpoints: [SILENT], health_check: off, fallback: {upstream: f}}, {name: f, endpoints: [%q]}]`,
+			"renamed, with another":   `[{name: w, endpoints: [SILENT, %q], health_check: off}]`,
 		} {
 			t.Run(name+"/"+change, func(t *testing.T) {
-				r := start(t, fmt.Sprintf("listeners: ["+listener+"]\nupstreams: [{name: u, endpoints: [%q], health_check: off}]", "u", sockets.Silent(t)),
+				silent := sockets.Silent(t)
+				after := strings.ReplaceAll(after, "SILENT", fmt.Sprintf("%q", silent))
+				r := start(t, fmt.Sprintf("listeners: ["+listener+"]\nupstreams: [{name: u, endpoints: [%q], health_check: off}]", "u", silent),
 					"c.pem", cert, "k.pem", key)
 				var conn net.Conn = client(t, r.At("l"))
 				defer conn.Close()

@@ -2,8 +2,8 @@ package router
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/health"
@@ -42,9 +42,9 @@ func (s *Search) endSlow() {
 const recheckEvery = 250 * time.Millisecond
 
 // Abandon implements [worker.Search]. A connection that is being made is given up if the client may not
-// come in any more, or goes elsewhere by a reload; if the endpoint is to get no more clients; or if
-// the endpoint is not usable, as when it is tried as a last resort, and another one is again. So a
-// client that tries a dead host is not kept there when another endpoint is back.
+// come in any more, or is served elsewhere by a reload; if the endpoint is to get no more clients; or if
+// the endpoint is not usable, as when it is tried as a last resort, and another one is again, or the
+// fallback serves. So a client that tries a dead host is not kept there when another endpoint is back.
 func (s *Search) Abandon(now int64) bool {
 	if s.stillMay() != nil {
 		return true
@@ -57,17 +57,32 @@ func (s *Search) Abandon(now int64) bool {
 		s.slow = true
 		e.connecting.add(now)
 	}
-	switch {
-	case e.State().Draining, s.elsewhere() != nil:
+	if e.State().Draining || e.Weight() == 0 {
 		return true
-	case !e.unusable() && !(s.last && e.Failing()):
-		return false
 	}
-	if !s.last {
-		return s.anotherWorks(s.upstream)
+	if l := s.elsewhere(); l != nil && s.servedBy(l.snapshotFor(s.client), true) {
+		return true
 	}
-	for v := s.root; v != nil; v = v.Fallback {
-		if s.anotherWorks(v) {
+	switch {
+	case s.last:
+		return (e.unusable() || e.Failing()) && s.servedBy(s.root, false)
+	case s.unanswered(now):
+		return s.servedBy(s.upstream, true)
+	}
+	return e.unusable() && s.servedBy(s.upstream, true)
+}
+
+// unanswered reports whether the endpoint has not answered for a second, after another client could not
+// reach it either, while there is a fallback for the client.
+func (s *Search) unanswered(now int64) bool {
+	return !s.last && s.endpoint.Failing() && (s.upstream.Fallback != nil || s.upstream.Respond != nil) && now-s.start >= int64(firstResent)
+}
+
+// servedBy reports whether an endpoint of a snapshot, or of its fallbacks, serves the client, or a response
+// of one of them does, if that counts.
+func (s *Search) servedBy(v *UpstreamSnapshot, response bool) bool {
+	for ; v != nil; v = v.Fallback {
+		if response && v.Respond != nil || s.anotherWorks(v) {
 			return true
 		}
 	}
@@ -81,14 +96,11 @@ func (s *Search) anotherWorks(v *UpstreamSnapshot) bool {
 	if set == nil {
 		return false
 	}
-	tried := make([]*lb.Endpoint, 0, len(s.failures)+1)
+	tried := membersAt(set, s.endpoint)
 	for i := range s.failures {
 		if f := &s.failures[i]; f.of.trials.made.Load() < f.ended {
-			tried = append(tried, f.of.Endpoint)
+			tried = append(tried, membersAt(set, f.of)...)
 		}
-	}
-	if !slices.Contains(tried, s.endpoint.Endpoint) {
-		tried = append(tried, s.endpoint.Endpoint)
 	}
 	r := lb.Request{Tried: tried, Eligible: lb.Working}
 	if v.BySource {
@@ -102,9 +114,26 @@ func (s *Search) anotherWorks(v *UpstreamSnapshot) bool {
 	return true
 }
 
-// abandoned ends an attempt that was given up. It is no evidence of the endpoint.
+// membersAt returns the members of a set that have the address of an endpoint, which may be another
+// upstream's.
+func membersAt(set *lb.Set, e *Endpoint) (at []*lb.Endpoint) {
+	for _, m := range set.Members() {
+		if m.Endpoint.Of.(*Endpoint).Address == e.Address {
+			at = append(at, m.Endpoint)
+		}
+	}
+	return at
+}
+
+// abandoned ends an attempt that was given up. It is no evidence of the endpoint, unless that has not
+// answered for a second.
 func (s *Search) abandoned(now int64) {
 	e := s.endpoint
+	if s.unanswered(now) && !e.State().Draining && e.Weight() != 0 {
+		s.failed = append(s.failed, fmt.Errorf("no answer within %v: %w", time.Duration(now-s.start).Round(time.Millisecond), syscall.ETIMEDOUT))
+		s.missed(now, health.ConnectFailed)
+		return
+	}
 	s.failed = s.failed[:0]
 	s.settle(health.Unknown, now)
 	s.blame(failure{
@@ -113,6 +142,9 @@ func (s *Search) abandoned(now int64) {
 	})
 	if l := s.elsewhere(); l != nil {
 		s.reroute(l, now)
+		if set := l.snapshotFor(s.client).Set(); set != nil {
+			s.tried = append(s.tried, membersAt(set, e)...)
+		}
 		return
 	}
 	s.afterMissed(e, now)

@@ -77,6 +77,11 @@ func TestAbandonTheDrained(t *testing.T) {
 	if r.endpoint(1).Active() > 0 {
 		at = 1
 	}
+	_ = r.endpoint(at).SetWeight(0)
+	if !s.Abandon(r.clock) {
+		t.Error("it stays where the weight is 0")
+	}
+	_ = r.endpoint(at).SetWeight(1)
 	r.endpoint(at).SetDraining(true)
 	if !s.Abandon(r.clock) {
 		t.Fatal("it stays where it drains")
@@ -84,6 +89,42 @@ func TestAbandonTheDrained(t *testing.T) {
 	s.Failed(worker.ErrAbandoned, r.clock)
 	if step := s.Next(r.clock); step.Action != worker.Connect || r.endpoint(at).Active() != 0 || r.endpoint(1-at).Active() != 1 {
 		t.Errorf("%v, %d and %d", step.Action, r.endpoint(at).Active(), r.endpoint(1-at).Active())
+	}
+}
+
+// TestAbandonForTheFallback: a client is not kept at an endpoint with a verdict against it while the fallback
+// serves; nor, after a second, at one that others could not reach, which is a failure then.
+func TestAbandonForTheFallback(t *testing.T) {
+	for _, failing := range []bool{false, true} {
+		r := newRig(t, 1, router.SnapshotConfig{Attempts: 1, Respond: []byte("sorry")}, nil)
+		s, _ := r.search()
+		if step := s.Next(r.clock); step.Action != worker.Connect {
+			t.Fatal(step.Action)
+		}
+		if s.Abandon(r.clock) {
+			t.Fatal("given up without a reason")
+		}
+		r.pass(999 * time.Millisecond)
+		if failing {
+			r.endpoint(0).SetFailing(true)
+			if s.Abandon(r.clock) {
+				t.Error("given up within a second, without a verdict")
+			}
+			r.pass(time.Millisecond)
+		} else {
+			r.endpoint(0).SetEjected(true)
+		}
+		if !s.Abandon(r.clock) {
+			t.Fatal("it stays, though there is a response for it")
+		}
+		s.Failed(worker.ErrAbandoned, r.clock)
+		if step := s.Next(r.clock); step.Action != worker.Respond {
+			t.Errorf("then %v", step.Action)
+		}
+		if n := r.up.Unreached(); (n == 1) != failing {
+			t.Errorf("failing %v: %d failures", failing, n)
+		}
+		s.Close()
 	}
 }
 
