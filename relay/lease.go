@@ -61,8 +61,8 @@ func (r *Relay) guardMark(d *direction) { r.guard.add(d) }
 
 func (r *Relay) returnPipe(c splicePipe) { r.pipes.Put(c.(*pipe.Pipe)) }
 
-// A direction asks for a pipe four times the size when growAt speaks for it: a fill
-// that found bytes right after a drain counts for followed, a large one for 1.
+// A direction asks for a pipe four times the size when its score reaches growAt: a fill that found
+// bytes right after a drain scores followed, a large one 1.
 const (
 	growAt   = 16
 	followed = 4

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A lowWaterMark is a source's low-water lowWaterMark (SO_RCVLOWAT, socket(7)): how many bytes have to be
+// A lowWaterMark is a source's low-water mark (SO_RCVLOWAT, socket(7)): how many bytes have to be
 // queued before the source counts as readable. A direction whose source runs dry in the middle
 // of proven bulk raises it, so that it is woken for half a pipe at a time and not for every
 // few segments. Nothing else changes: queued bytes can be read at any time, an end of file or
@@ -15,11 +15,11 @@ import (
 // (net/ipv4/tcp.c, tcp_epollin_ready).
 //
 // Only the tail of a stream that goes on without an end of file could wait for ever. So while
-// a lowWaterMark is raised a guard looks at the direction, and no byte waits for longer than a
+// a mark is raised a guard looks at the direction, and no byte waits for longer than a
 // [Config.TailDelay]. The guard of sessions on goroutines looks every half of that, and lowers
-// the lowWaterMark of one that has moved nothing since. That of a [Driver] looks every third of it and
+// the mark of one that has moved nothing since. That of a [Driver] looks every third of it and
 // reads the queued bytes, leaves one alone that has moved since the last look, and lowers the
-// lowWaterMark of one that was found empty a few times in a row.
+// mark of one that was found empty a few times in a row.
 type lowWaterMark struct {
 	raised atomic.Bool // set by the direction, cleared by the guard
 

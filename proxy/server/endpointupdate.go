@@ -13,8 +13,8 @@ import (
 // An endpointUpdate is the next members of an upstream. The monitors of the new ones exist
 // before any client can get to them; checks begin once they are in use.
 type endpointUpdate struct {
-	cfg     *config.Upstream      // that they are looked after by
-	breaker *health.BreakerConfig // of each of them, by that; nil: they have none
+	cfg     *config.Upstream      // of their checks, outlier detection and breakers
+	breaker *health.BreakerConfig // of each of them, from cfg; nil: they have none
 	changes monitorChanges        // for those that the upstream has already
 	members map[string]*member
 	order   []*member
@@ -191,7 +191,8 @@ func (u *upstream) use(st *endpointUpdate) {
 	st.before = u.snapshot.SetEndpoints(st.set)
 }
 
-// reconfigureMonitors has those look after members that do by another configuration, as it says.
+// reconfigureMonitors applies a changed configuration to the members' monitors, breakers and checks, and
+// removes those that are not wanted any more.
 func (st *endpointUpdate) reconfigureMonitors() {
 	for _, m := range st.order {
 		m.endpoint.SetMonitor(m.monitor)

@@ -158,7 +158,7 @@ func (s *Server) prepareTLS(n *change, l *listener) error {
 	return nil
 }
 
-// dispatchConfig is a listener's configuration as package dispatch has it.
+// dispatchConfig is a listener's configuration as package router has it.
 func (s *Server) dispatchConfig(n *change, l, old *listener) (*router.ListenerConfig, error) {
 	c, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
 	dc := &router.ListenerConfig{

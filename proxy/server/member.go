@@ -66,8 +66,8 @@ func specsOf(cfg *config.Upstream, found []discovery.Endpoint) specs {
 	}}
 }
 
-// monitorChanges says which of those that look after members another configuration has look
-// after them otherwise, and whether there are others than there were.
+// monitorChanges says which monitors, breakers and checks have to be configured anew under the next
+// configuration, and whether some are added or removed.
 type monitorChanges struct{ outlier, breaker, others, check bool }
 
 // monitors reports whether members are judged otherwise, or by others.

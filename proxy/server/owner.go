@@ -19,8 +19,8 @@ func (s *Server) listenerStateOf(c *worker.Client) *router.ListenerState {
 }
 
 // listenerStateAt is listenerStateOf by the socket at which a client came in, and by the connection's own address if
-// the client, which may be nil, has not left: the state of the listener that has the address, or else of
-// the one that has the name of the listener that had it last, or else of that itself, which is gone.
+// the client, which may be nil, has not left. It prefers the listener that has the address now, then the one
+// with the name of the listener that had it last, then the last state itself.
 func (s *Server) listenerStateAt(b *listenSocket, c *worker.Client) *router.ListenerState {
 	last := b.state.Load()
 	if !b.former.Load() {

@@ -71,7 +71,7 @@ type Server struct {
 
 	full, outOfDescriptors *episode.Episode
 	paused                 atomic.Int64
-	found                  chan struct{} // there is something in sick or deserted
+	found                  chan struct{} // there is something in downQueue or deserted
 	downQueue              downQueue
 	deserted               abandonments
 

@@ -286,7 +286,7 @@ func (s *Server) at(d time.Duration, f func()) *time.Timer {
 	return t
 }
 
-// cancelTimer prevents the call of a function by runAfter, unless it is called already. t
+// cancelTimer prevents a call that runAfter has scheduled, unless it is called already. t
 // may be nil.
 func (s *Server) cancelTimer(t *time.Timer) {
 	if call := s.timers[t]; call != nil {

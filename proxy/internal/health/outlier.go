@@ -41,7 +41,7 @@ type OutlierDetector struct {
 	ejected []*OutlierMonitor
 }
 
-// A OutlierMonitor is an endpoint that an [OutlierDetector] judges.
+// An OutlierMonitor is an endpoint that an [OutlierDetector] judges.
 type OutlierMonitor struct {
 	outlier     *OutlierDetector
 	subject     string

@@ -7,10 +7,9 @@ import (
 
 // A tier is the endpoints of a set that are as good as one another.
 //
-// Its view of them follows their states by two rules, so that no lock is needed: a goroutine
-// that has changed an endpoint writes to the tier after it, and looks again after having
-// written. At a moment it may be behind; a place is only ever taken in the endpoint's own
-// word.
+// Its bits and counts follow their states without a lock: a goroutine changes the endpoint first, then the
+// tier, and then looks at the endpoint again. The tier may be behind for a moment; only the endpoint's own
+// word grants a session.
 type tier struct {
 	set     *Set
 	members []*Endpoint

@@ -39,9 +39,8 @@ func isFull(err error) bool {
 	return errors.Is(err, lb.ErrFull) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrQueueTimeout)
 }
 
-// await has a client that is held look for an endpoint, if it is its turn: that is when it is
-// the first and an endpoint may be tried, or it was woken. Each one that has found one wakes
-// the next.
+// await has a client that is held look for an endpoint, when it is the first and a trial is due, or when
+// it was woken. One that has found an endpoint wakes the next.
 func (s *Search) await(now int64) (worker.Step, bool) {
 	v := s.upstream
 	q, left := &v.up.held, s.patience(now)

@@ -184,8 +184,7 @@ func (s *Search) exclude(now int64) {
 	}
 }
 
-// late reports whether it has lasted for as long as clients are held that the client could not
-// be served.
+// late reports whether the client has been without an endpoint for as long as clients are held.
 func (s *Search) late(now int64) bool { return s.failing != 0 && s.patience(now) <= 0 }
 
 func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {

@@ -18,7 +18,7 @@ import (
 // A Route is where the clients go that an entry of a listener's table matches.
 type Route struct {
 	Snapshot  *UpstreamSnapshot // nil if there is a Split
-	Split     *lb.WeightedSplit // shares clients among Views
+	Split     *lb.WeightedSplit // shares clients among Snapshots
 	Snapshots []*UpstreamSnapshot
 }
 

@@ -28,7 +28,7 @@ type acceptor struct {
 	emptied        int        // connections, while it is closing
 	failed         bool       // in the last attempt to accept
 	waits          bool       // for room, in the worker's list of those that do
-	short          bool       // it waits because of Room
+	short          bool       // it waits because of CanAccept
 	closing        bool       // its queue is to be emptied
 	closed         bool
 	timer          loop.Timer // until there may be room
@@ -166,7 +166,7 @@ func (a *acceptor) Paused(err error) {
 	}
 }
 
-// askAgain has Room asked again when that makes sense.
+// askAgain has CanAccept asked again when that makes sense.
 func (a *acceptor) askAgain() {
 	if rooms, ok := a.socket.service.Load().Admitter.(RoomTimer); ok {
 		if in := rooms.NextSlotIn(a.worker.loop.Now()); in > 0 {

@@ -16,7 +16,7 @@ import (
 // closed. There is no listener: it is a syscall.ECONNREFUSED.
 var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)", syscall.ECONNREFUSED)
 
-// The whiches of a session's sockets.
+// Values of which in events of the loop: the client's socket, or the endpoint's.
 const (
 	whichClient   = 0
 	whichEndpoint = 1
@@ -42,7 +42,7 @@ type pendingClient struct {
 	ahead      []byte // bytes that the client has sent, as far as a peek has shown; they are queued
 	buffered   []byte // bytes taken out of its queue; nil: none
 	vain       uint8  // peeks that have shown too little, see inVain
-	moved      int    // how much of ahead, or of taken, the endpoint has got already
+	moved      int    // how much of ahead, or of buffered, the endpoint has got already
 	timer      loop.Timer
 	endpoint   endpoint           // while its preface is written
 	rest       []byte             // of the preface, or of a response

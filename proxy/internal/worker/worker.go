@@ -176,7 +176,7 @@ func (a *acceptor) resume() {
 	a.Retry()
 }
 
-// unshort notes that it does not wait because of Room any more.
+// unshort notes that it does not wait because of CanAccept any more.
 func (a *acceptor) unshort() {
 	if a.short {
 		a.short = false
