@@ -62,7 +62,7 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 		limits = &d.relay.limits
 	}
 	now, spare := max(1, d.loop.Now()), s.throttle()
-	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, a: newPort(a), b: newPort(b)}
+	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, a: newSocket(a), b: newSocket(b)}
 	d.bind(&s.ab, (*aToB)(s))
 	d.bind(&s.ba, (*bToA)(s))
 	if limits.paces() {
@@ -92,7 +92,7 @@ func (d *direction) began(n int, to *loopSocket) {
 	}
 }
 
-func newPort(s Socket) loopSocket {
+func newSocket(s Socket) loopSocket {
 	p := loopSocket{id: s.ID, fd: int32(s.FD), state: writable} // until a write says otherwise
 	p.set(tcp, s.TCP)
 	p.set(delays, s.TCP && !s.NoDelay)
@@ -107,8 +107,8 @@ func sessionOf(d *direction) *Driven {
 	return (*Driven)(d.link.(*bToA))
 }
 
-// portOf returns where a direction reads.
-func (s *Driven) portOf(d *direction) *loopSocket {
+// socketOf returns where a direction reads.
+func (s *Driven) socketOf(d *direction) *loopSocket {
 	if d == &s.ab {
 		return &s.a
 	}
@@ -224,7 +224,7 @@ func (s *Driven) stopped(d *direction) bool {
 		return true
 	}
 	s.half = true
-	s.portOf(d).set(lastWay, true)
+	s.socketOf(d).set(lastWay, true)
 	if s.limits.HalfCloseTimeout > 0 {
 		s.active = s.drv.loop.Now()
 	}

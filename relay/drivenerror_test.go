@@ -10,7 +10,7 @@ import (
 // TestDrivenErrors: an error of a session on a loop names the operation, and the
 // network of the socket that it came from.
 func TestDrivenErrors(t *testing.T) {
-	s := &Driven{a: newPort(Socket{TCP: true}), b: newPort(Socket{})}
+	s := &Driven{a: newSocket(Socket{TCP: true}), b: newSocket(Socket{})}
 	for name, c := range map[string]struct {
 		way     *direction
 		failure failure

@@ -146,7 +146,7 @@ func (d *Driver) step(dir *direction) wait {
 
 // late reports whether a direction that has more to read should leave it.
 func (d *Driver) late(dir *direction) bool {
-	return sessionOf(dir).portOf(dir).is(readable) && d.loop.Late()
+	return sessionOf(dir).socketOf(dir).is(readable) && d.loop.Late()
 }
 
 // letGo takes the lease in hand from a direction, unless bytes are in it.
@@ -249,7 +249,7 @@ func (d *Driver) look(m marked) bool {
 		return true
 	}
 	s := sessionOf(m.dir)
-	s.portOf(m.dir).set(readable, true)
+	s.socketOf(m.dir).set(readable, true)
 	s.move()
 	if !m.inForce() {
 		return false

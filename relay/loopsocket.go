@@ -12,33 +12,33 @@ import (
 type loopSocket struct {
 	id    loop.ID
 	fd    int32 // owned by the session; -1 when it is closed
-	state portState
+	state socketState
 	asked uint16 // of a side that has asked, see [Driven.Look]: when, in ticks of the loop's clock
 }
 
-type portState uint16
+type socketState uint16
 
 const (
-	readable   portState = 1 << iota // a read may give something
-	writable                         // a write may take something
-	peerClosed                       // the peer has sent its end of file
-	drained                          // and there is nothing before it any more
-	urgent                           // urgent data was reported and may be ahead
-	tcp                              // it is a TCP socket
-	delays                           // TCP_NODELAY is not set
-	wrote                            // something has been written
-	gone                             // a write has failed, or epoll reported an error
-	lastWay                          // the other way has ended: close(2) is near
-	raised                           // its low-water mark is raised
-	said                             // bytes from it have moved since the last look
-	saidLast                         // of b: bytes from it have moved, and none from a since
-	asking                           // of a: at the last look it had asked
-	answered                         // of b: at the last look bytes from it had moved
+	readable   socketState = 1 << iota // a read may give something
+	writable                           // a write may take something
+	peerClosed                         // the peer has sent its end of file
+	drained                            // and there is nothing before it any more
+	urgent                             // urgent data was reported and may be ahead
+	tcp                                // it is a TCP socket
+	delays                             // TCP_NODELAY is not set
+	wrote                              // something has been written
+	gone                               // a write has failed, or epoll reported an error
+	lastWay                            // the other way has ended: close(2) is near
+	raised                             // its low-water mark is raised
+	said                               // bytes from it have moved since the last look
+	saidLast                           // of b: bytes from it have moved, and none from a since
+	asking                             // of a: at the last look it had asked
+	answered                           // of b: at the last look bytes from it had moved
 )
 
-func (p *loopSocket) is(s portState) bool { return p.state&s != 0 }
+func (p *loopSocket) is(s socketState) bool { return p.state&s != 0 }
 
-func (p *loopSocket) set(s portState, on bool) {
+func (p *loopSocket) set(s socketState, on bool) {
 	if on {
 		p.state |= s
 	} else {

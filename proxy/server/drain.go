@@ -19,7 +19,7 @@ func (s *Server) drainSessions(e *router.Endpoint, how string, within time.Durat
 	switch {
 	case how == "keep":
 	case how == "reset" || within <= 0:
-		s.goTracked(func() { s.logCut(e, s.group.CutMatching(bondTo(e), cause), cause) })
+		s.goTracked(func() { s.logCut(e, s.group.CutMatching(bindingTo(e), cause), cause) })
 	default:
 		k := s.cutAfter(within, s.cutter(e, cause))
 		s.logWaits(k, waitsFor(e, func(*router.Endpoint) bool { return true }))
@@ -63,7 +63,7 @@ func (s *Server) cutter(endpoint *router.Endpoint, cause error) func(chosen func
 		if e == nil {
 			return
 		}
-		to := bondTo(e)
+		to := bindingTo(e)
 		n += s.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
 		if last {
 			s.logCut(e, n, cause)
@@ -109,7 +109,7 @@ func (s *Server) markDown(e *router.Endpoint) {
 // wakeDrainDown wakes drainDown.
 func (s *Server) wakeDrainDown() {
 	select {
-	case s.found <- struct{}{}:
+	case s.downPending <- struct{}{}:
 	default:
 	}
 }
@@ -123,7 +123,7 @@ func (s *Server) drainDown(stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-s.found:
+		case <-s.downPending:
 		}
 		s.forgetDeserted()
 		s.downQueue.mu.Lock()

@@ -84,7 +84,7 @@ func (s *Server) prepareListener(ctx context.Context, n *change, cfg *config.Lis
 	if err := s.prepareTLS(n, l); err != nil {
 		return err
 	}
-	dc, err := s.dispatchConfig(n, l, old)
+	dc, err := s.routerConfig(n, l, old)
 	if err != nil {
 		return err
 	}
@@ -158,13 +158,13 @@ func (s *Server) prepareTLS(n *change, l *listener) error {
 	return nil
 }
 
-// dispatchConfig is a listener's configuration as package router has it.
-func (s *Server) dispatchConfig(n *change, l, old *listener) (*router.ListenerConfig, error) {
+// routerConfig is a listener's configuration as package router has it.
+func (s *Server) routerConfig(n *change, l, old *listener) (*router.ListenerConfig, error) {
 	c, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
 	dc := &router.ListenerConfig{
 		Name: c.Name, State: l.state, Process: &s.process,
 		Access: limit.Access{Allow: source.NewSet(c.Allow), Deny: source.NewSet(c.Deny)},
-		Wake:   s.nudgerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
+		Wake:   s.wakerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
 		Transparent: c.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf,
 		Limits: relay.Limits{
 			IdleTimeout: c.Timeouts.Idle, HalfCloseTimeout: c.Timeouts.HalfClose, MaxLifetime: c.Timeouts.Lifetime,
@@ -309,8 +309,8 @@ func (s *Server) listensOn(at netip.AddrPort) bool {
 	return false
 }
 
-// nudgerOf returns a function that wakes the sockets of a listener to look for room.
-func (s *Server) nudgerOf(name string) func() {
+// wakerOf returns a function that wakes the sockets of a listener to look for room.
+func (s *Server) wakerOf(name string) func() {
 	return func() {
 		for _, listening := range s.view.Load().listenings[name] {
 			listening.Wake()

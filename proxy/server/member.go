@@ -189,7 +189,7 @@ func stillThere(members []*member) []*member {
 	return slices.DeleteFunc(members, func(m *member) bool { return m.endpoint.Active() == 0 })
 }
 
-// bondTo says whether a session is one to an endpoint.
-func bondTo(e *router.Endpoint) worker.Match {
+// bindingTo says whether a session is one to an endpoint.
+func bindingTo(e *router.Endpoint) worker.Match {
 	return func(_ *worker.Listening, b worker.Binding) bool { return b != nil && router.EndpointOf(b) == e }
 }

@@ -71,7 +71,7 @@ type Server struct {
 
 	full, outOfDescriptors *episode.Episode
 	paused                 atomic.Int64
-	found                  chan struct{} // there is something in downQueue or deserted
+	downPending            chan struct{} // there is something in downQueue or deserted
 	downQueue              downQueue
 	deserted               abandonments
 
@@ -110,7 +110,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
 		binds: make(map[string]*listenSocket), gone: make(map[string]int64),
 		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutJob]bool), after: time.AfterFunc,
-		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), found: make(chan struct{}, 1),
+		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), downPending: make(chan struct{}, 1),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

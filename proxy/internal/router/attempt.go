@@ -13,17 +13,17 @@ import (
 
 // An attempt is one at an endpoint.
 type attempt struct {
-	breaker *health.Breaker // the endpoint's, that was asked; nil: none
-	permit  health.Permit
-	forced  bool // in panic, by a breaker that is open
-	addrs   []loop.Address
-	at      int   // the one that is being tried
-	start   int64 // clock
-	end     int64 // clock, of the endpoint's time; 0: never
-	failed  []error
-	beyond  bool // as a last resort, of which there would be none by the states of endpoints
-	trial   bool // by a client that waits for room at others
-	slow    bool // counted by the endpoint
+	breaker    *health.Breaker // the endpoint's, that was asked; nil: none
+	permit     health.Permit
+	forced     bool // in panic, by a breaker that is open
+	addrs      []loop.Address
+	at         int   // the one that is being tried
+	start      int64 // clock
+	end        int64 // clock, of the endpoint's time; 0: never
+	failed     []error
+	lastResort bool // as a last resort, of which there would be none by the states of endpoints
+	trial      bool // by a client that waits for room at others
+	slow       bool // counted by the endpoint
 }
 
 // pick acquires an endpoint that every breaker lets the client through to.

@@ -169,7 +169,7 @@ func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 		s.suspendEntry(now)
 		return false, false
 	}
-	s.beyond = true
+	s.lastResort = true
 	return trial, true
 }
 

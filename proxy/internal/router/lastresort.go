@@ -24,11 +24,11 @@ import (
 // trials are when an endpoint that is failing may be tried again. So the number of failing
 // connects does not depend on the number of clients.
 type trials struct {
-	began  atomic.Int64 // clock, the last one
-	failed atomic.Int64 // clock, when one has last
-	due    atomic.Int64 // clock, when the next one may begin
-	well   atomic.Int64 // clock, when one has succeeded last
-	made   atomic.Int64 // clock, when a connection was last made, trial or not
+	began       atomic.Int64 // clock, the last one
+	failed      atomic.Int64 // clock, when one has last
+	due         atomic.Int64 // clock, when the next one may begin
+	lastSuccess atomic.Int64 // clock, when one has succeeded last
+	made        atomic.Int64 // clock, when a connection was last made, trial or not
 	// A connection was made that ended its failing, and there was no verdict against it since.
 	revived atomic.Bool
 
@@ -53,7 +53,7 @@ const (
 // missed notes that a connection to the endpoint could not be made that began at a time. If
 // another one has succeeded since, that is no news.
 func (e *Endpoint) missed(began, now int64) {
-	if began < e.trials.well.Load() {
+	if began < e.trials.lastSuccess.Load() {
 		return
 	}
 	e.trials.failed.Store(now)
@@ -112,7 +112,7 @@ func (e *Endpoint) reached(began, now int64) {
 		m.Connected(began)
 	}
 	if e.Failing() {
-		e.trials.well.Store(now)
+		e.trials.lastSuccess.Store(now)
 		e.trials.revived.Store(true)
 		e.SetFailing(false)
 		e.up.held.next()
@@ -176,7 +176,7 @@ func (s *Search) exclude(now int64) {
 	late := s.late(now)
 	for i := range s.failures {
 		f := &s.failures[i]
-		vain := f.began >= f.of.trials.well.Load()
+		vain := f.began >= f.of.trials.lastSuccess.Load()
 		fresh := now < f.ended+int64(trialEvery)
 		if f.own && fresh || vain && (late && fresh || f.late > 0) || f.late > 1 {
 			s.tried = append(s.tried, f.of.Endpoint)
@@ -211,7 +211,7 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 		s.rest(now)
 		return full, false
 	}
-	s.beyond = s.isBeyond(s.endpoint)
+	s.lastResort = s.isBeyond(s.endpoint)
 	return full, true
 }
 

@@ -368,7 +368,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	if s.retries > 0 {
 		s.upstream.Budget.Repay(now)
 	}
-	if s.beyond {
+	if s.lastResort {
 		s.upstream.up.lastResort.Add(1)
 		s.upstream.up.resortsUnserved.Add(1)
 	}
@@ -382,13 +382,13 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 func (s *Search) binding(now int64) *binding {
 	l, e, v := s.listener, s.endpoint, s.upstream
 	tried := s.permit.Trial() || s.entry.permit.Trial() || s.forced || s.entry.forced
-	if !tried && !s.beyond {
+	if !tried && !s.lastResort {
 		return s.sampled(l.bindingOf(v, e, s.breaker), now)
 	}
 	b := l.newBinding(v, e, s.breaker)
 	b.permit, b.upPermit, b.from = s.permit, s.entry.permit, s.from()
 	b.forced, b.upForced = s.forced, s.entry.forced
-	b.resort, b.began = s.beyond, now
+	b.resort, b.began = s.lastResort, now
 	return b
 }
 

@@ -19,19 +19,19 @@ func (e *roomError) Error() string { return e.cause.Error() }
 
 // An acceptor is one worker's part of a listening socket.
 type acceptor struct {
-	*loop.Listener // nil before it accepts
-	worker         *worker
-	socket         *Listening
-	at             int        // in the worker's list; negative: it is not there
-	serving        *serving   // of the present service; nil before the first client
-	older          []*serving // of those before, that still have clients
-	emptied        int        // connections, while it is closing
-	failed         bool       // in the last attempt to accept
-	waits          bool       // for room, in the worker's list of those that do
-	short          bool       // it waits because of CanAccept
-	closing        bool       // its queue is to be emptied
-	closed         bool
-	timer          loop.Timer // until there may be room
+	*loop.Listener   // nil before it accepts
+	worker           *worker
+	socket           *Listening
+	at               int        // in the worker's list; negative: it is not there
+	serving          *serving   // of the present service; nil before the first client
+	older            []*serving // of those before, that still have clients
+	emptied          int        // connections, while it is closing
+	failed           bool       // in the last attempt to accept
+	waits            bool       // for room, in the worker's list of those that do
+	pausedByAdmitter bool       // it waits because of CanAccept
+	closing          bool       // its queue is to be emptied
+	closed           bool
+	timer            loop.Timer // until there may be room
 }
 
 // listen begins to accept from a socket, or tries again later.
@@ -155,8 +155,8 @@ func (a *acceptor) Paused(err error) {
 		c.await(a)
 		c.wake() // there may be room by now, and otherwise a client that makes some sees the pause
 	case errors.As(err, &room): // until the pause is over, or a client leaves
-		if !a.short {
-			a.short = true
+		if !a.pausedByAdmitter {
+			a.pausedByAdmitter = true
 			a.socket.short.Add(1)
 		}
 		a.askAgain()
@@ -179,7 +179,7 @@ func (a *acceptor) askAgain() {
 type roomTimer acceptor
 
 func (t *roomTimer) Expired(*loop.Timer) {
-	if a := (*acceptor)(t); a.short && !a.closing {
+	if a := (*acceptor)(t); a.pausedByAdmitter && !a.closing {
 		a.unshort()
 		a.Retry()
 	}

@@ -26,33 +26,33 @@ const (
 type pendingClient struct {
 	loop.Dial
 	listenerRef
-	worker     *worker // for good
-	conn       *conn
-	client     Client
-	search     Search // nil before it has begun
-	step       Step
-	cfg        loop.DialConfig
-	id         loop.ID     // the client's registration
-	events     loop.Events // of the client until now
-	phase      phase
-	reserved   bool   // there is a spare for the endpoint's socket
-	admitted   bool   // Released has to be called at its end
-	undelayed  bool   // the endpoint's TCP_NODELAY is set
-	raised     int32  // value of the client's low-water mark; 0 if it is not raised
-	ahead      []byte // bytes that the client has sent, as far as a peek has shown; they are queued
-	buffered   []byte // bytes taken out of its queue; nil: none
-	vain       uint8  // peeks that have shown too little, see inVain
-	moved      int    // how much of ahead, or of buffered, the endpoint has got already
-	timer      loop.Timer
-	endpoint   endpoint           // while its preface is written
-	rest       []byte             // of the preface, or of a response
-	use        uint64             // number of the use of this struct
-	hung       atomic.Uint64      // one more than the use whose client has hung up
-	unlook     context.CancelFunc // of the name that is resolved; nil: none is
-	lookup     uint64             // number of it, over all uses
-	began      int64              // clock when the client was taken on
-	waitsForFD int64              // clock since when it has lacked a descriptor; 0 if it does not
-	next       *pendingClient     // of those that are not used
+	worker       *worker // for good
+	conn         *conn
+	client       Client
+	search       Search // nil before it has begun
+	step         Step
+	cfg          loop.DialConfig
+	id           loop.ID     // the client's registration
+	events       loop.Events // of the client until now
+	phase        phase
+	reserved     bool   // there is a spare for the endpoint's socket
+	admitted     bool   // Released has to be called at its end
+	undelayed    bool   // the endpoint's TCP_NODELAY is set
+	raised       int32  // value of the client's low-water mark; 0 if it is not raised
+	ahead        []byte // bytes that the client has sent, as far as a peek has shown; they are queued
+	buffered     []byte // bytes taken out of its queue; nil: none
+	futilePeeks  uint8  // peeks that have shown too little, see inVain
+	moved        int    // how much of ahead, or of buffered, the endpoint has got already
+	timer        loop.Timer
+	endpoint     endpoint           // while its preface is written
+	rest         []byte             // of the preface, or of a response
+	use          uint64             // number of the use of this struct
+	hung         atomic.Uint64      // one more than the use whose client has hung up
+	cancelLookup context.CancelFunc // of the name that is resolved; nil: none is
+	lookup       uint64             // number of it, over all uses
+	began        int64              // clock when the client was taken on
+	waitsForFD   int64              // clock since when it has lacked a descriptor; 0 if it does not
+	next         *pendingClient     // of those that are not used
 }
 
 // An endpoint is a connection that is not joined yet.
@@ -111,7 +111,7 @@ func (c *worker) freePending(d *pendingClient) {
 	d.use++
 	d.client.reset()
 	d.conn, d.id, d.serving, d.step, d.rest, d.raised = nil, 0, nil, Step{}, nil, 0
-	d.ahead, d.buffered, d.vain, d.moved = d.ahead[:0], nil, 0, 0
+	d.ahead, d.buffered, d.futilePeeks, d.moved = d.ahead[:0], nil, 0, 0
 	c.pendingPool.put(d)
 }
 
@@ -295,7 +295,7 @@ func toItself(fd int, to loop.Address) bool {
 // resolve resolves a name on a goroutine of its own.
 func (c *worker) resolve(d *pendingClient) {
 	ctx, cancel := context.WithCancel(context.Background())
-	d.unlook = cancel
+	d.cancelLookup = cancel
 	d.lookup++
 	step, use, lookup := d.step, d.use, d.lookup
 	c.group.lookups.Go(func() {
@@ -317,9 +317,9 @@ func (c *worker) resolved(d *pendingClient, ips []netip.Addr, err error) {
 
 // stopLookup ends the resolving of a name, if one is under way.
 func (d *pendingClient) stopLookup() {
-	if d.unlook != nil {
-		d.unlook()
-		d.unlook = nil
+	if d.cancelLookup != nil {
+		d.cancelLookup()
+		d.cancelLookup = nil
 		d.lookup++
 	}
 }

@@ -116,7 +116,7 @@ func (g *Group) open() error {
 		return err
 	}
 	for i, l := range g.loops.Loops() {
-		c, err := newCore(g, i, l, g.mem.Local(i))
+		c, err := newWorker(g, i, l, g.mem.Local(i))
 		if err != nil {
 			return err
 		}

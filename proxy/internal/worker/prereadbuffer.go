@@ -29,8 +29,8 @@ func (d *pendingClient) futilePeek(n int) bool {
 	case d.raised == 0 || n >= int(d.raised):
 		return false
 	}
-	d.vain++
-	return d.vain >= most
+	d.futilePeeks++
+	return d.futilePeeks >= most
 }
 
 // bufferPreread looks at the taken bytes, and takes more of the client's, until they are

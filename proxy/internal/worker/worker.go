@@ -85,7 +85,7 @@ type shared struct {
 	wakes   wakes
 }
 
-func newCore(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, error) {
+func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, error) {
 	c := &worker{
 		group: g, index: index, loop: l, notes: newNotes(),
 		lateOptions: make(map[sockopt.Options]*lateSockopts),
@@ -178,8 +178,8 @@ func (a *acceptor) resume() {
 
 // unshort notes that it does not wait because of CanAccept any more.
 func (a *acceptor) unshort() {
-	if a.short {
-		a.short = false
+	if a.pausedByAdmitter {
+		a.pausedByAdmitter = false
 		a.socket.short.Add(-1)
 	}
 }
