@@ -272,8 +272,12 @@ type Upstream struct {
 	Panic        bool      `json:"panic,omitempty"`  // too few endpoints are healthy: all are used
 	Panics       int64     `json:"panics,omitempty"` // how many times Panic has begun
 	Active       int64     `json:"active"`           // sessions
-	Pending      int64     `json:"pending"`          // clients that wait for a place
-	Bytes        Bytes     `json:"bytes"`
+	// Connections are its present connections, those being made included, and Most is
+	// circuit_breaker.connections. Both are left out if there is no such limit.
+	Connections int64 `json:"connections,omitempty"`
+	Most        int64 `json:"most,omitempty"`
+	Pending     int64 `json:"pending"` // clients that wait for a place
+	Bytes       Bytes `json:"bytes"`
 	// Retries counts attempts after the first one. RetriesDenied counts those that the retry
 	// budget denied, at most one for each client.
 	Retries       int64 `json:"retries"`

@@ -124,7 +124,12 @@ func TestProblems(t *testing.T) {
 		"none that is usable, and they have served": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 1}
 		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
-		"clients are held": {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no endpoint for 1 client within the last minute, and held them"}},
+		"at the limit of the breaker": {
+			shop(func(u *Upstream) { u.Most, u.Connections, u.Pending = 5, 5, 386 }),
+			[]string{"warning upstream_limit upstream shop is at its limit of connections (circuit_breaker.connections, 5 of 5), 386 clients wait"},
+		},
+		"at that limit, and none waits": {shop(func(u *Upstream) { u.Most, u.Connections = 5, 5 }), nil},
+		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no endpoint for 1 client within the last minute, and held them"}},
 		"no endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"},

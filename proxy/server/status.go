@@ -193,6 +193,10 @@ func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upst
 	if u.breaker != nil {
 		st.Breaker, st.Opened = u.breaker.State().String(), u.breaker.Opened()
 		st.BreakerWhy, st.BreakerUntil = s.circuit(u.breaker)
+		if b := u.cfg.CircuitBreaker; b != nil && b.Connections > 0 {
+			st.Connections, _ = u.breaker.Load()
+			st.Most = b.Connections
+		}
 	}
 	if u.source != nil {
 		st.Discovery = discoveryStatus(u.source.Status())

@@ -215,7 +215,7 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	if u.Breaker != "" && u.Breaker != "closed" {
 		state += ", breaker " + u.Breaker
 	}
-	t.row("upstream", u.Name, state, fmt.Sprintf("active %d, waiting %d%s%s, %s", u.Active, u.Pending, held, refused, traffic(u.Bytes)))
+	t.row("upstream", u.Name, state, fmt.Sprintf("%s, waiting %d%s%s, %s", active(max(u.Active, u.Connections), u.Most), u.Pending, held, refused, traffic(u.Bytes)))
 	t.circuit(u.BreakerWhy, u.BreakerUntil)
 	if u.EjectionsWithheld > 0 {
 		t.note("max_ejected has held back ejections: %d failures", u.EjectionsWithheld)

@@ -42,6 +42,7 @@ type Endpoint struct {
 	failed          atomic.Bool                 // and it is not over
 	unserved        streak
 	connecting      slowConnects
+	resortsUnserved atomic.Int64 // last resorts since it has served a client; see vain
 }
 
 // newEndpoint makes an endpoint of an address, which has been parsed.

@@ -201,7 +201,7 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 	}
 	if e == nil {
 		var resortFull bool
-		e, resortFull = s.lastOf(set, lb.LastResort)
+		e, resortFull = s.lastOfServing(set)
 		full = full || resortFull
 	}
 	if e == nil {
@@ -234,9 +234,33 @@ func (s *Search) lastOf(set *lb.Set, eligible lb.Eligibility) (e *lb.Endpoint, f
 	return nil, err == lb.ErrFull
 }
 
-// vainResorts is after how many last resorts in a row, none of them served yet, the endpoints that are
-// failing have their trials before the others are picked.
+// lastOfServing acquires an endpoint for a last resort: if there is one, not one that has served none of
+// its last ones.
+func (s *Search) lastOfServing(set *lb.Set) (e *lb.Endpoint, full bool) {
+	tried := len(s.tried)
+	for _, m := range set.Members() {
+		if m.Endpoint.Of.(*Endpoint).resortsUnserved.Load() >= vainResorts {
+			if s.tried = append(s.tried, m.Endpoint); len(s.tried) == tried+maxVain {
+				break
+			}
+		}
+	}
+	if len(s.tried) > tried {
+		e, _ = s.lastOf(set, lb.LastResort)
+		if s.tried = s.tried[:tried]; e != nil {
+			return e, false
+		}
+	}
+	return s.lastOf(set, lb.LastResort)
+}
+
+// vainResorts is after how many last resorts in a row, none of them served yet, an endpoint is picked only
+// if there is no other. After as many of an upstream the endpoints that are failing have their trials
+// before others are picked.
 const vainResorts = 4
+
+// maxVain bounds how many endpoints a pick leaves out for that.
+const maxVain = 64
 
 // vain reports whether the endpoints that accept as a last resort seem to serve no client: one that is
 // frozen, or resets, accepts all the while, and must not keep clients from one that is back.

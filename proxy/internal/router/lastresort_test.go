@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
 )
 
 // endpoint returns that of a member.
@@ -285,6 +286,50 @@ func TestVainLastResort(t *testing.T) {
 	r.pass(time.Second)
 	if to := r.connects(); to != "10.0.0.2" {
 		t.Errorf("after four that were not served, a client is sent to %s", to)
+	}
+}
+
+// TestServingLastResort: of two endpoints that are tried as a last resort, one that serves its clients gets
+// them, and not one that serves none, until it has served one.
+func TestServingLastResort(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{}, nil)
+	for i := range 2 {
+		r.endpoint(i).SetEjected(true)
+	}
+	client := func(serves func(to string) bool) string {
+		r.pass(time.Second)
+		s, _ := r.search()
+		defer s.Close()
+		to := s.Next(r.clock).Address.AddrPort.Addr().String()
+		limits, err := s.Reached(r.clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := relay.Result{Reason: relay.ReasonEOF}
+		if serves(to) {
+			result.BToA = relay.Flow{Copied: 1, Reason: relay.ReasonEOF}
+		}
+		limits.Of.(worker.Binding).Ended(result, nil)
+		return to
+	}
+	lost := 0
+	for range 100 {
+		if client(func(to string) bool { return to == "10.0.0.2" }) == "10.0.0.1" {
+			lost++
+		}
+	}
+	if lost > 4 {
+		t.Errorf("%d of 100 clients were sent to the one that serves none", lost)
+	}
+	r.endpoint(1).SetDraining(true)
+	client(func(string) bool { return true })
+	r.endpoint(1).SetDraining(false)
+	seen := map[string]int{}
+	for range 100 {
+		seen[client(func(string) bool { return true })]++
+	}
+	if seen["10.0.0.1"] < 20 {
+		t.Errorf("when both serve, clients are sent to %v", seen)
 	}
 }
 

@@ -371,6 +371,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	if s.lastResort {
 		s.upstream.up.lastResort.Add(1)
 		s.upstream.up.resortsUnserved.Add(1)
+		e.resortsUnserved.Add(1)
 	}
 	b := s.binding(now)
 	s.endpoint, s.entry = nil, breakerEntry{}

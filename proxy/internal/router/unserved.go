@@ -59,6 +59,7 @@ func (b *binding) noteServed(now int64) {
 	switch {
 	case b.resort:
 		b.upstream.up.resortsUnserved.Store(0)
+		b.endpoint.resortsUnserved.Store(0)
 		if b.counted.Swap(true) {
 			return
 		}
