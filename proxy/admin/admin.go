@@ -186,6 +186,9 @@ type Connections struct {
 	Active   int64 `json:"active"`         // now
 	Most     int64 `json:"most,omitempty"` // limit of concurrent ones; 0 and left out: no limit
 	Refused  int64 `json:"refused"`        // ever
+	// Left are those, ever, that have gone before they had an endpoint: they are not refused. Of a listener
+	// it is not known.
+	Left int64 `json:"left,omitempty"`
 }
 
 // TLSSessions are the sessions with TLS in the process. They have a limit of their own.

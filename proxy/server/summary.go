@@ -24,7 +24,7 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	}
 	pipes, chose := stats.Pipes, stats.Drivers
 	sum := admin.Summary{
-		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused},
+		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused, Left: total.Left},
 		RefusedBy:   total.Refusals.Counts(),
 		Bytes:       bytesOf(worker.Bytes{ClientToEndpoint: total.Totals.ClientToEndpoint, EndpointToClient: total.Totals.EndpointToClient}, worker.Bytes{}),
 		Lost:        total.Totals.Lost,

@@ -118,7 +118,11 @@ func (t *statusText) until(at time.Time) string {
 }
 
 func clients(c admin.Connections) string {
-	return fmt.Sprintf("%s, accepted %d, refused %d", active(c.Active, c.Most), c.Accepted, c.Refused)
+	text := fmt.Sprintf("%s, accepted %d, refused %d", active(c.Active, c.Most), c.Accepted, c.Refused)
+	if c.Left > 0 {
+		text += fmt.Sprintf(", left before an endpoint %d", c.Left)
+	}
+	return text
 }
 
 // active formats a number and its limit; 0: no limit.

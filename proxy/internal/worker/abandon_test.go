@@ -68,6 +68,9 @@ func TestClientLeavesBeforeItsStepIsAbandoned(t *testing.T) {
 	eventually(t, func() bool { return asked.Load() > 1 })
 	reset(c)
 	eventually(t, func() bool { return r.Active() == 0 })
+	if s := r.Summary(); s.Left != 1 || s.Refused != 0 {
+		t.Errorf("%d have left, %d were refused", s.Left, s.Refused)
+	}
 	n := asked.Load()
 	time.Sleep(50 * time.Millisecond)
 	if now := asked.Load(); now != n {

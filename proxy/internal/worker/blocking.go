@@ -14,6 +14,7 @@ type blockingSessions struct {
 	active   int64
 	refused  int64
 	canceled int64
+	left     int64
 	ended    Totals
 	held     bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
 }
@@ -38,6 +39,7 @@ func (b *blockingSessions) end(h *Offloaded, r relay.Result, left bool) (binding
 	joined = h.session != nil
 	switch {
 	case left:
+		b.left++
 	case joined && r.Reason == relay.ReasonCanceled, !joined && h.ctx.Err() != nil:
 		b.canceled++
 	case !joined:
@@ -96,7 +98,7 @@ func (b *blockingSessions) summary(running bytesByBinding) Summary {
 	if running != nil && b.held == nil {
 		b.held = make(bytesByBinding)
 	}
-	sum := Summary{Active: b.active, Refused: b.refused, Canceled: b.canceled, Totals: b.ended}
+	sum := Summary{Active: b.active, Refused: b.refused, Canceled: b.canceled, Left: b.left, Totals: b.ended}
 	sum.Refusals[RefusedOffLoop] = b.refused
 	for h := b.ring.next; h != &b.ring; h = h.next {
 		if h.session != nil {

@@ -30,7 +30,10 @@ func (c *worker) refuse(d *pendingClient, cause error) {
 }
 
 // left closes a client that has gone before it was joined.
-func (c *worker) left(d *pendingClient) { c.closeClient(d) }
+func (c *worker) left(d *pendingClient) {
+	c.leftClients++
+	c.closeClient(d)
+}
 
 // closeClient closes a client that is not joined.
 func (c *worker) closeClient(d *pendingClient) {

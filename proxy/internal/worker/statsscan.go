@@ -37,7 +37,7 @@ func (c *worker) beginScan(done chan<- Summary, running bytesByBinding) {
 func (c *worker) baseSummary() Summary {
 	s := c.loop.Stats()
 	return Summary{
-		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Totals: c.ended,
+		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Left: c.leftClients, Totals: c.ended,
 		Refusals: c.refusals,
 		Loops: []Load{{
 			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver, Peeks: c.peeks, HellosFull: c.hellosFull, HellosMissing: c.hellosMissing, Taken: c.taken,

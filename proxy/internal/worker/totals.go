@@ -44,6 +44,7 @@ func (t *Totals) merge(u *Totals) {
 // Summary is the counters and the resources of workers.
 type Summary struct {
 	Accepted, Active, Refused, Canceled int64 // clients
+	Left                                int64 // clients that have gone before they were joined
 	Refusals                            Refusals
 	Totals                              Totals
 	Loops                               []Load
@@ -71,6 +72,7 @@ func (s *Summary) merge(o *Summary) {
 	s.Active += o.Active
 	s.Refused += o.Refused
 	s.Canceled += o.Canceled
+	s.Left += o.Left
 	s.Refusals.merge(&o.Refusals)
 	s.Totals.merge(&o.Totals)
 	s.Loops = append(s.Loops, o.Loops...)

@@ -43,10 +43,10 @@ type acceptors struct {
 
 // counters are the worker's counts since it began.
 type counters struct {
-	accepted, active, refused, handedOver, canceledClients int64
-	peeks, hellosFull, hellosMissing, taken                int64
-	refusals                                               Refusals
-	ended                                                  Totals
+	accepted, active, refused, handedOver, canceledClients, leftClients int64
+	peeks, hellosFull, hellosMissing, taken                             int64
+	refusals                                                            Refusals
+	ended                                                               Totals
 }
 
 // buffers are memory that is used by one client after the other.
