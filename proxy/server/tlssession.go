@@ -165,6 +165,7 @@ func (s *Server) abandonable(ctx context.Context, search *router.Search, every t
 	var mu sync.Mutex // held while the search is asked, which is not when run has returned
 	over := false
 	var timer *time.Timer
+	mu.Lock() // the function reads timer
 	timer = time.AfterFunc(every, func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -176,6 +177,7 @@ func (s *Server) abandonable(ctx context.Context, search *router.Search, every t
 			timer.Reset(every)
 		}
 	})
+	mu.Unlock()
 	err := run(ctx)
 	mu.Lock()
 	over = true

@@ -62,18 +62,19 @@ type condition struct {
 	seen     uint64 // the look
 	before   counts // at the last look but one
 
-	kind    Condition // of the outage; Usable: there is none
-	logged  bool
-	since   int64
-	began   counts // at the last look before it
-	again   int64  // since when it is not usable, which is later than since if it was meanwhile
-	fresh   counts // at the last look before that
-	back    int64  // when it was found to be usable again; 0: it was not
-	until   counts // then
-	gone    bool   // it was not, but the upstream is gone
-	lapses  int    // how often it failed again before the end was logged
-	quiet   time.Duration
-	endedAt int64 // the last outage that was logged; 0: none
+	kind      Condition // of the outage; Usable: there is none
+	logged    bool
+	since     int64
+	began     counts // at the last look before it
+	again     int64  // since when it is not usable, which is later than since if it was meanwhile
+	fresh     counts // at the last look before that
+	back      int64  // when it was found to be usable again; 0: it was not
+	until     counts // then
+	gone      bool   // it was not, but the upstream is gone
+	lapses    int    // how often it failed again before the end was logged
+	quiet     time.Duration
+	endedAt   int64     // the last outage that was logged; 0: none
+	endedKind Condition // of that
 }
 
 type counts struct{ refused, held, fallbacks int64 }
@@ -187,7 +188,7 @@ func (c *condition) recover(now int64) turn {
 	if now-c.back < int64(c.quiet) {
 		return noTurn
 	}
-	c.kind, c.endedAt = Usable, now
+	c.endedKind, c.kind, c.endedAt = c.kind, Usable, now
 	return outageEnds
 }
 
@@ -219,6 +220,8 @@ func (o *Outages) logEnded(ended []*condition) {
 			text = "upstream that could take no clients is gone"
 		case c.Condition == Full:
 			text = "upstream has usable endpoints again, which are at their limit"
+		case c.endedKind == Full:
+			text = "upstream is not at its limit any more"
 		}
 		cost := c.until.since(c.began)
 		attrs := []any{

@@ -139,6 +139,15 @@ func TestFullIsNoOutage(t *testing.T) {
 	s.look(111, monitor.Full, 1, strings.Replace(ends, "a usable endpoint again", "usable endpoints again, which are at their limit", 1)+"3s refused=3 held=6 fallbacks=0")
 }
 
+// TestAFullUpstreamHasRoom is the end of a time at the limit.
+func TestAFullUpstreamHasRoom(t *testing.T) {
+	s := newStage(t)
+	s.look(1, monitor.Full, 0)
+	s.look(6, monitor.Full, 1, `level=WARN msg="every usable endpoint of the upstream is at its limit" upstream=shop endpoints="a: down"`)
+	s.look(8, monitor.Usable, 1)
+	s.look(9, monitor.Usable, 0, strings.Replace(ends, "upstream has a usable endpoint again", "upstream is not at its limit any more", 1)+"7s refused=2 held=4 fallbacks=0")
+}
+
 // TestManyOutages are some lines, and the number of the others.
 func TestManyOutages(t *testing.T) {
 	s := newStage(t)
