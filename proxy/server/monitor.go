@@ -102,7 +102,7 @@ func onlyFailingHaveRoom(set *lb.Set) bool {
 	for _, m := range set.Members() {
 		switch e, st := m.Endpoint, m.Endpoint.State(); {
 		case e.Failing():
-		case e.Open():
+		case e.CanAcquire():
 			return false
 		case !st.Down && !st.Ejected && !st.Broken && !st.Draining && e.Limit() > 0 && st.Active >= e.Limit():
 			full = true

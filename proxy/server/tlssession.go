@@ -204,7 +204,7 @@ func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) {
 	}
 }
 
-// connect takes one step: connects, sends the preface, and speaks TLS if the endpoint
+// connect takes one step: connects, sends the PROXY header, and speaks TLS if the endpoint
 // wants it.
 func (s *Server) connect(ctx context.Context, search *router.Search, step *worker.Step, protocols []string) (net.Conn, error) {
 	if step.Timeout > 0 {

@@ -60,7 +60,7 @@ func peersInTime(all []Watched, i int) bool {
 	well, ill := 0, 0
 	for j := range all {
 		p := &all[j].Answers.record
-		late := total(p.late) / max(total(p.soon)+total(p.late), 1)
+		late := total(p.answeredLate) / max(total(p.answeredSoon)+total(p.answeredLate), 1)
 		switch {
 		case j == i || p.out != notEjected:
 		case p.drift.sum > unlikely/4 || late > seldom:

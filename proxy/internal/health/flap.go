@@ -44,9 +44,9 @@ type Transition struct {
 // lets one more be reported at once. The zero value is ready. It belongs to one goroutine at a
 // time.
 type Flap struct {
-	full int64      // when the full number may be reported at once again
-	held Transition // to be reported later, if any
-	any  bool
+	fullAt  int64      // when atOnce may be reported again
+	pending Transition // to be reported later, if any
+	any     bool
 }
 
 // atOnce is the number of transitions reported before any is held: a failure, its recovery,
@@ -57,27 +57,27 @@ const atOnce = 3
 // Otherwise it is held, and Due will return it.
 func (f *Flap) Note(t Transition, every time.Duration) (Transition, bool) {
 	if f.any {
-		t.Suppressed = f.held.Suppressed + 1
+		t.Suppressed = f.pending.Suppressed + 1
 	}
-	if f.any || t.Time < f.room(every) {
-		f.held, f.any = t, true
+	if f.any || t.Time < f.nextAllowed(every) {
+		f.pending, f.any = t, true
 		return t, false
 	}
 	f.count(t.Time, every)
 	return t, true
 }
 
-// room is the time from which one more may be reported.
-func (f *Flap) room(every time.Duration) int64 { return f.full - (atOnce-1)*int64(every) }
+// nextAllowed is the time from which one more may be reported.
+func (f *Flap) nextAllowed(every time.Duration) int64 { return f.fullAt - (atOnce-1)*int64(every) }
 
-func (f *Flap) count(now int64, every time.Duration) { f.full = max(f.full, now) + int64(every) }
+func (f *Flap) count(now int64, every time.Duration) { f.fullAt = max(f.fullAt, now) + int64(every) }
 
 // Next returns the time from which Due returns a transition, and whether one is held at all.
-func (f *Flap) Next(every time.Duration) (int64, bool) { return f.room(every), f.any }
+func (f *Flap) Next(every time.Duration) (int64, bool) { return f.nextAllowed(every), f.any }
 
 // Due returns the held transition, if it is to be reported now.
 func (f *Flap) Due(now int64, every time.Duration) (Transition, bool) {
-	if !f.any || now < f.room(every) {
+	if !f.any || now < f.nextAllowed(every) {
 		return Transition{}, false
 	}
 	f.count(now, every)
@@ -86,7 +86,7 @@ func (f *Flap) Due(now int64, every time.Duration) (Transition, bool) {
 
 // Rest returns the held transition, if any, because Due will not be called any more.
 func (f *Flap) Rest() (Transition, bool) {
-	t, any := f.held, f.any
-	f.held, f.any = Transition{}, false
+	t, any := f.pending, f.any
+	f.pending, f.any = Transition{}, false
 	return t, any
 }

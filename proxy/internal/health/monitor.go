@@ -22,7 +22,7 @@ func (m *OutlierMonitor) Reached(now int64) {
 	}
 	if r := m.rule.Load(); r.window != nil {
 		r.window.add(now, false)
-		m.judge(r, OK, now, 0)
+		m.evaluate(r, OK, now, 0)
 	}
 }
 
@@ -95,11 +95,11 @@ func (m *OutlierMonitor) failed(s Source, o Outcome, now int64) {
 	if !s.doubts(o) {
 		m.certain.Add(1)
 	}
-	m.judge(r, o, now, m.streak.Add(1))
+	m.evaluate(r, o, now, m.streak.Add(1))
 }
 
-// judge ejects the endpoint if its failures reach a limit.
-func (m *OutlierMonitor) judge(r *rule, o Outcome, now int64, streak int32) {
+// evaluate ejects the endpoint if its failures reach a limit.
+func (m *OutlierMonitor) evaluate(r *rule, o Outcome, now int64, streak int32) {
 	inRow := r.consecutive > 0 && streak >= r.consecutive && !m.singleSource(r, now)
 	if !inRow && !m.failing(r, now) {
 		return
@@ -163,7 +163,7 @@ func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) 
 	if m.gone || m.ejected.Load() {
 		return false
 	}
-	if !o.room(now) {
+	if !o.mayEject(now) {
 		m.withhold(&cause)
 		return false
 	}

@@ -32,7 +32,7 @@ type OutlierDetector struct {
 	scheduler *Scheduler
 	held      atomic.Int64
 	full      atomic.Bool // no more may be ejected; written under mu
-	lone      atomic.Bool // there is one endpoint at most, so that nothing is withheld; written under mu
+	single    atomic.Bool // there is one endpoint at most, so that nothing is withheld; written under mu
 
 	mu      sync.Mutex
 	cfg     *OutlierConfig
@@ -169,7 +169,7 @@ func (m *OutlierMonitor) Withholdings() (times int64, why string) {
 
 // withhold counts an ejection withheld, for a cause or for the last failure.
 func (m *OutlierMonitor) withhold(cause *string) {
-	if m.outlier.lone.Load() {
+	if m.outlier.single.Load() {
 		return
 	}
 	m.withheldFor.Store(cause)
@@ -185,7 +185,7 @@ func (o *OutlierDetector) allowed(members int) int {
 
 // update recomputes whether more may be ejected.
 func (o *OutlierDetector) update() {
-	o.lone.Store(o.members <= 1)
+	o.single.Store(o.members <= 1)
 	o.full.Store(len(o.ejected) >= o.allowed(o.members) && !slices.ContainsFunc(o.ejected, (*OutlierMonitor).recovered))
 }
 
@@ -193,9 +193,9 @@ func (o *OutlierDetector) update() {
 // is locked.
 func (m *OutlierMonitor) recovered() bool { return m.answeredSince }
 
-// room reports whether one more may be ejected. If the limit is reached, a recovered endpoint
+// mayEject reports whether one more may be ejected. If the limit is reached, a recovered endpoint
 // returns in its favor, the one with the earliest end.
-func (o *OutlierDetector) room(now int64) bool {
+func (o *OutlierDetector) mayEject(now int64) bool {
 	if len(o.ejected) < o.allowed(o.members) {
 		return true
 	}

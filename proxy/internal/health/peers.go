@@ -19,7 +19,7 @@ const (
 // peer returns the endpoint's state as a peer.
 func (r *record) peer(now int64) peerState {
 	all := r.recentSoon + r.recentLate
-	usual := total(r.late) / max(total(r.soon)+total(r.late), 1)
+	usual := total(r.answeredLate) / max(total(r.answeredSoon)+total(r.answeredLate), 1)
 	switch {
 	case r.asked() > 0 && now-r.heard > recently/2:
 		return peerSilent
@@ -49,7 +49,7 @@ func pastsOf(all []Watched) *pasts {
 		r := &all[i].Answers.record
 		p.known = p.known || r.out == notEjected && r.known()
 		for k := range p.worst {
-			if r.soon[k]+r.late[k] < fewest {
+			if r.answeredSoon[k]+r.answeredLate[k] < fewest {
 				continue
 			}
 			switch missed, w := r.missed(question(k)), &p.worst[k]; {
@@ -88,8 +88,8 @@ func (r *record) missedByPeers(k question, p *pasts, i int) float64 {
 	if most == 0 {
 		return 1
 	}
-	if own := r.soon[k] + r.late[k]; own > 0 {
-		most = max(most, (r.late[k]+1)/(own+2))
+	if own := r.answeredSoon[k] + r.answeredLate[k]; own > 0 {
+		most = max(most, (r.answeredLate[k]+1)/(own+2))
 	}
 	return most
 }

@@ -127,7 +127,7 @@ func (c connectFailed) Unwrap() error { return c.error }
 func (p *Probe) ask(ctx context.Context, conn net.Conn) error {
 	if p.cfg.Preface != nil {
 		if _, err := conn.Write(p.cfg.Preface(conn)); err != nil {
-			return fmt.Errorf("send the preface: %w", plain(err))
+			return fmt.Errorf("send the PROXY header: %w", plain(err))
 		}
 	}
 	if p.cfg.End {

@@ -15,9 +15,9 @@ type record struct {
 	// Questions of the past, answered in time or not. Those since the endpoint's last answer
 	// are held back until the next one. So a silence does not count as usual while it is
 	// judged.
-	soon, late [questions]float64
-	heldSoon   [questions]float64
-	heldLate   [questions]float64
+	answeredSoon, answeredLate [questions]float64
+	heldSoon                   [questions]float64
+	heldLate                   [questions]float64
 	// The same of the last seconds; a question's weight is halved after recently.
 	recentSoon, recentLate float64
 
@@ -31,14 +31,14 @@ type record struct {
 	odds     [questions]float64
 	informed bool
 
-	ends    answerOf // the result of a probe while it was well
-	asking  *asking  // the probe in progress; nil: there is none
-	control *asking  // a peer's, for comparison; nil: none is needed
-	lone    bool     // there is no control, though no peer gets questions: the probe ejects no endpoint
-	nextAsk int64    // clock: no probe before it
-	wait    int64    // between two probes; 0: none was answered since heard
-	again   int64    // clock: no ejection before it, since max_ejected had no room
-	out     reason   // of its ejection
+	ends      answerOf // the result of a probe while it was well
+	asking    *asking  // the probe in progress; nil: there is none
+	control   *asking  // a peer's, for comparison; nil: none is needed
+	noControl bool     // there is no control, though no peer gets questions: the probe ejects no endpoint
+	nextAsk   int64    // clock: no probe before it
+	wait      int64    // between two probes; 0: none was answered since heard
+	again     int64    // clock: no ejection before it, since max_ejected had no room
+	out       reason   // of its ejection
 
 	suspected bool    // since heard
 	silence   silence // if there is evidence
@@ -128,15 +128,15 @@ func (r *record) commit(steady bool) {
 	if !steady && r.out == notEjected {
 		return
 	}
-	for k := range r.soon {
+	for k := range r.answeredSoon {
 		if r.out != notEjected {
 			break
 		}
-		r.soon[k] += r.heldSoon[k]
-		r.late[k] += r.heldLate[k]
-		if r.soon[k]+r.late[k] > memory {
-			r.soon[k] /= 2
-			r.late[k] /= 2
+		r.answeredSoon[k] += r.heldSoon[k]
+		r.answeredLate[k] += r.heldLate[k]
+		if r.answeredSoon[k]+r.answeredLate[k] > memory {
+			r.answeredSoon[k] /= 2
+			r.answeredLate[k] /= 2
 		}
 	}
 	r.heldSoon, r.heldLate = [questions]float64{}, [questions]float64{}
@@ -170,15 +170,15 @@ func (r *record) excuse(a *Answers, now, gap int64) {
 // missed is the probability, by the past, that a question is not answered in time; 1 for a kind
 // of which too few were answered in time.
 func (r *record) missed(k question) float64 {
-	if r.soon[k] < fewest {
+	if r.answeredSoon[k] < fewest {
 		return 1
 	}
-	return (r.late[k] + 1) / (r.soon[k] + r.late[k] + 2)
+	return (r.answeredLate[k] + 1) / (r.answeredSoon[k] + r.answeredLate[k] + 2)
 }
 
 // known reports whether the past is long enough to judge by.
 func (r *record) known() bool {
-	return total(r.soon) >= learned && r.rounds >= learnedRounds
+	return total(r.answeredSoon) >= learned && r.rounds >= learnedRounds
 }
 
 // waiters returns the number of asked that should have been answered.
@@ -202,8 +202,8 @@ func total[N int64 | float64](counts [questions]N) (sum N) {
 	return sum
 }
 
-// conclusive reports whether asked are so many that their probability is below e to the -chance.
-func (r *record) conclusive(chance float64) bool {
+// significant reports whether asked are so many that their probability is below e to the -chance.
+func (r *record) significant(chance float64) bool {
 	weight := -float64(r.left) * math.Log(r.odds[firstQuestion])
 	for k, n := range r.fresh {
 		weight -= float64(n) * math.Log(r.odds[k])
@@ -234,8 +234,8 @@ func (r *record) givenUp(cfg *UnansweredConfig, all []Watched, i int, now int64)
 	return float64(r.asked()) >= expected/8 && !w.Answers.leavers.oneSource(w.Judge, now)
 }
 
-// acquit ends a suspicion, and drops its probes.
-func (r *record) acquit() {
+// dropSuspicion ends a suspicion, and drops its probes.
+func (r *record) dropSuspicion() {
 	if r.ends == yes || !r.known() {
 		r.asking, r.control = nil, nil
 	}

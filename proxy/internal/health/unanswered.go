@@ -131,15 +131,15 @@ func (u *Unanswered) Round(now int64, cfg *UnansweredConfig, all []Watched, late
 	}
 	for i := range all {
 		if all[i].Judge != nil && !late && !first {
-			u.judge(now, cfg, all, i)
+			u.evaluate(now, cfg, all, i)
 		}
 		all[i].Answers.record.watchSilence(now, cfg, &all[i], all)
 	}
 	return busy
 }
 
-// judge ejects an endpoint, lets it return, or probes it.
-func (u *Unanswered) judge(now int64, cfg *UnansweredConfig, all []Watched, i int) {
+// evaluate ejects an endpoint, lets it return, or probes it.
+func (u *Unanswered) evaluate(now int64, cfg *UnansweredConfig, all []Watched, i int) {
 	w := &all[i]
 	r := &w.Answers.record
 	switch {
@@ -151,13 +151,13 @@ func (u *Unanswered) judge(now int64, cfg *UnansweredConfig, all []Watched, i in
 		}
 	case cfg.After <= 0:
 	case r.alive:
-		r.acquit()
+		r.dropSuspicion()
 		u.learn(now, cfg, w)
-	case r.unansweredFor(now) < int64(cfg.After) || !r.conclusive(u.chance):
+	case r.unansweredFor(now) < int64(cfg.After) || !r.significant(u.chance):
 		if r.silence.reason == standsStill {
 			r.silence.closed = u.closesAgain(now, cfg, w)
 		} else {
-			r.acquit()
+			r.dropSuspicion()
 		}
 	default:
 		u.suspect(now, cfg, all, i)
@@ -215,10 +215,10 @@ func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i 
 	w := &all[i]
 	r := &w.Answers.record
 	if r.asking == nil {
-		r.lone = false
+		r.noControl = false
 		if alone {
 			peer := u.witness(now, all, i)
-			if r.lone = peer == nil; !r.lone {
+			if r.noControl = peer == nil; !r.noControl {
 				r.control = u.ask(peer.Probe, cfg.probe())
 			}
 		}
@@ -230,7 +230,7 @@ func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i 
 	if !over || !controlled {
 		return
 	}
-	compared := control == yes && !r.lone && (r.control != nil || !alone)
+	compared := control == yes && !r.noControl && (r.control != nil || !alone)
 	r.asking, r.control = nil, nil
 	if answer == no {
 		u.standsStill(now, all, i, compared)

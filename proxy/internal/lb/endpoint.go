@@ -52,10 +52,10 @@ type Endpoint struct {
 	weight      atomic.Int32
 	usableSince atomic.Int64 // clock when it became usable; 0 if that is of no interest any more
 	picked      atomic.Uint64
-	seats       atomic.Pointer[[]membership] // in the sets that it is in; written under mu
+	inSets      atomic.Pointer[[]membership] // in the sets that it is in; written under mu
 	scored      atomic.Bool                  // one of them has a tree; written under mu
 
-	mu sync.Mutex // of changes of flags, weight or seats; no pick waits for it
+	mu sync.Mutex // of changes of flags, weight or inSets; no pick waits for it
 }
 
 // NewEndpoint returns a healthy endpoint without sessions. Weights and limits out of range are

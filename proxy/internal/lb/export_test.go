@@ -49,7 +49,7 @@ func (s *Set) Open() (believed, true_ []bool) {
 	t := s.tiers[local]
 	for i, e := range t.members {
 		believed = append(believed, t.open.has(i))
-		true_ = append(true_, e.Open())
+		true_ = append(true_, e.CanAcquire())
 	}
 	return believed, true_
 }

@@ -71,7 +71,7 @@ func (r *rig) checkLastResort(rt *rapid.T, members []member) {
 		e, st := r.endpoints[i], r.endpoints[i].State()
 		room := e.Weight() > 0 && !st.Draining && (members[i].limit == 0 || st.Active < members[i].limit)
 		for _, panicking := range []bool{false, true} {
-			if open := e.OpenAnyway(panicking); open != (room && (!st.Barred || panicking)) {
+			if open := e.CanAcquireAnyway(panicking); open != (room && (!st.Barred || panicking)) {
 				rt.Fatalf("%+v, panicking %v: that it is open is %v", st, panicking, open)
 			}
 		}

@@ -40,7 +40,7 @@ func (t *tier) leastConn(p *pick) *Endpoint {
 // start only, which stands for all of them.
 func (t *tier) beside(drawn, starter int) int {
 	e := t.members[starter]
-	if drawn == starter || t.members[drawn].Active() > 0 || e.Active() > 0 || !e.Open() {
+	if drawn == starter || t.members[drawn].Active() > 0 || e.Active() > 0 || !e.CanAcquire() {
 		return drawn
 	}
 	mine := uint64(max(t.starting.Load(), 1)) * (t.tree.nodes[t.tree.leaves+starter].Load() & weightMask)

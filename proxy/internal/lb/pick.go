@@ -76,7 +76,7 @@ func (s *Set) Pick(r *Request) (*Endpoint, error) {
 	}
 	first, second := s.order(&p)
 	for _, at := range [...]int{first, second, backup} {
-		if at == backup && p.full && !s.cfg.BackupWhenFull {
+		if at == backup && p.someFull && !s.cfg.BackupWhenFull {
 			break
 		}
 		if e := s.tiers[at].pick(&p); e != nil {
@@ -89,9 +89,9 @@ func (s *Set) Pick(r *Request) (*Endpoint, error) {
 // A pick is a Request and the state of answering it.
 type pick struct {
 	*Request
-	hash        uint64
-	excluded    uint64 // the flags that keep an endpoint out
-	full, spent bool   // some have no room; some were tried
+	hash                uint64
+	excluded            uint64 // the flags that keep an endpoint out
+	someFull, someTried bool   // some have no room; some were tried
 }
 
 // all reports whether also those are taken that are not usable.
@@ -120,7 +120,7 @@ func (t *tier) candidates(p *pick) int64 {
 	case noLastResortFlags:
 		return t.lastResort.Load()
 	case flagFailing:
-		return t.reached.Load()
+		return t.notFailing.Load()
 	case 0:
 		return t.counted.Load()
 	}
@@ -129,9 +129,9 @@ func (t *tier) candidates(p *pick) int64 {
 
 func (s *Set) why(p *pick) error {
 	switch {
-	case p.full:
+	case p.someFull:
 		return ErrFull
-	case p.spent:
+	case p.someTried:
 		return ErrTried
 	case len(s.members) == 0:
 		return ErrNoEndpoint
@@ -291,10 +291,10 @@ func (t *tier) account(p *pick) {
 		for _, s := range e.memberships() {
 			w := e.word.Load()
 			if s.tier == t && w&(absentFlags|p.excluded) == 0 {
-				p.spent = true
+				p.someTried = true
 				n--
 			}
 		}
 	}
-	p.full = p.full || n > 0
+	p.someFull = p.someFull || n > 0
 }

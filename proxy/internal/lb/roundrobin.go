@@ -57,7 +57,7 @@ func (t *tier) randomTwo(p *pick) *Endpoint {
 			continue
 		}
 		b := t.members[who]
-		if b == a || p.tried(b) || !room(b.word.Load(), b.limit.Load(), p.excluded) || !t.ready(b) {
+		if b == a || p.tried(b) || !hasRoom(b.word.Load(), b.limit.Load(), p.excluded) || !t.ready(b) {
 			continue
 		}
 		if a == nil {

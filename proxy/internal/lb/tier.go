@@ -22,7 +22,7 @@ type tier struct {
 	usable     atomic.Int64 // of those counted
 	working    atomic.Int64 // of those usable: not failing
 	lastResort atomic.Int64 // of those counted: neither barred nor failing
-	reached    atomic.Int64 // of those counted: not failing
+	notFailing atomic.Int64 // of those counted: not failing
 	starting   atomic.Int64 // in ramping
 	classes    []uint8      // the part of a member in them; under the member's mu
 
@@ -64,17 +64,17 @@ type membership struct {
 }
 
 func (t *tier) attach() {
-	// Most have no other seat, and are to have these for as long as each other.
+	// Most are in no other set. Theirs are allocated together.
 	own, lists := make([]membership, len(t.members)), make([][]membership, len(t.members))
 	for i, e := range t.members {
 		e.mu.Lock()
 		own[i] = membership{t, i}
-		seats := &lists[i]
-		if *seats = own[i : i+1 : i+1]; len(e.memberships()) > 0 {
-			seats = new([]membership)
-			*seats = append(slices.Clone(e.memberships()), own[i])
+		all := &lists[i]
+		if *all = own[i : i+1 : i+1]; len(e.memberships()) > 0 {
+			all = new([]membership)
+			*all = append(slices.Clone(e.memberships()), own[i])
 		}
-		e.seats.Store(seats)
+		e.inSets.Store(all)
 		if t.tree != nil {
 			e.scored.Store(true)
 		}
@@ -84,28 +84,28 @@ func (t *tier) attach() {
 	}
 }
 
-// leave gives up the endpoint's seat in a set.
+// leave removes the endpoint from a set.
 func (e *Endpoint) leave(s *Set) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var seats []membership
+	var others []membership
 	scored := false
 	for _, at := range e.memberships() {
 		if at.tier.set != s {
-			seats = append(seats, at)
+			others = append(others, at)
 			scored = scored || at.tier.tree != nil
 		}
 	}
-	if e.scored.Store(scored); seats == nil {
-		e.seats.Store(nil)
+	if e.scored.Store(scored); others == nil {
+		e.inSets.Store(nil)
 		return
 	}
-	e.seats.Store(&seats)
+	e.inSets.Store(&others)
 }
 
 func (e *Endpoint) memberships() []membership {
-	if seats := e.seats.Load(); seats != nil {
-		return *seats
+	if all := e.inSets.Load(); all != nil {
+		return *all
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (t *tier) classify(i int) {
 	}
 	was := t.classes[i]
 	t.classes[i] = now
-	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.lastResort, &t.reached} {
+	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.lastResort, &t.notFailing} {
 		count.Add(int64(now>>bit&1) - int64(was>>bit&1))
 	}
 }
@@ -172,7 +172,7 @@ func (t *tier) classify(i int) {
 // refresh brings the view of a member's room and load up to date.
 func (t *tier) refresh(i int) {
 	e := t.members[i]
-	t.open.keep(i, e.Open)
+	t.open.keep(i, e.CanAcquire)
 	if t.tree != nil {
 		t.tree.update(i, e, int64(t.set.cfg.SlowStart))
 	}

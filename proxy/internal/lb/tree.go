@@ -53,7 +53,7 @@ func newTree(n int) *tree {
 func (e *Endpoint) score(slowStart int64) (score uint32, weight uint64) {
 	ramp := e.ramp(slowStart)
 	weight = uint64(e.weight.Load()) * ramp
-	if weight == 0 || !e.Open() {
+	if weight == 0 || !e.CanAcquire() {
 		return infinite, 0
 	}
 	return math.Float32bits(float32(uint64(e.Active())*full+full-ramp) / float32(weight)), weight

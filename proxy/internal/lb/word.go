@@ -24,29 +24,29 @@ const (
 	noLastResortFlags = flagBarred | flagFailing            // keep it from being picked as a last resort
 )
 
-// room reports whether an endpoint whose word and limit are these may have another
+// hasRoom reports whether an endpoint whose word and limit are these may have another
 // session, if none of the flags of excluded keeps it out.
-func room(w uint64, limit uint32, excluded uint64) bool {
+func hasRoom(w uint64, limit uint32, excluded uint64) bool {
 	return w&(absentFlags|excluded) == 0 && (limit == 0 || uint32(w&activeMask) < limit)
 }
 
-// Open reports whether the endpoint can be acquired.
-func (e *Endpoint) Open() bool { return room(e.word.Load(), e.limit.Load(), unusableFlags) }
+// CanAcquire reports whether the endpoint can be acquired.
+func (e *Endpoint) CanAcquire() bool { return hasRoom(e.word.Load(), e.limit.Load(), unusableFlags) }
 
 // Acquire gives the endpoint another session, unless it is unusable or has its limit of them.
 // If it returns true the caller calls [Endpoint.Release] once. [Set.Pick] does it by itself.
 func (e *Endpoint) Acquire() bool { return e.acquire(unusableFlags) }
 
-// OpenAnyway reports whether AcquireAnyway may succeed.
-func (e *Endpoint) OpenAnyway(panicking bool) bool {
-	return room(e.word.Load(), e.limit.Load(), barAnyway(panicking))
+// CanAcquireAnyway reports whether AcquireAnyway may succeed.
+func (e *Endpoint) CanAcquireAnyway(panicking bool) bool {
+	return hasRoom(e.word.Load(), e.limit.Load(), excludedAnyway(panicking))
 }
 
 // AcquireAnyway is Acquire for one that may be unusable: a client has to find out whether it
 // serves. One that is barred is taken in panic alone.
-func (e *Endpoint) AcquireAnyway(panicking bool) bool { return e.acquire(barAnyway(panicking)) }
+func (e *Endpoint) AcquireAnyway(panicking bool) bool { return e.acquire(excludedAnyway(panicking)) }
 
-func barAnyway(panicking bool) uint64 {
+func excludedAnyway(panicking bool) uint64 {
 	if panicking {
 		return 0
 	}
@@ -56,7 +56,7 @@ func barAnyway(panicking bool) uint64 {
 func (e *Endpoint) acquire(excluded uint64) bool {
 	for {
 		w, limit := e.word.Load(), e.limit.Load()
-		if !room(w, limit, excluded) {
+		if !hasRoom(w, limit, excluded) {
 			return false
 		}
 		if e.word.CompareAndSwap(w, w+1) {

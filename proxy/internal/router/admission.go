@@ -33,7 +33,7 @@ type ListenerState struct {
 	meter    meter
 	pauses   pauses
 	refused  [admissionRejects]atomic.Int64
-	tickets  sync.Pool
+	tokens   sync.Pool
 }
 
 // An admissionReject is a reason to refuse a client of a listener.
@@ -128,7 +128,7 @@ type admissionToken struct {
 }
 
 func (d *ListenerState) newToken() *admissionToken {
-	if t, _ := d.tickets.Get().(*admissionToken); t != nil {
+	if t, _ := d.tokens.Get().(*admissionToken); t != nil {
 		return t
 	}
 	return new(admissionToken)
@@ -235,7 +235,7 @@ func (a *admission) Released(token any) {
 			t.sources.Leave(t.entry)
 		}
 		*t = admissionToken{}
-		d.tickets.Put(t)
+		d.tokens.Put(t)
 	}
 	if over {
 		return

@@ -235,7 +235,7 @@ type failure struct {
 func (s *Search) blame(f failure) {
 	for i := range s.failures {
 		if s.last && s.failures[i].of == f.of {
-			if f.late = s.failures[i].late; s.late(f.began) {
+			if f.late = s.failures[i].late; s.outOfPatience(f.began) {
 				f.late++
 			}
 			s.failures[i] = f

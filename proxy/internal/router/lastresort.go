@@ -104,9 +104,9 @@ func (u *Upstream) trialEvery() time.Duration {
 	return max(trialEvery, time.Duration(n)*trialShare)
 }
 
-// reached notes that a connection to the endpoint was made, when it began, and a time at which
+// noteConnected notes that a connection to the endpoint was made, when it began, and a time at which
 // it was there.
-func (e *Endpoint) reached(began, now int64) {
+func (e *Endpoint) noteConnected(began, now int64) {
 	e.trials.made.Store(now)
 	if m := e.monitor.Load(); m != nil {
 		m.Connected(began)
@@ -173,7 +173,7 @@ func (s *Search) pickLast(now int64) (full, ok bool) {
 // time if others could reach it meanwhile, and no oftener.
 func (s *Search) exclude(now int64) {
 	s.tried, s.round = s.tried[:0], 0
-	late := s.late(now)
+	late := s.outOfPatience(now)
 	for i := range s.failures {
 		f := &s.failures[i]
 		vain := f.began >= f.of.trials.lastSuccess.Load()
@@ -184,8 +184,8 @@ func (s *Search) exclude(now int64) {
 	}
 }
 
-// late reports whether the client has been without an endpoint for as long as clients are held.
-func (s *Search) late(now int64) bool { return s.failing != 0 && s.patience(now) <= 0 }
+// outOfPatience reports whether the client has been without an endpoint for as long as clients are held.
+func (s *Search) outOfPatience(now int64) bool { return s.failing != 0 && s.patience(now) <= 0 }
 
 func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 	if set == nil {
@@ -278,7 +278,7 @@ func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	members, panicking := set.Members(), set.Panicking()
 	for i := range members {
 		b := members[i].Endpoint
-		if !b.Failing() || !b.OpenAnyway(panicking) {
+		if !b.Failing() || !b.CanAcquireAnyway(panicking) {
 			continue
 		}
 		e := b.Of.(*Endpoint)

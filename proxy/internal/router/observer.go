@@ -10,7 +10,7 @@ var _ health.ProbeObserver = (*Endpoint)(nil)
 func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if !check.Elsewhere {
 		if !e.handshakesFail() {
-			e.reached(began, began)
+			e.noteConnected(began, began)
 		}
 		e.passed(began)
 		if m := e.monitor.Load(); m != nil && check.Answered {

@@ -360,7 +360,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	s.endSlow()
 	e.total.Add(1)
 	s.touched(now)
-	e.reached(s.start, now)
+	e.noteConnected(s.start, now)
 	e.connected(now)
 	if b := s.upstream.Breaker; b != nil {
 		b.Reached()

@@ -38,7 +38,7 @@ func (s *Search) inVain(v *UpstreamSnapshot) bool {
 	}
 	members, panicking := set.Members(), set.Panicking()
 	for i := range members {
-		if e := members[i].Endpoint; e.Failing() && e.OpenAnyway(panicking) {
+		if e := members[i].Endpoint; e.Failing() && e.CanAcquireAnyway(panicking) {
 			return true
 		}
 	}

@@ -35,33 +35,33 @@ type acceptor struct {
 }
 
 // listen begins to accept from a socket, or tries again later.
-func (c *worker) listen(l *Listening) {
-	if err := c.open(l.parts[c.index]); err != nil {
-		c.unopened = append(c.unopened, l)
-		c.lacks(l, err)
-		c.armFDRetry()
+func (w *worker) listen(l *Listening) {
+	if err := w.startAccepting(l.parts[w.index]); err != nil {
+		w.unopened = append(w.unopened, l)
+		w.lacks(l, err)
+		w.armFDRetry()
 	}
 }
 
-// open begins to accept, unless it is too late.
-func (c *worker) open(a *acceptor) (err error) {
+// startAccepting begins to accept, unless it is too late.
+func (w *worker) startAccepting(a *acceptor) (err error) {
 	if a.closed || a.Listener != nil {
 		return nil
 	}
-	a.Listener, err = c.loop.Listen(a.socket.FD, &loop.ListenerConfig{Acceptor: a, Before: a.before})
+	a.Listener, err = w.loop.Listen(a.socket.FD, &loop.ListenerConfig{Acceptor: a, Before: a.before})
 	if err != nil {
 		return err
 	}
-	c.acceptors.add(a)
+	w.acceptors.add(a)
 	return nil
 }
 
 // reopen tries again where accepting could not begin.
-func (c *worker) reopen() {
-	failed := c.unopened
-	c.unopened = nil
+func (w *worker) reopen() {
+	failed := w.unopened
+	w.unopened = nil
 	for _, l := range failed {
-		c.listen(l)
+		w.listen(l)
 	}
 }
 
@@ -112,26 +112,26 @@ func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 
 // admit asks whether a client may come in, before anything is done for it: so the counters of
 // that are right when the next one is about to be accepted. A client that may not is reset.
-func (c *worker) admit(accepted *client) bool {
-	c.asked.reset()
-	c.asked.bind(accepted.socket, accepted.fd, accepted.peer)
-	err := accepted.service.Admitter.Admit(&c.asked, identified(&c.asked, &accepted.service.Preread), c.loop.Now())
-	accepted.ticket = c.asked.AdmissionToken
+func (w *worker) admit(accepted *client) bool {
+	w.asked.reset()
+	w.asked.bind(accepted.socket, accepted.fd, accepted.peer)
+	err := accepted.service.Admitter.Admit(&w.asked, identified(&w.asked, &accepted.service.Preread), w.loop.Now())
+	accepted.admissionToken = w.asked.AdmissionToken
 	if err == nil {
 		return true
 	}
 	name := ""
-	if c.group.cfg.Host.LogSessions() {
-		name = c.asked.Source().String()
+	if w.group.cfg.Host.LogSessions() {
+		name = w.asked.Source().String()
 	}
 	if accepted.socket.TCP {
 		_ = sys.AbortOnClose(accepted.fd)
 	}
 	closeSocket(accepted.fd)
-	c.accepted++
-	c.refused++
-	c.refusals[refusalOf(connection, false, err)]++
-	c.group.cfg.Host.Refused(accepted.socket, name, err)
+	w.accepted++
+	w.refused++
+	w.refusals[refusalOf(connection, false, err)]++
+	w.group.cfg.Host.Refused(accepted.socket, name, err)
 	accepted.socket.unref()
 	return false
 }
@@ -147,22 +147,22 @@ func identified(c *Client, p *Preread) bool {
 // suspended until there is room, so that only sockets with waiting clients are looked at then.
 func (a *acceptor) Paused(err error) {
 	a.failed = true
-	c := a.worker
+	w := a.worker
 	var room *roomError
 	switch {
 	case err == errFull:
 		a.Suspend()
-		c.await(a)
-		c.wake() // there may be room by now, and otherwise a client that makes some sees the pause
+		w.await(a)
+		w.wake() // there may be room by now, and otherwise a client that makes some sees the pause
 	case errors.As(err, &room): // until the pause is over, or a client leaves
 		if !a.pausedByAdmitter {
 			a.pausedByAdmitter = true
 			a.socket.short.Add(1)
 		}
 		a.askAgain()
-		c.await(a)
+		w.await(a)
 	default:
-		c.lacks(a.socket, err)
+		w.lacks(a.socket, err)
 	}
 }
 
@@ -214,24 +214,24 @@ func (t *acceptors) await(a *acceptor) {
 }
 
 // lacks reports that accepting failed for want of a resource.
-func (c *worker) lacks(l *Listening, err error) {
-	g := c.group
-	if !c.paused {
-		c.paused = true
+func (w *worker) lacks(l *Listening, err error) {
+	g := w.group
+	if !w.paused {
+		w.paused = true
 		g.paused.Add(1)
 	}
-	c.fdReserve.Trim()
+	w.fdReserve.Trim()
 	g.cfg.Host.Paused(l, err, g.gate.active.Load(), l.pauses.Add(1))
 }
 
 // leastLoaded returns the worker that is to have a client that c has accepted: c itself,
 // unless it has clearly more than the one that has fewest.
-func (g *Group) leastLoaded(c *worker) *worker {
-	own := c.load.Load()
+func (g *Group) leastLoaded(w *worker) *worker {
+	own := w.load.Load()
 	if own <= 1 {
-		return c
+		return w
 	}
-	to, fewest := c, own
+	to, fewest := w, own
 	for _, other := range g.workers {
 		if n := other.load.Load(); n < fewest {
 			to, fewest = other, n
@@ -240,5 +240,5 @@ func (g *Group) leastLoaded(c *worker) *worker {
 	if own-fewest > max(1, own/8) {
 		return to
 	}
-	return c
+	return w
 }

@@ -12,30 +12,30 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// The bytes that a peek has shown go with the preface, whatever comes after them and
+// The bytes that a peek has shown go with the header, whatever comes after them and
 // whenever. Every byte is there once, and counted once.
 func TestHelloWithPreface(t *testing.T) {
 	hello := helloOf(t, "ahead.example")
 	large := bytes.Repeat([]byte("x"), 100_000)
 	for name, x := range map[string]struct {
 		with, before, after []byte // bytes with the hello, before the endpoint is known, and then
-		preface             int
+		header              int
 		ends                bool // the client ends before the endpoint is known
 		engine              relay.Engine
 	}{
-		"alone":          {preface: 28, engine: relay.EngineCopy},
-		"little behind":  {preface: 28, with: []byte("early data"), engine: relay.EngineAuto},
-		"much behind":    {preface: 28, with: large, after: []byte("more"), engine: relay.EngineAuto},
-		"more meanwhile": {preface: 28, with: []byte("a"), before: large, after: []byte("z"), engine: relay.EngineAuto},
-		"an end":         {preface: 28, before: []byte("last"), ends: true, engine: relay.EngineCopy},
-		"only an end":    {preface: 28, ends: true, engine: relay.EngineCopy},
-		"long preface":   {preface: 16 << 20, before: []byte("b"), after: []byte("c"), engine: relay.EngineAuto},
-		"spliced":        {preface: 28, with: []byte("a"), before: []byte("b"), after: []byte("c"), engine: relay.EngineSplice},
+		"alone":          {header: 28, engine: relay.EngineCopy},
+		"little behind":  {header: 28, with: []byte("early data"), engine: relay.EngineAuto},
+		"much behind":    {header: 28, with: large, after: []byte("more"), engine: relay.EngineAuto},
+		"more meanwhile": {header: 28, with: []byte("a"), before: large, after: []byte("z"), engine: relay.EngineAuto},
+		"an end":         {header: 28, before: []byte("last"), ends: true, engine: relay.EngineCopy},
+		"only an end":    {header: 28, ends: true, engine: relay.EngineCopy},
+		"long header":    {header: 16 << 20, before: []byte("b"), after: []byte("c"), engine: relay.EngineAuto},
+		"spliced":        {header: 28, with: []byte("a"), before: []byte("b"), after: []byte("c"), engine: relay.EngineSplice},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ln := listenOn(t)
 			wakers := make(chan worker.Waker, 1)
-			d := &director{preface: bytes.Repeat([]byte("p"), x.preface)}
+			d := &director{header: bytes.Repeat([]byte("p"), x.header)}
 			d.next = func(c *worker.Client, n int) worker.Step {
 				if n == 1 {
 					wakers <- c.Waker()
@@ -65,7 +65,7 @@ func TestHelloWithPreface(t *testing.T) {
 			}
 			defer e.Close()
 			e.SetDeadline(time.Now().Add(time.Minute))
-			mustRead(t, e, d.preface)
+			mustRead(t, e, d.header)
 			mustRead(t, e, hello)
 			mustRead(t, e, append(bytes.Clone(x.with), x.before...))
 			mustWrite(t, e, []byte("answer"))
@@ -91,7 +91,7 @@ func TestHelloWithPreface(t *testing.T) {
 	}
 }
 
-// If an endpoint resets before it has a preface and the bytes that go with it, those bytes
+// If an endpoint resets before it has a header and the bytes that go with it, those bytes
 // go to the next endpoint.
 func TestHelloSurvivesAnEndpoint(t *testing.T) {
 	hello := helloOf(t, "again.example")
@@ -101,7 +101,7 @@ func TestHelloSurvivesAnEndpoint(t *testing.T) {
 			reset(e)
 		}
 	}()
-	d := &director{preface: make([]byte, 32<<20)} // so that there is no room for the bytes after it
+	d := &director{header: make([]byte, 32<<20)} // so that there is no room for the bytes after it
 	d.next = func(_ *worker.Client, n int) worker.Step {
 		step := connectTo(good.Addr().String())
 		if n == 1 {
@@ -122,7 +122,7 @@ func TestHelloSurvivesAnEndpoint(t *testing.T) {
 	}
 	defer e.Close()
 	e.SetDeadline(time.Now().Add(time.Minute))
-	mustRead(t, e, d.preface)
+	mustRead(t, e, d.header)
 	mustRead(t, e, hello)
 	if failed := d.failed(); len(failed) != 1 {
 		t.Errorf("%v failed", failed)

@@ -60,20 +60,20 @@ func (q *changes) take() (ch change, ok bool) {
 const turnTime = 250 * time.Microsecond
 
 // change makes changes for as long as one turn may take.
-func (c *worker) change() {
+func (w *worker) change() {
 	for began := time.Now(); time.Since(began) < turnTime; {
-		ch, ok := c.changes.take()
+		ch, ok := w.changes.take()
 		if !ok {
 			return
 		}
 		switch ch.do {
 		case opening:
-			c.listen(ch.listening)
+			w.listen(ch.listening)
 		case closing:
-			c.closeListening(ch.listening)
+			w.closeListening(ch.listening)
 		case settling:
 			ch.done <- struct{}{}
 		}
 	}
-	c.post(c.changeOn)
+	w.post(w.changeOn)
 }

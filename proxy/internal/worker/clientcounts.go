@@ -34,10 +34,10 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 		counts ClientCounts
 		next   int
 	}
-	for _, c := range g.workers {
+	for _, w := range g.workers {
 		for at := 0; at >= 0; {
-			p, ok := askPart(ctx, g, c, func() (p found) {
-				p.counts, p.next = c.count(at)
+			p, ok := askPart(ctx, g, w, func() (p found) {
+				p.counts, p.next = w.count(at)
 				return p
 			})
 			if !ok {
@@ -57,12 +57,12 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 }
 
 // count counts some clients from a place on.
-func (c *worker) count(at int) (ClientCounts, int) {
+func (w *worker) count(at int) (ClientCounts, int) {
 	part := make(ClientCounts)
-	next := c.pass(at, func(n *conn) bool {
-		place, age := CountKey{Listener: n.role.serving.socket.Name}, time.Duration(0)
-		if d := n.role.dial; d != nil {
-			age = time.Duration(c.loop.Now() - d.began)
+	next := w.pass(at, func(n *conn) bool {
+		place, age := CountKey{Listener: n.ref.serving.socket.Name}, time.Duration(0)
+		if d := n.ref.dial; d != nil {
+			age = time.Duration(w.loop.Now() - d.began)
 		} else {
 			age = n.session.Result().Duration
 			if binding := bindingOf(n.session.Limits()); binding != nil {

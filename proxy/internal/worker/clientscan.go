@@ -5,7 +5,7 @@ import "time"
 // A clientScan visits all places for clients of a worker, a few in each turn of its loop. A client
 // stays where it is, so none is met twice.
 type clientScan struct {
-	visit func(c *worker, n *conn)
+	visit func(w *worker, n *conn)
 	over  chan<- scanned
 	at    int // the next place
 	spent time.Duration
@@ -19,13 +19,13 @@ type scanned struct {
 
 // scanClients scans all workers at once. It returns the workers whose scan has ended; that is not all
 // of them if the group ends before, and then visit may still be called.
-func (g *Group) scanClients(visit func(c *worker, n *conn)) (all []scanned) {
+func (g *Group) scanClients(visit func(w *worker, n *conn)) (all []scanned) {
 	if !g.started.Load() {
 		return nil
 	}
 	over := make(chan scanned, len(g.workers))
-	for _, c := range g.workers {
-		c.post(func() { c.beginClientScan(&clientScan{visit: visit, over: over}) })
+	for _, w := range g.workers {
+		w.post(func() { w.beginClientScan(&clientScan{visit: visit, over: over}) })
 	}
 	for range g.workers {
 		select {
@@ -38,32 +38,32 @@ func (g *Group) scanClients(visit func(c *worker, n *conn)) (all []scanned) {
 	return all
 }
 
-func (c *worker) beginClientScan(t *clientScan) {
-	c.clientScans = append(c.clientScans, t)
-	if len(c.clientScans) == 1 {
-		c.scanSomeClients()
+func (w *worker) beginClientScan(t *clientScan) {
+	w.clientScans = append(w.clientScans, t)
+	if len(w.clientScans) == 1 {
+		w.scanSomeClients()
 	}
 }
 
 // scanSomeClients continues the first scan, for as long as one turn may take.
-func (c *worker) scanSomeClients() {
-	t, began := c.clientScans[0], time.Now()
+func (w *worker) scanSomeClients() {
+	t, began := w.clientScans[0], time.Now()
 	for looks := 0; ; looks++ {
 		slab := t.at / slabSize
-		if slab >= len(c.slabs) {
+		if slab >= len(w.slabs) {
 			break
 		}
 		if looks%16 == 15 && time.Since(began) > turnTime {
 			t.spent += time.Since(began)
-			c.post(c.scanClientsOn)
+			w.post(w.scanClientsOn)
 			return
 		}
-		n := &c.slabs[slab][t.at%slabSize]
+		n := &w.slabs[slab][t.at%slabSize]
 		t.at++
-		t.visit(c, n)
+		t.visit(w, n)
 	}
-	t.over <- scanned{c, t.spent + time.Since(began)}
-	if c.clientScans = c.clientScans[1:]; len(c.clientScans) > 0 {
-		c.post(c.scanClientsOn)
+	t.over <- scanned{w, t.spent + time.Since(began)}
+	if w.clientScans = w.clientScans[1:]; len(w.clientScans) > 0 {
+		w.post(w.scanClientsOn)
 	}
 }

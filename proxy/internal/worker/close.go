@@ -4,16 +4,16 @@ import "time"
 
 // closeListening ends the worker's part in a socket. One of the workers accepts the clients in
 // the queue before that.
-func (c *worker) closeListening(l *Listening) {
-	a := l.parts[c.index]
+func (w *worker) closeListening(l *Listening) {
+	a := l.parts[w.index]
 	a.closing = true
 	a.unshort()
-	if a.Listener == nil || l.emptier() != c || c.canceled != nil {
+	if a.Listener == nil || l.emptier() != w || w.canceled != nil {
 		a.close()
 		return
 	}
-	c.emptying = append(c.emptying, a)
-	c.emptyQueues()
+	w.emptying = append(w.emptying, a)
+	w.emptyQueues()
 }
 
 // emptyBatch is how many clients one turn takes out of a queue that closes.
@@ -22,42 +22,42 @@ const emptyBatch = 16
 // emptyQueues goes on with the queues of those that close. New clients may join a queue
 // all the while, but it is first in, first out, and holds at most the backlog and one:
 // no client that came before is behind that many others.
-func (c *worker) emptyQueues() {
-	began, left := time.Now(), c.emptying[:0]
-	for i, a := range c.emptying {
+func (w *worker) emptyQueues() {
+	began, left := time.Now(), w.emptying[:0]
+	for i, a := range w.emptying {
 		switch {
-		case c.canceled != nil:
-		case c.group.gate.holds.Load() > 0:
+		case w.canceled != nil:
+		case w.group.gate.holds.Load() > 0:
 			left = append(left, a)
 			continue
 		case time.Since(began) > turnTime:
-			left = append(left, c.emptying[i:]...)
-			c.wake()
-			clear(c.emptying[len(left):])
-			c.emptying = left
+			left = append(left, w.emptying[i:]...)
+			w.wake()
+			clear(w.emptying[len(left):])
+			w.emptying = left
 			return
-		case c.empty(a):
+		case w.empty(a):
 			left = append(left, a)
 			continue
 		}
 		a.close()
 	}
-	clear(c.emptying[len(left):])
-	c.emptying = left
+	clear(w.emptying[len(left):])
+	w.emptying = left
 }
 
 // empty takes some clients out of a queue, and reports whether there may be more.
-func (c *worker) empty(a *acceptor) bool {
+func (w *worker) empty(a *acceptor) bool {
 	a.failed = false
 	n := a.Empty(min(emptyBatch, a.socket.Backlog+1-a.emptied))
 	a.emptied += n
 	switch {
 	case a.failed:
-		c.armFDRetry()
+		w.armFDRetry()
 	case n < emptyBatch:
 		return false
 	default:
-		c.wake()
+		w.wake()
 	}
 	return true
 }
@@ -68,14 +68,14 @@ func (a *acceptor) close() {
 		return
 	}
 	a.closed = true
-	c := a.worker
-	c.loop.Disarm(&a.timer)
-	c.acceptors.remove(a)
+	w := a.worker
+	w.loop.Disarm(&a.timer)
+	w.acceptors.remove(a)
 	if a.Listener != nil {
 		_ = a.Listener.Close() // it only leaves the loop
 	}
-	if a.socket.open.Add(-1) == 0 {
-		c.group.cfg.Host.Closed(a.socket)
+	if a.socket.openSockets.Add(-1) == 0 {
+		w.group.cfg.Host.Closed(a.socket)
 	}
 	a.socket.unref()
 }

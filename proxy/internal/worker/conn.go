@@ -14,7 +14,7 @@ type conn struct {
 	session    relay.Driven // owns both sockets while joined
 	worker     *worker
 	next, prev *conn        // of the list that it is in: unused, young, older
-	role       *listenerRef // of its dialing, or once it is joined of its serving
+	ref        *listenerRef // of its dialing, or once it is joined of its serving
 	fd         int32        // the client's, owned, until it is joined; then the endpoint's, the session's
 	slab       uint16
 	state      state
@@ -102,7 +102,7 @@ func (p *places) grow() {
 // free takes a conn back.
 func (p *places) free(n *conn) {
 	n.state = free
-	n.role = nil
+	n.ref = nil
 	p.unused.append(n)
 }
 

@@ -17,9 +17,9 @@ func (g *Group) CutMatching(match Match, cause error) int {
 		cut++
 	}
 	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
-	all := g.scanClients(func(c *worker, n *conn) {
-		if n.state == joined && match(n.role.serving.socket, bindingOf(n.session.Limits())) {
-			counts[c.index]++
+	all := g.scanClients(func(w *worker, n *conn) {
+		if n.state == joined && match(n.ref.serving.socket, bindingOf(n.session.Limits())) {
+			counts[w.index]++
 			n.session.Cut(cause)
 		}
 	})

@@ -44,8 +44,8 @@ type pendingClient struct {
 	futilePeeks  uint8  // peeks that have shown too little, see inVain
 	moved        int    // how much of ahead, or of buffered, the endpoint has got already
 	timer        loop.Timer
-	endpoint     endpoint           // while its preface is written
-	rest         []byte             // of the preface, or of a response
+	endpoint     endpoint           // while its header is written
+	rest         []byte             // of the header, or of a response
 	use          uint64             // number of the use of this struct
 	hung         atomic.Uint64      // one more than the use whose client has hung up
 	cancelLookup context.CancelFunc // of the name that is resolved; nil: none is
@@ -64,36 +64,36 @@ type endpoint struct {
 
 // begin begins to serve a client, which has a place. reserved says that there is a
 // spare for it.
-func (c *worker) begin(accepted client, reserved bool) {
-	n, s := c.take(accepted), c.servingOf(accepted)
-	c.accepted++
-	c.active++
+func (w *worker) begin(accepted client, reserved bool) {
+	n, s := w.take(accepted), w.servingOf(accepted)
+	w.accepted++
+	w.active++
 	s.clients++
 	n.state = connecting
 	if !n.tcp {
 		_ = s.service.Options.First(accepted.fd) // without it, it is a connection like any other
 	}
-	d := c.newPending(n, s, accepted.peer)
-	d.reserved, d.admitted, d.client.AdmissionToken = reserved, s.service.Admitter != nil, accepted.ticket
-	if c.canceled != nil {
-		c.refuse(d, c.canceled)
+	d := w.newPending(n, s, accepted.peer)
+	d.reserved, d.admitted, d.client.AdmissionToken = reserved, s.service.Admitter != nil, accepted.admissionToken
+	if w.canceled != nil {
+		w.refuse(d, w.canceled)
 		return
 	}
 	var err error
-	if d.id, err = c.loop.Add(int(n.fd), whichClient, n); err != nil {
-		c.refuse(d, err)
+	if d.id, err = w.loop.Add(int(n.fd), whichClient, n); err != nil {
+		w.refuse(d, err)
 		return
 	}
-	c.preread(d)
+	w.preread(d)
 }
 
-func (c *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingClient {
-	d := c.pendingPool.get()
+func (w *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingClient {
+	d := w.pendingPool.get()
 	if d == nil {
-		d = &pendingClient{worker: c}
+		d = &pendingClient{worker: w}
 		d.cfg.Control, d.listenerRef.dial, d.client.wakes = d.control, d, d
 	}
-	d.conn, n.role, d.next, d.events, d.began, d.phase = n, &d.listenerRef, nil, 0, c.loop.Now(), connection
+	d.conn, n.ref, d.next, d.events, d.began, d.phase = n, &d.listenerRef, nil, 0, w.loop.Now(), connection
 	d.serving, d.endpoint.fd = s, -1
 	d.client.use = d.use
 	d.client.bind(s.socket, int(n.fd), peer)
@@ -101,18 +101,18 @@ func (c *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingCl
 }
 
 // freePending ends the use of d.
-func (c *worker) freePending(d *pendingClient) {
+func (w *worker) freePending(d *pendingClient) {
 	d.stopLookup()
-	c.unreserve(d)
-	c.fdAvailable(d)
-	c.loop.Disarm(&d.timer)
-	c.endSearch(d)
+	w.unreserve(d)
+	w.fdAvailable(d)
+	w.loop.Disarm(&d.timer)
+	w.endSearch(d)
 	d.dropEndpoint()
 	d.use++
 	d.client.reset()
 	d.conn, d.id, d.serving, d.step, d.rest, d.raised = nil, 0, nil, Step{}, nil, 0
 	d.ahead, d.buffered, d.futilePeeks, d.moved = d.ahead[:0], nil, 0, 0
-	c.pendingPool.put(d)
+	w.pendingPool.put(d)
 }
 
 // A pendingPool is pending clients that are not used.
@@ -144,7 +144,7 @@ func (p *pendingPool) put(d *pendingClient) {
 const maxSpare = 1024
 
 // endSearch ends the search of d, if it has begun.
-func (c *worker) endSearch(d *pendingClient) {
+func (w *worker) endSearch(d *pendingClient) {
 	if s := d.search; s != nil {
 		d.search = nil
 		d.serving.giveSearch(s)
@@ -155,7 +155,7 @@ func (c *worker) endSearch(d *pendingClient) {
 // and its end of file too, after which it may still want an answer; one that has gone is not
 // served.
 func (n *conn) Ready(_ uint8, events loop.Events) {
-	d := n.role.dial
+	d := n.ref.dial
 	if d == nil {
 		return
 	}
@@ -190,62 +190,62 @@ func (n *conn) hasGone(events loop.Events) bool {
 }
 
 // search begins to look for an endpoint, anew if that is not the first time.
-func (c *worker) search(d *pendingClient) {
+func (w *worker) search(d *pendingClient) {
 	d.phase = connection
 	if d.search == nil {
 		d.search = d.serving.takeSearch()
 	} else {
 		d.search.Close()
 	}
-	d.search.Begin(&d.client, c.loop.Now())
-	c.proceed(d)
+	d.search.Begin(&d.client, w.loop.Now())
+	w.proceed(d)
 }
 
 // proceed performs the search's steps. d may not be in use any more when it returns.
-func (c *worker) proceed(d *pendingClient) {
+func (w *worker) proceed(d *pendingClient) {
 	d.phase = connection
-	switch d.step = d.search.Next(c.loop.Now()); d.step.Action {
+	switch d.step = d.search.Next(w.loop.Now()); d.step.Action {
 	case Connect:
 		d.cfg.Timeout, d.cfg.Source, d.undelayed = d.step.Timeout, d.step.Source, false
-		c.recheck(d)
-		c.loop.Connect(&d.Dial, whichEndpoint, d.step.Address, &d.cfg, d)
+		w.recheck(d)
+		w.loop.Connect(&d.Dial, whichEndpoint, d.step.Address, &d.cfg, d)
 	case Resolve:
-		c.recheck(d)
-		c.resolve(d)
+		w.recheck(d)
+		w.resolve(d)
 	case Pause:
 		d.phase = pausing
-		c.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Timeout)
+		w.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Timeout)
 	case Park:
 		d.phase = parked
 		if d.step.Timeout > 0 {
-			c.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Timeout)
+			w.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Timeout)
 		}
 	case Respond:
-		c.respond(d)
+		w.respond(d)
 	case Handover:
-		c.offload(d, d.step.To)
+		w.offload(d, d.step.To)
 	default:
-		c.refuse(d, d.search.Err())
+		w.refuse(d, d.search.Err())
 	}
 }
 
 // control is called with the endpoint's socket, once it was made.
 func (d *pendingClient) control(fd int, _ string) error {
-	c := d.worker
-	if f := c.group.control; f != nil {
+	w := d.worker
+	if f := w.group.control; f != nil {
 		if err := f(); err != nil {
 			return err
 		}
 	}
-	c.unreserve(d)
-	c.fdAvailable(d)
+	w.unreserve(d)
+	w.fdAvailable(d)
 	return d.serving.service.Options.First(fd)
 }
 
 // Connected goes on with the endpoint's socket, or with the search's next step.
 func (d *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
-	c := d.worker
-	c.loop.Disarm(&d.timer)
+	w := d.worker
+	w.loop.Disarm(&d.timer)
 	if err == nil {
 		d.endpoint = endpoint{fd, id, events}
 		if d.step.MaybeSelf && toItself(fd, d.step.Address) {
@@ -254,21 +254,21 @@ func (d *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.
 	}
 	switch {
 	case err == nil && (d.step.ProxyHeader || len(d.buffered) > 0):
-		c.writeProxyHeader(d)
+		w.writeProxyHeader(d)
 	case err == nil:
-		c.join(d)
+		w.join(d)
 	case LacksDescriptor(err):
-		c.waitForFD(d, err)
+		w.waitForFD(d, err)
 	default:
-		c.failed(d, err)
+		w.failed(d, err)
 	}
 }
 
 // failed goes on after a connection that has come to nothing.
-func (c *worker) failed(d *pendingClient, err error) {
+func (w *worker) failed(d *pendingClient, err error) {
 	d.dropEndpoint()
-	d.search.Failed(err, c.loop.Now())
-	c.proceed(d)
+	d.search.Failed(err, w.loop.Now())
+	w.proceed(d)
 }
 
 // dropEndpoint resets a connection that is not joined: its peer must not take that for
@@ -293,26 +293,26 @@ func toItself(fd int, to loop.Address) bool {
 }
 
 // resolve resolves a name on a goroutine of its own.
-func (c *worker) resolve(d *pendingClient) {
+func (w *worker) resolve(d *pendingClient) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancelLookup = cancel
 	d.lookup++
 	step, use, lookup := d.step, d.use, d.lookup
-	c.group.lookups.Go(func() {
+	w.group.lookups.Go(func() {
 		ips, err := step.Resolver.Resolve(ctx, step.Host, step.Timeout)
-		c.post(func() {
+		w.post(func() {
 			if d.use == use && d.lookup == lookup { // the client is there still, and waits for it
-				c.resolved(d, ips, err)
+				w.resolved(d, ips, err)
 			}
 		})
 	})
 }
 
-func (c *worker) resolved(d *pendingClient, ips []netip.Addr, err error) {
-	c.loop.Disarm(&d.timer)
+func (w *worker) resolved(d *pendingClient, ips []netip.Addr, err error) {
+	w.loop.Disarm(&d.timer)
 	d.stopLookup()
 	d.search.Resolved(ips, err)
-	c.proceed(d)
+	w.proceed(d)
 }
 
 // stopLookup ends the resolving of a name, if one is under way.
@@ -325,22 +325,22 @@ func (d *pendingClient) stopLookup() {
 }
 
 // recheck has the search asked once in a while whether to go on with the step that begins.
-func (c *worker) recheck(d *pendingClient) {
+func (w *worker) recheck(d *pendingClient) {
 	if d.step.Recheck > 0 {
-		c.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Recheck)
+		w.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Recheck)
 	}
 }
 
 // askAbandon gives up the step that is under way, if the search says so.
-func (c *worker) askAbandon(d *pendingClient) {
+func (w *worker) askAbandon(d *pendingClient) {
 	switch {
-	case !d.search.Abandon(c.loop.Now()):
-		c.recheck(d)
+	case !d.search.Abandon(w.loop.Now()):
+		w.recheck(d)
 	case d.step.Action == Resolve:
-		c.resolved(d, nil, ErrAbandoned)
+		w.resolved(d, nil, ErrAbandoned)
 	default:
 		d.Cancel()
-		c.failed(d, ErrAbandoned)
+		w.failed(d, ErrAbandoned)
 	}
 }
 
@@ -349,19 +349,19 @@ type dialTimer pendingClient
 
 func (t *dialTimer) Expired(*loop.Timer) {
 	d := (*pendingClient)(t)
-	c := d.worker
+	w := d.worker
 	switch d.phase {
 	case awaitHeader:
-		c.refuse(d, ErrHeaderTimeout)
+		w.refuse(d, ErrHeaderTimeout)
 	case awaitHello, awaitData:
-		c.unmet(d, ErrPrereadTimeout)
+		w.prereadFailed(d, ErrPrereadTimeout)
 	case connection:
-		c.askAbandon(d)
+		w.askAbandon(d)
 	case pausing, parked:
-		c.proceed(d)
-	case prefacing:
-		c.failedProxyHeader(d, os.ErrDeadlineExceeded)
+		w.proceed(d)
+	case writingHeader:
+		w.failedProxyHeader(d, os.ErrDeadlineExceeded)
 	case responding, lingering:
-		c.closeClient(d)
+		w.closeClient(d)
 	}
 }

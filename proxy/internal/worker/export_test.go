@@ -11,9 +11,9 @@ func (g *Group) SetControl(f func() error) { g.control = f }
 
 // SetControlNow is SetControl while it serves.
 func (g *Group) SetControlNow(f func() error) {
-	for _, c := range g.workers {
+	for _, w := range g.workers {
 		done := make(chan struct{})
-		c.post(func() { g.control = f; close(done) })
+		w.post(func() { g.control = f; close(done) })
 		<-done
 	}
 }
@@ -33,24 +33,24 @@ func (g *Group) First() *Listening {
 // Accepted has the first core take a client on at the first socket, as if that had accepted
 // it.
 func (g *Group) Accepted(fd int, peer netip.AddrPort) {
-	c := g.workers[0]
-	c.post(func() { g.First().parts[0].Accepted(fd, peer) })
+	w := g.workers[0]
+	w.post(func() { g.First().parts[0].Accepted(fd, peer) })
 }
 
 // Wake has the loops look at their clocks.
 func (g *Group) Wake() {
-	for _, c := range g.workers {
-		c.post(func() {})
+	for _, w := range g.workers {
+		w.post(func() {})
 	}
 }
 
 // Turn waits until the loops have collected all events that are there now, and called their
 // handlers: posted functions are called after those.
 func (g *Group) Turn() {
-	for _, c := range g.workers {
+	for _, w := range g.workers {
 		for range 2 { // the first may be called in a turn that has collected before
 			done := make(chan struct{})
-			c.post(func() { close(done) })
+			w.post(func() { close(done) })
 			<-done
 		}
 	}

@@ -64,54 +64,54 @@ func (t *descriptors) stopWaiting(d *pendingClient) {
 
 // waitForFD goes on with a client that got no descriptor: with those of idle pipes, or with
 // the one that was reserved for it, or later. Meanwhile no other client is accepted.
-func (c *worker) waitForFD(d *pendingClient, err error) {
-	now := c.loop.Now()
+func (w *worker) waitForFD(d *pendingClient, err error) {
+	now := w.loop.Now()
 	switch {
-	case c.group.cfg.Host.Trim() > 0, c.fdReserve.Claim():
-		c.search(d)
+	case w.group.cfg.Host.Trim() > 0, w.fdReserve.Claim():
+		w.search(d)
 		return
 	case d.waitsForFD == 0:
 		d.waitsForFD = now
-		c.group.gate.holds.Add(1)
-		c.group.wake()
+		w.group.gate.holds.Add(1)
+		w.group.wake()
 	case now-d.waitsForFD > int64(fdPatience):
-		c.refuse(d, err)
+		w.refuse(d, err)
 		return
 	}
-	c.waitingForFD = append(c.waitingForFD, d)
-	c.armFDRetry()
+	w.waitingForFD = append(w.waitingForFD, d)
+	w.armFDRetry()
 }
 
 // armFDRetry schedules another attempt of clients that failed for want of a resource.
-func (c *worker) armFDRetry() {
-	if !c.fdRetry.Armed() {
-		c.loop.Arm(&c.fdRetry, (*fdRetryTimer)(c), fdRetryPause)
+func (w *worker) armFDRetry() {
+	if !w.fdRetry.Armed() {
+		w.loop.Arm(&w.fdRetry, (*fdRetryTimer)(w), fdRetryPause)
 	}
 }
 
 // fdAvailable notes that a client does not wait for a descriptor, or not any more.
-func (c *worker) fdAvailable(d *pendingClient) {
+func (w *worker) fdAvailable(d *pendingClient) {
 	if d.waitsForFD == 0 {
 		return
 	}
 	d.waitsForFD = 0
-	c.stopWaiting(d)
-	c.group.gate.holds.Add(-1)
-	c.group.wake()
+	w.stopWaiting(d)
+	w.group.gate.holds.Add(-1)
+	w.group.wake()
 }
 
 // retryWaitingForFD tries again for the clients that wait for a descriptor, in their order, as
 // long as that helps.
-func (c *worker) retryWaitingForFD(all bool) {
-	for range len(c.waitingForFD) {
-		if len(c.waitingForFD) == 0 {
+func (w *worker) retryWaitingForFD(all bool) {
+	for range len(w.waitingForFD) {
+		if len(w.waitingForFD) == 0 {
 			return
 		}
-		d := c.waitingForFD[0]
-		c.waitingForFD = c.waitingForFD[:copy(c.waitingForFD, c.waitingForFD[1:])]
-		before := len(c.waitingForFD)
-		c.search(d)
-		if !all && len(c.waitingForFD) > before {
+		d := w.waitingForFD[0]
+		w.waitingForFD = w.waitingForFD[:copy(w.waitingForFD, w.waitingForFD[1:])]
+		before := len(w.waitingForFD)
+		w.search(d)
+		if !all && len(w.waitingForFD) > before {
 			return
 		}
 	}
@@ -121,8 +121,8 @@ func (c *worker) retryWaitingForFD(all bool) {
 type fdRetryTimer worker
 
 func (h *fdRetryTimer) Expired(*loop.Timer) {
-	c := (*worker)(h)
-	c.retryWaitingForFD(true)
-	c.reopen()
-	c.emptyQueues()
+	w := (*worker)(h)
+	w.retryWaitingForFD(true)
+	w.reopen()
+	w.emptyQueues()
 }

@@ -128,7 +128,7 @@ func (g *Group) open() error {
 			return err
 		}
 		for _, a := range l.parts {
-			if err := a.worker.open(a); err != nil {
+			if err := a.worker.startAccepting(a); err != nil {
 				return fmt.Errorf("accept: %w", err)
 			}
 		}
@@ -183,8 +183,8 @@ func (g *Group) end() []*Listening {
 // be called at any time by any goroutine.
 func (g *Group) Cut(cause error) {
 	left := g.end()
-	for _, c := range g.workers {
-		c.post(func() { c.cut(cause) })
+	for _, w := range g.workers {
+		w.post(func() { w.cut(cause) })
 	}
 	for _, l := range left {
 		l.Close() // where it was not opened yet
@@ -197,8 +197,8 @@ func (g *Group) Cut(cause error) {
 // or the group ends.
 func (g *Group) Settle(ctx context.Context) error {
 	done := make(chan struct{}, len(g.workers))
-	for _, c := range g.workers {
-		c.changes.give(c, change{do: settling, done: done})
+	for _, w := range g.workers {
+		w.changes.give(w, change{do: settling, done: done})
 	}
 	for range g.workers {
 		select {
@@ -221,8 +221,8 @@ func (g *Group) SetMaxConnections(limit int) {
 
 // wake has every worker look at the shared state.
 func (g *Group) wake() {
-	for _, c := range g.workers {
-		c.wake()
+	for _, w := range g.workers {
+		w.wake()
 	}
 }
 
@@ -241,14 +241,14 @@ func (g *Group) summarize(running bytesByBinding) Summary {
 	defer g.summing.Unlock()
 	sum := g.handed.summary(running)
 	sum.Arena = g.mem.Stats()
-	for _, c := range g.workers {
-		part := g.ask(c, running)
+	for _, w := range g.workers {
+		part := g.ask(w, running)
 		sum.merge(&part)
 	}
 	return sum
 }
 
-func (g *Group) ask(c *worker, running bytesByBinding) Summary {
+func (g *Group) ask(w *worker, running bytesByBinding) Summary {
 	if !g.started.Load() {
 		return Summary{Loops: []Load{{}}}
 	}
@@ -257,7 +257,7 @@ func (g *Group) ask(c *worker, running bytesByBinding) Summary {
 	if running != nil {
 		of = make(bytesByBinding)
 	}
-	c.post(func() { c.beginScan(answer, of) })
+	w.post(func() { w.beginScan(answer, of) })
 	select {
 	case s := <-answer:
 		for b, bytes := range of {
@@ -266,18 +266,18 @@ func (g *Group) ask(c *worker, running bytesByBinding) Summary {
 		return s
 	case <-g.ended:
 		if running != nil { // clients that the scan did not get to have ended
-			c.flush()
+			w.flush()
 		}
-		return c.baseSummary()
+		return w.baseSummary()
 	}
 }
 
 // Close releases the group's resources. Serve must have returned, or never be called.
 func (g *Group) Close() error {
 	var errs []error
-	for _, c := range g.workers {
-		c.fdReserve.Close()
-		errs = append(errs, c.driver.Close())
+	for _, w := range g.workers {
+		w.fdReserve.Close()
+		errs = append(errs, w.driver.Close())
 	}
 	g.lookups.Wait()
 	if g.mem != nil {

@@ -9,63 +9,63 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// prefaceTime is how long an endpoint may have no room for its preface.
-const prefaceTime = 5 * time.Second
+// headerTimeout is how long an endpoint may have no room for its header.
+const headerTimeout = 5 * time.Second
 
 // writeProxyHeader writes the header before the client's bytes, and then joins. A new
 // connection has room for it as a rule. If the client's bytes are known already they go with
 // it. If it is only known that there are some, they are moved next, and the kernel is asked to
 // let both go together; if not, Nagle's algorithm would hold back the following bytes, so
 // TCP_NODELAY is set.
-func (c *worker) writeProxyHeader(d *pendingClient) {
-	c.preface = c.preface[:0]
+func (w *worker) writeProxyHeader(d *pendingClient) {
+	w.header = w.header[:0]
 	if d.step.ProxyHeader {
-		c.preface = d.search.ProxyHeader(c.preface)
+		w.header = d.search.ProxyHeader(w.header)
 	}
-	size, flags := len(c.preface), 0
+	size, flags := len(w.header), 0
 	switch {
 	case len(d.buffered) > 0:
-		c.preface = append(c.preface, d.buffered...)
-	case len(d.ahead) > 0 && c.group.cfg.Relay.Engine() != relay.EngineSplice:
-		c.preface = append(c.preface, d.ahead...)
+		w.header = append(w.header, d.buffered...)
+	case len(d.ahead) > 0 && w.group.cfg.Relay.Engine() != relay.EngineSplice:
+		w.header = append(w.header, d.ahead...)
 	case d.queued():
 		flags = sys.MSG_MORE
 	default:
-		d.undelay()
+		d.setNoDelay()
 	}
-	n, err := sendSome(d.endpoint.fd, c.preface, flags)
+	n, err := sendSome(d.endpoint.fd, w.header, flags)
 	if len(d.buffered) > 0 {
-		size, d.moved = len(c.preface), len(d.buffered)
+		size, d.moved = len(w.header), len(d.buffered)
 	} else {
 		d.moved = max(n-size, 0)
 	}
 	switch {
 	case n > size || err == nil && n == size:
-		c.join(d) // if there was an error, too: the session meets it again
+		w.join(d) // if there was an error, too: the session meets it again
 	case err != nil:
-		d.phase, d.rest = prefacing, c.preface[n:]
-		c.failedProxyHeader(d, err)
+		d.phase, d.rest = writingHeader, w.header[n:]
+		w.failedProxyHeader(d, err)
 	default:
-		d.undelay()
-		d.phase, d.rest = prefacing, append([]byte(nil), c.preface[n:size]...)
-		c.loop.Arm(&d.timer, (*dialTimer)(d), prefaceTime)
-		c.loop.Hand(d.endpoint.id, (*headerWrite)(d))
+		d.setNoDelay()
+		d.phase, d.rest = writingHeader, append([]byte(nil), w.header[n:size]...)
+		w.loop.Arm(&d.timer, (*dialTimer)(d), headerTimeout)
+		w.loop.Hand(d.endpoint.id, (*headerWrite)(d))
 	}
 }
 
 // failedProxyHeader goes on after an endpoint that has not taken all of the header. One that
 // has got some of the bytes taken from the client is the last.
-func (c *worker) failedProxyHeader(d *pendingClient, err error) {
+func (w *worker) failedProxyHeader(d *pendingClient, err error) {
 	if d.sentOn() {
-		c.refuse(d, err)
+		w.refuse(d, err)
 		return
 	}
 	d.moved, d.rest = 0, nil
-	c.failed(d, err)
+	w.failed(d, err)
 }
 
-// undelay switches Nagle's algorithm off.
-func (d *pendingClient) undelay() {
+// setNoDelay switches Nagle's algorithm off.
+func (d *pendingClient) setNoDelay() {
 	if d.step.Address.Path == "" {
 		d.undelayed = sys.SetsockoptInt(d.endpoint.fd, sys.IPPROTO_TCP, sys.TCP_NODELAY, 1) == nil
 	}
@@ -85,17 +85,17 @@ type headerWrite pendingClient
 // Ready is called for the endpoint.
 func (p *headerWrite) Ready(_ uint8, events loop.Events) {
 	d := (*pendingClient)(p)
-	c := d.worker
+	w := d.worker
 	d.endpoint.events |= events
 	n, err := sendSome(d.endpoint.fd, d.rest, 0)
 	if err != nil {
-		c.loop.Disarm(&d.timer)
-		c.failedProxyHeader(d, err)
+		w.loop.Disarm(&d.timer)
+		w.failedProxyHeader(d, err)
 		return
 	}
 	if d.rest = d.rest[n:]; len(d.rest) == 0 {
-		c.loop.Disarm(&d.timer)
-		c.join(d)
+		w.loop.Disarm(&d.timer)
+		w.join(d)
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 
 // A client is one for which nothing was done yet.
 type client struct {
-	fd      int            // owned
-	peer    netip.AddrPort // as [loop.Acceptor] has it
-	socket  *Listening
-	service *Service
-	ticket  any // the service's Admitter's, who has admitted it if there is one
+	fd             int            // owned
+	peer           netip.AddrPort // as [loop.Acceptor] has it
+	socket         *Listening
+	service        *Service
+	admissionToken any // the service's Admitter's, who has admitted it if there is one
 }
 
 // An inbox is the clients that were handed to a worker. They have places.
@@ -34,14 +34,14 @@ func (b *inbox) give(to *worker, c client) {
 }
 
 // collectInbox takes on the clients in the inbox.
-func (c *worker) collectInbox() {
-	b := &c.inbox
+func (w *worker) collectInbox() {
+	b := &w.inbox
 	b.mu.Lock()
 	clients := b.clients
 	b.clients = b.reused[:0]
 	b.mu.Unlock()
 	for _, n := range clients {
-		c.begin(n, c.fdReserve.Reserve() == nil)
+		w.begin(n, w.fdReserve.Reserve() == nil)
 	}
 	clear(clients) // their services may be given up
 	b.reused = clients

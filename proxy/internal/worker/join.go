@@ -3,15 +3,15 @@ package worker
 import "github.com/penstock/penstock/relay"
 
 // join has a client and its endpoint joined.
-func (c *worker) join(d *pendingClient) {
-	limits, err := d.search.Reached(c.loop.Now())
+func (w *worker) join(d *pendingClient) {
+	limits, err := d.search.Reached(w.loop.Now())
 	switch {
 	case err != nil && d.moved > 0:
-		c.refuse(d, err)
+		w.refuse(d, err)
 		return
 	case err != nil:
 		d.dropEndpoint()
-		c.proceed(d)
+		w.proceed(d)
 		return
 	}
 	n, e, s := d.conn, d.endpoint, d.serving
@@ -21,21 +21,21 @@ func (c *worker) join(d *pendingClient) {
 	d.takeAhead()
 	a := relay.Socket{FD: int(n.fd), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true, Moved: d.moved} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: d.step.Address.Path == "", NoDelay: d.undelayed}
-	c.note(n, &d.client)
-	if c.group.cfg.Host.LogSessions() {
-		c.names[n] = [2]string{d.clientName(), peerName(b.FD)}
+	w.note(n, &d.client)
+	if w.group.cfg.Host.LogSessions() {
+		w.names[n] = [2]string{d.clientName(), peerName(b.FD)}
 	}
 	n.fd, n.tcp = int32(e.fd), b.TCP
 	d.endpoint.fd = -1
-	c.freePending(d)
-	n.state, n.role = joined, &s.listenerRef
+	w.freePending(d)
+	n.state, n.ref = joined, &s.listenerRef
 	s.lateSockopts.apply(n)
-	c.driver.StartLimited(&n.session, a, b, n, limits)
+	w.driver.StartLimited(&n.session, a, b, n, limits)
 }
 
 // Ended is called when a session is over.
 func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
-	c, s := n.worker, n.role.serving
+	c, s := n.worker, n.ref.serving
 	n.unlink()
 	c.ended.Add(r)
 	if r.Reason == relay.ReasonCanceled {
@@ -55,15 +55,15 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 }
 
 // logEnded logs the end of a session, if its names are kept.
-func (c *worker) logEnded(n *conn, r relay.Result, err error) {
-	names, ok := c.names[n]
+func (w *worker) logEnded(n *conn, r relay.Result, err error) {
+	names, ok := w.names[n]
 	if !ok {
 		return
 	}
-	delete(c.names, n)
-	s := &Session{Client: names[0], Endpoint: names[1], Listener: n.role.serving.socket.Name}
+	delete(w.names, n)
+	s := &Session{Client: names[0], Endpoint: names[1], Listener: n.ref.serving.socket.Name}
 	s.setBinding(bindingOf(n.session.Limits()))
-	c.group.cfg.Host.Ended(s, r, err)
+	w.group.cfg.Host.Ended(s, r, err)
 }
 
 // clientName names a client: the source of its PROXY header, or the other end.

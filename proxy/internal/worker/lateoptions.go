@@ -25,13 +25,13 @@ type lateSockopts struct {
 }
 
 // lateSockoptsOf returns that for some options. There are as many as there are different ones.
-func (c *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
-	g := c.lateOptions[options]
+func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
+	g := w.lateOptions[options]
 	if g == nil {
-		g = &lateSockopts{worker: c, options: options}
+		g = &lateSockopts{worker: w, options: options}
 		g.recent.init()
 		g.older.init()
-		c.lateOptions[options] = g
+		w.lateOptions[options] = g
 	}
 	return g
 }

@@ -10,48 +10,48 @@ import (
 // refuse resets a client that is not served: an orderly close would look like an empty answer
 // of its server. (A unix socket has no reset; there it is an end of file unless the client had
 // sent something, which makes it ECONNRESET.)
-func (c *worker) refuse(d *pendingClient, cause error) {
+func (w *worker) refuse(d *pendingClient, cause error) {
 	n, l := d.conn, d.serving.socket
 	name := ""
-	if c.group.cfg.Host.LogSessions() {
+	if w.group.cfg.Host.LogSessions() {
 		name = d.clientName()
 	}
 	if n.tcp {
 		_ = sys.AbortOnClose(int(n.fd))
 	}
-	if c.canceled != nil {
-		c.canceledClients++
+	if w.canceled != nil {
+		w.canceledClients++
 	} else {
-		c.refused++
-		c.refusals[refusalOf(d.phase, d.search != nil, cause)]++
+		w.refused++
+		w.refusals[refusalOf(d.phase, d.search != nil, cause)]++
 	}
-	c.closeClient(d)
-	c.group.cfg.Host.Refused(l, name, cause)
+	w.closeClient(d)
+	w.group.cfg.Host.Refused(l, name, cause)
 }
 
 // left closes a client that has gone before it was joined.
-func (c *worker) left(d *pendingClient) {
-	c.leftClients++
-	c.closeClient(d)
+func (w *worker) left(d *pendingClient) {
+	w.leftClients++
+	w.closeClient(d)
 }
 
 // closeClient closes a client that is not joined.
-func (c *worker) closeClient(d *pendingClient) {
+func (w *worker) closeClient(d *pendingClient) {
 	n, s, fd, ticket, admitted := d.conn, d.serving, int(d.conn.fd), d.client.AdmissionToken, d.admitted
 	d.Cancel()
-	c.loop.Drop(d.id)
-	c.freePending(d)
+	w.loop.Drop(d.id)
+	w.freePending(d)
 	closeSocket(fd)
-	c.freeSlot(n, s)
-	c.group.release(s, admitted, ticket)
+	w.freeSlot(n, s)
+	w.group.release(s, admitted, ticket)
 }
 
 // freeSlot is the end of a worker's part in a client.
-func (c *worker) freeSlot(n *conn, s *serving) {
-	c.free(n)
-	c.active--
-	s.leave(c)
-	c.load.Add(-1)
+func (w *worker) freeSlot(n *conn, s *serving) {
+	w.free(n)
+	w.active--
+	s.leave(w)
+	w.load.Add(-1)
 }
 
 // release is the end of a client that had a place. There is room for others now; they are

@@ -33,15 +33,15 @@ type Listener struct {
 // called by any goroutine at any time.
 type Listening struct {
 	Listener
-	group   *Group
-	number  int // identifies the socket
-	service atomic.Pointer[Service]
-	parts   []*acceptor // of each worker, by index: the worker's own
-	open    atomic.Int32
-	refs    atomic.Int64 // workers that have not closed their part, and clients
-	closing atomic.Bool
-	short   atomic.Int32 // workers that do not accept because of Admitter.CanAccept
-	pauses  atomic.Int64 // failures to accept
+	group       *Group
+	number      int // identifies the socket
+	service     atomic.Pointer[Service]
+	parts       []*acceptor // of each worker, by index: the worker's own
+	openSockets atomic.Int32
+	refs        atomic.Int64 // workers that have not closed their part, and clients
+	closing     atomic.Bool
+	short       atomic.Int32 // workers that do not accept because of Admitter.CanAccept
+	pauses      atomic.Int64 // failures to accept
 }
 
 // ErrEnding is the error of listening while everything is about to end.
@@ -63,8 +63,8 @@ func (g *Group) Listen(cfg Listener) (*Listening, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range g.workers {
-		c.changes.give(c, change{listening: l, do: opening})
+	for _, w := range g.workers {
+		w.changes.give(w, change{listening: l, do: opening})
 	}
 	return l, nil
 }
@@ -86,10 +86,10 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	l := &Listening{Listener: cfg, group: g, number: g.listened, parts: make([]*acceptor, len(g.workers))}
 	g.listened++
 	l.service.Store(cfg.Service)
-	l.open.Store(int32(len(g.workers)))
+	l.openSockets.Store(int32(len(g.workers)))
 	l.refs.Store(int64(len(g.workers)))
-	for i, c := range g.workers {
-		l.parts[i] = &acceptor{worker: c, socket: l, at: -1}
+	for i, w := range g.workers {
+		l.parts[i] = &acceptor{worker: w, socket: l, at: -1}
 	}
 	g.listenings[l] = struct{}{}
 	g.live.Add(1)
@@ -118,14 +118,14 @@ func (l *Listening) Close() {
 	if l.closing.Swap(true) {
 		return
 	}
-	for _, c := range l.group.workers {
-		c.changes.give(c, change{listening: l, do: closing})
+	for _, w := range l.group.workers {
+		w.changes.give(w, change{listening: l, do: closing})
 	}
 }
 
 // Clients returns how many clients there are that have come in here, those included for which
 // nothing was done yet.
-func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.open.Load()) }
+func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.openSockets.Load()) }
 
 // unref is the end of a worker's part, or of a client. A part ends after the clients that
 // came by it were counted, so the last one of all is the last one.

@@ -30,9 +30,9 @@ func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
 		if !g.started.Load() {
 			return
 		}
-		for i, c := range g.workers {
+		for i, w := range g.workers {
 			for at := 0; at >= 0; {
-				p, ok := askPart(ctx, g, c, func() listing { return c.list(i, at) })
+				p, ok := askPart(ctx, g, w, func() listing { return w.list(i, at) })
 				if !ok {
 					return
 				}
@@ -53,12 +53,12 @@ func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
 }
 
 // askPart has a worker's loop find out a part of something, unless ctx or the group ends first.
-func askPart[T any](ctx context.Context, g *Group, c *worker, find func() T) (p T, ok bool) {
+func askPart[T any](ctx context.Context, g *Group, w *worker, find func() T) (p T, ok bool) {
 	if ctx.Err() != nil {
 		return p, false
 	}
 	answer := make(chan T, 1)
-	c.post(func() { answer <- find() })
+	w.post(func() { answer <- find() })
 	select {
 	case p = <-answer:
 		return p, true
@@ -69,10 +69,10 @@ func askPart[T any](ctx context.Context, g *Group, c *worker, find func() T) (p 
 }
 
 // list lists some clients from a place on.
-func (c *worker) list(index, at int) listing {
+func (w *worker) list(index, at int) listing {
 	p := listing{sessions: make([]Session, 0, listMost)}
-	p.next = c.pass(at, func(n *conn) bool {
-		p.sessions = append(p.sessions, c.describe(n, index))
+	p.next = w.pass(at, func(n *conn) bool {
+		p.sessions = append(p.sessions, w.describe(n, index))
 		return len(p.sessions) < listMost
 	})
 	return p
@@ -80,22 +80,22 @@ func (c *worker) list(index, at int) listing {
 
 // describe returns a client's session. Addresses are asked for, but where they are kept to be
 // logged: an idle session costs nothing for being listed.
-func (c *worker) describe(n *conn, index int) Session {
+func (w *worker) describe(n *conn, index int) Session {
 	s := Session{Loop: index, Idle: -1}
-	s.Listener = n.role.serving.socket.Name
-	if d := n.role.dial; d != nil {
+	s.Listener = n.ref.serving.socket.Name
+	if d := n.ref.dial; d != nil {
 		s.Client, s.State = d.clientName(), d.phase.state()
-		s.Age = time.Duration(c.loop.Now() - d.began)
+		s.Age = time.Duration(w.loop.Now() - d.began)
 		return s
 	}
-	if names, ok := c.names[n]; ok {
+	if names, ok := w.names[n]; ok {
 		s.Client, s.Endpoint = names[0], names[1]
 	} else {
 		a, b := n.session.Descriptors()
 		s.Client, s.Endpoint = peerName(a), peerName(b)
-		if from, ok := c.sources[n]; ok {
+		if from, ok := w.sources[n]; ok {
 			s.Client = from.String()
-		} else if !n.role.serving.socket.TCP {
+		} else if !n.ref.serving.socket.TCP {
 			s.Client = unixPeerOf(a).String()
 		}
 	}

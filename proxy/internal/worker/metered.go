@@ -13,29 +13,29 @@ func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 	sum := g.summarize(running)
 	read(sum, running)
 	g.handed.flush()
-	for _, c := range g.workers {
-		g.flushMeters(c)
+	for _, w := range g.workers {
+		g.flushMeters(w)
 	}
 }
 
 // flushMeters has a worker report to the meters the bytes that it has held back.
-func (g *Group) flushMeters(c *worker) {
+func (g *Group) flushMeters(w *worker) {
 	flushed := make(chan struct{})
-	c.post(func() {
-		c.flush()
+	w.post(func() {
+		w.flush()
 		close(flushed)
 	})
 	select {
 	case <-flushed:
 	case <-g.ended:
-		c.flush()
+		w.flush()
 	}
 }
 
 // flush reports to the meters the bytes held back, and holds nothing back any more.
-func (c *worker) flush() {
-	c.deferred.report()
-	c.deferred = nil
+func (w *worker) flush() {
+	w.deferred.report()
+	w.deferred = nil
 }
 
 // note notes the bytes of a session that runs, for a scan by binding.

@@ -40,8 +40,8 @@ type Offloaded struct {
 }
 
 // offload takes a client off its loop.
-func (c *worker) offload(d *pendingClient, to func(*Offloaded)) {
-	n, g, s, fd, id := d.conn, c.group, d.serving, int(d.conn.fd), d.id
+func (w *worker) offload(d *pendingClient, to func(*Offloaded)) {
+	n, g, s, fd, id := d.conn, w.group, d.serving, int(d.conn.fd), d.id
 	client := d.client
 	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
 	client.wakes = nil
@@ -50,13 +50,13 @@ func (c *worker) offload(d *pendingClient, to func(*Offloaded)) {
 		began: time.Now(), name: d.clientName(),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
-	_ = c.loop.Detach(id)
-	c.freePending(d)
-	c.fdReserve.Claim() // for the goroutine, which needs two descriptors and gives one back
-	c.freeSlot(n, s)
+	_ = w.loop.Detach(id)
+	w.freePending(d)
+	w.fdReserve.Claim() // for the goroutine, which needs two descriptors and gives one back
+	w.freeSlot(n, s)
 	g.handed.add(h)
-	if c.canceled != nil {
-		h.cancel(c.canceled)
+	if w.canceled != nil {
+		h.cancel(w.canceled)
 	}
 	go to(h)
 }

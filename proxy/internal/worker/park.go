@@ -50,16 +50,16 @@ func (w *wakes) take() (k wake, ok bool) {
 }
 
 // collectWakes wakes those that are still parked, for as long as one turn may take.
-func (c *worker) collectWakes() {
+func (w *worker) collectWakes() {
 	for began := time.Now(); time.Since(began) < turnTime; {
-		k, ok := c.wakes.take()
+		k, ok := w.wakes.take()
 		if !ok {
 			return
 		}
 		if d := k.d; d.use == k.use && d.phase == parked {
-			c.loop.Disarm(&d.timer)
-			c.proceed(d)
+			w.loop.Disarm(&d.timer)
+			w.proceed(d)
 		}
 	}
-	c.post(c.wakeOn)
+	w.post(w.wakeOn)
 }

@@ -4,15 +4,15 @@ package worker
 type phase uint8
 
 const (
-	connection  phase = iota // or an address, or a descriptor
-	awaitHeader              // of the PROXY protocol
-	awaitHello               // the ClientHello
-	awaitData                // the first byte
-	pausing                  // the end of a pause
-	parked                   // to be woken
-	prefacing                // room for the rest of the preface, at the endpoint
-	responding               // room for the rest of the response
-	lingering                // the client's end of file, after that
+	connection    phase = iota // or an address, or a descriptor
+	awaitHeader                // of the PROXY protocol
+	awaitHello                 // the ClientHello
+	awaitData                  // the first byte
+	pausing                    // the end of a pause
+	parked                     // to be woken
+	writingHeader              // room for the rest of the PROXY header, at the endpoint
+	responding                 // room for the rest of the response
+	lingering                  // the client's end of file, after that
 )
 
 // state returns its state in a list.

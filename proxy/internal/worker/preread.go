@@ -28,52 +28,52 @@ const scratchSize = 16 + 1<<16
 // preread looks at the first bytes before a target is chosen, in turn. A client of TCP with an
 // unknown source is refused, whatever else may be known of it: it could not be held against
 // any rule, not even whether its header is to be believed.
-func (c *worker) preread(d *pendingClient) {
+func (w *worker) preread(d *pendingClient) {
 	p := &d.serving.service.Preread
 	switch {
 	case d.conn.tcp && !d.client.Peer().Known():
-		c.refuse(d, source.ErrUnknown)
+		w.refuse(d, source.ErrUnknown)
 	case p.expectsHeader(&d.client):
-		c.loop.Arm(&d.timer, (*dialTimer)(d), p.Header.Wait())
-		c.expect(d, awaitHeader)
+		w.loop.Arm(&d.timer, (*dialTimer)(d), p.Header.Wait())
+		w.expect(d, awaitHeader)
 	case d.conn.tcp: // Admit had it
-		c.prereadMore(d)
+		w.prereadMore(d)
 	default:
-		c.identified(d)
+		w.admitSource(d)
 	}
 }
 
-// identified goes on when the source of the client is known, and was not when it was accepted.
-func (c *worker) identified(d *pendingClient) {
+// admitSource goes on when the source of the client is known, and was not when it was accepted.
+func (w *worker) admitSource(d *pendingClient) {
 	if who := d.serving.service.Admitter; who != nil {
-		if err := who.AdmitSource(&d.client, c.loop.Now()); err != nil {
-			c.refuse(d, err)
+		if err := who.AdmitSource(&d.client, w.loop.Now()); err != nil {
+			w.refuse(d, err)
 			return
 		}
 	}
-	c.prereadMore(d)
+	w.prereadMore(d)
 }
 
 // prereadMore looks at the bytes that the route depends on.
-func (c *worker) prereadMore(d *pendingClient) {
+func (w *worker) prereadMore(d *pendingClient) {
 	p := &d.serving.service.Preread
 	switch {
 	case p.Hello:
-		c.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())
-		c.expect(d, awaitHello)
+		w.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())
+		w.expect(d, awaitHello)
 	case p.Data:
-		c.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())
-		c.expect(d, awaitData)
+		w.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())
+		w.expect(d, awaitData)
 	default:
-		c.search(d)
+		w.search(d)
 	}
 }
 
 // expect waits for the client's data in a phase, which may be there already.
-func (c *worker) expect(d *pendingClient, p phase) {
+func (w *worker) expect(d *pendingClient, p phase) {
 	d.phase = p
 	if d.events&arrived != 0 || d.buffered != nil {
-		c.peek(d)
+		w.peek(d)
 	}
 }
 
@@ -81,37 +81,37 @@ func (c *worker) expect(d *pendingClient, p phase) {
 const arrived = loop.Readable | loop.PeerClosed | loop.HungUp
 
 // peek looks at the bytes that a client has sent so far.
-func (c *worker) peek(d *pendingClient) {
-	c.peeks++
+func (w *worker) peek(d *pendingClient) {
+	w.peeks++
 	if d.buffered != nil {
-		c.bufferPreread(d)
+		w.bufferPreread(d)
 		return
 	}
-	b := c.firstBytes()[:d.maxPreread()]
+	b := w.firstBytes()[:d.maxPreread()]
 	n, err := sys.Recv(int(d.conn.fd), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 	switch {
 	case err == syscall.EAGAIN:
 		return
 	case err == syscall.EINTR:
-		c.loop.Again(d.id)
+		w.loop.Again(d.id)
 		return
 	case err != nil:
-		c.left(d)
+		w.left(d)
 		return
 	case n == 0:
-		c.left(d) // a client that only looks whether the port is open
+		w.left(d) // a client that only looks whether the port is open
 		return
 	}
 	need, err := d.length(b[:n])
 	switch {
 	case err != nil:
-		c.unmet(d, err)
+		w.prereadFailed(d, err)
 	case need <= n:
-		c.prereadComplete(d, b[:n])
+		w.prereadComplete(d, b[:n])
 	case d.events&(loop.PeerClosed|loop.HungUp) != 0:
-		c.unmet(d, ErrPrereadEnded)
+		w.prereadFailed(d, ErrPrereadEnded)
 	case d.futilePeek(n):
-		c.bufferPreread(d)
+		w.bufferPreread(d)
 	default:
 		d.raise(need)
 	}
@@ -142,8 +142,8 @@ func (d *pendingClient) length(b []byte) (int, error) {
 }
 
 // prereadComplete goes on when the awaited bytes are there.
-func (c *worker) prereadComplete(d *pendingClient, b []byte) {
-	c.loop.Disarm(&d.timer)
+func (w *worker) prereadComplete(d *pendingClient, b []byte) {
+	w.loop.Disarm(&d.timer)
 	d.lower()
 	switch d.phase {
 	case awaitHeader:
@@ -155,40 +155,40 @@ func (c *worker) prereadComplete(d *pendingClient, b []byte) {
 			err = consume(int(d.conn.fd), b[:n], 0)
 		}
 		if err != nil {
-			c.refuse(d, err)
+			w.refuse(d, err)
 			return
 		}
 		d.phase = connection
-		c.identified(d)
+		w.admitSource(d)
 	case awaitHello:
 		var err error
 		if d.client.Hello, err = clienthello.Parse(b); err != nil {
-			c.unmet(d, err)
+			w.prereadFailed(d, err)
 			return
 		}
 		if d.client.Hello.Full {
-			c.hellosFull++
+			w.hellosFull++
 		}
 		d.keepAhead(b)
-		c.search(d)
+		w.search(d)
 	default:
-		c.search(d)
+		w.search(d)
 	}
 }
 
-// unmet is the end of waiting for bytes that have not come: the client is refused, unless it
+// prereadFailed is the end of waiting for bytes that have not come: the client is refused, unless it
 // is served without a hello.
-func (c *worker) unmet(d *pendingClient, cause error) {
+func (w *worker) prereadFailed(d *pendingClient, cause error) {
 	p := &d.serving.service.Preread
 	silent := d.events&arrived == 0 && d.buffered == nil
 	if d.phase != awaitHello || !p.AnyHello || silent && p.Data {
-		c.refuse(d, cause)
+		w.refuse(d, cause)
 		return
 	}
-	c.loop.Disarm(&d.timer)
+	w.loop.Disarm(&d.timer)
 	d.lower()
-	c.hellosMissing++
-	c.search(d)
+	w.hellosMissing++
+	w.search(d)
 }
 
 // maxAhead is the most that is kept of a peek. It is more than hellos are, as a rule.

@@ -35,40 +35,40 @@ func (d *pendingClient) futilePeek(n int) bool {
 
 // bufferPreread looks at the taken bytes, and takes more of the client's, until they are
 // enough.
-func (c *worker) bufferPreread(d *pendingClient) {
+func (w *worker) bufferPreread(d *pendingClient) {
 	if d.buffered == nil {
 		d.buffered = []byte{}
 	}
-	if c.loop.Late() { // the kernel frees one buffer for each piece: others go first
-		c.loop.Again(d.id)
+	if w.loop.Late() { // the kernel frees one buffer for each piece: others go first
+		w.loop.Again(d.id)
 		return
 	}
-	first := c.firstBytes()
+	first := w.firstBytes()
 	for {
 		need, err := d.length(d.buffered)
 		switch {
 		case err != nil:
-			c.unmet(d, err)
+			w.prereadFailed(d, err)
 			return
 		case len(d.buffered) > 0 && need <= len(d.buffered):
-			c.prereadComplete(d, d.buffered)
+			w.prereadComplete(d, d.buffered)
 			return
 		}
 		n, err := sys.Recv(int(d.conn.fd), first[:d.maxPreread()-len(d.buffered)], sys.MSG_DONTWAIT)
 		switch {
 		case n > 0:
 			d.buffered = append(d.buffered, first[:n]...)
-			c.taken += int64(n)
+			w.taken += int64(n)
 		case err == syscall.EINTR:
 		case err == syscall.EAGAIN:
 			d.raised = 0 // of the queued bytes, which are fewer by those taken
 			d.raise(need - len(d.buffered))
 			return
 		case err == nil && len(d.buffered) > 0:
-			c.unmet(d, ErrPrereadEnded)
+			w.prereadFailed(d, ErrPrereadEnded)
 			return
 		default:
-			c.left(d)
+			w.left(d)
 			return
 		}
 	}
@@ -76,5 +76,5 @@ func (c *worker) bufferPreread(d *pendingClient) {
 
 // sentOn reports whether an endpoint has got some of the taken bytes. Then no other may.
 func (d *pendingClient) sentOn() bool {
-	return len(d.buffered) > 0 && d.phase == prefacing && len(d.rest) < len(d.buffered)
+	return len(d.buffered) > 0 && d.phase == writingHeader && len(d.rest) < len(d.buffered)
 }

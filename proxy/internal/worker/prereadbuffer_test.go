@@ -35,7 +35,7 @@ func largeHello(t *testing.T, name string) []byte {
 func TestLargeHellosThatDrip(t *testing.T) {
 	for name, x := range map[string]drip{
 		"tcp":          {network: "tcp", engine: relay.EngineAuto},
-		"with headers": {network: "tcp", header: "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", preface: "preface", engine: relay.EngineSplice},
+		"with headers": {network: "tcp", header: "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", proxyHeader: "preface", engine: relay.EngineSplice},
 		"unix":         {network: "unix", engine: relay.EngineCopy},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func untilTaken(t *testing.T, drip func() (taken int64)) {
 // A drip is a hello that comes in small pieces, from several clients.
 type drip struct {
 	network, header string
-	preface         string
+	proxyHeader     string
 	engine          relay.Engine
 }
 
@@ -74,9 +74,9 @@ func (x *drip) arrive(t *testing.T) (taken int64) {
 	r := newRigAt(t, x.network, at, func(c *worker.Config) {
 		d := straight(ln.Addr().String())
 		connect := d.next
-		d.preface, d.next = []byte(x.preface), func(of *worker.Client, n int) worker.Step {
+		d.header, d.next = []byte(x.proxyHeader), func(of *worker.Client, n int) worker.Step {
 			step := connect(of, n)
-			step.ProxyHeader = x.preface != ""
+			step.ProxyHeader = x.proxyHeader != ""
 			if of.Hello.ServerName != "drip.example" {
 				t.Errorf("the hello's name is %q", of.Hello.ServerName)
 			}
@@ -116,7 +116,7 @@ func (x *drip) arrive(t *testing.T) (taken int64) {
 		served.Go(func() {
 			defer e.Close()
 			got, err := io.ReadAll(e)
-			if want := x.preface + string(hello) + "behind"; err != nil || string(got) != want {
+			if want := x.proxyHeader + string(hello) + "behind"; err != nil || string(got) != want {
 				t.Errorf("the endpoint got %d bytes, %v; want %d", len(got), err, len(want))
 			}
 			_, _ = e.Write([]byte("answer"))

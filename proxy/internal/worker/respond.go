@@ -13,24 +13,24 @@ const lingerTime = 5 * time.Second
 // respond sends a client its response. It is closed when it has ended itself, for bytes that
 // it sends meanwhile would make close(2) a reset, which may overtake the response (RFC 9112,
 // 9.6, describes the same for HTTP); or when its time is over.
-func (c *worker) respond(d *pendingClient) {
+func (w *worker) respond(d *pendingClient) {
 	d.phase, d.rest = responding, d.step.Bytes
 	limit := d.step.Timeout
-	c.endSearch(d)
-	c.unreserve(d)
+	w.endSearch(d)
+	w.unreserve(d)
 	if limit <= 0 {
 		limit = lingerTime
 	}
-	c.loop.Arm(&d.timer, (*dialTimer)(d), limit)
-	c.respondOn(d)
+	w.loop.Arm(&d.timer, (*dialTimer)(d), limit)
+	w.respondOn(d)
 }
 
 // respondOn goes on with that.
-func (c *worker) respondOn(d *pendingClient) {
+func (w *worker) respondOn(d *pendingClient) {
 	if d.phase == responding {
 		n, err := sendSome(int(d.conn.fd), d.rest, 0)
 		if err != nil {
-			c.left(d)
+			w.left(d)
 			return
 		}
 		if d.rest = d.rest[n:]; len(d.rest) == 0 {
@@ -38,15 +38,15 @@ func (c *worker) respondOn(d *pendingClient) {
 			_ = sys.ShutdownWrite(int(d.conn.fd))
 		}
 	}
-	c.discard(d)
+	w.discard(d)
 }
 
 // discards is how many reads one turn makes to throw away a client's bytes.
 const discards = 4
 
 // discard throws away a client's bytes, and closes it when it has ended.
-func (c *worker) discard(d *pendingClient) {
-	first := c.firstBytes()
+func (w *worker) discard(d *pendingClient) {
+	first := w.firstBytes()
 	for range discards {
 		n, err := sys.Recv(int(d.conn.fd), first, sys.MSG_DONTWAIT)
 		switch {
@@ -55,9 +55,9 @@ func (c *worker) discard(d *pendingClient) {
 		case err == nil && n == 0 && d.phase == responding:
 			return // it still reads
 		case err == nil && n == 0, err != nil && err != syscall.EINTR:
-			c.closeClient(d)
+			w.closeClient(d)
 			return
 		}
 	}
-	c.loop.Again(d.id)
+	w.loop.Again(d.id)
 }

@@ -74,7 +74,7 @@ func TestRespondToOneWhoStays(t *testing.T) {
 	}
 }
 
-// A preface comes before the client's bytes, also if the endpoint takes it bit by bit or
+// A header comes before the client's bytes, also if the endpoint takes it bit by bit or
 // the client has sent nothing yet.
 func TestPreface(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -98,7 +98,7 @@ func TestPreface(t *testing.T) {
 			if x.network == "tcp" {
 				at.AddrPort = ln.Addr().(*net.TCPAddr).AddrPort()
 			}
-			d := &director{preface: bytes.Repeat([]byte("PROXY! "), x.size/7), next: func(*worker.Client, int) worker.Step {
+			d := &director{header: bytes.Repeat([]byte("PROXY! "), x.size/7), next: func(*worker.Client, int) worker.Step {
 				return worker.Step{Action: worker.Connect, Address: at, ProxyHeader: true}
 			}}
 			r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread.Data = x.early != "" })
@@ -111,7 +111,7 @@ func TestPreface(t *testing.T) {
 			}
 			defer e.Close()
 			e.SetDeadline(time.Now().Add(time.Minute))
-			mustRead(t, e, append(d.preface, x.early...))
+			mustRead(t, e, append(d.header, x.early...))
 			for range 3 {
 				mustWrite(t, c, []byte("request"))
 				mustRead(t, e, []byte("request"))
@@ -122,7 +122,7 @@ func TestPreface(t *testing.T) {
 	}
 }
 
-// A client that leaves while the preface is written leaves nothing behind. Nor does an
+// A client that leaves while the header is written leaves nothing behind. Nor does an
 // endpoint that leaves, or takes nothing; that failure is reported to the search.
 func TestPrefaceThatIsNotTaken(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -139,7 +139,7 @@ func TestPrefaceThatIsNotTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer ln.Close()
-			d := &director{preface: make([]byte, 32<<20), next: func(_ *worker.Client, n int) worker.Step {
+			d := &director{header: make([]byte, 32<<20), next: func(_ *worker.Client, n int) worker.Step {
 				if n > 1 {
 					return worker.Step{Action: worker.GiveUp}
 				}

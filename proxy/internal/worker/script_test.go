@@ -19,7 +19,7 @@ type director struct {
 	// next returns the step of a search's n-th call.
 	next    func(c *worker.Client, n int) worker.Step
 	reached func() (*relay.Limits, error)
-	preface []byte
+	header  []byte
 	abandon func() bool // asked of a step that is under way; nil: never given up
 
 	made, begun, closed, joined atomic.Int64
@@ -77,7 +77,7 @@ func (a *actor) Failed(err error, _ int64) {
 	a.failures = append(a.failures, err)
 }
 
-func (a *actor) ProxyHeader(b []byte) []byte { return append(b, a.director.preface...) }
+func (a *actor) ProxyHeader(b []byte) []byte { return append(b, a.director.header...) }
 
 func (a *actor) Reached(int64) (*relay.Limits, error) {
 	a.joined.Add(1)

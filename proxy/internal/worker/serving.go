@@ -19,8 +19,8 @@ type serving struct {
 }
 
 // servingOf returns how a client is to be served.
-func (c *worker) servingOf(accepted client) *serving {
-	a := accepted.socket.parts[c.index]
+func (w *worker) servingOf(accepted client) *serving {
+	a := accepted.socket.parts[w.index]
 	if s := a.serving; s != nil {
 		if s.service == accepted.service {
 			return s
@@ -31,7 +31,7 @@ func (c *worker) servingOf(accepted client) *serving {
 			}
 		}
 	}
-	s := &serving{socket: accepted.socket, service: accepted.service, lateSockopts: c.lateSockoptsOf(accepted.service.Options)}
+	s := &serving{socket: accepted.socket, service: accepted.service, lateSockopts: w.lateSockoptsOf(accepted.service.Options)}
 	s.listenerRef.serving = s
 	older := s // unless it is the present one
 	if accepted.service == accepted.socket.service.Load() {
@@ -44,12 +44,12 @@ func (c *worker) servingOf(accepted client) *serving {
 }
 
 // leave is the end of one of its clients.
-func (s *serving) leave(c *worker) {
+func (s *serving) leave(w *worker) {
 	s.clients--
 	if s.clients > 0 {
 		return
 	}
-	a := s.socket.parts[c.index]
+	a := s.socket.parts[w.index]
 	for i, o := range a.older {
 		if o == s {
 			last := len(a.older) - 1

@@ -16,9 +16,9 @@ import (
 
 // plainSearch connects to one address, and makes no garbage.
 type plainSearch struct {
-	step    worker.Step
-	limits  *relay.Limits
-	preface []byte
+	step   worker.Step
+	limits *relay.Limits
+	header []byte
 }
 
 func (s *plainSearch) Begin(*worker.Client, int64) {}
@@ -27,7 +27,7 @@ func (s *plainSearch) Abandon(int64) bool          { return false }
 
 func (s *plainSearch) Resolved([]netip.Addr, error)         {}
 func (s *plainSearch) Failed(error, int64)                  {}
-func (s *plainSearch) ProxyHeader(b []byte) []byte          { return append(b, s.preface...) }
+func (s *plainSearch) ProxyHeader(b []byte) []byte          { return append(b, s.header...) }
 func (s *plainSearch) Reached(int64) (*relay.Limits, error) { return s.limits, nil }
 func (s *plainSearch) Err() error                           { return errGivenUp }
 func (s *plainSearch) Close()                               {}
@@ -68,7 +68,7 @@ func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
 		Admitter: who,
 		Preread:  worker.Preread{Header: &proxyproto.Policy{}, Data: true},
 		NewSearch: func() worker.Search {
-			return &plainSearch{step: step, limits: limits, preface: []byte("p")}
+			return &plainSearch{step: step, limits: limits, header: []byte("p")}
 		},
 	}
 	r := newRig(t, func(c *worker.Config) { c.Listeners[0].Service, c.Loops = s, 1 })

@@ -25,22 +25,22 @@ const slabsPerTurn = 2
 // beginScan begins to make a summary for done, which has room for it, and if running is not
 // nil, running bytes by binding: then meters do not get those of sessions that end from now
 // on.
-func (c *worker) beginScan(done chan<- Summary, running bytesByBinding) {
-	c.scan = statsScan{sum: c.baseSummary(), done: done, running: running}
-	if running != nil && c.deferred == nil {
-		c.deferred = make(bytesByBinding)
+func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
+	w.scan = statsScan{sum: w.baseSummary(), done: done, running: running}
+	if running != nil && w.deferred == nil {
+		w.deferred = make(bytesByBinding)
 	}
-	c.continueScan()
+	w.continueScan()
 }
 
 // baseSummary is the summary without the bytes of running sessions.
-func (c *worker) baseSummary() Summary {
-	s := c.loop.Stats()
+func (w *worker) baseSummary() Summary {
+	s := w.loop.Stats()
 	return Summary{
-		Accepted: c.accepted, Active: c.active, Refused: c.refused, Canceled: c.canceledClients, Left: c.leftClients, Totals: c.ended,
-		Refusals: c.refusals,
+		Accepted: w.accepted, Active: w.active, Refused: w.refused, Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
+		Refusals: w.refusals,
 		Loops: []Load{{
-			Active: c.active, Accepted: c.accepted, HandedOver: c.handedOver, Peeks: c.peeks, HellosFull: c.hellosFull, HellosMissing: c.hellosMissing, Taken: c.taken,
+			Active: w.active, Accepted: w.accepted, HandedOver: w.handedOver, Peeks: w.peeks, HellosFull: w.hellosFull, HellosMissing: w.hellosMissing, Taken: w.taken,
 			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
 			Batches: s.Batches, BatchRefused: s.BatchRefused, Overruns: s.Overruns,
 			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,
@@ -77,31 +77,31 @@ func p99(counts []int64, longest time.Duration) time.Duration {
 	return 0
 }
 
-func (c *worker) continueScan() {
-	w := &c.scan
+func (w *worker) continueScan() {
+	scan := &w.scan
 	for range slabsPerTurn {
-		if w.at == len(c.slabs) {
-			w.done <- w.sum
-			*w = statsScan{}
+		if scan.at == len(w.slabs) {
+			scan.done <- scan.sum
+			*scan = statsScan{}
 			return
 		}
-		slab := c.slabs[w.at]
-		w.at++
+		slab := w.slabs[scan.at]
+		scan.at++
 		for i := range slab {
 			if slab[i].state == joined {
 				r := slab[i].session.Result()
-				w.sum.Totals.Add(r)
-				w.note(&slab[i], bytesOf(&r))
+				scan.sum.Totals.Add(r)
+				scan.note(&slab[i], bytesOf(&r))
 			}
 		}
 	}
-	c.post(c.continueScan)
+	w.post(w.continueScan)
 }
 
 // scanPast counts a session that has ended before a scan came by.
-func (c *worker) scanPast(n *conn, r relay.Result) {
-	if c.scan.done != nil && int(n.slab) >= c.scan.at {
-		c.scan.sum.Totals.Add(r)
-		c.scan.note(n, bytesOf(&r))
+func (w *worker) scanPast(n *conn, r relay.Result) {
+	if w.scan.done != nil && int(n.slab) >= w.scan.at {
+		w.scan.sum.Totals.Add(r)
+		w.scan.note(n, bytesOf(&r))
 	}
 }

@@ -34,7 +34,7 @@ type storm struct {
 func (s *storm) director() *director {
 	limits := &relay.Limits{Of: s.binding, IdleTimeout: time.Minute}
 	var failures atomic.Int64
-	d := &director{preface: []byte("preface"), next: func(c *worker.Client, n int) worker.Step {
+	d := &director{header: []byte("preface"), next: func(c *worker.Client, n int) worker.Step {
 		s.wakers.Store(c.Waker(), true)
 		switch k := rand.IntN(12); {
 		case n > 4 || k < 4:

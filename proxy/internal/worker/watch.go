@@ -19,12 +19,12 @@ type Watcher interface {
 // look at a few sessions in each turn. spent is their time for it, added up. Only one goroutine
 // may call Watch.
 func (g *Group) Watch() (spent time.Duration) {
-	all := g.scanClients(func(c *worker, n *conn) {
+	all := g.scanClients(func(w *worker, n *conn) {
 		if n.state != joined {
 			return
 		}
-		if w, ok := bindingOf(n.session.Limits()).(Watcher); ok {
-			w.Watch(n.session.Look(), c.loop.Now())
+		if watcher, ok := bindingOf(n.session.Limits()).(Watcher); ok {
+			watcher.Watch(n.session.Look(), w.loop.Now())
 		}
 	})
 	for _, t := range all {

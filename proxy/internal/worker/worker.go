@@ -51,9 +51,9 @@ type counters struct {
 
 // buffers are memory that is used by one client after the other.
 type buffers struct {
-	asked   Client // that is asked for
-	first   []byte // first bytes of clients, until they were looked at
-	preface []byte // first bytes to endpoints
+	asked  Client // that is asked for
+	first  []byte // first bytes of clients, until they were looked at
+	header []byte // the first bytes to an endpoint: PROXY header, then those of the client
 }
 
 // firstBytes returns the buffer for the first bytes of clients.
@@ -99,27 +99,27 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 }
 
 // post has f called by the loop. One that never runs again has nothing to do.
-func (c *worker) post(f func()) { _ = c.loop.Post(f) }
+func (w *worker) post(f func()) { _ = w.loop.Post(f) }
 
 // wake has the worker look at the shared state. It may be called by any goroutine.
-func (c *worker) wake() {
-	if !c.woken.Swap(true) {
-		c.post(c.adjustOnce)
+func (w *worker) wake() {
+	if !w.woken.Swap(true) {
+		w.post(w.adjustOnce)
 	}
 }
 
 // adjust reacts to changes by others.
-func (c *worker) adjust() {
-	c.woken.Store(false)
-	c.retryWaitingForFD(false)
-	c.admitWaiting()
-	c.emptyQueues()
-	c.resume()
+func (w *worker) adjust() {
+	w.woken.Store(false)
+	w.retryWaitingForFD(false)
+	w.admitWaiting()
+	w.emptyQueues()
+	w.resume()
 }
 
 // admitWaiting serves those that have waited, as far as there are places.
-func (c *worker) admitWaiting() {
-	g := c.group
+func (w *worker) admitWaiting() {
+	g := w.group
 	for g.waiting.n.Load() > 0 && g.gate.holds.Load() == 0 {
 		if !g.gate.acquire() {
 			if g.gate.markFull() {
@@ -133,31 +133,31 @@ func (c *worker) admitWaiting() {
 			g.wake() // a client may have found no place meanwhile
 			return
 		}
-		c.load.Add(1)
-		c.begin(n, c.fdReserve.Reserve() == nil)
+		w.load.Add(1)
+		w.begin(n, w.fdReserve.Reserve() == nil)
 	}
 }
 
 // resume accepts further clients if they may come.
-func (c *worker) resume() {
-	g := &c.group.gate
-	if g.holds.Load() > 0 || g.markFull() || c.group.waiting.n.Load() > 0 {
+func (w *worker) resume() {
+	g := &w.group.gate
+	if g.holds.Load() > 0 || g.markFull() || w.group.waiting.n.Load() > 0 {
 		return
 	}
 	if g.markFree() {
-		c.post(c.settleGate) // which is called after the next turn's accepting
+		w.post(w.settleGate) // which is called after the next turn's accepting
 	}
-	c.unpause()
+	w.unpause()
 	var next [resumeBatch]*acceptor
-	n := copy(next[:], c.waiters)
-	left := copy(c.waiters, c.waiters[n:])
-	clear(c.waiters[left:])
-	c.waiters = c.waiters[:left]
+	n := copy(next[:], w.waiters)
+	left := copy(w.waiters, w.waiters[n:])
+	clear(w.waiters[left:])
+	w.waiters = w.waiters[:left]
 	for _, a := range next[:n] {
 		a.resume()
 	}
 	if left > 0 {
-		c.wake() // if there is room then for more than those
+		w.wake() // if there is room then for more than those
 	}
 }
 
@@ -185,35 +185,35 @@ func (a *acceptor) unshort() {
 }
 
 // unpause tries to accept again where that has failed.
-func (c *worker) unpause() {
-	if !c.paused {
+func (w *worker) unpause() {
+	if !w.paused {
 		return
 	}
-	c.paused = false
-	c.group.paused.Add(-1)
-	c.reopen()
-	for _, a := range c.accepting {
+	w.paused = false
+	w.group.paused.Add(-1)
+	w.reopen()
+	for _, a := range w.accepting {
 		a.Retry()
 	}
 }
 
 // cut ends everything at once.
-func (c *worker) cut(cause error) {
-	if c.canceled != nil {
+func (w *worker) cut(cause error) {
+	if w.canceled != nil {
 		return
 	}
-	c.canceled = cause
-	for c.closeAny() {
+	w.canceled = cause
+	for w.closeAny() {
 	}
-	for _, slab := range c.slabs {
+	for _, slab := range w.slabs {
 		for i := range slab {
 			switch n := &slab[i]; n.state {
 			case joined:
 				n.session.Cut(cause)
 			case connecting:
-				c.refuse(n.role.dial, cause)
+				w.refuse(n.ref.dial, cause)
 			}
 		}
 	}
-	c.wake()
+	w.wake()
 }
