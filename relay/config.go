@@ -35,6 +35,11 @@ type Config struct {
 	// minute if that is 0. It is for protocols that answer after the end of a request. Without
 	// it the session ends as soon as all bytes before the end are delivered.
 	KeepHalfOpen bool
+	// CloseOnEOF ends a session at the first end of file, from either side: all bytes before it are
+	// delivered, and those that the other side has sent by then as far as their destination takes them
+	// at once; both connections are closed. It is for peers that know no half-close, and excludes
+	// KeepHalfOpen.
+	CloseOnEOF bool
 
 	// PromoteBytes and PromoteReads: a copying direction turns to splicing after
 	// PromoteReads reads in a row of at least PromoteBytes bytes. Defaults:
@@ -50,6 +55,12 @@ type Config struct {
 	// pipe again and again, in bytes. Default 1 MiB; less than pipe.DefaultSize
 	// means that pipes do not grow.
 	MaxPipeSize int
+
+	// WrappedBuffer is the size of the largest buffer for reads of a wrapped connection, which wait in
+	// its own Read: one for each direction, also while the session is idle. It is in use while reads
+	// are large. A direction whose last read took less than 1 KiB or 8 KiB waits with a buffer of
+	// that size. Default 64 KiB; 1 KiB to 1 MiB.
+	WrappedBuffer int
 
 	// TailDelay is how long bytes below a source's low-water mark, which is raised for proven
 	// bulk (SO_RCVLOWAT), may wait. Default 1 ms, at most a second; negative means that no
@@ -75,6 +86,8 @@ const (
 	minTailDelay   = 100 * time.Microsecond
 	maxMaxPipeSize = 1 << 30
 
+	maxWrappedBuffer = 1 << 20
+
 	// bufferSize is the size of one copied read.
 	bufferSize = 64 << 10
 )
@@ -86,6 +99,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.DemoteBytes, min(defaultDemoteBytes, c.PromoteBytes))
 	setDefault(&c.DemoteReads, defaultDemoteReads)
 	setDefault(&c.MaxPipeSize, defaultMaxPipeSize)
+	setDefault(&c.WrappedBuffer, bufferSize)
 	setDefault(&c.TailDelay, defaultTailDelay)
 	setDefault(&c.Gather, defaultGather)
 	return c
@@ -103,12 +117,16 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: Engine is %v", ErrConfig, c.Engine)
 	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0:
 		return fmt.Errorf("%w: a timeout is negative; write 0 for none", ErrConfig)
+	case c.KeepHalfOpen && c.CloseOnEOF:
+		return fmt.Errorf("%w: KeepHalfOpen and CloseOnEOF exclude each other", ErrConfig)
 	case c.PromoteBytes < 0 || c.PromoteReads < 0 || c.DemoteBytes < 0 || c.DemoteReads < 0:
 		return fmt.Errorf("%w: a threshold is negative", ErrConfig)
 	case c.TailDelay >= 0 && c.TailDelay < minTailDelay || c.TailDelay > time.Second:
 		return fmt.Errorf("%w: TailDelay is %v; write %v to 1s, or a negative one for no marks", ErrConfig, c.TailDelay, minTailDelay)
 	case c.MaxPipeSize > maxMaxPipeSize:
 		return fmt.Errorf("%w: MaxPipeSize is %d; write at most %d", ErrConfig, c.MaxPipeSize, maxMaxPipeSize)
+	case c.WrappedBuffer < smallBuffer || c.WrappedBuffer > maxWrappedBuffer:
+		return fmt.Errorf("%w: WrappedBuffer is %d; write %d to %d", ErrConfig, c.WrappedBuffer, smallBuffer, maxWrappedBuffer)
 	case c.Gather > time.Millisecond:
 		return fmt.Errorf("%w: Gather is %v; write at most 1ms, or a negative one for none", ErrConfig, c.Gather)
 	case c.PromoteBytes > bufferSize:

@@ -225,6 +225,10 @@ func (s *Driven) stopped(d *direction) bool {
 	}
 	s.half = true
 	s.socketOf(d).set(lastWay, true)
+	if s.drv.relay.cfg.CloseOnEOF {
+		s.settle(ReasonEOF, nil)
+		return true
+	}
 	if s.limits.HalfCloseTimeout > 0 {
 		s.active = s.drv.loop.Now()
 	}

@@ -20,7 +20,7 @@ func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end
 	ends.env = env
 	d.link, d.pipeSize = ends, pipe.DefaultSize
 	if from.desc == nil {
-		ends.source = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg}
+		ends.source = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg, buffer: newWaitingBuffer(r.cfg.WrappedBuffer, d.oneWay)}
 		to.desc = nil
 	} else {
 		ends.source = from.desc

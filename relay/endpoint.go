@@ -66,6 +66,14 @@ func (p *pair) environment() *environment { return p.env }
 
 func (p *pair) transfer(max int) (n int, op string, err error) { return p.source.transfer(p.sink, max) }
 
+// readSize returns the size of the buffer for the next read, in bytes.
+func (p *pair) readSize() int {
+	if src, ok := p.source.(*opaqueSource); ok {
+		return src.buffer.size
+	}
+	return bufferSize
+}
+
 // errNoHalfClose: the sink's type has no CloseWrite.
 var errNoHalfClose = errors.New("no half-close")
 

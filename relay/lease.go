@@ -10,7 +10,8 @@ import (
 
 // A leaser is where a direction leases its resources while bytes are in flight.
 type leaser interface {
-	buffer() (*buffer, error)
+	// buffer leases a buffer of at least size bytes.
+	buffer(size int) (*buffer, error)
 	returnBuffer(*buffer)
 	// guardMark sees to it that the direction's mark, which it has raised, does not
 	// stay so while nothing moves.
@@ -29,21 +30,6 @@ type splicePipe interface {
 	Drain(fd, max int) (int, error)
 	DrainSocket(fd, max int) (int, error)
 	Read([]byte) (int, error)
-}
-
-func (r *Relay) buffer() (*buffer, error) {
-	b, err := r.buffers.Get()
-	if err != nil {
-		// Close has been called; sessions that still run go on without the pool.
-		return &buffer{b: make([]byte, bufferSize), unpooled: true}, nil
-	}
-	return b, nil
-}
-
-func (r *Relay) returnBuffer(b *buffer) {
-	if !b.unpooled {
-		r.buffers.Put(b)
-	}
 }
 
 func (r *Relay) pipe(size int) (splicePipe, error) {

@@ -102,7 +102,7 @@ func (d *Driver) giveBack(b *buffer) {
 
 // A driver is the leaser of its directions.
 
-func (d *Driver) buffer() (*buffer, error) { return d.warm, nil }
+func (d *Driver) buffer(int) (*buffer, error) { return d.warm, nil }
 
 func (d *Driver) returnBuffer(b *buffer) {
 	if b != d.warm {

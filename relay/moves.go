@@ -6,8 +6,15 @@ package relay
 // fillBuffer reads once into the buffer.
 func (d *direction) fillBuffer() wait {
 	d.releasePipe()
+	size := bufferSize
+	if d.waits {
+		size = d.link.(*pair).readSize()
+		if d.held.buf != nil && len(d.held.buf.b) != size {
+			d.releaseBuffer()
+		}
+	}
 	if d.held.buf == nil {
-		buf, err := d.env().buffer()
+		buf, err := d.env().buffer(size)
 		if err != nil {
 			return d.fail("lease buffer for", sideSource, err)
 		}
@@ -162,7 +169,7 @@ func (d *direction) delivered(n int, op string, err error) wait {
 // to splice.
 func (d *direction) unpipe() wait {
 	if d.held.buf == nil {
-		buf, err := d.env().buffer()
+		buf, err := d.env().buffer(bufferSize)
 		if err != nil {
 			return d.fail("lease buffer for", sideSink, err)
 		}

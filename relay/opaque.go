@@ -9,9 +9,10 @@ import (
 
 // An opaqueSource is an end that is moved by its own Read, which may wait.
 type opaqueSource struct {
-	r   io.Reader
-	leg *legState
-	err error // came together with bytes, to be returned by the next recv
+	r      io.Reader
+	leg    *legState
+	buffer waitingBuffer
+	err    error // came together with bytes, to be returned by the next recv
 }
 
 // emptyReads is how often Read may return neither bytes nor an error.
@@ -32,6 +33,7 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 		}
 		s.err = err
 		if n > 0 {
+			s.buffer.note(n)
 			return n, nil
 		}
 	}

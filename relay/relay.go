@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
-	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/pool"
 )
@@ -20,25 +18,12 @@ type Relay struct {
 	limits    Limits     // of sessions that were given none
 	pipes     *pipe.Pool // nil where the system has no splice
 	ownsPipes bool
-	buffers   *pool.Pool[*buffer]
+	buffers   []bufferPool // by size, ascending
 	clock     clock
 	guard     guard
 	ledger    ledger
 	jobs      sync.Pool // *copyJob: memory only, nothing to close
 }
-
-// A buffer is the buffer of one copied read.
-type buffer struct {
-	b        []byte
-	slot     arena.Handle // of a loop's buffer
-	unpooled bool         // the heap's: made after the pool was closed, or beyond the arena
-}
-
-// Idle buffers beyond these are given back to the collector.
-const (
-	maxIdleBuffers = 1024
-	bufferIdleTime = 10 * time.Second
-)
 
 // New returns a Relay; a nil cfg means the defaults. The error wraps [ErrConfig]
 // for a field that makes no sense, or the cause for which no pipe pool could be
@@ -55,18 +40,11 @@ func New(cfg *Config) (*Relay, error) {
 	r.limits = r.cfg.limits()
 	r.ledger.goroutines.shared = true
 	r.guard.tick = r.cfg.TailDelay / 2
-	var err error
-	r.buffers, err = pool.New(pool.Config[*buffer]{
-		New:      func() (*buffer, error) { return &buffer{b: make([]byte, bufferSize)}, nil },
-		MaxIdle:  maxIdleBuffers,
-		IdleTime: bufferIdleTime,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("penstock: relay: buffers: %w", err)
+	if err := r.openBuffers(); err != nil {
+		return nil, err
 	}
 	if err := r.openPipes(); err != nil {
-		r.buffers.Close()
-		return nil, fmt.Errorf("penstock: relay: pipes: %w", err)
+		return nil, errors.Join(fmt.Errorf("penstock: relay: pipes: %w", err), r.closeBuffers())
 	}
 	return r, nil
 }
@@ -93,7 +71,7 @@ func (r *Relay) openPipes() error {
 // Close releases the Relay's resources: idle buffers, and idle pipes unless [Config.Pipes] was
 // given. Sessions that still run keep their leases until they end.
 func (r *Relay) Close() error {
-	err := r.buffers.Close()
+	err := r.closeBuffers()
 	if r.ownsPipes {
 		err = errors.Join(err, r.pipes.Close())
 	}
@@ -110,7 +88,7 @@ type Stats struct {
 // Stats returns the statistics of the pools of pipes and buffers, and of drivers. It may be
 // called at any time.
 func (r *Relay) Stats() Stats {
-	s := Stats{Buffers: r.buffers.Stats(), Drivers: r.ledger.stats()}
+	s := Stats{Buffers: r.bufferStats(), Drivers: r.ledger.stats()}
 	if r.pipes != nil {
 		s.Pipes = r.pipes.Stats()
 	}

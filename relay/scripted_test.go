@@ -289,7 +289,7 @@ type scriptedLender struct {
 
 func (l *scriptedLender) guardMark(d *direction) { l.guarded = append(l.guarded, d) }
 
-func (l *scriptedLender) buffer() (*buffer, error) {
+func (l *scriptedLender) buffer(int) (*buffer, error) {
 	l.buffers++
 	if l.spare == nil {
 		return &buffer{b: make([]byte, bufferSize)}, nil

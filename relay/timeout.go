@@ -21,10 +21,10 @@ func (s *Session) startTimer() {
 // file could not be passed on: the other side does not know, and may wait for ever.
 const untoldTimeout = time.Minute
 
-// directionEnded ends the session if the end of d could not be passed on, and otherwise starts the
-// half-close timeout if d is the first direction that ends.
+// directionEnded ends the session if the end of d could not be passed on, or the first end counts.
+// Otherwise it starts the half-close timeout if d is the first direction that ends.
 func (s *Session) directionEnded(d *direction) {
-	if d.hasFallen(FallbackHalfClose) && !s.r.cfg.KeepHalfOpen {
+	if s.r.cfg.CloseOnEOF || d.hasFallen(FallbackHalfClose) && !s.r.cfg.KeepHalfOpen {
 		defer s.cut(ReasonEOF, nil)
 	}
 	s.mu.Lock()
