@@ -41,6 +41,9 @@ type Config struct {
 	// KeepHalfOpen.
 	CloseOnEOF bool
 
+	// Hooks are called at events of sessions on goroutines.
+	Hooks Hooks
+
 	// PromoteBytes and PromoteReads: a copying direction turns to splicing after
 	// PromoteReads reads in a row of at least PromoteBytes bytes. Defaults:
 	// 32 KiB, 2.

@@ -51,17 +51,24 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 		}
 		limit, remain, src = l, l.N, l.R
 	}
-	in, ahead, err := unwrapReader(src, int(min(uint64(remain), math.MaxInt)))
+	in, ahead, read, err := unwrapReader(src, int(min(uint64(remain), math.MaxInt)))
 	if err != nil {
 		return Flow{Reason: ReasonError}, err
 	}
 	leg := new(legState)
-	from, to := end{rw: in, leg: leg}, end{rw: unwrapWriter(dst), leg: leg}
+	out, written := unwrapWriter(dst)
+	from, to := end{rw: in, leg: leg}, end{rw: out, leg: leg}
+	meters := newMeters(read, written)
 	from.desc, to.desc = newDescriptor(from.rw, leg), newDescriptor(to.rw, leg)
 	if limit == nil && len(ahead) == 0 {
-		if br, ok := in.(*bufio.Reader); ok && to.desc != nil {
-			return r.moveBuffered(to.rw.(io.Writer), br)
+		if br, ok := in.(*bufio.Reader); ok && to.desc != nil && len(read) == 0 {
+			if meters != nil {
+				out = dst
+			}
+			return r.moveBuffered(out, br)
 		}
+	}
+	if limit == nil && len(ahead) == 0 && meters == nil {
 		if f, err, ok := delegate(to, from); ok {
 			return f, err
 		}
@@ -73,6 +80,7 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	if remain >= 0 {
 		d.limit(remain - int64(len(ahead)))
 	}
+	j.ends.meters = meters
 	r.connect(d, &j.ends, &j.env, from, to)
 	if d.sendsFile() {
 		d.mode, d.pinned = transferring, true

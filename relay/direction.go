@@ -68,6 +68,8 @@ type environment struct {
 	tune   *Config
 	counts *counts
 	active func(*direction) // notes that a direction is not idle; may be nil
+	// engineChanged is called after a change of a direction's mode; may be nil.
+	engineChanged func(*direction)
 }
 
 // An inFlight is the resources of a direction while bytes are in flight. The residue is the bytes
@@ -367,7 +369,8 @@ func refused(err error) bool {
 // copyFromHere makes the direction copy until its end, for the reason f.
 func (d *direction) copyFromHere(f Fallback) wait {
 	d.fallback(f)
-	d.mode, d.pinned = copying, true
+	d.pinned = true
+	d.switchTo(copying)
 	return waitTurn
 }
 

@@ -59,12 +59,11 @@ type link interface {
 type pair struct {
 	source
 	sink
-	env *environment
+	env    *environment
+	meters *meters // nil: none
 }
 
 func (p *pair) environment() *environment { return p.env }
-
-func (p *pair) transfer(max int) (n int, op string, err error) { return p.source.transfer(p.sink, max) }
 
 // readSize returns the size of the buffer for the next read, in bytes.
 func (p *pair) readSize() int {

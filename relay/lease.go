@@ -74,7 +74,8 @@ func (d *direction) leasePipe() bool {
 		d.fallback(leaseFallback(err))
 	}
 	if errors.Is(err, pipe.ErrNotSupported) {
-		d.mode, d.pinned = copying, true
+		d.pinned = true
+		d.switchTo(copying)
 	}
 	return false
 }

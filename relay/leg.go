@@ -29,17 +29,18 @@ type legState struct {
 	over bool        // its owner had ended it before the session
 }
 
-// newLeg returns the leg of conn, and the bytes that its wrappers have read ahead.
-func newLeg(conn net.Conn) (l leg, ahead []byte) {
+// newLeg returns the leg of conn, the bytes that its wrappers have read ahead, and their meters.
+func newLeg(conn net.Conn) (l leg, ahead []byte, m meters) {
 	if isNil(conn) {
-		return leg{closed: true}, nil
+		return leg{closed: true}, nil, m
 	}
-	l = leg{conn: conn, dst: unwrapWriter(conn), state: &legState{ours: true}}
-	l.src, ahead, _ = unwrapReader(conn, math.MaxInt) // of that, nothing is too much
+	l = leg{conn: conn, state: &legState{ours: true}}
+	l.dst, m.sink = unwrapWriter(conn)
+	l.src, ahead, m.source, _ = unwrapReader(conn, math.MaxInt) // of that, nothing is too much
 	l.srcDesc = newDescriptor(l.src, l.state)
 	l.dstDesc = newDescriptor(l.dst, l.state)
 	l.state.look(conn)
-	return l, ahead
+	return l, ahead, m
 }
 
 // absent reports whether there is no connection.

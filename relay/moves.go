@@ -203,7 +203,7 @@ func (d *direction) adapt(n int) {
 	}
 	if d.streak++; int(d.streak) >= reads {
 		d.streak = 0
-		d.mode = next
+		d.switchTo(next)
 		d.env().counts.note(what)
 	}
 }

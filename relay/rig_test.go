@@ -228,3 +228,16 @@ func runHelper() {
 }
 
 var helpers = map[string]func(){}
+
+// pass sends b through a session.
+func pass(t *testing.T, from io.Writer, to io.Reader, b []byte) {
+	t.Helper()
+	written := make(chan error, 1)
+	go func() { _, err := from.Write(b); written <- err }()
+	if _, err := io.ReadFull(to, make([]byte, len(b))); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -327,7 +327,7 @@ func scripted(mode mode, source, sink []event) (*direction, *scriptedSource, *sc
 	from := &scriptedLender{}
 	cfg := Config{PromoteBytes: 8, PromoteReads: 2, DemoteBytes: 4, DemoteReads: 2}.withDefaults()
 	d := &direction{
-		link: &pair{src, dst, &environment{leaser: from, tune: &cfg, counts: new(counts)}}, held: new(inFlight),
+		link: &pair{source: src, sink: dst, env: &environment{leaser: from, tune: &cfg, counts: new(counts)}}, held: new(inFlight),
 		mode: mode, pipeSize: pipe.DefaultSize,
 	}
 	return d, src, dst, from

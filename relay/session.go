@@ -64,10 +64,13 @@ var errNilConn = fmt.Errorf("penstock: relay: join a nil connection: %w", os.Err
 func (r *Relay) NewSession(a, b net.Conn) *Session {
 	s := &Session{r: r, limits: &r.limits}
 	var fromA, fromB []byte
-	s.a, fromA = newLeg(a)
-	s.b, fromB = newLeg(b)
+	var ofA, ofB meters
+	s.a, fromA, ofA = newLeg(a)
+	s.b, fromB, ofB = newLeg(b)
 	if !s.a.absent() && !s.b.absent() {
 		s.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines}
+		s.ends[0].meters = newMeters(ofA.source, ofB.sink)
+		s.ends[1].meters = newMeters(ofB.source, ofA.sink)
 		s.bind(&s.ab, &s.ends[0], &s.a, &s.b, fromA)
 		s.bind(&s.ba, &s.ends[1], &s.b, &s.a, fromB)
 	}
@@ -161,7 +164,13 @@ func (s *Session) begin() error {
 	if s.hasQuietTimeout() || s.limits.FirstByteCame != nil {
 		s.env.active = s.noteActivity
 	}
+	if s.r.cfg.Hooks.EngineChanged != nil {
+		s.env.engineChanged = s.engineChanged
+	}
 	s.startTimer()
+	if started := s.r.cfg.Hooks.Started; started != nil {
+		started(s)
+	}
 	return nil
 }
 
@@ -208,6 +217,9 @@ func (s *Session) settleLast() {
 
 // finish notifies the waiter of the end.
 func (s *Session) finish() {
+	if ended := s.r.cfg.Hooks.Ended; ended != nil {
+		ended(s, s.Result(), s.err())
+	}
 	if s.done != nil {
 		close(s.done)
 		return

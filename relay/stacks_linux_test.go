@@ -4,7 +4,6 @@ package relay_test
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -78,17 +77,6 @@ func TestIdleStacks(t *testing.T) {
 	}
 	if spliced == 0 || copied == 0 {
 		t.Errorf("spliced %d bytes, copied %d: both were to be seen", spliced, copied)
-	}
-}
-
-// pass sends b through a session.
-func pass(t *testing.T, from io.Writer, to io.Reader, b []byte) {
-	t.Helper()
-	if _, err := from.Write(b); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(to, make([]byte, len(b))); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -39,9 +39,10 @@ const maxUnwraps = 16
 // nothing was moved, and these bytes are lost.
 var ErrReadAhead = errors.New("penstock: relay: RelayReader returned more bytes than it was asked for")
 
-// unwrapReader returns the reader that r allows to be used in its place, and at most max of the
-// bytes that its wrappers had read ahead, in stream order. The only error is [ErrReadAhead].
-func unwrapReader(r io.Reader, max int) (beneath io.Reader, ahead []byte, err error) {
+// unwrapReader returns the reader that r allows to be used in its place, at most max of the
+// bytes that its wrappers had read ahead, in stream order, and the meters among the wrappers. The only
+// error is [ErrReadAhead].
+func unwrapReader(r io.Reader, max int) (beneath io.Reader, ahead []byte, meters []*Meter, err error) {
 	for range maxUnwraps {
 		u, ok := r.(Unwrapper)
 		if !ok {
@@ -49,7 +50,11 @@ func unwrapReader(r io.Reader, max int) (beneath io.Reader, ahead []byte, err er
 		}
 		inner, buffered := u.RelayReader(max)
 		if len(buffered) > max {
-			return r, nil, ErrReadAhead
+			return r, nil, nil, ErrReadAhead
+		}
+		noteRead(meters, len(buffered)) // those outside of this wrapper
+		if c, ok := r.(*metered); ok {
+			meters = append(meters, c.meter)
 		}
 		if max -= len(buffered); ahead == nil {
 			ahead = buffered
@@ -63,11 +68,12 @@ func unwrapReader(r io.Reader, max int) (beneath io.Reader, ahead []byte, err er
 			break
 		}
 	}
-	return r, ahead, nil
+	return r, ahead, meters, nil
 }
 
-// unwrapWriter returns the writer that w allows to be used in its place.
-func unwrapWriter(w io.Writer) io.Writer {
+// unwrapWriter returns the writer that w allows to be used in its place, and the meters among the
+// wrappers.
+func unwrapWriter(w io.Writer) (beneath io.Writer, meters []*Meter) {
 	for range maxUnwraps {
 		u, ok := w.(Unwrapper)
 		if !ok {
@@ -77,9 +83,12 @@ func unwrapWriter(w io.Writer) io.Writer {
 		if inner == nil || same(inner, w) {
 			break
 		}
+		if c, ok := w.(*metered); ok {
+			meters = append(meters, c.meter)
+		}
 		w = inner
 	}
-	return w
+	return w, meters
 }
 
 // same reports whether a wrapper returned itself. Values that cannot be compared

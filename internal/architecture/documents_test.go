@@ -19,7 +19,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^- `([^`]+)`: .+").FindAllStringSubmatch(read(t, "DEPS.md"), -1) {
 		explained[m[1]] = true
 	}
-	needed := slices.Concat(direct(t, "go.mod"), direct(t, "proxy/go.mod"), direct(t, "bench/go.mod"), tools(t))
+	needed := slices.Concat(direct(t, "go.mod"), direct(t, "proxy/go.mod"), direct(t, "bench/go.mod"), direct(t, "examples/metrics/go.mod"), tools(t))
 	slices.Sort(needed)
 	for _, path := range slices.Compact(needed) {
 		if !explained[path] && !strings.HasPrefix(path, module) {
