@@ -143,10 +143,14 @@ type duel struct {
 	entered     atomic.Int64
 }
 
-// own enters the latch as its owner.
+// own enters the latch as its owner. It yields now and then: a goroutine that is pinned nearly always
+// may not be preempted for minutes, since each signal of the runtime finds it pinned.
 func (l *duel) own(word *int64) {
 	n := int64(0)
-	for !l.stop.Load() {
+	for round := 1; !l.stop.Load(); round++ {
+		if round%4096 == 0 {
+			runtime.Gosched()
+		}
 		if pid := procPin(); pid == 0 || !l.turns {
 			*word++
 			if l.tryEnter() {
