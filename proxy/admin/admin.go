@@ -279,8 +279,12 @@ type Upstream struct {
 	// circuit_breaker.connections. Both are left out if there is no such limit.
 	Connections int64 `json:"connections,omitempty"`
 	Most        int64 `json:"most,omitempty"`
-	Pending     int64 `json:"pending"` // clients that wait for a place
-	Bytes       Bytes `json:"bytes"`
+	// Connecting is its connections that are being made, and MostConnecting is circuit_breaker.pending;
+	// 0 and left out if there is no such limit.
+	Connecting     int64 `json:"connecting,omitempty"`
+	MostConnecting int64 `json:"most_connecting,omitempty"`
+	Pending        int64 `json:"pending"` // clients that wait for a place
+	Bytes          Bytes `json:"bytes"`
 	// Retries counts attempts after the first one. RetriesDenied counts those that the retry
 	// budget denied, at most one for each client.
 	Retries       int64 `json:"retries"`

@@ -128,6 +128,10 @@ func TestProblems(t *testing.T) {
 			shop(func(u *Upstream) { u.Most, u.Connections, u.Pending = 5, 5, 386 }),
 			[]string{"warning upstream_limit upstream shop is at its limit of connections (circuit_breaker.connections, 5 of 5), 386 clients wait"},
 		},
+		"at the limit of connects": {
+			shop(func(u *Upstream) { u.MostConnecting, u.Connecting, u.Pending = 3, 3, 80 }),
+			[]string{"warning upstream_limit upstream shop is at its limit of connections being made (circuit_breaker.pending, 3 of 3), 80 clients wait"},
+		},
 		"at that limit, and none waits": {shop(func(u *Upstream) { u.Most, u.Connections = 5, 5 }), nil},
 		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no endpoint for 1 client within the last minute, and held them"}},
 		"no endpoint": {

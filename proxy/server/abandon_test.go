@@ -75,3 +75,28 @@ upstreams:
 	second.Close()
 	r.Until("it is full no more", func() bool { o := r.Status().Upstreams[0].Outage; return o == nil || !o.Full })
 }
+
+// TestPendingConnectsMakeRoom: the one connection that circuit_breaker.pending allows is being made to an
+// endpoint that does not answer, so a second client waits for room. Neither is kept until the connect timeout:
+// both are served by the endpoint that answers.
+func TestPendingConnectsMakeRoom(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: silent, weight: 100}, {address: %q, name: well}], balance: round_robin,
+     health_check: off, circuit_breaker: {pending: 1}, queue: {timeout: 10m}}`, sockets.Silent(t), named(t, "well")))
+	first := client(t, r.At("l"))
+	defer first.Close()
+	r.Until("the client is being connected", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 1 })
+	second := client(t, r.At("l"))
+	defer second.Close()
+	for name, c := range map[string]net.Conn{"first": first, "second": second} {
+		if got := line(t, c); got != "well" {
+			t.Errorf("the %s client: %q", name, got)
+		}
+	}
+	r.Until("room", func() bool {
+		u := r.Status().Upstreams[0]
+		return u.Connecting == 0 && u.MostConnecting == 1 && u.Pending == 0
+	})
+}

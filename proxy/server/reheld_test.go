@@ -95,3 +95,28 @@ upstreams:
 		}
 	})
 }
+
+// TestHeldClientsGetTheNewTLS: an upstream's ca is wrong, so no client gets a connection. When a reload
+// corrects it, a client that is held is served at once, as a new one is, and not when its time is over.
+func TestHeldClientsGetTheNewTLS(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	other, _ := certificate.New(t, "front.test")
+	secure := frontOf(t, cert, key)
+	config := func(ca string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}, tls: {ca: %s, sni: front.test}}]`, secure, ca)
+	}
+	r := start(t, config("other.pem"), "c.pem", cert, "other.pem", other)
+	held := client(t, r.At("l"))
+	defer held.Close()
+	r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+	r.Reload(config("c.pem"))
+	fresh := client(t, r.At("l"))
+	defer fresh.Close()
+	for name, c := range map[string]net.Conn{"held": held, "new": fresh} {
+		if got := line(t, c); got != "ours" {
+			t.Errorf("the %s client: %q", name, got)
+		}
+	}
+}

@@ -193,9 +193,14 @@ func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upst
 	if u.breaker != nil {
 		st.Breaker, st.Opened = u.breaker.State().String(), u.breaker.Opened()
 		st.BreakerWhy, st.BreakerUntil = s.circuit(u.breaker)
-		if b := u.cfg.CircuitBreaker; b != nil && b.Connections > 0 {
-			st.Connections, _ = u.breaker.Load()
-			st.Most = b.Connections
+		if b := u.cfg.CircuitBreaker; b != nil {
+			connections, connecting := u.breaker.Load()
+			if b.Connections > 0 {
+				st.Connections, st.Most = connections, b.Connections
+			}
+			if b.Pending > 0 {
+				st.Connecting, st.MostConnecting = connecting, b.Pending
+			}
 		}
 	}
 	if u.source != nil {

@@ -159,6 +159,13 @@ func (b *Breaker) Load() (connections, pending int64) {
 	return int64(n % pendingOne), int64(n / pendingOne)
 }
 
+// Full reports whether the limits let no further connection through.
+func (b *Breaker) Full() bool {
+	s := b.set.Load()
+	connections, pending := b.Load()
+	return s.Connections > 0 && connections >= s.Connections || s.Pending > 0 && pending >= s.Pending
+}
+
 // Refused returns the number of connections refused for a reason.
 func (b *Breaker) Refused(r Refusal) int64 { return b.refused[r].Load() }
 

@@ -45,6 +45,7 @@ const recheckEvery = 250 * time.Millisecond
 // come in any more, or is served elsewhere by a reload; if the endpoint is to get no more clients; or if
 // the endpoint is not usable, as when it is tried as a last resort, and another one is again, or the
 // fallback serves. So a client that tries a dead host is not kept there when another endpoint is back.
+// Nor do such clients keep the places under the breaker's bounds from others.
 func (s *Search) Abandon(now int64) bool {
 	if s.stillMay() != nil {
 		return true
@@ -72,10 +73,18 @@ func (s *Search) Abandon(now int64) bool {
 	return e.unusable() && s.servedBy(s.upstream, true)
 }
 
-// unanswered reports whether the endpoint has not answered for a second, after another client could not
-// reach it either, while there is a fallback for the client.
+// unanswered reports whether the endpoint has not answered for a second, and that is failure enough:
+// another client could not reach it either, and there is a fallback for this one; or clients wait for
+// the place that this one has under the breaker's bounds.
 func (s *Search) unanswered(now int64) bool {
-	return !s.last && s.endpoint.Failing() && (s.upstream.Fallback != nil || s.upstream.Respond != nil) && now-s.start >= int64(firstResent)
+	if s.last || now-s.start < int64(firstResent) {
+		return false
+	}
+	v := s.upstream
+	if s.endpoint.Failing() && (v.Fallback != nil || v.Respond != nil) {
+		return true
+	}
+	return v.Breaker != nil && v.up.queue.waiting.Load() > 0 && v.Breaker.Full()
 }
 
 // servedBy reports whether an endpoint of a snapshot, or of its fallbacks, serves the client, or a response

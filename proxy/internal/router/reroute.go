@@ -3,9 +3,10 @@ package router
 import "bytes"
 
 // elsewhere returns the listener's generation in force if that leads the client, which has no
-// endpoint, elsewhere than the one under which it came: to another upstream, or one with another
-// fallback; otherwise nil. A client that is on a loop stays there, so it does not go where TLS ends
-// or begins; one on a goroutine goes wherever its TLS has ended, or not, as it has there.
+// endpoint, elsewhere than the one under which it came: to another upstream, one with another
+// fallback, or one whose connections are made differently; otherwise nil. A client that is on a loop
+// stays there, so it does not go where TLS ends or begins; one on a goroutine goes wherever its TLS has
+// ended, or not, as it has there.
 func (s *Search) elsewhere() *Listener {
 	l := s.listener.inForce(s.client)
 	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {
@@ -14,7 +15,7 @@ func (s *Search) elsewhere() *Listener {
 	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // the client's has not been looked at
 		return nil
 	}
-	if root := l.snapshotFor(s.client); root == nil || root.sameWay(s.root) || s.offloaded == nil && root.TLS != nil {
+	if root := l.snapshotFor(s.client); root == nil || root.sameWay(s.root) && root.connectsAlike(s.root) || s.offloaded == nil && root.TLS != nil {
 		return nil
 	}
 	return l
@@ -25,6 +26,17 @@ func (s *Search) elsewhere() *Listener {
 func (v *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
 	for ; v != o; v, o = v.Fallback, o.Fallback {
 		if v == nil || o == nil || v.up != o.up || !bytes.Equal(v.Respond, o.Respond) || (v.Respond == nil) != (o.Respond == nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// connectsAlike reports whether two snapshots that lead the same way make the same connections to
+// endpoints: otherwise those of the one may fail that the other's do not.
+func (v *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
+	for ; v != o; v, o = v.Fallback, o.Fallback {
+		if v.TLS != o.TLS || v.Source != o.Source || v.SendProxy != o.SendProxy {
 			return false
 		}
 	}
@@ -49,9 +61,10 @@ func (s *Search) reroute(l *Listener, now int64) {
 }
 
 // refuse ends the search, unless a reload has the client go elsewhere: no endpoint serves it.
-// full means that there is one that would, if it had room.
+// full means that there is one that would, if it had room: then connections that are made differently
+// are no better.
 func (s *Search) refuse(err error, full bool, now int64) {
-	if l := s.elsewhere(); l != nil {
+	if l := s.elsewhere(); l != nil && (!full && !isFull(err) || !l.snapshotFor(s.client).sameWay(s.root)) {
 		s.reroute(l, now)
 		return
 	}
