@@ -85,7 +85,10 @@ func TestProblems(t *testing.T) {
 		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00"}},
 		"an endpoint that answers no client": {
 			shop(func(u *Upstream) { u.Endpoints = []Endpoint{silent} }),
-			[]string{"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed"},
+			[]string{
+				"outage none_served upstream shop: its endpoints have served none of their last 404 clients, since 09:59:38",
+				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed",
+			},
 		},
 		"one that is drained": {
 			shop(func(u *Upstream) { e := silent; e.State = Draining; u.Endpoints = []Endpoint{e} }), nil,
@@ -164,10 +167,27 @@ func TestProblems(t *testing.T) {
 				u.Endpoints[1].Failing, u.Endpoints[2].Failing = e.Failing, e.Failing
 			}),
 			[]string{
+				"outage none_served upstream shop: its endpoints have served none of their last 411 clients, since 09:59:00",
 				"warning endpoint_failing endpoint shop/a has served none of the last 7 clients, since 09:59:00: ended before its first byte",
 				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed",
 				"warning endpoint_down endpoint shop/d: down: connection refused",
 			},
+		},
+		"all endpoints that take clients have failed few": {
+			shop(func(u *Upstream) {
+				e := up
+				e.Failing = &Failing{Clients: 19, Since: now.Add(-time.Minute)}
+				u.Endpoints = []Endpoint{e}
+			}),
+			[]string{"warning endpoint_failing endpoint shop/a has served none of the last 19 clients, since 09:59:00"},
+		},
+		"one of them serves": {
+			shop(func(u *Upstream) {
+				e := up
+				e.Failing = &Failing{Clients: 99, Since: now.Add(-time.Minute)}
+				u.Endpoints = []Endpoint{e, up}
+			}),
+			[]string{"warning endpoint_failing endpoint shop/a has served none of the last 99 clients, since 09:59:00"},
 		},
 		"an endpoint that cannot be connected to": {
 			shop(func(u *Upstream) {

@@ -20,9 +20,50 @@ func (f *finder) costly(u *Upstream) Severity {
 	return Outage
 }
 
+// fewestUnserved is how many clients in a row have to be without an answer for an outage.
+const fewestUnserved = 20
+
+// unserved adds that every endpoint which takes clients has served none of its last ones, and that these
+// are many: one client's data may be the cause with a few.
+func (f *finder) unserved(of Problem, u *Upstream) {
+	clients := int64(0)
+	for i := range u.Endpoints {
+		e := &u.Endpoints[i]
+		var since time.Time
+		switch kind := e.problem(); {
+		case kind == failing:
+			clients, since = clients+e.Failing.Clients, e.Failing.Since
+		case kind == unanswered:
+			clients, since = clients+e.Silence.Clients, e.Silence.Since
+		case e.takesClients():
+			return
+		default:
+			continue
+		}
+		if of.Since.IsZero() || since.Before(of.Since) {
+			of.Since = since
+		}
+	}
+	if clients < fewestUnserved {
+		return
+	}
+	severity := Warning
+	if f.used[u.Name] {
+		severity = Outage
+	}
+	f.add(of, severity, "none_served", "upstream %s: its endpoints have served none of their last %d clients, since %s", u.Name, clients, f.clock(of.Since))
+}
+
+// takesClients reports whether clients are sent to the endpoint.
+func (e *Endpoint) takesClients() bool {
+	return e.State == Up && e.Breaker == "" && e.Weight != 0
+}
+
 func (f *finder) upstream(u *Upstream) {
 	of := Problem{Upstream: u.Name}
-	f.outage(of, u)
+	if f.outage(of, u); u.Outage == nil {
+		f.unserved(of, u)
+	}
 	if u.Breaker != "" && u.Breaker != "closed" {
 		f.add(of, Warning, "breaker", "upstream %s: %s", u.Name, reason("breaker "+u.Breaker, u.BreakerUntil, u.BreakerWhy))
 	}

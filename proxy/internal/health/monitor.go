@@ -68,6 +68,16 @@ func (m *OutlierMonitor) Withheld() bool {
 	return m.lastUnreached.Load() && r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load()
 }
 
+// HeldBack reports whether the endpoint has failed so often in a row that only MaxEjected prevents its
+// ejection, and no ejected endpoint is known to serve clients, which would give up its place.
+func (m *OutlierMonitor) HeldBack(now int64) bool {
+	r := m.rule.Load()
+	if r.consecutive == 0 || m.streak.Load() < r.consecutive || m.ejected.Load() {
+		return false
+	}
+	return m.outlier.full.Load() && !m.outlier.single.Load() && !m.singleSource(r, now)
+}
+
 // endStreak ends a streak of failures.
 func (m *OutlierMonitor) endStreak() {
 	m.streakUnreached.Store(false)

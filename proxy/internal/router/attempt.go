@@ -99,7 +99,7 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 			if avoided++; avoided == maxAvoided {
 				pass = onlyWorking
 			}
-		case s.admit(b, panicking, now):
+		case !panicking && s.trialInstead(b, set, now), s.admit(b, panicking, now):
 			return nil
 		}
 		s.tried = append(s.tried, b)

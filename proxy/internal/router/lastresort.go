@@ -32,7 +32,8 @@ type trials struct {
 	// A connection was made that ended its failing, and there was no verdict against it since.
 	revived atomic.Bool
 
-	// Of one client at a time that is sent to it in the ordinary way while it is withheld.
+	// Of one client at a time that is sent to it in the ordinary way while it is withheld, or instead of
+	// another one while it is ejected.
 	retried atomic.Int64 // clock, when the last one was
 	retry   atomic.Int64 // clock, when the next one may be
 }
