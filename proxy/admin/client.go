@@ -44,6 +44,9 @@ const (
 	slowAnswer  = 5 * time.Minute
 	restAnswer  = 15 * time.Second
 	dialPause   = 5 * time.Millisecond // between attempts to connect to a full accept queue
+	// maxCut is how often a request that only reads is made again, after pauses that grow, when its
+	// connection was closed before the response.
+	maxCut, cutPause = 6, 10 * time.Millisecond
 )
 
 // A Client is a client of the admin API. Its methods return an error of one line. If the
@@ -196,7 +199,7 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 		return err
 	}
 	r.Header.Set(Header, "1")
-	answer, err := c.http.Do(r)
+	answer, err := c.request(r)
 	if err != nil {
 		return c.explain(ctx, err)
 	}
@@ -228,6 +231,27 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	return nil
 }
 
+// request makes a request. A server all of whose places are taken closes the connections that have waited
+// longest, so a request that only reads is made again.
+func (c *Client) request(r *http.Request) (*http.Response, error) {
+	for n := 0; ; n++ {
+		answer, err := c.http.Do(r)
+		if err == nil || n == maxCut || r.Method != http.MethodGet || !cut(err) {
+			return answer, err
+		}
+		select {
+		case <-time.After(cutPause << n):
+		case <-r.Context().Done():
+			return nil, context.Cause(r.Context())
+		}
+	}
+}
+
+// cut reports whether the server has closed the connection before the response.
+func cut(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
 // refusal makes an error of a response.
 func refusal(code int, body []byte) error {
 	var f failure
@@ -253,6 +277,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", c.addr, ErrNotRunning)
+	}
+	if cut(err) {
+		return fmt.Errorf("%s: the connection was closed before the answer (%w): too many clients ask there at once, the process ends, or it is another program", c.addr, err)
 	}
 	return fmt.Errorf("%s: %w", c.addr, err)
 }

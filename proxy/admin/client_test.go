@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,46 @@ func TestSilentServer(t *testing.T) {
 	cancel()
 	if _, err := c.Reload(ctx, rollback.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestCutConnections: a server closes connections before it answers, as one does whose places are all taken.
+// What only reads is asked again, and what changes something is not.
+func TestCutConnections(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		var asked atomic.Int64
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if asked.Add(1) < 4 {
+				conn, _, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if reset {
+					_ = conn.(*net.TCPConn).SetLinger(0)
+				}
+				conn.Close()
+				return
+			}
+			w.Header().Set(admin.Header, "1")
+			fmt.Fprint(w, "{}")
+		}))
+		c, err := admin.NewClient(s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Status(t.Context()); err != nil || asked.Load() != 4 {
+			t.Errorf("reset %v: %v after %d requests", reset, err, asked.Load())
+		}
+		asked.Store(0)
+		if err := c.Drain(t.Context()); err == nil || asked.Load() != 1 || !strings.Contains(err.Error(), "closed before the answer") {
+			t.Errorf("reset %v: a drain: %v after %d requests", reset, err, asked.Load())
+		}
+		asked.Store(-10)
+		if _, err := c.Status(t.Context()); err == nil || asked.Load() != -10+7 || !strings.Contains(err.Error(), "closed before the answer") {
+			t.Errorf("reset %v: %v after %d requests", reset, err, asked.Load()+10)
+		}
+		s.Close()
 	}
 }
 

@@ -56,10 +56,10 @@ func (f *adminFlags) bind(e *cli.Env, command string) (string, error) {
 		return bind, nil
 	}
 	if bad, ok := errors.AsType[*admin.ConfigError](badConfig(path, problems)); ok {
-		bad.Text += fmt.Sprintf("where to ask is not known because of that: write --admin ADDRESS, for example --admin unix:/run/penstock/admin.sock, or correct %s\n", path)
+		bad.Text += fmt.Sprintf("where to ask is not known because of that: write --admin ADDRESS, for example --admin unix:/run/penstock/admin.sock, or correct %s\n", display.Text(path))
 		return "", bad
 	}
-	return "", fmt.Errorf(`%s: no place to ask at: write there, for example, %s`, path, adminExample)
+	return "", fmt.Errorf(`%s: no place to ask at: write there, for example, %s`, display.Text(path), adminExample)
 }
 
 // adminExample is the configuration of an admin socket, for error messages.
