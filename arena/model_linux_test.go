@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/penstock/penstock/arena"
@@ -197,8 +196,8 @@ func (m *model) check(t *rapid.T) {
 	for i := range m.locals {
 		m.arena.Local(i).Flush()
 		l := arena.LocalStats{ByPurpose: m.locals[i].by, Stale: m.locals[i].stale}
-		if d := cmp.Diff(l, m.arena.Local(i).Stats()); d != "" {
-			t.Fatalf("Local %d:\n%s", i, d)
+		if got := m.arena.Local(i).Stats(); got != l {
+			t.Fatalf("Local %d: %+v, want %+v", i, got, l)
 		}
 		want.Stale += l.Stale
 		for p, u := range l.ByPurpose {
@@ -207,8 +206,8 @@ func (m *model) check(t *rapid.T) {
 		}
 	}
 	s := m.arena.Stats()
-	if d := cmp.Diff(want, s.LocalStats); d != "" {
-		t.Fatal(d)
+	if s.LocalStats != want {
+		t.Fatalf("%+v, want %+v", s.LocalStats, want)
 	}
 	if used := int64(m.used()) * arena.ChunkSize; s.Used != used || s.Budget != int64(m.chunks)*arena.ChunkSize {
 		t.Fatalf("%d of %d bytes in use, want %d of %d chunks", s.Used, s.Budget, m.used(), m.chunks)

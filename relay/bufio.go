@@ -11,8 +11,11 @@ import (
 // moveBuffered is Move from a [bufio.Reader] to a descriptor. WriteTo of the reader writes the bytes that
 // it has buffered, and passes on its own source, which is then moved as any other one is.
 func (r *Relay) moveBuffered(dst io.Writer, src *bufio.Reader) (Flow, error) {
-	to := &bufferedSink{relay: r, dst: dst}
+	to := &bufferedSink{relay: r, dst: dst, connection: connectionOf(src)}
 	_, err := src.WriteTo(to)
+	if to.rest != nil && err == nil {
+		_, err = to.move(to.rest)
+	}
 	if to.flow.Reason = ReasonEOF; err != nil {
 		to.flow.Reason = reasonOf(err)
 	}
@@ -21,9 +24,20 @@ func (r *Relay) moveBuffered(dst io.Writer, src *bufio.Reader) (Flow, error) {
 
 // A bufferedSink is the destination of a [bufio.Reader].
 type bufferedSink struct {
-	relay *Relay
-	dst   io.Writer
-	flow  Flow
+	relay      *Relay
+	dst        io.Writer
+	flow       Flow
+	connection uintptr   // the *net.TCPConn that the reader reads; 0: it reads something else
+	rest       io.Reader // that connection, when it is to be moved after WriteTo
+}
+
+// connectionOf returns the address of the [net.TCPConn] that a reader reads itself, or 0.
+func connectionOf(src *bufio.Reader) uintptr {
+	rd := reflect.ValueOf(src).Elem().FieldByName("rd")
+	if rd.Kind() != reflect.Interface || rd.IsNil() || rd.Elem().Type() != reflect.TypeFor[*net.TCPConn]() {
+		return 0
+	}
+	return rd.Elem().Pointer()
 }
 
 func (s *bufferedSink) Write(p []byte) (int, error) {
@@ -32,9 +46,20 @@ func (s *bufferedSink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom implements [io.ReaderFrom]: the reader's source is moved.
+// ReadFrom implements [io.ReaderFrom]: the reader's source is moved. If no code but that of packages bufio,
+// net and io is between, it is moved after the return: on top of their frames the goroutine would
+// need a stack of 8 KiB for as long as it waits, and not of 4.
 func (s *bufferedSink) ReadFrom(src io.Reader) (int64, error) {
-	f, err := s.relay.Move(s.dst, withWriteTo(src))
+	src = withWriteTo(src)
+	if c, ok := src.(*net.TCPConn); ok && s.connection == reflect.ValueOf(c).Pointer() {
+		s.rest = c
+		return 0, nil
+	}
+	return s.move(src)
+}
+
+func (s *bufferedSink) move(src io.Reader) (int64, error) {
+	f, err := s.relay.Move(s.dst, src)
 	moved := f.Bytes()
 	f.Copied += s.flow.Copied
 	s.flow = f

@@ -19,7 +19,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^- `([^`]+)`: .+").FindAllStringSubmatch(read(t, "DEPS.md"), -1) {
 		explained[m[1]] = true
 	}
-	needed := slices.Concat(direct(t, "go.mod"), direct(t, "proxy/go.mod"), direct(t, "bench/go.mod"), direct(t, "examples/metrics/go.mod"), tools(t))
+	needed := slices.Concat(direct(t, "go.mod"), direct(t, "proxy/go.mod"), direct(t, "bench/go.mod"), direct(t, "examples/metrics/go.mod"), direct(t, "ports/go.mod"), tools(t))
 	slices.Sort(needed)
 	for _, path := range slices.Compact(needed) {
 		if !explained[path] && !strings.HasPrefix(path, module) {
@@ -29,6 +29,21 @@ func TestDependenciesAreExplained(t *testing.T) {
 	}
 	for path := range explained {
 		t.Errorf("DEPS.md explains %s, which no go.mod requires", path)
+	}
+}
+
+// TestPortsAreShown: docs/adopting.md has each patch of the module ports.
+func TestPortsAreShown(t *testing.T) {
+	page := read(t, "docs/adopting.md")
+	patches, err := filepath.Glob(filepath.Join(root, "ports/testdata/*.diff"))
+	if err != nil || len(patches) == 0 {
+		t.Fatal("there are no patches", err)
+	}
+	for _, path := range patches {
+		name := filepath.Join("ports/testdata", filepath.Base(path))
+		if !strings.Contains(page, "```diff\n"+read(t, name)+"```\n") {
+			t.Errorf("docs/adopting.md does not show %s as it is", name)
+		}
 	}
 }
 
