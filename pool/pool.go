@@ -134,6 +134,16 @@ func (p *Pool[T]) Get() (T, error) {
 	return p.getSlow()
 }
 
+// MustGet is [Pool.Get] for a pool whose New returns no error, and that is not closed as long as it is used: it
+// panics with an error.
+func (p *Pool[T]) MustGet() T {
+	x, err := p.Get()
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
 func (p *Pool[T]) getSlow() (T, error) {
 	// Not before the operation has ended may the pool count as forgotten.
 	defer runtime.KeepAlive(p)

@@ -19,6 +19,22 @@ func TestNewNeedsNew(t *testing.T) {
 	}
 }
 
+// TestMustGet: it returns an item, and panics where Get returns an error.
+func TestMustGet(t *testing.T) {
+	p := pool.MustNew(pool.Config[int]{New: func() (int, error) { return 7, nil }})
+	if x := p.MustGet(); x != 7 {
+		t.Error(x)
+	}
+	p.Put(7)
+	p.Close()
+	defer func() {
+		if err, ok := recover().(error); !ok || !errors.Is(err, pool.ErrClosed) {
+			t.Errorf("of a closed pool: %v", err)
+		}
+	}()
+	p.MustGet()
+}
+
 // TestMustNew: it returns a pool, and panics where New returns an error.
 func TestMustNew(t *testing.T) {
 	p := pool.MustNew(pool.Config[int]{New: func() (int, error) { return 7, nil }})
