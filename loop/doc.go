@@ -20,6 +20,11 @@
 // packages net and os, and [Give] gives them back; [Loop.Add] takes any descriptor that can be
 // waited for. A [Group] is one loop for each CPU.
 //
+// # Handlers as coroutines
+//
+// [Serve] runs a handler for each connection that is written as one for a goroutine, and that is a coroutine of a
+// loop: where it would wait, the loop serves others.
+//
 // # When not to use it
 //
 // A goroutine for each connection is simpler, and as fast while connections are few or each

@@ -1,6 +1,8 @@
 package loop_test
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"log"
@@ -182,4 +184,49 @@ func ExampleGroup() {
 	must(g.Run())
 	fmt.Println("all of them have ended")
 	// Output: all of them have ended
+}
+
+// A handler is written as one for a goroutine. Where it would wait, its loop serves others.
+func ExampleServer() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr := l.Addr().String()
+	s := &loop.Server{Handle: func(c *loop.Conn) error {
+		for {
+			n := bytes.IndexByte(c.Buffered(), '\n')
+			if n < 0 {
+				if err := c.More(); err != nil {
+					return err
+				}
+				continue
+			}
+			line, err := c.Next(n + 1)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c, "hello %s", line)
+		}
+	}}
+	over := make(chan error)
+	go func() { over <- s.Serve(l) }()
+
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Fprint(c, "one\ntwo\n")
+	lines := bufio.NewScanner(c)
+	for range 2 {
+		lines.Scan()
+		fmt.Println(lines.Text())
+	}
+	c.Close()
+	s.Stop()
+	fmt.Println(<-over)
+	// Output:
+	// hello one
+	// hello two
+	// <nil>
 }

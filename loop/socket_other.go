@@ -3,6 +3,7 @@
 package loop
 
 import (
+	"net"
 	"net/netip"
 	"syscall"
 )
@@ -18,3 +19,9 @@ func accept(int) (int, netip.AddrPort, error) { return -1, netip.AddrPort{}, err
 func openSocket(*Address, *DialConfig) (int, error) { return -1, errUnsupported }
 
 func duplicate(syscall.Conn) (int, error) { return -1, errUnsupported }
+
+func readSocket(int, []byte) (int, error) { return 0, errUnsupported }
+func sendSocket(int, []byte) (int, error) { return 0, errUnsupported }
+func shutdownWrite(int) error             { return errUnsupported }
+func setNoDelay(int)                      {}
+func localAddr(int) net.Addr              { return nil }

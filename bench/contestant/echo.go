@@ -26,6 +26,7 @@ type Echo struct {
 func Echoes() []Echo {
 	return []Echo{
 		{"loop", "Penstock's loops", "github.com/penstock/penstock"},
+		{"coroutine", "coroutines of Penstock's loops", "github.com/penstock/penstock"},
 		{"gnet", "gnet, a loop for each processor", "github.com/panjf2000/gnet/v2"},
 		{"netpoll", "netpoll with its default settings", "github.com/cloudwego/netpoll"},
 		{"std", "the standard library, a goroutine for each connection", ""},

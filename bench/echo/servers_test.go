@@ -15,7 +15,7 @@ import (
 )
 
 // servers lists all servers.
-var servers = []string{"loop", "gnet", "netpoll", "std"}
+var servers = []string{"loop", "coroutine", "gnet", "netpoll", "std"}
 
 // patience limits each step of a test but the building.
 const patience = time.Minute

@@ -39,7 +39,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"1 threads", "1 goroutines", "1 loops", "2 loops", "2 goroutines", "2 threads"}; !slices.Equal(turns, want) {
+	if want := []string{"1 threads", "1 goroutines", "1 loops", "1 coroutines", "2 coroutines", "2 loops", "2 goroutines", "2 threads"}; !slices.Equal(turns, want) {
 		t.Errorf("turns %q, want %q", turns, want)
 	}
 	checkJSON(t, r)
@@ -77,8 +77,10 @@ func TestMeasure(t *testing.T) {
 	if rows[0].Ratio != nil || rows[1].Ratio == nil || !(rows[1].Ratio.RequestsPerSecond > 0) {
 		t.Errorf("ratios %v, %v", rows[0].Ratio, rows[1].Ratio)
 	}
-	if n := rows[2].Median.ThreadsPerConnection; rows[2].Server != "loops" || n >= rows[0].Median.ThreadsPerConnection {
-		t.Errorf("%s: %v threads per connection", rows[2].Server, n)
+	for i, name := range []string{"loops", "coroutines"} {
+		if n := rows[2+i].Median.ThreadsPerConnection; rows[2+i].Server != name || n >= rows[0].Median.ThreadsPerConnection {
+			t.Errorf("%s: %v threads per connection", rows[2+i].Server, n)
+		}
 	}
 }
 
@@ -89,7 +91,7 @@ func TestSystemCallsAreCountedInARunOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.SystemCallCounter != "a test" || len(c.PIDs) != 3 || c.PIDs[0] == c.PIDs[1] {
+	if r.SystemCallCounter != "a test" || len(c.PIDs) != 4 || c.PIDs[0] == c.PIDs[1] {
 		t.Errorf("counted by %q of %v", r.SystemCallCounter, c.PIDs)
 	}
 	for _, row := range r.Groups[0].Rows {
@@ -172,7 +174,7 @@ func TestWhatWasMeasuredUntilTheEndIsReturned(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason, trials := errors.New("enough"), 0
 	s.Watch = func(rounds.Progress) {
-		if trials++; trials == 5 { // threads, goroutines, loops, loops, goroutines
+		if trials++; trials == 7 { // threads, goroutines, loops, coroutines, coroutines, loops, goroutines
 			cancel(reason)
 		}
 	}
@@ -215,7 +217,7 @@ func checkJSON(t *testing.T, r *Report) {
 		t.Fatal(err)
 	}
 	servers := got.Groups[0].Servers
-	if got.Groups[0].Connections != few || len(servers) != 3 {
+	if got.Groups[0].Connections != few || len(servers) != 4 {
 		t.Fatalf("got %s", text)
 	}
 	median, _ := servers[0]["median"].(map[string]any)

@@ -21,7 +21,7 @@ type Group struct {
 
 // Row is one server under one number of connections.
 type Row struct {
-	Server string `json:"server"` // threads, goroutines or loops
+	Server string `json:"server"` // threads, goroutines, loops or coroutines
 	About  string `json:"about"`
 	// Missing says why there are no figures; empty if there are.
 	Missing string    `json:"missing,omitempty"`

@@ -22,6 +22,7 @@ var servers = []server{
 	{"threads", "a thread per connection, blocking in recv and send", true, serveThreads},
 	{"goroutines", "a goroutine per connection, on the runtime's poller", false, serveGoroutines},
 	{"loops", "Penstock's event loops, one for each CPU", false, serveLoops},
+	{"coroutines", "a coroutine per connection, on those loops", false, serveCoroutines},
 }
 
 // part is the name of the part that runs the server.

@@ -29,7 +29,7 @@ type commands struct {
 	Run         benchRunCmd    `cmd:"" default:"withargs" help:"Measure proxies against each other: the default command."`
 	Idle        idleCmd        `cmd:"" help:"The cost of thousands of idle sessions, and of messages over a few of them."`
 	Switches    switchesCmd    `cmd:"" help:"Threads, goroutines and loops under thousands of connections."`
-	EchoServers echoServersCmd `cmd:"" help:"The same echo server on Penstock's loops, gnet, netpoll and the standard library."`
+	EchoServers echoServersCmd `cmd:"" help:"The same echo server on Penstock's loops, coroutines of them, gnet, netpoll and the standard library."`
 	Write       writeCmd       `cmd:"" help:"Pieces of data to one connection: net.Conn.Write, bufio, net.Buffers and gathered writes."`
 	Balancer    balancerCmd    `cmd:"" help:"The cost of a configuration file: penstock run beside penstock proxy."`
 	Incident    incidentCmd    `cmd:"" help:"Endpoints turn silent, slow or refusing under load: the effect on clients, without protection and with."`

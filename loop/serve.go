@@ -1,0 +1,374 @@
+package loop
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Server serves connections on loops, each by a handler that is written straight, as one for a goroutine, and
+// that runs as a coroutine of its loop. Its fields are not changed once it serves.
+type Server struct {
+	// Handle serves a connection, and the connection is closed when it returns and all is written. It is
+	// called on the loop, so it must not block but in the methods of the connection. With [ErrIdle] it is
+	// called again, on a new coroutine, when bytes or the end of file come. A panic, or runtime.Goexit, ends
+	// its connection alone.
+	Handle func(c *Conn) error
+
+	// Ended is called on the loop when a connection is closed, with the error of its handler: a [*PanicError]
+	// if that has panicked. nil: nothing is called.
+	Ended func(c *Conn, err error)
+
+	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.
+	Paused func(err error)
+
+	// Slow is called on the loop when a handler has run for longer than SlowTime without a wait, with the
+	// place where it waits next, FILE:LINE, or where it began if it has returned. nil: time is not taken.
+	Slow     func(c *Conn, took time.Duration, at string)
+	SlowTime time.Duration // 0: 10 ms
+
+	// Loops is how many loops there are; 0: GOMAXPROCS.
+	Loops int
+	// Config is that of the loops; nil: the defaults.
+	Config *Config
+
+	mu      sync.Mutex
+	group   *Group // nil while it does not serve
+	stopped bool
+}
+
+// closeTime is how long a connection whose handler has returned may take what was written for it.
+const closeTime = 10 * time.Second
+
+// Serve serves the connections of a listener, each by handle as a coroutine, on as many loops as GOMAXPROCS.
+// It returns only with an error, see [Server.Serve].
+func Serve(l net.Listener, handle func(c *Conn) error) error {
+	return (&Server{Handle: handle}).Serve(l)
+}
+
+// Serve takes the listener over, a *net.TCPListener or *net.UnixListener, and serves its connections until
+// [Server.Stop], after which it returns nil. Then the connections are closed: handlers that wait get
+// net.ErrClosed from what they wait in, and those in [Conn.Go] are waited for. The error is that of a loop, or
+// of taking over; the listener is closed but with the latter.
+func (s *Server) Serve(l net.Listener) error {
+	from, ok := l.(syscall.Conn)
+	if !ok || s.Handle == nil {
+		return fmt.Errorf("penstock: loop: serve: %w: a listener of package net, and Handle, are needed", ErrConfig)
+	}
+	g, err := NewGroup(s.Loops, s.Config)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	fd, err := Take(from)
+	if err != nil {
+		return err
+	}
+	defer closeSocket(fd)
+	setNoDelay(fd) // accepted connections inherit it
+	var all []*serving
+	for _, l := range g.Loops() {
+		one := &serving{Server: s, loop: l}
+		if _, err := l.Listen(fd, &ListenerConfig{Acceptor: one}); err != nil {
+			return err
+		}
+		all = append(all, one)
+	}
+	s.mu.Lock()
+	if s.group != nil {
+		s.mu.Unlock()
+		return ErrRunning
+	}
+	s.group = g
+	stopped := s.stopped
+	s.mu.Unlock()
+	if !stopped {
+		err = g.Run()
+	}
+	for _, one := range all {
+		one.closeAll()
+	}
+	s.mu.Lock()
+	s.group, s.stopped = nil, false
+	s.mu.Unlock()
+	return err
+}
+
+// Stop makes Serve return. It may be called by any goroutine at any time.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped = true; s.group != nil {
+		s.group.Stop()
+	}
+}
+
+// A serving is the part of a server that one loop has.
+type serving struct {
+	*Server
+	loop  *Loop
+	conns *Conn // a list
+	away  sync.WaitGroup
+	over  bool // the loop does not run any more
+}
+
+// Accepted implements [Acceptor].
+func (s *serving) Accepted(fd int, peer netip.AddrPort) {
+	c := &Conn{group: s, loop: s.loop, fd: fd, peer: peer}
+	id, err := s.loop.Add(fd, 0, c)
+	if err != nil { // for want of memory
+		closeSocket(fd)
+		return
+	}
+	c.id = id
+	if c.next = s.conns; c.next != nil {
+		c.next.prev = c
+	}
+	s.conns = c
+	c.begin()
+}
+
+// Paused implements [Acceptor].
+func (s *serving) Paused(err error) {
+	if s.Server.Paused != nil {
+		s.Server.Paused(err)
+	}
+}
+
+// closeAll ends the connections of a loop that does not run any more.
+func (s *serving) closeAll() {
+	s.away.Wait()
+	s.over = true
+	for s.conns != nil {
+		c := s.conns
+		if c.co.resume != nil && !c.co.over {
+			c.elsewhere = false
+			c.co.resume() // with net.ErrClosed, again and again if need be
+			if !c.co.over {
+				continue
+			}
+		}
+		err := c.co.err
+		if c.idling {
+			err = net.ErrClosed
+		}
+		c.co.finish()
+		c.co.err = err
+		c.flush()
+		c.destroy()
+	}
+}
+
+// begin calls the handler on a new coroutine.
+func (c *Conn) begin() {
+	c.idling = false
+	c.co.start(func() error { return c.group.Handle(c) })
+	c.step()
+}
+
+// step resumes the coroutine, until it waits or ends.
+func (c *Conn) step() {
+	c.waits, c.calls = 0, 0
+	if s := c.group; s.Slow == nil {
+		c.co.resume()
+	} else {
+		c.resumed, c.at = c.loop.clock(), ""
+		c.co.resume()
+		if took := time.Duration(c.loop.clock() - c.resumed); took > s.slowTime() {
+			s.Slow(c, took, cmp.Or(c.at, s.place()))
+		}
+	}
+	if c.co.over {
+		c.returned()
+		return
+	}
+	c.settle()
+}
+
+func (s *Server) slowTime() time.Duration {
+	if s.SlowTime > 0 {
+		return s.SlowTime
+	}
+	return 10 * time.Millisecond
+}
+
+// returned goes on when the handler has returned.
+func (c *Conn) returned() {
+	err := c.co.err
+	c.co.finish()
+	if err == ErrIdle && !c.closing && c.failure == nil {
+		c.idling = true
+		if c.flush(); c.in.len() == 0 {
+			c.drop(&c.in)
+		}
+		if c.in != nil || !c.dry { // there may be more already
+			c.loop.Again(c.id)
+		}
+		return
+	}
+	if err == ErrIdle {
+		err = c.failure
+	}
+	c.co.err, c.closing = err, true
+	c.flush()
+	c.settle()
+}
+
+// settle closes a connection that is to be closed, if all is written.
+func (c *Conn) settle() {
+	if !c.closing || c.co.resume != nil || c.elsewhere {
+		return
+	}
+	if c.out != nil && c.failure == nil {
+		c.loop.Arm(&c.timer, c, closeTime)
+		return
+	}
+	c.destroy()
+}
+
+// destroy closes the connection.
+func (c *Conn) destroy() {
+	c.loop.Disarm(&c.timer)
+	c.loop.Drop(c.id)
+	if c.out != nil || c.failure != nil { // not all has arrived, and the peer must not take it for that
+		abortOnClose(c.fd)
+	}
+	closeSocket(c.fd)
+	c.fd = -1
+	c.drop(&c.in)
+	c.drop(&c.out)
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		c.group.conns = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	if ended := c.group.Ended; ended != nil {
+		ended(c, c.co.err)
+	}
+}
+
+// Ready implements [Handler].
+func (c *Conn) Ready(_ uint8, events Events) {
+	if events&(Readable|PeerClosed|Failed|HungUp) != 0 {
+		c.dry = false
+		c.ended = c.ended || events&(PeerClosed|Failed|HungUp) != 0
+	}
+	if events&(Writable|Failed|HungUp) != 0 {
+		c.full = false
+		c.flush()
+	}
+	switch {
+	case c.elsewhere:
+	case c.closing && c.co.resume == nil:
+		c.settle()
+	case c.idling:
+		if !c.dry || c.in != nil {
+			c.begin()
+		}
+	case c.waits == Readable && !c.dry, c.waits == Writable && (!c.full || c.failure != nil) && c.out.len() <= lowMark:
+		c.step()
+	}
+}
+
+// armFor has a deadline looked at. One that is moved back again and again arms the timer no more often
+// than it expires.
+func (c *Conn) armFor(by int64) {
+	if !c.timer.Armed() || c.timerAt > by {
+		c.timerAt = by
+		c.loop.Arm(&c.timer, c, time.Duration(max(by-c.loop.Now(), 0)))
+	}
+}
+
+// Expired implements [Expirer].
+func (c *Conn) Expired(*Timer) {
+	by := c.readBy
+	if c.waits == Writable {
+		by = c.writeBy
+	}
+	switch {
+	case c.closing && c.co.resume == nil:
+		c.destroy()
+	case c.waits == 0 || by == 0:
+	case !c.passed(by):
+		c.armFor(by)
+	default:
+		c.expired = true
+		c.step()
+	}
+}
+
+// Go calls f on a goroutine of its own, where it may block, and returns when f does; the loop serves others
+// meanwhile. f must not use the connection but for AsyncWrite. A panic in f is one of the handler.
+func (c *Conn) Go(f func()) error {
+	if c.elsewhere || c.co.pause == nil || c.co.over {
+		return ErrElsewhere
+	}
+	if c.group.over {
+		return net.ErrClosed
+	}
+	c.flush()
+	var panicked any
+	c.elsewhere = true
+	c.group.away.Add(1)
+	go func() {
+		returned := false
+		defer func() {
+			if !returned {
+				if panicked = recover(); panicked == nil {
+					panicked = errGoexit
+				}
+			}
+			_ = c.loop.Post(c.back)
+			c.group.away.Done()
+		}()
+		f()
+		returned = true
+	}()
+	c.notePlace()
+	c.co.pause(struct{}{})
+	if panicked != nil {
+		panic(panicked)
+	}
+	return nil
+}
+
+// back resumes the coroutine after Go.
+func (c *Conn) back() {
+	if c.elsewhere {
+		c.elsewhere = false
+		c.step()
+	}
+}
+
+// notePlace notes where a handler that has run for too long waits.
+func (c *Conn) notePlace() {
+	if s := c.group; s.Slow == nil || c.loop.clock()-c.resumed <= int64(s.slowTime()) {
+		return
+	}
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for more := true; more; {
+		var f runtime.Frame
+		if f, more = frames.Next(); !strings.Contains(f.Function, "/penstock/loop.") {
+			c.at = fmt.Sprintf("%s:%d", f.File, f.Line)
+			return
+		}
+	}
+}
+
+// place is where the handler begins.
+func (s *Server) place() string {
+	f := runtime.FuncForPC(reflect.ValueOf(s.Handle).Pointer())
+	file, line := f.FileLine(f.Entry())
+	return fmt.Sprintf("%s:%d", file, line)
+}

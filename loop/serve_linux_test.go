@@ -1,0 +1,302 @@
+package loop_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// TestHandlersThatFail: a panic, Goexit and an error end their connections alone, with what had been written.
+func TestHandlersThatFail(t *testing.T) {
+	broken := errors.New("broken")
+	s := startServer(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
+		b := make([]byte, 1)
+		for {
+			if _, err := c.Read(b); err != nil {
+				return err
+			}
+			_, _ = c.Write(b)
+			switch b[0] {
+			case 'p':
+				panic(broken)
+			case 'g':
+				runtime.Goexit()
+			case 'e':
+				return broken
+			case 'P':
+				return c.Go(func() { panic(broken) })
+			case 'G':
+				return c.Go(runtime.Goexit)
+			}
+		}
+	}})
+	bystander := s.dial(t)
+	says(t, bystander, "a", "a")
+	before := runtime.NumGoroutine()
+	for range 50 {
+		for what, check := range map[string]func(error) bool{
+			"p": func(err error) bool {
+				var p *loop.PanicError
+				return errors.Is(err, broken) && errors.As(err, &p) && bytes.Contains(p.Stack, []byte("TestHandlersThatFail"))
+			},
+			"g": func(err error) bool { return err != nil && strings.Contains(err.Error(), "Goexit") },
+			"e": func(err error) bool { return err == broken },
+			"P": func(err error) bool { return errors.Is(err, broken) },
+			"G": func(err error) bool { return err != nil && strings.Contains(err.Error(), "Goexit") },
+		} {
+			c := s.dial(t)
+			_, _ = io.WriteString(c, what)
+			if got, err := io.ReadAll(c); string(got) != what || err != nil {
+				t.Fatalf("%s: %q, %v", what, got, err)
+			}
+			if err := s.end(t); !check(err) {
+				t.Fatalf("%s: %v", what, err)
+			}
+			says(t, bystander, "a", "a")
+		}
+	}
+	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, and %d before", runtime.NumGoroutine(), before)
+		}
+	}
+}
+
+// TestErrIdle: a handler that returns ErrIdle has no coroutine until bytes come, and none is lost.
+func TestErrIdle(t *testing.T) {
+	var calls atomic.Int64
+	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
+		calls.Add(1)
+		n, _ := c.Context().(int)
+		line, err := c.Peek(4)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Next(4); err != nil {
+			return err
+		}
+		c.SetContext(n + 1)
+		fmt.Fprintf(c, "%s %d.", line, n)
+		return loop.ErrIdle
+	}})
+	before := runtime.NumGoroutine()
+	var conns []*net.TCPConn
+	for range 100 {
+		c := s.dial(t)
+		says(t, c, "ping", "ping 0.")
+		conns = append(conns, c)
+	}
+	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > before+8; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines for 100 idle connections, %d before", runtime.NumGoroutine(), before)
+		}
+	}
+	for _, c := range conns {
+		says(t, c, "pongdong", "pong 1.dong 2.")
+		_, _ = io.WriteString(c, "pi")
+		says(t, c, "ng", "ping 3.")
+		c.Close()
+		if err := s.end(t); err != io.EOF {
+			t.Error(err)
+		}
+	}
+}
+
+// TestConnGo: a handler leaves for a goroutine, where it may block, and comes back; its loop serves others
+// meanwhile, and what would wait there is refused.
+func TestConnGo(t *testing.T) {
+	release := make(chan bool)
+	s := startServer(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
+		line, err := c.Next(1)
+		if err != nil {
+			return err
+		}
+		if line[0] == 'w' {
+			var refused error
+			if err := c.Go(func() {
+				<-release
+				_, refused = c.Read(make([]byte, 1))
+				_ = c.AsyncWrite([]byte("from there,"))
+			}); err != nil {
+				return err
+			}
+			if !errors.Is(refused, loop.ErrElsewhere) {
+				return fmt.Errorf("a read from a goroutine: %w", refused)
+			}
+		}
+		_, err = io.WriteString(c, " done")
+		return err
+	}})
+	waits, other := s.dial(t), s.dial(t)
+	_, _ = io.WriteString(waits, "w")
+	says(t, other, "o", " done")
+	if err := s.end(t); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	hears(t, waits, "from there, done")
+	if err := s.end(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAsyncWrite: pieces of other goroutines arrive whole, those of one in order, also while the handler waits.
+func TestAsyncWrite(t *testing.T) {
+	conns := make(chan *loop.Conn, 1)
+	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
+		conns <- c
+		_, err := c.Read(make([]byte, 1))
+		return err
+	}})
+	c := s.dial(t)
+	on := <-conns
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 1000 {
+				if err := on.AsyncWrite(fmt.Appendf(nil, "%d %d\n", i, j)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	var next [8]int
+	lines := bufio.NewReader(c)
+	for range 8000 {
+		var i, j int
+		if _, err := fmt.Fscanf(lines, "%d %d\n", &i, &j); err != nil || next[i] != j {
+			t.Fatalf("%d of %d: %v, want %d", j, i, err, next[i])
+		}
+		next[i]++
+	}
+	all.Wait()
+	c.Close()
+	if err := s.end(t); err != io.EOF {
+		t.Error(err)
+	}
+	if err := on.AsyncWrite([]byte("late")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStopServer: handlers that wait get net.ErrClosed when the server ends, and run to their end.
+func TestStopServer(t *testing.T) {
+	const n = 50
+	var waiting, closed atomic.Int64
+	server := &loop.Server{Ended: func(_ *loop.Conn, err error) {
+		if errors.Is(err, net.ErrClosed) {
+			closed.Add(1)
+		}
+	}}
+	server.Handle = func(c *loop.Conn) error {
+		defer func() { _, _ = io.WriteString(c, "bye") }()
+		waiting.Add(1)
+		if n := waiting.Load() % 3; n == 0 {
+			return c.Go(func() { time.Sleep(time.Millisecond) })
+		}
+		_, err := c.Read(make([]byte, 1))
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error)
+	go func() { over <- server.Serve(l) }()
+	var conns []net.Conn
+	for range n {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	for waiting.Load() < n {
+		time.Sleep(time.Millisecond)
+	}
+	server.Stop()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	for _, c := range conns {
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if got, err := io.ReadAll(c); string(got) != "bye" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if closed.Load() == 0 {
+		t.Error("no handler got net.ErrClosed")
+	}
+}
+
+// TestSlowHandlers: a handler that holds its loop up is reported, with the place where it waits next.
+func TestSlowHandlers(t *testing.T) {
+	places := make(chan string, 10)
+	s := startServer(t, &loop.Server{
+		SlowTime: 5 * time.Millisecond,
+		Slow: func(_ *loop.Conn, took time.Duration, at string) {
+			places <- fmt.Sprint(took >= 5*time.Millisecond, " ", at)
+		},
+		Handle: func(c *loop.Conn) error {
+			if _, err := c.Next(1); err != nil {
+				return err
+			}
+			time.Sleep(10 * time.Millisecond)
+			_, err := c.Next(1)
+			return err
+		},
+	})
+	c := s.dial(t)
+	_, _ = io.WriteString(c, "a")
+	_, file, line, _ := runtime.Caller(0)
+	want := fmt.Sprintf("true %s:%d", file, line-6)
+	select {
+	case at := <-places:
+		if at != want {
+			t.Errorf("%s, want %s", at, want)
+		}
+	case <-time.After(patience):
+		t.Error("it was not reported")
+	}
+}
+
+// TestWritersTakeTurns: a handler that writes to a client which takes everything does not keep its loop from
+// others.
+func TestWritersTakeTurns(t *testing.T) {
+	var stop atomic.Bool
+	s := startServer(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
+		b, err := c.Next(1)
+		for err == nil && b[0] == 'w' && !stop.Load() {
+			_, err = c.Write(make([]byte, 20_000))
+		}
+		return err
+	}})
+	c := s.dial(t)
+	_, _ = io.WriteString(c, "w")
+	go func() { _, _ = io.Copy(io.Discard, c) }()
+	for range 20 {
+		other := s.dial(t)
+		_, _ = io.WriteString(other, "o")
+		if got, err := io.ReadAll(other); len(got) != 0 || err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop.Store(true)
+	for range 21 {
+		if err := s.end(t); err != nil {
+			t.Error(err)
+		}
+	}
+}
