@@ -26,7 +26,7 @@ const (
 // A Conn is a connection whose handler runs as a coroutine of a loop, see [Server]. It is a [net.Conn]: where
 // a method would wait, the loop serves others, and no goroutine is parked or woken and no thread is changed.
 //
-// All methods but [Conn.AsyncWrite] and the addresses are for the handler alone, on its own coroutine. A
+// All methods but [Conn.AsyncWrite] and [Conn.RemoteAddr] are for the handler alone, on its own coroutine. A
 // handler must not block otherwise, for that stops its whole loop; [Conn.Go] leaves for a goroutine.
 // runtime.LockOSThread within a coroutine is fatal to the process (coroswitch of the runtime's coro.go).
 type Conn struct {
@@ -328,7 +328,7 @@ func (c *Conn) Close() error {
 // LocalAddr implements [net.Conn]; it is nil for a connection that has ended.
 func (c *Conn) LocalAddr() net.Addr { return localAddr(c.fd) }
 
-// RemoteAddr implements [net.Conn].
+// RemoteAddr implements [net.Conn]. It may be called by any goroutine at any time.
 func (c *Conn) RemoteAddr() net.Addr {
 	if !c.peer.IsValid() {
 		return &net.UnixAddr{Net: "unix"}
@@ -361,5 +361,6 @@ func (c *Conn) passed(by int64) bool { return by != 0 && by <= c.loop.clock() }
 
 // errorOf describes a failure as package net does.
 func (c *Conn) errorOf(op string, err error) error {
-	return &net.OpError{Op: op, Net: "tcp", Addr: c.RemoteAddr(), Err: err}
+	a := c.RemoteAddr()
+	return &net.OpError{Op: op, Net: a.Network(), Addr: a, Err: err}
 }

@@ -67,6 +67,10 @@ func (s *Server) Serve(l net.Listener) error {
 		return err
 	}
 	defer g.Close()
+	if !s.begin(g) {
+		return ErrRunning
+	}
+	defer s.end()
 	fd, err := Take(from)
 	if err != nil {
 		return err
@@ -81,24 +85,30 @@ func (s *Server) Serve(l net.Listener) error {
 		}
 		all = append(all, one)
 	}
-	s.mu.Lock()
-	if s.group != nil {
-		s.mu.Unlock()
-		return ErrRunning
-	}
-	s.group = g
-	stopped := s.stopped
-	s.mu.Unlock()
-	if !stopped {
-		err = g.Run()
-	}
+	err = g.Run() // which returns at once if Stop was called before
 	for _, one := range all {
 		one.closeAll()
 	}
-	s.mu.Lock()
-	s.group, s.stopped = nil, false
-	s.mu.Unlock()
 	return err
+}
+
+// begin notes that the server serves with g, unless it does already.
+func (s *Server) begin(g *Group) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.group != nil {
+		return false
+	}
+	if s.group = g; s.stopped {
+		g.Stop()
+	}
+	return true
+}
+
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.group, s.stopped = nil, false
 }
 
 // Stop makes Serve return. It may be called by any goroutine at any time.

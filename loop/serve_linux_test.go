@@ -300,3 +300,63 @@ func TestWritersTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestServeUnix: a unix socket is served like one of TCP.
+func TestServeUnix(t *testing.T) {
+	l, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	s := &loop.Server{Handle: func(c *loop.Conn) error {
+		if c.RemoteAddr().Network() != "unix" || c.LocalAddr().String() != at {
+			return fmt.Errorf("from %v to %v", c.RemoteAddr(), c.LocalAddr())
+		}
+		return echoes(c)
+	}}
+	ended := make(chan error, 1)
+	s.Ended = func(_ *loop.Conn, err error) { ended <- err }
+	over := make(chan error)
+	go func() { over <- s.Serve(l) }()
+	c, err := net.Dial("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, c, "hello", "hello")
+	c.Close()
+	if err := <-ended; err != io.EOF {
+		t.Error(err)
+	}
+	s.Stop()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServeTwice: a server that serves refuses another listener, and leaves it as it was; one that is stopped
+// before it serves returns at once.
+func TestServeTwice(t *testing.T) {
+	s := startServer(t, &loop.Server{Handle: echoes})
+	says(t, s.dial(t), "a", "a")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := s.Serve(l); !errors.Is(err, loop.ErrRunning) {
+		t.Error(err)
+	}
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal("the listener is closed: ", err)
+	}
+	c.Close()
+	other := &loop.Server{Handle: echoes}
+	other.Stop()
+	if err := other.Serve(l); err != nil {
+		t.Error(err)
+	}
+	if err := (&loop.Server{}).Serve(l); !errors.Is(err, loop.ErrConfig) {
+		t.Error(err)
+	}
+}
