@@ -11,7 +11,8 @@ import (
 )
 
 // ErrIdle is returned by the handler of a [Server] that waits for the client and keeps nothing meanwhile: its
-// coroutine ends, and the handler is called again when bytes come, or the end of file.
+// coroutine ends, and the handler is called again when bytes come, the end of file or an error, or when the read
+// deadline has passed. If it took bytes and left some, it is called again at once.
 var ErrIdle = errors.New("the handler waits for the client, without a coroutine")
 
 var errPeek = errors.New("more than 65536 bytes to look at")
@@ -27,7 +28,9 @@ const (
 // a method would wait, the loop serves others, and no goroutine is parked or woken and no thread is changed.
 //
 // All methods but [Conn.AsyncWrite] and [Conn.RemoteAddr] are for the handler alone, on its own coroutine. A
-// handler must not block otherwise, for that stops its whole loop; [Conn.Go] leaves for a goroutine.
+// handler must not block otherwise, for that stops its whole loop; [Conn.Go] leaves for a goroutine. With
+// [Server.Callbacks] a method that would wait fails with [ErrIdle], and other handlers of the loop may use the
+// connection too: they flush what they write.
 // runtime.LockOSThread within a coroutine is fatal to the process (coroswitch of the runtime's coro.go).
 type Conn struct {
 	group *serving
@@ -48,7 +51,10 @@ type Conn struct {
 	elsewhere bool   // it is in Go
 	calls     uint8  // since the others of the loop had their turn
 
+	took bool // the handler has taken bytes since it was called
+
 	in, out         *buffer
+	readErr         error // of the last read that there is: io.EOF, or a failure
 	failure         error // of a write
 	readBy, writeBy int64 // by the loop's clock; 0: no deadline
 	context         any
@@ -74,7 +80,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	if c.in.len() > 0 {
 		n := copy(p, c.in.bytes())
-		c.took(n)
+		c.take(n)
 		return n, nil
 	}
 	c.drop(&c.in)
@@ -96,6 +102,8 @@ func (c *Conn) read(p []byte) (int, error) {
 		return 0, c.errorOf("read", ErrElsewhere)
 	case c.fd < 0 || c.closing:
 		return 0, c.errorOf("read", net.ErrClosed)
+	case c.readErr != nil:
+		return 0, c.readErr
 	case c.passed(c.readBy):
 		return 0, c.errorOf("read", os.ErrDeadlineExceeded)
 	case c.dry || c.calls >= maxCalls:
@@ -110,10 +118,14 @@ func (c *Conn) read(p []byte) (int, error) {
 		c.dry = true
 		return 0, err
 	case err != nil:
-		return 0, c.errorOf("read", os.NewSyscallError("read", err))
+		c.readErr = c.errorOf("read", os.NewSyscallError("read", err))
 	case n == 0:
-		return 0, io.EOF
+		c.readErr = io.EOF
 	}
+	if c.readErr != nil {
+		return c.read(p)
+	}
+	c.took = !c.idling
 	c.dry = n < len(p) && !c.ended
 	return n, nil
 }
@@ -140,6 +152,7 @@ func (c *Conn) Next(n int) ([]byte, error) {
 	}
 	if n > 0 {
 		c.in.r += n
+		c.took = true
 	}
 	return p, nil
 }
@@ -173,8 +186,9 @@ func (c *Conn) fill(n int) error {
 	}
 }
 
-// took drops n bytes from the front.
-func (c *Conn) took(n int) {
+// take drops n bytes from the front.
+func (c *Conn) take(n int) {
+	c.took = true
 	if c.in.r += n; c.in.len() == 0 {
 		c.drop(&c.in)
 	}
@@ -196,6 +210,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 	for {
 		if err := c.mayWrite(); err != nil || len(p) == 0 {
 			return total, err
+		}
+		if c.group.Callbacks && c.out.len() >= lowMark {
+			return total + len(p), c.queue(p)
 		}
 		if c.calls >= maxCalls || c.full && c.out.len() >= highMark {
 			if err := c.wait(Writable); err != nil {
@@ -293,14 +310,21 @@ func (c *Conn) push(p []byte) {
 	if c.fd < 0 || c.closing || c.failure != nil {
 		return
 	}
+	if c.queue(p) != nil {
+		c.Close()
+	}
+}
+
+// queue adds p to the pending bytes, and writes those that the kernel takes.
+func (c *Conn) queue(p []byte) error {
 	if c.out.len()+len(p) > 16<<20 {
 		c.failure = c.errorOf("write", errBehind)
-		c.Close()
-		return
+		return c.failure
 	}
 	c.out = c.out.room(c.out.len() + len(p))
 	c.out.w += copy(c.out.b[c.out.w:], p)
 	c.flush()
+	return nil
 }
 
 // CloseWrite flushes, and shuts the connection's own side.
@@ -322,6 +346,9 @@ func (c *Conn) Close() error {
 	}
 	c.closing = true
 	c.flush()
+	if c.idling || c.waits != 0 {
+		c.loop.Again(c.id)
+	}
 	return nil
 }
 
@@ -361,6 +388,9 @@ func (c *Conn) passed(by int64) bool { return by != 0 && by <= c.loop.clock() }
 
 // errorOf describes a failure as package net does.
 func (c *Conn) errorOf(op string, err error) error {
+	if err == ErrIdle {
+		return err
+	}
 	a := c.RemoteAddr()
 	return &net.OpError{Op: op, Net: a.Network(), Addr: a, Err: err}
 }

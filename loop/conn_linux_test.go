@@ -26,27 +26,34 @@ type served struct {
 	*loop.Server
 	addr  string
 	ended chan error
+	over  chan error // what Serve returned
 }
 
 // startServer serves on loopback until the test ends.
 func startServer(t *testing.T, s *loop.Server) *served {
 	t.Helper()
+	one := startUnchecked(t, s)
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-one.over; err != nil {
+			t.Error(err)
+		}
+	})
+	return one
+}
+
+// startUnchecked serves on loopback, and leaves the end to the test.
+func startUnchecked(t *testing.T, s *loop.Server) *served {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := &served{s, l.Addr().String(), make(chan error, 4096)}
+	one := &served{s, l.Addr().String(), make(chan error, 4096), make(chan error, 1)}
 	if s.Ended == nil {
 		s.Ended = func(_ *loop.Conn, err error) { one.ended <- err }
 	}
-	over := make(chan error)
-	go func() { over <- s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Stop()
-		if err := <-over; err != nil {
-			t.Error(err)
-		}
-	})
+	go func() { one.over <- s.Serve(l) }()
 	return one
 }
 

@@ -24,7 +24,7 @@ func classOf(n int) int { return bits.Len(uint(max(n, minBuffer)-1)) - bits.Len(
 func lease(n int) *buffer {
 	k := classOf(n)
 	if k >= len(buffers) {
-		return &buffer{b: make([]byte, n)}
+		return &buffer{b: make([]byte, minBuffer<<k)} // so that pieces which are added one by one are copied a few times
 	}
 	if b, ok := buffers[k].Get().(*buffer); ok {
 		return b

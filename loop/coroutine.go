@@ -72,6 +72,9 @@ func (co *coroutine) finish() {
 
 // wait lets the loop serve others until one of some events, or the deadline that goes with it.
 func (c *Conn) wait(what Events) error {
+	if c.group.Callbacks {
+		return ErrIdle
+	}
 	by := c.readBy
 	if what == Writable {
 		by = c.writeBy

@@ -230,3 +230,41 @@ func ExampleServer() {
 	// hello two
 	// <nil>
 }
+
+// A handler without a coroutine: it is called when bytes come, and returns when it would wait for more.
+func ExampleServer_callbacks() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr := l.Addr().String()
+	s := &loop.Server{Callbacks: true, Handle: func(c *loop.Conn) error {
+		for {
+			word, err := c.Next(3)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c, "hello %s\n", word)
+		}
+	}}
+	over := make(chan error)
+	go func() { over <- s.Serve(l) }()
+
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Fprint(c, "onetwo")
+	lines := bufio.NewScanner(c)
+	for range 2 {
+		lines.Scan()
+		fmt.Println(lines.Text())
+	}
+	c.Close()
+	s.Stop()
+	fmt.Println(<-over)
+	// Output:
+	// hello one
+	// hello two
+	// <nil>
+}

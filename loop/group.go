@@ -33,17 +33,26 @@ func NewGroup(n int, cfg *Config) (*Group, error) {
 	return g, nil
 }
 
+var errLoopGoexit = errors.New("penstock: loop: a handler has called runtime.Goexit, which ended the loop")
+
 // Loops returns the loops, which are not to be run or closed one by one. The slice
 // is the group's.
 func (g *Group) Loops() []*Loop { return g.loops }
 
 // Run runs the loops until [Group.Stop], or until one of them fails, which stops
-// the others. All of them have ended when it returns.
+// the others. All of them have ended when it returns. runtime.Goexit in a handler ends its
+// loop, which is a failure.
 func (g *Group) Run() error {
 	errs := make([]error, len(g.loops))
 	var running sync.WaitGroup
 	for i, l := range g.loops {
 		running.Go(func() {
+			errs[i] = errLoopGoexit
+			defer func() {
+				if errs[i] == errLoopGoexit {
+					g.Stop()
+				}
+			}()
 			if errs[i] = l.Run(); errs[i] != nil {
 				g.Stop()
 			}

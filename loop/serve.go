@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +22,17 @@ type Server struct {
 	// called again, on a new coroutine, when bytes or the end of file come. A panic, or runtime.Goexit, ends
 	// its connection alone.
 	Handle func(c *Conn) error
+
+	// Callbacks has Handle called without a coroutine: when the connection was accepted, and each time that
+	// bytes, the end of file or an error have come. A method that would wait for the client fails with ErrIdle,
+	// and Handle returns that. Write never waits: it fails when 16 MiB are pending, and Handle is not called
+	// again before 16 KiB or less are. [Conn.Go] is refused. After the end of file the connection is closed
+	// when Handle returns, whatever it returns. runtime.Goexit ends the server, with an error.
+	Callbacks bool
+
+	// Tick is called on each loop when it begins, and again after the time that it returned, until that is 0.
+	// nil: nothing is called.
+	Tick func(l *Loop) time.Duration
 
 	// Ended is called on the loop when a connection is closed, with the error of its handler: a [*PanicError]
 	// if that has panicked. nil: nothing is called.
@@ -80,6 +92,9 @@ func (s *Server) Serve(l net.Listener) error {
 	var all []*serving
 	for _, l := range g.Loops() {
 		one := &serving{Server: s, loop: l}
+		if s.Tick != nil {
+			l.Arm(&one.tick, one, 0)
+		}
 		if _, err := l.Listen(fd, &ListenerConfig{Acceptor: one}); err != nil {
 			return err
 		}
@@ -125,6 +140,7 @@ type serving struct {
 	*Server
 	loop  *Loop
 	conns *Conn // a list
+	tick  Timer
 	away  sync.WaitGroup
 	over  bool // the loop does not run any more
 }
@@ -143,6 +159,13 @@ func (s *serving) Accepted(fd int, peer netip.AddrPort) {
 	}
 	s.conns = c
 	c.begin()
+}
+
+// Expired implements [Expirer].
+func (s *serving) Expired(*Timer) {
+	if again := s.Tick(s.loop); again > 0 {
+		s.loop.Arm(&s.tick, s, again)
+	}
 }
 
 // Paused implements [Acceptor].
@@ -176,21 +199,38 @@ func (s *serving) closeAll() {
 	}
 }
 
-// begin calls the handler on a new coroutine.
+// begin calls the handler, on a new coroutine unless it is a callback.
 func (c *Conn) begin() {
-	c.idling = false
-	c.co.start(func() error { return c.group.Handle(c) })
+	c.idling, c.took = false, false
+	if !c.group.Callbacks {
+		c.co.start(func() error { return c.group.Handle(c) })
+	}
 	c.step()
+}
+
+// run resumes the coroutine, or calls the handler as a callback.
+func (c *Conn) run() {
+	if !c.group.Callbacks {
+		c.co.resume()
+		return
+	}
+	defer func() {
+		c.co.over = true
+		if v := recover(); v != nil {
+			c.co.err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	c.co.err = c.group.Handle(c)
 }
 
 // step resumes the coroutine, until it waits or ends.
 func (c *Conn) step() {
 	c.waits, c.calls = 0, 0
 	if s := c.group; s.Slow == nil {
-		c.co.resume()
+		c.run()
 	} else {
 		c.resumed, c.at = c.loop.clock(), ""
-		c.co.resume()
+		c.run()
 		if took := time.Duration(c.loop.clock() - c.resumed); took > s.slowTime() {
 			s.Slow(c, took, cmp.Or(c.at, s.place()))
 		}
@@ -213,22 +253,58 @@ func (s *Server) slowTime() time.Duration {
 func (c *Conn) returned() {
 	err := c.co.err
 	c.co.finish()
-	if err == ErrIdle && !c.closing && c.failure == nil {
-		c.idling = true
-		if c.flush(); c.in.len() == 0 {
-			c.drop(&c.in)
-		}
-		if c.in != nil || !c.dry { // there may be more already
-			c.loop.Again(c.id)
-		}
-		return
-	}
-	if err == ErrIdle {
+	switch {
+	case err != ErrIdle:
+	case c.failure != nil:
 		err = c.failure
+	case c.readErr != nil && !c.ready():
+		err = c.readErr
+	case !c.closing:
+		c.idle()
+		return
+	default:
+		err = nil
 	}
 	c.co.err, c.closing = err, true
 	c.flush()
 	c.settle()
+}
+
+// idle has the handler called when bytes come, or at once if it has left some of those that it got.
+func (c *Conn) idle() {
+	c.idling = true
+	if c.flush(); c.in.len() == 0 {
+		c.drop(&c.in)
+	}
+	if c.readBy > c.loop.clock() {
+		c.armFor(c.readBy)
+	}
+	if c.ready() || !c.dry || c.readErr != nil { // there may be more already
+		c.loop.Again(c.id)
+	}
+}
+
+// ready reports whether a handler that took bytes has left some.
+func (c *Conn) ready() bool { return c.in.len() > 0 && c.took }
+
+// wake calls the handler again, if something has come for it. While much is pending it has to wait.
+func (c *Conn) wake() {
+	if c.out.len() > lowMark {
+		return
+	}
+	c.calls = 0
+	if !c.ready() && !c.passed(c.readBy) {
+		n := c.in.len()
+		c.in = c.in.room(n + 1)
+		m, err := c.read(c.in.b[c.in.w:])
+		if c.in.w += m; c.in.len() == 0 {
+			c.drop(&c.in)
+		}
+		if err == syscall.EAGAIN {
+			return
+		}
+	}
+	c.begin()
 }
 
 // settle closes a connection that is to be closed, if all is written.
@@ -263,7 +339,7 @@ func (c *Conn) destroy() {
 		c.next.prev = c.prev
 	}
 	if ended := c.group.Ended; ended != nil {
-		ended(c, c.co.err)
+		ended(c, cmp.Or(c.co.err, c.failure))
 	}
 }
 
@@ -281,10 +357,10 @@ func (c *Conn) Ready(_ uint8, events Events) {
 	case c.elsewhere:
 	case c.closing && c.co.resume == nil:
 		c.settle()
+	case c.closing && c.waits != 0:
+		c.step()
 	case c.idling:
-		if !c.dry || c.in != nil {
-			c.begin()
-		}
+		c.wake()
 	case c.waits == Readable && !c.dry, c.waits == Writable && (!c.full || c.failure != nil) && c.out.len() <= lowMark:
 		c.step()
 	}
@@ -308,9 +384,11 @@ func (c *Conn) Expired(*Timer) {
 	switch {
 	case c.closing && c.co.resume == nil:
 		c.destroy()
-	case c.waits == 0 || by == 0:
+	case c.waits == 0 && !c.idling || by == 0:
 	case !c.passed(by):
 		c.armFor(by)
+	case c.idling:
+		c.wake()
 	default:
 		c.expired = true
 		c.step()

@@ -1,0 +1,232 @@
+package loop_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// answers is a handler that serves both ways: it answers lines of four bytes.
+func answers(c *loop.Conn) error {
+	for {
+		line, err := c.Next(4)
+		if err != nil {
+			return err
+		}
+		if string(line) == "quit" {
+			return nil
+		}
+		if _, err := fmt.Fprintf(c, "<%s>", line); err != nil {
+			return err
+		}
+	}
+}
+
+// TestCallbacks: a handler is called when bytes come, and not while there are no more. What it left is there
+// at the next call.
+func TestCallbacks(t *testing.T) {
+	var calls atomic.Int64
+	s := startServer(t, &loop.Server{Callbacks: true, Handle: func(c *loop.Conn) error {
+		calls.Add(1)
+		return answers(c)
+	}})
+	before := runtime.NumGoroutine()
+	c := s.dial(t)
+	says(t, c, "ping", "<ping>")
+	says(t, c, "onetwo--", "<onet><wo-->")
+	_, _ = io.WriteString(c, "pa")
+	says(t, s.dial(t), "else", "<else>")
+	count := calls.Load()
+	for range 100 {
+		says(t, s.dial(t), "else", "<else>") // the loops turn
+	}
+	if more := calls.Load() - count; more > 201 {
+		t.Errorf("%d calls for 100 connections, and half a line of another one", more)
+	}
+	says(t, c, "rt", "<part>")
+	if n := runtime.NumGoroutine(); n > before+8 {
+		t.Errorf("%d goroutines, %d before", n, before)
+	}
+	says(t, c, "quit", "")
+	if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestCallbacksThatEnd: the end of file is delivered once, after the bytes before it. An error of the handler,
+// a panic and an end of file that it ignores close the connection alone.
+func TestCallbacksThatEnd(t *testing.T) {
+	broken := errors.New("broken")
+	s := startServer(t, &loop.Server{Loops: 1, Callbacks: true, Handle: func(c *loop.Conn) error {
+		b := bytes.Clone(c.Buffered())
+		if len(b) == 0 {
+			return loop.ErrIdle // at first, and at the end of file
+		}
+		if _, err := c.Next(len(b)); err != nil {
+			return err
+		}
+		_, _ = c.Write(b)
+		switch string(b) {
+		case "p":
+			panic(broken)
+		case "e":
+			return broken
+		case "g":
+			if err := c.Go(func() {}); !errors.Is(err, loop.ErrElsewhere) {
+				return fmt.Errorf("Go: %w", err)
+			}
+			if _, err := c.Read(b); err != loop.ErrIdle {
+				return fmt.Errorf("Read: %w", err)
+			}
+		}
+		return loop.ErrIdle
+	}})
+	bystander := s.dial(t)
+	for what, want := range map[string]error{"p": broken, "e": broken, "g": io.EOF, "x": io.EOF} {
+		c := s.dial(t)
+		_, _ = io.WriteString(c, what)
+		_ = c.CloseWrite()
+		if got, err := io.ReadAll(c); string(got) != what || err != nil {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+		if err := s.end(t); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+		says(t, bystander, "a", "a")
+	}
+}
+
+// TestCallbackWrites: a Write never waits. A client that does not read is not read from either, and one that
+// is 16 MiB behind is given up.
+func TestCallbackWrites(t *testing.T) {
+	const piece = 1 << 20
+	var calls atomic.Int64
+	s := startServer(t, &loop.Server{Loops: 1, Callbacks: true, Handle: func(c *loop.Conn) error {
+		calls.Add(1)
+		b, err := c.Next(1)
+		if err != nil {
+			return err
+		}
+		pieces := 8
+		if b[0] == 'm' {
+			pieces = 64
+		}
+		for range pieces {
+			if n, err := c.Write(make([]byte, piece)); n < piece || err != nil {
+				return err
+			}
+		}
+		return loop.ErrIdle
+	}})
+	c, other := s.dial(t), s.dial(t)
+	_ = other.SetReadBuffer(64 << 10) // or the kernel takes what is meant to be pending
+	_, _ = io.WriteString(c, "ss")
+	_, _ = io.WriteString(other, "s")
+	if _, err := io.ReadFull(other, make([]byte, 8*piece)); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 16*piece)); err != nil {
+		t.Error(err)
+	}
+	_, _ = io.WriteString(other, "m")
+	if err := s.end(t); err == nil || !strings.Contains(err.Error(), "16 MiB are pending") {
+		t.Error(err)
+	}
+	if _, err := io.Copy(io.Discard, other); err == nil {
+		t.Error("a client that lacks bytes sees a clean end")
+	}
+}
+
+// TestIdleDeadline: a read deadline ends the wait of a handler that has returned ErrIdle, in either way of
+// calling it.
+func TestIdleDeadline(t *testing.T) {
+	for _, callbacks := range []bool{false, true} {
+		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
+			if c.Context() == nil {
+				c.SetContext(true)
+				_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+				return loop.ErrIdle
+			}
+			_, err := c.Next(1)
+			return err
+		}})
+		c := s.dial(t)
+		if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("callbacks %t: %v", callbacks, err)
+		}
+	}
+}
+
+// TestBehindWhileItWaits: a connection that AsyncWrite gives up is closed while its handler waits for bytes.
+func TestBehindWhileItWaits(t *testing.T) {
+	for _, callbacks := range []bool{false, true} {
+		conns := make(chan *loop.Conn, 1)
+		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
+			if c.Context() == nil {
+				c.SetContext(true)
+				conns <- c
+			}
+			_, err := c.Next(1)
+			return err
+		}})
+		_ = s.dial(t).SetReadBuffer(64 << 10)
+		on := <-conns
+		for range 32 {
+			if err := on.AsyncWrite(make([]byte, 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.end(t); err == nil {
+			t.Errorf("callbacks %t: it ended well", callbacks)
+		}
+	}
+}
+
+// TestCallbackGoexit: runtime.Goexit in a callback ends the server, which says so.
+func TestCallbackGoexit(t *testing.T) {
+	s := startUnchecked(t, &loop.Server{Loops: 2, Callbacks: true, Handle: func(c *loop.Conn) error {
+		if len(c.Buffered()) > 0 {
+			runtime.Goexit()
+		}
+		return loop.ErrIdle
+	}})
+	_, _ = io.WriteString(s.dial(t), "x")
+	if err := <-s.over; err == nil || !strings.Contains(err.Error(), "Goexit") {
+		t.Error(err)
+	}
+}
+
+// TestTick: each loop has its ticks, at the times that they ask for.
+func TestTick(t *testing.T) {
+	ticks := make(chan *loop.Loop, 100)
+	startServer(t, &loop.Server{Loops: 2, Handle: answers, Tick: func(l *loop.Loop) time.Duration {
+		select {
+		case ticks <- l:
+		default:
+		}
+		return time.Millisecond
+	}})
+	seen := map[*loop.Loop]int{}
+	for again := 0; len(seen) < 2 || again < 2; {
+		select {
+		case l := <-ticks:
+			if seen[l]++; seen[l] == 2 {
+				again++
+			}
+		case <-time.After(patience):
+			t.Fatal("no tick")
+		}
+	}
+}
