@@ -41,10 +41,7 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 		return errClosing
 	}
 	began := time.Now()
-	n := &change{
-		cfg: cfg, unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
-		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(map[string]*listenSocket, len(s.binds)),
-	}
+	n := s.newChange(cfg)
 	if err := s.prepare(ctx, n); err != nil {
 		for i := len(n.undo) - 1; i >= 0; i-- {
 			n.undo[i]()
@@ -61,6 +58,13 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 		}
 	}
 	return nil
+}
+
+func (s *Server) newChange(cfg *config.Config) *change {
+	return &change{
+		cfg: cfg, unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
+		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(map[string]*listenSocket, len(s.binds)),
+	}
 }
 
 // prepare makes everything that can fail, and everything that takes its time.
@@ -92,7 +96,25 @@ func (s *Server) prepare(ctx context.Context, n *change) error {
 
 // swap brings the prepared change into force: new clients are served by it from then on. It
 // cannot fail.
-func (s *Server) swap(n *change) {
+func (s *Server) swap(n *change) { s.swapWith(n, func() {}) }
+
+// swapWith calls a function between the two halves of the swap.
+func (s *Server) swapWith(n *change, between func()) {
+	s.swapUpstreams(n)
+	between()
+	s.swapListeners(n)
+	s.coming.Store(nil)
+	for _, u := range n.upstreams {
+		if u.now != u.old {
+			u.now.snapshot.Enforce()
+		}
+	}
+}
+
+// swapUpstreams has waiting clients find the endpoints of the change. From before that on, until the sockets
+// serve by its listeners too, clients have to be admitted by these as well as by those in force.
+func (s *Server) swapUpstreams(n *change) {
+	s.coming.Store(n.coming())
 	s.cfg = n.cfg
 	s.process.Set(float64(n.cfg.Limits.PerSecond), 0)
 	most := s.maxConnections(n.cfg)
@@ -100,19 +122,6 @@ func (s *Server) swap(n *change) {
 	s.tracked.Set(int64(max(most/holdShare, 1)))
 	for _, u := range n.upstreams {
 		s.swapUpstream(u)
-	}
-	changed := len(n.listeners) != len(s.listeners)
-	for _, l := range n.listeners {
-		changed = changed || l.listener != l.old
-	}
-	s.swapListeners(n)
-	if changed {
-		s.refreshView()
-	}
-	for _, u := range n.upstreams {
-		if u.now != u.old {
-			u.now.snapshot.Enforce()
-		}
 	}
 }
 
@@ -144,6 +153,17 @@ func (s *Server) settle(n *change) {
 
 // swapListeners has every socket serve by the new configuration.
 func (s *Server) swapListeners(n *change) {
+	changed := len(n.listeners) != len(s.listeners)
+	for _, l := range n.listeners {
+		changed = changed || l.listener != l.old
+	}
+	s.swapSockets(n)
+	if changed {
+		s.refreshView()
+	}
+}
+
+func (s *Server) swapSockets(n *change) {
 	gone := maps.Clone(s.binds)
 	for _, cfg := range n.cfg.Listeners {
 		l := n.listeners[cfg.Name]

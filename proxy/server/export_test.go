@@ -92,3 +92,17 @@ func WatchStalls(log *slog.Logger, alive func(ctx context.Context) error, stop <
 
 // ChecksFailed returns how many checks of endpoints have failed.
 func (s *Server) ChecksFailed() int64 { return int64(s.checker.Stats().Failed) }
+
+// ApplyWith is Apply, and calls a function when clients find the endpoints of the change, before the sockets serve
+// by its listeners.
+func (s *Server) ApplyWith(ctx context.Context, cfg *config.Config, between func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.newChange(cfg)
+	if err := s.prepare(ctx, n); err != nil {
+		return err
+	}
+	s.swapWith(n, between)
+	s.settle(n)
+	return nil
+}

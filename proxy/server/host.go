@@ -72,7 +72,13 @@ func (h *host) LogSessions() bool { return h.log.Enabled(context.Background(), s
 // Refused implements [worker.Host].
 func (h *host) Refused(l *worker.Listening, client string, cause error) {
 	s := h.server()
-	s.listenerStateAt(l.Of.(*listenSocket), nil).Refused(cause)
+	if b := l.Of.(*listenSocket); s.coming.Load() == nil {
+		s.listenerStateAt(b, nil).Refused(cause)
+	} else if next := s.comingListenerAt(b, nil); next != nil {
+		next.Config().State.Refused(cause)
+	} else {
+		s.listenerStateAt(b, nil).Refused(cause)
+	}
 	if worker.LacksDescriptor(cause) {
 		s.outOfDescriptors.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
 		s.outOfDescriptors.End()

@@ -165,7 +165,7 @@ func (s *Server) routerConfig(n *change, l, old *listener) (*router.ListenerConf
 		Name: c.Name, State: l.state, Process: &s.process,
 		Access: limit.Access{Allow: source.NewSet(c.Allow), Deny: source.NewSet(c.Deny)},
 		Wake:   s.wakerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
-		Transparent: c.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf,
+		Transparent: c.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf, Coming: s.comingListener,
 		Limits: relay.Limits{
 			IdleTimeout: c.Timeouts.Idle, HalfCloseTimeout: c.Timeouts.HalfClose, MaxLifetime: c.Timeouts.Lifetime,
 			LifetimeJitter: c.Timeouts.LifetimeJitter, FirstByte: c.Timeouts.FirstByte,

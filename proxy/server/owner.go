@@ -31,7 +31,7 @@ func (s *Server) listenerStateAt(b *listenSocket, c *worker.Client) *router.List
 		local = c.Local()
 	}
 	v := s.view.Load()
-	if d := v.listenerStateAt(b, local); d != nil {
+	if d := ownerAt(v.sockets, b, local, func(b *listenSocket) *router.ListenerState { return b.state.Load() }); d != nil {
 		return d
 	}
 	if last != nil && v.states[last.Name] != nil {
@@ -40,18 +40,69 @@ func (s *Server) listenerStateAt(b *listenSocket, c *worker.Client) *router.List
 	return last
 }
 
-// listenerStateAt returns the state of the listener that has the address of a socket that was given up. Where
+// A coming is the listeners of a configuration that is being brought into force. Endpoints of it, and of
+// the one before, may serve clients meanwhile: so these are held to the rules of both.
+type coming struct {
+	sockets   []*listenSocket
+	at        map[*listenSocket]*router.Listener
+	listeners map[string]*router.Listener // by name
+}
+
+func (n *change) coming() *coming {
+	next := &coming{at: make(map[*listenSocket]*router.Listener, len(n.binds)), listeners: make(map[string]*router.Listener, len(n.listeners))}
+	for name, l := range n.listeners {
+		next.listeners[name] = l.now
+		for _, key := range l.keys {
+			next.sockets = append(next.sockets, n.binds[key])
+			next.at[n.binds[key]] = l.now
+		}
+	}
+	return next
+}
+
+// comingListener returns the listener that is about to have the address at which a client came in, by the same
+// order as listenerStateAt; nil: no change is being brought into force, or none of its listeners has the address.
+func (s *Server) comingListener(c *worker.Client) *router.Listener {
+	if at := c.Listening(); at != nil {
+		return s.comingListenerAt(at.Of.(*listenSocket), c)
+	}
+	return nil
+}
+
+// comingListenerAt is comingListener by the socket at which a client, which may be nil, came in.
+func (s *Server) comingListenerAt(b *listenSocket, c *worker.Client) *router.Listener {
+	next := s.coming.Load()
+	if next == nil {
+		return nil
+	}
+	if l := next.at[b]; l != nil {
+		return l
+	}
+	var local netip.AddrPort
+	if c != nil {
+		local = c.Local()
+	}
+	if l := ownerAt(next.sockets, b, local, func(b *listenSocket) *router.Listener { return next.at[b] }); l != nil {
+		return l
+	}
+	if last := b.state.Load(); last != nil {
+		return next.listeners[last.Name]
+	}
+	return nil
+}
+
+// ownerAt returns what has, of several sockets, the address of one that was given up. Where
 // several have a part of it each, it is the one to which a connection to the local address would
 // come; nil: none, or that is not known.
-func (v *view) listenerStateAt(former *listenSocket, local netip.AddrPort) *router.ListenerState {
+func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.AddrPort, ownerOf func(*listenSocket) *T) *T {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
-	var some, of, all *router.ListenerState
+	var some, of, all *T
 	several := false
-	for _, b := range v.sockets {
+	for _, b := range sockets {
 		if b == former || !b.hasPartOf(former) {
 			continue
 		}
-		d := b.state.Load()
+		d := ownerOf(b)
 		several = several || some != nil && some != d
 		some = d
 		for _, own := range b.own {

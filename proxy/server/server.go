@@ -65,7 +65,8 @@ type Server struct {
 	lines   *monitor.Lines
 	drains  map[*cutJob]bool // whose sessions are named in the log; under mu
 
-	view atomic.Pointer[view] // of the present state, for readers that must not wait
+	view   atomic.Pointer[view]   // of the present state, for readers that must not wait
+	coming atomic.Pointer[coming] // of the change that is being brought into force; nil: there is none
 
 	tracked limit.Connections // of clients that no endpoint can serve
 

@@ -203,6 +203,11 @@ func (a *admission) source(c *worker.Client, now int64) error {
 	if err := in.allows(c); err != nil {
 		return err
 	}
+	if next := under.alsoIn(c); next != nil && next != in {
+		if err := next.admits(c); err != nil {
+			return err
+		}
+	}
 	if a.cfg.Sources == nil {
 		return nil
 	}

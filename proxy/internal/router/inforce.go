@@ -21,6 +21,15 @@ func (l *Listener) inForce(c *worker.Client) *Listener {
 	return l
 }
 
+// alsoIn returns the generation that is about to follow the one in force, and whose rules apply to a client as well
+// in that moment; nil: there is none.
+func (l *Listener) alsoIn(c *worker.Client) *Listener {
+	if l.cfg.Coming == nil {
+		return nil
+	}
+	return l.cfg.Coming(c)
+}
+
 // admits returns the reason that a client that came under another generation may not come in
 // under this one: its header is not taken, or is missing, or its source is not allowed.
 func (l *Listener) admits(c *worker.Client) error {
@@ -57,14 +66,22 @@ func (s *Search) stillMay() error {
 	if s.home != nil {
 		under = s.home
 	}
-	now := under.inForce(s.client)
-	if now != under {
-		if err := now.admits(s.client); err != nil {
+	now, next := under.inForce(s.client), under.alsoIn(s.client)
+	if err := s.mayUnder(now, under); err != nil || next == nil || next == now {
+		return err
+	}
+	return s.mayUnder(next, under)
+}
+
+// mayUnder is stillMay by the rules of one generation, for a client that came in under another one.
+func (s *Search) mayUnder(l, under *Listener) error {
+	if l != under {
+		if err := l.admits(s.client); err != nil {
 			return err
 		}
 	}
-	if now.cfg.TLS == nil || s.offloaded == nil && under.cfg.TLS != nil { // its handshake is to come
+	if l.cfg.TLS == nil || s.offloaded == nil && under.cfg.TLS != nil { // its handshake is to come
 		return nil
 	}
-	return now.cfg.TLS.Accepts(s.offloaded.conn())
+	return l.cfg.TLS.Accepts(s.offloaded.conn())
 }
