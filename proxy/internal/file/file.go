@@ -5,9 +5,11 @@ package file
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -23,13 +25,58 @@ var (
 const patience = time.Second
 
 // Read returns the bytes of a regular file, at most so many. Errors are a [fs.PathError]; they wrap
-// ErrIrregular and ErrTooLarge.
+// ErrIrregular, ErrTooLarge and [os.ErrDeadlineExceeded].
 //
 // It does not wait for a pipe's writer, for the end of a lease (open(2), O_NONBLOCK: it fails with
 // EWOULDBLOCK), or longer than a second for one of the kernel's files that is regular by its mode and
-// can be waited for, such as /proc/kmsg (proc(5)). A file system that does not answer has it wait. It is
-// safe for concurrent use.
-func Read(path string, limit int) ([]byte, error) {
+// can be waited for, such as /proc/kmsg (proc(5)). A file system that does not answer is given up after five
+// seconds; while 16 such reads have not returned there are no more. It is safe for concurrent use.
+func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit) }
+
+const (
+	answerTime = 5 * time.Second
+	maxStuck   = 16
+)
+
+// reads are those of the process.
+var reads = reader{now: readNow, after: time.After}
+
+// A reader gives up reads that do not return. Each of them keeps its goroutine, and a thread, until it does.
+type reader struct {
+	now   func(path string, limit int) ([]byte, error)
+	after func(time.Duration) <-chan time.Time
+	stuck atomic.Int32
+}
+
+type content struct {
+	data []byte
+	err  error
+}
+
+func (r *reader) read(path string, limit int) ([]byte, error) {
+	if r.stuck.Load() >= maxStuck {
+		return nil, noAnswer(path)
+	}
+	r.stuck.Add(1)
+	done := make(chan content, 1)
+	go func() {
+		defer r.stuck.Add(-1)
+		data, err := r.now(path, limit)
+		done <- content{data, err}
+	}()
+	select {
+	case c := <-done:
+		return c.data, c.err
+	case <-r.after(answerTime):
+		return nil, noAnswer(path)
+	}
+}
+
+func noAnswer(path string) error {
+	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("the file system does not answer: %w", os.ErrDeadlineExceeded)}
+}
+
+func readNow(path string, limit int) ([]byte, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() { // to open a device may have effects
