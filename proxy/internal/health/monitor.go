@@ -68,14 +68,20 @@ func (m *OutlierMonitor) Withheld() bool {
 	return m.lastUnreached.Load() && r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load()
 }
 
-// HeldBack reports whether the endpoint has failed so often in a row that only MaxEjected prevents its
-// ejection, and no ejected endpoint is known to serve clients, which would give up its place.
-func (m *OutlierMonitor) HeldBack(now int64) bool {
+// ServesNone reports whether the endpoint has failed as often in a row as ejects it, and is not ejected.
+func (m *OutlierMonitor) ServesNone(now int64) bool {
 	r := m.rule.Load()
-	if r.consecutive == 0 || m.streak.Load() < r.consecutive || m.ejected.Load() {
+	return r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load() && !m.singleSource(r, now)
+}
+
+// ServedSince reports whether the endpoint is ejected, and the last client that it got since was served.
+func (m *OutlierMonitor) ServedSince() bool {
+	if !m.ejected.Load() {
 		return false
 	}
-	return m.outlier.full.Load() && !m.outlier.single.Load() && !m.singleSource(r, now)
+	m.outlier.mu.Lock()
+	defer m.outlier.mu.Unlock()
+	return m.ejected.Load() && m.servedSince > 0
 }
 
 // endStreak ends a streak of failures.

@@ -94,7 +94,7 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 		switch {
 		case err != nil:
 			return err
-		case pass == avoiding && s.avoids(b, now):
+		case pass == avoiding && (s.avoids(b, now) || s.loses(b, now)):
 			b.Return()
 			if avoided++; avoided == maxAvoided {
 				pass = onlyWorking

@@ -1,48 +1,76 @@
 package router
 
-import "github.com/penstock/penstock/proxy/internal/lb"
+import (
+	"time"
 
-// trialInstead has a client that is to get an endpoint which serves none, and is not ejected only because
-// as many are as may be, try one of the ejected ones instead: one client at a time, and the one that was
-// tried so longest ago. If it serves the client, it gives up its place to the other one, see
-// [health.OutlierMonitor.Served]. Otherwise two endpoints that fail in turns lose every client
-// until the end of the first one's ejection, for a check that only connects finds out neither.
+	"github.com/penstock/penstock/proxy/internal/lb"
+)
+
+// losingEvery is how often a client is sent to an endpoint that loses its clients, while others are there.
+const losingEvery = 5 * time.Second
+
+// loses reports whether a client should get another endpoint than one that is usable, and has lost its last
+// clients: connections were made, and ended without a byte. An endpoint is not ejected then if max_ejected has no
+// room, or if all clients come from one source. Now and then a client finds out whether that is still so. Where
+// clients are kept together by their source, one source's losses move no others.
+func (s *Search) loses(b *lb.Endpoint, now int64) bool {
+	e := b.Of.(*Endpoint)
+	m := e.monitor.Load()
+	if len(s.failures) > 0 || m == nil || !e.losesClients() || s.upstream.BySource && !m.ServesNone(now) {
+		return false
+	}
+	at := e.trials.turn.Load()
+	return at > now || !e.trials.turn.CompareAndSwap(at, now+int64(losingEvery))
+}
+
+// losesClients reports whether the endpoint's last clients were all lost, see UnservedStreak.
+func (e *Endpoint) losesClients() bool { return e.unserved.n.Load() >= vainResorts }
+
+// trialInstead has a client that is to get an endpoint which loses its clients try another one instead, usable or not:
+// one client at a time, and the endpoint that had a client longest ago, until one of them serves a client. Otherwise
+// endpoints that fail in turns lose every client until the end of the first one's ejection, for a check that
+// only connects finds out neither. One that serves gives up its place under max_ejected to the other, see
+// [health.OutlierMonitor.Served].
 func (s *Search) trialInstead(b *lb.Endpoint, set *lb.Set, now int64) bool {
-	if s.last || len(s.failures) > 0 {
+	of := b.Of.(*Endpoint)
+	if s.last || len(s.failures) > 0 || of.monitor.Load() == nil || !of.losesClients() {
 		return false
 	}
-	if m := b.Of.(*Endpoint).monitor.Load(); m == nil || !m.HeldBack(now) {
-		return false
-	}
-	e := ejectedTrial(set, now)
+	e := s.oldestTrial(of, set, now)
 	if e == nil || !e.Endpoint.AcquireAnyway(false) {
 		return false
 	}
-	if s.lastResort = s.admit(e.Endpoint, true, now); s.lastResort {
-		b.Return()
+	if !s.admit(e.Endpoint, true, now) {
+		return false
 	}
-	return s.lastResort
+	s.lastResort = e.unusable()
+	b.Return()
+	return true
 }
 
-// ejectedTrial returns the ejected endpoint whose last trial was longest ago, and claims the trial; nil if
-// there is none, or if one may be under way still.
-func ejectedTrial(set *lb.Set, now int64) *Endpoint {
-	var first *Endpoint
+// oldestTrial returns an unusable endpoint that has served its last client, or else the one that had a client longest
+// ago, and claims the trial; nil if that is the picked one, or if trials of all may be under way still.
+func (s *Search) oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
+	first := picked
 	members := set.Members()
 	for i := range members {
 		b := members[i].Endpoint
-		if !b.State().Ejected || b.Failing() || !b.CanAcquireAnyway(false) {
+		e := b.Of.(*Endpoint)
+		if b.Failing() || !b.CanAcquireAnyway(false) {
 			continue
 		}
-		e := b.Of.(*Endpoint)
-		if e.trials.retry.Load() > now {
-			return nil
+		if m := e.monitor.Load(); m != nil && m.ServedSince() {
+			return e
 		}
-		if first == nil || e.trials.retried.Load() < first.trials.retried.Load() {
+		_, silent := e.answers.Silence()
+		if n, _ := e.SlowConnects(); n > 0 || silent || e.trials.retry.Load() > now {
+			continue
+		}
+		if e.lastTrial() < first.lastTrial() {
 			first = e
 		}
 	}
-	if first == nil {
+	if first == picked {
 		return nil
 	}
 	at := first.trials.retry.Load()
@@ -52,3 +80,6 @@ func ejectedTrial(set *lb.Set, now int64) *Endpoint {
 	first.trials.retried.Store(now)
 	return first
 }
+
+// lastTrial returns the clock at which the endpoint last had a client that it lost, or a trial began.
+func (e *Endpoint) lastTrial() int64 { return max(e.unserved.last.Load(), e.trials.retried.Load()) }

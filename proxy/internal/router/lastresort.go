@@ -36,6 +36,7 @@ type trials struct {
 	// another one while it is ejected.
 	retried atomic.Int64 // clock, when the last one was
 	retry   atomic.Int64 // clock, when the next one may be
+	turn    atomic.Int64 // clock, when a client may be sent there though it loses clients
 }
 
 const (
@@ -251,8 +252,33 @@ func (s *Search) lastOfServing(set *lb.Set) (e *lb.Endpoint, full bool) {
 		if s.tried = s.tried[:tried]; e != nil {
 			return e, false
 		}
+		if e = s.longestAgo(set); e != nil {
+			return e, false
+		}
 	}
 	return s.lastOf(set, lb.LastResort)
+}
+
+// longestAgo acquires the endpoint that had a client so longest ago, of those that are not failing and that
+// this client has not tried: none of them serves, so each has its turn.
+func (s *Search) longestAgo(set *lb.Set) *lb.Endpoint {
+	var first *Endpoint
+	members, panicking := set.Members(), set.Panicking()
+	for i := range members {
+		b := members[i].Endpoint
+		e := b.Of.(*Endpoint)
+		if b.Failing() || !b.CanAcquireAnyway(panicking) || slices.Contains(s.tried[s.round:], b) {
+			continue
+		}
+		if first == nil || e.lastTrial() < first.lastTrial() {
+			first = e
+		}
+	}
+	if first == nil || !first.AcquireAnyway(panicking) {
+		return nil
+	}
+	first.trials.retried.Store(s.listener.now())
+	return first.Endpoint
 }
 
 // vainResorts is after how many last resorts in a row, none of them served yet, an endpoint is picked only
