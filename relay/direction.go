@@ -261,6 +261,8 @@ func (d *direction) passEnd() wait {
 		switch err := d.link.closeWrite(); {
 		case errors.Is(err, errNoHalfClose):
 			d.fallback(FallbackHalfClose)
+		case wouldBlock(err): // a layer's last bytes
+			return waitSink
 		case err != nil:
 			return d.fail("shutdown", sideSink, err)
 		}

@@ -21,6 +21,12 @@ type Socket struct {
 	// end, and taken out of the queue: they count as copied. Events says nothing of
 	// Readable then, unless there may be more.
 	Moved int
+
+	// Layer is spoken over the socket; nil: nothing is, and its bytes are the session's.
+	Layer Layer
+	// Ahead is bytes that were read from the socket before, and come first. They are borrowed until the
+	// end of the session, which must not have more than a read's, 64 KiB.
+	Ahead []byte
 }
 
 // A Driven is a session on an event loop. It is made to be part of a larger struct,
@@ -63,8 +69,7 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	}
 	now, spare := max(1, d.loop.Now()), s.throttle()
 	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, a: newSocket(a), b: newSocket(b)}
-	d.bind(&s.ab, (*aToB)(s))
-	d.bind(&s.ba, (*bToA)(s))
+	s.bind(&a, &b)
 	if limits.paces() {
 		d.pace(s, spare)
 	}
@@ -99,14 +104,6 @@ func newSocket(s Socket) loopSocket {
 	return p
 }
 
-// sessionOf returns the session that a direction is of.
-func sessionOf(d *direction) *Driven {
-	if s, ok := d.link.(*aToB); ok {
-		return (*Driven)(s)
-	}
-	return (*Driven)(d.link.(*bToA))
-}
-
 // socketOf returns where a direction reads.
 func (s *Driven) socketOf(d *direction) *loopSocket {
 	if d == &s.ab {
@@ -123,6 +120,7 @@ func (s *Driven) Ready(which uint8, events loop.Events) {
 			p = &s.b
 		}
 		p.note(events)
+		s.flushLayers()
 	} else {
 		s.requeue = false
 	}
@@ -209,8 +207,10 @@ func (s *Driven) canMove(d *direction) bool {
 		return false
 	case d.held != nil:
 		return to.is(writable)
+	case from.state&(readable|drained) != 0:
+		return true
 	}
-	return from.state&(readable|drained) != 0
+	return to.is(writable) && d.readAhead() > 0
 }
 
 // stopped sees to the end of a direction, and reports whether it is the session's.
@@ -263,10 +263,11 @@ func (s *Driven) settle(reason Reason, cause error) {
 	}
 	resetB := drv.finish(&s.ab, &s.ba, reason)
 	resetA := drv.finish(&s.ba, &s.ab, reason)
-	if resetA {
+	x, y := s.layers()
+	if resetA || x != nil && !x.end() {
 		s.ba.countLost(s.a.abort())
 	}
-	if resetB {
+	if resetB || y != nil && !y.end() {
 		s.ab.countLost(s.b.abort())
 	}
 	drv.loop.Drop(s.a.id)
@@ -278,6 +279,7 @@ func (s *Driven) settle(reason Reason, cause error) {
 	s.owner.Ended(s, s.Result(), cause)
 	if s.over { // and was not started again; the parts that it was bound to may be given up
 		s.limits = &drv.relay.limits
+		s.ab.link, s.ba.link = (*aToB)(s), (*bToA)(s)
 	}
 }
 

@@ -140,3 +140,11 @@ func CloseDefault() error {
 	}
 	return r.Close()
 }
+
+// LayerPending is how many bytes of the first side's layer its socket has not taken.
+func (s *Driven) LayerPending() int {
+	if x, _ := s.layers(); x != nil {
+		return len(x.out) - x.sent
+	}
+	return 0
+}

@@ -36,3 +36,14 @@ func (s *bToA) lowerMark()                               { s.b.lowerMark() }
 func (s *bToA) aborted() bool                            { return s.b.aborted() }
 func (s *bToA) queued() int                              { return s.b.queued() }
 func (s *bToA) transfer(int) (int, string, error)        { return 0, "", errNoTransfer }
+
+// sessionOf returns the session that a direction is of.
+func sessionOf(d *direction) *Driven {
+	switch l := d.link.(type) {
+	case *aToB:
+		return (*Driven)(l)
+	case *bToA:
+		return (*Driven)(l)
+	}
+	return d.link.(*layeredLink).of
+}

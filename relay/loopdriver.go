@@ -17,14 +17,15 @@ import (
 // are moved into a slot of just that size, so an idle session holds neither buffer nor pipe,
 // and one with a stuck destination holds only these bytes.
 type Driver struct {
-	relay *Relay
-	loop  *loop.Loop
-	mem   *arena.Local
-	own   *arena.Arena // owned; nil if mem was given
-	env   environment
-	warm  *buffer  // a slot of mem's, or the heap's
-	work  inFlight // of the direction that is moving now
-	spare []*inFlight
+	relay   *Relay
+	loop    *loop.Loop
+	mem     *arena.Local
+	own     *arena.Arena // owned; nil if mem was given
+	env     environment
+	warm    *buffer  // a slot of mem's, or the heap's
+	work    inFlight // of the direction that is moving now
+	spare   []*inFlight
+	scratch []byte // for the bytes of a layer; empty
 
 	marked     []marked // directions whose sources' low-water marks are raised
 	markedNext []marked // the other list, empty

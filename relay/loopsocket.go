@@ -34,6 +34,7 @@ const (
 	saidLast                           // of b: bytes from it have moved, and none from a since
 	asking                             // of a: at the last look it had asked
 	answered                           // of b: at the last look bytes from it had moved
+	wet                                // beneath a layer: the socket itself may give something
 )
 
 func (p *loopSocket) is(s socketState) bool { return p.state&s != 0 }
@@ -49,7 +50,7 @@ func (p *loopSocket) set(s socketState, on bool) {
 // note records an event of epoll.
 func (p *loopSocket) note(ev loop.Events) {
 	if ev&(loop.Readable|loop.PeerClosed|loop.HungUp|loop.Failed|loop.Urgent) != 0 {
-		p.state |= readable
+		p.state |= readable | wet
 	}
 	if ev&(loop.Writable|loop.HungUp|loop.Failed) != 0 {
 		p.state |= writable
@@ -68,7 +69,7 @@ func (p *loopSocket) note(ev loop.Events) {
 // untold prepares for the last reads and writes: state that was not reported yet has to be
 // found out now.
 func (p *loopSocket) untold() {
-	p.state |= readable | writable
+	p.state |= readable | writable | wet
 }
 
 // unread is the answer of a read that needs no system call.

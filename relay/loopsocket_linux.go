@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"io"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -23,6 +24,23 @@ func (p *loopSocket) recv(b []byte) (int, error) {
 		p.emptied()
 	}
 	return n, nil
+}
+
+// recvBeneath reads for a layer, as package net does: io.EOF is the end. Less than was asked for means that
+// nothing more is queued, as for emptied.
+func (p *loopSocket) recvBeneath(b []byte) (int, error) {
+	n, err := sys.Recv(int(p.fd), b, sys.MSG_DONTWAIT)
+	switch {
+	case n == 0 && p.stoppedAtMark(err):
+		return 0, syscall.EINTR
+	case err == syscall.EAGAIN:
+		p.state &^= wet
+	case err == nil && n == 0:
+		return 0, io.EOF
+	case n < len(b) && !p.is(urgent) && !p.is(peerClosed) && p.is(tcp):
+		p.state &^= wet
+	}
+	return max(n, 0), err
 }
 
 // fill splices. Fewer bytes than asked for prove nothing: a pipe is full when its slots are,

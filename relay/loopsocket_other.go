@@ -5,6 +5,7 @@ package relay
 import "errors"
 
 func (p *loopSocket) recv([]byte) (int, error)           { return 0, errors.ErrUnsupported }
+func (p *loopSocket) recvBeneath([]byte) (int, error)    { return 0, errors.ErrUnsupported }
 func (p *loopSocket) fill(splicePipe, int) (int, error)  { return 0, errors.ErrUnsupported }
 func (p *loopSocket) peek(err error) (int, error)        { return 0, err }
 func (p *loopSocket) send([]byte) (int, error)           { return 0, errors.ErrUnsupported }

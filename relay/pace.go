@@ -19,8 +19,8 @@ import (
 // the question gives 0 a read decides (an end of file, an urgent mark), and its bytes are
 // owed.
 //
-// A source that is moved by its own Read cannot be asked, and holds a buffer anyway. There the
-// bytes are reserved after they are read, and wait in the buffer.
+// A source that is moved by its own Read, or a layer's, cannot be asked, and holds a buffer anyway. There
+// the bytes are reserved after they are read, and wait in the buffer.
 
 // A pacing is how a direction stands with its rate.
 type pacing uint8
@@ -44,7 +44,7 @@ type pacer struct {
 	grant     int64    // bytes that may be read
 	reserved  reserved // they are taken from these buckets; otherwise they are owed when read
 	pos       [4]int64 // that the supplies of those have to reach
-	afterward bool     // the source is moved by its own Read
+	afterward bool     // the source is moved by its own Read, or a layer's
 	free      bool     // the session ends: nothing waits, bytes read are owed
 
 	timer loop.Timer // of a loop
@@ -348,6 +348,8 @@ func (d *Driver) pace(s *Driven, spare *throttle) {
 		*spare = throttle{}
 	}
 	spare.start(&s.ab, &s.ba, s.limits, d.relay.clock)
+	a, b := s.layers()
+	spare.pacers[0].afterward, spare.pacers[1].afterward = a != nil, b != nil
 }
 
 // throttle returns the session's throttle, nil if there is none.

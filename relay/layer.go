@@ -1,0 +1,306 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+// A Layer is a protocol that is spoken over one socket of a session on a loop, such as TLS: the session moves
+// what the protocol carries. Its methods are called on the loop's goroutine and never wait. A *tls.Conn whose
+// handshake is over is one, but for Over, if the connection beneath it can be replaced.
+type Layer interface {
+	// Over is called once, before the other methods: from now on the layer reads and writes beneath, in place of
+	// the connection that it was made over. A Read of beneath returns syscall.EAGAIN where it would wait. A
+	// Write takes all bytes, and keeps those for which the socket has no room. Deadlines have no effect.
+	Over(beneath net.Conn)
+	// Read implements io.Reader. It returns syscall.EAGAIN if beneath did before there was anything to
+	// return, and goes on there when it is called again. io.EOF is the peer's orderly end.
+	Read(p []byte) (int, error)
+	// Write implements io.Writer.
+	Write(p []byte) (int, error)
+	// CloseWrite says to the peer that no more comes. Read goes on.
+	CloseWrite() error
+}
+
+// A layered is an end of a session over which a Layer is spoken. It is the connection beneath that.
+type layered struct {
+	*loopSocket
+	layer Layer
+	drv   *Driver
+	ahead []byte // that were read from the socket before; borrowed
+	out   []byte // that the layer has written and the socket has not taken; nil: none
+	sent  int    // of out
+	shut  bool   // the layer's end has been written
+}
+
+// A layeredLink is the link of a direction of a session of which at least one end is layered.
+type layeredLink struct {
+	of       *Driven
+	from, to *loopSocket
+	in, out  *layered // nil: there is no layer
+}
+
+// newLayered returns an end; nil without a layer.
+func (d *Driver) newLayered(p *loopSocket, s *Socket) *layered {
+	if s.Layer == nil {
+		return nil
+	}
+	y := &layered{loopSocket: p, layer: s.Layer, drv: d, ahead: s.Ahead}
+	s.Layer.Over(y)
+	return y
+}
+
+// bind sets up both directions.
+func (s *Driven) bind(a, b *Socket) {
+	if a.Layer == nil && b.Layer == nil {
+		s.drv.bind(&s.ab, (*aToB)(s))
+		s.drv.bind(&s.ba, (*bToA)(s))
+	} else {
+		s.drv.bindLayered(s, a, b)
+	}
+	if a.Layer == nil {
+		s.ab.setAhead(a.Ahead)
+	}
+	if b.Layer == nil {
+		s.ba.setAhead(b.Ahead)
+	}
+}
+
+// bindLayered sets up both directions of a session with a layer. Bytes may be in the layer already, without
+// an event.
+func (d *Driver) bindLayered(s *Driven, a, b *Socket) {
+	x, y := d.newLayered(&s.a, a), d.newLayered(&s.b, b)
+	s.ab = direction{link: &layeredLink{s, &s.a, &s.b, x, y}}
+	s.ba = direction{link: &layeredLink{s, &s.b, &s.a, y, x}}
+	for _, way := range []*direction{&s.ab, &s.ba} {
+		way.pinned = true
+		way.fallback(FallbackWrapped)
+	}
+	s.a.untold()
+	s.b.untold()
+}
+
+// layers returns the two ends; nil for one without a layer.
+func (s *Driven) layers() (a, b *layered) {
+	if l, ok := s.ab.link.(*layeredLink); ok {
+		return l.in, l.out
+	}
+	return nil, nil
+}
+
+// flushLayers writes what is left of the layers' bytes. A failure is met by the next write.
+func (s *Driven) flushLayers() {
+	if l, ok := s.ab.link.(*layeredLink); ok {
+		for _, y := range [2]*layered{l.in, l.out} {
+			if y != nil {
+				_ = y.flush()
+			}
+		}
+	}
+}
+
+func (l *layeredLink) environment() *environment { return &l.of.drv.env }
+
+func (l *layeredLink) recv(p []byte) (int, error) {
+	if l.in == nil {
+		return l.from.recv(p)
+	}
+	return l.in.recv(p)
+}
+
+func (l *layeredLink) send(p []byte) (int, error) {
+	if l.out == nil {
+		return l.to.send(p)
+	}
+	return l.out.send(p)
+}
+
+func (l *layeredLink) closeWrite() error {
+	if l.out == nil {
+		return l.to.closeWrite()
+	}
+	return l.out.closeWrite()
+}
+
+// aborted: a layer's end of file was sent by the peer, whatever became of the socket after that.
+func (l *layeredLink) aborted() bool { return l.in == nil && l.from.aborted() }
+
+func (l *layeredLink) queued() int {
+	if l.in == nil {
+		return l.from.queued()
+	}
+	return 0 // it is not known how much they carry
+}
+
+// The rest is never reached: a direction with a layer copies.
+
+func (l *layeredLink) fill(splicePipe, int) (int, error)          { return 0, syscall.EINVAL }
+func (l *layeredLink) peek(err error) (int, error)                { return 0, err }
+func (l *layeredLink) drain(splicePipe, int) (int, error)         { return 0, syscall.EINVAL }
+func (l *layeredLink) transfer(int) (n int, op string, err error) { return 0, "", errNoTransfer }
+func (l *layeredLink) raiseMark(int) bool                         { return false }
+func (l *layeredLink) lowerMark()                                 {}
+
+// recv reads what the layer carries. Its socket stays readable until the layer has nothing more.
+func (y *layered) recv(p []byte) (int, error) {
+	if !y.is(readable) {
+		return y.unread()
+	}
+	n, err := y.layer.Read(p)
+	if n < 0 || n > len(p) {
+		return 0, errInvalidRead
+	}
+	if flushErr := y.flush(); n == 0 && flushErr != nil { // an answer of the layer's own
+		return 0, flushErr
+	}
+	switch {
+	case n > 0:
+		return n, nil
+	case err == nil:
+		return 0, errEndless
+	case err == io.EOF:
+		return y.readNothing(nil)
+	case errors.Is(err, syscall.EAGAIN):
+		y.set(readable, y.is(wet)) // if there was no room for the layer's answers
+		if y.is(wet) && !y.behind() {
+			return 0, syscall.EINTR // now there is, and no event says so
+		}
+		return 0, syscall.EAGAIN
+	}
+	return 0, err
+}
+
+// send has the layer write, unless bytes of its are left from before: so there are never more of them than
+// those of one write. It takes all or nothing.
+func (y *layered) send(p []byte) (int, error) {
+	switch err := y.flush(); {
+	case err != nil:
+		return 0, err
+	case y.out != nil:
+		return 0, syscall.EAGAIN
+	}
+	n, err := y.layer.Write(p)
+	if n < 0 || n > len(p) {
+		return 0, errInvalidWrite
+	}
+	if err == nil {
+		err = y.flush()
+		if err != nil {
+			n = 0
+		} else if n < len(p) {
+			err = io.ErrShortWrite
+		}
+	}
+	return n, err
+}
+
+// closeWrite has the layer say that no more comes; EAGAIN if the socket has not taken all yet. The socket
+// itself is not shut: the layer's peer may have something to say of its own.
+func (y *layered) closeWrite() error {
+	if !y.shut {
+		y.shut = true
+		if err := y.layer.CloseWrite(); err != nil {
+			return err
+		}
+	}
+	switch err := y.flush(); {
+	case err != nil:
+		return err
+	case y.out != nil:
+		return syscall.EAGAIN
+	}
+	return nil
+}
+
+// end is the end of the session, which closes the socket next. It reports whether that is an orderly one for
+// the peer.
+func (y *layered) end() (orderly bool) { return y.closeWrite() == nil }
+
+// flush writes what the socket takes of the layer's bytes.
+func (y *layered) flush() error {
+	for y.out != nil && y.is(writable) {
+		n, err := y.loopSocket.send(y.out[y.sent:])
+		switch {
+		case err == syscall.EAGAIN:
+			return nil
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			y.drop()
+			return err
+		}
+		if y.sent += n; y.sent == len(y.out) {
+			y.drop()
+		}
+	}
+	return nil
+}
+
+// behind reports whether the peer reads too little to be read.
+func (y *layered) behind() bool { return len(y.out)-y.sent > maxScratch }
+
+// drop gives the memory of the layer's bytes back.
+func (y *layered) drop() {
+	y.drv.keepScratch(y.out)
+	y.out, y.sent = nil, 0
+}
+
+// maxScratch is how much memory for layers' bytes a driver keeps: that of one read in records of TLS.
+const maxScratch = bufferSize + bufferSize/8
+
+// keepScratch keeps memory for the next bytes of a layer.
+func (d *Driver) keepScratch(b []byte) {
+	if cap(b) > cap(d.scratch) && cap(b) <= maxScratch {
+		d.scratch = b[:0]
+	}
+}
+
+// Write implements [net.Conn] for the layer.
+func (y *layered) Write(p []byte) (int, error) {
+	if y.out == nil {
+		y.out, y.drv.scratch = y.drv.scratch, nil
+	}
+	y.out = append(y.out, p...)
+	return len(p), nil
+}
+
+// Read implements [net.Conn] for the layer. A peer that has the layer answer, as by a KeyUpdate of TLS, and does
+// not read the answers, is not read either: so there are no more bytes for it than one write of the session leaves,
+// and the answers to one Read. The next event of its socket is that there is room.
+func (y *layered) Read(p []byte) (int, error) {
+	if y.behind() {
+		return 0, syscall.EAGAIN
+	}
+	if len(y.ahead) > 0 {
+		n := copy(p, y.ahead)
+		if y.ahead = y.ahead[n:]; len(y.ahead) == 0 {
+			y.ahead = nil
+		}
+		return n, nil
+	}
+	if !y.is(wet) {
+		return 0, syscall.EAGAIN
+	}
+	return y.recvBeneath(p)
+}
+
+// Close implements [net.Conn] for the layer. The socket is the session's.
+func (y *layered) Close() error { return nil }
+
+// LocalAddr implements [net.Conn] for the layer: the owner knows the addresses.
+func (y *layered) LocalAddr() net.Addr { return nil }
+
+// RemoteAddr is as LocalAddr.
+func (y *layered) RemoteAddr() net.Addr { return nil }
+
+// SetDeadline implements [net.Conn] for the layer: nothing waits.
+func (y *layered) SetDeadline(time.Time) error { return nil }
+
+// SetReadDeadline is as SetDeadline.
+func (y *layered) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline is as SetDeadline.
+func (y *layered) SetWriteDeadline(time.Time) error { return nil }
