@@ -22,7 +22,7 @@ type Session struct {
 	// State is one of preread, dialing, waiting, responding, joined, client-ended (its end of
 	// file was passed on), endpoint-ended, ending.
 	State string `json:"state"`
-	Loop  int    `json:"loop"` // index of the event loop; -1: on goroutines
+	Loop  int    `json:"loop"` // index of the event loop; -1: on a goroutine
 	AgeUs int64  `json:"age_us"`
 	// IdleUs is the time without a byte, or since the state has changed; nil: unknown.
 	IdleUs *int64 `json:"idle_us,omitempty"`

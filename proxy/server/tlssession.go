@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -14,8 +15,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// tlsSession serves a client whose TLS ends or begins in this process: on a goroutine of its
-// own until it is joined, and on two from then on.
+// tlsSession serves a client whose TLS ends or begins in this process: on a goroutine of its own until it is
+// joined, and on its loop from then on; or on two goroutines, for want of descriptors to go back with.
 func (s *Server) tlsSession(h *worker.Offloaded, offloaded *router.Offloaded) {
 	client, err := h.Conn()
 	if err != nil {
@@ -27,8 +28,11 @@ func (s *Server) tlsSession(h *worker.Offloaded, offloaded *router.Offloaded) {
 		h.End(relay.Result{}, err)
 		return
 	}
-	defer s.tls.Leave()
 	res, err := s.serveTLS(h, offloaded, client)
+	if err == errRejoined {
+		return
+	}
+	defer s.tls.Leave()
 	if err == sockopt.ErrGone {
 		h.Left()
 		return
@@ -36,7 +40,10 @@ func (s *Server) tlsSession(h *worker.Offloaded, offloaded *router.Offloaded) {
 	h.End(res, err)
 }
 
-// serveTLS serves the client, which is closed when it returns. The error is
+// errRejoined is the error of serving a client whose session runs on its loop.
+var errRejoined = errors.New("the session runs on its loop")
+
+// serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
 // [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
 func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (relay.Result, error) {
 	client, protocols, err := spoken(h.Context(), offloaded, raw)
@@ -54,6 +61,13 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 		return relay.Result{}, err
 	case endpoint == nil:
 		return relay.Result{}, respond(client, answer)
+	}
+	if on := worker.TakeSockets(client, endpoint); on != nil {
+		on.Reached, on.Ended = search.Reached, s.tls.Leave
+		if err := h.Rejoin(on); err != nil {
+			return relay.Result{}, err
+		}
+		return relay.Result{}, errRejoined
 	}
 	limits, err := search.Reached(s.now())
 	if err != nil {

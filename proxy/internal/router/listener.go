@@ -66,7 +66,7 @@ type ListenerConfig struct {
 	// TLS terminates it; nil: it is passed through.
 	TLS *tlsterm.Server
 	// Offloaded serves a client whose TLS ends or begins in this process, on a goroutine of
-	// its own; required if TLS is set, or that of an UpstreamSnapshot.
+	// its own until it is joined; required if TLS is set, or that of an UpstreamSnapshot.
 	Offloaded func(h *worker.Offloaded, of *Offloaded)
 
 	// Now is the clock that the upstreams' breakers and outlier detection have.

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"syscall"
 )
 
@@ -26,6 +27,13 @@ type Conn struct {
 	beneath *limitedConn
 	by      *state // by which it was accepted; belongs to the goroutine of the handshake
 }
+
+// Over replaces the connection beneath, once the handshake is over: a session on a loop has one that does not
+// wait. A Read that has met an error of it with Temporary, as syscall.EAGAIN is, goes on in the next.
+func (c *Conn) Over(beneath net.Conn) { c.beneath.Conn = beneath }
+
+// Beneath returns the connection over which TLS is spoken.
+func (c *Conn) Beneath() net.Conn { return c.beneath.Conn }
 
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {

@@ -16,7 +16,7 @@ import (
 var ErrSessions = errors.New("TLS session limit reached")
 
 // A Limit bounds the cost of TLS for the process: the number of sessions at once, which are
-// copied and have goroutines, and the number of them in an expensive part of a handshake. That
+// copied and have buffers, and the number of them in an expensive part of a handshake. That
 // is the handling of received data, and not the waiting for it: so no peer that sends nothing,
 // or a byte at a time, or does not go on after an answer, keeps others waiting. It is safe for
 // concurrent use; nil: nothing is bounded.

@@ -22,7 +22,7 @@ const (
 
 // Sessions yields the clients that are served, each one at most once: those that are there
 // from the beginning to the end of the listing, and of those that come or leave meanwhile
-// some. Clients that wait for a place under the limit are not served yet. It ends when ctx
+// some. One whose TLS ends or begins here may be missed while it goes back to its loop. Clients that wait for a place under the limit are not served yet. It ends when ctx
 // does. The loops are asked for a few at a time, and do not wait; yield may take its time. It
 // may be called at any time by any goroutine but those of the loops.
 func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {

@@ -11,7 +11,7 @@ import (
 
 // Offloaded is a client that has left its loop for a goroutine of its own, because TLS ends or
 // begins in this process. It keeps its place under the limits, is listed and counted, until
-// [Offloaded.End], which its owner calls once.
+// [Offloaded.Rejoin], by which it goes back to its loop, or [Offloaded.End]: its owner calls one of them once.
 type Offloaded struct {
 	// FD is the client's socket, non-blocking and on no loop: the receiver's own, as is
 	// made a connection of package net by Conn.
@@ -25,6 +25,7 @@ type Offloaded struct {
 	// Service is the one that it was accepted under.
 	Service *Service
 
+	worker     *worker // that it came from
 	serving    *serving
 	admitted   bool
 	began      time.Time
@@ -46,7 +47,7 @@ func (w *worker) offload(d *pendingClient, to func(*Offloaded)) {
 	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
 	client.wakes = nil
 	h := &Offloaded{
-		FD: fd, TCP: n.tcp, Client: &client, early: d.buffered, Service: s.service, serving: s, admitted: d.admitted,
+		FD: fd, TCP: n.tcp, Client: &client, early: d.buffered, Service: s.service, worker: w, serving: s, admitted: d.admitted,
 		began: time.Now(), name: d.clientName(),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
