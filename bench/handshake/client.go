@@ -23,11 +23,13 @@ const PartClient = "handshake-client"
 type mode string
 
 const (
-	fresh    mode = "new"      // handshakes without anything remembered
-	resumed  mode = "resumed"  // with the ticket of the connection before
-	plain    mode = "plain"    // connections without TLS
-	messages mode = "messages" // messages on one connection in TLS
-	unsealed mode = "unsealed" // messages on one connection without TLS
+	fresh    mode = "new"           // handshakes without anything remembered
+	resumed  mode = "resumed"       // with the ticket of the connection before
+	plain    mode = "plain"         // connections without TLS
+	messages mode = "messages"      // messages on one connection in TLS
+	unsealed mode = "unsealed"      // messages on one connection without TLS
+	many     mode = "many"          // messages on manyConnections at once, in TLS
+	manyOpen mode = "many-unsealed" // the same without TLS
 )
 
 // plan is the task of the client.
@@ -48,6 +50,8 @@ type result struct {
 	// Agreed is the version of TLS and the cipher suite, "" without TLS.
 	Agreed string `json:"agreed,omitempty"`
 	Error  string `json:"error,omitempty"`
+	// Ready is the answer to a plan of messages when its connections are there. They go on with the next line.
+	Ready bool `json:"ready,omitempty"`
 }
 
 // serverName is that of the certificate.
@@ -57,11 +61,20 @@ const serverName = "bench.example"
 // message of messages and unsealed, in bytes.
 const messageSize = 64
 
+// manyConnections is the number of connections of many and manyOpen.
+const manyConnections = 64
+
+// sealed reports whether connections are in TLS.
+func (m mode) sealed() bool { return m != plain && m != unsealed && m != manyOpen }
+
+// lasting reports whether connections have one message after the other.
+func (m mode) lasting() bool { return m == messages || m == unsealed || m == many || m == manyOpen }
+
 // patience is how long anything may take that a client waits for.
 const patience = 10 * time.Second
 
 // RunPart is the client: it follows the plan of each line from in, and answers with a
-// result, until in ends.
+// result, until in ends. Before messages it answers that it is ready, and waits for a line.
 func RunPart(ctx context.Context, in io.Reader, out io.Writer) error {
 	say := json.NewEncoder(out)
 	for lines := bufio.NewScanner(in); lines.Scan(); {
@@ -69,7 +82,15 @@ func RunPart(ctx context.Context, in io.Reader, out io.Writer) error {
 		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
 			return fmt.Errorf("handshake: %w", err)
 		}
-		r, err := p.run(ctx)
+		r, err := p.run(ctx, func() error {
+			if err := say.Encode(result{Ready: true}); err != nil {
+				return err
+			}
+			if !lines.Scan() {
+				return io.ErrUnexpectedEOF
+			}
+			return nil
+		})
 		if err != nil {
 			r = result{Error: err.Error()}
 		}
@@ -80,15 +101,62 @@ func RunPart(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// run follows the plan.
-func (p *plan) run(ctx context.Context) (result, error) {
+// run follows the plan. ready is called before messages.
+func (p *plan) run(ctx context.Context, ready func() error) (result, error) {
+	workers := p.workers(ctx)
+	if p.Mode.lasting() {
+		err := each(workers, (*worker).connect)
+		defer func() { _ = each(workers, (*worker).disconnect) }()
+		if err == nil {
+			err = ready()
+		}
+		if err != nil {
+			return result{}, err
+		}
+	}
+	began := time.Now()
+	for _, w := range workers {
+		w.until = began.Add(p.Duration)
+	}
+	err := each(workers, (*worker).work)
+	r, latency := result{Elapsed: time.Since(began)}, hdrhistogram.New(1, int64(time.Minute), 3)
+	if err != nil {
+		return r, err
+	}
+	for _, w := range workers {
+		r.Done += w.done
+		r.Resumed += w.resumed
+		r.Agreed = w.agreed
+		latency.Merge(w.latency)
+	}
+	r.P50, r.P99 = time.Duration(latency.ValueAtQuantile(50)), time.Duration(latency.ValueAtQuantile(99))
+	return r, ctx.Err()
+}
+
+// each has all workers do something at once, and returns an error of one.
+func each(workers []*worker, do func(*worker) error) error {
+	errs := make([]error, len(workers))
 	var all sync.WaitGroup
+	for i, w := range workers {
+		all.Go(func() { errs[i] = do(w) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// workers returns those of the plan.
+func (p *plan) workers(ctx context.Context) []*worker {
 	workers := make([]*worker, p.Workers)
 	began := time.Now()
 	for i := range workers {
 		w := &worker{plan: p, ctx: ctx, until: began.Add(p.Duration), latency: hdrhistogram.New(1, int64(time.Minute), 3)}
 		w.message = bytes.Repeat([]byte{'!' + byte(i%90)}, messageSize) // a sink echoes it
-		if p.Mode != plain && p.Mode != unsealed {
+		if p.Mode.sealed() {
 			w.tls = &tls.Config{
 				ServerName: serverName, InsecureSkipVerify: true, // the server is measured
 				CurvePreferences: []tls.CurveID{tls.X25519}, // which all servers have
@@ -98,21 +166,8 @@ func (p *plan) run(ctx context.Context) (result, error) {
 			w.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 		}
 		workers[i] = w
-		all.Go(w.work)
 	}
-	all.Wait()
-	r, latency := result{Elapsed: time.Since(began)}, hdrhistogram.New(1, int64(time.Minute), 3)
-	for _, w := range workers {
-		if w.err != nil {
-			return r, w.err
-		}
-		r.Done += w.done
-		r.Resumed += w.resumed
-		r.Agreed = w.agreed
-		latency.Merge(w.latency)
-	}
-	r.P50, r.P99 = time.Duration(latency.ValueAtQuantile(50)), time.Duration(latency.ValueAtQuantile(99))
-	return r, ctx.Err()
+	return workers
 }
 
 // worker makes one connection after the other, or has one.
@@ -125,20 +180,34 @@ type worker struct {
 	done, resumed int64
 	latency       *hdrhistogram.Histogram // nanoseconds
 	agreed        string
-	err           error
+	conn          net.Conn // of messages
 }
 
-func (w *worker) work() {
-	if w.Mode == messages || w.Mode == unsealed {
-		w.err = w.talk()
-		return
+func (w *worker) work() error {
+	if w.Mode.lasting() {
+		return w.talk()
 	}
-	for w.err == nil && time.Now().Before(w.until) {
+	for time.Now().Before(w.until) {
 		began := time.Now()
-		if w.err = w.once(); w.err == nil {
-			w.count(began)
+		if err := w.once(); err != nil {
+			return err
 		}
+		w.count(began)
 	}
+	return nil
+}
+
+// connect makes the connection of messages, and disconnect ends it.
+func (w *worker) connect() (err error) {
+	w.conn, err = w.dial()
+	return err
+}
+
+func (w *worker) disconnect() error {
+	if w.conn == nil {
+		return nil
+	}
+	return w.conn.Close()
 }
 
 func (w *worker) count(began time.Time) {
@@ -198,14 +267,9 @@ func (w *worker) ask(c net.Conn) error {
 
 // talk sends one message after the other on one connection.
 func (w *worker) talk() error {
-	c, err := w.dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	for time.Now().Before(w.until) {
 		began := time.Now()
-		if err := w.ask(c); err != nil {
+		if err := w.ask(w.conn); err != nil {
 			return err
 		}
 		w.count(began)

@@ -28,7 +28,7 @@ func run(args []string) error {
 	ctx := context.Background()
 	switch args[0] {
 	case "run":
-		return standin.Serve(ctx, args[2], 100)
+		return standin.Serve(ctx, args[2], 1000)
 	case "sink":
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -70,7 +70,7 @@ func TestMeasure(t *testing.T) {
 	}
 	for i, row := range r.Rows {
 		m := row.Median
-		if m == nil || !(m.New > 0) || !(m.NewCPU > 0) || !(m.Resumed > 0) || !(m.ResumedCPU > 0) || !(m.Plain > 0) || !(m.Message > 0) || !(m.Unsealed > 0) {
+		if m == nil || !(m.New > 0) || !(m.NewCPU > 0) || !(m.Resumed > 0) || !(m.ResumedCPU > 0) || !(m.Plain > 0) || !(m.Message > 0) || !(m.Unsealed > 0) || !(m.Many > 0) || !(m.ManyCPU > 0) || !(m.ManyP99 > 0) || !(m.ManyOpen > 0) || !(m.ManyOpenCPU > 0) || !(m.UnsealedCPU > 0) {
 			t.Fatalf("%s: %+v", row.Contestant, m)
 		}
 		if !(m.Share > 0.9) || !strings.HasPrefix(row.Agreed, "TLS 1.3, ") {

@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type Setup struct {
 	Sink [2]string
 
 	Threads int           // of HAProxy
-	Trial   time.Duration // of each of five trials of a contestant in a round
+	Trial   time.Duration // of each of seven trials of a contestant in a round
 	Workers int           // clients at once
 }
 
@@ -124,7 +125,9 @@ func (c *comparison) round(ctx context.Context, p *pair, number int) error {
 		{messages, p.sealed, new(report.Number), &r.MessagesCPU, func(x *result) {
 			r.Message, r.MessageP99 = report.Number(x.P50.Seconds()), report.Number(x.P99.Seconds())
 		}},
-		{unsealed, p.plain, new(report.Number), new(report.Number), func(x *result) { r.Unsealed = report.Number(x.P50.Seconds()) }},
+		{unsealed, p.plain, new(report.Number), &r.UnsealedCPU, func(x *result) { r.Unsealed = report.Number(x.P50.Seconds()) }},
+		{many, p.sealed, &r.Many, &r.ManyCPU, func(x *result) { r.ManyP99 = report.Number(x.P99.Seconds()) }},
+		{manyOpen, p.plain, &r.ManyOpen, &r.ManyOpenCPU, nil},
 	} {
 		x, cpu, err := c.trial(ctx, t.mode, t.to)
 		if err != nil {
@@ -145,30 +148,51 @@ func (c *comparison) round(ctx context.Context, p *pair, number int) error {
 // trial is one of the client's plans, and the CPU that the contestant has used.
 func (c *comparison) trial(ctx context.Context, m mode, to *contestant.Contestant) (*result, time.Duration, error) {
 	workers := c.Workers
-	if m == messages || m == unsealed {
+	switch m {
+	case messages, unsealed:
 		workers = 1
+	case many, manyOpen:
+		workers = manyConnections
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Trial+3*patience, fmt.Errorf("not over within %v", c.Trial+3*patience))
 	defer cancel()
+	task := plan{Mode: m, Address: to.Address, Workers: workers, Duration: c.Trial}
+	if m.lasting() { // handshakes are no part of it
+		if x, err := c.ask(ctx, task); err != nil || !x.Ready {
+			return nil, 0, cmp.Or(err, errNotReady)
+		}
+	}
 	before, err := to.Usage()
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := c.client.Send(plan{Mode: m, Address: to.Address, Workers: workers, Duration: c.Trial}); err != nil {
+	x, err := c.ask(ctx, task)
+	if err != nil {
 		return nil, 0, err
-	}
-	x := new(result)
-	if err := c.client.Receive(ctx, x); err != nil {
-		return nil, 0, contestant.Describe(err)
 	}
 	after, err := to.Usage()
 	switch {
 	case err != nil:
 		return nil, 0, err
-	case x.Error != "":
-		return nil, 0, errors.New("the client says: " + x.Error)
 	case x.Done == 0:
 		return nil, 0, errors.New("nothing was done in time")
 	}
 	return x, after.Sub(before).CPU, nil
+}
+
+var errNotReady = errors.New("the client was not ready")
+
+// ask sends the client a line, and returns its answer.
+func (c *comparison) ask(ctx context.Context, task plan) (*result, error) {
+	if err := c.client.Send(task); err != nil {
+		return nil, err
+	}
+	x := new(result)
+	if err := c.client.Receive(ctx, x); err != nil {
+		return nil, contestant.Describe(err)
+	}
+	if x.Error != "" {
+		return nil, errors.New("the client says: " + x.Error)
+	}
+	return x, nil
 }

@@ -46,6 +46,12 @@ type Round struct {
 	Unsealed    report.Number `json:"plain_message_seconds"`
 	Added       report.Number `json:"added_seconds"` // Message less Unsealed
 	MessagesCPU report.Number `json:"message_cpu_seconds"`
+	UnsealedCPU report.Number `json:"plain_message_cpu_seconds"`
+	Many        report.Number `json:"many_messages_per_second"` // on manyConnections at once, in TLS
+	ManyCPU     report.Number `json:"many_message_cpu_seconds"`
+	ManyP99     report.Number `json:"many_message_p99_seconds"`
+	ManyOpen    report.Number `json:"many_plain_messages_per_second"`
+	ManyOpenCPU report.Number `json:"many_plain_message_cpu_seconds"`
 }
 
 // figure is one of a Round's.
@@ -67,6 +73,12 @@ var figures = []figure{
 	{"plain_message_seconds", func(r *Round) *report.Number { return &r.Unsealed }},
 	{"added_seconds", func(r *Round) *report.Number { return &r.Added }},
 	{"message_cpu_seconds", func(r *Round) *report.Number { return &r.MessagesCPU }},
+	{"plain_message_cpu_seconds", func(r *Round) *report.Number { return &r.UnsealedCPU }},
+	{"many_messages_per_second", func(r *Round) *report.Number { return &r.Many }},
+	{"many_message_cpu_seconds", func(r *Round) *report.Number { return &r.ManyCPU }},
+	{"many_message_p99_seconds", func(r *Round) *report.Number { return &r.ManyP99 }},
+	{"many_plain_messages_per_second", func(r *Round) *report.Number { return &r.ManyOpen }},
+	{"many_plain_message_cpu_seconds", func(r *Round) *report.Number { return &r.ManyOpenCPU }},
 }
 
 // sum works out the medians, and the ratios of base, which is Penstock.

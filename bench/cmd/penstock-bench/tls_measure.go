@@ -72,10 +72,13 @@ func (d *tlsDocument) print(e *cli.Env) {
 	p.table(d.handshakes())
 	p.line("")
 	p.table(d.messages())
+	p.line("")
+	p.table(d.many())
 	p.heading("How to read it")
 	p.prose(`hs/s: connections with a handshake, 64 bytes there and back, and an end. CPU: the proxy's for each. resumed: those whose handshake the server
 		resumed, of all that had a ticket. plain: the same without TLS. A message is 64 bytes there and back on one connection, its median; added: how much
-		longer that takes than through the same proxy without TLS, the client's own part in it. A ratio is Penstock's figure divided by this one's, the median of the rounds'.`)
+		longer that takes than through the same proxy without TLS, the client's own part in it. The last table is messages on 64 connections at once, their
+		handshakes before left out. A ratio is Penstock's figure divided by this one's, the median of the rounds'.`)
 }
 
 // handshakes has a row for each contestant.
@@ -98,11 +101,27 @@ func (d *tlsDocument) handshakes() *report.Table {
 // messages has a row for each contestant.
 func (d *tlsDocument) messages() *report.Table {
 	t := new(report.Table)
-	t.Row("", "message", "p99", "plain", "added", "ratio", "CPU")
+	t.Row("", "message", "p99", "plain", "added", "ratio", "CPU", "plain CPU")
 	for i, r := range d.Rows {
 		if m := r.Median; m != nil {
-			t.Row(r.Contestant, told(m.Message), told(m.MessageP99), told(m.Unsealed), told(m.Added), ratioOf(r.Ratio("added_seconds"), i == 0), told(m.MessagesCPU))
+			t.Row(r.Contestant, told(m.Message), told(m.MessageP99), told(m.Unsealed), told(m.Added), ratioOf(r.Ratio("added_seconds"), i == 0), told(m.MessagesCPU), told(m.UnsealedCPU))
 		}
+	}
+	return t
+}
+
+// many has a row for each contestant.
+func (d *tlsDocument) many() *report.Table {
+	t := new(report.Table)
+	t.Row("64 connections", "messages/s", "ratio", "CPU", "ratio", "p99", "ratio", "plain/s", "CPU")
+	for i, r := range d.Rows {
+		m := r.Median
+		if m == nil {
+			continue
+		}
+		ratio := func(figure string) string { return ratioOf(r.Ratio(figure), i == 0) }
+		t.Row(r.Contestant, report.Count(float64(m.Many)), ratio("many_messages_per_second"), told(m.ManyCPU), ratio("many_message_cpu_seconds"),
+			told(m.ManyP99), ratio("many_message_p99_seconds"), report.Count(float64(m.ManyOpen)), told(m.ManyOpenCPU))
 	}
 	return t
 }
