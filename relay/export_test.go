@@ -148,3 +148,11 @@ func (s *Driven) LayerPending() int {
 	}
 	return 0
 }
+
+// LayerMemory is how much memory the first side's layer has for that, and whether the driver has its own.
+func (s *Driven) LayerMemory() (size int, spare bool) {
+	if x, _ := s.layers(); x != nil {
+		size = cap(x.out)
+	}
+	return size, s.drv.scratch != nil
+}

@@ -224,9 +224,7 @@ func (y *layered) flush() error {
 	for y.out != nil && y.is(writable) {
 		n, err := y.loopSocket.send(y.out[y.sent:])
 		switch {
-		case err == syscall.EAGAIN:
-			return nil
-		case err == syscall.EINTR:
+		case err == syscall.EAGAIN, err == syscall.EINTR: // in the first case it is not writable any more
 			continue
 		case err != nil:
 			y.drop()
@@ -236,32 +234,43 @@ func (y *layered) flush() error {
 			y.drop()
 		}
 	}
+	y.keep()
 	return nil
+}
+
+// keep has the rest, if there is one, in memory of its own size, and leaves the driver's to others.
+func (y *layered) keep() {
+	if cap(y.out) == maxScratch {
+		rest := append([]byte(nil), y.out[y.sent:]...)
+		y.drop()
+		y.out = rest
+	}
 }
 
 // behind reports whether the peer reads too little to be read.
 func (y *layered) behind() bool { return len(y.out)-y.sent > maxScratch }
 
-// drop gives the memory of the layer's bytes back.
+// drop gives up the layer's bytes.
 func (y *layered) drop() {
-	y.drv.keepScratch(y.out)
+	if cap(y.out) == maxScratch {
+		y.drv.scratch = y.out[:0]
+	}
 	y.out, y.sent = nil, 0
 }
 
-// maxScratch is how much memory for layers' bytes a driver keeps: that of one read in records of TLS.
+// maxScratch is the memory for layers' bytes that a driver has: for those of one read in records of TLS.
 const maxScratch = bufferSize + bufferSize/8
-
-// keepScratch keeps memory for the next bytes of a layer.
-func (d *Driver) keepScratch(b []byte) {
-	if cap(b) > cap(d.scratch) && cap(b) <= maxScratch {
-		d.scratch = b[:0]
-	}
-}
 
 // Write implements [net.Conn] for the layer.
 func (y *layered) Write(p []byte) (int, error) {
 	if y.out == nil {
-		y.out, y.drv.scratch = y.drv.scratch, nil
+		if y.out, y.drv.scratch = y.drv.scratch, nil; y.out == nil {
+			y.out = make([]byte, 0, maxScratch)
+		}
+	}
+	if cap(y.out) == maxScratch && len(y.out)+len(p) > maxScratch { // answers, beside a write of the session
+		more := append(make([]byte, 0, 2*maxScratch), y.out...)
+		y.drv.scratch, y.out = y.out[:0], more
 	}
 	y.out = append(y.out, p...)
 	return len(p), nil

@@ -338,6 +338,11 @@ func TestLayerAnswersAreBounded(t *testing.T) {
 	if most == 0 || most > 128<<10 {
 		t.Errorf("%d bytes of answers wait", most)
 	}
+	g.do(func() {
+		if _, spare := s.driven.LayerMemory(); !spare {
+			t.Error("a session that waits has the driver's memory")
+		}
+	})
 	answers := make([]byte, len(questions))
 	if _, err := io.ReadFull(g.far[0], answers); err != nil {
 		t.Error(err)
@@ -348,7 +353,7 @@ func TestLayerAnswersAreBounded(t *testing.T) {
 	mustSend(t, g.far[0], g.far[1], "on")
 }
 
-// TestLayerIdle: a session that waits has its loop sleep.
+// TestLayerIdle: a session that waits has its loop sleep, and holds no memory of the relay's.
 func TestLayerIdle(t *testing.T) {
 	g := newLayeredRig(t, [2]bool{true, false}, nil, [2]string{})
 	mustSend(t, g.far[0], g.far[1], "x")
@@ -358,6 +363,11 @@ func TestLayerIdle(t *testing.T) {
 		mustSend(t, g.far[0], g.far[1], "message")
 		mustSend(t, g.far[1], g.far[0], "answer")
 	}
+	g.do(func() {
+		if size, spare := g.session.driven.LayerMemory(); size != 0 || !spare {
+			t.Errorf("an idle session has %d bytes of memory for its layer, and the driver its own: %v", size, spare)
+		}
+	})
 	if turns := g.loop.Stats().Turns - blocked.Turns; turns > 1000 {
 		t.Errorf("%d turns for 100 messages", turns)
 	}
