@@ -5,6 +5,7 @@ package pool_test
 import (
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/place"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -27,5 +28,27 @@ func TestBytesInvariants(t *testing.T) {
 			}()
 			misuse(b, own)
 		})
+	}
+}
+
+// TestBytesPutTwicePlaces: the panic of a second Put names the places of both, until the buffer is
+// leased again.
+func TestBytesPutTwicePlaces(t *testing.T) {
+	b := newBytes(t, pool.BytesConfig{})
+	buf := mustGet(t, b, 4096)
+	first := place.Next()
+	b.Put(buf)
+	var second string
+	again := func() {
+		second = place.Next()
+		b.Put(buf)
+	}
+	got := place.Panic(again)
+	place.Named(t, got, "\tput before at "+first+" (", "\tput at "+second+" (")
+	if same := mustGet(t, b, 4096); &same[0] != &buf[0] {
+		t.Fatal("another buffer")
+	}
+	if got := place.Panic(again); got != "" {
+		t.Errorf("it is leased again: %s", got)
 	}
 }

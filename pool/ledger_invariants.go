@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+
+	"github.com/penstock/penstock/internal/callsite"
 )
 
 const invariants = true
 
-// A ledger knows the idle items, and panics when one is put that is idle.
+// A ledger knows the idle items and where they were put, and panics when one is put or discarded
+// that is idle.
 type ledger[T any] struct {
 	mu   sync.Mutex
-	idle map[uintptr]struct{} // alive, for they are idle
+	idle map[uintptr]callsite.Site // alive, for they are idle
 }
 
 // identity returns a number that distinguishes x from other items; false if there is none, as
@@ -39,13 +42,28 @@ func (l *ledger[T]) in(x T) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, idle := l.idle[id]; idle {
-		panic(fmt.Sprintf("pool: put of a %T that is idle", x))
-	}
+	l.refuse(id, "put", x)
 	if l.idle == nil {
-		l.idle = make(map[uintptr]struct{})
+		l.idle = make(map[uintptr]callsite.Site)
 	}
-	l.idle[id] = struct{}{}
+	l.idle[id] = callsite.Here()
+}
+
+// check panics if x is idle: before Config.Reset or Close have it, which act on an item of the
+// caller's.
+func (l *ledger[T]) check(op string, x T) {
+	if id, ok := identity(x); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.refuse(id, op, x)
+	}
+}
+
+// refuse panics if the item is idle.
+func (l *ledger[T]) refuse(id uintptr, op string, x T) {
+	if site, idle := l.idle[id]; idle {
+		panic(fmt.Sprintf("pool: %s of a %T that is idle\n\tput at %v\n\t%s again at %v", op, x, site, op, callsite.Here()))
+	}
 }
 
 // out notes that x has been taken out.

@@ -5,8 +5,36 @@ package pool_test
 import (
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/place"
 	"github.com/penstock/penstock/pool"
 )
+
+// TestDoublePutPlaces: the panic of a second Put, or of a Discard after Put, names the place of each.
+// Config.Reset does not get an item that is idle.
+func TestDoublePutPlaces(t *testing.T) {
+	for op, again := range map[string]func(*pool.Pool[*int], *int){
+		"put":     (*pool.Pool[*int]).Put,
+		"discard": (*pool.Pool[*int]).Discard,
+	} {
+		resets := 0
+		p := newPool(t, pool.Variants()[0], pool.Config[*int]{
+			New:   func() (*int, error) { return new(int), nil },
+			Reset: func(*int) bool { resets++; return resets == 1 },
+		})
+		x := get(t, p)
+		first := place.Next()
+		p.Put(x)
+		var second string
+		got := place.Panic(func() {
+			second = place.Next()
+			again(p, x)
+		})
+		place.Named(t, got, "\tput at "+first+" (", "\t"+op+" again at "+second+" (")
+		if resets != 1 {
+			t.Errorf("Reset was called %d times", resets)
+		}
+	}
+}
 
 // TestDoublePut verifies that an item cannot be put twice, whatever points to it.
 func TestDoublePut(t *testing.T) {

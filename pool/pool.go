@@ -63,8 +63,9 @@ type Config[T any] struct {
 // copied.
 //
 // An item belongs to the caller from Get or TryGet until Put or Discard, one of
-// which must follow, once. With the build tag invariants a second Put of the
-// same item panics, if T is a pointer or something like one.
+// which must follow, once. With the build tag invariants a Put or Discard of an
+// item that is idle panics with the places of both, if T is a pointer or something
+// like one.
 //
 // A pool that becomes unreachable without having been closed is closed by the
 // garbage collector, unless its own Config's functions refer to it.
@@ -184,6 +185,9 @@ func (p *Pool[T]) TryGet() (T, bool) {
 // Put gives an item back. The pool closes it if Reset refuses it, if MaxIdle
 // items are idle, or if the pool is closed.
 func (p *Pool[T]) Put(x T) {
+	if invariants {
+		p.core.ledger.check("put", x)
+	}
 	if p.reset != nil && !p.core.accepts(x) {
 		return
 	}
@@ -209,6 +213,9 @@ func (p *Pool[T]) Put(x T) {
 
 // Discard closes an item that must not come back.
 func (p *Pool[T]) Discard(x T) {
+	if invariants {
+		p.core.ledger.check("discard", x)
+	}
 	p.core.discards.Add(1)
 	p.core.drop(x)
 	runtime.KeepAlive(p)

@@ -20,12 +20,13 @@ type room struct {
 var rooms = []room{
 	{"internal/sys", nil},
 	{"internal/feature", []string{"internal/sys"}},
+	{"internal/callsite", nil}, // imported with the build tag invariants alone
 	{"internal/testutil/...", []string{"internal/sys", "internal/feature", "internal/testutil/..."}},
-	{"pool", []string{"internal/sys"}},
-	{"pipe", []string{"internal/sys", "internal/feature", "pool"}},
+	{"pool", []string{"internal/sys", "internal/callsite"}},
+	{"pipe", []string{"internal/sys", "internal/feature", "internal/callsite", "pool"}},
 	{"evring", []string{"internal/sys", "internal/feature"}},
-	{"arena", []string{"internal/sys", "internal/feature"}},
-	{"vecio", []string{"internal/sys", "internal/feature", "pool"}},
+	{"arena", []string{"internal/sys", "internal/feature", "internal/callsite"}},
+	{"vecio", []string{"internal/sys", "internal/feature", "internal/callsite", "pool"}},
 	{"internal/doctor", []string{"internal/sys", "internal/feature", "pipe", "arena"}},
 	{"loop", []string{"internal/sys", "internal/feature", "evring"}},
 	{"relay", []string{"internal/sys", "internal/feature", "pool", "pipe", "arena", "loop"}},
