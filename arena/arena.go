@@ -39,8 +39,9 @@ type Arena struct {
 	locals []Local
 	depots []*depot
 
-	chunks []chunk // by offset; each is the Local's that has the chunk
-	slots  []slot  // by unit; likewise
+	chunks   []chunk  // by offset; each is the Local's that has the chunk
+	slots    []slot   // by unit; likewise
+	releases releases // by unit; likewise
 
 	fallback error // why the pages are no better
 	unbound  error // why nothing is bound where something could be
@@ -83,6 +84,7 @@ func (a *Arena) open(nodes []int) error {
 	a.mapped = int64(len(a.bytes))
 	a.chunks = make([]chunk, len(a.bytes)/ChunkSize)
 	a.slots = make([]slot, len(a.bytes)/MinSlot)
+	a.releases = newReleases(len(a.slots))
 	for _, r := range rs {
 		a.depots = append(a.depots, newDepot(r))
 	}
@@ -151,6 +153,9 @@ func (a *Arena) Close() error {
 	}
 	if out > 0 {
 		return fmt.Errorf("penstock: arena: close: slots are out: %d; put them first", out)
+	}
+	if invariants {
+		a.checkAll()
 	}
 	for i := range a.locals {
 		a.locals[i].Trim()      // its last chunk, if any: Get asks the depot from now on

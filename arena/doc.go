@@ -20,8 +20,8 @@
 // buffers for those.
 //
 // With the build tag invariants a slot that is put is filled with a pattern, and the Get that
-// hands it out next panics if that has changed: another goroutine has written to a slot that
-// it did not have.
+// hands it out next, or Close, panics if that has changed: a slot was written to after its release,
+// the place of which the panic names.
 //
 // On systems other than Linux, New reports [ErrNotSupported].
 package arena

@@ -10,9 +10,10 @@ type Local struct {
 	depot *depot
 
 	// The arena's, all of them. Of chunks and slots we touch only our own.
-	bytes  []byte
-	chunks []chunk
-	slots  []slot
+	bytes    []byte
+	chunks   []chunk
+	slots    []slot
+	releases releases
 
 	room  [classes]list // chunks with a slot to have
 	empty int32         // a chunk of ours no slot of which is out, on a list as its last or on none; -1: none
@@ -24,7 +25,7 @@ type Local struct {
 
 func (l *Local) init(a *Arena, d *depot) {
 	l.depot, l.empty = d, none
-	l.bytes, l.chunks, l.slots = a.bytes, a.chunks, a.slots
+	l.bytes, l.chunks, l.slots, l.releases = a.bytes, a.chunks, a.slots, a.releases
 	l.own = make([]uint64, (len(a.chunks)+63)/64)
 	for c := range l.room {
 		l.room[c].first = none
@@ -61,7 +62,7 @@ func (l *Local) Get(size int, p Purpose) (Handle, error) {
 	}
 	h := handleOf(uint32(n)*units+uint32(i), slots[i].lease(p))
 	if invariants {
-		checkPoison(l.at(h, c), h)
+		l.releases.check(l.at(h, c), h.Offset())
 	}
 	l.got(p, c)
 	return h, nil
@@ -88,6 +89,7 @@ func (l *Local) Put(h Handle) error {
 	k := &l.chunks[n]
 	if invariants {
 		poison(l.at(h, k.class))
+		l.releases.note(h.unit(), k.class.bytes())
 	}
 	l.gave(s.purpose, k.class)
 	s.out = false

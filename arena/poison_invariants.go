@@ -2,7 +2,11 @@
 
 package arena
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/penstock/penstock/internal/callsite"
+)
 
 const invariants = true
 
@@ -15,12 +19,44 @@ func poison(b []byte) {
 	}
 }
 
-// checkPoison panics if the slot of h, which is about to be handed out, was written
-// to since it was put.
-func checkPoison(b []byte, h Handle) {
+// releases has the place of the latest release for each unit of MinSlot. Like the state of slots, a
+// unit belongs to the Local that has the chunk.
+type releases []callsite.Site
+
+func newReleases(slots int) releases { return make(releases, slots) }
+
+// note remembers that the slot of n bytes at that unit is released by the present call.
+func (r releases) note(unit uint32, n int) {
+	here := callsite.Here()
+	for i := range n / MinSlot {
+		r[int(unit)+i] = here
+	}
+}
+
+// check panics if one of the bytes, which lie in the arena from an offset on and in no slot that is
+// out, was written to.
+func (r releases) check(b []byte, offset int64) {
 	for i, c := range b {
-		if c != pattern {
-			panic(fmt.Sprintf("arena: byte %d of the slot of %d bytes at offset %d was written to while the slot was not out", i, len(b), h.Offset()))
+		if c == pattern {
+			continue
 		}
+		at := offset + int64(i)
+		panic(fmt.Sprintf("arena: byte %d of the slot of %d bytes at offset %d was written to while the slot was not out\n\t%s",
+			i, len(b), offset, r.before(at)))
+	}
+}
+
+// before says where the slot with that byte was released.
+func (r releases) before(at int64) string {
+	if site := r[at/MinSlot]; site != 0 {
+		return fmt.Sprintf("released at %v", site)
+	}
+	return "no slot of these bytes was out before"
+}
+
+// checkAll panics if memory was written to after all slots were released.
+func (a *Arena) checkAll() {
+	for at := 0; at < len(a.bytes); at += MinSlot {
+		a.releases.check(a.bytes[at:at+MinSlot], int64(at))
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/testutil/place"
 )
 
 // writtenTo returns the text of Get's panic, if it panics.
@@ -45,6 +47,56 @@ func TestPoison(t *testing.T) {
 	}
 }
 
+// TestPoisonPlaces: the panic names the place of the release, by Put and by Release, also of the
+// second of two slots that are one now, and for memory of which no slot was out.
+func TestPoisonPlaces(t *testing.T) {
+	l := ownArena(t).Local(0)
+	first, second := get(t, l, 256, arena.Other), get(t, l, 256, arena.Other)
+	b, err := l.Bytes(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, l, first)
+	released := place.Next()
+	l.Release(b[10:20])
+	b[7]++
+	_, got := writtenTo(l, 512)
+	place.Named(t, got, "byte 263 of the slot of 512 bytes at offset 0 was written to", "\treleased at "+released+" (")
+
+	l = ownArena(t).Local(0)
+	h := get(t, l, 256, arena.Other)
+	b, err = l.Bytes(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsafe.Slice(&b[0], 257)[256]++ // beyond its end
+	_, got = writtenTo(l, 256)
+	place.Named(t, got, "byte 0 of the slot of 256 bytes at offset 256", "no slot of these bytes was out before")
+	put(t, l, h)
+}
+
+// TestPoisonAtClose: a write after the last release is found by Close, with the place of the release.
+func TestPoisonAtClose(t *testing.T) {
+	a := ownArena(t)
+	l := a.Local(0)
+	h := get(t, l, 1024, arena.Other)
+	b, err := l.Bytes(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := place.Next()
+	if err := l.Put(h); err != nil {
+		t.Fatal(err)
+	}
+	b[1000]++
+	closed := func() { a.Close() }
+	place.Named(t, place.Panic(closed), "at offset 768", "\treleased at "+released+" (")
+	b[1000]--
+	if got := place.Panic(closed); got != "" {
+		t.Errorf("nothing is written to: %s", got)
+	}
+}
+
 // TestPoisonClean: writes while the slot is out are permitted, and a leased slot is
 // filled with the pattern.
 func TestPoisonClean(t *testing.T) {
@@ -68,12 +120,12 @@ func TestPoisonClean(t *testing.T) {
 	}
 }
 
-// ownArena is one that Close may refuse to close: a Get that panics is a slot out.
+// ownArena is one that Close may not close: it looks for the same writes.
 func ownArena(t *testing.T) *arena.Arena {
 	a, err := arena.New(&arena.Config{Size: arena.ChunkSize, Locals: 1, Pages: arena.PagesPlain})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { a.Close() })
+	t.Cleanup(func() { place.Panic(func() { a.Close() }) })
 	return a
 }
