@@ -2,6 +2,9 @@ package pipe
 
 import "time"
 
+// Invariants is whether this is a build with that tag.
+const Invariants = invariants
+
 // Budget is the budget, for the model test.
 type Budget struct{ *budget }
 

@@ -155,6 +155,7 @@ func (pl *Pool) open(k int) (*Pipe, error) {
 		return nil, err
 	}
 	p.fresh, p.out = false, true
+	p.take()
 	return p, nil
 }
 

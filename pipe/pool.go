@@ -100,7 +100,9 @@ type lease struct {
 	owner *budget // the budget it is charged to; nil if made by Open
 	class int
 	fresh bool // just made: it has taken over its maker's reservation
-	out   bool // between Get and Put: the caller's
+
+	returned      // where it was put, with the build tag invariants
+	out      bool // between Get and Put: the caller's
 }
 
 // NewPool makes a pool; nil means the defaults. It reads the kernel's limits and
@@ -166,6 +168,7 @@ func (pl *Pool) Get(size int) (*Pipe, error) {
 	if idle := pl.classes[k].idle.Load(); idle != nil {
 		if p, ok := idle.TryGet(); ok {
 			p.out = true
+			p.take()
 			return p, nil
 		}
 	}
@@ -174,15 +177,22 @@ func (pl *Pool) Get(size int) (*Pipe, error) {
 
 // Put takes back a pipe that Get lent, whatever its state: one that holds bytes
 // or has been closed is dropped, and counted as Dirty. A pipe from Open is
-// closed. A pipe that is not out, or that another Pool lent, is left alone.
+// closed. A pipe that is not out, or that another Pool lent, is left alone; with
+// the build tag invariants that panics with the places of both Puts.
 func (pl *Pool) Put(p *Pipe) {
 	switch {
 	case p == nil:
 		return
 	case p.owner == nil:
+		p.give()
 		p.Close()
 		return
-	case p.owner != pl.budget || !p.out:
+	case p.owner != pl.budget:
+		p.refuse()
+		return
+	}
+	p.give()
+	if !p.out {
 		return
 	}
 	p.out = false

@@ -136,6 +136,9 @@ func TestPoolDirty(t *testing.T) {
 
 // TestPoolMisuse: a second Put, and pipes of others, do no harm.
 func TestPoolMisuse(t *testing.T) {
+	if pipe.Invariants {
+		t.Skip("panics: see TestPutTwice")
+	}
 	pl, other := newPool(t, nil), newPool(t, nil)
 	p := get(t, pl, 0)
 	other.Put(p)

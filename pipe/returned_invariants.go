@@ -1,0 +1,31 @@
+//go:build invariants
+
+package pipe
+
+import (
+	"fmt"
+
+	"github.com/penstock/penstock/internal/callsite"
+)
+
+const invariants = true
+
+// returned is where a pipe was put; 0 while it is its caller's.
+type returned struct{ at callsite.Site }
+
+// take notes that the pipe is its caller's from now on.
+func (r *returned) take() { r.at = 0 }
+
+// give notes that the pipe is put, and panics if it was before.
+func (r *returned) give() {
+	here := callsite.Here()
+	if r.at != 0 {
+		panic(fmt.Sprintf("pipe: put of a pipe that was put before\n\tput at %v\n\tput again at %v", r.at, here))
+	}
+	r.at = here
+}
+
+// refuse is for a pipe of another pool.
+func (*returned) refuse() {
+	panic(fmt.Sprintf("pipe: put of a pipe to a pool that has not lent it\n\tput at %v", callsite.Here()))
+}
