@@ -8,6 +8,8 @@ import "sync"
 // Positions are counts of bytes since the writer began. Everything up to the writer's
 // written is cut off or given back.
 type queue struct {
+	checks // of the spans that are not ours, with the build tag invariants
+
 	spans   fifo[[]byte] // to be written, in order; none is empty
 	owners  fifo[owner]  // to be given back, in order of the position
 	lengths lengths
@@ -20,6 +22,7 @@ type queue struct {
 
 // An owner waits for a piece, or a buffer waits for its contents, to be written.
 type owner struct {
+	site  // where it was given
 	end   int64
 	piece []byte
 	r     Releaser
@@ -33,6 +36,7 @@ func (q *queue) recycle() {
 	q.spans.reset()
 	q.owners.reset()
 	q.lengths.reset()
+	q.checks.reset()
 	q.open, q.tail, q.next, q.turns = nil, false, 0, 0
 	queues.Put(q)
 }

@@ -72,6 +72,7 @@ func (w *Writer) long(p []byte) bool {
 	}
 	w.stats.Refs++
 	w.stats.RefBytes += int64(len(p))
+	q.borrow(p, w.appended)
 	w.appended += int64(len(p))
 	q.lengths.add(len(p), 1)
 	q.refer(p)

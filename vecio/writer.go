@@ -256,7 +256,7 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 		w.release(p, r)
 		return nil
 	}
-	w.q.owners.push(owner{end: w.appended, piece: p, r: r})
+	w.q.owners.push(owner{site: here(), end: w.appended, piece: p, r: r})
 	w.zone(len(p))
 	w.offer()
 	w.paced()
@@ -348,6 +348,7 @@ func (w *Writer) add(p []byte, copied bool) {
 	case copied:
 		w.q.copy(p, w.appended)
 	default:
+		w.q.borrow(p, w.appended)
 		w.q.refer(p)
 	}
 	w.appended += int64(len(p))
@@ -378,6 +379,9 @@ func (w *Writer) drain(low int64) error {
 // wrote counts n bytes that are written, and gives back the pieces that end with them.
 func (w *Writer) wrote(n int) {
 	w.written += int64(n)
+	if invariants {
+		w.q.sent(w.written-int64(n), w.written)
+	}
 	if w.written == w.appended {
 		w.abandon()
 		return

@@ -74,6 +74,7 @@ type zone struct {
 
 // A held piece waits for a call to be finished, and all before it.
 type held struct {
+	proof // with the build tag invariants
 	piece []byte
 	r     Releaser
 	call  uint32
@@ -152,7 +153,7 @@ func (z *zeroCopy) keep(o owner) bool {
 	if !first.sent || z.sends.finished(first.call) {
 		return false
 	}
-	z.held.push(held{o.piece, o.r, first.call})
+	z.held.push(held{prove(o.piece, o.site), o.piece, o.r, first.call})
 	return true
 }
 
@@ -181,6 +182,7 @@ func (w *Writer) giveBack() {
 	for z.held.len() > 0 && z.sends.finished(z.held.all()[0].call) {
 		h := z.held.all()[0]
 		z.held.pop()
+		h.check(h.piece)
 		w.release(h.piece, h.r)
 	}
 	if z.held.len() == 0 {

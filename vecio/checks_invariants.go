@@ -1,0 +1,113 @@
+//go:build invariants
+
+package vecio
+
+import (
+	"fmt"
+	"hash/maphash"
+	"runtime/debug"
+
+	"github.com/penstock/penstock/internal/callsite"
+)
+
+const invariants = true
+
+// A site is where a piece was given.
+type site = callsite.Site
+
+func here() site { return callsite.Here() }
+
+// checks has checksums of the pieces in a queue that were not copied. They are compared with the
+// memory when bytes of it were sent, before anything is given back; a piece that differs was changed
+// by the program, and some of the bytes that the peer gets are not those that were given.
+//
+// A piece is summed by blocks. When a part of it was sent, the blocks of that part are compared, and
+// all of them once it is sent whole: so a large piece that leaves in many parts costs twice its bytes.
+type checks struct{ blocks fifo[block] }
+
+// A block is a part of a piece. It is dropped with the piece, so that nothing is kept alive.
+type block struct {
+	start, end int64 // positions in the stream
+	whole      int64 // the position where the piece ends
+	piece      []byte
+	offset     int // of the block in the piece
+	proof
+}
+
+const blockSize = 4 << 10
+
+// borrow sums a piece that was given by the present call and begins at that position.
+func (c *checks) borrow(p []byte, at int64) {
+	given := here()
+	for i := 0; i < len(p); i += blockSize {
+		n := min(blockSize, len(p)-i)
+		c.blocks.push(block{
+			start: at + int64(i), end: at + int64(i+n), whole: at + int64(len(p)),
+			piece: p, offset: i, proof: prove(p[i:i+n], given),
+		})
+	}
+}
+
+// sent compares the blocks of which bytes were just sent: those from one position to another. It
+// drops the pieces that are sent whole.
+func (c *checks) sent(before, written int64) {
+	for i := range c.blocks.all() {
+		b := &c.blocks.all()[i]
+		if b.start >= written {
+			break
+		}
+		if b.end > before || b.whole <= written {
+			b.check()
+		}
+	}
+	for c.blocks.len() > 0 && c.blocks.all()[0].whole <= written {
+		c.blocks.pop()
+	}
+}
+
+func (c *checks) reset() { c.blocks.reset() }
+
+func (b *block) check() {
+	end := b.offset + int(b.end-b.start)
+	if b.differs(b.piece[b.offset:end]) {
+		panic(fmt.Sprintf("vecio: a piece of %d bytes was changed before it was sent: bytes %d to %d of it differ\n\tgiven at %v",
+			len(b.piece), b.offset, end-1, b.given))
+	}
+}
+
+// A proof is of the bytes that a piece has.
+type proof struct {
+	given    site
+	sum      uint64
+	readable bool
+}
+
+func prove(p []byte, given site) proof {
+	s, ok := sum(p)
+	return proof{given, s, ok}
+}
+
+func (f proof) differs(p []byte) bool {
+	s, ok := sum(p)
+	return ok && f.readable && s != f.sum
+}
+
+// check panics if a piece that was sent with MSG_ZEROCOPY differs.
+func (f proof) check(p []byte) {
+	if f.differs(p) {
+		panic(fmt.Sprintf("vecio: a piece of %d bytes was changed while the kernel held it (MSG_ZEROCOPY)\n\tgiven at %v", len(p), f.given))
+	}
+}
+
+var seed = maphash.MakeSeed()
+
+// sum returns a checksum, and false for memory that cannot be read: the kernel reports it as EFAULT.
+func sum(p []byte) (s uint64, readable bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			readable = false
+		}
+	}()
+	return maphash.Bytes(seed, p), true
+}
