@@ -78,21 +78,6 @@ func BenchmarkBytesBudgetSpent(b *testing.B) {
 	p.Put(buf)
 }
 
-// BenchmarkHeaders leases an array of 64 slice headers, fills it, and gives it
-// back, which clears it.
-func BenchmarkHeaders(b *testing.B) {
-	p := newHeaders(b, 64)
-	payload := make([]byte, 1)
-	b.ReportAllocs()
-	for b.Loop() {
-		h := getHeaders(b, p)[:0]
-		for range cap(h) {
-			h = append(h, payload)
-		}
-		p.Put(h)
-	}
-}
-
 // BenchmarkRatioBytes is BenchmarkBytes against sync.Pool of *[]byte, in turn.
 func BenchmarkRatioBytes(b *testing.B) {
 	const ops = 40_000

@@ -126,14 +126,3 @@ func TestBytesLetGo(t *testing.T) {
 	}
 	runtime.KeepAlive(b)
 }
-
-func TestHeadersAllocs(t *testing.T) {
-	p := newHeaders(t, 16)
-	p.Put(getHeaders(t, p))
-	if n := testing.AllocsPerRun(1000, func() {
-		h := getHeaders(t, p)
-		p.Put(h)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}

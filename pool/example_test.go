@@ -3,8 +3,6 @@ package pool_test
 import (
 	"errors"
 	"fmt"
-	"net"
-	"os"
 
 	"github.com/penstock/penstock/pool"
 )
@@ -40,29 +38,4 @@ func ExampleBytes() {
 	// pool: budget spent true
 	// 100 512 <nil>
 	// used: 66048 idle: 66048 refused: 1
-}
-
-// A gathered write needs an array of slices. WriteTo consumes the net.Buffers, so
-// the array goes back to the pool, not the net.Buffers.
-func ExampleHeaders() {
-	headers, err := pool.New(pool.Headers(16))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer headers.Close()
-
-	h, err := headers.Get()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	h = append(h[:0], []byte("HTTP/1.1 204 "), []byte("No Content"), []byte("\r\n\r\n"))
-	gathered := net.Buffers(h)
-	if _, err := gathered.WriteTo(os.Stdout); err != nil {
-		fmt.Println(err)
-	}
-	headers.Put(h)
-	// Output:
-	// HTTP/1.1 204 No Content
 }

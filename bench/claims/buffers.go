@@ -38,7 +38,10 @@ func measureHeaders(ctx context.Context) (r Result, err error) {
 		return r, err
 	}
 	defer bytes.Close()
-	headers, err := pool.New(pool.Headers(1))
+	headers, err := pool.New(pool.Config[[][]byte]{
+		New:   func() ([][]byte, error) { return make([][]byte, 0, 1), nil },
+		Reset: func(h [][]byte) bool { clear(h[:cap(h)]); return true },
+	})
 	if err != nil {
 		return r, err
 	}
