@@ -1,4 +1,4 @@
-//go:build gc && !race && !penstock_portable && !penstock_nolinkname
+//go:build gc && !penstock_portable && !penstock_nolinkname
 
 package pool
 
@@ -51,7 +51,8 @@ import (
 // core, order the one before the other. An owner inside never blocks, so it
 // leaves as soon as its thread runs.
 //
-// The race detector knows nothing of all this, which is why it gets the twin, too.
+// The race detector knows nothing of all this. In its builds these functions are not instrumented,
+// and report to it the order that they make, so that it checks everything else (owner_race.go).
 
 // owner is the owner's part of a latch.
 type owner struct {
@@ -59,9 +60,12 @@ type owner struct {
 }
 
 // tryEnter lets the owner in unless the latch is not open. The caller is pinned.
+//
+//go:norace
 func (l *latch) tryEnter() bool {
 	l.entered = 1
 	if l.state.Load() == open || mutant == noRevoke {
+		l.acquired()
 		return true
 	}
 	l.entered = 0
@@ -69,16 +73,27 @@ func (l *latch) tryEnter() bool {
 }
 
 // leave is the owner's way out.
-func (o *owner) leave() { o.entered = 0 }
+//
+//go:norace
+func (o *owner) leave() {
+	o.releases()
+	o.entered = 0
+}
 
 // occupied reports whether the owner is inside. The caller has revoked the latch
 // and passed a barrier.
-func (o *owner) occupied() bool { return atomic.LoadUint32(&o.entered) != 0 }
+func (o *owner) occupied() bool {
+	if atomic.LoadUint32(&o.entered) != 0 {
+		return true
+	}
+	o.acquired()
+	return false
+}
 
 // peek returns the sum of two counters of the shard without entering it, which is
 // a hint at best. False means that it can be had only from the inside.
 func (l *latch) peek(a, b *uint32) (uint32, bool) {
-	return atomic.LoadUint32(a) + atomic.LoadUint32(b), l.state.Load() != shared
+	return hint(a) + hint(b), l.state.Load() != shared
 }
 
 // owners is whether membarrier works.

@@ -1,4 +1,4 @@
-//go:build gc && !race && !penstock_portable && !penstock_nolinkname
+//go:build gc && !penstock_portable && !penstock_nolinkname
 
 package pool_test
 

@@ -1,4 +1,4 @@
-//go:build !gc || race || penstock_portable || penstock_nolinkname || !linux || !amd64
+//go:build !gc || penstock_portable || penstock_nolinkname || !linux || !amd64
 
 package pool
 
