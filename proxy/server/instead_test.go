@@ -9,18 +9,21 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // TestEjectedOneIsTriedInstead: an endpoint that resets its clients is ejected, by connect checks it is well
 // all the while, and then it serves again while the other one resets. max_ejected allows one ejection. Few
 // clients are lost until the two change places.
 func TestEjectedOneIsTriedInstead(t *testing.T) {
-	for _, balance := range []string{"least_conn", "round_robin", "source_ip", "maglev", "random_two"} {
-		t.Run(balance, func(t *testing.T) {
+	for _, balance := range lb.Policies() {
+		t.Run(balance.String(), func(t *testing.T) {
 			var resets [2]atomic.Bool
+			var last atomic.Int32 // that got a client
 			var at [2]string
 			for i := range at {
 				at[i] = sockets.Server(t, func(c net.Conn) {
+					last.Store(int32(i))
 					_, _ = io.ReadFull(c, make([]byte, 1))
 					if resets[i].Load() {
 						_ = c.(*net.TCPConn).SetLinger(0)
@@ -52,16 +55,20 @@ upstreams:
 				b, _ := io.ReadAll(c)
 				return string(b) == "y"
 			}
-			resets[0].Store(true)
-			r.Until("a is ejected for its resets", func() bool { comes(); return r.Endpoint("u", "a").State == "ejected" })
-			resets[0].Store(false)
-			resets[1].Store(true)
+			comes()
+			one := last.Load() // the policy sends clients to it, at least while it is usable
+			other := 1 - one
+			ejected := func(i int32) bool { return r.Endpoint("u", string("ab"[i])).State == "ejected" }
+			resets[one].Store(true)
+			r.Until("it is ejected for its resets", func() bool { comes(); return ejected(one) })
+			resets[one].Store(false)
+			resets[other].Store(true)
 			lost := 0
 			r.Until("the two have changed places", func() bool {
 				if !comes() {
 					lost++
 				}
-				return r.Endpoint("u", "b").State == "ejected" && r.Endpoint("u", "a").State != "ejected"
+				return ejected(other) && !ejected(one)
 			})
 			if lost > 10 {
 				t.Errorf("%d clients were lost", lost)

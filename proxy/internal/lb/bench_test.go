@@ -11,7 +11,7 @@ import (
 // eachSize runs a benchmark for each policy with a few endpoints and with many, all of
 // them or a tenth of them usable.
 func eachSize(b *testing.B, f func(b *testing.B, r *rig)) {
-	for _, p := range policies {
+	for _, p := range lb.Policies() {
 		for _, n := range []int{10, 10_000} {
 			for _, ill := range []float64{0, 0.9, 0.999} {
 				b.Run(fmt.Sprintf("policy=%v/endpoints=%d/ill=%v", p, n, ill), func(b *testing.B) {
@@ -89,7 +89,7 @@ func BenchmarkScan(b *testing.B) {
 // BenchmarkNewSet measures the part of a reload that is computed beside the serving
 // set. BenchmarkAttach measures its part at the moment of the swap.
 func BenchmarkNewSet(b *testing.B) {
-	for _, p := range policies {
+	for _, p := range lb.Policies() {
 		for _, n := range []int{100, 1000, 10_000} {
 			for _, weights := range []string{"equal", "mixed"} {
 				b.Run(fmt.Sprintf("policy=%v/endpoints=%d/weights=%s", p, n, weights), func(b *testing.B) {
@@ -105,7 +105,7 @@ func BenchmarkNewSet(b *testing.B) {
 }
 
 func BenchmarkAttach(b *testing.B) {
-	for _, p := range policies {
+	for _, p := range lb.Policies() {
 		b.Run(fmt.Sprintf("policy=%v/endpoints=10000", p), func(b *testing.B) {
 			s := lb.NewSet(benchMembers(10_000, false), &lb.Config{Policy: p}, nil)
 			for b.Loop() {
@@ -130,7 +130,7 @@ func benchMembers(n int, mixed bool) []lb.Member {
 
 // BenchmarkVerdict is an endpoint going down and coming back.
 func BenchmarkVerdict(b *testing.B) {
-	for _, p := range policies {
+	for _, p := range lb.Policies() {
 		b.Run(fmt.Sprintf("policy=%v/endpoints=10000", p), func(b *testing.B) {
 			r := newRig(b, lb.Config{Policy: p}, plain(10_000)...)
 			for i := 0; b.Loop(); i++ {

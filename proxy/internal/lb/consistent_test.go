@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
-var keyed = []lb.Policy{lb.Maglev, lb.SourceIP}
+// keyed are the policies that choose by the client.
+var keyed = slices.DeleteFunc(lb.Policies(), func(p lb.Policy) bool { return !p.Keyed() })
 
 func eachKeyed(t *testing.T, f func(t *testing.T, p lb.Policy)) {
 	for _, p := range keyed {

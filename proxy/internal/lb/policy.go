@@ -26,27 +26,46 @@ const (
 	SourceIP
 	// First takes the first in the order given that has room.
 	First
+
+	policyCount = iota
 )
 
-var policies = []string{"round_robin", "least_conn", "random_two", "maglev", "source_ip", "first"}
+// policyNames are the names of the policies in a configuration.
+var policyNames = [policyCount]string{
+	RoundRobin: "round_robin",
+	LeastConn:  "least_conn",
+	RandomTwo:  "random_two",
+	Maglev:     "maglev",
+	SourceIP:   "source_ip",
+	First:      "first",
+}
+
+// Policies returns every policy, in the order of the constants. The slice is the caller's.
+func Policies() []Policy {
+	all := make([]Policy, policyCount)
+	for i := range all {
+		all[i] = Policy(i)
+	}
+	return all
+}
 
 // ErrPolicy is wrapped by the error of a policy that does not exist.
 var ErrPolicy = errors.New("no such policy")
 
 // ParsePolicy returns the policy of that name.
 func ParsePolicy(name string) (Policy, error) {
-	for i, p := range policies {
-		if p == name {
+	for i, n := range policyNames {
+		if n == name {
 			return Policy(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%w as %q: write one of %s", ErrPolicy, name, strings.Join(policies, ", "))
+	return 0, fmt.Errorf("%w as %q: write one of %s", ErrPolicy, name, strings.Join(policyNames[:], ", "))
 }
 
 // String returns the name that ParsePolicy takes.
 func (p Policy) String() string {
-	if int(p) < len(policies) {
-		return policies[p]
+	if p < policyCount {
+		return policyNames[p]
 	}
 	return fmt.Sprintf("Policy(%d)", uint8(p))
 }

@@ -107,13 +107,13 @@ func near(t testing.TB, what string, got, want, part float64) {
 	}
 }
 
-var policies = []lb.Policy{
-	lb.RoundRobin, lb.LeastConn, lb.RandomTwo, lb.Maglev, lb.SourceIP, lb.First,
-}
+// spreads reports whether a policy shares clients among all endpoints that have room. Other policies
+// fill one endpoint before they use the next, and have no slow start.
+func spreads(p lb.Policy) bool { return p != lb.First }
 
 // each runs a test for each policy.
 func each(t *testing.T, f func(t *testing.T, p lb.Policy)) {
-	for _, p := range policies {
+	for _, p := range lb.Policies() {
 		t.Run(p.String(), func(t *testing.T) { f(t, p) })
 	}
 }

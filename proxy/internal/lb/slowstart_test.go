@@ -10,7 +10,10 @@ import (
 // In a slow start an endpoint's share of the clients grows from nothing to its own,
 // in proportion to the time since it became usable.
 func TestSlowStart(t *testing.T) {
-	for _, p := range []lb.Policy{lb.RoundRobin, lb.LeastConn, lb.RandomTwo, lb.Maglev, lb.SourceIP} {
+	for _, p := range lb.Policies() {
+		if !spreads(p) {
+			continue
+		}
 		t.Run(p.String(), func(t *testing.T) {
 			const n, slow, rounds = 10, 10 * time.Second, 20000
 			for _, part := range []float64{0.1, 0.5, 0.9, 1, 2} {
@@ -25,7 +28,7 @@ func TestSlowStart(t *testing.T) {
 				}
 				f := min(part, 1)
 				want := rounds * f / (n - 1 + f)
-				if p == lb.Maglev || p == lb.SourceIP {
+				if p.Keyed() {
 					want = rounds * f / n // of its own clients
 				}
 				near(t, "share", float64(e.Active()), want, 0.2)
@@ -69,7 +72,7 @@ func TestAllStartSlowly(t *testing.T) {
 			r.one(&req)
 		}
 		for i, got := range r.picked() {
-			if p != lb.First && (got < 250 || got > 550) {
+			if spreads(p) && (got < 250 || got > 550) {
 				t.Errorf("endpoint %d has %d of 2000", i, got)
 			}
 		}

@@ -153,7 +153,7 @@ func drawSetting(t *rapid.T) setting {
 	if rapid.IntRange(0, 4).Draw(t, "breakerless") == 0 {
 		of.breaker = nil
 	}
-	of.policy = lb.Policy(rapid.IntRange(0, int(lb.First)).Draw(t, "policy"))
+	of.policy = rapid.SampledFrom(lb.Policies()).Draw(t, "policy")
 	of.view.BySource = rapid.Bool().Draw(t, "by source")
 	if rapid.IntRange(0, 5).Draw(t, "holdless") == 0 {
 		of.view.Hold = 0

@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // stormy is a configuration with all resources that clients take and give back: places of a
@@ -53,7 +54,8 @@ func TestStorm(t *testing.T) {
 	}
 	text := func() string {
 		to := []string{"upstream: u", "upstream: v", "split: [{upstream: u, percent: 50}, {upstream: v, percent: 50}]"}[rand.IntN(3)]
-		policy := []string{"round_robin", "least_conn", "random_two", "maglev", "source_ip", "first"}[rand.IntN(6)]
+		policies := lb.Policies()
+		policy := policies[rand.IntN(len(policies))]
 		return fmt.Sprintf(stormy, "127.0.0.1:0", "127.0.0.1:0", to, 15+rand.IntN(10), policy, bad)
 	}
 	r := start(t, text(), "eps.yaml", found(), "c.pem", cert, "k.pem", key, "sorry.txt", "sorry\n")
