@@ -40,17 +40,17 @@ type direction struct {
 	streak   int32  // reads in a row that spoke for a change of mode
 
 	// mode is how the next read goes. While pinned it does not adapt.
-	mode   mode
-	pinned bool
-	burst  bool  // the source has been filled from since it last ran dry
-	again  bool  // and more than once
-	large  bool  // the last fill was a large one
-	full   uint8 // how much speaks for a larger pipe, up to growAt
+	mode        mode
+	pinned      bool
+	filledOnce  bool  // the pipe has been filled since the source was last empty
+	filledAgain bool  // and more than once
+	large       bool  // the last fill was a large one
+	growScore   uint8 // how much speaks for a larger pipe, up to growAt
 
 	limited bool // the remain of rareState is in force
 	oneWay  bool // the end of file is not passed on to the sink
 	stalled bool // splice moved nothing although bytes were queued
-	dry     bool // the last lease of a pipe failed
+	noPipe  bool // the last lease of a pipe failed
 	noDrain bool // the sink refused to splice: empty the pipe by reading it
 	waits   bool // the sink's writes may wait inside
 	blocked bool // the sink took nothing at the last write
@@ -279,7 +279,7 @@ func (d *direction) passEnd() wait {
 func (d *direction) sourceError(op string, err error) wait {
 	switch err {
 	case syscall.EAGAIN:
-		d.ranDry()
+		d.sourceEmpty()
 		d.refund()
 		d.release()
 		d.raiseMark()

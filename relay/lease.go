@@ -65,12 +65,12 @@ func (d *direction) leasePipe() bool {
 		p, err = d.env().pipe(int(d.pipeSize))
 	}
 	if err == nil {
-		d.held.pipe, d.dry = p, false
+		d.held.pipe, d.noPipe = p, false
 		d.pipeSize = min(d.pipeSize, int32(p.Size()))
 		return true
 	}
-	if !d.dry {
-		d.dry = true
+	if !d.noPipe {
+		d.noPipe = true
 		d.fallback(leaseFallback(err))
 	}
 	if errors.Is(err, pipe.ErrNotSupported) {
@@ -98,29 +98,29 @@ func leaseFallback(err error) Fallback {
 // And a source that runs dry after each fill may do so only because it is in step with us:
 // woken by a pipe's worth of room, woken for a pipe's worth of bytes.
 func (d *direction) grow(n int) {
-	d.again, d.burst = d.burst, true
+	d.filledAgain, d.filledOnce = d.filledOnce, true
 	d.large = n >= max(d.held.pipe.Size()/4, largeFill)
 	switch {
-	case d.again:
-		d.full += followed
+	case d.filledAgain:
+		d.growScore += followed
 	case d.large:
-		d.full++
+		d.growScore++
 	}
-	d.full = min(d.full, growAt)
-	if d.full == growAt && int(d.pipeSize) < d.env().tune.MaxPipeSize {
-		d.full = 0
+	d.growScore = min(d.growScore, growAt)
+	if d.growScore == growAt && int(d.pipeSize) < d.env().tune.MaxPipeSize {
+		d.growScore = 0
 		d.pipeSize = int32(min(4*int(d.pipeSize), d.env().tune.MaxPipeSize))
 		d.env().counts.note(pipeGrown)
 	}
 }
 
-// ranDry notes that the source had no more. A burst of one small fill says that the
-// pipe is large enough.
-func (d *direction) ranDry() {
-	if !d.again && !d.large {
-		d.full = 0
+// sourceEmpty notes that the source had no more. One small fill since it was last empty says
+// that the pipe is large enough.
+func (d *direction) sourceEmpty() {
+	if !d.filledAgain && !d.large {
+		d.growScore = 0
 	}
-	d.burst, d.again = false, false
+	d.filledOnce, d.filledAgain = false, false
 }
 
 // release gives back leases that are empty.

@@ -41,17 +41,17 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 		return errClosing
 	}
 	began := time.Now()
-	n := s.newChange(cfg)
-	if err := s.prepare(ctx, n); err != nil {
-		for i := len(n.undo) - 1; i >= 0; i-- {
-			n.undo[i]()
+	c := s.newChange(cfg)
+	if err := s.prepare(ctx, c); err != nil {
+		for i := len(c.undo) - 1; i >= 0; i-- {
+			c.undo[i]()
 		}
 		return err
 	}
 	prepared, first := time.Now(), s.cfg == nil
-	s.swap(n)
+	s.swap(c)
 	swapped := time.Now()
-	s.settle(n)
+	s.settle(c)
 	if !first {
 		s.changes = admin.Changes{
 			Made: s.changes.Made + 1, PreparedUs: prepared.Sub(began).Microseconds(), SwappedUs: swapped.Sub(prepared).Microseconds(),
@@ -68,43 +68,43 @@ func (s *Server) newChange(cfg *config.Config) *change {
 }
 
 // prepare makes everything that can fail, and everything that takes its time.
-func (s *Server) prepare(ctx context.Context, n *change) error {
+func (s *Server) prepare(ctx context.Context, c *change) error {
 	var errs []error
-	for _, u := range n.cfg.Upstreams {
-		if err := s.prepareUpstream(n, u); err != nil {
+	for _, u := range c.cfg.Upstreams {
+		if err := s.prepareUpstream(c, u); err != nil {
 			errs = append(errs, fmt.Errorf("upstream %s: %w", u.Name, err))
 		}
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	for _, u := range n.upstreams {
+	for _, u := range c.upstreams {
 		if f := u.cfg.Fallback; u.now != u.old && f != nil && f.Upstream != "" {
-			u.now.snapshot.SetFallback(n.snapshot(f.Upstream))
+			u.now.snapshot.SetFallback(c.snapshot(f.Upstream))
 		}
 	}
-	for _, l := range n.cfg.Listeners {
-		if err := s.prepareListener(ctx, n, l); err != nil {
+	for _, l := range c.cfg.Listeners {
+		if err := s.prepareListener(ctx, c, l); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
 		}
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	return n.listen()
+	return c.listen()
 }
 
 // swap brings the prepared change into force: new clients are served by it from then on. It
 // cannot fail.
-func (s *Server) swap(n *change) { s.swapWith(n, func() {}) }
+func (s *Server) swap(c *change) { s.swapWith(c, func() {}) }
 
 // swapWith calls a function between the two halves of the swap.
-func (s *Server) swapWith(n *change, between func()) {
-	s.swapUpstreams(n)
+func (s *Server) swapWith(c *change, between func()) {
+	s.swapUpstreams(c)
 	between()
-	s.swapListeners(n)
+	s.swapListeners(c)
 	s.coming.Store(nil)
-	for _, u := range n.upstreams {
+	for _, u := range c.upstreams {
 		if u.now != u.old {
 			u.now.snapshot.Enforce()
 		}
@@ -113,37 +113,37 @@ func (s *Server) swapWith(n *change, between func()) {
 
 // swapUpstreams has waiting clients find the endpoints of the change. From before that on, until the sockets
 // serve by its listeners too, clients have to be admitted by these as well as by those in force.
-func (s *Server) swapUpstreams(n *change) {
-	s.coming.Store(n.coming())
-	s.cfg = n.cfg
-	s.process.Set(float64(n.cfg.Limits.PerSecond), 0)
-	most := s.maxConnections(n.cfg)
+func (s *Server) swapUpstreams(c *change) {
+	s.coming.Store(c.coming())
+	s.cfg = c.cfg
+	s.connectRate.Set(float64(c.cfg.Limits.PerSecond), 0)
+	most := s.maxConnections(c.cfg)
 	s.group.SetMaxConnections(most)
 	s.tracked.Set(int64(max(most/holdShare, 1)))
-	for _, u := range n.upstreams {
+	for _, u := range c.upstreams {
 		s.swapUpstream(u)
 	}
 }
 
 // settle follows the swap: removed parts are released, and new ones are monitored.
-func (s *Server) settle(n *change) {
-	if most := s.options.MaxConnections; n.cfg.Limits.Connections > int64(most) {
-		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", n.cfg.Limits.Connections, "allowed", most)
+func (s *Server) settle(c *change) {
+	if most := s.options.MaxConnections; c.cfg.Limits.Connections > int64(most) {
+		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", c.cfg.Limits.Connections, "allowed", most)
 	}
-	for _, l := range n.listeners {
+	for _, l := range c.listeners {
 		if l.old != nil && l.old != l.listener {
 			l.old.close()
 		}
 	}
 	var gone []*member
-	for _, u := range n.upstreams {
+	for _, u := range c.upstreams {
 		s.settleUpstream(u)
 		if u.update != nil {
 			gone = append(gone, u.update.gone...)
 		}
 	}
 	for name, u := range s.upstreams {
-		if n.upstreams[name] == nil {
+		if c.upstreams[name] == nil {
 			s.dropUpstream(u)
 		}
 	}
@@ -152,53 +152,53 @@ func (s *Server) settle(n *change) {
 }
 
 // swapListeners has every socket serve by the new configuration.
-func (s *Server) swapListeners(n *change) {
-	changed := len(n.listeners) != len(s.listeners)
-	for _, l := range n.listeners {
+func (s *Server) swapListeners(c *change) {
+	changed := len(c.listeners) != len(s.listeners)
+	for _, l := range c.listeners {
 		changed = changed || l.listener != l.old
 	}
-	s.swapSockets(n)
+	s.swapSockets(c)
 	if changed {
 		s.refreshView()
 	}
 }
 
-func (s *Server) swapSockets(n *change) {
+func (s *Server) swapSockets(c *change) {
 	gone := maps.Clone(s.binds)
-	for _, cfg := range n.cfg.Listeners {
-		l := n.listeners[cfg.Name]
+	for _, cfg := range c.cfg.Listeners {
+		l := c.listeners[cfg.Name]
 		s.commitListener(cfg.Name, l)
 		for _, key := range l.keys {
-			b := n.binds[key]
-			b.adapts = b.cfg == nil || optionsOf(b.cfg) != optionsOf(l.cfg)
-			b.owner, b.cfg, b.service = cfg.Name, l.cfg, l.service
-			b.state.Store(l.state)
-			if s.binds[key] == b {
+			socket := c.binds[key]
+			socket.adapts = socket.cfg == nil || optionsOf(socket.cfg) != optionsOf(l.cfg)
+			socket.owner, socket.cfg, socket.service = cfg.Name, l.cfg, l.service
+			socket.state.Store(l.state)
+			if s.binds[key] == socket {
 				delete(gone, key)
 			}
 		}
 	}
-	for _, cfg := range n.cfg.Listeners {
-		for _, key := range n.listeners[cfg.Name].keys {
-			s.serveSocket(key, n.binds[key])
+	for _, cfg := range c.cfg.Listeners {
+		for _, key := range c.listeners[cfg.Name].keys {
+			s.serveSocket(key, c.binds[key])
 		}
 	}
-	for _, change := range n.commits {
+	for _, change := range c.commits {
 		change()
 	}
-	s.clearReusePort(n) // while all of them are open
+	s.clearReusePort(c) // while all of them are open
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
-		if successors := n.successorsOf(gone[key]); len(successors) > 0 {
+		if successors := c.successorsOf(gone[key]); len(successors) > 0 {
 			s.replaceSocket(key, gone[key], successors)
 		} else {
 			s.closeSocket(key, gone[key])
 		}
 	}
-	for _, successor := range n.successors {
+	for _, successor := range c.successors {
 		successor.overlapping = nil
 	}
 	for name, l := range s.listeners {
-		if n.listeners[name] == nil {
+		if c.listeners[name] == nil {
 			delete(s.listeners, name)
 			counts := l.listenerCounts // and not the listener
 			s.unnamed[name] = &counts
@@ -209,24 +209,24 @@ func (s *Server) swapSockets(n *change) {
 }
 
 // serveSocket has a socket, which may be new, serve by the configuration that it has.
-func (s *Server) serveSocket(key string, b *listenSocket) {
-	if s.binds[key] == b {
-		if b.adapts {
-			s.adapt(b)
+func (s *Server) serveSocket(key string, socket *listenSocket) {
+	if s.binds[key] == socket {
+		if socket.adapts {
+			s.adapt(socket)
 		}
-		b.listening.Replace(b.service)
+		socket.listening.Replace(socket.service)
 		return
 	}
 	listening, err := s.group.Listen(worker.Listener{
-		Name: b.owner, FD: b.fd, TCP: b.listener.TCP(), Backlog: 0, // a later change may make it longer
-		Local: b.listener.Local(), Service: b.service, Of: b,
+		Name: socket.owner, FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
+		Local: socket.listener.Local(), Service: socket.service, Of: socket,
 	})
 	if err != nil { // everything is about to end
-		s.logUnclosed(b, b.listener.Close())
+		s.logUnclosed(socket, socket.listener.Close())
 		return
 	}
-	s.binds[key], b.listening = b, listening
-	s.rejoin(key, b)
-	s.log.Info("listening", "listener", b.owner, "address", b.listener.Addr())
-	s.logOpaque(b)
+	s.binds[key], socket.listening = socket, listening
+	s.rejoin(key, socket)
+	s.log.Info("listening", "listener", socket.owner, "address", socket.listener.Addr())
+	s.logOpaque(socket)
 }

@@ -25,8 +25,8 @@ func (s *Server) DrainListener(name string) error {
 	}
 	l.drained = true
 	for _, key := range l.keys {
-		if b := s.binds[key]; b != nil {
-			s.closeSocket(key, b)
+		if socket := s.binds[key]; socket != nil {
+			s.closeSocket(key, socket)
 		}
 	}
 	s.refreshView()

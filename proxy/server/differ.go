@@ -40,8 +40,8 @@ func (l *nameList) String() string {
 
 // differs returns the difference between an update that is not in use yet and the present
 // members.
-func (st *endpointUpdate) differs(members map[string]*member) (d difference) {
-	for _, m := range st.order {
+func (update *endpointUpdate) differs(members map[string]*member) (d difference) {
+	for _, m := range update.order {
 		was := members[m.spec.Identity()]
 		switch {
 		case was == nil || was.endpoint != m.endpoint:
@@ -50,7 +50,7 @@ func (st *endpointUpdate) differs(members map[string]*member) (d difference) {
 			d.changed.add(&m.spec)
 		}
 	}
-	for _, m := range st.gone {
+	for _, m := range update.gone {
 		d.went.add(&m.spec)
 	}
 	return d

@@ -39,14 +39,14 @@ func (s *Server) discovered(name string, source discovery.Source, found []discov
 
 // fit returns the endpoints that an upstream's source has found, but for those that lead back
 // into this process as it listens before the next configuration.
-func (s *Server) fit(n *change, u *upstream) []discovery.Endpoint {
+func (s *Server) fit(c *change, u *upstream) []discovery.Endpoint {
 	if s.cfg == nil || len(u.found) == 0 {
 		return u.found
 	}
-	if n.own == nil {
-		n.own = s.newOwnAddresses()
+	if c.own == nil {
+		c.own = s.newOwnAddresses()
 	}
-	fit, _ := n.own.fit(u.cfg.Name, u.found)
+	fit, _ := c.own.fit(u.cfg.Name, u.found)
 	return fit
 }
 
@@ -59,16 +59,16 @@ func (s *Server) takeFound(u *upstream, in *ownAddresses) {
 	if len(u.refused) > 0 && !slices.Equal(u.refused, before) {
 		s.log.Warn("discovered endpoints are left out", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
 	}
-	st, err := s.newEndpointUpdate(u, u, u.cfg, specsOf(u.cfg, fit))
+	update, err := s.newEndpointUpdate(u, u, u.cfg, specsOf(u.cfg, fit))
 	if err != nil {
 		s.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
 	}
-	different := st.differs(u.members)
-	u.use(st)
-	s.settleEndpointUpdate(u, st)
-	s.forget(st.gone)
-	attrs := append([]any{"upstream", name, "endpoints", len(st.order)}, different.attrs()...)
-	if len(st.order) == 0 {
+	different := update.differs(u.members)
+	u.use(update)
+	s.settleEndpointUpdate(u, update)
+	s.forget(update.gone)
+	attrs := append([]any{"upstream", name, "endpoints", len(update.order)}, different.attrs()...)
+	if len(update.order) == 0 {
 		s.log.Warn("endpoints discovered: there are none, "+withoutEndpoints(u.cfg), attrs...)
 		return
 	}

@@ -28,8 +28,8 @@ type drainingSockets struct {
 
 // endSessions cuts the sessions of a socket that is gone, and of those that it had taken over
 // from, when they have had the time to drain that their upstreams give.
-func (s *Server) endSessions(key string, b *listenSocket) {
-	p := &drainingSockets{key: key, owner: b.owner, bind: b.listener.Addr(), of: b.sockets()}
+func (s *Server) endSessions(key string, socket *listenSocket) {
+	p := &drainingSockets{key: key, owner: socket.owner, bind: socket.listener.Addr(), of: socket.sockets()}
 	if p.left = len(p.of); p.left == 0 {
 		return
 	}
@@ -41,7 +41,7 @@ func (s *Server) endSessions(key string, b *listenSocket) {
 			s.logDrainingSockets(p)
 		}
 	}
-	within := s.drainTime(b.cfg)
+	within := s.drainTime(socket.cfg)
 	if within <= 0 {
 		s.goTracked(func() { cut(func() bool { return true }, true) })
 		return
@@ -76,30 +76,30 @@ func (s *Server) logDrainingSockets(p *drainingSockets) {
 
 // sockets returns the sockets whose sessions are b's, its own and those that it has taken
 // over, as far as any has sessions or may get some. b has none of others afterwards.
-func (b *listenSocket) sockets() []*worker.Listening {
-	of := append(b.before, b.listening)
-	b.before = nil
+func (socket *listenSocket) sockets() []*worker.Listening {
+	of := append(socket.before, socket.listening)
+	socket.before = nil
 	return slices.DeleteFunc(of, func(l *worker.Listening) bool { return l.Of.(*listenSocket).deserted.Load() })
 }
 
 // takeOver makes the sessions of sockets b's.
-func (b *listenSocket) takeOver(listenings []*worker.Listening) {
+func (socket *listenSocket) takeOver(listenings []*worker.Listening) {
 	for _, l := range listenings {
 		if from := l.Of.(*listenSocket); !from.deserted.Load() {
-			from.draining, from.successor = nil, b
-			b.before = append(b.before, l)
+			from.draining, from.successor = nil, socket
+			socket.before = append(socket.before, l)
 		}
 	}
 }
 
 // rejoin gives a socket that listens at an address again the sessions of those that did so
 // before for the same listener, and that are not to be cut any more.
-func (s *Server) rejoin(key string, b *listenSocket) {
+func (s *Server) rejoin(key string, socket *listenSocket) {
 	for _, p := range slices.Clone(s.draining[key]) {
-		if p.owner == b.owner {
+		if p.owner == socket.owner {
 			s.forgetParted(p)
 			if !p.over.Load() {
-				b.takeOver(p.of)
+				socket.takeOver(p.of)
 			}
 		}
 	}
@@ -122,10 +122,10 @@ type abandonments struct {
 }
 
 // abandonSockets notes one.
-func (s *Server) abandonSockets(b *listenSocket) {
-	b.deserted.Store(true)
+func (s *Server) abandonSockets(socket *listenSocket) {
+	socket.deserted.Store(true)
 	s.deserted.mu.Lock()
-	s.deserted.list = append(s.deserted.list, b)
+	s.deserted.list = append(s.deserted.list, socket)
 	s.deserted.mu.Unlock()
 	s.wakeDrainDown()
 }
@@ -142,18 +142,18 @@ func (s *Server) forgetDeserted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	replaced := false
-	for _, b := range list {
-		if p := b.draining; p != nil {
+	for _, socket := range list {
+		if p := socket.draining; p != nil {
 			if p.left--; p.left == 0 {
 				s.forgetParted(p)
 				s.goTracked(func() { p.cut.settled(func() { s.logDrainingSockets(p) }) })
 			}
 		}
-		if h := b.successor; h != nil {
+		if h := socket.successor; h != nil {
 			replaced = true
-			h.before = slices.DeleteFunc(h.before, func(l *worker.Listening) bool { return l == b.listening })
+			h.before = slices.DeleteFunc(h.before, func(l *worker.Listening) bool { return l == socket.listening })
 		}
-		b.draining, b.successor = nil, nil
+		socket.draining, socket.successor = nil, nil
 	}
 	s.parting = slices.DeleteFunc(s.parting, (*listenSocket).gone)
 	if replaced {

@@ -47,8 +47,8 @@ func (s *Server) beginDrain(timeout time.Duration) {
 	if timeout > 0 {
 		s.drainEnds = time.Now().Add(timeout)
 	}
-	for _, b := range s.binds {
-		s.logUnclosed(b, b.listener.Unlink()) // no client finds it any more, before its queue is emptied
+	for _, socket := range s.binds {
+		s.logUnclosed(socket, socket.listener.Unlink()) // no client finds it any more, before its queue is emptied
 	}
 	s.mu.Unlock()
 	s.group.Drain()

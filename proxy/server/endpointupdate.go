@@ -34,35 +34,35 @@ type endpointUpdate struct {
 // breakers, old the present members; it may be u, or nil. Changes by operators stay, as long
 // as the file is the same there. With an error the update is without invalid members.
 func (s *Server) newEndpointUpdate(u, old *upstream, cfg *config.Upstream, specs specs) (*endpointUpdate, error) {
-	st := &endpointUpdate{cfg: cfg, members: make(map[string]*member, specs.n), order: make([]*member, 0, specs.n)}
+	update := &endpointUpdate{cfg: cfg, members: make(map[string]*member, specs.n), order: make([]*member, 0, specs.n)}
 	if b := cfg.CircuitBreaker; b != nil {
-		st.breaker = breakerConfig(b, false)
+		update.breaker = breakerConfig(b, false)
 	}
 	var set *lb.Set
 	if old != nil {
-		st.changes = changesOf(old.cfg, cfg)
+		update.changes = changesOf(old.cfg, cfg)
 		set = old.snapshot.Set()
 	}
 	var errs []error
 	for i := range specs.n {
 		of := specs.at(i)
 		id := of.Identity()
-		if st.members[id] != nil {
+		if update.members[id] != nil {
 			continue
 		}
-		m, err := s.memberOf(st, u, old, &of)
+		m, err := s.memberOf(update, u, old, &of)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		st.members[id] = m
-		st.order = append(st.order, m)
+		update.members[id] = m
+		update.order = append(update.order, m)
 	}
-	st.set = u.newSet(cfg, st.order, set)
+	update.set = u.newSet(cfg, update.order, set)
 	if old != nil {
-		st.gone = st.without(old.order)
+		update.gone = update.without(old.order)
 	}
-	return st, errors.Join(few(errs)...)
+	return update, errors.Join(few(errs)...)
 }
 
 // few returns the first ones of errors, and one that counts the others.
@@ -74,15 +74,15 @@ func few(errs []error) []error {
 }
 
 // without returns those of an upstream's members that the update lacks.
-func (st *endpointUpdate) without(order []*member) (gone []*member) {
-	switch st.kept {
+func (update *endpointUpdate) without(order []*member) (gone []*member) {
+	switch update.kept {
 	case 0:
 		return order
 	case len(order):
 		return nil
 	}
 	for _, was := range order {
-		if m := st.members[was.spec.Identity()]; m == nil || m.endpoint != was.endpoint {
+		if m := update.members[was.spec.Identity()]; m == nil || m.endpoint != was.endpoint {
 			gone = append(gone, was)
 		}
 	}
@@ -91,19 +91,19 @@ func (st *endpointUpdate) without(order []*member) (gone []*member) {
 
 // memberOf returns the member of a spec: the one that there is, if nothing about it
 // changes, or one that takes its place, or a new one.
-func (s *Server) memberOf(st *endpointUpdate, u, old *upstream, wanted *spec) (*member, error) {
+func (s *Server) memberOf(update *endpointUpdate, u, old *upstream, wanted *spec) (*member, error) {
 	var was *member
 	if old != nil {
 		was = old.members[wanted.Identity()]
 	}
 	if was == nil || was.spec.Address != wanted.Address {
-		if back := s.drainingMember(st.cfg.Name, wanted); back != nil {
-			return s.reuse(st, u, back, wanted), nil
+		if back := s.drainingMember(update.cfg.Name, wanted); back != nil {
+			return s.reuse(update, u, back, wanted), nil
 		}
-		return s.newMember(st, u, old != nil, wanted)
+		return s.newMember(update, u, old != nil, wanted)
 	}
-	st.kept++
-	if was.spec == wanted.Endpoint && !st.changes.monitors() {
+	update.kept++
+	if was.spec == wanted.Endpoint && !update.changes.monitors() {
 		return was, nil
 	}
 	m := new(member)
@@ -111,12 +111,12 @@ func (s *Server) memberOf(st *endpointUpdate, u, old *upstream, wanted *spec) (*
 	if m.spec = wanted.Endpoint; was.spec.Weight != wanted.Weight {
 		m.set = nil
 	}
-	s.monitorEndpoint(st, u, m)
+	s.monitorEndpoint(update, u, m)
 	return m, nil
 }
 
 // newMember makes a member, its endpoint and its guards.
-func (s *Server) newMember(st *endpointUpdate, u *upstream, added bool, wanted *spec) (*member, error) {
+func (s *Server) newMember(update *endpointUpdate, u *upstream, added bool, wanted *spec) (*member, error) {
 	id, addr := wanted.Identity(), wanted.address
 	if addr.Network == "" {
 		var err error
@@ -124,12 +124,12 @@ func (s *Server) newMember(st *endpointUpdate, u *upstream, added bool, wanted *
 			return nil, fmt.Errorf("endpoint %s: %w", id, err)
 		}
 	}
-	e, _, err := u.up.Endpoint(id, addr, lb.EndpointConfig{ID: id, Weight: wanted.Weight, Connections: wanted.Connections, Now: s.now})
+	e, _, err := u.router.Endpoint(id, addr, lb.EndpointConfig{ID: id, Weight: wanted.Weight, Connections: wanted.Connections, Now: s.now})
 	if err != nil {
 		return nil, err
 	}
 	m := &member{spec: wanted.Endpoint, endpoint: e}
-	s.monitorEndpoint(st, u, m)
+	s.monitorEndpoint(update, u, m)
 	e.SetMonitor(m.monitor)
 	e.SetBreaker(m.breaker)
 	if added {
@@ -140,26 +140,26 @@ func (s *Server) newMember(st *endpointUpdate, u *upstream, added bool, wanted *
 
 // monitorEndpoint gives a member the guards that it is to have and has not, and takes away those that
 // it is not to have. Its endpoint has them by newMember, or by use.
-func (s *Server) monitorEndpoint(st *endpointUpdate, u *upstream, m *member) {
+func (s *Server) monitorEndpoint(update *endpointUpdate, u *upstream, m *member) {
 	subject := ""
-	if u.outlier != nil && m.monitor == nil || st.breaker != nil && m.breaker == nil {
-		subject = subjectOf(st.cfg, m)
+	if u.outlier != nil && m.monitor == nil || update.breaker != nil && m.breaker == nil {
+		subject = subjectOf(update.cfg, m)
 	}
 	switch {
 	case u.outlier == nil && m.monitor != nil:
-		st.oldMonitors, m.monitor = append(st.oldMonitors, m.monitor), nil
+		update.oldMonitors, m.monitor = append(update.oldMonitors, m.monitor), nil
 	case u.outlier != nil && m.monitor == nil:
-		if st.newMonitors == nil {
-			st.newMonitors = make([]*health.OutlierMonitor, 0, cap(st.order))
+		if update.newMonitors == nil {
+			update.newMonitors = make([]*health.OutlierMonitor, 0, cap(update.order))
 		}
 		m.monitor = u.outlier.NewMonitor(subject, m.endpoint)
-		st.newMonitors = append(st.newMonitors, m.monitor)
+		update.newMonitors = append(update.newMonitors, m.monitor)
 	}
 	switch {
-	case st.breaker == nil && m.breaker != nil:
-		st.oldBreakers, m.breaker = append(st.oldBreakers, m.breaker), nil
-	case st.breaker != nil && m.breaker == nil:
-		m.breaker = health.NewBreaker(s.scheduler, subject, m.endpoint, st.breaker)
+	case update.breaker == nil && m.breaker != nil:
+		update.oldBreakers, m.breaker = append(update.oldBreakers, m.breaker), nil
+	case update.breaker != nil && m.breaker == nil:
+		m.breaker = health.NewBreaker(s.scheduler, subject, m.endpoint, update.breaker)
 	}
 }
 
@@ -168,61 +168,61 @@ func subjectOf(cfg *config.Upstream, m *member) string {
 }
 
 // abandon is the end of an update that does not replace the present members.
-func (st *endpointUpdate) abandon(old *upstream) {
-	for id, m := range st.members {
+func (update *endpointUpdate) abandon(old *upstream) {
+	for id, m := range update.members {
 		if was := old.members[id]; was == nil || was.endpoint != m.endpoint {
-			old.up.Forget(m.endpoint)
+			old.router.Forget(m.endpoint)
 		}
 	}
 }
 
 // use has an upstream's clients sent to the members of an update. Its guards have their
 // configuration already.
-func (u *upstream) use(st *endpointUpdate) {
-	if len(st.newMonitors) > 0 {
-		u.outlier.Join(st.newMonitors...)
+func (u *upstream) use(update *endpointUpdate) {
+	if len(update.newMonitors) > 0 {
+		u.outlier.Join(update.newMonitors...)
 	}
-	if st.changes.monitors() {
-		st.reconfigureMonitors()
+	if update.changes.monitors() {
+		update.reconfigureMonitors()
 	}
-	st.reactivate(u)
-	u.members, u.order = st.members, st.order
-	st.set.Attach()
-	st.before = u.snapshot.SetEndpoints(st.set)
+	update.reactivate(u)
+	u.members, u.order = update.members, update.order
+	update.set.Attach()
+	update.before = u.snapshot.SetEndpoints(update.set)
 }
 
 // reconfigureMonitors applies a changed configuration to the members' monitors, breakers and checks, and
 // removes those that are not wanted any more.
-func (st *endpointUpdate) reconfigureMonitors() {
-	for _, m := range st.order {
+func (update *endpointUpdate) reconfigureMonitors() {
+	for _, m := range update.order {
 		m.endpoint.SetMonitor(m.monitor)
 		m.endpoint.SetBreaker(m.breaker)
-		if st.changes.outlier && m.monitor != nil {
+		if update.changes.outlier && m.monitor != nil {
 			m.monitor.Configure()
 		}
-		if st.changes.breaker && m.breaker != nil {
-			m.breaker.Configure(st.breaker)
+		if update.changes.breaker && m.breaker != nil {
+			m.breaker.Configure(update.breaker)
 		}
 	}
-	for _, judge := range st.oldMonitors {
+	for _, judge := range update.oldMonitors {
 		judge.Remove()
 	}
-	for _, b := range st.oldBreakers {
+	for _, b := range update.oldBreakers {
 		b.Configure(&health.BreakerConfig{}) // it closes
 	}
 }
 
 // settleEndpointUpdate follows the use of an update: removed members are released, and the
 // present ones are checked.
-func (s *Server) settleEndpointUpdate(u *upstream, st *endpointUpdate) {
-	if st.before != nil {
-		st.before.Detach()
+func (s *Server) settleEndpointUpdate(u *upstream, update *endpointUpdate) {
+	if update.before != nil {
+		update.before.Detach()
 	}
-	s.keepSessions(u, st)
-	if len(st.gone) > 0 {
+	s.keepSessions(u, update)
+	if len(update.gone) > 0 {
 		u.leaving = stillThere(u.leaving)
 	}
-	for _, m := range st.gone {
+	for _, m := range update.gone {
 		m.endpoint.SetDraining(true)
 		s.dropMember(u, m)
 		if m.endpoint.Active() > 0 { // no other client gets there
@@ -230,7 +230,7 @@ func (s *Server) settleEndpointUpdate(u *upstream, st *endpointUpdate) {
 			s.drainRemoved(u, m)
 		}
 	}
-	for _, m := range st.order {
-		s.watch(u.cfg, m, st.changes.check)
+	for _, m := range update.order {
+		s.watch(u.cfg, m, update.changes.check)
 	}
 }

@@ -29,8 +29,8 @@ func (s *Server) Held() Held {
 	h := Held{map[string]*worker.Service{}, map[string]*router.UpstreamSnapshot{}, map[string]*lb.Set{}}
 	for name, l := range s.listeners {
 		for _, key := range l.keys {
-			if b := s.binds[key]; b != nil {
-				h.Services[name] = b.listening.Service()
+			if socket := s.binds[key]; socket != nil {
+				h.Services[name] = socket.listening.Service()
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func (s *Server) Judged(upstream string) int {
 func (s *Server) Knows(upstream, address string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	up := s.upstreams[upstream].up
+	up := s.upstreams[upstream].router
 	e, made, err := up.Endpoint(address, sockopt.Address{Network: "tcp", Name: address}, lb.EndpointConfig{ID: address})
 	if made {
 		up.Forget(e)

@@ -46,8 +46,8 @@ func (s *Server) Kept() (sockets, timers int) {
 			sockets += p.left
 		}
 	}
-	for _, b := range s.binds {
-		sockets += len(b.before)
+	for _, socket := range s.binds {
+		sockets += len(socket.before)
 	}
 	return sockets, len(s.timers)
 }
@@ -64,8 +64,8 @@ func (s *Server) ReadOverflows(read func() (uint64, error)) {
 func (s *Server) SocketDrops() (sum int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.binds {
-		sum += int64(b.overflows.drops)
+	for _, socket := range s.binds {
+		sum += int64(socket.overflows.drops)
 	}
 	return sum
 }

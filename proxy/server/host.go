@@ -35,22 +35,22 @@ func (h *host) Paused(l *worker.Listening, cause error, active, pauses int64) {
 	if errors.Is(cause, limit.ErrConnections) || errors.Is(cause, limit.ErrRate) {
 		return
 	}
-	s, b := h.server(), l.Of.(*listenSocket)
+	s, socket := h.server(), l.Of.(*listenSocket)
 	s.paused.Add(1)
 	closed := s.trim()
-	b.pauses.Begin(func() {
-		s.log.Warn("accepting paused", "address", b.listener.Addr(), "error", cause,
+	socket.pauses.Begin(func() {
+		s.log.Warn("accepting paused", "address", socket.listener.Addr(), "error", cause,
 			"active", active, "pauses", pauses, "pipes_closed", closed)
 	})
-	b.pauses.End() // unless it fails again, which it soon would
+	socket.pauses.End() // unless it fails again, which it soon would
 }
 
 // Closed implements [worker.Host].
 func (h *host) Closed(l *worker.Listening) {
-	b := l.Of.(*listenSocket)
-	b.pauses.Stop()
-	h.server().logUnclosed(b, b.listener.Close())
-	close(b.closed)
+	socket := l.Of.(*listenSocket)
+	socket.pauses.Stop()
+	h.server().logUnclosed(socket, socket.listener.Close())
+	close(socket.closed)
 }
 
 // Left implements [worker.Host].
@@ -72,12 +72,10 @@ func (h *host) LogSessions() bool { return h.log.Enabled(context.Background(), s
 // Refused implements [worker.Host].
 func (h *host) Refused(l *worker.Listening, client string, cause error) {
 	s := h.server()
-	if b := l.Of.(*listenSocket); s.coming.Load() == nil {
-		s.listenerStateAt(b, nil).Refused(cause)
-	} else if next := s.comingListenerAt(b, nil); next != nil {
+	if next := s.comingListenerAt(l.Of.(*listenSocket), nil); next != nil {
 		next.Config().State.Refused(cause)
 	} else {
-		s.listenerStateAt(b, nil).Refused(cause)
+		s.listenerStateAt(l.Of.(*listenSocket), nil).Refused(cause)
 	}
 	if worker.LacksDescriptor(cause) {
 		s.outOfDescriptors.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })

@@ -67,32 +67,32 @@ func (l *listener) close() {
 }
 
 // prepareListener makes the parts that a listener lacks under the next configuration.
-func (s *Server) prepareListener(ctx context.Context, n *change, cfg *config.Listener) error {
+func (s *Server) prepareListener(ctx context.Context, c *change, cfg *config.Listener) error {
 	old := s.listeners[cfg.Name]
-	if s.listenerUnchanged(n, old, cfg) {
-		n.listeners[cfg.Name] = &nextListener{old, old, cfg}
+	if s.listenerUnchanged(c, old, cfg) {
+		c.listeners[cfg.Name] = &nextListener{old, old, cfg}
 		for _, key := range old.keys {
-			n.binds[key] = s.binds[key]
+			c.binds[key] = s.binds[key]
 		}
 		return nil
 	}
 	l := &listener{cfg: cfg, listenerCounts: s.countsOf(cfg.Name, old)}
-	n.listeners[cfg.Name] = &nextListener{l, old, cfg}
+	c.listeners[cfg.Name] = &nextListener{l, old, cfg}
 	if err := s.prepareLimits(l, old); err != nil {
 		return err
 	}
-	if err := s.prepareTLS(n, l); err != nil {
+	if err := s.prepareTLS(c, l); err != nil {
 		return err
 	}
-	dc, err := s.routerConfig(n, l, old)
+	routerCfg, err := s.routerConfig(c, l, old)
 	if err != nil {
 		return err
 	}
-	l.now = router.NewListener(dc)
+	l.now = router.NewListener(routerCfg)
 	l.service = l.now.Service()
 	var errs []error
 	for _, at := range cfg.Bind {
-		keys, err := s.bind(ctx, n, cfg, at)
+		keys, err := s.bind(ctx, c, cfg, at)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -135,7 +135,7 @@ func limitsSources(c *config.Listener) bool {
 	return c.Limits.PerSource > 0 || c.Limits.PerSourcePerSecond > 0
 }
 
-func (s *Server) prepareTLS(n *change, l *listener) error {
+func (s *Server) prepareTLS(c *change, l *listener) error {
 	t := l.cfg.TLS
 	if t == nil {
 		return nil
@@ -154,46 +154,46 @@ func (s *Server) prepareTLS(n *change, l *listener) error {
 	if l.tls, err = tlsterm.NewServer(cfg); err != nil {
 		return err
 	}
-	n.undo = append(n.undo, l.tls.Close)
+	c.undo = append(c.undo, l.tls.Close)
 	return nil
 }
 
 // routerConfig is a listener's configuration as package router has it.
-func (s *Server) routerConfig(n *change, l, old *listener) (*router.ListenerConfig, error) {
-	c, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
-	dc := &router.ListenerConfig{
-		Name: c.Name, State: l.state, Process: &s.process,
-		Access: limit.Access{Allow: source.NewSet(c.Allow), Deny: source.NewSet(c.Deny)},
-		Wake:   s.wakerOf(c.Name), SourcePrefix: c.Limits.SourcePrefix,
-		Transparent: c.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf, Coming: s.comingListener,
+func (s *Server) routerConfig(c *change, l, old *listener) (*router.ListenerConfig, error) {
+	cfg, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
+	routerCfg := &router.ListenerConfig{
+		Name: cfg.Name, State: l.state, Process: &s.connectRate,
+		Access: limit.Access{Allow: source.NewSet(cfg.Allow), Deny: source.NewSet(cfg.Deny)},
+		Wake:   s.wakerOf(cfg.Name), SourcePrefix: cfg.Limits.SourcePrefix,
+		Transparent: cfg.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf, Coming: s.comingListener,
 		Limits: relay.Limits{
-			IdleTimeout: c.Timeouts.Idle, HalfCloseTimeout: c.Timeouts.HalfClose, MaxLifetime: c.Timeouts.Lifetime,
-			LifetimeJitter: c.Timeouts.LifetimeJitter, FirstByte: c.Timeouts.FirstByte,
+			IdleTimeout: cfg.Timeouts.Idle, HalfCloseTimeout: cfg.Timeouts.HalfClose, MaxLifetime: cfg.Timeouts.Lifetime,
+			LifetimeJitter: cfg.Timeouts.LifetimeJitter, FirstByte: cfg.Timeouts.FirstByte,
 			PerConnection: relay.Rates{Both: own.Both, AToB: own.Up, BToA: own.Down, Burst: own.Burst},
 		},
-		Options: socketOptions(c), Connect: c.Timeouts.Connect, TLS: l.tls, Offloaded: s.tlsSession,
+		Options: socketOptions(cfg), Connect: cfg.Timeouts.Connect, TLS: l.tls, Offloaded: s.tlsSession,
 		Now: s.now, Resolver: s, Circle: s.circle,
 	}
-	if limitsSources(c) {
-		dc.Sources = l.sources
+	if limitsSources(cfg) {
+		routerCfg.Sources = l.sources
 	}
-	l.buckets.limit(&dc.Limits, &c.Limits.Bandwidth)
-	if c.Upstream != "" {
-		dc.Default = n.snapshot(c.Upstream)
+	l.buckets.limit(&routerCfg.Limits, &cfg.Limits.Bandwidth)
+	if cfg.Upstream != "" {
+		routerCfg.Default = c.snapshot(cfg.Upstream)
 	}
-	if err := s.routes(n, l, old, dc); err != nil {
+	if err := s.routes(c, l, old, routerCfg); err != nil {
 		return nil, err
 	}
-	dc.Preread = worker.Preread{
-		Hello:    c.RequireTLS || dc.Table != nil && dc.Table.Hello(),
-		AnyHello: !c.RequireTLS && servesWithoutHello(c),
-		Data:     c.Connect == "on_data",
-		Timeout:  c.Timeouts.Preread,
+	routerCfg.Preread = worker.Preread{
+		Hello:    cfg.RequireTLS || routerCfg.Table != nil && routerCfg.Table.Hello(),
+		AnyHello: !cfg.RequireTLS && servesWithoutHello(cfg),
+		Data:     cfg.Connect == "on_data",
+		Timeout:  cfg.Timeouts.Preread,
 	}
-	if a := c.AcceptProxy; a != nil {
-		dc.Preread.Header = &proxyproto.Policy{Versions: a.Versions, From: source.NewSet(a.From), Timeout: a.Timeout}
+	if a := cfg.AcceptProxy; a != nil {
+		routerCfg.Preread.Header = &proxyproto.Policy{Versions: a.Versions, From: source.NewSet(a.From), Timeout: a.Timeout}
 	}
-	return dc, nil
+	return routerCfg, nil
 }
 
 // servesWithoutHello reports whether there is anywhere for clients that send no hello. Where
@@ -209,23 +209,23 @@ func servesWithoutHello(c *config.Listener) bool {
 
 // snapshot returns the snapshot that an upstream of the next configuration has; the loader has
 // seen to it that there is one.
-func (n *change) snapshot(name string) *router.UpstreamSnapshot {
-	if u := n.upstreams[name]; u != nil {
+func (c *change) snapshot(name string) *router.UpstreamSnapshot {
+	if u := c.upstreams[name]; u != nil {
 		return u.now.snapshot
 	}
 	return nil
 }
 
 // routes makes the table of a listener's routes.
-func (s *Server) routes(n *change, l, old *listener, dc *router.ListenerConfig) error {
+func (s *Server) routes(c *change, l, old *listener, routerCfg *router.ListenerConfig) error {
 	l.shares = make([]shares, len(l.cfg.Routes))
 	var table []match.Route
 	for i := range l.cfg.Routes {
 		r := &l.cfg.Routes[i]
 		m := &r.Match
 		table = append(table, match.Route{SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port)})
-		dc.BySource = dc.BySource || len(m.Source) > 0
-		dc.ByPort = dc.ByPort || m.Port != 0
+		routerCfg.BySource = routerCfg.BySource || len(m.Source) > 0
+		routerCfg.ByPort = routerCfg.ByPort || m.Port != 0
 		to := router.Route{}
 		if len(r.Split) > 0 {
 			split, err := l.split(i, old)
@@ -234,18 +234,18 @@ func (s *Server) routes(n *change, l, old *listener, dc *router.ListenerConfig) 
 			}
 			to.Split = split
 			for _, share := range r.Split {
-				to.Snapshots = append(to.Snapshots, n.snapshot(share.Upstream))
+				to.Snapshots = append(to.Snapshots, c.snapshot(share.Upstream))
 			}
 		} else {
-			to.Snapshot = n.snapshot(r.Upstream)
+			to.Snapshot = c.snapshot(r.Upstream)
 		}
-		dc.Routes = append(dc.Routes, to)
+		routerCfg.Routes = append(routerCfg.Routes, to)
 	}
 	if len(table) == 0 {
 		return nil
 	}
 	var err error
-	dc.Table, err = match.New(table)
+	routerCfg.Table, err = match.New(table)
 	return err
 }
 

@@ -76,37 +76,37 @@ func bindKey(l *config.Listener, at config.Bind) string {
 }
 
 // bind returns the sockets of an address: those that there are, or else new ones.
-func (s *Server) bind(ctx context.Context, n *change, l *config.Listener, at config.Bind) (keys []string, err error) {
+func (s *Server) bind(ctx context.Context, c *change, l *config.Listener, at config.Bind) (keys []string, err error) {
 	if at.Systemd != "" {
-		return s.bindPassed(n, l, at.Systemd)
+		return s.bindPassed(c, l, at.Systemd)
 	}
 	key := bindKey(l, at)
-	b := s.binds[key]
-	if b != nil && b.stays(l) {
-		n.binds[key] = b
-		n.commits = append(n.commits, func() { s.logUnchanged(b, b.listener.SetMode(at.Address.Mode)) })
+	socket := s.binds[key]
+	if socket != nil && socket.stays(l) {
+		c.binds[key] = socket
+		c.commits = append(c.commits, func() { s.logUnchanged(socket, socket.listener.SetMode(at.Address.Mode)) })
 		return []string{key}, nil
 	}
-	if b != nil && strings.HasSuffix(at.Address.Name, ":0") {
-		at.Address.Name = strings.TrimSuffix(at.Address.Name, "0") + portOf(b.listener.Addr())
+	if socket != nil && strings.HasSuffix(at.Address.Name, ":0") {
+		at.Address.Name = strings.TrimSuffix(at.Address.Name, "0") + portOf(socket.listener.Addr())
 	}
-	ln, beside, err := s.listen(ctx, n, l, at.Address)
+	ln, beside, err := s.listen(ctx, c, l, at.Address)
 	if err != nil {
-		return nil, s.explainTaken(n, at, err)
+		return nil, s.explainTaken(c, at, err)
 	}
-	if err := s.bindNew(n, key, ln); err != nil {
+	if err := s.bindNew(c, key, ln); err != nil {
 		return nil, err
 	}
-	if n.binds[key].overlapping = beside; len(beside) > 0 {
-		n.successors = append(n.successors, n.binds[key])
+	if c.binds[key].overlapping = beside; len(beside) > 0 {
+		c.successors = append(c.successors, c.binds[key])
 	}
 	return []string{key}, nil
 }
 
 // stays reports whether its socket can serve a configuration; the protocol is settled when it
 // is made.
-func (b *listenSocket) stays(l *config.Listener) bool {
-	return !b.listener.TCP() || b.cfg.Socket.MPTCP == l.Socket.MPTCP
+func (socket *listenSocket) stays(l *config.Listener) bool {
+	return !socket.listener.TCP() || socket.cfg.Socket.MPTCP == l.Socket.MPTCP
 }
 
 func portOf(name string) string {
@@ -116,27 +116,27 @@ func portOf(name string) string {
 
 // explainTaken adds that it is this process that has an address, if it is, and goes on
 // having it.
-func (s *Server) explainTaken(n *change, at config.Bind, err error) error {
+func (s *Server) explainTaken(c *change, at config.Bind, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
-	for b := range n.kept {
-		if b.samePort(at.Address) {
-			return fmt.Errorf("%w: already in use by this process: %s", err, b.listener.Addr())
+	for socket := range c.kept {
+		if socket.samePort(at.Address) {
+			return fmt.Errorf("%w: already in use by this process: %s", err, socket.listener.Addr())
 		}
 	}
 	return err
 }
 
 // bindNew makes a bound of a listener, which it owns.
-func (s *Server) bindNew(n *change, key string, ln *socketlistener.Listener) error {
-	n.undo = append(n.undo, func() { ln.Close() })
+func (s *Server) bindNew(c *change, key string, ln *socketlistener.Listener) error {
+	c.undo = append(c.undo, func() { ln.Close() })
 	fd, err := ln.Detach()
 	if err != nil {
 		return err
 	}
 	addr := ln.Addr()
-	n.binds[key] = &listenSocket{
+	c.binds[key] = &listenSocket{
 		listener: ln, own: ln.Own(), fd: fd, closed: make(chan struct{}),
 		pauses: episode.New(func() { s.log.Info("accepting resumed", "address", addr) }),
 	}
@@ -144,9 +144,9 @@ func (s *Server) bindNew(n *change, key string, ln *socketlistener.Listener) err
 }
 
 // bindPassed returns the sockets that systemd has passed under a name.
-func (s *Server) bindPassed(n *change, l *config.Listener, name string) (keys []string, err error) {
-	for key, b := range s.passed(name) {
-		n.binds[key] = b
+func (s *Server) bindPassed(c *change, l *config.Listener, name string) (keys []string, err error) {
+	for key, socket := range s.passed(name) {
+		c.binds[key] = socket
 		keys = append(keys, key)
 	}
 	if len(keys) > 0 {
@@ -161,7 +161,7 @@ func (s *Server) bindPassed(n *change, l *config.Listener, name string) (keys []
 		key := passedKey(name, fmt.Sprint(i))
 		adopted, err := socketlistener.FromFD(ln, s.socketConfig(l))
 		if err == nil {
-			err = s.bindNew(n, key, adopted)
+			err = s.bindNew(c, key, adopted)
 		}
 		if err != nil {
 			for _, rest := range list[i+1:] {
@@ -177,9 +177,9 @@ func (s *Server) bindPassed(n *change, l *config.Listener, name string) (keys []
 // passed returns the sockets in force that systemd has passed under a name.
 func (s *Server) passed(name string) map[string]*listenSocket {
 	list := make(map[string]*listenSocket)
-	for key, b := range s.binds {
+	for key, socket := range s.binds {
 		if strings.HasPrefix(key, passedKey(name, "")) {
-			list[key] = b
+			list[key] = socket
 		}
 	}
 	return list
@@ -244,25 +244,25 @@ func setOptions(l *config.Listener, fd int) error {
 
 // adapt gives the connections that a socket accepts from now on the options of the
 // configuration in force.
-func (s *Server) adapt(b *listenSocket) {
-	if !b.listener.TCP() {
+func (s *Server) adapt(socket *listenSocket) {
+	if !socket.listener.TCP() {
 		return
 	}
-	err := socketOptions(b.cfg).Set(b.fd)
+	err := socketOptions(socket.cfg).Set(socket.fd)
 	if err == nil {
-		err = unsetOptions(b.cfg, b.fd)
+		err = unsetOptions(socket.cfg, socket.fd)
 	}
 	if err == nil {
-		err = setOptions(b.cfg, b.fd)
+		err = setOptions(socket.cfg, socket.fd)
 	}
 	if err == nil {
-		err = os.NewSyscallError("listen", sys.Listen(b.fd, b.cfg.Socket.Backlog))
+		err = os.NewSyscallError("listen", sys.Listen(socket.fd, socket.cfg.Socket.Backlog))
 	}
-	s.logUnchanged(b, err)
-	s.logOpaque(b)
-	if protocol, err := sys.GetsockoptInt(b.fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err == nil && b.cfg.Socket.MPTCP == (protocol == sys.IPPROTO_TCP) {
+	s.logUnchanged(socket, err)
+	s.logOpaque(socket)
+	if protocol, err := sys.GetsockoptInt(socket.fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err == nil && socket.cfg.Socket.MPTCP == (protocol == sys.IPPROTO_TCP) {
 		s.log.Warn("socket.mptcp is not applied: the socket was made by systemd, or the kernel has no Multipath TCP",
-			"listener", b.owner, "address", b.listener.Addr(), "mptcp", !b.cfg.Socket.MPTCP)
+			"listener", socket.owner, "address", socket.listener.Addr(), "mptcp", !socket.cfg.Socket.MPTCP)
 	}
 }
 
@@ -283,21 +283,21 @@ func unsetOptions(l *config.Listener, fd int) error {
 }
 
 // logUnchanged logs that changing a listening socket failed, if it did.
-func (s *Server) logUnchanged(b *listenSocket, err error) {
+func (s *Server) logUnchanged(socket *listenSocket, err error) {
 	if err != nil {
-		s.log.Warn("options of a listening socket not changed", "address", b.listener.Addr(), "error", err)
+		s.log.Warn("options of a listening socket not changed", "address", socket.listener.Addr(), "error", err)
 	}
 }
 
 // logOpaque logs that a transparent listener accepts less than it might.
-func (s *Server) logOpaque(b *listenSocket) {
-	if !b.cfg.Transparent {
+func (s *Server) logOpaque(socket *listenSocket) {
+	if !socket.cfg.Transparent {
 		return
 	}
-	set, err := sys.GetsockoptInt(b.fd, syscall.SOL_IP, sys.IP_TRANSPARENT)
+	set, err := sys.GetsockoptInt(socket.fd, syscall.SOL_IP, sys.IP_TRANSPARENT)
 	if err != nil || set == 0 {
 		s.log.Warn("no CAP_NET_ADMIN for IP_TRANSPARENT: a transparent listener accepts connections from REDIRECT or DNAT, and none from TPROXY",
-			"listener", b.owner, "address", b.listener.Addr())
+			"listener", socket.owner, "address", socket.listener.Addr())
 	}
 }
 
@@ -305,35 +305,35 @@ var errListenerGone = errors.New("its listener is gone")
 
 // closeSocket stops accepting at an address, after the clients in its queue. The sessions that
 // came in there may go on for a while, see endSessions.
-func (s *Server) closeSocket(key string, b *listenSocket) {
+func (s *Server) closeSocket(key string, socket *listenSocket) {
 	delete(s.binds, key)
-	b.former.Store(true)
-	s.logUnclosed(b, b.listener.Unlink())
-	if b.listener.TCP() {
-		_ = b.listener.StopAccepting() // so that the queue does not fill while it is emptied; it may
+	socket.former.Store(true)
+	s.logUnclosed(socket, socket.listener.Unlink())
+	if socket.listener.TCP() {
+		_ = socket.listener.StopAccepting() // so that the queue does not fill while it is emptied; it may
 	}
-	s.log.Info("no longer listening", "listener", b.owner, "address", b.listener.Addr())
-	s.drainQueue(b)
-	s.endSessions(key, b)
+	s.log.Info("no longer listening", "listener", socket.owner, "address", socket.listener.Addr())
+	s.drainQueue(socket)
+	s.endSessions(key, socket)
 }
 
 // drainQueue closes a socket after the clients in its queue.
-func (s *Server) drainQueue(b *listenSocket) {
-	b.listening.Close()
-	s.parting = append(slices.DeleteFunc(s.parting, (*listenSocket).gone), b)
+func (s *Server) drainQueue(socket *listenSocket) {
+	socket.listening.Close()
+	s.parting = append(slices.DeleteFunc(s.parting, (*listenSocket).gone), socket)
 }
 
 // logUnclosed logs that closing a listener failed, if it did.
-func (s *Server) logUnclosed(b *listenSocket, err error) {
+func (s *Server) logUnclosed(socket *listenSocket, err error) {
 	if err != nil {
-		s.log.Warn("closing a listener failed", "address", b.listener.Addr(), "error", err)
+		s.log.Warn("closing a listener failed", "address", socket.listener.Addr(), "error", err)
 	}
 }
 
 // gone reports whether its listener was closed.
-func (b *listenSocket) gone() bool {
+func (socket *listenSocket) gone() bool {
 	select {
-	case <-b.closed:
+	case <-socket.closed:
 		return true
 	default:
 		return false
@@ -348,9 +348,9 @@ const partingTime = time.Second
 func (s *Server) awaitClosed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, partingTime)
 	defer cancel()
-	for _, b := range s.parting {
+	for _, socket := range s.parting {
 		select {
-		case <-b.closed:
+		case <-socket.closed:
 		case <-ctx.Done():
 		}
 	}

@@ -170,7 +170,7 @@ var errRemoved = errors.New("its endpoint was removed")
 // dropMember is the end of a member that is gone, but for its sessions. Only clients may
 // still get there that came when its whole upstream was not gone yet.
 func (s *Server) dropMember(u *upstream, m *member) {
-	u.up.Forget(m.endpoint) // first: that verdicts on it end is no recovery
+	u.router.Forget(m.endpoint) // first: that verdicts on it end is no recovery
 	if m.check != nil {
 		m.check.Stop()
 	}

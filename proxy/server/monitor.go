@@ -71,7 +71,7 @@ func (s *Server) conditions() []monitor.Upstream {
 	list := s.watcher.upstreams[:0]
 	for name, u := range s.upstreams {
 		list = append(list, monitor.Upstream{
-			Key: u.up, Name: name, Condition: u.condition(), Refused: u.up.Refusals().Total(), Held: u.up.Held(), Fallbacks: u.up.Fallbacks(),
+			Key: u.router, Name: name, Condition: u.condition(), Refused: u.router.Refusals().Total(), Held: u.router.Held(), Fallbacks: u.router.Fallbacks(),
 		})
 	}
 	clear(list[len(list):cap(list)]) // or it would keep removed ones
@@ -87,9 +87,9 @@ func (u *upstream) condition() monitor.Condition {
 		return monitor.Unusable
 	}
 	switch st := set.Status(); {
-	case st.UsablePrimaries+st.UsableBackups == 0, u.up.Unserved():
+	case st.UsablePrimaries+st.UsableBackups == 0, u.router.Unserved():
 		return monitor.Unusable
-	case !st.Room, !u.up.Unserved() && onlyFailingHaveRoom(set):
+	case !st.Room, !u.router.Unserved() && onlyFailingHaveRoom(set):
 		return monitor.Full
 	}
 	return monitor.Usable
@@ -159,14 +159,14 @@ func (s *Server) watched() []monitor.Counter {
 	if !s.closing { // or their descriptors may be closed already
 		s.countOverflows()
 	}
-	for _, b := range s.binds {
-		list = append(list, monitor.Counter{Key: b, Message: droppedLine, Kind: "listener", Name: b.owner, Total: b.overflows.total})
+	for _, socket := range s.binds {
+		list = append(list, monitor.Counter{Key: socket, Message: droppedLine, Kind: "listener", Name: socket.owner, Total: socket.overflows.total})
 	}
 	for name, l := range s.unnamed {
 		list = append(list, listenerRefusals(name, l.state))
 	}
 	for name, u := range s.upstreams {
-		list = appendCounters(append(list, refusalsOf(name, u.up.Refusals())), name, u.up)
+		list = appendCounters(append(list, refusalsOf(name, u.router.Refusals())), name, u.router)
 	}
 	list = s.formerCounters(list)
 	for _, upstreams := range []map[string]*upstream{s.upstreams, s.retired} {
@@ -217,7 +217,7 @@ type former struct {
 func (s *Server) formerCounters(list []monitor.Counter) []monitor.Counter {
 	s.former = slices.DeleteFunc(s.former, func(f former) bool {
 		up := f.up.Value()
-		if u := s.upstreams[f.name]; u != nil && u.up == up {
+		if u := s.upstreams[f.name]; u != nil && u.router == up {
 			return true
 		}
 		n := len(list)
@@ -355,19 +355,19 @@ const servedFor = time.Minute
 func (s *Server) missed(u *upstream, st *admin.Upstream) {
 	now, sums := s.now(), s.watcher.sums
 	st.LastMinute = admin.LastMinute{
-		Refused: sums.Recent(now, u.up.Refusals(), refusedLine), Held: sums.Recent(now, u.up, heldLine),
-		LastResort: sums.Recent(now, u.up, resortLine), LastResortAnswered: sums.Recent(now, u.up, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
-		LocalFaults: sums.Recent(now, u.up, localLine),
+		Refused: sums.Recent(now, u.router.Refusals(), refusedLine), Held: sums.Recent(now, u.router, heldLine),
+		LastResort: sums.Recent(now, u.router, resortLine), LastResortAnswered: sums.Recent(now, u.router, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
+		LocalFaults: sums.Recent(now, u.router, localLine),
 	}
 	condition := u.condition()
 	if condition == monitor.Usable {
 		return
 	}
-	o, known := s.watcher.outages.Of(u.up)
+	o, known := s.watcher.outages.Of(u.router)
 	if !known || o.Condition < condition { // it was not looked at since
 		o = monitor.Outage{Since: now}
 	}
 	st.Outage = &admin.UpstreamOutage{
-		Since: s.wall(o.Since), Full: condition == monitor.Full, Served: u.up.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks,
+		Since: s.wall(o.Since), Full: condition == monitor.Full, Served: u.router.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks,
 	}
 }

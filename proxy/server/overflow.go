@@ -42,21 +42,21 @@ type namespaceCount struct {
 func (s *Server) countOverflows() {
 	ns := &s.watcher.namespace
 	before, err := ns.read()
-	for _, b := range s.binds {
-		if b.listener.TCP() {
-			b.overflows.look(b.fd)
+	for _, socket := range s.binds {
+		if socket.listener.TCP() {
+			socket.overflows.look(socket.fd)
 		}
 	}
 	after := before
 	if err == nil {
 		after, err = ns.read()
 	}
-	for _, b := range s.binds {
+	for _, socket := range s.binds {
 		switch {
 		case err != nil:
-			b.overflows.unknown = true
+			socket.overflows.unknown = true
 		case ns.known:
-			b.overflows.settle(after - ns.last)
+			socket.overflows.settle(after - ns.last)
 		}
 	}
 	ns.known, ns.last = err == nil, before

@@ -33,12 +33,12 @@ type arrival struct {
 
 func (s *Server) newOwnAddresses() *ownAddresses {
 	in := &ownAddresses{server: s, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: sockopt.Local()}
-	for _, b := range s.binds {
-		if !b.listener.TCP() {
-			in.paths[place(b.listener.Addr())] = b.owner
+	for _, socket := range s.binds {
+		if !socket.listener.TCP() {
+			in.paths[place(socket.listener.Addr())] = socket.owner
 		}
-		for _, at := range b.listener.Own() {
-			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{at.Addr().Unmap(), b.owner})
+		for _, at := range socket.listener.Own() {
+			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{at.Addr().Unmap(), socket.owner})
 		}
 	}
 	if a := s.cfg.Admin; a != nil {

@@ -21,9 +21,9 @@ func (s *Server) listenerStateOf(c *worker.Client) *router.ListenerState {
 // listenerStateAt is listenerStateOf by the socket at which a client came in, and by the connection's own address if
 // the client, which may be nil, has not left. It prefers the listener that has the address now, then the one
 // with the name of the listener that had it last, then the last state itself.
-func (s *Server) listenerStateAt(b *listenSocket, c *worker.Client) *router.ListenerState {
-	last := b.state.Load()
-	if !b.former.Load() {
+func (s *Server) listenerStateAt(socket *listenSocket, c *worker.Client) *router.ListenerState {
+	last := socket.state.Load()
+	if !socket.former.Load() {
 		return last
 	}
 	var local netip.AddrPort
@@ -31,7 +31,7 @@ func (s *Server) listenerStateAt(b *listenSocket, c *worker.Client) *router.List
 		local = c.Local()
 	}
 	v := s.view.Load()
-	if d := ownerAt(v.sockets, b, local, func(b *listenSocket) *router.ListenerState { return b.state.Load() }); d != nil {
+	if d := ownerAt(v.sockets, socket, local, func(o *listenSocket) *router.ListenerState { return o.state.Load() }); d != nil {
 		return d
 	}
 	if last != nil && v.states[last.Name] != nil {
@@ -48,13 +48,13 @@ type coming struct {
 	listeners map[string]*router.Listener // by name
 }
 
-func (n *change) coming() *coming {
-	next := &coming{at: make(map[*listenSocket]*router.Listener, len(n.binds)), listeners: make(map[string]*router.Listener, len(n.listeners))}
-	for name, l := range n.listeners {
+func (c *change) coming() *coming {
+	next := &coming{at: make(map[*listenSocket]*router.Listener, len(c.binds)), listeners: make(map[string]*router.Listener, len(c.listeners))}
+	for name, l := range c.listeners {
 		next.listeners[name] = l.now
 		for _, key := range l.keys {
-			next.sockets = append(next.sockets, n.binds[key])
-			next.at[n.binds[key]] = l.now
+			next.sockets = append(next.sockets, c.binds[key])
+			next.at[c.binds[key]] = l.now
 		}
 	}
 	return next
@@ -70,22 +70,22 @@ func (s *Server) comingListener(c *worker.Client) *router.Listener {
 }
 
 // comingListenerAt is comingListener by the socket at which a client, which may be nil, came in.
-func (s *Server) comingListenerAt(b *listenSocket, c *worker.Client) *router.Listener {
+func (s *Server) comingListenerAt(socket *listenSocket, c *worker.Client) *router.Listener {
 	next := s.coming.Load()
 	if next == nil {
 		return nil
 	}
-	if l := next.at[b]; l != nil {
+	if l := next.at[socket]; l != nil {
 		return l
 	}
 	var local netip.AddrPort
 	if c != nil {
 		local = c.Local()
 	}
-	if l := ownerAt(next.sockets, b, local, func(b *listenSocket) *router.Listener { return next.at[b] }); l != nil {
+	if l := ownerAt(next.sockets, socket, local, func(o *listenSocket) *router.Listener { return next.at[o] }); l != nil {
 		return l
 	}
-	if last := b.state.Load(); last != nil {
+	if last := socket.state.Load(); last != nil {
 		return next.listeners[last.Name]
 	}
 	return nil
@@ -98,14 +98,14 @@ func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.A
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	var some, of, all *T
 	several := false
-	for _, b := range sockets {
-		if b == former || !b.hasPartOf(former) {
+	for _, socket := range sockets {
+		if socket == former || !socket.hasPartOf(former) {
 			continue
 		}
-		d := ownerOf(b)
+		d := ownerOf(socket)
 		several = several || some != nil && some != d
 		some = d
-		for _, own := range b.own {
+		for _, own := range socket.own {
 			switch {
 			case own == local:
 				of = d
@@ -124,9 +124,9 @@ func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.A
 }
 
 // hasPartOf reports whether a client could reach either of two sockets by the same address.
-func (b *listenSocket) hasPartOf(o *listenSocket) bool {
-	if b.listener.TCP() {
-		return socketlistener.Overlap(b.own, o.own)
+func (socket *listenSocket) hasPartOf(o *listenSocket) bool {
+	if socket.listener.TCP() {
+		return socketlistener.Overlap(socket.own, o.own)
 	}
-	return !o.listener.TCP() && b.listener.Addr() == o.listener.Addr()
+	return !o.listener.TCP() && socket.listener.Addr() == o.listener.Addr()
 }

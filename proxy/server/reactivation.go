@@ -34,27 +34,27 @@ func (s *Server) drainingMember(upstream string, wanted *spec) *member {
 }
 
 // reuse returns a member in place of one that was gone.
-func (s *Server) reuse(st *endpointUpdate, u *upstream, old *member, wanted *spec) *member {
+func (s *Server) reuse(update *endpointUpdate, u *upstream, old *member, wanted *spec) *member {
 	m := &member{spec: wanted.Endpoint, endpoint: old.endpoint}
-	s.monitorEndpoint(st, u, m)
-	st.reactivated = append(st.reactivated, reactivation{m, old})
+	s.monitorEndpoint(update, u, m)
+	update.reactivated = append(update.reactivated, reactivation{m, old})
 	return m
 }
 
 // reactivate has members that were gone be had again.
-func (st *endpointUpdate) reactivate(u *upstream) {
-	for _, r := range st.reactivated {
+func (update *endpointUpdate) reactivate(u *upstream) {
+	for _, r := range update.reactivated {
 		e := r.now.endpoint
 		e.SetMonitor(r.now.monitor)
 		e.SetBreaker(r.now.breaker)
-		u.up.Recall(e)
+		u.router.Recall(e)
 		e.SetDraining(false)
 	}
 }
 
 // keepSessions has the sessions of members that are back go on.
-func (s *Server) keepSessions(u *upstream, st *endpointUpdate) {
-	for _, r := range st.reactivated {
+func (s *Server) keepSessions(u *upstream, update *endpointUpdate) {
+	for _, r := range update.reactivated {
 		s.callOff(r.was.leave)
 		u.leaving = slices.DeleteFunc(u.leaving, func(m *member) bool { return m == r.was })
 	}
@@ -75,18 +75,18 @@ func (s *Server) retire(u *upstream) {
 // reactivateUpstream has an upstream that was gone be there again, as its next configuration has it.
 func (s *Server) reactivateUpstream(u *upstream) {
 	was := s.retired[u.cfg.Name]
-	if was == nil || was.up != u.up {
+	if was == nil || was.router != u.router {
 		return
 	}
 	delete(s.retired, u.cfg.Name)
 	u.leaving = was.leaving
-	s.keepCounts(u.up, -1)
+	s.keepCounts(u.router, -1)
 }
 
 // from passes the state of a removed upstream of the same name on to u, if there is one.
 func (s *Server) from(u *upstream) {
 	if was := s.retired[u.cfg.Name]; was != nil {
-		u.up, u.stats, u.budget = was.up, was.stats, was.budget
+		u.router, u.stats, u.budget = was.router, was.stats, was.budget
 		u.breaker, u.outlier = was.breaker, was.outlier
 	}
 }

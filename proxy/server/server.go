@@ -31,17 +31,17 @@ type Server struct {
 	log     *slog.Logger
 	start   time.Time
 
-	relay     *relay.Relay  // owned
-	pipes     *pipe.Pool    // owned; nil without splice
-	group     *worker.Group // owned
-	scheduler *health.Scheduler
-	checker   *health.Checker
-	files     *tlsterm.Files
-	tickets   *tlsterm.Tickets
-	tls       *tlsterm.Limit
-	dnsLimit  *discovery.QueryLimiter
-	inotify   discovery.Inotify // of files that change, one for all upstreams
-	process   limit.Rate
+	relay       *relay.Relay  // owned
+	pipes       *pipe.Pool    // owned; nil without splice
+	group       *worker.Group // owned
+	scheduler   *health.Scheduler
+	checker     *health.Checker
+	files       *tlsterm.Files
+	tickets     *tlsterm.Tickets
+	tls         *tlsterm.Limit
+	dnsLimit    *discovery.QueryLimiter
+	inotify     discovery.Inotify // of files that change, one for all upstreams
+	connectRate limit.Rate
 
 	mu        sync.Mutex // of all changes
 	cfg       *config.Config
@@ -210,11 +210,11 @@ func (s *Server) close() error {
 	if s.group != nil {
 		errs = append(errs, s.group.Close())
 	}
-	for _, b := range s.binds {
-		errs = append(errs, b.listener.Close())
+	for _, socket := range s.binds {
+		errs = append(errs, socket.listener.Close())
 	}
-	for _, b := range s.replaced {
-		errs = append(errs, b.listener.Close())
+	for _, socket := range s.replaced {
+		errs = append(errs, socket.listener.Close())
 	}
 	s.checker.Close()
 	s.scheduler.Close()

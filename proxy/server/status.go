@@ -60,7 +60,7 @@ func (s *Server) removedWaiting() map[string]int64 {
 		if up == nil || up.Waiting() == 0 {
 			continue
 		}
-		if u := s.upstreams[f.name]; u != nil && u.up == up { // it is back
+		if u := s.upstreams[f.name]; u != nil && u.router == up { // it is back
 			continue
 		}
 		if clients == nil {
@@ -90,14 +90,14 @@ func (s *Server) listenerStatus(name string, running *router.Running) admin.List
 	case l.drained, s.closing:
 		st.State, st.DrainedByHand = admin.Draining, l.drained
 	default:
-		if st.PausedAt = l.state.PausedAt(&s.process, s.now()); st.PausedAt != "" {
+		if st.PausedAt = l.state.PausedAt(&s.connectRate, s.now()); st.PausedAt != "" {
 			st.State = admin.Paused
 		}
 	}
 	for _, key := range l.keys {
-		if b := s.binds[key]; b != nil {
-			st.Addresses = append(st.Addresses, b.listener.Addr())
-			st.Queues = append(st.Queues, s.queueOf(b))
+		if socket := s.binds[key]; socket != nil {
+			st.Addresses = append(st.Addresses, socket.listener.Addr())
+			st.Queues = append(st.Queues, s.queueOf(socket))
 		}
 	}
 	for _, at := range l.cfg.Bind {
@@ -119,8 +119,8 @@ func (s *Server) boundAt(l *config.Listener, at config.Bind) []*listenSocket {
 	if at.Systemd != "" {
 		return slices.Collect(maps.Values(s.passed(at.Systemd)))
 	}
-	if b := s.binds[bindKey(l, at)]; b != nil {
-		return []*listenSocket{b}
+	if socket := s.binds[bindKey(l, at)]; socket != nil {
+		return []*listenSocket{socket}
 	}
 	return nil
 }
@@ -128,9 +128,9 @@ func (s *Server) boundAt(l *config.Listener, at config.Bind) []*listenSocket {
 // clientsOf is how many clients have come in at sockets, or at those that they have taken
 // over from.
 func clientsOf(list []*listenSocket) (n int64) {
-	for _, b := range list {
-		n += b.listening.Clients()
-		for _, before := range b.before {
+	for _, socket := range list {
+		n += socket.listening.Clients()
+		for _, before := range socket.before {
 			n += before.Clients()
 		}
 	}
@@ -177,11 +177,11 @@ func matchText(m *config.Match) string {
 }
 
 func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upstream {
-	c := u.up.Counts()
+	c := u.router.Counts()
 	st := admin.Upstream{
-		Name: u.cfg.Name, Balance: u.cfg.Balance, Pending: int64(u.up.Waiting()),
+		Name: u.cfg.Name, Balance: u.cfg.Balance, Pending: int64(u.router.Waiting()),
 		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Held: c.Held, LastResort: c.LastResort, LastResortAnswered: c.LastResortAnswered, Reasons: c.Refused,
-		Bytes: bytesOf(u.up.Bytes(), running.Upstreams[u.up]),
+		Bytes: bytesOf(u.router.Bytes(), running.Upstreams[u.router]),
 	}
 	if u.tls != nil {
 		st.Handshakes, st.Certificates = handshakes(u.stats), certificates(u.tls.Lifetimes())
@@ -212,8 +212,8 @@ func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upst
 	if u.outlier != nil {
 		st.EjectionsWithheld = u.outlier.Withheld()
 	}
-	st.Panic, st.Panics = u.up.Panic()
-	st.LocalFaults = u.up.LocalCauses()
+	st.Panic, st.Panics = u.router.Panic()
+	st.LocalFaults = u.router.LocalCauses()
 	for _, m := range u.order {
 		e := s.endpointStatus(m, running)
 		st.Active += e.Active
@@ -280,7 +280,7 @@ func (s *Server) counters(total *worker.Summary) map[string]int64 {
 		c["hellos_missing"] += total.Loops[i].HellosMissing
 	}
 	for _, u := range s.upstreams {
-		counts := u.up.Counts()
+		counts := u.router.Counts()
 		c["failures"] += counts.Failures
 		c["retries"] += counts.Retries
 		c["queued"] += counts.Queued
@@ -362,19 +362,19 @@ func sessionStatus(session *worker.Session) admin.Session {
 
 // queueOf says how long the accept queue of a listening socket is. While everything ends its
 // descriptor may be closed already.
-func (s *Server) queueOf(b *listenSocket) admin.Queue {
+func (s *Server) queueOf(socket *listenSocket) admin.Queue {
 	if s.closing {
-		return admin.Queue{Address: b.listener.Addr()}
+		return admin.Queue{Address: socket.listener.Addr()}
 	}
-	q := admin.Queue{Address: b.listener.Addr(), Dropped: b.overflows.total, DroppedKnown: b.listener.TCP() && !b.overflows.unknown}
+	q := admin.Queue{Address: socket.listener.Addr(), Dropped: socket.overflows.total, DroppedKnown: socket.listener.TCP() && !socket.overflows.unknown}
 	ask := sys.UnixListenQueue
-	if b.listener.TCP() {
+	if socket.listener.TCP() {
 		ask = sys.ListenQueue
 	}
-	if length, most, err := ask(b.fd); err == nil {
+	if length, most, err := ask(socket.fd); err == nil {
 		q.Known, q.Length, q.Most = true, int64(length), int64(most)
 	}
-	q.DroppedLastMinute = s.watcher.sums.Recent(s.now(), b, droppedLine)
+	q.DroppedLastMinute = s.watcher.sums.Recent(s.now(), socket, droppedLine)
 	return q
 }
 

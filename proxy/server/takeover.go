@@ -26,7 +26,7 @@ const maxReplaced = 64
 
 // listen listens on an address; beside are the sockets that this change takes out of service
 // and that have the address, or a part of it. If there are any it does not listen yet.
-func (s *Server) listen(ctx context.Context, n *change, l *config.Listener, at sockopt.Address) (ln *socketlistener.Listener, beside []*listenSocket, err error) {
+func (s *Server) listen(ctx context.Context, c *change, l *config.Listener, at sockopt.Address) (ln *socketlistener.Listener, beside []*listenSocket, err error) {
 	ln, err = socketlistener.Listen(ctx, at, s.socketConfig(l))
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return ln, nil, err
@@ -37,21 +37,21 @@ func (s *Server) listen(ctx context.Context, n *change, l *config.Listener, at s
 			return ln, nil, err
 		}
 	}
-	if beside = s.overlappingSockets(n, at); len(beside) == 0 {
+	if beside = s.overlappingSockets(c, at); len(beside) == 0 {
 		return nil, nil, err
 	}
-	for _, b := range beside {
-		if err := b.listener.SetReusePort(true); err != nil {
+	for _, socket := range beside {
+		if err := socket.listener.SetReusePort(true); err != nil {
 			return nil, nil, err
 		}
-		n.reusePort = append(n.reusePort, b)
-		n.undo = append(n.undo, func() { s.logUnchanged(b, b.listener.ClearReusePort()) })
+		c.reusePort = append(c.reusePort, socket)
+		c.undo = append(c.undo, func() { s.logUnchanged(socket, socket.listener.ClearReusePort()) })
 	}
 	ln, failed := socketlistener.Bind(ctx, at, s.socketConfig(l))
 	if failed != nil {
 		return nil, nil, failed
 	}
-	beside = slices.DeleteFunc(beside, func(b *listenSocket) bool { return !b.listener.Overlaps(ln) })
+	beside = slices.DeleteFunc(beside, func(socket *listenSocket) bool { return !socket.listener.Overlaps(ln) })
 	if len(beside) == 0 { // it was another process, which has left by now
 		return nil, nil, errors.Join(err, ln.Close())
 	}
@@ -60,20 +60,20 @@ func (s *Server) listen(ctx context.Context, n *change, l *config.Listener, at s
 
 // overlappingSockets returns the sockets that may be in the way of an address, and that a change
 // gives up.
-func (s *Server) overlappingSockets(n *change, at sockopt.Address) (list []*listenSocket) {
-	if n.kept == nil {
-		n.kept = s.keeps(n.cfg)
+func (s *Server) overlappingSockets(c *change, at sockopt.Address) (list []*listenSocket) {
+	if c.kept == nil {
+		c.kept = s.keeps(c.cfg)
 	}
-	for _, b := range s.binds {
-		if !n.kept[b] && b.samePort(at) {
-			list = append(list, b)
+	for _, socket := range s.binds {
+		if !c.kept[socket] && socket.samePort(at) {
+			list = append(list, socket)
 		}
 	}
 	return list
 }
 
-func (b *listenSocket) samePort(at sockopt.Address) bool {
-	return at.Network == "tcp" && b.listener.TCP() && portOf(b.listener.Addr()) == portOf(at.Name)
+func (socket *listenSocket) samePort(at sockopt.Address) bool {
+	return at.Network == "tcp" && socket.listener.TCP() && portOf(socket.listener.Addr()) == portOf(at.Name)
 }
 
 // keeps returns the sockets in force that a configuration goes on using.
@@ -82,11 +82,11 @@ func (s *Server) keeps(cfg *config.Config) map[*listenSocket]bool {
 	for _, l := range cfg.Listeners {
 		for _, at := range l.Bind {
 			if at.Systemd != "" {
-				for _, b := range s.passed(at.Systemd) {
-					kept[b] = true
+				for _, socket := range s.passed(at.Systemd) {
+					kept[socket] = true
 				}
-			} else if b := s.binds[bindKey(l, at)]; b != nil && b.stays(l) {
-				kept[b] = true
+			} else if socket := s.binds[bindKey(l, at)]; socket != nil && socket.stays(l) {
+				kept[socket] = true
 			}
 		}
 	}
@@ -96,11 +96,11 @@ func (s *Server) keeps(cfg *config.Config) map[*listenSocket]bool {
 // listen has the sockets listen that are bound beside others. It is the last that can fail,
 // for want of memory, and only if it does has one of them perhaps got clients that are
 // refused.
-func (n *change) listen() error {
-	for _, successor := range n.successors {
+func (c *change) listen() error {
+	for _, successor := range c.successors {
 		others := make([]*socketlistener.Listener, len(successor.overlapping))
-		for i, b := range successor.overlapping {
-			others[i] = b.listener
+		for i, socket := range successor.overlapping {
+			others[i] = socket.listener
 		}
 		if err := successor.listener.Start(others...); err != nil {
 			return err
@@ -110,9 +110,9 @@ func (n *change) listen() error {
 }
 
 // successorsOf returns the sockets that take the place of one.
-func (n *change) successorsOf(b *listenSocket) (list []*listenSocket) {
-	for _, successor := range n.successors {
-		if slices.Contains(successor.overlapping, b) {
+func (c *change) successorsOf(socket *listenSocket) (list []*listenSocket) {
+	for _, successor := range c.successors {
+		if slices.Contains(successor.overlapping, socket) {
 			list = append(list, successor)
 		}
 	}
@@ -121,26 +121,26 @@ func (n *change) successorsOf(b *listenSocket) (list []*listenSocket) {
 
 // replaceSocket replaces a socket at an address by others, and closes it when the clients that
 // have begun to connect to it are accepted. Its sessions stay: they belong to the replacement.
-func (s *Server) replaceSocket(key string, b *listenSocket, successors []*listenSocket) {
-	if s.binds[key] == b {
+func (s *Server) replaceSocket(key string, socket *listenSocket, successors []*listenSocket) {
+	if s.binds[key] == socket {
 		delete(s.binds, key)
 	}
-	b.former.Store(true)
+	socket.former.Store(true)
 	addresses := make([]string, len(successors))
 	for i, successor := range successors {
 		addresses[i] = successor.listener.Addr()
 	}
-	s.logUnchanged(b, b.listener.StopAccepting())
-	s.log.Info("listening socket replaced", "listener", b.owner, "address", b.listener.Addr(), "now", addresses)
-	s.transferSessions(key, b, successors)
+	s.logUnchanged(socket, socket.listener.StopAccepting())
+	s.log.Info("listening socket replaced", "listener", socket.owner, "address", socket.listener.Addr(), "now", addresses)
+	s.transferSessions(key, socket, successors)
 	if len(s.replaced) >= maxReplaced {
 		s.closeOne(s.replaced[0])
 	}
-	s.replaced = append(s.replaced, b)
-	b.closeTimer = s.runAfter(handshakeTime, func() {
+	s.replaced = append(s.replaced, socket)
+	socket.closeTimer = s.runAfter(handshakeTime, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.closeOne(b)
+		s.closeOne(socket)
 	})
 }
 
@@ -148,47 +148,47 @@ func (s *Server) replaceSocket(key string, b *listenSocket, successors []*listen
 // clients of its queue to the same listener as there. If sockets of several listeners take its
 // place, these clients have the configuration that was in force when they began to connect,
 // and the sessions stay with their listener, if that is one of them.
-func (s *Server) transferSessions(key string, b *listenSocket, successors []*listenSocket) {
-	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == b.owner })
+func (s *Server) transferSessions(key string, socket *listenSocket, successors []*listenSocket) {
+	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == socket.owner })
 	others := slices.ContainsFunc(successors, func(successor *listenSocket) bool { return successor.owner != successors[0].owner })
 	if i < 0 && others {
-		s.endSessions(key, b)
+		s.endSessions(key, socket)
 		return
 	}
 	successor := successors[max(i, 0)]
-	successor.takeOver(b.sockets())
+	successor.takeOver(socket.sockets())
 	if !others {
-		b.owner, b.cfg, b.service = successor.owner, successor.cfg, successor.service
-		b.state.Store(successor.state.Load())
-		b.listening.Replace(successor.service)
+		socket.owner, socket.cfg, socket.service = successor.owner, successor.cfg, successor.service
+		socket.state.Store(successor.state.Load())
+		socket.listening.Replace(successor.service)
 	}
 }
 
 // closeOne closes a replaced socket, after the clients in its queue.
-func (s *Server) closeOne(b *listenSocket) {
-	if i := slices.Index(s.replaced, b); i >= 0 {
+func (s *Server) closeOne(socket *listenSocket) {
+	if i := slices.Index(s.replaced, socket); i >= 0 {
 		s.replaced = slices.Delete(s.replaced, i, i+1)
-		s.cancelTimer(b.closeTimer)
-		s.drainQueue(b)
+		s.cancelTimer(socket.closeTimer)
+		s.drainQueue(socket)
 	}
 }
 
 // closeReplaced ends it for those that may be in the way of an address: a second change came
 // so soon.
 func (s *Server) closeReplaced(at sockopt.Address) {
-	for _, b := range slices.Clone(s.replaced) {
-		if b.samePort(at) {
-			s.closeOne(b)
+	for _, socket := range slices.Clone(s.replaced) {
+		if socket.samePort(at) {
+			s.closeOne(socket)
 		}
 	}
 }
 
 // clearReusePort prevents further sockets at the addresses of a change.
-func (s *Server) clearReusePort(n *change) {
-	for _, b := range n.reusePort {
-		s.logUnchanged(b, b.listener.SetReusePort(false))
+func (s *Server) clearReusePort(c *change) {
+	for _, socket := range c.reusePort {
+		s.logUnchanged(socket, socket.listener.SetReusePort(false))
 	}
-	for _, successor := range n.successors {
+	for _, successor := range c.successors {
 		s.logUnchanged(successor, successor.listener.ClearReusePort())
 	}
 }

@@ -11,42 +11,42 @@ type unchanged struct {
 }
 
 func newUnchanged(now map[string]*upstream, cfg *config.Config) *unchanged {
-	l := &unchanged{now: now, next: make(map[string]*config.Upstream, len(cfg.Upstreams)), known: make(map[string]bool, len(cfg.Upstreams))}
+	same := &unchanged{now: now, next: make(map[string]*config.Upstream, len(cfg.Upstreams)), known: make(map[string]bool, len(cfg.Upstreams))}
 	for _, u := range cfg.Upstreams {
-		l.next[u.Name] = u
+		same.next[u.Name] = u
 	}
-	return l
+	return same
 }
 
 // has reports whether the upstream of that name stays: its configuration and the contents of
 // its certificates are the same, and likewise for its fallback. (Fallbacks go in no circle,
 // which the loader ensures.)
-func (l *unchanged) has(name string) bool {
-	if lasts, known := l.known[name]; known {
+func (same *unchanged) has(name string) bool {
+	if lasts, known := same.known[name]; known {
 		return lasts
 	}
-	now, next := l.now[name], l.next[name]
+	now, next := same.now[name], same.next[name]
 	lasts := now != nil && next != nil && now.cfg.SameButEndpoints(next) && (now.tls == nil || now.tls.Current())
 	if lasts && next.Fallback != nil && next.Fallback.Upstream != "" {
-		lasts = l.has(next.Fallback.Upstream)
+		lasts = same.has(next.Fallback.Upstream)
 	}
-	l.known[name] = lasts
+	same.known[name] = lasts
 	return lasts
 }
 
 // routesUnchanged reports whether a listener has clients sent to upstreams that last, and to no
 // others.
-func (l *unchanged) routesUnchanged(cfg *config.Listener) bool {
-	if cfg.Upstream != "" && !l.has(cfg.Upstream) {
+func (same *unchanged) routesUnchanged(cfg *config.Listener) bool {
+	if cfg.Upstream != "" && !same.has(cfg.Upstream) {
 		return false
 	}
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
-		if r.Upstream != "" && !l.has(r.Upstream) {
+		if r.Upstream != "" && !same.has(r.Upstream) {
 			return false
 		}
 		for j := range r.Split {
-			if !l.has(r.Split[j].Upstream) {
+			if !same.has(r.Split[j].Upstream) {
 				return false
 			}
 		}
@@ -57,12 +57,12 @@ func (l *unchanged) routesUnchanged(cfg *config.Listener) bool {
 // listenerUnchanged reports whether a listener of the next configuration is the same as the
 // present one: by its configuration, its upstreams and the contents of its certificates; and
 // it was not drained.
-func (s *Server) listenerUnchanged(n *change, old *listener, cfg *config.Listener) bool {
-	if old == nil || old.drained || !old.cfg.Same(cfg) || !n.unchanged.routesUnchanged(cfg) || old.tls != nil && !old.tls.Current() {
+func (s *Server) listenerUnchanged(c *change, old *listener, cfg *config.Listener) bool {
+	if old == nil || old.drained || !old.cfg.Same(cfg) || !c.unchanged.routesUnchanged(cfg) || old.tls != nil && !old.tls.Current() {
 		return false
 	}
 	for _, key := range old.keys {
-		if b := s.binds[key]; b == nil || b.listening == nil {
+		if socket := s.binds[key]; socket == nil || socket.listening == nil {
 			return false
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // guarded by the server's mu.
 type upstream struct {
 	cfg      *config.Upstream
-	up       *router.Upstream
+	router   *router.Upstream
 	snapshot *router.UpstreamSnapshot
 	breaker  *health.Breaker         // nil: there is none
 	outlier  *health.OutlierDetector // nil: there is none
@@ -57,51 +57,51 @@ func (u *upstream) close() {
 }
 
 // prepareUpstream makes the parts that an upstream lacks under the next configuration.
-func (s *Server) prepareUpstream(n *change, cfg *config.Upstream) (err error) {
+func (s *Server) prepareUpstream(c *change, cfg *config.Upstream) (err error) {
 	old := s.upstreams[cfg.Name]
 	nu := &nextUpstream{cfg: cfg, now: old, old: old}
-	n.upstreams[cfg.Name] = nu
-	if n.unchanged.has(cfg.Name) {
+	c.upstreams[cfg.Name] = nu
+	if c.unchanged.has(cfg.Name) {
 		if cfg.Discover != nil || old.cfg.SameEndpoints(cfg) {
 			return nil
 		}
-	} else if nu.now, err = s.newUpstream(n, old, cfg); err != nil {
+	} else if nu.now, err = s.newUpstream(c, old, cfg); err != nil {
 		return err
 	}
-	if nu.update, err = s.newEndpointUpdate(nu.now, old, cfg, specsOf(cfg, s.fit(n, nu.now))); old != nil {
-		n.undo = append(n.undo, func() { nu.update.abandon(old) })
+	if nu.update, err = s.newEndpointUpdate(nu.now, old, cfg, specsOf(cfg, s.fit(c, nu.now))); old != nil {
+		c.undo = append(c.undo, func() { nu.update.abandon(old) })
 	}
 	return err
 }
 
 // newUpstream makes an upstream without members. It has the health and statistics of the old
 // one.
-func (s *Server) newUpstream(n *change, old *upstream, cfg *config.Upstream) (*upstream, error) {
+func (s *Server) newUpstream(c *change, old *upstream, cfg *config.Upstream) (*upstream, error) {
 	u := &upstream{cfg: cfg}
 	if old != nil {
-		u.up, u.stats, u.budget = old.up, old.stats, old.budget
+		u.router, u.stats, u.budget = old.router, old.stats, old.budget
 		u.breaker, u.outlier, u.answers = old.breaker, old.outlier, old.answers
 	} else {
 		s.from(u)
 	}
-	if u.up == nil {
-		u.up, u.stats = router.NewUpstream(cfg.Name, s.markDown), new(tlsterm.Stats)
-		u.up.HoldUnder(&s.tracked)
-		u.up.SetPanic(health.NewPanic(s.scheduler, "upstream "+cfg.Name))
+	if u.router == nil {
+		u.router, u.stats = router.NewUpstream(cfg.Name, s.markDown), new(tlsterm.Stats)
+		u.router.HoldUnder(&s.tracked)
+		u.router.SetPanic(health.NewPanic(s.scheduler, "upstream "+cfg.Name))
 	}
-	if err := s.prepareClient(n, u); err != nil {
+	if err := s.prepareClient(c, u); err != nil {
 		return nil, err
 	}
 	s.prepareMonitors(u)
 	if err := s.prepareSource(u, old); err != nil {
 		return nil, err
 	}
-	u.snapshot = router.NewSnapshot(u.up, u.snapshotConfig())
+	u.snapshot = router.NewSnapshot(u.router, u.snapshotConfig())
 	return u, nil
 }
 
 // prepareClient makes the TLS towards endpoints.
-func (s *Server) prepareClient(n *change, u *upstream) (err error) {
+func (s *Server) prepareClient(c *change, u *upstream) (err error) {
 	t := u.cfg.TLS
 	if t == nil {
 		return nil
@@ -111,7 +111,7 @@ func (s *Server) prepareClient(n *change, u *upstream) (err error) {
 		cfg.Pair = tlsterm.Pair{Cert: string(t.Cert), Key: string(t.Key)}
 	}
 	if u.tls, err = tlsterm.NewClient(cfg); err == nil {
-		n.undo = append(n.undo, u.tls.Close)
+		c.undo = append(c.undo, u.tls.Close)
 	}
 	return err
 }
@@ -143,7 +143,7 @@ func (s *Server) prepareMonitors(u *upstream) {
 // snapshotConfig returns the configuration of the upstream's router snapshot.
 func (u *upstream) snapshotConfig() *router.SnapshotConfig {
 	c := u.cfg
-	vc := &router.SnapshotConfig{
+	cfg := &router.SnapshotConfig{
 		Breaker: u.breaker, Budget: u.budget,
 		Attempts: c.Retry.Attempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
 		QueueSize: int64(c.Queue.Size), QueueTimeout: c.Queue.Timeout, Hold: c.Queue.Hold,
@@ -151,9 +151,9 @@ func (u *upstream) snapshotConfig() *router.SnapshotConfig {
 		BySource: bySource(c),
 	}
 	if f := c.Fallback; f != nil && f.Upstream == "" {
-		vc.Respond = append([]byte{}, f.Respond.Bytes...)
+		cfg.Respond = append([]byte{}, f.Respond.Bytes...)
 	}
-	return vc
+	return cfg
 }
 
 // bySource reports whether a client's source decides which endpoint it gets.
@@ -163,7 +163,7 @@ func bySource(c *config.Upstream) bool { return setConfig(c).Policy.Keyed() }
 // is one.
 func (u *upstream) newSet(wanted *config.Upstream, members []*member, before *lb.Set) *lb.Set {
 	cfg := setConfig(wanted)
-	cfg.OnRoom = u.up.Room
+	cfg.OnRoom = u.router.Room
 	list := make([]lb.Member, len(members))
 	for i, m := range members {
 		list[i] = lb.Member{
@@ -185,20 +185,20 @@ func setConfig(upstream *config.Upstream) *lb.Config {
 }
 
 // swapUpstream brings an upstream into force.
-func (s *Server) swapUpstream(n *nextUpstream) {
-	u := n.now
-	u.cfg = n.cfg
-	if u != n.old {
+func (s *Server) swapUpstream(next *nextUpstream) {
+	u := next.now
+	u.cfg = next.cfg
+	if u != next.old {
 		s.upstreams[u.cfg.Name] = u
 		u.configure()
-		if n.old != nil {
-			u.leaving = n.old.leaving
+		if next.old != nil {
+			u.leaving = next.old.leaving
 		} else {
 			s.reactivateUpstream(u)
 		}
 	}
-	if n.update != nil {
-		u.use(n.update)
+	if next.update != nil {
+		u.use(next.update)
 	}
 }
 
@@ -214,19 +214,19 @@ func (u *upstream) configure() {
 }
 
 // settleUpstream follows the swap.
-func (s *Server) settleUpstream(n *nextUpstream) {
-	if old := n.old; old != nil && old != n.now {
+func (s *Server) settleUpstream(next *nextUpstream) {
+	if old := next.old; old != nil && old != next.now {
 		if old.tls != nil {
 			old.tls.Close()
 		}
-		if n.now.source != old.source && old.stop != nil {
+		if next.now.source != old.source && old.stop != nil {
 			old.stop()
 		}
 	}
-	if n.update != nil {
-		s.settleEndpointUpdate(n.now, n.update)
+	if next.update != nil {
+		s.settleEndpointUpdate(next.now, next.update)
 	}
-	s.startDiscovery(n.now)
+	s.startDiscovery(next.now)
 }
 
 // dropUpstream is the end of an upstream that the configuration does not name any more.
@@ -234,7 +234,7 @@ func (s *Server) settleUpstream(n *nextUpstream) {
 // set; it costs its memory until the last of them has left.
 func (s *Server) dropUpstream(u *upstream) {
 	delete(s.upstreams, u.cfg.Name)
-	s.keepCounts(u.up, 1)
+	s.keepCounts(u.router, 1)
 	u.close()
 	var deserted []*router.Endpoint
 	for _, m := range u.members {
@@ -247,7 +247,7 @@ func (s *Server) dropUpstream(u *upstream) {
 		}
 	}
 	s.drainLateSessions(u.cfg, deserted)
-	s.former = append(s.former, former{u.cfg.Name, weak.Make(u.up), u.up.Refusals()})
+	s.former = append(s.former, former{u.cfg.Name, weak.Make(u.router), u.router.Refusals()})
 	s.retire(u)
 	if set := u.snapshot.Set(); set != nil {
 		kept := weak.Make(set)

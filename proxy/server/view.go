@@ -21,17 +21,17 @@ func (s *Server) refreshView() {
 	for name, l := range s.listeners {
 		v.states[name] = l.state
 		for _, key := range l.keys {
-			b := s.binds[key]
-			if b == nil || b.listening == nil {
+			socket := s.binds[key]
+			if socket == nil || socket.listening == nil {
 				continue
 			}
-			v.listenings[name] = append(v.listenings[name], b.listening)
-			v.sockets = append(v.sockets, b)
-			v.addresses = append(v.addresses, b.listener.Own()...)
+			v.listenings[name] = append(v.listenings[name], socket.listening)
+			v.sockets = append(v.sockets, socket)
+			v.addresses = append(v.addresses, socket.listener.Own()...)
 		}
 	}
-	for _, b := range s.replaced {
-		v.listenings[b.owner] = append(v.listenings[b.owner], b.listening)
+	for _, socket := range s.replaced {
+		v.listenings[socket.owner] = append(v.listenings[socket.owner], socket.listening)
 	}
 	s.view.Store(v)
 }

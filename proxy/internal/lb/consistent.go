@@ -34,7 +34,7 @@ func (t *tier) consistent(p *pick) *Endpoint {
 // first few, then more and more, each of which stays.
 func (t *tier) begun(p *pick, e *Endpoint) bool {
 	r := e.ramp(int64(t.set.cfg.SlowStart))
-	return r == full || mix(p.hash^e.hash)&(full-1) < r
+	return r == whole || mix(p.hash^e.hash)&(whole-1) < r
 }
 
 // nearest takes the endpoint with the best score for the client among those that can be had:

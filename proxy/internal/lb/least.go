@@ -60,7 +60,7 @@ func (t *tier) advance() int {
 	t.ramp.Store(uint64(i) + 1)
 	e := t.members[i]
 	t.tree.update(i, e, int64(t.set.cfg.SlowStart))
-	if e.ramp(int64(t.set.cfg.SlowStart)) == full && e.mu.TryLock() {
+	if e.ramp(int64(t.set.cfg.SlowStart)) == whole && e.mu.TryLock() {
 		t.classify(i)
 		e.mu.Unlock()
 	}

@@ -94,8 +94,8 @@ type pick struct {
 	someFull, someTried bool   // some have no room; some were tried
 }
 
-// all reports whether also those are taken that are not usable.
-func (p *pick) all() bool { return p.excluded&unusableFlags == 0 }
+// includesUnusable reports whether unusable endpoints may be picked, too.
+func (p *pick) includesUnusable() bool { return p.excluded&unusableFlags == 0 }
 
 // excludedFlags returns the flags that keep an endpoint from being picked.
 func (s *Set) excludedFlags(r *Request) uint64 {
@@ -156,25 +156,25 @@ func (s *Set) panicking() bool {
 	return counted > 0 && float64(usable) < s.cfg.PanicBelow*float64(counted)
 }
 
-// localPart is the part, of full, of the clients that go to the local zone: all
-// until its usable share falls below SpillBelow, then in proportion to that share. It is all
-// if clients go to those that are not usable, too.
-func (s *Set) localPart(all bool) uint64 {
+// localPart is the part, of whole, of the clients that go to the local zone: whole until the zone's
+// usable share falls below SpillBelow, then in proportion to that share. If picks include unusable
+// endpoints, these count as usable.
+func (s *Set) localPart(includesUnusable bool) uint64 {
 	if s.cfg.Zone == "" {
-		return full
+		return whole
 	}
 	l := s.tiers[local]
 	counted, usable := l.counted.Load(), l.usable.Load()
-	if all {
+	if includesUnusable {
 		usable = counted
 	}
 	if usable == 0 || counted == 0 {
 		return 0
 	}
 	if share := float64(usable) / float64(counted); share < s.cfg.SpillBelow {
-		return uint64(full * share / s.cfg.SpillBelow)
+		return uint64(whole * share / s.cfg.SpillBelow)
 	}
-	return full
+	return whole
 }
 
 // golden is 2^64 over the golden ratio: its multiples, as fractions of 2^64, are
@@ -184,8 +184,8 @@ const golden = 0x9e3779b97f4a7c15
 // order says which of the primary tiers this client is to be sent to, and which if
 // that cannot be.
 func (s *Set) order(p *pick) (first, second int) {
-	part := s.localPart(p.all())
-	if part == full {
+	part := s.localPart(p.includesUnusable())
+	if part == whole {
 		return local, remote
 	}
 	where := mix(p.hash)
@@ -208,7 +208,7 @@ func (t *tier) pick(p *pick) *Endpoint {
 		e = t.any(p)
 	}
 	if e == nil {
-		t.account(p)
+		t.noteWhyNone(p)
 	}
 	return e
 }
@@ -216,7 +216,7 @@ func (t *tier) pick(p *pick) *Endpoint {
 func (t *tier) byPolicy(p *pick) *Endpoint {
 	switch t.set.cfg.Policy {
 	case LeastConn:
-		if !p.all() { // the tree knows only those that are usable
+		if !p.includesUnusable() { // the tree knows only those that are usable
 			return t.leastConn(p)
 		}
 		return t.randomTwo(p)
@@ -233,12 +233,12 @@ func (t *tier) byPolicy(p *pick) *Endpoint {
 // take acquires an endpoint, unless this client has tried it.
 func (p *pick) take(e *Endpoint) bool { return !p.tried(e) && e.acquire(p.excluded) }
 
-// any takes any endpoint that can be had, for [First] in order: the last resort where a policy
+// any takes any endpoint that can be had, for [First] in order. It is the final scan where a policy
 // has met none, because nearly all are unusable or full. It looks at the bits of open
 // endpoints, 64 at a time, and at no weights.
 func (t *tier) any(p *pick) *Endpoint {
 	switch policy := t.set.cfg.Policy; {
-	case p.all():
+	case p.includesUnusable():
 		return t.anyOfAll(p)
 	case policy.Keyed():
 		return t.nearest(p)
@@ -284,8 +284,8 @@ func (t *tier) anyOfAll(p *pick) *Endpoint {
 	return nil
 }
 
-// account notes why a tier that has usable endpoints had none for this client.
-func (t *tier) account(p *pick) {
+// noteWhyNone notes why a tier that has usable endpoints had none for this client.
+func (t *tier) noteWhyNone(p *pick) {
 	n := t.candidates(p)
 	for _, e := range p.Tried {
 		for _, s := range e.memberships() {

@@ -30,13 +30,13 @@ func (t *tier) roundRobin(p *pick) *Endpoint {
 
 // may reports whether it is worth looking at a member: the bits of open endpoints fit into a
 // cache, where ten thousand endpoints do not.
-func (t *tier) may(who uint32, p *pick) bool { return p.all() || t.open.has(int(who)) }
+func (t *tier) may(who uint32, p *pick) bool { return p.includesUnusable() || t.open.has(int(who)) }
 
 // ready reports whether an endpoint takes part in a draw by weight: in slow start as
 // often as its ramp says.
 func (t *tier) ready(e *Endpoint) bool {
 	r := e.ramp(int64(t.set.cfg.SlowStart))
-	return r == full || t.set.random()&(full-1) < r
+	return r == whole || t.set.random()&(whole-1) < r
 }
 
 // seconds is how many draws are made for a second one: if nearly all are unusable, the

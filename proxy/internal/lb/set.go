@@ -56,13 +56,13 @@ type Member struct {
 // A Set is a policy over endpoints, which are the same for as long as it is used; a
 // reload makes another one. It is safe for concurrent use.
 type Set struct {
-	cfg     Config
-	members []Member
-	tiers   [tiers]*tier
-	spill   atomic.Uint64 // clients that were sent to a zone by spilling
-	random  func() uint64
-	mu      sync.Mutex // of Attach, Detach and Rebuild
-	on      bool       // attached; under mu
+	cfg      Config
+	members  []Member
+	tiers    [tiers]*tier
+	spill    atomic.Uint64 // clients that were sent to a zone by spilling
+	random   func() uint64
+	mu       sync.Mutex // of Attach, Detach and Rebuild
+	attached bool       // under mu
 }
 
 // The tiers of a set. Without a zone, all that are no backups are local.
@@ -126,10 +126,10 @@ func (s *Set) tierOf(m *Member) int {
 func (s *Set) Attach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.on {
+	if s.attached {
 		return
 	}
-	s.on = true
+	s.attached = true
 	for i := range s.members { // as a rule nothing of it is new to them
 		m := &s.members[i]
 		if m.Endpoint.Weight() != m.Weight {
@@ -148,10 +148,10 @@ func (s *Set) Attach() {
 func (s *Set) Detach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.on {
+	if !s.attached {
 		return
 	}
-	s.on = false
+	s.attached = false
 	for _, t := range s.tiers {
 		for _, e := range t.members {
 			e.leave(s)
@@ -203,6 +203,6 @@ func (s *Set) Status() Status {
 		st.Room = st.Room || t.open.next(0) >= 0
 	}
 	st.Panic = s.panicking()
-	st.Local = float64(s.localPart(st.Panic)) / full
+	st.Local = float64(s.localPart(st.Panic)) / whole
 	return st
 }

@@ -74,20 +74,20 @@ func (e *Endpoint) State() State {
 	}
 }
 
-// full is the ramp of an endpoint that is not in slow start.
-const full = 1 << 16
+// whole is the ramp of an endpoint that is not in slow start.
+const whole = 1 << 16
 
-// ramp is the part, of full, of its weight that an endpoint has in a slow start of so long; at
+// ramp is the part, of whole, of its weight that an endpoint has in a slow start of so long; at
 // least a hundredth, or no client would ever be sent to try it.
 func (e *Endpoint) ramp(slowStart int64) uint64 {
 	rose := e.usableSince.Load()
 	if rose == 0 || slowStart <= 0 {
-		return full
+		return whole
 	}
 	since := e.now() - rose
 	if since >= slowStart {
 		e.usableSince.CompareAndSwap(rose, 0) // the clock is not asked again
-		return full
+		return whole
 	}
-	return max(uint64(float64(full)*float64(max(since, 0))/float64(slowStart)), full/100)
+	return max(uint64(float64(whole)*float64(max(since, 0))/float64(slowStart)), whole/100)
 }

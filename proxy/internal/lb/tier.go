@@ -24,7 +24,7 @@ type tier struct {
 	lastResort atomic.Int64 // of those counted: neither barred nor failing
 	notFailing atomic.Int64 // of those counted: not failing
 	starting   atomic.Int64 // in ramping
-	classes    []uint8      // the part of a member in them; under the member's mu
+	classes    []uint8      // by member: which of these count it, as bits; under the member's mu
 
 	_    [64]byte // counters that every pick writes have a cache line of their own: BenchmarkPickParallel
 	turn atomic.Uint64
@@ -32,13 +32,14 @@ type tier struct {
 	_    [48]byte
 }
 
+// The bits of a member in tier.classes.
 const (
-	isCounted = 1 << iota
+	isCounted = iota
 	isUsable
 	isStarting
 	isWorking
 	isLastResort
-	isReached
+	isNotFailing
 )
 
 func newTier(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
@@ -69,12 +70,12 @@ func (t *tier) attach() {
 	for i, e := range t.members {
 		e.mu.Lock()
 		own[i] = membership{t, i}
-		all := &lists[i]
-		if *all = own[i : i+1 : i+1]; len(e.memberships()) > 0 {
-			all = new([]membership)
-			*all = append(slices.Clone(e.memberships()), own[i])
+		list := &lists[i]
+		if *list = own[i : i+1 : i+1]; len(e.memberships()) > 0 {
+			list = new([]membership)
+			*list = append(slices.Clone(e.memberships()), own[i])
 		}
-		e.inSets.Store(all)
+		e.inSets.Store(list)
 		if t.tree != nil {
 			e.scored.Store(true)
 		}
@@ -142,29 +143,32 @@ func (t *tier) classify(i int) {
 	var now uint8
 	e := t.members[i]
 	if w := e.word.Load(); w&absentFlags == 0 {
-		now = isCounted
+		now = 1 << isCounted
 		if w&unusableFlags == 0 {
-			now |= isUsable
+			now |= 1 << isUsable
 		}
 		if w&(unusableFlags|flagFailing) == 0 {
-			now |= isWorking
+			now |= 1 << isWorking
 		}
 		if w&noLastResortFlags == 0 {
-			now |= isLastResort
+			now |= 1 << isLastResort
 		}
 		if w&flagFailing == 0 {
-			now |= isReached
+			now |= 1 << isNotFailing
 		}
 	}
-	if t.tree != nil && e.ramp(int64(t.set.cfg.SlowStart)) < full {
-		now |= isStarting
+	if t.tree != nil && e.ramp(int64(t.set.cfg.SlowStart)) < whole {
+		now |= 1 << isStarting
 		t.ramping.add(i)
 	} else if t.tree != nil {
 		t.ramping.remove(i)
 	}
 	was := t.classes[i]
 	t.classes[i] = now
-	for bit, count := range [...]*atomic.Int64{&t.counted, &t.usable, &t.starting, &t.working, &t.lastResort, &t.notFailing} {
+	for bit, count := range [...]*atomic.Int64{
+		isCounted: &t.counted, isUsable: &t.usable, isStarting: &t.starting, isWorking: &t.working,
+		isLastResort: &t.lastResort, isNotFailing: &t.notFailing,
+	} {
 		count.Add(int64(now>>bit&1) - int64(was>>bit&1))
 	}
 }

@@ -35,7 +35,7 @@ func newTree(n int) *tree {
 	for t.leaves < n {
 		t.leaves *= 2
 	}
-	t.shift = max(bits.Len64(uint64(t.leaves)*MaxWeight*full)-32, 0)
+	t.shift = max(bits.Len64(uint64(t.leaves)*MaxWeight*whole)-32, 0)
 	t.nodes = make([]atomic.Uint64, 2*t.leaves)
 	for i := range t.nodes {
 		t.nodes[i].Store(noEndpoint)
@@ -44,7 +44,7 @@ func newTree(n int) *tree {
 }
 
 // score is the endpoint's sessions for its weight, so that all that are idle are equal, and
-// the weight that it has at this moment, in parts of full.
+// the weight that it has at this moment, in parts of whole.
 //
 // The weight that a slow start withholds counts as the same part of a session: an endpoint
 // with no session and a tenth of its weight counts as loaded as others with nine. Without that
@@ -56,7 +56,7 @@ func (e *Endpoint) score(slowStart int64) (score uint32, weight uint64) {
 	if weight == 0 || !e.CanAcquire() {
 		return infinite, 0
 	}
-	return math.Float32bits(float32(uint64(e.Active())*full+full-ramp) / float32(weight)), weight
+	return math.Float32bits(float32(uint64(e.Active())*whole+whole-ramp) / float32(weight)), weight
 }
 
 // update brings a member's leaf up to date, and the nodes above it.

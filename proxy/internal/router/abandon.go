@@ -65,33 +65,33 @@ func (s *Search) Abandon(now int64) bool {
 		return true
 	}
 	switch {
-	case s.last:
+	case s.onlyLastResort:
 		return (e.unusable() || e.Failing()) && s.servedBy(s.root, false)
 	case s.unanswered(now):
-		return s.servedBy(s.upstream, true)
+		return s.servedBy(s.snapshot, true)
 	}
-	return e.unusable() && s.servedBy(s.upstream, true)
+	return e.unusable() && s.servedBy(s.snapshot, true)
 }
 
 // unanswered reports whether the endpoint has not answered for a second, and that is failure enough:
 // another client could not reach it either, and there is a fallback for this one; or clients wait for
 // the place that this one has under the breaker's bounds.
 func (s *Search) unanswered(now int64) bool {
-	if s.last || now-s.start < int64(firstResent) {
+	if s.onlyLastResort || now-s.start < int64(firstResent) {
 		return false
 	}
-	v := s.upstream
-	if s.endpoint.Failing() && (v.Fallback != nil || v.Respond != nil) {
+	snap := s.snapshot
+	if s.endpoint.Failing() && (snap.Fallback != nil || snap.Respond != nil) {
 		return true
 	}
-	return v.Breaker != nil && v.up.queue.waiting.Load() > 0 && v.Breaker.Full()
+	return snap.Breaker != nil && snap.upstream.queue.waiting.Load() > 0 && snap.Breaker.Full()
 }
 
 // servedBy reports whether an endpoint of a snapshot, or of its fallbacks, serves the client, or a response
 // of one of them does, if that counts.
-func (s *Search) servedBy(v *UpstreamSnapshot, response bool) bool {
-	for ; v != nil; v = v.Fallback {
-		if response && v.Respond != nil || s.anotherWorks(v) {
+func (s *Search) servedBy(snap *UpstreamSnapshot, response bool) bool {
+	for ; snap != nil; snap = snap.Fallback {
+		if response && snap.Respond != nil || s.anotherWorks(snap) {
 			return true
 		}
 	}
@@ -100,19 +100,19 @@ func (s *Search) servedBy(v *UpstreamSnapshot, response bool) bool {
 
 // anotherWorks reports whether a snapshot has an endpoint for the client that is usable and not failing.
 // Those that the client could not reach itself do not count until another client has.
-func (s *Search) anotherWorks(v *UpstreamSnapshot) bool {
-	set := v.Set()
+func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
+	set := snap.Set()
 	if set == nil {
 		return false
 	}
 	tried := membersAt(set, s.endpoint)
 	for i := range s.failures {
-		if f := &s.failures[i]; f.of.trials.made.Load() < f.ended {
-			tried = append(tried, membersAt(set, f.of)...)
+		if f := &s.failures[i]; f.endpoint.trials.made.Load() < f.ended {
+			tried = append(tried, membersAt(set, f.endpoint)...)
 		}
 	}
 	r := lb.Request{Tried: tried, Eligible: lb.Working}
-	if v.BySource {
+	if snap.BySource {
 		r.Source = s.client.Source().AddrPort()
 	}
 	e, err := set.Pick(&r)
@@ -146,7 +146,7 @@ func (s *Search) abandoned(now int64) {
 	s.failed = s.failed[:0]
 	s.settle(health.Unknown, now)
 	s.blame(failure{
-		of: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, worker.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
+		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, worker.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
 		began: s.start, ended: now, own: true,
 	})
 	if l := s.elsewhere(); l != nil {

@@ -37,7 +37,7 @@ func (r *rig) trying(t *testing.T) *router.Search {
 func TestAbandonForAnother(t *testing.T) {
 	r := newRig(t, 2, router.SnapshotConfig{}, nil)
 	s := r.trying(t)
-	failed := r.up.Unreached()
+	failed := r.upstream.Unreached()
 	first := r.endpoint(0)
 	if first.Active() == 0 {
 		t.Fatal("the first one is not the one that is tried")
@@ -56,8 +56,8 @@ func TestAbandonForAnother(t *testing.T) {
 	if at := step.Address.AddrPort.Addr().String(); step.Action != worker.Connect || at != "10.0.0.2" {
 		t.Fatalf("then %v %s", step.Action, at)
 	}
-	if first.Active() != 0 || r.up.Unreached() != failed {
-		t.Errorf("%d sessions, %d failures, want %d", first.Active(), r.up.Unreached(), failed)
+	if first.Active() != 0 || r.upstream.Unreached() != failed {
+		t.Errorf("%d sessions, %d failures, want %d", first.Active(), r.upstream.Unreached(), failed)
 	}
 	if _, err := s.Reached(r.clock); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestAbandonForTheFallback(t *testing.T) {
 		if step := s.Next(r.clock); step.Action != worker.Respond {
 			t.Errorf("then %v", step.Action)
 		}
-		if n := r.up.Unreached(); (n == 1) != failing {
+		if n := r.upstream.Unreached(); (n == 1) != failing {
 			t.Errorf("failing %v: %d failures", failing, n)
 		}
 		s.Close()

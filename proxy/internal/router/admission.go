@@ -89,7 +89,7 @@ var admissionCauses = []struct {
 }
 
 // Refused counts a client that was refused, by reason.
-func (d *ListenerState) Refused(cause error) {
+func (state *ListenerState) Refused(cause error) {
 	as := refusedOther
 	switch {
 	case errors.As(cause, new(*UpstreamError)):
@@ -103,7 +103,7 @@ func (d *ListenerState) Refused(cause error) {
 			break
 		}
 	}
-	d.refused[as].Add(1)
+	state.refused[as].Add(1)
 }
 
 // ListenerCounts are the events at a listener.
@@ -113,10 +113,10 @@ type ListenerCounts struct {
 }
 
 // Counts returns the counts until now.
-func (d *ListenerState) Counts() ListenerCounts {
+func (state *ListenerState) Counts() ListenerCounts {
 	return ListenerCounts{
-		Accepted: d.accepted.Load(), Active: d.Connections.InUse(),
-		Refused: byName(d.refused[:], func(i int) string { return admissionReject(i).String() }),
+		Accepted: state.accepted.Load(), Active: state.Connections.InUse(),
+		Refused: byName(state.refused[:], func(i int) string { return admissionReject(i).String() }),
 	}
 }
 
@@ -127,8 +127,8 @@ type admissionToken struct {
 	over    bool // it has no such place yet
 }
 
-func (d *ListenerState) newToken() *admissionToken {
-	if t, _ := d.tokens.Get().(*admissionToken); t != nil {
+func (state *ListenerState) newToken() *admissionToken {
+	if t, _ := state.tokens.Get().(*admissionToken); t != nil {
 		return t
 	}
 	return new(admissionToken)
@@ -154,8 +154,8 @@ func (a *admission) NextSlotIn(now int64) time.Duration {
 // AdmitSource. Two loops may both have found room for one client more: the second one then
 // waits for a place before anything is done for it.
 func (a *admission) Admit(c *worker.Client, identified bool, now int64) error {
-	d := a.state
-	d.accepted.Add(1)
+	state := a.state
+	state.accepted.Add(1)
 	if identified {
 		if !c.Source().Known() {
 			return source.ErrUnknown
@@ -164,11 +164,11 @@ func (a *admission) Admit(c *worker.Client, identified bool, now int64) error {
 			return err
 		}
 	}
-	d.Rate.Spend(now)
+	state.Rate.Spend(now)
 	if a.cfg.Process != nil {
 		a.cfg.Process.Spend(now)
 	}
-	if !d.Connections.Take() {
+	if !state.Connections.Take() {
 		a.tokenOf(c).over = true
 	}
 	return nil
@@ -232,7 +232,7 @@ func (a *admission) tokenOf(c *worker.Client) *admissionToken {
 
 // Released implements [worker.Admitter].
 func (a *admission) Released(token any) {
-	d := a.state
+	state := a.state
 	over := false
 	if t, _ := token.(*admissionToken); t != nil {
 		over = t.over
@@ -240,13 +240,13 @@ func (a *admission) Released(token any) {
 			t.sources.Leave(t.entry)
 		}
 		*t = admissionToken{}
-		d.tokens.Put(t)
+		state.tokens.Put(t)
 	}
 	if over {
 		return
 	}
-	if d.Connections.Give() {
-		d.queue.next()
+	if state.Connections.Give() {
+		state.queue.next()
 		a.cfg.Wake()
 	}
 }

@@ -28,18 +28,18 @@ type attempt struct {
 
 // pick acquires an endpoint that every breaker lets the client through to.
 func (s *Search) pick(now int64) error {
-	v := s.upstream
-	set := v.Set()
+	snap := s.snapshot
+	set := snap.Set()
 	if set == nil {
 		return lb.ErrNoEndpoint
 	}
 	s.attempt = attempt{failed: s.failed[:0]}
-	if err := s.enterBreaker(v.up.panicking(set)); err != nil {
+	if err := s.enterBreaker(snap.upstream.panicking(set)); err != nil {
 		return err
 	}
 	err := s.pickFrom(set, now)
-	for err != nil && v.Set() != set { // it was replaced meanwhile, and its endpoints drain
-		set = v.Set()
+	for err != nil && snap.Set() != set { // it was replaced meanwhile, and its endpoints drain
+		set = snap.Set()
 		err = s.pickFrom(set, now)
 	}
 	if err == lb.ErrFull {
@@ -71,13 +71,13 @@ func (p pickPass) eligible() lb.Eligibility {
 // pickFrom picks from a set, in up to three passes. Endpoints that this client has tried are tried again
 // when there are no others, each of them once before one is tried a third time, and after a pause.
 func (s *Search) pickFrom(set *lb.Set, now int64) error {
-	tried, panicking := len(s.tried), s.upstream.up.panicking(set)
+	tried, panicking := len(s.tried), s.snapshot.upstream.panicking(set)
 	defer func() { s.tried = s.tried[:tried] }() // what is appended counts for this pick alone
 	r := s.request()
 	pass, avoided := avoiding, 0
 	for range 3*len(set.Members()) + maxAvoided + 3 {
 		r.Eligible, r.Tried = pass.eligible(), s.tried[s.round:]
-		b, err := set.Pick(&r)
+		e, err := set.Pick(&r)
 		if err != nil && avoided > 0 && pass < anyUsable {
 			s.tried = s.tried[:tried]
 			pass++
@@ -87,22 +87,22 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 			if err := s.mayTryAgain(); err != nil {
 				return err
 			}
-			s.paused, s.round = false, tried
+			s.mayRetry, s.round = false, tried
 			r.Tried = s.tried[s.round:]
-			b, err = set.Pick(&r)
+			e, err = set.Pick(&r)
 		}
 		switch {
 		case err != nil:
 			return err
-		case pass == avoiding && (s.avoids(b, now) || s.loses(b, now)):
-			b.Return()
+		case pass == avoiding && (s.avoids(e, now) || s.loses(e, now)):
+			e.Return()
 			if avoided++; avoided == maxAvoided {
 				pass = onlyWorking
 			}
-		case !panicking && s.trialInstead(b, set, now), s.admit(b, panicking, now):
+		case !panicking && s.trialInstead(e, set, now), s.admit(e, panicking, now):
 			return nil
 		}
-		s.tried = append(s.tried, b)
+		s.tried = append(s.tried, e)
 	}
 	return lb.ErrUnavailable
 }
@@ -112,7 +112,7 @@ func (s *Search) mayTryAgain() error {
 	switch {
 	case s.triesOnce():
 		return lb.ErrUnavailable
-	case s.upstream.Backoff > 0 && !s.paused:
+	case s.snapshot.Backoff > 0 && !s.mayRetry:
 		return errAgain
 	}
 	return nil
@@ -122,8 +122,8 @@ func (s *Search) mayTryAgain() error {
 // gets it at once, or it has waited for a connection that came to nothing for so long that another one
 // to the same endpoint is for the last resort.
 func (s *Search) triesOnce() bool {
-	v := s.upstream
-	return v.Fallback != nil || v.Respond != nil ||
+	snap := s.snapshot
+	return snap.Fallback != nil || snap.Respond != nil ||
 		slices.ContainsFunc(s.failures, func(f failure) bool { return f.ended-f.began >= int64(firstResent) })
 }
 
@@ -137,14 +137,14 @@ const maxAvoided = 8
 // that no client has reached since, for which it may have to wait as long. A client that has
 // just come is sent to an endpoint that would be ejected if there were room only if it is time
 // for another trial.
-func (s *Search) avoids(b *lb.Endpoint, now int64) bool {
-	e := b.Of.(*Endpoint)
+func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
+	e := picked.Of.(*Endpoint)
 	if n := len(s.failures); n > 0 {
 		last := &s.failures[n-1]
 		lost := last.ended-last.began >= int64(firstResent)
-		return b.Failing() || lost && e.trials.made.Load() < last.began
+		return e.Failing() || lost && e.trials.made.Load() < last.began
 	}
-	return b.Failing() && e.withheld(now, s.listener.cfg.Connect)
+	return e.Failing() && e.withheld(now, s.listener.cfg.Connect)
 }
 
 // firstResent is when the first segment of a connection is sent again (RFC 6298, TCP_TIMEOUT_INIT
@@ -153,7 +153,7 @@ const firstResent = time.Second
 
 // request is the input of a pick, beside the endpoints that the client has tried.
 func (s *Search) request() (r lb.Request) {
-	if s.upstream.BySource {
+	if s.snapshot.BySource {
 		r.Source = s.client.Source().AddrPort()
 	}
 	return r
@@ -161,12 +161,12 @@ func (s *Search) request() (r lb.Request) {
 
 // admit begins an attempt at an endpoint that was acquired, if its breaker lets the client
 // through, or is not to be minded. Otherwise it gives the endpoint back.
-func (s *Search) admit(b *lb.Endpoint, anyway bool, now int64) bool {
-	e := b.Of.(*Endpoint)
+func (s *Search) admit(picked *lb.Endpoint, anyway bool, now int64) bool {
+	e := picked.Of.(*Endpoint)
 	if s.breaker = e.breaker.Load(); s.breaker != nil {
 		permit, forced, refused := askBreaker(s.breaker, anyway)
 		if refused != health.Granted {
-			b.Return()
+			e.Return()
 			return false
 		}
 		s.permit, s.forced = permit, forced
@@ -181,7 +181,7 @@ func (s *Search) take(e *Endpoint, now int64) {
 	if d := s.listener.cfg.Connect; d > 0 {
 		s.end = now + int64(d)
 	}
-	if s.last && s.failing != 0 && e.Failing() { // for no longer than clients are held
+	if s.onlyLastResort && s.failing != 0 && e.Failing() { // for no longer than clients are held
 		if end := now + int64(max(s.patience(now), trialPending)); s.end == 0 || s.end > end {
 			s.end = end
 		}
@@ -193,7 +193,7 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	e := s.endpoint
 	s.settle(o, now)
 	s.blame(failure{
-		of: e, err: fmt.Errorf("connect to %s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: !o.Failed(),
+		endpoint: e, err: fmt.Errorf("connect to %s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: !o.Failed(),
 	})
 	if !o.Failed() { // others may not lack the same resource
 		s.visits = s.visits[:0]
@@ -206,24 +206,24 @@ func (s *Search) afterMissed(e *Endpoint, now int64) {
 	s.tried = append(s.tried, e.Endpoint)
 	s.stage = choosing
 	switch {
-	case s.last:
+	case s.onlyLastResort:
 		s.resort(s.causes(), now)
 		return
 	case s.trial && !s.back: // it waits on at this one
 		s.stage = queueing
 		return
 	}
-	if s.retries >= s.upstream.Attempts || !s.upstream.Budget.Retry(now) {
+	if s.retries >= s.snapshot.Attempts || !s.snapshot.Budget.Retry(now) {
 		s.unavailable(s.causes(), now)
 		return
 	}
 	s.retries++
-	s.upstream.up.retries.Add(1)
+	s.snapshot.upstream.retries.Add(1)
 }
 
 // A failure is why an endpoint could not be reached.
 type failure struct {
-	of           *Endpoint
+	endpoint     *Endpoint
 	err          error
 	began, ended int64 // clock
 	own          bool  // it is none of the endpoint's
@@ -234,7 +234,7 @@ type failure struct {
 // it is held, in place of the one before.
 func (s *Search) blame(f failure) {
 	for i := range s.failures {
-		if s.last && s.failures[i].of == f.of {
+		if s.onlyLastResort && s.failures[i].endpoint == f.endpoint {
 			if f.late = s.failures[i].late; s.outOfPatience(f.began) {
 				f.late++
 			}
@@ -247,7 +247,7 @@ func (s *Search) blame(f failure) {
 
 // blames reports whether the client could not reach an endpoint before.
 func (s *Search) blames(e *Endpoint) bool {
-	return slices.ContainsFunc(s.failures, func(f failure) bool { return f.of == e })
+	return slices.ContainsFunc(s.failures, func(f failure) bool { return f.endpoint == e })
 }
 
 // causes are why the client has not reached any endpoint.
@@ -281,7 +281,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	var cause string
 	if err := s.lastError(); err != nil {
 		e.unreached(o, err, now)
-		e.up.local.note(err)
+		e.upstream.local.note(err)
 		cause = causeOf(err)
 	}
 	if o.Failed() {

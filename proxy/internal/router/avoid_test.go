@@ -16,20 +16,20 @@ import (
 
 // eachPolicy runs a test with a rig for each of them, whose endpoints an outlier detection judges
 // that may eject one of three.
-func eachPolicy(t *testing.T, vc router.SnapshotConfig, test func(t *testing.T, r *rig)) {
+func eachPolicy(t *testing.T, cfg router.SnapshotConfig, test func(t *testing.T, r *rig)) {
 	for _, p := range lb.Policies() {
 		t.Run(p.String(), func(t *testing.T) {
-			vc.BySource = p.Keyed()
-			r := newRig(t, 3, vc, nil)
+			cfg.BySource = p.Keyed()
+			r := newRig(t, 3, cfg, nil)
 			outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{
 				ConsecutiveFailures: 5, BaseEjectionTime: time.Minute, MaxEjected: 0.5,
 			})
 			for i := range r.members {
 				r.endpoint(i).SetMonitor(outlier.Add("e", r.endpoint(i)))
 			}
-			r.set = lb.NewSet(r.members, &lb.Config{Policy: p, OnRoom: r.up.Room}, nil)
+			r.set = lb.NewSet(r.members, &lb.Config{Policy: p, OnRoom: r.upstream.Room}, nil)
 			r.set.Attach()
-			r.view.SetEndpoints(r.set)
+			r.snapshot.SetEndpoints(r.set)
 			test(t, r)
 		})
 	}

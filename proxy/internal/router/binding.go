@@ -15,16 +15,16 @@ import (
 type binding struct {
 	limits   relay.Limits
 	listener *Listener
-	upstream *UpstreamSnapshot
+	snapshot *UpstreamSnapshot
 	endpoint *Endpoint
 
-	breaker          *health.Breaker // the endpoint's, that let it through; nil: none
-	permit, upPermit health.Permit
-	forced, upForced bool        // in panic, by breakers that are open
-	resort           bool        // it is of one session, to an endpoint that is a last resort
-	counted          atomic.Bool // of a last resort: its client was served
-	began            int64       // clock, of a trial or a last resort
-	reported         atomic.Bool // of a trial: its outcome
+	breaker                *health.Breaker // the endpoint's, that let it through; nil: none
+	permit, upstreamPermit health.Permit
+	forced, upstreamForced bool        // in panic, by breakers that are open
+	resort                 bool        // it is of one session, to an endpoint that is a last resort
+	counted                atomic.Bool // of a last resort: its client was served
+	began                  int64       // clock, of a trial or a last resort
+	reported               atomic.Bool // of a trial: its outcome
 
 	from  health.Source // of the client, if it is one of the sample; health.UnsampledSource: it is not
 	named atomic.Pointer[[namedBindings]atomic.Pointer[binding]]
@@ -34,12 +34,12 @@ var _ worker.Binding = (*binding)(nil)
 
 // bindingOf returns the binding of a session that was let through by a breaker of the
 // endpoint's, or by nil.
-func (l *Listener) bindingOf(v *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker) *binding {
-	key := bindingKey{v, e}
+func (l *Listener) bindingOf(snap *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker) *binding {
+	key := bindingKey{snap, e}
 	if b, ok := l.bindings.Load(key); ok && b.(*binding).breaker == breaker {
 		return b.(*binding)
 	}
-	b := l.newBinding(v, e, breaker)
+	b := l.newBinding(snap, e, breaker)
 	l.bindings.Store(key, b)
 	if e.gone.Load() { // its removal may have been here before
 		l.bindings.Delete(key)
@@ -52,14 +52,16 @@ type bindingKey struct {
 	endpoint *Endpoint
 }
 
-func (l *Listener) newBinding(v *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker) *binding {
-	b := &binding{limits: l.limits, listener: l, upstream: v, endpoint: e, breaker: breaker}
+func (l *Listener) newBinding(snap *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker) *binding {
+	b := &binding{limits: l.limits, listener: l, snapshot: snap, endpoint: e, breaker: breaker}
 	b.limits.Of, b.limits.FirstByteCame = b, b.firstByte
 	return b
 }
 
 // Names implements [worker.Binding].
-func (b *binding) Names() (upstream, endpoint string) { return b.upstream.up.name, b.endpoint.name }
+func (b *binding) Names() (upstream, endpoint string) {
+	return b.snapshot.upstream.name, b.endpoint.name
+}
 
 // EndpointOf returns the endpoint of sessions with that binding, nil for a binding of others.
 func EndpointOf(b worker.Binding) *Endpoint {
@@ -81,27 +83,27 @@ func (b *binding) Ended(r relay.Result, _ error) {
 	if !b.reported.Swap(b.trial()) {
 		b.report(from, o, now)
 	}
-	if b.upstream.Breaker != nil {
-		b.upstream.Breaker.End(true)
+	if b.snapshot.Breaker != nil {
+		b.snapshot.Breaker.End(true)
 	}
 	if b.breaker != nil {
 		b.breaker.End(true)
 	}
 	b.endpoint.Release()
-	b.upstream.notifyRoom()
+	b.snapshot.notifyRoom()
 }
 
 // trial reports whether this is the binding of a trial, or of a client that has passed an open
 // breaker: it is of one session.
 func (b *binding) trial() bool {
-	return b.permit.Trial() || b.upPermit.Trial() || b.forced || b.upForced
+	return b.permit.Trial() || b.upstreamPermit.Trial() || b.forced || b.upstreamForced
 }
 
 func (b *binding) report(from health.Source, o health.Outcome, now int64) {
 	b.endpoint.ended(o, now)
 	b.endpoint.report(b.permit, from, o, now)
-	if b.upstream.Breaker != nil {
-		b.upstream.Breaker.ReportFrom(b.upPermit, from, o, now)
+	if b.snapshot.Breaker != nil {
+		b.snapshot.Breaker.ReportFrom(b.upstreamPermit, from, o, now)
 	}
 	if o == health.OK {
 		b.better("a client was served all the same")
@@ -114,8 +116,8 @@ func (b *binding) better(what string) {
 	if b.forced {
 		b.breaker.Improved(what)
 	}
-	if b.upForced {
-		b.upstream.Breaker.Improved(what)
+	if b.upstreamForced {
+		b.snapshot.Breaker.Improved(what)
 	}
 }
 
@@ -137,17 +139,17 @@ func (b *binding) lasts(now int64) {
 	if b.permit.Trial() {
 		b.breaker.Report(b.permit, health.OK, now)
 	}
-	if b.upPermit.Trial() {
-		b.upstream.Breaker.Report(b.upPermit, health.OK, now)
+	if b.upstreamPermit.Trial() {
+		b.snapshot.Breaker.Report(b.upstreamPermit, health.OK, now)
 	}
 	b.better("a client's connection lasts")
 }
 
 // notifyRoom wakes clients that wait because of the upstream's own limit; those that wait for
 // an endpoint's are woken by its set.
-func (v *UpstreamSnapshot) notifyRoom() {
-	if v.Breaker != nil {
-		v.up.Room()
+func (snap *UpstreamSnapshot) notifyRoom() {
+	if snap.Breaker != nil {
+		snap.upstream.Room()
 	}
 }
 

@@ -12,83 +12,83 @@ type breakerEntry struct {
 	permit  health.Permit
 
 	// The outcome of the last attempt, if there was one.
-	last  health.Outcome
-	from  health.Source
-	cause string
+	lastOutcome health.Outcome
+	from        health.Source
+	cause       string
 }
 
 // enterBreaker asks the upstream's breaker, unless it has let the client through.
 func (s *Search) enterBreaker(panicking bool) error {
-	b, p := s.upstream.Breaker, &s.entry
-	if b == nil || p.through {
+	b, entry := s.snapshot.Breaker, &s.entry
+	if b == nil || entry.through {
 		return nil
 	}
 	permit, forced, refused := askBreaker(b, panicking)
 	if refused != health.Granted {
 		return circuitError(refused)
 	}
-	p.through, p.permit, p.forced = true, permit, forced
+	entry.through, entry.permit, entry.forced = true, permit, forced
 	return nil
 }
 
 // suspendEntry gives up the place of a client that has to wait for room at an endpoint. It begins
 // anew when there is some.
 func (s *Search) suspendEntry(now int64) {
-	p := &s.entry
-	if p.through {
-		if p.permit.Trial() {
-			s.upstream.Breaker.Report(p.permit, health.Unknown, now)
+	entry := &s.entry
+	if entry.through {
+		if entry.permit.Trial() {
+			s.snapshot.Breaker.Report(entry.permit, health.Unknown, now)
 		}
-		s.upstream.Breaker.End(false)
+		s.snapshot.Breaker.End(false)
 	}
-	*p = breakerEntry{}
+	*entry = breakerEntry{}
 }
 
 // exitBreaker ends the entry of a client that gets no endpoint here.
 func (s *Search) exitBreaker(o health.Outcome, now int64) {
-	p, v := &s.entry, s.upstream
-	if p.through {
+	entry, snap := &s.entry, s.snapshot
+	if entry.through {
 		if o.Failed() {
-			v.Breaker.SetCause(p.cause)
+			snap.Breaker.SetCause(entry.cause)
 		}
-		if o != health.Unknown || p.permit.Trial() {
-			v.Breaker.ReportFrom(p.permit, p.from, o, now)
+		if o != health.Unknown || entry.permit.Trial() {
+			snap.Breaker.ReportFrom(entry.permit, entry.from, o, now)
 		}
-		v.Breaker.End(false)
-		v.notifyRoom()
+		snap.Breaker.End(false)
+		snap.notifyRoom()
 	}
-	*p = breakerEntry{}
+	*entry = breakerEntry{}
 }
 
 // rest gives up the place of a client that may have one again. If it was a trial, and has
 // failed, that is reported to the breaker; otherwise the outcome is reported in the end.
 func (s *Search) rest(now int64) {
-	p := s.entry
-	if p.permit.Trial() && p.last.Failed() {
-		s.exitBreaker(p.last, now)
+	entry := s.entry
+	if entry.permit.Trial() && entry.lastOutcome.Failed() {
+		s.exitBreaker(entry.lastOutcome, now)
 		return
 	}
 	s.suspendEntry(now)
-	if p.through = false; !p.permit.Trial() {
-		s.entry = p
+	if entry.through = false; !entry.permit.Trial() {
+		s.entry = entry
 	}
 }
 
 // conclude ends the entry of a client that is refused.
 func (s *Search) conclude(now int64) {
-	p, b := s.entry, s.upstream.Breaker
-	s.exitBreaker(p.last, now)
-	if !p.through && p.last.Failed() && b != nil {
-		b.SetCause(p.cause)
-		b.ReportFrom(p.permit, p.from, p.last, now)
+	entry, b := s.entry, s.snapshot.Breaker
+	s.exitBreaker(entry.lastOutcome, now)
+	if !entry.through && entry.lastOutcome.Failed() && b != nil {
+		b.SetCause(entry.cause)
+		b.ReportFrom(entry.permit, entry.from, entry.lastOutcome, now)
 	}
 }
 
 // note records the outcome of an attempt. For the upstream's breaker it makes no difference
 // whether the endpoint was reached.
-func (p *breakerEntry) note(o health.Outcome, from health.Source, cause string) {
+func (entry *breakerEntry) note(o health.Outcome, from health.Source, cause string) {
 	if o.Failed() {
 		o = health.ConnectFailed
 	}
-	p.last, p.from, p.cause = o, from, cause
+	entry.lastOutcome, entry.from, entry.cause = o, from, cause
 }

@@ -20,7 +20,7 @@ import (
 func (r *rig) breakerOf(cfg health.BreakerConfig) *health.Breaker {
 	cfg.Window, cfg.Open, cfg.TrialConnections = time.Minute, time.Minute, max(cfg.TrialConnections, 1)
 	b := health.NewBreaker(r.keeper, "upstream u", nil, &cfg)
-	r.view.Breaker = b
+	r.snapshot.Breaker = b
 	r.use()
 	return b
 }
@@ -274,7 +274,7 @@ func TestWaitingHoldsNoPlaceForNothing(t *testing.T) {
 		if n, _ := b.Load(); n != 1 {
 			t.Fatalf("%d places are taken, want that of the session", n)
 		}
-		r.up.Room()
+		r.upstream.Room()
 	}
 	first.Ended(answered, nil)
 	if do := second.Next(r.clock).Action; do != worker.Connect {
@@ -355,7 +355,7 @@ func TestRetriesThatFindAnEndpointAreRepaid(t *testing.T) {
 	for range 9 {
 		_ = r.refuse()
 	}
-	if c := r.up.Counts(); c.Retries != 11 {
+	if c := r.upstream.Counts(); c.Retries != 11 {
 		t.Errorf("%d retries, want nine that found one and two that did not", c.Retries)
 	}
 }

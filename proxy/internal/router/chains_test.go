@@ -11,9 +11,9 @@ import (
 )
 
 // occupied is a rig whose only endpoint is at its limit of one session, which is returned.
-func occupied(t *testing.T, vc router.SnapshotConfig) (*rig, worker.Binding) {
+func occupied(t *testing.T, cfg router.SnapshotConfig) (*rig, worker.Binding) {
 	t.Helper()
-	r := newRig(t, 1, vc, nil)
+	r := newRig(t, 1, cfg, nil)
 	return r, r.occupy()
 }
 
@@ -115,7 +115,7 @@ func TestNoStormBeforeAFullFallback(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		const clients = 20
 		full, session := occupied(t, router.SnapshotConfig{QueueSize: 100, QueueTimeout: time.Minute})
-		r := newRig(t, 1, router.SnapshotConfig{Fallback: full.view}, nil)
+		r := newRig(t, 1, router.SnapshotConfig{Fallback: full.snapshot}, nil)
 		r.endpoint(0).SetHealthy(!down)
 		c := &crowd{rig: r, clocks: []*int64{&full.clock}}
 		c.come(clients)
@@ -310,15 +310,15 @@ func TestNobodyWaitsForRoomOfTheDead(t *testing.T) {
 	for _, fallback := range []bool{false, true} {
 		idle := newRig(t, 2, router.SnapshotConfig{}, nil)
 		idle.endpoint(0).SetDraining(true) // it has the address of the one that dies
-		vc := router.SnapshotConfig{QueueSize: 100, QueueTimeout: 10 * time.Second, Hold: 3 * time.Second, Attempts: 2}
+		cfg := router.SnapshotConfig{QueueSize: 100, QueueTimeout: 10 * time.Second, Hold: 3 * time.Second, Attempts: 2}
 		if fallback {
-			vc.Fallback = idle.view
+			cfg.Fallback = idle.snapshot
 		}
-		r, session := occupied(t, vc)
+		r, session := occupied(t, cfg)
 		c := &crowd{rig: r, clocks: []*int64{&idle.clock}, only: idle.endpoint(1).ID()}
 		c.come(20)
 		c.wait(time.Second)
-		if c.connects != 0 || r.up.Unserved() {
+		if c.connects != 0 || r.upstream.Unserved() {
 			t.Fatalf("fallback %v: %d connects while it serves", fallback, c.connects)
 		}
 		session.Ended(reset, nil)
@@ -326,8 +326,8 @@ func TestNobodyWaitsForRoomOfTheDead(t *testing.T) {
 		if want := 20; fallback && c.served != want {
 			t.Errorf("%d of %d are served by the fallback", c.served, want)
 		}
-		if held := r.up.Counts().Held; !fallback && (held != 20 || !r.up.Unserved()) {
-			t.Errorf("%d are held, that no client is served is %v", held, r.up.Unserved())
+		if held := r.upstream.Counts().Held; !fallback && (held != 20 || !r.upstream.Unserved()) {
+			t.Errorf("%d are held, that no client is served is %v", held, r.upstream.Unserved())
 		}
 		if c.connects > 70+20 {
 			t.Errorf("fallback %v: %d unsuccessful connects", fallback, c.connects)
@@ -347,10 +347,10 @@ func TestHeldForRoomOfAChain(t *testing.T) {
 	})
 }
 
-func heldForRoomOfAChain(t *testing.T, vc router.SnapshotConfig) {
+func heldForRoomOfAChain(t *testing.T, cfg router.SnapshotConfig) {
 	dead := newRig(t, 1, router.SnapshotConfig{QueueSize: 100, QueueTimeout: time.Minute, Hold: 3 * time.Second}, nil)
-	vc.Fallback = dead.view
-	r, session := occupied(t, vc)
+	cfg.Fallback = dead.snapshot
+	r, session := occupied(t, cfg)
 	come := func() *router.Search {
 		s, _ := r.search()
 		if step := r.inVain(s); step.Action != worker.Park {

@@ -18,10 +18,10 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 	if s.addrs == nil {
 		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.resolver(), Timeout: s.left(now, 1), Recheck: recheckEvery}, true
 	}
-	v := s.upstream
+	snap := s.snapshot
 	return worker.Step{
 		Action: worker.Connect, Address: s.addrs[s.at], Source: s.source(), Timeout: s.left(now, len(s.addrs)-s.at),
-		MaybeSelf: s.endpoint.self, ProxyHeader: v.SendProxy > 0, Recheck: recheckEvery,
+		MaybeSelf: s.endpoint.self, ProxyHeader: snap.SendProxy > 0, Recheck: recheckEvery,
 	}, true
 }
 
@@ -30,7 +30,7 @@ func (s *Search) source() netip.Addr {
 	if s.addrs[s.at].Path != "" {
 		return netip.Addr{}
 	}
-	return s.upstream.Source
+	return s.snapshot.Source
 }
 
 // left is an equal share, among so many, of the time that the endpoint has left.

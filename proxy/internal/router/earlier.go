@@ -27,32 +27,32 @@ var errFailing = errors.New("it is not yet time to try a failing endpoint again"
 // joinEarlierQueues has a client that has waited at its upstream since a time wait at those before it, for as long
 // or, where it has waited itself, longer.
 func (s *Search) joinEarlierQueues(since int64) {
-	for v := s.root; v != nil && v != s.upstream; v = v.Fallback {
-		e := &queuedUpstream{snapshot: v}
-		s.earlier = append(s.earlier, e)
-		at := s.visited(&v.up.queue)
+	for snap := s.root; snap != nil && snap != s.snapshot; snap = snap.Fallback {
+		queued := &queuedUpstream{snapshot: snap}
+		s.earlier = append(s.earlier, queued)
+		at := s.visited(&snap.upstream.queue)
 		if at == 0 {
 			at = since
 		}
-		if v.up.queue.rejoin(&e.place, s.waker(), at) {
-			e.due = 1 // long ago: another one may have the turn, and no use for it
+		if snap.upstream.queue.rejoin(&queued.place, s.waker(), at) {
+			queued.due = 1 // long ago: another one may have the turn, and no use for it
 		}
-		v.up.queue.next() // there may be room since it was looked for
+		snap.upstream.queue.next() // there may be room since it was looked for
 	}
 }
 
 // pickEarlier looks for room at the upstreams before the one that the client waits at, if it is
 // its turn there. left is how much longer it waits.
 func (s *Search) pickEarlier(left time.Duration, now int64) bool {
-	at, kept, round := s.upstream, s.entry, s.round
-	for _, e := range s.earlier {
-		q := &e.snapshot.up.queue
-		if e.due != 0 && e.due <= now && !q.claim(&e.place) && !q.isFirst(&e.place) {
-			e.due = 0 // it is asked when it is the first
+	at, kept, round := s.snapshot, s.entry, s.round
+	for _, queued := range s.earlier {
+		q := &queued.snapshot.upstream.queue
+		if queued.due != 0 && queued.due <= now && !q.claim(&queued.place) && !q.isFirst(&queued.place) {
+			queued.due = 0 // it is asked when it is the first
 		}
-		for looks := 1; q.turnOf(&e.place); looks++ {
-			s.upstream, s.entry, s.round = e.snapshot, breakerEntry{}, len(s.tried)
-			trial, err := s.pickFree(&e.due, left, false, now)
+		for looks := 1; q.turnOf(&queued.place); looks++ {
+			s.snapshot, s.entry, s.round = queued.snapshot, breakerEntry{}, len(s.tried)
+			trial, err := s.pickFree(&queued.due, left, false, now)
 			if err == nil {
 				if waits := s.place.in.Load(); waits != nil {
 					waits.leave(&s.place)
@@ -60,17 +60,17 @@ func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 				s.leaveEarlier()
 				s.beginTrial(trial, now)
 				if s.back = trial; trial {
-					s.retries = s.upstream.Attempts
+					s.retries = s.snapshot.Attempts
 				}
 				return true
 			}
 			s.suspendEntry(now)
-			s.upstream, s.entry, s.round = at, kept, round
-			if !q.stayFor(&e.place, errors.Is(err, lb.ErrFull)) {
+			s.snapshot, s.entry, s.round = at, kept, round
+			if !q.stayFor(&queued.place, errors.Is(err, lb.ErrFull)) {
 				break
 			}
 			if looks == maxLooks {
-				q.later(&e.place)
+				q.later(&queued.place)
 				break
 			}
 		}
@@ -84,13 +84,13 @@ func (s *Search) untilTrials(left time.Duration, now int64) time.Duration {
 		switch {
 		case s.due != 0:
 			left = min(left, max(time.Duration(s.due-now), time.Millisecond))
-		case s.upstream.up.queue.isFirst(&s.place): // another one has the turn, and may have no use for it
+		case s.snapshot.upstream.queue.isFirst(&s.place): // another one has the turn, and may have no use for it
 			left = min(left, trialEvery)
 		}
 	}
-	for _, e := range s.earlier {
-		if e.due != 0 {
-			left = min(left, max(time.Duration(e.due-now), time.Millisecond))
+	for _, queued := range s.earlier {
+		if queued.due != 0 {
+			left = min(left, max(time.Duration(queued.due-now), time.Millisecond))
 		}
 	}
 	return left
@@ -110,7 +110,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 		if trial, ok := s.pickUnusable(now); ok {
 			return trial, nil
 		}
-		*due = now + int64(s.upstream.up.untilTrial(now))
+		*due = now + int64(s.snapshot.upstream.untilTrial(now))
 		return false, err
 	}
 	if !s.endpoint.Failing() {
@@ -123,13 +123,13 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 		}
 	}
 	s.attempt = attempt{failed: s.failed[:0]}
-	set := s.upstream.Set()
-	panicking := s.upstream.up.panicking(set)
+	set := s.snapshot.Set()
+	panicking := s.snapshot.upstream.panicking(set)
 	if err = s.enterBreaker(panicking); err == nil { // which the trial that was not made has left
 		r := s.request()
 		r.Eligible = lb.Working
-		var b *lb.Endpoint
-		if b, err = set.Pick(&r); err == nil && s.admit(b, panicking, now) {
+		var e *lb.Endpoint
+		if e, err = set.Pick(&r); err == nil && s.admit(e, panicking, now) {
 			return false, nil
 		}
 	}
@@ -137,7 +137,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 	if here && err != nil && err != lb.ErrFull {
 		return false, lb.ErrUnavailable
 	}
-	*due = now + int64(s.upstream.up.untilTrial(now))
+	*due = now + int64(s.snapshot.upstream.untilTrial(now))
 	return false, errFailing
 }
 
@@ -153,7 +153,7 @@ func (s *Search) beginTrial(trial bool, now int64) {
 // pickUnusable acquires an endpoint that a verdict keeps clients from: one that was revived, or else one
 // that is failing, as a trial.
 func (s *Search) pickUnusable(now int64) (trial, ok bool) {
-	set := s.upstream.Set()
+	set := s.snapshot.Set()
 	if set == nil {
 		return false, false
 	}
@@ -182,15 +182,15 @@ func (s *Search) revived(set *lb.Set) *lb.Endpoint {
 	r.Eligible = lb.LastResort
 	for range maxAvoided {
 		r.Tried = s.tried[s.round:]
-		b, err := set.Pick(&r)
+		e, err := set.Pick(&r)
 		if err != nil {
 			return nil
 		}
-		if b.Of.(*Endpoint).trials.revived.Load() {
-			return b
+		if e.Of.(*Endpoint).trials.revived.Load() {
+			return e
 		}
-		b.Return()
-		s.tried = append(s.tried, b) // for this pick
+		e.Return()
+		s.tried = append(s.tried, e) // for this pick
 	}
 	return nil
 }
@@ -207,8 +207,8 @@ func (e *Endpoint) claimTrial(now int64) bool {
 
 // leaveEarlier is the end of waiting there.
 func (s *Search) leaveEarlier() {
-	for _, e := range s.earlier {
-		e.snapshot.up.queue.leave(&e.place)
+	for _, queued := range s.earlier {
+		queued.snapshot.upstream.queue.leave(&queued.place)
 	}
 	clear(s.earlier)
 	s.earlier = s.earlier[:0]

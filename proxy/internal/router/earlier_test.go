@@ -27,11 +27,11 @@ type guest struct {
 
 func newChain(t testing.TB, limits ...int) *chain {
 	c := &chain{rigs: make([]*rig, len(limits))}
-	vc := router.SnapshotConfig{QueueSize: 1024, QueueTimeout: time.Minute}
+	cfg := router.SnapshotConfig{QueueSize: 1024, QueueTimeout: time.Minute}
 	for i := len(limits) - 1; i >= 0; i-- {
-		c.rigs[i] = newRig(t, 1, vc, nil)
+		c.rigs[i] = newRig(t, 1, cfg, nil)
 		c.rigs[i].endpoint(0).SetLimit(limits[i])
-		vc = router.SnapshotConfig{Fallback: c.rigs[i].view}
+		cfg = router.SnapshotConfig{Fallback: c.rigs[i].snapshot}
 	}
 	return c
 }
@@ -114,8 +114,8 @@ func TestWaitersOfAFallback(t *testing.T) {
 		c.settle(t)
 	}
 	for i, r := range c.rigs {
-		if r.active() != 0 || r.up.Waiting() != 0 {
-			t.Errorf("upstream %d has %d sessions, and %d wait", i, r.active(), r.up.Waiting())
+		if r.active() != 0 || r.upstream.Waiting() != 0 {
+			t.Errorf("upstream %d has %d sessions, and %d wait", i, r.active(), r.upstream.Waiting())
 		}
 	}
 }
@@ -149,8 +149,8 @@ func TestWaitersOfAFallbackModel(t *testing.T) {
 			c.leave(0)
 		}
 		for i, r := range c.rigs {
-			if r.active() != 0 || r.up.Waiting() != 0 {
-				rt.Fatalf("in the end upstream %d has %d sessions, and %d wait", i, r.active(), r.up.Waiting())
+			if r.active() != 0 || r.upstream.Waiting() != 0 {
+				rt.Fatalf("in the end upstream %d has %d sessions, and %d wait", i, r.active(), r.upstream.Waiting())
 			}
 		}
 	})

@@ -17,14 +17,14 @@ import (
 // use.
 type Endpoint struct {
 	*lb.Endpoint
-	Address sockopt.Address
-	up      *Upstream
-	name    string
-	host    string // to be resolved, if fixed is empty
-	port    uint16
-	fixed   []loop.Address
-	self    bool        // a connect may connect a socket to itself
-	gone    atomic.Bool // its upstream does not know it any more
+	Address  sockopt.Address
+	upstream *Upstream
+	name     string
+	host     string // to be resolved, if fixed is empty
+	port     uint16
+	fixed    []loop.Address
+	self     bool        // a connect may connect a socket to itself
+	gone     atomic.Bool // its upstream does not know it any more
 
 	monitor atomic.Pointer[health.OutlierMonitor] // nil: outliers are not looked for
 	breaker atomic.Pointer[health.Breaker]        // nil: there is none
@@ -38,7 +38,7 @@ type Endpoint struct {
 	sample          sample
 	answers         health.Answers
 	trials          trials
-	last            atomic.Pointer[lastFailure] // nil: there was none
+	lastFailure     atomic.Pointer[lastFailure] // nil: there was none
 	failed          atomic.Bool                 // and it is not over
 	unserved        streak
 	connecting      slowConnects
@@ -47,7 +47,7 @@ type Endpoint struct {
 
 // newEndpoint makes an endpoint of an address, which has been parsed.
 func newEndpoint(up *Upstream, name string, addr sockopt.Address, cfg lb.EndpointConfig) (*Endpoint, error) {
-	e := &Endpoint{Address: addr, up: up, name: name}
+	e := &Endpoint{Address: addr, upstream: up, name: name}
 	cfg.Of = e
 	e.Endpoint = lb.NewEndpoint(cfg)
 	if addr.Network == "unix" {
@@ -83,7 +83,7 @@ func isLocal(ip netip.Addr) bool {
 }
 
 // Upstream returns the upstream of the endpoint.
-func (e *Endpoint) Upstream() *Upstream { return e.up }
+func (e *Endpoint) Upstream() *Upstream { return e.upstream }
 
 // Name returns the endpoint's name: its address unless the configuration gives it one.
 func (e *Endpoint) Name() string { return e.name }
@@ -125,15 +125,15 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 	}
 	e.Endpoint.SetHealthy(healthy)
 	e.setDown(!healthy)
-	e.up.look()
+	e.upstream.look()
 	if !healthy || e.gone.Load() { // that it is checked no more is no recovery
 		return
 	}
-	e.up.unserved.Store(0)
+	e.upstream.unserved.Store(0)
 	if m := e.monitor.Load(); m != nil {
 		m.Recovered()
 	}
-	for _, b := range []*health.Breaker{e.breaker.Load(), e.up.breaker.Load()} {
+	for _, b := range []*health.Breaker{e.breaker.Load(), e.upstream.breaker.Load()} {
 		if b != nil {
 			b.Recovered()
 		}
@@ -157,7 +157,7 @@ func (e *Endpoint) mute(down bool) {
 func (e *Endpoint) SetEjected(ejected bool) {
 	e.Endpoint.SetEjected(ejected)
 	e.setDown(ejected)
-	e.up.look()
+	e.upstream.look()
 	if !ejected && !e.gone.Load() {
 		e.improved("an endpoint has returned")
 	}
@@ -166,7 +166,7 @@ func (e *Endpoint) SetEjected(ejected bool) {
 // SetCircuit implements [health.Target]. A client that begins a trial asks the breaker itself.
 func (e *Endpoint) SetCircuit(s health.State, trials int) {
 	e.SetBroken(s == health.Open || s == health.HalfOpen && trials == 0)
-	e.up.look()
+	e.upstream.look()
 	e.circuitChanged(s)
 }
 
@@ -182,7 +182,7 @@ func (e *Endpoint) setDown(bad bool) {
 	e.trials.revived.Store(false)
 	if e.bad.Add(1) == 1 {
 		e.downTransitions.Add(1)
-		if down := e.up.down; down != nil {
+		if down := e.upstream.down; down != nil {
 			down(e)
 		}
 	}
@@ -205,7 +205,7 @@ func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Out
 // fail counts a failure.
 func (e *Endpoint) fail() {
 	e.failures.Add(1)
-	e.up.failures.Add(1)
+	e.upstream.failures.Add(1)
 }
 
 // checkSoon has the endpoint checked after it has failed a client: one whose process has ended

@@ -32,7 +32,7 @@ type lastFailure struct {
 
 // LastFailure returns the last failure; false: there was none.
 func (e *Endpoint) LastFailure() (f Failure, any bool) {
-	last := e.last.Load()
+	last := e.lastFailure.Load()
 	if last == nil {
 		return Failure{}, false
 	}
@@ -55,7 +55,7 @@ func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
 	}
 	e.note(last)
 	if o.Failed() {
-		e.up.unreached[unreachedBy(err)].Add(1)
+		e.upstream.unreached[unreachedBy(err)].Add(1)
 	}
 }
 
@@ -65,7 +65,7 @@ func (e *Endpoint) ended(o health.Outcome, now int64) {
 	case o.Failed():
 		e.note(&lastFailure{outcome: o, at: now})
 		e.unserved.add(now)
-		e.up.unserving[o].Add(1)
+		e.upstream.unserving[o].Add(1)
 		e.checkSoon(now)
 	case o == health.OK:
 		e.spoke()
@@ -73,7 +73,7 @@ func (e *Endpoint) ended(o health.Outcome, now int64) {
 }
 
 func (e *Endpoint) note(last *lastFailure) {
-	e.last.Store(last)
+	e.lastFailure.Store(last)
 	e.failed.Store(true)
 }
 
@@ -84,34 +84,34 @@ func (e *Endpoint) spoke() {
 		e.resortsUnserved.Store(0)
 	}
 	e.unserved.end()
-	if e.failed.Load() && !e.last.Load().connecting() {
+	if e.failed.Load() && !e.lastFailure.Load().connecting() {
 		e.failed.Store(false)
 	}
 }
 
 // connected notes that a connection was made for a client.
 func (e *Endpoint) connected(now int64) {
-	if e.failed.Load() && e.last.Load().connecting() {
+	if e.failed.Load() && e.lastFailure.Load().connecting() {
 		e.failed.Store(false)
 	}
-	e.up.serves(now)
+	e.upstream.serves(now)
 }
 
 // passed notes that a check that began at a time has connected to the endpoint. If clients
 // have failed later than at the connect, that proves nothing.
 func (e *Endpoint) passed(began int64) {
-	last := e.last.Load()
+	last := e.lastFailure.Load()
 	if last != nil && (!last.plain || last.at > began) {
 		return
 	}
 	e.failed.Store(false)
-	e.up.serves(began)
+	e.upstream.serves(began)
 }
 
 // handshakesFail reports whether the last that was tried for a client was a TLS handshake, and
 // failed.
 func (e *Endpoint) handshakesFail() bool {
-	last := e.last.Load()
+	last := e.lastFailure.Load()
 	return e.failed.Load() && last != nil && last.outcome == health.ConnectFailed && !last.plain
 }
 
@@ -121,16 +121,16 @@ type streak struct {
 	n, since, last atomic.Int64
 }
 
-func (r *streak) add(now int64) {
-	if r.n.Add(1) == 1 {
-		r.since.Store(now)
+func (s *streak) add(now int64) {
+	if s.n.Add(1) == 1 {
+		s.since.Store(now)
 	}
-	r.last.Store(now)
+	s.last.Store(now)
 }
 
-func (r *streak) end() {
-	if r.n.Load() != 0 {
-		r.n.Store(0)
+func (s *streak) end() {
+	if s.n.Load() != 0 {
+		s.n.Store(0)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestHangUps(t *testing.T) {
 		res := hung
 		c.change(&res)
 		r.serve().Ended(res, nil)
-		if n := r.up.Counts().Failures; n != c.failures || r.active() != 0 {
+		if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 {
 			t.Errorf("%s: %d failures, %d active", name, n, r.active())
 		}
 	}

@@ -11,22 +11,22 @@ import (
 // hold has a client wait that no endpoint can serve now, if it may, until one can. It has no
 // place under the breaker's bounds meanwhile: others make the trials.
 func (s *Search) hold(err error, now int64) bool {
-	v := s.upstream
+	snap := s.snapshot
 	s.rest(now)
-	if v.times().Hold <= 0 || isFull(err) {
+	if snap.times().Hold <= 0 || isFull(err) {
 		return false
 	}
-	if v.up.held.waiting.Load() == 0 {
-		v.up.heldFull.Store(false) // which was found of others
+	if snap.upstream.held.waiting.Load() == 0 {
+		snap.upstream.heldFull.Store(false) // which was found of others
 	}
-	if s.patience(now) <= 0 || !s.enqueue(&v.up.held, v.QueueSize-v.up.queue.waiting.Load(), now) {
+	if s.patience(now) <= 0 || !s.enqueue(&snap.upstream.held, snap.QueueSize-snap.upstream.queue.waiting.Load(), now) {
 		return false
 	}
-	if v.up.heldFull.Load() {
-		s.joinEarlierQueues(s.visited(&v.up.held))
+	if snap.upstream.heldFull.Load() {
+		s.joinEarlierQueues(s.visited(&snap.upstream.held))
 	} else if !s.held {
 		s.held = true
-		v.up.heldTotal.Add(1)
+		snap.upstream.heldTotal.Add(1)
 	}
 	s.back = false
 	s.cause, s.stage = err, holding
@@ -42,8 +42,8 @@ func isFull(err error) bool {
 // await has a client that is held look for an endpoint, when it is the first and a trial is due, or when
 // it was woken. One that has found an endpoint wakes the next.
 func (s *Search) await(now int64) (worker.Step, bool) {
-	v := s.upstream
-	q, left := &v.up.held, s.patience(now)
+	snap := s.snapshot
+	q, left := &snap.upstream.held, s.patience(now)
 	if l := s.elsewhere(); l != nil {
 		s.leaveHeld()
 		s.reroute(l, now)
@@ -60,7 +60,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	}
 	if left > 0 && !q.claim(&s.place) {
 		if q.isFirst(&s.place) { // another one has the turn, which had looked before this one was back
-			left = min(left, v.up.untilTrial(now))
+			left = min(left, snap.upstream.untilTrial(now))
 		}
 		return worker.Step{Action: worker.Park, Timeout: left}, true
 	}
@@ -72,7 +72,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 			return worker.Step{}, false
 		}
 		s.full = full
-		v.up.heldFull.Store(full)
+		snap.upstream.heldFull.Store(full)
 		if !full {
 			s.noteUnserved(now)
 		} else if len(s.earlier) == 0 && q.isFirst(&s.place) { // it is asked when there is room, before clients that come
@@ -94,7 +94,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 		s.refuse(s.cause, s.full, now)
 		return worker.Step{}, false
 	}
-	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(min(left, v.up.untilTrial(now)), now)}, true
+	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(min(left, snap.upstream.untilTrial(now)), now)}, true
 }
 
 // leaveHeld is the end of being held.
@@ -108,9 +108,9 @@ func (s *Search) leaveHeld() {
 // patience is how much longer a client is held: for as long as others wait for room if it is
 // room that is missing.
 func (s *Search) patience(now int64) time.Duration {
-	times := s.upstream.times()
+	times := s.snapshot.times()
 	wait := times.Hold
-	if s.full || s.upstream.up.heldFull.Load() { // as the last one that looked has found
+	if s.full || s.snapshot.upstream.heldFull.Load() { // as the last one that looked has found
 		wait = max(wait, times.QueueTimeout)
 	}
 	return time.Duration(s.failing + int64(wait) - now)

@@ -76,7 +76,7 @@ func TestHeldGoesWhereTheAddressLeads(t *testing.T) {
 	})
 	well := newRig(t, 1, router.SnapshotConfig{}, nil)
 	r.reload(func(lc *router.ListenerConfig) {
-		lc.Name, lc.State, lc.Default = "other", new(router.ListenerState), well.view
+		lc.Name, lc.State, lc.Default = "other", new(router.ListenerState), well.snapshot
 		owner = lc.State
 	})
 	if step := waits.Next(r.clock); step.Action != worker.Connect || well.active() != 1 {
@@ -174,7 +174,7 @@ func TestTimesThatChange(t *testing.T) {
 	for name, queued := range map[string]bool{"held": false, "in the queue": true} {
 		for _, to := range []time.Duration{time.Second, time.Hour} {
 			r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute}, nil)
-			r.view.Enforce()
+			r.snapshot.Enforce()
 			r.listener.Enforce()
 			if queued {
 				r.endpoint(0).SetLimit(1)
@@ -184,7 +184,7 @@ func TestTimesThatChange(t *testing.T) {
 			}
 			var waits []*router.Search
 			for range 3 {
-				s := router.NewWaitingSearch(r.listener, r.view)
+				s := router.NewWaitingSearch(r.listener, r.snapshot)
 				s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
 				if step := r.inVain(s); step.Action != worker.Park {
 					t.Fatal(name, step)
@@ -195,9 +195,9 @@ func TestTimesThatChange(t *testing.T) {
 			if step := r.inVain(onLoop); step.Action != worker.Park {
 				t.Fatal(name, step)
 			}
-			vc := r.view.SnapshotConfig
-			vc.QueueTimeout, vc.Hold = to, to
-			next := router.NewSnapshot(r.up, &vc)
+			cfg := r.snapshot.SnapshotConfig
+			cfg.QueueTimeout, cfg.Hold = to, to
+			next := router.NewSnapshot(r.upstream, &cfg)
 			next.SetEndpoints(r.set)
 			for _, s := range waits {
 				select {

@@ -13,10 +13,10 @@ const losingEvery = 5 * time.Second
 // clients: connections were made, and ended without a byte. An endpoint is not ejected then if max_ejected has no
 // room, or if all clients come from one source. Now and then a client finds out whether that is still so. Where
 // clients are kept together by their source, one source's losses move no others.
-func (s *Search) loses(b *lb.Endpoint, now int64) bool {
-	e := b.Of.(*Endpoint)
+func (s *Search) loses(picked *lb.Endpoint, now int64) bool {
+	e := picked.Of.(*Endpoint)
 	m := e.monitor.Load()
-	if len(s.failures) > 0 || m == nil || !e.losesClients() || s.upstream.BySource && !m.ServesNone(now) {
+	if len(s.failures) > 0 || m == nil || !e.losesClients() || s.snapshot.BySource && !m.ServesNone(now) {
 		return false
 	}
 	at := e.trials.turn.Load()
@@ -31,9 +31,9 @@ func (e *Endpoint) losesClients() bool { return e.unserved.n.Load() >= vainResor
 // endpoints that fail in turns lose every client until the end of the first one's ejection, for a check that
 // only connects finds out neither. One that serves gives up its place under max_ejected to the other, see
 // [health.OutlierMonitor.Served].
-func (s *Search) trialInstead(b *lb.Endpoint, set *lb.Set, now int64) bool {
-	of := b.Of.(*Endpoint)
-	if s.last || len(s.failures) > 0 || of.monitor.Load() == nil || !of.losesClients() {
+func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool {
+	of := picked.Of.(*Endpoint)
+	if s.onlyLastResort || len(s.failures) > 0 || of.monitor.Load() == nil || !of.losesClients() {
 		return false
 	}
 	e := s.oldestTrial(of, set, now)
@@ -44,7 +44,7 @@ func (s *Search) trialInstead(b *lb.Endpoint, set *lb.Set, now int64) bool {
 		return false
 	}
 	s.lastResort = e.unusable()
-	b.Return()
+	picked.Return()
 	return true
 }
 
@@ -54,9 +54,9 @@ func (s *Search) oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint
 	first := picked
 	members := set.Members()
 	for i := range members {
-		b := members[i].Endpoint
-		e := b.Of.(*Endpoint)
-		if b.Failing() || !b.CanAcquireAnyway(false) {
+		member := members[i].Endpoint
+		e := member.Of.(*Endpoint)
+		if member.Failing() || !member.CanAcquireAnyway(false) {
 			continue
 		}
 		if m := e.monitor.Load(); m != nil && m.ServedSince() {

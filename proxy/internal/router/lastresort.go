@@ -63,7 +63,7 @@ func (e *Endpoint) missed(began, now int64) {
 	if began >= e.trials.retried.Load() {
 		e.trials.retry.Store(now + int64(trialEvery))
 	}
-	u := e.up
+	u := e.upstream
 	at := now + int64(u.trialEvery())
 	if e.Failing() {
 		if began < e.trials.began.Load() {
@@ -117,20 +117,20 @@ func (e *Endpoint) noteConnected(began, now int64) {
 		e.trials.lastSuccess.Store(now)
 		e.trials.revived.Store(true)
 		e.SetFailing(false)
-		e.up.held.next()
-		e.up.queue.next()
+		e.upstream.held.next()
+		e.upstream.queue.next()
 	}
 }
 
 // resort has the client try an endpoint as a last resort, or be held, or refused for an
 // error.
 func (s *Search) resort(err error, now int64) {
-	fresh := !s.last && len(s.tried) == 0
-	s.last, s.unreported = true, s.unreported || fresh
+	fresh := !s.onlyLastResort && len(s.tried) == 0
+	s.onlyLastResort, s.unreported = true, s.unreported || fresh
 	if s.failing == 0 && !fresh {
 		s.failing = now
 	}
-	if fresh && s.upstream.up.held.waiting.Load() > 0 { // clients that came before look first
+	if fresh && s.snapshot.upstream.held.waiting.Load() > 0 { // clients that came before look first
 		s.failing = now
 		if s.hold(err, now) {
 			return
@@ -156,13 +156,13 @@ func (s *Search) resort(err error, now int64) {
 // resort. full says that there is none because of limits.
 func (s *Search) pickLast(now int64) (full, ok bool) {
 	s.exclude(now)
-	for v := s.root; v != nil; v = v.Fallback {
-		if s.upstream != v {
+	for snap := s.root; snap != nil; snap = snap.Fallback {
+		if s.snapshot != snap {
 			s.exitBreaker(health.Unknown, now)
-			s.upstream = v
+			s.snapshot = snap
 		}
-		vFull, ok := s.pickLastOf(v.Set(), now)
-		if full = full || vFull; ok {
+		snapFull, ok := s.pickLastOf(snap.Set(), now)
+		if full = full || snapFull; ok {
 			return full, true
 		}
 	}
@@ -178,10 +178,10 @@ func (s *Search) exclude(now int64) {
 	late := s.outOfPatience(now)
 	for i := range s.failures {
 		f := &s.failures[i]
-		vain := f.began >= f.of.trials.lastSuccess.Load()
+		vain := f.began >= f.endpoint.trials.lastSuccess.Load()
 		fresh := now < f.ended+int64(trialEvery)
 		if f.own && fresh || vain && (late && fresh || f.late > 0) || f.late > 1 {
-			s.tried = append(s.tried, f.of.Endpoint)
+			s.tried = append(s.tried, f.endpoint.Endpoint)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 		return true, false
 	}
 	e, full := s.lastOf(set, lb.Working)
-	if e == nil && s.upstream.up.vain() {
+	if e == nil && s.snapshot.upstream.vain() {
 		e = s.tryFailing(set, now)
 	}
 	if e == nil {
@@ -265,9 +265,9 @@ func (s *Search) longestAgo(set *lb.Set) *lb.Endpoint {
 	var first *Endpoint
 	members, panicking := set.Members(), set.Panicking()
 	for i := range members {
-		b := members[i].Endpoint
-		e := b.Of.(*Endpoint)
-		if b.Failing() || !b.CanAcquireAnyway(panicking) || slices.Contains(s.tried[s.round:], b) {
+		member := members[i].Endpoint
+		e := member.Of.(*Endpoint)
+		if member.Failing() || !member.CanAcquireAnyway(panicking) || slices.Contains(s.tried[s.round:], member) {
 			continue
 		}
 		if first == nil || e.lastTrial() < first.lastTrial() {
@@ -296,7 +296,7 @@ func (u *Upstream) vain() bool { return u.resortsUnserved.Load() >= vainResorts 
 // tryFailing acquires the failing endpoint that was found so longest ago, of those that may be
 // tried again and that this client has not tried.
 func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
-	u := s.upstream.up
+	u := s.snapshot.upstream
 	if now < u.trial.Load() {
 		return nil
 	}
@@ -304,15 +304,15 @@ func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	next := now + int64(u.trialEvery()) // it is looked at all of them again by then
 	members, panicking := set.Members(), set.Panicking()
 	for i := range members {
-		b := members[i].Endpoint
-		if !b.Failing() || !b.CanAcquireAnyway(panicking) {
+		member := members[i].Endpoint
+		if !member.Failing() || !member.CanAcquireAnyway(panicking) {
 			continue
 		}
-		e := b.Of.(*Endpoint)
+		e := member.Of.(*Endpoint)
 		switch due := e.trials.due.Load(); {
 		case due > now:
 			next = min(next, due)
-		case slices.Contains(s.tried[s.round:], b):
+		case slices.Contains(s.tried[s.round:], member):
 			next = now // another client may
 		case first == nil:
 			first = e

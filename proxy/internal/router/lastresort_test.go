@@ -80,7 +80,7 @@ func TestOldestVerdictFirst(t *testing.T) {
 func TestBothAreTried(t *testing.T) {
 	fallback := newRig(t, 1, router.SnapshotConfig{}, nil)
 	fallback.endpoint(0).SetEjected(true)
-	r := newRig(t, 1, router.SnapshotConfig{Fallback: fallback.view}, nil)
+	r := newRig(t, 1, router.SnapshotConfig{Fallback: fallback.snapshot}, nil)
 	r.endpoint(0).SetEjected(true)
 	up := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
 	binding := r.serve()
@@ -99,19 +99,19 @@ func TestBothAreTried(t *testing.T) {
 		t.Error(do)
 	}
 	s.Close()
-	if n, _ := up.Load(); n != 0 || r.up.Counts().Refused["failed"]+fallback.up.Counts().Refused["failed"] != 1 {
-		t.Errorf("%d connections, %+v", n, fallback.up.Counts())
+	if n, _ := up.Load(); n != 0 || r.upstream.Counts().Refused["failed"]+fallback.upstream.Counts().Refused["failed"] != 1 {
+		t.Errorf("%d connections, %+v", n, fallback.upstream.Counts())
 	}
 }
 
 // TestFallbackAnswersAtOnce: where there is a fallback, no client is held, and nothing is tried.
 func TestFallbackAnswersAtOnce(t *testing.T) {
-	for _, vc := range []router.SnapshotConfig{{Respond: []byte("sorry")}, {Respond: []byte("sorry"), Hold: time.Second, QueueSize: 10}} {
-		r := newRig(t, 1, vc, nil)
+	for _, cfg := range []router.SnapshotConfig{{Respond: []byte("sorry")}, {Respond: []byte("sorry"), Hold: time.Second, QueueSize: 10}} {
+		r := newRig(t, 1, cfg, nil)
 		r.endpoint(0).SetEjected(true)
 		s, _ := r.search()
 		if step := s.Next(r.clock); step.Action != worker.Respond {
-			t.Errorf("%+v: %v", vc, step.Action)
+			t.Errorf("%+v: %v", cfg, step.Action)
 		}
 		s.Close()
 	}
@@ -120,10 +120,10 @@ func TestFallbackAnswersAtOnce(t *testing.T) {
 // TestPastBreakerAndBudget: neither the upstream's open breaker, nor a lack of attempts or of
 // budget, keeps a client from an endpoint that serves.
 func TestPastBreakerAndBudget(t *testing.T) {
-	for name, vc := range map[string]router.SnapshotConfig{
+	for name, cfg := range map[string]router.SnapshotConfig{
 		"attempts": {}, "budget": {Attempts: 5, Budget: health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 0, Floor: 0, Window: time.Second})},
 	} {
-		r := newRig(t, 3, vc, nil)
+		r := newRig(t, 3, cfg, nil)
 		up := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
 		s, _ := r.search()
 		for range 2 {
@@ -148,7 +148,7 @@ func TestPastBreakerAndBudget(t *testing.T) {
 		}
 		binding.Ended(answered, nil)
 		limits.Of.(worker.Binding).Ended(answered, nil)
-		if c := r.up.Counts(); c.LastResort == 0 || up.State() == health.Open {
+		if c := r.upstream.Counts(); c.LastResort == 0 || up.State() == health.Open {
 			t.Errorf("%s: %+v, the breaker is %v", name, c, up.State())
 		}
 	}
@@ -169,7 +169,7 @@ func TestVainConnectsAreBounded(t *testing.T) {
 				if bare {
 					of.breaker, of.outlierless, of.check = nil, true, nil
 				}
-				of.view.QueueSize = 10_000
+				of.snapshot.QueueSize = 10_000
 				w := newWorld(t, of)
 				for i := range c.servers {
 					w.turn(i, c.is)
@@ -193,7 +193,7 @@ func TestVainConnectsOfOneClient(t *testing.T) {
 	for _, c := range []struct{ servers, clients, most int }{{1, 1, 65}, {3, 1, 190}, {20, 1, 630}, {1, 1000, 70 + 4*1000}} {
 		synctest.Test(t, func(t *testing.T) {
 			of := defaults(c.servers)
-			of.view.QueueSize = 10_000
+			of.snapshot.QueueSize = 10_000
 			w := newWorld(t, of)
 			for i := range c.servers {
 				w.turn(i, refusing)
@@ -225,8 +225,8 @@ func TestHeldAreBounded(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
 	other := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
 	both := limit.NewConnections(4)
-	r.up.HoldUnder(both)
-	other.up.HoldUnder(both)
+	r.upstream.HoldUnder(both)
+	other.upstream.HoldUnder(both)
 	held := 0
 	var searches []*router.Search
 	for i, of := range []*rig{r, r, r, r, other, other} {
@@ -240,13 +240,13 @@ func TestHeldAreBounded(t *testing.T) {
 			t.Errorf("client %d: %v", i, do)
 		}
 	}
-	if held != 4 || r.up.Waiting() != 3 || r.up.Counts().Held != 3 {
-		t.Errorf("%d are held, %d at the first, %+v", held, r.up.Waiting(), r.up.Counts())
+	if held != 4 || r.upstream.Waiting() != 3 || r.upstream.Counts().Held != 3 {
+		t.Errorf("%d are held, %d at the first, %+v", held, r.upstream.Waiting(), r.upstream.Counts())
 	}
 	for _, s := range searches {
 		s.Close()
 	}
-	if both.InUse() != 0 || r.up.Waiting() != 0 {
+	if both.InUse() != 0 || r.upstream.Waiting() != 0 {
 		t.Errorf("%d are held in the end", both.InUse())
 	}
 }

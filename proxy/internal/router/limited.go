@@ -48,11 +48,11 @@ func (p *pauses) end() {
 }
 
 // full returns the limit at which accepting pauses at a time.
-func (d *ListenerState) full(process *limit.Rate, now int64) admissionLimit {
+func (state *ListenerState) full(process *limit.Rate, now int64) admissionLimit {
 	switch {
-	case d.Connections.Full():
+	case state.Connections.Full():
 		return atConnections
-	case d.Rate.Until(now) > 0:
+	case state.Rate.Until(now) > 0:
 		return atRate
 	case process != nil && process.Until(now) > 0:
 		return atProcessRate
@@ -62,15 +62,15 @@ func (d *ListenerState) full(process *limit.Rate, now int64) admissionLimit {
 
 // PausedAt returns the limit at which accepting pauses at a time, by its key, "" if it does
 // not; process is the one of all listeners, or nil.
-func (d *ListenerState) PausedAt(process *limit.Rate, now int64) string {
-	return d.full(process, now).String()
+func (state *ListenerState) PausedAt(process *limit.Rate, now int64) string {
+	return state.full(process, now).String()
 }
 
 // Pauses returns how often accepting has paused at a limit, by its key.
-func (d *ListenerState) Pauses() map[string]int64 {
+func (state *ListenerState) Pauses() map[string]int64 {
 	counts := make(map[string]int64)
-	for l := range d.pauses.count {
-		if n := d.pauses.count[l].Load(); n > 0 {
+	for l := range state.pauses.count {
+		if n := state.pauses.count[l].Load(); n > 0 {
 			counts[admissionLimit(l).String()] = n
 		}
 	}
@@ -79,14 +79,14 @@ func (d *ListenerState) Pauses() map[string]int64 {
 
 // CanAccept implements [worker.Admitter].
 func (a *admission) CanAccept(now int64) error {
-	d := a.state
-	at := d.full(a.cfg.Process, now)
+	state := a.state
+	at := state.full(a.cfg.Process, now)
 	if at == unlimited {
-		d.pauses.end()
+		state.pauses.end()
 		return nil
 	}
-	if d.pauses.begin(at) && d.Paused != nil {
-		d.Paused(at.String(), time.Duration(now))
+	if state.pauses.begin(at) && state.Paused != nil {
+		state.Paused(at.String(), time.Duration(now))
 	}
 	if at == atConnections {
 		return limit.ErrConnections

@@ -36,7 +36,7 @@ func (m *meter) bytes() worker.Bytes {
 
 // Bytes returns the bytes of ended sessions that have come in there, see
 // [worker.Group.Metered].
-func (d *ListenerState) Bytes() worker.Bytes { return d.meter.bytes() }
+func (state *ListenerState) Bytes() worker.Bytes { return state.meter.bytes() }
 
 // Bytes returns the bytes of ended sessions to its endpoints, see [worker.Group.Metered].
 func (u *Upstream) Bytes() worker.Bytes { return u.meter.bytes() }
@@ -52,7 +52,7 @@ var (
 // Moved implements [worker.Meter].
 func (b *binding) Moved(bytes worker.Bytes) {
 	b.listener.state.meter.add(bytes)
-	b.upstream.up.meter.add(bytes)
+	b.snapshot.upstream.meter.add(bytes)
 	b.endpoint.meter.add(bytes)
 }
 
@@ -82,7 +82,7 @@ func NewRunning(moved map[worker.Binding]*worker.Bytes) *Running {
 		switch b := b.(type) {
 		case *binding:
 			put(r.Listeners, b.listener.state, bytes)
-			put(r.Upstreams, b.upstream.up, bytes)
+			put(r.Upstreams, b.snapshot.upstream, bytes)
 			put(r.Endpoints, b.endpoint, bytes)
 		case originalDst:
 			put(r.Listeners, b.state, bytes)

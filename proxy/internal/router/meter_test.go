@@ -10,7 +10,7 @@ import (
 // listener and endpoint.
 func BenchmarkMoved(b *testing.B) {
 	up := NewUpstream("u", nil)
-	binding := &binding{listener: &Listener{state: new(ListenerState)}, upstream: NewSnapshot(up, &SnapshotConfig{}), endpoint: &Endpoint{up: up}}
+	binding := &binding{listener: &Listener{state: new(ListenerState)}, snapshot: NewSnapshot(up, &SnapshotConfig{}), endpoint: &Endpoint{upstream: up}}
 	bytes := worker.Bytes{ClientToEndpoint: worker.Moved{Copied: 5}, EndpointToClient: worker.Moved{Spliced: 7, Copied: 5}}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -24,14 +24,14 @@ func BenchmarkMoved(b *testing.B) {
 // sessions to the clients' original destinations are added up by listener alone.
 func TestRunning(t *testing.T) {
 	door, up := new(ListenerState), NewUpstream("u", nil)
-	v, e, f := NewSnapshot(up, &SnapshotConfig{}), &Endpoint{up: up}, &Endpoint{up: up}
+	snap, e, f := NewSnapshot(up, &SnapshotConfig{}), &Endpoint{upstream: up}, &Endpoint{upstream: up}
 	l := NewListener(&ListenerConfig{Name: "l", State: door})
 	direct, ok := l.limits.Of.(worker.Binding)
 	if !ok {
 		t.Fatal("sessions without an upstream have no binding")
 	}
 	of := func(n int64) *worker.Bytes { return &worker.Bytes{EndpointToClient: worker.Moved{Spliced: n}} }
-	r := NewRunning(map[worker.Binding]*worker.Bytes{l.newBinding(v, e, nil): of(1), l.newBinding(v, f, nil): of(2), l.newBinding(v, f, nil): of(4), direct: of(8)})
+	r := NewRunning(map[worker.Binding]*worker.Bytes{l.newBinding(snap, e, nil): of(1), l.newBinding(snap, f, nil): of(2), l.newBinding(snap, f, nil): of(4), direct: of(8)})
 	if r.Listeners[door] != *of(15) || r.Upstreams[up] != *of(7) || r.Endpoints[e] != *of(1) || r.Endpoints[f] != *of(6) {
 		t.Errorf("%+v", r)
 	}

@@ -20,7 +20,7 @@ func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if b := e.breaker.Load(); b != nil {
 		b.ProbeSucceeded(began)
 	}
-	if b := e.up.breaker.Load(); b != nil {
+	if b := e.upstream.breaker.Load(); b != nil {
 		b.ProbeSucceeded(began)
 	}
 }
@@ -36,13 +36,13 @@ func (e *Endpoint) Unreached(check *health.CheckConfig) {
 func (e *Endpoint) SetBarred(barred bool) {
 	e.Endpoint.SetBarred(barred)
 	if !barred {
-		e.up.held.next()
+		e.upstream.held.next()
 	}
 }
 
 // improved reports to the upstream's breaker that the endpoint has got better.
 func (e *Endpoint) improved(what string) {
-	if b := e.up.breaker.Load(); b != nil {
+	if b := e.upstream.breaker.Load(); b != nil {
 		b.Improved(what)
 	}
 }

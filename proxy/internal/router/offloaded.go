@@ -66,10 +66,10 @@ func (s *Search) Options() sockopt.Options { return s.listener.cfg.Options }
 // TLS returns the TLS of the endpoint that is being connected to, nil for the client's own
 // bytes, and the endpoint's host.
 func (s *Search) TLS() (*tlsterm.Client, string) {
-	if s.upstream == nil || s.endpoint == nil {
+	if s.snapshot == nil || s.endpoint == nil {
 		return nil, ""
 	}
-	return s.upstream.TLS, s.endpoint.host
+	return s.snapshot.TLS, s.endpoint.host
 }
 
 // addTLS adds the state of the client's TLS to the header for endpoints.

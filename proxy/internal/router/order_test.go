@@ -38,7 +38,7 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 	first, second, third, fourth := come(), come(), come(), come()
 	r.inVain(first)
 	parks("the second, in the outage", second)
-	held := r.up.Counts().Held
+	held := r.upstream.Counts().Held
 	r.clock += int64(time.Second)
 	session := connects("the first, that is held", first)
 	parks("the second", second)
@@ -48,12 +48,12 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 	parks("the third, when there is room", third)
 	session = connects("the second, when there is room", second)
 	parks("the third", third)
-	if n := r.up.Counts().Held; n != held || n != 2 {
+	if n := r.upstream.Counts().Held; n != held || n != 2 {
 		t.Errorf("%d are held for want of an endpoint, %d of them in the outage", n, held)
 	}
 	r.clock += int64(6 * time.Second)
-	if step := third.Next(r.clock); step.Action != worker.GiveUp || r.up.Counts().Refused["queue_timeout"] != 1 {
-		t.Errorf("the third after its time: %v, %v, %v", step.Action, third.Err(), r.up.Counts().Refused)
+	if step := third.Next(r.clock); step.Action != worker.GiveUp || r.upstream.Counts().Refused["queue_timeout"] != 1 {
+		t.Errorf("the third after its time: %v, %v, %v", step.Action, third.Err(), r.upstream.Counts().Refused)
 	}
 	session.Ended(answered, nil)
 	for _, s := range []*router.Search{first, second, third, fourth} {

@@ -23,7 +23,7 @@ func panicking(t *testing.T, change func(*router.ListenerConfig)) (r *rig, up, o
 		FailurePercentage: 1, Window: time.Minute, MinVolume: 1, Open: time.Minute, TrialConnections: 1,
 	})
 	e.SetBreaker(own)
-	r.up.SetPanic(health.NewPanic(r.keeper, "upstream u"))
+	r.upstream.SetPanic(health.NewPanic(r.keeper, "upstream u"))
 	_ = r.refuse()
 	e.SetEjected(true)
 	if up.State() != health.Open || own.State() != health.Open {
@@ -32,13 +32,13 @@ func panicking(t *testing.T, change func(*router.ListenerConfig)) (r *rig, up, o
 	if err := r.refuse(); !errors.Is(err, router.ErrCircuitOpen) {
 		t.Fatal(err)
 	}
-	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.up.Room, PanicBelow: 0.5}, nil)
+	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.upstream.Room, PanicBelow: 0.5}, nil)
 	r.set.Attach()
-	if _, begun := r.up.Panic(); begun != 0 {
+	if _, begun := r.upstream.Panic(); begun != 0 {
 		t.Fatal("it panics without a panic_below")
 	}
-	r.view.SetEndpoints(r.set)
-	if now, begun := r.up.Panic(); !now || begun != 1 {
+	r.snapshot.SetEndpoints(r.set)
+	if now, begun := r.upstream.Panic(); !now || begun != 1 {
 		t.Fatalf("panic %v, begun %d times", now, begun)
 	}
 	return r, up, own
@@ -80,7 +80,7 @@ func TestPanicPassesBreakers(t *testing.T) {
 	if n := r.keeper.Transitions(); n != before+1 {
 		t.Errorf("%d transitions, want the one that ends the panic", n-before)
 	}
-	if now, begun := r.up.Panic(); now || begun != 1 {
+	if now, begun := r.upstream.Panic(); now || begun != 1 {
 		t.Errorf("panic %v, begun %d times", now, begun)
 	}
 	if n, _ := up.Load(); n != 0 || r.active() != 0 {
@@ -111,9 +111,9 @@ func TestPanicWaitsForAnswers(t *testing.T) {
 // upstream. An endpoint that has died, and is back, is tried again.
 func TestPanicServesThoughChecksSayNo(t *testing.T) {
 	r := newRig(t, 2, router.SnapshotConfig{Hold: time.Second, QueueSize: 1}, nil)
-	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.up.Room, PanicBelow: 0.5}, nil)
+	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.upstream.Room, PanicBelow: 0.5}, nil)
 	r.set.Attach()
-	r.view.SetEndpoints(r.set)
+	r.snapshot.SetEndpoints(r.set)
 	for i := range r.members {
 		r.endpoint(i).SetHealthy(false)
 		r.endpoint(i).SetFailing(i == 0)

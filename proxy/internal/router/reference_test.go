@@ -26,7 +26,7 @@ func (w *world) grace() time.Duration {
 // truth. Where no client is held, one that is failing is tried by one client at a time.
 func (w *world) could() (list []string) {
 	for _, s := range w.servers {
-		if w.view.Hold == 0 && s.Failing() {
+		if w.snapshot.Hold == 0 && s.Failing() {
 			continue
 		}
 		if now, since := s.clock(), s.couldSince(); since != never && now-since >= int64(w.grace()) {
@@ -138,7 +138,7 @@ func drawSetting(t *rapid.T) setting {
 	of := defaults(rapid.IntRange(1, 4).Draw(t, "servers"))
 	of.seed = uint64(rapid.IntRange(1, 1000).Draw(t, "phases"))
 	of.connect = time.Duration(rapid.IntRange(1, 5).Draw(t, "connect")) * time.Second
-	of.view.Attempts = rapid.IntRange(0, 3).Draw(t, "attempts")
+	of.snapshot.Attempts = rapid.IntRange(0, 3).Draw(t, "attempts")
 	of.budget.Floor = rapid.SampledFrom([]int{0, 1, 30}).Draw(t, "floor")
 	if rapid.IntRange(0, 5).Draw(t, "limited") == 0 {
 		of.limits[0] = 1
@@ -154,9 +154,9 @@ func drawSetting(t *rapid.T) setting {
 		of.breaker = nil
 	}
 	of.policy = rapid.SampledFrom(lb.Policies()).Draw(t, "policy")
-	of.view.BySource = rapid.Bool().Draw(t, "by source")
+	of.snapshot.BySource = rapid.Bool().Draw(t, "by source")
 	if rapid.IntRange(0, 5).Draw(t, "holdless") == 0 {
-		of.view.Hold = 0
+		of.snapshot.Hold = 0
 	}
 	return of
 }
@@ -195,7 +195,7 @@ func (w *world) judge(rt *rapid.T) {
 			rt.Errorf("a client that came at %v was refused at %v (%v), and %v could serve it", l.came, l.at, l.cause, l.could)
 		}
 		limited := w.limits[0] > 0
-		if hold := w.view.Hold; l.at-l.came < hold && !limited {
+		if hold := w.snapshot.Hold; l.at-l.came < hold && !limited {
 			rt.Errorf("a client that came at %v was refused at %v, and not held for %v: %v", l.came, l.at, hold, l.cause)
 		}
 	}

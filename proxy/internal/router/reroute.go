@@ -23,9 +23,9 @@ func (s *Search) elsewhere() *Listener {
 
 // sameWay reports whether a client goes to the same upstreams by either of two snapshots, and
 // gets the same answer where these have no endpoint.
-func (v *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
-	for ; v != o; v, o = v.Fallback, o.Fallback {
-		if v == nil || o == nil || v.up != o.up || !bytes.Equal(v.Respond, o.Respond) || (v.Respond == nil) != (o.Respond == nil) {
+func (snap *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
+	for ; snap != o; snap, o = snap.Fallback, o.Fallback {
+		if snap == nil || o == nil || snap.upstream != o.upstream || !bytes.Equal(snap.Respond, o.Respond) || (snap.Respond == nil) != (o.Respond == nil) {
 			return false
 		}
 	}
@@ -34,9 +34,9 @@ func (v *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
 
 // connectsAlike reports whether two snapshots that lead the same way make the same connections to
 // endpoints: otherwise those of the one may fail that the other's do not.
-func (v *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
-	for ; v != o; v, o = v.Fallback, o.Fallback {
-		if v.TLS != o.TLS || v.Source != o.Source || v.SendProxy != o.SendProxy {
+func (snap *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
+	for ; snap != o; snap, o = snap.Fallback, o.Fallback {
+		if snap.TLS != o.TLS || snap.Source != o.Source || snap.SendProxy != o.SendProxy {
 			return false
 		}
 	}
@@ -54,9 +54,9 @@ func (s *Search) reroute(l *Listener, now int64) {
 	if s.offloaded != nil {
 		s.offloaded.snapshot = l.snapshotFor(s.client)
 	}
-	s.upstream, s.root, s.cause, s.stage = nil, nil, nil, routing
-	s.began, s.last, s.unreported, s.held, s.full, s.paused, s.back = false, false, false, false, false, false, false
-	s.failing, s.round, s.retries, s.pauses = 0, 0, 0, 0
+	s.snapshot, s.root, s.cause, s.stage = nil, nil, nil, routing
+	s.budgetCounted, s.onlyLastResort, s.unreported, s.held, s.full, s.mayRetry, s.back = false, false, false, false, false, false, false
+	s.failing, s.round, s.retries, s.pauseCount = 0, 0, 0, 0
 	s.tried, s.failures, s.failed, s.visits = s.tried[:0], s.failures[:0], s.failed[:0], s.visits[:0]
 }
 
@@ -71,7 +71,7 @@ func (s *Search) refuse(err error, full bool, now int64) {
 	if !full && !isFull(err) {
 		s.noteUnserved(now)
 	}
-	up := s.upstream.up
+	up := s.snapshot.upstream
 	s.conclude(now)
 	reason := refusalOf(err)
 	if reason == refusedFailed && s.localAlone() {

@@ -33,7 +33,7 @@ func (r *endpointResolver) Resolve(ctx context.Context, host string, timeout tim
 	}
 	var circle error
 	for _, ip := range ips {
-		if err := r.circle(r.endpoint.up.name, netip.AddrPortFrom(ip.Unmap(), r.endpoint.port)); err != nil {
+		if err := r.circle(r.endpoint.upstream.name, netip.AddrPortFrom(ip.Unmap(), r.endpoint.port)); err != nil {
 			circle = err
 			continue
 		}

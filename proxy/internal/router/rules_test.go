@@ -24,8 +24,8 @@ func TestRulesThatChange(t *testing.T) {
 		if rule != client {
 			want = nil
 		}
-		vc := router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute, Attempts: 1}
-		r := newRig(t, 1, vc, func(lc *router.ListenerConfig) { lc.Preread.Header = from("203.0.113.0/24") })
+		cfg := router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute, Attempts: 1}
+		r := newRig(t, 1, cfg, func(lc *router.ListenerConfig) { lc.Preread.Header = from("203.0.113.0/24") })
 		r.listener.Enforce()
 		r.occupy()
 		queued, _ := r.search()
@@ -123,7 +123,7 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 			well := newRig(t, 1, router.SnapshotConfig{}, nil)
 			next := *r.listener.Config()
 			if elsewhere {
-				next.Default = well.view
+				next.Default = well.snapshot
 			}
 			router.NewListener(&next).Enforce()
 			r.clock += int64(2 * time.Second)
@@ -133,7 +133,7 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 				step = r.inVain(waits)
 			}
 			var refused int64
-			for _, n := range r.up.Counts().Refused {
+			for _, n := range r.upstream.Counts().Refused {
 				refused += n
 			}
 			if (step.Action == worker.Connect) != elsewhere || (refused == 0) != elsewhere {
@@ -153,8 +153,8 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 // a reload has it go while it connects.
 func TestReroutedWaitsBehindOthers(t *testing.T) {
 	const hold = 3 * time.Second
-	vc := router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: hold}
-	r, other := newRig(t, 1, vc, nil), newRig(t, 1, vc, nil)
+	cfg := router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: hold}
+	r, other := newRig(t, 1, cfg, nil), newRig(t, 1, cfg, nil)
 	r.listener.Enforce()
 	moved, _ := r.search()
 	if step := r.inVain(moved); step.Action != worker.Park {
@@ -169,13 +169,13 @@ func TestReroutedWaitsBehindOthers(t *testing.T) {
 	if step := other.inVain(first); step.Action != worker.Park {
 		t.Fatal(step)
 	}
-	r.reload(func(lc *router.ListenerConfig) { lc.Default = other.view })
+	r.reload(func(lc *router.ListenerConfig) { lc.Default = other.snapshot })
 	r.pass(20 * time.Millisecond)
 	moved.Failed(syscall.ECONNREFUSED, r.clock)
 	if step := r.inVain(moved); step.Action != worker.Park {
 		t.Fatalf("%v, %v", step, moved.Err())
 	}
-	if n := other.up.Waiting(); n != 2 {
+	if n := other.upstream.Waiting(); n != 2 {
 		t.Fatalf("%d wait there", n)
 	}
 	r.pass(time.Second)

@@ -45,7 +45,7 @@ const namedBindings = 8
 // sampled returns the binding of a session, which is one of its client's source if it is one
 // of the sample.
 func (s *Search) sampled(b *binding, now int64) *binding {
-	judged := s.breaker != nil || s.upstream.Breaker != nil || s.endpoint.monitor.Load() != nil
+	judged := s.breaker != nil || s.snapshot.Breaker != nil || s.endpoint.monitor.Load() != nil
 	if !judged || !s.endpoint.sample.take(now) {
 		return b
 	}
@@ -69,7 +69,7 @@ func (b *binding) of(from health.Source) *binding {
 	if of := place.Load(); of != nil && of.from == from {
 		return of
 	}
-	of := b.listener.newBinding(b.upstream, b.endpoint, b.breaker)
+	of := b.listener.newBinding(b.snapshot, b.endpoint, b.breaker)
 	of.from = from
 	of.limits.Answered = of.heard
 	place.Store(of)
@@ -83,7 +83,7 @@ func (b *binding) heard() {
 	if m := b.endpoint.monitor.Load(); m != nil {
 		m.GotData(b.from, now)
 	}
-	for _, breaker := range []*health.Breaker{b.endpoint.breaker.Load(), b.upstream.Breaker} {
+	for _, breaker := range []*health.Breaker{b.endpoint.breaker.Load(), b.snapshot.Breaker} {
 		if breaker != nil {
 			breaker.GotData(b.from, now)
 		}

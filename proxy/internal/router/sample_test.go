@@ -71,12 +71,12 @@ func TestOneClientEjectsNobody(t *testing.T) {
 		"there are two of one source":           {answered, []string{other, near}, rejected, false, 24, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vc := router.SnapshotConfig{}
+			snapCfg := router.SnapshotConfig{}
 			k := health.NewScheduler(&health.SchedulerConfig{Now: func() int64 { return 1e9 }})
 			defer k.Close()
 			cfg := &health.BreakerConfig{FailurePercentage: 60, Window: time.Minute, MinVolume: 10, Open: time.Minute}
-			vc.Breaker = health.NewBreaker(k, "u", nil, cfg)
-			r := newRig(t, 1, vc, func(lc *router.ListenerConfig) {
+			snapCfg.Breaker = health.NewBreaker(k, "u", nil, cfg)
+			r := newRig(t, 1, snapCfg, func(lc *router.ListenerConfig) {
 				lc.SourcePrefix = [2]int{c.prefix, 0}
 				lc.Limits.FirstByte = c.firstByteIn
 			})
@@ -89,13 +89,13 @@ func TestOneClientEjectsNobody(t *testing.T) {
 			e.SetBreaker(breaker)
 			r.comes(honest, c.honest)
 			bad := func() bool {
-				return e.State().Ejected || breaker.State() != health.Closed || vc.Breaker.State() != health.Closed
+				return e.State().Ejected || breaker.State() != health.Closed || snapCfg.Breaker.State() != health.Closed
 			}
 			for i := 0; i < 15 && !bad(); i++ {
 				r.comes(c.from[i%len(c.from)], c.does)
 			}
 			if bad() != c.bad {
-				t.Errorf("ejected is %v, the endpoint's breaker %v, the upstream's %v", e.State().Ejected, breaker.State(), vc.Breaker.State())
+				t.Errorf("ejected is %v, the endpoint's breaker %v, the upstream's %v", e.State().Ejected, breaker.State(), snapCfg.Breaker.State())
 			}
 		})
 	}

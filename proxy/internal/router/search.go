@@ -21,30 +21,30 @@ type Search struct {
 	client    *worker.Client
 	offloaded *Offloaded // it goes on where the client was handed over to; nil: it has not been
 
-	stage      stage
-	upstream   *UpstreamSnapshot
-	root       *UpstreamSnapshot // the first one: others are fallbacks
-	place      waiter            // in a queue
-	earlier    []*queuedUpstream
-	visits     []visit // of queues, in which it keeps its place until it is served
-	back       bool    // it has been at the snapshots on its way, and was counted
-	due        int64   // clock, when an endpoint may be tried there that gets no clients; 0: it is not the first
-	began      bool    // counted by the snapshot's budget
-	last       bool    // it takes any endpoint, see lastresort.go
-	unreported bool    // it has from the beginning: the upstream's breaker has nothing to learn from it
-	failing    int64   // clock, since when it could not be served; 0: it has not been tried yet
-	held       bool    // counted
-	full       bool    // there was an endpoint the last time, without room
-	cause      error   // why it is held
+	stage          stage
+	snapshot       *UpstreamSnapshot
+	root           *UpstreamSnapshot // the first one: others are fallbacks
+	place          waiter            // in a queue
+	earlier        []*queuedUpstream
+	visits         []visit // of queues, in which it keeps its place until it is served
+	back           bool    // it has been at the snapshots on its way, and was counted
+	due            int64   // clock, when an endpoint may be tried there that gets no clients; 0: it is not the first
+	budgetCounted  bool    // counted by the snapshot's budget
+	onlyLastResort bool    // it takes any endpoint, see lastresort.go
+	unreported     bool    // it has from the beginning: the upstream's breaker has nothing to learn from it
+	failing        int64   // clock, since when it could not be served; 0: it has not been tried yet
+	held           bool    // counted
+	full           bool    // there was an endpoint the last time, without room
+	cause          error   // why it is held
 
-	entry    breakerEntry // through the snapshot's breaker
-	endpoint *Endpoint    // acquired; nil: none yet
-	attempt               // at it
-	tried    []*lb.Endpoint
-	round    int // where in tried the endpoints begin that are not to be tried again yet
-	retries  int
-	pauses   int
-	paused   bool // they may be tried again
+	entry      breakerEntry // through the snapshot's breaker
+	endpoint   *Endpoint    // acquired; nil: none yet
+	attempt                 // at it
+	tried      []*lb.Endpoint
+	round      int // where in tried the endpoints begin that are not to be tried again yet
+	retries    int
+	pauseCount int
+	mayRetry   bool // they may be tried again
 
 	original loop.Address // where a transparent client goes, if there is no snapshot
 	failures []failure
@@ -101,12 +101,12 @@ func (s *Search) Next(now int64) worker.Step {
 		case connecting:
 			step, done = s.connect(now)
 		case pausing:
-			s.stage, s.paused = choosing, true
-			s.pauses++
-			return worker.Step{Action: worker.Pause, Timeout: s.upstream.backoff(s.pauses)}
+			s.stage, s.mayRetry = choosing, true
+			s.pauseCount++
+			return worker.Step{Action: worker.Pause, Timeout: s.snapshot.backoff(s.pauseCount)}
 		case responding:
 			s.stage = over
-			return worker.Step{Action: worker.Respond, Bytes: s.upstream.Respond}
+			return worker.Step{Action: worker.Respond, Bytes: s.snapshot.Respond}
 		case direct:
 			return worker.Step{Action: worker.Connect, Address: s.original, Timeout: s.listener.cfg.Connect, MaybeSelf: true, Recheck: recheckEvery}
 		default:
@@ -149,21 +149,21 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 func (s *Search) route() (worker.Step, bool) {
 	l := s.listener
 	switch {
-	case s.upstream != nil: // a fallback
+	case s.snapshot != nil: // a fallback
 	case s.offloaded != nil:
-		s.upstream = s.offloaded.snapshot
+		s.snapshot = s.offloaded.snapshot
 	default:
-		s.upstream = l.snapshotFor(s.client)
+		s.snapshot = l.snapshotFor(s.client)
 	}
 	if s.root == nil {
-		s.root = s.upstream
+		s.root = s.snapshot
 	}
 	switch {
-	case s.upstream == nil && !l.cfg.Transparent:
+	case s.snapshot == nil && !l.cfg.Transparent:
 		return worker.Step{}, s.giveUp(ErrNoRoute)
 	case s.terminated() && s.offloaded == nil:
 		return worker.Step{Action: worker.Handover, To: s.handover()}, true
-	case s.upstream == nil:
+	case s.snapshot == nil:
 		var err error
 		if s.original, err = l.original(s.client); err != nil {
 			return worker.Step{}, s.giveUp(err)
@@ -177,13 +177,13 @@ func (s *Search) route() (worker.Step, bool) {
 
 // terminated reports whether TLS ends or begins in this process.
 func (s *Search) terminated() bool {
-	return s.listener.cfg.TLS != nil || s.upstream != nil && s.upstream.TLS != nil
+	return s.listener.cfg.TLS != nil || s.snapshot != nil && s.snapshot.TLS != nil
 }
 
 // handover returns the function that goes on with the client on a goroutine.
 func (s *Search) handover() func(*worker.Offloaded) {
-	l, view, offers := s.listener, s.upstream, s.client.Hello.ALPN
-	return func(h *worker.Offloaded) { l.cfg.Offloaded(h, &Offloaded{Listener: l, snapshot: view, ALPN: offers}) }
+	l, snap, offers := s.listener, s.snapshot, s.client.Hello.ALPN
+	return func(h *worker.Offloaded) { l.cfg.Offloaded(h, &Offloaded{Listener: l, snapshot: snap, ALPN: offers}) }
 }
 
 // giveUp ends the search. It returns false, so that Next says so.
@@ -196,15 +196,15 @@ func (s *Search) giveUp(err error) bool {
 // or goes to the fallback if the clients there may have the room of both; and one that comes
 // while others are held does not connect in vain either.
 func (s *Search) choose(now int64) (worker.Step, bool) {
-	v := s.upstream
-	if !s.began {
-		s.began = true
-		v.Budget.Began(now)
+	snap := s.snapshot
+	if !s.budgetCounted {
+		s.budgetCounted = true
+		snap.Budget.Began(now)
 	}
-	if v.up.queue.waiting.Load() > 0 && (v.QueueSize > 0 || v.Fallback != nil) {
+	if snap.upstream.queue.waiting.Load() > 0 && (snap.QueueSize > 0 || snap.Fallback != nil) {
 		return s.queuePlace(now, lb.ErrFull)
 	}
-	if v.up.held.waiting.Load() > 0 && v.holds() {
+	if snap.upstream.held.waiting.Load() > 0 && snap.holds() {
 		return worker.Step{}, s.unavailable(lb.ErrUnavailable, now)
 	}
 	switch err := s.pick(now); {
@@ -230,41 +230,41 @@ func (s *Search) unpicked(err error, now int64) bool {
 
 // queuePlace has the client wait for room, if it may.
 func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
-	v := s.upstream
+	snap := s.snapshot
 	s.suspendEntry(now)
-	if v.QueueSize <= 0 {
+	if snap.QueueSize <= 0 {
 		return worker.Step{}, s.unavailable(cause, now)
 	}
-	back := s.visited(&v.up.queue) != 0
-	if !s.enqueue(&v.up.queue, v.QueueSize, now) {
-		v.notifyRoom()
+	back := s.visited(&snap.upstream.queue) != 0
+	if !s.enqueue(&snap.upstream.queue, snap.QueueSize, now) {
+		snap.notifyRoom()
 		return worker.Step{}, s.unavailable(ErrQueueFull, now)
 	}
 	if !back {
-		v.up.queued.Add(1)
+		snap.upstream.queued.Add(1)
 	}
 	s.stage, s.due, s.round = waiting, 0, len(s.tried) // all of them may be tried again when there is room
 	// There may have been room between the look and the joining, which was not reported.
-	v.up.queue.next()
-	s.joinEarlierQueues(s.visited(&v.up.queue))
+	snap.upstream.queue.next()
+	s.joinEarlierQueues(s.visited(&snap.upstream.queue))
 	s.back = false
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(max(s.timeInQueue(now), 1), now)}, true
 }
 
 // wait looks whether it is the client's turn, and there is room.
 func (s *Search) wait(now int64) (worker.Step, bool) {
-	v := s.upstream
+	snap := s.snapshot
 	left := s.timeInQueue(now)
 	if s.pickEarlier(left, now) {
 		s.stage = connecting
 		return worker.Step{}, false
 	}
-	if !v.up.queue.isFirst(&s.place) {
+	if !snap.upstream.queue.isFirst(&s.place) {
 		s.due = 0
 	} else if s.due <= now {
-		v.up.queue.claim(&s.place)
+		snap.upstream.queue.claim(&s.place)
 	}
-	for looks := 1; v.up.queue.turnOf(&s.place); looks++ {
+	for looks := 1; snap.upstream.queue.turnOf(&s.place); looks++ {
 		trial, err := s.pickFree(&s.due, left, true, now)
 		switch {
 		case err == nil:
@@ -275,11 +275,11 @@ func (s *Search) wait(now int64) (worker.Step, bool) {
 		case err != errFailing && !errors.Is(err, lb.ErrFull):
 			s.leaveQueue()
 			return worker.Step{}, s.unpicked(err, now)
-		case left > 0 && v.up.queue.stayFor(&s.place, err != errFailing):
+		case left > 0 && snap.upstream.queue.stayFor(&s.place, err != errFailing):
 			if looks < maxLooks {
 				continue
 			}
-			v.up.queue.later(&s.place)
+			snap.upstream.queue.later(&s.place)
 		}
 		break
 	}
@@ -287,7 +287,7 @@ func (s *Search) wait(now int64) (worker.Step, bool) {
 	case left <= 0:
 		s.leaveQueue()
 		return worker.Step{}, s.unavailable(ErrQueueTimeout, now)
-	case !v.up.queue.has(&s.place):
+	case !snap.upstream.queue.has(&s.place):
 		s.leaveEarlier()
 		return worker.Step{}, s.unavailable(ErrQueueFull, now)
 	}
@@ -296,27 +296,27 @@ func (s *Search) wait(now int64) (worker.Step, bool) {
 
 // leaveQueue ends the client's waiting for room.
 func (s *Search) leaveQueue() {
-	s.upstream.up.queue.leave(&s.place)
+	s.snapshot.upstream.queue.leave(&s.place)
 	s.leaveEarlier()
 }
 
 // unavailable ends the search among a snapshot's usable endpoints: there is the fallback, or the
 // last resort. It returns false, so that Next goes on.
 func (s *Search) unavailable(err error, now int64) bool {
-	v := s.upstream
+	snap := s.snapshot
 	switch {
-	case s.last:
+	case s.onlyLastResort:
 		s.resort(err, now)
-	case v.Fallback != nil:
-		s.exitBreaker(s.entry.last, now)
+	case snap.Fallback != nil:
+		s.exitBreaker(s.entry.lastOutcome, now)
 		if !s.back {
-			v.up.fallbacks.Add(1)
+			snap.upstream.fallbacks.Add(1)
 		}
-		s.upstream, s.stage = v.Fallback, routing
-		s.began, s.tried, s.round, s.retries, s.pauses = false, s.tried[:0], 0, 0, 0
-	case v.Respond != nil:
-		s.exitBreaker(s.entry.last, now)
-		v.up.fallbacks.Add(1)
+		s.snapshot, s.stage = snap.Fallback, routing
+		s.budgetCounted, s.tried, s.round, s.retries, s.pauseCount = false, s.tried[:0], 0, 0, 0
+	case snap.Respond != nil:
+		s.exitBreaker(s.entry.lastOutcome, now)
+		snap.upstream.fallbacks.Add(1)
 		s.stage = responding
 	default:
 		s.resort(err, now)
@@ -326,10 +326,10 @@ func (s *Search) unavailable(err error, now int64) bool {
 
 // backoff is how long the nth pause is: between half of the time and all of it, so
 // that clients that failed together do not come back together.
-func (v *UpstreamSnapshot) backoff(n int) time.Duration {
-	d := v.Backoff << min(n-1, 20)
-	if d > v.MaxBackoff || d < v.Backoff {
-		d = v.MaxBackoff
+func (snap *UpstreamSnapshot) backoff(n int) time.Duration {
+	d := snap.Backoff << min(n-1, 20)
+	if d > snap.MaxBackoff || d < snap.Backoff {
+		d = snap.MaxBackoff
 	}
 	if d <= 0 {
 		return 0
@@ -345,7 +345,7 @@ func (s *Search) ProxyHeader(b []byte) []byte {
 		TLVs: c.Header.TLVs, Local: c.Header.Local,
 	}
 	s.offloaded.addTLS(&of)
-	return proxyproto.Append(b, s.upstream.SendProxy, &of)
+	return proxyproto.Append(b, s.snapshot.SendProxy, &of)
 }
 
 // Reached implements [worker.Search].
@@ -362,15 +362,15 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	s.touched(now)
 	e.noteConnected(s.start, now)
 	e.connected(now)
-	if b := s.upstream.Breaker; b != nil {
+	if b := s.snapshot.Breaker; b != nil {
 		b.Reached()
 	}
 	if s.retries > 0 {
-		s.upstream.Budget.Repay(now)
+		s.snapshot.Budget.Repay(now)
 	}
 	if s.lastResort {
-		s.upstream.up.lastResort.Add(1)
-		s.upstream.up.resortsUnserved.Add(1)
+		s.snapshot.upstream.lastResort.Add(1)
+		s.snapshot.upstream.resortsUnserved.Add(1)
 		e.resortsUnserved.Add(1)
 	}
 	b := s.binding(now)
@@ -381,14 +381,14 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 // binding binds the session that begins. One that is a trial, or a last resort, has a binding of its
 // own, which finds out whether the client is served.
 func (s *Search) binding(now int64) *binding {
-	l, e, v := s.listener, s.endpoint, s.upstream
+	l, e, snap := s.listener, s.endpoint, s.snapshot
 	tried := s.permit.Trial() || s.entry.permit.Trial() || s.forced || s.entry.forced
 	if !tried && !s.lastResort {
-		return s.sampled(l.bindingOf(v, e, s.breaker), now)
+		return s.sampled(l.bindingOf(snap, e, s.breaker), now)
 	}
-	b := l.newBinding(v, e, s.breaker)
-	b.permit, b.upPermit, b.from = s.permit, s.entry.permit, s.from()
-	b.forced, b.upForced = s.forced, s.entry.forced
+	b := l.newBinding(snap, e, s.breaker)
+	b.permit, b.upstreamPermit, b.from = s.permit, s.entry.permit, s.from()
+	b.forced, b.upstreamForced = s.forced, s.entry.forced
 	b.resort, b.began = s.lastResort, now
 	return b
 }
@@ -408,7 +408,7 @@ func (s *Search) Close() {
 	if s.entry.through {
 		s.exitBreaker(health.Unknown, s.listener.now())
 	}
-	s.client, s.upstream, s.root, s.failures, s.cause, s.err = nil, nil, nil, nil, nil, nil
+	s.client, s.snapshot, s.root, s.failures, s.cause, s.err = nil, nil, nil, nil, nil, nil
 	clear(s.visits[:cap(s.visits)])
 	clear(s.tried[:cap(s.tried)])
 	s.tried = s.tried[:0]

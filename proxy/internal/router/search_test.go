@@ -24,24 +24,24 @@ type rig struct {
 	clock    int64
 	others   atomic.Int64 // clock, as goroutines beside the test read it
 	keeper   *health.Scheduler
-	up       *router.Upstream
-	view     *router.UpstreamSnapshot
+	upstream *router.Upstream
+	snapshot *router.UpstreamSnapshot
 	listener *router.Listener
 	set      *lb.Set
 	members  []lb.Member
 }
 
-func newRig(t testing.TB, endpoints int, vc router.SnapshotConfig, change func(*router.ListenerConfig)) *rig {
+func newRig(t testing.TB, endpoints int, cfg router.SnapshotConfig, change func(*router.ListenerConfig)) *rig {
 	r := &rig{t: t}
 	r.pass(time.Second)
 	now := r.others.Load
 	r.keeper = health.NewScheduler(&health.SchedulerConfig{Now: now})
 	t.Cleanup(r.keeper.Close)
-	r.up = router.NewUpstream("u", nil)
-	r.view = router.NewSnapshot(r.up, &vc)
+	r.upstream = router.NewUpstream("u", nil)
+	r.snapshot = router.NewSnapshot(r.upstream, &cfg)
 	for i := range endpoints {
 		addr := sockopt.Address{Network: "tcp", Name: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80).String()}
-		e, _, err := r.up.Endpoint(addr.Name, addr, lb.EndpointConfig{ID: addr.Name, Weight: 1, Now: now})
+		e, _, err := r.upstream.Endpoint(addr.Name, addr, lb.EndpointConfig{ID: addr.Name, Weight: 1, Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func newRig(t testing.TB, endpoints int, vc router.SnapshotConfig, change func(*
 	}
 	r.use()
 	lc := &router.ListenerConfig{
-		Name: "l", State: new(router.ListenerState), Wake: func() {}, Default: r.view, Now: now, Connect: time.Second,
+		Name: "l", State: new(router.ListenerState), Wake: func() {}, Default: r.snapshot, Now: now, Connect: time.Second,
 	}
 	if change != nil {
 		change(lc)
@@ -66,9 +66,9 @@ func (r *rig) pass(d time.Duration) {
 
 // use has clients sent to the members as they are now.
 func (r *rig) use() {
-	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.up.Room}, nil)
+	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.upstream.Room}, nil)
 	r.set.Attach()
-	r.view.SetEndpoints(r.set)
+	r.snapshot.SetEndpoints(r.set)
 }
 
 func (r *rig) search() (*router.Search, *worker.Client) {
@@ -114,8 +114,8 @@ func TestRetries(t *testing.T) {
 		t.Errorf("it tried %v, want three endpoints", seen)
 	}
 	s.Close()
-	if r.active() != 0 || r.up.Counts().Failures != 3 || r.up.Counts().Retries != 2 || r.up.Counts().Refused["failed"] != 1 {
-		t.Errorf("%d active, %+v", r.active(), r.up.Counts())
+	if r.active() != 0 || r.upstream.Counts().Failures != 3 || r.upstream.Counts().Retries != 2 || r.upstream.Counts().Refused["failed"] != 1 {
+		t.Errorf("%d active, %+v", r.active(), r.upstream.Counts())
 	}
 }
 
@@ -160,7 +160,7 @@ func TestOwnFaultsBlameNobody(t *testing.T) {
 	s.Failed(syscall.EADDRNOTAVAIL, r.clock)
 	s.Next(r.clock)
 	s.Close()
-	if n := r.up.Counts().Failures; n != 0 || r.active() != 0 {
+	if n := r.upstream.Counts().Failures; n != 0 || r.active() != 0 {
 		t.Errorf("%d failures, %d active", n, r.active())
 	}
 }
@@ -175,13 +175,13 @@ func TestClientsThatLeaveGiveBack(t *testing.T) {
 		t.Fatal(step.Action)
 	}
 	second, _ := r.search()
-	if step := second.Next(r.clock); step.Action != worker.Park || r.up.Waiting() != 1 {
-		t.Fatalf("%v, %d wait", step.Action, r.up.Waiting())
+	if step := second.Next(r.clock); step.Action != worker.Park || r.upstream.Waiting() != 1 {
+		t.Fatalf("%v, %d wait", step.Action, r.upstream.Waiting())
 	}
 	second.Close()
 	first.Close()
-	if r.active() != 0 || r.up.Waiting() != 0 {
-		t.Errorf("%d active, %d wait", r.active(), r.up.Waiting())
+	if r.active() != 0 || r.upstream.Waiting() != 0 {
+		t.Errorf("%d active, %d wait", r.active(), r.upstream.Waiting())
 	}
 }
 
@@ -210,7 +210,7 @@ func TestSessionsReportAtTheirEnd(t *testing.T) {
 				t.Error(up, endpoint)
 			}
 			binding.Ended(c.result, nil)
-			if n := r.up.Counts().Failures; n != c.failures || r.active() != 0 {
+			if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 {
 				t.Errorf("%d failures, %d active", n, r.active())
 			}
 		})

@@ -77,10 +77,10 @@ func TestQueueIsServedWhenOneIsBack(t *testing.T) {
 				w.servers[0].SetHealthy(false)
 			}
 			w.come(300, 3*time.Second)
-			waiting := w.up.Waiting()
+			waiting := w.upstream.Waiting()
 			w.turn(0, serving)
 			time.Sleep(2*50*time.Millisecond + 10*roundTrip)
-			if left := w.up.Waiting(); waiting < 100 || left != 0 {
+			if left := w.upstream.Waiting(); waiting < 100 || left != 0 {
 				t.Errorf("checked %v: %d have waited, and %d do when it is back", checked, waiting, left)
 			}
 			if w.end(); len(w.refused) > 0 || w.longest > 4*time.Second {
@@ -101,11 +101,11 @@ func TestNobodyHoldsAPlaceForTheDead(t *testing.T) {
 		of.check, of.breaker = nil, &health.BreakerConfig{Connections: 3}
 		w := newWorld(t, of)
 		w.come(620, 2*time.Second) // which is more than three at a time can serve
-		waiting := w.up.Waiting()
+		waiting := w.upstream.Waiting()
 		w.turn(0, refusing)
 		w.turn(1, refusing)
 		w.come(8, 2*time.Second)
-		held := w.up.Waiting()
+		held := w.upstream.Waiting()
 		w.turn(0, serving)
 		served := w.servedSoFar()
 		time.Sleep(2*50*time.Millisecond + 10*roundTrip)

@@ -50,52 +50,52 @@ type SnapshotConfig struct {
 // generation, so that clients of an older one find endpoints that there are.
 type UpstreamSnapshot struct {
 	SnapshotConfig
-	up *Upstream
+	upstream *Upstream
 }
 
 // NewSnapshot returns a snapshot of an upstream. It needs a set before it is used.
 func NewSnapshot(up *Upstream, cfg *SnapshotConfig) *UpstreamSnapshot {
-	return &UpstreamSnapshot{SnapshotConfig: *cfg, up: up}
+	return &UpstreamSnapshot{SnapshotConfig: *cfg, upstream: up}
 }
 
 // holds reports whether clients are held that no endpoint can serve.
-func (v *UpstreamSnapshot) holds() bool {
-	return v.Fallback == nil && v.Respond == nil && v.times().Hold > 0 && v.QueueSize > 0
+func (snap *UpstreamSnapshot) holds() bool {
+	return snap.Fallback == nil && snap.Respond == nil && snap.times().Hold > 0 && snap.QueueSize > 0
 }
 
 // Enforce has clients that wait, for an endpoint or for room at one, do so for the times of
 // this snapshot, from when they began to: those too that came under another one. It is called
 // once the listeners are in force that lead here, since a client that has waited for long
 // enough goes to their upstreams.
-func (v *UpstreamSnapshot) Enforce() {
-	before := v.up.current.Swap(v)
-	if before != nil && (v.Hold < before.Hold || v.QueueTimeout < before.QueueTimeout) {
-		v.up.queue.wakeAll()
-		v.up.held.wakeAll()
+func (snap *UpstreamSnapshot) Enforce() {
+	before := snap.upstream.current.Swap(snap)
+	if before != nil && (snap.Hold < before.Hold || snap.QueueTimeout < before.QueueTimeout) {
+		snap.upstream.queue.wakeAll()
+		snap.upstream.held.wakeAll()
 	}
 }
 
 // times returns the snapshot that says how long clients wait.
-func (v *UpstreamSnapshot) times() *UpstreamSnapshot {
-	if now := v.up.current.Load(); now != nil {
+func (snap *UpstreamSnapshot) times() *UpstreamSnapshot {
+	if now := snap.upstream.current.Load(); now != nil {
 		return now
 	}
-	return v
+	return snap
 }
 
 // Set returns the endpoints, nil if there was never a set.
-func (v *UpstreamSnapshot) Set() *lb.Set { return v.up.set.Load() }
+func (snap *UpstreamSnapshot) Set() *lb.Set { return snap.upstream.set.Load() }
 
 // SetEndpoints has clients sent to the endpoints of a set, which has been attached, and returns
 // the one before.
-func (v *UpstreamSnapshot) SetEndpoints(s *lb.Set) (before *lb.Set) {
-	before = v.up.set.Swap(s)
-	v.up.breaker.Store(v.Breaker)
-	v.up.unserved.Store(0)
-	v.up.look()
-	v.up.Room()
+func (snap *UpstreamSnapshot) SetEndpoints(s *lb.Set) (before *lb.Set) {
+	before = snap.upstream.set.Swap(s)
+	snap.upstream.breaker.Store(snap.Breaker)
+	snap.upstream.unserved.Store(0)
+	snap.upstream.look()
+	snap.upstream.Room()
 	return before
 }
 
 // SetFallback sets the snapshot that clients fall back to, before the snapshot is used.
-func (v *UpstreamSnapshot) SetFallback(to *UpstreamSnapshot) { v.Fallback = to }
+func (snap *UpstreamSnapshot) SetFallback(to *UpstreamSnapshot) { snap.Fallback = to }

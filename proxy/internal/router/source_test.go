@@ -231,9 +231,9 @@ func TestSourcesAreCounted(t *testing.T) {
 func TestSourcesAreSentOn(t *testing.T) {
 	for version := 1; version <= 2; version++ {
 		r := newRig(t, 8, router.SnapshotConfig{SendProxy: version, BySource: true}, nil)
-		r.set = lb.NewSet(r.members, &lb.Config{Policy: lb.SourceIP, OnRoom: r.up.Room}, nil)
+		r.set = lb.NewSet(r.members, &lb.Config{Policy: lb.SourceIP, OnRoom: r.upstream.Room}, nil)
 		r.set.Attach()
-		r.view.SetEndpoints(r.set)
+		r.snapshot.SetEndpoints(r.set)
 		went := map[string]map[string]bool{}
 		for _, v := range visitors() {
 			if v.is == unknown {

@@ -3,7 +3,7 @@ package router
 import "sync/atomic"
 
 // Refusals returns how many clients were refused, for whatever reason.
-func (d *ListenerState) Refusals() int64 { return total(d.refused[:]) }
+func (state *ListenerState) Refusals() int64 { return total(state.refused[:]) }
 
 // Refusals are the clients that got neither an endpoint of an upstream nor its fallback. They
 // do not keep the upstream in memory.

@@ -32,7 +32,7 @@ func TestTrialsThatEndWithoutAByte(t *testing.T) {
 			if up.State() != health.Open || own.State() != health.Open {
 				t.Errorf("after a last resort that ended so: %v, %v", up.State(), own.State())
 			}
-			if c := rig.up.Counts(); c.LastResort != 1 || c.LastResortAnswered != 0 {
+			if c := rig.upstream.Counts(); c.LastResort != 1 || c.LastResortAnswered != 0 {
 				t.Errorf("%+v", c)
 			}
 			rig.pass(5 * time.Minute) // a trial before its time was unsuccessful
@@ -42,7 +42,7 @@ func TestTrialsThatEndWithoutAByte(t *testing.T) {
 				t.Errorf("after a last resort that was served: %v, %v", up.State(), own.State())
 			}
 			last.Ended(answered, nil)
-			if c := rig.up.Counts(); c.LastResort != 2 || c.LastResortAnswered != 1 {
+			if c := rig.upstream.Counts(); c.LastResort != 2 || c.LastResortAnswered != 1 {
 				t.Errorf("%+v", c)
 			}
 		})
@@ -95,7 +95,7 @@ func TestLastResortsThatAreNone(t *testing.T) {
 		t.Fatal(do)
 	}
 	r.endpoint(0).SetDraining(false)
-	r.up.Room()
+	r.upstream.Room()
 	if do := s.Next(r.clock).Action; do != worker.Connect {
 		t.Fatal(do)
 	}
@@ -105,7 +105,7 @@ func TestLastResortsThatAreNone(t *testing.T) {
 	}
 	s.Close()
 	limits.Of.(worker.Binding).Ended(answered, nil)
-	if c := r.up.Counts(); c.Held != 1 || c.LastResort != 0 {
+	if c := r.upstream.Counts(); c.Held != 1 || c.LastResort != 0 {
 		t.Errorf("after one that was held: %+v", c)
 	}
 	s, _ = r.search()
@@ -120,7 +120,7 @@ func TestLastResortsThatAreNone(t *testing.T) {
 		}
 		r.pass(time.Second) // when the endpoint may be tried again
 	}
-	if c := r.up.Counts(); c.Held != 2 || c.LastResort != 0 {
+	if c := r.upstream.Counts(); c.Held != 2 || c.LastResort != 0 {
 		t.Errorf("after attempts that failed: %+v", c)
 	}
 	if do := s.Next(r.clock).Action; do != worker.Connect {
@@ -130,7 +130,7 @@ func TestLastResortsThatAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	limits.Of.(worker.Binding).Ended(answered, nil)
-	if c := r.up.Counts(); c.LastResort != 1 {
+	if c := r.upstream.Counts(); c.LastResort != 1 {
 		t.Errorf("after one that was made: %+v", c)
 	}
 }
@@ -156,15 +156,15 @@ func TestALookMakesNoRoom(t *testing.T) {
 			keep(r)
 			first := r
 			if fallback {
-				first = newRig(t, 1, router.SnapshotConfig{Fallback: r.view}, nil)
+				first = newRig(t, 1, router.SnapshotConfig{Fallback: r.snapshot}, nil)
 				first.endpoint(0).SetLimit(1)
 				defer first.serve().Ended(answered, nil)
 			}
 			c := &crowd{rig: first, clocks: []*int64{&r.clock}, accepts: true}
 			c.come(3)
 			c.wait(10 * time.Millisecond)
-			if c.connects != 0 || r.up.Asked() || first.up.Asked() {
-				t.Errorf("%s, fallback %v: %d connects; a client is to look again %v, %v", name, fallback, c.connects, r.up.Asked(), first.up.Asked())
+			if c.connects != 0 || r.upstream.Asked() || first.upstream.Asked() {
+				t.Errorf("%s, fallback %v: %d connects; a client is to look again %v, %v", name, fallback, c.connects, r.upstream.Asked(), first.upstream.Asked())
 			}
 			session.Ended(answered, nil)
 			if c.wait(10 * time.Millisecond); c.served != 1 {

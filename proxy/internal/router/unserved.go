@@ -16,23 +16,23 @@ func (u *Upstream) ServedSince(at int64) bool {
 // noteUnserved notes that no endpoint can serve the client now, of those upstreams that it was
 // to be served by.
 func (s *Search) noteUnserved(now int64) {
-	for v := s.root; v != nil; v = v.Fallback {
-		v.up.denied.Store(now)
-		if !v.up.Unserved() && s.inVain(v) {
-			v.up.unserved.CompareAndSwap(0, now)
+	for snap := s.root; snap != nil; snap = snap.Fallback {
+		snap.upstream.denied.Store(now)
+		if !snap.upstream.Unserved() && s.inVain(snap) {
+			snap.upstream.unserved.CompareAndSwap(0, now)
 		}
 	}
 }
 
 // inVain reports whether the client could not connect to an endpoint of a snapshot, or did not
 // because another one could not.
-func (s *Search) inVain(v *UpstreamSnapshot) bool {
+func (s *Search) inVain(snap *UpstreamSnapshot) bool {
 	for i := range s.failures {
-		if s.failures[i].of.up == v.up {
+		if s.failures[i].endpoint.upstream == snap.upstream {
 			return true
 		}
 	}
-	set := v.Set()
+	set := snap.Set()
 	if set == nil {
 		return false
 	}
@@ -58,19 +58,19 @@ func (u *Upstream) serves(at int64) {
 func (b *binding) noteServed(now int64) {
 	switch {
 	case b.resort:
-		b.upstream.up.resortsUnserved.Store(0)
+		b.snapshot.upstream.resortsUnserved.Store(0)
 		b.endpoint.resortsUnserved.Store(0)
 		if b.counted.Swap(true) {
 			return
 		}
-		b.upstream.up.resortAnswered.Add(1)
+		b.snapshot.upstream.resortAnswered.Add(1)
 		if m := b.endpoint.monitor.Load(); m != nil {
 			m.Served(b.began)
 		}
 	case !b.endpoint.unusable():
 		return
 	}
-	b.upstream.up.served.Store(now)
+	b.snapshot.upstream.served.Store(now)
 }
 
 // unusable reports whether a verdict keeps clients from the endpoint.

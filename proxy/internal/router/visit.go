@@ -35,6 +35,6 @@ func (s *Search) enqueue(q *queue, most, now int64) bool {
 
 // timeInQueue is how much longer the client may wait for room.
 func (s *Search) timeInQueue(now int64) time.Duration {
-	u := s.upstream.up
-	return time.Duration(s.visited(&u.queue) + int64(s.upstream.times().QueueTimeout) - now)
+	u := s.snapshot.upstream
+	return time.Duration(s.visited(&u.queue) + int64(s.snapshot.times().QueueTimeout) - now)
 }

@@ -27,8 +27,8 @@ type world struct {
 	keeper   *health.Scheduler
 	checker  *health.Checker
 	outlier  *health.OutlierDetector
-	up       *router.Upstream
-	view     *router.UpstreamSnapshot
+	upstream *router.Upstream
+	snapshot *router.UpstreamSnapshot
 	listener *router.Listener
 	servers  []*server
 	holding  limit.Connections
@@ -57,7 +57,7 @@ type setting struct {
 	outlierless bool
 	breaker     *health.BreakerConfig
 	budget      health.RetryBudgetConfig
-	view        router.SnapshotConfig
+	snapshot    router.SnapshotConfig
 	policy      lb.Policy
 }
 
@@ -72,7 +72,7 @@ func defaults(servers int) setting {
 			FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Minute, TrialConnections: 5,
 		},
 		budget: health.RetryBudgetConfig{Ratio: 0.2, Floor: 30, Window: 10 * time.Second},
-		view: router.SnapshotConfig{
+		snapshot: router.SnapshotConfig{
 			Attempts: 2, Backoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond,
 			QueueSize: 1024, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second,
 		},
@@ -87,25 +87,25 @@ func newWorld(t *testing.T, of setting) *world {
 	w.outlier = health.NewOutlierDetector(w.keeper, &health.OutlierConfig{
 		ConsecutiveFailures: 5, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 5 * time.Minute, MaxEjected: 0.5,
 	})
-	w.up = router.NewUpstream("u", nil)
-	w.up.HoldUnder(&w.holding)
-	vc := of.view
+	w.upstream = router.NewUpstream("u", nil)
+	w.upstream.HoldUnder(&w.holding)
+	cfg := of.snapshot
 	if of.breaker != nil {
-		vc.Breaker = health.NewBreaker(w.keeper, "upstream u", nil, of.breaker)
+		cfg.Breaker = health.NewBreaker(w.keeper, "upstream u", nil, of.breaker)
 	}
-	vc.Budget = health.NewRetryBudget(&of.budget)
-	w.view = router.NewSnapshot(w.up, &vc)
+	cfg.Budget = health.NewRetryBudget(&of.budget)
+	w.snapshot = router.NewSnapshot(w.upstream, &cfg)
 	var members []lb.Member
 	for i, limit := range of.limits {
 		s := w.newServer(i, limit)
 		w.servers = append(w.servers, s)
 		members = append(members, lb.Member{Endpoint: s.Endpoint.Endpoint, Weight: 1, Connections: limit})
 	}
-	set := lb.NewSet(members, &lb.Config{Policy: of.policy, OnRoom: w.up.Room}, nil)
+	set := lb.NewSet(members, &lb.Config{Policy: of.policy, OnRoom: w.upstream.Room}, nil)
 	set.Attach()
-	w.view.SetEndpoints(set)
+	w.snapshot.SetEndpoints(set)
 	w.listener = router.NewListener(&router.ListenerConfig{
-		Name: "l", State: new(router.ListenerState), Wake: func() {}, Default: w.view, Now: w.clock, Connect: of.connect,
+		Name: "l", State: new(router.ListenerState), Wake: func() {}, Default: w.snapshot, Now: w.clock, Connect: of.connect,
 	})
 	return w
 }
@@ -113,7 +113,7 @@ func newWorld(t *testing.T, of setting) *world {
 func (w *world) newServer(i, limit int) *server {
 	s := &server{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80), limit: limit, clock: w.clock, noes: never}
 	addr := sockopt.Address{Network: "tcp", Name: s.addr.String()}
-	e, _, err := w.up.Endpoint(addr.Name, addr, lb.EndpointConfig{ID: addr.Name, Weight: 1, Now: w.clock})
+	e, _, err := w.upstream.Endpoint(addr.Name, addr, lb.EndpointConfig{ID: addr.Name, Weight: 1, Now: w.clock})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -142,10 +142,10 @@ func (w *world) end() {
 			w.err("%s has %d sessions in the end", s.addr, s.Active())
 		}
 	}
-	if n := w.holding.InUse(); n != 0 || w.up.Waiting() != 0 {
-		w.err("%d are held and %d wait in the end", n, w.up.Waiting())
+	if n := w.holding.InUse(); n != 0 || w.upstream.Waiting() != 0 {
+		w.err("%d are held and %d wait in the end", n, w.upstream.Waiting())
 	}
-	if b := w.view.Breaker; b != nil {
+	if b := w.snapshot.Breaker; b != nil {
 		if connections, pending := b.Load(); connections != 0 || pending != 0 {
 			w.err("%d connections, %d pending in the end", connections, pending)
 		}
@@ -196,7 +196,7 @@ func (w *world) servedSoFar() int {
 
 // serve does the work of package core for a client.
 func (w *world) serve() error {
-	s := router.NewWaitingSearch(w.listener, w.view)
+	s := router.NewWaitingSearch(w.listener, w.snapshot)
 	s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), w.clock())
 	defer s.Close()
 	var tried []*server

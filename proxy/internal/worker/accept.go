@@ -86,28 +86,28 @@ func (a *acceptor) before() error {
 // Accepted takes a client on, or hands it to the worker that has fewer; or it waits
 // for a place, in the order in which clients came.
 func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
-	c, g, n := a.worker, a.worker.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load()}
+	w, g, accepted := a.worker, a.worker.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load()}
 	a.socket.refs.Add(1)
-	if n.service.Admitter != nil && !c.admit(&n) {
+	if accepted.service.Admitter != nil && !w.admit(&accepted) {
 		return
 	}
-	reserved := c.reservation()
+	reserved := w.reservation()
 	if !g.gate.acquire() {
-		c.releaseReserve(reserved)
-		g.waiting.push(n)
-		c.wake()
+		w.releaseReserve(reserved)
+		g.waiting.push(accepted)
+		w.wake()
 		return
 	}
 	g.gate.markFull()
-	to := g.leastLoaded(c)
+	to := g.leastLoaded(w)
 	to.load.Add(1)
-	if to == c {
-		c.begin(n, reserved)
+	if to == w {
+		w.begin(accepted, reserved)
 		return
 	}
-	c.releaseReserve(reserved)
-	c.handedOver++
-	to.inbox.give(to, n)
+	w.releaseReserve(reserved)
+	w.handedOver++
+	to.inbox.give(to, accepted)
 }
 
 // admit asks whether a client may come in, before anything is done for it: so the counters of
@@ -130,7 +130,7 @@ func (w *worker) admit(accepted *client) bool {
 	closeSocket(accepted.fd)
 	w.accepted++
 	w.refused++
-	w.refusals[refusalOf(connection, false, err)]++
+	w.refusals[refusalOf(dialing, false, err)]++
 	w.group.cfg.Host.Refused(accepted.socket, name, err)
 	accepted.socket.unref()
 	return false

@@ -61,8 +61,8 @@ func (w *worker) count(at int) (ClientCounts, int) {
 	part := make(ClientCounts)
 	next := w.pass(at, func(n *conn) bool {
 		place, age := CountKey{Listener: n.ref.serving.socket.Name}, time.Duration(0)
-		if d := n.ref.dial; d != nil {
-			age = time.Duration(w.loop.Now() - d.began)
+		if c := n.ref.pending; c != nil {
+			age = time.Duration(w.loop.Now() - c.began)
 		} else {
 			age = n.session.Result().Duration
 			if binding := bindingOf(n.session.Limits()); binding != nil {

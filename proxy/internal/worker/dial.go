@@ -73,46 +73,46 @@ func (w *worker) begin(accepted client, reserved bool) {
 	if !n.tcp {
 		_ = s.service.Options.First(accepted.fd) // without it, it is a connection like any other
 	}
-	d := w.newPending(n, s, accepted.peer)
-	d.reserved, d.admitted, d.client.AdmissionToken = reserved, s.service.Admitter != nil, accepted.admissionToken
+	c := w.newPending(n, s, accepted.peer)
+	c.reserved, c.admitted, c.client.AdmissionToken = reserved, s.service.Admitter != nil, accepted.admissionToken
 	if w.canceled != nil {
-		w.refuse(d, w.canceled)
+		w.refuse(c, w.canceled)
 		return
 	}
 	var err error
-	if d.id, err = w.loop.Add(int(n.fd), whichClient, n); err != nil {
-		w.refuse(d, err)
+	if c.id, err = w.loop.Add(int(n.fd), whichClient, n); err != nil {
+		w.refuse(c, err)
 		return
 	}
-	w.preread(d)
+	w.preread(c)
 }
 
 func (w *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingClient {
-	d := w.pendingPool.get()
-	if d == nil {
-		d = &pendingClient{worker: w}
-		d.cfg.Control, d.listenerRef.dial, d.client.wakes = d.control, d, d
+	c := w.pendingPool.get()
+	if c == nil {
+		c = &pendingClient{worker: w}
+		c.cfg.Control, c.listenerRef.pending, c.client.wakes = c.control, c, c
 	}
-	d.conn, n.ref, d.next, d.events, d.began, d.phase = n, &d.listenerRef, nil, 0, w.loop.Now(), connection
-	d.serving, d.endpoint.fd = s, -1
-	d.client.use = d.use
-	d.client.bind(s.socket, int(n.fd), peer)
-	return d
+	c.conn, n.ref, c.next, c.events, c.began, c.phase = n, &c.listenerRef, nil, 0, w.loop.Now(), dialing
+	c.serving, c.endpoint.fd = s, -1
+	c.client.use = c.use
+	c.client.bind(s.socket, int(n.fd), peer)
+	return c
 }
 
-// freePending ends the use of d.
-func (w *worker) freePending(d *pendingClient) {
-	d.stopLookup()
-	w.unreserve(d)
-	w.fdAvailable(d)
-	w.loop.Disarm(&d.timer)
-	w.endSearch(d)
-	d.dropEndpoint()
-	d.use++
-	d.client.reset()
-	d.conn, d.id, d.serving, d.step, d.rest, d.raised = nil, 0, nil, Step{}, nil, 0
-	d.ahead, d.buffered, d.futilePeeks, d.moved = d.ahead[:0], nil, 0, 0
-	w.pendingPool.put(d)
+// freePending ends the use of c.
+func (w *worker) freePending(c *pendingClient) {
+	c.stopLookup()
+	w.unreserve(c)
+	w.fdAvailable(c)
+	w.loop.Disarm(&c.timer)
+	w.endSearch(c)
+	c.dropEndpoint()
+	c.use++
+	c.client.reset()
+	c.conn, c.id, c.serving, c.step, c.rest, c.raised = nil, 0, nil, Step{}, nil, 0
+	c.ahead, c.buffered, c.futilePeeks, c.moved = c.ahead[:0], nil, 0, 0
+	w.pendingPool.put(c)
 }
 
 // A pendingPool is pending clients that are not used.
@@ -123,19 +123,19 @@ type pendingPool struct {
 
 // get takes one out; nil if there is none.
 func (p *pendingPool) get() *pendingClient {
-	d := p.first
-	if d != nil {
-		p.first = d.next
+	c := p.first
+	if c != nil {
+		p.first = c.next
 		p.number--
 	}
-	return d
+	return c
 }
 
 // put keeps one, unless there are enough.
-func (p *pendingPool) put(d *pendingClient) {
+func (p *pendingPool) put(c *pendingClient) {
 	if p.number < maxSpare {
 		p.number++
-		d.next, p.first = p.first, d
+		c.next, p.first = p.first, c
 	}
 }
 
@@ -143,11 +143,11 @@ func (p *pendingPool) put(d *pendingClient) {
 // the next ones: those of a flood of clients are not kept for ever.
 const maxSpare = 1024
 
-// endSearch ends the search of d, if it has begun.
-func (w *worker) endSearch(d *pendingClient) {
-	if s := d.search; s != nil {
-		d.search = nil
-		d.serving.giveSearch(s)
+// endSearch ends the search of c, if it has begun.
+func (w *worker) endSearch(c *pendingClient) {
+	if s := c.search; s != nil {
+		c.search = nil
+		c.serving.giveSearch(s)
 	}
 }
 
@@ -155,23 +155,23 @@ func (w *worker) endSearch(d *pendingClient) {
 // and its end of file too, after which it may still want an answer; one that has gone is not
 // served.
 func (n *conn) Ready(_ uint8, events loop.Events) {
-	d := n.ref.dial
-	if d == nil {
+	c := n.ref.pending
+	if c == nil {
 		return
 	}
-	d.events |= events
+	c.events |= events
 	if events&loop.HungUp != 0 {
-		d.hung.Store(d.use + 1)
+		c.hung.Store(c.use + 1)
 	}
 	switch {
 	case n.hasGone(events):
-		n.worker.left(d)
-	case d.phase == awaitHeader || d.phase == awaitHello || d.phase == awaitData:
+		n.worker.clientLeft(c)
+	case c.phase == awaitHeader || c.phase == awaitHello || c.phase == awaitData:
 		if events&arrived != 0 || events == 0 {
-			n.worker.peek(d)
+			n.worker.peek(c)
 		}
-	case d.phase == responding || d.phase == lingering:
-		n.worker.respondOn(d)
+	case c.phase == responding || c.phase == lingering:
+		n.worker.respondOn(c)
 	}
 }
 
@@ -190,92 +190,92 @@ func (n *conn) hasGone(events loop.Events) bool {
 }
 
 // search begins to look for an endpoint, anew if that is not the first time.
-func (w *worker) search(d *pendingClient) {
-	d.phase = connection
-	if d.search == nil {
-		d.search = d.serving.takeSearch()
+func (w *worker) search(c *pendingClient) {
+	c.phase = dialing
+	if c.search == nil {
+		c.search = c.serving.takeSearch()
 	} else {
-		d.search.Close()
+		c.search.Close()
 	}
-	d.search.Begin(&d.client, w.loop.Now())
-	w.proceed(d)
+	c.search.Begin(&c.client, w.loop.Now())
+	w.proceed(c)
 }
 
-// proceed performs the search's steps. d may not be in use any more when it returns.
-func (w *worker) proceed(d *pendingClient) {
-	d.phase = connection
-	switch d.step = d.search.Next(w.loop.Now()); d.step.Action {
+// proceed performs the search's steps. c may not be in use any more when it returns.
+func (w *worker) proceed(c *pendingClient) {
+	c.phase = dialing
+	switch c.step = c.search.Next(w.loop.Now()); c.step.Action {
 	case Connect:
-		d.cfg.Timeout, d.cfg.Source, d.undelayed = d.step.Timeout, d.step.Source, false
-		w.recheck(d)
-		w.loop.Connect(&d.Dial, whichEndpoint, d.step.Address, &d.cfg, d)
+		c.cfg.Timeout, c.cfg.Source, c.undelayed = c.step.Timeout, c.step.Source, false
+		w.recheck(c)
+		w.loop.Connect(&c.Dial, whichEndpoint, c.step.Address, &c.cfg, c)
 	case Resolve:
-		w.recheck(d)
-		w.resolve(d)
+		w.recheck(c)
+		w.resolve(c)
 	case Pause:
-		d.phase = pausing
-		w.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Timeout)
+		c.phase = pausing
+		w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
 	case Park:
-		d.phase = parked
-		if d.step.Timeout > 0 {
-			w.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Timeout)
+		c.phase = parked
+		if c.step.Timeout > 0 {
+			w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
 		}
 	case Respond:
-		w.respond(d)
+		w.respond(c)
 	case Handover:
-		w.offload(d, d.step.To)
+		w.offload(c, c.step.To)
 	default:
-		w.refuse(d, d.search.Err())
+		w.refuse(c, c.search.Err())
 	}
 }
 
 // control is called with the endpoint's socket, once it was made.
-func (d *pendingClient) control(fd int, _ string) error {
-	w := d.worker
+func (c *pendingClient) control(fd int, _ string) error {
+	w := c.worker
 	if f := w.group.control; f != nil {
 		if err := f(); err != nil {
 			return err
 		}
 	}
-	w.unreserve(d)
-	w.fdAvailable(d)
-	return d.serving.service.Options.First(fd)
+	w.unreserve(c)
+	w.fdAvailable(c)
+	return c.serving.service.Options.First(fd)
 }
 
 // Connected goes on with the endpoint's socket, or with the search's next step.
-func (d *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
-	w := d.worker
-	w.loop.Disarm(&d.timer)
+func (c *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
+	w := c.worker
+	w.loop.Disarm(&c.timer)
 	if err == nil {
-		d.endpoint = endpoint{fd, id, events}
-		if d.step.MaybeSelf && toItself(fd, d.step.Address) {
+		c.endpoint = endpoint{fd, id, events}
+		if c.step.MaybeSelf && toItself(fd, c.step.Address) {
 			err = ErrSelfConnect
 		}
 	}
 	switch {
-	case err == nil && (d.step.ProxyHeader || len(d.buffered) > 0):
-		w.writeProxyHeader(d)
+	case err == nil && (c.step.ProxyHeader || len(c.buffered) > 0):
+		w.writeProxyHeader(c)
 	case err == nil:
-		w.join(d)
+		w.join(c)
 	case LacksDescriptor(err):
-		w.waitForFD(d, err)
+		w.waitForFD(c, err)
 	default:
-		w.failed(d, err)
+		w.failed(c, err)
 	}
 }
 
 // failed goes on after a connection that has come to nothing.
-func (w *worker) failed(d *pendingClient, err error) {
-	d.dropEndpoint()
-	d.search.Failed(err, w.loop.Now())
-	w.proceed(d)
+func (w *worker) failed(c *pendingClient, err error) {
+	c.dropEndpoint()
+	c.search.Failed(err, w.loop.Now())
+	w.proceed(c)
 }
 
 // dropEndpoint resets a connection that is not joined: its peer must not take that for
 // an orderly end.
-func (d *pendingClient) dropEndpoint() {
-	if e := &d.endpoint; e.fd >= 0 {
-		d.worker.loop.Drop(e.id)
+func (c *pendingClient) dropEndpoint() {
+	if e := &c.endpoint; e.fd >= 0 {
+		c.worker.loop.Drop(e.id)
 		_ = sys.AbortOnClose(e.fd)
 		closeSocket(e.fd)
 		e.fd = -1
@@ -293,75 +293,75 @@ func toItself(fd int, to loop.Address) bool {
 }
 
 // resolve resolves a name on a goroutine of its own.
-func (w *worker) resolve(d *pendingClient) {
+func (w *worker) resolve(c *pendingClient) {
 	ctx, cancel := context.WithCancel(context.Background())
-	d.cancelLookup = cancel
-	d.lookup++
-	step, use, lookup := d.step, d.use, d.lookup
+	c.cancelLookup = cancel
+	c.lookup++
+	step, use, lookup := c.step, c.use, c.lookup
 	w.group.lookups.Go(func() {
 		ips, err := step.Resolver.Resolve(ctx, step.Host, step.Timeout)
 		w.post(func() {
-			if d.use == use && d.lookup == lookup { // the client is there still, and waits for it
-				w.resolved(d, ips, err)
+			if c.use == use && c.lookup == lookup { // the client is there still, and waits for it
+				w.resolved(c, ips, err)
 			}
 		})
 	})
 }
 
-func (w *worker) resolved(d *pendingClient, ips []netip.Addr, err error) {
-	w.loop.Disarm(&d.timer)
-	d.stopLookup()
-	d.search.Resolved(ips, err)
-	w.proceed(d)
+func (w *worker) resolved(c *pendingClient, ips []netip.Addr, err error) {
+	w.loop.Disarm(&c.timer)
+	c.stopLookup()
+	c.search.Resolved(ips, err)
+	w.proceed(c)
 }
 
 // stopLookup ends the resolving of a name, if one is under way.
-func (d *pendingClient) stopLookup() {
-	if d.cancelLookup != nil {
-		d.cancelLookup()
-		d.cancelLookup = nil
-		d.lookup++
+func (c *pendingClient) stopLookup() {
+	if c.cancelLookup != nil {
+		c.cancelLookup()
+		c.cancelLookup = nil
+		c.lookup++
 	}
 }
 
 // recheck has the search asked once in a while whether to go on with the step that begins.
-func (w *worker) recheck(d *pendingClient) {
-	if d.step.Recheck > 0 {
-		w.loop.Arm(&d.timer, (*dialTimer)(d), d.step.Recheck)
+func (w *worker) recheck(c *pendingClient) {
+	if c.step.Recheck > 0 {
+		w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Recheck)
 	}
 }
 
 // askAbandon gives up the step that is under way, if the search says so.
-func (w *worker) askAbandon(d *pendingClient) {
+func (w *worker) askAbandon(c *pendingClient) {
 	switch {
-	case !d.search.Abandon(w.loop.Now()):
-		w.recheck(d)
-	case d.step.Action == Resolve:
-		w.resolved(d, nil, ErrAbandoned)
+	case !c.search.Abandon(w.loop.Now()):
+		w.recheck(c)
+	case c.step.Action == Resolve:
+		w.resolved(c, nil, ErrAbandoned)
 	default:
-		d.Cancel()
-		w.failed(d, ErrAbandoned)
+		c.Cancel()
+		w.failed(c, ErrAbandoned)
 	}
 }
 
-// dialTimer is the timeout of a dialing's phase.
-type dialTimer pendingClient
+// A clientTimer is the timeout of the phase of a client that is not joined.
+type clientTimer pendingClient
 
-func (t *dialTimer) Expired(*loop.Timer) {
-	d := (*pendingClient)(t)
-	w := d.worker
-	switch d.phase {
+func (t *clientTimer) Expired(*loop.Timer) {
+	c := (*pendingClient)(t)
+	w := c.worker
+	switch c.phase {
 	case awaitHeader:
-		w.refuse(d, ErrHeaderTimeout)
+		w.refuse(c, ErrHeaderTimeout)
 	case awaitHello, awaitData:
-		w.prereadFailed(d, ErrPrereadTimeout)
-	case connection:
-		w.askAbandon(d)
+		w.prereadFailed(c, ErrPrereadTimeout)
+	case dialing:
+		w.askAbandon(c)
 	case pausing, parked:
-		w.proceed(d)
+		w.proceed(c)
 	case writingHeader:
-		w.failedProxyHeader(d, os.ErrDeadlineExceeded)
+		w.failedProxyHeader(c, os.ErrDeadlineExceeded)
 	case responding, lingering:
-		w.closeClient(d)
+		w.closeClient(c)
 	}
 }

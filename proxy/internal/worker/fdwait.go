@@ -47,15 +47,15 @@ func (t *descriptors) releaseReserve(reserved bool) {
 }
 
 // unreserve is releaseReserve of a client, once.
-func (t *descriptors) unreserve(d *pendingClient) {
-	t.releaseReserve(d.reserved)
-	d.reserved = false
+func (t *descriptors) unreserve(c *pendingClient) {
+	t.releaseReserve(c.reserved)
+	c.reserved = false
 }
 
 // stopWaiting takes a client from those that wait.
-func (t *descriptors) stopWaiting(d *pendingClient) {
+func (t *descriptors) stopWaiting(c *pendingClient) {
 	for i, s := range t.waitingForFD {
-		if s == d {
+		if s == c {
 			t.waitingForFD = append(t.waitingForFD[:i], t.waitingForFD[i+1:]...)
 			return
 		}
@@ -64,21 +64,21 @@ func (t *descriptors) stopWaiting(d *pendingClient) {
 
 // waitForFD goes on with a client that got no descriptor: with those of idle pipes, or with
 // the one that was reserved for it, or later. Meanwhile no other client is accepted.
-func (w *worker) waitForFD(d *pendingClient, err error) {
+func (w *worker) waitForFD(c *pendingClient, err error) {
 	now := w.loop.Now()
 	switch {
 	case w.group.cfg.Host.Trim() > 0, w.fdReserve.Claim():
-		w.search(d)
+		w.search(c)
 		return
-	case d.waitsForFD == 0:
-		d.waitsForFD = now
+	case c.waitsForFD == 0:
+		c.waitsForFD = now
 		w.group.gate.holds.Add(1)
 		w.group.wake()
-	case now-d.waitsForFD > int64(fdPatience):
-		w.refuse(d, err)
+	case now-c.waitsForFD > int64(fdPatience):
+		w.refuse(c, err)
 		return
 	}
-	w.waitingForFD = append(w.waitingForFD, d)
+	w.waitingForFD = append(w.waitingForFD, c)
 	w.armFDRetry()
 }
 
@@ -90,12 +90,12 @@ func (w *worker) armFDRetry() {
 }
 
 // fdAvailable notes that a client does not wait for a descriptor, or not any more.
-func (w *worker) fdAvailable(d *pendingClient) {
-	if d.waitsForFD == 0 {
+func (w *worker) fdAvailable(c *pendingClient) {
+	if c.waitsForFD == 0 {
 		return
 	}
-	d.waitsForFD = 0
-	w.stopWaiting(d)
+	c.waitsForFD = 0
+	w.stopWaiting(c)
 	w.group.gate.holds.Add(-1)
 	w.group.wake()
 }
@@ -107,10 +107,10 @@ func (w *worker) retryWaitingForFD(all bool) {
 		if len(w.waitingForFD) == 0 {
 			return
 		}
-		d := w.waitingForFD[0]
+		c := w.waitingForFD[0]
 		w.waitingForFD = w.waitingForFD[:copy(w.waitingForFD, w.waitingForFD[1:])]
 		before := len(w.waitingForFD)
-		w.search(d)
+		w.search(c)
 		if !all && len(w.waitingForFD) > before {
 			return
 		}

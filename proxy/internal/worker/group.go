@@ -116,11 +116,11 @@ func (g *Group) open() error {
 		return err
 	}
 	for i, l := range g.loops.Loops() {
-		c, err := newWorker(g, i, l, g.mem.Local(i))
+		w, err := newWorker(g, i, l, g.mem.Local(i))
 		if err != nil {
 			return err
 		}
-		g.workers = append(g.workers, c)
+		g.workers = append(g.workers, w)
 	}
 	for _, of := range g.cfg.Listeners {
 		l, err := g.newListening(of)

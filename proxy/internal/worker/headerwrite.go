@@ -17,66 +17,66 @@ const headerTimeout = 5 * time.Second
 // it. If it is only known that there are some, they are moved next, and the kernel is asked to
 // let both go together; if not, Nagle's algorithm would hold back the following bytes, so
 // TCP_NODELAY is set.
-func (w *worker) writeProxyHeader(d *pendingClient) {
+func (w *worker) writeProxyHeader(c *pendingClient) {
 	w.header = w.header[:0]
-	if d.step.ProxyHeader {
-		w.header = d.search.ProxyHeader(w.header)
+	if c.step.ProxyHeader {
+		w.header = c.search.ProxyHeader(w.header)
 	}
 	size, flags := len(w.header), 0
 	switch {
-	case len(d.buffered) > 0:
-		w.header = append(w.header, d.buffered...)
-	case len(d.ahead) > 0 && w.group.cfg.Relay.Engine() != relay.EngineSplice:
-		w.header = append(w.header, d.ahead...)
-	case d.queued():
+	case len(c.buffered) > 0:
+		w.header = append(w.header, c.buffered...)
+	case len(c.ahead) > 0 && w.group.cfg.Relay.Engine() != relay.EngineSplice:
+		w.header = append(w.header, c.ahead...)
+	case c.queued():
 		flags = sys.MSG_MORE
 	default:
-		d.setNoDelay()
+		c.setNoDelay()
 	}
-	n, err := sendSome(d.endpoint.fd, w.header, flags)
-	if len(d.buffered) > 0 {
-		size, d.moved = len(w.header), len(d.buffered)
+	n, err := sendSome(c.endpoint.fd, w.header, flags)
+	if len(c.buffered) > 0 {
+		size, c.moved = len(w.header), len(c.buffered)
 	} else {
-		d.moved = max(n-size, 0)
+		c.moved = max(n-size, 0)
 	}
 	switch {
 	case n > size || err == nil && n == size:
-		w.join(d) // if there was an error, too: the session meets it again
+		w.join(c) // if there was an error, too: the session meets it again
 	case err != nil:
-		d.phase, d.rest = writingHeader, w.header[n:]
-		w.failedProxyHeader(d, err)
+		c.phase, c.rest = writingHeader, w.header[n:]
+		w.failedProxyHeader(c, err)
 	default:
-		d.setNoDelay()
-		d.phase, d.rest = writingHeader, append([]byte(nil), w.header[n:size]...)
-		w.loop.Arm(&d.timer, (*dialTimer)(d), headerTimeout)
-		w.loop.Hand(d.endpoint.id, (*headerWrite)(d))
+		c.setNoDelay()
+		c.phase, c.rest = writingHeader, append([]byte(nil), w.header[n:size]...)
+		w.loop.Arm(&c.timer, (*clientTimer)(c), headerTimeout)
+		w.loop.Hand(c.endpoint.id, (*headerWrite)(c))
 	}
 }
 
 // failedProxyHeader goes on after an endpoint that has not taken all of the header. One that
 // has got some of the bytes taken from the client is the last.
-func (w *worker) failedProxyHeader(d *pendingClient, err error) {
-	if d.sentOn() {
-		w.refuse(d, err)
+func (w *worker) failedProxyHeader(c *pendingClient, err error) {
+	if c.sentOn() {
+		w.refuse(c, err)
 		return
 	}
-	d.moved, d.rest = 0, nil
-	w.failed(d, err)
+	c.moved, c.rest = 0, nil
+	w.failed(c, err)
 }
 
 // setNoDelay switches Nagle's algorithm off.
-func (d *pendingClient) setNoDelay() {
-	if d.step.Address.Path == "" {
-		d.undelayed = sys.SetsockoptInt(d.endpoint.fd, sys.IPPROTO_TCP, sys.TCP_NODELAY, 1) == nil
+func (c *pendingClient) setNoDelay() {
+	if c.step.Address.Path == "" {
+		c.undelayed = sys.SetsockoptInt(c.endpoint.fd, sys.IPPROTO_TCP, sys.TCP_NODELAY, 1) == nil
 	}
 }
 
 // queued reports whether bytes of the client are queued. The event of epoll may have been a
 // PROXY header that was consumed; an end of file is not reported by it alone.
-func (d *pendingClient) queued() bool {
-	p := &d.serving.service.Preread
+func (c *pendingClient) queued() bool {
+	p := &c.serving.service.Preread
 	const all = loop.Readable | loop.PeerClosed | loop.HungUp
-	return p.Hello || p.Data || p.Header == nil && d.events&all == loop.Readable
+	return p.Hello || p.Data || p.Header == nil && c.events&all == loop.Readable
 }
 
 // A headerWrite is a pending client whose endpoint has not taken the whole PROXY header yet.
@@ -84,18 +84,18 @@ type headerWrite pendingClient
 
 // Ready is called for the endpoint.
 func (p *headerWrite) Ready(_ uint8, events loop.Events) {
-	d := (*pendingClient)(p)
-	w := d.worker
-	d.endpoint.events |= events
-	n, err := sendSome(d.endpoint.fd, d.rest, 0)
+	c := (*pendingClient)(p)
+	w := c.worker
+	c.endpoint.events |= events
+	n, err := sendSome(c.endpoint.fd, c.rest, 0)
 	if err != nil {
-		w.loop.Disarm(&d.timer)
-		w.failedProxyHeader(d, err)
+		w.loop.Disarm(&c.timer)
+		w.failedProxyHeader(c, err)
 		return
 	}
-	if d.rest = d.rest[n:]; len(d.rest) == 0 {
-		w.loop.Disarm(&d.timer)
-		w.join(d)
+	if c.rest = c.rest[n:]; len(c.rest) == 0 {
+		w.loop.Disarm(&c.timer)
+		w.join(c)
 	}
 }
 

@@ -3,31 +3,31 @@ package worker
 import "github.com/penstock/penstock/relay"
 
 // join has a client and its endpoint joined.
-func (w *worker) join(d *pendingClient) {
-	limits, err := d.search.Reached(w.loop.Now())
+func (w *worker) join(c *pendingClient) {
+	limits, err := c.search.Reached(w.loop.Now())
 	switch {
-	case err != nil && d.moved > 0:
-		w.refuse(d, err)
+	case err != nil && c.moved > 0:
+		w.refuse(c, err)
 		return
 	case err != nil:
-		d.dropEndpoint()
-		w.proceed(d)
+		c.dropEndpoint()
+		w.proceed(c)
 		return
 	}
-	n, e, s := d.conn, d.endpoint, d.serving
+	n, e, s := c.conn, c.endpoint, c.serving
 	if limits == nil {
 		limits = s.service.Limits
 	}
-	d.takeAhead()
-	a := relay.Socket{FD: int(n.fd), ID: d.id, Events: d.events, TCP: n.tcp, NoDelay: true, Moved: d.moved} // and SO_OOBINLINE: inherited
-	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: d.step.Address.Path == "", NoDelay: d.undelayed}
-	w.note(n, &d.client)
+	c.takeAhead()
+	a := relay.Socket{FD: int(n.fd), ID: c.id, Events: c.events, TCP: n.tcp, NoDelay: true, Moved: c.moved} // and SO_OOBINLINE: inherited
+	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
+	w.note(n, &c.client)
 	if w.group.cfg.Host.LogSessions() {
-		w.names[n] = [2]string{d.clientName(), peerName(b.FD)}
+		w.names[n] = [2]string{c.clientName(), peerName(b.FD)}
 	}
 	n.fd, n.tcp = int32(e.fd), b.TCP
-	d.endpoint.fd = -1
-	w.freePending(d)
+	c.endpoint.fd = -1
+	w.freePending(c)
 	n.state, n.ref = joined, &s.listenerRef
 	s.lateSockopts.apply(n)
 	w.driver.StartLimited(&n.session, a, b, n, limits)
@@ -35,23 +35,23 @@ func (w *worker) join(d *pendingClient) {
 
 // Ended is called when a session is over.
 func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
-	c, s := n.worker, n.ref.serving
+	w, s := n.worker, n.ref.serving
 	n.unlink()
-	c.ended.Add(r)
+	w.ended.Add(r)
 	if r.Reason == relay.ReasonCanceled {
-		c.canceledClients++
+		w.canceledClients++
 	}
-	c.scanPast(n, r)
+	w.scanPast(n, r)
 	if b := bindingOf(n.session.Limits()); b != nil {
 		b.Ended(r, err)
-		c.deferred.ended(b, &r)
+		w.deferred.ended(b, &r)
 	}
-	if len(c.names) > 0 {
-		c.logEnded(n, r, err)
+	if len(w.names) > 0 {
+		w.logEnded(n, r, err)
 	}
-	ticket := c.forget(n)
-	c.freeSlot(n, s)
-	c.group.release(s, s.service.Admitter != nil, ticket)
+	admissionToken := w.forget(n)
+	w.freeSlot(n, s)
+	w.group.release(s, s.service.Admitter != nil, admissionToken)
 }
 
 // logEnded logs the end of a session, if its names are kept.
@@ -67,6 +67,6 @@ func (w *worker) logEnded(n *conn, r relay.Result, err error) {
 }
 
 // clientName names a client: the source of its PROXY header, or the other end.
-func (d *pendingClient) clientName() string {
-	return d.client.Source().String()
+func (c *pendingClient) clientName() string {
+	return c.client.Source().String()
 }

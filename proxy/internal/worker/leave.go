@@ -10,11 +10,11 @@ import (
 // refuse resets a client that is not served: an orderly close would look like an empty answer
 // of its server. (A unix socket has no reset; there it is an end of file unless the client had
 // sent something, which makes it ECONNRESET.)
-func (w *worker) refuse(d *pendingClient, cause error) {
-	n, l := d.conn, d.serving.socket
+func (w *worker) refuse(c *pendingClient, cause error) {
+	n, l := c.conn, c.serving.socket
 	name := ""
 	if w.group.cfg.Host.LogSessions() {
-		name = d.clientName()
+		name = c.clientName()
 	}
 	if n.tcp {
 		_ = sys.AbortOnClose(int(n.fd))
@@ -23,27 +23,27 @@ func (w *worker) refuse(d *pendingClient, cause error) {
 		w.canceledClients++
 	} else {
 		w.refused++
-		w.refusals[refusalOf(d.phase, d.search != nil, cause)]++
+		w.refusals[refusalOf(c.phase, c.search != nil, cause)]++
 	}
-	w.closeClient(d)
+	w.closeClient(c)
 	w.group.cfg.Host.Refused(l, name, cause)
 }
 
-// left closes a client that has gone before it was joined.
-func (w *worker) left(d *pendingClient) {
+// clientLeft closes a client that has gone before it was joined.
+func (w *worker) clientLeft(c *pendingClient) {
 	w.leftClients++
-	w.closeClient(d)
+	w.closeClient(c)
 }
 
 // closeClient closes a client that is not joined.
-func (w *worker) closeClient(d *pendingClient) {
-	n, s, fd, ticket, admitted := d.conn, d.serving, int(d.conn.fd), d.client.AdmissionToken, d.admitted
-	d.Cancel()
-	w.loop.Drop(d.id)
-	w.freePending(d)
+func (w *worker) closeClient(c *pendingClient) {
+	n, s, fd, admissionToken, admitted := c.conn, c.serving, int(c.conn.fd), c.client.AdmissionToken, c.admitted
+	c.Cancel()
+	w.loop.Drop(c.id)
+	w.freePending(c)
 	closeSocket(fd)
 	w.freeSlot(n, s)
-	w.group.release(s, admitted, ticket)
+	w.group.release(s, admitted, admissionToken)
 }
 
 // freeSlot is the end of a worker's part in a client.
@@ -57,9 +57,9 @@ func (w *worker) freeSlot(n *conn, s *serving) {
 // release is the end of a client that had a place. There is room for others now; they are
 // woken and not served from here, as this may be called from within the relay, and by any
 // goroutine.
-func (g *Group) release(s *serving, admitted bool, ticket any) {
+func (g *Group) release(s *serving, admitted bool, admissionToken any) {
 	if admitted {
-		s.service.Admitter.Released(ticket)
+		s.service.Admitter.Released(admissionToken)
 	}
 	g.gate.release()
 	if g.gate.full.Load() || g.gate.holds.Load() > 0 || g.paused.Load() > 0 || s.socket.short.Load() > 0 {

@@ -83,9 +83,9 @@ func (w *worker) list(index, at int) listing {
 func (w *worker) describe(n *conn, index int) Session {
 	s := Session{Loop: index, Idle: -1}
 	s.Listener = n.ref.serving.socket.Name
-	if d := n.ref.dial; d != nil {
-		s.Client, s.State = d.clientName(), d.phase.state()
-		s.Age = time.Duration(w.loop.Now() - d.began)
+	if c := n.ref.pending; c != nil {
+		s.Client, s.State = c.clientName(), c.phase.state()
+		s.Age = time.Duration(w.loop.Now() - c.began)
 		return s
 	}
 	if names, ok := w.names[n]; ok {

@@ -41,18 +41,18 @@ type Offloaded struct {
 }
 
 // offload takes a client off its loop.
-func (w *worker) offload(d *pendingClient, to func(*Offloaded)) {
-	n, g, s, fd, id := d.conn, w.group, d.serving, int(d.conn.fd), d.id
-	client := d.client
+func (w *worker) offload(c *pendingClient, to func(*Offloaded)) {
+	n, g, s, fd, id := c.conn, w.group, c.serving, int(c.conn.fd), c.id
+	client := c.client
 	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
 	client.wakes = nil
 	h := &Offloaded{
-		FD: fd, TCP: n.tcp, Client: &client, early: d.buffered, Service: s.service, worker: w, serving: s, admitted: d.admitted,
-		began: time.Now(), name: d.clientName(),
+		FD: fd, TCP: n.tcp, Client: &client, early: c.buffered, Service: s.service, worker: w, serving: s, admitted: c.admitted,
+		began: time.Now(), name: c.clientName(),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	_ = w.loop.Detach(id)
-	w.freePending(d)
+	w.freePending(c)
 	w.fdReserve.Claim() // for the goroutine, which needs two descriptors and gives one back
 	w.freeSlot(n, s)
 	g.handed.add(h)

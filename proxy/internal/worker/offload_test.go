@@ -119,8 +119,8 @@ func TestHandover(t *testing.T) {
 	if n := x.lost.Load(); n > 0 {
 		t.Errorf("%d of them did not know their addresses when they were connections of package net", n)
 	}
-	for _, ticket := range a.tickets {
-		if ticket == nil {
+	for _, admissionToken := range a.tickets {
+		if admissionToken == nil {
 			t.Error("a ticket is lost")
 		}
 	}

@@ -15,50 +15,50 @@ type wakes struct {
 }
 
 type wake struct {
-	d   *pendingClient
-	use uint64
+	client *pendingClient
+	use    uint64
 }
 
 // wake implements [wakeable].
-func (d *pendingClient) wake(use uint64) {
-	w := &d.worker.wakes
+func (c *pendingClient) wake(use uint64) {
+	w := &c.worker.wakes
 	w.mu.Lock()
-	w.due = append(w.due, wake{d, use})
+	w.due = append(w.due, wake{c, use})
 	first := len(w.due) == 1
 	w.mu.Unlock()
 	if first {
-		d.worker.post(d.worker.wakeOn)
+		c.worker.post(c.worker.wakeOn)
 	}
 }
 
 // hungUp implements [wakeable].
-func (d *pendingClient) hungUp(use uint64) bool { return d.hung.Load() == use+1 }
+func (c *pendingClient) hungUp(use uint64) bool { return c.hung.Load() == use+1 }
 
 // take returns the next one that is to be woken.
-func (w *wakes) take() (k wake, ok bool) {
+func (w *wakes) take() (due wake, ok bool) {
 	if w.next == len(w.now) {
 		w.mu.Lock()
 		w.now, w.due, w.next = w.due, w.now[:0], 0
 		w.mu.Unlock()
 	}
 	if len(w.now) == 0 {
-		return k, false
+		return due, false
 	}
-	k, w.now[w.next] = w.now[w.next], wake{}
+	due, w.now[w.next] = w.now[w.next], wake{}
 	w.next++
-	return k, true
+	return due, true
 }
 
 // collectWakes wakes those that are still parked, for as long as one turn may take.
 func (w *worker) collectWakes() {
 	for began := time.Now(); time.Since(began) < turnTime; {
-		k, ok := w.wakes.take()
+		due, ok := w.wakes.take()
 		if !ok {
 			return
 		}
-		if d := k.d; d.use == k.use && d.phase == parked {
-			w.loop.Disarm(&d.timer)
-			w.proceed(d)
+		if c := due.client; c.use == due.use && c.phase == parked {
+			w.loop.Disarm(&c.timer)
+			w.proceed(c)
 		}
 	}
 	w.post(w.wakeOn)

@@ -4,7 +4,7 @@ package worker
 type phase uint8
 
 const (
-	connection    phase = iota // or an address, or a descriptor
+	dialing       phase = iota // a connection to the endpoint, its address, or a descriptor for it
 	awaitHeader                // of the PROXY protocol
 	awaitHello                 // the ClientHello
 	awaitData                  // the first byte

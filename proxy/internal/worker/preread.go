@@ -28,52 +28,52 @@ const scratchSize = 16 + 1<<16
 // preread looks at the first bytes before a target is chosen, in turn. A client of TCP with an
 // unknown source is refused, whatever else may be known of it: it could not be held against
 // any rule, not even whether its header is to be believed.
-func (w *worker) preread(d *pendingClient) {
-	p := &d.serving.service.Preread
+func (w *worker) preread(c *pendingClient) {
+	p := &c.serving.service.Preread
 	switch {
-	case d.conn.tcp && !d.client.Peer().Known():
-		w.refuse(d, source.ErrUnknown)
-	case p.expectsHeader(&d.client):
-		w.loop.Arm(&d.timer, (*dialTimer)(d), p.Header.Wait())
-		w.expect(d, awaitHeader)
-	case d.conn.tcp: // Admit had it
-		w.prereadMore(d)
+	case c.conn.tcp && !c.client.Peer().Known():
+		w.refuse(c, source.ErrUnknown)
+	case p.expectsHeader(&c.client):
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Header.Wait())
+		w.expect(c, awaitHeader)
+	case c.conn.tcp: // Admit has checked the source
+		w.prereadMore(c)
 	default:
-		w.admitSource(d)
+		w.admitSource(c)
 	}
 }
 
 // admitSource goes on when the source of the client is known, and was not when it was accepted.
-func (w *worker) admitSource(d *pendingClient) {
-	if who := d.serving.service.Admitter; who != nil {
-		if err := who.AdmitSource(&d.client, w.loop.Now()); err != nil {
-			w.refuse(d, err)
+func (w *worker) admitSource(c *pendingClient) {
+	if who := c.serving.service.Admitter; who != nil {
+		if err := who.AdmitSource(&c.client, w.loop.Now()); err != nil {
+			w.refuse(c, err)
 			return
 		}
 	}
-	w.prereadMore(d)
+	w.prereadMore(c)
 }
 
 // prereadMore looks at the bytes that the route depends on.
-func (w *worker) prereadMore(d *pendingClient) {
-	p := &d.serving.service.Preread
+func (w *worker) prereadMore(c *pendingClient) {
+	p := &c.serving.service.Preread
 	switch {
 	case p.Hello:
-		w.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())
-		w.expect(d, awaitHello)
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.wait())
+		w.expect(c, awaitHello)
 	case p.Data:
-		w.loop.Arm(&d.timer, (*dialTimer)(d), p.wait())
-		w.expect(d, awaitData)
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.wait())
+		w.expect(c, awaitData)
 	default:
-		w.search(d)
+		w.search(c)
 	}
 }
 
 // expect waits for the client's data in a phase, which may be there already.
-func (w *worker) expect(d *pendingClient, p phase) {
-	d.phase = p
-	if d.events&arrived != 0 || d.buffered != nil {
-		w.peek(d)
+func (w *worker) expect(c *pendingClient, p phase) {
+	c.phase = p
+	if c.events&arrived != 0 || c.buffered != nil {
+		w.peek(c)
 	}
 }
 
@@ -81,47 +81,47 @@ func (w *worker) expect(d *pendingClient, p phase) {
 const arrived = loop.Readable | loop.PeerClosed | loop.HungUp
 
 // peek looks at the bytes that a client has sent so far.
-func (w *worker) peek(d *pendingClient) {
+func (w *worker) peek(c *pendingClient) {
 	w.peeks++
-	if d.buffered != nil {
-		w.bufferPreread(d)
+	if c.buffered != nil {
+		w.bufferPreread(c)
 		return
 	}
-	b := w.firstBytes()[:d.maxPreread()]
-	n, err := sys.Recv(int(d.conn.fd), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	b := w.firstBytes()[:c.maxPreread()]
+	n, err := sys.Recv(int(c.conn.fd), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 	switch {
 	case err == syscall.EAGAIN:
 		return
 	case err == syscall.EINTR:
-		w.loop.Again(d.id)
+		w.loop.Again(c.id)
 		return
 	case err != nil:
-		w.left(d)
+		w.clientLeft(c)
 		return
 	case n == 0:
-		w.left(d) // a client that only looks whether the port is open
+		w.clientLeft(c) // a client that only looks whether the port is open
 		return
 	}
-	need, err := d.length(b[:n])
+	need, err := c.length(b[:n])
 	switch {
 	case err != nil:
-		w.prereadFailed(d, err)
+		w.prereadFailed(c, err)
 	case need <= n:
-		w.prereadComplete(d, b[:n])
-	case d.events&(loop.PeerClosed|loop.HungUp) != 0:
-		w.prereadFailed(d, ErrPrereadEnded)
-	case d.futilePeek(n):
-		w.bufferPreread(d)
+		w.prereadComplete(c, b[:n])
+	case c.events&(loop.PeerClosed|loop.HungUp) != 0:
+		w.prereadFailed(c, ErrPrereadEnded)
+	case c.futilePeek(n):
+		w.bufferPreread(c)
 	default:
-		d.raise(need)
+		c.raise(need)
 	}
 }
 
 // maxPreread is how many bytes are looked at in the present phase.
-func (d *pendingClient) maxPreread() int {
-	switch d.phase {
+func (c *pendingClient) maxPreread() int {
+	switch c.phase {
 	case awaitHeader:
-		return min(cmp.Or(max(d.serving.service.Preread.Header.Max, 0), proxyproto.DefaultMax)+proxyproto.MaxV1, scratchSize)
+		return min(cmp.Or(max(c.serving.service.Preread.Header.Max, 0), proxyproto.DefaultMax)+proxyproto.MaxV1, scratchSize)
 	case awaitHello:
 		return clienthello.Max
 	default:
@@ -130,10 +130,10 @@ func (d *pendingClient) maxPreread() int {
 }
 
 // length says how many bytes there must be before it is worth looking again.
-func (d *pendingClient) length(b []byte) (int, error) {
-	switch d.phase {
+func (c *pendingClient) length(b []byte) (int, error) {
+	switch c.phase {
 	case awaitHeader:
-		return d.serving.service.Preread.Header.Length(b)
+		return c.serving.service.Preread.Header.Length(b)
 	case awaitHello:
 		return clienthello.Length(b)
 	default:
@@ -142,53 +142,53 @@ func (d *pendingClient) length(b []byte) (int, error) {
 }
 
 // prereadComplete goes on when the awaited bytes are there.
-func (w *worker) prereadComplete(d *pendingClient, b []byte) {
-	w.loop.Disarm(&d.timer)
-	d.lower()
-	switch d.phase {
+func (w *worker) prereadComplete(c *pendingClient, b []byte) {
+	w.loop.Disarm(&c.timer)
+	c.lower()
+	switch c.phase {
 	case awaitHeader:
-		n, err := d.serving.service.Preread.Header.Parse(b, &d.client.Header)
+		n, err := c.serving.service.Preread.Header.Parse(b, &c.client.Header)
 		switch {
-		case err == nil && d.buffered != nil:
-			d.buffered = d.buffered[n:]
+		case err == nil && c.buffered != nil:
+			c.buffered = c.buffered[n:]
 		case err == nil:
-			err = consume(int(d.conn.fd), b[:n], 0)
+			err = consume(int(c.conn.fd), b[:n], 0)
 		}
 		if err != nil {
-			w.refuse(d, err)
+			w.refuse(c, err)
 			return
 		}
-		d.phase = connection
-		w.admitSource(d)
+		c.phase = dialing
+		w.admitSource(c)
 	case awaitHello:
 		var err error
-		if d.client.Hello, err = clienthello.Parse(b); err != nil {
-			w.prereadFailed(d, err)
+		if c.client.Hello, err = clienthello.Parse(b); err != nil {
+			w.prereadFailed(c, err)
 			return
 		}
-		if d.client.Hello.Full {
+		if c.client.Hello.Full {
 			w.hellosFull++
 		}
-		d.keepAhead(b)
-		w.search(d)
+		c.keepAhead(b)
+		w.search(c)
 	default:
-		w.search(d)
+		w.search(c)
 	}
 }
 
 // prereadFailed is the end of waiting for bytes that have not come: the client is refused, unless it
 // is served without a hello.
-func (w *worker) prereadFailed(d *pendingClient, cause error) {
-	p := &d.serving.service.Preread
-	silent := d.events&arrived == 0 && d.buffered == nil
-	if d.phase != awaitHello || !p.AnyHello || silent && p.Data {
-		w.refuse(d, cause)
+func (w *worker) prereadFailed(c *pendingClient, cause error) {
+	p := &c.serving.service.Preread
+	silent := c.events&arrived == 0 && c.buffered == nil
+	if c.phase != awaitHello || !p.AnyHello || silent && p.Data {
+		w.refuse(c, cause)
 		return
 	}
-	w.loop.Disarm(&d.timer)
-	d.lower()
+	w.loop.Disarm(&c.timer)
+	c.lower()
 	w.hellosMissing++
-	w.search(d)
+	w.search(c)
 }
 
 // maxAhead is the most that is kept of a peek. It is more than hellos are, as a rule.
@@ -197,25 +197,25 @@ const maxAhead = 2 << 10
 // keepAhead keeps the client's bytes, if they are all and not many, so that they can go in one
 // segment, by one call, with the header before them. They stay in the socket's queue until an
 // endpoint has them. Events report from here on the bytes after them.
-func (d *pendingClient) keepAhead(b []byte) {
-	if d.conn.tcp && d.buffered == nil && len(b) <= maxAhead && d.events&loop.Urgent == 0 {
-		d.ahead = append(d.ahead[:0], b...)
-		d.events &^= loop.Readable
+func (c *pendingClient) keepAhead(b []byte) {
+	if c.conn.tcp && c.buffered == nil && len(b) <= maxAhead && c.events&loop.Urgent == 0 {
+		c.ahead = append(c.ahead[:0], b...)
+		c.events &^= loop.Readable
 	}
 }
 
 // takeAhead takes the bytes that the endpoint has got out of the client's queue, and puts the
 // events right.
-func (d *pendingClient) takeAhead() {
-	if d.moved < len(d.ahead) || d.buffered != nil {
-		d.events |= loop.Readable
+func (c *pendingClient) takeAhead() {
+	if c.moved < len(c.ahead) || c.buffered != nil {
+		c.events |= loop.Readable
 	}
-	if d.moved == 0 || d.buffered != nil {
+	if c.moved == 0 || c.buffered != nil {
 		return
 	}
 	// MSG_TRUNC: TCP throws the bytes away and copies nothing (tcp(7)).
-	if err := consume(int(d.conn.fd), d.ahead[:d.moved], sys.MSG_TRUNC); err != nil {
-		d.events |= loop.Failed
+	if err := consume(int(c.conn.fd), c.ahead[:c.moved], sys.MSG_TRUNC); err != nil {
+		c.events |= loop.Failed
 	}
 }
 
@@ -238,17 +238,17 @@ func consume(fd int, b []byte, flags int) error {
 // raise has the kernel report n bytes, and no fewer. It is not asked for the same again: bytes
 // that a peek does not show, because an urgent mark is before them, would be reported at once,
 // and for ever.
-func (d *pendingClient) raise(n int) {
-	if d.conn.tcp && n > int(d.raised) {
-		d.raised = int32(n)
-		_ = sys.SetsockoptInt(int(d.conn.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is reported
+func (c *pendingClient) raise(n int) {
+	if c.conn.tcp && n > int(c.raised) {
+		c.raised = int32(n)
+		_ = sys.SetsockoptInt(int(c.conn.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is reported
 	}
 }
 
 // lower undoes that.
-func (d *pendingClient) lower() {
-	if d.raised > 0 {
-		d.raised = 0
-		_ = sys.SetsockoptInt(int(d.conn.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
+func (c *pendingClient) lower() {
+	if c.raised > 0 {
+		c.raised = 0
+		_ = sys.SetsockoptInt(int(c.conn.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 	}
 }

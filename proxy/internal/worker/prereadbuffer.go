@@ -21,60 +21,60 @@ const (
 
 // futilePeek counts a peek that has shown too little although the kernel was asked to wait for
 // more, and reports whether to take the queued bytes from now on.
-func (d *pendingClient) futilePeek(n int) bool {
+func (c *pendingClient) futilePeek(n int) bool {
 	most := uint8(vainPeeksTCP)
 	switch {
-	case !d.conn.tcp:
+	case !c.conn.tcp:
 		most = vainPeeksUnix
-	case d.raised == 0 || n >= int(d.raised):
+	case c.raised == 0 || n >= int(c.raised):
 		return false
 	}
-	d.futilePeeks++
-	return d.futilePeeks >= most
+	c.futilePeeks++
+	return c.futilePeeks >= most
 }
 
 // bufferPreread looks at the taken bytes, and takes more of the client's, until they are
 // enough.
-func (w *worker) bufferPreread(d *pendingClient) {
-	if d.buffered == nil {
-		d.buffered = []byte{}
+func (w *worker) bufferPreread(c *pendingClient) {
+	if c.buffered == nil {
+		c.buffered = []byte{}
 	}
 	if w.loop.Late() { // the kernel frees one buffer for each piece: others go first
-		w.loop.Again(d.id)
+		w.loop.Again(c.id)
 		return
 	}
 	first := w.firstBytes()
 	for {
-		need, err := d.length(d.buffered)
+		need, err := c.length(c.buffered)
 		switch {
 		case err != nil:
-			w.prereadFailed(d, err)
+			w.prereadFailed(c, err)
 			return
-		case len(d.buffered) > 0 && need <= len(d.buffered):
-			w.prereadComplete(d, d.buffered)
+		case len(c.buffered) > 0 && need <= len(c.buffered):
+			w.prereadComplete(c, c.buffered)
 			return
 		}
-		n, err := sys.Recv(int(d.conn.fd), first[:d.maxPreread()-len(d.buffered)], sys.MSG_DONTWAIT)
+		n, err := sys.Recv(int(c.conn.fd), first[:c.maxPreread()-len(c.buffered)], sys.MSG_DONTWAIT)
 		switch {
 		case n > 0:
-			d.buffered = append(d.buffered, first[:n]...)
+			c.buffered = append(c.buffered, first[:n]...)
 			w.taken += int64(n)
 		case err == syscall.EINTR:
 		case err == syscall.EAGAIN:
-			d.raised = 0 // of the queued bytes, which are fewer by those taken
-			d.raise(need - len(d.buffered))
+			c.raised = 0 // of the queued bytes, which are fewer by those taken
+			c.raise(need - len(c.buffered))
 			return
-		case err == nil && len(d.buffered) > 0:
-			w.prereadFailed(d, ErrPrereadEnded)
+		case err == nil && len(c.buffered) > 0:
+			w.prereadFailed(c, ErrPrereadEnded)
 			return
 		default:
-			w.left(d)
+			w.clientLeft(c)
 			return
 		}
 	}
 }
 
 // sentOn reports whether an endpoint has got some of the taken bytes. Then no other may.
-func (d *pendingClient) sentOn() bool {
-	return len(d.buffered) > 0 && d.phase == writingHeader && len(d.rest) < len(d.buffered)
+func (c *pendingClient) sentOn() bool {
+	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.buffered)
 }

@@ -13,51 +13,51 @@ const lingerTime = 5 * time.Second
 // respond sends a client its response. It is closed when it has ended itself, for bytes that
 // it sends meanwhile would make close(2) a reset, which may overtake the response (RFC 9112,
 // 9.6, describes the same for HTTP); or when its time is over.
-func (w *worker) respond(d *pendingClient) {
-	d.phase, d.rest = responding, d.step.Bytes
-	limit := d.step.Timeout
-	w.endSearch(d)
-	w.unreserve(d)
+func (w *worker) respond(c *pendingClient) {
+	c.phase, c.rest = responding, c.step.Bytes
+	limit := c.step.Timeout
+	w.endSearch(c)
+	w.unreserve(c)
 	if limit <= 0 {
 		limit = lingerTime
 	}
-	w.loop.Arm(&d.timer, (*dialTimer)(d), limit)
-	w.respondOn(d)
+	w.loop.Arm(&c.timer, (*clientTimer)(c), limit)
+	w.respondOn(c)
 }
 
 // respondOn goes on with that.
-func (w *worker) respondOn(d *pendingClient) {
-	if d.phase == responding {
-		n, err := sendSome(int(d.conn.fd), d.rest, 0)
+func (w *worker) respondOn(c *pendingClient) {
+	if c.phase == responding {
+		n, err := sendSome(int(c.conn.fd), c.rest, 0)
 		if err != nil {
-			w.left(d)
+			w.clientLeft(c)
 			return
 		}
-		if d.rest = d.rest[n:]; len(d.rest) == 0 {
-			d.phase = lingering
-			_ = sys.ShutdownWrite(int(d.conn.fd))
+		if c.rest = c.rest[n:]; len(c.rest) == 0 {
+			c.phase = lingering
+			_ = sys.ShutdownWrite(int(c.conn.fd))
 		}
 	}
-	w.discard(d)
+	w.discard(c)
 }
 
 // discards is how many reads one turn makes to throw away a client's bytes.
 const discards = 4
 
 // discard throws away a client's bytes, and closes it when it has ended.
-func (w *worker) discard(d *pendingClient) {
+func (w *worker) discard(c *pendingClient) {
 	first := w.firstBytes()
 	for range discards {
-		n, err := sys.Recv(int(d.conn.fd), first, sys.MSG_DONTWAIT)
+		n, err := sys.Recv(int(c.conn.fd), first, sys.MSG_DONTWAIT)
 		switch {
 		case err == syscall.EAGAIN:
 			return
-		case err == nil && n == 0 && d.phase == responding:
+		case err == nil && n == 0 && c.phase == responding:
 			return // it still reads
 		case err == nil && n == 0, err != nil && err != syscall.EINTR:
-			w.closeClient(d)
+			w.closeClient(c)
 			return
 		}
 	}
-	w.loop.Again(d.id)
+	w.loop.Again(c.id)
 }

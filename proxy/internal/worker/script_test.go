@@ -168,11 +168,11 @@ func (a *counted) AdmitSource(c *worker.Client, _ int64) error {
 	return nil
 }
 
-func (a *counted) Released(ticket any) {
+func (a *counted) Released(admissionToken any) {
 	a.left.Add(1)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.tickets = append(a.tickets, ticket)
+	a.tickets = append(a.tickets, admissionToken)
 }
 
 // reset closes a connection by a reset.

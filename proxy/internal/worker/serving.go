@@ -4,7 +4,7 @@ package worker
 // dialing; from then on only how it is served.
 type listenerRef struct {
 	serving *serving
-	dial    *pendingClient // nil for a client that is joined
+	pending *pendingClient // nil for a client that is joined
 }
 
 // A serving is how the clients that came in at one socket while it had one Service are

@@ -86,16 +86,16 @@ type shared struct {
 }
 
 func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, error) {
-	c := &worker{
+	w := &worker{
 		group: g, index: index, loop: l, notes: newNotes(),
 		lateOptions: make(map[sockopt.Options]*lateSockopts),
 	}
-	c.places.init(c)
-	c.adjustOnce, c.settleGate, c.collect = c.adjust, g.gate.notify, c.collectInbox
-	c.changeOn, c.wakeOn, c.scanClientsOn = c.change, c.collectWakes, c.scanSomeClients
+	w.places.init(w)
+	w.adjustOnce, w.settleGate, w.collect = w.adjust, g.gate.notify, w.collectInbox
+	w.changeOn, w.wakeOn, w.scanClientsOn = w.change, w.collectWakes, w.scanSomeClients
 	var err error
-	c.driver, err = g.cfg.Relay.NewDriver(l, mem)
-	return c, err
+	w.driver, err = g.cfg.Relay.NewDriver(l, mem)
+	return w, err
 }
 
 // post has f called by the loop. One that never runs again has nothing to do.
@@ -211,7 +211,7 @@ func (w *worker) cut(cause error) {
 			case joined:
 				n.session.Cut(cause)
 			case connecting:
-				w.refuse(n.ref.dial, cause)
+				w.refuse(n.ref.pending, cause)
 			}
 		}
 	}
