@@ -24,16 +24,16 @@ type change struct {
 	upstreams  map[string]*nextUpstream
 	listeners  map[string]*nextListener
 	binds      map[string]*listenSocket
-	kept       map[*listenSocket]bool // of the sockets in force; nil until it is asked for
-	reusePort  []*listenSocket        // of those that it gives up; other processes may have their address for now
-	successors []*listenSocket        // those that are bound beside them, and do not listen before all is prepared
-	own        *ownAddresses          // of the configuration before; nil until it is asked for
-	undo       []func()               // undoes the preparation
-	commits    []func()               // changes of parts that stay, once nothing can fail
+	kept       map[*listenSocket]bool // sockets in force that are kept; nil until computed
+	reusePort  []*listenSocket        // reuse-port sockets given up by this change; another process may still hold their address
+	successors []*listenSocket        // sockets bound beside the ones in reusePort; they listen once everything is prepared
+	own        *ownAddresses          // addresses of the configuration in force; nil until computed
+	undo       []func()               // called in reverse order if the preparation fails
+	commits    []func()               // changes to parts that stay, run when nothing can fail any more
 }
 
-// Apply brings a configuration into force: all of it, or nothing and an error. Parts that the
-// configuration in force has as well are left alone.
+// Apply brings a configuration into force: all of it, or nothing and an error. Parts that are the same in
+// the configuration in force are left alone.
 func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *Server) newChange(cfg *config.Config) *change {
 	}
 }
 
-// prepare makes everything that can fail, and everything that takes its time.
+// prepare does everything that can fail or takes long.
 func (s *Server) prepare(ctx context.Context, c *change) error {
 	var errs []error
 	for _, u := range c.cfg.Upstreams {
@@ -94,8 +94,7 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 	return c.listen()
 }
 
-// swap brings the prepared change into force: new clients are served by it from then on. It
-// cannot fail.
+// swap brings the prepared change into force: it serves new clients from then on. swap cannot fail.
 func (s *Server) swap(c *change) { s.swapWith(c, func() {}) }
 
 // swapWith calls a function between the two halves of the swap.
@@ -151,7 +150,7 @@ func (s *Server) settle(c *change) {
 	s.reconsider()
 }
 
-// swapListeners has every socket serve by the new configuration.
+// swapListeners makes every socket serve the new configuration.
 func (s *Server) swapListeners(c *change) {
 	changed := len(c.listeners) != len(s.listeners)
 	for _, l := range c.listeners {
@@ -186,7 +185,7 @@ func (s *Server) swapSockets(c *change) {
 	for _, change := range c.commits {
 		change()
 	}
-	s.clearReusePort(c) // while all of them are open
+	s.clearReusePort(c) // while all sockets are open
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		if successors := c.successorsOf(gone[key]); len(successors) > 0 {
 			s.replaceSocket(key, gone[key], successors)
@@ -200,7 +199,7 @@ func (s *Server) swapSockets(c *change) {
 	for name, l := range s.listeners {
 		if c.listeners[name] == nil {
 			delete(s.listeners, name)
-			counts := l.listenerCounts // and not the listener
+			counts := l.listenerCounts // a copy, which does not keep the listener
 			s.unnamed[name] = &counts
 			l.close()
 		}
@@ -208,7 +207,7 @@ func (s *Server) swapSockets(c *change) {
 	maps.DeleteFunc(s.unnamed, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
 }
 
-// serveSocket has a socket, which may be new, serve by the configuration that it has.
+// serveSocket makes a new or existing socket serve its configuration.
 func (s *Server) serveSocket(key string, socket *listenSocket) {
 	if s.binds[key] == socket {
 		if socket.adapts {

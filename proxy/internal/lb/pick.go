@@ -11,22 +11,22 @@ import (
 
 // Why no endpoint was picked.
 var (
-	// ErrNoEndpoint: there is none at all.
+	// ErrNoEndpoint: the set has no endpoint at all.
 	ErrNoEndpoint = errors.New("the upstream has no endpoint")
-	// ErrUnavailable: none is usable.
+	// ErrUnavailable: no endpoint is usable.
 	ErrUnavailable = errors.New("no endpoint is usable")
-	// ErrFull: those that are usable have as many sessions as they may.
+	// ErrFull: every usable endpoint has as many sessions as it may.
 	ErrFull = errors.New("every usable endpoint is at its limit")
-	// ErrTried: those that are usable are among Request.Tried.
+	// ErrTried: every usable endpoint is among Request.Tried.
 	ErrTried = errors.New("every usable endpoint was tried")
 )
 
 // A Request is the input of a pick. It is only read.
 type Request struct {
 	// Source is the client's address. The consistent policies hash its IP address;
-	// a client that has none, of a unix socket, is sent anywhere.
+	// a client of a unix socket has no IP address and is sent anywhere.
 	Source netip.AddrPort
-	// Key is hashed instead, if it is not 0.
+	// Key is hashed instead of Source, if it is not 0.
 	Key uint64
 	// Tried are endpoints that this client is not to be sent to again.
 	Tried []*Endpoint
@@ -34,17 +34,17 @@ type Request struct {
 	Eligible Eligibility
 }
 
-// An Eligibility is the condition for an endpoint to be picked, beside that it has room and is to have
-// clients at all.
+// An Eligibility says which endpoints may be picked, apart from room and draining.
 type Eligibility uint8
 
 const (
-	// Usable: no verdict is against it; in panic each one, see [Config.PanicBelow].
+	// Usable: no verdict is against the endpoint; in panic every endpoint, see [Config.PanicBelow].
 	Usable Eligibility = iota
-	// Working: it is usable, and not failing, see [Endpoint.SetFailing].
+	// Working: the endpoint is usable, and not failing, see [Endpoint.SetFailing].
 	Working
-	// LastResort: whatever the verdicts, it is neither barred nor failing, see [Endpoint.SetBarred]. That
-	// is better than to refuse a client. In panic, Working and LastResort only mean that it is not failing.
+	// LastResort: the endpoint is neither barred nor failing, whatever other verdicts are against it, see
+	// [Endpoint.SetBarred]: a doubtful endpoint is better than a refused client. In panic, Working and
+	// LastResort only mean that the endpoint is not failing.
 	LastResort
 )
 
@@ -64,11 +64,11 @@ func (r *Request) hash(random func() uint64) uint64 {
 	return xxh3.Hash(b[:])
 }
 
-// Pick chooses an endpoint and acquires it: the caller calls [Endpoint.Release] once. The
-// error is one of those above, as it is.
+// Pick chooses an endpoint and acquires it: the caller calls [Endpoint.Release] once. The error is
+// [ErrNoEndpoint], [ErrUnavailable], [ErrFull] or [ErrTried], unwrapped.
 //
-// The local zone comes first, then the others, then backups. Primaries that this client has
-// tried call for backups; those that are at their limit do so by [Config.BackupWhenFull] only.
+// The local zone comes first, then the other zones, then backups. Backups serve a client that has tried
+// all primaries. When primaries are full, backups serve only with [Config.BackupWhenFull].
 func (s *Set) Pick(r *Request) (*Endpoint, error) {
 	p := pick{Request: r, excluded: s.excludedFlags(r)}
 	if s.cfg.Policy.Keyed() {
@@ -91,7 +91,7 @@ type pick struct {
 	*Request
 	hash                uint64
 	excluded            uint64 // the flags that keep an endpoint out
-	someFull, someTried bool   // some have no room; some were tried
+	someFull, someTried bool   // an endpoint has no room; an endpoint was tried
 }
 
 // includesUnusable reports whether unusable endpoints may be picked, too.
@@ -112,7 +112,7 @@ func (s *Set) excludedFlags(r *Request) uint64 {
 	return unusableFlags
 }
 
-// candidates is how many of a tier may be picked, full ones included.
+// candidates is how many endpoints of the tier may be picked, full ones included.
 func (t *tier) candidates(p *pick) int64 {
 	switch p.excluded {
 	case unusableFlags | flagFailing:
@@ -142,8 +142,8 @@ func (s *Set) why(p *pick) error {
 // Panicking reports whether all endpoints are used, see [Config.PanicBelow].
 func (s *Set) Panicking() bool { return s.panicking() }
 
-// panicking reports whether so few are usable that all are used. If not even one is,
-// usable backups are preferred.
+// panicking reports whether all primaries are used because too few are usable. If no primary is
+// usable and a backup is, the set does not panic.
 func (s *Set) panicking() bool {
 	if s.cfg.PanicBelow <= 0 {
 		return false
@@ -181,8 +181,8 @@ func (s *Set) localPart(includesUnusable bool) uint64 {
 // spread as evenly as a sequence can be, from whichever one is looked at.
 const golden = 0x9e3779b97f4a7c15
 
-// order says which of the primary tiers this client is to be sent to, and which if
-// that cannot be.
+// order returns the primary tier that this client is sent to, and the tier to try if the first has no
+// endpoint for it.
 func (s *Set) order(p *pick) (first, second int) {
 	part := s.localPart(p.includesUnusable())
 	if part == whole {
@@ -198,7 +198,7 @@ func (s *Set) order(p *pick) (first, second int) {
 	return remote, local
 }
 
-// pick picks by the policy or, if that has found none, any endpoint.
+// pick picks by the policy or, if the policy has found none, any endpoint.
 func (t *tier) pick(p *pick) *Endpoint {
 	if t.candidates(p) == 0 {
 		return nil
@@ -252,7 +252,7 @@ func (t *tier) any(p *pick) *Endpoint {
 	return t.from(max(t.open.at(int(t.turn.Add(1)%uint64(n))), 0), p)
 }
 
-// from takes the first that can be had from member i on, and round.
+// from takes the first endpoint that can be had from member i on, and from member 0 to i after these.
 func (t *tier) from(i int, p *pick) *Endpoint {
 	for k := t.open.next(i); k >= 0; k = t.open.next(k + 1) {
 		if p.take(t.members[k]) {
@@ -267,6 +267,7 @@ func (t *tier) from(i int, p *pick) *Endpoint {
 	return nil
 }
 
+// anyOfAll is any where unusable endpoints may be picked, too.
 func (t *tier) anyOfAll(p *pick) *Endpoint {
 	n := len(t.members)
 	from := 0

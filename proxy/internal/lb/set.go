@@ -14,16 +14,16 @@ type Config struct {
 	// Policy is [RoundRobin] by default.
 	Policy Policy
 
-	// Zone is the local one, whose endpoints are preferred; "" means no preference.
+	// Zone is the local zone, whose endpoints are preferred; "" means no preference.
 	Zone string
 
 	// SpillBelow is the share of usable endpoints in the local zone below which clients go to
-	// other zones, in proportion to the missing share; with 0 they do when no local one is
-	// usable.
+	// other zones, in proportion to the missing share. With 0, clients leave the zone only when no
+	// local endpoint is usable.
 	SpillBelow float64
 
-	// PanicBelow is the share of usable endpoints below which all are used, whatever
-	// is thought of their health; 0 means never.
+	// PanicBelow is the share of usable endpoints below which all endpoints are used, whatever
+	// their health; 0 means never.
 	PanicBelow float64
 
 	// BackupWhenFull sends clients to backups also when every usable primary has as many
@@ -36,16 +36,16 @@ type Config struct {
 
 	// OnRoom is called when there may be room again for a client that has got [ErrFull] or
 	// [ErrUnavailable]: after a Release of an endpoint that has a limit, and when an endpoint
-	// has become usable. It is called on the goroutine that did that, may hold locks of the
-	// endpoint, and must be quick. A client that waits for it picks once more after having
-	// made sure to be called. It may be nil.
+	// has become usable. The call is made on the goroutine of the Release or of the verdict, which
+	// may hold locks of the endpoint, and must be quick. A client registers for the call first, and
+	// then picks once more: otherwise room that came in between is lost. It may be nil.
 	OnRoom func()
 }
 
 // A Member is an endpoint in a set.
 type Member struct {
 	Endpoint *Endpoint
-	// Zone is where it is.
+	// Zone is the zone of the endpoint.
 	Zone string
 	// Backup endpoints are used only if no other is usable, see [Config.BackupWhenFull].
 	Backup bool
@@ -53,19 +53,19 @@ type Member struct {
 	Weight, Connections int
 }
 
-// A Set is a policy over endpoints, which are the same for as long as it is used; a
-// reload makes another one. It is safe for concurrent use.
+// A Set is a policy over endpoints. Its endpoints never change: a reload makes another set. It is safe
+// for concurrent use.
 type Set struct {
 	cfg      Config
 	members  []Member
 	tiers    [tiers]*tier
-	spill    atomic.Uint64 // clients that were sent to a zone by spilling
+	spill    atomic.Uint64 // counter that spreads unkeyed clients between zones while spilling
 	random   func() uint64
 	mu       sync.Mutex // of Attach, Detach and Rebuild
 	attached bool       // under mu
 }
 
-// The tiers of a set. Without a zone, all that are no backups are local.
+// The tiers of a set. Without a zone, all primaries are local.
 const (
 	local = iota
 	remote
@@ -73,10 +73,10 @@ const (
 	tiers
 )
 
-// NewSet returns a set of members whose endpoints are identified by their IDs. The table of
-// the policy is computed here, which may take its time (for 10,000 endpoints:
-// docs/balancing.md), unless a set that it replaces has the same already; that may be nil. No
-// endpoint is touched, and nothing may be picked, before [Set.Attach].
+// NewSet returns a set of members whose endpoints are identified by their IDs. NewSet computes the
+// policy's table, unless replaces already has the same one; replaces may be nil. docs/balancing.md has
+// the time that a table of 10,000 endpoints takes. No endpoint is touched, and nothing may be picked,
+// before [Set.Attach].
 func NewSet(members []Member, cfg *Config, replaces *Set) *Set {
 	s := &Set{members: slices.Clone(members), random: rand.Uint64}
 	if cfg != nil {
@@ -122,7 +122,7 @@ func (s *Set) tierOf(m *Member) int {
 }
 
 // Attach gives the endpoints the weights and limits of their members, and has the set follow
-// their states from now on. It is to be called before the first Pick.
+// their states from now on. The caller attaches a set before its first Pick.
 func (s *Set) Attach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Set) Attach() {
 		return
 	}
 	s.attached = true
-	for i := range s.members { // as a rule nothing of it is new to them
+	for i := range s.members { // usually nothing changes
 		m := &s.members[i]
 		if m.Endpoint.Weight() != m.Weight {
 			m.Endpoint.setWeight(m.Weight)
@@ -144,7 +144,7 @@ func (s *Set) Attach() {
 	}
 }
 
-// Detach has the endpoints forget the set, which is not to be picked from any more.
+// Detach has the endpoints forget the set. No client may be picked an endpoint from it any more.
 func (s *Set) Detach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,8 +159,8 @@ func (s *Set) Detach() {
 	}
 }
 
-// Rebuild computes tables anew by weights that were changed since, beside the present ones,
-// and swaps them. It takes as long as NewSet and belongs off the event loops.
+// Rebuild computes new tables if weights have changed since the present ones, and swaps them. It takes
+// as long as NewSet and belongs off the event loops.
 func (s *Set) Rebuild() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,20 +175,20 @@ func (s *Set) Rebuild() {
 	}
 }
 
-// Members returns the members of the set. They are not to be changed.
+// Members returns the members of the set, which the caller must not change.
 func (s *Set) Members() []Member { return s.members }
 
 // A Status is the state of a set at a moment.
 type Status struct {
-	// Endpoints that count: neither draining nor of weight 0.
+	// Primaries and Backups count the endpoints that are neither draining nor of weight 0.
 	Primaries, Backups int
-	// Those of them that are usable.
+	// UsablePrimaries and UsableBackups count the usable ones among these.
 	UsablePrimaries, UsableBackups int
-	// Room says that one of these may have another session.
+	// Room says that a usable endpoint may have another session.
 	Room bool
 	// Local is the part of the clients that go to the local zone, from 0 to 1.
 	Local float64
-	// Panic says that all are used, see [Config.PanicBelow].
+	// Panic says that all endpoints are used, see [Config.PanicBelow].
 	Panic bool
 }
 

@@ -13,13 +13,13 @@ import (
 
 // An attempt is one at an endpoint.
 type attempt struct {
-	breaker    *health.Breaker // the endpoint's, that was asked; nil: none
+	breaker    *health.Breaker // the endpoint's breaker that was asked; nil: none
 	permit     health.Permit
-	forced     bool // in panic, by a breaker that is open
+	forced     bool // let through in panic, by a breaker that is open
 	addrs      []loop.Address
-	at         int   // the one that is being tried
+	at         int   // index in addrs of the address that is being tried
 	start      int64 // clock
-	end        int64 // clock, of the endpoint's time; 0: never
+	end        int64 // clock at which the attempt is given up; 0: never
 	failed     []error
 	lastResort bool // as a last resort, of which there would be none by the states of endpoints
 	trial      bool // by a client that waits for room at others
@@ -226,8 +226,8 @@ type failure struct {
 	endpoint     *Endpoint
 	err          error
 	began, ended int64 // clock
-	own          bool  // it is none of the endpoint's
-	late         int   // how many attempts were
+	own          bool  // the cause is not the endpoint's
+	late         int   // how many attempts began after the client's patience was over
 }
 
 // blame notes a failure: as a last resort, where a client may try an endpoint for as long as

@@ -7,7 +7,7 @@ import "github.com/penstock/penstock/proxy/internal/health"
 // Refusals by the breaker itself, by a bound, and because no endpoint is usable, are no
 // failures of a connection and not reported.
 type breakerEntry struct {
-	through bool // and it has a place under the breaker's bounds
+	through bool // the breaker has let the client through, which has a place under the breaker's bounds
 	forced  bool // in panic, by a breaker that is open
 	permit  health.Permit
 

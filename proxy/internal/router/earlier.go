@@ -205,7 +205,7 @@ func (e *Endpoint) claimTrial(now int64) bool {
 	return true
 }
 
-// leaveEarlier is the end of waiting there.
+// leaveEarlier gives up the client's places in the queues of earlier upstreams.
 func (s *Search) leaveEarlier() {
 	for _, queued := range s.earlier {
 		queued.snapshot.upstream.queue.leave(&queued.place)

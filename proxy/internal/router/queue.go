@@ -12,8 +12,8 @@ import (
 // others wait has to wait behind them, and one that comes back has the place that it had. It
 // has a lock, which only waiting clients take, and calls that report room while some wait.
 type queue struct {
-	places      *limit.Connections // that clients of this queue and of others have together; nil: any number
-	waiting     atomic.Int64       // how many there are, the one that has the turn included
+	places      *limit.Connections // places that this queue shares with other queues; nil: any number
+	waiting     atomic.Int64       // number of waiting clients, the one that has the turn included
 	mu          sync.Mutex
 	first, last *waiter // under mu
 	turn        *waiter // the client that was woken and has not looked yet; under mu

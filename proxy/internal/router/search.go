@@ -17,36 +17,36 @@ import (
 // A Search is one client's way to an endpoint, see [worker.Search].
 type Search struct {
 	listener  *Listener
-	home      *Listener // that it was made for, if it goes on by another generation; nil: listener
+	home      *Listener // the listener the search was made for, when a newer generation continues it; nil means listener
 	client    *worker.Client
-	offloaded *Offloaded // it goes on where the client was handed over to; nil: it has not been
+	offloaded *Offloaded // the client, once handed to a goroutine; nil before that
 
 	stage          stage
 	snapshot       *UpstreamSnapshot
-	root           *UpstreamSnapshot // the first one: others are fallbacks
-	place          waiter            // in a queue
-	earlier        []*queuedUpstream
-	visits         []visit // of queues, in which it keeps its place until it is served
-	back           bool    // it has been at the snapshots on its way, and was counted
-	due            int64   // clock, when an endpoint may be tried there that gets no clients; 0: it is not the first
-	budgetCounted  bool    // counted by the snapshot's budget
-	onlyLastResort bool    // it takes any endpoint, see lastresort.go
-	unreported     bool    // it has from the beginning: the upstream's breaker has nothing to learn from it
-	failing        int64   // clock, since when it could not be served; 0: it has not been tried yet
-	held           bool    // counted
-	full           bool    // there was an endpoint the last time, without room
-	cause          error   // why it is held
+	root           *UpstreamSnapshot // the snapshot of the route; snapshot may be one of its fallbacks
+	place          waiter            // the place in a queue of snapshot, or of the listener
+	earlier        []*queuedUpstream // places in the queues of snapshots before this one
+	visits         []visit           // queues that the client has waited in: it keeps its place in each until it is served
+	back           bool              // the client has visited these snapshots before and was counted there
+	due            int64             // clock from which the first client in the queue may try an endpoint that gets no clients; 0 if it is not first
+	budgetCounted  bool              // the client was counted by the retry budget of snapshot
+	onlyLastResort bool              // the client takes any endpoint that may serve it, see lastresort.go
+	unreported     bool              // the client went to the last resort from the start: the upstream's breaker learns nothing from it
+	failing        int64             // clock since which the client could not be served; 0 before the first try
+	held           bool              // the client was held, and counted as such
+	full           bool              // the last look found endpoints that serve, and none with room
+	cause          error             // why the client is held
 
-	entry      breakerEntry // through the snapshot's breaker
-	endpoint   *Endpoint    // acquired; nil: none yet
-	attempt                 // at it
-	tried      []*lb.Endpoint
-	round      int // where in tried the endpoints begin that are not to be tried again yet
+	entry      breakerEntry   // the entry through the breaker of snapshot
+	endpoint   *Endpoint      // the endpoint that is acquired; nil: none
+	attempt                   // the attempt at endpoint
+	tried      []*lb.Endpoint // endpoints that the client has tried
+	round      int            // index in tried from which endpoints may not be tried again yet
 	retries    int
 	pauseCount int
-	mayRetry   bool // they may be tried again
+	mayRetry   bool // the pause is over: endpoints of tried may be tried again
 
-	original loop.Address // where a transparent client goes, if there is no snapshot
+	original loop.Address // the destination of a transparent client without a snapshot
 	failures []failure
 	err      error
 }
@@ -58,10 +58,10 @@ const (
 	admitting stage = iota
 	routing
 	choosing
-	queueing // for room at an endpoint, where it has waited before
-	waiting  // for that
-	holding  // for an endpoint
-	pausing  // before endpoints are tried again
+	queueing // joining the queue for room again, after a trial that failed
+	waiting  // parked in the queue for room
+	holding  // parked until an endpoint can serve
+	pausing  // for a time, before endpoints are tried again
 	connecting
 	direct     // to the original destination
 	responding // in place of an endpoint
@@ -186,15 +186,14 @@ func (s *Search) handover() func(*worker.Offloaded) {
 	return func(h *worker.Offloaded) { l.cfg.Offloaded(h, &Offloaded{Listener: l, snapshot: snap, ALPN: offers}) }
 }
 
-// giveUp ends the search. It returns false, so that Next says so.
+// giveUp ends the search. The result is always false, so Next continues with the new stage.
 func (s *Search) giveUp(err error) bool {
 	s.stage, s.err = over, err
 	return false
 }
 
-// choose picks an endpoint. A client that comes while others wait for room waits behind them,
-// or goes to the fallback if the clients there may have the room of both; and one that comes
-// while others are held does not connect in vain either.
+// choose picks an endpoint. If other clients wait for room, the client queues behind them, or takes the
+// fallback when there is no queue. If other clients are held, it is held, too.
 func (s *Search) choose(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	if !s.budgetCounted {
@@ -218,8 +217,8 @@ func (s *Search) choose(now int64) (worker.Step, bool) {
 	return worker.Step{}, false
 }
 
-// unpicked goes on where an error says why no endpoint is picked. It returns false, so that
-// Next does.
+// unpicked sets the stage that follows an error of a pick. The result is always false, so Next continues
+// with the new stage.
 func (s *Search) unpicked(err error, now int64) bool {
 	if err == errAgain {
 		s.stage = pausing
@@ -228,7 +227,7 @@ func (s *Search) unpicked(err error, now int64) bool {
 	return s.unavailable(err, now)
 }
 
-// queuePlace has the client wait for room, if it may.
+// queuePlace has the client wait in the queue for room, if the snapshot has a queue with a place.
 func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
 	snap := s.snapshot
 	s.suspendEntry(now)
@@ -243,7 +242,7 @@ func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
 	if !back {
 		snap.upstream.queued.Add(1)
 	}
-	s.stage, s.due, s.round = waiting, 0, len(s.tried) // all of them may be tried again when there is room
+	s.stage, s.due, s.round = waiting, 0, len(s.tried) // when there is room all endpoints may be tried again
 	// There may have been room between the look and the joining, which was not reported.
 	snap.upstream.queue.next()
 	s.joinEarlierQueues(s.visited(&snap.upstream.queue))
@@ -251,7 +250,7 @@ func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(max(s.timeInQueue(now), 1), now)}, true
 }
 
-// wait looks whether it is the client's turn, and there is room.
+// wait acquires an endpoint if it is the client's turn and there is room. Otherwise the client stays parked.
 func (s *Search) wait(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	left := s.timeInQueue(now)
@@ -300,8 +299,8 @@ func (s *Search) leaveQueue() {
 	s.leaveEarlier()
 }
 
-// unavailable ends the search among a snapshot's usable endpoints: there is the fallback, or the
-// last resort. It returns false, so that Next goes on.
+// unavailable ends the search in this snapshot and sends the client to the fallback, the response or the
+// last resort. The result is always false, so Next continues with the new stage.
 func (s *Search) unavailable(err error, now int64) bool {
 	snap := s.snapshot
 	switch {
@@ -378,8 +377,8 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	return &b.limits, nil
 }
 
-// binding binds the session that begins. One that is a trial, or a last resort, has a binding of its
-// own, which finds out whether the client is served.
+// binding binds the session that begins. A session that is a trial or a last resort has a binding of its
+// own, which notes whether the client is served.
 func (s *Search) binding(now int64) *binding {
 	l, e, snap := s.listener, s.endpoint, s.snapshot
 	tried := s.permit.Trial() || s.entry.permit.Trial() || s.forced || s.entry.forced

@@ -12,7 +12,7 @@ const (
 	parked                     // to be woken
 	writingHeader              // room for the rest of the PROXY header, at the endpoint
 	responding                 // room for the rest of the response
-	lingering                  // the client's end of file, after that
+	lingering                  // the client's end of file, after the response
 )
 
 // state returns its state in a list.

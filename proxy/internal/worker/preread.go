@@ -245,7 +245,7 @@ func (c *pendingClient) raise(n int) {
 	}
 }
 
-// lower undoes that.
+// lower has the kernel report every byte again.
 func (c *pendingClient) lower() {
 	if c.raised > 0 {
 		c.raised = 0

@@ -25,7 +25,7 @@ func (w *worker) respond(c *pendingClient) {
 	w.respondOn(c)
 }
 
-// respondOn goes on with that.
+// respondOn sends the rest of the response as far as there is room, and discards the client's bytes.
 func (w *worker) respondOn(c *pendingClient) {
 	if c.phase == responding {
 		n, err := sendSome(int(c.conn.fd), c.rest, 0)
