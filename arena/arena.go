@@ -69,8 +69,14 @@ func New(cfg *Config) (*Arena, error) {
 	return a, nil
 }
 
-// errBind is matched by New's error after a failure to bind.
-var errBind = errors.New("memory is not bound")
+// Errors of New that are not the pages' fault.
+var (
+	// ErrBind is matched by New's error if memory could not be bound to a node of Config.Nodes.
+	ErrBind = errors.New("memory is not bound")
+
+	// ErrLock is matched by New's error if memory could not be locked.
+	ErrLock = errors.New("memory is not locked")
+)
 
 // open maps the memory and divides it. nodes is nil if nothing is to be bound.
 func (a *Arena) open(nodes []int) error {
@@ -115,7 +121,7 @@ func (a *Arena) mapBest(rs []region) error {
 			return nil
 		}
 		missed = append(missed, fmt.Errorf("%v: %w", p, err))
-		if errors.Is(err, errBind) || errors.Is(err, errLock) {
+		if errors.Is(err, ErrBind) || errors.Is(err, ErrLock) {
 			break // it is not the pages' fault
 		}
 	}

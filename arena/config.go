@@ -50,7 +50,7 @@ type Config struct {
 	// back. With nil, Locals are dealt out over the nodes on which the process may run, as
 	// Local.Node returns, unless there is one only, or binding fails (Arena.Unbound says why);
 	// nothing is bound then. Nodes that are given are bound whatever their number, and New
-	// fails if they cannot be.
+	// fails if they cannot be. A Local with -1 is not bound, and none is if all have that.
 	Nodes []int
 }
 
@@ -81,8 +81,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("penstock: arena: %d nodes for %d locals; give one for each, or none", len(c.Nodes), c.Locals)
 	}
 	for i, n := range c.Nodes {
-		if n < 0 || n > maxNode {
-			return fmt.Errorf("penstock: arena: local %d is to be on node %d; give 0 to %d", i, n, maxNode)
+		if n < -1 || n > maxNode {
+			return fmt.Errorf("penstock: arena: local %d is to be on node %d; give 0 to %d, or -1 for none", i, n, maxNode)
 		}
 	}
 	return nil

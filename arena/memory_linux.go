@@ -119,9 +119,6 @@ func touch(b []byte) {
 	}
 }
 
-// errLock is matched by New's error after a failure of mlock.
-var errLock = errors.New("memory is not locked")
-
 func (m *memory) lock() error {
 	err := sys.Mlock(m.bytes)
 	if err == nil {
@@ -132,7 +129,7 @@ func (m *memory) lock() error {
 		limit = fmt.Sprint(soft)
 	}
 	return fmt.Errorf("%w: %w; RLIMIT_MEMLOCK is %s bytes, of which %d are needed: raise it (LimitMEMLOCK=, ulimit -l), give CAP_IPC_LOCK, or do without Mlock",
-		errLock, os.NewSyscallError("mlock", err), limit, len(m.bytes))
+		ErrLock, os.NewSyscallError("mlock", err), limit, len(m.bytes))
 }
 
 // settle finds out the pages of the mapping. It is called transparent if some of it is.

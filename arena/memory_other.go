@@ -2,19 +2,13 @@
 
 package arena
 
-import (
-	"errors"
-
-	"github.com/penstock/penstock/internal/feature"
-)
+import "github.com/penstock/penstock/internal/feature"
 
 type memory struct {
 	bytes []byte
 	pages Pages
 	huge  int64
 }
-
-var errLock = errors.New("memory is not locked")
 
 func place(int, []int) ([]int, error) { return nil, nil }
 

@@ -93,7 +93,7 @@ func bind(b []byte, node int) error {
 	var mask sys.NodeMask
 	mask.Set(node)
 	if err := sys.Mbind(b, sys.MPOL_BIND, &mask, 0); err != nil {
-		return fmt.Errorf("%w: node %d: %w", errBind, node, os.NewSyscallError("mbind", err))
+		return fmt.Errorf("%w: node %d: %w", ErrBind, node, os.NewSyscallError("mbind", err))
 	}
 	return nil
 }
@@ -105,19 +105,19 @@ func bound(b []byte, node int) error {
 	}
 	mode, mask, err := sys.MemPolicy(b)
 	if err != nil {
-		return fmt.Errorf("%w: node %d: %w", errBind, node, os.NewSyscallError("get_mempolicy", err))
+		return fmt.Errorf("%w: node %d: %w", ErrBind, node, os.NewSyscallError("get_mempolicy", err))
 	}
 	var want sys.NodeMask
 	want.Set(node)
 	if mode != sys.MPOL_BIND || mask != want {
-		return fmt.Errorf("%w: node %d: get_mempolicy: policy %d for nodes %v", errBind, node, mode, mask.Nodes())
+		return fmt.Errorf("%w: node %d: get_mempolicy: policy %d for nodes %v", ErrBind, node, mode, mask.Nodes())
 	}
 	at, err := sys.NodeOf(b)
 	if err != nil {
-		return fmt.Errorf("%w: node %d: %w", errBind, node, os.NewSyscallError("get_mempolicy MPOL_F_NODE", err))
+		return fmt.Errorf("%w: node %d: %w", ErrBind, node, os.NewSyscallError("get_mempolicy MPOL_F_NODE", err))
 	}
 	if at != node {
-		return fmt.Errorf("%w: node %d: the first page is on node %d", errBind, node, at)
+		return fmt.Errorf("%w: node %d: the first page is on node %d", ErrBind, node, at)
 	}
 	return nil
 }

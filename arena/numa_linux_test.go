@@ -25,6 +25,30 @@ func ownNode(t *testing.T) int {
 	return allowed.Nodes()[0]
 }
 
+// TestNoNode: Locals with -1 are not bound.
+func TestNoNode(t *testing.T) {
+	a, err := arena.New(&arena.Config{Size: 4 << 20, Locals: 2, Nodes: []int{-1, -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	l := a.Local(1)
+	h, err := l.Get(1, arena.Other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Bytes(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode, _, err := sys.MemPolicy(b); err != nil || mode != sys.MPOL_DEFAULT || l.Node() != -1 || a.Unbound() != nil {
+		t.Errorf("node %d, policy %d, %v, %v", l.Node(), mode, err, a.Unbound())
+	}
+	if err := l.Put(h); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNodes: a configured node is bound, and the kernel reports the same node for a
 // slot's memory as the Local.
 func TestNodes(t *testing.T) {
