@@ -22,6 +22,7 @@ func (l *loader) check() {
 		upstreams.partial = upstreams.partial || u.Name == ""
 	}
 	k := checker{decoder: &l.decoder, upstreams: upstreams, pairs: make(map[Certificate]unpaired)}
+	k.hardware(&c.Limits)
 	k.binds(c)
 	for _, ln := range c.Listeners {
 		k.listener(ln)

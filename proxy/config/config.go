@@ -25,6 +25,9 @@ type ProcessLimits struct {
 	Pos         Pos
 	Connections int64 `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections; at the limit accepting pauses. 0: as many as RLIMIT_NOFILE allows."`
 	PerSecond   int64 `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
+
+	Memory MemoryLimits `key:"memory" doc:"The memory in which loops keep the bytes that slow destinations have not taken. A change takes effect at a restart."`
+	Loops  LoopLimits   `key:"loops" doc:"Event loops that serve clients, and their CPUs. A change takes effect at a restart."`
 }
 
 // Admin is the address of the admin API.

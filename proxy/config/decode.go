@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/internal/topology"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -19,9 +20,12 @@ type decoder struct {
 	read     func(path string, most int) ([]byte, error)
 	isDir    func(path string) bool
 	exists   func(path string) bool
-	isLocal  func(addr netip.Addr) bool // reports an address of this machine
-	reaches  func(addr netip.Addr) bool // reports whether a connection to it ends on this machine
-	named    []string                   // files named by values that were read
+	isLocal  func(addr netip.Addr) bool           // reports an address of this machine
+	reaches  func(addr netip.Addr) bool           // reports whether a connection to it ends on this machine
+	cpus     func() (topology.Set, error)         // of this machine
+	nodes    func() (topology.Set, error)         // the same of NUMA nodes
+	cpusOf   func(node int) (topology.Set, error) // those of a node
+	named    []string                             // files named by values that were read
 	problems []Problem
 	warnings []Problem
 	dropped  int
@@ -208,6 +212,8 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 		}
 		d.complainAt(at, fix+", or leave the key out", "%s has no value", f.key)
 		d.markUndecoded(v)
+	case f.off && t.Kind == yaml.ScalarNode && t.Value == Off:
+		v.SetZero()
 	case f.list:
 		d.list(f, v, t, at)
 	case f.on && t.Kind == yaml.ScalarNode && (t.Value == Off || t.Value == "false"):
@@ -331,7 +337,7 @@ func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) boo
 		ok = n.Tag == "!!bool"
 	case styleDuration:
 		ok = n.Tag == "!!str" || n.Tag == "!!int"
-	case styleSize:
+	case styleSize, styleWordOrInteger:
 		ok = n.Tag == "!!str" || n.Tag == "!!int"
 	default:
 		ok = n.Tag == "!!str"

@@ -44,6 +44,7 @@ type Change struct {
 type KeyChange struct {
 	Key      string // with dots, and [index], below the listener, upstream or endpoint
 	Old, New string
+	Restart  bool // the new value takes effect when the process is started again
 }
 
 // String returns one line: listener web changed: timeouts.idle: 1h → 10m.
@@ -65,6 +66,9 @@ func (c Change) String() string {
 			sep = ": "
 		}
 		fmt.Fprintf(&b, "%s%s: %s → %s", sep, k.Key, k.Old, k.New)
+		if k.Restart {
+			b.WriteString(" (after a restart)")
+		}
 	}
 	return b.String()
 }
@@ -167,7 +171,7 @@ func (d *differ) upstream(name string, a, b *Upstream) {
 			d.changes = append(d.changes, Change{Kind: KindUpstream, Name: name, Action: Changed})
 		}
 		c := &d.changes[len(d.changes)-1]
-		c.Keys = append(c.Keys, KeyChange{"endpoints", was + " first", is + " first"})
+		c.Keys = append(c.Keys, KeyChange{Key: "endpoints", Old: was + " first", New: is + " first"})
 	}
 	d.endpoints(name, a.Endpoints, b.Endpoints)
 }
@@ -243,7 +247,7 @@ func (d *differ) object(o *object, path string, a, b reflect.Value, skip string)
 func (d *differ) field(f *field, path string, a, b reflect.Value) {
 	if f.obj == nil && !f.list {
 		if !same(a, b) {
-			d.note(join(path, f.key), shown(f, a), shown(f, b))
+			d.note(f, join(path, f.key), shown(f, a), shown(f, b))
 		}
 		return
 	}
@@ -251,7 +255,7 @@ func (d *differ) field(f *field, path string, a, b reflect.Value) {
 	switch {
 	case f.list && (f.obj == nil || a.Len() != b.Len()):
 		if !sameList(a, b) {
-			d.note(key, listText(f, a), listText(f, b))
+			d.note(f, key, listText(f, a), listText(f, b))
 		}
 	case f.list:
 		for i := range a.Len() {
@@ -259,7 +263,7 @@ func (d *differ) field(f *field, path string, a, b reflect.Value) {
 		}
 	case f.optional && (a.IsNil() || b.IsNil()):
 		if a.IsNil() != b.IsNil() {
-			d.note(key, f.presence(a), f.presence(b))
+			d.note(f, key, f.presence(a), f.presence(b))
 		}
 	default:
 		d.object(f.obj, key, reflect.Indirect(a), reflect.Indirect(b), "")
@@ -273,7 +277,9 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-func (d *differ) note(key, old, next string) { d.found = append(d.found, KeyChange{key, old, next}) }
+func (d *differ) note(f *field, key, old, next string) {
+	d.found = append(d.found, KeyChange{key, old, next, f.restart})
+}
 
 func sameList(a, b reflect.Value) bool {
 	if a.Len() != b.Len() {

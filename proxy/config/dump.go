@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"reflect"
+	"strings"
 )
 
 // YAML returns a file with all values of c, defaults included, and without include. Loading it
@@ -147,6 +148,12 @@ func (w *writer) scalar(f *field, v reflect.Value) {
 	switch f.form.style {
 	case styleInteger, styleNumber, styleBoolean:
 		w.WriteString(text)
+	case styleWordOrInteger:
+		if strings.Trim(text, "0123456789") == "" {
+			w.WriteString(text)
+			return
+		}
+		w.text(text)
 	case styleText:
 		if len(f.enum) > 0 && text[0] > '9' {
 			w.word(text)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/internal/file"
 	"go.yaml.in/yaml/v4"
 )
@@ -55,10 +56,34 @@ func (t Tree) reaches(ip netip.Addr) bool { return ip == netip.MustParseAddr("19
 // isLocal reports whether addr is this machine's: each is, but 10.9.9.9.
 func (t Tree) isLocal(addr netip.Addr) bool { return addr != netip.MustParseAddr("10.9.9.9") }
 
+// cpus are those of a machine with two nodes of four CPUs. Their files cannot be read
+// if there is a file /unreadable, and there is no NUMA if there is /flat.
+func (t Tree) cpus() (topology.Set, error) {
+	if _, bad := t["/unreadable"]; bad {
+		return nil, fs.ErrPermission
+	}
+	return topology.ParseSet("0-7")
+}
+
+func (t Tree) nodes() (topology.Set, error) {
+	if _, flat := t["/flat"]; flat {
+		return nil, topology.ErrNoNUMA
+	}
+	if _, bad := t["/unreadable"]; bad {
+		return nil, fs.ErrPermission
+	}
+	return topology.ParseSet("0-1")
+}
+
+func (t Tree) cpusOf(node int) (topology.Set, error) {
+	return topology.ParseSet([]string{"0-3", "4-7"}[node])
+}
+
 // LoadTree is Load with other files than those of the file system.
 func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
 	l.read, l.glob, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.isDir, t.exists, t.isLocal, t.reaches
+	l.cpus, l.nodes, l.cpusOf = t.cpus, t.nodes, t.cpusOf
 	l.file(path, place{})
 	return l.finish()
 }
@@ -75,6 +100,7 @@ func AdminBindTree(t Tree, path string, env Env) (string, []Problem) {
 func Decode(t Tree, path string, env Env) []Problem {
 	l := newLoader(env)
 	l.read, l.glob, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.isDir, t.exists, t.isLocal, t.reaches
+	l.cpus, l.nodes, l.cpusOf = t.cpus, t.nodes, t.cpusOf
 	l.file(path, place{})
 	return l.problems
 }

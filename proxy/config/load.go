@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 
+	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"go.yaml.in/yaml/v4"
@@ -50,6 +51,7 @@ type loader struct {
 func newLoader(env Env) *loader {
 	l := &loader{visited: make(map[string]bool), glob: filepath.Glob}
 	l.env, l.read, l.isDir, l.exists, l.isLocal, l.reaches = env, file.Read, isDir, exists, isLocal, sockopt.Local()
+	l.cpus, l.nodes, l.cpusOf = topology.CPUs, topology.Nodes, topology.CPUsOf
 	l.places, l.bad, l.strange = make(map[any]place), make(map[any]bool), make(map[any]bool)
 	root().fill(reflect.ValueOf(&l.cfg).Elem())
 	return l
@@ -140,7 +142,13 @@ func (l *loader) add(part *Config) {
 	if l.given(&part.Limits) {
 		l.once("limits", &l.cfg.Limits, &part.Limits)
 		l.cfg.Limits = part.Limits
-		l.moved(&part.Limits, &l.cfg.Limits)
+		from, to := &part.Limits, &l.cfg.Limits
+		l.moved(from, to)
+		l.moved(&from.Memory, &to.Memory)
+		l.moved(&from.Memory.NUMA, &to.Memory.NUMA)
+		l.moved(&from.Loops, &to.Loops)
+		l.moved(&from.Loops.Count, &to.Loops.Count)
+		l.moved(&from.Loops.Affinity, &to.Loops.Affinity)
 	}
 	if l.given(&part.Admin) {
 		l.once("admin", &l.cfg.Admin, &part.Admin)
@@ -159,7 +167,15 @@ func (l *loader) once(key string, whole, part any) {
 	}
 }
 
-func (l *loader) moved(from, to any) { l.places[to] = l.places[from] }
+// moved records that a field was copied.
+func (l *loader) moved(from, to any) {
+	if at, given := l.places[from]; given {
+		l.places[to] = at
+	}
+	if l.bad[from] {
+		l.bad[to] = true
+	}
+}
 
 // finish checks the whole and returns it.
 func (l *loader) finish() (*Config, []Problem) {

@@ -54,6 +54,8 @@ func (f *field) typeText() string {
 		name = f.form.name
 	}
 	switch {
+	case f.single && f.off:
+		name += ", list of it, or `off`"
 	case f.single:
 		name += ", or list of it"
 	case f.list:

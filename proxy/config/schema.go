@@ -80,7 +80,10 @@ func (f *field) schema() *jsonschema.Schema {
 	if f.hasDflt {
 		s.Default = f.defaultJSON()
 	}
-	if f.single {
+	switch {
+	case f.single && f.off:
+		return anyOf(&jsonschema.Schema{Enum: []any{Off}}, f.elementSchema(0), s)
+	case f.single:
 		return anyOf(f.elementSchema(0), s)
 	}
 	return s
@@ -102,6 +105,10 @@ func (f *field) elementSchema(i int) *jsonschema.Schema {
 		number.Minimum, number.Maximum = &b.lo, &b.hi
 	}
 	switch f.form.style {
+	case styleWordOrInteger:
+		least := 0.0
+		number.Minimum, number.Maximum = &least, &f.form.most
+		return anyOf(number, &jsonschema.Schema{Type: "string", Pattern: f.form.pattern}, variable)
 	case styleInteger:
 		return anyOf(number, variable)
 	case styleNumber:

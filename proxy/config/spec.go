@@ -36,6 +36,8 @@ type field struct {
 	required bool
 	single   bool // a value that is no list stands for a list of it
 	on       bool // the section is there unless it is off
+	off      bool // a list that is empty if it is off
+	restart  bool // a change takes effect at a restart
 	once     bool // used only while loading
 	optional bool // a pointer: absent is nil
 	list     bool
@@ -96,6 +98,7 @@ func describeField(sf reflect.StructField, index int, key string) *field {
 	f := &field{
 		index: index, key: key, doc: tag("doc"), unit: tag("unit"), example: tag("eg"), without: tag("without"),
 		required: tag("required") != "", single: tag("single") != "", on: tag("on") != "", once: tag("once") != "",
+		off: tag("off") != "", restart: tag("restart") != "",
 		typ: sf.Type,
 	}
 	f.dflt, f.hasDflt = sf.Tag.Lookup("default")

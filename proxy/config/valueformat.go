@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/internal/topology"
 	clients "github.com/penstock/penstock/proxy/internal/source"
 )
 
@@ -23,6 +24,8 @@ type valueFormat struct {
 	show func(v reflect.Value) string
 	// pattern matches the text in the schema. It may accept invalid text.
 	pattern string
+	// most is the largest integer of styleWordOrInteger; the least is 0.
+	most float64
 }
 
 // A style is the YAML scalar that a value must be. Any may be text with a ${VARIABLE}.
@@ -35,6 +38,8 @@ const (
 	styleBoolean        // true, false
 	styleDuration       // text, or 0
 	styleSize           // text, or an integer
+
+	styleWordOrInteger // the same, with a meaning of its own for each integer
 )
 
 // A complaint is an error in a text and its fix.
@@ -64,6 +69,10 @@ func formOf(t reflect.Type, meaning string) *valueFormat {
 		return &valueFormat{name: "secret", set: setSecret, show: showStringer}
 	case reflect.TypeFor[Content]():
 		return &valueFormat{name: "path", set: setContent, show: func(v reflect.Value) string { return v.Field(0).String() }}
+	case reflect.TypeFor[CPUs]():
+		return &valueFormat{name: "CPU or range of CPUs", style: styleWordOrInteger, set: setCPUs, show: reflect.Value.String, pattern: cpusPattern, most: topology.Highest}
+	case reflect.TypeFor[Node]():
+		return &valueFormat{name: "node", style: styleWordOrInteger, set: setNode, show: reflect.Value.String, pattern: nodePattern, most: maxNode}
 	}
 	switch t.Kind() {
 	case reflect.Bool:
