@@ -160,6 +160,9 @@ type Status struct {
 	// Pending is the reload that waits for confirmation; nil: there is none.
 	Pending *rollback.Waiting `json:"pending,omitempty"`
 	Changes Changes           `json:"changes"`
+	// Restart lists the keys of the configuration whose values take effect when the process is
+	// started again, with the values in force and the new ones.
+	Restart []string `json:"restart,omitempty"`
 
 	Summary
 	TLSSessions TLSSessions `json:"tls_sessions"`

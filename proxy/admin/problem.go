@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -106,6 +107,9 @@ func (f *finder) process(s *Status) {
 	var of Problem
 	if p := s.Pending; p != nil && s.State != Draining { // a drain does not change it
 		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, or is taken back", p.Generation, f.clock(p.Until))
+	}
+	if len(s.Restart) > 0 {
+		f.add(of, Warning, "restart_needed", "the configuration has changed in keys that take effect when the process is started again: %s", strings.Join(s.Restart, ", "))
 	}
 	if s.State == Draining {
 		until := ""

@@ -17,7 +17,9 @@ type Summary struct {
 	Goroutines   int64  `json:"goroutines"` // of the whole process, now
 	Engine       Engine `json:"engine"`
 	Arena        Arena  `json:"arena"`
-	Loops        []Loop `json:"loops"`
+	// CPUs are those on which the process may run now, such as 0-3; "": unknown.
+	CPUs  string `json:"cpus"`
+	Loops []Loop `json:"loops"`
 }
 
 // Pipes are counts of pipes.
@@ -52,6 +54,15 @@ type Arena struct {
 	Peak     int64 `json:"peak"`     // the most that they have had
 	Residues int64 `json:"residues"` // ever kept in it, one for each time that a destination blocked
 	Refused  int64 `json:"refused"`  // those for which it had no room: they were kept on the heap
+
+	Pages  string `json:"pages"`           // its kind of pages, in words
+	Huge   int64  `json:"huge"`            // bytes of huge pages, when it was made
+	Locked bool   `json:"locked"`          // it is not swapped out
+	Nodes  []int  `json:"nodes,omitempty"` // NUMA nodes to which it is bound, by loop; left out: to none
+	// Fallback is why the pages are no better, and Unbound why it is bound to no node on a
+	// machine with several; left out: they are as they should be.
+	Fallback string `json:"fallback,omitempty"`
+	Unbound  string `json:"unbound,omitempty"`
 }
 
 // A Loop is the counters and the resources of one event loop.

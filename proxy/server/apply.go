@@ -129,6 +129,7 @@ func (s *Server) settle(c *change) {
 	if most := s.options.MaxConnections; c.cfg.Limits.Connections > int64(most) {
 		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", c.cfg.Limits.Connections, "allowed", most)
 	}
+	s.logLasting()
 	for _, l := range c.listeners {
 		if l.old != nil && l.old != l.listener {
 			l.old.close()

@@ -20,7 +20,8 @@ type Options struct {
 	// that number accepting pauses. It must be at least 1.
 	MaxConnections int
 
-	// Loops is the number of event loops that serve clients: 0 means GOMAXPROCS.
+	// Loops is the number of event loops that serve clients: 0 means that of the configuration
+	// in which the server begins, or GOMAXPROCS.
 	Loops int
 	// BusyPoll is the time for which a loop goes on asking for events before it sleeps, as in
 	// [loop.Config]: up to a whole CPU for each loop.

@@ -34,6 +34,7 @@ type Server struct {
 	relay       *relay.Relay  // owned
 	pipes       *pipe.Pool    // owned; nil without splice
 	group       *worker.Group // owned
+	placement   placement     // owned
 	scheduler   *health.Scheduler
 	checker     *health.Checker
 	files       *tlsterm.Files
@@ -132,15 +133,18 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 }
 
 func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
+	if s.placement, err = confine(&cfg.Limits); err != nil {
+		return err
+	}
 	if s.relay, s.pipes, err = s.options.openRelay(); err != nil {
 		return err
 	}
 	s.group, err = worker.New(&worker.Config{
-		Loops: s.options.Loops, BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy, TurnCPU: s.options.TurnCPU,
+		Loops: s.loops(cfg), Memory: memoryOf(&cfg.Limits.Memory), BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy, TurnCPU: s.options.TurnCPU,
 		Now: s.now, Relay: s.relay, MaxConnections: s.maxConnections(cfg), Host: (*host)(s),
 	})
 	if err != nil {
-		return err
+		return explainMemory(&cfg.Limits.Memory, err)
 	}
 	if err := s.Apply(ctx, cfg); err != nil {
 		return err
@@ -235,7 +239,7 @@ func (s *Server) close() error {
 		errs = append(errs, s.pipes.Close())
 	}
 	s.cutNow()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.placement.undo())...)
 }
 
 // Resolve implements [worker.Resolver]: endpoints that are names are looked up when they

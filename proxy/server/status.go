@@ -36,6 +36,7 @@ func (s *Server) status(total *worker.Summary, running *router.Running) admin.St
 		Changes: s.changes,
 		Summary: s.summarize(total),
 	}
+	st.Restart = s.lasting()
 	st.Connections.Most = int64(s.maxConnections(s.cfg))
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
 	if s.closing {

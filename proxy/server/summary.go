@@ -38,10 +38,13 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
 		},
 	}
+	sum.CPUs = allowedCPUs()
 	sum.Arena = admin.Arena{
 		Size: total.Arena.Budget, Used: total.Arena.Used, Peak: total.Arena.Peak,
 		Residues: chose.Residues, Refused: chose.HeapResidues,
+		Huge: total.Arena.Huge,
 	}
+	describeMemory(&sum.Arena, s.group.Memory())
 	for _, l := range total.Loops {
 		sum.Loops = append(sum.Loops, admin.Loop{
 			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,

@@ -45,6 +45,7 @@ type daemonConfig struct {
 	source  source
 	file    bool // the source is a file, which can be read again
 	watches bool
+	fits    bool // the options depend on the configuration, see fit
 	// adminExample is the setting that gives the process an admin endpoint.
 	adminExample string
 	open         opener // nil: openBalancer
@@ -74,6 +75,9 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	cfg, err := r.source.load()
 	if err != nil {
 		return err
+	}
+	if r.fits {
+		defer fit(r.env, &cfg.Limits, r.options)()
 	}
 	if r.notifier, err = systemd.NewNotifier(); err != nil {
 		r.log.Warn("some systemd notifications are disabled", "error", err)

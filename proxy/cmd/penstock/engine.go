@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/server"
 	"github.com/penstock/penstock/relay"
 )
@@ -20,7 +21,7 @@ type engineFlags struct {
 	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"How long a loop lets bytes gather, at most, while many sessions carry bulk and nothing else goes on; at most 1ms. (default: ${default})"`
 	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; 64KiB has none grow. (default: ${default})"`
 
-	Loops    *int       `placeholder:"N" help:"Event loops that serve, each on a thread of its own. (default: GOMAXPROCS, one for each CPU)"`
+	Loops    *int       `placeholder:"N" help:"Event loops that serve, each on a thread of its own. (default: limits.loops.count of the configuration, or one for each CPU)"`
 	BusyPoll cli.Micros `default:"0" placeholder:"TIME" help:"How long a loop goes on asking for events before it sleeps, at most 1s: spares the wake-up of a thread, and costs up to a whole CPU for each loop, for so long after each event. (default: ${default})"`
 
 	TurnCPU bool `hidden:"" help:"Measure the CPU time of loops' turns, for the summary's overruns."`
@@ -45,16 +46,22 @@ const maxLoops = 1024
 // configLoops sets the number of loops.
 func (f *engineFlags) configLoops(cfg *server.Options) error {
 	cfg.BusyPoll, cfg.KeepPolicy, cfg.TurnCPU = time.Duration(f.BusyPoll), !f.SchedBatch, f.TurnCPU
-	switch {
-	case f.Loops == nil:
-		cfg.Loops = cli.DefaultLoops()
-	case *f.Loops < 1 || *f.Loops > maxLoops:
-		return fmt.Errorf("--loops %d: write 1 to %d, or leave it away for one for each CPU", *f.Loops, maxLoops)
-	default:
+	if err := f.checkLoops(); err != nil {
+		return err
+	}
+	if f.Loops != nil {
 		cfg.Loops = *f.Loops
 	}
 	if cfg.BusyPoll > time.Second {
 		return fmt.Errorf("--busy-poll %v: write 1s or less, such as 50us", cfg.BusyPoll)
+	}
+	return nil
+}
+
+// checkLoops checks the number of loops.
+func (f *engineFlags) checkLoops() error {
+	if f.Loops != nil && (*f.Loops < 1 || *f.Loops > maxLoops) {
+		return fmt.Errorf("--loops %d: write 1 to %d, or leave it away for one for each CPU", *f.Loops, maxLoops)
 	}
 	return nil
 }
@@ -91,13 +98,15 @@ const spareProcs = 1
 
 // addProcs raises GOMAXPROCS to loops+spareProcs, and returns a restore function. If it is
 // high enough already, addProcs does not set it: once it has been set the runtime does not
-// follow the limits of a container any more.
-func addProcs(loops int) (undo func()) {
+// follow the limits of a container any more. A process that is confined to some CPUs, whose
+// number is not 0 then, has it set: the runtime would follow these, and leave no spare P.
+func addProcs(loops, cpus int) (undo func()) {
 	had := runtime.GOMAXPROCS(0)
-	if had >= loops+spareProcs {
+	want := max(loops, min(cpus, had)) + spareProcs
+	if cpus == 0 && had >= want {
 		return func() {}
 	}
-	runtime.GOMAXPROCS(loops + spareProcs)
+	runtime.GOMAXPROCS(want)
 	return func() { runtime.GOMAXPROCS(had) }
 }
 
@@ -122,19 +131,29 @@ func widen(env func(string) (string, bool)) (undo func()) {
 // in any case.
 const gcPercent = 200
 
-// tune configures the runtime for so many loops, unless the environment does, and returns a
+// tune has the runtime collect as gcPercent says, unless the environment does, and returns a
 // restore function.
-func tune(e *cli.Env, loops int) (undo func()) {
-	collect, procs := func() {}, func() {}
-	if e.Getenv("GOGC") == "" {
-		had := debug.SetGCPercent(gcPercent)
-		collect = func() { debug.SetGCPercent(had) }
+func tune(e *cli.Env) (undo func()) {
+	if e.Getenv("GOGC") != "" {
+		return func() {}
 	}
-	if e.Getenv("GOMAXPROCS") == "" {
-		procs = addProcs(loops)
+	had := debug.SetGCPercent(gcPercent)
+	return func() { debug.SetGCPercent(had) }
+}
+
+// fit sets the options that depend on the number of loops, and the number of Ps, unless the
+// environment does. It returns a restore function.
+func fit(env config.Env, limits *config.ProcessLimits, o *server.Options) (undo func()) {
+	count := limits.Loops.Count
+	if o.Loops > 0 && count > 0 && o.Loops != count {
+		o.Log.Warn("limits.loops.count is not used: --loops takes precedence", "count", count, "loops", o.Loops)
 	}
-	return func() {
-		procs()
-		collect()
+	if o.Loops == 0 {
+		o.Loops = limits.Loops.Number(cli.DefaultLoops())
 	}
+	o.MaxConnections = cli.Affordable(cli.Descriptors(), o.Loops)
+	if procs, set := env("GOMAXPROCS"); set && procs != "" {
+		return func() {}
+	}
+	return addProcs(o.Loops, len(limits.Loops.CPUs()))
 }

@@ -40,7 +40,7 @@ func TestServerFlags(t *testing.T) {
 	for line, want := range map[string]server.Options{
 		"--tail-delay 2ms --gather 300us --max-pipe-size 256KiB --drain-timeout 7s --engine copy": {
 			TailDelay: 2 * time.Millisecond, Gather: 300 * time.Microsecond, MaxPipeSize: 256 << 10, DrainTimeout: 7 * time.Second,
-			Engine: relay.EngineCopy, Loops: cli.DefaultLoops(),
+			Engine: relay.EngineCopy,
 		},
 		"--tail-delay 0 --gather 0 --max-pipe-size 64KiB --drain-timeout 0 --loops 2 --busy-poll 50us --no-sched-batch": {
 			TailDelay: -1, Gather: -1, MaxPipeSize: 64 << 10, Loops: 2, BusyPoll: 50 * time.Microsecond, KeepPolicy: true,

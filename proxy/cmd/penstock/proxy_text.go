@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -73,15 +74,15 @@ func quoted(value string) string {
 // write writes the configuration.
 func (c *proxyCmd) write() (*flagText, error) {
 	t := &flagText{name: "the command line"}
-	if err := c.checkAddresses(); err != nil {
+	if err := cmp.Or(c.checkAddresses(), c.checkLoops()); err != nil {
 		return nil, err
 	}
 	if n := c.MaxConnections; n != nil {
 		if *n < 1 {
 			return nil, errors.New("--max-connections: write 1 or more, or leave it out for as many as RLIMIT_NOFILE allows")
 		}
-		t.add("--max-connections", "limits: {connections: %d}", *n)
 	}
+	c.writeLimits(t)
 	if c.Admin != "" {
 		t.add("--admin", "admin:")
 		t.add("--admin", "  bind: %s", quoted(c.Admin))
@@ -112,6 +113,20 @@ func (c *proxyCmd) write() (*flagText, error) {
 		t.add("--to", "      - %s", quoted(to))
 	}
 	return t, nil
+}
+
+// writeLimits writes the limits of the process, whose values have been checked.
+func (c *proxyCmd) writeLimits(t *flagText) {
+	if c.MaxConnections == nil && c.Loops == nil {
+		return
+	}
+	t.add("", "limits:")
+	if c.MaxConnections != nil {
+		t.add("--max-connections", "  connections: %d", *c.MaxConnections)
+	}
+	if c.Loops != nil {
+		t.add("--loops", "  loops: {count: %d}", *c.Loops)
+	}
 }
 
 // timeText returns a timeout in the form of the configuration.

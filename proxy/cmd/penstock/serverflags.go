@@ -14,13 +14,12 @@ type serverFlags struct {
 	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT; those that are left are reset over the last tenth of it, and a second signal cuts them at once. 0 is off. (default: ${default})"`
 }
 
-// options returns the server's options.
+// options returns the server's options, without those that fit sets.
 func (f *serverFlags) options() (*server.Options, error) {
 	o := &server.Options{DrainTimeout: f.DrainTimeout.Duration()}
 	if err := f.engineFlags.config(o); err != nil {
 		return nil, err
 	}
-	o.MaxConnections = cli.Affordable(cli.Descriptors(), o.Loops)
 	return o, nil
 }
 
@@ -30,8 +29,9 @@ func (f *logFlags) serve(e *cli.Env, command string, log *slog.Logger, flags *se
 	if err != nil {
 		return cli.Usagef("%s: %w (see: penstock %[1]s --help)", command, err)
 	}
-	defer tune(e, options.Loops)()
+	defer tune(e)()
 	options.Log = log
+	c.fits = true
 	r := newDaemon(c, e, options)
 	defer r.end()
 	s := &service{form: f.Log, log: log}

@@ -26,6 +26,8 @@ func aStatus(now time.Time) *admin.Status {
 		Summary: admin.Summary{
 			Connections: admin.Connections{Accepted: 5, Active: 496, Most: 496, Refused: 1}, Bytes: bytes, Lost: 17,
 			Fallbacks: map[string]int64{"urgent": 2}, Pipes: admin.Pipes{Made: 9, Reused: 100, Leased: 3, Idle: 5},
+			Arena: admin.Arena{Size: 8 << 20, Used: 1 << 16, Pages: "plain pages", Locked: true, Nodes: []int{1, 1}, Fallback: "reserved huge pages:\nno", Refused: 3},
+			Loops: make([]admin.Loop, 2), CPUs: "0-1",
 		},
 		Listeners: []admin.Listener{{
 			Name: "web", State: admin.Paused, PausedAt: "connections", Pauses: map[string]int64{"connections": 2}, Bytes: bytes,
@@ -66,6 +68,10 @@ connections                               active 496 of 496 (limit), accepted 5,
       17 B had arrived, and the other side did not take them before its session ended
       fallbacks: urgent 2
 pipes                                     leased 3, idle 5, made 9, reused 100
+memory                                    8.39 MB of plain pages, used 65.5 kB, locked, on NUMA node 1
+      no huge pages: reserved huge pages:; no
+      kept on the heap for want of room: 3 times
+loops                                     2, on CPU 0-1
 listener     web    paused (connections)  active 3 of 4, accepted 0, refused 0, in 1.20 MB, out 3.40 GB; 127.0.0.1:443 (accept queue 3 of 128, overflows unknown), 127.0.0.2:443 (accept queue 129 of 128, overflowed 7), unix:/s (accept queue unknown)
       has paused at its limits (connections 2)
       route 0 is split (sni: [a.test]): shop 95 %, shop-next 5 %

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/display"
 )
@@ -78,6 +80,8 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	if s.TLSSessions.Active > 0 {
 		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
 	}
+	t.memory(&s.Arena)
+	t.row("loops", "", "", fmt.Sprintf("%d, on CPU %s", len(s.Loops), cmp.Or(s.CPUs, "unknown")))
 	for i := range s.Listeners {
 		t.listener(&s.Listeners[i])
 	}
@@ -85,6 +89,27 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 		t.upstream(&s.Upstreams[i])
 	}
 	return t.write(w, problemLines(s.Problems))
+}
+
+// memory writes the memory of the loops.
+func (t *statusText) memory(a *admin.Arena) {
+	text := fmt.Sprintf("%s of %s, used %s", display.Bytes(a.Size), cmp.Or(a.Pages, "unknown pages"), display.Bytes(a.Used))
+	if a.Locked {
+		text += ", locked"
+	}
+	if len(a.Nodes) > 0 {
+		text += ", on NUMA node " + topology.NewSet(slices.Clone(a.Nodes)...).String()
+	}
+	t.row("memory", "", "", text)
+	if a.Fallback != "" && a.Huge == 0 {
+		t.note("no huge pages: %s", a.Fallback)
+	}
+	if a.Unbound != "" {
+		t.note("on no NUMA node in particular: %s", a.Unbound)
+	}
+	if a.Refused > 0 {
+		t.note("kept on the heap for want of room: %d times", a.Refused)
+	}
 }
 
 // maxProblems is the number of problems that have a line each; more are only counted.

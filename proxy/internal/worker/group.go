@@ -24,6 +24,8 @@ type Config struct {
 	KeepPolicy bool
 	// TurnCPU has [Load.Overruns] counted, see [loop.Config].
 	TurnCPU bool
+	// Memory is that of the loops.
+	Memory MemoryConfig
 	// Now is the clock, as in [loop.Config]; nil means the system's.
 	Now func() int64
 
@@ -112,7 +114,7 @@ func New(cfg *Config) (*Group, error) {
 
 func (g *Group) open() error {
 	var err error
-	if g.mem, err = arena.New(&arena.Config{Locals: len(g.loops.Loops())}); err != nil {
+	if g.mem, err = g.cfg.Memory.open(len(g.loops.Loops())); err != nil {
 		return err
 	}
 	for i, l := range g.loops.Loops() {

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/topology"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A placement is the CPUs of the process, and the limits with which it was started: those that
+// stay until its end.
+type placement struct {
+	limits  config.ProcessLimits
+	restore func() error // gives the threads the CPUs that they had; nil: they have them
+	logged  string       // the last result of lasting that was logged
+}
+
+// confine confines the process to the CPUs of its configuration, and nothing on an error.
+func confine(l *config.ProcessLimits) (p placement, err error) {
+	p.limits = *l
+	cpus := l.Loops.CPUs()
+	if len(cpus) == 0 {
+		return p, nil
+	}
+	if p.restore, err = topology.Confine(cpus); err == nil {
+		return p, nil
+	}
+	if errors.Is(err, topology.ErrNotAllowed) {
+		return p, fmt.Errorf("limits.loops.affinity: %w: its cpuset lacks it (AllowedCPUs= of systemd, --cpuset-cpus of a container), or it is offline: allow it, or write other CPUs", err)
+	}
+	return p, fmt.Errorf("limits.loops.affinity: %w: leave it out, and start the process by taskset, or with CPUAffinity= of systemd", err)
+}
+
+func (p *placement) undo() error {
+	if p.restore == nil {
+		return nil
+	}
+	restore := p.restore
+	p.restore = nil
+	return restore()
+}
+
+// loops returns the number of loops with which the server starts.
+func (s *Server) loops(cfg *config.Config) int {
+	if s.options.Loops > 0 {
+		return s.options.Loops
+	}
+	return cfg.Limits.Loops.Number(runtime.GOMAXPROCS(0))
+}
+
+// lasting returns the keys whose new values take effect when the process is started again.
+func (s *Server) lasting() (keys []string) {
+	for _, k := range s.placement.limits.Lasting(&s.cfg.Limits) {
+		keys = append(keys, fmt.Sprintf("limits.%s: %s → %s", k.Key, k.Old, k.New))
+	}
+	return keys
+}
+
+// logLasting logs the result of lasting when it has changed.
+func (s *Server) logLasting() {
+	keys := strings.Join(s.lasting(), ", ")
+	if keys != "" && keys != s.placement.logged {
+		s.log.Warn("a part of the configuration takes effect when the process is started again", "keys", keys)
+	}
+	s.placement.logged = keys
+}
+
+// memoryOf returns the memory for the workers.
+func memoryOf(m *config.MemoryLimits) worker.MemoryConfig {
+	c := worker.MemoryConfig{Mlock: m.Mlock, RequireHuge: m.HugePages == config.HugePagesRequire, Unbound: m.NUMA == config.NodeOff}
+	if m.HugePages == config.HugePagesOff {
+		c.Pages = arena.PagesPlain
+	}
+	c.Node, c.Bound = m.NUMA.Number()
+	return c
+}
+
+// explainMemory adds to an error of the workers the key to change, and the remedy.
+func explainMemory(m *config.MemoryLimits, err error) error {
+	switch {
+	case errors.Is(err, worker.ErrHugePages):
+		return fmt.Errorf("limits.memory.huge_pages: %w: set some aside (sysctl -w vm.nr_hugepages=N, each of 2 MiB), allow transparent ones (echo madvise > /sys/kernel/mm/transparent_hugepage/enabled), or write auto", oneLine(err))
+	case errors.Is(err, arena.ErrLock):
+		return fmt.Errorf("limits.memory.mlock: %w", oneLine(err))
+	case errors.Is(err, arena.ErrBind):
+		return fmt.Errorf("limits.memory.numa: %w: allow node %s to this process (AllowedMemoryNodes= of systemd, --cpuset-mems of a container) and mbind to its sandbox, or write off", oneLine(err), m.NUMA)
+	}
+	return err
+}
+
+// oneLine is an error whose text is one line.
+func oneLine(err error) error {
+	if !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return joined{err}
+}
+
+type joined struct{ error }
+
+func (j joined) Error() string { return strings.ReplaceAll(j.error.Error(), "\n", "; ") }
+func (j joined) Unwrap() error { return j.error }
+
+// describeMemory sets the description of the loops' memory.
+func describeMemory(a *admin.Arena, m worker.Memory) {
+	a.Pages, a.Locked, a.Nodes = m.Pages.String(), m.Locked, m.Nodes
+	if m.Fallback != nil {
+		a.Fallback = oneLine(m.Fallback).Error()
+	}
+	if m.Unbound != nil {
+		a.Unbound = oneLine(m.Unbound).Error()
+	}
+}
+
+// allowedCPUs returns the CPUs on which the process may run: each thread has the same, unless
+// another program has changed that. It is empty if that cannot be found out.
+func allowedCPUs() string {
+	cpus, err := topology.AllowedCPUs()
+	if err != nil {
+		return ""
+	}
+	return cpus.String()
+}
