@@ -169,3 +169,49 @@ func BenchmarkNew(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPages writes 64 bytes to a slot of 4 KiB, each time to another one in no order: to all
+// of an arena of the default size of a loop, and of one that no TLB covers with plain pages.
+func BenchmarkPages(b *testing.B) {
+	for _, size := range []int64{arena.DefaultSizePerLocal, 64 << 20} {
+		for name, cfg := range map[string]arena.Config{
+			"plain":  {Pages: arena.PagesPlain},
+			"huge":   {Pages: arena.PagesTransparent},
+			"locked": {Pages: arena.PagesPlain, Mlock: true},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, size>>20), func(b *testing.B) {
+				cfg.Size, cfg.Locals = size, 1
+				a, err := arena.New(&cfg)
+				if err != nil {
+					b.Skip(err)
+				}
+				defer a.Close()
+				scatter(b, a.Local(0), int(size>>12))
+			})
+		}
+	}
+}
+
+// scatter leases n slots of 4 KiB, a power of two, and writes to them.
+func scatter(b *testing.B, l *arena.Local, n int) {
+	handles, slots := make([]arena.Handle, n), make([][]byte, n)
+	for i := range slots {
+		var err error
+		if handles[i], err = l.Get(4<<10, arena.Residue); err != nil {
+			b.Fatal(err)
+		}
+		if slots[i], err = l.Bytes(handles[i]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	from, at := make([]byte, 64), uint32(1)
+	for b.Loop() {
+		at = at*1664525 + 1013904223
+		copy(slots[int(at>>8)&(n-1)][at>>28<<6:], from)
+	}
+	for _, h := range handles {
+		if err := l.Put(h); err != nil {
+			b.Error(err)
+		}
+	}
+}

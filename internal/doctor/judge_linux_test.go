@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/topology"
 )
 
 // verdicts are facts and what is to be said of them; the texts are parts.
@@ -220,6 +221,7 @@ func TestJudgeMachine(t *testing.T) {
 
 		{"one node", numa{Nodes: known(1)}, OK, false, "one node", "", ""},
 		{"two nodes", numa{Nodes: known(2), Distance: []int64{10, 21}}, Degraded, false, "2 nodes", "2.1 times", "numactl"},
+		{"two nodes with CPUs", numa{Nodes: known(2), Distance: []int64{10, 21}, node: 1, cpus: topology.NewSet(4, 5, 6, 9)}, Degraded, false, "", "", `limits: {loops: {affinity: "4-6,9"}, memory: {numa: 1}}`},
 		{"nodes unknown", numa{}, Unknown, false, "", "", ""},
 
 		{"clock", clock{Source: "tsc", Read: 25}, OK, false, "25 ns (tsc)", "", ""},

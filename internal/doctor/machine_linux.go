@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/penstock/penstock/internal/topology"
 )
 
 // cpus is how many processors there are to use.
@@ -125,6 +127,8 @@ type numa struct {
 	Nodes    number  `json:"nodes,omitzero"`
 	Distance []int64 `json:"distance_of_node0,omitempty"` // to each node; 10 is local
 
+	node int          // the first that has CPUs
+	cpus topology.Set // on it, of those that this process may use
 	place
 }
 
@@ -134,7 +138,29 @@ func lookNUMA(p *process) facts {
 		f.Nodes = known(within(online, 0, 1<<20))
 	}
 	f.Distance = p.numbers("sys/devices/system/node/node0/distance")
+	f.node, f.cpus = p.near()
 	return f
+}
+
+// near returns a node, and the CPUs on it that this process may use; none if that is not known.
+func (h host) near() (node int, cpus topology.Set) {
+	text, _ := h.text("sys/devices/system/node/online")
+	nodes, err := topology.ParseSet(text)
+	if err != nil {
+		return 0, nil
+	}
+	status, _ := h.field("proc/self/status", "Cpus_allowed_list")
+	allowed, err := topology.ParseSet(status)
+	if err != nil {
+		return 0, nil
+	}
+	for _, n := range nodes {
+		list, _ := h.text(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", n))
+		if all, err := topology.ParseSet(list); err == nil && len(all.And(allowed)) > 0 {
+			return n, all.And(allowed)
+		}
+	}
+	return 0, nil
 }
 
 func (f numa) judge() finding {
@@ -151,6 +177,14 @@ func (f numa) judge() finding {
 	return finding{
 		state: Degraded, found: fmt.Sprintf("%s nodes, and Penstock's threads may run on all of them", f.Nodes),
 		cost: fmt.Sprintf("memory on another node is up to %.1f times as far (the firmware's figure)", float64(farthest)/10),
-		mend: []string{"numactl --cpunodebind=0 --membind=0 penstock proxy ...", "a Penstock on each node, all listening on the same port once they can"},
+		mend: append(f.keys(), "numactl --cpunodebind=0 --membind=0 penstock proxy ...", "a Penstock on each node, all listening on the same port once they can"),
 	}
+}
+
+// keys are those of a configuration that keep the loops and their memory on one node.
+func (f numa) keys() []string {
+	if len(f.cpus) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("in the file of penstock run: limits: {loops: {affinity: %q}, memory: {numa: %d}}", f.cpus, f.node)}
 }
