@@ -32,36 +32,32 @@ const (
 // [Server.Callbacks] a method that would wait fails with [ErrIdle], and other handlers of the loop may use the
 // connection too: they flush what they write.
 // runtime.LockOSThread within a coroutine is fatal to the process (coroswitch of the runtime's coro.go).
-type Conn struct {
+type Conn struct { // 224 bytes, a size class of the runtime: see TestMemoryOfIdleHandlers
 	group *serving
-	loop  *Loop
-	fd    int // owned; -1 when it is closed
 	id    ID
 	peer  netip.AddrPort
 	co    coroutine
 	timer Timer
 
-	waits     Events // that end the coroutine's wait; 0: it does not wait for the socket
-	expired   bool   // a deadline has passed while it waited
-	dry       bool   // a read would say EAGAIN, until the next event
-	full      bool   // a write would say EAGAIN, until the next event
-	ended     bool   // an end of file or an error comes, so a short read is not the last one
-	closing   bool   // it is closed when all is written
-	idling    bool   // its handler has returned ErrIdle
-	elsewhere bool   // it is in Go
-	calls     uint8  // since the others of the loop had their turn
-
-	took bool // the handler has taken bytes since it was called
-
 	in, out         *buffer
 	readErr         error // of the last read that there is: io.EOF, or a failure
 	failure         error // of a write
 	readBy, writeBy int64 // by the loop's clock; 0: no deadline
+	timerAt         int64 // what the timer is armed for
 	context         any
-	timerAt         int64  // what the timer is armed for
-	resumed         int64  // clock, with Server.Slow
-	at              string // where a slow handler waits
-	prev, next      *Conn  // of the loop
+
+	fd        int32 // owned; -1 when it is closed
+	waits     uint8 // Readable or Writable, which end the coroutine's wait; 0: it does not wait for the socket
+	calls     uint8 // since the others of the loop had their turn
+	over      bool  // the handler has returned
+	expired   bool  // a deadline has passed while it waited
+	dry       bool  // a read would say EAGAIN, until the next event
+	full      bool  // a write would say EAGAIN, until the next event
+	ended     bool  // an end of file or an error comes, so a short read is not the last one
+	closing   bool  // it is closed when all is written
+	idling    bool  // its handler has returned ErrIdle
+	elsewhere bool  // it is in Go
+	took      bool  // the handler has taken bytes since it was called
 }
 
 // Context returns what was set by SetContext, nil at first.
@@ -71,7 +67,7 @@ func (c *Conn) Context() any { return c.context }
 func (c *Conn) SetContext(x any) { c.context = x }
 
 // Loop returns the loop that serves the connection.
-func (c *Conn) Loop() *Loop { return c.loop }
+func (c *Conn) Loop() *Loop { return c.group.loop }
 
 // Read implements [net.Conn]. What was written is flushed before it waits.
 func (c *Conn) Read(p []byte) (int, error) {
@@ -110,7 +106,7 @@ func (c *Conn) read(p []byte) (int, error) {
 		return 0, syscall.EAGAIN
 	}
 	c.calls++
-	n, err := readSocket(c.fd, p)
+	n, err := readSocket(int(c.fd), p)
 	switch {
 	case err == syscall.EINTR:
 		return c.read(p)
@@ -280,7 +276,7 @@ func (c *Conn) flush() {
 // send writes once. An error is kept for the next call.
 func (c *Conn) send(p []byte) int {
 	c.calls++
-	n, err := sendSocket(c.fd, p)
+	n, err := sendSocket(int(c.fd), p)
 	switch {
 	case err == syscall.EINTR:
 		return 0
@@ -301,7 +297,7 @@ func (c *Conn) Pending() int { return c.out.len() }
 // that has ended meanwhile are dropped, as are those for one with 16 MiB pending, which then fails.
 func (c *Conn) AsyncWrite(p []byte) error {
 	p = append([]byte(nil), p...)
-	return c.loop.Post(func() { c.push(p) })
+	return c.group.loop.Post(func() { c.push(p) })
 }
 
 var errBehind = errors.New("16 MiB are pending: the peer does not read")
@@ -332,7 +328,7 @@ func (c *Conn) CloseWrite() error {
 	if err := c.Flush(); err != nil {
 		return err
 	}
-	if err := shutdownWrite(c.fd); err != nil {
+	if err := shutdownWrite(int(c.fd)); err != nil {
 		return c.errorOf("close", os.NewSyscallError("shutdown", err))
 	}
 	return nil
@@ -347,13 +343,13 @@ func (c *Conn) Close() error {
 	c.closing = true
 	c.flush()
 	if c.idling || c.waits != 0 {
-		c.loop.Again(c.id)
+		c.group.loop.Again(c.id)
 	}
 	return nil
 }
 
 // LocalAddr implements [net.Conn]; it is nil for a connection that has ended.
-func (c *Conn) LocalAddr() net.Addr { return localAddr(c.fd) }
+func (c *Conn) LocalAddr() net.Addr { return localAddr(int(c.fd)) }
 
 // RemoteAddr implements [net.Conn]. It may be called by any goroutine at any time.
 func (c *Conn) RemoteAddr() net.Addr {
@@ -381,10 +377,10 @@ func (c *Conn) until(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(c.loop.clock()+int64(time.Until(t)), 1)
+	return max(c.group.loop.clock()+int64(time.Until(t)), 1)
 }
 
-func (c *Conn) passed(by int64) bool { return by != 0 && by <= c.loop.clock() }
+func (c *Conn) passed(by int64) bool { return by != 0 && by <= c.group.loop.clock() }
 
 // errorOf describes a failure as package net does.
 func (c *Conn) errorOf(op string, err error) error {

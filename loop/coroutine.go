@@ -13,10 +13,8 @@ import (
 // goroutine to the other on the same thread, and takes about 100 ns.
 type coroutine struct {
 	resume func() (struct{}, bool) // to the next wait, or the end
-	end    func()
-	pause  func(struct{}) bool // within; false: the server ends
-	err    error               // of the handler, at the end
-	over   bool
+	pause  func(struct{}) bool     // within
+	err    error                   // of the handler, at the end
 }
 
 // ErrElsewhere is the error of a [Conn] whose method would wait outside of its handler's coroutine, as in Go.
@@ -40,34 +38,45 @@ func (e *PanicError) Unwrap() error {
 // errGoexit is the error of a handler that has called runtime.Goexit.
 var errGoexit = errors.New("penstock: loop: the handler has called runtime.Goexit")
 
-// start begins the coroutine of a handler, which runs from the first resume on.
-func (co *coroutine) start(handle func() error) {
-	co.over, co.err = false, nil
-	co.resume, co.end = iter.Pull(func(yield func(struct{}) bool) {
-		co.pause = yield
-		exits := true
-		defer func() {
-			co.over = true
-			if v := recover(); v != nil {
-				co.err = &PanicError{Value: v, Stack: debug.Stack()}
-			} else if exits {
-				// Goexit would go on in the goroutine that has resumed this one, which is the loop's. It is
-				// resumed once more by one that may end.
-				co.err = errGoexit
-				yield(struct{}{})
-			}
-		}()
-		co.err = handle()
-		exits = false
-	})
+// start makes the coroutine of a handler, which begins with the first resume. That must come before the next
+// start.
+func (c *Conn) start() {
+	c.over, c.co.err, c.group.began = false, nil, c
+	c.co.resume, _ = iter.Pull(c.group.body)
 }
 
+// run is a coroutine.
+func (s *serving) run(yield func(struct{}) bool) {
+	c := s.began
+	c.co.pause = yield
+	exits := true
+	defer func() {
+		c.over = true
+		if v := recover(); v != nil {
+			c.co.err = panicked(v)
+		} else if exits {
+			// Goexit would go on in the goroutine that has resumed this one, which is the loop's. It is
+			// resumed once more by one that may end.
+			c.co.err = errGoexit
+			yield(struct{}{})
+		}
+	}()
+	c.co.err = s.Handle(c)
+	exits = false
+}
+
+// panicked is the error of a handler, while it panics. It is a function of its own so that coroutines need no
+// stack for it.
+//
+//go:noinline
+func panicked(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
+
 // finish gives back what the coroutine has, when it is over.
-func (co *coroutine) finish() {
-	if end := co.end; co.err == errGoexit {
-		go end()
+func (c *Conn) finish() {
+	if c.co.err == errGoexit {
+		go c.co.resume()
 	}
-	*co = coroutine{}
+	c.co = coroutine{}
 }
 
 // wait lets the loop serve others until one of some events, or the deadline that goes with it.
@@ -85,16 +94,16 @@ func (c *Conn) wait(what Events) error {
 		c.armFor(by)
 	}
 	if c.calls >= maxCalls {
-		c.loop.Again(c.id)
+		c.group.loop.Again(c.id)
 	}
-	c.waits, c.expired = what, false
+	c.waits, c.expired = uint8(what), false
 	return c.yield()
 }
 
 // yield goes to the loop.
 func (c *Conn) yield() error {
 	switch {
-	case c.elsewhere || c.co.pause == nil || c.co.over:
+	case c.elsewhere || c.co.pause == nil || c.over:
 		return ErrElsewhere
 	case c.group.over:
 		return net.ErrClosed

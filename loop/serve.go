@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"reflect"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,6 +91,7 @@ func (s *Server) Serve(l net.Listener) error {
 	var all []*serving
 	for _, l := range g.Loops() {
 		one := &serving{Server: s, loop: l}
+		one.body = one.run
 		if s.Tick != nil {
 			l.Arm(&one.tick, one, 0)
 		}
@@ -138,26 +138,26 @@ func (s *Server) Stop() {
 // A serving is the part of a server that one loop has.
 type serving struct {
 	*Server
-	loop  *Loop
-	conns *Conn // a list
-	tick  Timer
-	away  sync.WaitGroup
-	over  bool // the loop does not run any more
+	loop *Loop
+	tick Timer
+	away sync.WaitGroup
+	over bool // the loop does not run any more
+
+	body    func(yield func(struct{}) bool) // of all coroutines
+	began   *Conn                           // the one of which the coroutine begins
+	resumed int64                           // clock, with Server.Slow
+	at      string                          // where the handler at work, a slow one, waits
 }
 
 // Accepted implements [Acceptor].
 func (s *serving) Accepted(fd int, peer netip.AddrPort) {
-	c := &Conn{group: s, loop: s.loop, fd: fd, peer: peer}
+	c := &Conn{group: s, fd: int32(fd), peer: peer}
 	id, err := s.loop.Add(fd, 0, c)
 	if err != nil { // for want of memory
 		closeSocket(fd)
 		return
 	}
 	c.id = id
-	if c.next = s.conns; c.next != nil {
-		c.next.prev = c
-	}
-	s.conns = c
 	c.begin()
 }
 
@@ -179,20 +179,20 @@ func (s *serving) Paused(err error) {
 func (s *serving) closeAll() {
 	s.away.Wait()
 	s.over = true
-	for s.conns != nil {
-		c := s.conns
-		if c.co.resume != nil && !c.co.over {
+	for h := range s.loop.table.handlers() {
+		c, ok := h.(*Conn)
+		if !ok {
+			continue
+		}
+		for c.co.resume != nil && !c.over {
 			c.elsewhere = false
 			c.co.resume() // with net.ErrClosed, again and again if need be
-			if !c.co.over {
-				continue
-			}
 		}
 		err := c.co.err
 		if c.idling {
 			err = net.ErrClosed
 		}
-		c.co.finish()
+		c.finish()
 		c.co.err = err
 		c.flush()
 		c.destroy()
@@ -203,7 +203,7 @@ func (s *serving) closeAll() {
 func (c *Conn) begin() {
 	c.idling, c.took = false, false
 	if !c.group.Callbacks {
-		c.co.start(func() error { return c.group.Handle(c) })
+		c.start()
 	}
 	c.step()
 }
@@ -215,9 +215,9 @@ func (c *Conn) run() {
 		return
 	}
 	defer func() {
-		c.co.over = true
+		c.over = true
 		if v := recover(); v != nil {
-			c.co.err = &PanicError{Value: v, Stack: debug.Stack()}
+			c.co.err = panicked(v)
 		}
 	}()
 	c.co.err = c.group.Handle(c)
@@ -229,13 +229,13 @@ func (c *Conn) step() {
 	if s := c.group; s.Slow == nil {
 		c.run()
 	} else {
-		c.resumed, c.at = c.loop.clock(), ""
+		s.resumed, s.at = s.loop.clock(), ""
 		c.run()
-		if took := time.Duration(c.loop.clock() - c.resumed); took > s.slowTime() {
-			s.Slow(c, took, cmp.Or(c.at, s.place()))
+		if took := time.Duration(s.loop.clock() - s.resumed); took > s.slowTime() {
+			s.Slow(c, took, cmp.Or(s.at, s.place()))
 		}
 	}
-	if c.co.over {
+	if c.over {
 		c.returned()
 		return
 	}
@@ -252,7 +252,7 @@ func (s *Server) slowTime() time.Duration {
 // returned goes on when the handler has returned.
 func (c *Conn) returned() {
 	err := c.co.err
-	c.co.finish()
+	c.finish()
 	switch {
 	case err != ErrIdle:
 	case c.failure != nil:
@@ -276,11 +276,11 @@ func (c *Conn) idle() {
 	if c.flush(); c.in.len() == 0 {
 		c.drop(&c.in)
 	}
-	if c.readBy > c.loop.clock() {
+	if c.readBy > c.group.loop.clock() {
 		c.armFor(c.readBy)
 	}
 	if c.ready() || !c.dry || c.readErr != nil { // there may be more already
-		c.loop.Again(c.id)
+		c.group.loop.Again(c.id)
 	}
 }
 
@@ -313,7 +313,7 @@ func (c *Conn) settle() {
 		return
 	}
 	if c.out != nil && c.failure == nil {
-		c.loop.Arm(&c.timer, c, closeTime)
+		c.group.loop.Arm(&c.timer, c, closeTime)
 		return
 	}
 	c.destroy()
@@ -321,23 +321,15 @@ func (c *Conn) settle() {
 
 // destroy closes the connection.
 func (c *Conn) destroy() {
-	c.loop.Disarm(&c.timer)
-	c.loop.Drop(c.id)
+	c.group.loop.Disarm(&c.timer)
+	c.group.loop.Drop(c.id)
 	if c.out != nil || c.failure != nil { // not all has arrived, and the peer must not take it for that
-		abortOnClose(c.fd)
+		abortOnClose(int(c.fd))
 	}
-	closeSocket(c.fd)
+	closeSocket(int(c.fd))
 	c.fd = -1
 	c.drop(&c.in)
 	c.drop(&c.out)
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		c.group.conns = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
 	if ended := c.group.Ended; ended != nil {
 		ended(c, cmp.Or(c.co.err, c.failure))
 	}
@@ -361,7 +353,7 @@ func (c *Conn) Ready(_ uint8, events Events) {
 		c.step()
 	case c.idling:
 		c.wake()
-	case c.waits == Readable && !c.dry, c.waits == Writable && (!c.full || c.failure != nil) && c.out.len() <= lowMark:
+	case c.waits == uint8(Readable) && !c.dry, c.waits == uint8(Writable) && (!c.full || c.failure != nil) && c.out.len() <= lowMark:
 		c.step()
 	}
 }
@@ -371,14 +363,14 @@ func (c *Conn) Ready(_ uint8, events Events) {
 func (c *Conn) armFor(by int64) {
 	if !c.timer.Armed() || c.timerAt > by {
 		c.timerAt = by
-		c.loop.Arm(&c.timer, c, time.Duration(max(by-c.loop.Now(), 0)))
+		c.group.loop.Arm(&c.timer, c, time.Duration(max(by-c.group.loop.Now(), 0)))
 	}
 }
 
 // Expired implements [Expirer].
 func (c *Conn) Expired(*Timer) {
 	by := c.readBy
-	if c.waits == Writable {
+	if c.waits == uint8(Writable) {
 		by = c.writeBy
 	}
 	switch {
@@ -398,7 +390,7 @@ func (c *Conn) Expired(*Timer) {
 // Go calls f on a goroutine of its own, where it may block, and returns when f does; the loop serves others
 // meanwhile. f must not use the connection but for AsyncWrite. A panic in f is one of the handler.
 func (c *Conn) Go(f func()) error {
-	if c.elsewhere || c.co.pause == nil || c.co.over {
+	if c.elsewhere || c.co.pause == nil || c.over {
 		return ErrElsewhere
 	}
 	if c.group.over {
@@ -416,7 +408,7 @@ func (c *Conn) Go(f func()) error {
 					panicked = errGoexit
 				}
 			}
-			_ = c.loop.Post(c.back)
+			_ = c.group.loop.Post(c.back)
 			c.group.away.Done()
 		}()
 		f()
@@ -440,18 +432,22 @@ func (c *Conn) back() {
 
 // notePlace notes where a handler that has run for too long waits.
 func (c *Conn) notePlace() {
-	if s := c.group; s.Slow == nil || c.loop.clock()-c.resumed <= int64(s.slowTime()) {
-		return
+	if s := c.group; s.Slow != nil && s.loop.clock()-s.resumed > int64(s.slowTime()) {
+		s.at = waitsAt()
 	}
+}
+
+// waitsAt is the place in the handler from which it was called.
+func waitsAt() string {
 	var pcs [16]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for more := true; more; {
 		var f runtime.Frame
 		if f, more = frames.Next(); !strings.Contains(f.Function, "/penstock/loop.") {
-			c.at = fmt.Sprintf("%s:%d", f.File, f.Line)
-			return
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
 		}
 	}
+	return ""
 }
 
 // place is where the handler begins.

@@ -1,5 +1,7 @@
 package loop
 
+import "iter"
+
 // A slot is the handler of a descriptor.
 type slot struct {
 	handler    Handler // nil while the slot is free
@@ -76,4 +78,17 @@ func (t *table) drop(id ID) {
 	}
 	t.free = int32(id.slot())
 	t.used--
+}
+
+// handlers are those of the registrations that are in force. Any may be dropped meanwhile.
+func (t *table) handlers() iter.Seq[Handler] {
+	return func(yield func(Handler) bool) {
+		for _, chunk := range t.chunks {
+			for i := range chunk {
+				if h := chunk[i].handler; h != nil && !yield(h) {
+					return
+				}
+			}
+		}
+	}
 }
