@@ -167,7 +167,7 @@ func (c *Conn) fill(n int) error {
 		return c.errorOf("read", errPeek)
 	}
 	for {
-		c.in = c.in.room(n)
+		c.in = c.group.leases.room(c.in, n)
 		m, err := c.read(c.in.b[c.in.w:])
 		c.in.w += m
 		if c.in.len() == 0 {
@@ -193,7 +193,7 @@ func (c *Conn) take(n int) {
 // drop gives a buffer back.
 func (c *Conn) drop(b **buffer) {
 	if *b != nil {
-		(*b).release()
+		c.group.leases.release(*b)
 		*b = nil
 	}
 }
@@ -221,7 +221,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 			n = c.send(p)
 		} else {
 			n = min(len(p), highMark-c.out.len())
-			c.out = c.out.room(c.out.len() + n)
+			c.out = c.group.leases.room(c.out, c.out.len()+n)
 			c.out.w += copy(c.out.b[c.out.w:], p[:n])
 			if c.out.len() >= lowMark {
 				c.flush()
@@ -317,7 +317,7 @@ func (c *Conn) queue(p []byte) error {
 		c.failure = c.errorOf("write", errBehind)
 		return c.failure
 	}
-	c.out = c.out.room(c.out.len() + len(p))
+	c.out = c.group.leases.room(c.out, c.out.len()+len(p))
 	c.out.w += copy(c.out.b[c.out.w:], p)
 	c.flush()
 	return nil

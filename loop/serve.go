@@ -144,9 +144,10 @@ type serving struct {
 	over bool // the loop does not run any more
 
 	body    func(yield func(struct{}) bool) // of all coroutines
-	began   *Conn                           // the one of which the coroutine begins
-	resumed int64                           // clock, with Server.Slow
-	at      string                          // where the handler at work, a slow one, waits
+	leases  leases
+	began   *Conn  // the one of which the coroutine begins
+	resumed int64  // clock, with Server.Slow
+	at      string // where the handler at work, a slow one, waits
 }
 
 // Accepted implements [Acceptor].
@@ -295,7 +296,7 @@ func (c *Conn) wake() {
 	c.calls = 0
 	if !c.ready() && !c.passed(c.readBy) {
 		n := c.in.len()
-		c.in = c.in.room(n + 1)
+		c.in = c.group.leases.room(c.in, n+1)
 		m, err := c.read(c.in.b[c.in.w:])
 		if c.in.w += m; c.in.len() == 0 {
 			c.drop(&c.in)
