@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ func (r *Runner) drive(ctx context.Context, p Plan) (Result, error) {
 // run begins, and serves until all has ended. It runs on a goroutine of its own,
 // because the loop takes a thread.
 func (d *drive) run(ctx context.Context) error {
-	b := map[Workload]behaviour{Bulk: &bulk{opening[*stream]{drive: d}}, Echo: &echo{opening: opening[*caller]{drive: d}}, Connect: &connect{drive: d}, Idle: &idle{drive: d}}[d.plan.Workload]
+	b := map[Workload]behaviour{Bulk: &bulk{opening[*stream]{drive: d}}, Echo: newEcho(d), Hello: newEcho(d), Connect: &connect{drive: d}, Idle: &idle{drive: d}}[d.plan.Workload]
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -207,7 +208,7 @@ func (c *conn) end() {
 	c.close()
 	c.d.result.Connections++
 	if c.d.left--; c.d.left == 0 {
-		c.d.result.Elapsed = time.Since(c.d.start)
+		c.d.result.Elapsed = cmp.Or(c.d.result.Elapsed, time.Since(c.d.start))
 		c.d.loop.Stop(nil)
 	}
 }

@@ -2,7 +2,7 @@ package load
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 	"io"
 	"time"
 
@@ -10,11 +10,17 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// echo is the workload of that name: each connection sends a message, waits for
-// it to come back, and begins again, for the planned time.
+// echo is the workload of that name, and Hello: each connection sends a message, waits for its
+// answer, and begins again, for the planned time.
 type echo struct {
 	opening[*caller]
+	hello bool
 	until time.Time
+	quiet int // connections that have had their last answer
+}
+
+func newEcho(d *drive) *echo {
+	return &echo{opening: opening[*caller]{drive: d}, hello: d.plan.Workload == Hello}
 }
 
 // begin implements behaviour.
@@ -25,14 +31,33 @@ func (e *echo) begin() error {
 	return e.connectAll()
 }
 
-// stuck implements behaviour.
+// stuck implements behaviour. A plan that holds is not stuck.
 func (e *echo) stuck() error {
 	for _, c := range e.all {
-		if c.fd >= 0 && len(c.in) > 0 {
-			return failed(e.plan, c.index, fmt.Errorf("%d of the %d bytes of a message have not come back", len(c.in), e.plan.Size))
+		if c.fd >= 0 && c.asking {
+			return failed(e.plan, c.index, errors.New("an answer is missing, or a part of it"))
 		}
 	}
+	if e.plan.Hold && e.quiet == e.plan.Connections && !e.all[0].ending {
+		return nil
+	}
 	return e.opening.stuck()
+}
+
+// holds has the connections stay once all are quiet.
+func (e *echo) holds() {
+	if e.quiet++; e.quiet == e.plan.Connections {
+		e.hold(e.wake, func(Talk) { e.loop.Stop(errNothingHolds) })
+	}
+}
+
+// wake ends all connections.
+func (e *echo) wake() {
+	e.since = time.Now()
+	for _, c := range e.all {
+		c.ending = true
+		c.hangUp()
+	}
 }
 
 // caller is one connection.
@@ -41,7 +66,9 @@ type caller struct {
 	e       *echo
 	content *traffic.Stream
 	out, in []byte // of the message: not sent, not received back
+	answer  []byte // of a hello: received
 	began   time.Time
+	asking  bool // a message is under way
 	ending  bool // we have half-closed
 }
 
@@ -59,9 +86,13 @@ func (c *caller) start() {
 
 // ask sends the next message.
 func (c *caller) ask(now time.Time) {
-	c.in = c.content.Next(c.d.plan.Size)
-	c.began = now
-	rest, ok := c.send(c.in)
+	message := traffic.HelloRequest
+	if !c.e.hello {
+		c.in = c.content.Next(c.d.plan.Size)
+		message = c.in
+	}
+	c.began, c.asking = now, true
+	rest, ok := c.send(message)
 	c.out = rest
 	if ok && len(rest) > 0 {
 		c.want(readable | sys.EPOLLOUT)
@@ -81,13 +112,31 @@ func (c *caller) Ready(events uint32) {
 	case !ok:
 	case n == 0:
 		c.finish()
-	case n > len(c.in) || !bytes.Equal(c.d.buf[:n], c.in[:n]):
-		c.fail(errMismatch)
 	default:
-		if c.in = c.in[n:]; len(c.in) == 0 {
+		complete, err := c.take(c.d.buf[:n])
+		if err != nil {
+			c.fail(err)
+		} else if complete {
 			c.answered()
 		}
 	}
+}
+
+// take checks bytes of an answer, and reports whether they are the last.
+func (c *caller) take(b []byte) (complete bool, err error) {
+	if c.e.hello {
+		c.answer = append(c.answer, b...)
+		complete, err = traffic.HelloResponse(c.answer)
+		if complete {
+			c.answer = c.answer[:0]
+		}
+		return complete, err
+	}
+	if len(b) > len(c.in) || !bytes.Equal(b, c.in[:len(b)]) {
+		return false, errMismatch
+	}
+	c.in = c.in[len(b):]
+	return len(c.in) == 0, nil
 }
 
 // goOn sends more of a message that did not fit, and reports whether that went
@@ -101,20 +150,26 @@ func (c *caller) goOn() bool {
 	return ok
 }
 
-// answered is a message that has come back.
+// answered is a message that has its answer.
 func (c *caller) answered() {
 	now := time.Now()
-	c.d.result.Requests++
-	if err := c.d.latency.RecordValue(int64(now.Sub(c.began))); err != nil {
-		c.fail(err)
-		return
+	c.asking = false
+	if c.d.plan.Warmup == 0 || c.d.result.Elapsed == 0 {
+		c.d.result.Requests++
+		if err := c.d.latency.RecordValue(int64(now.Sub(c.began))); err != nil {
+			c.fail(err)
+			return
+		}
 	}
-	if now.Before(c.e.until) {
+	switch {
+	case now.Before(c.e.until):
 		c.ask(now)
-		return
+	case c.d.plan.Hold:
+		c.e.holds()
+	default:
+		c.ending = true
+		c.hangUp()
 	}
-	c.ending = true
-	c.hangUp()
 }
 
 // finish checks the end of file that has come.

@@ -63,20 +63,20 @@ func (i *idle) stuck() error {
 	return nil
 }
 
-// hold reports that all connections are quiet, and waits for the release.
-func (i *idle) hold() {
-	if i.r.Hold != nil {
-		i.r.Hold()
+// hold reports that all connections are quiet, and waits for the release, which has wake called.
+func (d *drive) hold(wake func(), talk func(Talk)) {
+	if d.r.Hold != nil {
+		d.r.Hold()
 	}
-	done := i.finished
+	done := d.finished
 	go func() {
 		for {
 			select {
-			case <-i.r.release:
-				i.loop.Post(i.wake)
+			case <-d.r.release:
+				d.loop.Post(wake)
 				return
-			case t := <-i.r.talk:
-				i.loop.Post(func() { i.begins(t) })
+			case t := <-d.r.talk:
+				d.loop.Post(func() { talk(t) })
 			case <-done:
 				return
 			}
@@ -170,6 +170,6 @@ func (s *sleeper) sleep() {
 			s.d.loop.Stop(err)
 		}
 	case i.quiet == i.plan.Connections:
-		i.hold()
+		i.hold(i.wake, i.begins)
 	}
 }

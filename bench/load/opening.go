@@ -19,18 +19,33 @@ type starter interface {
 type opening[T starter] struct {
 	*drive
 	all     []T
+	begun   int // connections that are, or are being, made
 	missing int // connections that are not connected yet
 }
+
+// connectsAtOnce is less than a listener's queue holds as a rule (somaxconn, listen(2)): a
+// connection that finds it full comes after a second.
+const connectsAtOnce = 1000
 
 // connectAll begins to connect.
 func (o *opening[T]) connectAll() error {
 	o.missing = len(o.all)
-	for _, s := range o.all {
-		if err := s.link().dial(sys.EPOLLOUT, &opener[T]{o, s}); err != nil {
+	for range min(connectsAtOnce, len(o.all)) {
+		if err := o.another(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// another begins to connect the next connection, if there is one.
+func (o *opening[T]) another() error {
+	if o.begun == len(o.all) {
+		return nil
+	}
+	s := o.all[o.begun]
+	o.begun++
+	return s.link().dial(sys.EPOLLOUT, &opener[T]{o, s})
 }
 
 // stuck implements behaviour.
@@ -61,6 +76,10 @@ func (p *opener[T]) Ready(uint32) {
 	}
 	c.d.loop.Hand(c.fd, p.s)
 	c.want(readable)
+	if err := p.o.another(); err != nil {
+		c.d.loop.Stop(err)
+		return
+	}
 	if p.o.missing--; p.o.missing == 0 {
 		p.o.startAll()
 	}
@@ -75,6 +94,7 @@ func (o *opening[T]) startAll() {
 	}
 	if o.plan.Warmup > 0 {
 		o.loop.After(o.plan.Warmup, o.warm)
+		o.loop.After(o.plan.Duration, o.timeOver)
 	}
 }
 
@@ -85,5 +105,13 @@ func (o *opening[T]) warm() {
 	o.latency.Reset()
 	if o.r.Warm != nil {
 		o.r.Warm()
+	}
+}
+
+// timeOver ends the counting of a plan with a warmup.
+func (o *opening[T]) timeOver() {
+	o.result.Elapsed = time.Since(o.drive.start)
+	if o.r.Over != nil {
+		o.r.Over()
 	}
 }

@@ -26,6 +26,9 @@ const (
 	// Echo is a closed loop of small messages: each connection sends the next
 	// one when the last one has come back.
 	Echo Workload = "echo"
+	// Hello is Echo with a request and a response of HTTP/1.1 in place of the message,
+	// see traffic.HelloRequest.
+	Hello Workload = "hello"
 	// Connect is a closed loop of connections: open one, have one message of
 	// ConnectSize bytes echoed, see the server's end of file, close.
 	Connect Workload = "connect"
@@ -55,10 +58,14 @@ type Plan struct {
 	// Duration is how long Bulk, Echo, Connect and Mix go on, in nanoseconds;
 	// the others ignore it.
 	Duration time.Duration `json:"duration"`
-	// Warmup is the beginning of an Echo's Duration: requests completed before
-	// its end count neither as Requests nor in the latency, and Elapsed begins
-	// there. The other workloads have none.
+	// Warmup is the beginning of an Echo's or a Hello's Duration: requests completed
+	// before its end count neither as Requests nor in the latency, and Elapsed begins
+	// there. Those completed after Duration do not count either, and Elapsed ends there.
+	// The other workloads have none.
 	Warmup time.Duration `json:"warmup,omitempty"`
+	// Hold has the connections of an Echo or a Hello stay, quiet, when Duration is over,
+	// until a Plan with Release says to close them.
+	Hold bool `json:"hold,omitempty"`
 	// Check makes Bulk compare every byte. Without it the bytes are thrown away
 	// by the kernel and only their number is verified, against the trailer, so
 	// that the load costs little. Echo and the others always compare.
@@ -67,7 +74,7 @@ type Plan struct {
 	// ClientHello that a proxy routes the connection by, and that is never answered
 	// (traffic.Preamble).
 	Preamble []byte `json:"preamble,omitempty"`
-	// Release ends the Idle plan that is holding its connections; everything
+	// Release ends the plan that is holding its connections, Idle or one with Hold; everything
 	// else in such a Plan is ignored, and it has no Event of its own.
 	Release bool `json:"release,omitempty"`
 	// Talk has some of the connections talk that an Idle plan holds; everything
@@ -99,7 +106,7 @@ func (t *Talk) check() error {
 // check returns the error in the plan.
 func (p *Plan) check() error {
 	needs, ok := map[Workload]struct{ connections, duration bool }{
-		Bulk: {true, true}, Echo: {true, true}, Connect: {true, true},
+		Bulk: {true, true}, Echo: {true, true}, Hello: {true, true}, Connect: {true, true},
 		Idle: {true, false}, Correct: {false, false}, Mix: {false, true},
 	}[p.Workload]
 	switch {
@@ -109,7 +116,9 @@ func (p *Plan) check() error {
 		return fmt.Errorf("load: %d connections", p.Connections)
 	case needs.duration && p.Duration <= 0:
 		return fmt.Errorf("load: a duration of %v", p.Duration)
-	case p.Warmup != 0 && (p.Workload != Echo || p.Warmup < 0 || p.Warmup >= p.Duration):
+	case p.Hold && !p.closedLoop():
+		return fmt.Errorf("load: %s holds nothing", p.Workload)
+	case p.Warmup != 0 && (!p.closedLoop() || p.Warmup < 0 || p.Warmup >= p.Duration):
 		return fmt.Errorf("load: a warmup of %v of %s for %v", p.Warmup, p.Workload, p.Duration)
 	case p.Workload == Echo && (p.Size < 1 || p.Size > traffic.MaxChunk):
 		return fmt.Errorf("load: messages of %d bytes, not within 1 and %d", p.Size, traffic.MaxChunk)
@@ -117,21 +126,26 @@ func (p *Plan) check() error {
 	return nil
 }
 
+// closedLoop reports whether the workload is messages that are answered.
+func (p *Plan) closedLoop() bool { return p.Workload == Echo || p.Workload == Hello }
+
 // Result is the result of a Plan. Correct and Mix list their failures. In all others a
 // connection that fails is the end of the plan. So here every connection has ended with an end
 // of file on both sides.
 type Result struct {
 	// Sent and Received count every byte of the plan, also those of Failed
 	// connections, as this side of the proxy saw them.
-	Sent     int64         `json:"sent"`
-	Received int64         `json:"received"`
-	Requests int64         `json:"requests"` // Echo, Mix: messages that came back
-	Elapsed  time.Duration `json:"elapsed"`  // from the first request, or the end of Warmup, to the last end of file
+	Sent     int64 `json:"sent"`
+	Received int64 `json:"received"`
+	Requests int64 `json:"requests"` // Echo, Hello, Mix: messages that came back
+	// Elapsed is from the first request to the last end of file; with a Warmup from its end
+	// to the end of Duration.
+	Elapsed time.Duration `json:"elapsed"`
 	// Connections counts those that ended well; Failed the others (Mix) or the
 	// checks that failed (Correct).
 	Connections int64 `json:"connections"`
 	Failed      int64 `json:"failed"`
-	// P50, P99 and Mean are of an Echo's latency, or of a whole connection's
+	// P50, P99 and Mean are of the latency of an Echo or a Hello, or of a whole connection's
 	// time (Connect).
 	P50     time.Duration `json:"p50"`
 	P99     time.Duration `json:"p99"`
@@ -164,11 +178,13 @@ type Class struct {
 type Event struct {
 	Received int64         `json:"received,omitempty"` // bytes so far
 	Elapsed  time.Duration `json:"elapsed,omitempty"`  // so far
-	// Holding says that all connections of an Idle plan have carried their bytes
-	// and are quiet. They stay so until a Plan with Release comes.
+	// Holding says that all connections of an Idle plan, or one with Hold, have carried
+	// their bytes and are quiet. They stay so until a Plan with Release comes.
 	Holding bool `json:"holding,omitempty"`
-	// Warm says that the plan's Warmup is over.
+	// Warm says that the plan's Warmup is over, and Over that the Duration of a plan with
+	// one is.
 	Warm bool `json:"warm,omitempty"`
+	Over bool `json:"over,omitempty"`
 	// Talked is the result of a Talk; the connections are quiet again.
 	Talked *Result `json:"talked,omitempty"`
 	Result *Result `json:"result,omitempty"`

@@ -27,11 +27,12 @@ type Runner struct {
 	// it counts as stuck. Without a planned time, it is how long a connection
 	// may stand still. 0 means 10 s.
 	Grace time.Duration
-	// Hold, if not nil, is called once all connections of an Idle plan have
-	// carried their bytes and are quiet.
+	// Hold, if not nil, is called once all connections of an Idle plan, or one with Hold,
+	// have carried their bytes and are quiet.
 	Hold func()
-	// Warm, if not nil, is called once the Warmup of a plan that has one is over.
-	Warm func()
+	// Warm, if not nil, is called once the Warmup of a plan that has one is over, and Over
+	// once its Duration is.
+	Warm, Over func()
 	// Talked, if not nil, is called with the result of a Talk.
 	Talked func(Result)
 
@@ -91,7 +92,7 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 		result, err = r.correct(ctx, p)
 	case Mix:
 		result, err = r.mix(ctx, p)
-	case Idle:
+	case Idle, Echo, Hello:
 		result, err = r.drive(ctx, p)
 		r.forget() // messages that came when the plan had failed
 	default:

@@ -64,21 +64,22 @@ func decode(ctx context.Context, in io.Reader, plans chan<- Plan) error {
 	}
 }
 
-// perform carries out one plan and reports its events. While an Idle plan holds, it is silent.
+// perform carries out one plan and reports its events. While a plan holds, it is silent.
 func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, events *json.Encoder) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var last Event
-	done, holding, warm := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
+	done, holding, warm, over := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	talked := make(chan Result, 1)
 	defer func() { cancel(); <-done }()
 	runner.Hold = func() { holding <- struct{}{} }
 	runner.Warm = func() { warm <- struct{}{} }
+	runner.Over = func() { over <- struct{}{} }
 	runner.Talked = func(r Result) { talked <- r }
 	go func() {
 		defer close(done)
 		last = outcome(runner.Run(ctx, p))
 	}()
-	if p.Workload != Idle {
+	if p.Workload != Idle && !p.Hold {
 		plans = nil // the next one has to wait
 	}
 	ticker, start := time.NewTicker(tick), time.Now()
@@ -100,6 +101,8 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 			e.Talked = &r
 		case <-warm:
 			e.Warm = true
+		case <-over:
+			e.Over = true
 		case <-ticker.C:
 		}
 		e.Elapsed, e.Received = time.Since(start), runner.Received()

@@ -1,5 +1,5 @@
-// Coroutine is an echo server whose handlers are coroutines of Penstock's loops, one loop for each
-// processor.
+// Coroutine is an echo server on loop.Server, with a loop for each processor. Its handlers are coroutines, or
+// with the argument callback they are called without one. With idle the coroutine ends while there is nothing.
 package main
 
 import (
@@ -26,23 +26,13 @@ func run() error {
 	if err := part.Listening(l.Addr().String()); err != nil {
 		return err
 	}
-	s := &loop.Server{Handle: echo}
+	s := &loop.Server{Handle: echo, Callbacks: part.Is("callback")}
+	switch {
+	case part.Is("hello"):
+		s.Handle = hello
+	case part.Is("idle"):
+		s.Handle = idle
+	}
 	go func() { part.Wait(); s.Stop() }()
 	return s.Serve(l)
-}
-
-// echo sends back all bytes received on c.
-func echo(c *loop.Conn) error {
-	for {
-		if err := c.More(); err != nil {
-			return err
-		}
-		b, err := c.Next(len(c.Buffered()))
-		if err != nil {
-			return err
-		}
-		if _, err := c.Write(b); err != nil {
-			return err
-		}
-	}
 }

@@ -14,14 +14,18 @@ import (
 )
 
 func main() {
-	err := gnet.Run(new(server), "tcp://"+part.Address, gnet.WithMulticore(true), gnet.WithLogger(logger{}))
+	var handler gnet.EventHandler = new(echo)
+	if part.Is("hello") {
+		handler = new(hello)
+	}
+	err := gnet.Run(handler, "tcp://"+part.Address, gnet.WithMulticore(true), gnet.WithLogger(logger{}))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gnet:", err)
 		os.Exit(1)
 	}
 }
 
-// server handles the events of every connection.
+// server starts and stops.
 type server struct{ gnet.BuiltinEventEngine }
 
 // OnBoot says where it listens, which gnet knows by a descriptor only.
@@ -55,18 +59,6 @@ func listening(e gnet.Engine) (string, error) {
 	}
 	defer l.Close()
 	return l.Addr().String(), nil
-}
-
-// OnTraffic sends back all received bytes.
-func (s *server) OnTraffic(c gnet.Conn) gnet.Action {
-	in, err := c.Next(-1)
-	if err != nil {
-		return gnet.Close
-	}
-	if _, err := c.Write(in); err != nil {
-		return gnet.Close
-	}
-	return gnet.None
 }
 
 // logger leaves standard output to the one line that is expected there, and writes errors to

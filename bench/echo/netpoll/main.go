@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -25,7 +24,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	loop, err := netpoll.NewEventLoop(echo)
+	handle := echo
+	if part.Is("hello") {
+		handle = hello
+	}
+	loop, err := netpoll.NewEventLoop(handle)
 	if err != nil {
 		return err
 	}
@@ -42,23 +45,4 @@ func run() error {
 	case <-ended:
 		return nil
 	}
-}
-
-// echo sends back all received bytes. The bytes are lent until Release, so they are copied
-// into the writer's memory first.
-func echo(_ context.Context, c netpoll.Connection) error {
-	r, w := c.Reader(), c.Writer()
-	in, err := r.Next(r.Len())
-	if err != nil {
-		return err
-	}
-	out, err := w.Malloc(len(in))
-	if err != nil {
-		return err
-	}
-	copy(out, in)
-	if err := r.Release(); err != nil {
-		return err
-	}
-	return w.Flush()
 }

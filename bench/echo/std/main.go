@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/bench/echo/part"
 )
 
-// bufferSize is the buffer of each connection, in bytes: more than any message.
-const bufferSize = 16 << 10
+// bufferSize is the buffer of each connection, in bytes, that of package bufio.
+const bufferSize = 4 << 10
 
 func main() {
 	l, err := net.Listen("tcp", part.Address)
@@ -22,33 +22,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, "std:", err)
 		os.Exit(1)
 	}
-	go accept(l)
+	serve := echo
+	if part.Is("hello") {
+		serve = hello
+	}
+	go accept(l, serve)
 	part.Wait()
 }
 
-// accept serves every connection until the process ends.
-func accept(l net.Listener) {
+// accept has every connection served until the process ends.
+func accept(l net.Listener, serve func(net.Conn)) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "std:", err)
 			os.Exit(1)
 		}
-		go echo(c)
-	}
-}
-
-// echo sends back all bytes received on c, which it owns.
-func echo(c net.Conn) {
-	defer c.Close()
-	buf := make([]byte, bufferSize)
-	for {
-		n, err := c.Read(buf)
-		if err != nil {
-			return
-		}
-		if _, err := c.Write(buf[:n]); err != nil {
-			return
-		}
+		go serve(c)
 	}
 }
