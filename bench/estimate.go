@@ -45,7 +45,12 @@ func (r *Run) duration(s *Scenario) time.Duration {
 	return r.Trial
 }
 
-func (r *Run) trialTakes(s *Scenario) time.Duration { return r.duration(s) + trialExtra }
+func (r *Run) trialTakes(s *Scenario) time.Duration {
+	if s.Many {
+		return r.duration(s) + 2*s.warmup() + manyRests
+	}
+	return r.duration(s) + trialExtra
+}
 
 func (r *Run) restTakes() time.Duration {
 	return r.Quiet + r.Quiet/10 + restExtra + time.Duration(r.Idle)*restSession

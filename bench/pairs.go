@@ -89,7 +89,10 @@ func (f *field) add(t *report.Trial) {
 // plan is the scenario for the load.
 func (f *field) plan(d time.Duration) load.Plan {
 	s := f.scenario
-	return load.Plan{Workload: s.Workload, Connections: s.Connections, Size: s.Size, Duration: d, Preamble: f.Preamble}
+	return load.Plan{
+		Workload: s.Workload, Connections: s.Connections, Size: s.Size, Preamble: f.Preamble,
+		Duration: s.warmup() + d, Warmup: s.warmup(), Hold: s.Many,
+	}
 }
 
 // judgeSplicing makes the measurement of a contestant void if it is there to splice and did

@@ -30,6 +30,7 @@ type Rig struct {
 	load    *process.Child
 	// accounts are the newest of the contestants that keep one.
 	accounts map[*contestant.Contestant]*contestant.Account
+	empty    map[*contestant.Contestant]int64 // memory of those without connections, in bytes
 }
 
 // NewRig starts a load and a server, which is PartOrigin or PartSink, in
@@ -37,7 +38,7 @@ type Rig struct {
 // takes the program, Dir and Binaries; Group and Upstream are filled in. Close
 // must be called.
 func NewRig(ctx context.Context, group *process.Group, server string, setting contestant.Setting) (*Rig, error) {
-	r := &Rig{Patience: patience, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account)}
+	r := &Rig{Patience: patience, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account), empty: make(map[*contestant.Contestant]int64)}
 	r.setting.Group = group
 	var err error
 	r.server, r.setting.Upstream, err = r.serving(ctx, "the "+server, server)
@@ -68,13 +69,19 @@ func (r *Rig) Start(ctx context.Context, k *contestant.Kind, listen string) (*co
 		c.Kill()
 		return nil, r.blame(ctx, err, c)
 	}
-	r.accounts[c] = account
+	m, err := c.Memory()
+	if err != nil {
+		c.Kill()
+		return nil, r.blame(ctx, err, c)
+	}
+	r.accounts[c], r.empty[c] = account, m.RssAnon
 	return c, nil
 }
 
 // Stop ends a contestant the polite way, or by force.
 func (r *Rig) Stop(c *contestant.Contestant) {
 	delete(r.accounts, c)
+	delete(r.empty, c)
 	_ = c.Stop(r.Patience) // however it ends
 }
 

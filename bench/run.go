@@ -163,8 +163,11 @@ func (r *runner) scenario(ctx context.Context, s *Scenario) error {
 		f.judgeSplicing()
 		out.Summarize()
 	}()
+	r.rig.setting.Service = string(s.Workload)
 	for _, k := range r.kinds() {
-		f.enter(k, report.Contender)
+		if k.Serves(string(s.Workload)) {
+			f.enter(k, report.Contender)
+		}
 	}
 	f.entrants[0].cell.Role = report.Baseline
 	r.step.Scenario, r.step.Workload, r.step.Round = s.Name, string(s.Workload), 1
@@ -181,6 +184,9 @@ func (r *runner) report(s *Scenario) *report.Scenario {
 	out := &report.Scenario{
 		Name: s.Name, Title: s.Title, Workload: string(s.Workload), Connections: s.Connections, MessageBytes: s.Size,
 		Rounds: r.rounds(s), TrialSeconds: report.Unmeasured(),
+	}
+	if s.Many {
+		out.Workload = "many"
 	}
 	if d := r.duration(s); d > 0 {
 		out.TrialSeconds = report.Number(d.Seconds())
@@ -274,7 +280,10 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 		SentBytes: res.Sent, ReceivedBytes: res.Received, Requests: res.Requests, Connections: res.Connections, Failed: res.Failed,
 		LatencyP50Seconds: seconds(res.P50), LatencyP99Seconds: seconds(res.P99),
 		CPUSeconds: report.Number(t.Usage.CPU.Seconds()), MachineCPUSeconds: report.Number(t.Machine.Seconds()),
-		ContextSwitches: report.Unmeasured(), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),
+		HeldBytes: report.Unmeasured(), ContextSwitches: report.Unmeasured(), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),
+	}
+	if t.Plan.Hold {
+		out.HeldBytes = report.Number(t.Held)
 	}
 	if t.Usage.Switches >= 0 { // or threads have ended, and took theirs with them
 		out.ContextSwitches = report.Number(t.Usage.Switches)

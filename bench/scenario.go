@@ -14,6 +14,8 @@ type Scenario struct {
 	Workload load.Workload
 	// Connections that live at a time, and the bytes of an Echo's message.
 	Connections, Size int
+	// Many: the connections are so many that opening them takes a while, which does not count.
+	Many bool
 }
 
 // connectionsAtOnce is how many connections the scenario "connections" has

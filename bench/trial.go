@@ -22,6 +22,9 @@ type Trial struct {
 	Result     load.Result
 	Usage      process.Usage // of the contestant's processes, during the trial
 	Machine    time.Duration // of all processors, during the trial
+	// Held is the memory in bytes that the contestant holds with the connections of a plan that has a
+	// Warmup and Hold, more than when it began; of that plan, Usage and Machine are of the time that counts.
+	Held int64
 	// Spliced is how many bytes the contestant spliced, by its own account;
 	// negative if it keeps none.
 	Spliced int64
@@ -34,6 +37,10 @@ type Trial struct {
 func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Plan, watch func(load.Event) error) (Trial, error) {
 	plan.Address = c.Address
 	t := Trial{Contestant: c.Name, Plan: plan, Spliced: -1}
+	if plan.Warmup > 0 && plan.Hold {
+		w := &window{rig: r, c: c, t: &t}
+		watch = func(e load.Event) error { return w.event(ctx, e) }
+	}
 	err := r.drive(ctx, c, &t, watch)
 	if err == nil {
 		err = r.account(ctx, c, &t)
@@ -61,6 +68,9 @@ func (r *Rig) drive(ctx context.Context, c *contestant.Contestant, t *Trial, wat
 	}
 	if t.Result, err = r.follow(ctx, watch); err != nil {
 		return err
+	}
+	if t.Plan.Warmup > 0 {
+		return nil // see window
 	}
 	if t.Machine, err = process.MachineCPU(); err != nil {
 		return err

@@ -81,6 +81,8 @@ type Setting struct {
 	// one for each processor. The other contestants have theirs in the name, or
 	// decide themselves.
 	Threads int
+	// Service is that of an Echo: "echo" or "hello"; the others ignore it.
+	Service string
 	// Patience is how long a contestant may take to accept connections, and to
 	// let go of those that have ended; 0 means 10 s.
 	Patience time.Duration

@@ -44,6 +44,17 @@ func (e *echo) stuck() error {
 	return e.opening.stuck()
 }
 
+// timeOver ends the counting of a plan with a warmup.
+func (e *echo) timeOver(now time.Time) {
+	if e.plan.Warmup == 0 || e.result.Elapsed > 0 {
+		return
+	}
+	e.result.Elapsed = now.Sub(e.drive.start)
+	if e.r.Over != nil {
+		e.r.Over()
+	}
+}
+
 // holds has the connections stay once all are quiet.
 func (e *echo) holds() {
 	if e.quiet++; e.quiet == e.plan.Connections {
@@ -154,7 +165,11 @@ func (c *caller) goOn() bool {
 func (c *caller) answered() {
 	now := time.Now()
 	c.asking = false
-	if c.d.plan.Warmup == 0 || c.d.result.Elapsed == 0 {
+	goOn := now.Before(c.e.until)
+	if !goOn {
+		c.e.timeOver(now)
+	}
+	if c.d.result.Elapsed == 0 {
 		c.d.result.Requests++
 		if err := c.d.latency.RecordValue(int64(now.Sub(c.began))); err != nil {
 			c.fail(err)
@@ -162,7 +177,7 @@ func (c *caller) answered() {
 		}
 	}
 	switch {
-	case now.Before(c.e.until):
+	case goOn:
 		c.ask(now)
 	case c.d.plan.Hold:
 		c.e.holds()

@@ -93,8 +93,7 @@ func (o *opening[T]) startAll() {
 		s.start()
 	}
 	if o.plan.Warmup > 0 {
-		o.loop.After(o.plan.Warmup, o.warm)
-		o.loop.After(o.plan.Duration, o.timeOver)
+		o.loop.After(time.Until(o.since.Add(o.plan.Warmup)), o.warm)
 	}
 }
 
@@ -105,13 +104,5 @@ func (o *opening[T]) warm() {
 	o.latency.Reset()
 	if o.r.Warm != nil {
 		o.r.Warm()
-	}
-}
-
-// timeOver ends the counting of a plan with a warmup.
-func (o *opening[T]) timeOver() {
-	o.result.Elapsed = time.Since(o.drive.start)
-	if o.r.Over != nil {
-		o.r.Over()
 	}
 }

@@ -68,12 +68,12 @@ func decode(ctx context.Context, in io.Reader, plans chan<- Plan) error {
 func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, events *json.Encoder) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var last Event
-	done, holding, warm, over := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	talked := make(chan Result, 1)
+	done, talked := make(chan struct{}), make(chan Result, 1)
+	stages := make(chan Event, 3) // in their order
 	defer func() { cancel(); <-done }()
-	runner.Hold = func() { holding <- struct{}{} }
-	runner.Warm = func() { warm <- struct{}{} }
-	runner.Over = func() { over <- struct{}{} }
+	runner.Hold = func() { stages <- Event{Holding: true} }
+	runner.Warm = func() { stages <- Event{Warm: true} }
+	runner.Over = func() { stages <- Event{Over: true} }
 	runner.Talked = func(r Result) { talked <- r }
 	go func() {
 		defer close(done)
@@ -94,15 +94,12 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 				return err
 			}
 			continue
-		case <-holding:
-			ticker.Stop()
-			e.Holding = true
+		case e = <-stages:
+			if e.Holding {
+				ticker.Stop()
+			}
 		case r := <-talked:
 			e.Talked = &r
-		case <-warm:
-			e.Warm = true
-		case <-over:
-			e.Over = true
 		case <-ticker.C:
 		}
 		e.Elapsed, e.Received = time.Since(start), runner.Received()

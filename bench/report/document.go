@@ -64,6 +64,8 @@ type Contestant struct {
 	Name    string `json:"name"`
 	About   string `json:"about"`
 	Version string `json:"version,omitempty"`
+	// Lines are its lines of code, of an echo server, by service.
+	Lines map[string]int `json:"lines_of_code,omitempty"`
 }
 
 // LeftOut is one that could not.
@@ -76,7 +78,7 @@ type LeftOut struct {
 type Scenario struct {
 	Name         string `json:"name"`
 	Title        string `json:"title"`
-	Workload     string `json:"workload"` // bulk, echo, connect, idle, correct, mix
+	Workload     string `json:"workload"` // bulk, echo, connect, idle, correct, mix; many: echo and hello of many connections
 	Connections  int    `json:"connections,omitempty"`
 	MessageBytes int    `json:"message_bytes,omitempty"`
 	Rounds       int    `json:"rounds"`
@@ -186,6 +188,7 @@ type Trial struct {
 	MachineCPUSeconds Number  `json:"machine_cpu_seconds"`
 	ContextSwitches   Number  `json:"context_switches"`
 	SystemCalls       Number  `json:"system_calls"`
+	HeldBytes         Number  `json:"held_bytes"`    // of memory, with the connections and at rest, less without them
 	SplicedBytes      Number  `json:"spliced_bytes"` // by the contestant's own account
 	Idle              *Idle   `json:"idle,omitempty"`
 	Classes           []Class `json:"classes,omitempty"`

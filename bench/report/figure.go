@@ -1,5 +1,7 @@
 package report
 
+import "slices"
+
 // Figure is something that is computed of a trial and compared.
 type Figure struct {
 	Name  string // in the JSON document
@@ -23,6 +25,8 @@ func Figures(workload string) []Figure {
 		return bulkFigures
 	case "echo":
 		return append(echoFigures, perOperation("request", "req", func(t *Trial) int64 { return t.Requests })...)
+	case "many":
+		return manyFigures
 	case "connect":
 		return append(connectFigures, perOperation("connection", "conn", func(t *Trial) int64 { return t.Connections })...)
 	case "idle":
@@ -53,6 +57,13 @@ var latencies = []Figure{
 	{Name: "latency_p50_seconds", Title: "p50", Label: "median latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP50Seconds) }},
 	{Name: "latency_p99_seconds", Title: "p99", Label: "99th percentile of latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP99Seconds) }},
 }
+
+var manyFigures = slices.Concat(echoFigures[:1], []Figure{
+	{Name: "latency_p50_seconds", Title: "p50", Label: "median latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP50Seconds) }},
+	{Name: "latency_p99_seconds", Title: "p99", Label: "99th percentile of latency", Write: Seconds, Main: true, of: func(t *Trial) float64 { return float64(t.LatencyP99Seconds) }},
+}, perOperation("request", "req", func(t *Trial) int64 { return t.Requests }), []Figure{
+	{Name: "held_bytes_per_connection", Title: "memory", Label: "the server's memory per connection at rest", Write: Bytes, Plain: true, of: func(t *Trial) float64 { return float64(t.HeldBytes) / float64(t.Connections) }},
+})
 
 // perOperation are the costs of an operation.
 func perOperation(name, short string, n func(*Trial) int64) []Figure {

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -135,6 +136,9 @@ func (p *printer) header(d *Document) {
 		version := ""
 		if c.Version != "" {
 			version = " (" + c.Version + ")"
+		}
+		for _, service := range slices.Sorted(maps.Keys(c.Lines)) {
+			version += fmt.Sprintf(", %s: %d lines", service, c.Lines[service])
 		}
 		row([2]string{"contestants", ""}[min(i, 1)], "%s: %s%s", c.Name, c.About, version)
 	}

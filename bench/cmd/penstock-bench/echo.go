@@ -4,13 +4,17 @@ import "github.com/penstock/penstock/proxy/cli"
 
 // echoServersCmd measures echo servers on different libraries.
 type echoServersCmd struct {
-	Dir      string  `required:"" placeholder:"DIR" help:"Where the servers' programs are."`
-	Baseline string  `placeholder:"NAME" help:"Server beside which each of them is measured (default: loop, if it is there, else std)."`
-	Rounds   int     `default:"6" placeholder:"N" help:"Rounds; an even number lets each go first as often (default: ${default})."`
-	Seconds  float64 `default:"0.5" placeholder:"S" help:"Seconds of each trial (default: ${default})."`
-	Syscalls bool    `default:"true" negatable:"" help:"Count system calls in trials of their own, if perf or strace is here."`
-	JSON     string  `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON; - is standard output, and the report then goes to standard error."`
-	Format   string  `default:"text" enum:"text,markdown" placeholder:"text|markdown" help:"Of the report (default: ${default})."`
+	Dir      string `required:"" placeholder:"DIR" help:"Where the servers' programs are."`
+	Baseline string `placeholder:"NAME" help:"Server beside which each of them is measured (default: loop, if it is there, else std; with --connections std)."`
+	// Connections are those of the scenarios of many; none: the small ones.
+	Connections []int    `placeholder:"N,..." help:"Measure this many active connections, by an echo and a hello of HTTP, with the memory of each (default: an echo over 1 and 64)."`
+	Services    []string `default:"echo,hello" enum:"echo,hello" placeholder:"S,..." help:"With --connections: echo, hello (default: both)."`
+	Servers     []string `placeholder:"NAME,..." help:"Servers beside the baseline (default: all)."`
+	Rounds      int      `default:"6" placeholder:"N" help:"Rounds; an even number lets each go first as often (default: ${default})."`
+	Seconds     float64  `default:"0.5" placeholder:"S" help:"Seconds of each trial that count (default: ${default})."`
+	Syscalls    bool     `default:"true" negatable:"" help:"Count system calls in trials of their own, if perf or strace is here."`
+	JSON        string   `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON; - is standard output, and the report then goes to standard error."`
+	Format      string   `default:"text" enum:"text,markdown" placeholder:"text|markdown" help:"Of the report (default: ${default})."`
 }
 
 // Help is kong's text below the summary.
@@ -20,11 +24,20 @@ standard library. They are in a module of their own, because Penstock needs none
 those libraries; build them in a checkout, and say where they are:
 
     go build -o echo-servers/ ./bench/echo/...
-    penstock-bench echo-servers --dir echo-servers`
+    penstock-bench echo-servers --dir echo-servers
+
+With --connections 10000 all of these are active, and each server also says hello by
+HTTP. The figures then include the latency, the memory of a connection at rest, and the
+lines of code.`
 }
 
 // Validate is called by kong once the flags are read.
 func (c *echoServersCmd) Validate() error {
+	for _, n := range c.Connections {
+		if n < 1 || n > maxActive {
+			return cli.Usagef("--connections %d: write numbers from 1 to %d", n, maxActive)
+		}
+	}
 	switch {
 	case c.Rounds < 1:
 		return cli.Usagef("--rounds %d: write 1 or more", c.Rounds)

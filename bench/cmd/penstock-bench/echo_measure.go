@@ -42,7 +42,7 @@ func (c *echoServersCmd) Run(e *cli.Env) error {
 
 // plan is every server that there is, beside the baseline.
 func (c *echoServersCmd) plan(ctx context.Context) (*bench.Run, *report.Document, error) {
-	scenarios, err := bench.ChooseScenarios(echoScenarios)
+	scenarios, err := c.scenarios()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,7 +51,9 @@ func (c *echoServersCmd) plan(ctx context.Context) (*bench.Run, *report.Document
 		Format: report.Format, Penstock: cli.Version(), Machine: bench.Machine(),
 		Method: report.Method{Rounds: run.Rounds, TrialSeconds: report.Number(run.Trial.Seconds())},
 	}
-	c.find(ctx, run, doc)
+	if err := c.find(ctx, run, doc); err != nil {
+		return nil, nil, err
+	}
 	if err := c.chooseBaseline(run, doc); err != nil {
 		return nil, nil, err
 	}
@@ -59,17 +61,57 @@ func (c *echoServersCmd) plan(ctx context.Context) (*bench.Run, *report.Document
 	return run, doc, err
 }
 
+// scenarios are those of many connections, or the small ones.
+func (c *echoServersCmd) scenarios() (all []bench.Scenario, err error) {
+	if len(c.Connections) == 0 {
+		return bench.ChooseScenarios(echoScenarios)
+	}
+	for _, n := range c.Connections {
+		for _, s := range bench.ManyConnections(n) {
+			if slices.Contains(c.Services, string(s.Workload)) {
+				all = append(all, s)
+			}
+		}
+	}
+	return all, nil
+}
+
+// wanted reports whether a server takes part: by default those that serve what is measured, and without
+// --connections those that are there for the memory do not.
+func (c *echoServersCmd) wanted(s *contestant.Echo) bool {
+	if len(c.Servers) > 0 {
+		return slices.Contains(c.Servers, s.Name) || s.Name == c.baseline()
+	}
+	return len(c.Connections) > 0 || slices.Contains(s.Services, "echo") && s.Way != "idle"
+}
+
+// baseline is the one that is asked for, "" if there is none.
+func (c *echoServersCmd) baseline() string {
+	if c.Baseline == "" && len(c.Connections) > 0 {
+		return "std"
+	}
+	return c.Baseline
+}
+
 // find looks for the servers.
-func (c *echoServersCmd) find(ctx context.Context, run *bench.Run, doc *report.Document) {
+func (c *echoServersCmd) find(ctx context.Context, run *bench.Run, doc *report.Document) error {
 	for _, s := range contestant.Echoes() {
+		if !c.wanted(&s) {
+			continue
+		}
+		lines, err := s.Lines()
+		if err != nil {
+			return err
+		}
 		k := s.Kind(c.Dir)
 		if err := k.Available(ctx, nil); err != nil {
 			doc.LeftOut = append(doc.LeftOut, report.LeftOut{Name: k.Name, Reason: err.Error()})
 			continue
 		}
 		run.Contestants = append(run.Contestants, k)
-		doc.Contestants = append(doc.Contestants, report.Contestant{Name: k.Name, About: k.About, Version: k.Version(ctx, nil)})
+		doc.Contestants = append(doc.Contestants, report.Contestant{Name: k.Name, About: k.About, Version: k.Version(ctx, nil), Lines: lines})
 	}
+	return nil
 }
 
 // chooseBaseline is the one that the flag names, else the first or the last of
@@ -89,9 +131,9 @@ func (c *echoServersCmd) chooseBaseline(run *bench.Run, doc *report.Document) er
 	if names[0] != all[0] {
 		at = len(names) - 1
 	}
-	if c.Baseline != "" {
-		if at = slices.Index(names, c.Baseline); at < 0 {
-			return cli.Usagef("--baseline %s: write one of those in %s: %s", c.Baseline, c.Dir, strings.Join(names, ", "))
+	if baseline := c.baseline(); baseline != "" {
+		if at = slices.Index(names, baseline); at < 0 {
+			return cli.Usagef("--baseline %s: write one of those in %s: %s", baseline, c.Dir, strings.Join(names, ", "))
 		}
 	}
 	run.Baseline, doc.Method.Baseline = run.Contestants[at], names[at]

@@ -1,0 +1,86 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/bench/report"
+)
+
+// ManyConnections returns the scenarios of servers with so many connections, all of them active: Echo of 64
+// bytes, and Hello.
+func ManyConnections(n int) []Scenario {
+	of := report.Exact(int64(n)) + " connections"
+	return []Scenario{
+		{Name: fmt.Sprintf("echo-64-%d", n), Title: "64 bytes there and back, " + of, Workload: load.Echo, Connections: n, Size: 64, Many: true},
+		{Name: fmt.Sprintf("hello-%d", n), Title: "HTTP/1.1 GET, " + of, Workload: load.Hello, Connections: n, Many: true},
+	}
+}
+
+// In a trial of Many connections the load warms up before the time that counts, and rests after it with all
+// connections open, before memory is looked at.
+const (
+	manyWarmup        = 300 * time.Millisecond
+	manyWarmupForEach = 70 * time.Microsecond
+	manyRests         = 300 * time.Millisecond
+)
+
+// warmup is that of a scenario, 0 if it has none.
+func (s *Scenario) warmup() time.Duration {
+	if !s.Many {
+		return 0
+	}
+	return manyWarmup + time.Duration(s.Connections)*manyWarmupForEach
+}
+
+// window measures the resources of the part of a trial that counts, and the memory after it.
+type window struct {
+	rig  *Rig
+	c    *contestant.Contestant
+	t    *Trial
+	used reading
+}
+
+// reading is the resources used at a moment.
+type reading struct {
+	usage   process.Usage
+	machine time.Duration
+}
+
+// event looks at the resources when the load says that its window begins, is over, and rests.
+func (w *window) event(ctx context.Context, e load.Event) error {
+	switch {
+	case e.Warm:
+		var err error
+		w.used, err = read(w.c)
+		return err
+	case e.Over:
+		now, err := read(w.c)
+		w.t.Usage, w.t.Machine = now.usage.Sub(w.used.usage), now.machine-w.used.machine
+		return err
+	case e.Holding:
+		if err := w.rig.hold(ctx, manyRests); err != nil {
+			return err
+		}
+		m, err := w.c.Memory()
+		w.t.Held = m.RssAnon - w.rig.empty[w.c]
+		if err != nil {
+			return err
+		}
+		return w.rig.load.Send(load.Plan{Release: true})
+	}
+	return nil
+}
+
+// read reads the resources that a contestant has used so far, and the machine.
+func read(c *contestant.Contestant) (r reading, err error) {
+	if r.usage, err = c.Usage(); err != nil {
+		return r, err
+	}
+	r.machine, err = process.MachineCPU()
+	return r, err
+}
