@@ -9,27 +9,18 @@ import (
 )
 
 // moveBuffered is Move from a [bufio.Reader] to a descriptor. WriteTo of the reader writes the bytes that
-// it has buffered, and passes on its own source, which is then moved as any other one is. While that is
-// moved the reader has no buffer, and afterwards a new one of the size that it had.
+// it has buffered, and passes on its own source, which is then moved as any other one is.
 func (r *Relay) moveBuffered(dst io.Writer, src *bufio.Reader) (Flow, error) {
 	to := &bufferedSink{relay: r, dst: dst, connection: connectionOf(src)}
 	_, err := src.WriteTo(to)
 	if to.rest != nil && err == nil {
-		size := src.Size()
-		resize(src, to.rest, 0) // empty by now, it does not need its buffer while the rest is moved
 		_, err = to.move(to.rest)
-		resize(src, to.rest, size)
 	}
 	if to.flow.Reason = ReasonEOF; err != nil {
 		to.flow.Reason = reasonOf(err)
 	}
 	return to.flow, err
 }
-
-// resize gives an empty reader of from a buffer of another size.
-//
-//go:noinline
-func resize(r *bufio.Reader, from io.Reader, size int) { *r = *bufio.NewReaderSize(from, size) }
 
 // A bufferedSink is the destination of a [bufio.Reader].
 type bufferedSink struct {
