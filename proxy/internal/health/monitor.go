@@ -68,10 +68,14 @@ func (m *OutlierMonitor) Withheld() bool {
 	return m.lastUnreached.Load() && r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load()
 }
 
-// ServesNone reports whether the endpoint has failed as often in a row as ejects it, and is not ejected.
-func (m *OutlierMonitor) ServesNone(now int64) bool {
+// FailsInARow reports whether the endpoint has failed as often in a row as ejects it, and is not ejected; and whether
+// only clients of one source have seen that.
+func (m *OutlierMonitor) FailsInARow(now int64) (fails, oneSource bool) {
 	r := m.rule.Load()
-	return r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load() && !m.singleSource(r, now)
+	if r.consecutive == 0 || m.streak.Load() < r.consecutive || m.ejected.Load() {
+		return false, false
+	}
+	return true, m.singleSource(r, now)
 }
 
 // ServedSince reports whether the endpoint is ejected, and the last client that it got since was served.

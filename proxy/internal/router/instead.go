@@ -15,16 +15,23 @@ const losingEvery = 5 * time.Second
 // clients are kept together by their source, one source's losses move no others.
 func (s *Search) loses(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
-	m := e.monitor.Load()
-	if len(s.failures) > 0 || m == nil || !e.losesClients() || s.snapshot.BySource && !m.ServesNone(now) {
+	if len(s.failures) > 0 || !e.losesClients(now, s.snapshot.BySource) {
 		return false
 	}
 	at := e.trials.turn.Load()
 	return at > now || !e.trials.turn.CompareAndSwap(at, now+int64(losingEvery))
 }
 
-// losesClients reports whether the endpoint's last clients were all lost, see UnservedStreak.
-func (e *Endpoint) losesClients() bool { return e.unserved.n.Load() >= vainResorts }
+// losesClients reports whether the endpoint, which is not ejected, has lost as many clients in a row as eject it, see
+// UnservedStreak. sure means that clients of more than one source have been lost.
+func (e *Endpoint) losesClients(now int64, sure bool) bool {
+	m := e.monitor.Load()
+	if m == nil || e.unserved.n.Load() < vainResorts {
+		return false
+	}
+	fails, oneSource := m.FailsInARow(now)
+	return fails && !(sure && oneSource)
+}
 
 // trialInstead has a client that is to get an endpoint which loses its clients try another one instead, usable or not:
 // one client at a time, and the endpoint that had a client longest ago, until one of them serves a client. Otherwise
@@ -33,7 +40,7 @@ func (e *Endpoint) losesClients() bool { return e.unserved.n.Load() >= vainResor
 // [health.OutlierMonitor.Served].
 func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool {
 	of := picked.Of.(*Endpoint)
-	if s.onlyLastResort || len(s.failures) > 0 || of.monitor.Load() == nil || !of.losesClients() {
+	if s.onlyLastResort || len(s.failures) > 0 || !of.losesClients(now, false) {
 		return false
 	}
 	e := s.oldestTrial(of, set, now)
