@@ -48,6 +48,7 @@ type window struct {
 // reading is the resources used at a moment.
 type reading struct {
 	usage   process.Usage
+	load    process.Usage
 	machine time.Duration
 }
 
@@ -56,11 +57,12 @@ func (w *window) event(ctx context.Context, e load.Event) error {
 	switch {
 	case e.Warm:
 		var err error
-		w.used, err = read(w.c)
+		w.used, err = w.read()
 		return err
 	case e.Over:
-		now, err := read(w.c)
+		now, err := w.read()
 		w.t.Usage, w.t.Machine = now.usage.Sub(w.used.usage), now.machine-w.used.machine
+		w.t.Load = now.load.Sub(w.used.load)
 		return err
 	case e.Holding:
 		if err := w.rig.hold(ctx, manyRests); err != nil {
@@ -76,9 +78,12 @@ func (w *window) event(ctx context.Context, e load.Event) error {
 	return nil
 }
 
-// read reads the resources that a contestant has used so far, and the machine.
-func read(c *contestant.Contestant) (r reading, err error) {
-	if r.usage, err = c.Usage(); err != nil {
+// read reads the resources that the contestant, the load and the machine have used so far.
+func (w *window) read() (r reading, err error) {
+	if r.usage, err = w.c.Usage(); err != nil {
+		return r, err
+	}
+	if r.load, err = w.rig.load.Usage(); err != nil {
 		return r, err
 	}
 	r.machine, err = process.MachineCPU()

@@ -25,6 +25,7 @@ type Trial struct {
 	// Held is the memory in bytes that the contestant holds with the connections of a plan that has a
 	// Warmup and Hold, more than when it began; of that plan, Usage and Machine are of the time that counts.
 	Held int64
+	Load process.Usage // of the load, in that time
 	// Spliced is how many bytes the contestant spliced, by its own account;
 	// negative if it keeps none.
 	Spliced int64

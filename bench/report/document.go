@@ -188,6 +188,7 @@ type Trial struct {
 	MachineCPUSeconds Number  `json:"machine_cpu_seconds"`
 	ContextSwitches   Number  `json:"context_switches"`
 	SystemCalls       Number  `json:"system_calls"`
+	LoadCPUSeconds    Number  `json:"load_cpu_seconds"`
 	HeldBytes         Number  `json:"held_bytes"`    // of memory, with the connections and at rest, less without them
 	SplicedBytes      Number  `json:"spliced_bytes"` // by the contestant's own account
 	Idle              *Idle   `json:"idle,omitempty"`
