@@ -119,7 +119,9 @@ func (c *echoServersCmd) find(ctx context.Context, run *bench.Run, doc *report.D
 func (c *echoServersCmd) chooseBaseline(run *bench.Run, doc *report.Document) error {
 	var names, all []string
 	for _, s := range contestant.Echoes() {
-		all = append(all, s.Name)
+		if c.wanted(&s) {
+			all = append(all, s.Name)
+		}
 	}
 	for _, k := range run.Contestants {
 		names = append(names, k.Name)
@@ -128,7 +130,7 @@ func (c *echoServersCmd) chooseBaseline(run *bench.Run, doc *report.Document) er
 		return cli.Usagef("--dir %s has none of %s: build them by go build -o %s/ ./bench/echo/...", c.Dir, strings.Join(all, ", "), filepath.Clean(c.Dir))
 	}
 	at := 0
-	if names[0] != all[0] {
+	if names[0] != "loop" {
 		at = len(names) - 1
 	}
 	if baseline := c.baseline(); baseline != "" {

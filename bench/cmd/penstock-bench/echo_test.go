@@ -36,7 +36,7 @@ func TestEchoServers(t *testing.T) {
 		d := startProgram(t, path, "echo-servers", "--dir", echoServers(t, "loop", "std"), "--rounds", "1", "--seconds", "0.05", "--no-syscalls", "--json", "-")
 		stdout, stderr, code := d.end()
 		doc := document(t, []byte(stdout))
-		if code != cli.ExitOK || doc.Method.Baseline != "loop" || len(doc.Scenarios) != 3 || len(doc.LeftOut) != 3 || len(doc.Standings) > 0 {
+		if code != cli.ExitOK || doc.Method.Baseline != "loop" || len(doc.Scenarios) != 3 || len(doc.LeftOut) != 4 || len(doc.Standings) > 0 {
 			t.Fatalf("exit code %d: %s, %+v", code, stderr, doc)
 		}
 		for _, s := range doc.Scenarios {
@@ -54,6 +54,21 @@ func TestEchoServers(t *testing.T) {
 		d := startProgram(t, path, "echo-servers", "--dir", echoServers(t, "gnet", "std"), "--rounds", "1", "--seconds", "0.05", "--no-syscalls")
 		if stdout, stderr, code := d.end(); code != cli.ExitOK || !strings.Contains(stdout, "\nstd (baseline) ") || !strings.Contains(stdout, "\ngnet  ") {
 			t.Errorf("exit code %d: %s, %s", code, stderr, stdout)
+		}
+	})
+	t.Run("many connections", func(t *testing.T) {
+		d := startProgram(t, path, "echo-servers", "--dir", echoServers(t, "gnet", "std"), "--connections", "50", "--services", "echo", "--rounds", "1", "--seconds", "0.05", "--no-syscalls", "--json", "-")
+		stdout, stderr, code := d.end()
+		doc := document(t, []byte(stdout))
+		if code != cli.ExitOK || doc.Method.Baseline != "std" || len(doc.Scenarios) != 1 {
+			t.Fatalf("exit code %d: %s, %+v", code, stderr, doc)
+		}
+		for _, c := range doc.Scenarios[0].Cells {
+			for _, figure := range []string{"requests_per_second", "latency_p99_seconds", "both_cpu_seconds_per_request"} {
+				if c.Failed != "" || !(c.Figures[figure].Median > 0) {
+					t.Errorf("%s, %s: %+v", c.Contestant, figure, c)
+				}
+			}
 		}
 	})
 	t.Run("beside one that is not there", func(t *testing.T) {
