@@ -37,6 +37,7 @@ const (
 	CAP_NET_RAW          = unix.CAP_NET_RAW
 	CAP_SYS_PTRACE       = unix.CAP_SYS_PTRACE
 	CAP_BPF              = unix.CAP_BPF
+	CAP_PERFMON          = unix.CAP_PERFMON
 )
 
 // SYS_SPLICE and the like are numbers for SeccompRefuse.

@@ -57,6 +57,9 @@ func (h *Host) Backend(name string, manner Manner, at netip.AddrPort) *Backend {
 	return &Backend{Addr: addr, host: h, cmd: cmd}
 }
 
+// PID returns the ID of the process.
+func (b *Backend) PID() int { return b.cmd.Process.Pid }
+
 // Kill ends the process as the kernel does for want of memory: its connections are reset or
 // ended by the kernel, and nothing listens any more.
 func (b *Backend) Kill() {

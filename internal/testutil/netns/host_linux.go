@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -173,8 +174,24 @@ func (h *Host) IP(format string, args ...any) {
 	if err != nil {
 		h.t.Fatal("netns:", err)
 	}
+	h.command(path, format, args...)
+}
+
+// TC runs tc(8), which is in the same package as ip(8), likewise.
+func (h *Host) TC(format string, args ...any) {
+	h.t.Helper()
+	path, err := ip()
+	if err != nil {
+		h.t.Fatal("netns:", err)
+	}
+	h.command(filepath.Join(filepath.Dir(path), "tc"), format, args...)
+}
+
+func (h *Host) command(path, format string, args ...any) {
+	h.t.Helper()
 	cmd := exec.Command(path, strings.Fields(fmt.Sprintf(format, args...))...)
 	var out []byte
+	var err error
 	h.Run(func() { out, err = cmd.CombinedOutput() })
 	if err != nil {
 		h.t.Fatalf("netns: %v: %v: %s", cmd.Args, err, out)

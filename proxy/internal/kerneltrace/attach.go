@@ -1,0 +1,175 @@
+package kerneltrace
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+)
+
+// An attachment is a tracepoint and its programs, the first of which that the kernel accepts is
+// attached: prototypes of tracepoints change.
+type attachment struct {
+	tracepoint string
+	programs   []string
+}
+
+var attachments = []attachment{
+	{"inet_sock_set_state", []string{"penstock_state"}}, // first: it says whose connections are
+	{"tcp_retransmit_skb", []string{"penstock_retransmit"}},
+	{"tcp_retransmit_synack", []string{"penstock_synack"}},
+	{"tcp_send_reset", []string{"penstock_reset_sent", "penstock_reset_plain"}},
+	{"tcp_receive_reset", []string{"penstock_reset_received"}},
+	{"kfree_skb", []string{"penstock_drop"}},
+	{"sock_exceed_buf_limit", []string{"penstock_buffer_limit"}},
+	{"dql_stall_detected", []string{"penstock_device_stall"}},
+	{"net_dev_start_xmit", []string{"penstock_dequeue"}},
+	{"net_dev_queue", []string{"penstock_queue"}},
+	{"sched_switch", []string{"penstock_switch"}},
+	{"sched_wakeup", []string{"penstock_wakeup"}},
+	{"sched_wakeup_new", []string{"penstock_wakeup_new"}},
+}
+
+// attachAll attaches to each tracepoint. Those that fail are in missing. All programs are loaded
+// together, which reads the kernel's type information once; one by one if that fails.
+func (t *Tracer) attachAll(spec *ebpf.CollectionSpec, cfg *Config) {
+	var first []string
+	for _, a := range attachments {
+		first = append(first, a.programs[0])
+		for _, program := range a.programs {
+			if other, ok := cfg.rename[a.tracepoint]; ok {
+				spec.Programs[program].AttachTo = other
+			}
+		}
+	}
+	loaded, together := t.load(spec, first...)
+	if together == nil {
+		defer loaded.Close()
+	}
+	for _, a := range attachments {
+		err := t.attachLoaded(loaded, a.programs[0])
+		if together != nil {
+			err = t.attachOne(spec, a.programs)
+		}
+		if err != nil {
+			t.missing = append(t.missing, Missing{spec.Programs[a.programs[0]].AttachTo, explain(err)})
+		}
+	}
+}
+
+// attachOne loads and attaches one of the programs of a tracepoint.
+func (t *Tracer) attachOne(spec *ebpf.CollectionSpec, programs []string) (err error) {
+	for _, name := range programs {
+		var loaded *ebpf.Collection
+		if loaded, err = t.load(spec, name); err != nil {
+			continue
+		}
+		err = t.attachLoaded(loaded, name)
+		loaded.Close()
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// load loads programs with the maps that there are.
+func (t *Tracer) load(spec *ebpf.CollectionSpec, names ...string) (*ebpf.Collection, error) {
+	some := spec.Copy()
+	maps.DeleteFunc(some.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !slices.Contains(names, name) })
+	return ebpf.NewCollectionWithOptions(some, ebpf.CollectionOptions{MapReplacements: t.maps.Maps})
+}
+
+// attachLoaded attaches a loaded program.
+func (t *Tracer) attachLoaded(loaded *ebpf.Collection, name string) error {
+	if loaded == nil {
+		return nil
+	}
+	prog := loaded.DetachProgram(name)
+	l, err := link.AttachTracing(link.TracingOptions{Program: prog})
+	if err != nil {
+		return errors.Join(err, prog.Close())
+	}
+	t.programs, t.links = append(t.programs, prog), append(t.links, l)
+	return nil
+}
+
+// explain shortens the errors of loading to one line.
+func explain(err error) error {
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported):
+		return explainBTF(fmt.Errorf("this kernel does not have it: %w", ebpf.ErrNotSupported))
+	case errors.As(err, &verifier):
+		return fmt.Errorf("this kernel refuses the program: %w", verifier.Cause)
+	}
+	return explainBTF(err)
+}
+
+// Ticks of the clock that tickLength waits for, and the longest time it does. Its pauses are a
+// part of the shortest tick.
+const (
+	ticks     = 10
+	tickLimit = time.Second
+	tickPause = 200 * time.Microsecond
+)
+
+// tickLength measures the length of a clock tick, CONFIG_HZ, which the kernel does not report to
+// everyone: the time from one tick to the tenth after it.
+func tickLength() (time.Duration, error) {
+	p, err := loadOne("penstock_jiffies")
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	now := func() (uint32, error) { return p.Run(new(ebpf.RunOptions)) }
+	limit := time.Now().Add(tickLimit)
+	await := func(n uint32) error {
+		for {
+			v, err := now()
+			switch {
+			case err != nil:
+				return err
+			case int32(v-n) >= 0:
+				return nil
+			case time.Now().After(limit):
+				return errors.New("the clock does not tick")
+			}
+			time.Sleep(tickPause)
+		}
+	}
+	first, err := now()
+	if err == nil {
+		err = await(first + 1)
+	}
+	begin := time.Now()
+	if err == nil {
+		err = await(first + 1 + ticks)
+	}
+	return nearestTick(time.Since(begin) / ticks), err
+}
+
+// nearestTick returns the nearest length that a kernel can be configured with (kernel/Kconfig.hz).
+func nearestTick(measured time.Duration) time.Duration {
+	best := time.Second / 100
+	for _, hz := range []time.Duration{250, 300, 1000} {
+		if tick := time.Second / hz; (tick - measured).Abs() < (best - measured).Abs() {
+			best = tick
+		}
+	}
+	return best
+}
+
+// loadOne loads a program that needs no map.
+func loadOne(name string) (*ebpf.Program, error) {
+	spec, err := loadTrace()
+	if err != nil {
+		return nil, err
+	}
+	return ebpf.NewProgram(spec.Programs[name])
+}

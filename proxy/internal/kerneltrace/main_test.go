@@ -1,0 +1,14 @@
+package kerneltrace
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/netns"
+)
+
+func TestMain(m *testing.M) {
+	asVictim()
+	netns.Main()
+	leak.Main(m)
+}
