@@ -52,6 +52,7 @@ var rooms = []room{
 	{"proxy/internal/listener", []string{"internal/sys", "loop", "proxy/sockopt"}},
 	{"proxy/internal/tlsterm", []string{"proxy/internal/file", "proxy/sockopt"}},
 	{"proxy/admin", []string{"internal/sys", "proxy/display", "proxy/rollback", "proxy/sockopt", "proxy/internal/listener"}},
+	{"proxy/internal/evidence", []string{"internal/sys", "proxy/admin", "proxy/display", "proxy/internal/kerneltrace"}},
 	{"proxy/internal/worker", []string{"internal/sys", "arena", "loop", "relay", "proxy/clienthello", "proxy/internal/source", "proxy/internal/proxyproto", "proxy/sockopt"}},
 	{"proxy/internal/router", []string{"loop", "relay", "proxy/clienthello", "proxy/display", "proxy/internal/lb", "proxy/internal/source", "proxy/internal/health", "proxy/internal/limit", "proxy/internal/match", "proxy/internal/proxyproto", "proxy/sockopt", "proxy/internal/tlsterm", "proxy/internal/worker"}},
 	{"proxy/server", []string{"internal/sys", "internal/topology", "pipe", "arena", "relay", "proxy/internal/episode", "proxy/internal/lb", "proxy/internal/monitor", "proxy/internal/source", "proxy/rollback", "proxy/internal/health", "proxy/internal/limit", "proxy/internal/match", "proxy/internal/proxyproto", "proxy/sockopt", "proxy/systemd", "proxy/config", "proxy/discovery", "proxy/internal/listener", "proxy/internal/tlsterm", "proxy/admin", "proxy/internal/worker", "proxy/internal/router"}},

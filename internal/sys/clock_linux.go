@@ -36,6 +36,16 @@ func ThreadCPUTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
+// Monotonic returns the time of CLOCK_MONOTONIC, which the kernel stamps its own events with
+// (clock_gettime(2)).
+func Monotonic() (time.Duration, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0, os.NewSyscallError("clock_gettime", err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
 // Nanosleep sleeps for so many nanoseconds with nanosleep(2), or until a signal comes. It goes
 // through the scheduler.
 func Nanosleep(nsec int64) {

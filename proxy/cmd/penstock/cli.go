@@ -41,6 +41,7 @@ type commands struct {
 	Drain    drainCmd    `cmd:"" help:"Drain a listener, an endpoint or the whole process."`
 	Weight   weightCmd   `cmd:"" help:"Set the weight of an endpoint."`
 	Split    splitCmd    `cmd:"" help:"Set the percentages of a split."`
+	Trace    traceCmd    `cmd:"" help:"Show what the kernel did to the connections and threads of a process for some seconds: retransmissions, resets, drops, waits."`
 	Demo     demoCmd     `cmd:"" help:"Run a load balancer whose endpoints die, drain and come back under load: ten seconds."`
 	Doctor   doctorCmd   `cmd:"" help:"Check this host: missing kernel features, limits and permissions, their cost and their remedy."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`

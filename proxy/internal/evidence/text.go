@@ -1,0 +1,134 @@
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/kerneltrace"
+)
+
+// maxRows is how many rows of a table are in the text.
+const maxRows = 20
+
+// WriteText writes the report for a reader: sums by listener, endpoint and thread. The connections
+// are in the JSON form.
+func (r *Report) WriteText(w io.Writer) error {
+	out := display.NewWriter(w)
+	form := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "%s, %.1f s\n\n%s\n", display.Text(r.Target), r.Seconds, display.Text(r.Summary))
+	if len(r.Lacks) > 0 {
+		fmt.Fprintf(out, "\nwithout a trace: BPF programs for tracepoints need %s (%s)\n", strings.Join(r.Lacks, " and "), display.Text(r.Why))
+	}
+	r.writeEvents(form)
+	r.writeDelays(form)
+	r.writeThreads(form)
+	if err := form.Flush(); err != nil {
+		return err
+	}
+	if len(r.Unmatched) > 0 {
+		var list []string
+		for _, kind := range slices.Sorted(maps.Keys(r.Unmatched)) {
+			list = append(list, fmt.Sprintf("%d × %v", r.Unmatched[kind], kind))
+		}
+		fmt.Fprintf(out, "\nunmatched, of other processes or of connections that are not known: %s\n", strings.Join(list, ", "))
+	}
+	for _, m := range r.Missing {
+		fmt.Fprintf(out, "\nnot attached to %s: %s\n", m.Tracepoint, display.Text(m.Why))
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(out, "\nnote: %s\n", display.Text(note))
+	}
+	return nil
+}
+
+// An eventRow is the sum of the events of a listener or an endpoint.
+type eventRow struct {
+	kind   kerneltrace.Kind
+	reason string
+	owner  Owner
+}
+
+func (r *Report) writeEvents(form io.Writer) {
+	if len(r.Events) == 0 {
+		return
+	}
+	type sum struct {
+		count       uint64
+		connections int
+		example     *Event
+	}
+	rows := make(map[eventRow]*sum)
+	for i := range r.Events {
+		e := &r.Events[i]
+		k := eventRow{e.Kind, strings.TrimSpace(e.Reason + " " + e.Direction), e.place()}
+		if rows[k] == nil {
+			rows[k] = &sum{example: e} // the one with the highest count comes first
+		}
+		rows[k].count += e.Count
+		rows[k].connections++
+	}
+	keys := slices.SortedFunc(maps.Keys(rows), func(a, b eventRow) int {
+		return cmp.Or(cmp.Compare(rows[b].count, rows[a].count), cmp.Compare(a.kind, b.kind), cmp.Compare(a.reason, b.reason), cmp.Compare(a.owner.String(), b.owner.String()))
+	})
+	fmt.Fprintln(form, "\nevent\treason\tbelongs to\tcount\tconnections\tmost of one")
+	for i, k := range keys {
+		if i == maxRows {
+			fmt.Fprintf(form, "... and %d more rows\n", len(keys)-i)
+			break
+		}
+		s := rows[k]
+		most := "-"
+		if s.example.Local != "" {
+			most = fmt.Sprintf("%d: %s - %s", s.example.Count, s.example.Local, s.example.Remote)
+		}
+		owner := k.owner.String()
+		if k.kind == kerneltrace.DeviceStall {
+			owner = "a network device"
+		}
+		fmt.Fprintf(form, "%v\t%s\t%s\t%d\t%d\t%s\n", k.kind, cmp.Or(k.reason, "-"), display.Text(owner), s.count, s.connections, most)
+	}
+}
+
+func (r *Report) writeDelays(form io.Writer) {
+	if len(r.Delays) == 0 {
+		return
+	}
+	fmt.Fprintln(form, "\ndelay\tdevice\tbelongs to\tcount\tin all\tp50\tp99\tlongest")
+	for i := range r.Delays {
+		if i == maxRows {
+			fmt.Fprintf(form, "... and %d more rows\n", len(r.Delays)-i)
+			break
+		}
+		d := &r.Delays[i]
+		fmt.Fprintf(form, "%s\t%s\t%s\t%d\t%s\n", d.Name, cmp.Or(d.Device, "-"), display.Text(d.Owner.String()), d.Count, d.cells())
+	}
+}
+
+func (r *Report) writeThreads(form io.Writer) {
+	if len(r.Threads) == 0 {
+		return
+	}
+	fmt.Fprintln(form, "\nwaits for a CPU\tprocess\tname\tcount\tin all\tp50\tp99\tlongest")
+	for i := range r.Threads {
+		if i == maxRows {
+			fmt.Fprintf(form, "... and %d more rows\n", len(r.Threads)-i)
+			break
+		}
+		t := &r.Threads[i]
+		fmt.Fprintf(form, "thread %d\t%d\t%s\t%d\t%s\n", t.TID, t.PID, display.Text(cmp.Or(t.Name, "-")), t.Count, t.cells())
+	}
+}
+
+// cells are the columns of times; only a sum has no quantiles.
+func (t *Times) cells() string {
+	if t.MaxUs == 0 {
+		return duration(t.TotalUs) + "\tunknown\tunknown\tunknown"
+	}
+	return strings.Join([]string{duration(t.TotalUs), duration(t.P50Us), duration(t.P99Us), duration(t.MaxUs)}, "\t")
+}

@@ -1,0 +1,128 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/kerneltrace"
+)
+
+// A Target is the processes that are traced.
+type Target struct {
+	PIDs   []int  // with their children
+	Cgroup string // "" or a directory of cgroup v2
+	// Admin is the client of the only process, nil without names of sessions and endpoints.
+	Admin *admin.Client
+}
+
+// Trace traces until ctx ends. Without the privileges the report has the counters of the kernel
+// that everyone may read, and says so. attached is called when the trace has begun.
+func Trace(ctx context.Context, target Target, attached func()) (*Report, error) {
+	r := &Report{Causes: []Cause{}, Events: []Event{}, Delays: []Delay{}, Threads: []Thread{}}
+	if err := r.find(&target); err != nil {
+		return nil, err
+	}
+	o := newOwners()
+	r.list(ctx, target.Admin, o)
+	before := readCounters(r.Processes)
+	tracer, err := kerneltrace.Open(kerneltrace.Config{PIDs: r.Processes, Cgroup: target.Cgroup})
+	refused, isRefused := errors.AsType[*kerneltrace.PrivilegeError](err)
+	if err != nil && !isRefused {
+		return nil, err
+	}
+	if err == nil {
+		defer tracer.Close()
+	}
+	began := time.Now()
+	boot, bootErr := sys.Monotonic()
+	attached()
+	<-ctx.Done()
+	r.Seconds = time.Since(began).Seconds()
+	after := readCounters(r.Processes)
+	if isRefused {
+		r.counted(refused, before, after)
+		return r, nil
+	}
+	if bootErr != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("the times of events count from the start of the machine: %v", bootErr))
+	}
+	reading, err := tracer.Read()
+	if err != nil {
+		return nil, err
+	}
+	r.list(context.WithoutCancel(ctx), target.Admin, o)
+	r.Notes = append(r.Notes, tracer.Notes()...)
+	for _, m := range tracer.Missing() {
+		r.Missing = append(r.Missing, Missing{m.Tracepoint, m.Err.Error()})
+	}
+	r.build(reading, o, boot)
+	return r, errors.Join(tracer.Close())
+}
+
+// find fills in the processes of a target.
+func (r *Report) find(target *Target) (err error) {
+	r.Processes = withChildren(target.PIDs)
+	switch {
+	case target.Cgroup != "":
+		r.Target = "cgroup " + target.Cgroup
+		r.Processes, err = kerneltrace.CgroupProcesses(target.Cgroup)
+		return err
+	case len(target.PIDs) == 0:
+		return errors.New("no process to trace")
+	}
+	r.Target = fmt.Sprintf("process %d", target.PIDs[0])
+	name := threadName(target.PIDs[0], target.PIDs[0])
+	if name == "" {
+		return fmt.Errorf("process %d: %w", target.PIDs[0], os.ErrProcessDone)
+	}
+	r.Target += " (" + name + ")"
+	if n := len(r.Processes) - len(target.PIDs); n > 0 {
+		r.Target += fmt.Sprintf(" and %d children", n)
+	}
+	return nil
+}
+
+// withChildren adds the descendants of processes (proc_pid_task_tid_children, CONFIG_PROC_CHILDREN).
+// Without that file there are none.
+func withChildren(pids []int) []int {
+	all := append([]int(nil), pids...)
+	for i := 0; i < len(all) && len(all) < 4096; i++ {
+		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", all[i]))
+		for _, task := range tasks {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", all[i], task.Name()))
+			for _, field := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(field); err == nil {
+					all = append(all, pid)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// list adds the names of the present listeners, endpoints and sessions.
+func (r *Report) list(ctx context.Context, c *admin.Client, o *owners) {
+	if c == nil {
+		return
+	}
+	status, err := c.Status(ctx)
+	if err == nil {
+		o.addStatus(&status)
+		var sessions admin.Sessions
+		sessions, err = c.Sessions(ctx)
+		o.addSessions(sessions.Sessions)
+		if sessions.More {
+			r.Notes = append(r.Notes, fmt.Sprintf("only %d sessions are listed: the endpoint of others is not in their events", len(sessions.Sessions)))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("names of listeners, endpoints and sessions are not known: %v", err))
+	}
+}
