@@ -41,6 +41,7 @@
 //	arena            pages: the kind, bytes, huge_bytes: of these, bound: to a NUMA node; for one loop
 //	io_uring         works, io_uring_disabled
 //	bpf              maps, sockmap, unprivileged_bpf_disabled, cap_bpf: or CAP_SYS_ADMIN
+//	trace            lacks: capabilities of penstock trace, types: the kernel's type information
 //	capabilities     effective: in hexadecimal, has, lacks, ip_unprivileged_port_start, uid,
 //	                 nested_user_namespace
 //	seccomp          mode: 0 none, 2 a filter, filters, no_new_privs, refused: calls,

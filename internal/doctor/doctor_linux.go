@@ -95,6 +95,7 @@ var topics = []topic{
 	{"arena", lookArena},
 	{"io_uring", lookIoUring},
 	{"bpf", lookBPF},
+	{"trace", lookTrace},
 	{"capabilities", lookCapabilities},
 	{"seccomp", lookSeccomp},
 }

@@ -262,6 +262,10 @@ func TestJudgeLaterFeatures(t *testing.T) {
 		{"no capability", bpf{maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), Unprivileged: known(2), place: bare}, Unused, false, "want of CAP_BPF", "", ""},
 		{"unprivileged maps", bpf{Maps: true, sockmap: refusal("bpf", syscall.EPERM), place: container}, Unused, false, "none of sockets: ", "", ""},
 		{"sandboxed", bpf{CapBPF: true, maps: refusal("bpf", syscall.EPERM), sockmap: refusal("bpf", syscall.EPERM), place: service}, Unused, false, "refused", "", ""},
+		{"trace", tracing{Lacks: []string{}, Types: true, place: place{effective: capabilities{known: true}}}, OK, false, "may attach", "", ""},
+		{"trace refused", tracing{Lacks: []string{"CAP_PERFMON"}, Types: true, place: place{effective: capabilities{known: true}}}, Degraded, false, "without CAP_PERFMON", "only the kernel's counters", "penstock trace"},
+		{"trace without types", tracing{place: place{effective: capabilities{known: true}}}, Degraded, false, "CONFIG_DEBUG_INFO_BTF", "only the kernel's counters", "a kernel with"},
+		{"trace unknown", tracing{}, Unknown, false, "capget", "", ""},
 		{"no descriptors", bpf{maps: syscall.EMFILE, sockmap: syscall.EMFILE}, Unknown, false, "", "", ""},
 	})
 }

@@ -43,12 +43,18 @@ func Trace(ctx context.Context, target Target, attached func()) (*Report, error)
 	began := time.Now()
 	boot, bootErr := sys.Monotonic()
 	attached()
+	if tracer != nil {
+		err = tracer.Wait(ctx)
+	}
 	<-ctx.Done()
 	r.Seconds = time.Since(began).Seconds()
 	after := readCounters(r.Processes)
 	if isRefused {
 		r.counted(refused, before, after)
 		return r, nil
+	}
+	if err != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("the queues of devices were measured for a part of the time only: %v", err))
 	}
 	if bootErr != nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("the times of events count from the start of the machine: %v", bootErr))

@@ -17,22 +17,23 @@ import (
 type attachment struct {
 	tracepoint string
 	programs   []string
+	sampled    bool // attached for a part of the time, see Wait
 }
 
 var attachments = []attachment{
-	{"inet_sock_set_state", []string{"penstock_state"}}, // first: it says whose connections are
-	{"tcp_retransmit_skb", []string{"penstock_retransmit"}},
-	{"tcp_retransmit_synack", []string{"penstock_synack"}},
-	{"tcp_send_reset", []string{"penstock_reset_sent", "penstock_reset_plain"}},
-	{"tcp_receive_reset", []string{"penstock_reset_received"}},
-	{"kfree_skb", []string{"penstock_drop"}},
-	{"sock_exceed_buf_limit", []string{"penstock_buffer_limit"}},
-	{"dql_stall_detected", []string{"penstock_device_stall"}},
-	{"net_dev_start_xmit", []string{"penstock_dequeue"}},
-	{"net_dev_queue", []string{"penstock_queue"}},
-	{"sched_switch", []string{"penstock_switch"}},
-	{"sched_wakeup", []string{"penstock_wakeup"}},
-	{"sched_wakeup_new", []string{"penstock_wakeup_new"}},
+	{"inet_sock_set_state", []string{"penstock_state"}, false}, // first: it says whose connections are
+	{"tcp_retransmit_skb", []string{"penstock_retransmit"}, false},
+	{"tcp_retransmit_synack", []string{"penstock_synack"}, false},
+	{"tcp_send_reset", []string{"penstock_reset_sent", "penstock_reset_plain"}, false},
+	{"tcp_receive_reset", []string{"penstock_reset_received"}, false},
+	{"kfree_skb", []string{"penstock_drop"}, false},
+	{"sock_exceed_buf_limit", []string{"penstock_buffer_limit"}, false},
+	{"dql_stall_detected", []string{"penstock_device_stall"}, false},
+	{"net_dev_start_xmit", []string{"penstock_dequeue"}, true},
+	{"net_dev_queue", []string{"penstock_queue"}, true},
+	{"sched_switch", []string{"penstock_switch"}, false},
+	{"sched_wakeup", []string{"penstock_wakeup"}, false},
+	{"sched_wakeup_new", []string{"penstock_wakeup_new"}, false},
 }
 
 // attachAll attaches to each tracepoint. Those that fail are in missing. All programs are loaded
@@ -52,9 +53,9 @@ func (t *Tracer) attachAll(spec *ebpf.CollectionSpec, cfg *Config) {
 		defer loaded.Close()
 	}
 	for _, a := range attachments {
-		err := t.attachLoaded(loaded, a.programs[0])
+		err := t.attachLoaded(loaded, a.programs[0], a.sampled)
 		if together != nil {
-			err = t.attachOne(spec, a.programs)
+			err = t.attachOne(spec, a)
 		}
 		if err != nil {
 			t.missing = append(t.missing, Missing{spec.Programs[a.programs[0]].AttachTo, explain(err)})
@@ -63,13 +64,13 @@ func (t *Tracer) attachAll(spec *ebpf.CollectionSpec, cfg *Config) {
 }
 
 // attachOne loads and attaches one of the programs of a tracepoint.
-func (t *Tracer) attachOne(spec *ebpf.CollectionSpec, programs []string) (err error) {
-	for _, name := range programs {
+func (t *Tracer) attachOne(spec *ebpf.CollectionSpec, a attachment) (err error) {
+	for _, name := range a.programs {
 		var loaded *ebpf.Collection
 		if loaded, err = t.load(spec, name); err != nil {
 			continue
 		}
-		err = t.attachLoaded(loaded, name)
+		err = t.attachLoaded(loaded, name, a.sampled)
 		loaded.Close()
 		if err == nil {
 			return nil
@@ -86,7 +87,7 @@ func (t *Tracer) load(spec *ebpf.CollectionSpec, names ...string) (*ebpf.Collect
 }
 
 // attachLoaded attaches a loaded program.
-func (t *Tracer) attachLoaded(loaded *ebpf.Collection, name string) error {
+func (t *Tracer) attachLoaded(loaded *ebpf.Collection, name string, sampled bool) error {
 	if loaded == nil {
 		return nil
 	}
@@ -95,7 +96,12 @@ func (t *Tracer) attachLoaded(loaded *ebpf.Collection, name string) error {
 	if err != nil {
 		return errors.Join(err, prog.Close())
 	}
-	t.programs, t.links = append(t.programs, prog), append(t.links, l)
+	t.programs = append(t.programs, prog)
+	if sampled {
+		t.sampled, t.sampledLinks = append(t.sampled, prog), append(t.sampledLinks, l)
+	} else {
+		t.links = append(t.links, l)
+	}
 	return nil
 }
 

@@ -43,11 +43,15 @@ type Tracer struct {
 	maps     *ebpf.Collection
 	programs []*ebpf.Program // owned, like links
 	links    []link.Link
-	missing  []Missing
-	notes    []string
-	sockets  []Socket
-	reasons  reasons
-	jiffies  bool // the length of a clock tick is known
+	// sampled are programs that see every packet of the machine, in the order in which they are
+	// attached; sampledLinks is empty while they are not.
+	sampled      []*ebpf.Program
+	sampledLinks []link.Link
+	missing      []Missing
+	notes        []string
+	sockets      []Socket
+	reasons      reasons
+	jiffies      bool // the length of a clock tick is known
 }
 
 // Open loads the programs and attaches them. The error is a [*PrivilegeError] if the process may
@@ -78,7 +82,7 @@ func Open(cfg Config) (t *Tracer, err error) {
 		return t, err
 	}
 	t.attachAll(spec, &cfg)
-	if len(t.links) == 0 {
+	if len(t.links)+len(t.sampledLinks) == 0 {
 		return t, fmt.Errorf("trace: no tracepoint could be attached to: %w", t.missing[0].Err)
 	}
 	t.reasons = loadReasons()
@@ -191,7 +195,7 @@ func (t *Tracer) Notes() []string { return t.notes }
 // Close detaches the programs and frees them.
 func (t *Tracer) Close() error {
 	var errs []error
-	for _, l := range t.links {
+	for _, l := range slices.Concat(t.sampledLinks, t.links) {
 		errs = append(errs, l.Close())
 	}
 	for _, p := range t.programs {
@@ -200,7 +204,7 @@ func (t *Tracer) Close() error {
 	if t.maps != nil {
 		t.maps.Close()
 	}
-	t.links, t.programs, t.maps = nil, nil, nil
+	t.links, t.sampledLinks, t.programs, t.maps = nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 
