@@ -9,6 +9,7 @@ require (
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/google/go-cmp v0.7.0
 	github.com/google/jsonschema-go v0.4.3
+	github.com/google/pprof v0.0.0-20261105003125-4bf881d7fb0b
 	github.com/miekg/dns v1.1.73
 	github.com/penstock/penstock v0.1.0
 	github.com/pires/go-proxyproto v0.15.0

@@ -40,6 +40,7 @@ var rooms = []room{
 	{"proxy/internal/source", nil},
 	{"proxy/rollback", nil},
 	{"proxy/internal/health", []string{"relay", "proxy/internal/source"}},
+	{"proxy/internal/flamegraph", nil},
 	{"proxy/internal/kerneltrace", []string{"internal/sys"}},
 	{"proxy/internal/limit", []string{"proxy/internal/source"}},
 	{"proxy/internal/match", []string{"proxy/internal/source"}},

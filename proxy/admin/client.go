@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -96,8 +97,11 @@ func NewClient(bind string) (*Client, error) {
 }
 
 // beginsWithin returns how long the response to a request may take to begin.
-func (c *Client) beginsWithin(path string) time.Duration {
+func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 	switch path {
+	case "/profile":
+		seconds, _ := strconv.Atoi(q.Get("seconds"))
+		return time.Duration(seconds)*time.Second + c.quick
 	case "/plan", "/reload", "/confirm", "/rollback":
 		return slowAnswer
 	}
@@ -191,7 +195,7 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	within := func(d time.Duration) *time.Timer {
 		return time.AfterFunc(d, func() { cancel(fmt.Errorf("%w (%v)", ErrSilent, d)) })
 	}
-	late := within(c.beginsWithin(path))
+	late := within(c.beginsWithin(path, q))
 	defer func() { late.Stop() }()
 	u := url.URL{Scheme: "http", Host: "localhost", Path: path, RawQuery: q.Encode()}
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
@@ -223,6 +227,10 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	case answer.StatusCode != http.StatusOK:
 		return refusal(answer.StatusCode, body)
 	case v == nil:
+		return nil
+	}
+	if raw, ok := v.(*[]byte); ok {
+		*raw = body
 		return nil
 	}
 	if err := json.Unmarshal(body, v); err != nil {

@@ -97,7 +97,7 @@ func code(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, new(*methodError)):
 		return http.StatusMethodNotAllowed
-	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing):
+	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing), errors.Is(err, ErrProfiling):
 		return http.StatusConflict
 	case errors.Is(err, rollback.ErrClosed):
 		return http.StatusServiceUnavailable
@@ -111,6 +111,11 @@ func code(err error) int {
 // write writes a response. The client may have closed the connection.
 func write(w http.ResponseWriter, code int, v any) {
 	w.Header().Set(Header, "1")
+	if p, ok := v.(profileBytes); ok {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = w.Write(p) // the client may have closed the connection
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)

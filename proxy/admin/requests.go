@@ -30,6 +30,7 @@ var requests = []request{
 	{http.MethodGet, "/status", [][]string{{}}, (*Server).status},
 	{http.MethodGet, "/sessions", [][]string{{}}, (*Server).sessions},
 	{http.MethodGet, "/generations", [][]string{{}}, (*Server).generations},
+	{http.MethodGet, "/profile", [][]string{{"seconds"}}, (*Server).profile},
 	{http.MethodPost, "/plan", [][]string{{}, {"config"}}, (*Server).plan}, // changes nothing, but opens files
 	{http.MethodPost, "/reload", [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, (*Server).reload},
 	{http.MethodPost, "/confirm", [][]string{{}, {"generation"}}, (*Server).confirm},
@@ -46,6 +47,7 @@ type arguments struct {
 	config, rollbackIf           string
 	confirm                      time.Duration
 	generation, weight, route    int
+	seconds                      int
 	undo                         bool
 	percent                      map[string]float64
 }
@@ -59,6 +61,7 @@ var parameters = map[string]func(a *arguments, values []string) error{
 	"generation":  func(a *arguments, v []string) error { return number(&a.generation, 1, v) },
 	"weight":      func(a *arguments, v []string) error { return number(&a.weight, 0, v) },
 	"route":       func(a *arguments, v []string) error { return number(&a.route, 0, v) },
+	"seconds":     profileTime,
 	"config":      absolute,
 	"confirm":     confirmTime,
 	"undo":        undo,
@@ -68,7 +71,7 @@ var parameters = map[string]func(a *arguments, values []string) error{
 // placeholders stand for values in the shape of a request.
 var placeholders = map[string]string{
 	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "weight": "N",
-	"route": "N", "config": "/PATH", "confirm": "TIME", "undo": "true", "percent": "NAME:N",
+	"route": "N", "seconds": "N", "config": "/PATH", "confirm": "TIME", "undo": "true", "percent": "NAME:N",
 }
 
 // once returns the value of a parameter that may occur once.

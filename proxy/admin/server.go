@@ -53,6 +53,8 @@ type Server struct {
 	limit   *listener.Limit
 	serving sync.WaitGroup
 
+	profiling sync.Mutex // held while a profile is taken; never waited for
+
 	mu   sync.Mutex
 	at   *address // nil: it does not listen
 	left bool     // for good

@@ -42,6 +42,7 @@ type commands struct {
 	Weight   weightCmd   `cmd:"" help:"Set the weight of an endpoint."`
 	Split    splitCmd    `cmd:"" help:"Set the percentages of a split."`
 	Trace    traceCmd    `cmd:"" help:"Show what the kernel did to the connections and threads of a process for some seconds: retransmissions, resets, drops, waits."`
+	Profile  profileCmd  `cmd:"" help:"Write the CPU profile of the running process: a flame graph, folded stacks, or for go tool pprof."`
 	Demo     demoCmd     `cmd:"" help:"Run a load balancer whose endpoints die, drain and come back under load: ten seconds."`
 	Doctor   doctorCmd   `cmd:"" help:"Check this host: missing kernel features, limits and permissions, their cost and their remedy."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`

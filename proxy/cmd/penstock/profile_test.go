@@ -1,0 +1,28 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/cli"
+)
+
+// TestProfileCommand: the running process's profile is a flame graph in a file, or stacks.
+func TestProfileCommand(t *testing.T) {
+	r := startRun(t, nil, "one")
+	at := "unix:" + filepath.Join(r.dir, "admin.sock")
+	_, stderr := r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "--format", "folded")
+	if !strings.Contains(stderr, "no frames of the kernel") {
+		t.Errorf("it says %q, not that frames are missing", stderr)
+	}
+	file := filepath.Join(r.dir, "cpu.svg")
+	r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "-o", file)
+	if b, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(b), "<svg ") {
+		t.Errorf("%q, %v", b, err)
+	}
+	for _, d := range []string{"0", "1500ms", "2m"} {
+		r.tells(cli.ExitUsage, "profile", "--admin", at, "--for", d)
+	}
+}
