@@ -230,3 +230,73 @@ func TestTick(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadlinesOfCallbacks: a deadline ends a client that never reads, whichever of the two it is, and whatever is
+// pending; and a handler that returns ErrIdle after the read deadline is called once for it.
+func TestDeadlinesOfCallbacks(t *testing.T) {
+	for name, test := range map[string]struct {
+		set     func(c *loop.Conn, t time.Time) error
+		pending int
+		ignores bool
+	}{
+		"both":              {(*loop.Conn).SetDeadline, 8 << 20, false},
+		"of reading":        {(*loop.Conn).SetReadDeadline, 8 << 20, false},
+		"of writing":        {(*loop.Conn).SetWriteDeadline, 8 << 20, false},
+		"little is pending": {(*loop.Conn).SetDeadline, 1 << 10, false},
+		"ignored":           {(*loop.Conn).SetReadDeadline, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int64
+			s := startServer(t, &loop.Server{Loops: 1, Callbacks: true, Handle: func(c *loop.Conn) error {
+				calls.Add(1)
+				if c.Context() == nil {
+					c.SetContext(true)
+					_, _ = c.Write(make([]byte, test.pending))
+					_ = test.set(c, time.Now().Add(50*time.Millisecond))
+					_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+				}
+				if test.ignores {
+					return loop.ErrIdle
+				}
+				_, err := c.Next(2)
+				return err
+			}})
+			c := s.dial(t)
+			_ = c.SetReadBuffer(4 << 10)
+			_, _ = io.WriteString(c, "x")
+			if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error(err)
+			}
+			if n := calls.Load(); n > 10 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}
+
+// TestShortWritesAreGathered: short pieces for a client that does not read are taken until 64 KiB are pending.
+func TestShortWritesAreGathered(t *testing.T) {
+	conns := make(chan *loop.Conn, 1)
+	most := make(chan int, 1)
+	s := startServer(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
+		conns <- c
+		_ = c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		pending := 0
+		for {
+			if _, err := c.Write(make([]byte, 1<<10)); err != nil {
+				most <- pending
+				return err
+			}
+			pending = max(pending, c.Pending())
+		}
+	}})
+	c := s.dial(t)
+	_ = c.SetReadBuffer(4 << 10)
+	<-conns
+	if n := <-most; n < 60<<10 || n > 64<<10 {
+		t.Errorf("%d bytes were pending", n)
+	}
+	if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+}

@@ -363,14 +363,22 @@ func (c *Conn) RemoteAddr() net.Addr {
 func (c *Conn) SetDeadline(t time.Time) error {
 	c.readBy = c.until(t)
 	c.writeBy = c.readBy
-	return nil
+	return c.rearm()
 }
 
 // SetReadDeadline implements [net.Conn].
-func (c *Conn) SetReadDeadline(t time.Time) error { c.readBy = c.until(t); return nil }
+func (c *Conn) SetReadDeadline(t time.Time) error { c.readBy = c.until(t); return c.rearm() }
 
 // SetWriteDeadline implements [net.Conn].
-func (c *Conn) SetWriteDeadline(t time.Time) error { c.writeBy = c.until(t); return nil }
+func (c *Conn) SetWriteDeadline(t time.Time) error { c.writeBy = c.until(t); return c.rearm() }
+
+// rearm has a new deadline looked at, where another handler of the loop has set it.
+func (c *Conn) rearm() error {
+	if c.idling {
+		c.armIdle()
+	}
+	return nil
+}
 
 // until returns a time by the loop's clock; 0: never.
 func (c *Conn) until(t time.Time) int64 {

@@ -17,8 +17,9 @@ type coroutine struct {
 	err    error                   // of the handler, at the end
 }
 
-// ErrElsewhere is the error of a [Conn] whose method would wait outside of its handler's coroutine, as in Go.
-var ErrElsewhere = errors.New("penstock: loop: it would wait, outside of its handler: use AsyncWrite")
+// ErrElsewhere is the error of a [Conn] whose method would wait outside of its handler's coroutine: within Go, of
+// another goroutine, or as Go in a callback.
+var ErrElsewhere = errors.New("penstock: loop: it would wait, and this is not the coroutine of its handler: use AsyncWrite from elsewhere")
 
 // A PanicError is the error of a handler that has panicked.
 type PanicError struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"reflect"
 	"runtime"
 	"strings"
@@ -26,7 +27,9 @@ type Server struct {
 	// bytes, the end of file or an error have come. A method that would wait for the client fails with ErrIdle,
 	// and Handle returns that. Write never waits: it fails when 16 MiB are pending, and Handle is not called
 	// again before 16 KiB or less are. [Conn.Go] is refused. After the end of file the connection is closed
-	// when Handle returns, whatever it returns. runtime.Goexit ends the server, with an error.
+	// when Handle returns, whatever it returns. The same holds after the read deadline; and when the write
+	// deadline passes while bytes are pending, the connection fails. runtime.Goexit ends the server, with an
+	// error. A tls.Conn needs a coroutine.
 	Callbacks bool
 
 	// Tick is called on each loop when it begins, and again after the time that it returned, until that is 0.
@@ -34,7 +37,7 @@ type Server struct {
 	Tick func(l *Loop) time.Duration
 
 	// Ended is called on the loop when a connection is closed, with the error of its handler: a [*PanicError]
-	// if that has panicked. nil: nothing is called.
+	// if that has panicked. nil: nothing is called. A panic in it, in Slow or in Tick is not caught.
 	Ended func(c *Conn, err error)
 
 	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.
@@ -126,7 +129,8 @@ func (s *Server) end() {
 	s.group, s.stopped = nil, false
 }
 
-// Stop makes Serve return. It may be called by any goroutine at any time.
+// Stop makes Serve return: the one that serves, or else the next one. Bytes that were written and are still pending
+// are dropped, and their clients see a reset. It may be called by any goroutine at any time.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +199,9 @@ func (s *serving) closeAll() {
 		}
 		c.finish()
 		c.co.err = err
-		c.flush()
+		if c.flush(); c.out != nil && c.failure == nil {
+			c.failure = c.errorOf("write", net.ErrClosed)
+		}
 		c.destroy()
 	}
 }
@@ -260,6 +266,8 @@ func (c *Conn) returned() {
 		err = c.failure
 	case c.readErr != nil && !c.ready():
 		err = c.readErr
+	case c.expired && c.passed(c.readBy): // it was called for that
+		err = c.errorOf("read", os.ErrDeadlineExceeded)
 	case !c.closing:
 		c.idle()
 		return
@@ -277,9 +285,7 @@ func (c *Conn) idle() {
 	if c.flush(); c.in.len() == 0 {
 		c.drop(&c.in)
 	}
-	if c.readBy > c.group.loop.clock() {
-		c.armFor(c.readBy)
-	}
+	c.armIdle()
 	if c.ready() || !c.dry || c.readErr != nil { // there may be more already
 		c.group.loop.Again(c.id)
 	}
@@ -290,11 +296,12 @@ func (c *Conn) ready() bool { return c.in.len() > 0 && c.took }
 
 // wake calls the handler again, if something has come for it. While much is pending it has to wait.
 func (c *Conn) wake() {
-	if c.out.len() > lowMark {
+	c.expired = c.passed(c.readBy)
+	if c.out.len() > lowMark && !c.expired {
 		return
 	}
 	c.calls = 0
-	if !c.ready() && !c.passed(c.readBy) {
+	if !c.ready() && !c.expired {
 		n := c.in.len()
 		c.in = c.group.leases.room(c.in, n+1)
 		m, err := c.read(c.in.b[c.in.w:])
@@ -314,7 +321,11 @@ func (c *Conn) settle() {
 		return
 	}
 	if c.out != nil && c.failure == nil {
-		c.group.loop.Arm(&c.timer, c, closeTime)
+		within := closeTime
+		if c.writeBy != 0 {
+			within = min(within, max(time.Duration(c.writeBy-c.group.loop.clock()), 0))
+		}
+		c.group.loop.Arm(&c.timer, c, within)
 		return
 	}
 	c.destroy()
@@ -354,6 +365,8 @@ func (c *Conn) Ready(_ uint8, events Events) {
 		c.step()
 	case c.idling:
 		c.wake()
+	case c.waits == uint8(Writable) && events == 0 && c.calls >= maxCalls: // it has given others their turn
+		c.step()
 	case c.waits == uint8(Readable) && !c.dry, c.waits == uint8(Writable) && (!c.full || c.failure != nil) && c.out.len() <= lowMark:
 		c.step()
 	}
@@ -368,6 +381,32 @@ func (c *Conn) armFor(by int64) {
 	}
 }
 
+// armIdle has the deadlines of an idle connection looked at: that of writing, while something is pending.
+func (c *Conn) armIdle() {
+	now := c.group.loop.clock()
+	if c.readBy > now {
+		c.armFor(c.readBy)
+	}
+	if c.out != nil && c.writeBy > now {
+		c.armFor(c.writeBy)
+	}
+}
+
+// expireIdle closes an idle connection whose pending bytes have not gone in time, or calls its handler for the read
+// deadline.
+func (c *Conn) expireIdle() {
+	switch {
+	case c.out != nil && c.passed(c.writeBy):
+		c.failure = c.errorOf("write", os.ErrDeadlineExceeded)
+		c.closing = true
+		c.settle()
+	case c.passed(c.readBy):
+		c.wake()
+	default:
+		c.armIdle()
+	}
+}
+
 // Expired implements [Expirer].
 func (c *Conn) Expired(*Timer) {
 	by := c.readBy
@@ -377,11 +416,11 @@ func (c *Conn) Expired(*Timer) {
 	switch {
 	case c.closing && c.co.resume == nil:
 		c.destroy()
-	case c.waits == 0 && !c.idling || by == 0:
+	case c.idling:
+		c.expireIdle()
+	case c.waits == 0 || by == 0:
 	case !c.passed(by):
 		c.armFor(by)
-	case c.idling:
-		c.wake()
 	default:
 		c.expired = true
 		c.step()
