@@ -207,7 +207,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		if err := c.mayWrite(); err != nil || len(p) == 0 {
 			return total, err
 		}
-		if c.group.Callbacks && c.out.len() >= lowMark {
+		if c.group.Callbacks && (c.out.len() >= lowMark || c.calls >= maxCalls) { // it never waits
 			return total + len(p), c.queue(p)
 		}
 		if c.calls >= maxCalls || c.full && c.out.len() >= highMark {
