@@ -58,6 +58,7 @@ type Conn struct { // 224 bytes, a size class of the runtime: see TestMemoryOfId
 	idling    bool  // its handler has returned ErrIdle
 	elsewhere bool  // it is in Go
 	took      bool  // the handler has taken bytes since it was called
+	fresh     bool  // it was called for bytes that it has not looked at
 }
 
 // Context returns what was set by SetContext, nil at first.
@@ -74,6 +75,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	c.fresh = false
 	if c.in.len() > 0 {
 		n := copy(p, c.in.bytes())
 		c.take(n)
@@ -129,6 +131,7 @@ func (c *Conn) read(p []byte) (int, error) {
 // Peek returns the next n bytes, at most 65,536, without taking them. They are valid until the next call of a
 // method that reads. There are fewer only with an error: io.EOF at the end, or that of a Read.
 func (c *Conn) Peek(n int) ([]byte, error) {
+	c.fresh = false
 	for c.in.len() < n {
 		if err := c.fill(n); err != nil {
 			return c.in.bytes(), err
@@ -153,13 +156,23 @@ func (c *Conn) Next(n int) ([]byte, error) {
 	return p, nil
 }
 
-// More reads what has come behind the bytes that Buffered returns, and waits until there is something. It
+// More reads what has come behind the bytes that Buffered returned, and waits until there is something. A handler that
+// was called for bytes, see [ErrIdle], has them at once. It
 // fails as a Read does, with io.EOF at the end, or if 65,536 bytes are there already.
-func (c *Conn) More() error { return c.fill(c.in.len() + 1) }
+func (c *Conn) More() error {
+	if c.fresh {
+		c.fresh = false
+		return nil
+	}
+	return c.fill(c.in.len() + 1)
+}
 
 // Buffered returns the bytes that have been read and were not taken. They are valid until the next call of a
 // method that reads.
-func (c *Conn) Buffered() []byte { return c.in.bytes() }
+func (c *Conn) Buffered() []byte {
+	c.fresh = false
+	return c.in.bytes()
+}
 
 // fill reads once into a buffer that has room for n bytes. None is kept while it waits for the first byte.
 func (c *Conn) fill(n int) error {

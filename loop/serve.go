@@ -312,6 +312,7 @@ func (c *Conn) wake() {
 			return
 		}
 	}
+	c.fresh = c.in.len() > 0 && !c.expired
 	c.begin()
 }
 
