@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,7 +44,14 @@ type window struct {
 	c    *contestant.Contestant
 	t    *Trial
 	used reading
+	seen bool // its beginning
 }
+
+// errTooSlow reports a load that was held up until its window was over.
+var errTooSlow = errors.New("the load was not at work before its time was over: this machine is too busy; try fewer connections, or more --seconds")
+
+// manyAttempts is how many times a trial is made that is too slow.
+const manyAttempts = 4
 
 // reading is the resources used at a moment.
 type reading struct {
@@ -58,6 +66,7 @@ func (w *window) event(ctx context.Context, e load.Event) error {
 	case e.Warm:
 		var err error
 		w.used, err = w.read()
+		w.seen = true
 		return err
 	case e.Over:
 		now, err := w.read()

@@ -38,11 +38,14 @@ type Trial struct {
 func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Plan, watch func(load.Event) error) (Trial, error) {
 	plan.Address = c.Address
 	t := Trial{Contestant: c.Name, Plan: plan, Spliced: -1}
+	w := &window{rig: r, c: c, t: &t}
 	if plan.Warmup > 0 && plan.Hold {
-		w := &window{rig: r, c: c, t: &t}
 		watch = func(e load.Event) error { return w.event(ctx, e) }
 	}
 	err := r.drive(ctx, c, &t, watch)
+	if err == nil && plan.Warmup > 0 && !w.seen {
+		return t, errTooSlow
+	}
 	if err == nil {
 		err = r.account(ctx, c, &t)
 	}

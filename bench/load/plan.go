@@ -61,7 +61,7 @@ type Plan struct {
 	// Warmup is the beginning of an Echo's or a Hello's Duration: requests completed
 	// before its end count neither as Requests nor in the latency, and Elapsed begins
 	// there. Those completed after Duration do not count either, and Elapsed ends there.
-	// The other workloads have none.
+	// A load that was held up until then has no warmup: Warm does not come. The other workloads have none.
 	Warmup time.Duration `json:"warmup,omitempty"`
 	// Hold has the connections of an Echo or a Hello stay, quiet, when Duration is over,
 	// until a Plan with Release says to close them.
