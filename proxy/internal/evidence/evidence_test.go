@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
@@ -44,6 +46,10 @@ server { listen ` + addr + `; location / { return 200 "ok"; } } }`
 		t.Fatal(err)
 	}
 	p := software.Service{Command: []string{nginx, "-p", dir, "-c", "nginx.conf"}, Dir: dir, Addr: addr, Stop: syscall.SIGTERM}.Start(t)
+	condition.Await(t, "nginx has its worker", func() bool {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.Pid))
+		return err == nil && len(children) > 0
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := Trace(ctx, Target{PIDs: []int{p.Pid}}, func() {
 		defer cancel()
