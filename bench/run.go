@@ -280,10 +280,10 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 		SentBytes: res.Sent, ReceivedBytes: res.Received, Requests: res.Requests, Connections: res.Connections, Failed: res.Failed,
 		LatencyP50Seconds: seconds(res.P50), LatencyP99Seconds: seconds(res.P99),
 		CPUSeconds: report.Number(t.Usage.CPU.Seconds()), MachineCPUSeconds: report.Number(t.Machine.Seconds()),
-		HeldBytes: report.Unmeasured(), LoadCPUSeconds: report.Unmeasured(), ContextSwitches: report.Unmeasured(), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),
+		ContextSwitches: report.Unmeasured(), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),
 	}
 	if t.Plan.Hold {
-		out.HeldBytes, out.LoadCPUSeconds = report.Number(t.Held), report.Number(t.Load.CPU.Seconds())
+		out.Many = &report.Many{LoadCPUSeconds: report.Number(t.Load.CPU.Seconds()), HeldBytes: report.Number(t.Held)}
 	}
 	if t.Usage.Switches >= 0 { // or threads have ended, and took theirs with them
 		out.ContextSwitches = report.Number(t.Usage.Switches)

@@ -188,11 +188,17 @@ type Trial struct {
 	MachineCPUSeconds Number  `json:"machine_cpu_seconds"`
 	ContextSwitches   Number  `json:"context_switches"`
 	SystemCalls       Number  `json:"system_calls"`
-	LoadCPUSeconds    Number  `json:"load_cpu_seconds"`
-	HeldBytes         Number  `json:"held_bytes"`    // of memory, with the connections and at rest, less without them
 	SplicedBytes      Number  `json:"spliced_bytes"` // by the contestant's own account
 	Idle              *Idle   `json:"idle,omitempty"`
+	Many              *Many   `json:"many,omitempty"`
 	Classes           []Class `json:"classes,omitempty"`
+}
+
+// Many is what is measured beside an echo or a hello over many connections.
+type Many struct {
+	LoadCPUSeconds Number `json:"load_cpu_seconds"`
+	// HeldBytes is the server's memory (RssAnon) with all connections at rest, less that before the first one.
+	HeldBytes Number `json:"held_bytes"`
 }
 
 // Idle is the resources of sessions that carried 64 KiB both ways and then rested: with them,
