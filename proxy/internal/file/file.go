@@ -45,7 +45,7 @@ var reads = reader{now: readNow, after: time.After}
 type reader struct {
 	now   func(path string, limit int) ([]byte, error)
 	after func(time.Duration) <-chan time.Time
-	stuck atomic.Int32
+	stuck atomic.Int32 // reads that were given up and have not returned
 }
 
 type content struct {
@@ -57,19 +57,26 @@ func (r *reader) read(path string, limit int) ([]byte, error) {
 	if r.stuck.Load() >= maxStuck {
 		return nil, noAnswer(path)
 	}
-	r.stuck.Add(1)
 	done := make(chan content, 1)
+	var settled atomic.Bool // by the first of the two: the read has returned, or it is given up
 	go func() {
-		defer r.stuck.Add(-1)
 		data, err := r.now(path, limit)
-		done <- content{data, err}
+		if done <- (content{data, err}); settled.Swap(true) {
+			r.stuck.Add(-1)
+		}
 	}()
 	select {
 	case c := <-done:
 		return c.data, c.err
 	case <-r.after(answerTime):
-		return nil, noAnswer(path)
 	}
+	r.stuck.Add(1)
+	if settled.Swap(true) { // it has returned in this moment
+		r.stuck.Add(-1)
+		c := <-done
+		return c.data, c.err
+	}
+	return nil, noAnswer(path)
 }
 
 func noAnswer(path string) error {

@@ -3,8 +3,11 @@ package file
 import (
 	"errors"
 	"os"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // TestReadsThatHang: a read that does not return is given up, and others go on; when many do not, no more are
@@ -26,9 +29,6 @@ func TestReadsThatHang(t *testing.T) {
 		if err := good(); err != nil {
 			t.Errorf("with %d that hang: %v", i, err)
 		}
-		for r.stuck.Load() > int32(i) { // the goroutine of the last good one ends
-			time.Sleep(time.Millisecond)
-		}
 		r.after = func(time.Duration) <-chan time.Time { return gaveUp }
 		if _, err := r.read("hangs", 1); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error(err)
@@ -42,10 +42,34 @@ func TestReadsThatHang(t *testing.T) {
 	for range maxStuck {
 		<-returned
 	}
-	for r.stuck.Load() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	condition.Await(t, "none is stuck", func() bool { return r.stuck.Load() == 0 })
 	if err := good(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestManyReadsAtOnce: reads that are under way are not stuck, however many there are.
+func TestManyReadsAtOnce(t *testing.T) {
+	var all, began sync.WaitGroup
+	goOn := make(chan bool)
+	r := &reader{after: func(time.Duration) <-chan time.Time { return nil }, now: func(path string, _ int) ([]byte, error) {
+		began.Done()
+		<-goOn
+		return []byte(path), nil
+	}}
+	began.Add(3 * maxStuck)
+	for range 3 * maxStuck {
+		all.Go(func() {
+			if _, err := r.read("f", 1); err != nil {
+				began.Done()
+				t.Error(err)
+			}
+		})
+	}
+	began.Wait()
+	close(goOn)
+	all.Wait()
+	if n := r.stuck.Load(); n != 0 {
+		t.Errorf("%d are stuck", n)
 	}
 }
