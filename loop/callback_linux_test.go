@@ -303,20 +303,7 @@ func TestShortWritesAreGathered(t *testing.T) {
 
 // TestCallbackEcho: large messages come back whole through a callback, whose reads pause while much is pending.
 func TestCallbackEcho(t *testing.T) {
-	s := startServer(t, &loop.Server{Callbacks: true, Handle: func(c *loop.Conn) error {
-		for {
-			if err := c.More(); err != nil {
-				return err
-			}
-			b, err := c.Next(len(c.Buffered()))
-			if err != nil {
-				return err
-			}
-			if _, err := c.Write(b); err != nil {
-				return err
-			}
-		}
-	}})
+	s := startServer(t, &loop.Server{Callbacks: true, Handle: echoMore})
 	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	for range 50 {
 		c := s.dial(t)

@@ -43,7 +43,7 @@ func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool 
 	if s.onlyLastResort || len(s.failures) > 0 || !of.losesClients(now, false) {
 		return false
 	}
-	e := s.oldestTrial(of, set, now)
+	e := oldestTrial(of, set, now)
 	if e == nil || !e.Endpoint.AcquireAnyway(false) {
 		return false
 	}
@@ -57,7 +57,7 @@ func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool 
 
 // oldestTrial returns an unusable endpoint that has served its last client, or else the one that had a client longest
 // ago, and claims the trial; nil if that is the picked one, or if trials of all may be under way still.
-func (s *Search) oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
+func oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
 	first := picked
 	members := set.Members()
 	for i := range members {

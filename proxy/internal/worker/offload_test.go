@@ -185,6 +185,12 @@ func TestHandoverStorm(t *testing.T) {
 	x := newHand(t, b)
 	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
 	r.serve(t)
+	comeAndReset(t, r)
+}
+
+// comeAndReset has clients come from eight sides, every fourth of which resets its connection, and waits until all have ended.
+func comeAndReset(t *testing.T, r *rig) {
+	t.Helper()
 	var work sync.WaitGroup
 	for i := range 8 {
 		work.Go(func() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -169,25 +168,5 @@ func TestRejoinStorm(t *testing.T) {
 	x := newReturning(t, new(tie))
 	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
 	r.serve(t)
-	var work sync.WaitGroup
-	for i := range 8 {
-		work.Go(func() {
-			for n := range 20 {
-				if (n+i)%4 != 0 {
-					if err := r.hello(); err != nil {
-						t.Error(err)
-					}
-					continue
-				}
-				if c, err := net.Dial("tcp", r.addr.String()); err == nil {
-					reset(c)
-				}
-			}
-		})
-	}
-	work.Wait()
-	eventually(t, func() bool { return r.Active() == 0 })
-	if sum := r.Summary(); sum.Active != 0 {
-		t.Errorf("the summary is %+v", sum)
-	}
+	comeAndReset(t, r)
 }
