@@ -198,8 +198,19 @@ func TestReport(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
 	}
-	if b, err := json.Marshal(&r); err != nil || !strings.Contains(string(b), `"unmatched":{"retransmit":7}`) {
+	b, err := json.Marshal(&r)
+	if err != nil || !strings.Contains(string(b), `"unmatched":{"retransmit":7}`) {
 		t.Errorf("%s, %v", b, err)
+	}
+	var back Report
+	if err := json.Unmarshal(b, &back); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := json.Marshal(&back); err != nil || string(again) != string(b) {
+		t.Errorf("read back it is %s, %v", again, err)
+	}
+	if err := new(kerneltrace.Kind).UnmarshalText([]byte("none")); err == nil {
+		t.Error("an unknown kind is read")
 	}
 }
 

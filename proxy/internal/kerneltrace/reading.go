@@ -34,6 +34,16 @@ func (k Kind) String() string { return kindNames[k] }
 // MarshalText implements [encoding.TextMarshaler].
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *Kind) UnmarshalText(text []byte) error {
+	i := slices.Index(kindNames[1:], string(text))
+	if i < 0 {
+		return fmt.Errorf("penstock: kerneltrace: no kind of event %q", text)
+	}
+	*k = Kind(i + 1)
+	return nil
+}
+
 // A Side is how a process came to a connection.
 type Side int
 
