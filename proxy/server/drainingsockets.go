@@ -156,6 +156,7 @@ func (s *Server) forgetDeserted() {
 		socket.draining, socket.successor = nil, nil
 	}
 	s.parting = slices.DeleteFunc(s.parting, (*listenSocket).gone)
+	s.givenUp = slices.DeleteFunc(s.givenUp, func(o *listenSocket) bool { return o.deserted.Load() })
 	if replaced {
 		s.refreshView()
 	}

@@ -32,6 +32,7 @@ type listenSocket struct {
 	pauses      *episode.Episode
 	state       atomic.Pointer[router.ListenerState] // its listener's, from before it is accepted from
 	former      atomic.Bool                          // it was given up: its address may be another one's
+	later       atomic.Pointer[[]*listenSocket]      // that had a part of its address after it and were given up, the last one last
 	closed      chan struct{}                        // closed when its listener was, after it had been accepted from
 	overlapping []*listenSocket                      // whose address, or a part of it, it has taken over
 	deserted    atomic.Bool                          // it is closed, and has no sessions any more
@@ -307,7 +308,7 @@ var errListenerGone = errors.New("its listener is gone")
 // came in there may go on for a while, see endSessions.
 func (s *Server) closeSocket(key string, socket *listenSocket) {
 	delete(s.binds, key)
-	socket.former.Store(true)
+	s.noteGivenUp(socket)
 	s.logUnclosed(socket, socket.listener.Unlink())
 	if socket.listener.TCP() {
 		_ = socket.listener.StopAccepting() // so that the queue does not fill while it is emptied; it may

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/netip"
+	"slices"
 
 	socketlistener "github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/internal/router"
@@ -22,9 +23,8 @@ func (s *Server) listenerStateOf(c *worker.Client) *router.ListenerState {
 // the client, which may be nil, has not left. It prefers the listener that has the address now, then the one
 // with the name of the listener that had it last, then the last state itself.
 func (s *Server) listenerStateAt(socket *listenSocket, c *worker.Client) *router.ListenerState {
-	last := socket.state.Load()
 	if !socket.former.Load() {
-		return last
+		return socket.state.Load()
 	}
 	var local netip.AddrPort
 	if c != nil {
@@ -34,6 +34,7 @@ func (s *Server) listenerStateAt(socket *listenSocket, c *worker.Client) *router
 	if d := ownerAt(v.sockets, socket, local, func(o *listenSocket) *router.ListenerState { return o.state.Load() }); d != nil {
 		return d
 	}
+	last := socket.lastState(local)
 	if last != nil && v.states[last.Name] != nil {
 		return v.states[last.Name]
 	}
@@ -85,10 +86,56 @@ func (s *Server) comingListenerAt(socket *listenSocket, c *worker.Client) *route
 	if l := ownerAt(next.sockets, socket, local, func(o *listenSocket) *router.Listener { return next.at[o] }); l != nil {
 		return l
 	}
-	if last := socket.state.Load(); last != nil {
+	if last := socket.lastState(local); last != nil {
 		return next.listeners[last.Name]
 	}
 	return nil
+}
+
+// lastState returns the last state of the listener that had an address of a socket last: of the socket's own,
+// unless others have had the address since, and have been given up as well. The address is the one at which
+// a client came in; if it is not valid, any part of the socket's counts.
+func (socket *listenSocket) lastState(local netip.AddrPort) *router.ListenerState {
+	if later := socket.later.Load(); later != nil {
+		for _, o := range slices.Backward(*later) {
+			if !local.IsValid() || o.covers(local) {
+				return o.state.Load()
+			}
+		}
+	}
+	return socket.state.Load()
+}
+
+// covers reports whether clients could reach a socket at an address. Those of a unix socket have one path.
+func (socket *listenSocket) covers(at netip.AddrPort) bool {
+	if len(socket.own) == 0 {
+		return true
+	}
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	return slices.ContainsFunc(socket.own, func(own netip.AddrPort) bool {
+		return own == at || own.Port() == at.Port() && own.Addr().IsUnspecified() && own.Addr().Is4() == at.Addr().Is4()
+	})
+}
+
+// noteGivenUp has the sockets that were given up before, and whose clients may have the address of one that is
+// given up now, follow its state: it is the last that had the address.
+func (s *Server) noteGivenUp(socket *listenSocket) {
+	socket.former.Store(true)
+	s.givenUp = slices.DeleteFunc(s.givenUp, func(o *listenSocket) bool { return o.deserted.Load() })
+	for _, o := range s.givenUp {
+		if o == socket || !socket.hasPartOf(o) {
+			continue
+		}
+		var later []*listenSocket
+		if before := o.later.Load(); before != nil {
+			later = slices.DeleteFunc(slices.Clone(*before), func(l *listenSocket) bool { return slices.Equal(l.own, socket.own) })
+		}
+		later = append(later, socket)
+		o.later.Store(&later)
+	}
+	if !slices.Contains(s.givenUp, socket) {
+		s.givenUp = append(s.givenUp, socket)
+	}
 }
 
 // ownerAt returns what has, of several sockets, the address of one that was given up. Where

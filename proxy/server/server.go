@@ -56,6 +56,7 @@ type Server struct {
 	watches   sync.WaitGroup                // of discovery
 	gone      map[string]int64              // counters of upstreams that are not there any more
 	retired   map[string]*upstream          // that are gone, and had sessions when that was looked at
+	givenUp   []*listenSocket               // sockets that are closed or replaced, until they are deserted
 	former    []former                      // upstreams that are gone, and may refuse clients still
 	unnamed   map[string]*listenerCounts    // of listeners that are gone, and had clients when that was looked at
 	draining  map[string][]*drainingSockets // sockets that are gone, by the key that they had

@@ -125,7 +125,7 @@ func (s *Server) replaceSocket(key string, socket *listenSocket, successors []*l
 	if s.binds[key] == socket {
 		delete(s.binds, key)
 	}
-	socket.former.Store(true)
+	s.noteGivenUp(socket)
 	addresses := make([]string, len(successors))
 	for i, successor := range successors {
 		addresses[i] = successor.listener.Addr()
