@@ -72,7 +72,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 
 // perform performs a valid request.
 func (s *Server) perform(r *http.Request) (any, error) {
-	q, err := find(r.Method, r.URL.Path)
+	q, err := find(r.Method, r.URL.EscapedPath())
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func mutations(target string) (list []wire) {
 		add(wire{"POST", target, marked + "Content-Type: application/x-www-form-urlencoded\r\n", body})
 	}
 	add(wire{"POST", target, marked + "Transfer-Encoding: chunked\r\n", ""})
-	for _, wrong := range []string{path + "/", "/" + path, path + "x", "/." + path, path + ";a", strings.ToUpper(path)} {
+	for _, wrong := range []string{path + "/", "/" + path, path + "x", "/." + path, path + ";a", strings.ToUpper(path), fmt.Sprintf("/%%%02x%s", path[1], path[2:])} {
 		add(wire{"POST", strings.Replace(target, path, wrong, 1), marked, ""})
 	}
 	joint := "?"
@@ -197,10 +197,6 @@ func mayChange(w wire) bool {
 	}
 	target := regexp.MustCompile(`^(?i:https?://[^/?]*)`).ReplaceAllString(w.target, "")
 	path, query, found := strings.Cut(target, "?")
-	path, err := url.PathUnescape(path)
-	if err != nil {
-		return false
-	}
 	if !found {
 		return patterns[0].MatchString(path)
 	}

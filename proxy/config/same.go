@@ -118,9 +118,18 @@ func (d *Discover) Same(o *Discover) bool {
 	return both(d.DNS, o.DNS, (*DiscoverDNS).same) && both(d.File, o.File, (*DiscoverFile).same)
 }
 
+// SameOrigin reports whether two discoveries, each of which may be nil, look for the same: one file, or one name,
+// type and port, whichever servers are asked for it.
+func (d *Discover) SameOrigin(o *Discover) bool {
+	return d != nil && o != nil && both(d.DNS, o.DNS, (*DiscoverDNS).sameOrigin) && both(d.File, o.File, (*DiscoverFile).same)
+}
+
+func (d *DiscoverDNS) sameOrigin(o *DiscoverDNS) bool {
+	return d.Name == o.Name && d.Type == o.Type && d.Port == o.Port
+}
+
 func (d *DiscoverDNS) same(o *DiscoverDNS) bool {
-	return d.Name == o.Name && d.Type == o.Type && d.Port == o.Port && slices.Equal(d.Servers, o.Servers) &&
-		d.MinTTL == o.MinTTL && d.MaxTTL == o.MaxTTL
+	return d.sameOrigin(o) && slices.Equal(d.Servers, o.Servers) && d.MinTTL == o.MinTTL && d.MaxTTL == o.MaxTTL
 }
 
 // Same reports whether two health checks are equal.

@@ -69,20 +69,19 @@ func (s *Server) newChange(cfg *config.Config) *change {
 
 // prepare does everything that can fail or takes long.
 func (s *Server) prepare(ctx context.Context, c *change) error {
-	var errs []error
-	for _, u := range c.cfg.Upstreams {
-		if err := s.prepareUpstream(c, u); err != nil {
-			errs = append(errs, fmt.Errorf("upstream %s: %w", u.Name, err))
-		}
+	if err := c.eachUpstream(func(u *config.Upstream) error { return s.prepareUpstream(c, u) }); err != nil {
+		return err
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	s.awaitNewSources(ctx, c)
+	if err := c.eachUpstream(func(u *config.Upstream) error { return s.prepareMembers(c, u) }); err != nil {
+		return err
 	}
 	for _, u := range c.upstreams {
 		if f := u.cfg.Fallback; u.now != u.old && f != nil && f.Upstream != "" {
 			u.now.snapshot.SetFallback(c.snapshot(f.Upstream))
 		}
 	}
+	var errs []error
 	for _, l := range c.cfg.Listeners {
 		if err := s.prepareListener(ctx, c, l); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
@@ -92,6 +91,17 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 		return errors.Join(errs...)
 	}
 	return c.listen()
+}
+
+// eachUpstream calls a function for all upstreams of the change, and joins its errors.
+func (c *change) eachUpstream(f func(*config.Upstream) error) error {
+	var errs []error
+	for _, u := range c.cfg.Upstreams {
+		if err := f(u); err != nil {
+			errs = append(errs, fmt.Errorf("upstream %s: %w", u.Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // swap brings the prepared change into force: it serves new clients from then on. swap cannot fail.

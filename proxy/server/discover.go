@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
@@ -19,9 +18,13 @@ func (s *Server) startDiscovery(u *upstream) {
 	}
 	ctx, stop := context.WithCancel(s.ended)
 	u.stop = stop
-	name, source := u.cfg.Name, u.source
+	name, source, first := u.cfg.Name, u.source, &firstAnswer{}
+	u.first = first
 	s.watches.Go(func() {
-		source.Watch(ctx, func(found []discovery.Endpoint) { s.discovered(name, source, found) })
+		source.Watch(ctx, func(found []discovery.Endpoint) {
+			first.found.CompareAndSwap(nil, &found)
+			s.discovered(name, source, found)
+		})
 	})
 }
 
@@ -100,32 +103,4 @@ func (s *Server) forget(members []*member) {
 	for _, l := range s.listeners {
 		l.now.Forget(gone)
 	}
-}
-
-// awaitDiscovery waits for a while until every source has answered once; later answers take
-// effect when they come.
-func (s *Server) awaitDiscovery(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, firstAnswers)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !s.allAnswered() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// allAnswered reports whether every source has answered, or has failed to.
-func (s *Server) allAnswered() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, u := range s.upstreams {
-		if u.source != nil && !u.answered && u.source.Status().Failures == 0 {
-			return false
-		}
-	}
-	return true
 }

@@ -88,10 +88,6 @@ type Server struct {
 	end   context.CancelFunc
 }
 
-// firstAnswers is how long Open waits for the first answers of discovery, so that the first
-// clients are not refused for want of endpoints.
-const firstAnswers = 3 * time.Second
-
 // tlsShare is the part of the connections that may be TLS sessions of ours: each has two
 // goroutines, and buffers of tens of KiB.
 const tlsShare = 2

@@ -35,6 +35,7 @@ type upstream struct {
 	found    []discovery.Endpoint
 	refused  []string // why some of found are no endpoints, see inside
 	answered bool     // by the source
+	first    *firstAnswer
 	stop     context.CancelFunc
 }
 
@@ -56,20 +57,26 @@ func (u *upstream) close() {
 	}
 }
 
-// prepareUpstream makes the parts that an upstream lacks under the next configuration.
+// prepareUpstream makes the parts that an upstream lacks under the next configuration, but for its members.
 func (s *Server) prepareUpstream(c *change, cfg *config.Upstream) (err error) {
 	old := s.upstreams[cfg.Name]
-	nu := &nextUpstream{cfg: cfg, now: old, old: old}
-	c.upstreams[cfg.Name] = nu
-	if c.unchanged.has(cfg.Name) {
-		if cfg.Discover != nil || old.cfg.SameEndpoints(cfg) {
-			return nil
-		}
-	} else if nu.now, err = s.newUpstream(c, old, cfg); err != nil {
-		return err
+	next := &nextUpstream{cfg: cfg, now: old, old: old}
+	c.upstreams[cfg.Name] = next
+	if !c.unchanged.has(cfg.Name) {
+		next.now, err = s.newUpstream(c, old, cfg)
 	}
-	if nu.update, err = s.newEndpointUpdate(nu.now, old, cfg, specsOf(cfg, s.fit(c, nu.now))); old != nil {
-		c.undo = append(c.undo, func() { nu.update.abandon(old) })
+	return err
+}
+
+// prepareMembers makes the members of an upstream under the next configuration, if they may differ.
+func (s *Server) prepareMembers(c *change, cfg *config.Upstream) (err error) {
+	next := c.upstreams[cfg.Name]
+	old := next.old
+	if next.now == old && (cfg.Discover != nil || old.cfg.SameEndpoints(cfg)) {
+		return nil
+	}
+	if next.update, err = s.newEndpointUpdate(next.now, old, cfg, specsOf(cfg, s.fit(c, next.now))); old != nil {
+		c.undo = append(c.undo, func() { next.update.abandon(old) })
 	}
 	return err
 }
@@ -332,10 +339,8 @@ func (s *Server) prepareSource(u, old *upstream) (err error) {
 		u.source, u.found, u.refused, u.answered, u.stop = old.source, old.found, old.refused, old.answered, old.stop
 		return nil
 	}
-	if old != nil { // until the new source has found something
-		for _, m := range old.order {
-			u.found = append(u.found, m.spec)
-		}
+	if old != nil && old.cfg.Discover.SameOrigin(d) {
+		u.found = old.found // until it has answered as it is asked now
 	}
 	log := s.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {

@@ -136,10 +136,10 @@ func (c *Connection) replaces(t Type) bool {
 	switch t {
 	case TypeCRC32C, TypeNoop:
 		return true
-	case TypeALPN:
-		return c.ALPN != ""
+	case TypeALPN: // of the TLS that ended here, as far as there is any
+		return c.ALPN != "" || c.TLS != nil
 	case TypeAuthority:
-		return c.Authority != ""
+		return c.Authority != "" || c.TLS != nil
 	case TypeUniqueID:
 		return len(c.UniqueID) > 0
 	case TypeSSL:
