@@ -42,6 +42,7 @@ var rooms = []room{
 	{"proxy/internal/health", []string{"relay", "proxy/internal/source"}},
 	{"proxy/internal/flamegraph", nil},
 	{"proxy/internal/kerneltrace", []string{"internal/sys"}},
+	{"proxy/internal/perfevent", []string{"internal/sys", "internal/topology"}},
 	{"proxy/internal/limit", []string{"proxy/internal/source"}},
 	{"proxy/internal/match", []string{"proxy/internal/source"}},
 	{"proxy/internal/proxyproto", []string{"proxy/internal/source"}},

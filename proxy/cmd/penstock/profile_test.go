@@ -13,9 +13,12 @@ import (
 func TestProfileCommand(t *testing.T) {
 	r := startRun(t, nil, "one")
 	at := "unix:" + filepath.Join(r.dir, "admin.sock")
-	_, stderr := r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "--format", "folded")
-	if !strings.Contains(stderr, "no frames of the kernel") {
+	_, stderr := r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "--format", "folded", "--no-kernel")
+	if !strings.Contains(stderr, "no frames of the kernel (--no-kernel)") {
 		t.Errorf("it says %q, not that frames are missing", stderr)
+	}
+	if _, stderr := r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "--format", "folded"); os.Geteuid() == 0 && strings.Contains(stderr, "no frames") {
+		t.Errorf("as root it says %q", stderr)
 	}
 	file := filepath.Join(r.dir, "cpu.svg")
 	r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "-o", file)

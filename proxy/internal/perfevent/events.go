@@ -1,0 +1,130 @@
+package perfevent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/topology"
+)
+
+const (
+	// ringOrder is the size of a ring: 64 pages, which an unprivileged user may lock (kernel.perf_event_mlock_kb is 516).
+	ringOrder = 6
+	// maxEvents bounds the descriptors: an event for each thread and CPU.
+	maxEvents = 8192
+)
+
+// events are the open events of the threads of a process. Threads that are started later are in those of the thread that
+// starts them.
+type events struct {
+	fds   []int           // owned
+	rings []*sys.PerfRing // owned; one for each CPU
+	first []int           // of fds: the event whose ring it is
+}
+
+// open opens the events of all threads of a process, one for each CPU, for a ring is of one CPU.
+func open(pid, hz int) (e *events, err error) {
+	cpus, err := topology.CPUs()
+	if err != nil {
+		return nil, err
+	}
+	e = new(events)
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	opened := make(map[int]bool)
+	for { // until a look finds no thread that the one before has not
+		list, err := threads(pid)
+		if err != nil {
+			return e, err
+		}
+		more := false
+		for _, thread := range list {
+			if opened[thread] {
+				continue
+			}
+			opened[thread], more = true, true
+			if err := e.add(thread, cpus, hz); err != nil {
+				return e, err
+			}
+		}
+		if !more {
+			break
+		}
+	}
+	for _, fd := range e.fds {
+		if err := sys.PerfControl(fd, sys.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+			return e, os.NewSyscallError("ioctl PERF_EVENT_IOC_ENABLE", err)
+		}
+	}
+	return e, nil
+}
+
+// add opens the events of a thread. One that has ended meanwhile has none.
+func (e *events) add(thread int, cpus []int, hz int) error {
+	if len(e.fds)+len(cpus) > maxEvents {
+		return fmt.Errorf("the process has too many threads: more than %d events, one for each and each of %d CPUs", maxEvents, len(cpus))
+	}
+	attr := &sys.PerfEventAttr{
+		Type: sys.PERF_TYPE_SOFTWARE, Config: sys.PERF_COUNT_SW_CPU_CLOCK, Size: uint32(unsafe.Sizeof(sys.PerfEventAttr{})),
+		Sample: uint64(1e9 / hz), Sample_type: sys.PERF_SAMPLE_CALLCHAIN,
+		Bits: sys.PerfBitDisabled | sys.PerfBitInherit | sys.PerfBitExcludeHypervisor,
+	}
+	for i, cpu := range cpus {
+		fd, err := sys.PerfEventOpen(attr, thread, cpu)
+		if errors.Is(err, syscall.ESRCH) {
+			return nil
+		}
+		if err != nil {
+			return os.NewSyscallError("perf_event_open", err)
+		}
+		e.fds = append(e.fds, fd)
+		if i == len(e.rings) {
+			ring, err := sys.MapPerfRing(fd, ringOrder)
+			if err != nil {
+				return os.NewSyscallError("mmap of a perf event", err)
+			}
+			e.rings = append(e.rings, ring)
+			e.first = append(e.first, fd)
+			continue
+		}
+		if err := sys.PerfControl(fd, sys.PERF_EVENT_IOC_SET_OUTPUT, e.first[i]); err != nil {
+			return os.NewSyscallError("ioctl PERF_EVENT_IOC_SET_OUTPUT", err)
+		}
+	}
+	return nil
+}
+
+func (e *events) close() {
+	for _, fd := range e.fds {
+		_ = syscall.Close(fd) // which reports nothing of an event
+	}
+	for _, ring := range e.rings {
+		_ = ring.Close() // it is mapped
+	}
+}
+
+// threads lists the threads of a process.
+func threads(pid int) (list []int, err error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		if thread, err := strconv.Atoi(entry.Name()); err == nil {
+			list = append(list, thread)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,150 @@
+package perfevent_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/penstock/penstock/proxy/internal/perfevent"
+)
+
+// sampled samples this process while it works until enough is known, and skips where perf events are refused.
+func sampled(t *testing.T, work func(stop <-chan struct{})) *perfevent.Profile {
+	t.Helper()
+	stop := make(chan struct{})
+	var working sync.WaitGroup
+	working.Go(func() { work(stop) })
+	p, err := perfevent.Sample(t.Context(), os.Getpid(), time.Second, 499)
+	close(stop)
+	working.Wait()
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		t.Skip("kernel.perf_event_paranoid does not let this user sample the kernel:", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// names returns the frames of a sample, the outermost first.
+func names(s *profile.Sample) (list []string) {
+	for _, l := range slices.Backward(s.Location) {
+		list = append(list, l.Line[0].Function.Name)
+	}
+	return list
+}
+
+//go:noinline
+func burn(stop <-chan struct{}) (sum int) {
+	for {
+		select {
+		case <-stop:
+			return sum
+		default:
+			for i := range 1000 {
+				sum += i * i
+			}
+		}
+	}
+}
+
+// TestProgram: time that the program itself takes is of its functions, and most of it is counted.
+func TestProgram(t *testing.T) {
+	p := sampled(t, func(stop <-chan struct{}) { burn(stop) })
+	var all, in int64
+	for _, s := range p.Sample {
+		all += s.Value[1]
+		if slices.ContainsFunc(names(s), func(name string) bool { return strings.HasSuffix(name, "perfevent_test.burn") }) {
+			in += s.Value[1]
+		}
+	}
+	if in < all/2 || in == 0 || p.CheckValid() != nil {
+		t.Errorf("%v of %v in the function, %v", time.Duration(in), time.Duration(all), p.CheckValid())
+	}
+}
+
+// TestKernel: a stack of a system call begins in the program, and ends in the kernel.
+func TestKernel(t *testing.T) {
+	p := sampled(t, send)
+	if p.Unnamed {
+		t.Skip("kernel.kptr_restrict hides the names of the kernel's functions from this user")
+	}
+	for _, s := range p.Sample {
+		list := names(s)
+		program := slices.IndexFunc(list, func(name string) bool { return strings.HasSuffix(name, "perfevent_test.send") })
+		kernel := slices.IndexFunc(list, func(name string) bool { return strings.Contains(name, "tcp_sendmsg") })
+		if program >= 0 && kernel > program {
+			return
+		}
+	}
+	t.Errorf("no stack leads from the program to tcp_sendmsg: %v", p.Profile)
+}
+
+// send writes over a connection.
+func send(stop <-chan struct{}) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return
+	}
+	defer ln.Close()
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		for b := make([]byte, 64<<10); err == nil; {
+			_, err = c.Read(b)
+		}
+	})
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	for b := make([]byte, 16<<10); ; {
+		select {
+		case <-stop:
+			return
+		default:
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// TestEarly: the end of the context ends it, with the profile so far.
+func TestEarly(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	began := time.Now()
+	_, err := perfevent.Sample(ctx, os.Getpid(), time.Hour, 99)
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		t.Skip("kernel.perf_event_paranoid does not let this user sample the kernel:", err)
+	}
+	if err != nil || time.Since(began) > 10*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+// TestErrors: a process that is not there, one that is no Go program, a frequency that is none.
+func TestErrors(t *testing.T) {
+	if _, err := perfevent.Sample(t.Context(), 1<<30, time.Second, 99); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no process: %v", err)
+	}
+	if _, err := perfevent.Sample(t.Context(), os.Getpid(), time.Second, 0); !errors.Is(err, perfevent.ErrFrequency) {
+		t.Errorf("no frequency: %v", err)
+	}
+}
