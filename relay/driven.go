@@ -56,6 +56,25 @@ type Owner interface {
 	Ended(s *Driven, res Result, err error)
 }
 
+// An Observer is an Owner that is notified of stages of its session as well, on the loop's
+// goroutine.
+type Observer interface {
+	Owner
+	// FirstByte is called when the first byte of a side was moved, unless the owner has moved
+	// some of that side's before.
+	FirstByte(s *Driven, source Side)
+	// HalfClosed is called when a side's end of file was passed on, and the other side goes on.
+	HalfClosed(s *Driven, source Side)
+}
+
+// sideOf is the source of a direction.
+func (s *Driven) sideOf(d *direction) Side {
+	if d == &s.ab {
+		return SideA
+	}
+	return SideB
+}
+
 // Start joins two sockets, which s owns from now on, until both directions have ended or the
 // session is cut. It moves bytes at once, so owner may be notified of the end before Start
 // returns.
@@ -231,6 +250,9 @@ func (s *Driven) stopped(d *direction) bool {
 	}
 	if s.limits.HalfCloseTimeout > 0 {
 		s.active = s.drv.loop.Now()
+	}
+	if o, ok := s.owner.(Observer); ok {
+		o.HalfClosed(s, s.sideOf(d))
 	}
 	return s.timeout()
 }

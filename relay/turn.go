@@ -81,6 +81,11 @@ func (s *Driven) saidLast() Side {
 // moved notes that a direction has moved bytes; first says that it had moved none before.
 func (s *Driven) moved(d *direction, first bool) {
 	now := s.drv.loop.Now()
+	if first {
+		if o, ok := s.owner.(Observer); ok {
+			o.FirstByte(s, s.sideOf(d))
+		}
+	}
 	if d == &s.ab {
 		s.a.state |= said
 		s.b.state &^= saidLast

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/relay"
 )
 
 // logEvery is how often, at most, a transition of an endpoint or an upstream is logged.
@@ -66,11 +66,17 @@ func (s *Server) trim() int {
 	return s.pipes.Trim()
 }
 
-// LogSessions implements [worker.Host].
-func (h *host) LogSessions() bool { return h.log.Enabled(context.Background(), slog.LevelDebug) }
+// Records implements [worker.Host].
+func (h *host) Records(*worker.Listening, record.ID) bool { return h.logsSessions() }
+
+// logsSessions reports whether the log has a line for each session.
+func (h *host) logsSessions() bool { return h.log.Enabled(context.Background(), slog.LevelDebug) }
+
+// Began implements [worker.Host].
+func (h *host) Began(*worker.Listening, worker.Binding, *record.Record) {}
 
 // Refused implements [worker.Host].
-func (h *host) Refused(l *worker.Listening, client string, cause error) {
+func (h *host) Refused(l *worker.Listening, cause error) {
 	s := h.server()
 	if next := s.comingListenerAt(l.Of.(*listenSocket), nil); next != nil {
 		next.Config().State.Refused(cause)
@@ -81,21 +87,30 @@ func (h *host) Refused(l *worker.Listening, client string, cause error) {
 		s.outOfDescriptors.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
 		s.outOfDescriptors.End()
 	}
-	if h.LogSessions() {
-		s.log.Debug("connection refused", "listener", l.Name, "client", client, "error", cause)
-	}
 }
 
 // Ended implements [worker.Host].
-func (h *host) Ended(session *worker.Session, r relay.Result, err error) {
-	attrs := []any{
-		"listener", session.Listener, "upstream", session.Upstream, "client", session.Client, "endpoint", session.Endpoint, "name", session.EndpointName, "reason", r.Reason.String(), "duration", r.Duration.String(),
-		"client_to_endpoint", r.AToB.Bytes(), "endpoint_to_client", r.BToA.Bytes(),
+func (h *host) Ended(_ *worker.Listening, _ worker.Binding, r *record.Record) {
+	if h.logsSessions() {
+		h.server().logSession(r)
 	}
-	if err != nil {
-		attrs = append(attrs, "error", err)
+}
+
+// logSession logs the end of a client.
+func (s *Server) logSession(r *record.Record) {
+	switch r.Outcome {
+	case record.Joined:
+		attrs := []any{
+			"listener", r.Listener, "upstream", r.Upstream, "client", r.From().String(), "endpoint", r.EndpointName(), "name", r.Endpoint, "reason", r.Result.Reason.String(), "duration", r.Result.Duration.String(),
+			"client_to_endpoint", r.Result.AToB.Bytes(), "endpoint_to_client", r.Result.BToA.Bytes(),
+		}
+		if r.Err != nil {
+			attrs = append(attrs, "error", r.Err)
+		}
+		s.log.Debug("session ended", attrs...)
+	case record.Refused, record.Canceled:
+		s.log.Debug("connection refused", "listener", r.Listener, "client", r.From().String(), "error", r.Err)
 	}
-	h.log.Debug("session ended", attrs...)
 }
 
 // logFiles logs a change of certificates, or its failure.

@@ -46,7 +46,7 @@ var errRejoined = errors.New("the session runs on its loop")
 // serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
 // [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
 func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (relay.Result, error) {
-	client, protocols, err := spoken(h.Context(), offloaded, raw)
+	client, protocols, err := spoken(h, offloaded, raw)
 	if err != nil {
 		raw.Close()
 		return relay.Result{}, err
@@ -83,12 +83,12 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 
 // spoken returns the client's connection after its handshake, and the protocols that may be
 // offered to its endpoint.
-func spoken(ctx context.Context, offloaded *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
+func spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
 	server := offloaded.Listener.Config().TLS
 	if server == nil {
 		return raw, offloaded.ALPN, nil
 	}
-	conn, err := server.Handshake(ctx, raw)
+	conn, err := server.Handshake(h.Context(), raw)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,6 +96,7 @@ func spoken(ctx context.Context, offloaded *router.Offloaded, raw net.Conn) (cli
 	if state.NegotiatedProtocol != "" {
 		protocols = []string{state.NegotiatedProtocol}
 	}
+	h.Client.Record.Hello(state.ServerName, protocols)
 	return conn, protocols, nil
 }
 
@@ -133,9 +134,12 @@ func (s *Server) reachFor(ctx context.Context, client net.Conn, search *router.S
 // reach performs the steps of a search until there is a connection to an endpoint, or the
 // answer that the client gets in place of one. The end of ctx is no failure of an endpoint.
 func (s *Server) reach(ctx context.Context, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
+	r := search.Record()
 	for ctx.Err() == nil {
+		r.Resume(s.now())
 		switch step := search.Next(s.now()); step.Action {
 		case worker.Connect:
+			r.Connect(step.Address.AddrPort, step.Address.Path, s.now())
 			var conn net.Conn
 			err := s.abandonable(ctx, search, step.Recheck, func(ctx context.Context) (err error) {
 				conn, err = s.connect(ctx, search, &step, protocols)
@@ -157,8 +161,10 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 				search.Resolved(ips, err)
 			}
 		case worker.Pause:
+			r.Pause(s.now())
 			pause(ctx, step.Timeout, nil)
 		case worker.Park:
+			r.Wait(s.now())
 			pause(ctx, step.Timeout, search.Woken())
 		case worker.Respond:
 			return nil, step.Bytes, nil

@@ -144,6 +144,7 @@ func (s *Search) abandoned(now int64) {
 		return
 	}
 	s.failed = s.failed[:0]
+	s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
 	s.settle(health.Unknown, now)
 	s.blame(failure{
 		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, worker.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),

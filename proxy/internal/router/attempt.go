@@ -178,6 +178,7 @@ func (s *Search) admit(picked *lb.Endpoint, anyway bool, now int64) bool {
 // take begins an attempt at an endpoint that was acquired.
 func (s *Search) take(e *Endpoint, now int64) {
 	s.endpoint, s.addrs, s.at, s.start = e, e.fixed, 0, now
+	s.client.Record.Pick(e.name, now)
 	if d := s.listener.cfg.Connect; d > 0 {
 		s.end = now + int64(d)
 	}
@@ -191,6 +192,7 @@ func (s *Search) take(e *Endpoint, now int64) {
 // missed ends the attempt at an endpoint that was not reached, and reports the outcome.
 func (s *Search) missed(now int64, o health.Outcome) {
 	e := s.endpoint
+	s.client.Record.Fail(e.name, s.start, now, s.lastError())
 	s.settle(o, now)
 	s.blame(failure{
 		endpoint: e, err: fmt.Errorf("connect to %s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: !o.Failed(),
@@ -218,6 +220,7 @@ func (s *Search) afterMissed(e *Endpoint, now int64) {
 		return
 	}
 	s.retries++
+	s.client.Record.Retry()
 	s.snapshot.upstream.retries.Add(1)
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -62,6 +63,9 @@ func (s *Search) waker() worker.Waker {
 
 // Options are those of the sockets that connect.
 func (s *Search) Options() sockopt.Options { return s.listener.cfg.Options }
+
+// Record returns the record of the client; nil: none is kept.
+func (s *Search) Record() *record.Record { return s.client.Record }
 
 // TLS returns the TLS of the endpoint that is being connected to, nil for the client's own
 // bytes, and the endpoint's host.

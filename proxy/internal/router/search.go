@@ -171,6 +171,7 @@ func (s *Search) route() (worker.Step, bool) {
 		s.stage = direct
 	default:
 		s.stage = choosing
+		s.client.Record.Route(s.snapshot.upstream.name)
 	}
 	return worker.Step{}, false
 }

@@ -30,6 +30,7 @@ func (s *Search) enqueue(q *queue, most, now int64) bool {
 		return false
 	}
 	s.visits = append(s.visits, visit{q, now})
+	s.client.Record.Enqueued(q.waiting.Load() - 1)
 	return true
 }
 

@@ -86,7 +86,7 @@ func (a *acceptor) before() error {
 // Accepted takes a client on, or hands it to the worker that has fewer; or it waits
 // for a place, in the order in which clients came.
 func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
-	w, g, accepted := a.worker, a.worker.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load()}
+	w, g, accepted := a.worker, a.worker.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load(), accepted: a.worker.loop.Now()}
 	a.socket.refs.Add(1)
 	if accepted.service.Admitter != nil && !w.admit(&accepted) {
 		return
@@ -120,9 +120,9 @@ func (w *worker) admit(accepted *client) bool {
 	if err == nil {
 		return true
 	}
-	name := ""
-	if w.group.cfg.Host.LogSessions() {
-		name = w.asked.Source().String()
+	r := w.beginRecord(&w.records.scratch, accepted.socket, accepted.accepted)
+	if r != nil {
+		describe(r, &w.asked)
 	}
 	if accepted.socket.TCP {
 		_ = sys.AbortOnClose(accepted.fd)
@@ -130,8 +130,10 @@ func (w *worker) admit(accepted *client) bool {
 	closeSocket(accepted.fd)
 	w.accepted++
 	w.refused++
-	w.refusals[refusalOf(dialing, false, err)]++
-	w.group.cfg.Host.Refused(accepted.socket, name, err)
+	why := refusalOf(dialing, false, err)
+	w.refusals[why]++
+	w.group.cfg.Host.Refused(accepted.socket, err)
+	w.recordRefused(accepted.socket, r, why, err)
 	accepted.socket.unref()
 	return false
 }

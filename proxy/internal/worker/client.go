@@ -6,6 +6,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/clienthello"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
@@ -19,6 +20,9 @@ type Client struct {
 	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left. It is
 	// kept outside of the session: it costs nothing where it is nil.
 	AdmissionToken any
+	// Record is the course of the client so far; nil: none is kept. Its methods may be called
+	// all the same.
+	Record *record.Record
 
 	listening   *Listening
 	fd          int // borrowed; negative: there is none to be asked

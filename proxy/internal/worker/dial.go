@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/record"
 )
 
 // ErrSelfConnect is the error of a connection that had the same socket at both ends; it was
@@ -51,6 +52,8 @@ type pendingClient struct {
 	cancelLookup context.CancelFunc // of the name that is resolved; nil: none is
 	lookup       uint64             // number of it, over all uses
 	began        int64              // clock when the client was taken on
+	record       *record.Record     // of this client; nil: none is kept
+	ownRecord    *record.Record     // memory of record; nil: there was none yet
 	waitsForFD   int64              // clock since when it has lacked a descriptor; 0 if it does not
 	next         *pendingClient     // of those that are not used
 }
@@ -74,6 +77,7 @@ func (w *worker) begin(accepted client, reserved bool) {
 		_ = s.service.Options.First(accepted.fd) // without it, it is a connection like any other
 	}
 	c := w.newPending(n, s, accepted.peer)
+	w.recordPending(c, accepted.accepted)
 	c.reserved, c.admitted, c.client.AdmissionToken = reserved, s.service.Admitter != nil, accepted.admissionToken
 	if w.canceled != nil {
 		w.refuse(c, w.canceled)
@@ -111,7 +115,7 @@ func (w *worker) freePending(c *pendingClient) {
 	c.use++
 	c.client.reset()
 	c.conn, c.id, c.serving, c.step, c.rest, c.raised = nil, 0, nil, Step{}, nil, 0
-	c.ahead, c.buffered, c.futilePeeks, c.moved = c.ahead[:0], nil, 0, 0
+	c.ahead, c.buffered, c.futilePeeks, c.moved, c.record = c.ahead[:0], nil, 0, 0, nil
 	w.pendingPool.put(c)
 }
 
@@ -198,14 +202,19 @@ func (w *worker) search(c *pendingClient) {
 		c.search.Close()
 	}
 	c.search.Begin(&c.client, w.loop.Now())
+	if c.record != nil {
+		c.record.Routed = w.loop.Now()
+	}
 	w.proceed(c)
 }
 
 // proceed performs the search's steps. c may not be in use any more when it returns.
 func (w *worker) proceed(c *pendingClient) {
 	c.phase = dialing
+	c.record.Resume(w.loop.Now())
 	switch c.step = c.search.Next(w.loop.Now()); c.step.Action {
 	case Connect:
+		c.record.Connect(c.step.Address.AddrPort, c.step.Address.Path, w.loop.Now())
 		c.cfg.Timeout, c.cfg.Source, c.undelayed = c.step.Timeout, c.step.Source, false
 		w.recheck(c)
 		w.loop.Connect(&c.Dial, whichEndpoint, c.step.Address, &c.cfg, c)
@@ -214,9 +223,11 @@ func (w *worker) proceed(c *pendingClient) {
 		w.resolve(c)
 	case Pause:
 		c.phase = pausing
+		c.record.Pause(w.loop.Now())
 		w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
 	case Park:
 		c.phase = parked
+		c.record.Wait(w.loop.Now())
 		if c.step.Timeout > 0 {
 			w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
 		}

@@ -87,3 +87,13 @@ func (g *Group) ListParts() (parts, clients int) {
 	}
 	return parts, clients
 }
+
+// KeptRecords returns for how many records of sessions there is memory. No session goes on.
+func (g *Group) KeptRecords() (n int) {
+	for _, w := range g.workers {
+		done := make(chan struct{})
+		w.post(func() { n += len(w.records.free); close(done) })
+		<-done
+	}
+	return n
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -55,14 +56,16 @@ type Host interface {
 	// Trim gives descriptors back that are not needed now, and returns how many
 	// things that were.
 	Trim() int
-	// LogSessions reports whether the names of clients and endpoints are wanted.
-	LogSessions() bool
 	// Refused is called when a client was reset: by its Admitter, for its first bytes or the
-	// lack of them (see [Preread]), or because no target took it. Its name is empty while
-	// Detailed is false. Ended is called when a session is over that began while Detailed was
-	// true, with its names.
-	Refused(l *Listening, client string, cause error)
-	Ended(s *Session, r relay.Result, err error)
+	// lack of them (see [Preread]), or because no target took it.
+	Refused(l *Listening, cause error)
+	// Records is asked for each client that was accepted, with the ID that its record would
+	// have: whether one is kept. If so, Began is called when the client is joined to an
+	// endpoint, and Ended once, at its end, however far it has come. The binding is nil where
+	// there is none. The record is valid during the call.
+	Records(l *Listening, id record.ID) bool
+	Began(l *Listening, b Binding, r *record.Record)
+	Ended(l *Listening, b Binding, r *record.Record)
 }
 
 // A Group is the workers of a proxy. Make it with [New].
@@ -84,6 +87,7 @@ type Group struct {
 	lookups  sync.WaitGroup
 	summing  sync.Mutex
 	metering sync.Mutex   // before summing
+	ids      record.IDs   // of sessions
 	control  func() error // a test's: why a socket cannot be had
 
 	mu         sync.Mutex
@@ -94,7 +98,7 @@ type Group struct {
 // New makes a Group. Clients wait until Serve. The caller calls Close in the end,
 // also if Serve is never called.
 func New(cfg *Config) (*Group, error) {
-	g := &Group{cfg: *cfg, done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{})}
+	g := &Group{cfg: *cfg, ids: record.NewIDs(), done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{})}
 	g.handed.init()
 	g.gate.max.Store(int64(cfg.MaxConnections))
 	g.gate.onFull = cfg.Host.Full

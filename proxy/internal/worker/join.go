@@ -22,13 +22,11 @@ func (w *worker) join(c *pendingClient) {
 	a := relay.Socket{FD: int(n.fd), ID: c.id, Events: c.events, TCP: n.tcp, NoDelay: true, Moved: c.moved} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
 	w.note(n, &c.client)
-	if w.group.cfg.Host.LogSessions() {
-		w.names[n] = [2]string{c.clientName(), peerName(b.FD)}
-	}
+	ref := w.keepPending(c, bindingOf(limits))
 	n.fd, n.tcp = int32(e.fd), b.TCP
 	c.endpoint.fd = -1
 	w.freePending(c)
-	n.state, n.ref = joined, &s.listenerRef
+	n.state, n.ref = joined, ref
 	s.lateSockopts.apply(n)
 	w.driver.StartLimited(&n.session, a, b, n, limits)
 }
@@ -42,28 +40,17 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 		w.canceledClients++
 	}
 	w.scanPast(n, r)
-	if b := bindingOf(n.session.Limits()); b != nil {
+	b := bindingOf(n.session.Limits())
+	if b != nil {
 		b.Ended(r, err)
 		w.deferred.ended(b, &r)
 	}
-	if len(w.names) > 0 {
-		w.logEnded(n, r, err)
+	if k := n.ref.kept; k != nil {
+		w.recordEnded(n, k, b, &r, err)
 	}
 	admissionToken := w.forget(n)
 	w.freeSlot(n, s)
 	w.group.release(s, s.service.Admitter != nil, admissionToken)
-}
-
-// logEnded logs the end of a session, if its names are kept.
-func (w *worker) logEnded(n *conn, r relay.Result, err error) {
-	names, ok := w.names[n]
-	if !ok {
-		return
-	}
-	delete(w.names, n)
-	s := &Session{Client: names[0], Endpoint: names[1], Listener: n.ref.serving.socket.Name}
-	s.setBinding(bindingOf(n.session.Limits()))
-	w.group.cfg.Host.Ended(s, r, err)
 }
 
 // clientName names a client: the source of its PROXY header, or the other end.

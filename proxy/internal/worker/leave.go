@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/record"
 )
 
 // refuse resets a client that is not served: an orderly close would look like an empty answer
@@ -12,31 +13,36 @@ import (
 // sent something, which makes it ECONNRESET.)
 func (w *worker) refuse(c *pendingClient, cause error) {
 	n, l := c.conn, c.serving.socket
-	name := ""
-	if w.group.cfg.Host.LogSessions() {
-		name = c.clientName()
-	}
 	if n.tcp {
 		_ = sys.AbortOnClose(int(n.fd))
 	}
+	outcome, why := record.Canceled, refusalOf(c.phase, c.search != nil, cause)
 	if w.canceled != nil {
 		w.canceledClients++
 	} else {
+		outcome = record.Refused
 		w.refused++
-		w.refusals[refusalOf(c.phase, c.search != nil, cause)]++
+		w.refusals[why]++
+	}
+	if r := c.record; r != nil {
+		r.Outcome, r.Err, r.Refusal = outcome, cause, why.String()
 	}
 	w.closeClient(c)
-	w.group.cfg.Host.Refused(l, name, cause)
+	w.group.cfg.Host.Refused(l, cause)
 }
 
 // clientLeft closes a client that has gone before it was joined.
 func (w *worker) clientLeft(c *pendingClient) {
 	w.leftClients++
+	if c.record != nil {
+		c.record.Outcome = record.Left
+	}
 	w.closeClient(c)
 }
 
 // closeClient closes a client that is not joined.
 func (w *worker) closeClient(c *pendingClient) {
+	w.recordUnjoined(c)
 	n, s, fd, admissionToken, admitted := c.conn, c.serving, int(c.conn.fd), c.client.AdmissionToken, c.admitted
 	c.Cancel()
 	w.loop.Drop(c.id)

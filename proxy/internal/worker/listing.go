@@ -88,8 +88,8 @@ func (w *worker) describe(n *conn, index int) Session {
 		s.Age = time.Duration(w.loop.Now() - c.began)
 		return s
 	}
-	if names, ok := w.names[n]; ok {
-		s.Client, s.Endpoint = names[0], names[1]
+	if k := n.ref.kept; k != nil {
+		s.Client, s.Endpoint = k.names()
 	} else {
 		a, b := n.session.Descriptors()
 		s.Client, s.Endpoint = peerName(a), peerName(b)

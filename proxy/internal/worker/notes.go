@@ -5,14 +5,13 @@ import "net/netip"
 // notes are what only few sessions have, beside their conns: sessions that have none of it pay
 // nothing for it.
 type notes struct {
-	names   map[*conn][2]string      // of client and endpoint, where they are logged
 	tokens  map[*conn]any            // admission tokens that are not nil
 	sources map[*conn]netip.AddrPort // of clients with a PROXY header that has one
 	ends    map[*conn]func()         // to be called at the end of sessions that have rejoined
 }
 
 func newNotes() notes {
-	return notes{names: make(map[*conn][2]string), tokens: make(map[*conn]any), sources: make(map[*conn]netip.AddrPort), ends: make(map[*conn]func())}
+	return notes{tokens: make(map[*conn]any), sources: make(map[*conn]netip.AddrPort), ends: make(map[*conn]func())}
 }
 
 // note notes the admission token and the source of a session that begins.
@@ -25,7 +24,7 @@ func (t *notes) note(n *conn, c *Client) {
 	}
 }
 
-// forget ends the notes on a session, but for its names, and returns the admission token.
+// forget ends the notes on a session, and returns the admission token.
 func (t *notes) forget(n *conn) (token any) {
 	if len(t.ends) > 0 {
 		if ended := t.ends[n]; ended != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -30,6 +31,7 @@ type Offloaded struct {
 	admitted   bool
 	began      time.Time
 	name       string
+	record     *record.Record // owned; nil: none is kept
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 	next, prev *Offloaded
@@ -46,9 +48,10 @@ func (w *worker) offload(c *pendingClient, to func(*Offloaded)) {
 	client := c.client
 	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
 	client.wakes = nil
+	client.Record = w.takeRecord(c)
 	h := &Offloaded{
 		FD: fd, TCP: n.tcp, Client: &client, early: c.buffered, Service: s.service, worker: w, serving: s, admitted: c.admitted,
-		began: time.Now(), name: c.clientName(),
+		began: time.Now(), name: c.clientName(), record: client.Record,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	_ = w.loop.Detach(id)
@@ -73,6 +76,10 @@ func (h *Offloaded) Join(session *relay.Session, limits *relay.Limits, endpoint 
 	b.mu.Lock()
 	h.session, h.binding, h.endpoint = session, bindingOf(limits), endpoint
 	b.mu.Unlock()
+	if r := h.record; r != nil {
+		r.Joined = h.worker.group.cfg.Now()
+		h.worker.group.cfg.Host.Began(h.serving.socket, h.binding, r)
+	}
 	if h.ctx.Err() != nil {
 		session.Cut(context.Cause(h.ctx))
 	}
@@ -91,18 +98,17 @@ func (h *Offloaded) Left() { h.end(relay.Result{}, nil, true) }
 
 func (h *Offloaded) end(r relay.Result, err error, left bool) {
 	g, b := h.serving.socket.group, h.sessions()
+	canceled := h.ctx.Err() != nil
 	binding, joined := b.end(h, r, left)
 	if binding != nil {
 		binding.Ended(r, err)
 	}
 	h.cancel(context.Canceled)
-	switch host := g.cfg.Host; {
-	case !joined && err != nil:
-		host.Refused(h.serving.socket, h.name, err)
-	case joined && host.LogSessions():
-		s := &Session{Client: h.name, Endpoint: h.endpoint, Listener: h.serving.socket.Name}
-		s.setBinding(binding)
-		host.Ended(s, r, err)
+	if !joined && err != nil {
+		g.cfg.Host.Refused(h.serving.socket, err)
+	}
+	if h.record != nil {
+		h.recordEnd(binding, joined, left, canceled, r, err)
 	}
 	g.release(h.serving, h.admitted, h.Client.AdmissionToken)
 }

@@ -159,6 +159,9 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 			return
 		}
 		c.phase = dialing
+		if c.record != nil {
+			c.record.Header = w.loop.Now()
+		}
 		w.admitSource(c)
 	case awaitHello:
 		var err error
@@ -170,10 +173,19 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 			w.hellosFull++
 		}
 		c.keepAhead(b)
-		w.search(c)
+		w.prereadOver(c)
 	default:
-		w.search(c)
+		w.prereadOver(c)
 	}
+}
+
+// prereadOver goes on when all that was looked at is there, or is not waited for any more.
+func (w *worker) prereadOver(c *pendingClient) {
+	if c.record != nil {
+		c.record.Preread = w.loop.Now()
+		c.record.Hello(c.client.Hello.ServerName, c.client.Hello.ALPN)
+	}
+	w.search(c)
 }
 
 // prereadFailed is the end of waiting for bytes that have not come: the client is refused, unless it
@@ -188,7 +200,7 @@ func (w *worker) prereadFailed(c *pendingClient, cause error) {
 	w.loop.Disarm(&c.timer)
 	c.lower()
 	w.hellosMissing++
-	w.search(c)
+	w.prereadOver(c)
 }
 
 // maxAhead is the most that is kept of a peek. It is more than hellos are, as a rule.

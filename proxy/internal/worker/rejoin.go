@@ -69,8 +69,10 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	w.load.Add(1)
 	s.clients++
 	w.note(n, h.Client)
-	if w.group.cfg.Host.LogSessions() {
-		w.names[n] = [2]string{h.name, peerName(r.B.FD)}
+	if rec := h.record; rec != nil {
+		h.record = nil
+		rec.Joined = w.loop.Now()
+		n.ref = w.keep(rec, s, bindingOf(limits))
 	}
 	w.ends[n] = r.Ended
 	n.fd, n.tcp, n.state = int32(r.B.FD), r.B.TCP, joined

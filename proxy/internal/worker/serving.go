@@ -5,6 +5,7 @@ package worker
 type listenerRef struct {
 	serving *serving
 	pending *pendingClient // nil for a client that is joined
+	kept    *kept          // of the record of one that is joined; nil: none is kept
 }
 
 // A serving is how the clients that came in at one socket while it had one Service are

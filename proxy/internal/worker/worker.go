@@ -25,6 +25,7 @@ type worker struct {
 	pendingPool
 	buffers
 	statistics
+	records     records // of sessions
 	lateOptions map[sockopt.Options]*lateSockopts
 	callbacks
 	shared

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
@@ -47,6 +48,9 @@ type witness struct {
 	fd      int // owned until it is closed
 	trims   atomic.Int64
 	pauses  atomic.Int64
+
+	records      bool // are kept
+	began, ended []record.Record
 }
 
 func (w *witness) Left(l *worker.Listening) {
@@ -74,7 +78,7 @@ func (w *witness) Full(full bool) {
 	w.full = append(w.full, full)
 }
 
-func (w *witness) Refused(_ *worker.Listening, _ string, cause error) {
+func (w *witness) Refused(_ *worker.Listening, cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refused = append(w.refused, cause)
@@ -88,9 +92,21 @@ func (w *witness) causes() []error {
 
 func (w *witness) Paused(*worker.Listening, error, int64, int64) { w.pauses.Add(1) }
 
-func (w *witness) Trim() int                                  { w.trims.Add(1); return 0 }
-func (w *witness) LogSessions() bool                          { return false }
-func (w *witness) Ended(*worker.Session, relay.Result, error) {}
+func (w *witness) Trim() int { w.trims.Add(1); return 0 }
+
+func (w *witness) Records(*worker.Listening, record.ID) bool { return w.records }
+
+func (w *witness) Began(_ *worker.Listening, _ worker.Binding, r *record.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began = append(w.began, *r)
+}
+
+func (w *witness) Ended(_ *worker.Listening, _ worker.Binding, r *record.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = append(w.ended, *r)
+}
 
 // rig is a group in front of an echo.
 type rig struct {

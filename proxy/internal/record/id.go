@@ -1,0 +1,48 @@
+package record
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// An ID names a session. It is a valid trace id of the W3C's Trace Context: 16 bytes that are
+// not all zero, whose bits are spread evenly, for those that sample by them.
+type ID [16]byte
+
+// String returns 32 digits in lower case.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// IsZero reports whether it names no session.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// IDs makes the IDs of a process's sessions: its own random number, and a counter. They are
+// unique, and no secrets.
+type IDs struct{ seed [2]uint64 }
+
+// NewIDs returns a source of IDs.
+func NewIDs() IDs {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // which never fails (crypto/rand)
+	return IDs{[2]uint64{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}}
+}
+
+// Of returns the ID of the n-th session.
+func (s IDs) Of(n uint64) (id ID) {
+	hi, lo := mix(s.seed[0]+n), mix(s.seed[1]+n)
+	if hi|lo == 0 {
+		lo = 1
+	}
+	binary.BigEndian.PutUint64(id[:], hi)
+	binary.BigEndian.PutUint64(id[8:], lo)
+	return id
+}
+
+// mix spreads the small differences of seeds over all bits, and maps no two of them to the same
+// (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

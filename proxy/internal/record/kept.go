@@ -1,0 +1,203 @@
+package record
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/source"
+)
+
+// A Kept keeps a [Record] while its session goes on: all but the names that the
+// session's endpoint and listener have, and the results. It is small, since there is one for
+// each session that rests. Properties that only some have are in a [Rest].
+type Kept struct {
+	id                       ID
+	accepted                 int64
+	at                       [moments]moment
+	queued, paused           moment
+	client, local, endpoint  address
+	waits, retries, failures uint16
+	flags                    uint8
+	rest                     *Rest // owned; nil: there is nothing in it
+}
+
+// A Rest is the properties that only some sessions have.
+type Rest struct {
+	client                     source.Source // of a unix socket, or with a zone
+	local, endpoint            netip.AddrPort
+	source, destination        netip.AddrPort
+	path, serverName, protocol string
+	failures                   [MaxFailures]Failure
+	before                     uint32
+}
+
+const (
+	flagRedispatched = 1 << iota
+	flagTLS
+)
+
+// The times of a record that are kept.
+const (
+	atBegun = iota
+	atHeader
+	atPreread
+	atRouted
+	atPicked
+	atConnecting
+	atJoined
+	atClientFirst
+	atEndpointFirst
+	atHalfClosed
+	moments
+)
+
+// times returns the times of r in that order.
+func (r *Record) times() [moments]*int64 {
+	return [...]*int64{
+		&r.Begun, &r.Header, &r.Preread, &r.Routed, &r.Picked, &r.Connecting, &r.Joined, &r.ClientFirst, &r.EndpointFirst, &r.HalfClosed,
+	}
+}
+
+// Pack keeps r. It takes spare if it needs one, and reports whether it did.
+func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
+	*k = Kept{id: r.ID, accepted: r.Accepted, queued: momentOf(r.Queued), paused: momentOf(r.Paused), waits: r.Waits, retries: r.Retries, failures: r.NumFailures}
+	for i, t := range r.times() {
+		k.set(i, *t)
+	}
+	if r.Redispatched {
+		k.flags |= flagRedispatched
+	}
+	if r.TLS {
+		k.flags |= flagTLS
+	}
+	a, b, c := k.client.set(r.Client.AddrPort()), k.local.set(r.Local), k.endpoint.set(r.EndpointAddress)
+	if _, unix := r.Client.Credentials(); a && b && c && !unix && !r.hasRest() {
+		return false
+	}
+	*spare = Rest{
+		client: r.Client, local: r.Local, endpoint: r.EndpointAddress, source: r.Source, destination: r.Destination,
+		path: r.EndpointPath, serverName: r.ServerName, protocol: r.Protocols, failures: r.Failures, before: r.Before,
+	}
+	k.rest = spare
+	return true
+}
+
+// hasRest reports whether r has something that only some have, beside addresses.
+func (r *Record) hasRest() bool {
+	return r.Source.IsValid() || r.EndpointPath != "" || r.ServerName != "" || r.Protocols != "" || r.NumFailures > 0 || r.Before > 0
+}
+
+// Unpack fills r in with all that is kept.
+func (k *Kept) Unpack(r *Record) {
+	*r = Record{
+		ID: k.id, Accepted: k.accepted, Queued: k.queued.duration(), Paused: k.paused.duration(), Waits: k.waits, Retries: k.retries, NumFailures: k.failures,
+		Redispatched: k.flags&flagRedispatched != 0, TLS: k.flags&flagTLS != 0,
+	}
+	for i, t := range r.times() {
+		if m := k.at[i]; m != 0 {
+			*t = k.accepted + int64((m - 1).duration())
+		}
+	}
+	s := k.rest
+	if s == nil {
+		r.Client, r.Local, r.EndpointAddress = source.TCP(k.client.get()), k.local.get(), k.endpoint.get()
+		return
+	}
+	r.Client, r.Local, r.EndpointAddress, r.Source, r.Destination = s.client, s.local, s.endpoint, s.source, s.destination
+	r.EndpointPath, r.ServerName, r.Protocols, r.Failures, r.Before = s.path, s.serverName, s.protocol, s.failures, s.before
+}
+
+// Rest returns the Rest that k owns, for the next one; nil: none.
+func (k *Kept) Rest() *Rest {
+	rest := k.rest
+	k.rest = nil
+	return rest
+}
+
+// Addresses are [Record.From] and [Record.EndpointName].
+func (k *Kept) Addresses() (client source.Source, endpoint string) {
+	var r Record
+	k.Unpack(&r)
+	return r.From(), r.EndpointName()
+}
+
+// FirstByte notes the first byte that a side has sent, the client if that is said.
+func (k *Kept) FirstByte(client bool, now int64) {
+	if client {
+		k.set(atClientFirst, now)
+	} else {
+		k.set(atEndpointFirst, now)
+	}
+}
+
+// HalfClosed notes that the first end of file was passed on.
+func (k *Kept) HalfClosed(now int64) { k.set(atHalfClosed, now) }
+
+func (k *Kept) set(i int, at int64) {
+	if at != 0 {
+		k.at[i] = momentOf(time.Duration(at-k.accepted)) + 1
+	}
+}
+
+// A moment is a duration: in microseconds up to half an hour, in milliseconds beyond that, and
+// 24 days at most.
+type moment uint32
+
+const (
+	coarse    moment = 1 << 31
+	maxMoment        = moment(1<<32 - 2) // one more is for the caller's "never"
+)
+
+func momentOf(d time.Duration) moment {
+	switch us := max(d, 0).Microseconds(); {
+	case us < int64(coarse):
+		return moment(us)
+	default:
+		return moment(min(uint64(coarse)+uint64(us/1000), uint64(maxMoment)))
+	}
+}
+
+func (m moment) duration() time.Duration {
+	if m < coarse {
+		return time.Duration(m) * time.Microsecond
+	}
+	return time.Duration(m-coarse) * time.Millisecond
+}
+
+// An address is one of TCP, without a zone.
+type address struct {
+	ip   [16]byte // that of IPv4 is mapped into IPv6
+	port uint16
+	kind uint8
+}
+
+const (
+	noAddress = iota
+	address4
+	address6
+)
+
+// set keeps an address, and reports whether nothing of it is lost.
+func (a *address) set(at netip.AddrPort) bool {
+	*a = address{port: at.Port()}
+	ip := at.Addr()
+	if !ip.IsValid() {
+		return true
+	}
+	a.ip, a.kind = ip.As16(), address6
+	if ip.Is4() {
+		a.kind = address4
+	}
+	return ip.Zone() == ""
+}
+
+func (a *address) get() netip.AddrPort {
+	if a.kind == noAddress {
+		return netip.AddrPort{}
+	}
+	ip := netip.AddrFrom16(a.ip)
+	if a.kind == address4 {
+		ip = ip.Unmap()
+	}
+	return netip.AddrPortFrom(ip, a.port)
+}

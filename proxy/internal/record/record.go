@@ -1,0 +1,282 @@
+// Package record is the course of one client, from its accept to its end: the base of the
+// session log, of traces, and of the lines of the debug log.
+//
+// A [Record] is wide and short-lived: there is one while a client is on its way to an endpoint,
+// and one is filled again when the session has ended. In between, a session that rests keeps a
+// [Kept], which is small.
+package record
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/relay"
+)
+
+// An Outcome is how far a client has come in the end.
+type Outcome uint8
+
+const (
+	// Joined: it was joined to an endpoint. [Record.Result] says how that ended.
+	Joined Outcome = iota
+	// Refused: it was reset; [Record.Err] says why.
+	Refused
+	// Left: it has gone before it was joined.
+	Left
+	// Responded: it got a response in place of an endpoint.
+	Responded
+	// Canceled: it was cut before it was joined, because everything ends.
+	Canceled
+)
+
+var outcomeNames = [...]string{"joined", "refused", "left", "responded", "canceled"}
+
+// String is its name in a line.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// Bounds of names from the network, in bytes. A longer one is cut, and ends with [Cut].
+const (
+	MaxServerName = 96
+	MaxProtocols  = 32
+	// Cut marks a name that was cut.
+	Cut = "…"
+)
+
+// MaxFailures is how many attempts that have failed are described; all are counted.
+const MaxFailures = 3
+
+// A Record is the course of one client. It belongs to one goroutine at a time, that of the
+// client's loop as a rule. Times are the loops' clock in nanoseconds; 0 means that the client
+// has not come that far, or that it is not known when. Methods that note something do nothing
+// on a nil *Record: no record is kept then.
+type Record struct {
+	ID      ID
+	Outcome Outcome
+	Loop    int // index of the loop; negative: there were goroutines
+	// TLS says that TLS has ended or begun in this process.
+	TLS bool
+
+	// Listener, Upstream and Endpoint are names of the configuration, empty as long as they are
+	// not known: Endpoint is of the last one that was tried.
+	Listener, Upstream, Endpoint string
+	// Client is the connection's other end; Source and Destination are those of its PROXY header,
+	// invalid without one. Local is the connection's own end; invalid for a unix socket.
+	Client              source.Source
+	Source, Destination netip.AddrPort
+	Local               netip.AddrPort
+	// EndpointAddress is where the last attempt went to, EndpointPath if that is a unix socket.
+	EndpointAddress netip.AddrPort
+	EndpointPath    string
+	// ServerName is the SNI of the client's hello. Protocols is the ALPN that it offers, with
+	// commas between, and the negotiated one where TLS ends here. They may hold any byte.
+	ServerName, Protocols string
+
+	// Accepted is when the client was accepted, and Begun when it had a place under the limit of
+	// connections. Header is when its PROXY header was complete, Preread when its hello or first
+	// byte was, Routed when the search for an endpoint began.
+	Accepted, Begun, Header, Preread, Routed int64
+	// Queued is the time spent in queues, so far, and Paused that of pauses between attempts.
+	// Waits is in how many queues, and Before is how many clients were in the first one.
+	Queued, Paused time.Duration
+	Waits          uint16
+	Before         uint32
+	// Picked is when the last endpoint was picked, Connecting when the last connect to it
+	// began, Joined when that was joined with the client.
+	Picked, Connecting, Joined int64
+	// ClientFirst and EndpointFirst are when the first byte of a side was moved, HalfClosed when
+	// the first end of file was passed on, which is that of Result.First. Ended is the end.
+	ClientFirst, EndpointFirst, HalfClosed, Ended int64
+
+	// Retries is how many attempts followed one that had failed; Redispatched says that the last
+	// one went to another endpoint than the first.
+	Retries      uint16
+	Redispatched bool
+	// Failures are the first of the attempts that have failed, NumFailures how many have.
+	Failures    [MaxFailures]Failure
+	NumFailures uint16
+
+	// Result is that of the session; of a response in place of an endpoint it has the bytes.
+	// Err is the cause of the end. Both are valid during the call that passes the record.
+	Result relay.Result
+	Err    error
+	// Refusal is why a client was refused, in one word.
+	Refusal string
+
+	// Counts are those at the end, the client included.
+	Counts Counts
+	// ClientLeg and EndpointLeg are the kernel's figures of the two connections at the end, and
+	// Verdict is the part that has limited the session, in one word; empty: that was not looked at. They
+	// are filled in where the worker calls its function verdict.
+	ClientLeg, EndpointLeg Leg
+	Verdict                string
+
+	waiting, pausing int64 // clock since when; 0: it does not
+}
+
+// A Failure is an attempt at an endpoint that has failed.
+type Failure struct {
+	Endpoint     string
+	Began, Ended int64 // clock
+	Cause        Cause
+}
+
+// Counts are numbers of clients.
+type Counts struct{ Process, Listener, Upstream, Endpoint int64 }
+
+// A Leg is one of the connections of a session, as the kernel sees it.
+type Leg struct {
+	Known         bool // the others mean nothing without
+	RTT, MinRTT   time.Duration
+	Retransmitted uint32 // segments
+}
+
+// Begin begins a record.
+func (r *Record) Begin(id ID, listener string, loop int, accepted int64) {
+	*r = Record{ID: id, Listener: listener, Loop: loop, Accepted: accepted}
+}
+
+// Wait notes that the client waits in a queue.
+func (r *Record) Wait(now int64) {
+	if r != nil && r.waiting == 0 {
+		r.waiting = max(now, 1)
+	}
+}
+
+// Enqueued notes that the client has joined a queue, with so many before it.
+func (r *Record) Enqueued(before int64) {
+	if r == nil {
+		return
+	}
+	if r.Waits++; r.Waits == 1 {
+		r.Before = uint32(min(max(before, 0), 1<<32-1))
+	}
+}
+
+// Pause notes that the client pauses before the next attempt.
+func (r *Record) Pause(now int64) {
+	if r != nil && r.pausing == 0 {
+		r.pausing = max(now, 1)
+	}
+}
+
+// Resume is the end of waiting, or of a pause, if there was one.
+func (r *Record) Resume(now int64) {
+	if r == nil {
+		return
+	}
+	if r.waiting != 0 {
+		r.Queued += time.Duration(now - r.waiting)
+		r.waiting = 0
+	}
+	if r.pausing != 0 {
+		r.Paused += time.Duration(now - r.pausing)
+		r.pausing = 0
+	}
+}
+
+// Route notes the upstream that the client goes to.
+func (r *Record) Route(upstream string) {
+	if r != nil {
+		r.Upstream = upstream
+	}
+}
+
+// Pick notes that an endpoint was picked.
+func (r *Record) Pick(endpoint string, now int64) {
+	if r == nil {
+		return
+	}
+	r.Redispatched = r.Redispatched || r.NumFailures > 0 && r.Endpoint != endpoint
+	r.Endpoint, r.Picked = endpoint, now
+	r.EndpointAddress, r.EndpointPath = netip.AddrPort{}, ""
+}
+
+// Retry notes that another attempt is going to be made.
+func (r *Record) Retry() {
+	if r != nil {
+		r.Retries++
+	}
+}
+
+// Fail notes that an attempt has failed.
+func (r *Record) Fail(endpoint string, began, now int64, err error) {
+	if r == nil {
+		return
+	}
+	if int(r.NumFailures) < len(r.Failures) {
+		r.Failures[r.NumFailures] = Failure{endpoint, began, now, CauseOf(err)}
+	}
+	r.NumFailures++
+}
+
+// Connect notes that a connection is going to be made.
+func (r *Record) Connect(at netip.AddrPort, path string, now int64) {
+	if r != nil {
+		r.EndpointAddress, r.EndpointPath, r.Connecting = at, path, now
+	}
+}
+
+// Hello notes what a client's hello has said.
+func (r *Record) Hello(serverName string, protocols []string) {
+	if r == nil {
+		return
+	}
+	r.ServerName = Bounded(serverName, MaxServerName)
+	switch {
+	case len(protocols) == 2 && protocols[0] == "h2" && protocols[1] == "http/1.1":
+		r.Protocols = "h2,http/1.1" // the usual ones take no memory
+	case len(protocols) > 0:
+		r.Protocols = joined(protocols)
+	}
+}
+
+// joined joins protocols with commas, as far as there is room.
+func joined(protocols []string) string {
+	if len(protocols) == 1 {
+		return Bounded(protocols[0], MaxProtocols)
+	}
+	var b [MaxProtocols + 1]byte
+	n := copy(b[:], protocols[0])
+	for _, p := range protocols[1:] {
+		n += copy(b[n:], ",")
+		n += copy(b[n:], p)
+	}
+	return Bounded(string(b[:n]), MaxProtocols)
+}
+
+// Bounded returns a name of so many bytes at most: a longer one is cut and marked.
+func Bounded(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return s[:most-len(Cut)] + Cut
+}
+
+// From is where the client comes from: the source of its PROXY header if that has one.
+func (r *Record) From() source.Source {
+	if r.Source.IsValid() {
+		return source.TCP(r.Source)
+	}
+	return r.Client
+}
+
+// EndpointName names the address of the last endpoint that was connected to; empty: there was
+// none.
+func (r *Record) EndpointName() string {
+	switch {
+	case r.EndpointAddress.IsValid():
+		return r.EndpointAddress.String()
+	case r.EndpointPath != "":
+		return "unix:" + r.EndpointPath
+	}
+	return ""
+}
+
+// Since returns the time from the accept until a time of the record; 0 for one that is 0.
+func (r *Record) Since(at int64) time.Duration {
+	if at == 0 {
+		return 0
+	}
+	return time.Duration(at - r.Accepted)
+}
