@@ -61,11 +61,13 @@ type Loop struct {
 	spin    int64 // ns
 	turnCPU bool
 	now     int64 // clock of the present turn
+	behind  int64 // see Behind
 	yield   int64 // clock of the last time that other goroutines had their turn
 	gather  int64 // ns that the next turn may be put off; the least that was asked for
 
 	gathering int // how many asked for it in this turn
 	stop      bool
+	slept     bool // since the present turn began
 	counts    counts
 	load      load
 	others    others // owns an eventfd
@@ -135,6 +137,11 @@ func (l *Loop) Now() int64 {
 	}
 	return l.now
 }
+
+// Behind returns how long the events of this turn may have waited for the loop: the time from the beginning of
+// the turn before to that of this one, or 0 if the loop has slept between them. It lacks the time for which a
+// loop that slept waited for a CPU. It belongs to the loop's goroutine.
+func (l *Loop) Behind() time.Duration { return time.Duration(l.behind) }
 
 // Add reports events of fd to h. fd must be non-blocking and stays the caller's: [Loop.Drop]
 // it, then close it. Readiness that is there already is reported as well. The error wraps that

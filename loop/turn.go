@@ -45,7 +45,7 @@ func (l *Loop) Run() error {
 }
 
 func (l *Loop) begin() {
-	l.now = l.clock()
+	l.now, l.slept = l.clock(), true
 	l.yield = l.now
 	l.load.begin(l.now)
 }
@@ -57,7 +57,11 @@ func (l *Loop) turn() error {
 	if err != nil && err != syscall.EINTR {
 		return fmt.Errorf("penstock: loop: %w", os.NewSyscallError("epoll_wait", err))
 	}
-	l.now = l.clock()
+	now := l.clock()
+	if l.behind = now - l.now; l.slept {
+		l.behind = 0
+	}
+	l.now, l.slept = now, false
 	began := l.used()
 	rest := l.again
 	l.again = l.spare[:0]
@@ -87,6 +91,7 @@ func (l *Loop) turn() error {
 func (l *Loop) gatherEvents(called int) {
 	if l.gathering > 0 && l.gathering == called && len(l.again) == 0 && !l.mail.any() && !l.wheel.short {
 		l.poller.rest(l.gather)
+		l.slept = true
 		l.counts.rested()
 	}
 	l.gathering, l.gather = 0, maxGather
@@ -126,6 +131,7 @@ func (l *Loop) wait() (int, error) {
 		timeout = l.load.sleep(now, timeout)
 	}
 	n, err = l.poller.block(timeout)
+	l.slept = true
 	l.mail.awake()
 	l.counts.blocked()
 	return n, err

@@ -70,6 +70,11 @@ type Config struct {
 	// mark is ever raised.
 	TailDelay time.Duration
 
+	// LegsAfter has the results of sessions that lasted at least so long carry the kernel's account of their
+	// TCP connections, [Result.Legs], by a system call for each at the end, and has the sessions on
+	// goroutines count their [Waits]. 0 means none.
+	LegsAfter time.Duration
+
 	// Gather is how long a loop lets bytes gather before it looks for them, at most,
 	// while many sessions of a [Driver] carry bulk and nothing else goes on. Default
 	// 400 µs, at most 1 ms; negative means not at all.
@@ -118,7 +123,7 @@ func (c *Config) check() error {
 	switch {
 	case c.Engine > EngineCopy:
 		return fmt.Errorf("%w: Engine is %v", ErrConfig, c.Engine)
-	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0:
+	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0 || c.LegsAfter < 0:
 		return fmt.Errorf("%w: a timeout is negative; write 0 for none", ErrConfig)
 	case c.KeepHalfOpen && c.CloseOnEOF:
 		return fmt.Errorf("%w: KeepHalfOpen and CloseOnEOF exclude each other", ErrConfig)

@@ -37,26 +37,43 @@ type direction struct {
 
 	pipeSize int32  // size of the next lease of a pipe, bytes
 	moves    uint32 // reads and writes that moved bytes; they may wrap
-	streak   int32  // reads in a row that spoke for a change of mode
+	streak   uint16 // reads in a row that spoke for a change of mode
+	state    directionState
 
 	// mode is how the next read goes. While pinned it does not adapt.
-	mode        mode
-	pinned      bool
-	filledOnce  bool  // the pipe has been filled since the source was last empty
-	filledAgain bool  // and more than once
-	large       bool  // the last fill was a large one
-	growScore   uint8 // how much speaks for a larger pipe, up to growAt
+	mode      mode
+	pinned    bool
+	growScore uint8 // how much speaks for a larger pipe, up to growAt
 
-	limited bool // the remain of rareState is in force
 	oneWay  bool // the end of file is not passed on to the sink
-	stalled bool // splice moved nothing although bytes were queued
-	noPipe  bool // the last lease of a pipe failed
-	noDrain bool // the sink refused to splice: empty the pipe by reading it
 	waits   bool // the sink's writes may wait inside
-	blocked bool // the sink took nothing at the last write
 	eofSeen bool
 	ended   bool
 	pace    pacing
+}
+
+// A directionState is small facts about a direction.
+type directionState uint16
+
+const (
+	filledOnce  directionState = 1 << iota // the pipe has been filled since the source was last empty
+	filledAgain                            // and more than once
+	largeLast                              // the last fill was a large one
+	limited                                // the remain of rareState is in force
+	stalled                                // splice moved nothing although bytes were queued
+	noPipe                                 // the last lease of a pipe failed
+	noDrain                                // the sink refused to splice: empty the pipe by reading it
+	blocked                                // the sink took nothing at the last write
+)
+
+func (d *direction) is(s directionState) bool { return d.state&s != 0 }
+
+func (d *direction) set(s directionState, on bool) {
+	if on {
+		d.state |= s
+	} else {
+		d.state &^= s
+	}
 }
 
 // env returns the environment of d's driver.
@@ -67,7 +84,7 @@ type environment struct {
 	leaser
 	tune   *Config
 	counts *counts
-	active func(*direction) // notes that a direction is not idle; may be nil
+	active func(*direction, wait) // notes that a direction is not idle, and what it waited for until now; may be nil
 	// engineChanged is called after a change of a direction's mode; may be nil.
 	engineChanged func(*direction)
 }
@@ -188,23 +205,23 @@ func (d *direction) wantsRead() bool {
 
 // limit allows n more bytes to be read.
 func (d *direction) limit(n int64) {
-	d.limited = true
+	d.set(limited, true)
 	d.rareState().remain = n
 }
 
 // spent reports whether all that may be read has been read.
-func (d *direction) spent() bool { return d.limited && d.rareState().remain == 0 }
+func (d *direction) spent() bool { return d.is(limited) && d.rareState().remain == 0 }
 
 // clip bounds n by the bytes that the limit, or the rate, still allows to be read.
 func (d *direction) clip(n int) int {
-	if d.limited || d.pace != unpaced {
+	if d.is(limited) || d.pace != unpaced {
 		return d.clipped(n)
 	}
 	return n
 }
 
 func (d *direction) clipped(n int) int {
-	if d.limited {
+	if d.is(limited) {
 		n = int(min(int64(n), d.rareState().remain))
 	}
 	if d.pace != unpaced {
@@ -219,9 +236,9 @@ func (d *direction) clipped(n int) int {
 func (d *direction) consumed(n int) {
 	d.moves++
 	if active := d.env().active; active != nil {
-		active(d)
+		active(d, waitSource)
 	}
-	if d.limited {
+	if d.is(limited) {
 		d.rareState().remain -= int64(n)
 	}
 	if d.pace != unpaced {
@@ -295,7 +312,7 @@ func (d *direction) sinkError(op string, err error) wait {
 	switch err {
 	case syscall.EAGAIN:
 		d.refund()
-		d.blocked = true
+		d.set(blocked, true)
 		return waitSink
 	case syscall.EINTR:
 		return waitTurn

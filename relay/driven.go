@@ -34,7 +34,7 @@ type Socket struct {
 // Like its [Driver] it belongs to the loop's goroutine.
 type Driven struct {
 	ab, ba  direction // first, for their atomics on 32-bit systems
-	active  int64     // loop clock of the last byte moved, and at last of the end
+	active  int64     // loop clock of the last byte moved, or the last wait for bandwidth, and at last of the end
 	started int64
 	drv     *Driver
 	owner   Owner
@@ -42,11 +42,22 @@ type Driven struct {
 	timer   loop.Timer
 	a, b    loopSocket // own the descriptors
 	reason  Reason
-	half    bool // one direction has ended
-	over    bool
-	requeue bool   // to be called again
-	counted uint32 // the last count of the bulk tracker that it was in
+	state   drivenState
+	counted uint16                // the last count of the bulk tracker that it was in
+	waited  [smallWaitings]uint32 // ticks, see waits.go; active is the end of the last of them
 }
+
+// A drivenState is small facts about a Driven.
+type drivenState uint8
+
+const (
+	half     drivenState = 1 << iota // one direction has ended
+	over                             // both have, or it was cut
+	recalled                         // to be called again
+	due                              // it is called for that
+)
+
+func (s *Driven) is(f drivenState) bool { return s.state&f != 0 }
 
 // An Owner is notified of the end of its session.
 type Owner interface {
@@ -141,9 +152,10 @@ func (s *Driven) Ready(which uint8, events loop.Events) {
 		p.note(events)
 		s.flushLayers()
 	} else {
-		s.requeue = false
+		s.state = s.state&^recalled | due
 	}
 	s.advance()
+	s.state &^= due
 }
 
 // advance moves, and has more gather where that pays.
@@ -193,15 +205,17 @@ func (s *Driven) move() {
 		if !s.canMove(d) {
 			continue
 		}
-		moves := d.moves
+		moves, open := d.moves, s.open()
 		w := s.drv.step(d)
 		if d.moves != moves {
-			s.moved(d, moves == 0)
+			s.moved(d, moves == 0, open)
 		}
 		switch {
-		case w == waitDone && s.stopped(d):
+		case w == waitDone && s.stopped(d, open):
 			return
 		case w == waitTokens:
+			now := s.drv.loop.Now()
+			s.pass(s.ended(d, open, now), now)
 			s.drv.await(d)
 		}
 		again = again || w == waitTurn
@@ -209,8 +223,8 @@ func (s *Driven) move() {
 	if s.checkPeerFailure(&s.a) || s.checkPeerFailure(&s.b) {
 		return
 	}
-	if again && !s.requeue {
-		s.requeue = true
+	if again && !s.is(recalled) {
+		s.state |= recalled
 		s.drv.loop.Again(s.a.id)
 	}
 }
@@ -232,24 +246,32 @@ func (s *Driven) canMove(d *direction) bool {
 	return to.is(writable) && d.readAhead() > 0
 }
 
-// stopped sees to the end of a direction, and reports whether it is the session's.
-func (s *Driven) stopped(d *direction) bool {
+// stopped sees to the end of a direction, and reports whether it is the session's. open is the wait until then.
+func (s *Driven) stopped(d *direction, open waiting) bool {
+	if d.failure() != nil || s.is(half) || s.drv.relay.cfg.CloseOnEOF {
+		now := s.drv.loop.Now()
+		if open == forNothing {
+			open = s.ended(d, open, now)
+		}
+		s.pass(open, now)
+	}
 	if f := d.failure(); f != nil {
 		s.settle(Reason(d.reason.Load()), s.opErrorOf(d, *f))
 		return true
 	}
-	if s.half {
+	if s.is(half) {
 		s.settle(ReasonEOF, nil)
 		return true
 	}
-	s.half = true
+	s.state |= half
 	s.socketOf(d).set(lastWay, true)
 	if s.drv.relay.cfg.CloseOnEOF {
 		s.settle(ReasonEOF, nil)
 		return true
 	}
 	if s.limits.HalfCloseTimeout > 0 {
-		s.active = s.drv.loop.Now()
+		now := s.drv.loop.Now()
+		s.pass(s.open(), now)
 	}
 	if o, ok := s.owner.(Observer); ok {
 		o.HalfClosed(s, s.sideOf(d))
@@ -260,7 +282,7 @@ func (s *Driven) stopped(d *direction) bool {
 // Cut ends the session for a cause, as [Session.Cut] does, and its owner is notified before
 // Cut returns. It does nothing before Start and after the end.
 func (s *Driven) Cut(cause error) {
-	if s.drv != nil && !s.over {
+	if s.drv != nil && !s.is(over) {
 		s.settle(ReasonCanceled, cause)
 	}
 }
@@ -268,8 +290,10 @@ func (s *Driven) Cut(cause error) {
 // settle ends the session: it delivers the bytes that a side sent before its reset, counts
 // lost bytes, resets the sides that have to be, closes both, and notifies the owner.
 func (s *Driven) settle(reason Reason, cause error) {
-	s.over = true
 	drv := s.drv
+	s.pass(s.open(), drv.loop.Now())
+	legs := s.legsAtEnd()
+	s.state |= over
 	drv.loop.Disarm(&s.timer)
 	if t := s.throttle(); t != nil {
 		drv.loop.Disarm(&t.pacers[0].timer)
@@ -298,8 +322,10 @@ func (s *Driven) settle(reason Reason, cause error) {
 	s.b.close()
 	s.active = drv.loop.Now()
 	drv.sessions--
-	s.owner.Ended(s, s.Result(), cause)
-	if s.over { // and was not started again; the parts that it was bound to may be given up
+	res := s.Result()
+	res.Legs = legs
+	s.owner.Ended(s, res, cause)
+	if s.is(over) { // and was not started again; the parts that it was bound to may be given up
 		s.limits = &drv.relay.limits
 		s.ab.link, s.ba.link = (*aToB)(s), (*bToA)(s)
 	}
@@ -348,11 +374,11 @@ func (s *Driven) timeout() bool {
 func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	now := s.drv.loop.Now()
 	if s.ab.pace == resting || s.ba.pace == resting {
-		s.active = now
+		s.pass(forBandwidth, now)
 	}
 	return s.limits.next(age{
 		now: now, started: s.started, active: s.active, seed: s.started ^ int64(s.a.id)<<20,
-		half: s.half, answered: s.ba.answered() || s.ba.pace == resting,
+		half: s.is(half), answered: s.ba.answered() || s.ba.pace == resting,
 	})
 }
 
@@ -362,19 +388,19 @@ func (s *Driven) Limits() *Limits { return s.limits }
 
 // Result returns the counters of the session so far; after its end, the final ones.
 func (s *Driven) Result() Result {
-	res := Result{Reason: s.reason, AToB: s.ab.flow(), BToA: s.ba.flow()}
+	res := Result{Reason: s.reason, AToB: s.ab.flow(), BToA: s.ba.flow(), Waits: s.waits()}
 	switch {
 	case s.a.is(lastWay):
 		res.First = SideA
 	case s.b.is(lastWay):
 		res.First = SideB
 	}
-	if s.over && (s.reason == ReasonReset || s.reason == ReasonError) {
+	if s.is(over) && (s.reason == ReasonReset || s.reason == ReasonError) {
 		res.Culprit = culprit(&s.ab, &s.ba)
 	}
 	switch {
 	case s.drv == nil:
-	case s.over:
+	case s.is(over):
 		res.Duration = time.Duration(s.active - s.started)
 	default:
 		res.Duration = time.Duration(s.drv.loop.Now() - s.started)

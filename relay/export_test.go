@@ -79,10 +79,10 @@ func (s *Session) HalfOpen() bool {
 }
 
 // HalfOpen reports whether the session has noted that a direction ended.
-func (s *Driven) HalfOpen() bool { return s.half }
+func (s *Driven) HalfOpen() bool { return s.is(half) }
 
 // Recalled reports whether the session is to be called in the next turn.
-func (s *Driven) Recalled() bool { return s.requeue }
+func (s *Driven) Recalled() bool { return s.is(recalled) }
 
 // Raised is how many directions the guard looks at.
 func (d *Driver) Raised() int { return len(d.marked) }

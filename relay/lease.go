@@ -65,12 +65,13 @@ func (d *direction) leasePipe() bool {
 		p, err = d.env().pipe(int(d.pipeSize))
 	}
 	if err == nil {
-		d.held.pipe, d.noPipe = p, false
+		d.held.pipe = p
+		d.set(noPipe, false)
 		d.pipeSize = min(d.pipeSize, int32(p.Size()))
 		return true
 	}
-	if !d.noPipe {
-		d.noPipe = true
+	if !d.is(noPipe) {
+		d.set(noPipe, true)
 		d.fallback(leaseFallback(err))
 	}
 	if errors.Is(err, pipe.ErrNotSupported) {
@@ -98,12 +99,14 @@ func leaseFallback(err error) Fallback {
 // And a source that runs dry after each fill may do so only because it is in step with us:
 // woken by a pipe's worth of room, woken for a pipe's worth of bytes.
 func (d *direction) grow(n int) {
-	d.filledAgain, d.filledOnce = d.filledOnce, true
-	d.large = n >= max(d.held.pipe.Size()/4, largeFill)
+	d.set(filledAgain, d.is(filledOnce))
+	d.set(filledOnce, true)
+	large := n >= max(d.held.pipe.Size()/4, largeFill)
+	d.set(largeLast, large)
 	switch {
-	case d.filledAgain:
+	case d.is(filledAgain):
 		d.growScore += followed
-	case d.large:
+	case large:
 		d.growScore++
 	}
 	d.growScore = min(d.growScore, growAt)
@@ -117,10 +120,10 @@ func (d *direction) grow(n int) {
 // sourceEmpty notes that the source had no more. One small fill since it was last empty says
 // that the pipe is large enough.
 func (d *direction) sourceEmpty() {
-	if !d.filledAgain && !d.large {
+	if !d.is(filledAgain | largeLast) {
 		d.growScore = 0
 	}
-	d.filledOnce, d.filledAgain = false, false
+	d.set(filledOnce|filledAgain, false)
 }
 
 // release gives back leases that are empty.

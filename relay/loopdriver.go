@@ -270,7 +270,7 @@ func (d *Driver) look(m marked) bool {
 // A bulkTracker counts the sessions that carry bulk: those that moved bulkMove bytes in a
 // step of the last full period.
 type bulkTracker struct {
-	period uint32 // of sessions: the one they were last counted in
+	period uint16 // of sessions: the one they were last counted in
 	ends   int64  // loop clock
 	now    int    // counted in this period
 	last   int    // in the one before

@@ -1,5 +1,7 @@
 package relay
 
+import "math"
+
 // The moves of a direction. Each makes one attempt at moving bytes and returns
 // waitTurn when another move may follow.
 
@@ -24,7 +26,7 @@ func (d *direction) fillBuffer() wait {
 	switch {
 	case n > 0:
 		d.held.off, d.held.end = 0, n
-		d.stalled = false
+		d.set(stalled, false)
 		d.consumed(n)
 		d.adapt(n)
 		if d.pace == resting { // before bytes that were read go on
@@ -51,7 +53,7 @@ func (d *direction) fillPipe() wait {
 	n, err := d.link.fill(d.held.pipe, most)
 	switch {
 	case n > 0:
-		d.stalled = false
+		d.set(stalled, false)
 		d.consumed(n)
 		if most == d.held.pipe.Size() {
 			d.grow(n)
@@ -74,11 +76,11 @@ func (d *direction) fillPipe() wait {
 func (d *direction) filledNothing(err error) wait {
 	n, err := d.link.peek(err)
 	switch {
-	case n > 0 && d.stalled:
+	case n > 0 && d.is(stalled):
 		d.fallback(FallbackUrgent)
 		return d.fillBuffer()
 	case n > 0:
-		d.stalled = true
+		d.set(stalled, true)
 		return waitTurn
 	case err == nil:
 		return d.sourceEnd()
@@ -135,14 +137,14 @@ func (d *direction) deliverBuffer() wait {
 }
 
 func (d *direction) deliverPipe() wait {
-	if d.noDrain {
+	if d.is(noDrain) {
 		return d.unpipe()
 	}
 	n, err := d.link.drain(d.held.pipe, d.held.pipe.Len())
 	if n > 0 {
 		d.spliced.Add(int64(n))
 	} else if err != nil && refused(err) {
-		d.noDrain = true
+		d.set(noDrain, true)
 		return d.copyFromHere(FallbackRefused)
 	}
 	return d.delivered(n, "splice", err)
@@ -158,10 +160,10 @@ func (d *direction) delivered(n int, op string, err error) wait {
 		return waitSink
 	}
 	d.moves++
-	if (d.blocked || d.waits) && d.env().active != nil {
-		d.env().active(d)
+	if (d.is(blocked) || d.waits) && d.env().active != nil {
+		d.env().active(d, waitSink)
 	}
-	d.blocked = false
+	d.set(blocked, false)
 	return waitTurn
 }
 
@@ -201,7 +203,7 @@ func (d *direction) adapt(n int) {
 		d.streak = 0
 		return
 	}
-	if d.streak++; int(d.streak) >= reads {
+	if d.streak++; int(d.streak) >= reads || d.streak == math.MaxUint16 {
 		d.streak = 0
 		d.switchTo(next)
 		d.env().counts.note(what)

@@ -62,6 +62,7 @@ type throttle struct {
 	pacers  [2]pacer     // of ab and ba
 	rare    [2]rareState
 	stopped atomic.Bool // the session is cut: nothing waits any more
+	waited  int64       // of a session on a loop: how long it has waited for bandwidth, ns
 }
 
 // start makes both directions of a session keep to its limits.
@@ -224,6 +225,9 @@ func (w *pacer) remaining(now int64) (left time.Duration) {
 func (d *direction) rest() {
 	w := d.pacer()
 	d.release()
+	if active := d.env().active; active != nil {
+		active(d, waitSource)
+	}
 	d.pace = resting
 	w.asleep.Store(true)
 	now := w.clock.now()
@@ -247,7 +251,7 @@ func (d *direction) rested() bool {
 	d.pace = paced
 	w.asleep.Store(false)
 	if active := d.env().active; active != nil {
-		active(d)
+		active(d, waitTokens)
 	}
 	return true
 }
@@ -329,7 +333,7 @@ func (w *pacer) Expired(*loop.Timer) {
 		s.drv.await(w.dir)
 		return
 	}
-	s.active = s.drv.loop.Now()
+	s.pass(forBandwidth, s.drv.loop.Now())
 	s.advance()
 }
 

@@ -19,6 +19,10 @@ type Result struct {
 	First Side
 	// Duration is the time since Run was called; it stands still after the end.
 	Duration time.Duration
+	// Waits is how that time has passed.
+	Waits Waits
+	// Legs is the accounts of both connections at the end, with [Config.LegsAfter]; else nil.
+	Legs *Legs
 }
 
 // A Side is one of the two that a session has joined.

@@ -30,6 +30,9 @@ type Session struct {
 	active   atomic.Int64 // clock time of the last byte moved
 	asked    atomic.Bool  // a has sent something
 	answered bool         // b has; of the goroutine that drives ba
+	spoke    atomic.Bool  // b has sent bytes, and a none since; kept with waits
+	waits    *sessionWaits
+	legs     *Legs // at the end; set before finished
 
 	ended func(Result, error) // called after all is settled, by Start's session
 	done  chan struct{}       // closed then, by Run's
@@ -161,7 +164,10 @@ func (s *Session) begin() error {
 	if s.limits.paces() {
 		s.pace()
 	}
-	if s.hasQuietTimeout() || s.limits.FirstByteCame != nil {
+	if s.r.cfg.LegsAfter > 0 {
+		s.waits = new(sessionWaits)
+	}
+	if s.hasQuietTimeout() || s.limits.FirstByteCame != nil || s.waits != nil {
 		s.env.active = s.noteActivity
 	}
 	if s.r.cfg.Hooks.EngineChanged != nil {
@@ -209,6 +215,8 @@ func (s *Session) settleLast() {
 		s.guarded(s.a.reset)
 		s.guarded(s.b.reset)
 	}
+	s.guarded(s.inspect)
+	s.waitedAtEnd()
 	s.guarded(s.a.close)
 	s.guarded(s.b.close)
 	s.finished.Store(max(1, s.r.clock.now()))
@@ -248,10 +256,14 @@ func interrupted(err error) bool {
 
 // noteActivity is called by the goroutine that drives the direction, before the bytes read can
 // reach the sink.
-func (s *Session) noteActivity(d *direction) {
+func (s *Session) noteActivity(d *direction, waited wait) {
 	now := s.r.clock.now()
 	before := s.active.Swap(now)
+	if s.waits != nil {
+		s.noteWait(d, waited, now-before)
+	}
 	switch {
+	case waited != waitSource:
 	case d.moves == 0 || s.limits.FirstByteCame == nil:
 	case d == &s.ab:
 		if !s.asked.Load() {
@@ -432,6 +444,12 @@ func (s *Session) Result() Result {
 			end = s.r.clock.now()
 		}
 		res.Duration = time.Duration(end - start)
+		if s.waits != nil {
+			res.Waits = s.waits.load()
+		}
+		if s.finished.Load() != 0 {
+			res.Legs = s.legs
+		}
 	}
 	return res
 }

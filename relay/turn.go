@@ -33,7 +33,7 @@ const askedTick = 27
 // Look returns the session's state since the look before. A session has one caller of Look.
 // The byte path pays for it with a bit of each side, set where a move notes the time.
 func (s *Driven) Look() Turn {
-	if s.drv == nil || s.over {
+	if s.drv == nil || s.is(over) {
 		return Turn{}
 	}
 	now := s.drv.loop.Now()
@@ -78,14 +78,16 @@ func (s *Driven) saidLast() Side {
 	return SideNone
 }
 
-// moved notes that a direction has moved bytes; first says that it had moved none before.
-func (s *Driven) moved(d *direction, first bool) {
+// moved notes that a direction has moved bytes; first says that it had moved none before, and open is the wait
+// until then.
+func (s *Driven) moved(d *direction, first bool, open waiting) {
 	now := s.drv.loop.Now()
 	if first {
 		if o, ok := s.owner.(Observer); ok {
 			o.FirstByte(s, s.sideOf(d))
 		}
 	}
+	w := s.ended(d, open, now)
 	if d == &s.ab {
 		s.a.state |= said
 		s.b.state &^= saidLast
@@ -95,7 +97,7 @@ func (s *Driven) moved(d *direction, first bool) {
 		}
 		s.b.state |= said | saidLast
 	}
-	s.active = now
+	s.pass(w, now)
 }
 
 // A look is a session's state when it was looked at.

@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"syscall"
 	"unsafe"
@@ -184,6 +185,29 @@ func GetTCPInfo(fd int, info *TCPInfo) error {
 	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
 		uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&n)), 0)
 	return errnoErr(e)
+}
+
+// ReadTCPInfo is [GetTCPInfo], and returns how many bytes of info the kernel has filled. The others stay as they
+// were.
+func ReadTCPInfo(fd int, info *TCPInfo) (filled int, err error) {
+	n := uint32(unsafe.Sizeof(*info))
+	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
+		uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&n)), 0)
+	return int(n), errnoErr(e)
+}
+
+// TCPInfoWithBytes is how many bytes a kernel fills that knows tcpi_rcv_ooopack and all fields before it (Linux
+// 5.4).
+const TCPInfoWithBytes = int(unsafe.Offsetof(TCPInfo{}.Snd_wnd))
+
+// AppLimited returns tcpi_delivery_rate_app_limited: the least bit of the byte before tcpi_rto, to which no field
+// of TCPInfo belongs. Bit fields begin at the other end on big-endian machines.
+func AppLimited(info *TCPInfo) bool {
+	b := *(*byte)(unsafe.Add(unsafe.Pointer(info), unsafe.Offsetof(info.Rto)-1))
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		return b&1 != 0
+	}
+	return b&0x80 != 0
 }
 
 // SO_RCVLOWAT is how many bytes have to be queued before a socket counts as readable

@@ -1,0 +1,43 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// legOf returns the account of a TCP socket.
+func legOf(fd int) (l Leg) {
+	var i sys.TCPInfo
+	n, err := sys.ReadTCPInfo(fd, &i)
+	if err != nil || n < sys.TCPInfoWithBytes {
+		return l
+	}
+	us := func(n uint64) time.Duration { return time.Duration(n) * time.Microsecond }
+	l = Leg{
+		Known: true,
+		Busy:  us(i.Busy_time), PeerWindow: us(i.Rwnd_limited), SendBuffer: us(i.Sndbuf_limited),
+		RTT: us(uint64(i.Rtt)), ReceiverRTT: us(uint64(i.Rcv_rtt)),
+		DeliveryRate: int64(i.Delivery_rate), AppLimited: sys.AppLimited(&i),
+		Sent: int64(i.Bytes_sent), Received: int64(i.Bytes_received), NotSent: int64(i.Notsent_bytes),
+		SegmentsSent: int64(i.Data_segs_out), SegmentsReceived: int64(i.Data_segs_in),
+		Retransmitted: int64(i.Total_retrans), OutOfOrder: int64(i.Rcv_ooopack),
+	}
+	if i.Min_rtt != ^uint32(0) { // there was no sample (net/ipv4/tcp_input.c, tcp_init_sock)
+		l.MinRTT = us(uint64(i.Min_rtt))
+	}
+	return l
+}
+
+func (p *loopSocket) inspect() (l Leg) {
+	if p.is(tcp) {
+		l = legOf(int(p.fd))
+	}
+	return l
+}
+
+// inspect returns the account of the TCP connection beneath c.
+func inspect(c any) (l Leg) {
+	withSocket(c, func(fd int) { l = legOf(fd) })
+	return l
+}

@@ -1,0 +1,198 @@
+package relay
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// Waits is how the time of a session has passed. Each moment counts once, if both directions waited for the
+// first of: Bandwidth, ToA, ToB, the others. The rest of [Result.Duration] is time in which nothing is known
+// to have been waited for: nothing moved for a second or more, and no question of the first side was open.
+//
+// Where a direction waits is known when that wait ends. A wait for bytes counts for the side that sent some at
+// last; one that has not ended yet counts as in [Turn]: for the second side, if the first one has asked.
+// A session on a loop counts in steps of 131 µs, without a bias, and up to 6 days of each kind. One on
+// goroutines counts only with [Config.LegsAfter].
+type Waits struct {
+	ForA, ForB time.Duration // for bytes of that side
+	ToA, ToB   time.Duration // for room at that side: it took none of the bytes that were held for it
+	Bandwidth  time.Duration // for limits of bandwidth
+	// Loop is the time for which bytes had come, or might have, and the session had no turn: others had, or
+	// its own turn had been cut. It lacks the time for which the thread had no CPU after it slept.
+	Loop time.Duration
+}
+
+// A waiting is a kind of wait.
+type waiting uint8
+
+const (
+	forA waiting = iota
+	forB
+	toA
+	toB
+	forLoop
+	forBandwidth
+	forNothing // which is not recorded
+	waitings   = int(forNothing)
+	// smallWaitings are those that a Driven has room for; a throttle has that for bandwidth.
+	smallWaitings = int(forBandwidth)
+)
+
+const (
+	// waitTick is the unit of waits on a loop as a shift of the loop's clock: 131 µs.
+	waitTick = 17
+	// quietGap is the time from which on a wait for bytes is none, unless there is a question.
+	quietGap = int64(time.Second)
+	// fewMoves are so many of the first side that it may still be its first question.
+	fewMoves = 64
+)
+
+// ticks is the time between two moments in units of waitTick. Sums of it have no bias, for the rest of one is
+// in the next.
+func ticks(from, to int64) uint32 {
+	return uint32(min(max(to>>waitTick-from>>waitTick, 0), math.MaxUint32))
+}
+
+// addTicks adds up to the most that there can be.
+func addTicks(sum *uint32, n uint32) {
+	if *sum += n; *sum < n {
+		*sum = math.MaxUint32
+	}
+}
+
+func tickTime(n uint32) time.Duration { return time.Duration(int64(n) << waitTick) }
+
+// pass notes the time since the last moment that counted, in which the session waited for w, and makes now
+// that moment. For as long as the loop may have kept the session waiting it was that.
+func (s *Driven) pass(w waiting, now int64) {
+	if now <= s.active {
+		return
+	}
+	switch {
+	case w == forBandwidth:
+		s.throttle().waited += now - s.active
+	case w != forNothing:
+		turn := now
+		if w != forLoop {
+			turn = max(now-int64(s.drv.loop.Behind()), s.active)
+			addTicks(&s.waited[w], ticks(s.active, turn))
+		} else {
+			turn = s.active
+		}
+		addTicks(&s.waited[forLoop], ticks(turn, now))
+	}
+	s.active = now
+}
+
+// source is the wait of a direction for bytes.
+func (s *Driven) source(d *direction) waiting {
+	if d == &s.ab {
+		return forA
+	}
+	return forB
+}
+
+// ended is the wait that a direction has ended by a move, if open was the wait until then.
+func (s *Driven) ended(d *direction, open waiting, now int64) waiting {
+	switch {
+	case open != forNothing && open != forB:
+		return open
+	case now-s.active < quietGap, d == &s.ba && open == forB:
+		return s.source(d)
+	}
+	return forNothing
+}
+
+// open is the wait that has not ended.
+func (s *Driven) open() waiting {
+	switch {
+	case s.ab.pace == resting, s.ba.pace == resting:
+		return forBandwidth
+	case s.ba.held != nil:
+		return toA
+	case s.ab.held != nil:
+		return toB
+	case s.is(recalled | due):
+		return forLoop
+	case s.asked():
+		return forB
+	}
+	return forNothing
+}
+
+// asked reports whether the first side waits for an answer, as far as its bytes show. One that goes on without
+// any does not.
+func (s *Driven) asked() bool {
+	return !s.ba.ended && s.ab.moves != 0 && !s.b.is(saidLast) && (s.ba.moves != 0 || s.ab.moves < fewMoves)
+}
+
+// waits returns the sums so far.
+func (s *Driven) waits() (w Waits) {
+	if s.drv == nil {
+		return w
+	}
+	of := [waitings]time.Duration{}
+	for i, n := range s.waited {
+		of[i] = tickTime(n)
+	}
+	if t := s.throttle(); t != nil {
+		of[forBandwidth] = time.Duration(t.waited)
+	}
+	if now := s.drv.loop.Now(); !s.is(over) {
+		if open := s.open(); open != forNothing {
+			of[open] += time.Duration(max(now-s.active, 0))
+		}
+	}
+	return newWaits(&of)
+}
+
+func newWaits(of *[waitings]time.Duration) Waits {
+	return Waits{ForA: of[forA], ForB: of[forB], ToA: of[toA], ToB: of[toB], Bandwidth: of[forBandwidth], Loop: of[forLoop]}
+}
+
+// sessionWaits are those of a session on goroutines.
+type sessionWaits [waitings]atomic.Int64
+
+// note adds to one of them.
+func (w *sessionWaits) note(what waiting, gap int64) {
+	if gap > 0 && what != forNothing {
+		w[what].Add(gap)
+	}
+}
+
+func (w *sessionWaits) load() Waits {
+	of := [waitings]time.Duration{}
+	for i := range w {
+		of[i] = time.Duration(w[i].Load())
+	}
+	return newWaits(&of)
+}
+
+// noteWait notes what a direction of a session on goroutines has waited for. The wait of the other direction at
+// the same time is not looked at.
+func (s *Session) noteWait(d *direction, waited wait, gap int64) {
+	ofA := d == &s.ab
+	if waited == waitSource && d.moves != 0 { // not as it rests
+		defer s.spoke.Store(!ofA)
+	}
+	switch {
+	case waited == waitTokens:
+		s.waits.note(forBandwidth, gap)
+	case waited == waitSink && ofA:
+		s.waits.note(toB, gap)
+	case waited == waitSink:
+		s.waits.note(toA, gap)
+	case ofA && gap < quietGap:
+		s.waits.note(forA, gap)
+	case !ofA && (gap < quietGap || !s.spoke.Load()):
+		s.waits.note(forB, gap)
+	}
+}
+
+// waitedAtEnd notes the wait of a session on goroutines that its end has ended.
+func (s *Session) waitedAtEnd() {
+	if s.waits != nil && s.ab.moves != 0 && !s.spoke.Load() {
+		s.waits.note(forB, s.r.clock.now()-s.active.Load())
+	}
+}
