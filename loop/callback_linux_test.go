@@ -81,7 +81,7 @@ func TestCallbacksThatEnd(t *testing.T) {
 		case "e":
 			return broken
 		case "g":
-			if err := c.Go(func() {}); !errors.Is(err, loop.ErrElsewhere) {
+			if err := c.Go(func() {}); !errors.Is(err, loop.ErrNoCoroutine) {
 				return fmt.Errorf("Go: %w", err)
 			}
 			if _, err := c.Read(b); err != loop.ErrIdle {
@@ -163,6 +163,25 @@ func TestIdleDeadline(t *testing.T) {
 		if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
+		if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("callbacks %t: %v", callbacks, err)
+		}
+	}
+}
+
+// TestDeadlineBeforeIdle: a read deadline that has passed when the handler returns ErrIdle calls it again, too.
+func TestDeadlineBeforeIdle(t *testing.T) {
+	for _, callbacks := range []bool{false, true} {
+		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
+			if c.Context() == nil {
+				c.SetContext(true)
+				_ = c.SetReadDeadline(time.Now().Add(-time.Second))
+				return loop.ErrIdle
+			}
+			_, err := c.Next(1)
+			return err
+		}})
+		s.dial(t)
 		if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("callbacks %t: %v", callbacks, err)
 		}

@@ -15,7 +15,9 @@ import (
 // deadline has passed. If it took bytes and left some, it is called again at once.
 var ErrIdle = errors.New("the handler waits for the client, without a coroutine")
 
-var errPeek = errors.New("more than 65536 bytes to look at")
+// ErrBufferFull is wrapped by the error of a [Conn.Peek], [Conn.Next] or [Conn.More] that would have more than 65,536
+// bytes at once. Nothing is lost: take some, or Read.
+var ErrBufferFull = errors.New("more than 65536 bytes to look at")
 
 const (
 	highMark = 64 << 10 // pending bytes from which a Write waits
@@ -129,7 +131,7 @@ func (c *Conn) read(p []byte) (int, error) {
 }
 
 // Peek returns the next n bytes, at most 65,536, without taking them. They are valid until the next call of a
-// method that reads. There are fewer only with an error: io.EOF at the end, or that of a Read.
+// method that reads. There are fewer only with an error: io.EOF at the end, [ErrBufferFull], or that of a Read.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	c.fresh = false
 	for c.in.len() < n {
@@ -157,8 +159,8 @@ func (c *Conn) Next(n int) ([]byte, error) {
 }
 
 // More reads what has come behind the bytes that Buffered returned, and waits until there is something. A handler that
-// was called for bytes, see [ErrIdle], has them at once. It
-// fails as a Read does, with io.EOF at the end, or if 65,536 bytes are there already.
+// was called for bytes, see [ErrIdle], has them at once. It fails as a Read does, with io.EOF at the end, or with
+// [ErrBufferFull] if 65,536 bytes are there already.
 func (c *Conn) More() error {
 	if c.fresh {
 		c.fresh = false
@@ -177,7 +179,7 @@ func (c *Conn) Buffered() []byte {
 // fill reads once into a buffer that has room for n bytes. None is kept while it waits for the first byte.
 func (c *Conn) fill(n int) error {
 	if n > maxPeek {
-		return c.errorOf("read", errPeek)
+		return c.errorOf("read", ErrBufferFull)
 	}
 	for {
 		c.in = c.group.leases.room(c.in, n)
@@ -361,7 +363,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// LocalAddr implements [net.Conn]; it is nil for a connection that has ended.
+// LocalAddr implements [net.Conn]. It is nil for a connection that is closed, after [Server.Ended], or detached.
 func (c *Conn) LocalAddr() net.Addr { return localAddr(int(c.fd)) }
 
 // RemoteAddr implements [net.Conn]. It may be called by any goroutine at any time.
@@ -387,8 +389,13 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { c.writeBy = c.until(t); ret
 
 // rearm has a new deadline looked at, where another handler of the loop has set it.
 func (c *Conn) rearm() error {
-	if c.idling {
+	switch {
+	case c.idling:
 		c.armIdle()
+	case c.waits == uint8(Readable) && c.readBy != 0:
+		c.armFor(c.readBy)
+	case c.waits == uint8(Writable) && c.writeBy != 0:
+		c.armFor(c.writeBy)
 	}
 	return nil
 }

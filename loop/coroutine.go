@@ -17,8 +17,8 @@ type coroutine struct {
 	err    error                   // of the handler, at the end
 }
 
-// ErrElsewhere is the error of a [Conn] whose method would wait outside of its handler's coroutine: within Go, of
-// another goroutine, or as Go in a callback.
+// ErrElsewhere is the error of a [Conn] whose method would wait outside of its handler's coroutine: within Go, or on
+// another goroutine.
 var ErrElsewhere = errors.New("penstock: loop: it would wait, and this is not the coroutine of its handler: use AsyncWrite from elsewhere")
 
 // A PanicError is the error of a handler that has panicked.
@@ -82,8 +82,11 @@ func (c *Conn) finish() {
 
 // wait lets the loop serve others until one of some events, or the deadline that goes with it.
 func (c *Conn) wait(what Events) error {
-	if c.group.Callbacks {
+	switch {
+	case c.group.Callbacks:
 		return ErrIdle
+	case !c.atWork():
+		return ErrElsewhere
 	}
 	by := c.readBy
 	if what == Writable {
@@ -101,12 +104,14 @@ func (c *Conn) wait(what Events) error {
 	return c.yield()
 }
 
+// atWork reports whether the coroutine runs, which alone can wait.
+func (c *Conn) atWork() bool {
+	return !c.elsewhere && c.co.pause != nil && !c.over && c.waits == 0
+}
+
 // yield goes to the loop.
 func (c *Conn) yield() error {
-	switch {
-	case c.elsewhere || c.co.pause == nil || c.over:
-		return ErrElsewhere
-	case c.group.over:
+	if c.group.over {
 		return net.ErrClosed
 	}
 	c.notePlace()

@@ -2,13 +2,9 @@ package loop
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"reflect"
-	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,9 +32,15 @@ type Server struct {
 	// nil: nothing is called.
 	Tick func(l *Loop) time.Duration
 
-	// Ended is called on the loop when a connection is closed, with the error of its handler: a [*PanicError]
-	// if that has panicked. nil: nothing is called. A panic in it, in Slow or in Tick is not caught.
+	// Ended is called on the loop right before a connection is closed, with the error of its handler: a
+	// [*PanicError] if that has panicked. Nothing can be read or written any more. nil: nothing is called. A panic in it, in Slow or in Tick is not caught.
 	Ended func(c *Conn, err error)
+
+	// Drain is called on the loop during [Server.Shutdown]: for each connection when that begins, and for one whose
+	// handler has returned ErrIdle later, when nothing of the client is left. It may close the connection, or set a
+	// deadline that ends the wait of its handler. nil: those whose handlers have returned ErrIdle are closed, and
+	// others are left to their handlers.
+	Drain func(c *Conn)
 
 	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.
 	Paused func(err error)
@@ -54,8 +56,8 @@ type Server struct {
 	Config *Config
 
 	mu      sync.Mutex
-	group   *Group // nil while it does not serve
-	stopped bool
+	present *serve // nil while it does not serve
+	stopped bool   // the next one is to return at once
 }
 
 // closeTime is how long a connection whose handler has returned may take what was written for it.
@@ -67,85 +69,18 @@ func Serve(l net.Listener, handle func(c *Conn) error) error {
 	return (&Server{Handle: handle}).Serve(l)
 }
 
-// Serve takes the listener over, a *net.TCPListener or *net.UnixListener, and serves its connections until
-// [Server.Stop], after which it returns nil. Then the connections are closed: handlers that wait get
-// net.ErrClosed from what they wait in, and those in [Conn.Go] are waited for. The error is that of a loop, or
-// of taking over; the listener is closed but with the latter.
-func (s *Server) Serve(l net.Listener) error {
-	from, ok := l.(syscall.Conn)
-	if !ok || s.Handle == nil {
-		return fmt.Errorf("penstock: loop: serve: %w: a listener of package net, and Handle, are needed", ErrConfig)
-	}
-	g, err := NewGroup(s.Loops, s.Config)
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	if !s.begin(g) {
-		return ErrRunning
-	}
-	defer s.end()
-	fd, err := Take(from)
-	if err != nil {
-		return err
-	}
-	defer closeSocket(fd)
-	setNoDelay(fd) // accepted connections inherit it
-	var all []*serving
-	for _, l := range g.Loops() {
-		one := &serving{Server: s, loop: l}
-		one.body = one.run
-		if s.Tick != nil {
-			l.Arm(&one.tick, one, 0)
-		}
-		if _, err := l.Listen(fd, &ListenerConfig{Acceptor: one}); err != nil {
-			return err
-		}
-		all = append(all, one)
-	}
-	err = g.Run() // which returns at once if Stop was called before
-	for _, one := range all {
-		one.closeAll()
-	}
-	return err
-}
-
-// begin notes that the server serves with g, unless it does already.
-func (s *Server) begin(g *Group) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.group != nil {
-		return false
-	}
-	if s.group = g; s.stopped {
-		g.Stop()
-	}
-	return true
-}
-
-func (s *Server) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.group, s.stopped = nil, false
-}
-
-// Stop makes Serve return: the one that serves, or else the next one. Bytes that were written and are still pending
-// are dropped, and their clients see a reset. It may be called by any goroutine at any time.
-func (s *Server) Stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped = true; s.group != nil {
-		s.group.Stop()
-	}
-}
-
 // A serving is the part of a server that one loop has.
 type serving struct {
 	*Server
-	loop *Loop
-	tick Timer
-	away sync.WaitGroup
-	over bool // the loop does not run any more
+	of       *serve
+	loop     *Loop
+	listener *Listener
+	tick     Timer
+	away     sync.WaitGroup
+	over     bool // the loop does not run any more
+	draining bool // no connection is accepted any more
+	empty    bool // and there is none
+	open     int  // connections
 
 	body    func(yield func(struct{}) bool) // of all coroutines
 	leases  leases
@@ -163,6 +98,7 @@ func (s *serving) Accepted(fd int, peer netip.AddrPort) {
 		return
 	}
 	c.id = id
+	s.open++
 	c.begin()
 }
 
@@ -190,7 +126,7 @@ func (s *serving) closeAll() {
 			continue
 		}
 		for c.co.resume != nil && !c.over {
-			c.elsewhere = false
+			c.elsewhere, c.waits = false, 0
 			c.co.resume() // with net.ErrClosed, again and again if need be
 		}
 		err := c.co.err
@@ -288,6 +224,8 @@ func (c *Conn) idle() {
 	c.armIdle()
 	if c.ready() || !c.dry || c.readErr != nil { // there may be more already
 		c.group.loop.Again(c.id)
+	} else if c.group.draining {
+		c.drain()
 	}
 }
 
@@ -309,6 +247,9 @@ func (c *Conn) wake() {
 			c.drop(&c.in)
 		}
 		if err == syscall.EAGAIN {
+			if c.group.draining {
+				c.drain()
+			}
 			return
 		}
 	}
@@ -332,20 +273,25 @@ func (c *Conn) settle() {
 	c.destroy()
 }
 
-// destroy closes the connection.
+// destroy closes the connection, if it has not been detached.
 func (c *Conn) destroy() {
 	c.group.loop.Disarm(&c.timer)
 	c.group.loop.Drop(c.id)
-	if c.out != nil || c.failure != nil { // not all has arrived, and the peer must not take it for that
+	if c.fd >= 0 && (c.out != nil || c.failure != nil) { // not all has arrived, and the peer must not take it for that
 		abortOnClose(int(c.fd))
 	}
-	closeSocket(int(c.fd))
-	c.fd = -1
 	c.drop(&c.in)
 	c.drop(&c.out)
+	c.closing = true
 	if ended := c.group.Ended; ended != nil {
 		ended(c, cmp.Or(c.co.err, c.failure))
 	}
+	if c.fd >= 0 {
+		closeSocket(int(c.fd))
+		c.fd = -1
+	}
+	c.group.open--
+	c.group.drained()
 }
 
 // Ready implements [Handler].
@@ -384,11 +330,10 @@ func (c *Conn) armFor(by int64) {
 
 // armIdle has the deadlines of an idle connection looked at: that of writing, while something is pending.
 func (c *Conn) armIdle() {
-	now := c.group.loop.clock()
-	if c.readBy > now {
+	if c.readBy != 0 {
 		c.armFor(c.readBy)
 	}
-	if c.out != nil && c.writeBy > now {
+	if c.out != nil && c.writeBy != 0 {
 		c.armFor(c.writeBy)
 	}
 }
@@ -426,74 +371,4 @@ func (c *Conn) Expired(*Timer) {
 		c.expired = true
 		c.step()
 	}
-}
-
-// Go calls f on a goroutine of its own, where it may block, and returns when f does; the loop serves others
-// meanwhile. f must not use the connection but for AsyncWrite. A panic in f is one of the handler.
-func (c *Conn) Go(f func()) error {
-	if c.elsewhere || c.co.pause == nil || c.over {
-		return ErrElsewhere
-	}
-	if c.group.over {
-		return net.ErrClosed
-	}
-	c.flush()
-	var panicked any
-	c.elsewhere = true
-	c.group.away.Add(1)
-	go func() {
-		returned := false
-		defer func() {
-			if !returned {
-				if panicked = recover(); panicked == nil {
-					panicked = errGoexit
-				}
-			}
-			_ = c.group.loop.Post(c.back)
-			c.group.away.Done()
-		}()
-		f()
-		returned = true
-	}()
-	c.notePlace()
-	c.co.pause(struct{}{})
-	if panicked != nil {
-		panic(panicked)
-	}
-	return nil
-}
-
-// back resumes the coroutine after Go.
-func (c *Conn) back() {
-	if c.elsewhere {
-		c.elsewhere = false
-		c.step()
-	}
-}
-
-// notePlace notes where a handler that has run for too long waits.
-func (c *Conn) notePlace() {
-	if s := c.group; s.Slow != nil && s.loop.clock()-s.resumed > int64(s.slowTime()) {
-		s.at = waitsAt()
-	}
-}
-
-// waitsAt is the place in the handler from which it was called.
-func waitsAt() string {
-	var pcs [16]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	for more := true; more; {
-		var f runtime.Frame
-		if f, more = frames.Next(); !strings.Contains(f.Function, "/penstock/loop.") {
-			return fmt.Sprintf("%s:%d", f.File, f.Line)
-		}
-	}
-	return ""
-}
-
-// place is where the handler begins.
-func (s *Server) place() string {
-	f := runtime.FuncForPC(reflect.ValueOf(s.Handle).Pointer())
-	file, line := f.FileLine(f.Entry())
-	return fmt.Sprintf("%s:%d", file, line)
 }

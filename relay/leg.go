@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/loop"
 )
 
 // A leg is one of the two ends of a session.
@@ -19,6 +21,7 @@ type leg struct {
 
 	srcDesc, dstDesc *descriptor // nil for an end moved by its own Read or Write
 	closed           bool
+	onLoop           bool // refused: it belongs to a loop, and is left alone
 }
 
 // A legState is the state of one connection that both directions need.
@@ -37,13 +40,22 @@ func newLeg(conn net.Conn) (l leg, ahead []byte, m meters) {
 	l = leg{conn: conn, state: &legState{ours: true}}
 	l.dst, m.sink = unwrapWriter(conn)
 	l.src, ahead, m.source, _ = unwrapReader(conn, math.MaxInt) // of that, nothing is too much
+	if servedByLoop(l.src) || servedByLoop(l.dst) {
+		return leg{closed: true, onLoop: true}, nil, meters{}
+	}
 	l.srcDesc = newDescriptor(l.src, l.state)
 	l.dstDesc = newDescriptor(l.dst, l.state)
 	l.state.look(conn)
 	return l, ahead, m
 }
 
-// absent reports whether there is no connection.
+// servedByLoop reports whether an end is a connection that only its handler on a loop may use.
+func servedByLoop(end any) bool {
+	_, is := end.(*loop.Conn)
+	return is
+}
+
+// absent reports whether there is no connection, or none that can be joined.
 func (l *leg) absent() bool { return l.conn == nil }
 
 // waitsInside reports whether the leg is moved by a Read or Write of its own, which may wait.

@@ -61,6 +61,9 @@ var ErrRan = errors.New("penstock: relay: session has been run already")
 // errNilConn is returned by Run and Start if a connection is nil.
 var errNilConn = fmt.Errorf("penstock: relay: join a nil connection: %w", os.ErrInvalid)
 
+// errLoopConn is returned by Run and Start if a connection is a *loop.Conn.
+var errLoopConn = fmt.Errorf("penstock: relay: join a loop.Conn, which its loop serves: take it off by its Detach first: %w", os.ErrInvalid)
+
 // NewSession prepares to join a and b. It moves nothing yet; the session owns both connections
 // from its Run or Start on. Bytes that the wrappers of a and b have read ahead are handed over
 // here.
@@ -105,8 +108,8 @@ func (s *Session) bind(d *direction, ends *pair, from, to *leg, ahead []byte) {
 // directions ended by end of file. Otherwise it wraps the cause: the *net.OpError
 // of the operation that failed, [context.Cause], or os.ErrDeadlineExceeded for a
 // timeout; the result's Reason says the same in one word. Run of a nil connection
-// closes the other one and returns os.ErrInvalid, and a second Run returns
-// [ErrRan].
+// closes the other one and returns os.ErrInvalid. That holds for a [loop.Conn] too,
+// which is left alone: see its Detach. A second Run returns [ErrRan].
 //
 // If a Read or Write of a wrapped connection panics, Run cleans up and panics in
 // turn.
@@ -155,6 +158,9 @@ func (s *Session) begin() error {
 	if s.a.absent() || s.b.absent() {
 		s.a.close()
 		s.b.close()
+		if s.a.onLoop || s.b.onLoop {
+			return errLoopConn
+		}
 		return errNilConn
 	}
 	now := max(1, s.r.clock.now())
