@@ -71,9 +71,10 @@ var rooms = []room{
 // What the tests of a room try it with though it does not know of that: rooms that
 // satisfy its interfaces, that do the same, or that count what it does.
 var satisfying = map[string][]string{
-	"vecio":             {"arena", "loop"},
-	"proxy/clienthello": {"internal/sys"},
-	"proxy/config":      {"proxy/internal/match"},
+	"vecio":                 {"arena", "loop"},
+	"proxy/clienthello":     {"internal/sys"},
+	"proxy/config":          {"proxy/internal/match"},
+	"proxy/internal/worker": {"vecio"},
 }
 
 // The library half is what other programs import, and all it stands on.

@@ -6,6 +6,9 @@ import (
 	"reflect"
 )
 
+// SendSome sends a PROXY header or a response.
+var SendSome = sendSome
+
 // SetControl has connecting fail with the error of f. It is called before Serve.
 func (g *Group) SetControl(f func() error) { g.control = f }
 

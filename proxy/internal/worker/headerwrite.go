@@ -99,7 +99,8 @@ func (p *headerWrite) Ready(_ uint8, events loop.Events) {
 	}
 }
 
-// sendSome sends as much as there is room for.
+// sendSome sends as much as there is room for. By a vecio.Writer, which has to be opened for each socket, these
+// single sends take 1.5 times the CPU (BenchmarkCompose).
 func sendSome(fd int, b []byte, flags int) (sent int, err error) {
 	for sent < len(b) {
 		n, err := sys.Send(fd, b[sent:], flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
