@@ -42,13 +42,13 @@ var errGoexit = errors.New("penstock: loop: the handler has called runtime.Goexi
 // start makes the coroutine of a handler, which begins with the first resume. That must come before the next
 // start.
 func (c *Conn) start() {
-	c.over, c.co.err, c.group.began = false, nil, c
+	c.over, c.co.err, c.group.first = false, nil, c
 	c.co.resume, _ = iter.Pull(c.group.body)
 }
 
 // run is a coroutine.
 func (s *serving) run(yield func(struct{}) bool) {
-	c := s.began
+	c := s.first
 	c.co.pause = yield
 	exits := true
 	defer func() {

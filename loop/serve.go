@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -50,6 +51,12 @@ type Server struct {
 	Slow     func(c *Conn, took time.Duration, at string)
 	SlowTime time.Duration // 0: 10 ms
 
+	// Stuck is called on a goroutine of its own, once, when a handler has run for a second without a wait and still
+	// does, with the stacks of the handlers that are at work. Its loop serves nothing else meanwhile, and nothing can
+	// end it from outside. It runs beside handlers. To find the stacks stops all goroutines, for tens of milliseconds
+	// if there are 10,000. nil: nothing is watched.
+	Stuck func(took time.Duration, stacks []byte)
+
 	// Loops is how many loops there are; 0: GOMAXPROCS.
 	Loops int
 	// Config is that of the loops; nil: the defaults.
@@ -82,9 +89,11 @@ type serving struct {
 	empty    bool // and there is none
 	open     int  // connections
 
+	began atomic.Int64 // when the handler at work was called; 0: none is, or there is no Server.Stuck
+
 	body    func(yield func(struct{}) bool) // of all coroutines
 	leases  leases
-	began   *Conn  // the one of which the coroutine begins
+	first   *Conn  // the one of which the coroutine begins
 	resumed int64  // clock, with Server.Slow
 	at      string // where the handler at work, a slow one, waits
 }
@@ -169,7 +178,11 @@ func (c *Conn) run() {
 // step resumes the coroutine, until it waits or ends.
 func (c *Conn) step() {
 	c.waits, c.calls = 0, 0
-	if s := c.group; s.Slow == nil {
+	s := c.group
+	if s.Stuck != nil {
+		s.began.Store(monotonic())
+	}
+	if s.Slow == nil {
 		c.run()
 	} else {
 		s.resumed, s.at = s.loop.clock(), ""
@@ -177,6 +190,9 @@ func (c *Conn) step() {
 		if took := time.Duration(s.loop.clock() - s.resumed); took > s.slowTime() {
 			s.Slow(c, took, cmp.Or(s.at, s.place()))
 		}
+	}
+	if s.Stuck != nil {
+		s.began.Store(0)
 	}
 	if c.over {
 		c.returned()

@@ -51,6 +51,9 @@ func (s *Server) Serve(l net.Listener) error {
 			return err
 		}
 	}
+	if s.Stuck != nil {
+		go s.watch(one)
+	}
 	err = g.Run() // which returns at once if Stop was called before
 	for _, part := range one.parts {
 		part.closeAll()
