@@ -62,7 +62,8 @@ func (c *Conn) back() {
 
 // Detach takes the connection off its loop for good: it is one of package net from then on, the caller's own, and the
 // handler should return. ahead is what was read of the client and not taken. What is pending is flushed first, which
-// may wait, in a callback with ErrIdle. It is for what the loop does not do, such as relay.Join:
+// may wait; a callback gets ErrIdle if the kernel does not take all, and is called again when bytes come. It is for
+// what the loop does not do, such as relay.Join:
 //
 //	conn, ahead, err := c.Detach()
 //	...

@@ -3,6 +3,7 @@ package loop_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log"
@@ -267,4 +268,49 @@ func ExampleServer_callbacks() {
 	// hello one
 	// hello two
 	// <nil>
+}
+
+// An orderly end: a handler at work ends as it would, one that waits for its client's next request is ended.
+func ExampleServer_Shutdown() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr := l.Addr().String()
+	s := &loop.Server{
+		Handle: func(c *loop.Conn) error {
+			for {
+				c.SetContext("between requests")
+				word, err := c.Next(3)
+				if err != nil {
+					return err
+				}
+				c.SetContext("at work")
+				fmt.Fprintf(c, "hello %s\n", word)
+			}
+		},
+		Drain: func(c *loop.Conn) {
+			if c.Context() == "between requests" {
+				c.Close()
+			}
+		},
+	}
+	over := make(chan error)
+	go func() { over <- s.Serve(l) }()
+
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Fprint(c, "one")
+	lines := bufio.NewScanner(c)
+	lines.Scan()
+	fmt.Println(lines.Text())
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	fmt.Println(s.Shutdown(ctx), <-over, lines.Scan())
+	// Output:
+	// hello one
+	// <nil> <nil> false
 }
