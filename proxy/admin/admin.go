@@ -342,6 +342,7 @@ type UpstreamOutage struct {
 	Refused   int64 `json:"refused"`   // clients since then
 	Held      int64 `json:"held"`      // clients since then that had to wait for an endpoint
 	Fallbacks int64 `json:"fallbacks"` // clients since then that went to the fallback
+	Unserved  int64 `json:"unserved"`  // sessions since then that have ended without a byte of their endpoint
 }
 
 // An Endpoint is the status of an endpoint.

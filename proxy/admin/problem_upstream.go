@@ -115,6 +115,9 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 	if o.Refused > 0 {
 		cost += ", " + plural(o.Refused, "client", "clients") + " refused"
 	}
+	if o.Unserved > 0 {
+		cost += ", " + plural(o.Unserved, "session", "sessions") + " ended without a byte of the endpoint"
+	}
 	if m := &u.LastMinute; m.LastResort > 0 {
 		cost += fmt.Sprintf(", clients are sent to endpoints as a last resort (%d within the last minute, %d served)", m.LastResort, m.LastResortAnswered)
 	}

@@ -72,6 +72,7 @@ func (s *Server) conditions() []monitor.Upstream {
 	for name, u := range s.upstreams {
 		list = append(list, monitor.Upstream{
 			Key: u.router, Name: name, Condition: u.condition(), Refused: u.router.Refusals().Total(), Held: u.router.Held(), Fallbacks: u.router.Fallbacks(),
+			Unserved: u.router.FailedSessionsTotal(),
 		})
 	}
 	clear(list[len(list):cap(list)]) // or it would keep removed ones
@@ -368,6 +369,6 @@ func (s *Server) missed(u *upstream, st *admin.Upstream) {
 		o = monitor.Outage{Since: now}
 	}
 	st.Outage = &admin.UpstreamOutage{
-		Since: s.wall(o.Since), Full: condition == monitor.Full, Served: u.router.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks,
+		Since: s.wall(o.Since), Full: condition == monitor.Full, Served: u.router.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
 	}
 }

@@ -25,6 +25,7 @@ type Upstream struct {
 	Refused   int64 // clients until now
 	Held      int64 // clients that had to wait for an endpoint until now
 	Fallbacks int64 // clients that went to the fallback until now
+	Unserved  int64 // sessions that have ended without a byte of their endpoint until now
 }
 
 // An Outage is the time for which an upstream has no endpoint that takes clients.
@@ -32,6 +33,7 @@ type Outage struct {
 	Since                    int64 // of the clock, in nanoseconds
 	Condition                Condition
 	Refused, Held, Fallbacks int64 // clients since then
+	Unserved                 int64 // sessions since then that have ended without a byte of their endpoint
 }
 
 // The times of an outage.
@@ -77,13 +79,13 @@ type condition struct {
 	endedKind Condition // of that
 }
 
-type counts struct{ refused, held, fallbacks int64 }
+type counts struct{ refused, held, fallbacks, unserved int64 }
 
-func (u *Upstream) counts() counts { return counts{u.Refused, u.Held, u.Fallbacks} }
+func (u *Upstream) counts() counts { return counts{u.Refused, u.Held, u.Fallbacks, u.Unserved} }
 
 // since returns the increase since before.
 func (c counts) since(before counts) counts {
-	return counts{c.refused - before.refused, c.held - before.held, c.fallbacks - before.fallbacks}
+	return counts{c.refused - before.refused, c.held - before.held, c.fallbacks - before.fallbacks, c.unserved - before.unserved}
 }
 
 // NewOutages returns an Outages that knows no upstream.
@@ -133,7 +135,7 @@ func (o *Outages) Of(key any) (Outage, bool) {
 		return Outage{}, false
 	}
 	cost := c.counts().since(c.fresh)
-	return Outage{c.again, c.kind, cost.refused, cost.held, cost.fallbacks}, true
+	return Outage{c.again, c.kind, cost.refused, cost.held, cost.fallbacks, cost.unserved}, true
 }
 
 // The result of a look.
@@ -227,6 +229,9 @@ func (o *Outages) logEnded(ended []*condition) {
 		attrs := []any{
 			"upstream", c.Name, "duration", time.Duration(c.back - c.since).Round(time.Millisecond).String(),
 			"refused", cost.refused, "held", cost.held, "fallbacks", cost.fallbacks,
+		}
+		if cost.unserved > 0 {
+			attrs = append(attrs, "unserved", cost.unserved)
 		}
 		if c.lapses > 0 {
 			attrs = append(attrs, "recurred", c.lapses)

@@ -173,3 +173,19 @@ func TestManyOutages(t *testing.T) {
 		t.Error("an upstream that is gone has an outage")
 	}
 }
+
+// TestUnservedOfAnOutage: sessions that endpoints have ended without a byte are among its cost.
+func TestUnservedOfAnOutage(t *testing.T) {
+	s := newStage(t)
+	s.up.Unserved = 4
+	s.look(1, monitor.Usable, 0)
+	s.up.Unserved = 9
+	s.look(2, monitor.Unusable, 0, begins)
+	s.up.Unserved = 140
+	s.look(3, monitor.Unusable, 0)
+	if o, ok := s.Of(1); !ok || o.Unserved != 136 {
+		t.Errorf("it is %+v, %v", o, ok)
+	}
+	s.look(4, monitor.Usable, 0)
+	s.look(5, monitor.Usable, 0, ends+"2s refused=0 held=0 fallbacks=0 unserved=136")
+}
