@@ -29,6 +29,14 @@ func (e *Endpoint) SlowConnects() (n, since int64) {
 	return e.connecting.n.Load(), e.connecting.since.Load()
 }
 
+// silentToConnects reports whether a client has waited for a connection to the endpoint for a second or more, still
+// waits, and no other has been connected since it began. The endpoint's host is gone, as a rule, and it will be
+// known when the connect's time is over.
+func (e *Endpoint) silentToConnects() bool {
+	n, since := e.SlowConnects()
+	return n > 0 && e.trials.made.Load() < since-int64(firstResent)
+}
+
 // endSlow is the end of an attempt, if it was a slow one.
 func (s *Search) endSlow() {
 	if s.slow {

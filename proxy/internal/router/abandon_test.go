@@ -199,3 +199,48 @@ func TestLastTrialEndsInTime(t *testing.T) {
 	}
 	t.Error("it is held for ever")
 }
+
+// TestSilentToConnects: while a client has waited for a connection for a second, others are sent elsewhere, unless one
+// has been connected since.
+func TestSilentToConnects(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{Attempts: 2}, nil)
+	s, _ := r.search()
+	defer s.Close()
+	_ = s.Next(r.clock)
+	silent := 0
+	if r.endpoint(1).Active() > 0 {
+		silent = 1
+	}
+	// sent returns how many of ten further clients are sent there.
+	sent := func() (n int) {
+		for range 10 {
+			before := r.endpoint(silent).Active()
+			other, _ := r.search()
+			if step := other.Next(r.clock); step.Action != worker.Connect {
+				t.Fatalf("a client gets %v", step)
+			}
+			n += int(r.endpoint(silent).Active() - before)
+			other.Close()
+		}
+		return n
+	}
+	r.pass(999 * time.Millisecond)
+	s.Abandon(r.clock)
+	if n := sent(); n == 0 {
+		t.Error("within a second none is sent there")
+	}
+	r.pass(time.Millisecond)
+	s.Abandon(r.clock)
+	if n := sent(); n > 0 {
+		t.Errorf("after a second %d of 10 are sent there", n)
+	}
+	r.endpoint(1 - silent).SetEjected(true)
+	if n := sent(); n != 10 {
+		t.Errorf("where it is the only one %d of 10 are sent there", n)
+	}
+	r.endpoint(1 - silent).SetEjected(false)
+	s.Failed(syscall.ETIMEDOUT, r.clock)
+	if n := sent(); n == 0 {
+		t.Error("after the end of the connect none is sent there")
+	}
+}
