@@ -2,7 +2,10 @@ package config
 
 import (
 	"net/netip"
+	"os"
 	"path/filepath"
+
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // bindOwners is a bind and its owner.
@@ -95,7 +98,7 @@ func claim(names map[string]bindOwners, name string, t bindOwners) (before bindO
 func (p *port) claim(host string, t bindOwners) (before bindOwners) {
 	defer p.first.give(t)
 	addr, err := netip.ParseAddr(host)
-	addr = addr.Unmap()
+	addr = sockopt.Canonical(addr)
 	switch {
 	case host == "":
 		if p.first.whose == "" {
@@ -124,13 +127,36 @@ func (p *port) claim(host string, t bindOwners) (before bindOwners) {
 	return claim(p.hosts, addr.String(), t)
 }
 
-// socketKey returns the same key for all paths of the same file, except for links.
+// socketKey returns the same key for all paths of the same file, as far as their links are there now.
 func socketKey(a Address) string {
 	if a.Abstract() {
 		return "unix:" + a.Name
 	}
-	if path, err := filepath.Abs(a.Name); err == nil {
-		return "unix:" + path
+	path, err := filepath.Abs(a.Name)
+	if err != nil {
+		path = filepath.Clean(a.Name)
 	}
-	return "unix:" + filepath.Clean(a.Name)
+	links := maxLinks
+	return "unix:" + linked(path, &links)
+}
+
+// maxLinks is how many links the kernel follows in a path (include/linux/namei.h, MAXSYMLINKS).
+const maxLinks = 40
+
+// linked returns an absolute path without links, so many of which it follows. The file need not be there: a socket is
+// made when the process starts.
+func linked(path string, links *int) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
+		return max(real, "/")
+	}
+	dir := linked(filepath.Dir(path), links)
+	path = filepath.Join(dir, filepath.Base(path))
+	to, err := os.Readlink(path)
+	if *links--; err != nil || *links < 0 {
+		return path
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(dir, to)
+	}
+	return linked(to, links)
 }

@@ -211,7 +211,7 @@ func (d *decoder) outgoing(a Address) []string {
 	}
 	list := []string{plain(host) + " " + port}
 	if ip, err := netip.ParseAddr(host); err == nil {
-		switch ip = ip.Unmap(); {
+		switch ip = sockopt.Canonical(ip); {
 		case ip == netip.IPv4Unspecified(): // a connection to it goes to the loopback, see ip(7)
 			list = append(list, "127.0.0.1 "+port)
 		case ip == netip.IPv6Unspecified():
@@ -235,7 +235,7 @@ func plain(host string) string {
 		return "127.0.0.1"
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.Unmap().String()
+		return sockopt.Canonical(ip).String()
 	}
 	return host
 }

@@ -20,6 +20,21 @@ func TestCircles(t *testing.T) {
 			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['10.0.0.1:1', '[::1]:1']}"},
 			[]string{"2:35: clients would go round in a circle: listener a → upstream u (127.0.0.1:2) → listener b → upstream v ([::1]:1) → listener a" + fix},
 		},
+		"by a zone, which the kernel ignores": {
+			[]string{"{name: a, bind: '[::1]:1', upstream: u}"},
+			[]string{"{name: u, endpoints: ['[::1%lo]:1']}"},
+			[]string{"2:40: clients would go round in a circle: [::1%lo]:1 is an endpoint of u, and an address of this listener" + fix},
+		},
+		"by the number of an interface": {
+			[]string{"{name: a, bind: '[fe80::1%lo]:1', upstream: u}"},
+			[]string{"{name: u, endpoints: ['[fe80::1%1]:1']}"},
+			[]string{"2:47: clients would go round in a circle: [fe80::1%1]:1 is an endpoint of u, and an address of this listener" + fix},
+		},
+		"by a link": {
+			[]string{"{name: a, bind: 'unix:/x/s', upstream: u}"},
+			[]string{"{name: u, endpoints: ['unix:/proc/self/root/x/s']}"},
+			[]string{"2:42: clients would go round in a circle: unix:/proc/self/root/x/s is an endpoint of u, and an address of this listener" + fix},
+		},
 		"by a fallback": {
 			[]string{"{name: a, bind: 'unix:/x/../s', upstream: u}", "{name: b, bind: '0.0.0.0:2', upstream: v}"},
 			[]string{"{name: u, endpoints: ['h:1'], fallback: {upstream: w}}", "{name: v, endpoints: ['unix:/s']}", "{name: w, endpoints: ['LocalHost.:2']}"},

@@ -119,6 +119,7 @@ func TestProblems(t *testing.T) {
 		{upstream("endpoints: [{address: 'h:1', weight: 257}]"), []string{"2:60: weight is 257, more than 256 | write 256 or less"}},
 		{"admin: {bind: '127.0.0.1:9'}\n" + upstream("endpoints: ['h:1', 'localhost:9']"), []string{"3:42: localhost:9 is the admin interface: every client could steer this process | write another address"}},
 		{upstream("endpoints: ['192.0.2.2:1', '192.0.2.3:1']"), []string{"1:45: clients would go round in a circle: 192.0.2.2:1 is an endpoint of u, and an address of this listener | write another upstream, or another bind"}},
+		{"admin: {bind: '[::1]:9'}\n" + upstream("endpoints: ['[::1%lo]:9']"), []string{"3:35: [::1%lo]:9 is the admin interface: every client could steer this process | write another address"}},
 		{"admin: {bind: 'unix:/a'}\n" + upstream("endpoints: ['unix:/b', {address: 'unix:/a'}]"), []string{"3:56: unix:/a is the admin interface: every client could steer this process | write another address"}},
 		{upstream("endpoints: ['h:1'], panic_below: 50"), []string{"2:56: panic_below is 50, more than 1 | write 0.5 for 50 in 100"}},
 		{upstream("endpoints: ['h:1'], panic_below: 500"), []string{"2:56: panic_below is 500, more than 1 | write 1 or less"}},

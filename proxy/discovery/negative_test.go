@@ -71,6 +71,37 @@ func TestFailureIsNoDenial(t *testing.T) {
 	equal(t, r.told(), "")
 }
 
+// TestRepliesThatAreCutAreNoDenial: a reply that lacks the records that its header counts, or is truncated by TCP, is a
+// failure, and the endpoints stay.
+func TestRepliesThatAreCutAreNoDenial(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*nameServer)
+		want   string
+	}{
+		"one counted":  {func(s *nameServer) { s.counts = 1 }, "lacks records"},
+		"many counted": {func(s *nameServer) { s.counts = 65535 }, "lacks records"},
+		"truncated":    {func(s *nameServer) { s.cut = true }, "truncated, though it came by TCP"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.set("A db.example.", "30 A 10.0.0.2")
+			cfg := of(s)
+			cfg.Type = "A"
+			r := lookups(t, cfg)
+			r.pause(30 * time.Second)
+			equal(t, r.told(), "10.0.0.2:5432*1")
+			s.be(test.change)
+			for range 10 { // for longer than a denial is held
+				r.again()
+			}
+			r.silence()
+			if err := r.source.Status().Err; err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
 func TestDenialsAtOnce(t *testing.T) {
 	_, r := denied(t, -1)
 	r.again()

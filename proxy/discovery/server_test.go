@@ -1,6 +1,7 @@
 package discovery_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"strings"
@@ -20,9 +21,11 @@ type nameServer struct {
 	extra   []dns.RR            // of every SRV answer
 	rcode   map[string]int      // by "TYPE name.", or "" for all others
 	silent  bool
-	plain   bool // knows no EDNS0
-	lies    bool // answers another question
-	limit   int  // of a UDP reply; 0: the client's limit
+	plain   bool   // knows no EDNS0
+	lies    bool   // answers another question
+	counts  uint16 // of answers, in the header of a reply that has none; 0: replies are whole
+	cut     bool   // every reply has the truncated bit, by TCP too, and no answers
+	limit   int    // of a UDP reply; 0: the client's limit
 	noSOA   bool
 	asked   map[string]int // by "net TYPE name."
 	now     int            // questions in hand
@@ -77,13 +80,20 @@ func (s *nameServer) serve(w dns.ResponseWriter, m *dns.Msg) {
 	s.now++
 	s.most = max(s.most, s.now)
 	s.asked[w.LocalAddr().Network()+" "+key]++
-	reply, pause := s.reply(m, key, w.LocalAddr().Network()), s.slow
+	reply, pause, counts := s.reply(m, key, w.LocalAddr().Network()), s.slow, s.counts
 	s.mu.Unlock()
 	time.Sleep(pause)
 	s.mu.Lock()
 	s.now--
 	s.mu.Unlock()
-	if reply != nil {
+	switch {
+	case reply == nil:
+	case counts > 0:
+		reply.Answer, reply.Ns, reply.Extra = nil, nil, nil
+		b, _ := reply.Pack()
+		binary.BigEndian.PutUint16(b[6:], counts)
+		_, _ = w.Write(b)
+	default:
 		_ = w.WriteMsg(reply)
 	}
 }
@@ -115,6 +125,10 @@ func (s *nameServer) reply(m *dns.Msg, key, network string) *dns.Msg {
 	}
 	if s.lies {
 		reply.Question = []dns.Question{{Name: "other.example.", Qtype: dns.TypeA, Qclass: dns.ClassINET}}
+	}
+	if s.cut {
+		reply.Truncated, reply.Answer, reply.Ns = true, nil, nil
+		return reply
 	}
 	if network == "udp" {
 		size := dns.MinMsgSize

@@ -190,8 +190,14 @@ func (s *servers) askOne(ctx context.Context, server string, q question) (*dns.M
 // datagram is a size of UDP answers that hardly any network fragments (DNS Flag Day 2020).
 const datagram = 1232
 
-var errQuestion = errors.New("the reply is to another question")
+// Replies that are no answers.
+var (
+	errQuestion = errors.New("the reply is to another question")
+	errCut      = errors.New("the reply lacks records that its header counts")
+	errTC       = errors.New("the reply is truncated, though it came by TCP")
+)
 
+// exchange sends a query, and returns the reply to it.
 func (s *servers) exchange(ctx context.Context, network, server string, m *dns.Msg) (*dns.Msg, error) {
 	client := dns.Client{Net: network, Timeout: s.timeout}
 	conn, err := client.DialContext(ctx, server)
@@ -199,14 +205,49 @@ func (s *servers) exchange(ctx context.Context, network, server string, m *dns.M
 		return nil, err
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })() // the exchange obeys only deadlines
-	reply, _, err := client.ExchangeWithConn(m, conn)
-	if err != nil {
+	defer context.AfterFunc(ctx, func() { conn.Close() })() // reads and writes obey only deadlines
+	if err := conn.SetDeadline(time.Now().Add(s.timeout)); err != nil {
 		return nil, err
 	}
-	if !reply.Response || len(reply.Question) != 1 || dns.CanonicalName(reply.Question[0].Name) != m.Question[0].Name ||
-		reply.Question[0].Qtype != m.Question[0].Qtype {
+	conn.UDPSize = datagram
+	if err := conn.WriteMsg(m); err != nil {
+		return nil, err
+	}
+	reply, err := receive(conn, network == "udp", m.Id)
+	switch {
+	case err != nil:
+		return nil, err
+	case !reply.Response || len(reply.Question) != 1 || dns.CanonicalName(reply.Question[0].Name) != m.Question[0].Name ||
+		reply.Question[0].Qtype != m.Question[0].Qtype:
 		return nil, errQuestion
+	case reply.Truncated && network == "tcp":
+		return nil, errTC
 	}
 	return reply, nil
+}
+
+// receive reads the reply with an identifier. Among datagrams there may be late ones of earlier queries. The library
+// takes a message for complete that ends before all its records have come; its truncated bit says so of a datagram.
+func receive(conn *dns.Conn, datagrams bool, id uint16) (*dns.Msg, error) {
+	for {
+		var header dns.Header
+		packet, err := conn.ReadMsgHeader(&header)
+		if err != nil {
+			return nil, err
+		}
+		if header.Id != id {
+			if datagrams {
+				continue
+			}
+			return nil, dns.ErrId
+		}
+		reply := new(dns.Msg)
+		if err := reply.Unpack(packet); err != nil {
+			return nil, err
+		}
+		if len(reply.Answer) != int(header.Ancount) && !(reply.Truncated && datagrams) {
+			return nil, errCut
+		}
+		return reply, nil
+	}
 }

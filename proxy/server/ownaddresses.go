@@ -38,7 +38,7 @@ func (s *Server) newOwnAddresses() *ownAddresses {
 			in.paths[place(socket.listener.Addr())] = socket.owner
 		}
 		for _, at := range socket.listener.Own() {
-			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{at.Addr().Unmap(), socket.owner})
+			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{sockopt.Canonical(at.Addr()), socket.owner})
 		}
 	}
 	if a := s.cfg.Admin; a != nil {
@@ -60,7 +60,7 @@ func (in *ownAddresses) addAdmin(at sockopt.Address) {
 	if err != nil { // a name of the loopback, of whichever family
 		ip = netip.IPv4Unspecified()
 	}
-	in.ports[port] = append(in.ports[port], arrival{ip.Unmap(), ""})
+	in.ports[port] = append(in.ports[port], arrival{sockopt.Canonical(ip), ""})
 }
 
 // hostPort splits the name of an address of TCP; a port that is a service's name is none.
@@ -92,7 +92,7 @@ func (in *ownAddresses) listens(address string) (listener string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	ip = ip.Unmap().WithZone("")
+	ip = sockopt.Canonical(ip)
 	for _, a := range in.ports[port] {
 		if a.ip == ip || a.ip.IsUnspecified() && in.local(ip) || ip.IsUnspecified() && a.ip.IsLoopback() {
 			return a.listener, true

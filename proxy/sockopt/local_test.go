@@ -30,3 +30,15 @@ func TestLocal(t *testing.T) {
 		}
 	}
 }
+
+// TestCanonical: equal addresses have the same form, and others have not.
+func TestCanonical(t *testing.T) {
+	for text, want := range map[string]string{
+		"127.0.0.1": "127.0.0.1", "::ffff:127.0.0.1": "127.0.0.1", "::1%lo": "::1", "2001:db8::1%9": "2001:db8::1",
+		"fe80::1": "fe80::1", "fe80::1%lo": "fe80::1%1", "fe80::1%1": "fe80::1%1", "fe80::1%none0": "fe80::1%none0",
+	} {
+		if got := sockopt.Canonical(netip.MustParseAddr(text)); got.String() != want {
+			t.Errorf("%s is %v, want %s", text, got, want)
+		}
+	}
+}
