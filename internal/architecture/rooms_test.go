@@ -50,7 +50,8 @@ var rooms = []room{
 	{"proxy/cli", []string{"internal/sys", "proxy/display"}},
 	{"proxy/sockopt", []string{"internal/sys", "proxy/display"}},
 	{"proxy/systemd", []string{"proxy/display"}},
-	{"proxy/config", []string{"internal/topology", "proxy/display", "proxy/internal/file", "proxy/internal/source", "proxy/sockopt"}},
+	{"proxy/internal/sessionlog", []string{"internal/sys", "evring", "vecio", "relay", "proxy/internal/source", "proxy/internal/record"}},
+	{"proxy/config", []string{"internal/topology", "proxy/display", "proxy/internal/file", "proxy/internal/source", "proxy/internal/sessionlog", "proxy/sockopt"}},
 	{"proxy/discovery", []string{"proxy/display", "proxy/internal/file", "proxy/sockopt"}},
 	{"proxy/internal/listener", []string{"internal/sys", "loop", "proxy/sockopt"}},
 	{"proxy/internal/tlsterm", []string{"proxy/internal/file", "proxy/sockopt"}},
@@ -58,7 +59,7 @@ var rooms = []room{
 	{"proxy/internal/evidence", []string{"internal/sys", "proxy/admin", "proxy/display", "proxy/internal/kerneltrace"}},
 	{"proxy/internal/worker", []string{"internal/sys", "arena", "loop", "relay", "proxy/clienthello", "proxy/internal/source", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/sockopt"}},
 	{"proxy/internal/router", []string{"loop", "relay", "proxy/clienthello", "proxy/display", "proxy/internal/lb", "proxy/internal/source", "proxy/internal/health", "proxy/internal/limit", "proxy/internal/match", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/sockopt", "proxy/internal/tlsterm", "proxy/internal/worker"}},
-	{"proxy/server", []string{"internal/sys", "internal/topology", "pipe", "arena", "relay", "proxy/internal/episode", "proxy/internal/lb", "proxy/internal/monitor", "proxy/internal/source", "proxy/rollback", "proxy/internal/health", "proxy/internal/limit", "proxy/internal/match", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/sockopt", "proxy/systemd", "proxy/config", "proxy/discovery", "proxy/internal/listener", "proxy/internal/tlsterm", "proxy/admin", "proxy/internal/worker", "proxy/internal/router"}},
+	{"proxy/server", []string{"internal/sys", "internal/topology", "pipe", "arena", "relay", "proxy/internal/episode", "proxy/internal/lb", "proxy/internal/monitor", "proxy/internal/source", "proxy/rollback", "proxy/internal/health", "proxy/internal/limit", "proxy/internal/match", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/internal/sessionlog", "proxy/sockopt", "proxy/systemd", "proxy/config", "proxy/discovery", "proxy/internal/listener", "proxy/internal/tlsterm", "proxy/admin", "proxy/internal/worker", "proxy/internal/router"}},
 	{"proxy/...", nil}, // a package of proxy has a row of its own above
 	{"proxy/internal/testutil/...", []string{"internal/testutil/...", "proxy/..."}},
 	{"bench/...", []string{"internal/sys", "internal/feature", "pool", "pipe", "evring", "arena", "vecio", "loop", "relay", "proxy/...", "bench/..."}},

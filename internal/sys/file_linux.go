@@ -90,6 +90,24 @@ func OpenDirectory(name string) (fd int, err error) {
 	return unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
+// OpenAppend opens a file, FIFO or terminal by its path to append to it, with O_NONBLOCK. A file is
+// made with that mode unless it is there or the mode is 0. ENXIO: no process reads the FIFO
+// (fifo(7)). The caller owns the descriptor.
+func OpenAppend(path string, mode uint32) (fd int, err error) {
+	flags := unix.O_WRONLY | unix.O_APPEND | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
+	if mode != 0 {
+		flags |= unix.O_CREAT
+	}
+	return unix.Open(path, flags, mode)
+}
+
+// Stat describes the file of a path. Symbolic links are followed.
+func Stat(path string) (File, error) {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	return fileOf(&st), err
+}
+
 // Fstat describes the open file of a descriptor, which may have been opened with O_PATH.
 func Fstat(fd int) (File, error) {
 	var st unix.Stat_t

@@ -17,9 +17,21 @@ type Summary struct {
 	Goroutines   int64  `json:"goroutines"` // of the whole process, now
 	Engine       Engine `json:"engine"`
 	Arena        Arena  `json:"arena"`
+	// SessionLog is the lines of the session log; left out: there was none so far.
+	SessionLog *SessionLog `json:"session_log,omitempty"`
 	// CPUs are those on which the process may run now, such as 0-3; "": unknown.
 	CPUs  string `json:"cpus"`
 	Loops []Loop `json:"loops"`
+}
+
+// SessionLog is counts of lines, ever. Those written and those dropped are together all that were to be
+// written, but for some that are under way.
+type SessionLog struct {
+	Lines int64 `json:"lines"` // written
+	// Dropped is by reason: ring, that of a loop was full; destination, it took no more; rate, there
+	// were more than per_second. Only reasons that occurred.
+	Dropped  map[string]int64 `json:"dropped"`
+	Filtered int64            `json:"filtered"` // sessions without a line, because of only, slower_than or share
 }
 
 // Pipes are counts of pipes.

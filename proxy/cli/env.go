@@ -30,6 +30,9 @@ type Env struct {
 	// is sent on purpose. From then on it no longer stops the program. nil: there is none.
 	Reloads func() <-chan os.Signal
 
+	// Reopens delivers SIGUSR1, by which logs are opened again; nil: there is none.
+	Reopens <-chan os.Signal
+
 	// Self is this process, from which admin refuses connections; 0, in a test: it does not.
 	Self int
 }
@@ -38,8 +41,9 @@ type Env struct {
 func ProcessEnv(name string) (e *Env, release func()) {
 	// Room for a second signal while the first is handled: a signal that finds the channel
 	// full is dropped.
-	stops, reloads := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	stops, reloads, reopens := make(chan os.Signal, 2), make(chan os.Signal, 1), make(chan os.Signal, 1)
 	survive()
+	signal.Notify(reopens, syscall.SIGUSR1)
 	signal.Notify(stops, stopSignals()...)
 	e = &Env{
 		name:   name,
@@ -48,8 +52,8 @@ func ProcessEnv(name string) (e *Env, release func()) {
 		Stderr: os.Stderr,
 		Getenv: os.Getenv,
 		lookup: os.LookupEnv,
-		Stops:  stops,
-		Self:   os.Getpid(),
+		Stops:  stops, Reopens: reopens,
+		Self: os.Getpid(),
 	}
 	e.Reloads = func() <-chan os.Signal {
 		signal.Reset(syscall.SIGHUP)
@@ -90,7 +94,7 @@ func stopSignals() []os.Signal {
 }
 
 // survive keeps two signals from ending the program. SIGPIPE comes when the reader of its
-// standard output or error is gone: a log without a reader must not cost connections. SIGUSR1 is
-// reserved for reopening logs, which go to standard error as yet. (Not signal.Ignore, which
-// child processes inherit.)
+// standard output or error is gone: a log without a reader must not cost connections. SIGUSR1 has
+// logs opened again, and does nothing where there are none. (Not signal.Ignore, which child
+// processes inherit.)
 func survive() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGUSR1) }

@@ -23,6 +23,7 @@ func (l *loader) check() {
 	}
 	k := checker{decoder: &l.decoder, upstreams: upstreams, pairs: make(map[Certificate]unpaired)}
 	k.hardware(&c.Limits)
+	k.sessionLog(c.SessionLog)
 	k.binds(c)
 	for _, ln := range c.Listeners {
 		k.listener(ln)

@@ -13,11 +13,12 @@ type Config struct {
 	// Warnings are the suspicious but valid settings of these files, in their order.
 	Warnings []Problem
 
-	Limits    ProcessLimits `key:"limits" doc:"Limits of the whole process."`
-	Admin     *Admin        `key:"admin" doc:"The admin API of the running process. Absent: none."`
-	Include   []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names. Their content is added."`
-	Listeners []*Listener   `key:"listeners" doc:"Addresses that accept clients, and the rules for them."`
-	Upstreams []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints, and the policy that picks one of them."`
+	Limits     ProcessLimits `key:"limits" doc:"Limits of the whole process."`
+	Admin      *Admin        `key:"admin" doc:"The admin API of the running process. Absent: none."`
+	SessionLog *SessionLog   `key:"session_log" doc:"A line for each client. Absent: none."`
+	Include    []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names. Their content is added."`
+	Listeners  []*Listener   `key:"listeners" doc:"Addresses that accept clients, and the rules for them."`
+	Upstreams  []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints, and the policy that picks one of them."`
 }
 
 // ProcessLimits are the limits of the whole process.

@@ -13,11 +13,12 @@ type Kind string
 
 // Kinds of things that change.
 const (
-	KindLimits   Kind = "limits"
-	KindAdmin    Kind = "admin"
-	KindListener Kind = "listener"
-	KindUpstream Kind = "upstream"
-	KindEndpoint Kind = "endpoint"
+	KindLimits     Kind = "limits"
+	KindAdmin      Kind = "admin"
+	KindSessionLog Kind = "session_log"
+	KindListener   Kind = "listener"
+	KindUpstream   Kind = "upstream"
+	KindEndpoint   Kind = "endpoint"
 )
 
 // An Action is the way in which a thing changes.
@@ -79,6 +80,7 @@ func Diff(old, next *Config) []Change {
 	d := &differ{}
 	d.changed(Change{Kind: KindLimits}, d.keys(root().byKey["limits"], &old.Limits, &next.Limits))
 	d.admin(old.Admin, next.Admin)
+	d.thing(Change{Kind: KindSessionLog}, root().byKey["session_log"].obj, value(old.SessionLog), value(next.SessionLog))
 	listeners := root().byKey["listeners"].obj
 	each(old.Listeners, next.Listeners, func(l *Listener) string { return l.Name }, func(name string, a, b *Listener) {
 		d.thing(Change{Kind: KindListener, Name: name}, listeners, value(a), value(b))

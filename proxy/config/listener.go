@@ -18,6 +18,7 @@ type Listener struct {
 	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte."`
 	TLS         *ListenerTLS   `key:"tls" doc:"TLS is terminated here. Absent: it is passed through."`
 	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: where a route has sni or alpn, they go to a route that has neither, or to upstream; those that send nothing do so after timeouts.preread."`
+	SessionLog  bool           `key:"session_log" default:"true" doc:"false: its clients have no line in the session log."`
 	Socket      Socket         `key:"socket" doc:"Options of the sockets."`
 }
 

@@ -155,6 +155,11 @@ func (l *loader) add(part *Config) {
 		l.cfg.Admin = part.Admin
 		l.moved(&part.Admin, &l.cfg.Admin)
 	}
+	if l.given(&part.SessionLog) {
+		l.once("session_log", &l.cfg.SessionLog, &part.SessionLog)
+		l.cfg.SessionLog = part.SessionLog
+		l.moved(&part.SessionLog, &l.cfg.SessionLog)
+	}
 	l.cfg.Listeners = append(l.cfg.Listeners, part.Listeners...)
 	l.cfg.Upstreams = append(l.cfg.Upstreams, part.Upstreams...)
 }

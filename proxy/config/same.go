@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"reflect"
 	"slices"
 )
 
@@ -21,6 +22,7 @@ func (ln *Listener) Same(o *Listener) bool {
 		ln.Timeouts.same(o.Timeouts) &&
 		ln.Connect == o.Connect &&
 		both(ln.TLS, o.TLS, (*ListenerTLS).same) &&
+		ln.SessionLog == o.SessionLog &&
 		ln.Socket.same(o.Socket)
 }
 
@@ -46,6 +48,13 @@ func (u *Upstream) SameButEndpoints(o *Upstream) bool {
 		u.SendProxy == o.SendProxy &&
 		u.SourceAddress == o.SourceAddress &&
 		both(u.TLS, o.TLS, (*UpstreamTLS).same)
+}
+
+// Same reports whether two session logs are equal in all of their keys.
+func (l *SessionLog) Same(o *SessionLog) bool {
+	a := *l
+	a.Pos, a.At = o.Pos, o.At
+	return slices.Equal(l.At, o.At) && reflect.DeepEqual(&a, o)
 }
 
 // SameEndpoints reports whether two upstreams list the same endpoints in the same order.

@@ -12,6 +12,9 @@ import (
 
 // stringForm returns how a string with that meaning is written.
 func stringForm(meaning string) *valueFormat {
+	if meaning == "destination" {
+		return &valueFormat{name: "destination", show: reflect.Value.String, set: setDestination}
+	}
 	name, check := "text", func(string) *complaint { return nil }
 	switch meaning {
 	case "name", "upstream":

@@ -87,6 +87,9 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
 		}
 	}
+	if err := s.prepareSessionLog(c); err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}

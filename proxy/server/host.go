@@ -66,14 +66,8 @@ func (s *Server) trim() int {
 	return s.pipes.Trim()
 }
 
-// Records implements [worker.Host].
-func (h *host) Records(*worker.Listening, record.ID) bool { return h.logsSessions() }
-
 // logsSessions reports whether the log has a line for each session.
 func (h *host) logsSessions() bool { return h.log.Enabled(context.Background(), slog.LevelDebug) }
-
-// Began implements [worker.Host].
-func (h *host) Began(*worker.Listening, worker.Binding, *record.Record) {}
 
 // Refused implements [worker.Host].
 func (h *host) Refused(l *worker.Listening, cause error) {
@@ -86,13 +80,6 @@ func (h *host) Refused(l *worker.Listening, cause error) {
 	if worker.LacksDescriptor(cause) {
 		s.outOfDescriptors.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
 		s.outOfDescriptors.End()
-	}
-}
-
-// Ended implements [worker.Host].
-func (h *host) Ended(_ *worker.Listening, _ worker.Binding, r *record.Record) {
-	if h.logsSessions() {
-		h.server().logSession(r)
 	}
 }
 

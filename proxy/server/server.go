@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/monitor"
+	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
@@ -67,6 +68,9 @@ type Server struct {
 	lines   *monitor.Lines
 	drains  map[*cutJob]bool // whose sessions are named in the log; under mu
 
+	sessions atomic.Pointer[sessionlog.Log] // the session log, owned; nil: there was none yet
+	progress chan struct{}                  // the session log has other settings
+
 	view   atomic.Pointer[view]   // of the present state, for readers that must not wait
 	coming atomic.Pointer[coming] // of the change that is being brought into force; nil: there is none
 
@@ -110,6 +114,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		binds: make(map[string]*listenSocket), gone: make(map[string]int64),
 		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutJob]bool), after: time.AfterFunc,
 		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), downPending: make(chan struct{}, 1),
+		progress: make(chan struct{}, 1),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -176,6 +181,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	beside.Go(func() { s.monitor(stop) })
 	beside.Go(func() { (&stallWatch{s.log, s.Alive}).run(stop) })
 	beside.Go(func() { s.watchAnswers(stop) })
+	beside.Go(func() { s.logProgress(stop) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -210,6 +216,9 @@ func (s *Server) close() error {
 	var errs []error
 	if s.group != nil {
 		errs = append(errs, s.group.Close())
+	}
+	if err := s.closeSessionLog(); err != nil { // which has cost no client anything
+		s.log.Warn("the last lines of the session log may be missing", "error", err)
 	}
 	for _, socket := range s.binds {
 		errs = append(errs, socket.listener.Close())

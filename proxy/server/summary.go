@@ -38,7 +38,7 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
 		},
 	}
-	sum.CPUs = allowedCPUs()
+	sum.CPUs, sum.SessionLog = allowedCPUs(), s.sessionLogCounts()
 	sum.Arena = admin.Arena{
 		Size: total.Arena.Budget, Used: total.Arena.Used, Peak: total.Arena.Peak,
 		Residues: chose.Residues, Refused: chose.HeapResidues,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 
@@ -30,6 +31,7 @@ type daemon struct {
 	notifier *systemd.Notifier // of systemd
 	admin    *admin.Server     // owned by serve
 	reloads  *trigger          // by SIGHUP
+	reopens  <-chan os.Signal  // SIGUSR1; nil: there is none
 	opened   chan struct{}     // closed once everything is open
 	over     chan struct{}     // closed when serve has returned
 
@@ -53,7 +55,7 @@ type daemonConfig struct {
 
 func newDaemon(c *daemonConfig, e *cli.Env, options *server.Options) *daemon {
 	r := &daemon{
-		daemonConfig: *c, env: e.Environment(), self: e.Self, options: options, log: options.Log,
+		daemonConfig: *c, env: e.Environment(), self: e.Self, options: options, log: options.Log, reopens: e.Reopens,
 		opened: make(chan struct{}), over: make(chan struct{}),
 		turn: make(chan struct{}, 1), follow: make(chan *config.Config, 1),
 	}
@@ -145,6 +147,7 @@ func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 	if r.watches {
 		beside.Go(func() { r.watch(ctx) })
 	}
+	beside.Go(func() { r.reopen(serving) })
 	beside.Go(func() {
 		select {
 		case <-ctx.Done():
@@ -185,5 +188,17 @@ func (r *daemon) line() string {
 func (r *daemon) notify(err error) {
 	if err != nil {
 		r.log.Warn("systemd was not notified", "error", err)
+	}
+}
+
+// reopen has logs opened again at each SIGUSR1, until ctx ends.
+func (r *daemon) reopen(ctx context.Context) {
+	for {
+		select {
+		case <-r.reopens:
+			r.ReopenLogs()
+		case <-ctx.Done():
+			return
+		}
 	}
 }

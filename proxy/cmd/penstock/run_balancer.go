@@ -20,6 +20,8 @@ type loadBalancer interface {
 	Serve(ctx context.Context) error
 	// Apply puts a configuration into force: all of it, or nothing and an error.
 	Apply(ctx context.Context, cfg *config.Config) error
+	// ReopenLogs has files that were moved away opened again.
+	ReopenLogs()
 	// Counter returns one of the status's counters that never decrease.
 	Counter(name string) (value int64, known bool)
 	// Alive returns when every loop has responded, or with an error when ctx ends.

@@ -119,6 +119,8 @@ func (b *paperBalancer) fail(n int64) {
 
 func (b *paperBalancer) Summary() admin.Summary { return admin.Summary{} }
 
+func (b *paperBalancer) ReopenLogs() {}
+
 func (b *paperBalancer) Cut() { close(b.cut) }
 
 func (b *paperBalancer) Alive(context.Context) error { return nil }

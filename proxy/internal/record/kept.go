@@ -121,6 +121,14 @@ func (k *Kept) Addresses() (client source.Source, endpoint string) {
 	return r.From(), r.EndpointName()
 }
 
+// Joined is [Record.Joined].
+func (k *Kept) Joined() int64 {
+	if m := k.at[atJoined]; m != 0 {
+		return k.accepted + int64((m - 1).duration())
+	}
+	return 0
+}
+
 // FirstByte notes the first byte that a side has sent, the client if that is said.
 func (k *Kept) FirstByte(client bool, now int64) {
 	if client {

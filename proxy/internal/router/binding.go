@@ -89,6 +89,7 @@ func (b *binding) Ended(r relay.Result, _ error) {
 	if b.breaker != nil {
 		b.breaker.End(true)
 	}
+	b.endpoint.upstream.sessions.Add(-1)
 	b.endpoint.Release()
 	b.snapshot.notifyRoom()
 }

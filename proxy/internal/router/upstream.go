@@ -37,6 +37,7 @@ type Upstream struct {
 	failures, retries, fallbacks, queued  atomic.Int64
 	lastResort, resortAnswered, heldTotal atomic.Int64
 	resortsUnserved                       atomic.Int64 // last resorts since one was served; see vain
+	sessions                              atomic.Int64 // now
 	meter                                 meter
 	refused                               *Refusals
 	local                                 localCounts
@@ -98,6 +99,9 @@ func (u *Upstream) Room() {
 	u.queue.next()
 	u.held.next()
 }
+
+// Sessions returns how many clients are joined to endpoints of the upstream now.
+func (u *Upstream) Sessions() int64 { return u.sessions.Load() }
 
 // Waiting returns how many clients wait for room, or for an endpoint.
 func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load() + u.held.waiting.Load()) }

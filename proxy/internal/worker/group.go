@@ -64,7 +64,9 @@ type Host interface {
 	// endpoint, and Ended once, at its end, however far it has come. The binding is nil where
 	// there is none. The record is valid during the call.
 	Records(l *Listening, id record.ID) bool
+	// Lasts is called by [Group.Progress].
 	Began(l *Listening, b Binding, r *record.Record)
+	Lasts(l *Listening, b Binding, r *record.Record)
 	Ended(l *Listening, b Binding, r *record.Record)
 }
 

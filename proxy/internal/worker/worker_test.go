@@ -51,6 +51,7 @@ type witness struct {
 
 	records      bool // are kept
 	began, ended []record.Record
+	lasted       []record.Record
 }
 
 func (w *witness) Left(l *worker.Listening) {
@@ -100,6 +101,12 @@ func (w *witness) Began(_ *worker.Listening, _ worker.Binding, r *record.Record)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.began = append(w.began, *r)
+}
+
+func (w *witness) Lasts(_ *worker.Listening, _ worker.Binding, r *record.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lasted = append(w.lasted, *r)
 }
 
 func (w *witness) Ended(_ *worker.Listening, _ worker.Binding, r *record.Record) {

@@ -1,0 +1,153 @@
+package sessionlog
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// datagrams is a receiver of one datagram for each line. One that is not there, or does not keep
+// up, loses lines.
+type datagrams struct {
+	address net.Addr
+	conn    interface {
+		net.Conn
+		rawConner
+	} // nil: there is none
+	tried time.Time // when a connection was last made, or could not be
+
+	written, dropped int64
+	err              error
+}
+
+// retryEvery is how often a connection is tried.
+const retryEvery = time.Second
+
+// ready reports whether there is a connection, which it makes if it is time to.
+func (d *datagrams) ready() bool {
+	if d.conn != nil {
+		return true
+	}
+	if time.Since(d.tried) < retryEvery {
+		return false
+	}
+	d.tried = time.Now()
+	switch at := d.address.(type) {
+	case *net.UnixAddr:
+		conn, err := net.DialUnix("unixgram", nil, at)
+		if err != nil {
+			d.err = err
+			return false
+		}
+		d.conn = conn
+	case *net.UDPAddr:
+		conn, err := net.DialUDP("udp", nil, at)
+		if err != nil {
+			d.err = err
+			return false
+		}
+		d.conn = conn
+	}
+	return true
+}
+
+// send sends a line, or counts it as dropped.
+func (d *datagrams) send(b []byte) {
+	if !d.ready() {
+		d.dropped++
+		return
+	}
+	err := d.sendOnce(b)
+	if err != nil && !isBlocked(err) && d.again(err) {
+		err = d.sendOnce(b)
+	}
+	if err != nil {
+		d.dropped++
+		d.err = fmt.Errorf("send to %s: %w", d.address, err)
+		return
+	}
+	d.written++
+}
+
+// again reports whether a datagram is to be sent once more. An error of UDP is that of an
+// earlier one (udp(7)). A receiver of a unix socket may be another process by now.
+func (d *datagrams) again(error) bool {
+	if _, udp := d.address.(*net.UDPAddr); udp {
+		return true
+	}
+	_ = d.conn.Close()
+	d.conn, d.tried = nil, time.Time{}
+	return d.ready()
+}
+
+// sendOnce sends without waiting.
+func (d *datagrams) sendOnce(b []byte) error {
+	raw, err := d.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := raw.Write(func(fd uintptr) bool {
+		_, sent = sys.Send(int(fd), b, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+		return true
+	}); err != nil {
+		return err
+	}
+	return sent
+}
+
+func (d *datagrams) flush() {}
+
+func (d *datagrams) look(again bool) {
+	if again && d.conn != nil {
+		_ = d.conn.Close()
+		d.conn, d.tried = nil, time.Time{}
+	}
+}
+
+func (d *datagrams) counts() (written, dropped int64, err error) {
+	written, dropped, err = d.written, d.dropped, d.err
+	d.written, d.dropped, d.err = 0, 0, nil
+	return written, dropped, err
+}
+
+func (d *datagrams) close() {
+	if d.conn != nil {
+		_ = d.conn.Close()
+	}
+}
+
+// syslog is a receiver of RFC 5424.
+type syslog struct {
+	datagrams
+	context *context
+	b       []byte
+}
+
+// sessionPriority is facility local0, severity informational (RFC 5424, 6.2.1).
+const sessionPriority = "<134>"
+
+func (s *syslog) add(line []byte, e *Event) {
+	b := append(s.b[:0], sessionPriority+"1 "...)
+	b = s.context.wall(e.now).UTC().AppendFormat(b, timeLayout)
+	b = append(append(b, ' '), s.context.host...)
+	b = append(append(b, " penstock "...), s.context.pid...)
+	b = append(append(append(b, ' '), e.Kind.String()...), " - "...)
+	s.b = append(b, line...)
+	s.send(s.b)
+}
+
+// journal is journald, by its native protocol.
+type journal struct {
+	datagrams
+	b []byte
+}
+
+func (j *journal) add(line []byte, e *Event) {
+	b := append(j.b[:0], "PRIORITY=6\nSYSLOG_IDENTIFIER=penstock\nMESSAGE="...)
+	b = append(append(b, line...), '\n')
+	j.b = appendJournal(b, e)
+	j.send(j.b)
+}

@@ -1,0 +1,260 @@
+package sessionlog
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/relay"
+)
+
+// A Kind is the occasion of a line.
+type Kind uint8
+
+const (
+	// Start: a client was joined to an endpoint.
+	Start Kind = iota
+	// Progress: its session has lasted for another while.
+	Progress
+	// End: it is over, however far it has come.
+	End
+)
+
+var kindNames = [...]string{"start", "progress", "end"}
+
+// String is its name in a line.
+func (k Kind) String() string { return kindNames[k] }
+
+// MaxEvent is the size of an event in a ring, in bytes; names that do not fit are cut, the
+// longest first among those of the network.
+const MaxEvent = 640 - 8
+
+// Bounds of names in an event, in bytes. Those of configurations can be longer than this; they
+// are cut and marked like the others.
+const (
+	maxName  = 64
+	maxPath  = 80
+	maxError = 96
+	maxZone  = 48
+)
+
+// appendEvent appends the event of a record to b, MaxEvent bytes at most.
+func appendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
+	b = append(b, byte(k), byte(r.Outcome), flagsOf(r))
+	b = append(b, r.ID[:]...)
+	for _, n := range [...]int64{
+		now, r.Accepted, r.Begun, r.Header, r.Preread, r.Routed, int64(r.Queued), int64(r.Paused), r.Picked, r.Connecting, r.Joined,
+		r.ClientFirst, r.EndpointFirst, r.HalfClosed, r.Ended, int64(r.Loop), int64(r.Waits), int64(r.Before), int64(r.Retries), int64(r.NumFailures),
+		r.Result.AToB.Spliced, r.Result.AToB.Copied, r.Result.AToB.Lost, r.Result.BToA.Spliced, r.Result.BToA.Copied, r.Result.BToA.Lost,
+		int64(r.Result.Reason), int64(r.Result.Culprit), int64(r.Result.First),
+		r.Counts.Process, r.Counts.Listener, r.Counts.Upstream, r.Counts.Endpoint,
+		int64(r.ClientLeg.RTT), int64(r.ClientLeg.MinRTT), int64(r.ClientLeg.Retransmitted),
+		int64(r.EndpointLeg.RTT), int64(r.EndpointLeg.MinRTT), int64(r.EndpointLeg.Retransmitted), int64(lastCause(r)),
+	} {
+		b = binary.AppendVarint(b, n)
+	}
+	cred, _ := r.Client.Credentials()
+	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendVarint(b, int64(cred.PID)), uint64(cred.UID)), uint64(cred.GID))
+	for _, at := range [...]netip.AddrPort{r.Client.AddrPort(), r.Source, r.Destination, r.Local, r.EndpointAddress} {
+		b = appendAddress(b, at)
+	}
+	for _, s := range [...]struct {
+		text string
+		most int
+	}{
+		{r.Listener, maxName},
+		{r.Upstream, maxName},
+		{r.Endpoint, maxName},
+		{r.Refusal, maxName},
+		{r.Verdict, maxName},
+		{r.Protocols, record.MaxProtocols},
+		{errorText(r), maxError},
+		{r.EndpointPath, maxPath},
+		{r.ServerName, record.MaxServerName},
+	} {
+		b = appendText(b, s.text, min(s.most, MaxEvent-len(b)-1))
+	}
+	return b
+}
+
+const (
+	flagTLS = 1 << iota
+	flagRedispatched
+	flagClientLeg
+	flagEndpointLeg
+	flagUnix
+)
+
+func flagsOf(r *record.Record) (f byte) {
+	_, unix := r.Client.Credentials()
+	for i, set := range [...]bool{r.TLS, r.Redispatched, r.ClientLeg.Known, r.EndpointLeg.Known, unix} {
+		if set {
+			f |= 1 << i
+		}
+	}
+	return f
+}
+
+// lastCause is the cause of the last failed attempt that is described.
+func lastCause(r *record.Record) record.Cause {
+	if r.NumFailures == 0 {
+		return record.CauseOther
+	}
+	return r.Failures[min(int(r.NumFailures), len(r.Failures))-1].Cause
+}
+
+func errorText(r *record.Record) string {
+	if r.Err == nil {
+		return ""
+	}
+	return r.Err.Error()
+}
+
+// appendText appends a text of so many bytes at most, with its length.
+func appendText(b []byte, s string, most int) []byte {
+	switch {
+	case most <= len(record.Cut):
+		s = ""
+	default:
+		if len(s) > most {
+			b = append(b, byte(most))
+			b = append(b, s[:most-len(record.Cut)]...)
+			return append(b, record.Cut...)
+		}
+	}
+	return append(append(b, byte(len(s))), s...)
+}
+
+// appendAddress appends an address: the length of its IP, 0 if it is not valid, IP, zone and port.
+func appendAddress(b []byte, at netip.AddrPort) []byte {
+	ip := at.Addr()
+	b = append(b, byte(ip.BitLen()/8))
+	if !ip.IsValid() {
+		return b
+	}
+	if ip.Is4() {
+		a := ip.As4()
+		b = append(b, a[:]...)
+	} else {
+		a := ip.As16()
+		b = appendText(append(b, a[:]...), ip.Zone(), maxZone)
+	}
+	return binary.BigEndian.AppendUint16(b, at.Port())
+}
+
+// An Event is the contents of a line. Its texts are valid as long as the memory from which it
+// was read.
+type Event struct {
+	Kind Kind
+	record.Record
+
+	now   int64 // clock when it was made
+	cause record.Cause
+	error string
+}
+
+// A reader reads an event. After the first missing byte all that it reads is zero.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (d *reader) bytes(n int) []byte {
+	if n < 0 || n > len(d.b) {
+		d.bad, d.b = true, nil
+		return make([]byte, min(max(n, 0), 16))
+	}
+	b := d.b[:n]
+	d.b = d.b[n:]
+	return b
+}
+
+func (d *reader) byte() byte { return d.bytes(1)[0] }
+
+func (d *reader) int() int64 {
+	n, size := binary.Varint(d.b)
+	if size <= 0 {
+		d.bad, size, n = true, len(d.b), 0
+	}
+	d.b = d.b[size:]
+	return n
+}
+
+func (d *reader) uint() uint64 {
+	n, size := binary.Uvarint(d.b)
+	if size <= 0 {
+		d.bad, size, n = true, len(d.b), 0
+	}
+	d.b = d.b[size:]
+	return n
+}
+
+func (d *reader) text() string {
+	n := int(d.byte())
+	if n > len(d.b) {
+		d.bad, n = true, 0
+	}
+	return string(d.bytes(n))
+}
+
+func (d *reader) address() netip.AddrPort {
+	var ip netip.Addr
+	switch d.byte() {
+	case 0:
+		return netip.AddrPort{}
+	case 4:
+		ip = netip.AddrFrom4([4]byte(d.bytes(4)))
+	case 16:
+		ip = netip.AddrFrom16([16]byte(d.bytes(16))).WithZone(d.text())
+	default:
+		d.bad = true
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(d.bytes(2)))
+}
+
+// read fills e in from the bytes of an event, and reports whether they are one.
+func (e *Event) read(b []byte) bool {
+	d := &reader{b: b}
+	*e = Event{Kind: Kind(d.byte())}
+	r := &e.Record
+	r.Outcome = record.Outcome(d.byte())
+	flags := d.byte()
+	copy(r.ID[:], d.bytes(len(r.ID)))
+	var queued, paused, loop, waits, before, retries, failures, reason, culprit, first, cause int64
+	var leg [6]int64
+	for _, to := range [...]*int64{
+		&e.now, &r.Accepted, &r.Begun, &r.Header, &r.Preread, &r.Routed, &queued, &paused, &r.Picked, &r.Connecting, &r.Joined,
+		&r.ClientFirst, &r.EndpointFirst, &r.HalfClosed, &r.Ended, &loop, &waits, &before, &retries, &failures,
+		&r.Result.AToB.Spliced, &r.Result.AToB.Copied, &r.Result.AToB.Lost, &r.Result.BToA.Spliced, &r.Result.BToA.Copied, &r.Result.BToA.Lost,
+		&reason, &culprit, &first, &r.Counts.Process, &r.Counts.Listener, &r.Counts.Upstream, &r.Counts.Endpoint,
+		&leg[0], &leg[1], &leg[2], &leg[3], &leg[4], &leg[5], &cause,
+	} {
+		*to = d.int()
+	}
+	e.setNumbers(queued, paused, loop, waits, before, retries, failures, reason, culprit, first, cause)
+	r.ClientLeg = record.Leg{Known: flags&flagClientLeg != 0, RTT: time.Duration(leg[0]), MinRTT: time.Duration(leg[1]), Retransmitted: uint32(leg[2])}
+	r.EndpointLeg = record.Leg{Known: flags&flagEndpointLeg != 0, RTT: time.Duration(leg[3]), MinRTT: time.Duration(leg[4]), Retransmitted: uint32(leg[5])}
+	r.TLS, r.Redispatched = flags&flagTLS != 0, flags&flagRedispatched != 0
+	cred := source.Credentials{PID: int32(d.int()), UID: uint32(d.uint()), GID: uint32(d.uint())}
+	client := d.address()
+	if r.Client = source.TCP(client); flags&flagUnix != 0 {
+		r.Client = source.Unix(cred)
+	}
+	r.Source, r.Destination, r.Local, r.EndpointAddress = d.address(), d.address(), d.address(), d.address()
+	for _, to := range [...]*string{
+		&r.Listener, &r.Upstream, &r.Endpoint, &r.Refusal, &r.Verdict, &r.Protocols, &e.error, &r.EndpointPath, &r.ServerName,
+	} {
+		*to = d.text()
+	}
+	return !d.bad && e.Kind <= End && r.Outcome <= record.Canceled
+}
+
+func (e *Event) setNumbers(queued, paused, loop, waits, before, retries, failures, reason, culprit, first, cause int64) {
+	r := &e.Record
+	r.Queued, r.Paused, r.Loop, r.Waits, r.Before = time.Duration(queued), time.Duration(paused), int(loop), uint16(waits), uint32(before)
+	r.Retries, r.NumFailures, e.cause = uint16(retries), uint16(failures), record.Cause(cause)
+	r.Result.Reason, r.Result.Culprit, r.Result.First = relay.Reason(reason), relay.Side(culprit), relay.Side(first)
+}

@@ -1,0 +1,167 @@
+package sessionlog
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/relay"
+)
+
+// A field is a property of a line.
+type field struct {
+	name string
+	// append appends the value; nothing at all if there is none, or if it is not known.
+	append func(b []byte, e *Event, c *context) []byte
+	number bool // it is a JSON number, or true or false
+}
+
+// A context is what a line has beside its event.
+type context struct {
+	host, pid string
+	wall      func(clock int64) time.Time
+}
+
+const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
+
+// fields are all of them, in the order of a JSON line.
+var fields = []field{
+	{"time", func(b []byte, e *Event, c *context) []byte { return c.wall(e.now).UTC().AppendFormat(b, timeLayout) }, false},
+	{"event", func(b []byte, e *Event, _ *context) []byte { return append(b, e.Kind.String()...) }, false},
+	{"id", func(b []byte, e *Event, _ *context) []byte { return append(b, e.ID.String()...) }, false},
+	text("listener", func(e *Event) string { return e.Listener }),
+	text("upstream", func(e *Event) string { return e.Upstream }),
+	text("endpoint", func(e *Event) string { return e.Endpoint }),
+	text("endpoint_address", func(e *Event) string { return e.EndpointName() }),
+	text("client", func(e *Event) string { return e.Client.String() }),
+	{"source", func(b []byte, e *Event, _ *context) []byte { return address(b, e.Source.IsValid(), e.Source.AppendTo) }, false},
+	{"destination", func(b []byte, e *Event, _ *context) []byte {
+		return address(b, e.Destination.IsValid(), e.Destination.AppendTo)
+	}, false},
+	{"local", func(b []byte, e *Event, _ *context) []byte { return address(b, e.Local.IsValid(), e.Local.AppendTo) }, false},
+	text("sni", func(e *Event) string { return e.ServerName }),
+	text("alpn", func(e *Event) string { return e.Protocols }),
+	{"tls", func(b []byte, e *Event, _ *context) []byte { return strconv.AppendBool(b, e.TLS) }, true},
+	text("outcome", func(e *Event) string { return e.Outcome.String() }),
+	text("reason", (*Event).reason),
+	text("state", (*Event).state),
+	text("culprit", func(e *Event) string { return sideName(e.Result.Culprit) }),
+	text("ended_first", func(e *Event) string { return sideName(e.Result.First) }),
+	text("error", func(e *Event) string { return e.error }),
+	text("verdict", func(e *Event) string { return e.Verdict }),
+	text("engine", (*Event).engine),
+	count("bytes_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Bytes() }),
+	count("bytes_to_client", func(e *Event) int64 { return e.Result.BToA.Bytes() }),
+	count("spliced_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Spliced }),
+	count("spliced_to_client", func(e *Event) int64 { return e.Result.BToA.Spliced }),
+	count("lost", func(e *Event) int64 { return e.Result.AToB.Lost + e.Result.BToA.Lost }),
+	span("duration_us", func(e *Event) (time.Duration, bool) { return e.Since(e.now), true }),
+	span("accept_wait_us", func(e *Event) (time.Duration, bool) { return between(e.Accepted, e.Begun) }),
+	span("header_us", func(e *Event) (time.Duration, bool) { return between(e.Begun, e.Header) }),
+	span("preread_us", func(e *Event) (time.Duration, bool) { return between(max(e.Begun, e.Header), e.Preread) }),
+	span("queue_us", func(e *Event) (time.Duration, bool) { return e.Queued, true }),
+	span("pause_us", func(e *Event) (time.Duration, bool) { return e.Paused, true }),
+	span("connect_us", func(e *Event) (time.Duration, bool) { return between(e.Connecting, e.Joined) }),
+	span("client_first_us", func(e *Event) (time.Duration, bool) { return between(e.Joined, e.ClientFirst) }),
+	span("endpoint_first_us", func(e *Event) (time.Duration, bool) { return between(e.Joined, e.EndpointFirst) }),
+	span("half_close_us", func(e *Event) (time.Duration, bool) { return between(e.Joined, e.HalfClosed) }),
+	count("retries", func(e *Event) int64 { return int64(e.Retries) }),
+	count("failed_attempts", func(e *Event) int64 { return int64(e.NumFailures) }),
+	text("attempt_cause", func(e *Event) string {
+		if e.NumFailures == 0 {
+			return ""
+		}
+		return e.cause.String()
+	}),
+	count("queues", func(e *Event) int64 { return int64(e.Waits) }),
+	count("queue_before", func(e *Event) int64 { return int64(e.Before) }),
+	span("client_rtt_us", func(e *Event) (time.Duration, bool) { return e.ClientLeg.RTT, e.ClientLeg.Known }),
+	span("client_min_rtt_us", func(e *Event) (time.Duration, bool) { return e.ClientLeg.MinRTT, e.ClientLeg.Known }),
+	span("endpoint_rtt_us", func(e *Event) (time.Duration, bool) { return e.EndpointLeg.RTT, e.EndpointLeg.Known }),
+	span("endpoint_min_rtt_us", func(e *Event) (time.Duration, bool) { return e.EndpointLeg.MinRTT, e.EndpointLeg.Known }),
+	count("active", func(e *Event) int64 { return e.Counts.Process }),
+	count("active_listener", func(e *Event) int64 { return e.Counts.Listener }),
+	count("active_upstream", func(e *Event) int64 { return e.Counts.Upstream }),
+	count("active_endpoint", func(e *Event) int64 { return e.Counts.Endpoint }),
+	count("loop", func(e *Event) int64 { return int64(e.Loop) }),
+}
+
+// Fields are the names of all fields.
+func Fields() []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return names
+}
+
+func text(name string, of func(e *Event) string) field {
+	return field{name: name, append: func(b []byte, e *Event, _ *context) []byte { return append(b, of(e)...) }}
+}
+
+func count(name string, of func(e *Event) int64) field {
+	return field{name: name, number: true, append: func(b []byte, e *Event, _ *context) []byte { return strconv.AppendInt(b, of(e), 10) }}
+}
+
+func span(name string, of func(e *Event) (d time.Duration, known bool)) field {
+	return field{name: name, number: true, append: func(b []byte, e *Event, _ *context) []byte {
+		d, known := of(e)
+		if !known {
+			return b
+		}
+		return strconv.AppendInt(b, d.Microseconds(), 10)
+	}}
+}
+
+func address(b []byte, known bool, appendTo func([]byte) []byte) []byte {
+	if !known {
+		return b
+	}
+	return appendTo(b)
+}
+
+// between is the time from one stage to another, which is not known if either was not reached.
+func between(from, to int64) (time.Duration, bool) {
+	if from == 0 || to == 0 {
+		return 0, false
+	}
+	return time.Duration(to - from), true
+}
+
+func sideName(s relay.Side) string {
+	switch s {
+	case relay.SideA:
+		return "client"
+	case relay.SideB:
+		return "endpoint"
+	}
+	return ""
+}
+
+// reason is why it has ended, in one word: that of the session, or of the refusal.
+func (e *Event) reason() string {
+	switch {
+	case e.Kind != End:
+		return ""
+	case e.Outcome == record.Joined:
+		return e.Result.Reason.String()
+	case e.Outcome == record.Refused:
+		return e.Refusal
+	}
+	return ""
+}
+
+// engine is how the bytes were moved.
+func (e *Event) engine() string {
+	spliced := e.Result.AToB.Spliced + e.Result.BToA.Spliced
+	copied := e.Result.AToB.Copied + e.Result.BToA.Copied
+	switch {
+	case spliced > 0 && copied > 0:
+		return "both"
+	case spliced > 0:
+		return "splice"
+	case copied > 0:
+		return "copy"
+	}
+	return ""
+}

@@ -1,0 +1,271 @@
+package sessionlog
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A formatter appends the text of an event, of one line, without its end.
+type formatter func(b []byte, e *Event, c *context) []byte
+
+// Formats are the names of the formats.
+const (
+	FormatJSON     = "json"
+	FormatHAProxy  = "haproxy-tcp"
+	FormatTemplate = "template"
+)
+
+// formatterOf returns the formatter of a format.
+func formatterOf(format, template string) (formatter, error) {
+	switch format {
+	case FormatJSON:
+		return appendJSON, nil
+	case FormatHAProxy:
+		return appendHAProxy, nil
+	case FormatTemplate:
+		t, err := parseTemplate(template)
+		return t.append, err
+	}
+	return nil, fmt.Errorf("there is no format %q", format)
+}
+
+// appendJSON appends an object with the fields that there are. It is ASCII throughout.
+func appendJSON(b []byte, e *Event, c *context) []byte {
+	var value [512]byte
+	b = append(b, '{')
+	first := true
+	for i := range fields {
+		f := &fields[i]
+		v := f.append(value[:0], e, c)
+		if len(v) == 0 {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(append(append(b, '"'), f.name...), '"', ':')
+		if f.number {
+			b = append(b, v...)
+			continue
+		}
+		b = append(appendJSONText(append(b, '"'), v), '"')
+	}
+	return append(b, '}')
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendJSONText appends the inside of a JSON string. Nothing but visible ASCII is written as it
+// is; a byte that is no UTF-8 becomes \xNN in the text.
+func appendJSONText(b, text []byte) []byte {
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r >= ' ' && r < 0x7f:
+			b = append(b, byte(r))
+		case r == utf8.RuneError && n == 1:
+			b = append(b, '\\', '\\', 'x', hexDigits[text[0]>>4], hexDigits[text[0]&15])
+		case r > 0xffff:
+			r -= 0x10000
+			b = appendUnit(appendUnit(b, 0xd800+r>>10), 0xdc00+r&0x3ff)
+		default:
+			b = appendUnit(b, r)
+		}
+		text = text[n:]
+	}
+	return b
+}
+
+// appendUnit appends a code unit of UTF-16.
+func appendUnit(b []byte, r rune) []byte {
+	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+}
+
+// appendWord appends a text as one word of visible ASCII: other bytes, spaces, quotes and
+// backslashes become \xNN.
+func appendWord(b, text []byte) []byte {
+	for _, c := range text {
+		if c <= ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '\'' {
+			b = append(b, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+// appendHAProxy appends a line as HAProxy writes it with "option tcplog", after the header that
+// a syslog server writes before it (HAProxy, Configuration Manual, 8.2.2).
+func appendHAProxy(b []byte, e *Event, c *context) []byte {
+	begin := c.wall(e.Accepted).Local()
+	b = c.wall(e.now).Local().AppendFormat(b, "Jan _2 15:04:05 ")
+	b = append(append(append(append(b, c.host...), " penstock["...), c.pid...), "]: "...)
+	if at := e.From().AddrPort(); at.IsValid() {
+		b = append(strconv.AppendUint(append(at.Addr().AppendTo(b), ':'), uint64(at.Port()), 10), ' ')
+	} else {
+		b = append(b, "unix:1 "...)
+	}
+	b = begin.AppendFormat(append(b, '['), "02/Jan/2006:15:04:05.000")
+	b = append(b, ']', ' ')
+	b = append(appendName(b, e.Listener, "-"), ' ')
+	b = append(appendName(b, e.Upstream, nameOr(e.Listener, "-")), '/')
+	b = append(appendName(b, e.Endpoint, "<NOSRV>"), ' ')
+	b = append(appendMillis(b, e.queueTime()), '/')
+	b = append(appendMillis(b, e.connectTime()), '/')
+	if e.Kind != End {
+		b = append(b, '+')
+	}
+	b = append(appendMillis(b, e.Since(e.now).Milliseconds()), ' ')
+	b = append(strconv.AppendInt(b, e.Result.BToA.Bytes(), 10), ' ')
+	b = append(append(b, e.state()...), ' ')
+	for i, n := range [...]int64{e.Counts.Process, e.Counts.Listener, e.Counts.Upstream, e.Counts.Endpoint} {
+		if i > 0 {
+			b = append(b, '/')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	b = append(b, '/')
+	if e.Redispatched {
+		b = append(b, '+')
+	}
+	b = strconv.AppendInt(b, int64(e.Retries), 10)
+	b = append(b, " 0/"...) // there are queues of upstreams alone
+	return strconv.AppendInt(b, int64(e.Before), 10)
+}
+
+func nameOr(name, other string) string {
+	if name == "" {
+		return other
+	}
+	return name
+}
+
+// appendName appends a name of the configuration as a word without characters that part words.
+func appendName(b []byte, name, other string) []byte {
+	for i := range len(nameOr(name, other)) {
+		c := nameOr(name, other)[i]
+		if c <= ' ' || c >= 0x7f || c == '/' || c == '[' || c == ']' {
+			c = '_'
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+func appendMillis(b []byte, ms int64) []byte { return strconv.AppendInt(b, ms, 10) }
+
+// queueTime is Tw in milliseconds: -1 if the client has not come to the queue.
+func (e *Event) queueTime() int64 {
+	if e.Picked == 0 && e.Waits == 0 {
+		return -1
+	}
+	return e.Queued.Milliseconds()
+}
+
+// connectTime is Tc in milliseconds: -1 without a connection.
+func (e *Event) connectTime() int64 {
+	d, known := between(e.Connecting, e.Joined)
+	if !known {
+		return -1
+	}
+	return d.Milliseconds()
+}
+
+// MaxTemplate is the length of a template in bytes, and of the line that it makes, at most.
+const (
+	MaxTemplate = 1024
+	maxLine     = 4096
+)
+
+// A template is texts and fields in turn.
+type template []part
+
+type part struct {
+	text  string
+	field *field // nil: text
+}
+
+// CheckTemplate returns the first error of a template.
+func CheckTemplate(text string) error {
+	_, err := parseTemplate(text)
+	return err
+}
+
+// parseTemplate reads a template: {field} stands for a field, {{ for a brace.
+func parseTemplate(text string) (t template, err error) {
+	if len(text) > MaxTemplate {
+		return nil, fmt.Errorf("a template has at most %d bytes, not %d", MaxTemplate, len(text))
+	}
+	for text != "" {
+		before, rest, found := strings.Cut(text, "{")
+		if before != "" {
+			t = append(t, part{text: before})
+		}
+		if !found {
+			break
+		}
+		if after, twice := strings.CutPrefix(rest, "{"); twice {
+			t, text = append(t, part{text: "{"}), after
+			continue
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed {
+			return nil, fmt.Errorf("a { has no }: write {{ for a brace")
+		}
+		f := fieldNamed(name)
+		if f == nil {
+			return nil, fmt.Errorf("there is no field {%s}", name)
+		}
+		t, text = append(t, part{field: f}), after
+	}
+	if len(t) == 0 {
+		return nil, fmt.Errorf("the template is empty")
+	}
+	return t, nil
+}
+
+func fieldNamed(name string) *field {
+	for i := range fields {
+		if fields[i].name == name {
+			return &fields[i]
+		}
+	}
+	return nil
+}
+
+// append appends a line of the template. A field without a value is -.
+func (t template) append(b []byte, e *Event, c *context) []byte {
+	var value [512]byte
+	began := len(b)
+	for _, p := range t {
+		if p.field == nil {
+			b = append(b, p.text...)
+			continue
+		}
+		v := p.field.append(value[:0], e, c)
+		if len(v) == 0 {
+			v = append(v, '-')
+		}
+		b = appendWord(b, v)
+	}
+	if len(b)-began > maxLine {
+		b = b[:began+maxLine]
+	}
+	return b
+}
+
+// newContext returns the context of this process.
+func newContext() *context {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "-"
+	}
+	return &context{host: string(bytes.ToValidUTF8(appendWord(nil, []byte(host)), nil)), pid: strconv.Itoa(os.Getpid())}
+}

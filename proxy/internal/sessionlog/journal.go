@@ -1,0 +1,34 @@
+package sessionlog
+
+import (
+	"bytes"
+	"errors"
+	"syscall"
+)
+
+// rawConner is a connection of package net with a descriptor.
+type rawConner = syscall.Conn
+
+func isBlocked(err error) bool { return errors.Is(err, syscall.EAGAIN) }
+
+// journalPrefix begins the names of the fields in the journal.
+const journalPrefix = "PENSTOCK_"
+
+// appendJournal appends the fields that there are, a line each. A value has no end of line, for
+// nothing but visible ASCII is written as it is.
+func appendJournal(b []byte, e *Event) []byte {
+	var value [512]byte
+	for i := range fields {
+		f := &fields[i]
+		if f.name == "time" { // which the journal has
+			continue
+		}
+		v := f.append(value[:0], e, nil)
+		if len(v) == 0 {
+			continue
+		}
+		b = append(append(append(b, journalPrefix...), bytes.ToUpper([]byte(f.name))...), '=')
+		b = append(appendWord(b, v), '\n')
+	}
+	return b
+}

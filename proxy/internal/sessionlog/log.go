@@ -1,0 +1,228 @@
+// Package sessionlog writes lines on sessions: from the loops, which must not wait, to a file, a
+// syslog server or the journal, which may be full, stuck or dead.
+//
+// A loop pushes the event of a [record.Record] into a ring of its own, by value: [Log.Add]. One
+// goroutine takes the events out, makes lines of them, and writes the lines that came in one
+// turn together. An event that has no place in its ring, or a line that its destination does
+// not take, is dropped and counted: each one added is in [Counts] once in the end.
+package sessionlog
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/evring"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/record"
+)
+
+// Config sets up a [Log].
+type Config struct {
+	// Loops is how many loops there are: their indexes are below it.
+	Loops int
+	// Now is the loops' clock.
+	Now func() int64
+	// Report is called with what has gone wrong, at most every ten seconds, by the log's
+	// goroutine: how many lines were dropped since the last call, and the last error; nil:
+	// nothing is reported.
+	Report func(dropped int64, err error)
+}
+
+// Slots is how many events have place in the ring of a loop.
+const Slots = 1024
+
+// A Log is made by [New]. Its methods may be called by any goroutine, unless they say otherwise.
+type Log struct {
+	cfg     Config
+	context *context
+	rings   []*evring.Ring // of each loop, then one of all others; owned
+	epoll   int            // owned; watches the rings and wake
+	wake    int            // owned
+	done    chan struct{}  // closed when the writer has ended
+
+	settings atomic.Pointer[Settings] // in force; nil: no lines are written
+	mu       sync.Mutex
+	next     []change
+	closing  bool
+
+	added, full, filtered atomic.Int64 // events
+	lines, dropped, rated atomic.Int64 // lines
+
+	writer writer
+}
+
+// A change is what the writer has to do next.
+type change struct {
+	settings *Settings
+	reopen   bool
+	close    bool
+	done     chan struct{} // closed when it is done
+}
+
+// Counts are those of lines, since the beginning.
+type Counts struct {
+	// Lines were written. Full were dropped since the ring of their loop was full, Dropped since
+	// their destination did not take them, and Rated beyond the rate. Together they are all lines
+	// that were to be written, but for those that are under way.
+	Lines, Full, Dropped, Rated int64
+	// Filtered sessions have no line because of the filters.
+	Filtered int64
+}
+
+// Lost are the lines that were to be written and are not.
+func (c *Counts) Lost() int64 { return c.Full + c.Dropped + c.Rated }
+
+// Counts returns them.
+func (l *Log) Counts() Counts {
+	return Counts{l.lines.Load(), l.full.Load(), l.dropped.Load(), l.rated.Load(), l.filtered.Load()}
+}
+
+// New makes a log that writes nothing yet. The caller calls Close.
+func New(cfg *Config) (*Log, error) {
+	l := &Log{cfg: *cfg, context: newContext(), epoll: -1, wake: -1, done: make(chan struct{})}
+	l.context.wall = wallOf(cfg.Now)
+	if err := l.open(); err != nil {
+		return nil, errors.Join(err, l.release())
+	}
+	l.writer.log = l
+	go l.writer.run()
+	return l, nil
+}
+
+// wallOf returns a function that makes the time of day of a time of a clock.
+func wallOf(now func() int64) func(clock int64) time.Time {
+	return func(clock int64) time.Time { return time.Now().Add(time.Duration(clock - now())) }
+}
+
+func (l *Log) open() (err error) {
+	if l.epoll, err = sys.EpollCreate1(); err != nil {
+		return fmt.Errorf("session log: epoll: %w", err)
+	}
+	if l.wake, err = sys.Eventfd(); err != nil {
+		return fmt.Errorf("session log: eventfd: %w", err)
+	}
+	watched := []int{l.wake}
+	for i := range l.cfg.Loops + 1 {
+		producers := evring.Single
+		if i == l.cfg.Loops {
+			producers = evring.Multi
+		}
+		ring, err := evring.New(&evring.Config{Slots: Slots, SlotSize: MaxEvent + 8, Producers: producers, Name: "sessionlog"})
+		if err != nil {
+			return fmt.Errorf("session log: %w", err)
+		}
+		l.rings = append(l.rings, ring)
+		watched = append(watched, ring.Eventfd())
+	}
+	for _, fd := range watched {
+		if err := sys.EpollCtl(l.epoll, sys.EPOLL_CTL_ADD, fd, &sys.EpollEvent{Events: sys.EPOLLIN | sys.EPOLLET}); err != nil {
+			return fmt.Errorf("session log: epoll: %w", err)
+		}
+	}
+	return nil
+}
+
+// release gives back all descriptors.
+func (l *Log) release() error {
+	var errs []error
+	for _, r := range l.rings {
+		errs = append(errs, r.Close())
+	}
+	for _, fd := range []int{l.epoll, l.wake} {
+		if fd >= 0 {
+			errs = append(errs, sys.Close(fd))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Records reports whether a client of a listener may get a line, so that its record is to be
+// kept.
+func (l *Log) Records(listener string, id record.ID) bool {
+	s := l.settings.Load()
+	return s != nil && !s.Without[listener] && s.sampled(id)
+}
+
+// Add adds the event of a record, for a line, if the settings want it. It is called by the loop of
+// that index alone, or with a negative one by any other goroutine. It does not wait, and keeps
+// nothing of the record.
+func (l *Log) Add(loop int, k Kind, r *record.Record) {
+	s := l.settings.Load()
+	now := l.cfg.Now()
+	switch {
+	case s == nil || s.Without[r.Listener] || !s.has(k):
+		return
+	case !s.wants(k, now, r):
+		l.filtered.Add(1)
+		return
+	}
+	if loop < 0 || loop >= l.cfg.Loops {
+		loop = l.cfg.Loops
+	}
+	var b [MaxEvent]byte
+	l.added.Add(1)
+	if l.rings[loop].Push(appendEvent(b[:0], k, now, r)) != nil {
+		l.full.Add(1)
+	}
+}
+
+// Has reports whether there are lines of a kind.
+func (l *Log) Has(k Kind) bool {
+	s := l.settings.Load()
+	return s != nil && s.has(k)
+}
+
+// Every is how often a session that goes on has a line; 0: never.
+func (l *Log) Every() time.Duration {
+	if s := l.settings.Load(); s != nil {
+		return s.Every
+	}
+	return 0
+}
+
+// Set brings settings into force, which [Settings.Open] has opened; nil: no lines are written any more. The
+// lines of events that were added before are written by the settings before.
+func (l *Log) Set(s *Settings) {
+	if s == nil && l.settings.Load() == nil {
+		return
+	}
+	l.settings.Store(s)
+	l.change(change{settings: s})
+}
+
+// Reopen has files opened again, as after they were moved. It returns at once.
+func (l *Log) Reopen() { l.change(change{settings: l.settings.Load(), reopen: true}) }
+
+// change has the writer do something, and returns what is closed when it is done.
+func (l *Log) change(c change) <-chan struct{} {
+	c.done = make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		close(c.done)
+		return c.done
+	}
+	l.closing = c.close
+	l.next = append(l.next, c)
+	_, _ = sys.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	return c.done
+}
+
+// closeWait is how long Close waits for a destination that is stuck.
+const closeWait = time.Second
+
+// Close writes all events that were added, for a second at most, and ends the log. Nothing may be
+// added any more.
+func (l *Log) Close() error {
+	l.settings.Store(nil)
+	select {
+	case <-l.change(change{close: true}):
+	case <-time.After(closeWait):
+		return errors.New("session log: its destination takes nothing, lines may be missing")
+	}
+	<-l.done
+	return l.release()
+}

@@ -1,0 +1,96 @@
+package sessionlog
+
+import (
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/relay"
+)
+
+// state is the termination state as HAProxy writes it, in two letters: the first event that has
+// ended the session, and how far it had come (HAProxy, Configuration Manual, 8.5).
+func (e *Event) state() string {
+	if e.Kind != End {
+		return "--"
+	}
+	switch e.Outcome {
+	case record.Joined:
+		return e.joinedState()
+	case record.Left:
+		return "C" + e.stage()
+	case record.Canceled:
+		return "K" + e.stage()
+	case record.Responded:
+		return "LR"
+	}
+	return e.refusedState()
+}
+
+func (e *Event) joinedState() string {
+	culprit := ""
+	switch e.Result.Culprit {
+	case relay.SideA:
+		culprit = "CD"
+	case relay.SideB:
+		culprit = "SD"
+	}
+	switch e.Result.Reason {
+	case relay.ReasonEOF:
+		return "--"
+	case relay.ReasonReset, relay.ReasonError:
+		if culprit != "" {
+			return culprit
+		}
+		return "ID"
+	case relay.ReasonFirstByte:
+		return "sD"
+	case relay.ReasonHalfClose:
+		if e.Result.First == relay.SideA {
+			return "sD"
+		}
+		return "cD"
+	case relay.ReasonIdle:
+		if e.ClientFirst != 0 && e.EndpointFirst == 0 { // it was asked, and has not answered
+			return "sD"
+		}
+		return "cD"
+	case relay.ReasonCanceled:
+		return "KD"
+	}
+	return "PD"
+}
+
+// stage is how far a client that is not joined has come.
+func (e *Event) stage() string {
+	switch {
+	case e.Connecting != 0:
+		return "C"
+	case e.Waits > 0:
+		return "Q"
+	}
+	return "R"
+}
+
+// refusedState is the state of a client that was refused.
+func (e *Event) refusedState() string {
+	switch e.Refusal {
+	case "preread_timeout":
+		return "cR"
+	case "preread_ended":
+		return "CR"
+	case "targets", "tls":
+	default:
+		return "PR"
+	}
+	switch {
+	case e.NumFailures > 0 && e.cause == record.CauseTimeout:
+		return "sC"
+	case e.NumFailures > 0 && e.cause == record.CauseLocal:
+		return "RC"
+	case e.NumFailures > 0:
+		return "SC"
+	case e.Waits > 0:
+		return "sQ"
+	case e.Upstream != "":
+		return "SC"
+	}
+	return "PR"
+}

@@ -1,0 +1,227 @@
+package sessionlog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/vecio"
+)
+
+const (
+	// maxPending is how many bytes of lines wait for a stream that takes none.
+	maxPending = 256 << 10
+	// pipeWrite is how much is written to a pipe at once: the kernel takes all of it or none
+	// (pipe(7), PIPE_BUF), so that no line is torn, nor parted by those of other writers.
+	pipeWrite = 4096
+	fileMode  = 0o640
+)
+
+// A stream is a file, a FIFO, or standard error.
+type stream struct {
+	path    string // empty: standard error
+	fd      int    // owned; negative: there is none of its own
+	file    sys.File
+	pipe    bool
+	writer  *vecio.Writer // nil: there is nothing to write to now
+	pending []byte        // lines that are not written
+	ends    []int         // of the lines, in pending
+	given   int           // bytes of pending that the writer has
+	base    int64         // bytes that the writer had written before
+	torn    bool          // the first line of pending is the rest of one
+
+	written, dropped int64
+	err              error
+}
+
+// openFile opens the file of a path. It is made unless it is there.
+func openFile(path string) (*stream, error) {
+	s := &stream{path: path, fd: -1}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// openStderr opens standard error. A pipe or a terminal is opened again, so that it can be made
+// non-blocking for these lines alone. A file is not, for the two would overwrite each other; and
+// a socket cannot be.
+func openStderr() (*stream, error) {
+	s := &stream{fd: -1}
+	mode, err := sys.FstatMode(2)
+	if err != nil {
+		return nil, fmt.Errorf("standard error: %w", err)
+	}
+	if kind := mode & syscall.S_IFMT; kind == syscall.S_IFIFO || kind == syscall.S_IFCHR {
+		if fd, err := sys.OpenAppend(sys.OpenName(2), 0); err == nil {
+			return s, s.take(fd)
+		}
+	}
+	s.writer, err = vecio.New(os.Stderr, &vecio.Config{High: 2 * maxPending})
+	return s, err
+}
+
+// open opens the path. A FIFO without a reader is no error: it is tried again.
+func (s *stream) open() error {
+	fd, err := sys.OpenAppend(s.path, fileMode)
+	if err == syscall.ENXIO {
+		s.err = &os.PathError{Op: "open", Path: s.path, Err: errors.New("no process reads the FIFO")}
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: s.path, Err: err}
+	}
+	return s.take(fd)
+}
+
+// take makes a descriptor the stream's.
+func (s *stream) take(fd int) error {
+	mode, err := sys.FstatMode(fd)
+	var file sys.File
+	if err == nil {
+		file, err = sys.Fstat(fd)
+	}
+	var writer *vecio.Writer
+	if err == nil {
+		writer, err = newWriter(fd)
+	}
+	if err != nil {
+		_ = sys.Close(fd)
+		return fmt.Errorf("%s: %w", s.name(), err)
+	}
+	s.giveUp()
+	s.fd, s.file, s.pipe, s.writer = fd, file, mode&syscall.S_IFMT == syscall.S_IFIFO, writer
+	return nil
+}
+
+// newWriter makes a writer to a descriptor, which never waits.
+func newWriter(fd int) (*vecio.Writer, error) {
+	return vecio.NewSocket(fd, &vecio.Config{High: 2 * maxPending})
+}
+
+// giveUp is the end of the descriptor. A line that is torn stays so.
+func (s *stream) giveUp() {
+	s.given, s.base, s.writer = 0, 0, nil
+	if s.fd >= 0 {
+		_ = sys.Close(s.fd)
+		s.fd = -1
+	}
+	if s.torn {
+		s.dropped++
+		s.keep(s.ends[0], s.ends[1:])
+	}
+}
+
+func (s *stream) name() string {
+	if s.path == "" {
+		return "standard error"
+	}
+	return s.path
+}
+
+func (s *stream) add(line []byte, _ *Event) {
+	if len(s.pending)+len(line) >= maxPending {
+		s.dropped++
+		return
+	}
+	s.pending = append(append(s.pending, line...), '\n')
+	s.ends = append(s.ends, len(s.pending))
+}
+
+// flush writes the pending lines by one gathered write; to a pipe by several, each of which it
+// takes whole. What is not taken stays, as far as there is room.
+func (s *stream) flush() {
+	for len(s.ends) > 0 && s.writer != nil {
+		if s.given == 0 {
+			s.give()
+		}
+		switch err := s.writer.Flush(); {
+		case err == nil:
+			s.wrote(s.given)
+		case errors.Is(err, vecio.ErrBlocked):
+			return
+		default:
+			s.failed(err)
+			return
+		}
+	}
+}
+
+// give gives the writer pending lines: all of them or, for a pipe, as many as it takes at once.
+func (s *stream) give() {
+	s.base = s.writer.Stats().Written
+	for _, end := range s.ends {
+		if s.pipe && end > pipeWrite && s.given > 0 || s.writer.AppendCopy(s.pending[s.given:end]) != nil {
+			break
+		}
+		s.given = end
+	}
+}
+
+// wrote notes that so many bytes of pending were written.
+func (s *stream) wrote(n int) {
+	lines := 0
+	for lines < len(s.ends) && s.ends[lines] <= n {
+		lines++
+	}
+	s.written += int64(lines)
+	torn := s.torn && n == 0 || n > 0 && (lines == 0 || s.ends[lines-1] < n)
+	s.keep(n, s.ends[lines:])
+	s.torn = torn
+}
+
+// keep keeps of pending the bytes from n on, with the lines that end there.
+func (s *stream) keep(n int, ends []int) {
+	s.given, s.torn = 0, false
+	s.pending = append(s.pending[:0], s.pending[n:]...)
+	for i, end := range ends {
+		s.ends[i] = end - n
+	}
+	s.ends = s.ends[:len(ends)]
+}
+
+// failed is the end of a write that has failed, as on a full disk. The lines that were not
+// written are tried again, beginning with the rest of one that was begun.
+func (s *stream) failed(err error) {
+	s.err = fmt.Errorf("%s: %w", s.name(), err)
+	s.wrote(int(s.writer.Stats().Written - s.base))
+	if s.fd < 0 {
+		s.writer, err = vecio.New(os.Stderr, &vecio.Config{High: 2 * maxPending})
+	} else {
+		s.writer, err = newWriter(s.fd)
+	}
+	if err != nil {
+		s.writer = nil
+	}
+}
+
+// look opens the path again if it is another file by now, or none.
+func (s *stream) look(again bool) {
+	if s.path == "" {
+		return
+	}
+	if s.fd >= 0 && !again {
+		file, err := sys.Stat(s.path)
+		if err == nil && file.Same(s.file) {
+			return
+		}
+	}
+	if err := s.open(); err != nil { // the file that was moved is written to meanwhile
+		s.err = err
+	}
+}
+
+func (s *stream) counts() (written, dropped int64, err error) {
+	written, dropped, err = s.written, s.dropped, s.err
+	s.written, s.dropped, s.err = 0, 0, nil
+	return written, dropped, err
+}
+
+func (s *stream) close() {
+	s.flush()
+	s.dropped += int64(len(s.ends))
+	s.torn, s.ends = false, nil
+	s.giveUp()
+}

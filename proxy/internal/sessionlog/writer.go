@@ -1,0 +1,199 @@
+package sessionlog
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// A writer is the goroutine that makes lines of events.
+type writer struct {
+	log      *Log
+	settings *Settings // nil: no lines are written
+	event    Event
+	line     []byte
+	looked   time.Time // at the destination
+
+	tokens   float64 // of the rate
+	refilled time.Time
+
+	reported     time.Time
+	unreported   int64 // lines dropped
+	err          error // the last one, unreported
+	fullReported int64 // of the events dropped by the loops, those that were reported
+}
+
+const (
+	// gatherTime is how long events gather after a turn that had some: one write has the lines of
+	// all, and a loop need not wake the writer for each.
+	gatherTime = 5 * time.Millisecond
+	// lookEvery is how often the destination is looked at, while there are lines.
+	lookEvery = time.Second
+	// reportEvery is how often, at most, dropped lines are reported.
+	reportEvery = 10 * time.Second
+)
+
+// run writes until the log is closed.
+func (w *writer) run() {
+	defer close(w.log.done)
+	for {
+		n := w.turn()
+		closing := w.change()
+		switch {
+		case closing:
+			return
+		case n >= Slots/4:
+		case n > 0:
+			time.Sleep(gatherTime)
+		default:
+			w.wait()
+		}
+	}
+}
+
+// turn writes the lines of all events that there are now.
+func (w *writer) turn() (events int) {
+	if now := time.Now(); w.settings != nil && now.Sub(w.looked) >= lookEvery {
+		w.looked = now
+		w.settings.sink.look(false)
+	}
+	for _, r := range w.log.rings {
+		n, _ := r.Drain(0, w.add)
+		events += n
+	}
+	w.flush()
+	return events
+}
+
+// add makes the line of an event.
+func (w *writer) add(b []byte) {
+	l := w.log
+	switch {
+	case !w.event.read(b), w.settings == nil:
+		l.dropped.Add(1)
+		return
+	case !w.allowed():
+		l.rated.Add(1)
+		w.unreported++
+		return
+	}
+	w.line = w.settings.format(w.line[:0], &w.event, l.context)
+	w.settings.sink.add(w.line, &w.event)
+}
+
+// allowed takes a token of the rate, if there is one.
+func (w *writer) allowed() bool {
+	rate := float64(w.settings.PerSecond)
+	if rate <= 0 {
+		return true
+	}
+	now := time.Now()
+	w.tokens = min(w.tokens+now.Sub(w.refilled).Seconds()*rate, rate)
+	w.refilled = now
+	if w.tokens < 1 {
+		return false
+	}
+	w.tokens--
+	return true
+}
+
+// flush writes the lines of a turn, and counts.
+func (w *writer) flush() {
+	if w.settings == nil {
+		return
+	}
+	w.settings.sink.flush()
+	w.count()
+}
+
+func (w *writer) count() {
+	l := w.log
+	written, dropped, err := w.settings.sink.counts()
+	l.lines.Add(written)
+	l.dropped.Add(dropped)
+	w.unreported += dropped
+	if err != nil {
+		w.err = err
+	}
+	w.report()
+}
+
+// report reports what has gone wrong, once in a while.
+func (w *writer) report() {
+	full := w.log.full.Load()
+	lost := w.unreported + full - w.fullReported
+	if lost == 0 && w.err == nil || time.Since(w.reported) < reportEvery {
+		return
+	}
+	w.reported, w.fullReported = time.Now(), full
+	if w.log.cfg.Report != nil {
+		w.log.cfg.Report(lost, w.err)
+	}
+	w.unreported, w.err = 0, nil
+}
+
+// change does what it was asked to do, and reports whether that is to end.
+func (w *writer) change() (closing bool) {
+	l := w.log
+	l.mu.Lock()
+	next := l.next
+	l.next = nil
+	l.mu.Unlock()
+	for _, c := range next {
+		w.turn() // with the settings before
+		switch {
+		case c.reopen && w.settings != nil:
+			w.settings.sink.look(true)
+		case !c.reopen:
+			w.use(c.settings)
+		}
+		closing = closing || c.close
+		close(c.done)
+	}
+	return closing
+}
+
+// use brings settings into force.
+func (w *writer) use(s *Settings) {
+	if w.settings != nil {
+		w.settings.sink.close()
+		w.count()
+	}
+	w.settings = s
+	if s == nil {
+		return
+	}
+	if r, ok := s.sink.(*syslog); ok {
+		r.context = w.log.context
+	}
+	w.tokens, w.refilled = float64(s.PerSecond), time.Now()
+}
+
+// wait waits for events, or for a change. While lines are pending, or something is to be
+// reported, it does not wait for ever.
+func (w *writer) wait() {
+	l := w.log
+	msec, sleeping := -1, true
+	if w.unreported > 0 || w.err != nil || w.pending() {
+		msec = int(lookEvery.Milliseconds())
+	}
+	for _, r := range l.rings {
+		sleeping = r.Sleep() && sleeping
+	}
+	if !sleeping {
+		msec = 0
+	}
+	var events [4]sys.EpollEvent
+	_, _ = sys.EpollWait(l.epoll, events[:], msec)
+	for _, r := range l.rings {
+		r.Awake(false) // watched by edges, so it need not be read
+	}
+}
+
+func (w *writer) pending() bool {
+	if w.settings == nil {
+		return false
+	}
+	s, ok := w.settings.sink.(*stream)
+	return ok && len(s.ends) > 0
+}

@@ -1,0 +1,225 @@
+package server
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/sessionlog"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// prepareSessionLog opens the session log of a change, unless it is as it was.
+func (s *Server) prepareSessionLog(c *change) error {
+	without := unlogged(c.cfg)
+	if s.cfg != nil && sameSessionLog(s.cfg.SessionLog, c.cfg.SessionLog) && maps.Equal(unlogged(s.cfg), without) {
+		return nil
+	}
+	if c.cfg.SessionLog == nil {
+		if log := s.sessions.Load(); log != nil {
+			c.commits = append(c.commits, func() { log.Set(nil) })
+		}
+		return nil
+	}
+	log, err := s.openSessionLog()
+	if err != nil {
+		return err
+	}
+	settings, err := settingsOf(c.cfg.SessionLog)
+	if err != nil {
+		return err
+	}
+	settings.Without = without
+	if err := settings.Open(); err != nil {
+		return err
+	}
+	c.undo = append(c.undo, settings.Discard)
+	c.commits = append(c.commits, func() {
+		log.Set(settings)
+		select {
+		case s.progress <- struct{}{}:
+		default:
+		}
+	})
+	return nil
+}
+
+// openSessionLog makes the log, once: a process that never has one has no memory for it.
+func (s *Server) openSessionLog() (*sessionlog.Log, error) {
+	if log := s.sessions.Load(); log != nil {
+		return log, nil
+	}
+	log, err := sessionlog.New(&sessionlog.Config{Loops: s.group.Loops(), Now: s.now, Report: s.reportSessionLog})
+	if err != nil {
+		return nil, err
+	}
+	s.sessions.Store(log)
+	return log, nil
+}
+
+// reportSessionLog logs that lines were lost, or that their destination has failed.
+func (s *Server) reportSessionLog(dropped int64, err error) {
+	attrs := []any{"lines", dropped}
+	if err != nil {
+		attrs = append(attrs, "error", err)
+	}
+	s.log.Warn("lines of the session log dropped", attrs...)
+}
+
+// unlogged are the listeners whose clients have no lines.
+func unlogged(cfg *config.Config) map[string]bool {
+	names := make(map[string]bool)
+	for _, l := range cfg.Listeners {
+		if !l.SessionLog {
+			names[l.Name] = true
+		}
+	}
+	return names
+}
+
+func sameSessionLog(a, b *config.SessionLog) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Same(b)
+}
+
+func settingsOf(cfg *config.SessionLog) (*sessionlog.Settings, error) {
+	to, err := sessionlog.ParseDestination(cfg.To)
+	return &sessionlog.Settings{
+		Destination: to, Format: cfg.Format, Template: cfg.Template, Start: slices.Contains(cfg.At, "start"), End: slices.Contains(cfg.At, "end"), Every: cfg.Every,
+		OnlyFailed: cfg.Only == "failed", SlowerThan: cfg.SlowerThan, Share: cfg.Share / 100, PerSecond: cfg.PerSecond,
+	}, err
+}
+
+// ReopenLogs has files that lines are written to opened again, as after they were moved away.
+func (s *Server) ReopenLogs() {
+	if log := s.sessions.Load(); log != nil {
+		log.Reopen()
+	}
+}
+
+// closeSessionLog writes the last lines.
+func (s *Server) closeSessionLog() error {
+	if log := s.sessions.Load(); log != nil {
+		return log.Close()
+	}
+	return nil
+}
+
+// Records implements [worker.Host].
+func (h *host) Records(l *worker.Listening, id record.ID) bool {
+	if log := h.sessions.Load(); log != nil && log.Records(l.Name, id) {
+		return true
+	}
+	return h.logsSessions()
+}
+
+// Began implements [worker.Host].
+func (h *host) Began(l *worker.Listening, b worker.Binding, r *record.Record) {
+	h.addLine(sessionlog.Start, l, b, r)
+}
+
+// Lasts implements [worker.Host].
+func (h *host) Lasts(l *worker.Listening, b worker.Binding, r *record.Record) {
+	h.addLine(sessionlog.Progress, l, b, r)
+}
+
+// Ended implements [worker.Host].
+func (h *host) Ended(l *worker.Listening, b worker.Binding, r *record.Record) {
+	h.addLine(sessionlog.End, l, b, r)
+	if h.logsSessions() {
+		h.server().logSession(r)
+	}
+}
+
+// addLine adds a line to the session log, if there are lines of that kind.
+func (h *host) addLine(k sessionlog.Kind, l *worker.Listening, b worker.Binding, r *record.Record) {
+	log := h.sessions.Load()
+	if log == nil || !log.Has(k) {
+		return
+	}
+	if b != nil {
+		r.Upstream, r.Endpoint = b.Names()
+	}
+	r.Counts = h.server().clientsBeside(l, b, k == sessionlog.End)
+	log.Add(r.Loop, k, r)
+}
+
+// clientsBeside counts the clients beside one, which is included: at its end it was given up by its endpoint.
+func (s *Server) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
+	n := record.Counts{Process: s.group.Active()}
+	if state := l.Of.(*listenSocket).state.Load(); state != nil {
+		n.Listener = state.Connections.InUse()
+	}
+	if e := router.EndpointOf(b); e != nil {
+		n.Upstream, n.Endpoint = e.Upstream().Sessions(), int64(e.Active())
+		if over {
+			n.Upstream, n.Endpoint = n.Upstream+1, n.Endpoint+1
+		}
+	}
+	return n
+}
+
+// The sessions that last are looked at in an interval of at least progressLeast and, where lines
+// are rare, at most progressMost.
+const (
+	progressLeast = 250 * time.Millisecond
+	progressMost  = 10 * time.Second
+)
+
+// logProgress has lines written on sessions that last, until stop is closed.
+func (s *Server) logProgress(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	last := s.now()
+	for {
+		every := time.Duration(0)
+		if log := s.sessions.Load(); log != nil {
+			every = log.Every()
+		}
+		wait := progressMost
+		if every > 0 {
+			wait = min(max(every/10, progressLeast), progressMost)
+		}
+		select {
+		case <-stop:
+			return
+		case <-s.progress: // another interval may be in force
+		case <-time.After(wait):
+		}
+		now := s.now()
+		if every > 0 {
+			s.group.Progress(ctx, last, now, every)
+		}
+		last = now
+	}
+}
+
+// sessionLogCounts are for a status; nil: there was no session log so far.
+func (s *Server) sessionLogCounts() *admin.SessionLog {
+	log := s.sessions.Load()
+	if log == nil {
+		return nil
+	}
+	c := log.Counts()
+	counts := &admin.SessionLog{Lines: c.Lines, Dropped: make(map[string]int64), Filtered: c.Filtered}
+	for reason, n := range map[string]int64{"ring": c.Full, "destination": c.Dropped, "rate": c.Rated} {
+		if n > 0 {
+			counts.Dropped[reason] = n
+		}
+	}
+	return counts
+}
