@@ -13,17 +13,29 @@ import (
 // like root; the test is skipped where that is forbidden too.
 func Network(t *testing.T) bool {
 	t.Helper()
+	return namespace(t, syscall.CLONE_NEWNET, "network")
+}
+
+// Mounts is Network for a mount namespace: file systems that the test mounts are its own.
+func Mounts(t *testing.T) bool {
+	t.Helper()
+	return namespace(t, syscall.CLONE_NEWNS, "mount")
+}
+
+// namespace has the test go on in a child with a namespace of its own, which it names.
+func namespace(t *testing.T, flag uintptr, kind string) bool {
+	t.Helper()
 	if inChild(t) {
 		return true
 	}
-	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	attr := &syscall.SysProcAttr{Cloneflags: flag, Pdeathsig: syscall.SIGKILL}
 	err := possible(attr)
 	if err != nil {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 		if possible(attr) != nil {
-			t.Skipf("no network namespace: that takes root, or user namespaces: %v", err)
+			t.Skipf("no %s namespace: that takes root, or user namespaces: %v", kind, err)
 		}
 	}
 	rerun(t, func(cmd *exec.Cmd) { cmd.SysProcAttr = attr })

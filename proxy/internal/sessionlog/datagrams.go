@@ -60,7 +60,7 @@ func (d *datagrams) send(b []byte) {
 		return
 	}
 	err := d.sendOnce(b)
-	if err != nil && !isBlocked(err) && d.again(err) {
+	if err != nil && !isBlocked(err) && d.again() {
 		err = d.sendOnce(b)
 	}
 	if err != nil {
@@ -71,11 +71,12 @@ func (d *datagrams) send(b []byte) {
 	d.written++
 }
 
-// again reports whether a datagram is to be sent once more. An error of UDP is that of an
-// earlier one (udp(7)). A receiver of a unix socket may be another process by now.
-func (d *datagrams) again(error) bool {
+// again reports whether a datagram is to be sent once more: the receiver of a unix socket may be
+// another process by now. An error of UDP is that of an earlier one (udp(7)), which was lost and is
+// counted as written, so this one is counted as dropped.
+func (d *datagrams) again() bool {
 	if _, udp := d.address.(*net.UDPAddr); udp {
-		return true
+		return false
 	}
 	_ = d.conn.Close()
 	d.conn, d.tried = nil, time.Time{}

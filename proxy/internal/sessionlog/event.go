@@ -37,7 +37,7 @@ const (
 	maxName  = 64
 	maxPath  = 80
 	maxError = 96
-	maxZone  = 48
+	maxZone  = 15 // of an interface's name (IFNAMSIZ of linux/if.h)
 )
 
 // appendEvent appends the event of a record to b, MaxEvent bytes at most.
@@ -60,7 +60,7 @@ func appendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
 	for _, at := range [...]netip.AddrPort{r.Client.AddrPort(), r.Source, r.Destination, r.Local, r.EndpointAddress} {
 		b = appendAddress(b, at)
 	}
-	for _, s := range [...]struct {
+	texts := [...]struct {
 		text string
 		most int
 	}{
@@ -73,8 +73,9 @@ func appendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
 		{errorText(r), maxError},
 		{r.EndpointPath, maxPath},
 		{r.ServerName, record.MaxServerName},
-	} {
-		b = appendText(b, s.text, min(s.most, MaxEvent-len(b)-1))
+	}
+	for i, s := range texts { // each has its length at least
+		b = appendText(b, s.text, min(s.most, MaxEvent-len(b)-(len(texts)-i)))
 	}
 	return b
 }

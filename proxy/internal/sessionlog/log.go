@@ -73,7 +73,7 @@ type Counts struct {
 }
 
 // Lost are the lines that were to be written and are not.
-func (c *Counts) Lost() int64 { return c.Full + c.Dropped + c.Rated }
+func (c Counts) Lost() int64 { return c.Full + c.Dropped + c.Rated }
 
 // Counts returns them.
 func (l *Log) Counts() Counts {

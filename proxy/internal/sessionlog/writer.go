@@ -51,9 +51,13 @@ func (w *writer) run() {
 	}
 }
 
-// turn writes the lines of all events that there are now.
+// turn writes the lines of all events that there are now. Without settings they wait for the next
+// ones, which may be in force for the loops already.
 func (w *writer) turn() (events int) {
-	if now := time.Now(); w.settings != nil && now.Sub(w.looked) >= lookEvery {
+	if w.settings == nil {
+		return 0
+	}
+	if now := time.Now(); now.Sub(w.looked) >= lookEvery {
 		w.looked = now
 		w.settings.sink.look(false)
 	}
@@ -69,7 +73,7 @@ func (w *writer) turn() (events int) {
 func (w *writer) add(b []byte) {
 	l := w.log
 	switch {
-	case !w.event.read(b), w.settings == nil:
+	case !w.event.read(b):
 		l.dropped.Add(1)
 		return
 	case !w.allowed():
@@ -99,9 +103,6 @@ func (w *writer) allowed() bool {
 
 // flush writes the lines of a turn, and counts.
 func (w *writer) flush() {
-	if w.settings == nil {
-		return
-	}
 	w.settings.sink.flush()
 	w.count()
 }
@@ -147,10 +148,21 @@ func (w *writer) change() (closing bool) {
 		case !c.reopen:
 			w.use(c.settings)
 		}
-		closing = closing || c.close
+		if c.close {
+			w.drop()
+			closing = true
+		}
 		close(c.done)
 	}
 	return closing
+}
+
+// drop counts the events that nothing is going to be written of.
+func (w *writer) drop() {
+	for _, r := range w.log.rings {
+		n, _ := r.Drain(0, func([]byte) {})
+		w.log.dropped.Add(int64(n))
+	}
 }
 
 // use brings settings into force.
@@ -177,8 +189,10 @@ func (w *writer) wait() {
 	if w.unreported > 0 || w.err != nil || w.pending() {
 		msec = int(lookEvery.Milliseconds())
 	}
-	for _, r := range l.rings {
-		sleeping = r.Sleep() && sleeping
+	if w.settings != nil {
+		for _, r := range l.rings {
+			sleeping = r.Sleep() && sleeping
+		}
 	}
 	if !sleeping {
 		msec = 0

@@ -1,0 +1,210 @@
+package sessionlog_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/sessionlog"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/relay"
+)
+
+const second = int64(time.Second)
+
+// whole returns a record in which everything is set.
+func whole() record.Record {
+	at := time.Date(2026, 11, 25, 8, 0, 0, 0, time.UTC).UnixNano()
+	r := record.Record{
+		ID: record.NewIDs().Of(1), TLS: true, Loop: 3, Listener: "web", Upstream: "shop", Endpoint: "e1",
+		Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")), Source: netip.MustParseAddrPort("[2001:db8::1]:77"),
+		Destination: netip.MustParseAddrPort("[fe80::2%eth0]:443"), Local: netip.MustParseAddrPort("127.0.0.1:443"),
+		EndpointAddress: netip.MustParseAddrPort("10.0.0.1:80"), ServerName: "a.example", Protocols: "h2,http/1.1",
+		Accepted: at, Begun: at + 1e6, Header: at + 2e6, Preread: at + 3e6, Routed: at + 3e6, Queued: 4e6, Paused: 5e6, Waits: 1, Before: 7,
+		Picked: at + 10e6, Connecting: at + 11e6, Joined: at + 13e6, ClientFirst: at + 14e6, EndpointFirst: at + 15e6, HalfClosed: at + second, Ended: at + 2*second,
+		Retries: 2, Redispatched: true, NumFailures: 2, Err: errors.New("read: connection reset by peer"), Refusal: "targets", Verdict: "endpoint",
+		Counts:    record.Counts{Process: 9, Listener: 8, Upstream: 7, Endpoint: 6},
+		ClientLeg: record.Leg{Known: true, RTT: 1e6, MinRTT: 2e5, Retransmitted: 3}, EndpointLeg: record.Leg{Known: true, RTT: 3e6, MinRTT: 4e5},
+	}
+	r.Failures[1] = record.Failure{Endpoint: "e0", Cause: record.CauseTimeout}
+	r.Result = relay.Result{
+		AToB: relay.Flow{Spliced: 1 << 40, Copied: 10, Lost: 1}, BToA: relay.Flow{Spliced: 5, Copied: 6, Lost: 2},
+		Reason: relay.ReasonReset, Culprit: relay.SideB, First: relay.SideA,
+	}
+	return r
+}
+
+var sameRecord = cmp.Options{
+	cmp.AllowUnexported(record.Record{}),
+	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
+	cmp.Comparer(func(a, b source.Source) bool { return a == b }),
+}
+
+// eventOf returns the event of a record, as it is read from a ring.
+func eventOf(t *testing.T, k sessionlog.Kind, r *record.Record) sessionlog.Event {
+	t.Helper()
+	b := sessionlog.AppendEvent(nil, k, r.Ended, r)
+	if len(b) > sessionlog.MaxEvent {
+		t.Fatalf("an event of %d bytes, more than %d", len(b), sessionlog.MaxEvent)
+	}
+	e, ok := sessionlog.Read(b)
+	if !ok {
+		t.Fatal("the event cannot be read")
+	}
+	return e
+}
+
+// TestEvent: an event has everything of its record that lines are made of.
+func TestEvent(t *testing.T) {
+	unix := whole()
+	unix.Client, unix.EndpointAddress, unix.EndpointPath = source.Unix(source.Credentials{UID: 1, GID: 2, PID: 3}), netip.AddrPort{}, "/run/e"
+	for name, r := range map[string]record.Record{"whole": whole(), "unix": unix, "empty": {}} {
+		t.Run(name, func(t *testing.T) {
+			e := eventOf(t, sessionlog.End, &r)
+			if e.Kind != sessionlog.End || e.Now() != r.Ended || r.Err != nil && (e.Error() != r.Err.Error() || e.Cause() != record.CauseTimeout) {
+				t.Errorf("%v %d %q %v", e.Kind, e.Now(), e.Error(), e.Cause())
+			}
+			want := r
+			want.Err, want.Failures = nil, [record.MaxFailures]record.Failure{}
+			if d := cmp.Diff(want, e.Record, sameRecord); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// TestEventBound: whatever is in a record, its event has a bounded size, and names that are cut
+// are marked.
+func TestEventBound(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	r := whole()
+	r.Listener, r.Upstream, r.Endpoint, r.EndpointPath, r.ServerName, r.Protocols, r.Err = long, long, long, long, long, long, errors.New(long)
+	zone := netip.MustParseAddr("fe80::1").WithZone(long)
+	at := netip.AddrPortFrom(zone, 65535)
+	r.Client, r.Source, r.Destination, r.Local, r.EndpointAddress = source.TCP(at), at, at, at, at
+	const most = 1<<63 - 1
+	r.Accepted, r.Joined, r.Queued, r.Counts, r.Result.AToB.Spliced, r.Result.BToA.Copied = most, most, most, record.Counts{Process: most, Listener: most, Upstream: most, Endpoint: most}, most, most
+	e := eventOf(t, sessionlog.End, &r)
+	if !strings.HasSuffix(e.Upstream, record.Cut) || e.Counts != r.Counts {
+		t.Errorf("%+v", e.Record)
+	}
+}
+
+// FuzzEvent: any bytes make an event, or are refused.
+func FuzzEvent(f *testing.F) {
+	r := whole()
+	f.Add(sessionlog.AppendEvent(nil, sessionlog.End, 5, &r))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if e, ok := sessionlog.Read(b); ok {
+			line, err := sessionlog.Format(sessionlog.FormatJSON, "", &e)
+			if err != nil || !json.Valid([]byte(line)) {
+				t.Errorf("%v: %s", err, line)
+			}
+		}
+	})
+}
+
+// hostile are names as a client may choose them.
+var hostile = []string{
+	"a\nb", "a\r\nInjected: 1", "\x1b[31mred", "\x9b31m", "quote\"'\\", "\u202eright-to-left", "\xff\xfe", "\x00", "{\"a\":1}", "a b\tc", "\u2028", "\U0001f600",
+}
+
+// TestInjection: no name makes another line, a terminal code, or another field.
+func TestInjection(t *testing.T) {
+	for _, name := range hostile {
+		r := whole()
+		r.ServerName, r.Protocols, r.Endpoint, r.EndpointPath, r.Err = name, name, name, "/run/"+name, errors.New(name)
+		e := eventOf(t, sessionlog.End, &r)
+		for format, template := range map[string]string{
+			sessionlog.FormatJSON: "", sessionlog.FormatHAProxy: "", sessionlog.FormatTemplate: "{sni}|{alpn}|{endpoint}|{error}",
+		} {
+			line, err := sessionlog.Format(format, template, &e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := strings.IndexFunc(line, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }); i >= 0 {
+				t.Errorf("%s of %q has %q", format, name, line[i:])
+			}
+			if format == sessionlog.FormatTemplate && (strings.Count(line, "|") != 3 || strings.ContainsAny(line, " \"'")) {
+				t.Errorf("the template of %q is %s", name, line)
+			}
+			if format == sessionlog.FormatJSON {
+				sameName(t, line, name)
+			}
+		}
+	}
+}
+
+// sameName checks that a line of JSON has the name as it was, if that is UTF-8.
+func sameName(t *testing.T, line, name string) {
+	t.Helper()
+	var got struct{ SNI string }
+	if err := json.Unmarshal([]byte(line), &got); err != nil {
+		t.Errorf("%v: %s", err, line)
+	}
+	want := strings.NewReplacer("\xff", `\xff`, "\xfe", `\xfe`, "\x9b", `\x9b`).Replace(name)
+	if got.SNI != want {
+		t.Errorf("sni %q, want %q", got.SNI, want)
+	}
+}
+
+// TestJSON: every field of a whole record is in its line, once, by its name.
+func TestJSON(t *testing.T) {
+	r := whole()
+	e := eventOf(t, sessionlog.End, &r)
+	line, _ := sessionlog.Format(sessionlog.FormatJSON, "", &e)
+	var got map[string]any
+	if err := json.Unmarshal([]byte(line), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range sessionlog.Fields() {
+		if got[name] == nil {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	for name, want := range map[string]any{
+		"time": "2026-11-25T08:00:02.000000Z", "event": "end", "id": r.ID.String(), "client": "192.0.2.1:5555", "reason": "reset", "culprit": "endpoint", "state": "SD",
+		"engine": "both", "bytes_to_client": 11.0, "duration_us": 2e6, "connect_us": 2000.0, "client_first_us": 1000.0, "half_close_us": 987000.0, "attempt_cause": "timeout", "tls": true,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+}
+
+// TestTemplates: fields and braces stand for what they should, and errors are named.
+func TestTemplates(t *testing.T) {
+	r := whole()
+	e := eventOf(t, sessionlog.End, &r)
+	for template, want := range map[string]string{
+		"{client} -> {upstream}/{endpoint}": "192.0.2.1:5555 -> shop/e1", "{{x} {retries}": "{x} 2", "plain": "plain",
+	} {
+		if got, err := sessionlog.Format(sessionlog.FormatTemplate, template, &e); got != want || err != nil {
+			t.Errorf("%q gives %q, %v", template, got, err)
+		}
+	}
+	none := eventOf(t, sessionlog.End, &record.Record{})
+	if got, _ := sessionlog.Format(sessionlog.FormatTemplate, "{sni}/{error}", &none); got != "-/-" {
+		t.Errorf("without values: %q", got)
+	}
+	for _, template := range []string{"", "{clint}", "{client", strings.Repeat("x", sessionlog.MaxTemplate+1)} {
+		if err := sessionlog.CheckTemplate(template); err == nil {
+			t.Errorf("%.20q has no error", template)
+		}
+	}
+}
+
+// TestAddAllocates: neither an event nor its line takes memory of the collector's.
+func TestAddAllocates(t *testing.T) {
+	r, b := whole(), make([]byte, 0, sessionlog.MaxEvent)
+	if n := testing.AllocsPerRun(100, func() { b = sessionlog.AppendEvent(b[:0], sessionlog.End, r.Ended, &r) }); n > 0 {
+		t.Errorf("an event takes %v allocations", n)
+	}
+}

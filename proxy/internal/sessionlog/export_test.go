@@ -1,0 +1,37 @@
+package sessionlog
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/record"
+)
+
+// AppendEvent is appendEvent.
+func AppendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
+	return appendEvent(b, k, now, r)
+}
+
+// Read is the event of some bytes.
+func Read(b []byte) (e Event, ok bool) {
+	ok = e.read(b)
+	return e, ok
+}
+
+// Now is when the event was made, Cause the cause of the last failed attempt, and Error the error's text.
+func (e *Event) Now() int64          { return e.now }
+func (e *Event) Cause() record.Cause { return e.cause }
+func (e *Event) Error() string       { return e.error }
+
+// State is its termination state in two letters.
+func (e *Event) State() string { return e.state() }
+
+// Format returns the line of an event, whose clock is nanoseconds since the epoch.
+func Format(format, template string, e *Event) (string, error) {
+	f, err := formatterOf(format, template)
+	if err != nil {
+		return "", err
+	}
+	c := newContext()
+	c.wall = func(clock int64) time.Time { return time.Unix(0, clock) }
+	return string(f(nil, e, c)), nil
+}

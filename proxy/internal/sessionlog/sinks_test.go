@@ -1,0 +1,449 @@
+package sessionlog_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/sessionlog"
+)
+
+// rig is a log of two loops.
+type rig struct {
+	*sessionlog.Log
+	added int64
+
+	mu      sync.Mutex
+	reports []string
+}
+
+// newRig makes a log to a destination; change may change its settings.
+func newRig(t *testing.T, to string, change func(*sessionlog.Settings)) *rig {
+	t.Helper()
+	r := &rig{}
+	start := time.Now()
+	var err error
+	r.Log, err = sessionlog.New(&sessionlog.Config{Loops: 2, Now: func() int64 { return int64(time.Since(start)) + 1 }, Report: func(n int64, err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.reports = append(r.reports, fmt.Sprint(n, err))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Set(open(t, to, change))
+	return r
+}
+
+// open opens settings.
+func open(t *testing.T, to string, change func(*sessionlog.Settings)) *sessionlog.Settings {
+	t.Helper()
+	at, err := sessionlog.ParseDestination(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sessionlog.Settings{Destination: at, Format: sessionlog.FormatTemplate, Template: "{listener} {sni}", End: true, Share: 1}
+	if change != nil {
+		change(s)
+	}
+	if err := s.Open(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// end adds the end of a session whose name is that text.
+func (r *rig) end(name string) {
+	rec := whole()
+	rec.ServerName = name
+	r.added++
+	r.Add(int(r.added%3)-1, sessionlog.End, &rec)
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not come about: " + what)
+		}
+	}
+}
+
+// settled waits until every line that was added is written or dropped, and returns the counts.
+func (r *rig) settled(t *testing.T) sessionlog.Counts {
+	t.Helper()
+	var c sessionlog.Counts
+	eventually(t, "every line is written or dropped", func() bool {
+		c = r.Counts()
+		return c.Lines+c.Lost() == r.added
+	})
+	return c
+}
+
+func lines(t *testing.T, path string) []string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	if b[len(b)-1] != '\n' {
+		t.Fatalf("%s ends in the middle of a line", path)
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+}
+
+// TestFile: lines of all loops come into the file, and into another one after it was moved away, removed, or
+// SIGUSR1 has come.
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.log")
+	r := newRig(t, path, nil)
+	for i := range 5 {
+		r.end(fmt.Sprint("a", i))
+	}
+	if c := r.settled(t); c.Lines != 5 || len(lines(t, path)) != 5 {
+		t.Fatalf("%+v, %q", c, lines(t, path))
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	r.Reopen()
+	eventually(t, "the file is opened again", func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+	r.end("b")
+	r.settled(t)
+	if got := lines(t, path); len(got) != 1 || got[0] != "web b" || len(lines(t, path+".1")) != 5 {
+		t.Errorf("after SIGUSR1: %q and %q", got, lines(t, path+".1"))
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the removed file is there again", func() bool {
+		r.end("c")
+		r.settled(t)
+		_, err := os.Stat(path)
+		return err == nil
+	})
+	if c := r.Counts(); c.Lost() != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestFullDisk: on a full disk lines are dropped and counted, none is torn, and they go on when there is room.
+func TestFullDisk(t *testing.T) {
+	if !privilege.Mounts(t) {
+		return
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("no tmpfs: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	ballast, path := filepath.Join(dir, "ballast"), filepath.Join(dir, "s.log")
+	if err := os.WriteFile(ballast, make([]byte, 1536<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, path, nil)
+	for r.Counts().Dropped == 0 { // until more is pending than is kept
+		for range 200 {
+			r.end(strings.Repeat("n", 80))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "lines are written again", func() bool {
+		r.end("again")
+		return bytes.HasSuffix(read(t, path), []byte("again\n"))
+	})
+	c := r.settled(t)
+	got := lines(t, path)
+	if int64(len(got)) != c.Lines {
+		t.Errorf("%d lines, %+v", len(got), c)
+	}
+	for _, line := range got {
+		if line != "web again" && line != "web "+strings.Repeat("n", 80) {
+			t.Fatalf("a line is %q", line)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.reports) == 0 || !strings.Contains(r.reports[0], "no space left") {
+		t.Errorf("reports %q", r.reports)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestDevFull: a device that is always full costs no loop time, and each line is counted.
+func TestDevFull(t *testing.T) {
+	r := newRig(t, "/dev/full", nil)
+	for range 20_000 {
+		r.end(strings.Repeat("n", 80))
+	}
+	eventually(t, "lines are dropped", func() bool { return r.Counts().Lost() > 0 })
+	r.Set(nil)
+	if c := r.settled(t); c.Lines != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestStuckFIFO: a FIFO whose reader reads nothing holds up nothing, and when it reads it finds whole lines.
+func TestStuckFIFO(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, path, nil) // there is no reader yet
+	r.end("early")
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	began := time.Now()
+	for range 20_000 {
+		r.end(strings.Repeat("n", 80))
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("20,000 ends took %v", took)
+	}
+	eventually(t, "lines are dropped", func() bool { return r.Counts().Lost() > 0 })
+	var got atomic.Int64
+	var torn atomic.Pointer[string]
+	go func() { // ends with the reader
+		rest := ""
+		for b := make([]byte, 1000); ; {
+			n, err := reader.Read(b)
+			if err != nil {
+				return
+			}
+			for line := range strings.SplitAfterSeq(rest+string(b[:n]), "\n") {
+				if rest = line; strings.HasSuffix(line, "\n") {
+					if rest = ""; line != "web early\n" && line != "web "+strings.Repeat("n", 80)+"\n" {
+						torn.Store(&line)
+					}
+					got.Add(1)
+				}
+			}
+		}
+	}()
+	c := r.settled(t)
+	eventually(t, "all lines are read", func() bool { return got.Load() == c.Lines })
+	if line := torn.Load(); line != nil {
+		t.Errorf("a line is %q", *line)
+	}
+}
+
+// TestSyslog: datagrams of RFC 5424 to UDP and to a unix socket; a receiver that is not there, or has gone,
+// loses lines that are counted as far as that can be known.
+func TestSyslog(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "log")
+	for _, network := range []string{"udp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			listen := func() (net.PacketConn, string) {
+				if network == "udp" {
+					c, err := net.ListenPacket("udp", "127.0.0.1:0")
+					if err != nil {
+						t.Fatal(err)
+					}
+					return c, "syslog+udp://" + c.LocalAddr().String()
+				}
+				c, err := net.ListenPacket("unixgram", at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c, "syslog+unix:" + at
+			}
+			c, to := listen()
+			r := newRig(t, to, nil)
+			r.end("a.example")
+			b := make([]byte, 2000)
+			n, _, err := c.ReadFrom(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			words := strings.Fields(string(b[:n]))
+			if len(words) != 9 || words[0] != "<134>1" || words[3] != "penstock" || words[4] != fmt.Sprint(os.Getpid()) || words[5] != "end" || words[8] != "a.example" {
+				t.Errorf("a message is %q", b[:n])
+			}
+			if _, err := time.Parse(time.RFC3339Nano, words[1]); err != nil {
+				t.Error(err)
+			}
+			c.Close()
+			for range 100 {
+				r.end("lost")
+				time.Sleep(time.Millisecond) // so that the error of one comes before the next
+			}
+			if got := r.settled(t); got.Dropped == 0 {
+				t.Errorf("nothing listens: %+v", got)
+			}
+		})
+	}
+	r := newRig(t, "syslog+unix:"+at+".none", nil)
+	r.end("x")
+	if got := r.settled(t); got.Dropped != 1 {
+		t.Errorf("there is no socket: %+v", got)
+	}
+}
+
+// TestJournald: entries of the native protocol, with fields.
+func TestJournald(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "journal")
+	c, err := net.ListenPacket("unixgram", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := newRig(t, "journald:"+at, nil)
+	r.end("evil\nMESSAGE=forged")
+	b := make([]byte, 4000)
+	n, _, err := c.ReadFrom(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := make(map[string]string)
+	for line := range strings.Lines(string(b[:n])) {
+		name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		if _, twice := entry[name]; !ok || twice || name != strings.ToUpper(name) {
+			t.Errorf("a line is %q", line)
+		}
+		entry[name] = value
+	}
+	for name, want := range map[string]string{
+		"PRIORITY": "6", "SYSLOG_IDENTIFIER": "penstock", "MESSAGE": `web evil\x0aMESSAGE=forged`, "PENSTOCK_SNI": `evil\x0aMESSAGE=forged`, "PENSTOCK_UPSTREAM": "shop", "PENSTOCK_RETRIES": "2",
+	} {
+		if entry[name] != want {
+			t.Errorf("%s is %q, want %q", name, entry[name], want)
+		}
+	}
+}
+
+// TestFilters: sessions are left out as the settings say.
+func TestFilters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.log")
+	good := whole()
+	good.Result.Reason = 1 // eof
+	good.ServerName, good.Accepted = "good", 1
+	for name, tt := range map[string]struct {
+		change         func(*sessionlog.Settings)
+		good, bad, off bool
+	}{
+		"all":      {nil, true, true, false},
+		"failed":   {func(s *sessionlog.Settings) { s.OnlyFailed = true }, false, true, false},
+		"slow":     {func(s *sessionlog.Settings) { s.SlowerThan = time.Hour }, false, true, false},
+		"share":    {func(s *sessionlog.Settings) { s.Share = 0 }, false, false, false},
+		"listener": {func(s *sessionlog.Settings) { s.Without = map[string]bool{"web": true} }, false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			os.Remove(path)
+			r := newRig(t, path, tt.change)
+			bad := whole()
+			bad.ServerName = "bad"
+			r.Add(0, sessionlog.End, &good)
+			r.Add(0, sessionlog.End, &bad)
+			r.Add(0, sessionlog.Start, &good) // there are no such lines
+			var want []string
+			for name, is := range map[string]bool{"good": tt.good, "bad": tt.bad} {
+				if is {
+					want = append(want, name)
+				}
+			}
+			r.added = int64(len(want))
+			if c := r.settled(t); c.Filtered != int64(2-len(want)) && !tt.off {
+				t.Errorf("%+v", c)
+			}
+			if got := strings.Join(lines(t, path), " "); strings.Contains(got, "good") != tt.good || strings.Contains(got, "bad") != tt.bad {
+				t.Errorf("lines %q", got)
+			}
+		})
+	}
+	r := newRig(t, path, func(s *sessionlog.Settings) { s.PerSecond = 5 })
+	for range 100 {
+		r.end("x")
+	}
+	if c := r.settled(t); c.Rated == 0 || c.Lines < 5 || c.Lines > 50 {
+		t.Errorf("of 100 with 5 a second: %+v", c)
+	}
+}
+
+// TestShare: a share of the sessions has lines, and all lines of one session are in it or none.
+func TestShare(t *testing.T) {
+	r := newRig(t, filepath.Join(t.TempDir(), "s.log"), func(s *sessionlog.Settings) { s.Share = 0.1 })
+	ids, in := record.NewIDs(), 0
+	for n := range uint64(10_000) {
+		if r.Records("web", ids.Of(n)) {
+			in++
+		}
+	}
+	if in < 800 || in > 1200 {
+		t.Errorf("%d of 10,000 are in a tenth", in)
+	}
+}
+
+// TestSettingsChange: lines that were added before a change are written by the settings before; after the
+// end of the log nothing is.
+func TestSettingsChange(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	r := newRig(t, a, nil)
+	for range 100 {
+		r.end("x")
+	}
+	r.Set(open(t, b, func(s *sessionlog.Settings) { s.Template = "{id}" }))
+	for range 50 {
+		r.end("x")
+	}
+	r.settled(t)
+	if x, y := len(lines(t, a)), len(lines(t, b)); x < 100 || x+y != 150 {
+		t.Errorf("%d and %d lines", x, y)
+	}
+	r.Set(nil)
+	r.end("x")
+	if r.Records("web", record.ID{}) || r.Has(sessionlog.End) || r.Counts().Lines != 150 {
+		t.Errorf("%+v", r.Counts())
+	}
+}
+
+// TestDestinations: destinations, and those that are none.
+func TestDestinations(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"stderr": true, "journald": true, "/a/b": true, "syslog+udp://192.0.2.1:514": true, "syslog+udp:[::1]:514": true, "syslog+unix:/dev/log": true, "syslog+unix:///dev/log": true,
+		"": false, "a/b": false, "syslog+udp://log.example:514": false, "syslog+tcp://192.0.2.1:514": false, "syslog+unix:dev/log": false, "syslog+udp://192.0.2.1": false,
+	} {
+		if _, err := sessionlog.ParseDestination(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
