@@ -1,0 +1,391 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// ends is a configuration in which clients end in all ways.
+const ends = `
+session_log: {to: sessions.log, format: %s}
+listeners:
+- {name: echo, bind: "127.0.0.1:0", upstream: echo, timeouts: {idle: 300ms, half_close: 300ms}}
+- {name: reset, bind: "127.0.0.1:0", upstream: reset}
+- {name: silent, bind: "127.0.0.1:0", upstream: silent, timeouts: {first_byte: 100ms}}
+- {name: none, bind: "127.0.0.1:0", upstream: none}
+- {name: full, bind: "127.0.0.1:0", upstream: full}
+- {name: hello, bind: "127.0.0.1:0", routes: [{match: {sni: [a.example]}, upstream: echo}], require_tls: true, timeouts: {preread: 100ms}}
+- {name: denied, bind: "127.0.0.1:0", upstream: echo, deny: [127.0.0.1]}
+- {name: sorry, bind: "127.0.0.1:0", upstream: sorry}
+- {name: unlogged, bind: "127.0.0.1:0", upstream: echo, session_log: false}
+upstreams:
+- {name: echo, endpoints: [{address: %[2]q, name: e1}], health_check: off, outlier_detection: off}
+- {name: reset, endpoints: [%[3]q], health_check: off, outlier_detection: off}
+- {name: silent, endpoints: [%[4]q], health_check: off, outlier_detection: off}
+- {name: none, endpoints: ["127.0.0.1:1"], health_check: off, outlier_detection: off, retry: {attempts: 1}, queue: {hold: 0}}
+- {name: full, endpoints: [{address: %[4]q, connections: 1}], health_check: off, outlier_detection: off, queue: {size: 5, timeout: 100ms}}
+- {name: sorry, endpoints: ["127.0.0.1:1"], health_check: off, outlier_detection: off, queue: {hold: 0}, fallback: {respond: sorry.txt}}`
+
+// endInAllWays has clients end in all ways, and returns how many lines that makes.
+func endInAllWays(t *testing.T, r *rig) (lines int64) {
+	t.Helper()
+	come := func(listener string) *net.TCPConn {
+		lines++
+		return client(t, r.At(listener))
+	}
+	c := come("echo") // an orderly end
+	echoes(t, c, "hello")
+	c.CloseWrite()
+	gone(t, c)
+	c = come("echo") // idle
+	echoes(t, c, "hello")
+	gone(t, c)
+	c = come("echo") // reset by the client
+	echoes(t, c, "hello")
+	c.SetLinger(0)
+	c.Close()
+	gone(t, come("reset"))  // by the endpoint
+	gone(t, come("silent")) // its first byte does not come
+	lines++
+	refused(t, r.At("none"))
+	first := come("full")
+	r.Until("the only place is taken", func() bool { return r.Summary().Connections.Active > 0 })
+	gone(t, come("full")) // time in the queue
+	first.Close()
+	gone(t, come("hello")) // no hello in time
+	c = come("hello")
+	io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	gone(t, c)
+	lines++
+	refused(t, r.At("denied"))
+	c = come("sorry")
+	if b, _ := io.ReadAll(c); string(b) != "sorry\n" {
+		t.Errorf("response %q", b)
+	}
+	c.Close()
+	c = client(t, r.At("unlogged"))
+	echoes(t, c, "hello")
+	c.Close()
+	return lines
+}
+
+// startEnds starts it.
+func startEnds(t *testing.T, format string) *rig {
+	t.Helper()
+	reset := sockets.Server(t, func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) })
+	silent := sockets.Server(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	return start(t, fmt.Sprintf(ends, format, sockets.Server(t, sockets.Echo), reset, silent), "sorry.txt", "sorry\n")
+}
+
+// logged waits until so many lines are written, ends the load balancer, and returns the log.
+func (r *rig) logged(t *testing.T, lines int64) []byte {
+	t.Helper()
+	r.Until("all clients have left", func() bool { return r.Summary().Connections.Active == 0 })
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	b, err := os.ReadFile(filepath.Join(r.Dir, "sessions.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.Summary().SessionLog
+	if n := int64(bytes.Count(b, []byte("\n"))); n != lines || c == nil || c.Lines != lines || len(c.Dropped) > 0 {
+		t.Errorf("%d lines, want %d; %+v\n%s", n, lines, c, b)
+	}
+	return b
+}
+
+// TestSessionLog: one line for each client, with the reason of its end.
+func TestSessionLog(t *testing.T) {
+	r := startEnds(t, "json")
+	b := r.logged(t, endInAllWays(t, r))
+	ends, ids := make(map[string]int), make(map[string]bool)
+	for line := range bytes.Lines(b) {
+		var got struct{ ID, Listener, Outcome, Reason, State, Client, Upstream string }
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		ends[strings.Join([]string{got.Listener, got.Outcome, got.Reason, got.State}, " ")]++
+		if ids[got.ID] || len(got.ID) != 32 || !strings.HasPrefix(got.Client, "127.0.0.1:") {
+			t.Errorf("a line is %s", line)
+		}
+		ids[got.ID] = true
+	}
+	for _, want := range []string{
+		"echo joined eof --", "echo joined idle-timeout cD", "echo joined reset CD", "reset joined reset SD", "silent joined first-byte-timeout sD", "none refused targets SC",
+		"full refused targets sQ", "hello refused preread_timeout cR", "hello refused hello PR", "denied refused admission PR", "sorry responded  LR",
+	} {
+		if ends[want] != 1 {
+			t.Errorf("%q: %d times", want, ends[want])
+		}
+		delete(ends, want)
+	}
+	t.Logf("beside these: %v", ends)
+}
+
+// haproxyLines returns the lines that a real HAProxy writes with "option tcplog" on clients that end orderly,
+// are reset, and find no server; with the header of a syslog server.
+func haproxyLines(t *testing.T) []byte {
+	t.Helper()
+	program := software.Need(t, "haproxy", "haproxy")
+	syslog, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syslog.Close()
+	dir, echo := t.TempDir(), sockets.Server(t, sockets.Echo)
+	at, _, _ := software.Addr(t)
+	none, _, _ := software.Addr(t)
+	conf := filepath.Join(dir, "haproxy.cfg")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, `
+global
+  log %s local0
+defaults
+  mode tcp
+  log global
+  option tcplog
+  timeout connect 1s
+  timeout client 5s
+  timeout server 5s
+frontend echo
+  bind %s
+  default_backend echo
+frontend none
+  bind %s
+  default_backend none
+backend echo
+  server e1 %s
+backend none
+`, syslog.LocalAddr(), at, none, echo), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	software.Service{Command: []string{program, "-db", "-f", conf}, Dir: dir, Addr: at, Stop: syscall.SIGINT}.Start(t)
+	c := client(t, at)
+	echoes(t, c, "hello")
+	c.CloseWrite()
+	gone(t, c)
+	c = client(t, at)
+	echoes(t, c, "hello")
+	c.SetLinger(0)
+	c.Close()
+	client(t, none).Close()
+	var b []byte
+	_ = syslog.SetReadDeadline(time.Now().Add(patience))
+	for message := make([]byte, 4096); bytes.Count(b, []byte("\n")) < 3; {
+		n, _, err := syslog.ReadFrom(message)
+		if err != nil {
+			t.Fatalf("%v, after %s", err, b)
+		}
+		// <134>Nov 25 09:12:27 haproxy[1]: 127.0.0.1:58088 [...
+		if words := strings.Fields(string(message[:n])); len(words) > 6 && strings.HasPrefix(words[5], "[") {
+			_, month, _ := strings.Cut(words[0], ">")
+			b = fmt.Appendf(b, "%s %s %s host %s\n", month, words[1], words[2], strings.Join(words[3:], " "))
+		}
+	}
+	return b
+}
+
+// TestHalog: lines have the fields of those that HAProxy itself writes, and Debian's halog parses every one of
+// them in all of the modes in which it parses those of HAProxy with "option tcplog".
+func TestHalog(t *testing.T) {
+	halog, theirs := software.Need(t, "halog", "haproxy"), haproxyLines(t)
+	r := startEnds(t, "haproxy-tcp")
+	lines := endInAllWays(t, r)
+	ours := r.logged(t, lines)
+	errors := func(b []byte, args ...string) (n int, out string) {
+		cmd, stderr := exec.Command(halog, args...), new(strings.Builder)
+		cmd.Stdin, cmd.Stderr = bytes.NewReader(b), stderr
+		stdout, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("halog %v: %v, %s", args, err, stderr)
+		}
+		n = strings.Count(stderr.String(), "Truncated line")
+		if m := regexp.MustCompile(`(\d+) parsing errors`).FindStringSubmatch(stderr.String()); m != nil && m[1] != "0" {
+			n++
+		}
+		return n, string(stdout)
+	}
+	var parsed, not []string
+	for _, mode := range []string{"-c", "-E", "-E -c", "-e -c", "-ad 0", "-ad 0 -ac 0", "-st", "-m 5 -E", "-time 1: -c", "-tc", "-srv", "-gt", "-pct", "-ic", "-cc", "-Q"} {
+		args := strings.Fields(mode)
+		if n, _ := errors(theirs, args...); n > 0 {
+			not = append(not, mode)
+			continue
+		}
+		parsed = append(parsed, mode)
+		if n, out := errors(ours, args...); n > 0 {
+			t.Errorf("halog %s: %d errors\n%s\n%s", mode, n, out, ours)
+		}
+	}
+	t.Logf("halog parses lines of option tcplog with %q, and neither HAProxy's nor these with %q", parsed, not)
+	if len(parsed) < 6 {
+		t.Errorf("halog parses HAProxy's own lines with %q alone:\n%s", parsed, theirs)
+	}
+	if _, out := errors(ours, "-c"); strings.TrimSpace(out) != fmt.Sprint(lines) {
+		t.Errorf("halog -c counts %s lines of %d", out, lines)
+	}
+	sameShape(t, theirs, ours)
+}
+
+// sameShape checks that every line has the shape of one of HAProxy's, but for names and figures.
+func sameShape(t *testing.T, theirs, ours []byte) {
+	t.Helper()
+	shape := func(line string) string {
+		words := strings.Fields(line)
+		for i, word := range words {
+			switch i {
+			case 3, 4, 7, 8, 11: // host, program, names, termination state
+				words[i] = "name"
+			default:
+				words[i] = regexp.MustCompile(`-?\d+`).ReplaceAllString(word, "N")
+			}
+		}
+		return strings.Join(words, " ")
+	}
+	known := make(map[string]bool)
+	for line := range strings.Lines(string(theirs)) {
+		known[shape(line)] = true
+	}
+	for line := range strings.Lines(string(ours)) {
+		if !known[shape(line)] {
+			t.Errorf("the line\n%shas the shape %s, and those of HAProxy are\n%s", line, shape(line), theirs)
+		}
+	}
+}
+
+// dropped adds up lines that were dropped.
+func dropped(c *admin.SessionLog) (n int64) {
+	for _, one := range c.Dropped {
+		n += one
+	}
+	return n
+}
+
+// TestSessionLogUnderLoad: every client has exactly one line at its end, or is counted as dropped, through
+// reloads and the drain.
+func TestSessionLogUnderLoad(t *testing.T) {
+	const text = `
+session_log: {to: sessions.log, template: %q, format: %s, at: [start, end]}
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`
+	echo := sockets.Server(t, sockets.Echo)
+	plain, templated := fmt.Sprintf(text, "", "json", echo), fmt.Sprintf(text, `{{"id":"{id}","event":"{event}"}`, "template", echo)
+	r := start(t, plain)
+	at := r.At("l")
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for range 250 {
+				c, err := net.Dial("tcp", at)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.SetDeadline(time.Now().Add(patience))
+				io.WriteString(c, "x")
+				io.ReadFull(c, make([]byte, 1))
+				c.Close()
+			}
+		})
+	}
+	for i := range 6 {
+		r.Reload([]string{templated, plain}[i%2])
+		time.Sleep(10 * time.Millisecond) // any time will do
+	}
+	clients.Wait()
+	held := client(t, at) // until the drain
+	echoes(t, held, "x")
+	r.Stop()
+	held.Close()
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	b, err := os.ReadFile(filepath.Join(r.Dir, "sessions.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]int)
+	for line := range bytes.Lines(b) {
+		var got struct{ ID, Event string }
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		seen[got.ID+got.Event]++
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s has %d lines", id, n)
+		}
+	}
+	sum := r.Summary()
+	if want := 2 * sum.Connections.Accepted; int64(len(seen))+dropped(sum.SessionLog) != want || sum.Connections.Accepted != 2001 {
+		t.Errorf("%d lines of %d, %+v", len(seen), want, sum.SessionLog)
+	}
+}
+
+// TestSessionLogProgress: a session that lasts has a line now and then.
+func TestSessionLogProgress(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+session_log: {to: sessions.log, at: start, every: 1s, format: template, template: "{event} {bytes_to_client}"}
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, sockets.Echo)))
+	c := client(t, r.At("l"))
+	echoes(t, c, "hello")
+	path := filepath.Join(r.Dir, "sessions.log")
+	r.Until("there are three lines", func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && bytes.Count(b, []byte("\n")) >= 3
+	})
+	c.Close()
+	b, _ := os.ReadFile(path)
+	if !bytes.HasPrefix(b, []byte("start 0\nprogress 5\nprogress 5\n")) {
+		t.Errorf("lines %q", b)
+	}
+}
+
+// TestSessionLogReload: a destination that cannot be opened fails a reload, which changes nothing then; the
+// log ends when it is not in the file any more.
+func TestSessionLogReload(t *testing.T) {
+	const text = `
+session_log: {to: %q}
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`
+	echo := sockets.Server(t, sockets.Echo)
+	r := start(t, fmt.Sprintf(text, "a.log", echo))
+	talk := func() {
+		c := client(t, r.At("l"))
+		echoes(t, c, "x")
+		c.Close()
+		r.Until("the client has left", func() bool { return r.Summary().Connections.Active == 0 })
+	}
+	talk()
+	if err := r.Apply(t.Context(), r.Load(fmt.Sprintf(text, "none/b.log", echo))); err == nil || !strings.Contains(err.Error(), "none/b.log") {
+		t.Errorf("a reload gives %v", err)
+	}
+	talk()
+	before := r.Summary().SessionLog
+	r.Reload(strings.Replace(fmt.Sprintf(text, "a.log", echo), `session_log: {to: "a.log"}`, "", 1))
+	talk()
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	if after := r.Summary().SessionLog; after.Lines != 2 || before.Lines > 2 {
+		t.Errorf("%+v, then %+v", before, after)
+	}
+}
