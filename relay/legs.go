@@ -24,6 +24,8 @@ type Leg struct {
 	// SegmentsSent and SegmentsReceived are segments with payload; Retransmitted were sent again, and OutOfOrder
 	// came before one that was missing.
 	SegmentsSent, SegmentsReceived, Retransmitted, OutOfOrder int64
+	// Gap says that a packet is missing now: others that came after it are kept, and none can be read.
+	Gap bool
 }
 
 // Legs are those of a session.

@@ -26,7 +26,18 @@ func legOf(fd int) (l Leg) {
 	if i.Min_rtt != ^uint32(0) { // there was no sample (net/ipv4/tcp_input.c, tcp_init_sock)
 		l.MinRTT = us(uint64(i.Min_rtt))
 	}
+	l.Gap = l.OutOfOrder > 0 && gap(fd)
 	return l
+}
+
+// gap reports whether bytes are in the receive queue of which none can be read, as far as is known.
+func gap(fd int) bool {
+	memory, err := sys.ReceiveMemory(fd)
+	if err != nil || memory == 0 {
+		return false
+	}
+	n, err := sys.FIONREAD(fd)
+	return err == nil && n == 0
 }
 
 func (p *loopSocket) inspect() (l Leg) {

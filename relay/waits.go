@@ -8,7 +8,7 @@ import (
 
 // Waits is how the time of a session has passed. Each moment counts once, if both directions waited for the
 // first of: Bandwidth, ToA, ToB, the others. The rest of [Result.Duration] is time in which nothing is known
-// to have been waited for: nothing moved for a second or more, and no question of the first side was open.
+// to have been waited for: nothing moved for two seconds or more, and no question of the first side was open.
 //
 // Where a direction waits is known when that wait ends. A wait for bytes counts for the side that sent some at
 // last; one that has not ended yet counts as in [Turn]: for the second side, if the first one has asked.
@@ -42,8 +42,9 @@ const (
 const (
 	// waitTick is the unit of waits on a loop as a shift of the loop's clock: 131 µs.
 	waitTick = 17
-	// quietGap is the time from which on a wait for bytes is none, unless there is a question.
-	quietGap = int64(time.Second)
+	// quietGap is the time from which on a wait for bytes is none, unless there is a question. The first three
+	// timeouts of a lost packet are shorter.
+	quietGap = int64(2 * time.Second)
 	// fewMoves are so many of the first side that it may still be its first question.
 	fewMoves = 64
 )

@@ -27,9 +27,9 @@ func testWaits(t *testing.T, d *driving) {
 	pass(t, g.A, g.B, message)
 	want.ForA = 300 * time.Millisecond
 	check("a pause of the first side")
-	c.advance(2 * time.Second)
+	c.advance(3 * time.Second)
 	pass(t, g.B, g.A, message)
-	want.ForB = 2 * time.Second
+	want.ForB = 3 * time.Second
 	check("an answer")
 	c.advance(5 * time.Second)
 	pass(t, g.A, g.B, message)

@@ -200,6 +200,16 @@ func ReadTCPInfo(fd int, info *TCPInfo) (filled int, err error) {
 // 5.4).
 const TCPInfoWithBytes = int(unsafe.Offsetof(TCPInfo{}.Snd_wnd))
 
+// ReceiveMemory returns the memory of the packets that a socket has received and that were not read, out of order or
+// not, with SO_MEMINFO (SK_MEMINFO_RMEM_ALLOC, include/uapi/linux/sock_diag.h; Linux 4.12).
+func ReceiveMemory(fd int) (bytes uint32, err error) {
+	var all [9]uint32
+	n := uint32(unsafe.Sizeof(all))
+	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&n)), 0)
+	return all[0], errnoErr(e)
+}
+
 // AppLimited returns tcpi_delivery_rate_app_limited: the least bit of the byte before tcpi_rto, to which no field
 // of TCPInfo belongs. Bit fields begin at the other end on big-endian machines.
 func AppLimited(info *TCPInfo) bool {

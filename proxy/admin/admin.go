@@ -34,6 +34,8 @@ type Balancer interface {
 	Status() Status
 	// Sessions yields the clients that are served. It ends when ctx does, or the balancer.
 	Sessions(ctx context.Context) iter.Seq[Session]
+	// Why looks at joined sessions that match, twice if q.For is not 0, and returns what limits them.
+	Why(ctx context.Context, q WhyQuery) (Why, error)
 	// DrainListener makes a listener stop accepting clients. Its sessions may last as long as
 	// those of a draining process. A reload starts the listener again.
 	DrainListener(name string) error

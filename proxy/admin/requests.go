@@ -29,6 +29,7 @@ type request struct {
 var requests = []request{
 	{http.MethodGet, "/status", [][]string{{}}, (*Server).status},
 	{http.MethodGet, "/sessions", [][]string{{}}, (*Server).sessions},
+	{http.MethodGet, "/why", [][]string{{"for"}, {"for", "session"}, {"for", "source"}, {"for", "endpoint"}, {"for", "upstream"}, {"for", "listener"}}, (*Server).why},
 	{http.MethodGet, "/generations", [][]string{{}}, (*Server).generations},
 	{http.MethodGet, "/profile", [][]string{{"seconds"}}, (*Server).profile},
 	{http.MethodPost, "/plan", [][]string{{}, {"config"}}, (*Server).plan}, // changes nothing, but opens files
@@ -44,6 +45,8 @@ var requests = []request{
 // arguments are the values of a request's parameters; absent ones are zero.
 type arguments struct {
 	listener, upstream, endpoint string
+	session, source              string
+	window                       time.Duration
 	config, rollbackIf           string
 	confirm                      time.Duration
 	generation, weight, route    int
@@ -62,6 +65,9 @@ var parameters = map[string]func(a *arguments, values []string) error{
 	"weight":      func(a *arguments, v []string) error { return number(&a.weight, 0, v) },
 	"route":       func(a *arguments, v []string) error { return number(&a.route, 0, v) },
 	"seconds":     profileTime,
+	"for":         whyTime,
+	"session":     func(a *arguments, v []string) error { return text(&a.session, v) },
+	"source":      whySource,
 	"config":      absolute,
 	"confirm":     confirmTime,
 	"undo":        undo,
@@ -71,7 +77,7 @@ var parameters = map[string]func(a *arguments, values []string) error{
 // placeholders stand for values in the shape of a request.
 var placeholders = map[string]string{
 	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "weight": "N",
-	"route": "N", "seconds": "N", "config": "/PATH", "confirm": "TIME", "undo": "true", "percent": "NAME:N",
+	"route": "N", "seconds": "N", "for": "TIME", "session": "CLIENT", "source": "ADDRESS", "config": "/PATH", "confirm": "TIME", "undo": "true", "percent": "NAME:N",
 }
 
 // once returns the value of a parameter that may occur once.

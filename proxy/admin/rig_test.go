@@ -53,6 +53,10 @@ func (b *balancer) forget() {
 	b.told = nil
 }
 
+func (b *balancer) Why(_ context.Context, q admin.WhyQuery) (admin.Why, error) {
+	return admin.Why{WindowUs: q.For.Microseconds(), Verdict: q.Upstream}, nil
+}
+
 func (b *balancer) Sessions(context.Context) iter.Seq[admin.Session] {
 	return func(yield func(admin.Session) bool) {
 		for i := range b.sessions {

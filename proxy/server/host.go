@@ -91,6 +91,9 @@ func (s *Server) logSession(r *record.Record) {
 			"listener", r.Listener, "upstream", r.Upstream, "client", r.From().String(), "endpoint", r.EndpointName(), "name", r.Endpoint, "reason", r.Result.Reason.String(), "duration", r.Result.Duration.String(),
 			"client_to_endpoint", r.Result.AToB.Bytes(), "endpoint_to_client", r.Result.BToA.Bytes(),
 		}
+		if r.Verdict != "" {
+			attrs = append(attrs, "verdict", r.Verdict)
+		}
 		if r.Err != nil {
 			attrs = append(attrs, "error", r.Err)
 		}

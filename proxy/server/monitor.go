@@ -40,6 +40,7 @@ func (s *Server) monitor(stop <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
+		s.cpu.Look(s.now())
 		s.observe(s.now(), false)
 		select {
 		case <-stop:

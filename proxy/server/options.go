@@ -52,11 +52,15 @@ type Options struct {
 	Sockets *systemd.Sockets
 }
 
+// legsAfter is from which age on a session's end takes two system calls for its verdict: shorter ones pay for
+// none, and have none where the kernel's account decides.
+const legsAfter = 100 * time.Millisecond
+
 // openRelay makes the pool of pipes, unless nothing will be spliced, and the relay that
 // leases from it. The caller owns both, and closes the pool after the relay; the pool is nil
 // if there is none.
 func (o *Options) openRelay() (*relay.Relay, *pipe.Pool, error) {
-	cfg := &relay.Config{Engine: o.Engine, TailDelay: o.TailDelay, Gather: o.Gather, MaxPipeSize: o.MaxPipeSize}
+	cfg := &relay.Config{Engine: o.Engine, TailDelay: o.TailDelay, Gather: o.Gather, MaxPipeSize: o.MaxPipeSize, LegsAfter: legsAfter}
 	if o.Engine != relay.EngineCopy {
 		var err error
 		cfg.Pipes, err = pipe.NewPool(nil)

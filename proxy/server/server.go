@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/cpuwait"
 	"github.com/penstock/penstock/proxy/internal/episode"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/limit"
@@ -65,6 +66,7 @@ type Server struct {
 	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
 	watcher watcher // under mu
+	cpu     *cpuwait.Meter
 	lines   *monitor.Lines
 	drains  map[*cutJob]bool // whose sessions are named in the log; under mu
 
@@ -119,6 +121,8 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.cpu = cpuwait.NewMeter()
+	s.cpu.Look(s.now())
 	s.watcher, s.lines = newWatcher(s.log), monitor.NewLines(s.log)
 	s.cut, s.cutNow = context.WithCancel(context.Background())
 	s.ended, s.end = context.WithCancel(context.Background())

@@ -38,6 +38,7 @@ type commands struct {
 	Plan     planCmd     `cmd:"" help:"Show the changes of a configuration, and the number of connections they affect."`
 	Status   statusCmd   `cmd:"" help:"Show the status of listeners, upstreams, endpoints and connections."`
 	Sessions sessionsCmd `cmd:"" help:"List the clients that are served."`
+	Why      whyCmd      `cmd:"" help:"Say what limits sessions: client, endpoint, a network, this process, a limit of bandwidth, or nothing."`
 	Drain    drainCmd    `cmd:"" help:"Drain a listener, an endpoint or the whole process."`
 	Weight   weightCmd   `cmd:"" help:"Set the weight of an endpoint."`
 	Split    splitCmd    `cmd:"" help:"Set the percentages of a split."`

@@ -32,6 +32,7 @@ type Endpoint struct {
 
 	total, failures atomic.Int64
 	meter           meter
+	judged          judged
 	circuitState    atomic.Uint32 // the last health.State of the breaker
 	bad             atomic.Int32  // verdicts against it, see SetHealthy and SetEjected
 	downTransitions atomic.Int64  // how often the first one was passed

@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -112,14 +114,22 @@ func (b *blockingSessions) summary(running bytesByBinding) Summary {
 	return sum
 }
 
-// list returns their sessions.
-func (b *blockingSessions) list() (sessions []Session) {
+// sample returns what is known of a joined session's waits.
+func (h *Offloaded) sample() *verdict.Sample {
+	r, legs := h.session.Result(), h.session.Legs()
+	r.Legs = &legs
+	s := verdict.OfResult(&r, !h.TCP, strings.HasPrefix(h.endpoint, "unix:"), -1)
+	return &s
+}
+
+// list returns those of their sessions that match, with their samples, or all.
+func (b *blockingSessions) list(match func(*Session) bool) (sessions []Session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for h := b.ring.next; h != &b.ring; h = h.next {
 		s := Session{
 			Client: h.name, Listener: h.serving.socket.Name, Loop: -1, Idle: -1,
-			State: Dialing, Age: time.Since(h.began), Endpoint: h.endpoint,
+			State: Dialing, Age: time.Since(h.began), Began: h.began.UnixNano(), Endpoint: h.endpoint,
 		}
 		if h.session != nil {
 			s.SetResult(h.session.Result())
@@ -128,6 +138,12 @@ func (b *blockingSessions) list() (sessions []Session) {
 			}
 		}
 		s.setBinding(h.binding)
+		if match != nil {
+			if h.session == nil || !match(&s) {
+				continue
+			}
+			s.Sample = h.sample()
+		}
 		sessions = append(sessions, s)
 	}
 	return sessions

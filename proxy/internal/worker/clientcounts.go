@@ -50,7 +50,7 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 			at = p.next
 		}
 	}
-	for _, s := range g.handed.list() {
+	for _, s := range g.handed.list(nil) {
 		all.add(CountKey{s.Listener, s.Upstream}, s.Age)
 	}
 	return all

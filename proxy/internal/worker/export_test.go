@@ -84,7 +84,7 @@ const (
 // ListParts lists the clients of the first core, and returns the number of parts.
 func (g *Group) ListParts() (parts, clients int) {
 	for at := 0; at >= 0; parts++ {
-		p, _ := askPart(context.Background(), g, g.workers[0], func() listing { return g.workers[0].list(0, at) })
+		p, _ := askPart(context.Background(), g, g.workers[0], func() listing { return g.workers[0].list(0, at, nil) })
 		clients += len(p.sessions)
 		at = p.next
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -59,6 +60,10 @@ type Host interface {
 	// Refused is called when a client was reset: by its Admitter, for its first bytes or the
 	// lack of them (see [Preread]), or because no target took it.
 	Refused(l *Listening, cause error)
+	// Judge is called when a session has ended of whose connections the kernel's account was taken
+	// ([relay.Config.LegsAfter]), and returns what has limited it. Any goroutine may call it. The binding is nil
+	// where there is none.
+	Judge(b Binding, sample *verdict.Sample) verdict.Verdict
 	// Records is asked for each client that was accepted, with the ID that its record would
 	// have: whether one is kept. If so, Began is called when the client is joined to an
 	// endpoint, and Ended once, at its end, however far it has come. The binding is nil where

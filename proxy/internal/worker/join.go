@@ -47,6 +47,8 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	}
 	if k := n.ref.kept; k != nil {
 		w.recordEnded(n, k, b, &r, err)
+	} else {
+		w.group.judge(b, &r, !s.socket.TCP, !n.tcp, nil)
 	}
 	admissionToken := w.forget(n)
 	w.freeSlot(n, s)

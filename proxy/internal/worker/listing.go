@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/verdict"
 )
 
 // A listing is the part of a list that one turn of a worker's loop yields: up to listMost
@@ -25,14 +27,18 @@ const (
 // some. One whose TLS ends or begins here may be missed while it goes back to its loop. Clients that wait for a place under the limit are not served yet. It ends when ctx
 // does. The loops are asked for a few at a time, and do not wait; yield may take its time. It
 // may be called at any time by any goroutine but those of the loops.
-func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
+func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] { return g.Inspect(ctx, nil) }
+
+// Inspect is Sessions, of joined sessions that match, with their Samples. match is called on the loops, and must
+// not wait; nil is every client, without a Sample. A Sample takes a system call for each of the two sockets.
+func (g *Group) Inspect(ctx context.Context, match func(*Session) bool) iter.Seq[Session] {
 	return func(yield func(Session) bool) {
 		if !g.started.Load() {
 			return
 		}
 		for i, w := range g.workers {
 			for at := 0; at >= 0; {
-				p, ok := askPart(ctx, g, w, func() listing { return w.list(i, at) })
+				p, ok := askPart(ctx, g, w, func() listing { return w.list(i, at, match) })
 				if !ok {
 					return
 				}
@@ -44,7 +50,7 @@ func (g *Group) Sessions(ctx context.Context) iter.Seq[Session] {
 				at = p.next
 			}
 		}
-		for _, s := range g.handed.list() {
+		for _, s := range g.handed.list(match) {
 			if ctx.Err() != nil || !yield(s) {
 				return
 			}
@@ -69,13 +75,29 @@ func askPart[T any](ctx context.Context, g *Group, w *worker, find func() T) (p 
 }
 
 // list lists some clients from a place on.
-func (w *worker) list(index, at int) listing {
+func (w *worker) list(index, at int, match func(*Session) bool) listing {
 	p := listing{sessions: make([]Session, 0, listMost)}
 	p.next = w.pass(at, func(n *conn) bool {
-		p.sessions = append(p.sessions, w.describe(n, index))
+		s := w.describe(n, index)
+		switch {
+		case match == nil:
+		case n.state != joined || !match(&s):
+			return true
+		default:
+			s.Sample = n.sample()
+		}
+		p.sessions = append(p.sessions, s)
 		return len(p.sessions) < listMost
 	})
 	return p
+}
+
+// sample returns what is known of a joined session's waits.
+func (n *conn) sample() *verdict.Sample {
+	r, legs := n.session.Result(), n.session.Legs()
+	r.Legs = &legs
+	s := verdict.OfResult(&r, !n.ref.serving.socket.TCP, !n.tcp, -1)
+	return &s
 }
 
 // describe returns a client's session. Addresses are asked for, but where they are kept to be
@@ -100,6 +122,7 @@ func (w *worker) describe(n *conn, index int) Session {
 		}
 	}
 	s.SetResult(n.session.Result())
+	s.Began = w.loop.Now() - int64(s.Age)
 	s.Idle = n.session.Idle()
 	s.setBinding(bindingOf(n.session.Limits()))
 	return s

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -106,6 +107,9 @@ func (h *Offloaded) end(r relay.Result, err error, left bool) {
 	h.cancel(context.Canceled)
 	if !joined && err != nil {
 		g.cfg.Host.Refused(h.serving.socket, err)
+	}
+	if joined {
+		g.judge(binding, &r, !h.TCP, strings.HasPrefix(h.endpoint, "unix:"), h.record)
 	}
 	if h.record != nil {
 		h.recordEnd(binding, joined, left, canceled, r, err)

@@ -174,14 +174,10 @@ func (w *worker) recordEnded(n *conn, k *kept, b Binding, res *relay.Result, err
 	r.Listener, r.Loop, r.Ended = s.socket.Name, w.index, w.loop.Now()
 	r.Result, r.Err = *res, err
 	setNames(r, b)
-	verdict(n, r)
+	w.group.judge(b, res, !s.socket.TCP, !n.tcp, r)
 	w.group.cfg.Host.Ended(s.socket, b, r)
 	r.Err = nil
 }
-
-// verdict fills in what the kernel knew of both connections of a session that has ended, and
-// the part that has limited it: the fields ClientLeg, EndpointLeg and Verdict. Nothing is known yet.
-func verdict(_ *conn, _ *record.Record) {}
 
 var _ relay.Observer = (*conn)(nil)
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -20,9 +21,13 @@ type Session struct {
 	Loop int
 	// Age is the time since it was joined, and before that since it was accepted.
 	Age time.Duration
+	// Began is when that was, by the clock of its loop, or of a goroutine.
+	Began int64
 	// Idle is for how long no byte has moved, or since its state has changed if that was
 	// later; negative if that is not known.
 	Idle time.Duration
+	// Sample is what is known of its waits; nil if that was not asked for, or it is not joined.
+	Sample *verdict.Sample
 	// ClientToEndpoint and EndpointToClient are the bytes that have been moved so far.
 	ClientToEndpoint, EndpointToClient Moved
 }

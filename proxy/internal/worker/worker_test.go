@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
@@ -94,6 +95,10 @@ func (w *witness) causes() []error {
 func (w *witness) Paused(*worker.Listening, error, int64, int64) { w.pauses.Add(1) }
 
 func (w *witness) Trim() int { w.trims.Add(1); return 0 }
+
+func (w *witness) Judge(_ worker.Binding, sample *verdict.Sample) verdict.Verdict {
+	return verdict.Of(sample)
+}
 
 func (w *witness) Records(*worker.Listening, record.ID) bool { return w.records }
 

@@ -1,0 +1,122 @@
+package verdict
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// A Cause is a kind of fault.
+type Cause string
+
+// The causes.
+const (
+	SlowReader Cause = "slow reader"
+	SlowSender Cause = "slow sender"
+	SlowAnswer Cause = "slow answer"
+	Window     Cause = "tiny window"
+	Loss       Cause = "loss"
+	ThinLink   Cause = "thin link"
+	Starved    Cause = "starved proxy"
+	Bandwidth  Cause = "bandwidth limit"
+	Idle       Cause = "idle"
+)
+
+// Causes are all of them.
+var Causes = []Cause{SlowReader, SlowSender, SlowAnswer, Window, Loss, ThinLink, Starved, Bandwidth, Idle}
+
+// A Fault is a cause with its strength, at one side, and the traffic that it meets.
+type Fault struct {
+	Cause    Cause   `json:"cause"`
+	Client   bool    `json:"client"`   // at the client's side, not the endpoint's; nothing for some causes
+	Requests bool    `json:"requests"` // questions and answers, not a stream
+	Upload   bool    `json:"upload"`   // the client sends the bulk of the bytes
+	Strength float64 `json:"strength"` // of the unit of the cause
+	Unit     string  `json:"unit"`
+	Reno     bool    `json:"reno"`  // the congestion control, in place of the machine's own
+	Chunk    int     `json:"chunk"` // bytes of a read, a write, an answer, or a queue
+}
+
+// Want is the verdict that is right.
+func (f *Fault) Want() string {
+	side := "endpoint"
+	if f.Client {
+		side = "client"
+	}
+	switch f.Cause {
+	case Loss, ThinLink:
+		return side + "_network"
+	case Starved:
+		return "proxy"
+	case Bandwidth:
+		return "limit"
+	case Idle:
+		return "idle"
+	}
+	return side
+}
+
+func (f *Fault) String() string {
+	traffic := "download"
+	switch {
+	case f.Requests:
+		traffic = "requests"
+	case f.Upload:
+		traffic = "upload"
+	}
+	if f.Reno {
+		traffic += ", reno"
+	}
+	return fmt.Sprintf("%s (%s), %s: %.3g %s, %d B", f.Cause, f.Want(), traffic, f.Strength, f.Unit, f.Chunk)
+}
+
+// between draws from a range, each factor as likely.
+func between(r *rand.Rand, low, high float64) float64 {
+	return low * math.Exp(r.Float64()*math.Log(high/low))
+}
+
+// Draw draws a fault of a cause.
+func Draw(r *rand.Rand, cause Cause) Fault {
+	f := Fault{Cause: cause, Client: r.IntN(2) == 0, Upload: r.IntN(2) == 0, Reno: r.IntN(2) == 0}
+	size := func(low, high float64) int { return int(between(r, low, high)) }
+	switch cause {
+	case SlowReader:
+		f.Strength, f.Unit, f.Upload = between(r, 0.2, 20), "MB/s", !f.Client
+		f.Chunk = size(16<<10, 256<<10)
+	case SlowSender:
+		f.Strength, f.Unit, f.Upload = between(r, 5, 500), "ms between writes", f.Client
+		f.Chunk = size(1<<10, 256<<10)
+	case SlowAnswer:
+		f.Strength, f.Unit, f.Requests = between(r, 10, 700), "ms before each", true
+		f.Chunk = size(100, 100<<10)
+	case Window:
+		f.Strength, f.Unit, f.Upload = between(r, 2, 6), "KB of buffer", !f.Client
+		f.Chunk = 64 << 10
+	case Loss:
+		f.Strength, f.Unit, f.Requests = between(r, 2, 20), "% of packets", r.IntN(3) == 0
+		f.Chunk = size(64<<10, 512<<10)
+	case ThinLink:
+		f.Strength, f.Unit, f.Requests = between(r, 0.5, 20), "Mbit/s", r.IntN(3) == 0
+		f.Chunk = size(64<<10, 512<<10)
+	case Starved:
+		f.Strength, f.Unit, f.Requests = between(r, 2, 15), "% of a CPU", r.IntN(3) == 0
+		f.Chunk = size(100, 64<<10)
+	case Bandwidth:
+		f.Strength, f.Unit = between(r, 0.1, 10), "MB/s"
+		f.Chunk = 64 << 10
+	case Idle:
+		f.Strength, f.Unit, f.Requests = between(r, 2.2, 6), "s between questions", true
+		f.Chunk = size(100, 10<<10)
+	}
+	f.Upload = f.Upload && !f.Requests
+	return f
+}
+
+// period is the strength of those that are times.
+func (f *Fault) period() time.Duration {
+	if f.Cause == Idle {
+		return time.Duration(f.Strength * float64(time.Second))
+	}
+	return time.Duration(f.Strength * float64(time.Millisecond))
+}

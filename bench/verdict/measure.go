@@ -1,0 +1,42 @@
+package verdict
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"syscall"
+)
+
+// An Experiment is many faults, drawn at random.
+type Experiment struct {
+	Setup
+	Seed   uint64
+	Faults int // of all causes in turn
+	// DetectEvery is of how many faults one is made in a session that had none before, too; 0: none.
+	DetectEvery int
+	Causes      []Cause
+	Watch       func(done int, t *Trial) // after each trial; may be nil
+}
+
+// Measure makes the faults, one after the other. It takes root.
+func (e *Experiment) Measure(ctx context.Context) (trials []Trial, err error) {
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, os.Getpid(), nice); err != nil {
+		return nil, fmt.Errorf("raise the priority of this process, so that other work is no fault: %w", err)
+	}
+	r := rand.New(rand.NewPCG(e.Seed, 0))
+	for i := range e.Faults {
+		f := Draw(r, e.Causes[i%len(e.Causes)])
+		s := e.Setup
+		s.Detect = e.DetectEvery > 0 && i/len(e.Causes)%e.DetectEvery == 0
+		t, err := s.run(ctx, f)
+		if err != nil {
+			return trials, fmt.Errorf("fault %d, %v: %w", i, &f, err)
+		}
+		trials = append(trials, t)
+		if e.Watch != nil {
+			e.Watch(len(trials), &t)
+		}
+	}
+	return trials, nil
+}

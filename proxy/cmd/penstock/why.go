@@ -1,0 +1,99 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/display"
+)
+
+type whyCmd struct {
+	adminFlags
+	Session  string      `arg:"" optional:"" help:"A session: its client, as penstock sessions lists it."`
+	Source   string      `placeholder:"ADDRESS" help:"The sessions of clients from an address or a prefix."`
+	Endpoint string      `placeholder:"NAME" help:"Those to an endpoint, by its name or its address."`
+	Upstream string      `placeholder:"NAME" help:"Those to an upstream."`
+	Listener string      `placeholder:"NAME" help:"Those of a listener."`
+	For      cli.Timeout `default:"1s" placeholder:"TIME" help:"How long to look, up to 1m; 0: the time since the beginning of each session. (default: ${default})"`
+	JSON     bool        `name:"json" help:"In JSON, with the waits and the kernel's account of each connection."`
+}
+
+// Run prints what limits sessions of a running process.
+func (c *whyCmd) Run(e *cli.Env) error {
+	q := admin.WhyQuery{Session: c.Session, Endpoint: c.Endpoint, Upstream: c.Upstream, Listener: c.Listener, For: c.For.Duration()}
+	chosen := 0
+	for _, name := range []string{c.Session, c.Source, c.Endpoint, c.Upstream, c.Listener} {
+		if name != "" {
+			chosen++
+		}
+	}
+	switch {
+	case chosen > 1:
+		return cli.Usagef("why: write a session, or one of --source, --endpoint, --upstream and --listener, or none of them")
+	case q.For > admin.MaxWhy:
+		return cli.Usagef("why: --for: write at most %v", admin.MaxWhy)
+	}
+	if c.Source != "" {
+		var err error
+		if q.Source, err = admin.ParseSource(c.Source); err != nil {
+			return cli.Usagef("why: --source: %w", err)
+		}
+	}
+	return c.ask(e, "why", func(ctx context.Context, client *admin.Client) error {
+		w, err := client.Why(ctx, q)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			form := json.NewEncoder(display.NewWriter(e.Stdout))
+			form.SetIndent("", "  ")
+			return form.Encode(w)
+		}
+		return writeWhy(e.Stdout, &w)
+	})
+}
+
+// whyRows is how many sessions have a row.
+const whyRows = 20
+
+// writeWhy writes the verdict on all sessions, what to do, and a row for each of the busiest.
+func writeWhy(w io.Writer, y *admin.Why) error {
+	if y.Count == 0 {
+		_, err := fmt.Fprintln(w, "no such session is joined")
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: %s of the time of %d %s\n", y.Verdict, percent(y.Shares[y.Verdict]), y.Count, cmp.Or(map[bool]string{true: "session"}[y.Count == 1], "sessions"))
+	fmt.Fprintf(&text, "%s\n\n", y.Advice)
+	form := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	names := slices.Collect(maps.Keys(y.Shares))
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(y.Shares[b], y.Shares[a]), cmp.Compare(a, b)) })
+	for _, name := range names {
+		fmt.Fprintf(form, "%s\t%s\tverdict of %d\n", display.Text(name), percent(y.Shares[name]), y.Verdicts[name])
+	}
+	if err := form.Flush(); err != nil {
+		return err
+	}
+	text.WriteString("\n")
+	for i := range y.Sessions[:min(len(y.Sessions), whyRows)] {
+		one := &y.Sessions[i]
+		fmt.Fprintf(&text, "%s -> %s  %s\n    %s\n", display.Text(one.Client), display.Text(one.Endpoint), display.Text(one.Verdict), oneLine(one.Why))
+	}
+	if more := int(y.Count) - min(len(y.Sessions), whyRows); more > 0 || y.More {
+		fmt.Fprintf(&text, "... and %d more\n", more)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// percent formats a share.
+func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }

@@ -1,0 +1,120 @@
+// Package cpuwait knows for how long this process has waited for a CPU.
+package cpuwait
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Meter adds up for how long threads of this process were runnable and had no CPU, of those that waited between two
+// looks the one that did longest. It is safe for concurrent use.
+type Meter struct {
+	mu      sync.Mutex
+	threads map[string]time.Duration
+	sum     time.Duration
+	past    []look // ascending
+	unknown bool
+	read    func() (map[string]time.Duration, bool)
+}
+
+// A look is the sum at a time.
+type look struct {
+	at  int64
+	sum time.Duration
+}
+
+// keep is how many looks are kept: more than an hour's, one each second. Older ones are kept ever more sparsely.
+const keep = 8192
+
+// NewMeter makes a Meter. The first look is the beginning.
+func NewMeter() *Meter { return &Meter{read: readThreads} }
+
+// Look reads the kernel's counters, /proc/self/task/TID/schedstat, at a time now of any monotonic clock, in
+// nanoseconds.
+func (m *Meter) Look(now int64) {
+	threads, ok := m.read() // before the lock, for which loops may wait
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unknown = !ok; !ok || len(m.past) > 0 && m.past[len(m.past)-1].at >= now {
+		return
+	}
+	var most time.Duration
+	for id, waited := range threads {
+		if before, ok := m.threads[id]; ok {
+			most = max(most, waited-before)
+		}
+	}
+	m.threads, m.sum = threads, m.sum+most
+	m.past = append(m.past, look{now, m.sum})
+	if len(m.past) >= keep {
+		m.thin()
+	}
+}
+
+// thin drops every second look of the older half.
+func (m *Meter) thin() {
+	kept := m.past[:0]
+	for i, l := range m.past {
+		if i >= keep/2 || i%2 == 0 {
+			kept = append(kept, l)
+		}
+	}
+	m.past = kept
+}
+
+// Waited returns for how long it has waited between two times, as far as the looks at or around them show, and after the last
+// as the last two do. It is
+// negative if that is not known: the counters cannot be read, or there is no look as old as from.
+func (m *Meter) Waited(from, to int64) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unknown || len(m.past) == 0 || m.past[0].at > from {
+		return -1
+	}
+	return max(m.at(to)-m.at(from), 0)
+}
+
+// at returns the sum at a time, of a straight line between two looks, and of the last after it.
+func (m *Meter) at(t int64) time.Duration {
+	low, high := 0, len(m.past)
+	for low < high {
+		if middle := (low + high) / 2; m.past[middle].at <= t {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low == len(m.past) { // as it was between the last two, for as long
+		if low--; low == 0 {
+			return m.past[0].sum
+		}
+		t = min(t, 2*m.past[low].at-m.past[low-1].at)
+	}
+	a, b := m.past[low-1], m.past[low]
+	return a.sum + time.Duration(float64(b.sum-a.sum)*float64(t-a.at)/float64(b.at-a.at))
+}
+
+// readThreads reads the second figure of each thread's schedstat: the time waited on a run queue
+// (Documentation/scheduler/sched-stats.rst; CONFIG_SCHED_INFO).
+func readThreads() (map[string]time.Duration, bool) {
+	paths, _ := filepath.Glob("/proc/self/task/*/schedstat") // the pattern is well formed
+	all := make(map[string]time.Duration, len(paths))
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil { // the thread has ended
+			continue
+		}
+		fields := strings.Fields(string(text))
+		if len(fields) < 2 {
+			continue
+		}
+		if ns, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
+			all[filepath.Base(filepath.Dir(path))] = time.Duration(ns)
+		}
+	}
+	return all, len(all) > 0
+}

@@ -1,0 +1,57 @@
+package verdict
+
+// A Kind is what may limit a session.
+type Kind uint8
+
+const (
+	// Unknown: the figures that would decide it could not be read.
+	Unknown Kind = iota
+	// Client: the client program reads or sends slowly.
+	Client
+	// ClientNetwork: the path to the client loses, delays or carries too little.
+	ClientNetwork
+	// Endpoint: the endpoint reads, answers or sends slowly.
+	Endpoint
+	// EndpointNetwork: the path to the endpoint.
+	EndpointNetwork
+	// Proxy: this process had no CPU, or too much to do.
+	Proxy
+	// Limit: a limit of bandwidth of the configuration.
+	Limit
+	// Idle: nothing was asked for.
+	Idle
+	// Kinds is how many there are.
+	Kinds = int(iota)
+)
+
+var names = [Kinds]string{
+	Unknown: "unknown", Client: "client", ClientNetwork: "client_network", Endpoint: "endpoint",
+	EndpointNetwork: "endpoint_network", Proxy: "proxy", Limit: "limit", Idle: "idle",
+}
+
+// String returns the name, such as "client_network".
+func (k Kind) String() string {
+	if int(k) < Kinds {
+		return names[k]
+	}
+	return names[Unknown]
+}
+
+var advice = [Kinds]string{
+	Unknown:         "the kernel did not report the connections: see the waits, or look again while the session runs",
+	Client:          "look at the client: it reads or sends more slowly than it is served; nothing here makes it faster",
+	ClientNetwork:   "look at the path to the client: its losses, its queues and its rate; a nearer proxy or another congestion control may help",
+	Endpoint:        "look at the endpoint: its load, its disk and what it waits for itself; more endpoints help if the load does it",
+	EndpointNetwork: "look at the path to the endpoint: losses and full queues (ip -s link, ss -ti), and the rate of its link",
+	Proxy:           "give the proxy more CPU: penstock status has the loops, penstock profile shows what they do, a cgroup's cpu.stat its throttling",
+	Limit:           "raise the limit of bandwidth in the configuration, if that is not what you want",
+	Idle:            "nothing: neither side asked the other for anything",
+}
+
+// Advice returns what to do about it, as half a sentence.
+func (k Kind) Advice() string {
+	if int(k) < Kinds {
+		return advice[k]
+	}
+	return advice[Unknown]
+}

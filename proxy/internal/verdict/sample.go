@@ -1,0 +1,68 @@
+package verdict
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A Sample is what is known of a session over some time. Side A is the client, side B the endpoint.
+type Sample struct {
+	Duration time.Duration
+	Waits    relay.Waits
+	A, B     Peer
+	// Starved is for how long threads of this process waited for a CPU, of those the one that did longest;
+	// negative: unknown.
+	Starved time.Duration
+}
+
+// A Peer is one of the sides.
+type Peer struct {
+	relay.Leg
+	// Local: it is a unix socket, which has no network in between.
+	Local bool
+}
+
+// OfResult returns the sample of a session that has ended, from its beginning.
+func OfResult(r *relay.Result, localA, localB bool, starved time.Duration) Sample {
+	s := Sample{Duration: r.Duration, Waits: r.Waits, A: Peer{Local: localA}, B: Peer{Local: localB}, Starved: starved}
+	if l := r.Legs; l != nil {
+		s.A.Leg, s.B.Leg = l.A, l.B
+	}
+	return s
+}
+
+// Since returns the sample of the time since another one of the same session.
+func (s Sample) Since(before *Sample) Sample {
+	s.Duration -= before.Duration
+	w, v := &s.Waits, &before.Waits
+	less := func(a, b time.Duration) time.Duration { return max(a-b, 0) } // a wait that had not ended may count elsewhere now
+	s.Waits = relay.Waits{
+		ForA: less(w.ForA, v.ForA), ForB: less(w.ForB, v.ForB), ToA: less(w.ToA, v.ToA), ToB: less(w.ToB, v.ToB),
+		Bandwidth: less(w.Bandwidth, v.Bandwidth), Loop: less(w.Loop, v.Loop),
+	}
+	s.A.Leg, s.B.Leg = since(s.A.Leg, &before.A.Leg), since(s.B.Leg, &before.B.Leg)
+	if s.Starved >= 0 && before.Starved >= 0 {
+		s.Starved -= before.Starved
+	} else {
+		s.Starved = -1
+	}
+	return s
+}
+
+// since leaves what is not a sum as it is.
+func since(l relay.Leg, before *relay.Leg) relay.Leg {
+	if !l.Known || !before.Known {
+		return relay.Leg{}
+	}
+	l.Busy -= before.Busy
+	l.PeerWindow -= before.PeerWindow
+	l.SendBuffer -= before.SendBuffer
+	l.Sent -= before.Sent
+	l.Received -= before.Received
+	l.SegmentsSent -= before.SegmentsSent
+	l.SegmentsReceived -= before.SegmentsReceived
+	l.Retransmitted -= before.Retransmitted
+	l.OutOfOrder -= before.OutOfOrder
+	return l
+}

@@ -1,0 +1,102 @@
+package verdict_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/verdict"
+	"github.com/penstock/penstock/relay"
+)
+
+const ms = time.Millisecond
+
+// leg is the account of a leg whose network has nothing the matter.
+func leg() verdict.Peer {
+	return verdict.Peer{Leg: relay.Leg{Known: true, RTT: ms, MinRTT: ms, SegmentsSent: 1000, Sent: 1_400_000, SegmentsReceived: 1000}}
+}
+
+// TestOf: one figure after the other decides.
+func TestOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(s *verdict.Sample)
+		want   verdict.Kind
+		why    string // a part of it
+	}{
+		"nothing":           {func(*verdict.Sample) {}, verdict.Idle, "nothing was asked for in 100 % of 1s"},
+		"slow answers":      {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited for the endpoint for 90 % of 1s: for 900ms it sent nothing"},
+		"slow questions":    {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "for 900ms it sent nothing"},
+		"a shut window":     {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "its window was shut for 99 %"},
+		"a window and BBR":  {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.PeerWindow = 900*ms, 950*ms, 300*ms }, verdict.Endpoint, "it took nothing"},
+		"a queue":           {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.RTT = 900*ms, 950*ms, 80*ms }, verdict.ClientNetwork, "a round trip takes 80ms, 1ms without a queue"},
+		"losses":            {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.Retransmitted = 900*ms, 950*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets were sent again"},
+		"losses on the way": {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
+		"a missing packet":  {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
+		"a queue on the way": {func(s *verdict.Sample) {
+			s.Waits.ForB, s.B.ReceiverRTT = 900*ms, 100*ms
+		}, verdict.EndpointNetwork, "a round trip takes 100ms"},
+		"a long way": {func(s *verdict.Sample) {
+			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.MinRTT, s.B.SegmentsSent = 900*ms, 900*ms, 50*ms, 50*ms, 18
+		}, verdict.EndpointNetwork, ""},
+		"a delayed acknowledgment": {func(s *verdict.Sample) {
+			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.SegmentsSent, s.B.Sent = 900*ms, 800*ms, 30*ms, 20, 4000
+		}, verdict.Endpoint, ""},
+		"no CPU":         {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, 800*ms }, verdict.Proxy, "800ms without a CPU"},
+		"a busy loop":    {func(s *verdict.Sample) { s.Waits.Loop = 900 * ms }, verdict.Proxy, "900ms for a turn"},
+		"a limit":        {func(s *verdict.Sample) { s.Waits.Bandwidth = 900 * ms }, verdict.Limit, "waited for bandwidth for 90 %"},
+		"an unknown leg": {func(s *verdict.Sample) { s.Waits.ForB, s.B.Leg = 900*ms, relay.Leg{} }, verdict.Unknown, "did not report"},
+		"a unix socket":  {func(s *verdict.Sample) { s.Waits.ForB, s.B = 900*ms, verdict.Peer{Local: true} }, verdict.Endpoint, ""},
+		"CPU not known":  {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, -1 }, verdict.Endpoint, ""},
+		"no CPU, not in need": {func(s *verdict.Sample) {
+			s.Waits.ToA, s.A.Busy, s.A.RTT, s.Starved = 900*ms, 950*ms, 80*ms, 400*ms
+		}, verdict.ClientNetwork, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := verdict.Sample{Duration: time.Second, A: leg(), B: leg()}
+			c.change(&s)
+			v := verdict.Of(&s)
+			if v.Kind != c.want || !strings.Contains(v.Why(), c.why) || v.Kind.Advice() == "" {
+				t.Errorf("%v, %v: %s; want %v", v.Kind, v.Shares, v.Why(), c.want)
+			}
+			sum := 0.0
+			for _, share := range v.Shares {
+				sum += share
+				if share < 0 {
+					t.Errorf("shares %v", v.Shares)
+				}
+			}
+			if sum < 0.99 || sum > 1.01 {
+				t.Errorf("the shares add up to %v", sum)
+			}
+		})
+	}
+}
+
+// TestOfNothing: a session that has lasted for no time has no verdict.
+func TestOfNothing(t *testing.T) {
+	v := verdict.Of(&verdict.Sample{})
+	if v.Kind != verdict.Unknown || v.Shares != [verdict.Kinds]float64{} || v.Why() == "" {
+		t.Errorf("%v, %v, %q", v.Kind, v.Shares, v.Why())
+	}
+}
+
+// TestSince: of two samples, sums are the difference, and what was not known once is not known.
+func TestSince(t *testing.T) {
+	before := verdict.Sample{Duration: time.Second, A: leg(), B: verdict.Peer{}, Waits: relay.Waits{ForA: 300 * ms, ForB: 500 * ms}, Starved: -1}
+	after := verdict.Sample{Duration: 3 * time.Second, A: leg(), B: leg(), Waits: relay.Waits{ForA: 200 * ms, ForB: 900 * ms}, Starved: time.Second}
+	after.A.Received, after.A.Busy, after.A.RTT = 1000, time.Second, 7*ms
+	got := after.Since(&before)
+	want := verdict.Sample{Duration: 2 * time.Second, Waits: relay.Waits{ForB: 400 * ms}, Starved: -1}
+	want.A.Leg = relay.Leg{Known: true, RTT: 7 * ms, MinRTT: ms, Received: 1000, Busy: time.Second}
+	if got != want {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+// TestOfAllocatesNothing: judging allocates nothing.
+func TestOfAllocatesNothing(t *testing.T) {
+	s := verdict.Sample{Duration: time.Second, A: leg(), B: leg(), Waits: relay.Waits{ToA: 500 * ms}}
+	if n := testing.AllocsPerRun(100, func() { verdict.Of(&s) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

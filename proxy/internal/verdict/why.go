@@ -1,0 +1,86 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Why returns the figures that carry the verdict, as a short sentence.
+func (v *Verdict) Why() string {
+	s := &v.sample
+	if s.Duration <= 0 {
+		return "it has lasted for no time"
+	}
+	share := fmt.Sprintf("%.0f %% of %v", 100*v.Shares[v.Kind], round(s.Duration))
+	switch v.Kind {
+	case Client:
+		return "waited for the client for " + share + s.A.host(s.Waits.ForA, s.Waits.ToA)
+	case ClientNetwork:
+		return "the path to the client took " + share + s.A.network(s.Waits.ToA)
+	case Endpoint:
+		return "waited for the endpoint for " + share + s.B.host(s.Waits.ForB, s.Waits.ToB)
+	case EndpointNetwork:
+		return "the path to the endpoint took " + share + s.B.network(s.Waits.ToB)
+	case Proxy:
+		return fmt.Sprintf("bytes waited for this process for %s: %v without a CPU, %v for a turn", share, round(max(s.Starved, 0)), round(s.Waits.Loop))
+	case Limit:
+		return "waited for bandwidth for " + share
+	case Idle:
+		return "nothing was asked for in " + share
+	default:
+		return fmt.Sprintf("waited for the client for %v and for the endpoint for %v, and the kernel did not report their connections",
+			round(s.Waits.ForA+s.Waits.ToA), round(s.Waits.ForB+s.Waits.ToB))
+	}
+}
+
+// host describes a peer that keeps the session waiting.
+func (p *Peer) host(bytes, room time.Duration) string {
+	switch {
+	case room <= bytes:
+		return fmt.Sprintf(": for %v it sent nothing", round(bytes))
+	case p.Local || p.Busy <= 0:
+		return fmt.Sprintf(": for %v it took nothing", round(room))
+	}
+	return fmt.Sprintf(": for %v it took nothing, its window was shut for %.0f %% of the time with bytes for it", round(room), 100*p.window())
+}
+
+// network describes a path that does.
+func (p *Peer) network(room time.Duration) string {
+	var list []string
+	if p.Retransmitted > 0 {
+		list = append(list, fmt.Sprintf("%d of %d packets were sent again", p.Retransmitted, p.SegmentsSent))
+	}
+	if p.OutOfOrder > 0 {
+		list = append(list, fmt.Sprintf("%d of %d packets came behind a gap", p.OutOfOrder, p.SegmentsReceived))
+	}
+	if rtt := p.roundTrip(room); rtt > 0 {
+		list = append(list, fmt.Sprintf("a round trip takes %v, %v without a queue", round(rtt), round(p.MinRTT)))
+	}
+	if room > 0 && p.DeliveryRate > 0 {
+		list = append(list, fmt.Sprintf("it delivers %.1f Mbit/s", float64(p.DeliveryRate)*8/1e6))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(list, ", ")
+}
+
+// roundTrip is the round-trip time of the direction that is waited for.
+func (p *Peer) roundTrip(room time.Duration) time.Duration {
+	if room > 0 {
+		return p.RTT
+	}
+	return max(p.ReceiverRTT, p.RTT)
+}
+
+// round keeps three digits or so.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second / 10)
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}
