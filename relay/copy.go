@@ -76,14 +76,15 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	j := r.newCopyJob()
 	d := &j.dir
 	d.setAhead(ahead)
-	d.oneWay = true
+	d.set(oneWay, true)
 	if remain >= 0 {
 		d.limit(remain - int64(len(ahead)))
 	}
 	j.ends.meters = meters
 	r.connect(d, &j.ends, &j.env, from, to)
 	if d.sendsFile() {
-		d.mode, d.pinned = transferring, true
+		d.mode = transferring
+		d.set(pinned, true)
 	}
 	err = j.run(from.rw, to.rw)
 	if limit != nil {
@@ -117,7 +118,7 @@ func (r *Relay) newCopyJob() *copyJob {
 // sendsFile reports whether d may move its source's bytes without a pipe.
 func (d *direction) sendsFile() bool {
 	src, ok := d.link.(*pair).source.(*descriptor)
-	return ok && src.kind == regular && !d.waits && (!d.pinned || d.mode == splicing)
+	return ok && src.kind == regular && !d.is(waits) && (!d.is(pinned) || d.mode == splicing)
 }
 
 // run drives the copy to its end and releases its leases.

@@ -40,16 +40,13 @@ type direction struct {
 	streak   uint16 // reads in a row that spoke for a change of mode
 	state    directionState
 
-	// mode is how the next read goes. While pinned it does not adapt.
-	mode      mode
-	pinned    bool
+	pauses   uint32 // waits of a tick or more for the source's bytes, see waits.go
+
+	mode      mode  // how the next read goes
 	growScore uint8 // how much speaks for a larger pipe, up to growAt
 
-	oneWay  bool // the end of file is not passed on to the sink
-	waits   bool // the sink's writes may wait inside
-	eofSeen bool
-	ended   bool
-	pace    pacing
+	ended bool
+	pace  pacing
 }
 
 // A directionState is small facts about a direction.
@@ -64,6 +61,10 @@ const (
 	noPipe                                 // the last lease of a pipe failed
 	noDrain                                // the sink refused to splice: empty the pipe by reading it
 	blocked                                // the sink took nothing at the last write
+	pinned                                 // the mode does not adapt
+	oneWay                                 // the end of file is not passed on to the sink
+	waits                                  // the sink's writes may wait inside
+	eofSeen
 )
 
 func (d *direction) is(s directionState) bool { return d.state&s != 0 }
@@ -184,7 +185,7 @@ func (d *direction) move() wait {
 		return d.deliverBuffer()
 	case d.held.pipe != nil && d.held.pipe.Len() > 0:
 		return d.deliverPipe()
-	case d.eofSeen || d.spent():
+	case d.is(eofSeen) || d.spent():
 		return d.passEnd()
 	case d.pace != unpaced && !d.granted():
 		return waitTokens
@@ -200,7 +201,7 @@ func (d *direction) move() wait {
 
 // wantsRead reports whether the next move reads.
 func (d *direction) wantsRead() bool {
-	return !d.ended && !d.eofSeen && !d.spent() && d.residue() == 0
+	return !d.ended && !d.is(eofSeen) && !d.spent() && d.residue() == 0
 }
 
 // limit allows n more bytes to be read.
@@ -267,14 +268,14 @@ func (d *direction) sourceEnd() wait {
 	if d.link.aborted() {
 		return d.fail("read", sideSource, syscall.ECONNRESET)
 	}
-	d.eofSeen = true
+	d.set(eofSeen, true)
 	return waitTurn
 }
 
 // passEnd passes the end of file on, once everything was delivered.
 func (d *direction) passEnd() wait {
 	d.release()
-	if !d.oneWay {
+	if !d.is(oneWay) {
 		switch err := d.link.closeWrite(); {
 		case errors.Is(err, errNoHalfClose):
 			d.fallback(FallbackHalfClose)
@@ -284,7 +285,7 @@ func (d *direction) passEnd() wait {
 			return d.fail("shutdown", sideSink, err)
 		}
 	}
-	if d.eofSeen {
+	if d.is(eofSeen) {
 		d.finished(ReasonEOF)
 	} else {
 		d.finished(ReasonLimit)
@@ -388,7 +389,7 @@ func refused(err error) bool {
 // copyFromHere makes the direction copy until its end, for the reason f.
 func (d *direction) copyFromHere(f Fallback) wait {
 	d.fallback(f)
-	d.pinned = true
+	d.set(pinned, true)
 	d.switchTo(copying)
 	return waitTurn
 }

@@ -92,7 +92,7 @@ func checkEnd(t interface {
 		t.Fatalf("took %d, delivered %d, holds %d", src.given, len(dst.got), residue)
 	}
 	wantLost := int64(residue + queued)
-	if d.eofSeen || d.spent() {
+	if d.is(eofSeen) || d.spent() {
 		wantLost = int64(residue)
 	}
 	if f.Lost != wantLost {
@@ -101,7 +101,7 @@ func checkEnd(t interface {
 	if from.buffers != 0 || from.pipes != 0 {
 		t.Fatalf("%d buffers and %d pipes still leased", from.buffers, from.pipes)
 	}
-	if f.Reason == ReasonEOF && !d.oneWay {
+	if f.Reason == ReasonEOF && !d.is(oneWay) {
 		if dst.ended != 1 || f.Lost != 0 || from.dirty != 0 {
 			t.Fatalf("clean end with %d ends passed on, %d lost, %d dirty pipes", dst.ended, f.Lost, from.dirty)
 		}
@@ -126,9 +126,9 @@ func TestDirectionEveryInterleaving(t *testing.T) {
 					if m == transferring && hasAny(s, evBlock, evUrgent, evReset) {
 						continue // a regular file has none of these
 					}
-					for _, pinned := range []bool{true, false} {
+					for _, fixed := range []bool{true, false} {
 						d, src, dst, from := scripted(m, slices.Clone(s), slices.Clone(k))
-						d.pinned = pinned
+						d.set(pinned, fixed)
 						from.spare = spare
 						lead(scriptT{t, s, k}, d, src, dst, from)
 						checkEnd(scriptT{t, s, k}, d, src, dst, from)
@@ -188,12 +188,12 @@ func directionModel(t *rapid.T) {
 	source := draw("source", []eventKind{evBytes, evBytes, evBytes, evBlock, evEINTR, evUrgent, evRefuse, evReset})
 	sink := draw("sink", []eventKind{evBytes, evBytes, evBlock, evEINTR, evRefuse, evReset})
 	d, src, dst, from := scripted(rapid.SampledFrom([]mode{copying, splicing}).Draw(t, "mode"), source, sink)
-	d.pinned = rapid.Bool().Draw(t, "pinned")
+	d.set(pinned, rapid.Bool().Draw(t, "pinned"))
 	src.urgentAs = rapid.SampledFrom([]error{nil, syscall.EAGAIN}).Draw(t, "urgentAs")
 	from.dry = rapid.SampledFrom([]error{nil, pipe.ErrBudget, pipe.ErrNotSupported, syscall.EMFILE}).Draw(t, "dry")
 	if rapid.Bool().Draw(t, "limited") {
 		limit := rapid.IntRange(0, 300000).Draw(t, "limit")
-		d.oneWay = true
+		d.set(oneWay, true)
 		d.limit(int64(limit))
 		lead(t, d, src, dst, from)
 		if src.given+int(d.rareState().remain) != limit {
@@ -241,7 +241,7 @@ func TestDirectionFlush(t *testing.T) {
 	} {
 		source := []event{{evBytes, 100}, {evBlock, 0}, {evBytes, 70}, {evReset, 0}}
 		d, src, dst, from := scripted(c.mode, source, []event{{evBlock, 0}, c.then})
-		d.pinned = true
+		d.set(pinned, true)
 		for d.step() != waitSink {
 		}
 		src.wake()
@@ -275,7 +275,7 @@ func TestDirectionAborted(t *testing.T) {
 func TestDirectionUrgent(t *testing.T) {
 	for _, as := range []error{nil, syscall.EAGAIN} {
 		d, src, dst, from := scripted(splicing, []event{{evBytes, 100}, {evUrgent, 0}, {evBytes, 50}, {evBlock, 0}, {evBytes, 70}}, nil)
-		d.pinned = true
+		d.set(pinned, true)
 		src.urgentAs = as
 		lead(t, d, src, dst, from)
 		f := d.flow()
@@ -314,7 +314,7 @@ func TestDirectionAdapts(t *testing.T) {
 // nothing is.
 func TestDirectionGrows(t *testing.T) {
 	d, src, dst, from := scripted(splicing, []event{{evBytes, 16 << 20}}, nil)
-	d.pinned = true
+	d.set(pinned, true)
 	lead(t, d, src, dst, from)
 	if !slices.Contains(from.sizes, 4*pipe.DefaultSize) || slices.Max(from.sizes) != d.env().tune.MaxPipeSize {
 		t.Fatalf("asked for pipes of %v bytes, want growth to %d", from.sizes, d.env().tune.MaxPipeSize)
@@ -335,7 +335,7 @@ func TestDirectionDoesNotGrow(t *testing.T) {
 		}
 	}
 	d, src, dst, from := scripted(splicing, source, nil)
-	d.pinned = true
+	d.set(pinned, true)
 	lead(t, d, src, dst, from)
 	if slices.Max(from.sizes) != pipe.DefaultSize {
 		t.Fatalf("asked for pipes of up to %d bytes", slices.Max(from.sizes))
@@ -346,7 +346,7 @@ func TestDirectionDoesNotGrow(t *testing.T) {
 // the pipe each time, gets a larger one.
 func TestDirectionGrowsInStep(t *testing.T) {
 	d, src, dst, from := scripted(splicing, bulk(pipe.DefaultSize, growAt+1), nil)
-	d.pinned = true
+	d.set(pinned, true)
 	lead(t, d, src, dst, from)
 	if last := from.sizes[len(from.sizes)-1]; last != 4*pipe.DefaultSize {
 		t.Fatalf("asked for a pipe of %d bytes in the end", last)
@@ -362,7 +362,7 @@ func TestDirectionDry(t *testing.T) {
 		fmt.Errorf("no: %w", pipe.ErrNotSupported): FallbackUnsupported,
 	} {
 		d, src, dst, from := scripted(splicing, []event{{evBytes, 200000}, {evBlock, 0}, {evBytes, 100}}, nil)
-		d.pinned = true
+		d.set(pinned, true)
 		from.dry = err
 		for d.step() != waitSource {
 		}
@@ -382,7 +382,7 @@ func TestDirectionDry(t *testing.T) {
 // not keep a step from returning.
 func TestDirectionTurn(t *testing.T) {
 	d, src, dst, from := scripted(copying, []event{{evBytes, 100 << 20}}, nil)
-	d.pinned = true
+	d.set(pinned, true)
 	if w := d.step(); w != waitTurn || src.given > movesPerTurn*bufferSize {
 		t.Fatalf("first step: %v after %d bytes", w, src.given)
 	}
@@ -397,7 +397,8 @@ func TestDirectionAllocates(t *testing.T) {
 	}
 	defer r.Close()
 	d, src, dst, _ := scripted(copying, nil, nil)
-	d.env().leaser, d.pinned = r, true
+	d.env().leaser = r
+	d.set(pinned, true)
 	dst.got = make([]byte, 0, 1<<20)
 	events := make([]event, 2)
 	n := testing.AllocsPerRun(1000, func() {

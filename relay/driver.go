@@ -57,7 +57,7 @@ func newGoroutineDriver() *goroutineDriver {
 		return dr.w != waitSink
 	}
 	dr.withPinned = func(fd uintptr) {
-		if dr.pinned.fd = int(fd); dr.dir.oneWay {
+		if dr.pinned.fd = int(fd); dr.dir.is(oneWay) {
 			dr.w = dr.dir.move()
 		} else {
 			dr.w = dr.dir.step()
@@ -91,7 +91,7 @@ func (dr *goroutineDriver) run() {
 		case dr.w == waitTokens:
 			dr.dir.await()
 			dr.w = waitTurn
-		case dr.src != nil && dr.dst != nil && dr.dir.oneWay:
+		case dr.src != nil && dr.dst != nil && dr.dir.is(oneWay):
 			dr.runCopy()
 		case dr.src != nil && dr.dst != nil:
 			dr.runNative()

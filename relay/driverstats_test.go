@@ -19,7 +19,7 @@ func TestChoicesAreCounted(t *testing.T) {
 		t.Errorf("adapting: %+v, want %+v", got, want)
 	}
 	d, src, dst, from := scripted(splicing, []event{{evBytes, 16 << 20}}, nil)
-	d.pinned = true
+	d.set(pinned, true)
 	lead(t, d, src, dst, from)
 	if got, want := d.env().counts.stats(), (DriverStats{PipeGrowths: 2}); got != want { // by 4 each, to 1 MiB
 		t.Errorf("growing: %+v, want %+v", got, want)

@@ -20,14 +20,14 @@ func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end
 	ends.env = env
 	d.link, d.pipeSize = ends, pipe.DefaultSize
 	if from.desc == nil {
-		ends.source = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg, buffer: newWaitingBuffer(r.cfg.WrappedBuffer, d.oneWay)}
+		ends.source = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg, buffer: newWaitingBuffer(r.cfg.WrappedBuffer, d.is(oneWay))}
 		to.desc = nil
 	} else {
 		ends.source = from.desc
 	}
 	if to.desc == nil {
 		ends.sink = &opaqueSink{w: to.rw.(io.Writer), leg: to.leg}
-		d.waits = true
+		d.set(waits, true)
 	} else {
 		ends.sink = to.desc
 	}
@@ -36,16 +36,16 @@ func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end
 
 // chooseMode sets the mode to start in, and whether it may change.
 func (d *direction) chooseMode(r *Relay, plain bool) {
-	d.pinned = true
+	d.set(pinned, true)
 	switch {
-	case d.waits && !plain:
+	case d.is(waits) && !plain:
 		d.fallback(FallbackWrapped)
 	case r.cfg.Engine == EngineCopy:
-	case d.waits || r.pipes == nil:
+	case d.is(waits) || r.pipes == nil:
 		d.fallback(FallbackUnsupported)
 	case r.cfg.Engine == EngineSplice:
 		d.mode = splicing
 	default:
-		d.pinned = false
+		d.set(pinned, false)
 	}
 }

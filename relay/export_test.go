@@ -107,7 +107,8 @@ func (s *Session) Prove() { s.ab.prove(); s.ba.prove() }
 func (s *Driven) Prove() { s.ab.prove(); s.ba.prove() }
 
 func (d *direction) prove() {
-	d.mode, d.pinned, d.pipeSize = splicing, true, markPipe
+	d.mode, d.pipeSize = splicing, markPipe
+	d.set(pinned, true)
 	d.rareState().mark = new(lowWaterMark)
 }
 
@@ -121,10 +122,11 @@ func (b *Bucket) Owe(n int64, now time.Duration) { b.reserve(b.inForce(), n, int
 func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error) {
 	j := r.newCopyJob()
 	d := &j.dir
-	d.oneWay = true
+	d.set(oneWay, true)
 	leg := new(legState)
 	r.connect(d, &j.ends, &j.env, end{src, newDescriptor(src, leg), leg}, end{dst, newDescriptor(dst, leg), leg})
-	d.mode, d.pinned = splicing, true
+	d.mode = splicing
+	d.set(pinned, true)
 	err := j.run(src, dst)
 	return d.flow().Bytes(), err
 }

@@ -76,7 +76,7 @@ func (d *Driver) bindLayered(s *Driven, a, b *Socket) {
 	s.ab = direction{link: &layeredLink{s, &s.a, &s.b, x, y}}
 	s.ba = direction{link: &layeredLink{s, &s.b, &s.a, y, x}}
 	for _, way := range []*direction{&s.ab, &s.ba} {
-		way.pinned = true
+		way.set(pinned, true)
 		way.fallback(FallbackWrapped)
 	}
 	s.a.untold()

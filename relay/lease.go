@@ -75,7 +75,7 @@ func (d *direction) leasePipe() bool {
 		d.fallback(leaseFallback(err))
 	}
 	if errors.Is(err, pipe.ErrNotSupported) {
-		d.pinned = true
+		d.set(pinned, true)
 		d.switchTo(copying)
 	}
 	return false
@@ -168,7 +168,7 @@ func (d *direction) flush(all bool) {
 
 // mayFlush reports whether there may be something to deliver.
 func (d *direction) mayFlush(all bool) bool {
-	return d.residue() > 0 || all && !d.eofSeen && !d.spent()
+	return d.residue() > 0 || all && !d.is(eofSeen) && !d.spent()
 }
 
 // flushMoves is far more than a receive queue and a pipe take.
@@ -178,7 +178,7 @@ const flushMoves = 1 << 14
 // the source's receive queue. The pipe's pool closes a pipe that holds bytes.
 func (d *direction) abandon(queued bool) {
 	n := int64(d.residue())
-	if queued && !d.eofSeen && !d.spent() {
+	if queued && !d.is(eofSeen) && !d.spent() {
 		n += int64(d.link.queued())
 	}
 	d.countLost(n)

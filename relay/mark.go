@@ -44,7 +44,7 @@ const (
 
 // raiseMark is called when the source has run dry, before it is waited for.
 func (d *direction) raiseMark() {
-	if d.env().tune.TailDelay < 0 || d.pipeSize < markPipe || d.mode != splicing || d.oneWay {
+	if d.env().tune.TailDelay < 0 || d.pipeSize < markPipe || d.mode != splicing || d.is(oneWay) {
 		return
 	}
 	o := d.rareState()

@@ -28,11 +28,11 @@ func TestMark(t *testing.T) {
 		"not yet proven":   {3, nil, nil},
 		"small pipes":      {6, func(d *direction, _ *scriptedSource) { d.env().tune.MaxPipeSize = 256 << 10 }, nil},
 		"copying":          {6, func(d *direction, _ *scriptedSource) { d.mode = copying }, nil},
-		"not ours":         {6, func(d *direction, _ *scriptedSource) { d.oneWay = true }, nil},
+		"not ours":         {6, func(d *direction, _ *scriptedSource) { d.set(oneWay, true) }, nil},
 		"a source of none": {8, func(_ *direction, s *scriptedSource) { s.noMark = true }, []int{512 << 10}},
 	} {
 		d, src, dst, from := scripted(splicing, bulk(piece, c.pieces), nil)
-		d.pinned = true
+		d.set(pinned, true)
 		if c.change != nil {
 			c.change(d, src)
 		}

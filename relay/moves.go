@@ -9,7 +9,7 @@ import "math"
 func (d *direction) fillBuffer() wait {
 	d.releasePipe()
 	size := bufferSize
-	if d.waits {
+	if d.is(waits) {
 		size = d.link.(*pair).readSize()
 		if d.held.buf != nil && len(d.held.buf.b) != size {
 			d.releaseBuffer()
@@ -160,7 +160,7 @@ func (d *direction) delivered(n int, op string, err error) wait {
 		return waitSink
 	}
 	d.moves++
-	if (d.is(blocked) || d.waits) && d.env().active != nil {
+	if (d.is(blocked) || d.is(waits)) && d.env().active != nil {
 		d.env().active(d, waitSink)
 	}
 	d.set(blocked, false)
@@ -188,7 +188,7 @@ func (d *direction) unpipe() wait {
 // adapt notes the size of a read, and chooses the engine of the next one. Streaks and the gap
 // between the two thresholds are the hysteresis.
 func (d *direction) adapt(n int) {
-	if d.pinned {
+	if d.is(pinned) {
 		return
 	}
 	if d.sparse() { // it is the queue that decides

@@ -36,7 +36,7 @@ func pacedModel(t *rapid.T) {
 	source := draw("source", []eventKind{evBytes, evBytes, evBytes, evBlock, evEINTR, evUrgent, evRefuse, evReset})
 	sink := draw("sink", []eventKind{evBytes, evBytes, evBlock, evEINTR, evRefuse, evReset})
 	m := rapid.SampledFrom([]mode{copying, splicing}).Draw(t, "mode")
-	pinned := rapid.Bool().Draw(t, "pinned")
+	fixed := rapid.Bool().Draw(t, "pinned")
 	rate := func(name string) int64 {
 		return rapid.SampledFrom([]int64{0, 0, 100, 3000, 1 << 20, 1 << 34}).Draw(t, name)
 	}
@@ -46,7 +46,7 @@ func pacedModel(t *rapid.T) {
 
 	run := func(paced bool) (*direction, *scriptedSink) {
 		d, src, dst, from := scripted(m, slices.Clone(source), slices.Clone(sink))
-		d.pinned = pinned
+		d.set(pinned, fixed)
 		var c *handClock
 		if paced {
 			c = throttled(d, &Limits{

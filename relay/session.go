@@ -399,7 +399,7 @@ func (e ending) flushAndAbandon(held bool) {
 	case !held || e.sinkFailed:
 	case e.reason != ReasonEOF:
 		e.flush(e.sourceFailed)
-	case !e.eofSeen: // the other direction's end has ended the session
+	case !e.is(eofSeen): // the other direction's end has ended the session
 		e.flush(true)
 	}
 	e.abandon(held)
@@ -413,7 +413,7 @@ func (e ending) over() (resetSink bool) {
 	if !e.ended {
 		e.finished(e.reason)
 	}
-	return e.sourceFailed || !e.atEOF() || !e.eofSeen && e.flow().Lost > 0
+	return e.sourceFailed || !e.atEOF() || !e.is(eofSeen) && e.flow().Lost > 0
 }
 
 // finish ends a direction whose ends are held as a goroutine holds them.

@@ -16,8 +16,10 @@ import (
 // goroutines counts only with [Config.LegsAfter].
 type Waits struct {
 	ForA, ForB time.Duration // for bytes of that side
-	ToA, ToB   time.Duration // for room at that side: it took none of the bytes that were held for it
-	Bandwidth  time.Duration // for limits of bandwidth
+	// PausesA and PausesB are how many waits ForA and ForB are, without those that were too short for a step.
+	PausesA, PausesB int64
+	ToA, ToB         time.Duration // for room at that side: it took none of the bytes that were held for it
+	Bandwidth        time.Duration // for limits of bandwidth
 	// Loop is the time for which bytes had come, or might have, and the session had no turn: others had, or
 	// its own turn had been cut. It lacks the time for which the thread had no CPU after it slept.
 	Loop time.Duration
@@ -77,13 +79,26 @@ func (s *Driven) pass(w waiting, now int64) {
 		turn := now
 		if w != forLoop {
 			turn = max(now-int64(s.drv.loop.Behind()), s.active)
-			addTicks(&s.waited[w], ticks(s.active, turn))
+			n := ticks(s.active, turn)
+			addTicks(&s.waited[w], n)
+			s.pause(w, n)
 		} else {
 			turn = s.active
 		}
 		addTicks(&s.waited[forLoop], ticks(turn, now))
 	}
 	s.active = now
+}
+
+// pause counts a wait for bytes.
+func (s *Driven) pause(w waiting, n uint32) {
+	switch {
+	case n == 0:
+	case w == forA:
+		s.ab.pauses++
+	case w == forB:
+		s.ba.pauses++
+	}
 }
 
 // source is the wait of a direction for bytes.
@@ -145,7 +160,9 @@ func (s *Driven) waits() (w Waits) {
 			of[open] += time.Duration(max(now-s.active, 0))
 		}
 	}
-	return newWaits(&of)
+	w = newWaits(&of)
+	w.PausesA, w.PausesB = int64(s.ab.pauses), int64(s.ba.pauses)
+	return w
 }
 
 func newWaits(of *[waitings]time.Duration) Waits {
@@ -153,21 +170,33 @@ func newWaits(of *[waitings]time.Duration) Waits {
 }
 
 // sessionWaits are those of a session on goroutines.
-type sessionWaits [waitings]atomic.Int64
+type sessionWaits struct {
+	of               [waitings]atomic.Int64
+	pausesA, pausesB atomic.Int64
+}
 
 // note adds to one of them.
 func (w *sessionWaits) note(what waiting, gap int64) {
 	if gap > 0 && what != forNothing {
-		w[what].Add(gap)
+		w.of[what].Add(gap)
+	}
+	switch {
+	case gap < 1<<waitTick:
+	case what == forA:
+		w.pausesA.Add(1)
+	case what == forB:
+		w.pausesB.Add(1)
 	}
 }
 
 func (w *sessionWaits) load() Waits {
 	of := [waitings]time.Duration{}
-	for i := range w {
-		of[i] = time.Duration(w[i].Load())
+	for i := range w.of {
+		of[i] = time.Duration(w.of[i].Load())
 	}
-	return newWaits(&of)
+	all := newWaits(&of)
+	all.PausesA, all.PausesB = w.pausesA.Load(), w.pausesB.Load()
+	return all
 }
 
 // noteWait notes what a direction of a session on goroutines has waited for. The wait of the other direction at

@@ -16,30 +16,37 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A network is a client, a proxy and an endpoint, each a host of its own, with a link from the proxy to either other.
+// A network is a client, a proxy and an endpoint, each a host of its own, and a router between the proxy and either
+// other. Faults of a network are made at a router: the queue of a host's own device shows in its own TCP.
 type network struct {
-	client, proxy, endpoint *process.Group
+	client, clientRouter, proxy, endpointRouter, endpoint *process.Group
 }
 
 // The addresses: near ones are the proxy's.
 const (
-	clientAt, nearClient     = "10.201.1.1", "10.201.1.2"
-	endpointAt, nearEndpoint = "10.201.2.1", "10.201.2.2"
+	clientAt, nearClient     = "10.201.1.1", "10.201.2.1"
+	endpointAt, nearEndpoint = "10.201.4.1", "10.201.3.1"
 )
 
 // newNetwork makes it. Without privileges the error wraps syscall.EPERM.
 func newNetwork() (n *network, err error) {
 	n = new(network)
-	for _, g := range []**process.Group{&n.client, &n.proxy, &n.endpoint} {
+	for _, g := range n.hosts() {
 		if *g, err = process.NewIsolatedGroup(); err != nil {
 			n.close()
 			return nil, err
 		}
 	}
-	err = n.link(n.client, "far", clientAt, "client", nearClient)
-	if err == nil {
-		err = n.link(n.endpoint, "far", endpointAt, "endpoint", nearEndpoint)
-	}
+	err = errors.Join(
+		link(n.client, clientAt, n.clientRouter, "outer", "10.201.1.2"),
+		link(n.proxy, nearClient, n.clientRouter, "inner", "10.201.2.2"),
+		link(n.proxy, nearEndpoint, n.endpointRouter, "inner", "10.201.3.2"),
+		link(n.endpoint, endpointAt, n.endpointRouter, "outer", "10.201.4.2"),
+		on(n.client, "ip route add default via 10.201.1.2"),
+		on(n.endpoint, "ip route add default via 10.201.4.2"),
+		on(n.proxy, "ip route add 10.201.1.0/24 via 10.201.2.2", "ip route add 10.201.4.0/24 via 10.201.3.2"),
+		n.write("net/ipv4/ip_forward", "1", n.clientRouter, n.endpointRouter),
+	)
 	if err != nil {
 		n.close()
 		return nil, err
@@ -47,39 +54,45 @@ func newNetwork() (n *network, err error) {
 	return n, nil
 }
 
+func (n *network) hosts() []**process.Group {
+	return []**process.Group{&n.client, &n.clientRouter, &n.proxy, &n.endpointRouter, &n.endpoint}
+}
+
 func (n *network) close() {
-	for _, g := range []*process.Group{n.client, n.proxy, n.endpoint} {
-		if g != nil {
-			g.Close()
+	for _, g := range n.hosts() {
+		if *g != nil {
+			(*g).Close()
 		}
 	}
 }
 
-// link makes a link between a host and the proxy. Packets are of the size of a network's, so that queues and losses
+// link makes a link between a host and a router. Packets are of the size of a network's, so that queues and losses
 // are, too.
-func (n *network) link(host *process.Group, far, farAt, near, nearAt string) error {
+func link(host *process.Group, hostAt string, router *process.Group, device, routerAt string) error {
 	thread := 0
-	if err := n.proxy.Do(func() { thread = sys.Gettid() }); err != nil {
+	if err := router.Do(func() { thread = sys.Gettid() }); err != nil {
 		return err
 	}
-	if err := on(host, "ip link add "+far+" type veth peer name "+near+" netns "+strconv.Itoa(thread)); err != nil {
+	own := "to-" + device + strings.ReplaceAll(routerAt[len("10.201"):], ".", "-")
+	if err := on(host, "ip link add "+own+" type veth peer name "+device+" netns "+strconv.Itoa(thread)); err != nil {
 		return err
 	}
-	if err := on(host, "ip addr add "+farAt+"/24 dev "+far, "ip link set "+far+" up gso_max_segs 1"); err != nil {
+	if err := on(host, "ip addr add "+hostAt+"/24 dev "+own, "ip link set "+own+" up gso_max_segs 1"); err != nil {
 		return err
 	}
-	if err := on(n.proxy, "ip addr add "+nearAt+"/24 dev "+near, "ip link set "+near+" up gso_max_segs 1"); err != nil {
-		return err
-	}
-	return nil
+	return on(router, "ip addr add "+routerAt+"/24 dev "+device, "ip link set "+device+" up gso_max_segs 1")
 }
 
 // reno has all hosts use Reno in place of this machine's congestion control. (Any other one may be refused in a
 // namespace: net/ipv4/tcp_cong.c, TCP_CONG_NON_RESTRICTED.)
-func (n *network) reno() (err error) {
-	for _, g := range []*process.Group{n.client, n.proxy, n.endpoint} {
-		write := func() { err = os.WriteFile("/proc/sys/net/ipv4/tcp_congestion_control", []byte("reno"), 0o644) }
-		if stop := g.Do(write); stop != nil || err != nil {
+func (n *network) reno() error {
+	return n.write("net/ipv4/tcp_congestion_control", "reno", n.client, n.proxy, n.endpoint)
+}
+
+// write writes a file of /proc/sys on some hosts.
+func (n *network) write(name, text string, hosts ...*process.Group) (err error) {
+	for _, g := range hosts {
+		if stop := g.Do(func() { err = os.WriteFile("/proc/sys/"+name, []byte(text), 0o644) }); stop != nil || err != nil {
 			return errors.Join(stop, err)
 		}
 	}

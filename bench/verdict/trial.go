@@ -135,31 +135,26 @@ func (sc *scene) mend() {
 func (sc *scene) make() error {
 	f := sc.pair.fault
 	sc.pair.slow()
-	host, near := sc.net.endpoint, "endpoint"
+	router := sc.net.endpointRouter
 	if f.Client {
-		host, near = sc.net.client, "client"
+		router = sc.net.clientRouter
 	}
-	toHost := f.Client != f.Upload // where the bulk of the bytes goes
+	device := "inner" // where the bulk of the bytes leaves the router
+	if f.Client != f.Upload {
+		device = "outer"
+	}
 	switch f.Cause {
 	case Loss:
-		at, device := host, "far"
-		if !toHost {
-			at, device = sc.net.proxy, near
-		}
-		rule := fmt.Sprintf("nft add rule inet verdict in iifname %s meta l4proto tcp numgen random mod 10000 < %d drop", device, int(f.Strength*100))
-		if err := on(at, "nft add table inet verdict", "nft add chain inet verdict in { type filter hook input priority 0 ; }", rule); err != nil {
+		rule := fmt.Sprintf("nft add rule inet verdict out oifname %s meta l4proto tcp numgen random mod 10000 < %d drop", device, int(f.Strength*100))
+		if err := on(router, "nft add table inet verdict", "nft add chain inet verdict out { type filter hook forward priority 0 ; }", rule); err != nil {
 			return err
 		}
-		sc.undo = append(sc.undo, func() { _ = on(at, "nft delete table inet verdict") })
+		sc.undo = append(sc.undo, func() { _ = on(router, "nft delete table inet verdict") })
 	case ThinLink:
-		at, device := host, "far"
-		if toHost {
-			at, device = sc.net.proxy, near
-		}
-		if err := on(at, fmt.Sprintf("tc qdisc add dev %s root tbf rate %dkbit burst 10000 limit %d", device, int(f.Strength*1000), f.Chunk)); err != nil {
+		if err := on(router, fmt.Sprintf("tc qdisc add dev %s root tbf rate %dkbit burst 10000 limit %d", device, int(f.Strength*1000), f.Chunk)); err != nil {
 			return err
 		}
-		sc.undo = append(sc.undo, func() { _ = on(at, "tc qdisc del dev "+device+" root") })
+		sc.undo = append(sc.undo, func() { _ = on(router, "tc qdisc del dev "+device+" root") })
 	case Starved:
 		undo, err := sc.balancer.starve(f.Strength / 100)
 		if err != nil {
@@ -215,6 +210,9 @@ func (sc *scene) session() (end func(), err error) {
 		sc.pair.use(c)
 	}()
 	return func() {
+		if !sc.pair.fault.Requests { // or what is queued would be waited for
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}
 		c.Close()
 		<-done
 	}, nil

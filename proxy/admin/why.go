@@ -60,14 +60,16 @@ type SessionWhy struct {
 
 // WaitsUs is how the time of a session has passed, in microseconds.
 type WaitsUs struct {
-	ForClient   int64 `json:"for_client"`   // for bytes of the client
-	ForEndpoint int64 `json:"for_endpoint"` // for bytes of the endpoint
-	ToClient    int64 `json:"to_client"`    // for the client to take some
-	ToEndpoint  int64 `json:"to_endpoint"`
-	Bandwidth   int64 `json:"bandwidth"` // for a limit
-	Loop        int64 `json:"loop"`      // for a turn of the loop
-	CPU         int64 `json:"cpu"`       // for which a thread of the process had no CPU; 0 if unknown
-	CPUUnknown  bool  `json:"cpu_unknown,omitempty"`
+	ForClient      int64 `json:"for_client"`    // for bytes of the client
+	ForEndpoint    int64 `json:"for_endpoint"`  // for bytes of the endpoint
+	PausesClient   int64 `json:"pauses_client"` // of those waits
+	PausesEndpoint int64 `json:"pauses_endpoint"`
+	ToClient       int64 `json:"to_client"` // for the client to take some
+	ToEndpoint     int64 `json:"to_endpoint"`
+	Bandwidth      int64 `json:"bandwidth"` // for a limit
+	Loop           int64 `json:"loop"`      // for a turn of the loop
+	CPU            int64 `json:"cpu"`       // for which a thread of the process had no CPU; 0 if unknown
+	CPUUnknown     bool  `json:"cpu_unknown,omitempty"`
 }
 
 // A Leg is the kernel's account of a TCP connection: of the time that is looked at, but for the round-trip times, the

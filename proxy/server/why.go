@@ -172,7 +172,7 @@ func sharesOf(of *[verdict.Kinds]float64) map[string]float64 {
 func waitsOf(s *verdict.Sample) admin.WaitsUs {
 	w := &s.Waits
 	return admin.WaitsUs{
-		ForClient: w.ForA.Microseconds(), ForEndpoint: w.ForB.Microseconds(), ToClient: w.ToA.Microseconds(), ToEndpoint: w.ToB.Microseconds(),
+		ForClient: w.ForA.Microseconds(), ForEndpoint: w.ForB.Microseconds(), PausesClient: w.PausesA, PausesEndpoint: w.PausesB, ToClient: w.ToA.Microseconds(), ToEndpoint: w.ToB.Microseconds(),
 		Bandwidth: w.Bandwidth.Microseconds(), Loop: w.Loop.Microseconds(), CPU: max(s.Starved, 0).Microseconds(), CPUUnknown: s.Starved < 0,
 	}
 }

@@ -40,6 +40,7 @@ func (s Sample) Since(before *Sample) Sample {
 	s.Waits = relay.Waits{
 		ForA: less(w.ForA, v.ForA), ForB: less(w.ForB, v.ForB), ToA: less(w.ToA, v.ToA), ToB: less(w.ToB, v.ToB),
 		Bandwidth: less(w.Bandwidth, v.Bandwidth), Loop: less(w.Loop, v.Loop),
+		PausesA: w.PausesA - v.PausesA, PausesB: w.PausesB - v.PausesB,
 	}
 	s.A.Leg, s.B.Leg = since(s.A.Leg, &before.A.Leg), since(s.B.Leg, &before.B.Leg)
 	if s.Starved >= 0 && before.Starved >= 0 {

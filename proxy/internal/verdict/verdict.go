@@ -34,8 +34,8 @@ func (s *Sample) times() (t [Kinds]time.Duration) {
 	waited := min(sum, max(s.Duration-t[Limit]-t[Proxy], 0)) // more is a wait from before, or ticks
 	if sum > 0 {
 		scale := float64(waited) / float64(sum)
-		s.A.divide(w.ForA, w.ToA, scale, &t[Client], &t[ClientNetwork], &t[Unknown])
-		s.B.divide(w.ForB, w.ToB, scale, &t[Endpoint], &t[EndpointNetwork], &t[Unknown])
+		s.A.divide(w.ForA, w.ToA, w.PausesA, scale, &t[Client], &t[ClientNetwork], &t[Unknown])
+		s.B.divide(w.ForB, w.ToB, w.PausesB, scale, &t[Endpoint], &t[EndpointNetwork], &t[Unknown])
 		s.starve(&t, waited)
 	}
 	rest := s.Duration
@@ -79,7 +79,7 @@ func (s *Sample) quiet() Kind {
 }
 
 // divide divides the waits for a peer between the program there and the network.
-func (p *Peer) divide(bytes, room time.Duration, scale float64, host, network, unknown *time.Duration) {
+func (p *Peer) divide(bytes, room time.Duration, pauses int64, scale float64, host, network, unknown *time.Duration) {
 	add := func(to *time.Duration, d time.Duration) { *to += time.Duration(float64(d) * scale) }
 	switch {
 	case p.Local:
@@ -89,7 +89,7 @@ func (p *Peer) divide(bytes, room time.Duration, scale float64, host, network, u
 		add(unknown, bytes+room)
 		return
 	}
-	net := p.sending(room) + p.receiving(bytes, room)
+	net := p.sending(room) + p.receiving(bytes, room, pauses)
 	add(network, net)
 	add(host, bytes+room-net)
 }
@@ -121,8 +121,8 @@ const (
 	// queueing is by how much a round trip is longer than the least one where bytes wait in a queue: more than
 	// a delayed acknowledgment's share of the average.
 	queueing = 10 * time.Millisecond
-	// fullFlight is how many packets a sender has under way that the network keeps back: at least its first
-	// window (RFC 6928).
+	// fullFlight is how many packets at least a sender has under way that the network keeps back: its first window
+	// (RFC 6928).
 	fullFlight = 10
 	// lossTime is how long a lost packet may keep the others waiting: the least timeout of a retransmission
 	// (net/ipv4/tcp.c, TCP_RTO_MIN).
@@ -131,14 +131,14 @@ const (
 
 // receiving is the network's part of a wait for bytes: the time in which bytes of ours were on their way to the
 // peer, and that in which its own were.
-func (p *Peer) receiving(bytes, room time.Duration) time.Duration {
+func (p *Peer) receiving(bytes, room time.Duration, pauses int64) time.Duration {
 	busy := min(max(p.Busy-room, 0), bytes)
 	net := p.asking(busy)
 	rest := bytes - net
 	switch {
 	case p.OutOfOrder > 0 && p.OutOfOrder*100 >= p.SegmentsReceived/2:
 		net += min(rest, time.Duration(p.OutOfOrder)*lossTime)
-	case p.inFlight(bytes) >= fullFlight && p.ReceiverRTT > p.MinRTT+queueing:
+	case p.queued(bytes, pauses):
 		net += rest
 	}
 	return net
@@ -153,7 +153,8 @@ func (p *Peer) asking(busy time.Duration) time.Duration {
 	return min(busy, time.Duration(p.SegmentsSent)*p.MinRTT)
 }
 
-// inFlight estimates how many packets of the peer's are under way.
-func (p *Peer) inFlight(bytes time.Duration) float64 {
-	return float64(p.SegmentsReceived) * float64(p.ReceiverRTT) / float64(max(bytes, 1))
+// queued reports whether the peer's bytes wait in a queue on their way: a round trip is much longer than the pauses
+// between them. The kernel's estimate of a round trip has the peer's own pauses, and there it is as long as one of them.
+func (p *Peer) queued(bytes time.Duration, pauses int64) bool {
+	return p.ReceiverRTT > p.MinRTT+queueing && p.ReceiverRTT > fullFlight*bytes/time.Duration(max(pauses, 1))
 }

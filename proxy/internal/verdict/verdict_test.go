@@ -33,8 +33,11 @@ func TestOf(t *testing.T) {
 		"losses on the way": {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
 		"a missing packet":  {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
 		"a queue on the way": {func(s *verdict.Sample) {
-			s.Waits.ForB, s.B.ReceiverRTT = 900*ms, 100*ms
+			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT = 900*ms, 300, 100*ms
 		}, verdict.EndpointNetwork, "a round trip takes 100ms"},
+		"pauses": {func(s *verdict.Sample) {
+			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT = 900*ms, 15, 100*ms
+		}, verdict.Endpoint, ""},
 		"a long way": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.MinRTT, s.B.SegmentsSent = 900*ms, 900*ms, 50*ms, 50*ms, 18
 		}, verdict.EndpointNetwork, ""},
