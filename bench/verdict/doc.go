@@ -1,3 +1,3 @@
-// Package verdict makes causes of slow sessions for real, and looks at what the load balancer says of them: each
+// Package verdict makes causes of slow sessions for real, and compares the verdicts of the load balancer: each
 // client, proxy and endpoint in a network namespace of its own.
 package verdict

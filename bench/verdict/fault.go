@@ -57,6 +57,7 @@ func (f *Fault) Want() string {
 	return side
 }
 
+// String describes a fault in a line.
 func (f *Fault) String() string {
 	traffic := "download"
 	switch {

@@ -13,7 +13,7 @@ var noContext = context.Background()
 // patience is how long anything may take that must happen.
 const patience = 20 * time.Second
 
-// A behavior is what one side does. Its changes take effect at once.
+// A behavior is the part of one side. Its changes take effect at once.
 type behavior struct {
 	mu sync.Mutex
 	pace

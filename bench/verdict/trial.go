@@ -30,7 +30,7 @@ type Trial struct {
 	ErrorRate bool `json:"error_rate"`
 }
 
-// Setup is what a trial needs.
+// Setup is the circumstances of a trial.
 type Setup struct {
 	Run    Runner
 	Time   time.Duration // of a session with the fault
@@ -210,7 +210,7 @@ func (sc *scene) session() (end func(), err error) {
 		sc.pair.use(c)
 	}()
 	return func() {
-		if !sc.pair.fault.Requests { // or what is queued would be waited for
+		if !sc.pair.fault.Requests { // or queued bytes would be waited for
 			_ = c.(*net.TCPConn).SetLinger(0)
 		}
 		c.Close()

@@ -117,6 +117,8 @@ func (b *paperBalancer) fail(n int64) {
 	b.failures += n
 }
 
+func (b *paperBalancer) Why(context.Context, admin.WhyQuery) (w admin.Why, err error) { return w, nil }
+
 func (b *paperBalancer) Summary() admin.Summary { return admin.Summary{} }
 
 func (b *paperBalancer) ReopenLogs() {}

@@ -1,6 +1,6 @@
 package verdict
 
-// A Kind is what may limit a session.
+// A Kind is a cause that may limit a session.
 type Kind uint8
 
 const (
@@ -48,7 +48,7 @@ var advice = [Kinds]string{
 	Idle:            "nothing: neither side asked the other for anything",
 }
 
-// Advice returns what to do about it, as half a sentence.
+// Advice returns the next step of an operator, as half a sentence.
 func (k Kind) Advice() string {
 	if int(k) < Kinds {
 		return advice[k]

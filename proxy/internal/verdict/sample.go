@@ -6,7 +6,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A Sample is what is known of a session over some time. Side A is the client, side B the endpoint.
+// A Sample is the figures of a session over some time. Side A is the client, side B the endpoint.
 type Sample struct {
 	Duration time.Duration
 	Waits    relay.Waits
@@ -51,7 +51,7 @@ func (s Sample) Since(before *Sample) Sample {
 	return s
 }
 
-// since leaves what is not a sum as it is.
+// since subtracts sums, and leaves other figures as they are.
 func since(l relay.Leg, before *relay.Leg) relay.Leg {
 	if !l.Known || !before.Known {
 		return relay.Leg{}

@@ -2,7 +2,7 @@ package verdict
 
 import "time"
 
-// A Verdict is what limits a session.
+// A Verdict is the limit of a session.
 type Verdict struct {
 	Kind Kind
 	// Shares are the shares of the session's time, which add up to 1; all are 0 if it has lasted for no time.
@@ -46,8 +46,8 @@ func (s *Sample) times() (t [Kinds]time.Duration) {
 	return t
 }
 
-// starve counts the time without a CPU for the proxy. While a network is what is waited for that goes on meanwhile, so
-// it counts there only if there was hardly anything else.
+// starve counts the time without a CPU for the proxy. A wait for a network goes on meanwhile, so it
+// counts there only if there was hardly anything else.
 func (s *Sample) starve(t *[Kinds]time.Duration, waited time.Duration) {
 	starved := min(max(s.Starved, 0), waited)
 	from := []Kind{Client, Endpoint, Unknown}
@@ -67,7 +67,7 @@ func (s *Sample) starve(t *[Kinds]time.Duration, waited time.Duration) {
 	t[Proxy] += taken
 }
 
-// quiet is what the time counts for in which nothing was waited for.
+// quiet is the kind of the time in which nothing was waited for.
 func (s *Sample) quiet() Kind {
 	switch {
 	case s.B.Gap:
@@ -105,7 +105,7 @@ func (p *Peer) sending(room time.Duration) time.Duration {
 	return time.Duration(float64(room) * (1 - p.window()))
 }
 
-// shut is the share of the busy time from which on the peer's window is what keeps bytes back, where the network
+// shut is the share of the busy time from which on it is the peer's window that keeps bytes back, where the network
 // shows nothing else.
 const shut = 0.1
 
@@ -154,7 +154,9 @@ func (p *Peer) asking(busy time.Duration) time.Duration {
 }
 
 // queued reports whether the peer's bytes wait in a queue on their way: a round trip is much longer than the pauses
-// between them. The kernel's estimate of a round trip has the peer's own pauses, and there it is as long as one of them.
+// between them. The kernel's estimate of a round trip has the peer's own pauses, and there it is as long as one of them,
+// or as long as it takes to receive a whole window. A pause for each packet of ours is that of an answer.
 func (p *Peer) queued(bytes time.Duration, pauses int64) bool {
-	return p.ReceiverRTT > p.MinRTT+queueing && p.ReceiverRTT > fullFlight*bytes/time.Duration(max(pauses, 1))
+	pauses -= p.SegmentsSent
+	return pauses > 0 && p.ReceiverRTT > p.MinRTT+queueing && p.ReceiverRTT > fullFlight*bytes/time.Duration(pauses)
 }

@@ -33,10 +33,13 @@ func TestOf(t *testing.T) {
 		"losses on the way": {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
 		"a missing packet":  {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
 		"a queue on the way": {func(s *verdict.Sample) {
-			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT = 900*ms, 300, 100*ms
+			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 300, 100*ms, 1
 		}, verdict.EndpointNetwork, "a round trip takes 100ms"},
+		"answers": {func(s *verdict.Sample) {
+			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 12, 1300*ms, 11
+		}, verdict.Endpoint, ""},
 		"pauses": {func(s *verdict.Sample) {
-			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT = 900*ms, 15, 100*ms
+			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 15, 100*ms, 1
 		}, verdict.Endpoint, ""},
 		"a long way": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.MinRTT, s.B.SegmentsSent = 900*ms, 900*ms, 50*ms, 50*ms, 18
@@ -83,7 +86,7 @@ func TestOfNothing(t *testing.T) {
 	}
 }
 
-// TestSince: of two samples, sums are the difference, and what was not known once is not known.
+// TestSince: of two samples, sums are the difference, and a figure that was unknown once is unknown.
 func TestSince(t *testing.T) {
 	before := verdict.Sample{Duration: time.Second, A: leg(), B: verdict.Peer{}, Waits: relay.Waits{ForA: 300 * ms, ForB: 500 * ms}, Starved: -1}
 	after := verdict.Sample{Duration: 3 * time.Second, A: leg(), B: leg(), Waits: relay.Waits{ForA: 200 * ms, ForB: 900 * ms}, Starved: time.Second}

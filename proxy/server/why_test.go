@@ -1,0 +1,63 @@
+package server_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// TestWhy: sessions are found by each of their names, and the verdict is that of the side that keeps them waiting.
+func TestWhy(t *testing.T) {
+	silent := sockets.Server(t, func(c net.Conn) {
+		var b [1]byte
+		for {
+			if _, err := c.Read(b[:]); err != nil {
+				return
+			}
+		}
+	})
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: a, bind: "127.0.0.1:0", upstream: slow}
+  - {name: b, bind: "127.0.0.1:0", upstream: quick}
+upstreams:
+  - {name: slow, endpoints: [{name: s, address: %q}]}
+  - {name: quick, endpoints: [{name: q, address: %q}]}
+`, silent, named(t, "q")))
+	slow, quick := client(t, r.Listener("a").Addresses[0]), client(t, r.Listener("b").Addresses[0])
+	if _, err := slow.Write([]byte("?")); err != nil {
+		t.Fatal(err)
+	}
+	line(t, quick)
+	why := func(q admin.WhyQuery) admin.Why {
+		t.Helper()
+		w, err := r.Server.Why(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	r.Until("the endpoint keeps a session waiting", func() bool {
+		w := why(admin.WhyQuery{Upstream: "slow"})
+		return w.Count == 1 && w.Verdict == "endpoint" && w.Sessions[0].Client == slow.LocalAddr().String() && w.Verdicts["endpoint"] == 1
+	})
+	for _, q := range []admin.WhyQuery{
+		{Session: slow.LocalAddr().String()}, {Endpoint: "s"}, {Endpoint: silent}, {Listener: "a"},
+	} {
+		if w := why(q); w.Count != 1 || len(w.Sessions) != 1 || w.Sessions[0].Name != "s" || w.Sessions[0].EndpointLeg == nil {
+			t.Errorf("%+v finds %+v", q, w)
+		}
+	}
+	for q, want := range map[admin.WhyQuery]int64{
+		{}: 2, {Source: netip.MustParsePrefix("127.0.0.0/8")}: 2, {Source: netip.MustParsePrefix("10.0.0.0/8")}: 0,
+		{Session: "127.0.0.1:1"}: 0, {Upstream: "none"}: 0,
+	} {
+		if w := why(q); w.Count != want {
+			t.Errorf("%+v finds %d, want %d", q, w.Count, want)
+		}
+	}
+}
