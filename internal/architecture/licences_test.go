@@ -63,7 +63,7 @@ func TestLicences(t *testing.T) {
 func licence(t *testing.T, dir string) string {
 	t.Helper()
 	var text string
-	for _, name := range []string{"LICENSE", "COPYING", "NOTICE"} {
+	for _, name := range []string{"LICENSE", "LICENSE.txt", "COPYING", "NOTICE"} {
 		part, err := os.ReadFile(filepath.Join(dir, name))
 		if err == nil {
 			text += string(part)

@@ -53,6 +53,11 @@ var errHeader = errors.New("a header is missing, which no page in a browser can 
 // respond answers a request.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	v, err := s.perform(r)
+	if page, ok := v.(http.Handler); ok && err == nil {
+		w.Header().Set(Header, "1")
+		page.ServeHTTP(w, r)
+		return
+	}
 	if err == nil {
 		write(w, http.StatusOK, v)
 		return
@@ -138,6 +143,13 @@ func (s *Server) status(context.Context, *arguments) (any, error) {
 	st := s.cfg.Balancer.Status()
 	s.fill(&st)
 	return st, nil
+}
+
+func (s *Server) metrics(context.Context, *arguments) (any, error) {
+	if s.cfg.Metrics == nil {
+		return nil, fmt.Errorf("metrics: %w", ErrNotFound)
+	}
+	return s.cfg.Metrics, nil
 }
 
 func (s *Server) generations(context.Context, *arguments) (any, error) {

@@ -144,7 +144,7 @@ func mutations(target string) (list []wire) {
 // its effect.
 func TestOneThingWrong(t *testing.T) {
 	r := newRig(t, "")
-	tried := map[string]bool{"/status": true, "/sessions": true, "/generations": true, "/profile": true, "/why": true} // which change nothing
+	tried := map[string]bool{"/status": true, "/sessions": true, "/generations": true, "/metrics": true, "/profile": true, "/why": true} // which change nothing
 	for _, target := range goods {
 		path, _, _ := strings.Cut(target, "?")
 		tried[path] = true

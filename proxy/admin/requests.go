@@ -31,6 +31,7 @@ var requests = []request{
 	{http.MethodGet, "/sessions", [][]string{{}}, (*Server).sessions},
 	{http.MethodGet, "/why", [][]string{{"for"}, {"for", "session"}, {"for", "source"}, {"for", "endpoint"}, {"for", "upstream"}, {"for", "listener"}}, (*Server).why},
 	{http.MethodGet, "/generations", [][]string{{}}, (*Server).generations},
+	{http.MethodGet, "/metrics", [][]string{{}}, (*Server).metrics},
 	{http.MethodGet, "/profile", [][]string{{"seconds"}}, (*Server).profile},
 	{http.MethodPost, "/plan", [][]string{{}, {"config"}}, (*Server).plan}, // changes nothing, but opens files
 	{http.MethodPost, "/reload", [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, (*Server).reload},

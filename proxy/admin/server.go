@@ -33,6 +33,8 @@ type Config struct {
 	Reloader Reloader
 	// Stop makes the process drain and end, as SIGTERM does. It returns at once.
 	Stop func()
+	// Metrics serves GET /metrics; nil: there is none.
+	Metrics http.Handler
 	// Version is that of the program.
 	Version string
 	// Log receives messages for an operator; nil: none are logged.

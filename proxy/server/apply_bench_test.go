@@ -39,8 +39,13 @@ func (f fleet) text() string {
 
 func (f fleet) config(tb testing.TB) *config.Config {
 	tb.Helper()
+	return configOf(tb, f.text())
+}
+
+func configOf(tb testing.TB, text string) *config.Config {
+	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "penstock.yaml")
-	if err := os.WriteFile(path, []byte(f.text()), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	cfg, problems := config.Load(path, os.LookupEnv)
@@ -87,7 +92,12 @@ func BenchmarkApply(b *testing.B) {
 // serving opens a load balancer and starts serving.
 func serving(tb testing.TB, cfg *config.Config) (s *server.Server, stop func()) {
 	tb.Helper()
-	s, err := server.Open(context.Background(), cfg, server.Options{Loops: 2, MaxConnections: 5000})
+	return servingWith(tb, cfg, server.Options{Loops: 2, MaxConnections: 5000})
+}
+
+func servingWith(tb testing.TB, cfg *config.Config, o server.Options) (s *server.Server, stop func()) {
+	tb.Helper()
+	s, err := server.Open(context.Background(), cfg, o)
 	if err != nil {
 		tb.Fatal(err)
 	}

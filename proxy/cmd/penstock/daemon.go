@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/server"
 	"github.com/penstock/penstock/proxy/systemd"
@@ -34,6 +35,7 @@ type daemon struct {
 	reopens  <-chan os.Signal  // SIGUSR1; nil: there is none
 	opened   chan struct{}     // closed once everything is open
 	over     chan struct{}     // closed when serve has returned
+	measured measured
 
 	turn    chan struct{} // holds a token while a goroutine reads the configuration and applies it
 	keeper  *rollback.Keeper[*config.Config]
@@ -86,7 +88,7 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	}
 	r.sockets = systemd.Receive()
 	r.options.Sockets = r.sockets
-	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Version: cli.Version(), Log: r.log, Self: r.self})
+	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Metrics: metrics.NewHandler(r.measure, metrics.DefaultLimits), Version: cli.Version(), Log: r.log, Self: r.self})
 	defer r.closeAdmin()
 	if err := r.openAll(ctx, cfg); err != nil {
 		if ctx.Err() == nil {
@@ -104,6 +106,7 @@ func (r *daemon) closeAdmin() {
 	ctx, cancel := context.WithTimeout(context.Background(), finalFlush)
 	defer cancel()
 	_ = r.admin.Close(ctx)
+	r.measured.comparing.Wait()
 	if err := r.sockets.Close(); err != nil {
 		r.log.Warn("closing the sockets of systemd failed", "error", err)
 	}
@@ -129,6 +132,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 		r.log.Warn("systemd has passed sockets that no listener names", "names", unused)
 	}
 	r.read = cfg
+	r.measured.loaded(nil)
 	r.follow <- cfg
 	move.Commit()
 	close(r.opened)

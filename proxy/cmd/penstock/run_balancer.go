@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/server"
 )
 
@@ -13,6 +14,8 @@ type loadBalancer interface {
 	admin.Balancer
 	// Summary returns the counters and resources until now.
 	Summary() admin.Summary
+	// Metrics fills in a sample, as [server.Server.Metrics] does.
+	Metrics(m *metrics.Sample)
 	// Cut ends Serve at once, and all sessions.
 	Cut()
 	// Serve accepts clients until ctx ends, drains, and closes everything, as

@@ -54,12 +54,19 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool) 
 	defer func() { <-r.turn }()
 	r.notify(r.notifier.Reloading())
 	defer func() { r.notify(r.notifier.Ready(r.lineAfter(err))) }()
-	defer func() { r.logRefused(o.By, err) }()
+	tried := true
+	defer func() {
+		r.logRefused(o.By, err)
+		if tried {
+			r.measured.reloaded(err)
+		}
+	}()
 	defer widen(r.env)()
 	if to, err = r.source.load(); err != nil {
 		return now, nil, err
 	}
 	if unlessSame && len(config.Diff(r.read, to)) == 0 {
+		tried = false
 		return now, nil, nil
 	}
 	r.read = to
@@ -132,6 +139,7 @@ func (r *daemon) logChange(c rollback.Change) {
 	case rollback.Confirmed:
 		r.log.Info("configuration confirmed", attrs...)
 	case rollback.TakenBack:
+		r.measured.takenBack()
 		r.log.Warn("configuration rolled back", append(attrs, "from", c.Generation, "why", c.Why)...)
 	case rollback.RollbackFailed:
 		r.log.Error("rollback failed", append(attrs, "why", c.Why, "error", c.Err)...)

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/server"
 )
 
@@ -122,6 +123,7 @@ func (b *paperBalancer) Why(context.Context, admin.WhyQuery) (w admin.Why, err e
 func (b *paperBalancer) Summary() admin.Summary { return admin.Summary{} }
 
 func (b *paperBalancer) ReopenLogs() {}
+func (b *paperBalancer) Metrics(*metrics.Sample) {}
 
 func (b *paperBalancer) Cut() { close(b.cut) }
 

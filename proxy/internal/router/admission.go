@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -31,6 +32,7 @@ type ListenerState struct {
 	queue    queue                    // of clients beyond Connections that two loops have accepted at once
 	accepted atomic.Int64
 	meter    meter
+	tally    tally.Tally
 	pauses   pauses
 	refused  [admissionRejects]atomic.Int64
 	tokens   sync.Pool

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -33,6 +34,9 @@ type Endpoint struct {
 	total, failures atomic.Int64
 	meter           meter
 	judged          judged
+	tally           tally.Tally
+	transitions     atomic.Int64  // of its checks' verdict
+	ejections       atomic.Int64  // by outlier detection
 	circuitState    atomic.Uint32 // the last health.State of the breaker
 	bad             atomic.Int32  // verdicts against it, see SetHealthy and SetEjected
 	downTransitions atomic.Int64  // how often the first one was passed
@@ -121,6 +125,9 @@ func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 // for earlier failures. Other verdicts on one that is down are not reported.
 func (e *Endpoint) SetHealthy(healthy bool) {
 	defer e.mute(!healthy)
+	if e.State().Down == healthy {
+		e.transitions.Add(1)
+	}
 	if !healthy { // clients find out whether it can be connected to, one after the other
 		e.SetFailing(true)
 	}
@@ -156,6 +163,9 @@ func (e *Endpoint) mute(down bool) {
 
 // SetEjected implements [health.Target].
 func (e *Endpoint) SetEjected(ejected bool) {
+	if ejected {
+		e.ejections.Add(1)
+	}
 	e.Endpoint.SetEjected(ejected)
 	e.setDown(ejected)
 	e.upstream.look()

@@ -360,6 +360,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	s.endSlow()
 	e.total.Add(1)
 	e.upstream.sessions.Add(1)
+	s.countConnect(now)
 	s.touched(now)
 	e.noteConnected(s.start, now)
 	e.connected(now)

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -39,6 +40,7 @@ type Upstream struct {
 	resortsUnserved                       atomic.Int64 // last resorts since one was served; see vain
 	sessions                              atomic.Int64 // now
 	meter                                 meter
+	tally                                 tally.Tally
 	refused                               *Refusals
 	local                                 localCounts
 	unreached                             unreachedCounts

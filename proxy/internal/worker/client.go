@@ -25,6 +25,7 @@ type Client struct {
 	Record *record.Record
 
 	listening   *Listening
+	loop        int
 	fd          int // borrowed; negative: there is none to be asked
 	tcp         bool
 	asked       [2]bool

@@ -101,6 +101,7 @@ func (w *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingCl
 	c.serving, c.endpoint.fd = s, -1
 	c.client.use = c.use
 	c.client.bind(s.socket, int(n.fd), peer)
+	c.client.loop = w.index
 	return c
 }
 

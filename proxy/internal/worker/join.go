@@ -43,6 +43,7 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	b := bindingOf(n.session.Limits())
 	if b != nil {
 		b.Ended(r, err)
+		countEnd(b, w.index, r)
 		w.deferred.ended(b, &r)
 	}
 	if k := n.ref.kept; k != nil {

@@ -103,6 +103,7 @@ func (h *Offloaded) end(r relay.Result, err error, left bool) {
 	binding, joined := b.end(h, r, left)
 	if binding != nil {
 		binding.Ended(r, err)
+		countEnd(binding, h.worker.index, r)
 	}
 	h.cancel(context.Canceled)
 	if !joined && err != nil {

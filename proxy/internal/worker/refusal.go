@@ -72,3 +72,12 @@ func refusalOf(p phase, searching bool, cause error) Refusal {
 		return RefusedByAdmitter
 	}
 }
+
+// EveryCount is Counts with those that did not occur.
+func (r *Refusals) EveryCount() map[string]int64 {
+	counts := make(map[string]int64, len(r))
+	for i, n := range r {
+		counts[Refusal(i).String()] = n
+	}
+	return counts
+}

@@ -45,7 +45,7 @@ func (w *worker) baseSummary() Summary {
 			Batches: s.Batches, BatchRefused: s.BatchRefused, Overruns: s.Overruns,
 			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,
 			TimerLateP99: p99(s.TimerLate[:], s.MaxTimerLate), TimerLateMax: s.MaxTimerLate,
-			LongTurns: long(s.Lag[:]),
+			LongTurns: long(s.Lag[:]), Lag: s.Lag, TimerLate: s.TimerLate,
 		}},
 	}
 }

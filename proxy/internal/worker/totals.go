@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -51,6 +52,9 @@ type Summary struct {
 	Arena                               arena.Stats // of all loops
 }
 
+// TimeBuckets is how many there are in [Load.Lag] and [Load.TimerLate].
+const TimeBuckets = len(loop.Stats{}.Lag)
+
 // Load is the counters and the resources of one loop.
 type Load struct {
 	Active, Accepted int64 // clients that it serves, and has served
@@ -65,6 +69,8 @@ type Load struct {
 	// 99 % of them. TimerLateP99 and TimerLateMax are the same of the delays of timers.
 	LagP99, LagMax, TimerLateP99, TimerLateMax time.Duration
 	LongTurns                                  int64 // turns of 1,024 µs and more
+	// Lag and TimerLate are those of [loop.Stats].
+	Lag, TimerLate [TimeBuckets]int64
 }
 
 func (s *Summary) merge(o *Summary) {

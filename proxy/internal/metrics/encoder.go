@@ -1,0 +1,234 @@
+package metrics
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/tally"
+)
+
+// flushAt is the number of bytes from which on the encoder writes.
+const flushAt = 64 << 10
+
+// An encoder writes series as text. It keeps the first error of writing, after which it does nothing.
+type encoder struct {
+	to          io.Writer
+	buf         []byte
+	openMetrics bool
+	family      *Family
+	begun       bool   // the family has a series
+	labels      string // of the present object
+	err         error
+}
+
+// begin begins a family. One without series is left out.
+func (e *encoder) begin(f *Family) { e.family, e.begun = f, false }
+
+// head writes the first lines of the family.
+func (e *encoder) head() {
+	e.begun = true
+	f, name := e.family, e.family.Name
+	if e.openMetrics && f.Kind == Counter {
+		name = strings.TrimSuffix(name, "_total")
+	}
+	e.buf = append(e.buf, "# HELP "...)
+	e.buf = append(e.buf, name...)
+	e.buf = append(e.buf, ' ')
+	e.buf = append(e.buf, f.Help...)
+	e.buf = append(e.buf, "\n# TYPE "...)
+	e.buf = append(e.buf, name...)
+	e.buf = append(e.buf, ' ')
+	e.buf = append(e.buf, f.Kind...)
+	e.buf = append(e.buf, '\n')
+}
+
+// name appends the name of a series and its labels. suffix follows the name, extra the labels.
+func (e *encoder) name(suffix, extra string) {
+	if !e.begun {
+		e.head()
+	}
+	e.buf = append(e.buf, e.family.Name...)
+	e.buf = append(e.buf, suffix...)
+	e.buf = append(e.buf, '{')
+	e.buf = append(e.buf, e.labels...)
+	e.buf = append(e.buf, extra...)
+	e.buf = append(e.buf, "} "...)
+}
+
+// end ends a line, and writes if there is much.
+func (e *encoder) end() {
+	e.buf = append(e.buf, '\n')
+	if len(e.buf) >= flushAt {
+		e.flush()
+	}
+}
+
+func (e *encoder) flush() {
+	if e.err == nil {
+		_, e.err = e.to.Write(e.buf)
+	}
+	e.buf = e.buf[:0]
+}
+
+// int writes a series. extra is further labels, with a comma before each.
+func (e *encoder) int(extra string, v int64) {
+	e.name("", extra)
+	e.buf = strconv.AppendInt(e.buf, v, 10)
+	e.end()
+}
+
+func (e *encoder) bool(extra string, v bool) {
+	n := int64(0)
+	if v {
+		n = 1
+	}
+	e.int(extra, n)
+}
+
+// timestamp writes a time, unless it is zero.
+func (e *encoder) timestamp(extra string, at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	e.name("", extra)
+	e.buf = strconv.AppendFloat(e.buf, float64(at.UnixMilli())/1000, 'f', -1, 64)
+	e.end()
+}
+
+// bytes writes the bytes of both directions and engines.
+func (e *encoder) bytes(b *Bytes) {
+	e.int(`,direction="client_to_endpoint",engine="splice"`, b.ClientToEndpoint.Spliced)
+	e.int(`,direction="client_to_endpoint",engine="copy"`, b.ClientToEndpoint.Copied)
+	e.int(`,direction="endpoint_to_client",engine="splice"`, b.EndpointToClient.Spliced)
+	e.int(`,direction="endpoint_to_client",engine="copy"`, b.EndpointToClient.Copied)
+}
+
+// closes writes the reasons that occurred.
+func (e *encoder) closes(c *tally.Counts) {
+	for why, n := range c.Closes {
+		if n > 0 {
+			e.int(closeLabels[why], n)
+		}
+	}
+}
+
+// closeNames are the labels of [tally.Close].
+var closeNames = [tally.Closes][2]string{
+	tally.ClientClosed: {"closed", "client"}, tally.EndpointClosed: {"closed", "endpoint"},
+	tally.ClientReset: {"reset", "client"}, tally.EndpointReset: {"reset", "endpoint"},
+	tally.ClientFailed: {"error", "client"}, tally.EndpointFailed: {"error", "endpoint"},
+	tally.Idle: {"idle", "timeout"}, tally.HalfClose: {"half_close", "timeout"}, tally.Lifetime: {"lifetime", "timeout"},
+	tally.FirstByte: {"first_byte", "timeout"}, tally.Canceled: {"canceled", "penstock"}, tally.Other: {"other", "unknown"},
+}
+
+var closeLabels = func() (labels [tally.Closes]string) {
+	for why, name := range closeNames {
+		labels[why] = `,reason="` + name[0] + `",by="` + name[1] + `"`
+	}
+	return labels
+}()
+
+// histogram writes a histogram with buckets of the given labels.
+func (e *encoder) histogram(labels *bucketLabels, h *tally.Histogram) {
+	sum := int64(0)
+	for i, n := range h.Buckets {
+		sum += n
+		e.name("_bucket", labels[i][e.dialect()])
+		e.buf = strconv.AppendInt(e.buf, sum, 10)
+		e.end()
+	}
+	e.name("_sum", "")
+	e.buf = strconv.AppendFloat(e.buf, h.Sum.Seconds(), 'g', -1, 64)
+	e.end()
+	e.name("_count", "")
+	e.buf = strconv.AppendInt(e.buf, sum, 10)
+	e.end()
+}
+
+// dialect is the index of a bucket's label. OpenMetrics has a fraction in each.
+func (e *encoder) dialect() int {
+	if e.openMetrics {
+		return 1
+	}
+	return 0
+}
+
+// bucketLabels are the labels of buckets, in both dialects.
+type bucketLabels [len(tally.ConnectBounds) + 1][2]string
+
+var (
+	connectLabels = labelsOf(tally.ConnectBounds[:])
+	sessionLabels = labelsOf(tally.SessionBounds[:])
+)
+
+func labelsOf(bounds []time.Duration) (labels bucketLabels) {
+	for i, bound := range bounds {
+		labels[i] = leLabels(bound.Seconds())
+	}
+	labels[len(bounds)] = [2]string{`,le="+Inf"`, `,le="+Inf"`}
+	return labels
+}
+
+func leLabels(bound float64) [2]string {
+	text := strconv.FormatFloat(bound, 'g', -1, 64)
+	open := text
+	if !strings.ContainsAny(text, ".e") {
+		open += ".0"
+	}
+	return [2]string{`,le="` + text + `"`, `,le="` + open + `"`}
+}
+
+// label returns a label with its value quoted. It is not the first one.
+func label(name, value string) string { return `,` + name + `="` + quoted(value) + `"` }
+
+// firstLabel is label for the first one.
+func firstLabel(name, value string) string { return name + `="` + quoted(value) + `"` }
+
+var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+
+// quoted returns the value of a label. Bytes that are not UTF-8, which a path may have, are replaced.
+func quoted(value string) string {
+	for i := range len(value) {
+		if c := value[i]; c >= utf8.RuneSelf || c == '\\' || c == '"' || c == '\n' {
+			return escaper.Replace(strings.ToValidUTF8(value, "\uFFFD"))
+		}
+	}
+	return value
+}
+
+// counts writes series by one more label, in the order of its values.
+func (e *encoder) counts(name string, counts map[string]int64) {
+	for _, value := range sorted(counts) {
+		e.int(label(name, value), counts[value])
+	}
+}
+
+// handshakes writes the TLS handshakes that were completed.
+func (e *encoder) handshakes(h *admin.Handshakes) {
+	if h != nil {
+		e.int(`,resumed="false"`, h.Completed-h.Resumed)
+		e.int(`,resumed="true"`, h.Resumed)
+	}
+}
+
+// handshakeFailures writes those that failed, by the causes that occurred.
+func (e *encoder) handshakeFailures(h *admin.Handshakes) {
+	if h != nil {
+		e.counts("cause", h.Failed)
+	}
+}
+
+// certificates writes the ends of certificates' validity, one for each path.
+func (e *encoder) certificates(list []admin.Certificate) {
+	seen := make(map[string]bool, len(list))
+	for _, c := range list {
+		if !seen[c.Path] {
+			seen[c.Path] = true
+			e.timestamp(label("path", c.Path), c.Ends)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
+)
+
+// Limits are how many objects have series. The others are counted by penstock_series_dropped.
+type Limits struct {
+	Listeners, Upstreams, Endpoints int
+	// EndpointHistograms is how many endpoints have histograms.
+	EndpointHistograms int
+}
+
+// DefaultLimits are those of a [Handler] of the program.
+var DefaultLimits = Limits{Listeners: 5000, Upstreams: 5000, Endpoints: 20_000, EndpointHistograms: 1000}
+
+// maxScrapes is how many scrapes are served at once. Each has a sample of its own in memory.
+const maxScrapes = 2
+
+// readTime is how long a sample may take: the loops are asked for the bytes of their sessions, a few
+// sessions in each turn.
+const readTime = 5 * time.Second
+
+// A Handler serves the metrics of a process over HTTP. Make it with [NewHandler].
+type Handler struct {
+	read    func(*Sample)
+	limits  Limits
+	places  chan struct{} // one element for each scrape
+	samples sync.Pool     // of *Sample
+	beside  []prometheus.Collector
+}
+
+// NewHandler returns a handler. read fills in an empty sample; it may be called by two goroutines at a
+// time.
+func NewHandler(read func(*Sample), limits Limits) *Handler {
+	return &Handler{
+		read: read, limits: limits, places: make(chan struct{}, maxScrapes),
+		samples: sync.Pool{New: func() any { return new(Sample) }},
+		beside:  []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})},
+	}
+}
+
+var (
+	errBusy = errors.New("as many scrapes as may be are under way")
+	errSlow = errors.New("the event loops did not answer in time")
+)
+
+// ServeHTTP writes the metrics. It holds no lock while it writes, and a client that does not read keeps a
+// sample in memory: the caller limits the time for writing.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sample, err := h.sample(r.Context())
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer h.done(sample)
+	head, err := h.process(sample, r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	for name, values := range head.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(head.code)
+	if r.Method == http.MethodHead || head.code != http.StatusOK {
+		return
+	}
+	_ = h.write(w, sample, head.body.Bytes(), strings.HasPrefix(head.header.Get("Content-Type"), openMetricsType))
+}
+
+const openMetricsType = "application/openmetrics-text"
+
+// sample reads a sample. It is given back by done.
+func (h *Handler) sample(ctx context.Context) (*Sample, error) {
+	select {
+	case h.places <- struct{}{}:
+	default:
+		return nil, errBusy
+	}
+	s := h.samples.Get().(*Sample)
+	done := make(chan struct{})
+	given := make(chan struct{})
+	go func() {
+		h.read(s)
+		close(done)
+		<-given
+	}()
+	timer := time.NewTimer(readTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+		close(given)
+		return s, nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	go func() { // the place is taken until the sample has come
+		<-done
+		close(given)
+		h.done(s)
+	}()
+	return nil, errSlow
+}
+
+func (h *Handler) done(s *Sample) {
+	s.reset()
+	h.samples.Put(s)
+	<-h.places
+}
+
+// A response is one in memory.
+type response struct {
+	header http.Header
+	body   bytes.Buffer
+	code   int
+}
+
+func (r *response) Header() http.Header { return r.header }
+
+func (r *response) WriteHeader(code int) { r.code = code }
+
+func (r *response) Write(p []byte) (int, error) { return r.body.Write(p) }
+
+// process returns the response of promhttp, which has the series of the process alone.
+func (h *Handler) process(s *Sample, r *http.Request) (*response, error) {
+	registry := prometheus.NewRegistry()
+	for _, c := range append([]prometheus.Collector{&collector{s}}, h.beside...) {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	r = r.Clone(r.Context())
+	if f := expfmt.NegotiateIncludingOpenMetrics(r.Header).FormatType(); f != expfmt.TypeOpenMetrics && f != expfmt.TypeTextPlain {
+		r.Header.Set("Accept", "text/plain") // the encoder has no other ones
+	}
+	got := &response{header: make(http.Header), code: http.StatusOK}
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true}).ServeHTTP(got, r)
+	return got, nil
+}
+
+// eof ends OpenMetrics.
+const eof = "# EOF\n"
+
+// write writes the series of the process, and then the others.
+func (h *Handler) write(to io.Writer, s *Sample, process []byte, openMetrics bool) error {
+	e := &encoder{to: to, buf: make([]byte, 0, flushAt+4<<10), openMetrics: openMetrics}
+	e.buf = append(e.buf, bytes.TrimSuffix(process, []byte(eof))...)
+	dropped := h.limits.cut(s)
+	encode(e, loopFamilies, s.Loops)
+	encode(e, listenerFamilies, s.Listeners)
+	encode(e, upstreamFamilies, s.Upstreams)
+	histograms := len(endpointFamilies) - 2
+	encode(e, endpointFamilies[:histograms], s.Endpoints)
+	encode(e, endpointFamilies[histograms:], s.Endpoints[:min(len(s.Endpoints), h.limits.EndpointHistograms)])
+	e.begin(&droppedFamily)
+	for _, d := range dropped {
+		e.labels = firstLabel("of", d.of)
+		e.int("", int64(d.n))
+	}
+	if openMetrics {
+		e.buf = append(e.buf, eof...)
+	}
+	e.flush()
+	return e.err
+}
+
+var droppedFamily = gauge("penstock_series_dropped", "Objects without series in this scrape, since there are too many: listeners, upstreams, endpoints, or endpoint_histograms (endpoints without histograms). Those that sort first have series.", "of")
+
+type dropped struct {
+	of string
+	n  int
+}
+
+// cut leaves out the objects beyond the limits, and gives the others their labels.
+func (l *Limits) cut(s *Sample) []dropped {
+	list := []dropped{
+		{"listeners", max(len(s.Listeners)-l.Listeners, 0)},
+		{"upstreams", max(len(s.Upstreams)-l.Upstreams, 0)},
+		{"endpoints", max(len(s.Endpoints)-l.Endpoints, 0)},
+		{"endpoint_histograms", max(len(s.Endpoints)-l.EndpointHistograms, 0)},
+	}
+	s.Listeners = s.Listeners[:len(s.Listeners)-list[0].n]
+	s.Upstreams = s.Upstreams[:len(s.Upstreams)-list[1].n]
+	s.Endpoints = s.Endpoints[:len(s.Endpoints)-list[2].n]
+	for i := range s.Loops {
+		s.Loops[i].labels = firstLabel("loop", strconv.Itoa(i))
+	}
+	for i := range s.Listeners {
+		s.Listeners[i].labels = firstLabel("listener", s.Listeners[i].Name)
+	}
+	for i := range s.Upstreams {
+		s.Upstreams[i].labels = firstLabel("upstream", s.Upstreams[i].Name)
+	}
+	for i := range s.Endpoints {
+		p := &s.Endpoints[i]
+		p.labels = `upstream="` + quoted(p.Upstream) + `",endpoint="` + quoted(p.Name) + `"`
+	}
+	return list
+}
+
+// An object has series of its own.
+type object[T any] interface {
+	*T
+	objectLabels() string
+}
+
+func (l *Loop) objectLabels() string { return l.labels }
+
+func (l *Listener) objectLabels() string { return l.labels }
+
+func (u *Upstream) objectLabels() string { return u.labels }
+
+func (p *Endpoint) objectLabels() string { return p.labels }
+
+// encode writes the families of some objects, unless an earlier write failed.
+func encode[T any, P object[T]](e *encoder, families []objectFamily[T], of []T) {
+	for i := range families {
+		if e.err != nil {
+			return
+		}
+		e.begin(&families[i].Family)
+		for j := range of {
+			e.labels = P(&of[j]).objectLabels()
+			families[i].write(e, &of[j])
+		}
+	}
+}

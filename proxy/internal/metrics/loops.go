@@ -1,0 +1,47 @@
+package metrics
+
+import "strconv"
+
+// loopFamilies are those with the label loop.
+var loopFamilies = []objectFamily[Loop]{
+	{gauge("penstock_loop_connections", "Clients that an event loop serves now.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Active) }},
+	{counter("penstock_loop_accepted_total", "Clients that it has served.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Accepted) }},
+	{counter("penstock_loop_handed_over_total", "Clients that it has accepted and given to other loops.", "loop"), func(e *encoder, l *Loop) { e.int("", l.HandedOver) }},
+	{counter("penstock_loop_turns_total", "Turns: rounds of waiting and serving.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Loop.Turns) }},
+	{counter("penstock_loop_blocked_total", "Times that it has slept until something happened.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Blocked) }},
+	{counter("penstock_loop_overruns_total", "Turns that used a millisecond of CPU time, where --turn-cpu has that measured.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Overruns) }},
+	{counter("penstock_loop_long_turns_total", "Turns of 1,024 microseconds and more.", "loop"), func(e *encoder, l *Loop) { e.int("", l.LongTurns) }},
+	{histogram("penstock_loop_turn_seconds", "Loop lag: duration of turns, from the return of epoll_wait on. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Turns) }},
+	{histogram("penstock_loop_timer_late_seconds", "Lateness of timers. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Late) }},
+}
+
+// powerBounds are the bounds of the buckets that are shown of counts by powers of two of a microsecond, as
+// exponents: 16 us to a second.
+var powerBounds = [...]int{4, 6, 8, 10, 12, 14, 16, 18, 20}
+
+var powerLabels = func() (labels [len(powerBounds)][2]string) {
+	for i, bound := range powerBounds {
+		labels[i] = leLabels(float64(int64(1)<<bound) / 1e6)
+	}
+	return labels
+}()
+
+// powers writes the buckets of times that are counted by powers of two of a microsecond: counts[i] has
+// those below 2^i, and not below half of that.
+func (e *encoder) powers(counts []int64) {
+	sum, next := int64(0), 0
+	for i, bound := range powerBounds {
+		for ; next <= bound && next < len(counts); next++ {
+			sum += counts[next]
+		}
+		e.name("_bucket", powerLabels[i][e.dialect()])
+		e.buf = strconv.AppendInt(e.buf, sum, 10)
+		e.end()
+	}
+	for ; next < len(counts); next++ {
+		sum += counts[next]
+	}
+	e.name("_bucket", `,le="+Inf"`)
+	e.buf = strconv.AppendInt(e.buf, sum, 10)
+	e.end()
+}

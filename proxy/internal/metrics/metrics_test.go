@@ -1,0 +1,221 @@
+package metrics
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// scrape returns the response to a request with an Accept header.
+func scrape(tb testing.TB, h *Handler, accept string) (kind, body string) {
+	tb.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.Header.Set("Accept", accept)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		tb.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	return w.Header().Get("Content-Type"), w.Body.String()
+}
+
+func filled() *Handler {
+	return NewHandler(func(s *Sample) { *s = *full() }, DefaultLimits)
+}
+
+func parse(tb testing.TB, text string) map[string]*dto.MetricFamily {
+	tb.Helper()
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		tb.Fatalf("%v in\n%s", err, text)
+	}
+	return families
+}
+
+// TestEncoderAgrees: what the encoder writes is, byte for byte, what client_golang writes of the same series,
+// in both formats. Only OpenMetrics' fraction of whole numbers is left out, which is optional.
+func TestEncoderAgrees(t *testing.T) {
+	_, text := scrape(t, filled(), "text/plain")
+	_, open := scrape(t, filled(), "application/openmetrics-text;version=1.0.0")
+	parsed := parse(t, text)
+	fraction := regexp.MustCompile(`(?m)(\} -?\d+)\.0$`)
+	for _, f := range Families() {
+		if strings.HasPrefix(f.Name, "penstock_loop_") && f.Kind == Histogram {
+			continue // they have no sum, which client_golang cannot write
+		}
+		family := parsed[f.Name]
+		if family == nil {
+			t.Errorf("no %s", f.Name)
+			continue
+		}
+		var want bytes.Buffer
+		if _, err := expfmt.MetricFamilyToText(&want, family); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text, want.String()) {
+			t.Errorf("not in the text:\n%s", cmp.Diff(want.String(), part(text, f.Name)))
+		}
+		want.Reset()
+		if _, err := expfmt.MetricFamilyToOpenMetrics(&want, family); err != nil {
+			t.Fatal(err)
+		}
+		normal := func(s string) string { return fraction.ReplaceAllString(s, "$1") }
+		if !strings.Contains(normal(open), normal(want.String())) {
+			t.Errorf("not in OpenMetrics:\n%s", cmp.Diff(normal(want.String()), normal(part(open, strings.TrimSuffix(f.Name, "_total")))))
+		}
+	}
+	if !strings.HasSuffix(open, "\n# EOF\n") || strings.Count(open, "# EOF") != 1 {
+		t.Error("OpenMetrics does not end with one # EOF")
+	}
+	if strings.Contains(text, "# EOF") {
+		t.Error("the text has an # EOF")
+	}
+}
+
+// part returns the lines of a family.
+func part(text, name string) string {
+	_, rest, _ := strings.Cut(text, "# HELP "+name+" ")
+	lines, _, _ := strings.Cut(rest, "\n# HELP")
+	return "# HELP " + name + " " + lines + "\n"
+}
+
+// TestLoopHistograms: counts by powers of two become buckets whose counts rise up to all of them.
+func TestLoopHistograms(t *testing.T) {
+	_, text := scrape(t, filled(), "text/plain")
+	for _, want := range []string{
+		`penstock_loop_turn_seconds_bucket{loop="0",le="1.6e-05"} 1`, `penstock_loop_turn_seconds_bucket{loop="0",le="6.4e-05"} 3`,
+		`penstock_loop_turn_seconds_bucket{loop="0",le="1.048576"} 3`, `penstock_loop_turn_seconds_bucket{loop="0",le="+Inf"} 6`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, part(text, "penstock_loop_turn_seconds"))
+		}
+	}
+}
+
+// TestRuntime: the collectors of the Go runtime and of the process are there.
+func TestRuntime(t *testing.T) {
+	_, text := scrape(t, filled(), "text/plain")
+	for _, name := range []string{"go_gc_duration_seconds", "process_open_fds", "process_max_fds", "process_start_time_seconds"} {
+		if !strings.Contains(text, "\n# TYPE "+name+" ") {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+// TestNegotiation: Prometheus gets OpenMetrics, one that prefers the protobuf gets text, and none is compressed.
+func TestNegotiation(t *testing.T) {
+	for accept, want := range map[string]string{
+		"": "text/plain", "*/*": "text/plain",
+		"application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1": "application/openmetrics-text",
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;version=0.0.4;q=0.3":       "text/plain",
+	} {
+		if kind, _ := scrape(t, filled(), accept); !strings.HasPrefix(kind, want+";") {
+			t.Errorf("%s: %s, want %s", accept, kind, want)
+		}
+	}
+}
+
+// TestLimits: objects beyond the limits have no series, and are counted.
+func TestLimits(t *testing.T) {
+	h := NewHandler(func(s *Sample) {
+		for i := range 5 {
+			s.Listeners = append(s.Listeners, Listener{Name: fmt.Sprint("l", i)})
+			s.Upstreams = append(s.Upstreams, Upstream{Name: fmt.Sprint("u", i)})
+			s.Endpoints = append(s.Endpoints, Endpoint{Upstream: "u", Name: fmt.Sprint("e", i)})
+		}
+	}, Limits{Listeners: 1, Upstreams: 2, Endpoints: 4, EndpointHistograms: 3})
+	_, text := scrape(t, h, "text/plain")
+	for family, want := range map[string]int{
+		"penstock_listener_accepted_total": 1, "penstock_upstream_waiting": 2, "penstock_endpoint_up": 4, "penstock_endpoint_connect_seconds": 3,
+	} {
+		if got := len(parse(t, text)[family].GetMetric()); got != want {
+			t.Errorf("%s: %d objects, want %d", family, got, want)
+		}
+	}
+	for of, want := range map[string]int{"listeners": 4, "upstreams": 3, "endpoints": 1, "endpoint_histograms": 2} {
+		if line := fmt.Sprintf("penstock_series_dropped{of=%q} %d\n", of, want); !strings.Contains(text, line) {
+			t.Errorf("no %s", line)
+		}
+	}
+}
+
+// TestTooManyScrapes: a scrape beyond the limit is refused at once, and the places come back.
+func TestTooManyScrapes(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	h := NewHandler(func(*Sample) { entered <- struct{}{}; <-leave }, DefaultLimits)
+	codes := make(chan int)
+	get := func() {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		codes <- w.Code
+	}
+	for range maxScrapes {
+		go get()
+		<-entered
+	}
+	go get()
+	if code := <-codes; code != http.StatusServiceUnavailable {
+		t.Errorf("one too many got %d", code)
+	}
+	close(leave)
+	for range maxScrapes {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("got %d", code)
+		}
+	}
+	go get()
+	<-entered
+	if code := <-codes; code != http.StatusOK {
+		t.Errorf("afterwards: %d", code)
+	}
+}
+
+// TestScraperThatLeaves: a scraper that has gone while the loops do not answer gets no answer, and its place is
+// free only when they have.
+func TestScraperThatLeaves(t *testing.T) {
+	leave := make(chan struct{})
+	h := NewHandler(func(*Sample) { <-leave }, DefaultLimits)
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	ctx, cancel := contextOf(r)
+	cancel()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r.WithContext(ctx))
+	if w.Code != http.StatusServiceUnavailable || len(h.places) != 1 {
+		t.Errorf("%d, %d places taken", w.Code, len(h.places))
+	}
+	close(leave)
+	h.places <- struct{}{} // there is one more
+	h.places <- struct{}{} // and this one has come back
+}
+
+// TestNames: names and labels follow the rules of Prometheus, and none is there twice.
+func TestNames(t *testing.T) {
+	name := regexp.MustCompile(`^penstock_[a-z]+(_[a-z]+)*$`)
+	var seen []string
+	for _, f := range Families() {
+		switch {
+		case !name.MatchString(f.Name):
+			t.Errorf("%s is no name", f.Name)
+		case (f.Kind == Counter) != strings.HasSuffix(f.Name, "_total"):
+			t.Errorf("%s is a %s", f.Name, f.Kind)
+		case f.Kind == Histogram && !strings.HasSuffix(f.Name, "_seconds"):
+			t.Errorf("%s has no unit", f.Name)
+		case slices.Contains(seen, f.Name):
+			t.Errorf("%s is there twice", f.Name)
+		case !strings.HasSuffix(f.Help, ".") || strings.ContainsAny(f.Help, "\n\\"):
+			t.Errorf("%s: help %q", f.Name, f.Help)
+		}
+		seen = append(seen, f.Name)
+	}
+}

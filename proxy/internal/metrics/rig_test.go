@@ -1,0 +1,55 @@
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/tally"
+)
+
+// full returns a sample in which every family has series, of small whole numbers and times that have the
+// same text in each format.
+func full() *Sample {
+	var t tally.Tally
+	t.Connected(0, 2*time.Second)
+	t.Connected(1, 4*time.Second)
+	for why := range tally.Closes {
+		t.Ended(0, time.Second, why)
+	}
+	counts := t.Read()
+	at := time.Unix(1000, 0)
+	bytes := admin.Bytes{ClientToEndpoint: admin.ByEngine{Spliced: 1, Copied: 2}, EndpointToClient: admin.ByEngine{Spliced: 3, Copied: 4}}
+	certificates := []admin.Certificate{{Path: `/a"b\c` + "\n", Ends: at}, {Path: `/a"b\c` + "\n", Ends: at}, {Path: "/\xff", Ends: at}}
+	handshakes := &admin.Handshakes{Completed: 5, Resumed: 2, Failed: map[string]int64{"timeout": 1}}
+	queues := []admin.Queue{
+		{Address: "127.0.0.1:80", Known: true, Length: 1, Most: 2, Dropped: 3, DroppedKnown: true},
+		{Address: "unix:/run/x", Known: false},
+	}
+	return &Sample{
+		Process: Process{
+			Version: "v1", Counters: map[string]int64{"transitions": 1, "hellos_missing": 2}, Refused: map[string]int64{"targets": 0, "tls": 1},
+			Summary: admin.Summary{Fallbacks: map[string]int64{"size": 1}},
+		},
+		Config: Config{Generation: 2, File: FileDiffers, LastOK: true, LastSuccess: at},
+		Loops:  []Loop{{Turns: []int64{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, Late: []int64{1}}},
+		Listeners: []Listener{{
+			Name: "web", State: admin.Paused, Accepted: 9, Active: 1, Most: 5, Bytes: bytes, Refused: map[string]int64{"address": 1, "other": 0},
+			Pauses: map[string]int64{"process per_second": 2}, Tally: counts, Queues: queues, Certificates: certificates, Handshakes: handshakes,
+		}},
+		Upstreams: []Upstream{{
+			Name: "shop", Breaker: "half-open", Opened: 1, Most: 4, MostPending: 2, Connections: 3, Pending: 1, Bytes: bytes, Tally: counts,
+			Refused: map[string]int64{"full": 1}, LocalFaults: map[string]int64{"too many open files": 1}, States: map[admin.State]int64{admin.Up: 2},
+			Discovery: &Discovery{Kind: "dns", Confirmed: at, Failures: 1, Stale: true}, Certificates: certificates, Handshakes: handshakes,
+		}},
+		Endpoints: []Endpoint{
+			{Upstream: "shop", Name: "a", State: admin.Up, Most: 3, Weight: 1, BreakerHas: 1, Bytes: bytes, Tally: counts},
+			{Upstream: "shop", Name: "b", State: admin.Down, Weight: 1, Tally: counts},
+		},
+	}
+}
+
+func contextOf(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithCancel(r.Context())
+}

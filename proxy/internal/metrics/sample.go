@@ -1,0 +1,142 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/tally"
+)
+
+// A Sample is the counters of a process at one time.
+type Sample struct {
+	Process   Process
+	Config    Config
+	Loops     []Loop
+	Listeners []Listener
+	Upstreams []Upstream
+	Endpoints []Endpoint // of all upstreams, in their order
+}
+
+// reset empties the sample for another scrape. It keeps the memory.
+func (s *Sample) reset() {
+	clear(s.Listeners)
+	clear(s.Upstreams)
+	clear(s.Endpoints)
+	*s = Sample{Loops: s.Loops[:0], Listeners: s.Listeners[:0], Upstreams: s.Upstreams[:0], Endpoints: s.Endpoints[:0]}
+}
+
+// Process is the counters of the whole process.
+type Process struct {
+	Version  string
+	Draining bool
+	Summary  admin.Summary
+	Counters map[string]int64 // those of [admin.Status]
+	Refused  map[string]int64 // clients by reason, with those that did not occur
+
+	ConnectionsMost, TLSActive, TLSMost int64
+
+	Pipes PipeBudget
+}
+
+// PipeBudget is the memory that pipes may take, in bytes, and the number of leases that were denied.
+type PipeBudget struct {
+	Bytes, UsedBytes int64
+	Denied           int64
+}
+
+// A FileState is the state of the configuration file beside the running configuration.
+type FileState string
+
+// The states of the file.
+const (
+	FileSame    FileState = "same"    // the running configuration is its content
+	FileDiffers FileState = "differs" // a reload would change something
+	FileInvalid FileState = "invalid" // a reload would be refused
+	FileUnknown FileState = "unknown" // it was not looked at yet, or there is no file
+)
+
+// Config is the state of the configuration.
+type Config struct {
+	Generation        int
+	Unconfirmed       bool // a reload waits to be confirmed
+	Restart           int  // keys whose values take effect at a restart
+	Reloads, Refused  int64
+	RolledBack        int64
+	LastOK            bool      // the last attempt to load a configuration, the first one included, has succeeded
+	LastSuccess       time.Time // of the last one that has
+	Prepared, Swapped time.Duration
+	File              FileState
+}
+
+// A Loop is the counters of an event loop. Turns and Late count by powers of two of a microsecond.
+type Loop struct {
+	admin.Loop
+	Turns, Late []int64
+
+	labels string
+}
+
+// Bytes are bytes by direction and engine.
+type Bytes = admin.Bytes
+
+// A Listener is the counters of a listener. Maps are by reason.
+type Listener struct {
+	Name                   string
+	State                  admin.State
+	Accepted, Active, Most int64
+	Bytes                  Bytes
+	Refused, Pauses        map[string]int64
+	Tally                  tally.Counts
+	Queues                 []admin.Queue
+	Certificates           []admin.Certificate
+	Handshakes             *admin.Handshakes // nil: TLS is not terminated here
+
+	labels string
+}
+
+// An Upstream is the counters of an upstream.
+type Upstream struct {
+	Name                                    string
+	Active, Waiting                         int64
+	Retries, RetriesDenied, Queued, Held    int64
+	LastResort, Fallbacks, Failures         int64
+	Panic                                   bool
+	Panics, EjectionsWithheld               int64
+	Breaker                                 string // closed, open, half-open; "": there is none
+	Opened                                  int64
+	Connections, Most, Pending, MostPending int64 // of the breaker; Most and MostPending 0: no limit
+	Bytes                                   Bytes
+	Refused, LocalFaults                    map[string]int64
+	Tally                                   tally.Counts
+	States                                  map[admin.State]int64 // number of endpoints
+	Discovery                               *Discovery            // nil: endpoints are in the file
+	Certificates                            []admin.Certificate
+	Handshakes                              *admin.Handshakes // nil: TLS is not originated here
+
+	labels string
+}
+
+// Discovery is the state of a source of endpoints.
+type Discovery struct {
+	Kind      string
+	Confirmed time.Time // zero: never
+	Failures  int
+	Stale     bool
+}
+
+// An Endpoint is the counters of an endpoint.
+type Endpoint struct {
+	Upstream, Name                     string
+	State                              admin.State
+	Broken                             bool // by its circuit breaker
+	Active, Most, Weight               int64
+	Sessions, Failures                 int64
+	Transitions, Ejections, BreakerHas int64 // BreakerHas counts how often its breaker has opened
+	Bytes                              Bytes
+	Tally                              tally.Counts
+
+	labels string
+}
+
+// up reports whether the endpoint gets clients.
+func (e *Endpoint) up() bool { return e.State == admin.Up && !e.Broken }

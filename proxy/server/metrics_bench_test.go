@@ -1,0 +1,116 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/server"
+)
+
+// BenchmarkScrape scrapes 1,000 listeners, 1,000 upstreams and 10,000 endpoints: in memory, and over HTTP by
+// a client that reads everything. overruns is the turns of loops that used a millisecond of CPU time
+// meanwhile.
+func BenchmarkScrape(b *testing.B) {
+	cfg := fleet{listeners: 1000, each: 10, idle: 1000, at: func(int) int { return 1000 }}.config(b)
+	s, stop := servingWith(b, cfg, server.Options{Loops: 2, MaxConnections: 5000, TurnCPU: true})
+	defer stop()
+	handler := metrics.NewHandler(s.Metrics, metrics.DefaultLimits)
+	web := httptest.NewServer(handler)
+	defer web.Close()
+	for name, scrape := range map[string]func() int64{
+		"memory": func() int64 {
+			w := &sink{header: make(http.Header)}
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			return w.n
+		},
+		"http": func() int64 {
+			response, err := web.Client().Get(web.URL)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer response.Body.Close()
+			n, err := io.Copy(io.Discard, response.Body)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return n
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var bytes int64
+			var took []time.Duration
+			before := overruns(s)
+			for b.Loop() {
+				began := time.Now()
+				bytes = scrape()
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(bytes), "bytes")
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "median-us")
+			b.ReportMetric(float64(overruns(s)-before), "overruns")
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			b.ReportMetric(float64(m.HeapInuse)/(1<<20), "heap-MiB")
+		})
+	}
+}
+
+// BenchmarkScrapeSessions scrapes while 2,000 sessions run, of which loops add up the bytes.
+func BenchmarkScrapeSessions(b *testing.B) {
+	const sessions = 2000
+	endpoint := sockets.Server(b, sockets.Echo)
+	cfg := configOf(b, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, endpoint))
+	s, stop := servingWith(b, cfg, server.Options{Loops: 2, MaxConnections: sessions, TurnCPU: true})
+	defer stop()
+	defer s.Cut()
+	for range sessions {
+		c := sockets.Dial(b, s.Status().Listeners[0].Addresses[0])
+		if _, err := c.Write([]byte("hello\n")); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := sockets.ReadLine(c); err != nil {
+			b.Fatal(err)
+		}
+	}
+	handler := metrics.NewHandler(s.Metrics, metrics.DefaultLimits)
+	before := overruns(s)
+	b.ReportAllocs()
+	for b.Loop() {
+		handler.ServeHTTP(&sink{header: make(http.Header)}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	}
+	b.ReportMetric(float64(overruns(s)-before), "overruns")
+}
+
+func overruns(s *server.Server) (n int64) {
+	for _, l := range s.Summary().Loops {
+		n += l.Overruns
+	}
+	return n
+}
+
+// A sink is a response that is dropped.
+type sink struct {
+	header http.Header
+	n      int64
+}
+
+func (s *sink) Header() http.Header { return s.header }
+
+func (s *sink) WriteHeader(int) {}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.n += int64(len(p))
+	return len(p), nil
+}

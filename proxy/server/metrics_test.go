@@ -1,0 +1,148 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/internal/tally"
+)
+
+// sampled returns a sample.
+func (r *rig) sampled() *metrics.Sample {
+	m := new(metrics.Sample)
+	r.Metrics(m)
+	return m
+}
+
+// TestMetricsOfSessions: a session is counted for its listener, its upstream and its endpoint alike, with the
+// reason of its end, and its bytes while it runs.
+func TestMetricsOfSessions(t *testing.T) {
+	r := forwarding(t, named(t, "a"), nil)
+	c := client(t, r.At("l"))
+	line(t, c)
+	echoes(t, c, "hello\n")
+	m := r.sampled()
+	l, u, e := &m.Listeners[0], &m.Upstreams[0], &m.Endpoints[0]
+	if l.Accepted != 1 || l.Active != 1 || u.Active != 1 || e.Active != 1 || e.Sessions != 1 || l.State != admin.Serving || e.State != admin.Up || u.States[admin.Up] != 1 {
+		t.Errorf("while it runs: %+v %+v %+v", l, u, e)
+	}
+	for name, bytes := range map[string]metrics.Bytes{"listener": l.Bytes, "upstream": u.Bytes, "endpoint": e.Bytes} {
+		if bytes.ClientToEndpoint.All() != 6 || bytes.EndpointToClient.All() != 8 {
+			t.Errorf("%s: %+v", name, bytes)
+		}
+	}
+	for name, counts := range map[string]tally.Counts{"listener": l.Tally, "upstream": u.Tally, "endpoint": e.Tally} {
+		if counts.Connects.Count() != 1 || counts.Connects.Sum <= 0 || counts.Sessions.Count() != 0 {
+			t.Errorf("%s: %+v", name, counts)
+		}
+	}
+	c.Close()
+	r.Until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })
+	m = r.sampled()
+	for name, counts := range map[string]tally.Counts{"listener": m.Listeners[0].Tally, "upstream": m.Upstreams[0].Tally, "endpoint": m.Endpoints[0].Tally} {
+		if counts.Sessions.Count() != 1 || counts.Sessions.Sum <= 0 || counts.Closes[tally.ClientClosed] != 1 {
+			t.Errorf("%s: %+v", name, counts)
+		}
+	}
+	if queues := m.Listeners[0].Queues; len(queues) != 1 || !queues[0].Known {
+		t.Errorf("queues: %+v", queues)
+	}
+}
+
+// TestMetricsOfEnds: the reason of an end names the side that has begun it.
+func TestMetricsOfEnds(t *testing.T) {
+	reset := func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }
+	closes := sockets.Server(t, func(c net.Conn) { fmt.Fprintln(c, "hello") })
+	resets := sockets.Server(t, func(c net.Conn) {
+		fmt.Fprintln(c, "hello")
+		_, _ = c.Read(make([]byte, 1))
+		reset(c)
+	})
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: closes, bind: "127.0.0.1:0", upstream: closes}
+  - {name: resets, bind: "127.0.0.1:0", upstream: resets}
+  - {name: idle, bind: "127.0.0.1:0", upstream: stays, timeouts: {idle: 100ms}}
+  - {name: lives, bind: "127.0.0.1:0", upstream: stays, timeouts: {lifetime: 100ms}}
+upstreams:
+  - {name: closes, endpoints: [%q], health_check: off}
+  - {name: resets, endpoints: [%q], health_check: off}
+  - {name: stays, endpoints: [%q], health_check: off}`, closes, resets, named(t, "stays")))
+	for _, one := range []struct {
+		listener string
+		want     tally.Close
+		act      func(c *net.TCPConn)
+	}{
+		{"closes", tally.EndpointClosed, func(*net.TCPConn) {}},
+		{"resets", tally.EndpointReset, func(c *net.TCPConn) { fmt.Fprint(c, "x") }},
+		{"lives", tally.Lifetime, func(*net.TCPConn) {}},
+		{"idle", tally.Idle, func(*net.TCPConn) {}},
+	} {
+		c := client(t, r.At(one.listener))
+		line(t, c)
+		one.act(c)
+		_, _ = io.Copy(io.Discard, c)
+		c.Close()
+		r.Until(one.listener+" has the end counted", func() bool { return closesOf(r, one.listener)[one.want] == 1 })
+	}
+	c := client(t, r.At("closes"))
+	line(t, c)
+	r.Until("the endpoint's end of file is there", func() bool { _, err := c.Read(make([]byte, 1)); return err == io.EOF })
+	c.Close()
+	r.Until("it is counted", func() bool { return closesOf(r, "closes")[tally.EndpointClosed] == 2 })
+	long := client(t, r.At("lives"))
+	line(t, long)
+	reset(long)
+	long.Close()
+	r.Until("the client's reset is counted", func() bool {
+		n := closesOf(r, "lives")
+		return n[tally.ClientReset]+n[tally.Lifetime] == 2 && n[tally.Other] == 0
+	})
+}
+
+func closesOf(r *rig, listener string) (n [tally.Closes]int64) {
+	for _, l := range r.sampled().Listeners {
+		if l.Name == listener {
+			return l.Tally.Closes
+		}
+	}
+	return n
+}
+
+// TestMetricsOfStates: transitions, ejections, breakers, and refusals, which are there before they occur.
+func TestMetricsOfStates(t *testing.T) {
+	bad := sockets.Server(t, func(net.Conn) {})
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 5}}]
+upstreams:
+  - name: u
+    endpoints: [%q, {address: %q, name: gone}]
+    health_check: {interval: 50ms, fast_interval: 50ms, fall: 1}
+    retry: {attempts: 0}`, bad, sockets.Refusing(t)))
+	r.Until("the check has failed", func() bool { return r.sampled().Upstreams[0].States[admin.Down] == 1 })
+	m := r.sampled()
+	gone := m.Endpoints[1]
+	if gone.Name != "gone" || gone.Transitions != 1 || gone.State != admin.Down || m.Endpoints[0].Transitions != 0 {
+		t.Errorf("%+v", m.Endpoints)
+	}
+	if n, ok := m.Listeners[0].Refused["address"]; !ok || n != 0 || m.Listeners[0].Most != 5 {
+		t.Errorf("%+v", m.Listeners[0])
+	}
+	if n, ok := m.Upstreams[0].Refused["full"]; !ok || n != 0 {
+		t.Errorf("%+v", m.Upstreams[0])
+	}
+	if n, ok := m.Process.Refused["targets"]; !ok || n != 0 {
+		t.Errorf("%+v", m.Process)
+	}
+	if err := r.DrainEndpoint("u", "gone", true); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.sampled().Endpoints[1].State; got != admin.Draining {
+		t.Errorf("state %s", got)
+	}
+}
