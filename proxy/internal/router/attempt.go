@@ -136,7 +136,7 @@ const maxAvoided = 8
 // the last client could not reach; nor, if it has waited for a segment that was lost, to one
 // that no client has reached since, for which it may have to wait as long. A client that has
 // just come is sent to an endpoint that would be ejected if there were room only if it is time
-// for another trial. Nobody is sent to one that lets a client wait, see silentToConnects.
+// for another trial. No client is sent to one that lets a client wait, see silentToConnects.
 func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if e.silentToConnects() {

@@ -80,7 +80,7 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-// TestEventBound: whatever is in a record, its event has a bounded size, and names that are cut
+// TestEventBound: with any contents of a record, its event has a bounded size, and names that are cut
 // are marked.
 func TestEventBound(t *testing.T) {
 	long := strings.Repeat("x", 5000)

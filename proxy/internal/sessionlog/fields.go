@@ -16,7 +16,7 @@ type field struct {
 	number bool // it is a JSON number, or true or false
 }
 
-// A context is what a line has beside its event.
+// A context is the part of a line beside its event.
 type context struct {
 	host, pid string
 	wall      func(clock int64) time.Time

@@ -25,7 +25,7 @@ type Config struct {
 	Loops int
 	// Now is the loops' clock.
 	Now func() int64
-	// Report is called with what has gone wrong, at most every ten seconds, by the log's
+	// Report is called with failures, at most every ten seconds, by the log's
 	// goroutine: how many lines were dropped since the last call, and the last error; nil:
 	// nothing is reported.
 	Report func(dropped int64, err error)
@@ -54,7 +54,7 @@ type Log struct {
 	writer writer
 }
 
-// A change is what the writer has to do next.
+// A change is the next task of the writer.
 type change struct {
 	settings *Settings
 	reopen   bool
@@ -196,7 +196,7 @@ func (l *Log) Set(s *Settings) {
 // Reopen has files opened again, as after they were moved. It returns at once.
 func (l *Log) Reopen() { l.change(change{settings: l.settings.Load(), reopen: true}) }
 
-// change has the writer do something, and returns what is closed when it is done.
+// change has the writer do something, and returns a channel that is closed when it is done.
 func (l *Log) change(c change) <-chan struct{} {
 	c.done = make(chan struct{})
 	l.mu.Lock()

@@ -119,7 +119,7 @@ func (w *writer) count() {
 	w.report()
 }
 
-// report reports what has gone wrong, once in a while.
+// report reports failures, once in a while.
 func (w *writer) report() {
 	full := w.log.full.Load()
 	lost := w.unreported + full - w.fullReported
