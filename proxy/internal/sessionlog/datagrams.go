@@ -143,12 +143,13 @@ func (s *syslog) add(line []byte, e *Event) {
 // journal is journald, by its native protocol.
 type journal struct {
 	datagrams
-	b []byte
+	context *context
+	b       []byte
 }
 
 func (j *journal) add(line []byte, e *Event) {
 	b := append(j.b[:0], "PRIORITY=6\nSYSLOG_IDENTIFIER=penstock\nMESSAGE="...)
 	b = append(append(b, line...), '\n')
-	j.b = appendJournal(b, e)
+	j.b = appendJournal(b, e, j.context)
 	j.send(j.b)
 }

@@ -145,8 +145,7 @@ func appendAddress(b []byte, at netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint16(b, at.Port())
 }
 
-// An Event is the contents of a line. Its texts are valid as long as the memory from which it
-// was read.
+// An Event is the contents of a line.
 type Event struct {
 	Kind Kind
 	record.Record
@@ -159,6 +158,7 @@ type Event struct {
 // A reader reads an event. After the first missing byte all that it reads is zero.
 type reader struct {
 	b   []byte
+	all string // with the rest of b at its end: texts are parts of it
 	bad bool
 }
 
@@ -196,8 +196,11 @@ func (d *reader) text() string {
 	n := int(d.byte())
 	if n > len(d.b) {
 		d.bad, n = true, 0
+		d.b = nil
 	}
-	return string(d.bytes(n))
+	s := d.all[len(d.all)-len(d.b):][:n]
+	d.b = d.b[n:]
+	return s
 }
 
 func (d *reader) address() netip.AddrPort {
@@ -218,7 +221,7 @@ func (d *reader) address() netip.AddrPort {
 
 // read fills e in from the bytes of an event, and reports whether they are one.
 func (e *Event) read(b []byte) bool {
-	d := &reader{b: b}
+	d := &reader{b: b, all: string(b)}
 	*e = Event{Kind: Kind(d.byte())}
 	r := &e.Record
 	r.Outcome = record.Outcome(d.byte())

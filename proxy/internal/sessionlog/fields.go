@@ -16,10 +16,11 @@ type field struct {
 	number bool // it is a JSON number, or true or false
 }
 
-// A context is the part of a line beside its event.
+// A context is the rest of a line, beside its event.
 type context struct {
 	host, pid string
 	wall      func(clock int64) time.Time
+	value     [512]byte // of a field, while it is written
 }
 
 const timeLayout = "2006-01-02T15:04:05.000000Z07:00"

@@ -35,12 +35,11 @@ func formatterOf(format, template string) (formatter, error) {
 
 // appendJSON appends an object with the fields that there are. It is ASCII throughout.
 func appendJSON(b []byte, e *Event, c *context) []byte {
-	var value [512]byte
 	b = append(b, '{')
 	first := true
 	for i := range fields {
 		f := &fields[i]
-		v := f.append(value[:0], e, c)
+		v := f.append(c.value[:0], e, c)
 		if len(v) == 0 {
 			continue
 		}
@@ -242,14 +241,13 @@ func fieldNamed(name string) *field {
 
 // append appends a line of the template. A field without a value is -.
 func (t template) append(b []byte, e *Event, c *context) []byte {
-	var value [512]byte
 	began := len(b)
 	for _, p := range t {
 		if p.field == nil {
 			b = append(b, p.text...)
 			continue
 		}
-		v := p.field.append(value[:0], e, c)
+		v := p.field.append(c.value[:0], e, c)
 		if len(v) == 0 {
 			v = append(v, '-')
 		}

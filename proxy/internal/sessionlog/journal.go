@@ -16,14 +16,13 @@ const journalPrefix = "PENSTOCK_"
 
 // appendJournal appends the fields that there are, a line each. A value has no end of line, for
 // nothing but visible ASCII is written as it is.
-func appendJournal(b []byte, e *Event) []byte {
-	var value [512]byte
+func appendJournal(b []byte, e *Event, c *context) []byte {
 	for i := range fields {
 		f := &fields[i]
 		if f.name == "time" { // which the journal has
 			continue
 		}
-		v := f.append(value[:0], e, nil)
+		v := f.append(c.value[:0], e, c)
 		if len(v) == 0 {
 			continue
 		}

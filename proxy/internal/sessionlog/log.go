@@ -25,7 +25,7 @@ type Config struct {
 	Loops int
 	// Now is the loops' clock.
 	Now func() int64
-	// Report is called with failures, at most every ten seconds, by the log's
+	// Report is called after losses and errors, at most every ten seconds, by the log's
 	// goroutine: how many lines were dropped since the last call, and the last error; nil:
 	// nothing is reported.
 	Report func(dropped int64, err error)
@@ -54,7 +54,7 @@ type Log struct {
 	writer writer
 }
 
-// A change is the next task of the writer.
+// A change is a task of the writer.
 type change struct {
 	settings *Settings
 	reopen   bool

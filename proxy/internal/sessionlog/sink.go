@@ -93,7 +93,7 @@ func (d Destination) open(c *context) (sink, error) {
 	case toStderr:
 		return openStderr()
 	case toJournald:
-		return &journal{datagrams: datagrams{address: &net.UnixAddr{Name: d.at, Net: "unixgram"}}}, nil
+		return &journal{datagrams: datagrams{address: &net.UnixAddr{Name: d.at, Net: "unixgram"}}, context: c}, nil
 	case toSyslogUnix:
 		return &syslog{datagrams: datagrams{address: &net.UnixAddr{Name: d.at, Net: "unixgram"}}, context: c}, nil
 	default:

@@ -123,6 +123,9 @@ func (s *stream) name() string {
 
 func (s *stream) add(line []byte, _ *Event) {
 	if len(s.pending)+len(line) >= maxPending {
+		s.flush()
+	}
+	if len(s.pending)+len(line) >= maxPending {
 		s.dropped++
 		return
 	}

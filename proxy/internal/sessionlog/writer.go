@@ -119,7 +119,7 @@ func (w *writer) count() {
 	w.report()
 }
 
-// report reports failures, once in a while.
+// report reports losses and the last error, once in a while.
 func (w *writer) report() {
 	full := w.log.full.Load()
 	lost := w.unreported + full - w.fullReported
@@ -133,7 +133,7 @@ func (w *writer) report() {
 	w.unreported, w.err = 0, nil
 }
 
-// change does what it was asked to do, and reports whether that is to end.
+// change performs the tasks of others, and reports whether that is to end.
 func (w *writer) change() (closing bool) {
 	l := w.log
 	l.mu.Lock()
@@ -175,8 +175,11 @@ func (w *writer) use(s *Settings) {
 	if s == nil {
 		return
 	}
-	if r, ok := s.sink.(*syslog); ok {
-		r.context = w.log.context
+	switch sink := s.sink.(type) {
+	case *syslog:
+		sink.context = w.log.context
+	case *journal:
+		sink.context = w.log.context
 	}
 	w.tokens, w.refilled = float64(s.PerSecond), time.Now()
 }
