@@ -27,11 +27,17 @@ func (e *Event) State() string { return e.state() }
 
 // Format returns the line of an event, whose clock is nanoseconds since the epoch.
 func Format(format, template string, e *Event) (string, error) {
-	f, err := formatterOf(format, template)
+	f, err := Formatter(format, template)
 	if err != nil {
 		return "", err
 	}
+	return string(f(nil, e)), nil
+}
+
+// Formatter returns a function that appends lines, as Format makes them.
+func Formatter(format, template string) (func(b []byte, e *Event) []byte, error) {
+	f, err := formatterOf(format, template)
 	c := newContext()
 	c.wall = func(clock int64) time.Time { return time.Unix(0, clock) }
-	return string(f(nil, e, c)), nil
+	return func(b []byte, e *Event) []byte { return f(b, e, c) }, err
 }

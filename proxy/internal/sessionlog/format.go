@@ -35,26 +35,39 @@ func formatterOf(format, template string) (formatter, error) {
 
 // appendJSON appends an object with the fields that there are. It is ASCII throughout.
 func appendJSON(b []byte, e *Event, c *context) []byte {
-	b = append(b, '{')
-	first := true
+	began := len(b)
 	for i := range fields {
 		f := &fields[i]
 		v := f.append(c.value[:0], e, c)
-		if len(v) == 0 {
-			continue
+		switch {
+		case len(v) == 0:
+		case f.number:
+			b = append(append(b, jsonKeys[i]...), v...)
+		default:
+			b = append(appendJSONText(append(append(b, jsonKeys[i]...), '"'), v), '"')
 		}
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = append(append(append(b, '"'), f.name...), '"', ':')
-		if f.number {
-			b = append(b, v...)
-			continue
-		}
-		b = append(appendJSONText(append(b, '"'), v), '"')
 	}
+	b[began] = '{' // in place of the first comma: there is always a time
 	return append(b, '}')
+}
+
+// jsonKeys are the keys of the fields, with comma and colon.
+var jsonKeys = func() []string {
+	keys := make([]string, len(fields))
+	for i, f := range fields {
+		keys[i] = `,"` + f.name + `":`
+	}
+	return keys
+}()
+
+// plain returns how many bytes at the beginning of a text need no escape.
+func plain(text []byte) int {
+	for i, c := range text {
+		if c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			return i
+		}
+	}
+	return len(text)
 }
 
 const hexDigits = "0123456789abcdef"
@@ -63,12 +76,14 @@ const hexDigits = "0123456789abcdef"
 // is; a byte that is no UTF-8 becomes \xNN in the text.
 func appendJSONText(b, text []byte) []byte {
 	for len(text) > 0 {
+		if n := plain(text); n > 0 {
+			b, text = append(b, text[:n]...), text[n:]
+			continue
+		}
 		r, n := utf8.DecodeRune(text)
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))
-		case r >= ' ' && r < 0x7f:
-			b = append(b, byte(r))
 		case r == utf8.RuneError && n == 1:
 			b = append(b, '\\', '\\', 'x', hexDigits[text[0]>>4], hexDigits[text[0]&15])
 		case r > 0xffff:
