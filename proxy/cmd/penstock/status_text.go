@@ -77,6 +77,16 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 		t.note("fallbacks: %s", counts(s.Fallbacks))
 	}
 	t.row("pipes", "", "", fmt.Sprintf("leased %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
+	if l := s.SessionLog; l != nil {
+		lost := int64(0)
+		for _, n := range l.Dropped {
+			lost += n
+		}
+		t.row("session log", "", "", fmt.Sprintf("%d lines, %d dropped", l.Lines, lost))
+		if lost > 0 {
+			t.note("dropped: %s", counts(l.Dropped))
+		}
+	}
 	if s.TLSSessions.Active > 0 {
 		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
 	}
