@@ -22,6 +22,8 @@ type Trial struct {
 	Live    string            `json:"live"`
 	LiveWhy string            `json:"live_why"`
 	Session *admin.SessionWhy `json:"session,omitempty"` // of Live
+	// Sought says that there was a second session, with the fault only after a second.
+	Sought bool `json:"sought"`
 	// Detected is the seconds from the fault, in a session that had none before, to the first right live verdict;
 	// negative: not within the time of the trial.
 	Detected float64 `json:"detected_seconds"`
@@ -229,6 +231,7 @@ func (sc *scene) live(ctx context.Context) (string, *admin.SessionWhy, error) {
 
 // detect measures the time from a fault to the right verdict.
 func (sc *scene) detect(ctx context.Context, t *Trial) error {
+	t.Sought = true
 	sc.pair.healthy()
 	end, err := sc.session()
 	if err != nil {

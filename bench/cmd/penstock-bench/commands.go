@@ -49,6 +49,7 @@ Beside it there are
     penstock-bench tls         handshakes and messages of a listener that terminates TLS, beside HAProxy's
     penstock-bench iperf3      one flow of iperf3 through proxies
     penstock-bench soak        stalls, resets and half-closes at random, and everything accounted for
+    penstock-bench verdict     slow sessions, whose causes are made: how many verdicts are right
     penstock-bench claims      the page of claims, with fresh figures
     penstock-bench echo-servers    the same echo server on Penstock's loops and other libraries
 

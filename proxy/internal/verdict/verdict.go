@@ -33,10 +33,14 @@ func (s *Sample) times() (t [Kinds]time.Duration) {
 	t[Limit], t[Proxy] = min(w.Bandwidth, s.Duration), min(w.Loop, s.Duration)
 	waited := min(sum, max(s.Duration-t[Limit]-t[Proxy], 0)) // more is a wait from before, or ticks
 	if sum > 0 {
+		a, b := s.A.divide(w.ForA, w.ToA, w.PausesA), s.B.divide(w.ForB, w.ToB, w.PausesB)
 		scale := float64(waited) / float64(sum)
-		s.A.divide(w.ForA, w.ToA, w.PausesA, scale, &t[Client], &t[ClientNetwork], &t[Unknown])
-		s.B.divide(w.ForB, w.ToB, w.PausesB, scale, &t[Endpoint], &t[EndpointNetwork], &t[Unknown])
-		s.starve(&t, waited)
+		a.scale(scale)
+		b.scale(scale)
+		t[Proxy] += s.starve(&a, &b)
+		t[Client], t[ClientNetwork] = a.hostFor+a.hostTo, a.networkFor+a.networkTo
+		t[Endpoint], t[EndpointNetwork] = b.hostFor+b.hostTo, b.networkFor+b.networkTo
+		t[Unknown] = a.unknown + b.unknown
 	}
 	rest := s.Duration
 	for _, d := range t {
@@ -46,25 +50,41 @@ func (s *Sample) times() (t [Kinds]time.Duration) {
 	return t
 }
 
-// starve counts the time without a CPU for the proxy. A wait for a network goes on meanwhile, so it
-// counts there only if there was hardly anything else.
-func (s *Sample) starve(t *[Kinds]time.Duration, waited time.Duration) {
-	starved := min(max(s.Starved, 0), waited)
-	from := []Kind{Client, Endpoint, Unknown}
-	if starved > waited/2 {
-		from = append(from, ClientNetwork, EndpointNetwork)
-	}
-	var sum time.Duration
-	for _, k := range from {
-		sum += t[k]
+// A division is the waits for a peer, for its bytes and for room, divided between the program there and the network.
+type division struct{ hostFor, networkFor, hostTo, networkTo, unknown time.Duration }
+
+func (d *division) scale(by float64) {
+	shrink(&d.hostFor, by)
+	shrink(&d.networkFor, by)
+	shrink(&d.hostTo, by)
+	shrink(&d.networkTo, by)
+	shrink(&d.unknown, by)
+}
+
+func shrink(d *time.Duration, by float64) { *d = time.Duration(float64(*d) * by) }
+
+// starve takes the time without a CPU, and returns it. Bytes that were waited for may have been here by then. Room is
+// not: it shows in the time in which bytes are outstanding. While a network is waited for bytes go on arriving, so
+// of that is taken only if the process hardly ran.
+func (s *Sample) starve(a, b *division) time.Duration {
+	starved, hardlyRan := max(s.Starved, 0), s.Starved+s.Waits.Loop > s.Duration*2/5
+	sum := a.hostFor + b.hostFor + a.unknown + b.unknown
+	if hardlyRan {
+		sum += a.networkFor + b.networkFor
 	}
 	taken := min(starved, sum)
-	for _, k := range from {
-		if sum > 0 {
-			t[k] -= time.Duration(float64(t[k]) * float64(taken) / float64(sum))
+	if taken == 0 {
+		return 0
+	}
+	left := 1 - float64(taken)/float64(sum)
+	for _, d := range [2]*division{a, b} {
+		shrink(&d.hostFor, left)
+		shrink(&d.unknown, left)
+		if hardlyRan {
+			shrink(&d.networkFor, left)
 		}
 	}
-	t[Proxy] += taken
+	return taken
 }
 
 // quiet is the kind of the time in which nothing was waited for.
@@ -78,20 +98,17 @@ func (s *Sample) quiet() Kind {
 	return Idle
 }
 
-// divide divides the waits for a peer between the program there and the network.
-func (p *Peer) divide(bytes, room time.Duration, pauses int64, scale float64, host, network, unknown *time.Duration) {
-	add := func(to *time.Duration, d time.Duration) { *to += time.Duration(float64(d) * scale) }
+// divide divides the waits for a peer.
+func (p *Peer) divide(bytes, room time.Duration, pauses int64) (d division) {
 	switch {
 	case p.Local:
-		add(host, bytes+room)
-		return
+		return division{hostFor: bytes, hostTo: room}
 	case !p.Known:
-		add(unknown, bytes+room)
-		return
+		return division{unknown: bytes + room}
 	}
-	net := p.sending(room) + p.receiving(bytes, room, pauses)
-	add(network, net)
-	add(host, bytes+room-net)
+	d.networkFor, d.networkTo = p.receiving(bytes, room, pauses), p.sending(room)
+	d.hostFor, d.hostTo = bytes-d.networkFor, room-d.networkTo
+	return d
 }
 
 // sending is the network's part of a wait for room: the time in which something else than the peer's window kept
@@ -111,7 +128,7 @@ const shut = 0.1
 
 // troubled reports whether packets for the peer are lost, or wait in a queue.
 func (p *Peer) troubled() bool {
-	return p.Retransmitted*100 >= p.SegmentsSent && p.Retransmitted > 0 || p.RTT > p.MinRTT+queueing
+	return p.Retransmitted*100 >= p.SegmentsSent && p.Retransmitted > 0 || p.RTT > p.MinRTT+delayed
 }
 
 // window is the share of the busy time that the peer's window has.
@@ -121,9 +138,16 @@ const (
 	// queueing is by how much a round trip is longer than the least one where bytes wait in a queue: more than
 	// a delayed acknowledgment's share of the average.
 	queueing = 10 * time.Millisecond
+	// delayed is the same for single round trips, each of which may have such a delay (include/net/tcp.h,
+	// TCP_DELACK_MIN).
+	delayed = 50 * time.Millisecond
 	// fullFlight is how many packets at least a sender has under way that the network keeps back: its first window
 	// (RFC 6928).
 	fullFlight = 10
+	// behindGap is one in how many packets comes behind a gap where losses limit the sender: a share p lost leaves
+	// it a window of 1.2/√p packets (Mathis and others, "The macroscopic behavior of the TCP congestion avoidance
+	// algorithm", 1997), and most of those come behind the one that was lost. Of a sender that pauses it is fewer.
+	behindGap = 50
 	// lossTime is how long a lost packet may keep the others waiting: the least timeout of a retransmission
 	// (net/ipv4/tcp.c, TCP_RTO_MIN).
 	lossTime = 200 * time.Millisecond
@@ -136,7 +160,7 @@ func (p *Peer) receiving(bytes, room time.Duration, pauses int64) time.Duration 
 	net := p.asking(busy)
 	rest := bytes - net
 	switch {
-	case p.OutOfOrder > 0 && p.OutOfOrder*100 >= p.SegmentsReceived/2:
+	case p.OutOfOrder > 0 && p.OutOfOrder*behindGap >= p.SegmentsReceived:
 		net += min(rest, time.Duration(p.OutOfOrder)*lossTime)
 	case p.queued(bytes, pauses):
 		net += rest
