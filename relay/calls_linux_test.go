@@ -18,6 +18,9 @@ import (
 
 func init() { helpers["messages"] = helperMessages }
 
+// tracedLegs is the environment variable that has the traced process ask for the legs of its session.
+const tracedLegs = "RELAY_TEST_LEGS"
+
 // tracedMessages is how many requests and replies the traced process passes.
 const tracedMessages = 500
 
@@ -26,7 +29,11 @@ const tracedMessages = 500
 // are told of in one event. Its own far ends use read(2) and write(2), the session
 // recv and send, so the two can be told apart in a trace.
 func helperMessages() {
-	r, err := relay.New(nil)
+	cfg := &relay.Config{}
+	if os.Getenv(tracedLegs) != "" {
+		cfg.LegsAfter = 1
+	}
+	r, err := relay.New(cfg)
 	must(err)
 	l, err := loop.New(nil)
 	must(err)
@@ -101,33 +108,7 @@ func ping64(from, to net.Conn, b byte) error {
 // TestCallsPerMessage: a message takes one recv and one send, and an end of file that
 // was told of together with the last bytes takes no recv that returns 0.
 func TestCallsPerMessage(t *testing.T) {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		t.Skipf("counts system calls with strace: %v", err)
-	}
-	trace := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command(strace, "-f", "-qq", "-e", "trace=recvfrom,sendto,splice", "-o", trace, "/proc/self/exe")
-	cmd.Path = strace
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Args[len(cmd.Args)-1] = self
-	cmd.Env = append(os.Environ(), "RELAY_TEST_HELPER=messages")
-	out, err := cmd.CombinedOutput()
-	if strings.Contains(string(out), "ptrace") {
-		t.Skipf("may not trace: %s", out)
-	}
-	if err != nil || !strings.Contains(string(out), "eof <nil>") {
-		t.Fatalf("%v: %s", err, out)
-	}
-	calls, err := os.ReadFile(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	count := func(pattern string) int {
-		return len(regexp.MustCompile("(?m)"+pattern).FindAll(calls, -1))
-	}
+	count := traced(t)
 	const messages = 2*tracedMessages + 2
 	recvs, sends := count(`recvfrom\(`), count(`sendto\(`)
 	// An edge that says only that there is room again costs nothing, and neither does
@@ -140,5 +121,50 @@ func TestCallsPerMessage(t *testing.T) {
 	}
 	if n := count(`splice\(`); n != 0 {
 		t.Errorf("%d splices", n)
+	}
+	if n := count(tcpInfo); n != 0 {
+		t.Errorf("%d times TCP_INFO without being asked", n)
+	}
+}
+
+// tcpInfo is a system call that reads the account of a connection.
+const tcpInfo = `getsockopt\(.*TCP_INFO`
+
+// TestCallsForLegs: the legs of a session cost a system call each, at its end.
+func TestCallsForLegs(t *testing.T) {
+	if n := traced(t, tracedLegs+"=yes")(tcpInfo); n != 2 {
+		t.Errorf("%d times TCP_INFO, want 2", n)
+	}
+}
+
+// traced runs helperMessages, and returns a function that counts its system calls that match.
+func traced(t *testing.T, env ...string) (count func(pattern string) int) {
+	t.Helper()
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skipf("counts system calls with strace: %v", err)
+	}
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command(strace, "-f", "-qq", "-e", "trace=recvfrom,sendto,splice,getsockopt", "-o", trace, "/proc/self/exe")
+	cmd.Path = strace
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Args[len(cmd.Args)-1] = self
+	cmd.Env = append(append(os.Environ(), "RELAY_TEST_HELPER=messages"), env...)
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "ptrace") {
+		t.Skipf("may not trace: %s", out)
+	}
+	if err != nil || !strings.Contains(string(out), "eof <nil>") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	calls, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(pattern string) int {
+		return len(regexp.MustCompile("(?m)"+pattern).FindAll(calls, -1))
 	}
 }

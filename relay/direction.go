@@ -40,7 +40,7 @@ type direction struct {
 	streak   uint16 // reads in a row that spoke for a change of mode
 	state    directionState
 
-	pauses   uint32 // waits of a tick or more for the source's bytes, see waits.go
+	pauses uint32 // waits of a tick or more for the source's bytes, see waits.go
 
 	mode      mode  // how the next read goes
 	growScore uint8 // how much speaks for a larger pipe, up to growAt

@@ -1,0 +1,121 @@
+package verdict
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// possible skips where networks cannot be made, and says why.
+func possible(t *testing.T) {
+	t.Helper()
+	n, err := newNetwork()
+	if errors.Is(err, syscall.EPERM) {
+		t.Skipf("makes network namespaces, which takes root: %v", err)
+	}
+	for _, tool := range []string{"ip", "tc", "nft"} {
+		if _, missing := exec.LookPath(tool); missing != nil {
+			t.Skipf("makes faults of a network with %s: %v", tool, missing)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.close()
+}
+
+// penstock builds the program.
+func penstock(t *testing.T) Runner {
+	t.Helper()
+	dir := t.TempDir()
+	if said, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "github.com/penstock/penstock/proxy/cmd/penstock").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	path := filepath.Join(dir, "penstock")
+	return func(args ...string) process.Spec {
+		return process.Spec{Name: "penstock run", Path: path, Args: append([]string{path, "run"}, args...)}
+	}
+}
+
+// TestVerdicts: strong faults, one of each kind, get the right verdict at the session's end and live. Other work on the
+// machine is a fault of its own, so each has three attempts.
+func TestVerdicts(t *testing.T) {
+	possible(t)
+	s := &Setup{Run: penstock(t), Time: 2500 * time.Millisecond, Window: time.Second}
+	for _, f := range []Fault{
+		{Cause: SlowReader, Client: true, Strength: 1, Unit: "MB/s", Chunk: 64 << 10},
+		{Cause: SlowSender, Strength: 150, Unit: "ms", Chunk: 16 << 10},
+		{Cause: SlowAnswer, Requests: true, Strength: 150, Unit: "ms", Chunk: 1000},
+		{Cause: Window, Upload: true, Strength: 3, Unit: "KB", Chunk: 64 << 10},
+		{Cause: Loss, Client: true, Strength: 8, Unit: "%", Chunk: 256 << 10, Reno: true},
+		{Cause: ThinLink, Client: true, Strength: 4, Unit: "Mbit/s", Chunk: 128 << 10, Reno: true},
+		{Cause: ThinLink, Strength: 4, Unit: "Mbit/s", Chunk: 128 << 10, Reno: true},
+		{Cause: Starved, Strength: 3, Unit: "% of a CPU", Chunk: 16 << 10},
+		{Cause: Bandwidth, Strength: 0.5, Unit: "MB/s", Chunk: 64 << 10},
+		{Cause: Idle, Requests: true, Strength: 5, Unit: "s", Chunk: 1000},
+	} {
+		t.Run(f.String(), func(t *testing.T) {
+			var last Trial
+			for range 3 {
+				var err error
+				if last, err = s.run(t.Context(), f); errors.Is(err, os.ErrPermission) {
+					t.Skip(err)
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				if last.End == last.Want && last.Live == last.Want {
+					return
+				}
+			}
+			t.Errorf("at the end %s (%s), live %s (%s), want %s", last.End, last.EndWhy, last.Live, last.LiveWhy, last.Want)
+		})
+	}
+}
+
+// TestDraw: the same seed draws the same faults, and each has a right verdict.
+func TestDraw(t *testing.T) {
+	draw := func() (all []Fault) {
+		r := rand.New(rand.NewPCG(7, 0))
+		for _, c := range Causes {
+			all = append(all, Draw(r, c))
+		}
+		return all
+	}
+	first, second := draw(), draw()
+	for i, f := range first {
+		if f != second[i] || f.Want() == "" || f.Strength <= 0 || f.Chunk <= 0 || f.Unit == "" {
+			t.Errorf("%+v and %+v", f, second[i])
+		}
+	}
+}
+
+// TestMatrix: rows are the right verdicts, and one that is missing is none.
+func TestMatrix(t *testing.T) {
+	r := Report{Trials: []Trial{
+		{Want: "client", End: "client"},
+		{Want: "client", End: "proxy"},
+		{Fault: Fault{Cause: Idle}, Want: "idle", End: "", Sought: true, Detected: 2, Health: true},
+		{Fault: Fault{Cause: Idle}, Want: "idle", End: "idle", Sought: true, Detected: -1},
+	}}
+	m := r.Matrix(func(t *Trial) string { return t.End })
+	if right, all := m.Right(""); right != 2 || all != 4 {
+		t.Errorf("%d of %d", right, all)
+	}
+	if right, all := m.Right("client"); right != 1 || all != 2 || m["client"]["proxy"] != 1 || m["idle"]["none"] != 1 {
+		t.Errorf("%v", m)
+	}
+	d := r.Delays()
+	if len(d) != 1 || d[0].Faults != 2 || d[0].Found != 1 || d[0].Median != 2 || d[0].HealthCheck != 1 || d[0].ErrorRate != 0 {
+		t.Errorf("%+v", d)
+	}
+}
