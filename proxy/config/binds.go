@@ -39,6 +39,9 @@ func (k *checker) binds(c *Config) {
 		k.private(&c.Admin.Bind)
 		k.bind(ports, names, &c.Admin.Bind, "admin")
 	}
+	if c.Metrics != nil {
+		k.bind(ports, names, &c.Metrics.Bind, "metrics")
+	}
 	for _, ln := range c.Listeners {
 		for i := range ln.Bind {
 			k.bind(ports, names, &ln.Bind[i], "listener "+ln.Name)

@@ -25,6 +25,7 @@ func (l *loader) check() {
 	k.hardware(&c.Limits)
 	k.sessionLog(c.SessionLog)
 	k.binds(c)
+	k.metrics(c.Metrics)
 	for _, ln := range c.Listeners {
 		k.listener(ln)
 	}

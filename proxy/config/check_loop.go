@@ -40,15 +40,21 @@ func (k *checker) loops(c *Config) {
 // adminEndpoints complains of endpoints that are the admin API. Each of their clients would be
 // an operator.
 func (k *checker) adminEndpoints(c *Config) {
-	if c.Admin == nil {
-		return
+	if c.Admin != nil {
+		k.noEndpoint(c, arrivals(c.Admin.Bind.Address), "the admin interface: every client could steer this process")
 	}
-	own := arrivals(c.Admin.Bind.Address)
+	if c.Metrics != nil {
+		k.noEndpoint(c, arrivals(c.Metrics.Bind.Address), "the address of the metrics: every client would scrape as this machine")
+	}
+}
+
+// noEndpoint complains of endpoints that are an address of this process.
+func (k *checker) noEndpoint(c *Config, own []string, what string) {
 	for _, u := range c.Upstreams {
 		for i := range u.Endpoints {
 			e := &u.Endpoints[i]
 			if slices.ContainsFunc(k.outgoing(e.Address), func(at string) bool { return slices.Contains(own, at) }) {
-				k.complainAt(k.at(&e.Address, e), "write another address", "%s is the admin interface: every client could steer this process", e.Address)
+				k.complainAt(k.at(&e.Address, e), "write another address", "%s is %s", e.Address, what)
 			}
 		}
 	}

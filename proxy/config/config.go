@@ -19,6 +19,7 @@ type Config struct {
 	Include    []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names. Their content is added."`
 	Listeners  []*Listener   `key:"listeners" doc:"Addresses that accept clients, and the rules for them."`
 	Upstreams  []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints, and the policy that picks one of them."`
+	Metrics    *Metrics      `key:"metrics" doc:"Metrics for scrapers over the network, at /metrics of an address of their own. Absent: the admin API alone has them."`
 }
 
 // ProcessLimits are the limits of the whole process.
@@ -35,6 +36,22 @@ type ProcessLimits struct {
 type Admin struct {
 	Pos  Pos
 	Bind Bind `key:"bind" required:"yes" eg:"unix:/run/penstock/admin.sock" doc:"Address of the HTTP API. A unix socket has the mode 0660 unless ?mode= says otherwise."`
+}
+
+// Metrics is the address of the metrics.
+type Metrics struct {
+	Pos   Pos
+	Bind  Bind        `key:"bind" required:"yes" eg:":9464" doc:"Address of TCP."`
+	Allow []Rule      `key:"allow" required:"yes" eg:"10.0.0.0/8" doc:"Sources that may scrape; connections of others are closed. all is every source."`
+	TLS   *MetricsTLS `key:"tls" doc:"TLS. Absent: none."`
+	Token Secret      `key:"token" default:"" eg:"file:/etc/penstock/token" doc:"Token that a scraper sends (Authorization: Bearer), in a file or a variable. Empty: none is needed."`
+}
+
+// MetricsTLS describes the TLS of the metrics' address.
+type MetricsTLS struct {
+	Pos  Pos
+	Cert Path `key:"cert" required:"yes" eg:"a.pem" doc:"PEM file of the certificate and its intermediates. It is read again when it has changed."`
+	Key  Path `key:"key" required:"yes" eg:"a.key" doc:"PEM file of its private key."`
 }
 
 // Off is written instead of a section that is on by default.

@@ -19,6 +19,7 @@ const (
 	KindListener   Kind = "listener"
 	KindUpstream   Kind = "upstream"
 	KindEndpoint   Kind = "endpoint"
+	KindMetrics    Kind = "metrics"
 )
 
 // An Action is the way in which a thing changes.
@@ -79,8 +80,9 @@ func (c Change) String() string {
 func Diff(old, next *Config) []Change {
 	d := &differ{}
 	d.changed(Change{Kind: KindLimits}, d.keys(root().byKey["limits"], &old.Limits, &next.Limits))
-	d.admin(old.Admin, next.Admin)
+	d.thing(Change{Kind: KindAdmin}, root().byKey["admin"].obj, value(old.Admin), value(next.Admin))
 	d.thing(Change{Kind: KindSessionLog}, root().byKey["session_log"].obj, value(old.SessionLog), value(next.SessionLog))
+	d.thing(Change{Kind: KindMetrics}, root().byKey["metrics"].obj, value(old.Metrics), value(next.Metrics))
 	listeners := root().byKey["listeners"].obj
 	each(old.Listeners, next.Listeners, func(l *Listener) string { return l.Name }, func(name string, a, b *Listener) {
 		d.thing(Change{Kind: KindListener, Name: name}, listeners, value(a), value(b))
@@ -132,11 +134,6 @@ func (d *differ) keys(f *field, a, b any) []KeyChange {
 	d.found = nil
 	d.object(f.obj, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), "")
 	return d.found
-}
-
-func (d *differ) admin(a, b *Admin) {
-	c := Change{Kind: KindAdmin}
-	d.thing(c, root().byKey["admin"].obj, value(a), value(b))
 }
 
 // thing compares two structs, either of which may be missing. Keys in skip are ignored.

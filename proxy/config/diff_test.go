@@ -10,6 +10,7 @@ import (
 )
 
 const before = `
+metrics: {bind: ":9464", allow: [10.0.0.0/8], token: "file:password"}
 limits: {connections: 5}
 listeners:
   - {name: a, bind: [":1", ":2"], upstream: u}
@@ -28,6 +29,7 @@ upstreams:
   - {name: u, endpoints: ["10.0.0.1:1", {address: "10.0.0.2:1", name: two, weight: 5, zone: a}, {address: "10.0.0.4:1", name: three}], retry: {backoff: 1ms}}
   - {name: v, endpoints: [{address: "10.0.0.1:1", weight: 1}], health_check: {send: "other", http: {status: [200]}}, circuit_breaker: off, fallback: {upstream: u}}
 admin: {bind: "unix:/s"}
+metrics: {bind: ":9464", allow: [10.0.0.0/9]}
 limits: {connections: 6}
 listeners:
   - {name: b, bind: ":3", routes: [{match: {sni: [x.y, z]}, upstream: v}, {split: [{upstream: u, percent: 80}, {upstream: v, percent: 20}]}]}
@@ -44,6 +46,7 @@ listeners:
 	want := []string{
 		"limits changed: connections: 5 → 6",
 		"admin added",
+		"metrics changed: allow: [10.0.0.0/8] → [10.0.0.0/9], token: (secret) → \"\"",
 		"listener gone removed",
 		"listener b changed: routes[0].match.sni: [x.y] → [x.y, z], routes[0].upstream: u → v, routes[1].split[0].percent: 90 → 80, routes[1].split[1].percent: 10 → 20",
 		"listener a changed: bind: [:1, :2] → [:1, :22], timeouts.connect: 5s → 1s",

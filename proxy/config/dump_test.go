@@ -80,7 +80,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	if !strings.Contains(shown, "health_check.send: (secret) → (secret)") || !strings.Contains(shown, `body: "${ZONE}"`) {
 		t.Errorf("a secret's change is not reported: %v", changes)
 	}
-	for _, secret := range []string{"s3cret", "another", "body: \"tellnobody"} {
+	for _, secret := range []string{"s3cret", "another", "t0ken", "body: \"tellnobody"} {
 		if strings.Contains(shown, secret) {
 			t.Errorf("%q is shown", secret)
 		}

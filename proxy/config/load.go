@@ -160,6 +160,11 @@ func (l *loader) add(part *Config) {
 		l.cfg.SessionLog = part.SessionLog
 		l.moved(&part.SessionLog, &l.cfg.SessionLog)
 	}
+	if l.given(&part.Metrics) {
+		l.once("metrics", &l.cfg.Metrics, &part.Metrics)
+		l.cfg.Metrics = part.Metrics
+		l.moved(&part.Metrics, &l.cfg.Metrics)
+	}
 	l.cfg.Listeners = append(l.cfg.Listeners, part.Listeners...)
 	l.cfg.Upstreams = append(l.cfg.Upstreams, part.Upstreams...)
 }

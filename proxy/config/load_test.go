@@ -107,7 +107,7 @@ func wholeTree(t *testing.T) config.Tree {
 	cert, key := certificate(t, "a.example")
 	return config.Tree{
 		"/etc/p.yaml": whole(t), "/etc/a.pem": cert, "/etc/a.key": key, "/etc/ca.pem": cert,
-		"/etc/sorry.txt": "-ERR sorry\r\n", "/etc/password": "s3cret\n",
+		"/etc/sorry.txt": "-ERR sorry\r\n", "/etc/password": "s3cret\n", "/etc/token": "t0ken\n",
 	}
 }
 
@@ -134,7 +134,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 			t.Errorf("%s is not in testdata/whole.yaml", k.Path)
 		}
 	}
-	if want := []string{"/etc/p.yaml", "/etc/password", "/etc/sorry.txt"}; !slices.Equal(cfg.Files, want) {
+	if want := []string{"/etc/p.yaml", "/etc/token", "/etc/password", "/etc/sorry.txt"}; !slices.Equal(cfg.Files, want) {
 		t.Errorf("files %q, want %q", cfg.Files, want)
 	}
 	u := cfg.Upstreams[0]
@@ -151,7 +151,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	if got, want := l.Bandwidth, (config.Bandwidth{Pos: l.Bandwidth.Pos, Both: 64 << 20, Up: 10 << 20, Down: 60e6, Burst: 1 << 20}); got != want {
 		t.Errorf("bandwidth %+v", got)
 	}
-	if got, want := l.BandwidthPerConnection, (config.Bandwidth{Pos: l.BandwidthPerConnection.Pos, Both: 1e6}); got != want || got.Pos.Line != 22 {
+	if got, want := l.BandwidthPerConnection, (config.Bandwidth{Pos: l.BandwidthPerConnection.Pos, Both: 1e6}); got != want || got.Pos.Line != 23 {
 		t.Errorf("bandwidth of a connection %+v", got)
 	}
 	if got := u.SourceAddress; got != netip.MustParseAddr("10.0.0.1") {

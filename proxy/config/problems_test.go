@@ -120,6 +120,7 @@ func TestProblems(t *testing.T) {
 		{"admin: {bind: '127.0.0.1:9'}\n" + upstream("endpoints: ['h:1', 'localhost:9']"), []string{"3:42: localhost:9 is the admin interface: every client could steer this process | write another address"}},
 		{upstream("endpoints: ['192.0.2.2:1', '192.0.2.3:1']"), []string{"1:45: clients would go round in a circle: 192.0.2.2:1 is an endpoint of u, and an address of this listener | write another upstream, or another bind"}},
 		{"admin: {bind: '[::1]:9'}\n" + upstream("endpoints: ['[::1%lo]:9']"), []string{"3:35: [::1%lo]:9 is the admin interface: every client could steer this process | write another address"}},
+		{"metrics: {bind: ':9', allow: [all]}\n" + upstream("endpoints: ['h:1', 'localhost:9']"), []string{"3:42: localhost:9 is the address of the metrics: every client would scrape as this machine | write another address"}},
 		{"admin: {bind: 'unix:/a'}\n" + upstream("endpoints: ['unix:/b', {address: 'unix:/a'}]"), []string{"3:56: unix:/a is the admin interface: every client could steer this process | write another address"}},
 		{upstream("endpoints: ['h:1'], panic_below: 50"), []string{"2:56: panic_below is 50, more than 1 | write 0.5 for 50 in 100"}},
 		{upstream("endpoints: ['h:1'], panic_below: 500"), []string{"2:56: panic_below is 500, more than 1 | write 1 or less"}},
@@ -233,6 +234,18 @@ upstreams:
 		{"admin: {bind: 'systemd:x'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:15: the admin API does not take a socket of systemd | write unix:/path",
 		}},
+		// Metrics.
+		{"metrics: {bind: 'unix:/s', allow: [unix], token: 'x'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
+			"1:17: the metrics have an address of TCP alone | write :9464, or scrape the admin API",
+			"1:35: unix matches clients of unix sockets, and there are none | leave it out",
+			"1:50: the token is written in the configuration, which more users may read | write file:PATH",
+		}},
+		{"metrics: {bind: ':1', allow: [], token: ''}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
+			"1:30: no source may scrape | write the sources of the scrapers, or all",
+			"1:41: the token is empty | write a token into it, or leave token out",
+			"2:29: :1 overlaps with that of metrics in /etc/p.yaml:1:17 | write another address or port, or leave one out",
+		}},
+		{"metrics: {bind: ':9'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{"1:10: allow is missing | write allow: [10.0.0.0/8]"}},
 		// Routes.
 		{listener("routes: [{split: [{upstream: u, percent: 95}, {upstream: v, percent: 4.99}]}]"), []string{"1:65: the percentages add up to 99.99, not to 100 | write percent: 5 for v"}},
 		{listener("routes: [{split: [{upstream: u, percent: 33.333}, {upstream: v, percent: 66.667}]}]"), []string{

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/internal/scrape"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/server"
 	"github.com/penstock/penstock/proxy/systemd"
@@ -35,6 +36,7 @@ type daemon struct {
 	reopens  <-chan os.Signal  // SIGUSR1; nil: there is none
 	opened   chan struct{}     // closed once everything is open
 	over     chan struct{}     // closed when serve has returned
+	scrape   *scrape.Server    // owned by serve
 	measured measured
 
 	turn    chan struct{} // holds a token while a goroutine reads the configuration and applies it
@@ -88,7 +90,9 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	}
 	r.sockets = systemd.Receive()
 	r.options.Sockets = r.sockets
-	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Metrics: metrics.NewHandler(r.measure, metrics.DefaultLimits), Version: cli.Version(), Log: r.log, Self: r.self})
+	page := metrics.NewHandler(r.measure, metrics.DefaultLimits)
+	r.scrape = scrape.New(page, r.log)
+	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Metrics: page, Version: cli.Version(), Log: r.log, Self: r.self})
 	defer r.closeAdmin()
 	if err := r.openAll(ctx, cfg); err != nil {
 		if ctx.Err() == nil {
@@ -106,6 +110,7 @@ func (r *daemon) closeAdmin() {
 	ctx, cancel := context.WithTimeout(context.Background(), finalFlush)
 	defer cancel()
 	_ = r.admin.Close(ctx)
+	_ = r.scrape.Close(ctx)
 	r.measured.comparing.Wait()
 	if err := r.sockets.Close(); err != nil {
 		r.log.Warn("closing the sockets of systemd failed", "error", err)
@@ -118,9 +123,13 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
+	scrapes, err := r.scrape.Prepare(ctx, scrapeConfig(cfg.Metrics))
+	if err != nil {
+		return errors.Join(fmt.Errorf("metrics: %w", err), move.Abort())
+	}
 	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
 	if err != nil {
-		return errors.Join(err, move.Abort())
+		return errors.Join(err, move.Abort(), scrapes.Abort())
 	}
 	r.keeper = rollback.New(cfg, rollback.Config[*config.Config]{
 		Apply:    r.apply,
@@ -135,6 +144,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	r.measured.loaded(nil)
 	r.follow <- cfg
 	move.Commit()
+	scrapes.Commit()
 	close(r.opened)
 	return nil
 }
@@ -167,10 +177,11 @@ func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 }
 
 // leave begins the drain of the process: no configuration is changed any more. Its status can
-// be queried until a successor wants its admin socket.
+// be queried until a successor wants its admin socket. A successor can have the address of the metrics at once.
 func (r *daemon) leave() {
 	r.notify(r.notifier.Stopping(r.options.DrainTimeout + 2*finalFlush))
 	r.keeper.Close()
+	r.scrape.Leave()
 }
 
 // logStart logs the limits, and the warnings of the configuration.

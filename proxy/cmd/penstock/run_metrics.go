@@ -13,6 +13,8 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/internal/scrape"
+	sources "github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -135,4 +137,16 @@ func fingerprint(cfg *config.Config, path string) string {
 		fmt.Fprintf(&print, "%s %d %d %v\n", file, info.Size(), info.ModTime().UnixNano(), info.Mode())
 	}
 	return print.String()
+}
+
+// scrapeConfig is the address of the metrics, nil if there is none.
+func scrapeConfig(m *config.Metrics) *scrape.Config {
+	if m == nil {
+		return nil
+	}
+	c := &scrape.Config{Address: m.Bind.Address, Allow: sources.NewSet(m.Allow), Token: m.Token.Value}
+	if m.TLS != nil {
+		c.Cert, c.Key = string(m.TLS.Cert), string(m.TLS.Key)
+	}
+	return c
 }

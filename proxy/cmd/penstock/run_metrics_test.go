@@ -109,3 +109,55 @@ func TestComparison(t *testing.T) {
 		t.Errorf("%q, %q, %q", first, second, third)
 	}
 }
+
+// TestAddressOfTheMetrics: it follows the configuration, a reload that cannot have its address changes nothing,
+// and it ends with the process's drain.
+func TestAddressOfTheMetrics(t *testing.T) {
+	r := startRun(t, nil, "one")
+	free := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().String()
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	with := func(at string) {
+		t.Helper()
+		r.writeText(r.text("admin.sock", "one") + "metrics: {bind: \"" + at + "\", allow: [127.0.0.0/8]}\n")
+	}
+	get := func(at string) int {
+		transport := &http.Transport{DisableKeepAlives: true}
+		response, err := (&http.Client{Transport: transport}).Get("http://" + at + "/metrics")
+		if err != nil {
+			return 0
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	at := free()
+	with(at)
+	if out, _ := r.tells(0, "reload", "--config", r.file); !strings.Contains(out, "metrics added") {
+		t.Errorf("got %q", out)
+	}
+	if code := get(at); code != 200 {
+		t.Errorf("got %d", code)
+	}
+	with(taken.Addr().String())
+	if _, text := r.tells(1, "reload", "--config", r.file); !strings.Contains(text, "address already in use") {
+		t.Errorf("got %q", text)
+	}
+	if code := get(at); code != 200 {
+		t.Errorf("after a reload that failed: %d", code)
+	}
+	r.write("one")
+	r.tells(0, "reload", "--config", r.file)
+	if code := get(at); code != 0 {
+		t.Errorf("without an address: %d", code)
+	}
+}

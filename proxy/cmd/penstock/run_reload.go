@@ -90,16 +90,21 @@ func (r *daemon) logRefused(actor string, err error) {
 	r.log.Error("reload refused, nothing was changed", "by", actor, "error", err)
 }
 
-// apply puts a configuration into force, together with its admin address.
+// apply puts a configuration into force, together with its addresses for the admin API and for metrics.
 func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	move, err := r.admin.Prepare(ctx, adminBind(cfg))
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
+	scrapes, err := r.scrape.Prepare(ctx, scrapeConfig(cfg.Metrics))
+	if err != nil {
+		return errors.Join(fmt.Errorf("metrics: %w", err), move.Abort())
+	}
 	if err := r.loadBalancer.Apply(ctx, cfg); err != nil {
-		return errors.Join(err, move.Abort())
+		return errors.Join(err, move.Abort(), scrapes.Abort())
 	}
 	move.Commit()
+	scrapes.Commit()
 	select { // drop one that watch has not received: it is outdated
 	case <-r.follow:
 	default:

@@ -1,0 +1,256 @@
+// Package scrape serves the metrics at an address of their own, to scrapers over the network. It answers
+// GET /metrics alone, and only those who may scrape: by their source, and by a token if there is one. A
+// source that is not known may not.
+//
+// Nothing that a scraper does can last: a connection has one request, a time for sending it, and a time for
+// reading the answer, and there is a limit of connections.
+package scrape
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/listener"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// maxConnections is the limit of concurrent connections of those who may scrape. Others are closed when they
+// are accepted.
+const maxConnections = 32
+
+// Timeouts of a scraper.
+const (
+	requestTime = 5 * time.Second  // for a TLS handshake and the request
+	answerTime  = 15 * time.Second // from there on: for making the answer and reading it
+)
+
+// Config is an address and its conditions.
+type Config struct {
+	Address sockopt.Address // of TCP
+	Allow   *source.Set
+	// Token is what a scraper has to send; "": nothing.
+	Token string
+	// Cert and Key are the files of TLS; "": there is none.
+	Cert, Key string
+}
+
+// A Server serves metrics at one address at most, which may change. Create it with [New], make it listen with
+// [Server.Prepare], and end it with [Server.Close].
+type Server struct {
+	metrics http.Handler
+	log     *slog.Logger
+	http    http.Server
+	conns   *acceptedConns
+	limit   *listener.Limit
+	serving sync.WaitGroup
+	now     atomic.Pointer[conditions] // nil: it does not listen
+
+	mu sync.Mutex
+	at *address // nil: it does not listen
+}
+
+// conditions are those of a Config.
+type conditions struct {
+	allow *source.Set
+	token *[sha256.Size]byte // nil: none is needed
+	tls   *tls.Config        // nil: there is none
+}
+
+// An address is one at which a server listens.
+type address struct {
+	addr   sockopt.Address
+	listen *listener.Listener // owned by its Serve once that has begun
+	stop   context.CancelFunc // stops Serve
+}
+
+// New returns a server of metrics that does not listen yet. log may be nil.
+func New(metrics http.Handler, log *slog.Logger) *Server { return newServer(metrics, log, 1) }
+
+// newServer is New with timeouts that are parts of those of the program.
+func newServer(metrics http.Handler, log *slog.Logger, part time.Duration) *Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{metrics: metrics, log: log, conns: newAcceptedConns(), limit: listener.NewLimit(maxConnections)}
+	s.http = http.Server{
+		Handler: http.HandlerFunc(s.respond), ReadHeaderTimeout: requestTime / part, ReadTimeout: requestTime / part, WriteTimeout: answerTime / part,
+		MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // of clients' faults
+	}
+	s.http.SetKeepAlivesEnabled(false)
+	s.serving.Go(func() { _ = s.http.Serve(s.conns) }) // http.ErrServerClosed
+	return s
+}
+
+// A Move is a prepared change of a [Server]. Call Commit or Abort once.
+type Move struct {
+	server *Server
+	next   *address // nil: the address stays, or there is none
+	now    *conditions
+}
+
+// Prepare opens an address, unless the server listens there already, and reads the files; nil is none. The
+// error is one line.
+func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
+	if cfg == nil {
+		return &Move{server: s}, nil
+	}
+	now := &conditions{allow: cfg.Allow}
+	if cfg.Token != "" {
+		sum := sha256.Sum256([]byte(cfg.Token))
+		now.token = &sum
+	}
+	if cfg.Cert != "" {
+		pair, err := newPair(cfg.Cert, cfg.Key, s.log)
+		if err != nil {
+			return nil, err
+		}
+		now.tls = &tls.Config{GetCertificate: pair.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	}
+	s.mu.Lock()
+	same := s.at != nil && s.at.addr == cfg.Address
+	s.mu.Unlock()
+	if same {
+		return &Move{server: s, now: now}, nil
+	}
+	l, err := listener.Listen(ctx, cfg.Address, &listener.Config{Limit: s.limit})
+	if err != nil {
+		return nil, err
+	}
+	return &Move{server: s, next: &address{addr: cfg.Address, listen: l}, now: now}, nil
+}
+
+// Abort cancels the change. Everything stays as it is.
+func (m *Move) Abort() error {
+	if m.next == nil {
+		return nil
+	}
+	return m.next.listen.Close()
+}
+
+// Commit brings the change into force, for scrapers that come from now on.
+func (m *Move) Commit() {
+	s := m.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now.Store(m.now)
+	if m.now != nil && m.next == nil {
+		return
+	}
+	before := s.at
+	if s.at = m.next; m.next != nil {
+		s.serve(m.next)
+	}
+	if before != nil {
+		before.stop()
+		<-before.listen.Closed() // soon; it must be possible to return there at once
+	}
+}
+
+// serve accepts connections at an address until it is stopped.
+func (s *Server) serve(at *address) {
+	ctx, stop := context.WithCancel(context.Background())
+	at.stop = stop
+	s.log.Info("metrics listen", "bind", at.listen.Addr())
+	s.serving.Go(func() {
+		if err := at.listen.Serve(ctx, s.take); err != nil {
+			s.log.Warn("closing the socket of the metrics failed", "bind", at.listen.Addr(), "error", err)
+		}
+	})
+}
+
+// take serves a connection of those who may scrape.
+func (s *Server) take(conn net.Conn, release func()) {
+	now := s.now.Load()
+	if now == nil || !now.allow.Contains(sourceOf(conn)) {
+		conn.Close()
+		release()
+		return
+	}
+	conn = &countedConn{Conn: conn, release: sync.OnceFunc(release)}
+	if now.tls != nil {
+		conn = tls.Server(conn, now.tls)
+	}
+	s.conns.put(conn)
+}
+
+// sourceOf returns the source of a connection; it may be unknown.
+func sourceOf(conn net.Conn) source.Source {
+	at, _ := conn.RemoteAddr().(*net.TCPAddr)
+	if at == nil {
+		return source.Source{}
+	}
+	ip, ok := netip.AddrFromSlice(at.IP)
+	if !ok {
+		return source.Source{}
+	}
+	return source.TCP(netip.AddrPortFrom(ip.Unmap(), uint16(at.Port)))
+}
+
+// respond answers a request.
+func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
+	now := s.now.Load()
+	switch {
+	case now == nil || !now.known(r):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, "a token is needed: Authorization: Bearer TOKEN", http.StatusUnauthorized)
+	case r.URL.Path != "/metrics":
+		http.NotFound(w, r)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "write GET /metrics", http.StatusMethodNotAllowed)
+	default:
+		s.metrics.ServeHTTP(w, r)
+	}
+}
+
+// known reports whether a request has the token, if one is needed.
+func (c *conditions) known(r *http.Request) bool {
+	if c.token == nil {
+		return true
+	}
+	given := r.Header.Values("Authorization")
+	if len(given) != 1 {
+		return false
+	}
+	kind, token, _ := strings.Cut(given[0], " ")
+	sum := sha256.Sum256([]byte(token))
+	return strings.EqualFold(kind, "Bearer") && subtle.ConstantTimeCompare(sum[:], c.token[:]) == 1
+}
+
+// Addr returns the address, with the port that the kernel chose, or "" if it does not listen.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == nil {
+		return ""
+	}
+	return s.at.listen.Addr()
+}
+
+// Leave stops listening. Connected scrapers still get their answer.
+func (s *Server) Leave() { (&Move{server: s}).Commit() }
+
+// Close ends the server. Answers under way have until ctx ends. When it returns, no goroutine and no
+// connection of the server is left.
+func (s *Server) Close(ctx context.Context) error {
+	s.Leave()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	s.serving.Wait()
+	return err
+}
