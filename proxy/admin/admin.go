@@ -168,6 +168,8 @@ type Status struct {
 
 	Summary
 	TLSSessions TLSSessions `json:"tls_sessions"`
+	// Traces is the export of traces; nil: there was none.
+	Traces *Traces `json:"traces,omitempty"`
 	// Counters are all that the rollback-if of a reload may name. None ever falls.
 	Counters  map[string]int64 `json:"counters"`
 	Listeners []Listener       `json:"listeners"`
@@ -175,6 +177,25 @@ type Status struct {
 	// RemovedWaiting counts the clients that wait for endpoints of upstreams no longer in the
 	// configuration, by upstream.
 	RemovedWaiting map[string]int64 `json:"removed_waiting,omitempty"`
+}
+
+// Traces is the export of sampled sessions as spans. Each sampled session is in one of the numbers
+// that follow it, once: Open, Queued, Exported, Unconfirmed or Dropped.
+type Traces struct {
+	Endpoint string  `json:"endpoint,omitempty"` // of the collector; left out: no further session is sampled
+	Sample   float64 `json:"sample"`             // percentage of the clients that are sampled
+	Sampled  int64   `json:"sampled"`            // ever
+	Open     int64   `json:"open"`               // that go on
+	Queued   int64   `json:"queued"`             // that wait to be sent, or are being sent
+	Exported int64   `json:"exported"`           // that the collector has confirmed
+	// Unconfirmed are those that were sent and had no answer: the collector may have them.
+	Unconfirmed int64 `json:"unconfirmed"`
+	// Dropped are those that the collector does not have, by reason: queue_full, refused (by the
+	// collector), unavailable (it was not reached), shutdown. Only reasons that occurred.
+	Dropped map[string]int64 `json:"dropped,omitempty"`
+	// LastError is the last failure of a request; left out: there was none.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 }
 
 // Changes counts the changes of the configuration while serving, and has the time that the

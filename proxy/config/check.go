@@ -34,6 +34,7 @@ func (l *loader) check() {
 			k.upstream(u)
 		}
 	}
+	k.traces(c.Traces)
 	k.cycles(c.Upstreams)
 	k.loops(c)
 	k.unused(c)

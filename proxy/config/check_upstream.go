@@ -173,13 +173,18 @@ func (k *checker) fallback(u *Upstream) {
 }
 
 func (k *checker) origination(t *UpstreamTLS) {
-	switch {
-	case k.bad[&t.Cert] || k.bad[&t.Key]: // already reported
-	case t.Cert != "" && t.Key == "":
-		k.complainAt(k.at(&t.Cert, t), "write key: and the PEM file of its private key", "key is missing")
-	case t.Key != "" && t.Cert == "":
-		k.complainAt(k.at(&t.Key, t), "write cert: and the PEM file of its certificate", "cert is missing")
-	}
-	k.pair(&t.Cert, &t.Key, t)
+	k.own(&t.Cert, &t.Key, t)
 	k.authorities(&t.CA, t)
+}
+
+// own checks the certificate that a section shows its peers: both files are given, or none is.
+func (k *checker) own(cert, key *Path, section any) {
+	switch {
+	case k.bad[cert] || k.bad[key]: // already reported
+	case *cert != "" && *key == "":
+		k.complainAt(k.at(cert, section), "write key: and the PEM file of its private key", "key is missing")
+	case *key != "" && *cert == "":
+		k.complainAt(k.at(key, section), "write cert: and the PEM file of its certificate", "cert is missing")
+	}
+	k.pair(cert, key, section)
 }

@@ -20,6 +20,7 @@ type Config struct {
 	Listeners  []*Listener   `key:"listeners" doc:"Addresses that accept clients, and the rules for them."`
 	Upstreams  []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints, and the policy that picks one of them."`
 	Metrics    *Metrics      `key:"metrics" doc:"Metrics for scrapers over the network, at /metrics of an address of their own. Absent: the admin API alone has them."`
+	Traces     *Traces       `key:"traces" doc:"Sampled clients' sessions as spans of OpenTelemetry. Absent: none."`
 }
 
 // ProcessLimits are the limits of the whole process.

@@ -20,6 +20,7 @@ const (
 	KindUpstream   Kind = "upstream"
 	KindEndpoint   Kind = "endpoint"
 	KindMetrics    Kind = "metrics"
+	KindTraces     Kind = "traces"
 )
 
 // An Action is the way in which a thing changes.
@@ -83,6 +84,7 @@ func Diff(old, next *Config) []Change {
 	d.thing(Change{Kind: KindAdmin}, root().byKey["admin"].obj, value(old.Admin), value(next.Admin))
 	d.thing(Change{Kind: KindSessionLog}, root().byKey["session_log"].obj, value(old.SessionLog), value(next.SessionLog))
 	d.thing(Change{Kind: KindMetrics}, root().byKey["metrics"].obj, value(old.Metrics), value(next.Metrics))
+	d.thing(Change{Kind: KindTraces}, root().byKey["traces"].obj, value(old.Traces), value(next.Traces))
 	listeners := root().byKey["listeners"].obj
 	each(old.Listeners, next.Listeners, func(l *Listener) string { return l.Name }, func(name string, a, b *Listener) {
 		d.thing(Change{Kind: KindListener, Name: name}, listeners, value(a), value(b))

@@ -165,6 +165,11 @@ func (l *loader) add(part *Config) {
 		l.cfg.Metrics = part.Metrics
 		l.moved(&part.Metrics, &l.cfg.Metrics)
 	}
+	if l.given(&part.Traces) {
+		l.once("traces", &l.cfg.Traces, &part.Traces)
+		l.cfg.Traces = part.Traces
+		l.moved(&part.Traces, &l.cfg.Traces)
+	}
 	l.cfg.Listeners = append(l.cfg.Listeners, part.Listeners...)
 	l.cfg.Upstreams = append(l.cfg.Upstreams, part.Upstreams...)
 }

@@ -31,6 +31,12 @@ func stringForm(meaning string) *valueFormat {
 		name, check = "domain", checkDomain
 	case "urlpath":
 		name, check = "URL path", checkURLPath
+	case "collector":
+		name, check = "URL", checkCollector
+	case "attribute":
+		name, check = "attribute", checkAttribute
+	case "header":
+		name, check = "name of a header", checkHeader
 	case "glob":
 		name, check = "pattern", checkLine
 	case "":

@@ -90,6 +90,9 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 	if err := s.prepareSessionLog(c); err != nil {
 		errs = append(errs, err)
 	}
+	if err := s.prepareTraces(c); err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}

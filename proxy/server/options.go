@@ -39,6 +39,9 @@ type Options struct {
 	TailDelay, Gather time.Duration
 	MaxPipeSize       int
 
+	// Version is that of the program, for traces; empty: unknown.
+	Version string
+
 	// DrainTimeout is the time that sessions may take once Serve's context has ended. Those
 	// that have not ended by then are cut. 0 means no limit.
 	DrainTimeout time.Duration

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/traces"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
@@ -70,8 +71,9 @@ type Server struct {
 	lines   *monitor.Lines
 	drains  map[*cutJob]bool // whose sessions are named in the log; under mu
 
-	sessions atomic.Pointer[sessionlog.Log] // the session log, owned; nil: there was none yet
-	progress chan struct{}                  // the session log has other settings
+	sessions atomic.Pointer[sessionlog.Log]  // the session log, owned; nil: there was none yet
+	progress chan struct{}                   // the session log has other settings
+	traces   atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
 
 	view   atomic.Pointer[view]   // of the present state, for readers that must not wait
 	coming atomic.Pointer[coming] // of the change that is being brought into force; nil: there is none
@@ -224,6 +226,7 @@ func (s *Server) close() error {
 	if err := s.closeSessionLog(); err != nil { // which has cost no client anything
 		s.log.Warn("the last lines of the session log may be missing", "error", err)
 	}
+	s.closeTraces()
 	for _, socket := range s.binds {
 		errs = append(errs, socket.listener.Close())
 	}

@@ -133,6 +133,7 @@ func (h *host) Lasts(l *worker.Listening, b worker.Binding, r *record.Record) {
 // Ended implements [worker.Host].
 func (h *host) Ended(l *worker.Listening, b worker.Binding, r *record.Record) {
 	h.addLine(sessionlog.End, l, b, r)
+	h.trace(r)
 	if h.logsSessions() {
 		h.server().logSession(r)
 	}

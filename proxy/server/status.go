@@ -37,6 +37,7 @@ func (s *Server) status(total *worker.Summary, running *router.Running) admin.St
 		Summary: s.summarize(total),
 	}
 	st.Restart = s.lasting()
+	st.Traces = s.tracesStatus()
 	st.Connections.Most = int64(s.maxConnections(s.cfg))
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
 	if s.closing {

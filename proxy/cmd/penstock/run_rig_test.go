@@ -122,7 +122,7 @@ func (b *paperBalancer) Why(context.Context, admin.WhyQuery) (w admin.Why, err e
 
 func (b *paperBalancer) Summary() admin.Summary { return admin.Summary{} }
 
-func (b *paperBalancer) ReopenLogs() {}
+func (b *paperBalancer) ReopenLogs()             {}
 func (b *paperBalancer) Metrics(*metrics.Sample) {}
 
 func (b *paperBalancer) Cut() { close(b.cut) }

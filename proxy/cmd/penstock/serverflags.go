@@ -30,7 +30,7 @@ func (f *logFlags) serve(e *cli.Env, command string, log *slog.Logger, flags *se
 		return cli.Usagef("%s: %w (see: penstock %[1]s --help)", command, err)
 	}
 	defer tune(e)()
-	options.Log = log
+	options.Log, options.Version = log, cli.Version()
 	c.fits = true
 	r := newDaemon(c, e, options)
 	defer r.end()

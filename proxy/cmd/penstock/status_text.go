@@ -90,6 +90,9 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	if s.TLSSessions.Active > 0 {
 		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
 	}
+	if s.Traces != nil {
+		t.traces(s.Traces)
+	}
 	t.memory(&s.Arena)
 	t.row("loops", "", "", fmt.Sprintf("%d, on CPU %s", len(s.Loops), cmp.Or(s.CPUs, "unknown")))
 	for i := range s.Listeners {
@@ -99,6 +102,21 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 		t.upstream(&s.Upstreams[i])
 	}
 	return t.write(w, problemLines(s.Problems))
+}
+
+// traces writes the export of traces.
+func (t *statusText) traces(s *admin.Traces) {
+	t.row("traces", s.Endpoint, "", fmt.Sprintf("sampled %d, exported %d, open %d, queued %d", s.Sampled, s.Exported, s.Open, s.Queued))
+	dropped := int64(0)
+	for _, n := range s.Dropped {
+		dropped += n
+	}
+	if dropped > 0 || s.Unconfirmed > 0 {
+		t.note("dropped %d%s, unconfirmed %d", dropped, byReason(s.Dropped), s.Unconfirmed)
+	}
+	if s.LastError != "" {
+		t.note("last failure of a request at %s: %s", s.LastErrorAt.Local().Format("15:04:05"), s.LastError)
+	}
 }
 
 // memory writes the memory of the loops.

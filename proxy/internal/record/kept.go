@@ -17,7 +17,7 @@ type Kept struct {
 	queued, paused           moment
 	client, local, endpoint  address
 	waits, retries, failures uint16
-	flags                    uint8
+	flags, sampler           uint8
 	rest                     *Rest // owned; nil: there is nothing in it
 }
 
@@ -60,7 +60,7 @@ func (r *Record) times() [moments]*int64 {
 
 // Pack keeps r. It takes spare if it needs one, and reports whether it did.
 func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
-	*k = Kept{id: r.ID, accepted: r.Accepted, queued: momentOf(r.Queued), paused: momentOf(r.Paused), waits: r.Waits, retries: r.Retries, failures: r.NumFailures}
+	*k = Kept{id: r.ID, sampler: r.Sampler, accepted: r.Accepted, queued: momentOf(r.Queued), paused: momentOf(r.Paused), waits: r.Waits, retries: r.Retries, failures: r.NumFailures}
 	for i, t := range r.times() {
 		k.set(i, *t)
 	}
@@ -90,7 +90,7 @@ func (r *Record) hasRest() bool {
 // Unpack fills r in with all that is kept.
 func (k *Kept) Unpack(r *Record) {
 	*r = Record{
-		ID: k.id, Accepted: k.accepted, Queued: k.queued.duration(), Paused: k.paused.duration(), Waits: k.waits, Retries: k.retries, NumFailures: k.failures,
+		ID: k.id, Sampler: k.sampler, Accepted: k.accepted, Queued: k.queued.duration(), Paused: k.paused.duration(), Waits: k.waits, Retries: k.retries, NumFailures: k.failures,
 		Redispatched: k.flags&flagRedispatched != 0, TLS: k.flags&flagTLS != 0,
 	}
 	for i, t := range r.times() {

@@ -56,6 +56,8 @@ type Record struct {
 	Loop    int // index of the loop; negative: there were goroutines
 	// TLS says that TLS has ended or begun in this process.
 	TLS bool
+	// Sampler is the number of the sampler that has the session traced; 0: it is not traced.
+	Sampler uint8
 
 	// Listener, Upstream and Endpoint are names of the configuration, empty as long as they are
 	// not known: Endpoint is of the last one that was tried.

@@ -69,8 +69,11 @@ type Host interface {
 	// endpoint, and Ended once, at its end, however far it has come. The binding is nil where
 	// there is none. The record is valid during the call.
 	Records(l *Listening, id record.ID) bool
-	// Lasts is called by [Group.Progress].
+	// Traces is asked before, with the same: the number of the sampler by which the client is
+	// traced, 0 if it is not. If it is, its record is kept, however Records would decide.
+	Traces(l *Listening, id record.ID) uint8
 	Began(l *Listening, b Binding, r *record.Record)
+	// Lasts is called by [Group.Progress].
 	Lasts(l *Listening, b Binding, r *record.Record)
 	Ended(l *Listening, b Binding, r *record.Record)
 }

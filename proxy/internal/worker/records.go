@@ -31,13 +31,15 @@ func (w *worker) beginRecord(own **record.Record, l *Listening, accepted int64) 
 	g := w.group
 	w.records.number++
 	id := g.ids.Of(w.records.number*uint64(len(g.loops.Loops())) + uint64(w.index))
-	if !g.cfg.Host.Records(l, id) {
+	sampler := g.cfg.Host.Traces(l, id)
+	if sampler == 0 && !g.cfg.Host.Records(l, id) {
 		return nil
 	}
 	if *own == nil {
 		*own = new(record.Record)
 	}
 	(*own).Begin(id, l.Name, w.index, accepted)
+	(*own).Sampler = sampler
 	return *own
 }
 

@@ -51,6 +51,7 @@ type witness struct {
 	pauses  atomic.Int64
 
 	records      bool // are kept
+	sampler      uint8
 	began, ended []record.Record
 	lasted       []record.Record
 }
@@ -101,6 +102,8 @@ func (w *witness) Judge(_ worker.Binding, sample *verdict.Sample) verdict.Verdic
 }
 
 func (w *witness) Records(*worker.Listening, record.ID) bool { return w.records }
+
+func (w *witness) Traces(*worker.Listening, record.ID) uint8 { return w.sampler }
 
 func (w *witness) Began(_ *worker.Listening, _ worker.Binding, r *record.Record) {
 	w.mu.Lock()

@@ -1,0 +1,118 @@
+package traces
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/relay"
+)
+
+// An event is a point of a session's course.
+type event struct {
+	at   int64 // clock
+	name string
+	// What follows is written unless it is empty or 0. took is the time that the step has
+	// taken, until then.
+	took                  time.Duration
+	endpoint, cause, side string
+	before                int64
+}
+
+// maxEvents is how many events a session has at most.
+const maxEvents = 12 + 2*record.MaxFailures
+
+// events writes the events, in the order of time.
+func (s *span) events(m *message) {
+	var room [maxEvents]event
+	list := s.course(room[:0])
+	slices.SortStableFunc(list, func(a, b event) int { return int(min(max(a.at-b.at, -1), 1)) })
+	for i := range list {
+		list[i].write(m, s)
+	}
+}
+
+func (v *event) write(m *message, s *span) {
+	at := m.open(spanEvents)
+	m.fixed64(eventTime, s.unix(v.at))
+	m.string(eventName, v.name)
+	a := attributes{m, eventAttributes}
+	if v.took > 0 {
+		a.number("penstock.duration", seconds(v.took))
+	}
+	a.text("penstock.endpoint", v.endpoint)
+	a.text("penstock.side", v.side)
+	a.text("error.type", v.cause)
+	if v.before > 0 {
+		a.integer("penstock.queue.before", v.before)
+	}
+	m.close(at)
+}
+
+// course adds the events of a session to a list. Their times are in whole microseconds, since a
+// [record.Kept] has some of them no finer, and events of one turn of a loop must stay in order.
+func (s *span) course(list []event) []event {
+	r := &s.record
+	add := func(v event) {
+		if v.at != 0 {
+			v.at = r.Accepted + int64(since(r.Accepted, v.at).Truncate(time.Microsecond))
+			list = append(list, v)
+		}
+	}
+	add(event{at: r.Begun, name: "begin", took: since(r.Accepted, r.Begun)})
+	add(event{at: r.Header, name: "proxy_header", took: since(r.Begun, r.Header)})
+	add(event{at: r.Preread, name: "preread", took: since(r.Begun, r.Preread)})
+	add(event{at: r.Routed, name: "route"})
+	if r.Queued > 0 || r.Waits > 0 {
+		add(event{at: s.dequeued(), name: "queue", took: r.Queued, before: int64(r.Before)})
+	}
+	for i := range min(int(r.NumFailures), len(r.Failures)) {
+		f := &r.Failures[i]
+		add(event{at: f.Began, name: "connect", endpoint: f.Endpoint})
+		add(event{at: f.Ended, name: "connect_failed", endpoint: f.Endpoint, took: since(f.Began, f.Ended), cause: f.Cause.String()})
+	}
+	s.reached(add)
+	add(event{at: r.ClientFirst, name: "first_byte", side: "client", took: since(r.Accepted, r.ClientFirst)})
+	add(event{at: r.EndpointFirst, name: "first_byte", side: "endpoint", took: since(max(r.Joined, r.ClientFirst), r.EndpointFirst)})
+	add(event{at: r.HalfClosed, name: "half_close", side: sideName(r.Result.First)})
+	add(event{at: r.Ended, name: "end", took: since(r.Joined, r.Ended)})
+	return list
+}
+
+// reached adds the events of the last attempt, unless it is among those that have failed.
+func (s *span) reached(add func(event)) {
+	r := &s.record
+	n := int(r.NumFailures)
+	if r.Joined == 0 && n > 0 && (n > len(r.Failures) || r.Failures[n-1].Ended >= r.Connecting) {
+		return
+	}
+	add(event{at: r.Picked, name: "pick", endpoint: r.Endpoint})
+	add(event{at: r.Connecting, name: "connect", endpoint: r.Endpoint})
+	add(event{at: r.Joined, name: "joined", endpoint: r.Endpoint, took: since(r.Connecting, r.Joined)})
+}
+
+// dequeued is when a client had waited in queues: before its last endpoint was picked, or until
+// its end.
+func (s *span) dequeued() int64 {
+	if r := &s.record; r.Picked != 0 {
+		return r.Picked
+	}
+	return s.record.Ended
+}
+
+func since(from, to int64) time.Duration {
+	if from == 0 || to == 0 {
+		return 0
+	}
+	return time.Duration(max(to-from, 0))
+}
+
+func sideName(side relay.Side) string {
+	switch side {
+	case relay.SideA:
+		return "client"
+	case relay.SideB:
+		return "endpoint"
+	}
+	return ""
+}

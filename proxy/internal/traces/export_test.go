@@ -1,0 +1,4 @@
+package traces
+
+// RetryMost is the longest pause between attempts.
+const RetryMost = retryMost

@@ -1,0 +1,236 @@
+package traces
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// The pauses between attempts begin with retryFirst, and double up to retryMost.
+const (
+	retryFirst = 100 * time.Millisecond
+	retryMost  = 5 * time.Second
+)
+
+// A sender is the goroutine of an exporter.
+type sender struct {
+	*Exporter
+	list  *span // taken, the first one first
+	last  *span // of list
+	n     int   // of list
+	batch batch
+	used  *Settings // of the last attempt
+
+	stop     context.Context // of the last flush, ends when its time is over
+	stopNow  context.CancelFunc
+	seen     Stats // by the last report
+	reported time.Time
+	failed   error // since the last report
+}
+
+func newSender(e *Exporter) *sender {
+	s := &sender{Exporter: e}
+	s.stop, s.stopNow = context.WithCancel(context.Background())
+	return s
+}
+
+func (s *sender) run() {
+	defer close(s.done)
+	defer s.stopNow()
+	go s.bound()
+	for s.collect() {
+		s.send()
+		s.report(false)
+	}
+	s.use(nil)
+	s.report(true)
+}
+
+// bound ends attempts when the time of the last flush is over.
+func (s *sender) bound() {
+	select {
+	case <-s.ending:
+	case <-s.done:
+		return
+	}
+	timer := time.NewTimer(s.limit)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		s.stopNow()
+	case <-s.done:
+	}
+}
+
+// collect waits until there are spans to be sent: a batch of them, or fewer after a delay. It
+// returns false when everything has ended and there are none.
+func (s *sender) collect() bool {
+	var due <-chan time.Time
+	for {
+		s.pull()
+		settings := s.settings.Load()
+		switch {
+		case s.ended():
+			return s.n > 0
+		case s.n > 0 && s.n >= settings.Batch:
+			return true
+		case s.n > 0 && due == nil:
+			timer := time.NewTimer(settings.Delay)
+			defer timer.Stop()
+			due = timer.C
+		}
+		select {
+		case <-s.wake:
+		case <-s.ending:
+			s.pull()
+			return s.n > 0
+		case <-due:
+			return true
+		case <-s.reportDue():
+			s.report(false)
+		}
+	}
+}
+
+// reportDue returns a channel that gets something when lost spans are to be reported; nil: there
+// are none.
+func (s *sender) reportDue() <-chan time.Time {
+	if s.lost() == (Stats{}) {
+		return nil
+	}
+	return time.After(time.Until(s.reported.Add(ReportEvery)))
+}
+
+func (s *sender) ended() bool {
+	select {
+	case <-s.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+// pull takes the spans that were added.
+func (s *sender) pull() {
+	first := s.take()
+	if first == nil {
+		return
+	}
+	if s.last == nil {
+		s.list = first
+	} else {
+		s.last.next = first
+	}
+	for s.last = first; ; s.last = s.last.next {
+		s.n++
+		if s.last.next == nil {
+			return
+		}
+	}
+}
+
+// send sends a batch until its spans are settled.
+func (s *sender) send() {
+	settings := s.settings.Load()
+	s.list = s.batch.build(settings, s.list, s.Exporter)
+	if s.n -= s.batch.spans; s.list == nil {
+		s.last = nil
+	}
+	end := time.Now().Add(settings.Retry)
+	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+		if s.stop.Err() != nil {
+			s.giveUp(Shutdown)
+			return
+		}
+		s.use(settings)
+		out := s.attempt(settings)
+		if out.settled {
+			s.settle(&out)
+			return
+		}
+		if out.mayHave {
+			s.batch.mayHave = true
+		}
+		s.failed = out.err
+		s.failure.Store(&failure{out.err, time.Now()})
+		wait := max(time.Duration(float64(pause)*(0.5+rand.Float64())), out.after)
+		if time.Now().Add(wait).After(end) {
+			s.giveUp(Unavailable)
+			return
+		}
+		s.report(false)
+		s.pause(wait)
+		settings = s.settings.Load() // a change may be the remedy
+	}
+}
+
+// use closes the connections of the settings that were used before.
+func (s *sender) use(next *Settings) {
+	if s.used != nil && s.used != next {
+		s.used.Discard()
+	}
+	s.used = next
+}
+
+// pause waits before another attempt. The last flush waits for less.
+func (s *sender) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	if s.ended() {
+		select {
+		case <-timer.C:
+		case <-s.stop.Done():
+		}
+		return
+	}
+	select {
+	case <-timer.C:
+	case <-s.ending: // another attempt at once
+	}
+}
+
+// settle counts the spans of a batch that the collector has answered.
+func (s *sender) settle(out *outcome) {
+	n := s.batch.spans
+	refused := int(min(max(out.refused, 0), int64(n)))
+	if out.err != nil {
+		s.failed = out.err
+		s.failure.Store(&failure{out.err, time.Now()})
+	}
+	s.drop(Refused, refused)
+	s.exported.Add(int64(n - refused))
+	s.held.Add(int64(-n))
+}
+
+// giveUp counts the spans of a batch that has no attempt left.
+func (s *sender) giveUp(why Drop) {
+	n := s.batch.spans
+	if s.batch.mayHave {
+		s.unconfirmed.Add(int64(n))
+	} else {
+		s.drop(why, n)
+	}
+	s.held.Add(int64(-n))
+}
+
+// lost returns the losses since the last report.
+func (s *sender) lost() Stats {
+	now := s.outcomes()
+	now.Exported = 0
+	now.Unconfirmed -= s.seen.Unconfirmed
+	for d := range now.Dropped {
+		now.Dropped[d] -= s.seen.Dropped[d]
+	}
+	return now
+}
+
+// report reports lost spans, if it is time.
+func (s *sender) report(last bool) {
+	lost := s.lost()
+	if s.cfg.Report == nil || lost == (Stats{}) || !last && (s.ended() || time.Since(s.reported) < ReportEvery) {
+		return
+	}
+	s.seen, s.reported = s.outcomes(), time.Now()
+	s.cfg.Report(lost, s.failed)
+	s.failed = nil
+}

@@ -1,0 +1,240 @@
+package traces
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/relay"
+)
+
+// maxCause is the longest text of an error, in bytes.
+const maxCause = 256
+
+// SpanID returns the ID of a session's span, which is the first half of its trace's.
+func SpanID(id record.ID) (span [8]byte) {
+	copy(span[:], id[:8])
+	if span == [8]byte{} {
+		span[7] = 1
+	}
+	return span
+}
+
+// appendSpan appends the span of a session to the spans of a scope.
+func appendSpan(m *message, s *span, state string) {
+	r := &s.record
+	at := m.open(scopeSpansSpans)
+	m.bytes(spanTraceID, r.ID[:])
+	id := SpanID(r.ID)
+	m.bytes(spanSpanID, id[:])
+	m.string(spanTraceState, state)
+	m.string(spanName, "session "+r.Listener)
+	m.varint(spanKind, kindServer)
+	m.fixed64(spanStart, s.unix(r.Accepted))
+	m.fixed64(spanEnd, s.unix(max(r.Ended, r.Accepted)))
+	s.attributes(attributes{m, spanAttributes})
+	s.events(m)
+	s.status(m)
+	m.fixed32(spanFlags, flagsSampled)
+	m.close(at)
+}
+
+// unix is the Unix time of a clock, in nanoseconds.
+func (s *span) unix(clock int64) uint64 { return uint64(max(s.wall+clock, 0)) }
+
+// attributes writes the attributes of the span: those of OpenTelemetry's semantic conventions
+// where there are some, and penstock.* for the others.
+func (s *span) attributes(a attributes) {
+	r := &s.record
+	s.addresses(a)
+	if r.ServerName != "" {
+		a.text("tls.client.server_name", r.ServerName)
+	}
+	a.text("penstock.tls.protocols", r.Protocols)
+	if r.TLS {
+		a.boolean("tls.established", r.Joined != 0)
+	}
+	a.text("penstock.listener", r.Listener)
+	a.text("penstock.upstream", r.Upstream)
+	a.text("penstock.endpoint", r.Endpoint)
+	a.text("penstock.endpoint.address", r.EndpointName())
+	a.text("penstock.outcome", r.Outcome.String())
+	a.text("penstock.reason", s.reason())
+	if r.Retries > 0 {
+		a.integer("penstock.retries", int64(r.Retries))
+	}
+	if r.NumFailures > 0 {
+		a.integer("penstock.failed_attempts", int64(r.NumFailures))
+	}
+	if r.Redispatched {
+		a.boolean("penstock.redispatched", true)
+	}
+	if r.Loop >= 0 {
+		a.integer("penstock.loop", int64(r.Loop))
+	}
+	s.result(a)
+	leg(a, "penstock.client", &r.ClientLeg)
+	leg(a, "penstock.endpoint", &r.EndpointLeg)
+	a.text("penstock.verdict", r.Verdict)
+	if isError, _ := s.failed(); isError {
+		a.text("error.type", s.errorType())
+	}
+}
+
+// addresses writes where the client is, its destination, and the peer of the
+// connection, which is another if there was a PROXY header.
+func (s *span) addresses(a attributes) {
+	r := &s.record
+	from, to := r.From(), r.Local
+	if r.Destination.IsValid() {
+		to = r.Destination
+	}
+	address(a, "client", from.AddrPort())
+	if peer, unix := r.Client.Credentials(); unix {
+		a.text("network.transport", "unix")
+		a.integer("penstock.client.uid", int64(peer.UID))
+		a.integer("penstock.client.gid", int64(peer.GID))
+		a.integer("penstock.client.pid", int64(peer.PID))
+	} else {
+		a.text("network.transport", "tcp")
+	}
+	peer := r.Client.AddrPort()
+	switch {
+	case peer.Addr().Is4():
+		a.text("network.type", "ipv4")
+	case peer.Addr().Is6():
+		a.text("network.type", "ipv6")
+	}
+	address(a, "network.peer", peer)
+	address(a, "network.local", r.Local)
+	address(a, "server", to)
+}
+
+func address(a attributes, of string, at netip.AddrPort) {
+	if !at.IsValid() {
+		return
+	}
+	a.text(of+".address", at.Addr().Unmap().String())
+	a.integer(of+".port", int64(at.Port()))
+}
+
+// result writes the bytes, by direction and engine.
+func (s *span) result(a attributes) {
+	r := &s.record
+	if r.Outcome != record.Joined && r.Outcome != record.Responded {
+		return
+	}
+	in, out := &r.Result.AToB, &r.Result.BToA
+	a.integer("penstock.client_to_endpoint.bytes", in.Bytes())
+	a.integer("penstock.endpoint_to_client.bytes", out.Bytes())
+	if r.Outcome != record.Joined {
+		return
+	}
+	a.text("penstock.client_to_endpoint.engine", engine(in))
+	a.text("penstock.endpoint_to_client.engine", engine(out))
+	if lost := in.Lost + out.Lost; lost > 0 {
+		a.integer("penstock.lost.bytes", lost)
+	}
+	switch r.Result.Culprit {
+	case relay.SideA:
+		a.text("penstock.culprit", "client")
+	case relay.SideB:
+		a.text("penstock.culprit", "endpoint")
+	}
+}
+
+// engine names the path of a direction's bytes; empty: there were none.
+func engine(f *relay.Flow) string {
+	switch {
+	case f.Spliced > 0 && f.Copied > 0:
+		return "copy,splice"
+	case f.Spliced > 0:
+		return "splice"
+	case f.Copied > 0:
+		return "copy"
+	}
+	return ""
+}
+
+// leg writes the kernel's figures of a connection, if they are known.
+func leg(a attributes, of string, l *record.Leg) {
+	if !l.Known {
+		return
+	}
+	a.number(of+".rtt", l.RTT.Seconds())
+	a.number(of+".min_rtt", l.MinRTT.Seconds())
+	a.integer(of+".retransmitted_segments", int64(l.Retransmitted))
+}
+
+// reason is why the session has ended, or why the client was refused.
+func (s *span) reason() string {
+	switch r := &s.record; r.Outcome {
+	case record.Joined:
+		return r.Result.Reason.String()
+	case record.Refused:
+		return r.Refusal
+	}
+	return ""
+}
+
+// failed reports whether the status of the span is an error, and its message.
+func (s *span) failed() (isError bool, message string) {
+	switch r := &s.record; {
+	case r.Outcome == record.Joined && r.Result.Reason == relay.ReasonEOF:
+		return false, ""
+	case s.cause != "":
+		return true, s.cause
+	case r.Outcome == record.Left:
+		return true, "the client has left"
+	case r.Outcome == record.Responded:
+		return true, "a response in place of an endpoint"
+	}
+	return true, s.reason()
+}
+
+func (s *span) errorType() string {
+	if reason := s.reason(); reason != "" {
+		return reason
+	}
+	return s.record.Outcome.String()
+}
+
+func (s *span) status(m *message) {
+	isError, text := s.failed()
+	if !isError {
+		return
+	}
+	at := m.open(spanStatus)
+	m.string(statusMessage, text)
+	m.varint(statusCode, statusError)
+	m.close(at)
+}
+
+// seconds is a duration as an attribute.
+func seconds(d time.Duration) float64 { return d.Seconds() }
+
+// clean makes a text valid UTF-8 without control characters: names from the network may have
+// any byte.
+func clean(s string) string {
+	for _, c := range s {
+		if c == utf8.RuneError || unicode.IsControl(c) {
+			return strings.Map(func(c rune) rune {
+				if unicode.IsControl(c) {
+					return utf8.RuneError
+				}
+				return c
+			}, s)
+		}
+	}
+	return s
+}
+
+// instance makes the ID of a process, a UUID of version 4, from random bytes.
+func instance(random record.ID) string {
+	random[6], random[8] = random[6]&0x0f|0x40, random[8]&0x3f|0x80
+	hex := random.String()
+	return hex[:8] + "-" + hex[8:12] + "-" + hex[12:16] + "-" + hex[16:20] + "-" + hex[20:]
+}
