@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -235,7 +236,7 @@ func (s *Server) serveSocket(key string, socket *listenSocket) {
 	}
 	listening, err := s.group.Listen(worker.Listener{
 		Name: socket.owner, FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
-		Local: socket.listener.Local(), Service: socket.service, Of: socket,
+		Local: localOf(socket), Service: socket.service, Of: socket,
 	})
 	if err != nil { // everything is about to end
 		s.logUnclosed(socket, socket.listener.Close())
@@ -245,4 +246,13 @@ func (s *Server) serveSocket(key string, socket *listenSocket) {
 	s.rejoin(key, socket)
 	s.log.Info("listening", "listener", socket.owner, "address", socket.listener.Addr())
 	s.logOpaque(socket)
+}
+
+// localOf returns the address that all clients of a socket have connected to; invalid if there
+// are several, as where TPROXY brings them.
+func localOf(socket *listenSocket) netip.AddrPort {
+	if socket.cfg.Transparent {
+		return netip.AddrPort{}
+	}
+	return socket.listener.Local()
 }

@@ -38,10 +38,10 @@ const Slots = 1024
 type Log struct {
 	cfg     Config
 	context *context
-	rings   []*evring.Ring // of each loop, then one of all others; owned
-	epoll   int            // owned; watches the rings and wake
-	wake    int            // owned
-	done    chan struct{}  // closed when the writer has ended
+	rings   []*queue      // of each loop, then one of all others; owned
+	epoll   int           // owned; watches the rings and wake
+	wake    int           // owned
+	done    chan struct{} // closed when the writer has ended
 
 	settings atomic.Pointer[Settings] // in force; nil: no lines are written
 	mu       sync.Mutex
@@ -52,6 +52,24 @@ type Log struct {
 	lines, dropped, rated atomic.Int64 // lines
 
 	writer writer
+}
+
+// A queue is a ring, and how full it is.
+type queue struct {
+	*evring.Ring
+	pushed, drained atomic.Uint64
+	called          atomic.Bool // the writer was woken since it is half full
+}
+
+// push adds an event, and wakes the writer from its rest when the ring gets half full.
+func (q *queue) push(event []byte, wake func()) error {
+	if err := q.Push(event); err != nil {
+		return err
+	}
+	if q.pushed.Add(1)-q.drained.Load() >= Slots/2 && !q.called.Swap(true) {
+		wake()
+	}
+	return nil
 }
 
 // A change is a task of the writer.
@@ -114,7 +132,7 @@ func (l *Log) open() (err error) {
 		if err != nil {
 			return fmt.Errorf("session log: %w", err)
 		}
-		l.rings = append(l.rings, ring)
+		l.rings = append(l.rings, &queue{Ring: ring})
 		watched = append(watched, ring.Eventfd())
 	}
 	for _, fd := range watched {
@@ -164,7 +182,7 @@ func (l *Log) Add(loop int, k Kind, r *record.Record) {
 	}
 	var b [MaxEvent]byte
 	l.added.Add(1)
-	if l.rings[loop].Push(appendEvent(b[:0], k, now, r)) != nil {
+	if l.rings[loop].push(appendEvent(b[:0], k, now, r), l.wakeUp) != nil {
 		l.full.Add(1)
 	}
 }
@@ -207,9 +225,14 @@ func (l *Log) change(c change) <-chan struct{} {
 	}
 	l.closing = c.close
 	l.next = append(l.next, c)
-	_, _ = sys.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	l.wakeUp()
 	return c.done
 }
+
+// wakeUp ends the writer's wait. The error is that of a counter that is full, so that it is awake.
+func (l *Log) wakeUp() { _, _ = sys.Write(l.wake, one[:]) }
+
+var one = [8]byte{7: 1} // in either order of bytes it is no 0
 
 // closeWait is how long Close waits for a destination that is stuck.
 const closeWait = time.Second

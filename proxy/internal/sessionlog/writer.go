@@ -24,9 +24,11 @@ type writer struct {
 }
 
 const (
-	// gatherTime is how long events gather after a turn that had some: one write has the lines of
-	// all, and a loop need not wake the writer for each.
-	gatherTime = 5 * time.Millisecond
+	// gatherTime is how long events gather after a turn that had some, unless a ring gets half full:
+	// one write has the lines of all, and the writer is not woken for each. A wake-up costs the
+	// process some hundred microseconds, for the runtime looks out for blocked threads after each
+	// (runtime/proc.go, sysmon).
+	gatherTime = 200 * time.Millisecond
 	// lookEvery is how often the destination is looked at, while there are lines.
 	lookEvery = time.Second
 	// reportEvery is how often, at most, dropped lines are reported.
@@ -44,7 +46,7 @@ func (w *writer) run() {
 			return
 		case n >= Slots/4:
 		case n > 0:
-			time.Sleep(gatherTime)
+			w.poll(gatherTime)
 		default:
 			w.wait()
 		}
@@ -62,7 +64,9 @@ func (w *writer) turn() (events int) {
 		w.settings.sink.look(false)
 	}
 	for _, r := range w.log.rings {
+		r.called.Store(false)
 		n, _ := r.Drain(0, w.add)
+		r.drained.Add(uint64(n))
 		events += n
 	}
 	w.flush()
@@ -188,9 +192,9 @@ func (w *writer) use(s *Settings) {
 // reported, it does not wait for ever.
 func (w *writer) wait() {
 	l := w.log
-	msec, sleeping := -1, true
+	limit, sleeping := time.Duration(-1), true
 	if w.unreported > 0 || w.err != nil || w.pending() {
-		msec = int(lookEvery.Milliseconds())
+		limit = lookEvery
 	}
 	if w.settings != nil {
 		for _, r := range l.rings {
@@ -198,13 +202,23 @@ func (w *writer) wait() {
 		}
 	}
 	if !sleeping {
-		msec = 0
+		limit = 0
 	}
-	var events [4]sys.EpollEvent
-	_, _ = sys.EpollWait(l.epoll, events[:], msec)
+	w.poll(limit)
 	for _, r := range l.rings {
 		r.Awake(false) // watched by edges, so it need not be read
 	}
+}
+
+// poll waits for a change, for an event of a ring that is asleep, or for a time unless that is negative. No
+// timer of the runtime's is needed, which would cost more than the wait.
+func (w *writer) poll(limit time.Duration) {
+	msec := -1
+	if limit >= 0 {
+		msec = int(limit.Milliseconds())
+	}
+	var events [4]sys.EpollEvent
+	_, _ = sys.EpollWait(w.log.epoll, events[:], msec)
 }
 
 func (w *writer) pending() bool {

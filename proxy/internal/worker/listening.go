@@ -20,8 +20,7 @@ type Listener struct {
 	// ([sockopt.Options]); those of a unix socket inherit none.
 	TCP bool
 	// Local is the address that all clients have connected to; invalid if there are
-	// several, and the kernel is to be asked each time. It is of no concern where TPROXY
-	// brings clients, which have addresses of their own.
+	// several, and the kernel is to be asked each time, as where TPROXY brings clients.
 	Local   netip.AddrPort
 	Backlog int      // of the accept queue; 0: it is not known
 	Service *Service // of the clients that come first

@@ -55,7 +55,10 @@ func (w *worker) recordPending(c *pendingClient, accepted int64) {
 // describe fills in the addresses of a client's connection and of its PROXY header. It must
 // have its descriptor still.
 func describe(r *record.Record, c *Client) {
-	r.Client, r.Local = c.Peer(), c.Local()
+	r.Client = c.Peer()
+	if r.Local = c.listening.Local; !r.Local.IsValid() { // the socket takes clients of several addresses
+		r.Local = c.Local()
+	}
 	if c.Header.Known() {
 		r.Source, r.Destination = c.Header.Source, c.Header.Destination
 	}
