@@ -95,7 +95,7 @@ func Draw(r *rand.Rand, cause Cause) Fault {
 		f.Strength, f.Unit, f.Upload = between(r, 2, 6), "KB of buffer", !f.Client
 		f.Chunk = 64 << 10
 	case Loss:
-		f.Strength, f.Unit, f.Requests = between(r, 2, 20), "% of packets", r.IntN(3) == 0
+		f.Strength, f.Unit, f.Requests = between(r, 4, 20), "% of packets", r.IntN(3) == 0
 		f.Chunk = size(64<<10, 512<<10)
 	case ThinLink:
 		f.Strength, f.Unit, f.Requests = between(r, 0.5, 20), "Mbit/s", r.IntN(3) == 0

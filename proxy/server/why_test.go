@@ -2,12 +2,14 @@ package server_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
 
 // TestWhy: sessions are found by each of their names, and the verdict is that of the side that keeps them waiting.
@@ -20,14 +22,14 @@ func TestWhy(t *testing.T) {
 			}
 		}
 	})
-	r := start(t, fmt.Sprintf(`
+	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`
 listeners:
   - {name: a, bind: "127.0.0.1:0", upstream: slow}
   - {name: b, bind: "127.0.0.1:0", upstream: quick}
 upstreams:
   - {name: slow, endpoints: [{name: s, address: %q}]}
   - {name: quick, endpoints: [{name: q, address: %q}]}
-`, silent, named(t, "q")))
+`, silent, named(t, "q")))}
 	slow, quick := client(t, r.Listener("a").Addresses[0]), client(t, r.Listener("b").Addresses[0])
 	if _, err := slow.Write([]byte("?")); err != nil {
 		t.Fatal(err)
@@ -43,7 +45,7 @@ upstreams:
 	}
 	r.Until("the endpoint keeps a session waiting", func() bool {
 		w := why(admin.WhyQuery{Upstream: "slow"})
-		return w.Count == 1 && w.Verdict == "endpoint" && w.Sessions[0].Client == slow.LocalAddr().String() && w.Verdicts["endpoint"] == 1
+		return w.Count == 1 && w.Verdict == "endpoint" && w.Sessions[0].Client == slow.LocalAddr().String() && w.Verdicts["endpoint"] == 1 && w.Sessions[0].AgeUs > 100_000
 	})
 	for _, q := range []admin.WhyQuery{
 		{Session: slow.LocalAddr().String()}, {Endpoint: "s"}, {Endpoint: silent}, {Listener: "a"},
@@ -60,4 +62,6 @@ upstreams:
 			t.Errorf("%+v finds %d, want %d", q, w.Count, want)
 		}
 	}
+	slow.Close()
+	r.Logs("session ended", "listener=a", "verdict=", "why=")
 }

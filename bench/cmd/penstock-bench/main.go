@@ -38,7 +38,7 @@ type commands struct {
 	TLS         benchTLSCmd    `cmd:"" name:"tls" help:"Handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
 	Iperf3      iperf3Cmd      `cmd:"" name:"iperf3" help:"One flow of iperf3 through Penstock, HAProxy with splicing, io.Copy and no proxy."`
 	Soak        soakCmd        `cmd:"" help:"Connections that stall, reset, half-close and send urgent bytes at random, and everything accounted for."`
-	Verdict     verdictCmd      `cmd:"" help:"Verdicts on slow sessions, whose causes are made: how many are right."`
+	Verdict     verdictCmd     `cmd:"" help:"Verdicts on slow sessions, whose causes are made: how many are right."`
 	Claims      claimsCmd      `cmd:"" help:"The page of claims, with fresh figures."`
 	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
 	Part        partCmd        `cmd:"" hidden:""`

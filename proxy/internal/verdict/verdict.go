@@ -46,8 +46,24 @@ func (s *Sample) times() (t [Kinds]time.Duration) {
 	for _, d := range t {
 		rest -= d
 	}
-	t[s.quiet()] += max(rest, 0)
+	rest = max(rest, 0)
+	rest -= s.A.outstanding(rest, w.ForA+w.ToA, &t[Client], &t[ClientNetwork])
+	rest -= s.B.outstanding(rest, w.ForB+w.ToB, &t[Endpoint], &t[EndpointNetwork])
+	t[s.quiet()] += rest
 	return t
+}
+
+// outstanding is the part of a quiet time in which bytes for a peer were outstanding, divided. More than that of the
+// waits for it is not in them.
+func (p *Peer) outstanding(quiet, waits time.Duration, host, network *time.Duration) time.Duration {
+	busy := min(quiet, p.Busy-waits)
+	if busy < quiet/10 { // the clock of Busy is coarse
+		return 0
+	}
+	shut := time.Duration(float64(busy) * p.window())
+	*host += shut
+	*network += busy - shut
+	return busy
 }
 
 // A division is the waits for a peer, for its bytes and for room, divided between the program there and the network.
@@ -63,11 +79,16 @@ func (d *division) scale(by float64) {
 
 func shrink(d *time.Duration, by float64) { *d = time.Duration(float64(*d) * by) }
 
+// latest is how long after its bytes a thread runs, at most: the period of a CPU bandwidth (cpu.max) is that long. A
+// session with few waits has not been kept waiting for longer, however little the process ran.
+const latest = 100 * time.Millisecond
+
 // starve takes the time without a CPU, and returns it. Bytes that were waited for may have been here by then. Room is
 // not: it shows in the time in which bytes are outstanding. While a network is waited for bytes go on arriving, so
 // of that is taken only if the process hardly ran.
 func (s *Sample) starve(a, b *division) time.Duration {
 	starved, hardlyRan := max(s.Starved, 0), s.Starved+s.Waits.Loop > s.Duration*2/5
+	starved = min(starved, time.Duration(s.Waits.PausesA+s.Waits.PausesB+1)*latest)
 	sum := a.hostFor + b.hostFor + a.unknown + b.unknown
 	if hardlyRan {
 		sum += a.networkFor + b.networkFor
@@ -141,9 +162,9 @@ const (
 	// delayed is the same for single round trips, each of which may have such a delay (include/net/tcp.h,
 	// TCP_DELACK_MIN).
 	delayed = 50 * time.Millisecond
-	// fullFlight is how many packets at least a sender has under way that the network keeps back: its first window
-	// (RFC 6928).
-	fullFlight = 10
+	// fullFlight is how many pauses between bytes a round trip has at least if they wait in a queue. BBR keeps four
+	// packets under way (net/ipv4/tcp_bbr.c, bbr_cwnd_min_target).
+	fullFlight = 3
 	// behindGap is one in how many packets comes behind a gap where losses limit the sender: a share p lost leaves
 	// it a window of 1.2/√p packets (Mathis and others, "The macroscopic behavior of the TCP congestion avoidance
 	// algorithm", 1997), and most of those come behind the one that was lost. Of a sender that pauses it is fewer.

@@ -23,15 +23,16 @@ func TestOf(t *testing.T) {
 		want   verdict.Kind
 		why    string // a part of it
 	}{
-		"nothing":           {func(*verdict.Sample) {}, verdict.Idle, "nothing was asked for in 100 % of 1s"},
-		"slow answers":      {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited for the endpoint for 90 % of 1s: for 900ms it sent nothing"},
-		"slow questions":    {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "for 900ms it sent nothing"},
-		"a shut window":     {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "its window was shut for 99 %"},
-		"a window and BBR":  {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.PeerWindow = 900*ms, 950*ms, 300*ms }, verdict.Endpoint, "it took nothing"},
-		"a queue":           {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.RTT = 900*ms, 950*ms, 80*ms }, verdict.ClientNetwork, "a round trip takes 80ms, 1ms without a queue"},
-		"losses":            {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.Retransmitted = 900*ms, 950*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets were sent again"},
-		"losses on the way": {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
-		"a missing packet":  {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
+		"nothing":              {func(*verdict.Sample) {}, verdict.Idle, "nothing was asked for in 100 % of 1s"},
+		"slow answers":         {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited for the endpoint for 90 % of 1s: for 900ms it sent nothing"},
+		"slow questions":       {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "for 900ms it sent nothing"},
+		"a shut window":        {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "its window was shut for 99 %"},
+		"a window and BBR":     {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.PeerWindow = 900*ms, 950*ms, 300*ms }, verdict.Endpoint, "it took nothing"},
+		"a queue":              {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.RTT = 900*ms, 950*ms, 80*ms }, verdict.ClientNetwork, "a round trip takes 80ms, 1ms without a queue"},
+		"losses":               {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.Retransmitted = 900*ms, 950*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets were sent again"},
+		"losses on the way":    {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
+		"bytes on a thin link": {func(s *verdict.Sample) { s.A.Busy, s.A.RTT = time.Second, time.Second }, verdict.ClientNetwork, "a round trip takes 1s"},
+		"a missing packet":     {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
 		"a queue on the way": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 300, 100*ms, 1
 		}, verdict.EndpointNetwork, "a round trip takes 100ms"},
@@ -39,7 +40,7 @@ func TestOf(t *testing.T) {
 			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 12, 1300*ms, 11
 		}, verdict.Endpoint, ""},
 		"pauses": {func(s *verdict.Sample) {
-			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 15, 100*ms, 1
+			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 15, 60*ms, 1
 		}, verdict.Endpoint, ""},
 		"a long way": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.MinRTT, s.B.SegmentsSent = 900*ms, 900*ms, 50*ms, 50*ms, 18
@@ -47,7 +48,8 @@ func TestOf(t *testing.T) {
 		"a delayed acknowledgment": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.SegmentsSent, s.B.Sent = 900*ms, 800*ms, 30*ms, 20, 4000
 		}, verdict.Endpoint, ""},
-		"no CPU":         {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, 800*ms }, verdict.Proxy, "800ms without a CPU"},
+		"no CPU":         {func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 900*ms, 20, 800*ms }, verdict.Proxy, "800ms without a CPU"},
+		"one long wait":  {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, 800*ms }, verdict.Endpoint, ""},
 		"a busy loop":    {func(s *verdict.Sample) { s.Waits.Loop = 900 * ms }, verdict.Proxy, "900ms for a turn"},
 		"a limit":        {func(s *verdict.Sample) { s.Waits.Bandwidth = 900 * ms }, verdict.Limit, "waited for bandwidth for 90 %"},
 		"an unknown leg": {func(s *verdict.Sample) { s.Waits.ForB, s.B.Leg = 900*ms, relay.Leg{} }, verdict.Unknown, "did not report"},
