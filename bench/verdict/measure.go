@@ -53,7 +53,7 @@ func prefer() (restore func(), err error) {
 	if _, err := os.Stat(file); err != nil { // this kernel has none
 		return func() {}, nil
 	}
-	if err := os.WriteFile(file, []byte("-10"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("-15"), 0o644); err != nil {
 		return nil, fmt.Errorf("raise the priority of this session: %w", err)
 	}
 	return func() { _ = os.WriteFile(file, []byte("0"), 0o644) }, nil

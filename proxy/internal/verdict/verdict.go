@@ -67,11 +67,15 @@ func (p *Peer) outstanding(quiet, waits time.Duration, host, network *time.Durat
 }
 
 // A division is the waits for a peer, for its bytes and for room, divided between the program there and the network.
-type division struct{ hostFor, networkFor, hostTo, networkTo, unknown time.Duration }
+type division struct {
+	hostFor, networkFor, hostTo, networkTo, unknown time.Duration
+	networkHere                                     time.Duration // of networkFor: bytes may have been here
+}
 
 func (d *division) scale(by float64) {
 	shrink(&d.hostFor, by)
 	shrink(&d.networkFor, by)
+	shrink(&d.networkHere, by)
 	shrink(&d.hostTo, by)
 	shrink(&d.networkTo, by)
 	shrink(&d.unknown, by)
@@ -85,13 +89,13 @@ const latest = 100 * time.Millisecond
 
 // starve takes the time without a CPU, and returns it. Bytes that were waited for may have been here by then. Room is
 // not: it shows in the time in which bytes are outstanding. While a network is waited for bytes go on arriving, so
-// of that is taken only if the process hardly ran.
+// of that is taken only if the process hardly ran, and if many came at a time.
 func (s *Sample) starve(a, b *division) time.Duration {
 	starved, hardlyRan := max(s.Starved, 0), s.Starved+s.Waits.Loop > s.Duration*2/5
 	starved = min(starved, time.Duration(s.Waits.PausesA+s.Waits.PausesB+1)*latest)
 	sum := a.hostFor + b.hostFor + a.unknown + b.unknown
 	if hardlyRan {
-		sum += a.networkFor + b.networkFor
+		sum += a.networkHere + b.networkHere
 	}
 	taken := min(starved, sum)
 	if taken == 0 {
@@ -102,7 +106,9 @@ func (s *Sample) starve(a, b *division) time.Duration {
 		shrink(&d.hostFor, left)
 		shrink(&d.unknown, left)
 		if hardlyRan {
-			shrink(&d.networkFor, left)
+			d.networkFor -= d.networkHere
+			shrink(&d.networkHere, left)
+			d.networkFor += d.networkHere
 		}
 	}
 	return taken
@@ -127,7 +133,12 @@ func (p *Peer) divide(bytes, room time.Duration, pauses int64) (d division) {
 	case !p.Known:
 		return division{unknown: bytes + room}
 	}
-	d.networkFor, d.networkTo = p.receiving(bytes, room, pauses), p.sending(room)
+	asking := p.asking(min(max(p.Busy-room, 0), bytes))
+	receiving := p.receiving(bytes-asking, pauses)
+	d.networkFor, d.networkTo, d.networkHere = asking+receiving, p.sending(room), asking
+	if p.SegmentsReceived > manyAtATime*pauses {
+		d.networkHere += receiving
+	}
 	d.hostFor, d.hostTo = bytes-d.networkFor, room-d.networkTo
 	return d
 }
@@ -169,24 +180,22 @@ const (
 	// it a window of 1.2/√p packets (Mathis and others, "The macroscopic behavior of the TCP congestion avoidance
 	// algorithm", 1997), and most of those come behind the one that was lost. Of a sender that pauses it is fewer.
 	behindGap = 50
+	// manyAtATime is more packets than come between two turns of a loop that is awake, from a link that is waited for.
+	manyAtATime = 4
 	// lossTime is how long a lost packet may keep the others waiting: the least timeout of a retransmission
 	// (net/ipv4/tcp.c, TCP_RTO_MIN).
 	lossTime = 200 * time.Millisecond
 )
 
-// receiving is the network's part of a wait for bytes: the time in which bytes of ours were on their way to the
-// peer, and that in which its own were.
-func (p *Peer) receiving(bytes, room time.Duration, pauses int64) time.Duration {
-	busy := min(max(p.Busy-room, 0), bytes)
-	net := p.asking(busy)
-	rest := bytes - net
+// receiving is the network's part of a wait for bytes in which the peer's own were on their way.
+func (p *Peer) receiving(bytes time.Duration, pauses int64) time.Duration {
 	switch {
 	case p.OutOfOrder > 0 && p.OutOfOrder*behindGap >= p.SegmentsReceived:
-		net += min(rest, time.Duration(p.OutOfOrder)*lossTime)
+		return min(bytes, time.Duration(p.OutOfOrder)*lossTime)
 	case p.queued(bytes, pauses):
-		net += rest
+		return bytes
 	}
-	return net
+	return 0
 }
 
 // asking is the network's part of the time in which bytes for the peer were outstanding while it was waited for. An
