@@ -320,3 +320,32 @@ func BenchmarkAcceptSocket(b *testing.B) {
 		})
 	}
 }
+
+// TestReadTCPInfo: the kernel fills all that an account needs, and keeps the memory of bytes that were not read.
+func TestReadTCPInfo(t *testing.T) {
+	client, server := sockets.TCPPair(t)
+	if _, err := client.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	fd := sockets.FD(t, server)
+	if events, err := sys.Poll(fd, sys.POLLIN); err != nil || events == 0 {
+		t.Fatalf("%v, %v", events, err)
+	}
+	var info sys.TCPInfo
+	n, err := sys.ReadTCPInfo(fd, &info)
+	if err != nil || n < sys.TCPInfoWithBytes || info.Bytes_received != 5 {
+		t.Errorf("%d bytes, %v; %d received", n, err, info.Bytes_received)
+	}
+	if kept, err := sys.ReceiveMemory(fd); err != nil || kept == 0 {
+		t.Errorf("%d bytes kept, %v", kept, err)
+	}
+	if kept, err := sys.ReceiveMemory(sockets.FD(t, client)); err != nil || kept != 0 {
+		t.Errorf("%d bytes kept where there are none, %v", kept, err)
+	}
+	if err := sys.GetTCPInfo(sockets.FD(t, client), &info); err != nil || !sys.AppLimited(&info) {
+		t.Errorf("%v; a connection with little to send is limited by that", err)
+	}
+	if _, err := sys.ReadTCPInfo(-1, &info); err != syscall.EBADF {
+		t.Errorf("%v, want EBADF", err)
+	}
+}

@@ -13,12 +13,14 @@ import (
 // A Meter adds up for how long threads of this process were runnable and had no CPU, of those that waited between two
 // looks the one that did longest. It is safe for concurrent use.
 type Meter struct {
-	mu      sync.Mutex
+	looking sync.Mutex // one Look at a time; guards threads
 	threads map[string]time.Duration
+	read    func() (map[string]time.Duration, bool)
+
+	mu      sync.Mutex // held for moments: loops wait for it
 	sum     time.Duration
 	past    []look // ascending
 	unknown bool
-	read    func() (map[string]time.Duration, bool)
 }
 
 // A look is the sum at a time.
@@ -36,19 +38,29 @@ func NewMeter() *Meter { return &Meter{read: readThreads} }
 // Look reads the kernel's counters, /proc/self/task/TID/schedstat, at a time now of any monotonic clock, in
 // nanoseconds.
 func (m *Meter) Look(now int64) {
-	threads, ok := m.read() // before the lock, for which loops may wait
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.unknown = !ok; !ok || len(m.past) > 0 && m.past[len(m.past)-1].at >= now {
-		return
-	}
+	m.looking.Lock()
+	defer m.looking.Unlock()
+	threads, ok := m.read()
 	var most time.Duration
 	for id, waited := range threads {
 		if before, ok := m.threads[id]; ok {
 			most = max(most, waited-before)
 		}
 	}
-	m.threads, m.sum = threads, m.sum+most
+	if ok {
+		m.threads = threads
+	}
+	m.add(now, most, ok)
+}
+
+// add adds a look, unless the counters could not be read.
+func (m *Meter) add(now int64, most time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unknown = !ok; !ok || len(m.past) > 0 && m.past[len(m.past)-1].at >= now {
+		return
+	}
+	m.sum += most
 	m.past = append(m.past, look{now, m.sum})
 	if len(m.past) >= keep {
 		m.thin()

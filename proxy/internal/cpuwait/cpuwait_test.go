@@ -33,9 +33,12 @@ func TestWaited(t *testing.T) {
 		from, to int64
 		want     time.Duration
 	}{
-		{10 * second, 11 * second, 400 * time.Millisecond}, {10 * second, 10*second + second/2, 200 * time.Millisecond},
-		{10*second + second/2, 12 * second, 400 * time.Millisecond}, {12 * second, 12*second + second/2, 100 * time.Millisecond},
-		{12 * second, 20 * second, 200 * time.Millisecond}, {9 * second, 12 * second, -1},
+		{10 * second, 11 * second, 400 * time.Millisecond},
+		{10 * second, 10*second + second/2, 200 * time.Millisecond},
+		{10*second + second/2, 12 * second, 400 * time.Millisecond},
+		{12 * second, 12*second + second/2, 100 * time.Millisecond},
+		{12 * second, 20 * second, 200 * time.Millisecond},
+		{9 * second, 12 * second, -1},
 	} {
 		if got := m.Waited(c.from, c.to); got != c.want {
 			t.Errorf("from %d to %d: %v, want %v", c.from, c.to, got, c.want)
