@@ -57,10 +57,14 @@ func (m *Meter) Look(now int64) {
 func (m *Meter) add(now int64, most time.Duration, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unknown = !ok; !ok || len(m.past) > 0 && m.past[len(m.past)-1].at >= now {
+	if m.unknown = !ok; !ok {
 		return
 	}
 	m.sum += most
+	if last := len(m.past) - 1; last >= 0 && m.past[last].at >= now {
+		m.past[last].sum = m.sum
+		return
+	}
 	m.past = append(m.past, look{now, m.sum})
 	if len(m.past) >= keep {
 		m.thin()
