@@ -1,0 +1,161 @@
+package metrics
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/internal/metrics"
+)
+
+// compressed is how much shorter the replayed day is.
+const compressed = 720
+
+// written finds the durations in rules and configurations.
+var written = regexp.MustCompile(`\b(\d+)(s|m|h)\b`)
+
+// compress divides the durations that a text has.
+func compress(text string) string {
+	return written.ReplaceAllStringFunc(text, func(word string) string {
+		d, err := time.ParseDuration(word)
+		if err != nil {
+			return word
+		}
+		return strconv.FormatInt(max((d/compressed).Milliseconds(), 1), 10) + "ms"
+	})
+}
+
+// An alert is one in a message of Alertmanager.
+type alert struct {
+	Status      string
+	Labels      map[string]string
+	Fingerprint string
+	StartsAt    time.Time
+}
+
+// A pager counts what operators get, but for PenstockDown: a scrape has 83 ms in the compressed day, which a
+// machine with other work misses now and then.
+type pager struct {
+	mu       sync.Mutex
+	messages int
+	alerts   map[string]alert // those that fired, once each time that they did
+}
+
+func (p *pager) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	var message struct {
+		CommonLabels map[string]string
+		Alerts       []alert
+	}
+	if json.NewDecoder(r.Body).Decode(&message) != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if message.CommonLabels["alertname"] == "PenstockDown" {
+		return
+	}
+	p.messages++
+	for _, a := range message.Alerts {
+		if a.Labels["alertname"] == "PenstockDown" {
+			continue
+		}
+		p.alerts[a.Fingerprint+a.StartsAt.String()] = a
+	}
+}
+
+// TestFlapping: over a day of endpoints that come and go, compressed to two minutes, operators get at most 12 % of
+// the alerts that one for each transition would be, counted as alerts and as messages. Real outages, and endpoints
+// that come and go for hours, are among them.
+func TestFlapping(t *testing.T) {
+	t.Parallel()
+	alertmanager := software.Need(t, "prometheus-alertmanager", "prometheus-alertmanager")
+	software.Need(t, "prometheus", "prometheus")
+	history := newReplay(15)
+	on := &pager{alerts: make(map[string]alert)}
+	web := httptest.NewServer(on)
+	defer web.Close()
+
+	dir := software.Dir(t, nil)
+	configuration := strings.ReplaceAll(compress(read(t, "alertmanager", "alertmanager.yml")), "http://localhost:9099/alerts", web.URL)
+	must(t, os.WriteFile(filepath.Join(dir, "alertmanager.yml"), []byte(configuration), 0o600))
+	addr, _, _ := software.Addr(t)
+	software.Service{
+		Command: []string{alertmanager, "--config.file=alertmanager.yml", "--storage.path=data", "--web.listen-address=" + addr, "--cluster.listen-address="},
+		Dir:     dir, Addr: addr, Stop: syscall.SIGTERM,
+	}.Start(t)
+
+	began := time.Now()
+	now := func() time.Duration { return min(time.Since(began)*compressed, day) }
+	exporter := httptest.NewServer(metrics.NewHandler(func(m *metrics.Sample) { history.sample(m, now()) }, metrics.DefaultLimits))
+	defer exporter.Close()
+	configuration = strings.NewReplacer("localhost:9464", strings.TrimPrefix(exporter.URL, "http://"), "localhost:9093", addr, "scrape_interval: 15s", "scrape_interval: 60s", "15s", "30s").Replace(read(t, "prometheus", "prometheus.yml"))
+	p := startPrometheus(t, compress(configuration), map[string]string{
+		"alerts.yml": compress(read(t, "prometheus", "alerts.yml")), "recording.yml": compress(read(t, "prometheus", "recording.yml")),
+	}, "--rules.alert.resend-delay=1s")
+	began = time.Now()
+
+	end := time.NewTimer(day/compressed + 3*time.Second) // and the interval of a group
+	defer end.Stop()
+	<-end.C
+	p.returnsData("all transitions", fmt.Sprintf("sum(last_over_time(penstock_endpoint_health_transitions_total[10s])) == %d", history.transitions()))
+	on.mu.Lock()
+	defer on.mu.Unlock()
+	naive := history.transitions()
+	t.Logf("%d transitions, %d alerts (%.1f %%) in %d messages (%.1f %%)", naive,
+		len(on.alerts), 100*float64(len(on.alerts))/float64(naive), on.messages, 100*float64(on.messages)/float64(naive))
+	for name, n := range on.byName() {
+		t.Logf("%s: %d", name, n)
+	}
+	if len(on.alerts)*100 > naive*12 || on.messages*100 > naive*12 {
+		t.Errorf("operators get %d alerts in %d messages, of %d transitions", len(on.alerts), on.messages, naive)
+	}
+	if naive < 1000 {
+		t.Errorf("only %d transitions", naive)
+	}
+	on.has(t, history, began)
+}
+
+// byName counts the alerts by their names.
+func (p *pager) byName() map[string]int {
+	counts := make(map[string]int)
+	for _, a := range p.alerts {
+		counts[a.Labels["alertname"]]++
+	}
+	return counts
+}
+
+// has checks that the outages and the endpoints that come and go were reported.
+func (p *pager) has(t *testing.T, history *replay, began time.Time) {
+	t.Helper()
+	reported := func(upstream, name string, from, to time.Duration, names ...string) bool {
+		for _, a := range p.alerts {
+			at := a.StartsAt.Sub(began) * compressed
+			if a.Labels["upstream"] == upstream && (name == "" || a.Labels["endpoint"] == name || a.Labels["alertname"] == "PenstockUpstreamDown") &&
+				strings.Contains(fmt.Sprint(names), a.Labels["alertname"]) && at > from-4*time.Hour && at < to+2*time.Hour {
+				return true
+			}
+		}
+		return false
+	}
+	for _, o := range history.outages {
+		if !reported(o.upstream, o.name, o.from, o.to, "PenstockUpstreamDown", "PenstockEndpointDown", "PenstockEndpointFlapping") {
+			t.Errorf("not reported: %+v", o)
+		}
+	}
+	for _, f := range history.flapping {
+		if !reported(f.upstream, f.name, f.from, f.to, "PenstockEndpointFlapping") {
+			t.Errorf("not reported: %+v", f)
+		}
+	}
+}
