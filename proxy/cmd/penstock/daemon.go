@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -90,9 +91,10 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	}
 	r.sockets = systemd.Receive()
 	r.options.Sockets = r.sockets
-	page := metrics.NewHandler(r.measure, metrics.DefaultLimits)
-	r.scrape = scrape.New(page, r.log)
-	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Metrics: page, Version: cli.Version(), Log: r.log, Self: r.self})
+	// Each address has places of its own, so that scrapers over the network keep none at the admin API out.
+	page := func() http.Handler { return metrics.NewHandler(r.measure, metrics.DefaultLimits) }
+	r.scrape = scrape.New(page(), r.log)
+	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Metrics: page(), Version: cli.Version(), Log: r.log, Self: r.self})
 	defer r.closeAdmin()
 	if err := r.openAll(ctx, cfg); err != nil {
 		if ctx.Err() == nil {

@@ -79,6 +79,9 @@ func (p *pager) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // that come and go for hours, are among them.
 func TestFlapping(t *testing.T) {
 	t.Parallel()
+	if raceEnabled {
+		t.Skip("it takes two minutes of two other programs, in which the race detector finds nothing")
+	}
 	alertmanager := software.Need(t, "prometheus-alertmanager", "prometheus-alertmanager")
 	software.Need(t, "prometheus", "prometheus")
 	history := newReplay(15)
