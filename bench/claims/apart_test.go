@@ -20,6 +20,7 @@ import (
 var (
 	switchesFile = flag.String("switches", "", "record what penstock-bench switches --json wrote to this `file`")
 	reloadFile   = flag.String("reload", "", "record what penstock-bench reload --json wrote to this `file`")
+	tracesFile   = flag.String("traces", "", "record what BenchmarkTracesPaired -figures wrote to this `file`")
 	incidentFile = flag.String("incident", "", "record what penstock-bench incident --json wrote to this `file`")
 )
 
@@ -27,7 +28,7 @@ var (
 const apart = "recorded_apart.json"
 
 // apartIDs are the rows of apart, in their order.
-var apartIDs = []string{"ten-thousand-connections", "configuration", "incident-silent", "incident-slow"}
+var apartIDs = []string{"ten-thousand-connections", "configuration", "incident-silent", "incident-slow", "traces"}
 
 // recordApart stores the runs that flags name in apart, in place of its figures of these rows.
 func recordApart(t *testing.T) {
@@ -37,7 +38,7 @@ func recordApart(t *testing.T) {
 	for _, run := range []struct {
 		file string
 		read func(t *testing.T, text []byte) []claims.Result
-	}{{*switchesFile, switchesResults}, {*reloadFile, reloadResults}, {*incidentFile, incidentResults}} {
+	}{{*switchesFile, switchesResults}, {*reloadFile, reloadResults}, {*incidentFile, incidentResults}, {*tracesFile, tracesResults}} {
 		if run.file == "" {
 			continue
 		}
@@ -178,4 +179,14 @@ func figuresOf(name string, figures []claims.Figure) []claims.Figure {
 		figures[i].Of = name
 	}
 	return figures
+}
+
+// tracesResults returns the figures of a run of BenchmarkTracesPaired.
+func tracesResults(t *testing.T, text []byte) []claims.Result {
+	t.Helper()
+	var run struct{ Figures []claims.Figure }
+	if err := json.Unmarshal(text, &run); err != nil || len(run.Figures) == 0 {
+		t.Fatalf("these are not the figures of BenchmarkTracesPaired: %d, %v", len(run.Figures), err)
+	}
+	return []claims.Result{{ID: "traces", Figures: run.Figures}}
 }

@@ -30,7 +30,6 @@ type Claim struct {
 // The milestones of rows.
 const (
 	withMetrics = "with metrics and alert rules"
-	withTracing = "with tracing"
 	withVerdict = "with a verdict on each session"
 )
 

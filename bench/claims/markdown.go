@@ -15,7 +15,7 @@ prints, with new figures of the machine it runs on, in less than a minute. penst
 
 **Times.** Contestants take turns, and another one begins in each round. A turn is about a millisecond, with these exceptions: in stop-timer 100 objects with the timer stopped and 10,000 timed as a whole, in pool-across-collections ten collections, in pool-pause one, in pool-expensive-new 100 operations on each P, in one-connection, gathered-writes and gathered-references 200 ms. A time is the median of its rounds. A ratio is the median of the ratios within the rounds, with the 10th and 90th percentile: below 1 the first contestant is faster. If all processors work, a time is the elapsed time divided by all operations, as in Go's benchmarks.
 
-**Counts** take no turns. Allocated bytes are the least of several passes, because other parts of the process allocate too; those of slice-headers, and its collections, are the median of three. Memory in million-connections is measured once; CPU in one-connection, gathered-writes and gathered-references is that of all rounds. Some rows come from separate runs of the commands that they name: ten-thousand-connections, configuration and the incidents.
+**Counts** take no turns. Allocated bytes are the least of several passes, because other parts of the process allocate too; those of slice-headers, and its collections, are the median of three. Memory in million-connections is measured once; CPU in one-connection, gathered-writes and gathered-references is that of all rounds. Some rows come from separate runs of the commands that they name: ten-thousand-connections, configuration, the incidents and traces.
 `
 
 // Markdown writes docs/claims.md: the claims, with the results of the record.

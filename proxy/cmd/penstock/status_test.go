@@ -29,6 +29,10 @@ func aStatus(now time.Time) *admin.Status {
 			Arena: admin.Arena{Size: 8 << 20, Used: 1 << 16, Pages: "plain pages", Locked: true, Nodes: []int{1, 1}, Fallback: "reserved huge pages:\nno", Refused: 3},
 			Loops: make([]admin.Loop, 2), CPUs: "0-1",
 		},
+		Traces: &admin.Traces{
+			Endpoint: "http://127.0.0.1:4317", Sample: 2.5, Sampled: 100, Open: 10, Queued: 20, Exported: 30, Unconfirmed: 5, Dropped: map[string]int64{"queue_full": 33, "refused": 2},
+			LastError: "connection refused", LastErrorAt: now.Add(-time.Minute),
+		},
 		Listeners: []admin.Listener{{
 			Name: "web", State: admin.Paused, PausedAt: "connections", Pauses: map[string]int64{"connections": 2}, Bytes: bytes,
 			Connections: admin.Connections{Active: 3, Most: 4},
@@ -68,6 +72,9 @@ connections                               active 496 of 496 (limit), accepted 5,
       17 B had arrived, and the other side did not take them before its session ended
       fallbacks: urgent 2
 pipes                                     leased 3, idle 5, made 9, reused 100
+traces              2.5 %                 sampled 100, exported 30, open 10, queued 20
+      dropped 35 (queue_full 33, refused 2), unconfirmed 5
+      last failed request at 09:59:00: connection refused
 memory                                    8.39 MB of plain pages, used 65.5 kB, locked, on NUMA node 1
       no huge pages: reserved huge pages:; no
       kept on the heap for want of room: 3 times

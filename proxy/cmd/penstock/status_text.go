@@ -106,7 +106,11 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 
 // traces writes the export of traces.
 func (t *statusText) traces(s *admin.Traces) {
-	t.row("traces", s.Endpoint, "", fmt.Sprintf("sampled %d, exported %d, open %d, queued %d", s.Sampled, s.Exported, s.Open, s.Queued))
+	state := "off"
+	if s.Endpoint != "" {
+		state = fmt.Sprintf("%g %%", s.Sample)
+	}
+	t.row("traces", "", state, fmt.Sprintf("sampled %d, exported %d, open %d, queued %d", s.Sampled, s.Exported, s.Open, s.Queued))
 	dropped := int64(0)
 	for _, n := range s.Dropped {
 		dropped += n
@@ -115,7 +119,7 @@ func (t *statusText) traces(s *admin.Traces) {
 		t.note("dropped %d%s, unconfirmed %d", dropped, byReason(s.Dropped), s.Unconfirmed)
 	}
 	if s.LastError != "" {
-		t.note("last failure of a request at %s: %s", s.LastErrorAt.Local().Format("15:04:05"), s.LastError)
+		t.note("last failed request at %s: %s", s.LastErrorAt.Local().Format("15:04:05"), s.LastError)
 	}
 }
 

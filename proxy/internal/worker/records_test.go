@@ -181,3 +181,17 @@ func TestRecordsAreUsedAgain(t *testing.T) {
 		t.Errorf("%d IDs of %d sessions, memory for %d", len(seen), sessions, n)
 	}
 }
+
+// TestTracedRecords: a client that is traced has a record, however few are kept otherwise, and
+// it has the number of its sampler until its end.
+func TestTracedRecords(t *testing.T) {
+	r := directed(t, straight(echo(t)), nil)
+	r.sampler = 3
+	r.serve(t)
+	c := r.dial(t)
+	talk(t, c)
+	c.Close()
+	if got := r.recorded(t, 1)[0]; got.Sampler != 3 || got.Outcome != record.Joined {
+		t.Errorf("%+v", got)
+	}
+}

@@ -33,7 +33,7 @@ func otelcol(t *testing.T) string {
 		path, _ = exec.LookPath("otelcol")
 	}
 	if path == "" {
-		t.Skip("no otelcol in PATH or PENSTOCK_OTELCOL: go run go.opentelemetry.io/collector/cmd/builder@v0.165.0 --config proxy/test/traces/otelcol-builder.yaml makes one")
+		t.Skip("no otelcol in PATH or PENSTOCK_OTELCOL: docs/traces.md says how to make one")
 	}
 	return path
 }

@@ -37,6 +37,8 @@ type Collector struct {
 	address  string
 
 	mu        sync.Mutex
+	seen      map[[24]byte]bool // trace and span
+	countOnly bool
 	stop      func(gracefully bool) // nil: it does not run
 	spans     []*trace.Span
 	resources []*resource.Resource
@@ -159,6 +161,9 @@ func (c *Collector) take(ctx context.Context, header http.Header, r *coltrace.Ex
 		a = c.answer(c.requests, len(spans))
 	}
 	if a.Code == 0 {
+		c.count(spans[int(a.Rejected):])
+	}
+	if a.Code == 0 && !c.countOnly {
 		c.spans, c.resources, c.headers = append(c.spans, spans[int(a.Rejected):]...), append(c.resources, resources...), append(c.headers, header)
 	}
 	c.mu.Unlock()
@@ -171,6 +176,23 @@ func (c *Collector) take(ctx context.Context, header http.Header, r *coltrace.Ex
 		}
 	}
 	return a
+}
+
+// count notes which spans were taken.
+func (c *Collector) count(spans []*trace.Span) {
+	if c.seen == nil {
+		c.seen = make(map[[24]byte]bool)
+	}
+	for _, s := range spans {
+		c.seen[[24]byte(append(append(make([]byte, 0, 24), s.TraceId...), s.SpanId...))] = true
+	}
+}
+
+// CountOnly has no further span kept, but for Distinct: a benchmark has many.
+func (c *Collector) CountOnly() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.countOnly = true
 }
 
 func (c *Collector) success(a Answer) *coltrace.ExportTraceServiceResponse {
@@ -237,11 +259,9 @@ func (c *Collector) Spans() []*trace.Span {
 
 // Distinct returns how many spans were taken, each counted once.
 func (c *Collector) Distinct() int {
-	seen := make(map[string]bool)
-	for _, s := range c.Spans() {
-		seen[string(s.TraceId)+string(s.SpanId)] = true
-	}
-	return len(seen)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.seen)
 }
 
 // Resources returns the resources of the requests.

@@ -1,0 +1,245 @@
+//go:build linux
+
+package traces_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/collector"
+)
+
+// A proxied is a load balancer in a process of its own, for clients of a benchmark.
+type proxied struct {
+	name         string
+	address      string
+	pid          int
+	admin        *admin.Client
+	rates, costs []float64 // of each round
+}
+
+func startProxied(b *testing.B, name, program, traces, endpoint string) *proxied {
+	b.Helper()
+	address, _, _ := software.Addr(b)
+	dir := b.TempDir()
+	config, bind := filepath.Join(dir, "penstock.yaml"), "unix:"+filepath.Join(dir, "admin.sock")
+	text := fmt.Sprintf("admin: {bind: %q}\n%s\nlisteners: [{name: a, bind: %q, upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", bind, traces, address, endpoint)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(program, "run", "--config", config)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	var log software.Output
+	done := make(chan struct{})
+	go func() { defer close(done); _, _ = io.Copy(&log, bufio.NewReader(stderr)) }()
+	b.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-done
+		if err := cmd.Wait(); err != nil {
+			b.Errorf("%v:\n%s", err, log.String())
+		}
+	})
+	if !software.Eventually(func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}) {
+		b.Fatalf("it does not listen:\n%s", log.String())
+	}
+	client, err := admin.NewClient(bind)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &proxied{name: name, address: address, pid: cmd.Process.Pid, admin: client}
+}
+
+// settled waits until every sampled session is counted, and returns the counters.
+func (p *proxied) settled(b *testing.B) (t admin.Traces) {
+	b.Helper()
+	if !software.Eventually(func() bool {
+		s, err := p.admin.Status(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		t = *s.Traces
+		return t.Open == 0 && t.Queued == 0
+	}) {
+		b.Fatalf("spans wait: %+v", t)
+	}
+	return t
+}
+
+// cpu is the CPU time of the process's threads (proc_pid_schedstat in the kernel's documentation).
+func (p *proxied) cpu(b *testing.B) (total time.Duration) {
+	b.Helper()
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid))
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		n, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		total += time.Duration(n)
+	}
+	return total
+}
+
+// load has 16 clients at a time connect, exchange 64 bytes and leave, for a while. It returns
+// the connections per second, and the proxy's CPU time for each.
+func (p *proxied) load(b *testing.B, d time.Duration) (rate, cpu float64) {
+	b.Helper()
+	var n atomic.Int64
+	var clients sync.WaitGroup
+	before, began := p.cpu(b), time.Now()
+	for range 16 {
+		clients.Go(func() {
+			message := make([]byte, 64)
+			for time.Since(began) < d {
+				c, err := net.Dial("tcp", p.address)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				_, err = c.Write(message)
+				if err == nil {
+					_, err = io.ReadFull(c, message)
+				}
+				if err != nil {
+					b.Error(err)
+				}
+				c.Close()
+				n.Add(1)
+			}
+		})
+	}
+	clients.Wait()
+	took := time.Since(began)
+	return float64(n.Load()) / took.Seconds(), float64(p.cpu(b)-before) / float64(n.Load())
+}
+
+var figuresFile = flag.String("figures", "", "write the figures of BenchmarkTracesPaired to this `file`")
+
+// A figure is one of the row of docs/claims.md.
+type figure struct {
+	Of    string  `json:"of,omitempty"`
+	Name  string  `json:"name"`
+	Unit  string  `json:"unit"`
+	Value float64 `json:"value"`
+	Low   float64 `json:"low,omitempty"`
+	High  float64 `json:"high,omitempty"`
+}
+
+// BenchmarkTracesPaired is the cost of 1 % and of all of the sessions traced beside none, for
+// short connections: each iteration is a round in which each has its turn. Beside them is
+// another process without traces, whose ratio is the noise. In the end it says how many of the
+// sampled sessions have arrived at the collector.
+func BenchmarkTracesPaired(b *testing.B) {
+	program := filepath.Join(software.Build(b, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+	endpoint, to := sockets.Server(b, sockets.Echo), [2]*collector.Collector{}
+	for i := range to {
+		to[i] = collector.Start(b, "grpc", nil)
+		to[i].CountOnly()
+	}
+	forms := []*proxied{
+		startProxied(b, "none", program, "", endpoint), startProxied(b, "again", program, "", endpoint),
+		startProxied(b, "1 %", program, fmt.Sprintf("traces: {endpoint: %q, sample: 1}", to[0].URL), endpoint),
+		startProxied(b, "all", program, fmt.Sprintf("traces: {endpoint: %q, sample: 100, max_queue_size: 20000}", to[1].URL), endpoint),
+	}
+	for _, p := range forms {
+		p.load(b, 200*time.Millisecond)
+	}
+	began := time.Now()
+	for round := 0; b.Loop(); round++ {
+		var rate, cpu [4]float64
+		for i := range forms {
+			at := (i + round) % len(forms)
+			rate[at], cpu[at] = forms[at].load(b, 60*time.Millisecond)
+		}
+		for i, p := range forms {
+			p.rates, p.costs = append(p.rates, rate[i]/rate[0]), append(p.costs, cpu[i]/cpu[0])
+		}
+	}
+	var figures []figure
+	for i, p := range forms[2:] {
+		t := p.settled(b)
+		got := to[i].Distinct()
+		b.Logf("%s: %d received of %d sampled, exported %d, unconfirmed %d, dropped %v", p.name, got, t.Sampled, t.Exported, t.Unconfirmed, t.Dropped)
+		dropped := int64(0)
+		for _, n := range t.Dropped {
+			dropped += n
+		}
+		if int64(got)+dropped != t.Sampled || t.Unconfirmed != 0 {
+			b.Errorf("%s: received + dropped is not sampled", p.name)
+		}
+		for i, n := range []int64{t.Sampled, int64(got), dropped} {
+			figures = append(figures, figure{Of: p.name + " traced", Name: [...]string{"sampled", "received", "dropped"}[i], Unit: "1, exact", Value: float64(n)})
+		}
+	}
+	for _, p := range forms[1:] {
+		figures = append(figures, paired(p.name+" / none, connections", p.rates), paired(p.name+" / none, CPU for each", p.costs))
+	}
+	for _, f := range figures[6:] {
+		b.Logf("%s %.3f (%.3f–%.3f)", f.Name, f.Value, f.Low, f.High)
+	}
+	writeFigures(b, began, figures)
+}
+
+// paired is the median of the rounds' ratios, and its 95 % interval by the ranks of the binomial
+// distribution.
+func paired(name string, ratios []float64) figure {
+	slices.Sort(ratios)
+	n := len(ratios)
+	off := int(0.98*math.Sqrt(float64(n))) + 1
+	return figure{Name: name, Unit: "ratio", Value: ratios[n/2], Low: ratios[max(n/2-off, 0)], High: ratios[min(n/2+off, n-1)]}
+}
+
+func writeFigures(b *testing.B, began time.Time, figures []figure) {
+	b.Helper()
+	if *figuresFile == "" {
+		return
+	}
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		b.Fatal(err)
+	}
+	text, err := json.MarshalIndent(map[string]any{
+		"began": began, "machine": map[string]string{"kernel": "Linux " + strings.TrimSpace(string(kernel))}, "figures": figures,
+	}, "", "\t")
+	if err == nil {
+		err = os.WriteFile(*figuresFile, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
