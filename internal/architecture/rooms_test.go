@@ -61,7 +61,7 @@ var rooms = []room{
 	{"proxy/internal/tlsterm", []string{"proxy/internal/file", "proxy/sockopt"}},
 	{"proxy/admin", []string{"internal/sys", "proxy/display", "proxy/rollback", "proxy/sockopt", "proxy/internal/listener"}},
 	{"proxy/internal/scrape", []string{"proxy/internal/listener", "proxy/internal/source", "proxy/sockopt"}},
-	{"proxy/internal/metrics", []string{"proxy/admin", "proxy/internal/tally"}},
+	{"proxy/internal/metrics", []string{"proxy/admin", "proxy/internal/tally", "proxy/internal/verdict"}},
 	{"proxy/internal/evidence", []string{"internal/sys", "proxy/admin", "proxy/display", "proxy/internal/kerneltrace"}},
 	{"proxy/internal/worker", []string{"internal/sys", "arena", "loop", "relay", "proxy/clienthello", "proxy/internal/source", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/internal/verdict", "proxy/sockopt"}},
 	{"proxy/internal/router", []string{"loop", "relay", "proxy/clienthello", "proxy/display", "proxy/internal/verdict", "proxy/internal/lb", "proxy/internal/source", "proxy/internal/health", "proxy/internal/limit", "proxy/internal/match", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/internal/tally", "proxy/sockopt", "proxy/internal/tlsterm", "proxy/internal/worker"}},

@@ -64,7 +64,7 @@ func (s *Server) measureListener(l *listener, name string, running *router.Runni
 	m := metrics.Listener{
 		Name: name, State: admin.Serving, Accepted: c.Accepted, Active: c.Active, Most: l.state.Connections.Max(),
 		Bytes: bytesOf(l.state.Bytes(), running.Listeners[l.state]), Refused: l.state.RefusedByReason(), Pauses: l.state.Pauses(),
-		Tally: l.state.Tally(),
+		Tally: l.state.Tally(), Limited: l.state.Limited(),
 	}
 	switch {
 	case l.drained, s.closing:
@@ -90,7 +90,7 @@ func (s *Server) measureUpstream(u *upstream, running *router.Running) metrics.U
 		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Queued: c.Queued, Held: c.Held, LastResort: c.LastResort,
 		Fallbacks: c.Fallbacks, Failures: c.Failures,
 		Bytes:   bytesOf(u.router.Bytes(), running.Upstreams[u.router]),
-		Refused: u.router.Refusals().EveryReason(), LocalFaults: u.router.LocalCauses(), Tally: u.router.Tally(),
+		Refused: u.router.Refusals().EveryReason(), LocalFaults: u.router.LocalCauses(), Tally: u.router.Tally(), Limited: u.router.Limited(),
 		States: make(map[admin.State]int64),
 	}
 	m.Panic, m.Panics = u.router.Panic()
@@ -120,7 +120,7 @@ func (s *Server) measureEndpoint(m *member, upstream string, running *router.Run
 		Upstream: upstream, Name: m.spec.Identity(), State: admin.Up,
 		Active: int64(e.Active()), Most: int64(e.Limit()), Weight: int64(e.Weight()), Sessions: e.Total(), Failures: e.Failures(),
 		Transitions: e.Transitions(), Ejections: e.Ejections(),
-		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]), Tally: e.Tally(),
+		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]), Tally: e.Tally(), Limited: e.Limited(),
 	}
 	if m.breaker != nil {
 		p.BreakerHas, p.Broken = m.breaker.Opened(), m.breaker.State() != health.Closed

@@ -5,11 +5,13 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 )
 
 // sampled returns a sample.
@@ -144,5 +146,27 @@ upstreams:
 	}
 	if got := r.sampled().Endpoints[1].State; got != admin.Draining {
 		t.Errorf("state %s", got)
+	}
+}
+
+// TestMetricsOfVerdicts: the time of a session that has ended is shared out by verdict, for its listener, its
+// upstream and its endpoint alike.
+func TestMetricsOfVerdicts(t *testing.T) {
+	r := forwarding(t, named(t, "a"), nil)
+	began := time.Now()
+	c := client(t, r.At("l"))
+	line(t, c)
+	r.Until("it has lasted long enough for a verdict", func() bool { return time.Since(began) > 250*time.Millisecond })
+	c.Close()
+	r.Until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })
+	m := r.sampled()
+	for name, limited := range map[string][verdict.Kinds]float64{"listener": m.Listeners[0].Limited, "upstream": m.Upstreams[0].Limited, "endpoint": m.Endpoints[0].Limited} {
+		sum := 0.0
+		for _, seconds := range limited {
+			sum += seconds
+		}
+		if sum < 0.1 || sum > time.Since(began).Seconds() {
+			t.Errorf("%s: %v s of %v", name, sum, limited)
+		}
 	}
 }

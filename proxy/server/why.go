@@ -24,9 +24,7 @@ const (
 // Judge implements [worker.Host].
 func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 	v := h.server().verdictOf(sample)
-	if e := router.EndpointOf(b); e != nil {
-		e.Judged(&v, sample.Duration)
-	}
+	router.Judged(b, &v, sample.Duration)
 	return v
 }
 

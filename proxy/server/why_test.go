@@ -63,5 +63,5 @@ upstreams:
 		}
 	}
 	slow.Close()
-	r.Logs("session ended", "listener=a", "verdict=", "why=")
+	r.Logs("session ended", "listener=a", "verdict=")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 )
 
 // flushAt is the number of bytes from which on the encoder writes.
@@ -106,6 +107,22 @@ func (e *encoder) bytes(b *Bytes) {
 	e.int(`,direction="endpoint_to_client",engine="splice"`, b.EndpointToClient.Spliced)
 	e.int(`,direction="endpoint_to_client",engine="copy"`, b.EndpointToClient.Copied)
 }
+
+// limited writes seconds by verdict.
+func (e *encoder) limited(seconds *[verdict.Kinds]float64) {
+	for k, s := range seconds {
+		e.name("", verdictLabels[k])
+		e.buf = strconv.AppendFloat(e.buf, s, 'f', -1, 64)
+		e.end()
+	}
+}
+
+var verdictLabels = func() (labels [verdict.Kinds]string) {
+	for k := range labels {
+		labels[k] = label("verdict", verdict.Kind(k).String())
+	}
+	return labels
+}()
 
 // closes writes the reasons that occurred.
 func (e *encoder) closes(c *tally.Counts) {

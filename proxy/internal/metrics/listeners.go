@@ -17,6 +17,7 @@ const (
 	byDirection = "direction is client_to_endpoint or endpoint_to_client, engine is splice (the bytes were not in the memory of the process) or copy."
 	byClose     = "reason is closed, reset, error, idle, half_close, lifetime, first_byte, canceled or other; by is client, endpoint, timeout, penstock or unknown. Reasons that did not occur are left out."
 	connects    = "Time from the choice of an endpoint until there is a connection to it, the look-up of its name and a TLS handshake included; connections that failed are not counted."
+	limited     = "Time of the sessions that have ended, of 100 ms or more, by the cause that limited it: verdict is client, client_network, endpoint, endpoint_network, proxy, limit, idle or unknown (docs/verdict.md)."
 	lasted      = "Time from the beginning of a session to its end; sessions that run are not counted."
 )
 
@@ -36,6 +37,7 @@ var listenerFamilies = []objectFamily[Listener]{
 	}},
 	{counter("penstock_listener_refused_total", "Clients that were refused. reason is the first cause, upstream if no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.counts("reason", l.Refused) }},
 	{counter("penstock_listener_pauses_total", "Pauses of accepting at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.", "listener", "limit"), func(e *encoder, l *Listener) { e.counts("limit", l.Pauses) }},
+	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Limited) }},
 	{counter("penstock_listener_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
 	{counter("penstock_listener_closes_total", "Sessions that have ended; "+byClose, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},
 	{histogram("penstock_listener_connect_seconds", connects+" Those to original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 )
 
 // full returns a sample in which every family has series, of small whole numbers and times that have the
@@ -36,7 +37,7 @@ func full() *Sample {
 		Loops:  []Loop{{Turns: []int64{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, Late: []int64{1}}},
 		Listeners: []Listener{{
 			Name: "web", State: admin.Paused, Accepted: 9, Active: 1, Most: 5, Bytes: bytes, Refused: map[string]int64{"address": 1, "other": 0},
-			Pauses: map[string]int64{"process per_second": 2}, Tally: counts, Queues: queues, Certificates: certificates, Handshakes: handshakes,
+			Pauses: map[string]int64{"process per_second": 2}, Tally: counts, Limited: [verdict.Kinds]float64{verdict.Client: 1.25}, Queues: queues, Certificates: certificates, Handshakes: handshakes,
 		}},
 		Upstreams: []Upstream{{
 			Name: "shop", Breaker: "half-open", Opened: 1, Most: 4, MostPending: 2, Connections: 3, Pending: 1, Bytes: bytes, Tally: counts,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 )
 
 // A Sample is the counters of a process at one time.
@@ -87,6 +88,7 @@ type Listener struct {
 	Bytes                  Bytes
 	Refused, Pauses        map[string]int64
 	Tally                  tally.Counts
+	Limited                [verdict.Kinds]float64 // seconds
 	Queues                 []admin.Queue
 	Certificates           []admin.Certificate
 	Handshakes             *admin.Handshakes // nil: TLS is not terminated here
@@ -108,8 +110,9 @@ type Upstream struct {
 	Bytes                                   Bytes
 	Refused, LocalFaults                    map[string]int64
 	Tally                                   tally.Counts
-	States                                  map[admin.State]int64 // number of endpoints
-	Discovery                               *Discovery            // nil: endpoints are in the file
+	Limited                                 [verdict.Kinds]float64 // seconds
+	States                                  map[admin.State]int64  // number of endpoints
+	Discovery                               *Discovery             // nil: endpoints are in the file
 	Certificates                            []admin.Certificate
 	Handshakes                              *admin.Handshakes // nil: TLS is not originated here
 
@@ -134,6 +137,7 @@ type Endpoint struct {
 	Transitions, Ejections, BreakerHas int64 // BreakerHas counts how often its breaker has opened
 	Bytes                              Bytes
 	Tally                              tally.Counts
+	Limited                            [verdict.Kinds]float64 // seconds
 
 	labels string
 }

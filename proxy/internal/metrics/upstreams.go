@@ -47,6 +47,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 		u.limits(e, u.Connections, u.Pending)
 	}},
 	{gauge("penstock_upstream_breaker_limit", "The limit.", "upstream", "limit"), func(e *encoder, u *Upstream) { u.limits(e, u.Most, u.MostPending) }},
+	{counter("penstock_upstream_limited_seconds_total", limited, "upstream", "verdict"), func(e *encoder, u *Upstream) { e.limited(&u.Limited) }},
 	{counter("penstock_upstream_bytes_total", "Bytes of sessions with its endpoints, of those that run, too; "+byDirection, "upstream", "direction", "engine"), func(e *encoder, u *Upstream) { e.bytes(&u.Bytes) }},
 	{counter("penstock_upstream_closes_total", "Sessions that have ended; "+byClose, "upstream", "reason", "by"), func(e *encoder, u *Upstream) { e.closes(&u.Tally) }},
 	{histogram("penstock_upstream_connect_seconds", connects, "upstream"), func(e *encoder, u *Upstream) { e.histogram(&connectLabels, &u.Tally.Connects) }},
@@ -102,6 +103,7 @@ var endpointFamilies = []objectFamily[Endpoint]{
 			e.int("", p.BreakerHas)
 		}
 	}},
+	{counter("penstock_endpoint_limited_seconds_total", limited, "upstream", "endpoint", "verdict"), func(e *encoder, p *Endpoint) { e.limited(&p.Limited) }},
 	{counter("penstock_endpoint_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
 	{counter("penstock_endpoint_closes_total", "Sessions that have ended; "+byClose, "upstream", "endpoint", "reason", "by"), func(e *encoder, p *Endpoint) { e.closes(&p.Tally) }},
 	{histogram("penstock_endpoint_connect_seconds", connects, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&connectLabels, &p.Tally.Connects) }},

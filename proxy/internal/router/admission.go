@@ -33,6 +33,7 @@ type ListenerState struct {
 	accepted atomic.Int64
 	meter    meter
 	tally    tally.Tally
+	judged   judged
 	pauses   pauses
 	refused  [admissionRejects]atomic.Int64
 	tokens   sync.Pool

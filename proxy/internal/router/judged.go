@@ -5,25 +5,43 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/verdict"
+	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// judged is the time of the sessions of an endpoint that have ended, by the cause that limited it, in microseconds.
+// judged is the time of sessions that have ended, by the cause that limited it, in microseconds.
 type judged [verdict.Kinds]atomic.Int64
 
-// Judged notes the verdict of a session that has ended, over all its time. It is safe for concurrent use.
-func (e *Endpoint) Judged(v *verdict.Verdict, lasted time.Duration) {
+func (j *judged) add(v *verdict.Verdict, lasted time.Duration) {
 	for k, share := range v.Shares {
 		if us := int64(share * float64(lasted.Microseconds())); us > 0 {
-			e.judged[k].Add(us)
+			j[k].Add(us)
 		}
 	}
 }
 
-// Limited returns the time of the endpoint's sessions that have ended, in seconds, by the cause that limited it. Sessions
-// that were too short for a verdict are not in it.
-func (e *Endpoint) Limited() (seconds [verdict.Kinds]float64) {
-	for k := range e.judged {
-		seconds[k] = float64(e.judged[k].Load()) / 1e6
+func (j *judged) seconds() (seconds [verdict.Kinds]float64) {
+	for k := range j {
+		seconds[k] = float64(j[k].Load()) / 1e6
 	}
 	return seconds
 }
+
+// Judged notes the verdict of a session that has ended, over all its time, for its listener, upstream and endpoint. It does
+// nothing for a binding of others. It is safe for concurrent use.
+func Judged(b worker.Binding, v *verdict.Verdict, lasted time.Duration) {
+	if b, ok := b.(*binding); ok {
+		b.listener.state.judged.add(v, lasted)
+		b.snapshot.upstream.judged.add(v, lasted)
+		b.endpoint.judged.add(v, lasted)
+	}
+}
+
+// Limited returns the time of the sessions that have ended, in seconds, by the cause that limited it. Sessions that
+// were too short for a verdict are not in it.
+func (e *Endpoint) Limited() [verdict.Kinds]float64 { return e.judged.seconds() }
+
+// Limited is [Endpoint.Limited] of all endpoints.
+func (u *Upstream) Limited() [verdict.Kinds]float64 { return u.judged.seconds() }
+
+// Limited is [Endpoint.Limited] of the clients of a listener.
+func (s *ListenerState) Limited() [verdict.Kinds]float64 { return s.judged.seconds() }

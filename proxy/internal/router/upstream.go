@@ -15,6 +15,7 @@ import (
 // It is safe for concurrent use.
 type Upstream struct {
 	name     string
+	judged   judged
 	down     func(*Endpoint)        // called when the first verdict against an endpoint is passed; may be nil
 	queue    queue                  // of clients that wait for room
 	held     queue                  // of clients that no endpoint can serve
