@@ -66,6 +66,9 @@ func (e *Endpoint) ended(o health.Outcome, now int64) {
 		e.note(&lastFailure{outcome: o, at: now})
 		e.unserved.add(now)
 		e.upstream.unserving[o].Add(1)
+		if e.unusable() {
+			e.upstream.denied.Store(now)
+		}
 		e.checkSoon(now)
 	case o == health.OK:
 		e.spoke()

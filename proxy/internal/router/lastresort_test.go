@@ -361,3 +361,40 @@ func TestTriedOnceBeforeAFallback(t *testing.T) {
 		t.Error("after a connect of 5 s, the same endpoint is to be tried again")
 	}
 }
+
+// TestServedSince: the last client at endpoints that are not usable decides: a lost or a refused one after a served one.
+func TestServedSince(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{}, nil)
+	r.endpoint(0).SetEjected(true)
+	began := r.clock
+	client := func(result relay.Result) {
+		t.Helper()
+		r.pass(time.Second)
+		b := r.serve()
+		if b == nil {
+			t.Fatal("a client gets no endpoint")
+		}
+		r.pass(time.Second)
+		b.Ended(result, nil)
+	}
+	// The endpoint has ended the session in good order after the client did.
+	ended := relay.Result{Reason: relay.ReasonEOF, First: relay.SideA, AToB: relay.Flow{Reason: relay.ReasonEOF}, BToA: relay.Flow{Reason: relay.ReasonEOF}}
+	for i, one := range []struct {
+		result relay.Result
+		served bool
+	}{{reset, false}, {ended, true}, {reset, false}, {ended, true}} {
+		client(one.result)
+		if got := r.upstream.ServedSince(began); got != one.served {
+			t.Errorf("after client %d: %v, want %v", i, got, one.served)
+		}
+	}
+	r.endpoint(0).SetLimit(1)
+	r.endpoint(0).Acquire()
+	r.pass(time.Second)
+	if err := r.refuse(); err == nil {
+		t.Fatal("a client gets an endpoint that is full")
+	}
+	if r.upstream.ServedSince(began) {
+		t.Error("after a client that was refused: true")
+	}
+}

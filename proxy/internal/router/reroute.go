@@ -68,6 +68,7 @@ func (s *Search) refuse(err error, full bool, now int64) {
 		s.reroute(l, now)
 		return
 	}
+	s.noteDenied(now)
 	if !full && !isFull(err) {
 		s.noteUnserved(now)
 	}

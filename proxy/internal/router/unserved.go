@@ -5,12 +5,19 @@ package router
 func (u *Upstream) Unserved() bool { return u.unserved.Load() != 0 }
 
 // ServedSince reports whether clients are served though no endpoint is usable: the last of
-// them with a known result was served, since a time of the clock, and not refused or held
-// because no endpoint could serve it. A client is served when its endpoint has sent a byte or,
+// them with a known result was served, since a time of the clock, and not refused, held
+// because no endpoint could serve it, or lost by its endpoint. A client is served when its endpoint has sent a byte or,
 // without one, has ended the session in good order after the client did.
 func (u *Upstream) ServedSince(at int64) bool {
 	served := u.served.Load()
 	return served != 0 && served >= at && served > u.denied.Load()
+}
+
+// noteDenied notes that the client is refused or held, of those upstreams that it was to be served by.
+func (s *Search) noteDenied(now int64) {
+	for snap := s.root; snap != nil; snap = snap.Fallback {
+		snap.upstream.denied.Store(now)
+	}
 }
 
 // noteUnserved notes that no endpoint can serve the client now, of those upstreams that it was

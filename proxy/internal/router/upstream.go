@@ -29,8 +29,8 @@ type Upstream struct {
 	// unserved is since when clients are refused or held because no endpoint can be connected to;
 	// 0: none was.
 	unserved atomic.Int64
-	// denied is when a client was last refused or held because no endpoint could serve it, and
-	// served when an endpoint that is not usable has last served one; clock, 0: never.
+	// denied is when a client was last refused, was held because no endpoint could serve it, or was lost by an
+	// endpoint that is not usable, and served when an endpoint that is not usable has last served one; clock, 0: never.
 	denied, served atomic.Int64
 
 	mu        sync.Mutex
