@@ -59,7 +59,7 @@ func openStderr() (*stream, error) {
 			return s, s.take(fd)
 		}
 	}
-	s.writer, err = vecio.New(os.Stderr, &vecio.Config{High: 2 * maxPending})
+	s.writer, err = vecio.New(os.Stderr, &byReference)
 	return s, err
 }
 
@@ -96,9 +96,12 @@ func (s *stream) take(fd int) error {
 	return nil
 }
 
+// byReference has lines written from where they are: pending is not changed while the writer has some of it.
+var byReference = vecio.Config{High: 2 * maxPending, CopyBelow: -1}
+
 // newWriter makes a writer to a descriptor, which never waits.
 func newWriter(fd int) (*vecio.Writer, error) {
-	return vecio.NewSocket(fd, &vecio.Config{High: 2 * maxPending})
+	return vecio.NewSocket(fd, &byReference)
 }
 
 // giveUp is the end of the descriptor. A line that is torn stays so.
@@ -156,7 +159,7 @@ func (s *stream) flush() {
 func (s *stream) give() {
 	s.base = s.writer.Stats().Written
 	for _, end := range s.ends {
-		if s.pipe && end > pipeWrite && s.given > 0 || s.writer.AppendCopy(s.pending[s.given:end]) != nil {
+		if s.pipe && end > pipeWrite && s.given > 0 || s.writer.Append(s.pending[s.given:end]) != nil {
 			break
 		}
 		s.given = end
@@ -191,7 +194,7 @@ func (s *stream) failed(err error) {
 	s.err = fmt.Errorf("%s: %w", s.name(), err)
 	s.wrote(int(s.writer.Stats().Written - s.base))
 	if s.fd < 0 {
-		s.writer, err = vecio.New(os.Stderr, &vecio.Config{High: 2 * maxPending})
+		s.writer, err = vecio.New(os.Stderr, &byReference)
 	} else {
 		s.writer, err = newWriter(s.fd)
 	}
