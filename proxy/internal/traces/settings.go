@@ -91,7 +91,6 @@ func (s *Settings) transport() *http.Transport {
 		DialContext:     (&net.Dialer{Timeout: s.Timeout}).DialContext,
 		TLSClientConfig: s.TLS, TLSHandshakeTimeout: s.Timeout, DisableCompression: true,
 		MaxConnsPerHost: 1, IdleConnTimeout: 90 * time.Second, Protocols: new(http.Protocols),
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 	}
 	switch {
 	case s.Protocol != GRPC:

@@ -136,10 +136,12 @@ func (e *Exporter) Set(s *Settings) {
 }
 
 // sampleBy has sessions sampled by a ratio. Each sampler has a number by which a session knows its own, until
-// it was changed 255 times.
+// the ratio was changed 255 times.
 func (e *Exporter) sampleBy(ratio float64) {
 	next := newSampler(ratio)
-	if next != nil {
+	if last := e.samplers[e.number].Load(); next != nil && last != nil && last.threshold == next.threshold {
+		next = last
+	} else if next != nil {
 		e.number = max(e.number+1, 1)
 		next.number = e.number
 		e.samplers[next.number].Store(next)
