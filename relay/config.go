@@ -71,8 +71,8 @@ type Config struct {
 	TailDelay time.Duration
 
 	// LegsAfter has the results of sessions that lasted at least so long carry the kernel's account of their
-	// TCP connections, [Result.Legs], by a system call for each at the end, and has the sessions on
-	// goroutines count their [Waits]. 0 means none.
+	// TCP connections, [Result.Legs]: by a system call for each at the end, or up to three where packets came
+	// out of order. It also has the sessions on goroutines count their [Waits]. 0 means none.
 	LegsAfter time.Duration
 
 	// Gather is how long a loop lets bytes gather before it looks for them, at most,

@@ -22,7 +22,7 @@ type Leg struct {
 	// NotSent is the bytes that wait in the send queue, and have never been sent.
 	NotSent int64
 	// SegmentsSent and SegmentsReceived are segments with payload; Retransmitted were sent again, and OutOfOrder
-	// came before one that was missing.
+	// came behind one that was missing.
 	SegmentsSent, SegmentsReceived, Retransmitted, OutOfOrder int64
 	// Gap says that a packet is missing now: others that came after it are kept, and none can be read.
 	Gap bool
