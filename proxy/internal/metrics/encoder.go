@@ -52,12 +52,12 @@ func (e *encoder) name(suffix, extra string) {
 	if !e.begun {
 		e.head()
 	}
-	e.buf = append(e.buf, e.family.Name...)
-	e.buf = append(e.buf, suffix...)
-	e.buf = append(e.buf, '{')
-	e.buf = append(e.buf, e.labels...)
-	e.buf = append(e.buf, extra...)
-	e.buf = append(e.buf, "} "...)
+	b := append(e.buf, e.family.Name...)
+	b = append(b, suffix...)
+	b = append(b, '{')
+	b = append(b, e.labels...)
+	b = append(b, extra...)
+	e.buf = append(b, "} "...)
 }
 
 // end ends a line, and writes if there is much.

@@ -145,7 +145,7 @@ func (h *Handler) process(s *Sample, r *http.Request) (*response, error) {
 		}
 	}
 	r = r.Clone(r.Context())
-	if f := expfmt.NegotiateIncludingOpenMetrics(r.Header).FormatType(); f != expfmt.TypeOpenMetrics && f != expfmt.TypeTextPlain {
+	if f := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...).FormatType(); f != expfmt.TypeOpenMetrics && f != expfmt.TypeTextPlain {
 		r.Header.Set("Accept", "text/plain") // the encoder has no other ones
 	}
 	got := &response{header: make(http.Header), code: http.StatusOK}

@@ -143,4 +143,4 @@ type Endpoint struct {
 }
 
 // up reports whether the endpoint gets clients.
-func (e *Endpoint) up() bool { return e.State == admin.Up && !e.Broken }
+func (p *Endpoint) up() bool { return p.State == admin.Up && !p.Broken }
