@@ -63,7 +63,7 @@ func (s *Server) measureListener(l *listener, name string, running *router.Runni
 	c := l.state.Counts()
 	m := metrics.Listener{
 		Name: name, State: admin.Serving, Accepted: c.Accepted, Active: c.Active, Most: l.state.Connections.Max(),
-		Bytes: bytesOf(l.state.Bytes(), running.Listeners[l.state]), Refused: l.state.RefusedByReason(), Pauses: l.state.Pauses(),
+		Bytes: bytesOf(l.state.Bytes(), running.Listeners[l.state]), Refused: l.state.EveryRefusal(), Pauses: l.state.PauseCounts(),
 		Tally: l.state.Tally(), Limited: l.state.Limited(),
 	}
 	switch {
@@ -90,7 +90,7 @@ func (s *Server) measureUpstream(u *upstream, running *router.Running) metrics.U
 		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Queued: c.Queued, Held: c.Held, LastResort: c.LastResort,
 		Fallbacks: c.Fallbacks, Failures: c.Failures,
 		Bytes:   bytesOf(u.router.Bytes(), running.Upstreams[u.router]),
-		Refused: u.router.Refusals().EveryReason(), LocalFaults: u.router.LocalCauses(), Tally: u.router.Tally(), Limited: u.router.Limited(),
+		Refused: u.router.Refusals().Every(), LocalFaults: u.router.LocalCauses(), Tally: u.router.Tally(), Limited: u.router.Limited(),
 		States: make(map[admin.State]int64),
 	}
 	m.Panic, m.Panics = u.router.Panic()

@@ -21,8 +21,9 @@ type encoder struct {
 	buf         []byte
 	openMetrics bool
 	family      *Family
-	begun       bool   // the family has a series
-	labels      string // of the present object
+	begun       bool                 // the family has a series
+	labels      string               // of the present object
+	made        map[[2]string]string // labels, see cached
 	err         error
 }
 
@@ -215,6 +216,24 @@ func quoted(value string) string {
 		}
 	}
 	return value
+}
+
+// list writes series by one more label.
+func (e *encoder) list(name string, counts []tally.Count) {
+	for i := range counts {
+		e.int(e.cached(name, counts[i].Of), counts[i].N)
+	}
+}
+
+// cached is label for values of which there are few.
+func (e *encoder) cached(name, value string) string {
+	key := [2]string{name, value}
+	text, ok := e.made[key]
+	if !ok {
+		text = label(name, value)
+		e.made[key] = text
+	}
+	return text
 }
 
 // counts writes series by one more label, in the order of its values.

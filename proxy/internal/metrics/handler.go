@@ -158,7 +158,7 @@ const eof = "# EOF\n"
 
 // write writes the series of the process, and then the others.
 func (h *Handler) write(to io.Writer, s *Sample, process []byte, openMetrics bool) error {
-	e := &encoder{to: to, buf: make([]byte, 0, flushAt+4<<10), openMetrics: openMetrics}
+	e := &encoder{to: to, buf: make([]byte, 0, flushAt+4<<10), openMetrics: openMetrics, made: make(map[[2]string]string)}
 	e.buf = append(e.buf, bytes.TrimSuffix(process, []byte(eof))...)
 	dropped := h.limits.cut(s)
 	encode(e, loopFamilies, s.Loops)

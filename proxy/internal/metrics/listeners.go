@@ -32,11 +32,11 @@ var listenerFamilies = []objectFamily[Listener]{
 	}},
 	{gauge("penstock_listener_state", "1 for the present state: serving, paused (at a limit) or draining.", "listener", "state"), func(e *encoder, l *Listener) {
 		for _, state := range []admin.State{admin.Serving, admin.Paused, admin.Draining} {
-			e.bool(label("state", string(state)), l.State == state)
+			e.bool(e.cached("state", string(state)), l.State == state)
 		}
 	}},
-	{counter("penstock_listener_refused_total", "Clients that were refused. reason is the first cause, upstream if no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.counts("reason", l.Refused) }},
-	{counter("penstock_listener_pauses_total", "Pauses of accepting at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.", "listener", "limit"), func(e *encoder, l *Listener) { e.counts("limit", l.Pauses) }},
+	{counter("penstock_listener_refused_total", "Clients that were refused. reason is the first cause, upstream if no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
+	{counter("penstock_listener_pauses_total", "Pauses of accepting at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.", "listener", "limit"), func(e *encoder, l *Listener) { e.list("limit", l.Pauses) }},
 	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Limited) }},
 	{counter("penstock_listener_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
 	{counter("penstock_listener_closes_total", "Sessions that have ended; "+byClose, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},

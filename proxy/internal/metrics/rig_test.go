@@ -36,12 +36,12 @@ func full() *Sample {
 		Config: Config{Generation: 2, File: FileDiffers, LastOK: true, LastSuccess: at},
 		Loops:  []Loop{{Turns: []int64{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, Late: []int64{1}}},
 		Listeners: []Listener{{
-			Name: "web", State: admin.Paused, Accepted: 9, Active: 1, Most: 5, Bytes: bytes, Refused: map[string]int64{"address": 1, "other": 0},
-			Pauses: map[string]int64{"process per_second": 2}, Tally: counts, Limited: [verdict.Kinds]float64{verdict.Client: 1.25}, Queues: queues, Certificates: certificates, Handshakes: handshakes,
+			Name: "web", State: admin.Paused, Accepted: 9, Active: 1, Most: 5, Bytes: bytes, Refused: []tally.Count{{Of: "address", N: 1}, {Of: "other", N: 0}},
+			Pauses: []tally.Count{{Of: "process per_second", N: 2}}, Tally: counts, Limited: [verdict.Kinds]float64{verdict.Client: 1.25}, Queues: queues, Certificates: certificates, Handshakes: handshakes,
 		}},
 		Upstreams: []Upstream{{
 			Name: "shop", Breaker: "half-open", Opened: 1, Most: 4, MostPending: 2, Connections: 3, Pending: 1, Bytes: bytes, Tally: counts,
-			Refused: map[string]int64{"full": 1}, LocalFaults: map[string]int64{"too many open files": 1}, States: map[admin.State]int64{admin.Up: 2},
+			Refused: []tally.Count{{Of: "full", N: 1}}, LocalFaults: map[string]int64{"too many open files": 1}, States: map[admin.State]int64{admin.Up: 2},
 			Discovery: &Discovery{Kind: "dns", Confirmed: at, Failures: 1, Stale: true}, Certificates: certificates, Handshakes: handshakes,
 		}},
 		Endpoints: []Endpoint{

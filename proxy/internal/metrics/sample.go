@@ -80,13 +80,13 @@ type Loop struct {
 // Bytes are bytes by direction and engine.
 type Bytes = admin.Bytes
 
-// A Listener is the counters of a listener. Maps are by reason.
+// A Listener is the counters of a listener.
 type Listener struct {
 	Name                   string
 	State                  admin.State
 	Accepted, Active, Most int64
 	Bytes                  Bytes
-	Refused, Pauses        map[string]int64
+	Refused, Pauses        []tally.Count
 	Tally                  tally.Counts
 	Limited                [verdict.Kinds]float64 // seconds
 	Queues                 []admin.Queue
@@ -108,7 +108,8 @@ type Upstream struct {
 	Opened                                  int64
 	Connections, Most, Pending, MostPending int64 // of the breaker; Most and MostPending 0: no limit
 	Bytes                                   Bytes
-	Refused, LocalFaults                    map[string]int64
+	Refused                                 []tally.Count
+	LocalFaults                             map[string]int64
 	Tally                                   tally.Counts
 	Limited                                 [verdict.Kinds]float64 // seconds
 	States                                  map[admin.State]int64  // number of endpoints

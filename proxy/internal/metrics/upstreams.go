@@ -21,10 +21,10 @@ var upstreamFamilies = []objectFamily[Upstream]{
 	{counter("penstock_upstream_fallbacks_total", "Clients that went to the fallback.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Fallbacks) }},
 	{counter("penstock_upstream_failures_total", "Failed connections to its endpoints, and sessions that ended before the endpoint's first byte.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Failures) }},
 	{counter("penstock_upstream_local_faults_total", "Connections that failed for lack of a resource in this process or on this machine. Causes that did not occur are left out.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.counts("cause", u.LocalFaults) }},
-	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.counts("reason", u.Refused) }},
+	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.list("reason", u.Refused) }},
 	{gauge("penstock_upstream_endpoints", "Endpoints by state. One whose circuit breaker is open counts by its other state.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		for _, state := range endpointStates {
-			e.int(label("state", string(state)), u.States[state])
+			e.int(e.cached("state", string(state)), u.States[state])
 		}
 	}},
 	{gauge("penstock_upstream_panic", "1 while too few endpoints are healthy, and clients are sent to all of them.", "upstream"), func(e *encoder, u *Upstream) { e.bool("", u.Panic) }},
@@ -35,7 +35,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			return
 		}
 		for _, state := range breakerStates {
-			e.bool(label("state", state), u.Breaker == state)
+			e.bool(e.cached("state", state), u.Breaker == state)
 		}
 	}},
 	{counter("penstock_upstream_breaker_opened_total", "Times that its circuit breaker has opened.", "upstream"), func(e *encoder, u *Upstream) {
@@ -86,7 +86,7 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 // all endpoints but the first ones, see [Limits].
 var endpointFamilies = []objectFamily[Endpoint]{
 	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, ejected or draining, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
-	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), ejected (by outlier_detection) or draining.", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(label("state", string(p.State)), 1) }},
+	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), ejected (by outlier_detection) or draining.", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
 	{gauge("penstock_endpoint_sessions", "Sessions now, connections being made included.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Active) }},
 	{gauge("penstock_endpoint_sessions_limit", "Limit of sessions. Left out: there is none.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) {
 		if p.Most > 0 {

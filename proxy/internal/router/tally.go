@@ -83,22 +83,31 @@ func bySide(side relay.Side, client, endpoint tally.Close) tally.Close {
 	return tally.Other
 }
 
-// RefusedByReason returns how many clients were refused for each reason, with the reasons that did
-// not occur.
-func (state *ListenerState) RefusedByReason() map[string]int64 {
+// EveryRefusal returns how many clients were refused for each reason, with the reasons that did not occur.
+func (state *ListenerState) EveryRefusal() []tally.Count {
 	return everyName(state.refused[:], func(i int) string { return admissionReject(i).String() })
 }
 
-// EveryReason is [Refusals.ByReason] with the reasons that did not occur.
-func (r *Refusals) EveryReason() map[string]int64 {
+// Every is [Refusals.ByReason] with the reasons that did not occur.
+func (r *Refusals) Every() []tally.Count {
 	return everyName(r.counts[:], func(i int) string { return refusal(i).String() })
 }
 
-// everyName returns counts by their names.
-func everyName(counts []atomic.Int64, name func(int) string) map[string]int64 {
-	list := make(map[string]int64, len(counts))
+// everyName returns counts with their names.
+func everyName(counts []atomic.Int64, name func(int) string) []tally.Count {
+	list := make([]tally.Count, len(counts))
 	for i := range counts {
-		list[name(i)] = counts[i].Load()
+		list[i] = tally.Count{Of: name(i), N: counts[i].Load()}
+	}
+	return list
+}
+
+// PauseCounts is [ListenerState.Pauses] as a list.
+func (state *ListenerState) PauseCounts() (list []tally.Count) {
+	for l := range state.pauses.count {
+		if n := state.pauses.count[l].Load(); n > 0 {
+			list = append(list, tally.Count{Of: admissionLimit(l).String(), N: n})
+		}
 	}
 	return list
 }

@@ -64,6 +64,12 @@ type Counts struct {
 	Closes   [Closes]int64
 }
 
+// A Count is one of several, with its name.
+type Count struct {
+	Of string
+	N  int64
+}
+
 // stripes is how many loops have counters of their own; a further one shares those of another.
 const stripes = 16
 
