@@ -38,7 +38,7 @@ func (s *Server) measure(m *metrics.Sample, total *worker.Summary, running *rout
 	m.Config.Swapped = time.Duration(s.changes.SwappedUs) * time.Microsecond
 	for i := range total.Loops {
 		l := &total.Loops[i]
-		m.Loops = append(m.Loops, metrics.Loop{Loop: m.Process.Summary.Loops[i], Turns: l.Lag[:], Late: l.TimerLate[:]})
+		m.Loops = append(m.Loops, metrics.Loop{Loop: m.Process.Summary.Loops[i], Turns: l.Lag[:], Late: l.TimerLate[:], Measured: s.options.TurnCPU})
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.listeners)) {
 		m.Listeners = append(m.Listeners, s.measureListener(s.listeners[name], name, running))

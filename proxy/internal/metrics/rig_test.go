@@ -34,7 +34,7 @@ func full() *Sample {
 			Summary: admin.Summary{Fallbacks: map[string]int64{"size": 1}},
 		},
 		Config: Config{Generation: 2, File: FileDiffers, LastOK: true, LastSuccess: at},
-		Loops:  []Loop{{Turns: []int64{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, Late: []int64{1}}},
+		Loops:  []Loop{{Turns: []int64{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, Late: []int64{1}, Measured: true}},
 		Listeners: []Listener{{
 			Name: "web", State: admin.Paused, Accepted: 9, Active: 1, Most: 5, Bytes: bytes, Refused: []tally.Count{{Of: "address", N: 1}, {Of: "other", N: 0}},
 			Pauses: []tally.Count{{Of: "process per_second", N: 2}}, Tally: counts, Limited: [verdict.Kinds]float64{verdict.Client: 1.25}, Queues: queues, Certificates: certificates, Handshakes: handshakes,

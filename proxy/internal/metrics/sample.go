@@ -73,6 +73,7 @@ type Config struct {
 type Loop struct {
 	admin.Loop
 	Turns, Late []int64
+	Measured    bool // its overruns are
 
 	labels string
 }
