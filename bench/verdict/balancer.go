@@ -125,6 +125,8 @@ func (b *balancer) starve(share float64) (undo func(), err error) {
 		return nil, fmt.Errorf("take the CPU: %w", err)
 	}
 	undo = func() {
+		// It goes back first: a group with a process in it cannot be removed.
+		_ = os.WriteFile(filepath.Join(filepath.Dir(dir), "cgroup.procs"), fmt.Append(nil, b.child.Pid()), 0o644)
 		for deadline := time.Now().Add(patience); os.Remove(dir) != nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond)
 		}
