@@ -16,22 +16,22 @@ type (
 
 // Kinds and records of perf_event_open(2).
 const (
-	PERF_TYPE_SOFTWARE         = unix.PERF_TYPE_SOFTWARE
-	PERF_COUNT_SW_CPU_CLOCK    = unix.PERF_COUNT_SW_CPU_CLOCK
-	PERF_SAMPLE_CALLCHAIN      = unix.PERF_SAMPLE_CALLCHAIN
-	PERF_RECORD_LOST           = unix.PERF_RECORD_LOST
-	PERF_RECORD_SAMPLE         = unix.PERF_RECORD_SAMPLE
-	PERF_EVENT_IOC_ENABLE      = unix.PERF_EVENT_IOC_ENABLE
-	PERF_EVENT_IOC_SET_OUTPUT  = unix.PERF_EVENT_IOC_SET_OUTPUT
-	PerfBitDisabled            = unix.PerfBitDisabled
-	PerfBitInherit             = unix.PerfBitInherit
-	PerfBitExcludeHypervisor   = unix.PerfBitExcludeHv
-	SizeofPerfEventAttr        = unix.PERF_ATTR_SIZE_VER5
-	perfFlagCloseOnExec        = unix.PERF_FLAG_FD_CLOEXEC
-	perfRingProtection         = syscall.PROT_READ | syscall.PROT_WRITE
-	PERF_CONTEXT_KERNEL uint64 = 1<<64 - 128 // addresses of the kernel follow
-	PERF_CONTEXT_USER   uint64 = 1<<64 - 512 // addresses of the program follow
-	PERF_CONTEXT_MAX    uint64 = 1<<64 - 4095
+	PERF_TYPE_SOFTWARE               = unix.PERF_TYPE_SOFTWARE
+	PERF_COUNT_SW_CPU_CLOCK          = unix.PERF_COUNT_SW_CPU_CLOCK
+	PERF_SAMPLE_CALLCHAIN            = unix.PERF_SAMPLE_CALLCHAIN
+	PERF_RECORD_LOST                 = unix.PERF_RECORD_LOST
+	PERF_RECORD_SAMPLE               = unix.PERF_RECORD_SAMPLE
+	PERF_EVENT_IOC_ENABLE            = unix.PERF_EVENT_IOC_ENABLE
+	PERF_EVENT_IOC_SET_OUTPUT        = unix.PERF_EVENT_IOC_SET_OUTPUT
+	PerfBitDisabled                  = unix.PerfBitDisabled
+	PerfBitInherit                   = unix.PerfBitInherit
+	PerfBitExcludeHypervisor         = unix.PerfBitExcludeHv
+	SizeofPerfEventAttr              = unix.PERF_ATTR_SIZE_VER5
+	perfFlagCloseOnExec              = unix.PERF_FLAG_FD_CLOEXEC
+	perfRingProtection               = syscall.PROT_READ | syscall.PROT_WRITE
+	PERF_CONTEXT_KERNEL       uint64 = 1<<64 - 128 // addresses of the kernel follow
+	PERF_CONTEXT_USER         uint64 = 1<<64 - 512 // addresses of the program follow
+	PERF_CONTEXT_MAX          uint64 = 1<<64 - 4095
 )
 
 // PerfEventOpen opens an event of a thread on a CPU, and returns its descriptor, which the caller owns. EACCES
@@ -41,7 +41,9 @@ func PerfEventOpen(attr *PerfEventAttr, thread, cpu int) (int, error) {
 }
 
 // PerfControl is ioctl(2) on an event.
-func PerfControl(event, request, value int) error { return unix.IoctlSetInt(event, uint(request), value) }
+func PerfControl(event, request, value int) error {
+	return unix.IoctlSetInt(event, uint(request), value)
+}
 
 // A PerfRing is the memory into which the kernel writes the records of an event and of those whose output it has.
 // One goroutine at a time may use it.

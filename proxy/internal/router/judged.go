@@ -44,4 +44,4 @@ func (e *Endpoint) Limited() [verdict.Kinds]float64 { return e.judged.seconds() 
 func (u *Upstream) Limited() [verdict.Kinds]float64 { return u.judged.seconds() }
 
 // Limited is [Endpoint.Limited] of the clients of a listener.
-func (s *ListenerState) Limited() [verdict.Kinds]float64 { return s.judged.seconds() }
+func (state *ListenerState) Limited() [verdict.Kinds]float64 { return state.judged.seconds() }
