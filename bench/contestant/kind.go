@@ -34,6 +34,7 @@ func Kinds() []*Kind {
 		Penstock("penstock-busy-poll", "Penstock, whose loops spin for 50 µs before they sleep", "--busy-poll", "50us"),
 		{RunName, "penstock run with the smallest file: a listener, an upstream, an endpoint", balancer{smallestFile}},
 		{RealisticName, "penstock run with a realistic file: a route, an allow list, limits, timeouts, health checks, outlier detection, a circuit breaker, PROXY v2", balancer{realisticFile}},
+		{ReportingName, "penstock run with the smallest file, a session log in JSON to a file, 1 % of the sessions traced, and its metrics scraped each second", reporting{}},
 		limited("penstock-run-1-loop", "with one event loop", "loops: {count: 1}"),
 		limited("penstock-run-1-cpu", "confined to CPU 0, with one event loop", "loops: {affinity: 0}"),
 		limited("penstock-run-plain-pages", "whose loops keep bytes in plain pages", "memory: {huge_pages: off}"),
