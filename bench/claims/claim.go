@@ -27,12 +27,6 @@ type Claim struct {
 	measure func(context.Context) (Result, error) // nil: nothing to measure yet
 }
 
-// The milestones of rows.
-const (
-	withMetrics = "with metrics and alert rules"
-	withVerdict = "with a verdict on each session"
-)
-
 // noCommand is the Command of a claim that nothing here repeats yet.
 const noCommand = "none yet"
 

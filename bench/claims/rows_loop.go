@@ -61,10 +61,10 @@ var laterClaims = []*Claim{
 		Published: "1,843 → 217",
 		Measures:  "Alerts of a day, before and after they were grouped and damped. Unknown: the number of services, and of alerts that mattered.",
 		Source:    recipe,
-		Command:   noCommand,
+		Command:   "go test ./proxy/test/metrics -run Flapping -v",
 		Honest: "Few alerts are easy: send none. A count means something only beside the incidents that were missed, or reported late, because of it. " +
-			"The row will have the share of alerts that remain of one for each transition, over a recorded day of flapping endpoints, beside the delay of the first alert.",
-		Milestone: withMetrics,
+			"Here it is a compressed day of flapping endpoints, through a real Prometheus and a real Alertmanager: of 1,108 alerts, one for each transition, 27 remain (2.4 %), in 30 messages. " +
+			"The test fails above 12 %, and if an outage or a flapping endpoint is not reported.",
 	},
 	{
 		ID:        "fault-location",
@@ -72,10 +72,10 @@ var laterClaims = []*Claim{
 		Published: "92 % right, −68 % time",
 		Measures:  "Probably: the share of faults located correctly, and the time for that. Unknown: the faults, and how they were chosen.",
 		Source:    recipe,
-		Command:   noCommand,
+		Command:   "penstock-bench verdict --seed 2026 --faults 126 --detect 7",
 		Honest: "A share of right answers depends on the faults: faults that were chosen to be found are found. " +
-			"The row will be over faults drawn at random, each with its strength, with the whole confusion matrix, and \"unknown\" counted as wrong.",
-		Milestone: withVerdict,
+			"Here 189 were drawn at random, each with its strength, and \"unknown\" counts as wrong: 187 were right at the session's end, 186 live (98.9 and 98.4 %), with 85 % for the worst cause. " +
+			"A running session had the right verdict 1.0 to 2.0 s after the fault began; a TCP check and the error rate noticed none of them within 8 s. The whole matrix is in docs/verdict.md.",
 	},
 	{
 		ID:        "unexplained-latency",
