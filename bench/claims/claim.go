@@ -17,10 +17,6 @@ type Claim struct {
 	Command   string // the command that repeats it here
 	Honest    string // its errors, how it misleads, or its omissions
 
-	// Rest is the part of the row that is still to come, a plural, empty for all of it;
-	// Milestone is the milestone that it comes with, empty if the row is whole.
-	Rest, Milestone string
-
 	// Refused is why nothing of it will be built; empty if it is, or may be.
 	Refused string
 

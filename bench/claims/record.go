@@ -57,8 +57,7 @@ func (rec *Record) Write(w io.Writer) error {
 	return e.Encode(rec)
 }
 
-// Of returns the record's figures for a claim and the part still to come, in words; never
-// nothing.
+// Of returns the record's figures for a claim, or why there are none, in words; never nothing.
 func (rec *Record) Of(c *Claim) string {
 	var parts []string
 	if i := slices.IndexFunc(rec.Results, func(r Result) bool { return r.ID == c.ID }); i >= 0 {
@@ -72,12 +71,6 @@ func (rec *Record) Of(c *Claim) string {
 		parts = append(parts, "not measured")
 	case c.Command != noCommand:
 		parts = append(parts, "measured by "+c.Command)
-	}
-	switch {
-	case c.Rest != "":
-		parts = append(parts, c.Rest+" come "+c.Milestone)
-	case c.Milestone != "":
-		parts = append(parts, "not built yet: comes "+c.Milestone)
 	}
 	return strings.Join(parts, "; ")
 }
