@@ -19,6 +19,8 @@ type Session struct {
 	Upstream string `json:"upstream,omitempty"` // "" while it has no endpoint, as with Endpoint and Name
 	Endpoint string `json:"endpoint,omitempty"` // its address
 	Name     string `json:"name,omitempty"`     // of the endpoint
+	// EndpointLocal is this machine's address of the connection to the endpoint; "": not known, or not of TCP.
+	EndpointLocal string `json:"endpoint_local,omitempty"`
 	// State is one of preread, dialing, waiting, responding, joined, client-ended (its end of
 	// file was passed on), endpoint-ended, ending.
 	State string `json:"state"`

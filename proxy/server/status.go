@@ -351,7 +351,7 @@ func (s *Server) Sessions(ctx context.Context) iter.Seq[admin.Session] {
 
 func sessionStatus(session *worker.Session) admin.Session {
 	s := admin.Session{
-		Client: session.Client, Listener: session.Listener, Upstream: session.Upstream, Endpoint: session.Endpoint, Name: session.EndpointName,
+		Client: session.Client, Listener: session.Listener, Upstream: session.Upstream, Endpoint: session.Endpoint, EndpointLocal: session.EndpointLocal, Name: session.EndpointName,
 		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(),
 		Bytes: bytesOf(worker.Bytes{ClientToEndpoint: session.ClientToEndpoint, EndpointToClient: session.EndpointToClient}, worker.Bytes{}),
 	}

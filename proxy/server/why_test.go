@@ -65,3 +65,23 @@ upstreams:
 	slow.Close()
 	r.Logs("session ended", "listener=a", "verdict=")
 }
+
+// TestEndpointLocal: a listed session has the address from which its endpoint was connected to.
+func TestEndpointLocal(t *testing.T) {
+	from := make(chan string, 1)
+	endpoint := sockets.Server(t, func(c net.Conn) {
+		from <- c.RemoteAddr().String()
+		fmt.Fprintln(c, "hello")
+		_, _ = c.Read(make([]byte, 1))
+	})
+	r := forwarding(t, endpoint, nil)
+	c := client(t, r.At("l"))
+	defer c.Close()
+	line(t, c)
+	want := <-from
+	for s := range r.Sessions(t.Context()) {
+		if s.EndpointLocal != want || s.Endpoint != endpoint {
+			t.Errorf("%+v, want %s", s, want)
+		}
+	}
+}

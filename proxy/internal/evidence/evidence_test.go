@@ -149,7 +149,7 @@ func TestOwners(t *testing.T) {
 		Listeners: []admin.Listener{{Name: "web", Addresses: []string{"[::]:80"}}, {Name: "own", Addresses: []string{"10.0.0.1:80"}}, {Name: "path", Addresses: []string{"/run/s"}}},
 		Upstreams: []admin.Upstream{{Name: "shop", Endpoints: []admin.Endpoint{{Name: "a", Address: "10.1.0.1:5432"}}}},
 	})
-	o.addSessions([]admin.Session{{Client: "10.2.0.1:4000", Listener: "web", Upstream: "shop", Endpoint: "10.1.0.1:5432", Name: "a"}})
+	o.addSessions([]admin.Session{{Client: "10.2.0.1:4000", Listener: "web", Upstream: "shop", Endpoint: "10.1.0.1:5432", Name: "a", EndpointLocal: "10.0.0.2:50000"}})
 	at := netip.MustParseAddrPort
 	for _, c := range []struct {
 		side          kerneltrace.Side
@@ -159,6 +159,7 @@ func TestOwners(t *testing.T) {
 		{kerneltrace.Accepted, "10.0.0.2:80", "10.2.0.1:4000", "session 10.2.0.1:4000 of listener web"},
 		{kerneltrace.Accepted, "10.0.0.1:80", "10.2.0.1:4000", "session 10.2.0.1:4000 of listener own"},
 		{kerneltrace.Connected, "10.0.0.2:40000", "10.1.0.1:5432", "endpoint a of shop"},
+		{kerneltrace.Connected, "10.0.0.2:50000", "10.1.0.1:5432", "endpoint a of shop, for 10.2.0.1:4000 of listener web"},
 		{kerneltrace.Connected, "10.0.0.2:40000", "10.1.0.9:5432", "connections to 10.1.0.9:5432"},
 		{kerneltrace.Unknown, "10.0.0.2:40000", "10.1.0.1:5432", "unmatched"},
 	} {

@@ -24,6 +24,9 @@ type Owner struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	Upstream string `json:"upstream,omitempty"`
 	Name     string `json:"name,omitempty"`
+	// Client is the client of the session that a connection to an endpoint serves, if it was listed, with its
+	// listener.
+	Client string `json:"client,omitempty"`
 }
 
 // String returns the owner as a phrase.
@@ -34,11 +37,18 @@ func (o *Owner) String() string {
 	case o.Listener != "":
 		return o.listener()
 	case o.Upstream != "":
-		return fmt.Sprintf("endpoint %s of %s", o.Name, o.Upstream)
+		return fmt.Sprintf("endpoint %s of %s", o.Name, o.Upstream) + o.client()
 	case o.Endpoint != "":
-		return "connections to " + o.Endpoint
+		return "connections to " + o.Endpoint + o.client()
 	}
 	return "unmatched"
+}
+
+func (o *Owner) client() string {
+	if o.Client == "" {
+		return ""
+	}
+	return ", for " + o.Client
 }
 
 func (o *Owner) listener() string { return "listener " + o.Listener }
@@ -48,6 +58,7 @@ func (o Owner) place() Owner {
 	if o.Listener != "" {
 		return Owner{Listener: o.Listener}
 	}
+	o.Client = ""
 	return o
 }
 
@@ -58,12 +69,13 @@ type endpoint struct{ upstream, name string }
 type owners struct {
 	listeners map[netip.AddrPort]string
 	endpoints map[netip.AddrPort]endpoint
-	sessions  map[string]admin.Session // by client and listener
-	names     bool                     // they are those of an admin socket
+	sessions  map[string]admin.Session     // by client and listener
+	clients   map[[2]netip.AddrPort]string // of sessions, by both addresses of the connection to the endpoint
+	names     bool                         // they are those of an admin socket
 }
 
 func newOwners() *owners {
-	return &owners{listeners: make(map[netip.AddrPort]string), endpoints: make(map[netip.AddrPort]endpoint), sessions: make(map[string]admin.Session)}
+	return &owners{listeners: make(map[netip.AddrPort]string), endpoints: make(map[netip.AddrPort]endpoint), sessions: make(map[string]admin.Session), clients: make(map[[2]netip.AddrPort]string)}
 }
 
 // addStatus adds the listeners and endpoints of a status. Those that are not of TCP have no
@@ -92,6 +104,11 @@ func (o *owners) addSessions(list []admin.Session) {
 	for _, s := range list {
 		if at, err := netip.ParseAddrPort(s.Client); err == nil {
 			o.sessions[plain(at).String()+" "+s.Listener] = s
+		}
+		local, err1 := netip.ParseAddrPort(s.EndpointLocal)
+		remote, err2 := netip.ParseAddrPort(s.Endpoint)
+		if err1 == nil && err2 == nil {
+			o.clients[[2]netip.AddrPort{plain(local), plain(remote)}] = s.Client + " of listener " + s.Listener
 		}
 	}
 }
@@ -130,6 +147,9 @@ func (o *owners) of(side kerneltrace.Side, local, remote netip.AddrPort) (owner 
 		owner.Endpoint = plain(remote).String()
 		e := o.endpoints[plain(remote)]
 		owner.Upstream, owner.Name = e.upstream, e.name
+		if local.IsValid() {
+			owner.Client = o.clients[[2]netip.AddrPort{plain(local), plain(remote)}]
+		}
 	}
 	return owner
 }

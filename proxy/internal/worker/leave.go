@@ -91,3 +91,11 @@ func peerName(fd int) string {
 	}
 	return "unix:" + name.Path
 }
+
+// localName names the own end of a connection of TCP; empty: that could not be found out.
+func localName(fd int) string {
+	if name, err := sys.LocalName(fd); err == nil && name.AddrPort.IsValid() {
+		return name.AddrPort.String()
+	}
+	return ""
+}

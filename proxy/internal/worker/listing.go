@@ -121,6 +121,10 @@ func (w *worker) describe(n *conn, index int) Session {
 			s.Client = unixPeerOf(a).String()
 		}
 	}
+	if n.tcp {
+		_, b := n.session.Descriptors()
+		s.EndpointLocal = localName(b)
+	}
 	s.SetResult(n.session.Result())
 	s.Began = w.loop.Now() - int64(s.Age)
 	s.Idle = n.session.Idle()

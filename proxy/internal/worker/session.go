@@ -13,6 +13,9 @@ type Session struct {
 	// PROXY header if there was one, and the endpoint's address, "unix:" before a path;
 	// "gone" for one that is not connected any more. Endpoint is empty while there is none.
 	Client, Endpoint string
+	// EndpointLocal is this machine's address of the connection to an endpoint of TCP, empty if there is none, or it is
+	// not known: sessions on goroutines have none here.
+	EndpointLocal string
 	// Listener is the name of where it came in, Upstream and EndpointName are the names of its
 	// [Binding]; all three may be empty.
 	Listener, Upstream, EndpointName string
