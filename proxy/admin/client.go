@@ -102,6 +102,9 @@ func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 	case "/profile":
 		seconds, _ := strconv.Atoi(q.Get("seconds"))
 		return time.Duration(seconds)*time.Second + c.quick
+	case "/why":
+		window, _ := time.ParseDuration(q.Get("for"))
+		return window + c.quick
 	case "/plan", "/reload", "/confirm", "/rollback":
 		return slowAnswer
 	}

@@ -64,6 +64,10 @@ func (s *Server) openSessionLog() (*sessionlog.Log, error) {
 
 // reportSessionLog logs that lines were lost, or that their destination has failed.
 func (s *Server) reportSessionLog(dropped int64, err error) {
+	if dropped == 0 {
+		s.log.Warn("lines of the session log wait: they cannot be written now", "error", err)
+		return
+	}
 	attrs := []any{"lines", dropped}
 	if err != nil {
 		attrs = append(attrs, "error", err)

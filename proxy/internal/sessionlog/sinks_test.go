@@ -25,6 +25,7 @@ type rig struct {
 
 	mu      sync.Mutex
 	reports []string
+	closed  bool // by the test
 }
 
 // newRig makes a log to a destination; change may change its settings.
@@ -42,6 +43,9 @@ func newRig(t *testing.T, to string, change func(*sessionlog.Settings)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if r.closed {
+			return
+		}
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
@@ -445,5 +449,33 @@ func TestDestinations(t *testing.T) {
 		if _, err := sessionlog.ParseDestination(text); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestLostAtTheEnd: lines that wait for a reader when everything ends are counted, and reported, though another report
+// was just before.
+func TestLostAtTheEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, path, nil)
+	for range 3 {
+		r.end("waits")
+	}
+	last := func() string {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return strings.Join(r.reports, "; ")
+	}
+	eventually(t, "it is reported that no process reads", func() bool { return strings.HasPrefix(last(), "0 open "+path) })
+	r.Set(nil)
+	eventually(t, "the lines are counted", func() bool { return r.Counts().Lost() == 3 })
+	r.closed = true
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := last(); !strings.Contains(got, "; 3") {
+		t.Errorf("reports: %s", got)
 	}
 }

@@ -18,6 +18,7 @@ type writer struct {
 	refilled time.Time
 
 	reported     time.Time
+	saidOf       string // the error that was reported last, if no line was lost by it
 	unreported   int64 // lines dropped
 	err          error // the last one, unreported
 	fullReported int64 // of the events dropped by the loops, those that were reported
@@ -31,8 +32,10 @@ const (
 	gatherTime = 200 * time.Millisecond
 	// lookEvery is how often the destination is looked at, while there are lines.
 	lookEvery = time.Second
-	// reportEvery is how often, at most, dropped lines are reported.
+	// reportEvery is how often, at most, dropped lines are reported, and againEvery is that of an error which has cost
+	// no line yet.
 	reportEvery = 10 * time.Second
+	againEvery  = 10 * time.Minute
 )
 
 // run writes until the log is closed.
@@ -127,10 +130,18 @@ func (w *writer) count() {
 func (w *writer) report() {
 	full := w.log.full.Load()
 	lost := w.unreported + full - w.fullReported
-	if lost == 0 && w.err == nil || time.Since(w.reported) < reportEvery {
+	since := time.Since(w.reported)
+	switch {
+	case lost == 0 && w.err == nil, since < reportEvery:
+		return
+	case lost == 0 && w.err.Error() == w.saidOf && since < againEvery:
+		w.err = nil
 		return
 	}
-	w.reported, w.fullReported = time.Now(), full
+	w.reported, w.fullReported, w.saidOf = time.Now(), full, ""
+	if lost == 0 {
+		w.saidOf = w.err.Error()
+	}
 	if w.log.cfg.Report != nil {
 		w.log.cfg.Report(lost, w.err)
 	}
@@ -154,6 +165,8 @@ func (w *writer) change() (closing bool) {
 		}
 		if c.close {
 			w.drop()
+			w.reported = time.Time{} // there is no later report
+			w.report()
 			closing = true
 		}
 		close(c.done)
@@ -166,6 +179,7 @@ func (w *writer) drop() {
 	for _, r := range w.log.rings {
 		n, _ := r.Drain(0, func([]byte) {})
 		w.log.dropped.Add(int64(n))
+		w.unreported += int64(n)
 	}
 }
 
