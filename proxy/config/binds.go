@@ -149,8 +149,11 @@ const maxLinks = 40
 // linked returns an absolute path without links, so many of which it follows. The file need not be there: a socket is
 // made when the process starts.
 func linked(path string, links *int) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
-		return max(real, "/")
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	if path == "/" {
+		return path
 	}
 	dir := linked(filepath.Dir(path), links)
 	path = filepath.Join(dir, filepath.Base(path))
