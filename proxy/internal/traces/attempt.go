@@ -49,7 +49,7 @@ func (s *sender) attempt(settings *Settings) (out outcome) {
 	}
 	answer, err := settings.client.Do(r)
 	if err != nil {
-		settings.Discard() // of a peer that has vanished; gRPC's servers do not allow pings that would show it
+		settings.cut() // of a peer that has vanished; gRPC's servers do not allow pings that would show it
 		return outcome{mayHave: sent, err: plain(err)}
 	}
 	defer answer.Body.Close()

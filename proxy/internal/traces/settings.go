@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/record"
@@ -52,6 +53,7 @@ type Settings struct {
 
 	head   []byte // of a request, up to the spans
 	client *http.Client
+	last   *atomic.Pointer[net.Conn] // the connection, which client owns; nil: none
 }
 
 // An Attribute is one of a resource.
@@ -77,9 +79,18 @@ func (s *Settings) Open() error {
 		to.Path = tracesPath
 	}
 	s.Endpoint = &to
+	s.last = new(atomic.Pointer[net.Conn])
 	s.client = &http.Client{Transport: s.transport(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	s.head = s.appendResource(nil)
 	return nil
+}
+
+// cut closes the connection, of which there is one at a time. After a request without an answer the transport would use it
+// again: it counts as busy for a moment longer, and is not idle then.
+func (s *Settings) cut() {
+	if conn := s.last.Swap(nil); conn != nil {
+		_ = (*conn).Close() // the transport closes it as well
+	}
 }
 
 // Discard closes connections that rest.
@@ -87,8 +98,15 @@ func (s *Settings) Discard() { s.client.CloseIdleConnections() }
 
 // transport returns a transport that uses no proxy, and so no variable of the environment.
 func (s *Settings) transport() *http.Transport {
+	dialer := &net.Dialer{Timeout: s.Timeout}
 	t := &http.Transport{
-		DialContext:     (&net.Dialer{Timeout: s.Timeout}).DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err == nil {
+				s.last.Store(&conn)
+			}
+			return conn, err
+		},
 		TLSClientConfig: s.TLS, TLSHandshakeTimeout: s.Timeout, DisableCompression: true,
 		MaxConnsPerHost: 1, IdleConnTimeout: 90 * time.Second, Protocols: new(http.Protocols),
 	}
