@@ -19,9 +19,9 @@ type writer struct {
 
 	reported     time.Time
 	saidOf       string // the error that was reported last, if no line was lost by it
-	unreported   int64 // lines dropped
-	err          error // the last one, unreported
-	fullReported int64 // of the events dropped by the loops, those that were reported
+	unreported   int64  // lines dropped
+	err          error  // the last one, unreported
+	fullReported int64  // of the events dropped by the loops, those that were reported
 }
 
 const (
