@@ -2,8 +2,6 @@ package config
 
 import (
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -69,7 +67,7 @@ func (k *checker) bind(ports map[string]*port, names map[string]bindOwners, b *B
 	case b.Systemd != "":
 		before = claim(names, b.String(), t)
 	case b.Address.Network == "unix":
-		before = claim(names, socketKey(b.Address), t)
+		before = claim(names, b.Address.Place(), t)
 	case b.Address.Network == "":
 		return // it could not be read
 	default:
@@ -128,41 +126,4 @@ func (p *port) claim(host string, t bindOwners) (before bindOwners) {
 		return f.wild
 	}
 	return claim(p.hosts, addr.String(), t)
-}
-
-// socketKey returns the same key for all paths of the same file, as far as their links are there now.
-func socketKey(a Address) string {
-	if a.Abstract() {
-		return "unix:" + a.Name
-	}
-	path, err := filepath.Abs(a.Name)
-	if err != nil {
-		path = filepath.Clean(a.Name)
-	}
-	links := maxLinks
-	return "unix:" + linked(path, &links)
-}
-
-// maxLinks is how many links the kernel follows in a path (include/linux/namei.h, MAXSYMLINKS).
-const maxLinks = 40
-
-// linked returns an absolute path without links, so many of which it follows. The file need not be there: a socket is
-// made when the process starts.
-func linked(path string, links *int) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
-	}
-	if path == "/" {
-		return path
-	}
-	dir := linked(filepath.Dir(path), links)
-	path = filepath.Join(dir, filepath.Base(path))
-	to, err := os.Readlink(path)
-	if *links--; err != nil || *links < 0 {
-		return path
-	}
-	if !filepath.IsAbs(to) {
-		to = filepath.Join(dir, to)
-	}
-	return linked(to, links)
 }

@@ -190,7 +190,7 @@ func words(steps []step) string {
 // addresses of a family share one key. It returns nil if they are not known in advance.
 func arrivals(a Address) []string {
 	if a.Network == "unix" {
-		return []string{socketKey(a)}
+		return []string{a.Place()}
 	}
 	if a.Network != "tcp" { // a socket of systemd, or it could not be read
 		return nil

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
@@ -49,7 +47,7 @@ func (s *Server) newOwnAddresses() *ownAddresses {
 
 func (in *ownAddresses) addAdmin(at sockopt.Address) {
 	if at.Network == "unix" {
-		in.paths[place(sockopt.Address{Network: at.Network, Name: at.Name}.String())] = ""
+		in.paths[at.Place()] = ""
 		return
 	}
 	host, port, ok := hostPort(at.Name)
@@ -78,7 +76,7 @@ func (in *ownAddresses) listens(address string) (listener string, ok bool) {
 		return "", false
 	}
 	if at.Network == "unix" {
-		listener, ok = in.paths[place(at.String())]
+		listener, ok = in.paths[at.Place()]
 		return listener, ok
 	}
 	host, port, ok := hostPort(at.Name)
@@ -101,22 +99,13 @@ func (in *ownAddresses) listens(address string) (listener string, ok bool) {
 	return "", false
 }
 
-// place is the same for the same unix socket, however its path is written: with links and
-// relative parts, as far as they are there now.
+// place is [sockopt.Address.Place] of the address of a listener, as it is written.
 func place(address string) string {
-	path, ok := strings.CutPrefix(address, "unix:")
-	if !ok || strings.HasPrefix(path, "@") {
-		return address
-	}
-	path, _, _ = strings.Cut(path, "?")
-	path, err := filepath.Abs(path)
+	at, err := sockopt.Parse(address)
 	if err != nil {
 		return address
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	return "unix:" + path
+	return at.Place()
 }
 
 // refuse returns why an address cannot be an endpoint of an upstream; "": it can. That other

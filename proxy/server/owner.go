@@ -108,13 +108,8 @@ func (socket *listenSocket) lastState(local netip.AddrPort) *router.ListenerStat
 
 // covers reports whether clients could reach a socket at an address. Those of a unix socket have one path.
 func (socket *listenSocket) covers(at netip.AddrPort) bool {
-	if len(socket.own) == 0 {
-		return true
-	}
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-	return slices.ContainsFunc(socket.own, func(own netip.AddrPort) bool {
-		return own == at || own.Port() == at.Port() && own.Addr().IsUnspecified() && own.Addr().Is4() == at.Addr().Is4()
-	})
+	return !socket.listener.TCP() || socketlistener.Overlap(socket.own, []netip.AddrPort{at})
 }
 
 // noteGivenUp has the sockets that were given up before, and whose clients may have the address of one that is
