@@ -150,28 +150,22 @@ func (l *loader) add(part *Config) {
 		l.moved(&from.Loops.Count, &to.Loops.Count)
 		l.moved(&from.Loops.Affinity, &to.Loops.Affinity)
 	}
-	if l.given(&part.Admin) {
-		l.once("admin", &l.cfg.Admin, &part.Admin)
-		l.cfg.Admin = part.Admin
-		l.moved(&part.Admin, &l.cfg.Admin)
-	}
-	if l.given(&part.SessionLog) {
-		l.once("session_log", &l.cfg.SessionLog, &part.SessionLog)
-		l.cfg.SessionLog = part.SessionLog
-		l.moved(&part.SessionLog, &l.cfg.SessionLog)
-	}
-	if l.given(&part.Metrics) {
-		l.once("metrics", &l.cfg.Metrics, &part.Metrics)
-		l.cfg.Metrics = part.Metrics
-		l.moved(&part.Metrics, &l.cfg.Metrics)
-	}
-	if l.given(&part.Traces) {
-		l.once("traces", &l.cfg.Traces, &part.Traces)
-		l.cfg.Traces = part.Traces
-		l.moved(&part.Traces, &l.cfg.Traces)
-	}
+	section(l, "admin", &part.Admin, &l.cfg.Admin)
+	section(l, "session_log", &part.SessionLog, &l.cfg.SessionLog)
+	section(l, "metrics", &part.Metrics, &l.cfg.Metrics)
+	section(l, "traces", &part.Traces, &l.cfg.Traces)
 	l.cfg.Listeners = append(l.cfg.Listeners, part.Listeners...)
 	l.cfg.Upstreams = append(l.cfg.Upstreams, part.Upstreams...)
+}
+
+// section adds a section of which there is one in all files.
+func section[T any](l *loader, key string, part, whole **T) {
+	if !l.given(part) {
+		return
+	}
+	l.once(key, whole, part)
+	*whole = *part
+	l.moved(part, whole)
 }
 
 // once complains of a section that an earlier file also has.
