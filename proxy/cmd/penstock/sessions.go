@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -28,9 +27,7 @@ func (c *sessionsCmd) Run(e *cli.Env) error {
 			return err
 		}
 		if c.JSON {
-			form := json.NewEncoder(display.NewWriter(e.Stdout))
-			form.SetIndent("", "  ")
-			return form.Encode(s)
+			return writeJSON(e.Stdout, s)
 		}
 		return writeSessions(e.Stdout, &s)
 	})

@@ -33,7 +33,7 @@ func (c *statusCmd) Run(e *cli.Env) error {
 		case err != nil:
 			return err
 		case c.JSON:
-			err = c.writeJSON(e.Stdout, &s)
+			err = writeJSON(e.Stdout, &s)
 		default:
 			err = writeStatus(e.Stdout, &s, time.Now())
 		}
@@ -44,11 +44,11 @@ func (c *statusCmd) Run(e *cli.Env) error {
 	})
 }
 
-// writeJSON writes a status as JSON.
-func (c *statusCmd) writeJSON(w io.Writer, s *admin.Status) error {
+// writeJSON writes the answer of a command as JSON.
+func writeJSON(w io.Writer, v any) error {
 	form := json.NewEncoder(display.NewWriter(w))
 	form.SetIndent("", "  ")
-	return form.Encode(s)
+	return form.Encode(v)
 }
 
 // verdict returns the exit code for the worst of problems, nil if there are none.

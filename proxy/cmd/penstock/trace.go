@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
-	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/evidence"
 )
 
@@ -83,7 +81,5 @@ func (c *traceCmd) write(w io.Writer, r *evidence.Report) error {
 	if !c.JSON {
 		return r.WriteText(w)
 	}
-	form := json.NewEncoder(display.NewWriter(w))
-	form.SetIndent("", "  ")
-	return form.Encode(r)
+	return writeJSON(w, r)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -54,9 +53,7 @@ func (c *whyCmd) Run(e *cli.Env) error {
 			return err
 		}
 		if c.JSON {
-			form := json.NewEncoder(display.NewWriter(e.Stdout))
-			form.SetIndent("", "  ")
-			return form.Encode(w)
+			return writeJSON(e.Stdout, w)
 		}
 		return writeWhy(e.Stdout, &w)
 	})
