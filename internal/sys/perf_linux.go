@@ -26,11 +26,9 @@ const (
 	PerfBitDisabled                  = unix.PerfBitDisabled
 	PerfBitInherit                   = unix.PerfBitInherit
 	PerfBitExcludeHypervisor         = unix.PerfBitExcludeHv
-	SizeofPerfEventAttr              = unix.PERF_ATTR_SIZE_VER5
 	perfFlagCloseOnExec              = unix.PERF_FLAG_FD_CLOEXEC
 	perfRingProtection               = syscall.PROT_READ | syscall.PROT_WRITE
 	PERF_CONTEXT_KERNEL       uint64 = 1<<64 - 128 // addresses of the kernel follow
-	PERF_CONTEXT_USER         uint64 = 1<<64 - 512 // addresses of the program follow
 	PERF_CONTEXT_MAX          uint64 = 1<<64 - 4095
 )
 

@@ -109,7 +109,7 @@ type Record struct {
 	Counts Counts
 	// ClientLeg and EndpointLeg are the kernel's figures of the two connections at the end, and
 	// Verdict is the part that has limited the session, in one word; empty: that was not looked at. They
-	// are filled in where the worker calls its function verdict.
+	// are filled in by the worker, when it has the session judged.
 	ClientLeg, EndpointLeg Leg
 	Verdict                string
 

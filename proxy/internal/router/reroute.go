@@ -68,8 +68,9 @@ func (s *Search) refuse(err error, full bool, now int64) {
 		s.reroute(l, now)
 		return
 	}
-	s.noteDenied(now)
-	if !full && !isFull(err) {
+	if full || isFull(err) {
+		s.noteDenied(now)
+	} else {
 		s.noteUnserved(now)
 	}
 	up := s.snapshot.upstream

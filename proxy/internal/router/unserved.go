@@ -23,8 +23,8 @@ func (s *Search) noteDenied(now int64) {
 // noteUnserved notes that no endpoint can serve the client now, of those upstreams that it was
 // to be served by.
 func (s *Search) noteUnserved(now int64) {
+	s.noteDenied(now)
 	for snap := s.root; snap != nil; snap = snap.Fallback {
-		snap.upstream.denied.Store(now)
 		if !snap.upstream.Unserved() && s.inVain(snap) {
 			snap.upstream.unserved.CompareAndSwap(0, now)
 		}
